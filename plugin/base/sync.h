@@ -1,0 +1,47 @@
+#pragma once
+// Small synchronisation pieces shared by proxy and soft HCA.
+#include <sched.h>
+
+#include <atomic>
+#include <cstddef>
+#include <thread>
+
+namespace twinpath {
+
+inline constexpr std::size_t kCacheLine = 64;
+
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+// A lock that is nearly always free: one exchange to take it, one store to leave it.  After
+// 1000 failed tries the waiter yields, so an owner that lost its core is let back on.
+// Satisfies Lockable.
+class SpinLock {
+ public:
+  void lock() {
+    for (unsigned spins = 0; locked_.exchange(true, std::memory_order_acquire);) {
+      while (locked_.load(std::memory_order_relaxed)) {
+        if (++spins < 1000) {
+          cpu_relax();
+        } else {
+          sched_yield();
+        }
+      }
+    }
+  }
+  bool try_lock() {
+    return !locked_.load(std::memory_order_relaxed) &&
+           !locked_.exchange(true, std::memory_order_acquire);
+  }
+  void unlock() { locked_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> locked_{false};
+};
+
+}  // namespace twinpath

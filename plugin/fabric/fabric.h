@@ -1,0 +1,99 @@
+#pragma once
+// A fabric is a supplier of verbs, real or soft, opened once per process with the ports that
+// carry traffic.
+//
+// Threads: open_fabric from one thread; the result is immutable afterwards and may be read
+// from all.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plugin/base/config.h"
+#include "plugin/base/limits.h"
+#include "plugin/base/owned.h"
+#include "plugin/base/status.h"
+#include "plugin/fabric/verbs.h"
+
+namespace twinpath {
+
+enum class FabricKind { verbs, soft };
+
+struct GidEntry {
+  int index = 0;
+  ibv_gid gid{};
+  int roce_version = 0;  // 1 or 2 for RoCE; 0 for InfiniBand or unknown
+};
+
+// One active port of one HCA, as found at start.
+struct Port {
+  std::string device;     // "mlx5_0", "soft0"
+  std::uint8_t number = 1;
+  std::string name;       // shown to NCCL: device, or "device:port" when several ports are used
+  std::string pci_path;   // realpath in sysfs ending in a BDF; empty when unknown
+  std::uint64_t guid = 0; // node GUID (host order), never 0
+  int speed_mbps = 0;     // data rate of link width x speed
+  bool roce = false;      // Ethernet link layer
+  ibv_mtu active_mtu = IBV_MTU_1024;
+  std::uint16_t lid = 0;
+  std::uint64_t max_message_bytes = 0;
+  int max_qp = 0;
+  bool dmabuf = false;     // reg_dmabuf_mr exists and works for this context
+  bool peermem = false;    // reg_mr accepts CUDA pointers (nvidia_peermem loaded, or soft)
+  std::vector<GidEntry> gids;
+  ibv_context* context = nullptr;  // owned by the Fabric
+  ibv_pd* pd = nullptr;            // owned by the Fabric; one per device
+};
+
+struct Fabric {
+  FabricKind kind = FabricKind::soft;
+  Verbs verbs;
+  std::vector<Port> ports;  // PCI order, then port number
+
+  // keeps contexts and PDs alive; destruction order PD, then context
+  std::vector<Owned<ibv_context>> contexts;
+  std::vector<Owned<ibv_pd>> pds;
+};
+
+// Chooses by config.fabric: verbs = real adapters only; soft = software HCA only; automatic =
+// real adapters, and if there is none no device at all (logged once with the reason and the
+// setting that gives the soft HCA).  An empty `ports` is not an error.  Applies NCCL_IB_HCA
+// and NCCL_IB_DISABLE, leaves out ports that are not ACTIVE (named in one info line each; a
+// warning when NCCL_IB_HCA named it).
+Result<std::unique_ptr<Fabric>> open_fabric(const Config& config);
+
+// --- pure helpers, table-tested -------------------------------------------------------
+
+// NCCL_IB_HCA: "[^][=]name[:port],..." ; ^ excludes, = wants exact names instead of prefixes;
+// at most 32 entries.
+class HcaFilter {
+ public:
+  // nullopt and `why` for text that is not a filter.
+  static std::optional<HcaFilter> parse(std::string_view text, std::string& why);
+  bool accepts(std::string_view device, int port) const;
+  bool empty() const { return entries_.empty(); }
+  bool excludes() const { return exclude_; }
+  // Entries that match no (device, port) of `present`: for the "unknown device name" message.
+  std::vector<std::string> unmatched(const std::vector<std::pair<std::string, int>>& present) const;
+
+ private:
+  struct Entry {
+    std::string name;
+    int port = -1;  // -1: any
+  };
+  bool entry_matches(const Entry& e, std::string_view device, int port) const;
+  bool exclude_ = false, exact_ = false;
+  std::vector<Entry> entries_;
+};
+
+// The GID index for a port (NCCL_IB_GID_INDEX, _ROCE_VERSION_NUM, _ADDR_FAMILY, _ADDR_RANGE).
+// InfiniBand ports: 0.  Gives bad_argument with `why` when the wanted index is not in the
+// table or holds an all-zero GID (names port, index, and which indices exist).
+Result<GidEntry> choose_gid(const Port& port, const Config& config, std::string& why);
+
+// ibv_port_attr's active_speed/active_speed_ex code and active_width to Mb/s of data.
+int port_speed_mbps(std::uint8_t speed_code, std::uint8_t width_code);
+
+}  // namespace twinpath

@@ -1,0 +1,64 @@
+#pragma once
+// LOWER SEAM: the control half of libibverbs as a table of function pointers.
+//
+// The data path needs no table: ibv_post_send, ibv_post_recv and ibv_poll_cq are inline in
+// verbs.h and call through ibv_context::ops, which every provider fills.  A software HCA
+// therefore fills this table and its own ibv_context::ops, and all code above works on plain
+// ibv_* objects without knowing which it has.
+//
+// Rules for code above: never link or call an exported ibv_* symbol directly (the linker
+// refuses it: nothing links -libverbs); never use ibv_query_port / ibv_reg_mr (macros around
+// exported symbols); no extended objects (ibv_cq_ex, ibv_qp_ex): soft contexts have
+// abi_compat == nullptr.
+#include <infiniband/verbs.h>
+
+#include <string>
+
+#include "plugin/base/config.h"
+
+namespace twinpath {
+
+// X(member, symbol version, required)
+#define TP_VERBS(X)                          \
+  X(get_device_list, "IBVERBS_1.1", true)    \
+  X(free_device_list, "IBVERBS_1.1", true)   \
+  X(get_device_guid, "IBVERBS_1.1", true)    \
+  X(open_device, "IBVERBS_1.1", true)        \
+  X(close_device, "IBVERBS_1.1", true)       \
+  X(query_device, "IBVERBS_1.1", true)       \
+  X(query_gid, "IBVERBS_1.1", true)          \
+  X(alloc_pd, "IBVERBS_1.1", true)           \
+  X(dealloc_pd, "IBVERBS_1.1", true)         \
+  X(reg_mr_iova2, "IBVERBS_1.8", true)       \
+  X(reg_dmabuf_mr, "IBVERBS_1.12", false)    \
+  X(dereg_mr, "IBVERBS_1.1", true)           \
+  X(create_cq, "IBVERBS_1.1", true)          \
+  X(destroy_cq, "IBVERBS_1.1", true)         \
+  X(create_qp, "IBVERBS_1.1", true)          \
+  X(modify_qp, "IBVERBS_1.1", true)          \
+  X(query_qp, "IBVERBS_1.1", true)           \
+  X(destroy_qp, "IBVERBS_1.1", true)         \
+  X(get_async_event, "IBVERBS_1.1", true)    \
+  X(ack_async_event, "IBVERBS_1.1", true)    \
+  X(event_type_str, "IBVERBS_1.1", true)     \
+  X(wc_status_str, "IBVERBS_1.1", true)      \
+  X(fork_init, "IBVERBS_1.1", false)
+
+struct Verbs {
+#define TP_VERBS_MEMBER(name, version, required) decltype(&::ibv_##name) name = nullptr;
+  TP_VERBS(TP_VERBS_MEMBER)
+#undef TP_VERBS_MEMBER
+  // ibv_query_port's exported symbol takes an older struct; this one is asked with the full
+  // ibv_port_attr and zero-fills what the provider does not know.
+  int (*query_port)(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) = nullptr;
+};
+
+// Fills the table from libibverbs.so.1 (dlopen, never closed).  On failure `why_not` names the
+// missing library or symbol with its version.
+bool load_libibverbs(Verbs& table, std::string& why_not);
+
+// Fills the table from the software HCA of this process; its devices come from
+// config.soft_hcas.  Fails only on a bad device specification, which `why_not` quotes.
+bool load_soft_hca(Verbs& table, const Config& config, std::string& why_not);
+
+}  // namespace twinpath

@@ -1,0 +1,137 @@
+#pragma once
+// UPPER SEAM: what a transport offers.  plugin/nccl translates NCCL's tables to this and knows
+// nothing below it; a transport knows nothing of NCCL's types.
+//
+// Threads: NCCL calls listen, connect, accept, registration and close from its service thread
+// and isend, irecv, iflush, test from its progress thread, on the same comm at the same time.
+// Several ranks of one process do so at once on different comms.  Each class says what it
+// allows.  Nothing here blocks, except Transport::open.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plugin/base/config.h"
+#include "plugin/base/limits.h"
+#include "plugin/base/status.h"
+
+namespace twinpath {
+
+// What NCCL learns of a device.  Strings live as long as the Transport.
+struct DeviceProps {
+  std::string name;
+  std::string pci_path;            // empty: none
+  std::uint64_t guid = 0;          // unique per device, never 0
+  bool gpu_direct = false;         // regMr accepts CUDA pointers
+  bool dmabuf = false;             // regMrDmaBuf works
+  int speed_mbps = 0;              // sum over the merged ports
+  int port = 1;
+  float latency_us = 0;            // 0: NCCL's default
+  int max_comms = 65536;
+  int max_recvs = kMaxRecvs;
+  bool force_flush = false;
+  std::size_t max_message_bytes = 0;  // in (0, 1 TiB]
+  std::vector<int> members;        // physical device indices; itself for a plain device
+};
+
+enum class MemoryType { host, cuda };
+
+// A registration, valid on the comm (and by the MR cache on every comm of its device).
+class Memory {
+ public:
+  virtual ~Memory() = default;
+};
+
+struct Completion {
+  bool done = false;
+  int count = 0;                        // sub-receives (1 for a send, 0 for a flush)
+  std::array<std::size_t, kMaxRecvs> bytes{};  // really moved, in posting order
+};
+
+// A started operation.  Owned by its comm; dead once test() reported done or an error.
+class Request {
+ public:
+  // Never blocks.  An error names the peer in the log (once per comm).
+  virtual Status test(Completion& out) = 0;
+
+ protected:
+  ~Request() = default;
+};
+
+class Comm {
+ public:
+  // Closing with requests outstanding or a dead peer is allowed and never waits for the peer.
+  virtual ~Comm() = default;
+  // Any thread, also while the progress thread moves data.  dmabuf_fd -1: plain registration.
+  virtual Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
+                                          std::uint64_t dmabuf_offset, int dmabuf_fd) = 0;
+  virtual Status deregister_memory(Memory* memory) = 0;
+};
+
+class SendComm : public Comm {
+ public:
+  // Status::again (and null request): no clear-to-send yet or all request slots busy; call
+  // again with the same arguments.  `data` stays valid and registered until done.  bytes may
+  // be 0, then memory may be null.  One thread at a time.
+  virtual Status isend(void* data, std::size_t bytes, int tag, Memory* memory,
+                       Request** request) = 0;
+};
+
+struct RecvBuffer {
+  void* data = nullptr;
+  std::size_t bytes = 0;  // capacity
+  int tag = 0;
+  Memory* memory = nullptr;
+};
+
+class RecvComm : public Comm {
+ public:
+  // Posts 1..kMaxRecvs receives as one request.  `completion_optional`: the caller does not need
+  // to learn that the data arrived (NCCL's LL protocols carry flags in the data).
+  virtual Status irecv(std::span<const RecvBuffer> buffers, bool completion_optional,
+                       Request** request) = 0;
+  // Makes earlier received data visible to the GPU; request null = nothing to do.
+  virtual Status iflush(std::span<const RecvBuffer> buffers, Request** request) = 0;
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  // Status::again while no peer has finished its handshake.  May be called again after a
+  // success: a listener serves any number of peers.  Comms outlive it.
+  virtual Status accept(std::unique_ptr<RecvComm>& comm) = 0;
+};
+
+// Settings of one communicator (ncclNetCommConfig): -1 = not set.
+struct CommSettings {
+  std::uint64_t comm_id = 0;
+  int traffic_class = -1;
+};
+
+// The per-communicator view of a transport (NCCL's ctx); splits may share one.
+class Session {
+ public:
+  virtual ~Session() = default;
+  // Fills the 128-byte handle that NCCL carries to the peer.
+  virtual Status listen(int device, std::span<std::uint8_t, kHandleBytes> handle,
+                        std::unique_ptr<Listener>& listener) = 0;
+  // Non-blocking: Status::again until the handshake is done, to be called with the same handle
+  // buffer (it holds the connection's state between calls).
+  virtual Status connect(int device, std::span<std::uint8_t, kHandleBytes> handle,
+                         std::unique_ptr<SendComm>& comm) = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::size_t device_count() const = 0;            // grows by make_virtual_device only
+  virtual Result<DeviceProps> device(int index) const = 0;  // bad_argument when out of range
+  // Merges physical devices (1..kMaxRails indices) into one; gives the new device's index.
+  virtual Result<int> make_virtual_device(std::span<const int> members) = 0;
+  virtual Result<std::unique_ptr<Session>> open_session(const CommSettings& settings) = 0;
+};
+
+}  // namespace twinpath
