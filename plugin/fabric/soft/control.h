@@ -1,0 +1,30 @@
+#pragma once
+// The functions that fill the verbs table and ibv_context::ops; grouped by file.  Each has the
+// contract of the libibverbs function of its name.
+#include <infiniband/verbs.h>
+
+namespace twinpath::soft {
+
+// cq.cc
+ibv_cq* create_cq(ibv_context*, int cqe, void* user, ibv_comp_channel*, int vector);
+int destroy_cq(ibv_cq*);
+int poll_cq(ibv_cq*, int n, ibv_wc* out);
+
+// memory.cc
+ibv_pd* alloc_pd(ibv_context*);
+int dealloc_pd(ibv_pd*);
+ibv_mr* reg_mr_iova2(ibv_pd*, void* address, size_t bytes, uint64_t iova, unsigned access);
+ibv_mr* reg_dmabuf_mr(ibv_pd*, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access);
+int dereg_mr(ibv_mr*);
+
+// queue_pair.cc
+ibv_qp* create_qp(ibv_pd*, ibv_qp_init_attr*);
+int modify_qp(ibv_qp*, ibv_qp_attr*, int mask);
+int query_qp(ibv_qp*, ibv_qp_attr*, int mask, ibv_qp_init_attr*);
+int destroy_qp(ibv_qp*);
+
+// post.cc
+int post_send(ibv_qp*, ibv_send_wr*, ibv_send_wr** bad);
+int post_recv(ibv_qp*, ibv_recv_wr*, ibv_recv_wr** bad);
+
+}  // namespace twinpath::soft

@@ -1,0 +1,74 @@
+// Completion queues: a ring of ibv_wc.  Polling is also what moves the member QPs along, so a
+// process that polls needs no other thread and two cores carry two processes.
+#include "plugin/base/log.h"
+#include "plugin/fabric/soft/control.h"
+#include "plugin/fabric/soft/objects.h"
+
+namespace twinpath::soft {
+namespace {
+
+int take(SoftCq& cq, int n, ibv_wc* out) {
+  std::lock_guard hold(cq.lock);
+  int got = 0;
+  while (got < n && cq.head != cq.tail) out[got++] = cq.ring[cq.head++];
+  return got;
+}
+
+}  // namespace
+
+void push_completion(SoftCq& cq, const ibv_wc& wc) {
+  std::lock_guard hold(cq.lock);
+  if (cq.tail - cq.head >= static_cast<std::uint64_t>(cq.cqe)) {
+    if (!cq.overflowed) {
+      TP_WARN("soft HCA: completion queue of %d entries overflowed, completions are lost; make it "
+              "as large as the work requests that may be outstanding",
+              cq.cqe);
+    }
+    cq.overflowed = true;
+    return;
+  }
+  cq.ring[cq.tail++] = wc;
+}
+
+int poll_cq(ibv_cq* c, int n, ibv_wc* out) {
+  SoftCq& cq = *soft(c);
+  if (n <= 0) return n < 0 ? -EINVAL : 0;
+  if (cq.overflowed) return -EOVERFLOW;
+  // Progress comes first: what it completes is returned by this very call.
+  {
+    std::unique_lock hold(cq.members_lock, std::try_to_lock);
+    if (hold.owns_lock()) {
+      for (SoftQp* qp : cq.members) (void)advance(*qp);
+    }
+  }
+  return take(cq, n, out);
+}
+
+ibv_cq* create_cq(ibv_context* context, int cqe, void* user, ibv_comp_channel* channel, int) {
+  if (cqe < 1 || cqe > kMaxCqe || channel != nullptr) {
+    errno = channel != nullptr ? EOPNOTSUPP : EINVAL;
+    return nullptr;
+  }
+  auto cq = std::make_unique<SoftCq>();
+  static_cast<ibv_cq&>(*cq) = ibv_cq{};
+  cq->context = context;
+  cq->cq_context = user;
+  cq->cqe = cqe;
+  if (!cq->ring.allocate(static_cast<std::uint32_t>(cqe))) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return cq.release();
+}
+
+int destroy_cq(ibv_cq* c) {
+  SoftCq* cq = soft(c);
+  {
+    std::lock_guard hold(cq->members_lock);
+    if (!cq->members.empty()) return EBUSY;
+  }
+  delete cq;
+  return 0;
+}
+
+}  // namespace twinpath::soft

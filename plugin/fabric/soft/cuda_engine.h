@@ -1,0 +1,116 @@
+#pragma once
+// CUDA memory for the soft HCA: recognise device pointers, share allocations between processes
+// of one host, and move bytes with copy engines.
+//
+// Why a thread of its own: a user kernel may be spinning on the data we move, so nothing here
+// launches a kernel or makes a blocking CUDA call on the data path, and one driver call serves
+// all copies that became ready since the last (a batch of 64 x 512 KiB moves 345 GB/s between
+// two H200, one by one 144).
+//
+// libcuda is never loaded by us: it is looked up with RTLD_NOLOAD, because memory can be CUDA
+// memory only when the program has already loaded the driver.  All types are plain integers so
+// that no CUDA header is needed to build or to use this.
+//
+// Threads: every function may be called from any thread.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "plugin/base/owned.h"
+#include "plugin/base/status.h"
+
+namespace twinpath::soft {
+
+// What a registered range is made of.
+enum class MemoryKind : std::uint32_t { host = 0, cuda = 1 };
+
+struct PointerInfo {
+  MemoryKind kind = MemoryKind::host;
+  int gpu = -1;                  // CUDA device ordinal in this process
+  std::uint64_t alloc_base = 0;  // start and size of the whole allocation that holds the range
+  std::uint64_t alloc_bytes = 0;
+};
+
+// host when the driver is absent or does not know the pointer.  Managed and CUDA-pinned host
+// memory count as host.
+PointerInfo inspect_pointer(const void* p);
+
+// 16-byte identity of a GPU, equal in all processes of the host (CUDA UUID).
+struct GpuUuid {
+  std::uint8_t bytes[16];
+  friend bool operator==(const GpuUuid&, const GpuUuid&) = default;
+};
+Status gpu_uuid(int gpu, GpuUuid& out);
+
+// How another process may reach one allocation.  Exactly one of: a POSIX fd (VMM memory,
+// cuMemCreate: what NCCL and ncclMemAlloc use) or a 64-byte legacy IPC handle (cudaMalloc).
+struct ExportedAllocation {
+  enum class Kind : std::uint32_t { none = 0, posix_fd = 1, ipc = 2 };
+  Kind kind = Kind::none;
+  UniqueFd fd;                      // posix_fd
+  std::uint8_t ipc_handle[64] = {}; // ipc
+  std::uint64_t bytes = 0;          // size of the allocation (cuMemMap size or cuMemAlloc size)
+  GpuUuid gpu{};                    // where it lives
+};
+Result<ExportedAllocation> export_allocation(const PointerInfo& info);
+
+// An allocation of another process (or of this one, through the same door) mapped so that
+// copies issued for any GPU of this process can write and read it.  The mapping is undone by
+// the destructor, off the data path.
+class ImportedAllocation {
+ public:
+  virtual ~ImportedAllocation() = default;
+  virtual std::uint64_t address() const = 0;  // device address of the allocation's first byte
+  virtual std::uint64_t bytes() const = 0;
+  virtual int gpu() const = 0;                // ordinal here, -1 if that GPU is not visible here
+};
+Result<std::shared_ptr<ImportedAllocation>> import_allocation(ExportedAllocation exported);
+// For memory of this very process: makes [base, base+bytes) reachable from all GPUs here without
+// a handle crossing processes.
+Result<std::shared_ptr<ImportedAllocation>> import_local(const PointerInfo& info);
+
+// One end of a copy.  gpu == -1: host memory of this process.
+struct CopyEnd {
+  std::uint64_t address = 0;
+  int gpu = -1;
+};
+
+// A piece of work for the copy thread; embedded in its owner (a send WQE), so nothing is
+// allocated per message.  The owner keeps it alive until `done` was called.
+struct CopyJob {
+  CopyEnd to, from;
+  std::uint64_t bytes = 0;
+  // Jobs with equal `order` complete in submission order (a QP uses its own number).
+  std::uint64_t order = 0;
+  // Called once on the copy thread when the bytes are visible at the destination, to the GPU
+  // and to the host (status ok), or could not be moved.  Must not block; may submit.
+  void (*done)(CopyJob* job, Status status) = nullptr;
+  CopyJob* next = nullptr;  // engine's own
+};
+
+// Hands a job to the copy thread of its GPU (the source's, else the destination's).  The first
+// call for a GPU starts the thread.  Cheap and lock-free otherwise.
+//   - GPU to other GPU: copy engine push, batched.
+//   - GPU to host and host to GPU: copy engine, batched.
+//   - <= 128 bytes, multiple of 8, both addresses 8-byte aligned, host to GPU: the bytes are
+//     taken when the job is issued and written with stream write-values in address order
+//     (8-byte atomic each, as NCCL's LL lines need); measured cheaper than a copy.
+//   - same GPU: never a device-to-device copy (the driver runs it on an SM, which a spinning
+//     kernel may own): through a pinned host slot, D2H then H2D.
+// Returns unsupported when the driver is absent.
+Status submit_copy(CopyJob* job);
+
+// Stops copy threads, finishing what was submitted; for tests and process end.
+void stop_copy_threads();
+
+// Why CUDA memory is not available ("driver library not loaded", "cuMemcpyBatchAsync missing:
+// copies go one by one", ...); empty when all is there.  For twinpath-info.
+std::string cuda_notes();
+
+struct CopyStatistics {
+  std::uint64_t jobs = 0, bytes = 0, batches = 0, write_values = 0, staged = 0;
+};
+CopyStatistics copy_statistics();
+
+}  // namespace twinpath::soft

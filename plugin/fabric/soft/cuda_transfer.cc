@@ -1,0 +1,150 @@
+// RDMA WRITE and READ where an end is CUDA memory.  The WQE becomes one copy job per SGE; jobs
+// of one QP share an order and so finish in order; the immediate data follows when the last has.
+#include <cerrno>
+
+#include "plugin/base/log.h"
+#include "plugin/fabric/soft/requester.h"
+
+namespace twinpath::soft {
+namespace {
+
+// Copy thread: one SGE has arrived.
+void job_done(CopyJob* base, Status status) {
+  auto* job = static_cast<QpCopyJob*>(base);
+  SoftQp& qp = *job->qp;
+  std::lock_guard hold(qp.lock);
+  SendEntry& e = *job->entry;
+  if (status != Status::ok && e.status == IBV_WC_SUCCESS)
+    e.status = IBV_WC_LOC_PROT_ERR;
+  --e.jobs_left;
+  --qp.jobs_in_flight;
+  if (e.jobs_left == 0) {
+    if (e.held != nullptr) KeyView::drop(e.held);
+    e.held = nullptr;
+    if (qp.state == IBV_QPS_RTS) {
+      (void)run_send_queue(qp);
+    } else {
+      retire(qp);
+    }
+  }
+}
+
+// Where the far end lies for a copy issued here; address 0: not known yet, or `failed`.
+CopyEnd far_end(SoftQp& qp, const SendEntry& e, const KeyEntry& k, bool& failed) {
+  if (k.kind == static_cast<std::uint32_t>(MemoryKind::host)) {
+    if (qp.peer != nullptr) {
+      TP_WARN("soft HCA: QP 0x%x: a transfer between GPU memory here and host memory of process "
+              "%d is not modelled; give both ends GPU memory (NCCL_NET_GDR_LEVEL=SYS on all "
+              "ranks) or neither",
+              qp.qp_num, qp.peer->pid);
+      failed = true;
+      return {};
+    }
+    return {k.base + (e.remote_address - k.iova), -1};
+  }
+  auto mapping = qp.peer != nullptr ? qp.peer->allocation(k.alloc_id, e.rkey, failed)
+                                    : qp.hca->own_allocation(k.alloc_id, failed);
+  if (!mapping) return {};
+  // `k.base` is the owner's address of iova: its offset in the allocation is the same here.
+  return {mapping->address() + (k.base - k.alloc_base) + (e.remote_address - k.iova),
+          mapping->gpu()};
+}
+
+int gpu_of(SoftQp& qp, const SendEntry& e, const ibv_sge& sge) {
+  if ((e.flags & IBV_SEND_INLINE) != 0) return -1;
+  KeyEntry* k = qp.hca->keys().view().peek(sge.lkey);
+  return k != nullptr && k->kind == static_cast<std::uint32_t>(MemoryKind::cuda) ? k->gpu : -1;
+}
+
+}  // namespace
+
+Step start_cuda(SoftQp& qp, SendEntry& e, const KeyEntry&) {
+  const bool read = e.opcode == IBV_WR_RDMA_READ;
+  // Packets that carry data, and direct copies, come first in order; READs are not overtaken.
+  if (qp.theirs->acked.load(std::memory_order_acquire) < qp.last_data_message) return Step::wait;
+  if (e.length == 0) {
+    if (e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) return send_imm(qp, e) ? Step::done : Step::wait;
+    e.stage = Stage::placed;
+    return Step::done;
+  }
+  const std::uint32_t needed =
+      read ? std::uint32_t{IBV_ACCESS_REMOTE_READ} : std::uint32_t{IBV_ACCESS_REMOTE_WRITE};
+  KeyEntry* k = nullptr;
+  if ((qp.theirs->access.load(std::memory_order_relaxed) & needed) != 0)
+    k = remote_keys(qp).hold(e.rkey, e.remote_address, e.length, needed,
+                             qp.theirs->pd.load(std::memory_order_relaxed));
+  if (k == nullptr) {
+    PacketHeader* p = reserve_packet(qp, 0);
+    if (p == nullptr) return Step::wait;
+    p->op = PacketOp::violation;
+    publish_packet(qp, p);
+    return fail(e, IBV_WC_REM_ACCESS_ERR);
+  }
+  bool failed = false;
+  CopyEnd far = far_end(qp, e, *k, failed);
+  if (far.address == 0) {
+    KeyView::drop(k);
+    return failed ? fail(e, IBV_WC_REM_OP_ERR) : Step::wait;
+  }
+  if (qp.sq_jobs.empty()) qp.sq_jobs.resize(std::size_t{qp.sq.size} * qp.cap.max_send_sge);
+  QpCopyJob* jobs =
+      &qp.sq_jobs[static_cast<std::size_t>(&e - qp.sq.data.get()) * qp.cap.max_send_sge];
+  const ibv_sge* sges = qp.sges_of(e);
+  e.held = k;
+  e.stage = Stage::moving;
+  int count = 0;
+  std::uint64_t offset = 0;
+  for (int i = 0; i < e.num_sge; ++i) {
+    if (sges[i].length == 0) continue;
+    QpCopyJob& job = jobs[count++];
+    CopyEnd near{sges[i].addr, gpu_of(qp, e, sges[i])};
+    CopyEnd there{far.address + offset, far.gpu};
+    job = QpCopyJob{};
+    job.to = read ? near : there;
+    job.from = read ? there : near;
+    job.bytes = sges[i].length;
+    job.order = qp.qp_num;
+    job.done = job_done;
+    job.qp = &qp;
+    job.entry = &e;
+    offset += sges[i].length;
+  }
+  e.jobs_left = static_cast<std::uint16_t>(count);
+  for (int i = 0; i < count; ++i) {
+    ++qp.jobs_in_flight;
+    if (submit_copy(&jobs[i]) == Status::ok) continue;
+    --qp.jobs_in_flight;
+    e.jobs_left = static_cast<std::uint16_t>(e.jobs_left - (count - i));
+    if (e.jobs_left == 0) {
+      KeyView::drop(e.held);
+      e.held = nullptr;
+    }
+    return fail(e, IBV_WC_LOC_PROT_ERR);
+  }
+  return Step::done;
+}
+
+bool finish_moved(SoftQp& qp) {
+  bool moved = false;
+  while (qp.sq_sent != qp.sq_exec) {
+    SendEntry& e = qp.entry(qp.sq_sent);
+    if (e.stage == Stage::moving) {
+      if (e.jobs_left != 0) break;
+      if (e.status != IBV_WC_SUCCESS) {
+        enter_error(qp);
+        return true;
+      }
+      if (e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+        if (!send_imm(qp, e)) break;
+      } else {
+        e.stage = Stage::placed;
+        e.received = e.length;
+      }
+      moved = true;
+    }
+    ++qp.sq_sent;
+  }
+  return moved;
+}
+
+}  // namespace twinpath::soft

@@ -1,0 +1,111 @@
+#include "plugin/fabric/soft/device_spec.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <cstdlib>
+
+#include "plugin/base/limits.h"
+
+namespace twinpath::soft {
+namespace {
+
+std::optional<int> integer(std::string_view s, int low, int high) {
+  int v = 0;
+  auto [end, ec] = std::from_chars(s.data(), s.data() + s.size(), v);
+  if (ec != std::errc{} || end != s.data() + s.size() || v < low || v > high) return std::nullopt;
+  return v;
+}
+
+bool good_name(std::string_view s) {
+  return !s.empty() && s.size() < 32 && std::all_of(s.begin(), s.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+  });
+}
+
+// A BDF becomes the path that sysfs gives it on this machine, when there is such a function.
+std::string sysfs_path(std::string_view value) {
+  std::string path(value);
+  if (path.front() != '/') path = "/sys/bus/pci/devices/" + path;
+  char real[PATH_MAX];
+  return realpath(path.c_str(), real) != nullptr ? std::string(real) : path;
+}
+
+bool set_key(DeviceSpec& d, std::string_view key, std::string_view value, std::string& why) {
+  auto bad = [&](const char* wanted) {
+    why = std::string(key) + "=" + std::string(value) + ": expected " + wanted;
+    return false;
+  };
+  if (key == "speed") {
+    auto v = integer(value, 1, 6400);
+    if (!v) return bad("Gbit/s, 1 to 6400");
+    d.speed_gbps = *v;
+  } else if (key == "ports") {
+    auto v = integer(value, 1, 8);
+    if (!v) return bad("1 to 8");
+    d.ports = *v;
+  } else if (key == "mtu") {
+    auto v = integer(value, 256, 4096);
+    if (!v || (*v & (*v - 1)) != 0) return bad("256, 512, 1024, 2048 or 4096");
+    d.mtu = *v;
+  } else if (key == "state") {
+    if (value != "up" && value != "down") return bad("up or down");
+    d.up = value == "up";
+  } else if (key == "pci") {
+    if (value.empty()) return bad("a PCI address such as 0000:17:00.0 or a sysfs path");
+    d.pci_path = sysfs_path(value);
+  } else {
+    why = "unknown key '" + std::string(key) + "' (known: speed, ports, pci, mtu, state)";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<std::vector<DeviceSpec>> parse_device_specs(std::string_view text, std::string& why) {
+  std::vector<DeviceSpec> out;
+  if (auto count = integer(text, 1, kMaxPorts)) {
+    for (int i = 0; i < *count; ++i) {
+      out.emplace_back();
+      out.back().name = "soft" + std::to_string(i);
+    }
+    return out;
+  }
+  while (!text.empty()) {
+    std::size_t comma = text.find(',');
+    std::string_view item = text.substr(0, comma);
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+    std::size_t equals = item.find('=');
+    if (equals != std::string_view::npos) {
+      if (out.empty()) {
+        why = "'" + std::string(item) + "' stands before any adapter name";
+        return std::nullopt;
+      }
+      if (!set_key(out.back(), item.substr(0, equals), item.substr(equals + 1), why))
+        return std::nullopt;
+      continue;
+    }
+    if (!good_name(item)) {
+      why = "'" + std::string(item) + "' is not an adapter name (letters, digits, _ - .)";
+      return std::nullopt;
+    }
+    if (std::any_of(out.begin(), out.end(), [&](const DeviceSpec& d) { return d.name == item; })) {
+      why = "adapter '" + std::string(item) + "' is named twice";
+      return std::nullopt;
+    }
+    out.emplace_back();
+    out.back().name = std::string(item);
+  }
+  int ports = 0;
+  for (const DeviceSpec& d : out) ports += d.ports;
+  if (out.empty() || ports > kMaxPorts) {
+    why = out.empty() ? "no adapter is named" : "more than 32 ports in all";
+    return std::nullopt;
+  }
+  return out;
+}
+
+}  // namespace twinpath::soft

@@ -1,0 +1,120 @@
+#pragma once
+// The software adapter of one process: its devices, its slot among the processes of this user
+// and job, the peers it talks to, and the engine thread that serves what no caller polls for.
+//
+// There is one per process, as there is one kernel driver per machine: ibv_get_device_list has
+// no argument to carry it.  It is made by the first load_soft_hca and never destroyed.
+//
+// Threads: any, unless said.
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "plugin/base/config.h"
+#include "plugin/fabric/soft/faults.h"
+#include "plugin/fabric/soft/objects.h"
+
+namespace twinpath::soft {
+
+inline constexpr std::uint32_t kSlotShift = 14;  // QPN = slot:10 | index:14
+inline constexpr std::uint32_t kSlots = 1u << 10;
+inline constexpr std::uint32_t kQpsPerProcess = 1u << kSlotShift;
+
+class Hca {
+ public:
+  // The process's adapter; made on first use.
+  static Result<Hca*> instance(const Config& config, std::string& why);
+  static Hca* existing();
+
+  // Replaces what get_device_list shows from now on (devices that are open stay valid).
+  bool set_devices(const std::string& spec, std::string& why);
+  std::vector<SoftDevice*> devices();
+
+  KeyTable& keys() { return *keys_; }
+  const Config& config() const { return config_; }
+  Faults& faults() { return faults_; }
+  std::uint32_t slot() const { return slot_; }
+  std::uint32_t job_hash() const { return job_hash_; }
+  // GID of a device port; index 0 link-local, 1 IPv4-mapped.  Carries the job's hash, so that
+  // an address of another host or job is recognised.
+  ibv_gid gid(const SoftDevice& device, int port, int index) const;
+
+  // QP numbers and the list that the engine thread walks.
+  std::uint32_t add_qp(SoftQp* qp);  // 0: none left
+  void remove_qp(SoftQp* qp);
+
+  // Joins the QP (attributes set, at RTR) to its destination: finds or offers the link.  Called
+  // without the QP's lock.
+  Status attach(SoftQp& qp);
+
+  // CUDA allocations of ours that are registered: one id per allocation while any MR uses it.
+  std::uint64_t acquire_allocation(const PointerInfo& info);
+  void release_allocation(std::uint64_t alloc_id);
+  // The same-process door to `allocation()` of Peer.
+  std::shared_ptr<ImportedAllocation> own_allocation(std::uint64_t alloc_id, bool& failed);
+
+  void wake_engine();
+
+ private:
+  explicit Hca(const Config& config);
+  Status start(std::string& why);
+  Status claim_slot(std::string& why);
+  void engine_loop();
+  bool sweep(std::int64_t now);
+  void accept_peer();
+  void serve(int socket);
+  void drop_socket(int socket);
+  void on_message(int socket, const Message& m, UniqueFd fd);
+  void on_greeting(Peer& peer, const Message& m, UniqueFd fd);
+  void on_export_request(int socket, const Message& m);
+  void on_export_reply(Peer& peer, const Message& m, UniqueFd fd);
+  Message greeting() const;
+  Result<std::shared_ptr<Peer>> peer_of(std::uint32_t slot);
+  void bind_link(SoftQp& qp, std::shared_ptr<Link> link);
+  int engine_wait_us(std::int64_t now, bool moved);
+
+  struct OwnAllocation {
+    PointerInfo info;
+    int users = 0;
+    std::shared_ptr<ImportedAllocation> mapping;
+    bool failed = false;
+  };
+
+  Config config_;
+  Faults faults_;
+  std::string rendezvous_prefix_;
+  std::uint32_t job_hash_ = 0;
+  std::uint32_t slot_ = 0;
+  std::uint64_t probe_value_ = 0;
+  std::unique_ptr<KeyTable> keys_;
+  UniqueFd listen_socket_, epoll_, wake_;
+
+  std::mutex lock_;
+  std::vector<SoftDevice*> devices_;
+  std::vector<SoftQp*> qps_;   // index = low bits of the QPN
+  std::vector<SoftQp*> live_;  // the same, without holes
+  std::uint32_t next_qp_ = 0;
+  std::unordered_map<std::uint32_t, std::shared_ptr<Peer>> peers_;  // by slot
+  std::unordered_map<int, std::shared_ptr<Peer>> outgoing_;         // by socket
+  std::unordered_map<int, UniqueFd> incoming_;
+  // Links offered to a QP of ours that has not asked yet, by {our QP, its QP}.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Link>> offers_;
+
+  std::mutex allocations_lock_;
+  std::unordered_map<std::uint64_t, OwnAllocation> allocations_;
+  std::uint64_t next_allocation_ = 1;
+
+  std::int64_t last_moved_ = 0;
+  std::thread engine_;
+};
+
+// Milliseconds that a QP waits before it gives up, from its timeout and retry_cnt; 0 = for ever.
+std::int64_t retry_limit_ns(const SoftQp& qp);
+
+}  // namespace twinpath::soft

@@ -1,0 +1,123 @@
+// Posting: a work request is checked, copied into its queue and begun in the caller's thread.
+#include <cerrno>
+#include <cstring>
+
+#include "plugin/base/clock.h"
+#include "plugin/fabric/soft/control.h"
+#include "plugin/fabric/soft/hca.h"
+
+namespace twinpath::soft {
+namespace {
+
+// errno value, 0 = queued.
+int enqueue(SoftQp& qp, const ibv_send_wr& wr) {
+  if (qp.sq_tail - qp.sq_head >= qp.cap.max_send_wr) return ENOMEM;
+  if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.cap.max_send_sge) return EINVAL;
+  const bool atomic =
+      wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  switch (wr.opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: break;
+    default: return EOPNOTSUPP;
+  }
+  const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  if (inlined && (atomic || wr.opcode == IBV_WR_RDMA_READ)) return EINVAL;
+
+  SendEntry& e = qp.entry(qp.sq_tail);
+  std::memset(&e, 0, sizeof e);
+  e.wr_id = wr.wr_id;
+  e.opcode = wr.opcode;
+  e.flags = wr.send_flags;
+  e.num_sge = static_cast<std::uint16_t>(wr.num_sge);
+  e.imm = wr.imm_data;
+  for (int i = 0; i < wr.num_sge; ++i) e.length += wr.sg_list[i].length;
+  if (atomic) {
+    if (e.length != 8 || (wr.wr.atomic.remote_addr & 7) != 0) return EINVAL;
+    e.remote_address = wr.wr.atomic.remote_addr;
+    e.rkey = wr.wr.atomic.rkey;
+    e.operand[0] = wr.wr.atomic.compare_add;
+    e.operand[1] = wr.wr.atomic.swap;
+  } else {
+    e.remote_address = wr.wr.rdma.remote_addr;
+    e.rkey = wr.wr.rdma.rkey;
+  }
+  ibv_sge* sges = qp.sges_of(e);
+  if (inlined) {
+    if (e.length > qp.cap.max_inline_data) return EINVAL;
+    std::uint8_t* to = qp.inline_of(e);
+    sges[0] = {reinterpret_cast<std::uint64_t>(to), static_cast<std::uint32_t>(e.length), 0};
+    for (int i = 0; i < wr.num_sge; ++i) {
+      std::memcpy(to, reinterpret_cast<const void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
+      to += wr.sg_list[i].length;
+    }
+    e.num_sge = e.length != 0 ? 1 : 0;
+  } else if (wr.num_sge != 0) {
+    std::memcpy(sges, wr.sg_list, sizeof(ibv_sge) * static_cast<std::size_t>(wr.num_sge));
+  }
+  if (qp.hca->faults().any()) {
+    if (qp.hca->faults().next_send_fails()) e.status = IBV_WC_RETRY_EXC_ERR;
+    if (qp.hca->faults().delay_us() != 0)
+      e.not_before = now_ns() + qp.hca->faults().delay_us() * 1000;
+  }
+  ++qp.sq_tail;
+  return 0;
+}
+
+}  // namespace
+
+int post_send(ibv_qp* q, ibv_send_wr* wr, ibv_send_wr** bad) {
+  SoftQp& qp = *soft(q);
+  std::lock_guard hold(qp.lock);
+  int rc = 0;
+  if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD && qp.state != IBV_QPS_SQE &&
+      qp.state != IBV_QPS_ERR) {
+    *bad = wr;
+    return EINVAL;
+  }
+  for (; wr != nullptr; wr = wr->next) {
+    if ((rc = enqueue(qp, *wr)) != 0) {
+      *bad = wr;
+      break;
+    }
+  }
+  if (qp.state == IBV_QPS_ERR) {
+    retire(qp);  // flushed at once
+  } else {
+    (void)run_send_queue(qp);
+  }
+  return rc;
+}
+
+int post_recv(ibv_qp* q, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  SoftQp& qp = *soft(q);
+  std::lock_guard hold(qp.lock);
+  for (; wr != nullptr; wr = wr->next) {
+    int rc = 0;
+    if (qp.state == IBV_QPS_RESET || wr->num_sge < 0 ||
+        static_cast<std::uint32_t>(wr->num_sge) > qp.cap.max_recv_sge) {
+      rc = EINVAL;
+    } else if (qp.rq_tail - qp.rq_head >= qp.cap.max_recv_wr) {
+      rc = ENOMEM;
+    }
+    if (rc != 0) {
+      *bad = wr;
+      return rc;
+    }
+    RecvEntry& e = qp.rq[qp.rq_tail];
+    e = {wr->wr_id, wr->num_sge};
+    if (wr->num_sge != 0) {
+      std::memcpy(&qp.rq_sges.data[qp.rq_tail % qp.rq.size * qp.cap.max_recv_sge], wr->sg_list,
+                  sizeof(ibv_sge) * static_cast<std::size_t>(wr->num_sge));
+    }
+    ++qp.rq_tail;
+  }
+  if (qp.state == IBV_QPS_ERR) retire(qp);
+  return 0;
+}
+
+}  // namespace twinpath::soft

@@ -1,0 +1,205 @@
+// The requester half of a QP: runs the send queue in order.
+//
+// Three ways to move a message's bytes:
+//   packets  through the ring, executed and checked by the responder: small messages, SENDs,
+//            atomics, and everything where a direct copy is not possible;
+//   direct   one copy by us (direct.cc): large host transfers, and all inside one process;
+//   CUDA     copy engines (cuda_transfer.cc).
+// RC order is kept: a direct copy waits until earlier packet data has been executed, and a
+// packet waits until earlier copy-engine transfers have finished.
+#include "plugin/fabric/soft/requester.h"
+
+#include <cstring>
+
+#include "plugin/base/clock.h"
+
+namespace twinpath::soft {
+namespace {
+
+// From here on a direct copy is cheaper than the ring between two processes.
+constexpr std::uint64_t kDirectFrom = 4096;
+
+bool is_read(const SendEntry& e) { return e.opcode == IBV_WR_RDMA_READ; }
+bool is_atomic(const SendEntry& e) {
+  return e.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || e.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+bool is_write(const SendEntry& e) {
+  return e.opcode == IBV_WR_RDMA_WRITE || e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+bool has_imm(const SendEntry& e) {
+  return e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM || e.opcode == IBV_WR_SEND_WITH_IMM;
+}
+
+void gather(SoftQp& qp, const SendEntry& e, std::uint64_t offset, std::uint8_t* to,
+            std::uint64_t bytes) {
+  const ibv_sge* sges = qp.sges_of(e);
+  for (int i = 0; i < e.num_sge && bytes != 0; ++i) {
+    if (offset >= sges[i].length) {
+      offset -= sges[i].length;
+      continue;
+    }
+    std::uint64_t n = std::min<std::uint64_t>(bytes, sges[i].length - offset);
+    std::memcpy(to, reinterpret_cast<const void*>(sges[i].addr + offset), n);
+    to += n;
+    bytes -= n;
+    offset = 0;
+  }
+}
+
+void sent(SoftQp& qp, SendEntry& e) {
+  e.ack_at = ++qp.messages;
+  e.stage = Stage::sent;
+}
+
+Step send_packets(SoftQp& qp, SendEntry& e) {
+  do {
+    auto n = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(kPacketPayload, e.length - e.offset));
+    PacketHeader* p = reserve_packet(qp, n);
+    if (p == nullptr) return Step::wait;
+    const bool last = e.offset + n == e.length;
+    p->op = is_write(e) ? PacketOp::write : PacketOp::send;
+    p->flags = static_cast<std::uint8_t>((e.offset == 0 ? kFirst : 0) | (last ? kLast : 0) |
+                                         (last && has_imm(e) ? kImm : 0));
+    p->rkey = e.rkey;
+    p->length = n;
+    p->address = e.remote_address + e.offset;
+    p->imm = e.imm;
+    p->total = static_cast<std::uint32_t>(e.length);
+    gather(qp, e, e.offset, reinterpret_cast<std::uint8_t*>(p + 1), n);
+    publish_packet(qp, p);
+    e.offset += n;
+  } while (e.offset < e.length);
+  sent(qp, e);
+  qp.last_data_message = qp.messages;
+  return Step::done;
+}
+
+Step request(SoftQp& qp, SendEntry& e) {
+  PacketHeader* p = reserve_packet(qp, is_atomic(e) ? 16 : 0);
+  if (p == nullptr) return Step::wait;
+  p->op = is_atomic(e) ? PacketOp::atomic_request : PacketOp::read_request;
+  p->flags = e.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? kCompareSwap : std::uint8_t{0};
+  p->rkey = e.rkey;
+  p->address = e.remote_address;
+  p->length = is_atomic(e) ? 16 : static_cast<std::uint32_t>(e.length);
+  if (is_atomic(e)) std::memcpy(p + 1, e.operand, sizeof e.operand);
+  publish_packet(qp, p);
+  sent(qp, e);
+  ++qp.reads_outstanding;
+  return Step::done;
+}
+
+// A direct access that the peer's key table refuses: the peer must learn of it too.
+Step refused(SoftQp& qp, SendEntry& e) {
+  PacketHeader* p = reserve_packet(qp, 0);
+  if (p == nullptr) return Step::wait;
+  p->op = PacketOp::violation;
+  publish_packet(qp, p);
+  return fail(e, IBV_WC_REM_ACCESS_ERR);
+}
+
+Step start_direct(SoftQp& qp, SendEntry& e, KeyView keys) {
+  // Earlier data that travels in packets must be in place first.
+  if (qp.theirs->acked.load(std::memory_order_acquire) < qp.last_data_message) return Step::wait;
+  const std::uint32_t needed =
+      is_read(e) ? std::uint32_t{IBV_ACCESS_REMOTE_READ} : std::uint32_t{IBV_ACCESS_REMOTE_WRITE};
+  KeyEntry* k = nullptr;
+  if ((qp.theirs->access.load(std::memory_order_relaxed) & needed) != 0)
+    k = keys.hold(e.rkey, e.remote_address, e.length, needed,
+                  qp.theirs->pd.load(std::memory_order_relaxed));
+  if (k == nullptr) return refused(qp, e);
+  const bool ok = copy_direct(qp, e, *k, !is_read(e));
+  KeyView::drop(k);
+  if (!ok) {
+    // The kernel would not copy (another container's process, driver-mapped pages): packets from
+    // the beginning of what is left.
+    e.no_direct = true;
+    if (is_read(e)) e.offset = 0;
+    return Step::wait;
+  }
+  if (has_imm(e)) return send_imm(qp, e) ? Step::done : Step::wait;
+  e.received = e.length;
+  e.stage = Stage::placed;
+  return Step::done;
+}
+
+Step start(SoftQp& qp, SendEntry& e) {
+  if (e.status != IBV_WC_SUCCESS) return Step::failed;  // injected
+  if (e.not_before != 0 && now_ns() < e.not_before) return Step::wait;
+  if (qp.theirs == nullptr) return Step::wait;
+  const auto far = static_cast<EndState>(qp.theirs->state.load(std::memory_order_acquire));
+  if (far != EndState::ready) return Step::wait;  // not yet, or no longer: the timers decide
+  if ((e.flags & IBV_SEND_FENCE) != 0 && qp.reads_outstanding != 0) return Step::wait;
+
+  bool cuda = false;
+  if (!check_local(qp, e, is_read(e) || is_atomic(e) ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0u, cuda))
+    return fail(e, IBV_WC_LOC_PROT_ERR);
+
+  KeyView keys = remote_keys(qp);
+  const KeyEntry* far_key = nullptr;
+  if ((is_write(e) || is_read(e)) && e.length != 0) {
+    if (!keys.valid()) return Step::wait;  // the greeting is on its way
+    far_key = keys.peek(e.rkey);
+    if (far_key != nullptr && far_key->kind == static_cast<std::uint32_t>(MemoryKind::cuda)) cuda = true;
+  }
+  if (cuda) {
+    if (!(is_write(e) || is_read(e))) return fail(e, IBV_WC_LOC_PROT_ERR);  // not modelled
+    if (far_key == nullptr) return refused(qp, e);
+    return start_cuda(qp, e, *far_key);
+  }
+  if (qp.sq_sent != qp.sq_exec) return Step::wait;  // behind copy-engine transfers
+  if (is_write(e) && e.length == 0)
+    return has_imm(e) ? (send_imm(qp, e) ? Step::done : Step::wait) : send_packets(qp, e);
+  const bool local = qp.peer == nullptr;
+  // A message that was placed directly and only lacks ring space for its immediate data.
+  if (is_write(e) && e.offset == e.length && e.length != 0 && !e.no_direct)
+    return send_imm(qp, e) ? Step::done : Step::wait;
+  const bool direct = (is_write(e) || is_read(e)) && far_key != nullptr && !e.no_direct &&
+                      (local || (qp.peer->direct && e.length >= kDirectFrom));
+  if (direct) return start_direct(qp, e, keys);
+  if (is_read(e) || is_atomic(e)) return request(qp, e);
+  return send_packets(qp, e);
+}
+
+}  // namespace
+
+KeyView remote_keys(SoftQp& qp) {
+  if (qp.peer == nullptr) return qp.hca->keys().view();
+  return qp.peer->greeted.load(std::memory_order_acquire) ? qp.peer->keys : KeyView();
+}
+
+bool send_imm(SoftQp& qp, SendEntry& e) {
+  PacketHeader* p = reserve_packet(qp, 0);
+  if (p == nullptr) return false;
+  p->op = PacketOp::imm;
+  p->flags = kFirst | kLast | kImm;
+  p->imm = e.imm;
+  p->total = static_cast<std::uint32_t>(e.length);
+  publish_packet(qp, p);
+  sent(qp, e);
+  return true;
+}
+
+bool run_send_queue(SoftQp& qp) {
+  bool moved = finish_moved(qp);
+  while (qp.state == IBV_QPS_RTS && qp.sq_exec != qp.sq_tail) {
+    SendEntry& e = qp.entry(qp.sq_exec);
+    const bool behind_copies = qp.sq_sent != qp.sq_exec;
+    Step s = start(qp, e);
+    if (s == Step::wait) break;
+    if (s == Step::failed) {
+      // Work before it still ends in its own way; the failure is reported in its turn.
+      retire(qp);
+      if (qp.sq_head == qp.sq_exec) enter_error(qp);
+      return true;
+    }
+    moved = true;
+    ++qp.sq_exec;
+    if (!behind_copies && e.stage != Stage::moving) qp.sq_sent = qp.sq_exec;
+  }
+  retire(qp);
+  return moved;
+}
+
+}  // namespace twinpath::soft

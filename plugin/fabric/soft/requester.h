@@ -1,0 +1,38 @@
+#pragma once
+// Pieces of the requester shared by its files.  All with the QP's lock held.
+#include "plugin/fabric/soft/hca.h"
+
+namespace twinpath::soft {
+
+enum class Step {
+  done,    // the WQE has begun; go on with the next
+  wait,    // cannot go on now
+  failed,  // entry.status is set
+};
+
+inline Step fail(SendEntry& e, ibv_wc_status status) {
+  e.status = static_cast<std::uint8_t>(status);
+  return Step::failed;
+}
+
+// The peer's table of keys, or ours when the destination is in this process; not valid() until
+// the peer has greeted.
+KeyView remote_keys(SoftQp& qp);
+
+// direct.cc: the initiator copies by itself, by memcpy inside the process and by
+// process_vm_readv/writev between processes.  The key is already held by the caller.
+// Moves what is left of the WQE; false when the system refuses (then packets must do).
+bool copy_direct(SoftQp& qp, SendEntry& e, const KeyEntry& remote, bool to_remote);
+// True when every SGE is host memory registered with `access`; `cuda` says whether one is CUDA
+// memory.  False: a bad lkey.
+bool check_local(SoftQp& qp, const SendEntry& e, std::uint32_t access, bool& cuda);
+
+// cuda_transfer.cc: RDMA WRITE and READ with CUDA memory at either end, by the copy engine.
+Step start_cuda(SoftQp& qp, SendEntry& e, const KeyEntry& remote);
+// Sends what follows finished copies (immediate data), in order.
+bool finish_moved(SoftQp& qp);
+
+// Announces a message whose data is in place already.
+bool send_imm(SoftQp& qp, SendEntry& e);
+
+}  // namespace twinpath::soft

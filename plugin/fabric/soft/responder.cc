@@ -1,0 +1,269 @@
+// The responder half of a QP: executes the peer's packets in order.  What it may not do it
+// refuses with a NAK and the QP's error state, as the IB specification wants (vol. 1, 9.9.3).
+#include <atomic>
+#include <cstring>
+
+#include "plugin/fabric/soft/hca.h"
+
+namespace twinpath::soft {
+namespace {
+
+enum class Outcome { done, wait, refused };
+
+Outcome refuse(SoftQp& qp, ibv_wc_status peer_sees, ibv_event_type event) {
+  qp.mine->nak.store(peer_sees, std::memory_order_release);
+  enter_error(qp);
+  async_event(qp, event);
+  return Outcome::refused;
+}
+
+void acknowledge(SoftQp& qp) {
+  qp.mine->acked.store(qp.mine->acked.load(std::memory_order_relaxed) + 1,
+                       std::memory_order_release);
+}
+
+// The receive WQE that the running message consumes, or null: receiver not ready.
+RecvEntry* receive_entry(SoftQp& qp) {
+  if (qp.rq_head != qp.rq_tail) {
+    if (qp.rnr_reported) {
+      qp.mine->rnr.store(0, std::memory_order_release);
+      qp.rnr_reported = false;
+    }
+    return &qp.rq[qp.rq_head];
+  }
+  if (!qp.rnr_reported) {
+    qp.mine->rnr.store(1, std::memory_order_release);
+    qp.rnr_reported = true;
+  }
+  return nullptr;
+}
+
+void complete_receive(SoftQp& qp, ibv_wc_opcode opcode, const PacketHeader& p, ibv_wc_status status) {
+  ibv_wc wc{};
+  wc.wr_id = qp.rq[qp.rq_head].wr_id;
+  wc.status = status;
+  wc.opcode = opcode;
+  wc.byte_len = p.total;
+  wc.qp_num = qp.qp_num;
+  wc.src_qp = qp.attr.dest_qp_num;
+  if ((p.flags & kImm) != 0) {
+    wc.wc_flags = IBV_WC_WITH_IMM;
+    wc.imm_data = p.imm;
+  }
+  ++qp.rq_head;
+  push_completion(*soft(qp.recv_cq), wc);
+}
+
+Outcome on_write(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
+  const bool with_imm = (p.flags & kImm) != 0;
+  if (with_imm && receive_entry(qp) == nullptr) return Outcome::wait;
+  if (p.length != 0) {
+    if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0)
+      return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+    auto* pd = static_cast<SoftPd*>(qp.pd);
+    KeyEntry* e = qp.hca->keys().view().hold(p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_WRITE,
+                                             pd->number);
+    if (e == nullptr || e->kind != static_cast<std::uint32_t>(MemoryKind::host)) {
+      if (e != nullptr) KeyView::drop(e);
+      return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+    }
+    auto* to = reinterpret_cast<std::uint8_t*>(e->base + (p.address - e->iova));
+    // Peers wait on words that small writes bring (a CTS generation): such a write becomes
+    // visible in address order, its last word last, as one PCIe write would.
+    if (p.length <= 64 && (p.length & 3) == 0 && (reinterpret_cast<std::uint64_t>(to) & 3) == 0) {
+      const std::uint32_t words = p.length / 4;
+      for (std::uint32_t i = 0; i < words; ++i) {
+        std::uint32_t v;
+        std::memcpy(&v, payload + i * 4, 4);
+        std::atomic_ref<std::uint32_t>(reinterpret_cast<std::uint32_t*>(to)[i])
+            .store(v, i + 1 == words ? std::memory_order_release : std::memory_order_relaxed);
+      }
+    } else {
+      std::memcpy(to, payload, p.length);
+    }
+    KeyView::drop(e);
+  }
+  if ((p.flags & kLast) != 0) {
+    if (with_imm) complete_receive(qp, IBV_WC_RECV_RDMA_WITH_IMM, p, IBV_WC_SUCCESS);
+    acknowledge(qp);
+  }
+  return Outcome::done;
+}
+
+Outcome on_send(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
+  RecvEntry* r = receive_entry(qp);
+  if (r == nullptr) return Outcome::wait;
+  const ibv_sge* sges = &qp.rq_sges.data[qp.rq_head % qp.rq.size * qp.cap.max_recv_sge];
+  if (!scatter(qp, sges, r->num_sge, qp.send_offset, payload, p.length)) {
+    std::uint64_t room = 0;
+    for (int i = 0; i < r->num_sge; ++i) room += sges[i].length;
+    const bool too_long = qp.send_offset + p.length > room;
+    complete_receive(qp, IBV_WC_RECV, p, too_long ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+    return refuse(qp, too_long ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR, IBV_EVENT_QP_FATAL);
+  }
+  qp.send_offset += p.length;
+  if ((p.flags & kLast) != 0) {
+    qp.send_offset = 0;
+    complete_receive(qp, IBV_WC_RECV, p, IBV_WC_SUCCESS);
+    acknowledge(qp);
+  }
+  return Outcome::done;
+}
+
+Outcome on_read(SoftQp& qp, const PacketHeader& p) {
+  auto* pd = static_cast<SoftPd*>(qp.pd);
+  KeyEntry* e = nullptr;
+  if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0)
+    e = qp.hca->keys().view().hold(p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_READ, pd->number);
+  if (e == nullptr || e->kind != static_cast<std::uint32_t>(MemoryKind::host)) {
+    if (e != nullptr) KeyView::drop(e);
+    return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+  }
+  Outcome outcome = Outcome::done;
+  while (qp.read_offset < p.length) {
+    auto n = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(kPacketPayload, p.length - qp.read_offset));
+    PacketHeader* out = reserve_packet(qp, n);
+    if (out == nullptr) {
+      outcome = Outcome::wait;
+      break;
+    }
+    out->op = PacketOp::read_response;
+    out->length = n;
+    std::memcpy(out + 1,
+                reinterpret_cast<const void*>(e->base + (p.address - e->iova) + qp.read_offset), n);
+    publish_packet(qp, out);
+    qp.read_offset += n;
+  }
+  KeyView::drop(e);
+  if (outcome == Outcome::done) {
+    qp.read_offset = 0;
+    acknowledge(qp);
+  }
+  return outcome;
+}
+
+Outcome on_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
+  PacketHeader* out = reserve_packet(qp, 8);
+  if (out == nullptr) return Outcome::wait;
+  auto* pd = static_cast<SoftPd*>(qp.pd);
+  KeyEntry* e = nullptr;
+  if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0)
+    e = qp.hca->keys().view().hold(p.rkey, p.address, 8, IBV_ACCESS_REMOTE_ATOMIC, pd->number);
+  if (e == nullptr || e->kind != static_cast<std::uint32_t>(MemoryKind::host)) {
+    if (e != nullptr) KeyView::drop(e);
+    return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+  }
+  std::uint64_t operand[2];
+  std::memcpy(operand, payload, sizeof operand);
+  std::atomic_ref<std::uint64_t> word(
+      *reinterpret_cast<std::uint64_t*>(e->base + (p.address - e->iova)));
+  std::uint64_t old;
+  if ((p.flags & kCompareSwap) != 0) {
+    old = operand[0];
+    word.compare_exchange_strong(old, operand[1], std::memory_order_acq_rel);
+  } else {
+    old = word.fetch_add(operand[0], std::memory_order_acq_rel);
+  }
+  KeyView::drop(e);
+  out->op = PacketOp::atomic_response;
+  out->length = 8;
+  std::memcpy(out + 1, &old, 8);
+  publish_packet(qp, out);
+  acknowledge(qp);
+  return Outcome::done;
+}
+
+// A response to the oldest READ or atomic that still waits for bytes.
+Outcome on_response(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
+  for (std::uint64_t i = qp.sq_head; i != qp.sq_exec; ++i) {
+    SendEntry& e = qp.entry(i);
+    const bool waits = e.opcode == IBV_WR_RDMA_READ || e.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+                       e.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    if (!waits || e.stage != Stage::sent || e.received == e.length) continue;
+    if (!scatter(qp, qp.sges_of(e), e.num_sge, e.received, payload, p.length)) {
+      e.status = IBV_WC_LOC_PROT_ERR;
+      enter_error(qp);
+      return Outcome::refused;
+    }
+    e.received += p.length;
+    return Outcome::done;
+  }
+  return Outcome::done;  // the WQE was flushed meanwhile
+}
+
+Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
+  switch (p.op) {
+    case PacketOp::pad: return Outcome::done;
+    case PacketOp::write: return on_write(qp, p, payload);
+    case PacketOp::send: return on_send(qp, p, payload);
+    case PacketOp::imm:
+      if (receive_entry(qp) == nullptr) return Outcome::wait;
+      complete_receive(qp, IBV_WC_RECV_RDMA_WITH_IMM, p, IBV_WC_SUCCESS);
+      acknowledge(qp);
+      return Outcome::done;
+    case PacketOp::read_request: return on_read(qp, p);
+    case PacketOp::atomic_request: return on_atomic(qp, p, payload);
+    case PacketOp::read_response:
+    case PacketOp::atomic_response: return on_response(qp, p, payload);
+    case PacketOp::violation:
+      return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+  }
+  return refuse(qp, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+}
+
+}  // namespace
+
+bool scatter(SoftQp& qp, const ibv_sge* sges, int n, std::uint64_t offset, const void* from,
+             std::uint64_t bytes) {
+  auto* pd = static_cast<SoftPd*>(qp.pd);
+  const auto* source = static_cast<const std::uint8_t*>(from);
+  for (int i = 0; i < n && bytes != 0; ++i) {
+    if (offset >= sges[i].length) {
+      offset -= sges[i].length;
+      continue;
+    }
+    std::uint64_t part = std::min<std::uint64_t>(bytes, sges[i].length - offset);
+    KeyEntry* e = qp.hca->keys().view().hold(sges[i].lkey, sges[i].addr + offset, part,
+                                             IBV_ACCESS_LOCAL_WRITE, pd->number);
+    if (e == nullptr) return false;
+    const bool host = e->kind == static_cast<std::uint32_t>(MemoryKind::host);
+    if (host)
+      std::memcpy(reinterpret_cast<void*>(e->base + (sges[i].addr + offset - e->iova)), source, part);
+    KeyView::drop(e);
+    if (!host) return false;
+    source += part;
+    bytes -= part;
+    offset = 0;
+  }
+  return bytes == 0;
+}
+
+bool respond(SoftQp& qp) {
+  if (qp.theirs == nullptr) return false;
+  bool moved = false;
+  std::uint64_t at = qp.mine->consumed.load(std::memory_order_relaxed);
+  // Bounded per call, so that one busy QP does not starve the others of a poll.
+  for (int budget = 64; budget > 0; --budget) {
+    if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) break;
+    if (qp.theirs->produced.load(std::memory_order_acquire) == at) break;
+    const auto* p = reinterpret_cast<const PacketHeader*>(qp.in_ring + at % kRingBytes);
+    if (p->bytes < 16 || p->bytes > kRingBytes - at % kRingBytes || (p->bytes & 15) != 0 ||
+        (p->op != PacketOp::pad && p->bytes < sizeof(PacketHeader)) ||
+        (p->op != PacketOp::read_request && p->op != PacketOp::pad &&
+         p->length > p->bytes - sizeof(PacketHeader))) {
+      (void)refuse(qp, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);  // a broken peer
+      break;
+    }
+    std::uint32_t bytes = p->bytes;
+    Outcome o = execute(qp, *p, reinterpret_cast<const std::uint8_t*>(p + 1));
+    if (o == Outcome::wait) break;
+    at += bytes;
+    qp.mine->consumed.store(at, std::memory_order_release);
+    moved = true;
+    if (o == Outcome::refused) break;
+  }
+  return moved;
+}
+
+}  // namespace twinpath::soft
