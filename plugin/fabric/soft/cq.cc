@@ -32,7 +32,7 @@ void push_completion(SoftCq& cq, const ibv_wc& wc) {
 
 int poll_cq(ibv_cq* c, int n, ibv_wc* out) {
   SoftCq& cq = *soft(c);
-  if (n <= 0) return n < 0 ? -EINVAL : 0;
+  if (n < 0) return -EINVAL;
   if (cq.overflowed) return -EOVERFLOW;
   // Progress comes first: what it completes is returned by this very call.
   {

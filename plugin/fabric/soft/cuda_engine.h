@@ -36,6 +36,11 @@ struct PointerInfo {
 // memory count as host.
 PointerInfo inspect_pointer(const void* p);
 
+// ok when [p, p+bytes) lies in the allocation `info`.  VMM memory is a row of separate mappings
+// (PyTorch's expandable segments) and one registration may use one of them only: a range that
+// goes beyond is logged and `unsupported`.
+Status check_range(const PointerInfo& info, const void* p, std::uint64_t bytes);
+
 // 16-byte identity of a GPU, equal in all processes of the host (CUDA UUID).
 struct GpuUuid {
   std::uint8_t bytes[16];
@@ -55,6 +60,10 @@ struct ExportedAllocation {
 };
 Result<ExportedAllocation> export_allocation(const PointerInfo& info);
 
+// The ordinal given to a GPU that this process cannot see (CUDA_VISIBLE_DEVICES): copies for it
+// are issued by the GPU of the other end.  Not -1, which would say host memory.
+inline constexpr int kGpuNotVisible = 1 << 20;
+
 // An allocation of another process (or of this one, through the same door) mapped so that
 // copies issued for any GPU of this process can write and read it.  The mapping is undone by
 // the destructor, off the data path.
@@ -63,7 +72,7 @@ class ImportedAllocation {
   virtual ~ImportedAllocation() = default;
   virtual std::uint64_t address() const = 0;  // device address of the allocation's first byte
   virtual std::uint64_t bytes() const = 0;
-  virtual int gpu() const = 0;                // ordinal here, -1 if that GPU is not visible here
+  virtual int gpu() const = 0;                // ordinal here, or kGpuNotVisible
 };
 Result<std::shared_ptr<ImportedAllocation>> import_allocation(ExportedAllocation exported);
 // For memory of this very process: makes [base, base+bytes) reachable from all GPUs here without
@@ -100,6 +109,11 @@ struct CopyJob {
 //     kernel may own): through a pinned host slot, D2H then H2D.
 // Returns unsupported when the driver is absent.
 Status submit_copy(CopyJob* job);
+
+// Starts the copy thread of a GPU ahead of its first copy: it allocates pinned memory, which may
+// wait for kernels that run.  Does not block.  export_allocation and import_local do it for the
+// GPU of the memory.
+void prepare_copies(int gpu);
 
 // Stops copy threads, finishing what was submitted; for tests and process end.
 void stop_copy_threads();

@@ -141,8 +141,9 @@ bool Hca::set_devices(const std::string& spec, std::string& why) {
   devices_.clear();
   int index = 0;
   for (DeviceSpec& d : *parsed) {
-    // Never freed: verbs users keep ibv_device pointers after the list is gone.
-    auto* device = new SoftDevice{};
+    // Kept for the process's life: verbs users hold ibv_device pointers after the list is gone.
+    SoftDevice* device = all_devices_.emplace_back(std::make_unique<SoftDevice>()).get();
+    static_cast<ibv_device&>(*device) = ibv_device{};
     device->node_type = IBV_NODE_CA;
     device->transport_type = IBV_TRANSPORT_IB;
     std::snprintf(device->name, sizeof device->name, "%s", d.name.c_str());

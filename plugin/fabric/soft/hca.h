@@ -97,6 +97,7 @@ class Hca {
 
   std::mutex lock_;
   std::vector<SoftDevice*> devices_;
+  std::vector<std::unique_ptr<SoftDevice>> all_devices_;
   std::vector<SoftQp*> qps_;   // index = low bits of the QPN
   std::vector<SoftQp*> live_;  // the same, without holes
   std::uint32_t next_qp_ = 0;

@@ -128,6 +128,10 @@ Step start(SoftQp& qp, SendEntry& e) {
   if (e.status != IBV_WC_SUCCESS) return Step::failed;  // injected
   if (e.not_before != 0 && now_ns() < e.not_before) return Step::wait;
   if (qp.theirs == nullptr) return Step::wait;
+  // A message refused while only a part of its packets was sent has no acknowledgement number yet.
+  if (const std::uint32_t nak = qp.theirs->nak.load(std::memory_order_acquire);
+      nak != 0 && e.offset != 0 && qp.theirs->acked.load(std::memory_order_acquire) == qp.messages)
+    return fail(e, static_cast<ibv_wc_status>(nak));
   const auto far = static_cast<EndState>(qp.theirs->state.load(std::memory_order_acquire));
   if (far != EndState::ready) return Step::wait;  // not yet, or no longer: the timers decide
   if ((e.flags & IBV_SEND_FENCE) != 0 && qp.reads_outstanding != 0) return Step::wait;

@@ -1,0 +1,61 @@
+// TWINPATH_SOFT_HCAS and TWINPATH_SOFT_FAULTS: what is accepted and what is said of the rest.
+#include "plugin/fabric/soft/device_spec.h"
+#include "plugin/fabric/soft/faults.h"
+#include "test/support/catch.h"
+
+using namespace twinpath::soft;
+
+TEST_CASE("device specifications name adapters and their properties", "[soft]") {
+  std::string why;
+  auto d = parse_device_specs("soft0,speed=200,ports=2,pci=/sys/none/0000:17:00.0,left,mtu=1024,state=down", why);
+  REQUIRE(d);
+  REQUIRE(d->size() == 2);
+  CHECK((*d)[0].name == "soft0");
+  CHECK((*d)[0].speed_gbps == 200);
+  CHECK((*d)[0].ports == 2);
+  CHECK((*d)[0].pci_path == "/sys/none/0000:17:00.0");
+  CHECK((*d)[0].up);
+  CHECK((*d)[1].name == "left");
+  CHECK((*d)[1].mtu == 1024);
+  CHECK_FALSE((*d)[1].up);
+  d = parse_device_specs("4", why);
+  REQUIRE(d);
+  CHECK(d->size() == 4);
+  CHECK(d->back().name == "soft3");
+}
+
+TEST_CASE("a bad device specification is refused with the item quoted", "[soft]") {
+  struct Case {
+    const char* text;
+    const char* said;
+  };
+  auto c = GENERATE(Case{"", "no adapter"}, Case{"speed=100", "before any adapter"},
+                    Case{"soft0,speed=fast", "speed=fast"}, Case{"soft0,speed=0", "1 to 6400"},
+                    Case{"soft0,ports=9", "1 to 8"}, Case{"soft0,colour=red", "colour"},
+                    Case{"soft0,soft0", "twice"}, Case{"so ft", "not an adapter name"},
+                    Case{"soft0,mtu=1500", "1024"}, Case{"soft0,state=maybe", "up or down"},
+                    Case{"a,ports=8,b,ports=8,c,ports=8,d,ports=8,e", "32"});
+  std::string why;
+  CHECK_FALSE(parse_device_specs(c.text, why));
+  CHECK(why.find(c.said) != std::string::npos);
+}
+
+TEST_CASE("fault lists are parsed whole or refused", "[soft]") {
+  Faults f;
+  std::string why;
+  REQUIRE(f.set("fail_send=2,delay_us=10", why));
+  CHECK(f.any());
+  CHECK(f.delay_us() == 10);
+  CHECK_FALSE(f.next_send_fails());
+  CHECK(f.next_send_fails());
+  CHECK_FALSE(f.next_send_fails());
+  for (const char* bad : {"fail_send", "fail_send=", "fail_send=x", "fail_send=0", "nothing=1"}) {
+    Faults g;
+    CHECK_FALSE(g.set(bad, why));
+    CHECK_FALSE(g.any());
+    CHECK(why.find("not a fault") != std::string::npos);
+  }
+  Faults none;
+  REQUIRE(none.set("", why));
+  CHECK_FALSE(none.any());
+}

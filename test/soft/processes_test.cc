@@ -1,0 +1,176 @@
+// The soft HCA between processes: the other half is this program again, started with a role.
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "test/soft/pair.h"
+
+using namespace twinpath;
+using namespace twinpath::test;
+
+namespace {
+
+struct Address {
+  std::uint32_t qpn, rkey;
+  std::uint64_t address;
+  ibv_gid gid;
+};
+
+Address address_of(const Side& s) { return {s.qp->qp_num, s.mr->rkey, s.address(), s.gid}; }
+
+// What the child process does with its end of the socket pair.
+int child_main(const std::string& role, int fd) {
+  Config config;
+  config.soft_direct = role.find("packets") == std::string::npos;
+  if (role.find("otherjob") != std::string::npos) config.soft_job = "another";
+  Options o;
+  o.bytes = 8 << 20;
+  Side s(o, config);
+  Address mine = address_of(s), theirs{};
+  if (write(fd, &mine, sizeof mine) != sizeof mine) return 2;
+  if (read(fd, &theirs, sizeof theirs) != sizeof theirs) return 3;
+  if (s.to_init() != 0) return 4;
+  if (int rc = s.to_rtr(theirs.qpn, theirs.gid); rc != 0) return rc == ETIMEDOUT ? 40 : 5;
+  if (s.to_rts() != 0) return 6;
+  char go = 1;
+  if (write(fd, &go, 1) != 1) return 7;
+  // Sleeps in read(): whatever is asked of its memory now, its engine thread must answer.
+  if (read(fd, &go, 1) != 1) return 8;
+  return 0;
+}
+
+struct Child {
+  pid_t pid = -1;
+  int fd = -1;
+  Address theirs{};
+  explicit Child(const std::string& role) {
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    pid = fork();
+    if (pid == 0) {
+      ::close(ends[0]);
+      setenv("TWINPATH_TEST_CHILD", (role + ":" + std::to_string(ends[1])).c_str(), 1);
+      execl("/proc/self/exe", "soft_child", "[.child]", static_cast<char*>(nullptr));
+      _exit(99);
+    }
+    ::close(ends[1]);
+    fd = ends[0];
+    REQUIRE(read(fd, &theirs, sizeof theirs) == sizeof theirs);
+  }
+  void connect(Side& s) {
+    Address mine = address_of(s);
+    REQUIRE(write(fd, &mine, sizeof mine) == sizeof mine);
+    s.connect(theirs.qpn, theirs.gid);
+    char go = 0;
+    REQUIRE(read(fd, &go, 1) == 1);
+  }
+  int finish() {
+    char go = 1;
+    (void)!write(fd, &go, 1);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    pid = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  ~Child() {
+    if (pid > 0) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+ibv_wc wait(Side& s, int seconds = 5) {
+  ibv_wc wc{};
+  for (std::int64_t end = now_ns() + seconds * kSecond; now_ns() < end;) {
+    if (ibv_poll_cq(s.cq, 1, &wc) == 1) return wc;
+  }
+  FAIL("no completion");
+  return wc;
+}
+
+}  // namespace
+
+// Not a test: what the child processes of the tests below run.
+TEST_CASE("child role", "[.child]") {
+  const char* role = getenv("TWINPATH_TEST_CHILD");
+  REQUIRE(role != nullptr);
+  std::string r(role);
+  auto colon = r.rfind(':');
+  _exit(child_main(r.substr(0, colon), atoi(r.c_str() + colon + 1)));
+}
+
+TEST_CASE("writes, reads and atomics reach a process that sleeps", "[soft]") {
+  const std::string role = GENERATE("direct", "packets");
+  Config config;
+  config.soft_direct = role == "direct";
+  Child child(role);
+  Options o;
+  o.bytes = 8 << 20;
+  Side s(o, config);
+  child.connect(s);
+  for (std::uint32_t bytes : {8u, 4096u, 5000u, 3u << 20}) {
+    for (std::uint32_t i = 0; i < bytes; ++i)
+      s.buffer[i] = static_cast<std::uint8_t>(i * 31 + bytes);
+    auto w = s.request(IBV_WR_RDMA_WRITE, 0, bytes, child.theirs.address + 64, child.theirs.rkey);
+    REQUIRE(s.post(w) == 0);
+    CHECK(wait(s).status == IBV_WC_SUCCESS);
+    auto r = s.request(IBV_WR_RDMA_READ, 4 << 20, bytes, child.theirs.address + 64, child.theirs.rkey);
+    REQUIRE(s.post(r) == 0);
+    CHECK(wait(s).status == IBV_WC_SUCCESS);
+    CHECK(std::memcmp(s.buffer.data(), s.buffer.data() + (4 << 20), bytes) == 0);
+  }
+  auto* old = reinterpret_cast<std::uint64_t*>(s.buffer.data());
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    auto w = s.request(IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8, child.theirs.address, child.theirs.rkey);
+    w.wr.wr.atomic.compare_add = 3;
+    REQUIRE(s.post(w) == 0);
+    CHECK(wait(s).status == IBV_WC_SUCCESS);
+    CHECK(*old == 3 * i);
+  }
+  CHECK(child.finish() == 0);
+}
+
+TEST_CASE("a killed peer turns into retry-exceeded at once", "[soft]") {
+  Child child("direct");
+  Options o;
+  o.timeout = 20;  // 4.3 s a try, 8 tries: the death must be noticed without waiting for that
+  o.retry_cnt = 7;
+  Side s(o);
+  child.connect(s);
+  kill(child.pid, SIGKILL);
+  waitpid(child.pid, nullptr, 0);
+  child.pid = -1;
+  auto w = s.request(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 8, child.theirs.address, child.theirs.rkey);
+  std::int64_t begin = now_ns();
+  REQUIRE(s.post(w) == 0);
+  CHECK(wait(s).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(now_ns() - begin < 2 * kSecond);
+}
+
+TEST_CASE("a process of another job is out of reach", "[soft]") {
+  Child child("otherjob");
+  Options o;
+  Side s(o);
+  Address mine = address_of(s);
+  REQUIRE(write(child.fd, &mine, sizeof mine) == sizeof mine);
+  REQUIRE(s.to_init() == 0);
+  CHECK(s.to_rtr(child.theirs.qpn, child.theirs.gid) == ETIMEDOUT);
+  CHECK(child.finish() == 40);
+}
+
+TEST_CASE("a wrong key is refused between processes, small and large", "[soft]") {
+  Child child("direct");
+  Options o;
+  Side s(o);
+  child.connect(s);
+  const std::uint32_t bytes = GENERATE(8u, 100000u);
+  auto w = s.request(IBV_WR_RDMA_WRITE, 0, bytes, child.theirs.address + (8 << 20) - 4, child.theirs.rkey);
+  REQUIRE(s.post(w) == 0);
+  CHECK(wait(s).status == IBV_WC_REM_ACCESS_ERR);
+  CHECK(child.finish() == 0);
+}

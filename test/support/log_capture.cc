@@ -1,0 +1,73 @@
+#include "test/support/log_capture.h"
+
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <mutex>
+
+namespace twinpath::test {
+namespace {
+
+// The sink is a plain function without a context argument, hence process-wide storage.
+struct Store {
+  std::mutex mutex;
+  std::vector<LogLine> lines;
+};
+Store& store() {
+  static Store s;
+  return s;
+}
+
+__attribute__((format(printf, 5, 6))) void capture(LogLevel level, unsigned long, const char*, int,
+                                                   const char* format, ...) {
+  std::array<char, 4096> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  const std::lock_guard lock(store().mutex);
+  store().lines.push_back({level, text.data()});
+}
+
+}  // namespace
+
+LogCapture::LogCapture() {
+  clear();
+  previous_ = set_log_sink(&capture);
+}
+
+LogCapture::~LogCapture() { set_log_sink(previous_); }
+
+std::vector<LogLine> LogCapture::lines() const {
+  const std::lock_guard lock(store().mutex);
+  return store().lines;
+}
+
+std::vector<std::string> LogCapture::warnings() const {
+  std::vector<std::string> out;
+  for (LogLine& line : lines()) {
+    if (line.level == LogLevel::warn) out.push_back(std::move(line.text));
+  }
+  return out;
+}
+
+bool LogCapture::has(LogLevel level, std::string_view part) const {
+  for (const LogLine& line : lines()) {
+    if (line.level == level && line.text.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+bool LogCapture::has(std::string_view part) const {
+  for (const LogLine& line : lines()) {
+    if (line.text.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+void LogCapture::clear() {
+  const std::lock_guard lock(store().mutex);
+  store().lines.clear();
+}
+
+}  // namespace twinpath::test

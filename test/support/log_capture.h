@@ -1,0 +1,37 @@
+#pragma once
+// Keeps what the code under test logs, so that a test can demand a message, or demand silence.
+//
+// Threads: messages may come from any thread; one LogCapture may exist at a time (the log sink
+// is one per process).
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plugin/base/log.h"
+
+namespace twinpath::test {
+
+struct LogLine {
+  LogLevel level;
+  std::string text;
+};
+
+class LogCapture {
+ public:
+  LogCapture();
+  ~LogCapture();  // puts the earlier sink back
+  LogCapture(const LogCapture&) = delete;
+  LogCapture& operator=(const LogCapture&) = delete;
+
+  std::vector<LogLine> lines() const;
+  std::vector<std::string> warnings() const;
+  // Whether some line of that level (or any level) contains `part`.
+  bool has(LogLevel level, std::string_view part) const;
+  bool has(std::string_view part) const;
+  void clear();
+
+ private:
+  LogSink previous_;
+};
+
+}  // namespace twinpath::test
