@@ -81,6 +81,7 @@ class TcpSocket {
  private:
   UniqueFd fd_;
   SocketAddress peer_;
+  int connect_error_ = 0;  // errno of a connect that failed
 };
 
 }  // namespace twinpath

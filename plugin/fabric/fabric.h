@@ -93,7 +93,8 @@ class HcaFilter {
 // table or holds an all-zero GID (names port, index, and which indices exist).
 Result<GidEntry> choose_gid(const Port& port, const Config& config, std::string& why);
 
-// ibv_port_attr's active_speed/active_speed_ex code and active_width to Mb/s of data.
-int port_speed_mbps(std::uint8_t speed_code, std::uint8_t width_code);
+// ibv_port_attr's active_speed/active_speed_ex code and active_width to Mb/s of data; 0 for codes
+// that are not known.
+int port_speed_mbps(std::uint32_t speed_code, std::uint8_t width_code);
 
 }  // namespace twinpath

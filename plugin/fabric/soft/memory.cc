@@ -37,6 +37,10 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
     errno = EOPNOTSUPP;
     return nullptr;
   }
+  if (cuda && check_range(mr->info, address, bytes) != Status::ok) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
   if (cuda) mr->alloc_id = hca.acquire_allocation(mr->info);
   auto base = reinterpret_cast<std::uint64_t>(address);
   mr->context = context;

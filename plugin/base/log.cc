@@ -1,0 +1,55 @@
+#include "plugin/base/log.h"
+
+#include <array>
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+
+namespace twinpath {
+namespace {
+
+constexpr const char* kPrefix = "NET/Twinpath: ";
+
+// Used until the host program hands us its logger: what must be acted on is not lost.
+void default_sink(LogLevel level, unsigned long, const char*, int, const char* format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+void default_sink(LogLevel level, unsigned long, const char*, int, const char* format, ...) {
+  if (level != LogLevel::warn) return;
+  std::array<char, 2048> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  (void)std::fprintf(stderr, "%s\n", text.data());
+}
+
+// Process-wide because NCCL hands the same function to every communicator; see log.h.
+constinit std::atomic<LogSink> current_sink{nullptr};
+constinit std::atomic<unsigned long> warning_count{0};
+
+}  // namespace
+
+LogSink set_log_sink(LogSink sink) { return current_sink.exchange(sink); }
+
+void log_message(LogLevel level, Subsys subsys, const char* where, int line, const char* format,
+                 ...) {
+  if (level == LogLevel::warn) warning_count.fetch_add(1, std::memory_order_relaxed);
+  LogSink sink = current_sink.load(std::memory_order_acquire);
+  if (sink == nullptr) {
+    if (level != LogLevel::warn) return;  // spares the formatting
+    sink = &default_sink;
+  }
+  // Formatted here, because a sink takes "..." and cannot be given a va_list.  A longer message
+  // is cut: no allocation, so that "out of memory" can be reported too.
+  std::array<char, 1800> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  sink(level, static_cast<unsigned long>(subsys), where, line, "%s%s", kPrefix, text.data());
+}
+
+unsigned long warnings_logged() { return warning_count.load(std::memory_order_relaxed); }
+
+}  // namespace twinpath

@@ -1,0 +1,284 @@
+#include "plugin/base/options.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "plugin/base/limits.h"
+#include "plugin/base/log.h"
+#include "plugin/base/option_values.h"
+
+namespace twinpath {
+namespace {
+
+template <class T>
+struct MemberType;
+template <class T>
+struct MemberType<T Config::*> {
+  using Type = T;
+};
+
+// One row of the table: which member, and an optional check of the parsed value.
+template <auto kMember, auto kCheck = nullptr>
+constexpr Option option(std::string_view name, std::string_view group, std::string_view values,
+                        std::string_view doc) {
+  return {name,
+          group,
+          values,
+          doc,
+          [](Config& config, std::string_view text, std::string& why) {
+            typename MemberType<decltype(kMember)>::Type value{};
+            if (!parse_value(text, value, why)) return false;
+            if constexpr (kCheck != nullptr) {
+              if (!kCheck(value, why)) return false;
+            }
+            config.*kMember = std::move(value);
+            return true;
+          },
+          [](const Config& config) { return print_value(config.*kMember); }};
+}
+
+static_assert(kMaxQps == 32, "the text of NCCL_IB_QPS_PER_CONNECTION below names the bound");
+
+constexpr std::array kOptions{
+    option<&Config::fabric>(
+        "TWINPATH_FABRIC", "Fabric", "auto, verbs, soft",
+        "Which adapters carry traffic: real ones (verbs) or the software HCA (soft), which works "
+        "between processes of one host. auto takes real adapters only."),
+    option<&Config::ib_disable>("NCCL_IB_DISABLE", "Fabric", "0, 1",
+                                "1 offers no adapter at all, real or software."),
+    option<&Config::ib_hca>(
+        "NCCL_IB_HCA", "Fabric", "[^][=]name[:port],...",
+        "Adapters to use. Names are prefixes; a leading = wants exact names, a leading ^ leaves "
+        "the named ones out. At most 32 entries; a rail and plane after the port are accepted and "
+        "not used."),
+    option<&Config::ib_merge_nics>(
+        "NCCL_IB_MERGE_NICS", "Fabric", "0, 1",
+        "Lets NCCL merge ports into one NIC that uses all of them for every message."),
+    option<&Config::soft_hcas>(
+        "TWINPATH_SOFT_HCAS", "Soft HCA", "count, or name[,key=value...],...",
+        "Software adapters to show. Keys: speed in Gb/s (1..6400), ports (1..8), pci (address or "
+        "sysfs path), mtu (256..4096), state (up, down)."),
+    option<&Config::soft_job, is_job_name>(
+        "TWINPATH_SOFT_JOB", "Soft HCA", "up to 48 of A-Z a-z 0-9 . _ -",
+        "Name of the job: only processes with the same name find each other."),
+    option<&Config::soft_engine>(
+        "TWINPATH_SOFT_ENGINE", "Soft HCA", "auto, spin, sleep",
+        "How the engine thread waits for work: spin is fastest and keeps one core busy, sleep "
+        "waits in the kernel, auto spins for a moment and then sleeps."),
+    option<&Config::soft_direct>(
+        "TWINPATH_SOFT_DIRECT", "Soft HCA", "0, 1",
+        "Copies host memory straight between processes where the kernel allows it."),
+    option<&Config::soft_faults>("TWINPATH_SOFT_FAULTS", "Soft HCA", "fault list",
+                                 "Faults to inject, for tests. Empty: none."),
+    option<&Config::connect_timeout_ms, in_range<100, 600000>>(
+        "TWINPATH_CONNECT_TIMEOUT_MS", "Connections", "ms, 100..600000",
+        "How long a connection may take to be made before it is an error."),
+    option<&Config::ib_gid_index, in_range<-1, 65535>>(
+        "NCCL_IB_GID_INDEX", "Connections", "-1..65535",
+        "GID table entry to use on RoCE ports. -1 chooses by family, range and RoCE version."),
+    option<&Config::ib_roce_version, in_range<1, 2>>(
+        "NCCL_IB_ROCE_VERSION_NUM", "Connections", "1..2",
+        "RoCE version that the automatic GID choice wants."),
+    option<&Config::ib_addr_family, is_address_family>(
+        "NCCL_IB_ADDR_FAMILY", "Connections", "AF_INET, AF_INET6",
+        "Address family that the automatic GID choice wants."),
+    option<&Config::ib_addr_range, is_address_range>(
+        "NCCL_IB_ADDR_RANGE", "Connections", "address/prefix",
+        "Address range that the automatic GID choice is limited to, for example 10.1.0.0/16."),
+    option<&Config::ib_timeout, in_range<0, 31>>(
+        "NCCL_IB_TIMEOUT", "Connections", "0..31",
+        "Time before a lost packet is sent again: 4.096 us times 2 to this power; 0 is for ever."),
+    option<&Config::ib_retry_cnt, in_range<0, 7>>(
+        "NCCL_IB_RETRY_CNT", "Connections", "0..7",
+        "How often a packet is sent again before the connection fails."),
+    option<&Config::ib_pkey, in_range<0, 65535>>("NCCL_IB_PKEY", "Connections", "0..65535",
+                                                 "Index into the partition key table."),
+    option<&Config::ib_sl, in_range<-1, 15>>("NCCL_IB_SL", "Connections", "-1..15",
+                                             "Service level. -1 means 0."),
+    option<&Config::ib_tc, in_range<-1, 255>>(
+        "NCCL_IB_TC", "Connections", "-1..255",
+        "Traffic class of data. -1 takes the communicator's, else 0."),
+    option<&Config::ib_fifo_tc, in_range<-1, 255>>(
+        "NCCL_IB_FIFO_TC", "Connections", "-1..255",
+        "Traffic class of clear-to-send messages. -1 takes that of data."),
+    option<&Config::ib_qps_per_connection, in_range<1, kMaxQps>>(
+        "NCCL_IB_QPS_PER_CONNECTION", "Data path", "1..32",
+        "Queue pairs of a connection on each port."),
+    option<&Config::ib_split_data_on_qps>(
+        "NCCL_IB_SPLIT_DATA_ON_QPS", "Data path", "0, 1",
+        "1 splits every message over the queue pairs of its port; 0 takes them in turn."),
+    option<&Config::stripe_min, is_stripe_min>(
+        "TWINPATH_STRIPE_MIN", "Data path", "bytes; k, m, g allowed",
+        "Messages smaller than this travel whole on one queue pair."),
+    option<&Config::optional_recv_completion>(
+        "TWINPATH_OPTIONAL_RECV_COMPLETION", "Data path", "0, 1",
+        "Skips the notice to the receiver where NCCL says that it does not need it (LL, LL128)."),
+    option<&Config::ib_pci_relaxed_ordering, in_range<0, 2>>(
+        "NCCL_IB_PCI_RELAXED_ORDERING", "Data path", "0..2",
+        "PCIe relaxed ordering of registered memory: 0 off, 1 on, 2 where the adapter offers it."),
+    option<&Config::soft_cuda>("TWINPATH_SOFT_CUDA", "GPU", "0, 1",
+                               "Lets the software HCA move CUDA memory."),
+    option<&Config::gdr_flush_disable>(
+        "NCCL_GDR_FLUSH_DISABLE", "GPU", "0, 1",
+        "1 skips the read that makes received data visible to the GPU."),
+    option<&Config::socket_ifname>(
+        "NCCL_SOCKET_IFNAME", "Sockets", "[^][=]name,...",
+        "Network interfaces of the control connections. Names are prefixes; = wants exact names, "
+        "^ leaves the named ones out."),
+    option<&Config::socket_family, is_address_family>(
+        "NCCL_SOCKET_FAMILY", "Sockets", "AF_INET, AF_INET6",
+        "Address family of the control connections. Empty: any."),
+};
+
+constexpr std::string_view kNotOurWay = "a choice that this plugin makes by itself";
+constexpr std::string_view kNoFailover = "port failover and recovery are not implemented";
+
+constexpr std::array kUnsupported{
+    UnsupportedOption{"NCCL_IBVERBS_LIB", "libibverbs.so.1 is always the library opened"},
+    UnsupportedOption{"NCCL_IB_ADAPTIVE_ROUTING",
+                      "the receiver never relies on the order of packets within a message"},
+    UnsupportedOption{"NCCL_IB_AR_THRESHOLD",
+                      "the receiver never relies on the order of packets within a message"},
+    UnsupportedOption{"NCCL_IB_CUDA_SUPPORT", "use NCCL_NET_GDR_LEVEL"},
+    UnsupportedOption{"NCCL_IB_DATA_DIRECT", "Data Direct adapters are used by their usual path"},
+    UnsupportedOption{"NCCL_IB_DEVICE_PCI_ORDER", "devices always come in PCI order"},
+    UnsupportedOption{"NCCL_IB_ECE_ENABLE", "enhanced connection establishment is not implemented"},
+    UnsupportedOption{"NCCL_IB_MERGE_VFS", "virtual functions keep their own PCI path"},
+    UnsupportedOption{"NCCL_IB_MQP_RETRY_ALL",
+                      "a failed connection is reported at once instead of sleeping"},
+    UnsupportedOption{"NCCL_IB_MQP_RETRY_CNT",
+                      "a failed connection is reported at once instead of sleeping"},
+    UnsupportedOption{"NCCL_IB_MQP_RETRY_SLEEP_MSEC",
+                      "a failed connection is reported at once instead of sleeping"},
+    UnsupportedOption{"NCCL_IB_OOO_RQ", "out-of-order receive queues are not implemented"},
+    UnsupportedOption{"NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "receives are always pre-posted"},
+    UnsupportedOption{"NCCL_IB_QUERY_PORT_SPEED", "the speed is link width times link speed"},
+    UnsupportedOption{"NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME",
+                      "messages are always matched by the slot in the immediate data"},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_FAILOVER", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_FAILOVER_MAX_ATTEMPTS", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_FAILOVER_PROBE_DELAY", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RETURN_ASYNC_EVENTS", "fatal device events are always errors"},
+    UnsupportedOption{"NCCL_IB_ROUTABLE_FLID_GID_INDEX", "InfiniBand routers are not supported"},
+    UnsupportedOption{"NCCL_IB_SUBNET_AWARE_ROUTING", "the listener's device is always taken"},
+    UnsupportedOption{"NCCL_IB_SUBNET_PREFIX_LEN", "the listener's device is always taken"},
+    UnsupportedOption{"NCCL_IB_USE_INLINE", "clear-to-send messages are always sent inline"},
+    UnsupportedOption{"NCCL_IB_WARN_RAIL_LOCAL", kNotOurWay},
+};
+
+const Option* find_option(std::string_view name) {
+  for (const Option& o : kOptions) {
+    if (o.name == name) return &o;
+  }
+  return nullptr;
+}
+
+std::string_view nearest_name(std::string_view name) {
+  std::string_view best = kOptions.front().name;
+  std::size_t distance = edit_distance(name, best);
+  for (const Option& o : kOptions) {
+    const std::size_t d = edit_distance(name, o.name);
+    if (o.name.starts_with("TWINPATH_") && d < distance) {
+      best = o.name;
+      distance = d;
+    }
+  }
+  return best;
+}
+
+void report_unknown(std::string_view name) {
+  const int length = static_cast<int>(name.size());
+  // The test programs' own settings (seeds and the like) are theirs.
+  if (name.starts_with("TWINPATH_TEST_")) return;
+  if (name.starts_with("TWINPATH_")) {
+    const std::string_view nearest = nearest_name(name);
+    TP_WARN("%.*s is set but no such option exists; did you mean %.*s?", length, name.data(),
+            static_cast<int>(nearest.size()), nearest.data());
+    return;
+  }
+  for (const UnsupportedOption& u : kUnsupported) {
+    if (u.name != name) continue;
+    TP_INFO(env, "%.*s is set but has no effect here: %.*s", length, name.data(),
+            static_cast<int>(u.reason.size()), u.reason.data());
+    return;
+  }
+  if (name.starts_with("NCCL_IB_")) {
+    TP_INFO(env, "%.*s is set but this plugin does not know it: no effect", length, name.data());
+  }
+}
+
+// Each '|' would end a table cell.
+std::string cell(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '|') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::span<const Option> options() { return kOptions; }
+std::span<const UnsupportedOption> unsupported_options() { return kUnsupported; }
+
+Config read_config(const EnvLookup& lookup, std::vector<OptionState>* states) {
+  Config config;
+  const Config defaults;
+  for (const Option& o : kOptions) {
+    OptionState state{&o, {}, o.get(defaults), false, {}};
+    const char* text = lookup(std::string(o.name).c_str());
+    // An empty variable counts as not set, as in NCCL.
+    if (text != nullptr && *text != '\0') {
+      std::string why;
+      if (o.set(config, text, why)) {
+        state.from_environment = true;
+      } else {
+        state.error = "'" + std::string(text) + "' is refused: " + why;
+      }
+    }
+    state.value = o.get(config);
+    if (states != nullptr) states->push_back(std::move(state));
+  }
+  return config;
+}
+
+Config config_from_environment() {
+  std::vector<OptionState> states;
+  Config config = read_config([](const char* name) { return std::getenv(name); }, &states);
+  for (const OptionState& s : states) {
+    if (s.error.empty()) continue;
+    TP_WARN("%.*s=%s; keeping the default '%s'", static_cast<int>(s.option->name.size()),
+            s.option->name.data(), s.error.c_str(), s.value.c_str());
+  }
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view setting(*entry);
+    const std::string_view name = setting.substr(0, setting.find('='));
+    if (name.size() + 1 >= setting.size()) continue;  // empty: not set
+    if (find_option(name) == nullptr) report_unknown(name);
+  }
+  return config;
+}
+
+std::string options_markdown() {
+  const Config defaults;
+  std::string out;
+  std::string_view group;
+  for (const Option& o : kOptions) {
+    if (o.group != group) {
+      group = o.group;
+      if (!out.empty()) out += '\n';
+      out += "**" + std::string(group) + "**\n\n| Variable | Values | Default | Meaning |\n";
+      out += "|---|---|---|---|\n";
+    }
+    const std::string value = o.get(defaults);
+    out += "| `" + std::string(o.name) + "` | " + cell(o.values) + " | ";
+    out += (value.empty() ? "(empty)" : "`" + cell(value) + "`") + " | " + cell(o.doc) + " |\n";
+  }
+  return out;
+}
+
+}  // namespace twinpath

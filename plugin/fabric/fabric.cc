@@ -1,0 +1,60 @@
+#include "plugin/fabric/fabric.h"
+
+#include <array>
+#include <cstring>
+
+#include "plugin/base/log.h"
+#include "plugin/fabric/port.h"
+
+namespace twinpath {
+namespace {
+
+// Without it a child made by fork() may take over pages that the adapter still writes to.  Has to
+// come before the first registration; soft adapters share pages and need none of it.
+void protect_forks(const Verbs& verbs) {
+  if (verbs.fork_init == nullptr) return;
+  const int rc = verbs.fork_init();
+  if (rc == 0) return;
+  std::array<char, 128> buffer{};
+  TP_WARN(
+      "fork protection of libibverbs could not be switched on (%s): memory was registered "
+      "before; set RDMAV_FORK_SAFE=1 if this program forks",
+      strerror_r(rc, buffer.data(), buffer.size()));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
+  auto fabric = std::make_unique<Fabric>();
+  const bool soft = config.fabric == FabricChoice::soft;
+  fabric->kind = soft ? FabricKind::soft : FabricKind::verbs;
+  if (config.ib_disable) {
+    TP_INFO(net, "NCCL_IB_DISABLE=1: no device is offered");
+    return fabric;
+  }
+
+  std::string why;
+  if (soft) {
+    if (!load_soft_hca(fabric->verbs, config, why)) {
+      TP_WARN("the software HCA cannot be set up: %s", why.c_str());
+      return Status::bad_argument;
+    }
+  } else if (load_libibverbs(fabric->verbs, why)) {
+    protect_forks(fabric->verbs);
+  } else {
+    TP_WARN(
+        "no RDMA adapter was found: %s; install rdma-core, or set TWINPATH_FABRIC=soft for the "
+        "software HCA",
+        why.c_str());
+    return fabric;
+  }
+
+  TP_TRY(find_ports(*fabric, config, "/sys", why));
+  if (fabric->ports.empty()) {
+    TP_WARN("no usable %s was found: %s%s", soft ? "port of the software HCA" : "RDMA adapter",
+            why.c_str(), soft ? "" : "; TWINPATH_FABRIC=soft gives the software HCA");
+  }
+  return fabric;
+}
+
+}  // namespace twinpath

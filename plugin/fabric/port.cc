@@ -1,0 +1,403 @@
+#include "plugin/fabric/port.h"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "plugin/base/log.h"
+
+namespace twinpath {
+namespace {
+
+constexpr int kUnknownSpeedMbps = 10000;  // what NCCL assumes, too
+
+std::string error_text(int error) {
+  std::array<char, 128> buffer{};
+  return strerror_r(error, buffer.data(), buffer.size());
+}
+
+std::string read_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);  // empty when the kernel refuses (EINVAL for unused GID entries)
+  return line;
+}
+
+bool exists(const std::string& path) { return std::ifstream(path).good(); }
+
+std::string real_path(const std::string& path) {
+  std::array<char, PATH_MAX> out{};
+  return realpath(path.c_str(), out.data()) != nullptr ? std::string(out.data()) : std::string();
+}
+
+const char* transport_text(ibv_transport_type t) {
+  switch (t) {
+    case IBV_TRANSPORT_IB:
+      return "InfiniBand or RoCE";
+    case IBV_TRANSPORT_IWARP:
+      return "iWARP";
+    case IBV_TRANSPORT_USNIC:
+    case IBV_TRANSPORT_USNIC_UDP:
+      return "usNIC";
+    default:
+      return "not a standard transport";
+  }
+}
+
+// XDR needs more than 8 bits; libraries that know it have a wider field beside the old one.
+template <class Attr>
+std::uint32_t speed_code(const Attr& attr) {
+  if constexpr (requires { attr.active_speed_ex; }) {
+    if (attr.active_speed_ex != 0) return attr.active_speed_ex;
+  }
+  return attr.active_speed;
+}
+
+// Identifies a device that reports no GUID: equal names give equal values, never 0.
+std::uint64_t guid_from_name(std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 0x100000001b3u;
+  return hash | 1;
+}
+
+// Everything one device lends to its ports.
+struct Device {
+  std::string name;
+  std::string pci_path;
+  std::uint64_t guid = 0;
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_device_attr attr{};
+  bool dmabuf = false;
+};
+
+class PortFinder {
+ public:
+  PortFinder(Fabric& fabric, const Config& config, const std::string& sysfs, HcaFilter filter)
+      : fabric_(fabric), config_(config), sysfs_(sysfs), filter_(std::move(filter)) {}
+
+  void run();
+  std::string why_none() const;
+
+ private:
+  void look_at(ibv_device* device);
+  bool open(ibv_device* device, Device& out);
+  bool probe_dmabuf(ibv_pd* pd) const;
+  void look_at_port(Device& device, std::uint8_t number);
+  std::vector<GidEntry> read_gids(const Device& device, std::uint8_t port, bool roce, int count);
+  bool peer_memory() const;
+  void order_and_name();
+  void report_unknown_names() const;
+  void leave_out(const std::string& what, const std::string& why, bool wanted_by_name);
+
+  Fabric& fabric_;
+  const Config& config_;
+  const std::string& sysfs_;
+  HcaFilter filter_;
+  std::vector<std::pair<std::string, int>> present_;
+  std::vector<std::string> left_out_;
+};
+
+void PortFinder::run() {
+  int count = 0;
+  errno = 0;
+  ibv_device** list = fabric_.verbs.get_device_list(&count);
+  if (list == nullptr) {
+    left_out_.push_back("no device list: " + error_text(errno));
+    return;
+  }
+  for (int i = 0; i < count; ++i) look_at(list[i]);
+  fabric_.verbs.free_device_list(list);
+  report_unknown_names();
+  order_and_name();
+}
+
+void PortFinder::leave_out(const std::string& what, const std::string& why, bool wanted_by_name) {
+  left_out_.push_back(what + ": " + why);
+  if (wanted_by_name) {
+    TP_WARN("%s is named by NCCL_IB_HCA=%s but cannot be used: %s", what.c_str(),
+            config_.ib_hca.c_str(), why.c_str());
+  } else {
+    TP_INFO(net, "%s is left out: %s", what.c_str(), why.c_str());
+  }
+}
+
+void PortFinder::look_at(ibv_device* device) {
+  Device d;
+  d.name = device->name;
+  const bool asked_for = !filter_.empty() && !filter_.excludes();
+  if (device->transport_type != IBV_TRANSPORT_IB) {
+    present_.emplace_back(d.name, 1);
+    const bool wanted = asked_for && filter_.accepts(d.name, 1);
+    leave_out(d.name,
+              std::string("its transport is ") + transport_text(device->transport_type) +
+                  ", and only InfiniBand and RoCE are supported",
+              wanted);
+    return;
+  }
+  if (!open(device, d)) {
+    present_.emplace_back(d.name, 1);
+    return;
+  }
+  for (int port = 1; port <= d.attr.phys_port_cnt; ++port) {
+    present_.emplace_back(d.name, port);
+    if (filter_.accepts(d.name, port)) {
+      look_at_port(d, static_cast<std::uint8_t>(port));
+    } else {
+      leave_out(d.name + ":" + std::to_string(port),
+                "NCCL_IB_HCA=" + config_.ib_hca + " does not take it", false);
+    }
+  }
+  // A device without a usable port keeps nothing open.
+  const bool used = std::any_of(fabric_.ports.begin(), fabric_.ports.end(),
+                                [&](const Port& p) { return p.context == d.context; });
+  if (!used) {
+    fabric_.pds.pop_back();
+    fabric_.contexts.pop_back();
+  }
+}
+
+bool PortFinder::open(ibv_device* device, Device& d) {
+  const Verbs& v = fabric_.verbs;
+  const auto failed = [&](const char* what, int error) {
+    left_out_.push_back(d.name + ": " + what + ": " + error_text(error));
+    TP_WARN(
+        "%s is left out: %s failed: %s; check the access rights of /dev/infiniband and "
+        "ulimit -l",
+        d.name.c_str(), what, error_text(error).c_str());
+    return false;
+  };
+  errno = 0;
+  auto context = own(v.open_device(device), v.close_device);
+  if (!context) return failed("opening the device", errno);
+  if (const int rc = v.query_device(context.get(), &d.attr)) return failed("ibv_query_device", rc);
+  errno = 0;
+  auto pd = own(v.alloc_pd(context.get()), v.dealloc_pd);
+  if (!pd) return failed("ibv_alloc_pd", errno);
+
+  d.guid = be64toh(v.get_device_guid(device));
+  if (d.guid == 0) d.guid = guid_from_name(d.name);
+  d.pci_path = fabric_.kind == FabricKind::soft
+                   ? std::string(device->ibdev_path)
+                   : real_path(sysfs_ + "/class/infiniband/" + d.name + "/device");
+  d.dmabuf = probe_dmabuf(pd.get());
+  d.context = context.get();
+  d.pd = pd.get();
+  fabric_.contexts.push_back(std::move(context));
+  fabric_.pds.push_back(std::move(pd));
+  return true;
+}
+
+// A device that can take a dma-buf looks at the file descriptor and finds it bad; one that cannot
+// refuses the operation first.
+bool PortFinder::probe_dmabuf(ibv_pd* pd) const {
+  if (fabric_.verbs.reg_dmabuf_mr == nullptr) return false;
+  errno = 0;
+  ibv_mr* mr = fabric_.verbs.reg_dmabuf_mr(pd, 0, 4096, 0, -1, 0);
+  const int error = errno;
+  if (mr != nullptr) {
+    (void)fabric_.verbs.dereg_mr(mr);
+    return false;
+  }
+  return error == EBADF;
+}
+
+bool PortFinder::peer_memory() const {
+  if (fabric_.kind == FabricKind::soft) return config_.soft_cuda;
+  return exists(sysfs_ + "/kernel/mm/memory_peers/nv_mem/version") ||
+         exists(sysfs_ + "/kernel/mm/memory_peers/nv_mem_nc/version") ||
+         exists(sysfs_ + "/module/nvidia_peermem/version");
+}
+
+std::vector<GidEntry> PortFinder::read_gids(const Device& device, std::uint8_t port, bool roce,
+                                            int count) {
+  std::vector<GidEntry> out;
+  const std::string types = sysfs_ + "/class/infiniband/" + device.name + "/ports/" +
+                            std::to_string(port) + "/gid_attrs/types/";
+  for (int i = 0; i < count; ++i) {
+    GidEntry entry;
+    entry.index = i;
+    if (fabric_.verbs.query_gid(device.context, port, i, &entry.gid) != 0) continue;
+    const bool zero = std::all_of(std::begin(entry.gid.raw), std::end(entry.gid.raw),
+                                  [](std::uint8_t b) { return b == 0; });
+    if (zero) continue;  // most of a table of 1024 is
+    if (roce) {
+      entry.roce_version = fabric_.kind == FabricKind::soft
+                               ? 2
+                               : roce_version_from_text(read_line(types + std::to_string(i)));
+    }
+    out.push_back(entry);
+  }
+  return out;
+}
+
+void PortFinder::look_at_port(Device& device, std::uint8_t number) {
+  const std::string where = device.name + ":" + std::to_string(number);
+  const bool asked_for = !filter_.empty() && !filter_.excludes();
+  ibv_port_attr attr{};
+  if (const int rc = fabric_.verbs.query_port(device.context, number, &attr)) {
+    leave_out(where, "ibv_query_port: " + error_text(rc), asked_for);
+    return;
+  }
+  if (attr.state != IBV_PORT_ACTIVE) {
+    leave_out(where,
+              std::string("its state is ") + port_state_text(attr.state) +
+                  ", not ACTIVE; check cable, switch port and subnet manager",
+              asked_for);
+    return;
+  }
+  if (fabric_.ports.size() == static_cast<std::size_t>(kMaxPorts)) {
+    TP_WARN(
+        "%s is left out: %d ports are in use already, the most that is supported; choose "
+        "ports with NCCL_IB_HCA",
+        where.c_str(), kMaxPorts);
+    return;
+  }
+  Port port;
+  port.device = device.name;
+  port.number = number;
+  port.pci_path = device.pci_path;
+  port.guid = device.guid;
+  port.speed_mbps = port_speed_mbps(speed_code(attr), attr.active_width);
+  if (port.speed_mbps == 0) port.speed_mbps = kUnknownSpeedMbps;
+  port.roce = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+  port.active_mtu = attr.active_mtu;
+  port.lid = attr.lid;
+  port.max_message_bytes = attr.max_msg_sz != 0 ? attr.max_msg_sz : 1u << 30;
+  port.max_qp = device.attr.max_qp;
+  port.dmabuf = device.dmabuf;
+  port.peermem = peer_memory();
+  port.gids = read_gids(device, number, port.roce, attr.gid_tbl_len);
+  port.context = device.context;
+  port.pd = device.pd;
+  fabric_.ports.push_back(std::move(port));
+}
+
+void PortFinder::order_and_name() {
+  std::vector<Port>& ports = fabric_.ports;
+  // PCI addresses have fixed width, so text order is numeric order.  Devices without one keep
+  // their place behind the others.
+  std::stable_sort(ports.begin(), ports.end(), [](const Port& a, const Port& b) {
+    const std::string_view x = pci_address(a.pci_path), y = pci_address(b.pci_path);
+    if (x.empty() || y.empty()) return !x.empty() && y.empty();
+    return x < y;
+  });
+  for (Port& port : ports) {
+    const auto same = std::count_if(ports.begin(), ports.end(),
+                                    [&](const Port& p) { return p.device == port.device; });
+    port.name = same > 1 ? port.device + ":" + std::to_string(port.number) : port.device;
+    TP_INFO(
+        net,
+        "%s: %s port %d, %s, %d Mb/s, MTU %d, %zu GIDs, GPU memory by peermem %s, dma-buf %s, %s",
+        port.name.c_str(), fabric_.kind == FabricKind::soft ? "soft HCA" : "adapter",
+        int{port.number}, port.roce ? "RoCE" : "InfiniBand", port.speed_mbps,
+        128 << static_cast<int>(port.active_mtu), port.gids.size(), port.peermem ? "yes" : "no",
+        port.dmabuf ? "yes" : "no", port.pci_path.empty() ? "no PCI path" : port.pci_path.c_str());
+  }
+}
+
+void PortFinder::report_unknown_names() const {
+  const std::vector<std::string> unknown = filter_.unmatched(present_);
+  if (unknown.empty()) return;
+  std::string names, existing;
+  for (const std::string& n : unknown) names += (names.empty() ? "" : ", ") + n;
+  for (const auto& [device, port] : present_) {
+    existing += (existing.empty() ? "" : ", ") + device + ":" + std::to_string(port);
+  }
+  TP_WARN("NCCL_IB_HCA=%s names %s, which this machine does not have; present: %s",
+          config_.ib_hca.c_str(), names.c_str(), existing.empty() ? "none" : existing.c_str());
+}
+
+std::string PortFinder::why_none() const {
+  if (left_out_.empty()) return "no device found";
+  std::string out;
+  for (const std::string& reason : left_out_) out += (out.empty() ? "" : "; ") + reason;
+  return out;
+}
+
+}  // namespace
+
+Status find_ports(Fabric& fabric, const Config& config, const std::string& sysfs,
+                  std::string& why_none) {
+  std::string why;
+  std::optional<HcaFilter> filter = HcaFilter::parse(config.ib_hca, why);
+  if (!filter) {
+    TP_WARN("NCCL_IB_HCA=%s cannot be read: %s; use [^][=]name[:port],...", config.ib_hca.c_str(),
+            why.c_str());
+    return Status::bad_argument;
+  }
+  PortFinder finder(fabric, config, sysfs, *std::move(filter));
+  finder.run();
+  if (fabric.ports.empty()) why_none = finder.why_none();
+  return Status::ok;
+}
+
+int roce_version_from_text(std::string_view text) {
+  if (text.find("RoCE v2") != std::string_view::npos) return 2;
+  if (text.find("RoCE v1") != std::string_view::npos) return 1;
+  return 0;
+}
+
+std::string_view pci_address(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string_view last = slash == std::string_view::npos ? path : path.substr(slash + 1);
+  constexpr std::string_view kShape = "dddd:dd:dd.d";
+  if (last.size() != kShape.size()) return {};
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    const bool hex =
+        std::string_view("0123456789abcdefABCDEF").find(last[i]) != std::string_view::npos;
+    if (kShape[i] == 'd' ? !hex : last[i] != kShape[i]) return {};
+  }
+  return last;
+}
+
+const char* port_state_text(ibv_port_state state) {
+  switch (state) {
+    case IBV_PORT_NOP:
+      return "NOP";
+    case IBV_PORT_DOWN:
+      return "DOWN";
+    case IBV_PORT_INIT:
+      return "INIT";
+    case IBV_PORT_ARMED:
+      return "ARMED";
+    case IBV_PORT_ACTIVE:
+      return "ACTIVE";
+    case IBV_PORT_ACTIVE_DEFER:
+      return "ACTIVE_DEFER";
+  }
+  return "unknown";
+}
+
+int port_speed_mbps(std::uint32_t speed_code, std::uint8_t width_code) {
+  // Codes are single bits: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR per lane.
+  struct Rate {
+    std::uint32_t code;
+    int value;
+  };
+  constexpr std::array<Rate, 9> kLaneMbps{{{1, 2500},
+                                           {2, 5000},
+                                           {4, 10000},
+                                           {8, 10000},
+                                           {16, 14000},
+                                           {32, 25000},
+                                           {64, 50000},
+                                           {128, 100000},
+                                           {256, 200000}}};
+  constexpr std::array<Rate, 5> kLanes{{{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}}};
+  const auto find = [](const auto& table, std::uint32_t code) {
+    for (const Rate& r : table) {
+      if (r.code == code) return r.value;
+    }
+    return 0;
+  };
+  return find(kLaneMbps, speed_code) * find(kLanes, width_code);
+}
+
+}  // namespace twinpath

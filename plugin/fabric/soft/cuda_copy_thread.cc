@@ -1,0 +1,268 @@
+// Life and loop of a copy thread.
+#include "plugin/fabric/soft/cuda_copy_thread.h"
+
+#include <pthread.h>
+
+#include <cstdio>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+
+namespace twinpath::soft {
+namespace {
+
+using cuda::kSuccess;
+
+constexpr std::int64_t kIdleSpin = 200'000;  // ns before an idle thread sleeps
+constexpr std::int64_t kStall = 100 * kMillisecond;
+// Rounds without progress after which the core is offered to others.
+constexpr unsigned kPoliteRounds = 4096;
+
+void count(std::atomic<std::uint64_t>& c, std::uint64_t n) {
+  c.store(c.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+struct CopyThread::Resources {
+  const cuda::Driver* d = nullptr;
+  int gpu = -1;
+  bool retained = false;
+  std::array<cuda::Stream, kLanes> streams{};
+  void* pinned = nullptr;
+
+  ~Resources() {
+    for (cuda::Stream s : streams)
+      if (s != nullptr) (void)d->stream_destroy(s);
+    if (pinned != nullptr) (void)d->host_free(pinned);
+    if (!retained) return;
+    (void)d->ctx_set(nullptr);
+    (void)d->primary_release(gpu);
+  }
+};
+
+void CopyThread::start() {
+  std::lock_guard lock(start_mutex_);
+  if (running_.load(std::memory_order_relaxed)) return;
+  stopping_.store(false, std::memory_order_relaxed);
+  thread_ = std::thread([this] { run(); });
+  running_.store(true, std::memory_order_release);
+}
+
+void CopyThread::stop() {
+  std::lock_guard lock(start_mutex_);
+  if (!running_.load(std::memory_order_relaxed)) return;
+  stopping_.store(true);
+  asleep_.store(false);
+  asleep_.notify_one();
+  thread_.join();
+  running_.store(false, std::memory_order_release);
+}
+
+void CopyThread::submit(CopyJob* job) {
+  CopyJob* head = inbox_.load(std::memory_order_relaxed);
+  do {
+    job->next = head;
+  } while (!inbox_.compare_exchange_weak(head, job));
+  // Both this pair and sleep()'s are sequentially consistent: either the thread sees the job
+  // before it sleeps or we see that it sleeps.
+  if (asleep_.load()) {
+    asleep_.store(false);
+    asleep_.notify_one();
+  }
+}
+
+CopyStatistics CopyThread::counts() const {
+  CopyStatistics s;
+  s.jobs = jobs_.load(std::memory_order_relaxed);
+  s.bytes = bytes_.load(std::memory_order_relaxed);
+  s.batches = batches_.load(std::memory_order_relaxed);
+  s.write_values = write_values_.load(std::memory_order_relaxed);
+  s.staged = staged_.load(std::memory_order_relaxed);
+  return s;
+}
+
+Status CopyThread::open(Resources& r) {
+  r.d = cuda::driver();
+  r.gpu = gpu_;
+  if (r.d == nullptr) return Status::unsupported;
+  const auto check = [&](cuda::Result result, const char* call) {
+    if (result == kSuccess) return true;
+    TP_WARN("GPU %d: copy thread: %s failed (%s): its copies end in error", gpu_, call,
+            error_name(*r.d, result).c_str());
+    return false;
+  };
+  cuda::Context context = nullptr;
+  if (!check(r.d->primary_retain(&context, gpu_), "cuDevicePrimaryCtxRetain"))
+    return Status::system;
+  r.retained = true;
+  if (!check(r.d->ctx_set(context), "cuCtxSetCurrent")) return Status::system;
+  int mode = cuda::kCaptureRelaxed;
+  (void)r.d->exchange_capture_mode(&mode);
+  constexpr std::size_t kWords = kLanes * kCacheLine;
+  constexpr std::size_t kHead = 4096;  // the stages begin on a page
+  static_assert(kWords <= kHead);
+  if (!check(r.d->host_alloc(&r.pinned, kHead + kLanes * kStageBytes,
+                             cuda::kHostAllocPortable | cuda::kHostAllocMapped),
+             "cuMemHostAlloc"))
+    return Status::system;
+  auto* base = static_cast<std::byte*>(r.pinned);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    if (!check(r.d->stream_create(&r.streams[i], cuda::kStreamNonBlocking), "cuStreamCreate"))
+      return Status::system;
+    auto* word = reinterpret_cast<std::uint64_t*>(base + i * kCacheLine);
+    *word = 0;
+    // Two batches: one under way and one behind it; more would only make batches smaller.  Tiny
+    // jobs are about latency: there the next need not wait to be collected.
+    lanes_[i].emplace(CopyLane::Setup{r.d, gpu_, r.streams[i], word, base + kHead + i * kStageBytes,
+                                      i == kTinyLane ? 4u : 2u});
+  }
+  return Status::ok;
+}
+
+void CopyThread::run() {
+  char name[16];
+  std::snprintf(name, sizeof name, "tp-copy-%d", gpu_ % 1000);
+  (void)pthread_setname_np(pthread_self(), name);
+  Resources resources;
+  dead_ = open(resources);
+  serve();
+  for (auto& lane : lanes_) lane.reset();
+}
+
+void CopyThread::serve() {
+  std::int64_t last_progress = now_ns();
+  unsigned idle_rounds = 0;
+  for (;;) {
+    const bool moved = step();
+    if (moved) {
+      idle_rounds = 0;
+      continue;
+    }
+    if (in_flight_ == 0 && stopping_.load() && inbox_.load() == nullptr) return;
+    cpu_relax();
+    // The clock is read once in a while only: it costs as much as a look at all words.
+    if (++idle_rounds == 1) last_progress = now_ns();
+    if (idle_rounds % 64 != 0) continue;
+    const std::int64_t quiet = now_ns() - last_progress;
+    if (in_flight_ == 0) {
+      if (quiet < kIdleSpin) continue;
+      sleep();
+      idle_rounds = 0;
+    } else if (quiet > kStall) {
+      for (auto& lane : lanes_)
+        if (dead_ == Status::ok && lane && lane->stuck()) give_up(Status::system);
+      idle_rounds = 0;
+    } else if (idle_rounds > kPoliteRounds) {
+      sched_yield();
+    }
+  }
+}
+
+// Takes what was submitted; true when there was something.
+bool CopyThread::take() {
+  if (inbox_.load(std::memory_order_relaxed) == nullptr) return false;
+  CopyJob* newest = inbox_.exchange(nullptr, std::memory_order_acquire);
+  CopyJob* oldest = nullptr;
+  while (newest != nullptr) {
+    CopyJob* next = newest->next;
+    newest->next = oldest;
+    oldest = newest;
+    newest = next;
+  }
+  while (oldest != nullptr) {
+    CopyJob* next = oldest->next;
+    assign(oldest);
+    oldest = next;
+  }
+  return true;
+}
+
+CopyThread::OrderSlot& CopyThread::slot_of(const CopyJob& job) {
+  return orders_[(job.order * 0x9E3779B97F4A7C15ull) >> 54];
+}
+static_assert(1ull << (64 - 54) == 1024);
+
+void CopyThread::assign(CopyJob* job) {
+  ++in_flight_;
+  OrderSlot& slot = slot_of(*job);
+  if (slot.in_flight++ == 0) {
+    slot.lane = static_cast<std::uint8_t>(choose_lane(slot, *job));
+  } else if (classify(*job) == CopyKind::tiny) {
+    if (slot.tiny_run < kTinyRun) ++slot.tiny_run;
+  } else {
+    slot.tiny_run = 0;
+  }
+  if (dead_ != Status::ok) {
+    finish(job, dead_);
+  } else {
+    lanes_[slot.lane]->add(job);
+  }
+}
+
+std::size_t CopyThread::choose_lane(OrderSlot& slot, const CopyJob& job) {
+  const CopyKind kind = classify(job);
+  if (kind == CopyKind::staged) {
+    slot.tiny_run = 0;
+    return kStagedLane;
+  }
+  if (kind == CopyKind::tiny) {
+    if (slot.tiny_run >= kTinyRun) return kTinyLane;
+    ++slot.tiny_run;
+  } else {
+    slot.tiny_run = 0;
+  }
+  std::size_t best = 0;
+  if (dead_ != Status::ok) return best;
+  for (std::size_t i = 1; i < kCopyLanes; ++i)
+    if (lanes_[i]->load() < lanes_[best]->load()) best = i;
+  return best;
+}
+
+// One look at everything; true when something moved.
+bool CopyThread::step() {
+  bool moved = take();
+  if (dead_ != Status::ok) return moved;
+  for (auto& lane : lanes_) {
+    if (lane->idle()) continue;
+    moved |= lane->poll([this](CopyJob* job, Status status) { finish(job, status); });
+    LaneCounts c;
+    const bool alive = lane->issue(c);
+    publish(c);
+    moved |= c.batches != 0;
+    if (!alive) {
+      give_up(Status::system);
+      return true;
+    }
+  }
+  return moved;
+}
+
+void CopyThread::give_up(Status status) {
+  dead_ = status;
+  for (auto& lane : lanes_)
+    lane->abandon(status, [this](CopyJob* job, Status s) { finish(job, s); });
+}
+
+void CopyThread::finish(CopyJob* job, Status status) {
+  --in_flight_;
+  --slot_of(*job).in_flight;
+  count(jobs_, 1);
+  if (status == Status::ok) count(bytes_, job->bytes);
+  job->done(job, status);  // the job may be gone or submitted again from here on
+}
+
+void CopyThread::publish(const LaneCounts& c) {
+  if (c.batches == 0) return;
+  count(batches_, c.batches);
+  count(write_values_, c.write_values);
+  count(staged_, c.staged);
+}
+
+void CopyThread::sleep() {
+  asleep_.store(true);
+  if (inbox_.load() == nullptr && !stopping_.load()) asleep_.wait(true);
+  asleep_.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace twinpath::soft

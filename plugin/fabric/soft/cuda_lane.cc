@@ -1,0 +1,211 @@
+// Building and submitting the batches of one stream.
+#include "plugin/fabric/soft/cuda_lane.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "plugin/base/log.h"
+
+namespace twinpath::soft {
+
+using cuda::kSuccess;
+
+CopyKind classify(const CopyJob& job) {
+  if (job.bytes == 0) return CopyKind::nothing;
+  if (job.from.gpu >= 0 && job.from.gpu == job.to.gpu) return CopyKind::staged;
+  if (job.from.gpu < 0 && job.bytes <= kTinyBytes && job.bytes % 8 == 0 &&
+      job.to.address % 8 == 0 && job.from.address % 8 == 0)
+    return CopyKind::tiny;
+  return CopyKind::copy;
+}
+
+bool CopyLane::reached(std::uint64_t sequence) const {
+  // Partner of the stream's write-value, which is ordered after all earlier work of the stream.
+  return std::atomic_ref(*s_.word).load(std::memory_order_acquire) >= sequence;
+}
+
+void CopyLane::fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Result r,
+                    const char* call) {
+  batch.failed.set(index);
+  if (warned_) return;
+  warned_ = true;
+  TP_WARN("GPU %d: %s to 0x%llx failed (%s); the transfer ends in error", s_.gpu, call,
+          static_cast<unsigned long long>(to.address), error_name(*s_.driver, r).c_str());
+}
+
+void CopyLane::add_tiny(const CopyJob& job, std::size_t index) {
+  for (std::uint64_t at = 0; at < job.bytes; at += 8) {
+    cuda::MemOp op;
+    op.operation = cuda::kOpWriteValue64;
+    op.address = job.to.address + at;
+    // The source may be a line that a GPU or another thread fills: one 8-byte load each.
+    op.value = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + at))
+                   .load(std::memory_order_relaxed);
+    ops_.push_back(op);
+    op_job_.push_back(index);
+  }
+}
+
+// Moves waiting jobs into the batch; returns how many finish with it.
+std::size_t CopyLane::collect(Batch& batch) {
+  copies_.clear();
+  staged_.clear();
+  ops_.clear();
+  op_job_.clear();
+  std::uint64_t bytes = 0, staged = 0;
+  std::size_t count = 0;
+  while (!waiting_.empty() && count < kBatchJobs && bytes < kBatchBytes) {
+    CopyJob* job = waiting_.front();
+    switch (classify(*job)) {
+      case CopyKind::nothing:
+        break;
+      case CopyKind::copy:
+        copies_.push_back({job->to.address, job->from.address, job->bytes, count});
+        bytes += job->bytes;
+        break;
+      case CopyKind::tiny:
+        // One operation is kept for the sequence number.
+        if (ops_.size() + job->bytes / 8 + 1 > cuda::kMaxMemOps) return count;
+        add_tiny(*job, count);
+        break;
+      case CopyKind::staged: {
+        const std::uint64_t part = std::min(job->bytes - staged_done_, kBatchStaged - staged);
+        if (part == 0) return count;
+        staged_.push_back(
+            {job->to.address + staged_done_, job->from.address + staged_done_, part, count});
+        staged += part;
+        staged_done_ += part;
+        if (staged_done_ < job->bytes) return count;  // the rest goes with the next batch
+        staged_done_ = 0;
+        batch.failed[count] = std::exchange(staged_failed_, false);
+        break;
+      }
+    }
+    batch.jobs.push(waiting_.pop());
+    ++count;
+  }
+  return count;
+}
+
+void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
+  if (copies.empty()) return;
+  const cuda::Driver& d = *s_.driver;
+  cuda::Result refused = kSuccess;
+  const bool as_batch = copies.size() > 1 && d.copy_batch_async != nullptr && batch_copies_;
+  if (as_batch) {
+    to_.clear();
+    from_.clear();
+    sizes_.clear();
+    for (const Copy& c : copies) {
+      to_.push_back(c.to);
+      from_.push_back(c.from);
+      sizes_.push_back(c.bytes);
+    }
+    cuda::CopyAttributes attributes;
+    attributes.source_order = cuda::kSourceOrderStream;
+    attributes.flags = cuda::kPreferOverlap;
+    std::size_t first = 0, fail_index = 0;
+    refused = d.copy_batch_async(to_.data(), from_.data(), sizes_.data(), copies.size(),
+                                 &attributes, &first, 1, &fail_index, s_.stream);
+    if (refused == kSuccess) return;
+    // One bad copy refuses the whole list: again one by one, to fail only that one.
+  }
+  bool all_good = true;
+  for (const Copy& c : copies) {
+    const cuda::Result r = d.copy_async(c.to, c.from, c.bytes, s_.stream);
+    if (r == kSuccess) continue;
+    all_good = false;
+    fail(batch, c.job, {c.to, 0}, r, "cuMemcpyAsync");
+  }
+  if (as_batch && all_good) {
+    batch_copies_ = false;
+    TP_WARN(
+        "GPU %d: cuMemcpyBatchAsync refused copies (%s) that cuMemcpyAsync takes: copies go "
+        "one by one, at less bandwidth",
+        s_.gpu, error_name(d, refused).c_str());
+  }
+}
+
+// The stage can be filled again at once, because the stream reads it before the next round
+// writes it.
+void CopyLane::copy_staged(Batch& batch) {
+  const auto stage = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(s_.stage));
+  std::size_t i = 0;
+  std::uint64_t done = 0;
+  while (i < staged_.size()) {
+    std::uint64_t used = 0;
+    copies_.clear();
+    round_.clear();
+    while (i < staged_.size() && used < kStageBytes) {
+      const Copy& c = staged_[i];
+      const std::uint64_t part = std::min(c.bytes - done, kStageBytes - used);
+      copies_.push_back({stage + used, c.from + done, part, c.job});
+      round_.push_back({c.to + done, stage + used, part, c.job});
+      used += part;
+      done += part;
+      if (done == c.bytes) {
+        ++i;
+        done = 0;
+      }
+    }
+    copy(copies_, batch);
+    copy(round_, batch);
+  }
+}
+
+bool CopyLane::write_and_signal(Batch& batch) {
+  const cuda::Driver& d = *s_.driver;
+  const auto word = static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(s_.word));
+  if (!ops_.empty()) {
+    const std::size_t count = ops_.size();
+    cuda::MemOp signal;
+    signal.operation = cuda::kOpWriteValue64;
+    signal.address = word;
+    signal.value = batch.sequence;
+    ops_.push_back(signal);
+    if (d.batch_mem_op(s_.stream, static_cast<unsigned>(ops_.size()), ops_.data(), 0) == kSuccess)
+      return true;
+    for (std::size_t i = 0; i < count; ++i) {
+      const cuda::Result r = d.batch_mem_op(s_.stream, 1, &ops_[i], 0);
+      if (r != kSuccess) fail(batch, op_job_[i], {ops_[i].address, 0}, r, "cuStreamBatchMemOp");
+    }
+  }
+  const cuda::Result r = d.write_value64(s_.stream, word, batch.sequence, 0);
+  if (r == kSuccess) return true;
+  TP_WARN("GPU %d: cuStreamWriteValue64 failed (%s): its copies end in error from now on", s_.gpu,
+          error_name(d, r).c_str());
+  return false;
+}
+
+bool CopyLane::issue(LaneCounts& counts) {
+  while (!waiting_.empty() && last_ - first_ < std::min(s_.depth, kMaxDepth)) {
+    Batch& batch = batches_[last_ % kMaxDepth];
+    batch.jobs = {};
+    batch.failed.reset();
+    batch.sequence = ++sequence_;
+    ++last_;  // before submitting: abandon() must find these jobs
+    const std::size_t count = collect(batch);
+    ++counts.batches;
+    counts.write_values += ops_.size();
+    counts.staged += staged_.size();
+    copy(copies_, batch);
+    copy_staged(batch);
+    if (staged_done_ != 0 && batch.failed[count]) staged_failed_ = true;
+    if (!write_and_signal(batch)) return false;
+  }
+  return true;
+}
+
+bool CopyLane::stuck() {
+  if (first_ == last_) return false;
+  const cuda::Result r = s_.driver->stream_query(s_.stream);
+  // The word is read after the query: a batch that has just finished is not stuck.
+  if (r == cuda::kNotReady || reached(batches_[first_ % kMaxDepth].sequence)) return false;
+  TP_WARN("GPU %d: a copy batch does not finish (stream: %s): copies end in error from now on",
+          s_.gpu,
+          r == kSuccess ? "empty, completion word not written" : error_name(*s_.driver, r).c_str());
+  return true;
+}
+
+}  // namespace twinpath::soft

@@ -1,0 +1,158 @@
+#pragma once
+// One CUDA stream of a copy thread, with the jobs that wait for it and the batches under way.
+//
+// Why lanes: a stream finishes in order, so jobs of one QP keep to one lane while any is in
+// flight, and a lane may have its next batch submitted while the last is being copied.  What
+// arrives in the meantime waits here and becomes one batch: the busier, the larger.
+//
+// A batch is, in stream order: one cuMemcpyBatchAsync (plain copies, and the device-to-host half
+// of same-GPU copies), the host-to-device half of same-GPU copies, then the write-values of tiny
+// jobs and the sequence number into the lane's pinned word in one cuStreamBatchMemOp.  Inside
+// one of these calls bytes may land in any order.
+//
+// Threads: the copy thread only.
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "plugin/fabric/soft/cuda_driver.h"
+
+namespace twinpath::soft {
+
+// What a job needs.
+enum class CopyKind { copy, tiny, staged, nothing };
+
+inline constexpr std::uint64_t kTinyBytes = 128;
+inline constexpr std::size_t kBatchJobs = 128;
+inline constexpr std::uint64_t kBatchBytes = 64ull << 20;
+// Pinned bytes of a lane for same-GPU copies; longer ones go through it in rounds.
+inline constexpr std::uint64_t kStageBytes = 1ull << 20;
+// Same-GPU bytes in one batch: bounds how many calls one batch makes.
+inline constexpr std::uint64_t kBatchStaged = 16ull << 20;
+
+CopyKind classify(const CopyJob& job);
+
+// First in, first out, through CopyJob::next.
+class JobList {
+ public:
+  bool empty() const { return head_ == nullptr; }
+  CopyJob* front() const { return head_; }
+  void push(CopyJob* job) {
+    job->next = nullptr;
+    (head_ == nullptr ? head_ : tail_->next) = job;
+    tail_ = job;
+  }
+  CopyJob* pop() {
+    CopyJob* job = head_;
+    head_ = job->next;
+    return job;
+  }
+
+ private:
+  CopyJob* head_ = nullptr;
+  CopyJob* tail_ = nullptr;
+};
+
+struct LaneCounts {
+  std::uint64_t batches = 0, write_values = 0, staged = 0;
+};
+
+class CopyLane {
+ public:
+  struct Setup {
+    const cuda::Driver* driver = nullptr;
+    int gpu = -1;
+    cuda::Stream stream = nullptr;
+    std::uint64_t* word = nullptr;  // pinned, a cache line of its own, 0
+    std::byte* stage = nullptr;     // pinned, kStageBytes
+    std::size_t depth = 2;          // batches under way at most
+  };
+  explicit CopyLane(const Setup& setup) : s_(setup) {}
+
+  void add(CopyJob* job) {
+    waiting_.push(job);
+    load_ += job->bytes + 1;
+  }
+  // Bytes (and one a job) waiting and under way.
+  std::uint64_t load() const { return load_; }
+  bool idle() const { return waiting_.empty() && first_ == last_; }
+
+  // Submits waiting jobs while there is room.  False: the stream is dead; the caller abandons
+  // all lanes.
+  bool issue(LaneCounts& counts);
+
+  // Gives each job whose batch has finished to `finish(CopyJob*, Status)`, in order; true when
+  // there was one.
+  template <class Finish>
+  bool poll(Finish&& finish) {
+    bool any = false;
+    while (first_ != last_ && reached(batches_[first_ % kMaxDepth].sequence)) {
+      Batch batch = batches_[first_ % kMaxDepth];
+      ++first_;
+      for (std::size_t i = 0; !batch.jobs.empty(); ++i)
+        leave(batch.jobs.pop(), batch.failed[i] ? Status::system : Status::ok, finish);
+      any = true;
+    }
+    return any;
+  }
+
+  // True when the oldest batch has not moved although the stream reports an error, or reports
+  // being empty.  For the rare case that nothing finished for long.
+  bool stuck();
+
+  // Finishes everything with `status`; the stream is not looked at again.
+  template <class Finish>
+  void abandon(Status status, Finish&& finish) {
+    for (; first_ != last_; ++first_)
+      for (JobList& jobs = batches_[first_ % kMaxDepth].jobs; !jobs.empty();)
+        leave(jobs.pop(), status, finish);
+    while (!waiting_.empty()) leave(waiting_.pop(), status, finish);
+    staged_done_ = 0;
+  }
+
+ private:
+  static constexpr std::size_t kMaxDepth = 4;
+  struct Batch {
+    JobList jobs;
+    std::uint64_t sequence = 0;
+    std::bitset<kBatchJobs> failed;
+  };
+  // The parts of the batch being built.
+  struct Copy {
+    std::uint64_t to, from, bytes;
+    std::size_t job;  // index in the batch, for `failed`
+  };
+
+  template <class Finish>
+  void leave(CopyJob* job, Status status, Finish& finish) {
+    load_ -= job->bytes + 1;
+    finish(job, status);
+  }
+  bool reached(std::uint64_t sequence) const;
+  std::size_t collect(Batch& batch);
+  void add_tiny(const CopyJob& job, std::size_t index);
+  void copy(std::vector<Copy>& copies, Batch& batch);
+  void copy_staged(Batch& batch);
+  bool write_and_signal(Batch& batch);
+  void fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Result r, const char* call);
+
+  const Setup s_;
+  JobList waiting_;
+  std::uint64_t load_ = 0;
+  std::uint64_t staged_done_ = 0;  // bytes of waiting_.front() already in earlier batches
+  bool staged_failed_ = false;     // and one of those parts was refused
+  std::uint64_t sequence_ = 0;
+  std::array<Batch, kMaxDepth> batches_;
+  std::size_t first_ = 0, last_ = 0;  // free-running
+  std::vector<Copy> copies_, staged_, round_;
+  std::vector<cuda::MemOp> ops_;
+  std::vector<std::size_t> op_job_;
+  std::vector<cuda::Address> to_, from_;
+  std::vector<std::size_t> sizes_;
+  bool batch_copies_ = true;
+  bool warned_ = false;
+};
+
+}  // namespace twinpath::soft

@@ -1,0 +1,68 @@
+#pragma once
+// The boundary to NCCL's C ABI: Status becomes ncclResult_t here and nowhere else, no exception
+// passes, and void* becomes an object.
+//
+// Casts: a comm's void* is always the address of its Comm base, because regMr gets either kind;
+// isend and irecv go down from there.
+#include <exception>
+#include <new>
+
+#include "plugin/nccl/abi/types.h"
+#include "plugin/nccl/context.h"
+#include "plugin/transport.h"
+
+namespace twinpath {
+
+constexpr abi::ncclResult_t to_nccl(Status status) noexcept {
+  switch (status) {
+    case Status::ok:
+    case Status::again:  // told by a null comm, a null request or done == 0
+      return abi::ncclSuccess;
+    case Status::bad_argument:
+      return abi::ncclInvalidArgument;
+    case Status::no_memory:
+    case Status::system:
+      return abi::ncclSystemError;
+    case Status::remote:
+    case Status::closed:
+      return abi::ncclRemoteError;
+    case Status::unsupported:
+      return abi::ncclInvalidUsage;
+    case Status::internal:
+      return abi::ncclInternalError;
+  }
+  return abi::ncclInternalError;
+}
+
+// Runs the body of an entry point.  In a forked child nothing runs: the threads and queues of
+// the adapter stayed with the parent, so that a call would wait for ever.
+template <class Body>
+abi::ncclResult_t guarded(const char* entry, Body&& body) noexcept {
+  if (in_forked_child()) [[unlikely]] {
+    report_forked_child(entry);
+    return to_nccl(Status::unsupported);
+  }
+  try {
+    return to_nccl(body());
+  } catch (const std::bad_alloc&) {
+    TP_WARN("%s: out of memory", entry);
+    return to_nccl(Status::no_memory);
+  } catch (const std::exception& error) {
+    TP_WARN("%s: unexpected exception: %s; this is a defect, please report it", entry,
+            error.what());
+    return to_nccl(Status::internal);
+  } catch (...) {
+    TP_WARN("%s: unexpected exception; this is a defect, please report it", entry);
+    return to_nccl(Status::internal);
+  }
+}
+
+inline void* comm_to_nccl(Comm* comm) { return comm; }
+inline Comm* comm_of(void* p) { return static_cast<Comm*>(p); }
+inline SendComm* send_comm_of(void* p) { return static_cast<SendComm*>(comm_of(p)); }
+inline RecvComm* recv_comm_of(void* p) { return static_cast<RecvComm*>(comm_of(p)); }
+inline Listener* listener_of(void* p) { return static_cast<Listener*>(p); }
+inline Session* session_of(void* p) { return static_cast<Session*>(p); }
+inline Memory* memory_of(void* p) { return static_cast<Memory*>(p); }
+
+}  // namespace twinpath

@@ -1,0 +1,168 @@
+#include "plugin/nccl/context.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+
+#include "plugin/base/config.h"
+#include "plugin/base/log.h"
+#include "plugin/base/options.h"
+#include "plugin/fabric/fabric.h"
+#include "proxy/transport.h"
+
+#ifndef TWINPATH_VERSION
+#define TWINPATH_VERSION "unknown"
+#endif
+
+namespace twinpath {
+namespace {
+
+// The process-wide state of this layer; NCCL's tables have no place for it.
+constinit std::atomic<Context*> g_context{nullptr};
+constinit std::mutex g_open_mutex;
+constinit std::atomic<pid_t> g_owner{0};
+constinit std::atomic<bool> g_forked{false};
+constinit std::atomic<bool> g_fork_reported{false};
+
+// From the first attempt to open on: a child that is forked during it must not wait for
+// g_open_mutex, whose owner does not exist there.
+void watch_forks() {
+  if (g_owner.exchange(::getpid()) != 0) return;
+  (void)::pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
+}
+
+void log_devices(const Transport& transport, FabricKind kind) {
+  TP_INFO(init, "version " TWINPATH_VERSION ", %s, %zu device%s",
+          kind == FabricKind::soft ? "soft HCA" : "verbs", transport.device_count(),
+          transport.device_count() == 1 ? "" : "s");
+  for (int i = 0; i < static_cast<int>(transport.device_count()); ++i) {
+    auto props = transport.device(i);
+    if (!props) continue;
+    TP_INFO(init, "device %d: %s port %d, %d Mb/s, %s, %s", i, props->name.c_str(), props->port,
+            props->speed_mbps, props->pci_path.empty() ? "no PCI path" : props->pci_path.c_str(),
+            props->gpu_direct ? (props->dmabuf ? "GPU memory (peermem, DMA-BUF)" : "GPU memory")
+            : props->dmabuf   ? "GPU memory (DMA-BUF)"
+                              : "host memory only");
+  }
+}
+
+// In init a refused setting is a usage error: that is how NCCL words it to the user.
+Status as_usage(Status status) {
+  return status == Status::bad_argument ? Status::unsupported : status;
+}
+
+}  // namespace
+
+Context::Context(std::unique_ptr<Transport> transport, bool may_merge)
+    : transport_(std::move(transport)),
+      may_merge_(may_merge),
+      physical_(static_cast<int>(transport_->device_count())),
+      visible_(physical_) {}
+
+Context* Context::get() { return g_context.load(std::memory_order_acquire); }
+
+Result<Context*> Context::open() {
+  watch_forks();
+  const std::lock_guard lock(g_open_mutex);
+  if (Context* context = get()) return context;
+  const Config config = config_from_environment();
+  auto fabric = open_fabric(config);
+  if (!fabric) return as_usage(fabric.status());
+  const FabricKind kind = (*fabric)->kind;
+  auto transport = make_proxy_transport(std::move(fabric).take(), config);
+  if (!transport) return as_usage(transport.status());
+  log_devices(**transport, kind);
+  auto* context = new Context(std::move(transport).take(), config.ib_merge_nics);
+  g_context.store(context, std::memory_order_release);
+  return context;
+}
+
+int Context::device_count() {
+  const std::lock_guard lock(mutex_);
+  return visible_;
+}
+
+void Context::note_init() {
+  const std::lock_guard lock(mutex_);
+  if (open_sessions_ == 0) visible_ = physical_;
+}
+
+Result<const DeviceProps*> Context::device(int index) {
+  const std::lock_guard lock(mutex_);
+  auto known = devices_.find(index);
+  if (known == devices_.end()) {
+    auto props = transport_->device(index);
+    if (!props) {
+      TP_WARN("device %d does not exist; there are %zu", index, transport_->device_count());
+      return props.status();
+    }
+    known = devices_.emplace(index, std::make_unique<DeviceProps>(std::move(props).take())).first;
+  }
+  return static_cast<const DeviceProps*>(known->second.get());
+}
+
+Status Context::check_member(int member) {
+  if (member >= 0 && member < physical_) return Status::ok;
+  TP_WARN("makeVDevice: member %d is not a physical device; those are 0 to %d", member,
+          physical_ - 1);
+  return Status::bad_argument;
+}
+
+Result<int> Context::merge(std::span<const int> members) {
+  const std::lock_guard lock(mutex_);
+  if (!may_merge_ && members.size() > 1) {
+    // NCCL then searches on with the devices apart.
+    TP_INFO(net, "makeVDevice: devices stay apart because of NCCL_IB_MERGE_NICS=0");
+    return Status::unsupported;
+  }
+  for (const int member : members) TP_TRY(check_member(member));
+  std::vector<int> key(members.begin(), members.end());
+  auto known = merged_.find(key);
+  if (known == merged_.end()) {
+    auto index = transport_->make_virtual_device(members);
+    if (!index) return index.status();
+    known = merged_.emplace(std::move(key), *index).first;
+  }
+  visible_ = std::max(visible_, known->second + 1);
+  return known->second;
+}
+
+Result<Session*> Context::open_session(const CommSettings& settings) {
+  auto session = transport_->open_session(settings);
+  if (!session) return session.status();
+  const std::lock_guard lock(mutex_);
+  ++open_sessions_;
+  return std::move(session).take().release();
+}
+
+void Context::close_session(Session* session) {
+  delete session;
+  const std::lock_guard lock(mutex_);
+  --open_sessions_;
+}
+
+Result<Session*> Context::shared_session(int traffic_class) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Session>& slot = shared_[traffic_class];
+  if (!slot) {
+    auto session = transport_->open_session({.comm_id = 0, .traffic_class = traffic_class});
+    if (!session) return session.status();
+    slot = std::move(session).take();
+  }
+  return slot.get();
+}
+
+bool in_forked_child() { return g_forked.load(std::memory_order_relaxed); }
+
+void report_forked_child(const char* entry) {
+  if (g_fork_reported.exchange(true)) return;
+  TP_WARN(
+      "%s: process %d was forked from process %d, which had the plugin open; the network "
+      "cannot be used in it. Fork before the first communicator, or exec in the child",
+      entry, static_cast<int>(::getpid()), static_cast<int>(g_owner.load()));
+}
+
+}  // namespace twinpath

@@ -1,0 +1,63 @@
+#pragma once
+// What the plugin keeps for the whole process: the transport, the sessions that NCCL did not ask
+// for by name, and what it told NCCL about devices.
+//
+// Threads: any; one lock, taken on the control path only.  Lifetime: opened by the first init
+// and never closed.  NCCL finalizes and unloads the plugin with its last communicator and may
+// load it again; the library is linked with -z nodelete, so the Context is still there.  It is
+// not destroyed at exit either: threads of the application may still be inside a call then.
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "plugin/transport.h"
+
+namespace twinpath {
+
+class Context {
+ public:
+  // The process's Context, opened by the first call.  A failed opening is tried anew next time;
+  // its cause was logged below, settings that cannot be used give Status::unsupported.
+  static Result<Context*> open();
+  // Null before open().
+  static Context* get();
+
+  // Devices to report.  Physical ones, and those merged since NCCL last started from none: NCCL
+  // takes the first answer of a life for physical devices, and a Context may see several lives.
+  int device_count();
+  // Called by each init; starts a new life when no session is left.
+  void note_init();
+  // Points into the Context: NCCL keeps the strings for ever.
+  Result<const DeviceProps*> device(int index);
+  // Merges devices, or finds the earlier merge of the same members.
+  Result<int> merge(std::span<const int> members);
+
+  // A communicator's own session (v11 and later); given back by close_session.
+  Result<Session*> open_session(const CommSettings& settings);
+  void close_session(Session* session);
+  // The session for calls without a context: one per traffic class, kept for ever.
+  Result<Session*> shared_session(int traffic_class);
+
+ private:
+  explicit Context(std::unique_ptr<Transport> transport, bool may_merge);
+  Status check_member(int member);
+
+  std::mutex mutex_;
+  const std::unique_ptr<Transport> transport_;
+  const bool may_merge_;
+  const int physical_;
+  int visible_;
+  int open_sessions_ = 0;
+  std::map<int, std::unique_ptr<DeviceProps>> devices_;
+  std::map<std::vector<int>, int> merged_;
+  std::map<int, std::unique_ptr<Session>> shared_;
+};
+
+// Whether this process is a fork of the one that opened the Context.  One relaxed load.
+bool in_forked_child();
+// Warns once per process.
+void report_forked_child(const char* entry);
+
+}  // namespace twinpath

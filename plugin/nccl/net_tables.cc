@@ -1,0 +1,454 @@
+// ncclNetPlugin_v6 to _v12: every table from one template.
+//
+// Each entry point is written once, in the newest form.  Where an older NCCL calls it with
+// another signature, one more overload just below converts and forwards.  The type of the
+// table's member picks the overload, so a table that asks for a signature nobody wrote does not
+// compile.
+//
+// Threads: as plugin/transport.h says.  isend, irecv, iflush and test take no lock here.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "plugin/nccl/abi/layout.h"
+#include "plugin/nccl/abi/net.h"
+#include "plugin/nccl/boundary.h"
+#include "plugin/nccl/context.h"
+
+namespace twinpath {
+namespace {
+
+using abi::ncclNetAttr_t;
+using abi::ncclNetCommConfig_t;
+using abi::ncclNetDeviceHandle_t;
+using abi::ncclProfilerCallback_t;
+using abi::ncclResult_t;
+
+constexpr const char* kPluginName = "Twinpath";
+
+Status refuse(const char* entry, const char* what) {
+  TP_WARN("%s: %s", entry, what);
+  return Status::bad_argument;
+}
+
+Status opened(const char* entry, Context*& context) {
+  context = Context::get();
+  if (context != nullptr) return Status::ok;
+  TP_WARN("%s: called before init, or after an init that failed", entry);
+  return Status::unsupported;
+}
+
+// --- init, devices, finalize ----------------------------------------------------------
+
+ncclResult_t init(void** ctx, std::uint64_t comm_id, ncclNetCommConfig_t* config, LogSink log,
+                  ncclProfilerCallback_t) {  // v11
+  if (ctx != nullptr) *ctx = nullptr;
+  set_log_sink(log);
+  return guarded("init", [&]() -> Status {
+    if (ctx == nullptr) return refuse("init", "no place for the context");
+    auto context = Context::open();
+    if (!context) return context.status();
+    (*context)->note_init();
+    auto session = (*context)->open_session(
+        {.comm_id = comm_id,
+         .traffic_class = config == nullptr ? abi::kUndefined : config->trafficClass});
+    if (!session) return session.status();
+    *ctx = *session;
+    return Status::ok;
+  });
+}
+ncclResult_t init(LogSink log, ncclProfilerCallback_t) {  // v10
+  set_log_sink(log);
+  return guarded("init", [&]() -> Status {
+    auto context = Context::open();
+    if (!context) return context.status();
+    (*context)->note_init();
+    return (*context)->shared_session(abi::kUndefined).status();
+  });
+}
+ncclResult_t init(LogSink log) { return init(log, nullptr); }  // v6 to v9
+
+ncclResult_t devices(int* count) {
+  if (count != nullptr) *count = 0;
+  return guarded("devices", [&]() -> Status {
+    if (count == nullptr) return refuse("devices", "no place for the count");
+    Context* context = nullptr;
+    TP_TRY(opened("devices", context));
+    *count = context->device_count();
+    return Status::ok;
+  });
+}
+
+// Null is what NCCL passes when init failed, and older NCCL at the end.
+ncclResult_t finalize(void* ctx) {
+  return guarded("finalize", [&] {
+    if (Context* context = Context::get(); context != nullptr && ctx != nullptr) {
+      context->close_session(session_of(ctx));
+    }
+    return Status::ok;
+  });
+}
+
+// Hints about how many peers and flows to expect; nothing here depends on them.
+ncclResult_t set_net_attr(void*, ncclNetAttr_t*) { return abi::ncclSuccess; }
+
+// --- device properties ----------------------------------------------------------------
+
+// NCCL keeps the strings and never writes to them, but declares them without const.
+char* nccl_string(const std::string& s) {
+  return s.empty() ? nullptr : const_cast<char*>(s.c_str());
+}
+
+template <class VProps>
+Status fill_members(const DeviceProps& device, VProps& out) {
+  if (device.members.empty() || device.members.size() > std::size(out.devs)) {
+    TP_WARN("device %s is made of %zu ports; this version of NCCL knows 1 to %zu",
+            device.name.c_str(), device.members.size(), std::size(out.devs));
+    return Status::unsupported;
+  }
+  out.ndevs = static_cast<int>(device.members.size());
+  std::copy(device.members.begin(), device.members.end(), out.devs);
+  return Status::ok;
+}
+
+template <class Props>
+ncclResult_t get_properties(int dev, Props* out) {
+  return guarded("getProperties", [&]() -> Status {
+    if (out == nullptr) return refuse("getProperties", "no place for the properties");
+    *out = {};  // NCCL passes uninitialised memory
+    Context* context = nullptr;
+    TP_TRY(opened("getProperties", context));
+    const auto found = context->device(dev);
+    if (!found) return found.status();
+    const DeviceProps& device = **found;
+    out->name = nccl_string(device.name);
+    out->pciPath = nccl_string(device.pci_path);
+    out->guid = device.guid;
+    out->ptrSupport = abi::kPtrHost | (device.gpu_direct ? abi::kPtrCuda : 0) |
+                      (device.dmabuf ? abi::kPtrDmaBuf : 0);
+    out->speed = device.speed_mbps;
+    out->port = device.port;
+    out->latency = device.latency_us;
+    out->maxComms = device.max_comms;
+    out->maxRecvs = device.max_recvs;
+    if constexpr (requires { out->netDeviceType; }) {  // v7
+      out->netDeviceType = abi::kNetDeviceHost;
+      out->netDeviceVersion = 0;
+    }
+    if constexpr (requires { out->regIsGlobal; }) out->regIsGlobal = 1;  // v8
+    if constexpr (requires { out->vProps; }) {                           // v9
+      out->forceFlush = device.force_flush ? 1 : 0;
+      out->maxP2pBytes = std::min(device.max_message_bytes, abi::kMaxNetSizeBytes);
+      out->maxCollBytes = out->maxP2pBytes;
+      TP_TRY(fill_members(device, out->vProps));
+    }
+    if constexpr (requires { out->maxMultiRequestSize; }) out->maxMultiRequestSize = 1;  // v11
+    if constexpr (requires { out->railId; }) {                                           // v12
+      out->railId = abi::kUndefined;
+      out->planeId = abi::kUndefined;
+    }
+    return Status::ok;
+  });
+}
+
+template <class VProps>
+ncclResult_t make_vdevice(int* dev, VProps* props) {  // v9
+  return guarded("makeVDevice", [&]() -> Status {
+    if (dev == nullptr || props == nullptr) return refuse("makeVDevice", "null argument");
+    if (props->ndevs < 1 || props->ndevs > VProps::kMaxDevices) {
+      TP_WARN("makeVDevice: %d devices; 1 to %d can be merged", props->ndevs, VProps::kMaxDevices);
+      return Status::bad_argument;
+    }
+    Context* context = nullptr;
+    TP_TRY(opened("makeVDevice", context));
+    const auto merged =
+        context->merge(std::span<const int>(props->devs, static_cast<std::size_t>(props->ndevs)));
+    if (!merged) return merged.status();
+    *dev = *merged;
+    return Status::ok;
+  });
+}
+
+// --- connections ----------------------------------------------------------------------
+
+std::span<std::uint8_t, kHandleBytes> handle_bytes(void* handle) {
+  return std::span<std::uint8_t, kHandleBytes>(static_cast<std::uint8_t*>(handle), kHandleBytes);
+}
+
+// The session to use: NCCL's context, or the shared one when it gives none.
+Status find_session(const char* entry, void* ctx, int traffic_class, Session*& session) {
+  Context* context = nullptr;
+  TP_TRY(opened(entry, context));
+  session = session_of(ctx);
+  if (session != nullptr) return Status::ok;
+  const auto shared = context->shared_session(traffic_class);
+  if (!shared) return shared.status();
+  session = *shared;
+  return Status::ok;
+}
+
+ncclResult_t listen(void* ctx, int dev, void* handle, void** listen_comm) {  // v11
+  if (listen_comm != nullptr) *listen_comm = nullptr;
+  return guarded("listen", [&]() -> Status {
+    if (handle == nullptr || listen_comm == nullptr) return refuse("listen", "null argument");
+    Session* session = nullptr;
+    TP_TRY(find_session("listen", ctx, abi::kUndefined, session));
+    std::unique_ptr<Listener> listener;
+    TP_TRY(session->listen(dev, handle_bytes(handle), listener));
+    *listen_comm = listener.release();
+    return Status::ok;
+  });
+}
+ncclResult_t listen(int dev, void* handle, void** listen_comm) {  // v6 to v10
+  return listen(nullptr, dev, handle, listen_comm);
+}
+
+// *comm stays null while the handshake goes on; its state is in the 128 bytes of the handle.
+ncclResult_t connect_any(void* ctx, int traffic_class, int dev, void* handle, void** comm) {
+  if (comm != nullptr) *comm = nullptr;
+  return guarded("connect", [&]() -> Status {
+    if (handle == nullptr || comm == nullptr) return refuse("connect", "null argument");
+    Session* session = nullptr;
+    TP_TRY(find_session("connect", ctx, traffic_class, session));
+    std::unique_ptr<SendComm> connected;
+    TP_TRY(session->connect(dev, handle_bytes(handle), connected));
+    *comm = comm_to_nccl(connected.release());
+    return Status::ok;
+  });
+}
+ncclResult_t connect(void* ctx, int dev, void* handle, void** comm,
+                     ncclNetDeviceHandle_t**) {  // v11
+  return connect_any(ctx, abi::kUndefined, dev, handle, comm);
+}
+ncclResult_t connect(int dev, ncclNetCommConfig_t* config, void* handle, void** comm,
+                     ncclNetDeviceHandle_t**) {  // v10
+  const int traffic_class = config == nullptr ? abi::kUndefined : config->trafficClass;
+  return connect_any(nullptr, traffic_class, dev, handle, comm);
+}
+ncclResult_t connect(int dev, void* handle, void** comm, ncclNetDeviceHandle_t**) {  // v7 to v9
+  return connect_any(nullptr, abi::kUndefined, dev, handle, comm);
+}
+ncclResult_t connect(int dev, void* handle, void** comm) {  // v6
+  return connect_any(nullptr, abi::kUndefined, dev, handle, comm);
+}
+
+ncclResult_t accept(void* listen_comm, void** comm, ncclNetDeviceHandle_t**) {  // v7
+  if (comm != nullptr) *comm = nullptr;
+  return guarded("accept", [&]() -> Status {
+    if (listen_comm == nullptr || comm == nullptr) return refuse("accept", "null argument");
+    std::unique_ptr<RecvComm> accepted;
+    TP_TRY(listener_of(listen_comm)->accept(accepted));
+    *comm = comm_to_nccl(accepted.release());
+    return Status::ok;
+  });
+}
+ncclResult_t accept(void* listen_comm, void** comm) {  // v6
+  return accept(listen_comm, comm, nullptr);
+}
+
+// Closing null is allowed: NCCL does it for connections that were never finished.
+ncclResult_t close_comm(void* comm) {
+  return guarded("close", [&] {
+    delete comm_of(comm);
+    return Status::ok;
+  });
+}
+ncclResult_t close_listen(void* listen_comm) {
+  return guarded("closeListen", [&] {
+    delete listener_of(listen_comm);
+    return Status::ok;
+  });
+}
+
+// --- memory ---------------------------------------------------------------------------
+
+ncclResult_t reg_mr_dmabuf(void* comm, void* data, std::size_t size, int type, std::uint64_t offset,
+                           int fd, void** mhandle) {
+  if (mhandle != nullptr) *mhandle = nullptr;
+  return guarded("regMr", [&]() -> Status {
+    if (comm == nullptr || mhandle == nullptr) return refuse("regMr", "null argument");
+    if (type != abi::kPtrHost && type != abi::kPtrCuda) {
+      TP_WARN("regMr: memory type %d; known are %d (host) and %d (CUDA)", type, abi::kPtrHost,
+              abi::kPtrCuda);
+      return Status::bad_argument;
+    }
+    const auto memory = comm_of(comm)->register_memory(
+        data, size, type == abi::kPtrCuda ? MemoryType::cuda : MemoryType::host, offset, fd);
+    if (!memory) return memory.status();
+    *mhandle = *memory;
+    return Status::ok;
+  });
+}
+ncclResult_t reg_mr(void* comm, void* data, std::size_t size, int type, void** mhandle) {  // v8
+  return reg_mr_dmabuf(comm, data, size, type, 0, -1, mhandle);
+}
+ncclResult_t reg_mr(void* comm, void* data, int size, int type, void** mhandle) {  // v6, v7
+  if (size < 0) return to_nccl(refuse("regMr", "negative size"));
+  return reg_mr(comm, data, static_cast<std::size_t>(size), type, mhandle);
+}
+
+ncclResult_t dereg_mr(void* comm, void* mhandle) {
+  return guarded("deregMr", [&]() -> Status {
+    if (comm == nullptr) return refuse("deregMr", "null comm");
+    if (mhandle == nullptr) return Status::ok;
+    return comm_of(comm)->deregister_memory(memory_of(mhandle));
+  });
+}
+
+// --- data path ------------------------------------------------------------------------
+
+ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhandle, void*,
+                   void** request) {  // v10
+  if (request != nullptr) *request = nullptr;
+  return guarded("isend", [&]() -> Status {
+    if (comm == nullptr || request == nullptr) return refuse("isend", "null argument");
+    Request* started = nullptr;
+    TP_TRY(send_comm_of(comm)->isend(data, size, tag, memory_of(mhandle), &started));
+    *request = started;
+    return Status::ok;
+  });
+}
+ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhandle,
+                   void** request) {  // v9
+  return isend(comm, data, size, tag, mhandle, nullptr, request);
+}
+ncclResult_t isend(void* comm, void* data, int size, int tag, void* mhandle,
+                   void** request) {  // v6 to v8
+  if (size < 0) return to_nccl(refuse("isend", "negative size"));
+  return isend(comm, data, static_cast<std::size_t>(size), tag, mhandle, nullptr, request);
+}
+
+// Gathers NCCL's parallel arrays.  `sizes`, `tags` and `mhandles` may be null (iflush has no
+// tags; without bytes there is nothing to register).
+template <class Size>
+Status gather(const char* entry, int n, void** data, const Size* sizes, const int* tags,
+              void** mhandles, std::array<RecvBuffer, kMaxRecvs>& out) {
+  if (n < 1 || n > kMaxRecvs) {
+    TP_WARN("%s: %d buffers in one call; 1 to %d are possible (maxRecvs)", entry, n, kMaxRecvs);
+    return Status::bad_argument;
+  }
+  if (data == nullptr) return refuse(entry, "null argument");
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+    if constexpr (std::is_signed_v<Size>) {
+      if (sizes != nullptr && sizes[i] < 0) return refuse(entry, "negative size");
+    }
+    out[i] = {.data = data[i],
+              .bytes = sizes == nullptr ? 0 : static_cast<std::size_t>(sizes[i]),
+              .tag = tags == nullptr ? 0 : tags[i],
+              .memory = mhandles == nullptr ? nullptr : memory_of(mhandles[i])};
+  }
+  return Status::ok;
+}
+
+template <class Size>
+ncclResult_t irecv_any(void* comm, int n, void** data, Size* sizes, int* tags, void** mhandles,
+                       void** request) {
+  const bool optional = request != nullptr &&
+                        reinterpret_cast<std::uintptr_t>(*request) == abi::kOptionalRecvCompletion;
+  if (request != nullptr) *request = nullptr;  // whatever happens, 0x1 must not stay
+  return guarded("irecv", [&]() -> Status {
+    if (comm == nullptr || request == nullptr) return refuse("irecv", "null argument");
+    std::array<RecvBuffer, kMaxRecvs> buffers;
+    TP_TRY(gather("irecv", n, data, sizes, tags, mhandles, buffers));
+    Request* started = nullptr;
+    TP_TRY(recv_comm_of(comm)->irecv({buffers.data(), static_cast<std::size_t>(n)}, optional,
+                                     &started));
+    *request = started;
+    return Status::ok;
+  });
+}
+ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles,
+                   void**, void** request) {  // v10
+  return irecv_any(comm, n, data, sizes, tags, mhandles, request);
+}
+ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles,
+                   void** request) {  // v9
+  return irecv_any(comm, n, data, sizes, tags, mhandles, request);
+}
+ncclResult_t irecv(void* comm, int n, void** data, int* sizes, int* tags, void** mhandles,
+                   void** request) {  // v6 to v8
+  return irecv_any(comm, n, data, sizes, tags, mhandles, request);
+}
+
+ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** mhandles, void** request) {
+  if (request != nullptr) *request = nullptr;
+  return guarded("iflush", [&]() -> Status {
+    if (comm == nullptr || request == nullptr) return refuse("iflush", "null argument");
+    std::array<RecvBuffer, kMaxRecvs> buffers;
+    TP_TRY(gather<int>("iflush", n, data, sizes, nullptr, mhandles, buffers));
+    Request* started = nullptr;
+    TP_TRY(recv_comm_of(comm)->iflush({buffers.data(), static_cast<std::size_t>(n)}, &started));
+    *request = started;
+    return Status::ok;
+  });
+}
+
+ncclResult_t test(void* request, int* done, int* sizes) {
+  if (done != nullptr) *done = 0;
+  return guarded("test", [&]() -> Status {
+    if (done == nullptr ||
+        reinterpret_cast<std::uintptr_t>(request) <= abi::kOptionalRecvCompletion)
+      return refuse("test", "not a request of this plugin");
+    Completion completion;
+    TP_TRY(static_cast<Request*>(request)->test(completion));
+    if (!completion.done) return Status::ok;
+    if (sizes != nullptr) {
+      for (int i = 0; i < completion.count; ++i) {
+        sizes[i] = static_cast<int>(std::min<std::size_t>(
+            completion.bytes[static_cast<std::size_t>(i)], std::numeric_limits<int>::max()));
+      }
+    }
+    *done = 1;
+    return Status::ok;
+  });
+}
+
+// --- tables ---------------------------------------------------------------------------
+
+// getDeviceMr and irecvConsumed stay null: they serve networks that GPU code drives.
+template <class Net>
+constexpr Net make_net() {
+  Net t{};
+  t.name = kPluginName;
+  t.init = init;
+  t.devices = devices;
+  t.getProperties = get_properties;
+  t.listen = listen;
+  t.connect = connect;
+  t.accept = accept;
+  t.regMr = reg_mr;
+  t.regMrDmaBuf = reg_mr_dmabuf;
+  t.deregMr = dereg_mr;
+  t.isend = isend;
+  t.irecv = irecv;
+  t.iflush = iflush;
+  t.test = test;
+  t.closeSend = close_comm;
+  t.closeRecv = close_comm;
+  t.closeListen = close_listen;
+  if constexpr (requires { t.makeVDevice; }) t.makeVDevice = make_vdevice;  // v9
+  if constexpr (requires { t.finalize; }) {                                 // v11
+    t.finalize = finalize;
+    t.setNetAttr = set_net_attr;
+  }
+  return t;
+}
+
+}  // namespace
+}  // namespace twinpath
+
+#define TP_EXPORT(version)                                                                         \
+  extern "C"                                                                                       \
+      __attribute__((visibility("default"))) constinit const twinpath::abi::ncclNet_v##version##_t \
+          ncclNetPlugin_v##version = twinpath::make_net<twinpath::abi::ncclNet_v##version##_t>()
+TP_EXPORT(6);
+TP_EXPORT(7);
+TP_EXPORT(8);
+TP_EXPORT(9);
+TP_EXPORT(10);
+TP_EXPORT(11);
+TP_EXPORT(12);

@@ -1,0 +1,41 @@
+#pragma once
+// Asynchronous events of one device context, read without a thread: comms that wait look in now
+// and then (PeerLink::watch).  An event is logged once, with the object it concerns, and what is
+// fatal is remembered for the comms that it hits.
+//
+// Threads: any.
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plugin/base/sync.h"
+#include "plugin/fabric/verbs.h"
+
+namespace twinpath {
+
+class AsyncEvents {
+ public:
+  AsyncEvents(const Verbs& verbs, ibv_context* context, std::string device);
+  AsyncEvents(const AsyncEvents&) = delete;
+  AsyncEvents& operator=(const AsyncEvents&) = delete;
+
+  void poll();
+  bool device_failed() const { return device_failed_.load(std::memory_order_relaxed); }
+  bool queue_failed(std::uint32_t qpn);
+  // QP numbers are reused: called when a queue is made and when it goes.
+  void forget_queue(std::uint32_t qpn);
+
+ private:
+  void handle(const ibv_async_event& event);
+
+  const Verbs& verbs_;
+  ibv_context* context_;
+  std::string device_;
+  SpinLock lock_;  // the event file and failed_queues_
+  std::vector<std::uint32_t> failed_queues_;
+  std::atomic<bool> device_failed_{false};
+  std::atomic<bool> any_queue_failed_{false};
+};
+
+}  // namespace twinpath

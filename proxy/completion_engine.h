@@ -1,0 +1,86 @@
+#pragma once
+// Completions of one session.  A CompletionEngine is one CQ of one device; all comms of the
+// session that use the device share it, and whoever polls it serves them all.  The
+// CompletionHub holds the session's engines, the table of comms that completions go to, and the
+// one lock of the data path.
+//
+// Threads: isend, irecv, iflush and test take `lock` once per call; NCCL has one progress thread
+// per session, so it is nearly always free.  Everything that a completion changes is guarded by
+// it.  make/drop functions take `setup_` (never while `lock` is held).
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "plugin/base/owned.h"
+#include "plugin/base/status.h"
+#include "plugin/base/sync.h"
+#include "plugin/fabric/verbs.h"
+#include "proxy/wr_id.h"
+
+namespace twinpath {
+
+class CompletionSink {
+ public:
+  // The hub's lock is held.  After a failed completion only wr_id, status, qp_num and vendor_err
+  // of `wc` mean anything.
+  virtual void on_completion(const WrId& id, const ibv_wc& wc) = 0;
+
+ protected:
+  ~CompletionSink() = default;
+};
+
+class CompletionEngine {
+ public:
+  ibv_cq* cq() const { return cq_.get(); }
+
+ private:
+  friend class CompletionHub;
+  Owned<ibv_cq> cq_;
+  ibv_context* context_ = nullptr;
+  int capacity_ = 0;
+  int reserved_ = 0;
+};
+
+class CompletionHub {
+ public:
+  // A place in the table of comms.  Freed by drop_comm.
+  struct CommId {
+    std::uint16_t index = 0;
+    std::uint16_t epoch = 0;
+  };
+
+  explicit CompletionHub(const Verbs& verbs) : verbs_(verbs) {}
+  CompletionHub(const CompletionHub&) = delete;
+  CompletionHub& operator=(const CompletionHub&) = delete;
+
+  // Taken by callers of everything marked "locked".
+  SpinLock lock;
+
+  Result<CommId> add_comm();
+  void attach(CommId id, CompletionSink* sink);
+  void drop_comm(CommId id);
+
+  // An engine on that device with room for `entries` more completions: an existing one or, as
+  // CQs cannot grow, a new one of twice the size.
+  Result<CompletionEngine*> reserve(ibv_context* context, int entries);
+  void release(CompletionEngine* engine, int entries);
+
+  // Locked: takes up to kPollBatch completions and hands them out.  Returns how many there were.
+  int poll(CompletionEngine& engine);
+  static constexpr int kPollBatch = 32;
+
+ private:
+  struct Place {
+    CompletionSink* sink = nullptr;
+    std::uint16_t epoch = 0;
+    bool used = false;
+  };
+  const Verbs& verbs_;
+  std::mutex setup_;
+  std::vector<std::unique_ptr<CompletionEngine>> engines_;
+  std::vector<Place> comms_;  // under `lock`
+  std::size_t next_place_ = 0;
+};
+
+}  // namespace twinpath

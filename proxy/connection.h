@@ -1,0 +1,110 @@
+#pragma once
+// The handshake of one connection as a state machine, the same for both ends.  advance() is
+// called until it stops saying `again`; it never blocks.  Whatever was made is released by the
+// destructor, at any step.
+//
+// Threads: one at a time.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugin/base/socket.h"
+#include "proxy/cts.h"
+#include "proxy/handshake.h"
+#include "proxy/peer_link.h"
+#include "proxy/registered_buffer.h"
+
+namespace twinpath {
+
+// What the comms of one session share; kept alive by each of them.
+struct SessionCore {
+  std::shared_ptr<Devices> devices;
+  std::shared_ptr<CompletionHub> hub;
+  CommSettings settings;
+};
+
+// Everything a comm is made of.
+struct ConnectionParts {
+  std::unique_ptr<RegisteredBuffer> ring;  // sender: CTS ring; receiver: its shadow
+  CtsLayout layout;
+  std::uint64_t remote_ring = 0;  // receiver only
+  std::uint32_t remote_ring_rkey = 0;
+  std::unique_ptr<PeerLink> link;  // destroyed before the ring
+};
+
+// Depths of the queues of each role; the reasons stand at the definitions.
+QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings);
+
+// GIDs of a device's ports.  Logs what is wrong with one that has none.
+Result<std::vector<Rail>> choose_rails(const Devices& devices, int device);
+
+class Connection {
+ public:
+  enum class Role { connector, acceptor };
+  enum class Step {
+    connect_socket,
+    send_hello,
+    recv_hello,
+    make_queues,
+    send_queues,
+    recv_queues,
+    raise_queues,
+    send_ready,
+    recv_ready,
+    done
+  };
+
+  // `socket` is connecting (connector) or accepted (acceptor).
+  Connection(Role role, std::shared_ptr<SessionCore> core, int device, std::vector<Rail> rails,
+             const Nonce& nonce, TcpSocket socket, std::int64_t deadline);
+
+  // ok when done (take the parts then), again, or the error that ended it, already logged.
+  Status advance();
+  ConnectionParts take() { return std::move(parts_); }
+  int device() const { return device_; }
+  // Whether the other end has shown that it holds the handle; before that it is anybody.
+  bool peer_known() const { return peer_known_; }
+
+ private:
+  Status run();
+  Status connect_socket();
+  Status send_hello();
+  Status recv_hello();
+  Status make_queues();
+  Status send_queues();
+  Status recv_queues();
+  Status raise_queues();
+
+  Status send_frame(FrameType type, const std::vector<std::uint8_t>& body);
+  Status recv_frame(FrameType type);  // into body_
+  Status check_header();
+  Status socket_ended(Status s);
+  Status refuse(Status s, const std::string& text);  // tells the peer, logs, returns s
+  const char* waiting_for() const;
+  std::string peer_text() const;
+
+  const Role role_;
+  std::shared_ptr<SessionCore> core_;
+  const int device_;
+  std::vector<Rail> rails_;
+  const Nonce nonce_;
+  const std::int64_t deadline_;
+  TcpSocket socket_;
+  Step step_;
+  bool peer_known_ = false;
+
+  std::vector<std::uint8_t> out_;
+  std::size_t sent_ = 0;
+  std::array<std::uint8_t, kFrameHeaderBytes> header_bytes_{};
+  std::size_t header_got_ = 0;
+  FrameHeader header_;
+  std::vector<std::uint8_t> body_;
+  std::size_t body_got_ = 0;
+
+  Hello mine_, theirs_;
+  Queues their_queues_;
+  ConnectionParts parts_;
+  std::unique_ptr<QueueSet> queues_;  // until the link has them; destroyed before the ring
+};
+
+}  // namespace twinpath

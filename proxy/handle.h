@@ -1,0 +1,45 @@
+#pragma once
+// The 128 bytes that NCCL carries from a listener to the peer that connects to it.
+//
+//   0  magic 4 | version 2 | reserved 2 | nonce 16 | family 2 | port 2 | address 16 | scope 4
+//      | host hash 8 | pid 4 | checksum 4 over all before            = 64 bytes, written once
+//  64  connection 8 | check 8    the connector's: zero until it begins; NCCL hands the same
+//                                buffer to every retry, so the number finds the state again
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "plugin/base/limits.h"
+#include "plugin/base/socket.h"
+
+namespace twinpath {
+
+using Nonce = std::array<std::uint8_t, 16>;
+using HandleBytes = std::span<std::uint8_t, kHandleBytes>;
+
+struct Handle {
+  Nonce nonce{};
+  SocketAddress address;
+  std::uint64_t host_hash = 0;
+  std::uint32_t pid = 0;
+};
+
+// Also clears the connector's part.
+void encode_handle(const Handle& handle, HandleBytes out);
+// False and why for bytes that no listener of this protocol version wrote (truncated, foreign).
+bool decode_handle(std::span<const std::uint8_t> bytes, Handle& handle, std::string& why);
+
+// The connector's number in the handle: 0 when there is none.  False when the bytes there are
+// neither zero nor a number that store_connection wrote into this very handle.
+bool load_connection(std::span<const std::uint8_t, kHandleBytes> bytes, std::uint64_t& connection);
+void store_connection(HandleBytes bytes, std::uint64_t connection);
+
+// From the system's random source.
+Nonce random_nonce();
+std::uint32_t random_24_bits();
+// Equal in all processes of one booted host.
+std::uint64_t host_hash();
+std::string host_name();
+
+}  // namespace twinpath

@@ -1,0 +1,64 @@
+#pragma once
+// Registrations of one protection domain, shared by every comm of the device: NCCL registers the
+// same buffer on many comms, and pinning it once is enough.
+//
+// A request is served by any live region of the same kind and ordering that covers it; regions
+// may overlap.  Lookup walks the regions by start address, so removals cannot disturb it.
+// Threads: any; a mutex that the data path never takes.
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <string>
+
+#include "plugin/base/status.h"
+#include "plugin/fabric/verbs.h"
+
+namespace twinpath {
+
+enum class MrKind : std::uint8_t { host, cuda, dmabuf };
+
+struct MrRequest {
+  std::uint64_t address = 0;
+  std::size_t bytes = 0;
+  MrKind kind = MrKind::host;
+  bool relaxed_ordering = false;  // wanted; falls back to strict where the device refuses it
+  std::uint64_t dmabuf_offset = 0;
+  int dmabuf_fd = -1;
+};
+
+struct MrRegion {
+  std::uint64_t start = 0, end = 0;
+  MrKind kind = MrKind::host;
+  bool relaxed_ordering = false;  // as asked for, not as granted: the key of the lookup
+  ibv_mr* mr = nullptr;
+  int users = 0;
+};
+
+class MrCache {
+ public:
+  MrCache(const Verbs& verbs, ibv_pd* pd, std::string device)
+      : verbs_(verbs), pd_(pd), device_(std::move(device)) {}
+  ~MrCache();
+  MrCache(const MrCache&) = delete;
+  MrCache& operator=(const MrCache&) = delete;
+
+  // A region that covers the request; release() it once.  Logs the cause of a failure.
+  Result<MrRegion*> acquire(const MrRequest& request);
+  void release(MrRegion* region);
+  std::size_t regions() const;
+
+ private:
+  ibv_mr* register_range(const MrRequest& request, std::uint64_t start, std::size_t bytes,
+                         int& error);
+  void report(const MrRequest& request, int error) const;
+
+  const Verbs& verbs_;
+  ibv_pd* pd_;
+  std::string device_;
+  mutable std::mutex mutex_;
+  std::list<MrRegion> regions_;  // by start; addresses of elements stay
+  bool relaxed_accepted_ = true;
+};
+
+}  // namespace twinpath

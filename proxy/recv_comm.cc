@@ -1,0 +1,285 @@
+#include "proxy/recv_comm.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include "plugin/base/log.h"
+
+namespace twinpath {
+namespace {
+
+// A chain of empty receives; they only take the immediates.
+int post_chain(Queue& queue, std::uint64_t wr_id) {
+  std::array<ibv_recv_wr, kRecvChain> chain{};
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    chain[i].wr_id = wr_id;
+    chain[i].next = i + 1 < chain.size() ? &chain[i + 1] : nullptr;
+  }
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_recv(queue.qp.get(), chain.data(), &bad);
+}
+
+std::uint64_t receive_id(CompletionHub::CommId id, int queue) {
+  return encode(WrId{id.index, id.epoch, WrKind::receive, static_cast<std::uint16_t>(queue), 0});
+}
+
+}  // namespace
+
+bool prepost_receives(QueueSet& set) {
+  static_assert(kRecvDepth % kRecvChain == 0);
+  int q = 0;
+  for (Queue& queue : set.queues()) {
+    for (int i = 0; i < kRecvDepth; i += kRecvChain) {
+      const int error = post_chain(queue, receive_id(set.comm_id(), q));
+      if (error == 0) continue;
+      TP_WARN("QP %u: cannot post receives: %s (errno %d)", queue.qp->qp_num, std::strerror(error),
+              error);
+      return false;
+    }
+    ++q;
+  }
+  return true;
+}
+
+ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts)
+    : core_(std::move(core)),
+      device_(device),
+      shadow_(std::move(parts.ring)),
+      layout_(parts.layout),
+      link_(std::move(parts.link)),
+      cts_(*shadow_, layout_, parts.remote_ring, parts.remote_ring_rkey, link_->set().comm_id()),
+      flush_(core_->hub, core_->devices, link_->set().rails(), link_->set().comm_id()) {
+  for (int i = kRecvSlots; i-- > 0;) {
+    RecvRequest& r = requests_[static_cast<std::size_t>(i)];
+    r.comm_ = this;
+    r.slot_ = static_cast<std::uint8_t>(i);
+    free_[static_cast<std::size_t>(free_count_++)] = r.slot_;
+  }
+  for (std::size_t i = 0; i < flushes_.size(); ++i) {
+    flushes_[i].comm_ = this;
+    flushes_[i].slot_ = static_cast<std::uint16_t>(i);
+  }
+  link_->hub().attach(link_->set().comm_id(), this);
+}
+
+ProxyRecvComm::~ProxyRecvComm() { link_->hub().attach(link_->set().comm_id(), nullptr); }
+
+Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion_optional,
+                            Request** request) {
+  *request = nullptr;
+  if (buffers.empty() || buffers.size() > static_cast<std::size_t>(kMaxRecvs)) {
+    TP_WARN("irecv of %zu buffers; 1 to %d are possible", buffers.size(), kMaxRecvs);
+    return Status::bad_argument;
+  }
+  for (const RecvBuffer& b : buffers) {
+    const auto* m = static_cast<const ProxyMemory*>(b.memory);
+    if (b.bytes == 0 || (m != nullptr && m->device == device_ && m->covers(b.data, b.bytes)))
+      continue;
+    TP_WARN(
+        "irecv of %zu bytes at %p from %s: the buffer is not inside its registration on this "
+        "device "
+        "(%zu bytes at 0x%llx)",
+        b.bytes, b.data, link_->peer().text.c_str(), m == nullptr ? 0 : m->length,
+        m == nullptr ? 0ULL : static_cast<unsigned long long>(m->address));
+    return Status::bad_argument;
+  }
+  const int count = static_cast<int>(buffers.size());
+  std::lock_guard hold(link_->hub().lock);
+  if (link_->broken()) return Status::remote;
+  if (free_count_ == 0 || !cts_.room_for(count)) {
+    post_cells();
+    (void)link_->poll();
+    link_->waited(kRecvSlots - free_count_);
+    return link_->broken() ? Status::remote : Status::again;
+  }
+  RecvRequest& r = requests_[free_[static_cast<std::size_t>(--free_count_)]];
+  r.active_ = true;
+  ++r.generation_;
+  r.count_ = r.left_ = static_cast<std::uint8_t>(count);
+  r.optional_ = completion_optional && count == 1 &&
+                core_->devices->config().optional_recv_completion &&
+                cts_.may_skip_completion(buffers[0].tag);
+  for (int i = 0; i < count; ++i) {
+    const RecvBuffer& b = buffers[static_cast<std::size_t>(i)];
+    Cts cts;
+    cts.address = reinterpret_cast<std::uintptr_t>(b.data);
+    cts.bytes = static_cast<std::uint32_t>(
+        std::min<std::size_t>(b.bytes, std::numeric_limits<std::uint32_t>::max()));
+    cts.tag = b.tag;
+    cts.group = r.count_;
+    cts.sub = static_cast<std::uint8_t>(i);
+    cts.slot = r.slot_;
+    cts.generation = r.generation_;
+    cts.no_completion = r.optional_;
+    if (b.bytes > 0)
+      for (int rail = 0; rail < layout_.rails(); ++rail)
+        cts.rkeys[static_cast<std::size_t>(rail)] =
+            static_cast<const ProxyMemory*>(b.memory)->rkey(rail);
+    const std::uint64_t seq = cts_.add(cts);
+    if (i == 0) r.first_cell_ = seq;
+    r.subs_[static_cast<std::size_t>(i)] = {};
+  }
+  // Several receives posted in a row share one write: it waits for the next test or a batch.
+  if (cts_.batch_full()) post_cells();
+  *request = &r;
+  return Status::ok;
+}
+
+void ProxyRecvComm::post_cells() {
+  if (link_->broken()) return;
+  Queue& queue = link_->queue(0);  // one queue, so that cells arrive in order
+  if (const int error = cts_.post(queue); error != 0)
+    link_->fail("cannot post a clear-to-send write on QP %u: %s (errno %d)", queue.qp->qp_num,
+                std::strerror(error), error);
+}
+
+void ProxyRecvComm::on_completion(const WrId& id, const ibv_wc& wc) {
+  if (wc.status != IBV_WC_SUCCESS) {
+    link_->fail_completion(id, wc);
+    return;
+  }
+  switch (id.kind) {
+    case WrKind::receive:
+      on_data(wc, id.slot);
+      return;
+    case WrKind::cts:
+      cts_.on_completion(id.generation);
+      return;
+    case WrKind::flush: {
+      if (id.slot >= kFlushSlots) return;
+      FlushRequest& f = flushes_[id.slot];
+      if (f.active_ && f.generation_ == id.generation) --f.pending_;
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void ProxyRecvComm::on_data(const ibv_wc& wc, int queue) {
+  if (queue >= link_->queue_count()) return;
+  if (++unposted_[static_cast<std::size_t>(queue)] >= kRecvChain) repost(queue);
+  Immediate imm;
+  const bool valid = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM &&
+                     (wc.wc_flags & IBV_WC_WITH_IMM) != 0 &&
+                     decode_immediate(ntohl(wc.imm_data), imm);
+  RecvRequest& r = requests_[imm.slot];
+  if (!valid || !r.active_ || r.optional_ || r.generation_ != imm.generation ||
+      imm.sub >= r.count_) {
+    link_->fail("it sent data for no receive posted here (immediate 0x%x)",
+                static_cast<unsigned>(ntohl(wc.imm_data)));
+    return;
+  }
+  RecvRequest::Sub& sub = r.subs_[imm.sub];
+  if (sub.expected == 0) sub.expected = imm.chunks;
+  if (sub.expected != imm.chunks || sub.arrived == sub.expected) {
+    link_->fail("it sent %d chunks where it had announced %d", sub.arrived + 1, sub.expected);
+    return;
+  }
+  sub.bytes += wc.byte_len;
+  if (wc.byte_len > 0) carried_ |= 1u << link_->queue(queue).rail;
+  if (++sub.arrived == sub.expected && --r.left_ == 0) cts_.used(r.first_cell_, r.count_);
+}
+
+void ProxyRecvComm::repost(int queue) {
+  Queue& q = link_->queue(queue);
+  const int error = post_chain(q, receive_id(link_->set().comm_id(), queue));
+  if (error != 0)
+    link_->fail("cannot post receives on QP %u: %s (errno %d)", q.qp->qp_num, std::strerror(error),
+                error);
+  unposted_[static_cast<std::size_t>(queue)] -= kRecvChain;
+}
+
+Status RecvRequest::test(Completion& out) { return comm_->test(*this, out); }
+
+Status ProxyRecvComm::test(RecvRequest& request, Completion& out) {
+  out.done = false;
+  std::lock_guard hold(link_->hub().lock);
+  if (!request.active_) return Status::bad_argument;
+  auto finished = [&] {
+    return request.optional_ ? cts_.posted(request.first_cell_) : request.left_ == 0;
+  };
+  if (!finished()) {
+    post_cells();
+    if (!finished()) (void)link_->poll();
+    if (!finished() && !link_->broken()) link_->waited(kRecvSlots - free_count_);
+  }
+  if (!finished()) return link_->broken() ? Status::remote : Status::ok;
+  request.active_ = false;
+  free_[static_cast<std::size_t>(free_count_++)] = request.slot_;
+  out.done = true;
+  out.count = request.count_;
+  for (std::size_t i = 0; i < request.count_; ++i) out.bytes[i] = request.subs_[i].bytes;
+  return Status::ok;
+}
+
+Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, MemoryType type,
+                                               std::uint64_t dmabuf_offset, int dmabuf_fd) {
+  if (type == MemoryType::cuda && flush_wanted()) TP_TRY(flush_.prepare());
+  return core_->devices->register_memory(device_, data, bytes, type, dmabuf_offset, dmabuf_fd);
+}
+
+Status ProxyRecvComm::deregister_memory(Memory* memory) {
+  return core_->devices->deregister_memory(memory);
+}
+
+bool ProxyRecvComm::flush_wanted() const { return !core_->devices->config().gdr_flush_disable; }
+
+Status ProxyRecvComm::iflush(std::span<const RecvBuffer> buffers, Request** request) {
+  *request = nullptr;
+  const RecvBuffer* gpu = nullptr;
+  for (const RecvBuffer& b : buffers) {
+    const auto* m = static_cast<const ProxyMemory*>(b.memory);
+    if (m != nullptr && m->type == MemoryType::cuda && b.bytes > 0) gpu = &b;
+  }
+  if (gpu == nullptr || !flush_wanted()) return Status::ok;
+  TP_TRY(flush_.prepare());  // made at registration, unless that was through another comm
+  std::lock_guard hold(link_->hub().lock);
+  if (link_->broken()) return Status::remote;
+  // A flush under way was posted after this data, too; but it is not done, so it does not count.
+  std::uint32_t rails = carried_;
+  for (const FlushRequest& r : flushes_)
+    if (r.active_) rails |= r.rails_;
+  if (rails == 0) return Status::ok;
+  auto f = std::find_if(flushes_.begin(), flushes_.end(),
+                        [](const FlushRequest& r) { return !r.active_; });
+  if (f == flushes_.end()) return Status::again;
+  f->active_ = true;
+  f->pending_ = 0;
+  f->rails_ = rails;
+  ++f->generation_;
+  const auto* memory = static_cast<const ProxyMemory*>(gpu->memory);
+  for (int rail = 0; rail < layout_.rails(); ++rail) {
+    if ((rails >> rail & 1u) == 0) continue;
+    const int error = flush_.post(rail, reinterpret_cast<std::uintptr_t>(gpu->data),
+                                  memory->rkey(rail), f->slot_, f->generation_);
+    if (error != 0) {
+      link_->fail("cannot post a flush read: %s (errno %d)", std::strerror(error), error);
+      return Status::system;
+    }
+    ++f->pending_;
+  }
+  carried_ = 0;
+  *request = &*f;
+  return Status::ok;
+}
+
+Status FlushRequest::test(Completion& out) { return comm_->test(*this, out); }
+
+Status ProxyRecvComm::test(FlushRequest& request, Completion& out) {
+  out.done = false;
+  std::lock_guard hold(link_->hub().lock);
+  if (!request.active_) return Status::bad_argument;
+  if (request.pending_ > 0) (void)flush_.poll();
+  if (request.pending_ > 0) return link_->broken() ? Status::remote : Status::ok;
+  request.active_ = false;
+  out.done = true;
+  out.count = 0;
+  return Status::ok;
+}
+
+}  // namespace twinpath

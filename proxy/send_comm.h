@@ -1,0 +1,76 @@
+#pragma once
+// The sending end of a connection: finds the clear-to-send cell for a message and writes the
+// message to where the cell says.
+//
+// Threads: isend and tests from one thread at a time; all state is under the hub's lock because
+// any comm that polls a shared CQ may deliver our completions.  Registration: any thread.
+#include <array>
+#include <bitset>
+
+#include "proxy/connection.h"
+#include "proxy/stripe.h"
+
+namespace twinpath {
+
+// Sends that may be under way; each has at most one write on a queue, so this is also the depth
+// of the send queues.
+inline constexpr int kSendSlots = kMaxRequests * kMaxRecvs;
+// Host messages up to this travel inside the work request.
+inline constexpr int kInlineData = 64;
+
+class ProxySendComm;
+
+class SendRequest final : public Request {
+ public:
+  Status test(Completion& out) override;
+
+ private:
+  friend class ProxySendComm;
+  ProxySendComm* comm_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::uint16_t slot_ = 0;
+  std::uint16_t generation_ = 0;
+  std::uint8_t pending_ = 0;  // writes without completion
+  bool active_ = false;
+};
+
+class ProxySendComm final : public SendComm, private CompletionSink {
+ public:
+  ProxySendComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
+  ~ProxySendComm() override;
+
+  Status isend(void* data, std::size_t bytes, int tag, Memory* memory, Request** request) override;
+  Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
+                                  std::uint64_t dmabuf_offset, int dmabuf_fd) override;
+  Status deregister_memory(Memory* memory) override;
+
+ private:
+  friend class SendRequest;
+  Status test(SendRequest& request, Completion& out);
+  void on_completion(const WrId& id, const ibv_wc& wc) override;
+
+  // Position of the first cell with that tag that is ready and unused; false when there is none.
+  bool find_cell(int tag, std::uint64_t& seq);
+  void consume_cell(std::uint64_t seq);
+  Status post(SendRequest& request, const Cts& cts, const std::uint8_t* data, std::size_t bytes,
+              const ProxyMemory* memory);
+  void choose_lanes(std::size_t bytes, int& first, int& count);
+  void warn_truncated(std::size_t sent, std::size_t posted);
+
+  std::shared_ptr<SessionCore> core_;
+  const int device_;
+  std::unique_ptr<RegisteredBuffer> ring_;
+  CtsLayout layout_;
+  std::unique_ptr<PeerLink> link_;
+  int rails_ = 1;  // the larger count of both ends
+
+  std::uint64_t head_ = 0;       // first cell not used yet
+  std::bitset<kCtsCells> used_;  // cells after head_ that were used out of order, by place
+  int next_queue_ = 0;
+  std::array<SendRequest, kSendSlots> requests_;
+  std::array<std::uint16_t, kSendSlots> free_;
+  int free_count_ = 0;
+  bool warned_truncated_ = false;
+};
+
+}  // namespace twinpath

@@ -1,0 +1,95 @@
+#include "proxy/session.h"
+
+#include <unistd.h>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+#include "proxy/listener.h"
+#include "proxy/send_comm.h"
+
+namespace twinpath {
+
+ProxySession::ProxySession(std::shared_ptr<Devices> devices, const CommSettings& settings)
+    : core_(std::make_shared<SessionCore>()) {
+  core_->devices = std::move(devices);
+  core_->hub = std::make_shared<CompletionHub>(core_->devices->verbs());
+  core_->settings = settings;
+}
+
+Status ProxySession::listen(int device, std::span<std::uint8_t, kHandleBytes> handle,
+                            std::unique_ptr<Listener>& listener) {
+  auto rails = choose_rails(*core_->devices, device);
+  if (!rails) return rails.status();
+  auto interface = control_interface(core_->devices->config());
+  if (!interface) return interface.status();
+  auto socket = TcpListener::open(*interface);
+  if (!socket) {
+    TP_WARN("cannot listen on %s (%s)", interface->name.c_str(), interface->address.text().c_str());
+    return socket.status();
+  }
+  Handle h;
+  h.nonce = random_nonce();
+  h.address = socket->address();
+  h.host_hash = host_hash();
+  h.pid = static_cast<std::uint32_t>(::getpid());
+  encode_handle(h, handle);
+  listener = std::make_unique<ProxyListener>(core_, device, std::move(rails).take(),
+                                             std::move(socket).take(), h.nonce);
+  return Status::ok;
+}
+
+Status ProxySession::start(int device, std::span<std::uint8_t, kHandleBytes> handle,
+                           std::unique_ptr<Connection>& connection) {
+  Handle h;
+  std::string why;
+  if (!decode_handle(handle, h, why)) {
+    TP_WARN("cannot connect: %s", why.c_str());
+    return Status::bad_argument;
+  }
+  auto rails = choose_rails(*core_->devices, device);
+  if (!rails) return rails.status();
+  auto socket = TcpSocket::connect(h.address);
+  if (!socket) {
+    TP_WARN("cannot connect to %s", h.address.text().c_str());
+    return socket.status();
+  }
+  connection = std::make_unique<Connection>(
+      Connection::Role::connector, core_, device, std::move(rails).take(), h.nonce,
+      std::move(socket).take(),
+      now_ns() + core_->devices->config().connect_timeout_ms * kMillisecond);
+  return Status::ok;
+}
+
+Status ProxySession::connect(int device, std::span<std::uint8_t, kHandleBytes> handle,
+                             std::unique_ptr<SendComm>& comm) {
+  std::uint64_t number = 0;
+  const bool intact = load_connection(handle, number);
+  std::unique_ptr<Connection> connection;
+  if (intact && number == 0) {
+    TP_TRY(start(device, handle, connection));
+  } else {
+    std::lock_guard hold(mutex_);
+    auto at = intact ? connecting_.find(number) : connecting_.end();
+    if (at == connecting_.end() || at->second->device() != device) {
+      TP_WARN(
+          "cannot connect: the handle's state is damaged or of another communicator; each "
+          "connection needs its own copy of the handle");
+      return Status::bad_argument;
+    }
+    connection = std::move(at->second);
+    connecting_.erase(at);
+  }
+  const Status s = connection->advance();  // ours alone meanwhile, so no lock is held
+  if (s == Status::again) {
+    std::lock_guard hold(mutex_);
+    if (number == 0) number = next_number_++;
+    connecting_.emplace(number, std::move(connection));
+    store_connection(handle, number);
+    return s;
+  }
+  store_connection(handle, 0);
+  if (s == Status::ok) comm = std::make_unique<ProxySendComm>(core_, device, connection->take());
+  return s;
+}
+
+}  // namespace twinpath

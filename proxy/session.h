@@ -1,0 +1,34 @@
+#pragma once
+// The view that one communicator has of the transport: its CQs, its settings, and the
+// connections that are being made for it.
+//
+// Threads: any; connections in the making are under a mutex.
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "proxy/connection.h"
+
+namespace twinpath {
+
+class ProxySession final : public Session {
+ public:
+  ProxySession(std::shared_ptr<Devices> devices, const CommSettings& settings);
+
+  Status listen(int device, std::span<std::uint8_t, kHandleBytes> handle,
+                std::unique_ptr<Listener>& listener) override;
+  Status connect(int device, std::span<std::uint8_t, kHandleBytes> handle,
+                 std::unique_ptr<SendComm>& comm) override;
+
+ private:
+  Status start(int device, std::span<std::uint8_t, kHandleBytes> handle,
+               std::unique_ptr<Connection>& connection);
+
+  std::shared_ptr<SessionCore> core_;
+  std::mutex mutex_;
+  // By the number that the caller's handle buffer carries between calls.
+  std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connecting_;
+  std::uint64_t next_number_ = 1;
+};
+
+}  // namespace twinpath

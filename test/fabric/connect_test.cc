@@ -1,0 +1,264 @@
+// Handles, strangers, stalled peers and limits of the handshake.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "proxy/handle.h"
+#include "proxy/handshake.h"
+#include "test/fabric/world.h"
+
+namespace twinpath::test {
+namespace {
+
+// A plain TCP client of a listener: what somebody else on the network can do.
+struct Stranger {
+  TcpSocket socket;
+  explicit Stranger(const HandleArray& handle) {
+    Handle h;
+    std::string why;
+    REQUIRE(decode_handle(handle, h, why));
+    auto s = TcpSocket::connect(h.address);
+    REQUIRE(s);
+    socket = std::move(s).take();
+    REQUIRE(eventually([&] { return socket.finish_connect(why) == Status::ok; }));
+  }
+  void say(std::span<const std::uint8_t> bytes) {
+    std::size_t sent = 0;
+    REQUIRE(eventually([&] { return socket.send_part(bytes, sent) == Status::ok; }));
+  }
+};
+
+struct Listening {
+  World world;
+  HandleArray handle{};
+  std::unique_ptr<Listener> listener;
+  explicit Listening(const Config& config = soft_config()) : world(config) {
+    REQUIRE(world.b->listen(1, handle, listener) == Status::ok);
+  }
+  // Accepts for a while and expects nobody.
+  void expect_nobody(int ms = 50) {
+    const std::int64_t end = now_ns() + ms * kMillisecond;
+    std::unique_ptr<RecvComm> comm;
+    while (now_ns() < end) REQUIRE(listener->accept(comm) == Status::again);
+  }
+};
+
+void exchange(Link& link) {
+  Buffer from(*link.send, 1000, 1), to(*link.recv, 1000);
+  Request* receive = start_recv(*link.recv, {to.receive(0)});
+  finish(start_send(*link.send, from, 1000, 0, receive));
+  CHECK(finish(receive).bytes[0] == 1000);
+}
+
+TEST_CASE("A listener serves one peer after another and comms outlive it") {
+  Listening l;
+  Link one, two;
+  l.world.connect_to(0, *l.listener, l.handle, one);
+  l.world.connect_to(0, *l.listener, l.handle, two);
+  l.listener.reset();
+  exchange(two);
+  exchange(one);
+}
+
+TEST_CASE("Comms work after their session and the transport are gone") {
+  World world;
+  Link link = world.connect();
+  world.a.reset();
+  world.b.reset();
+  world.transport.reset();
+  exchange(link);
+}
+
+TEST_CASE("A device connects to itself within one session") {
+  World world;
+  world.a = nullptr;
+  world.a = world.open(3, -1);
+  Link link = world.connect(0, 0);
+  exchange(link);
+}
+
+TEST_CASE("A truncated, foreign or empty handle is refused with a message") {
+  Listening l;
+  std::unique_ptr<SendComm> comm;
+  LogCapture log;
+  HandleArray cut = l.handle;
+  std::fill(cut.begin() + 40, cut.end(), std::uint8_t{0});
+  CHECK(l.world.a->connect(0, cut, comm) == Status::bad_argument);
+  CHECK(log.has(LogLevel::warn, "truncated"));
+  HandleArray foreign{};
+  CHECK(l.world.a->connect(0, foreign, comm) == Status::bad_argument);
+  CHECK(log.has(LogLevel::warn, "not a handle of this plugin"));
+  HandleArray scribbled = l.handle;
+  scribbled[70] = 1;
+  CHECK(l.world.a->connect(0, scribbled, comm) == Status::bad_argument);
+  CHECK(log.has(LogLevel::warn, "own copy of the handle"));
+  CHECK(comm == nullptr);
+}
+
+TEST_CASE("A device that does not exist is refused") {
+  World world;
+  LogCapture log;
+  HandleArray handle{};
+  std::unique_ptr<Listener> listener;
+  CHECK(world.b->listen(9, handle, listener) == Status::bad_argument);
+  CHECK(world.b->listen(-1, handle, listener) == Status::bad_argument);
+  CHECK(world.transport->device(2).status() == Status::bad_argument);
+}
+
+TEST_CASE("A stranger's bytes cost one warning and nobody's connection") {
+  Listening l;
+  LogCapture log;
+  Stranger http(l.handle);
+  const char text[] = "GET / HTTP/1.1\r\nHost: somebody.example\r\n\r\n";
+  http.say({reinterpret_cast<const std::uint8_t*>(text), sizeof text});
+  REQUIRE(eventually([&] {
+    std::unique_ptr<RecvComm> comm;
+    REQUIRE(l.listener->accept(comm) == Status::again);
+    return !log.warnings().empty();
+  }));
+  l.expect_nobody(20);
+  CHECK(log.warnings().size() == 1);
+  CHECK(log.has(LogLevel::warn, "127.0.0.1:"));
+  Link link;
+  l.world.connect_to(0, *l.listener, l.handle, link);
+  exchange(link);
+}
+
+TEST_CASE("A frame with the wrong nonce is a stranger's") {
+  Listening l;
+  LogCapture log;
+  Stranger stale(l.handle);
+  stale.say(make_frame(FrameType::hello, random_nonce(), {}));
+  REQUIRE(eventually([&] {
+    std::unique_ptr<RecvComm> comm;
+    REQUIRE(l.listener->accept(comm) == Status::again);
+    return !log.warnings().empty();
+  }));
+  CHECK(log.warnings().size() == 1);
+}
+
+TEST_CASE("Strangers that say nothing or go away do not hold up a peer") {
+  Listening l;
+  std::vector<std::unique_ptr<Stranger>> silent;
+  for (int i = 0; i < 8; ++i) silent.push_back(std::make_unique<Stranger>(l.handle));
+  silent[0]->say(std::array<std::uint8_t, 3>{1, 2, 3});
+  silent[1].reset();
+  Link link;
+  l.world.connect_to(0, *l.listener, l.handle, link);
+  exchange(link);
+}
+
+TEST_CASE("Two protocol versions tell each other why they part") {
+  Listening l;
+  LogCapture log;
+  Stranger newer(l.handle);
+  Handle h;
+  std::string why;
+  REQUIRE(decode_handle(l.handle, h, why));
+  auto frame = make_frame(FrameType::hello, h.nonce, std::array<std::uint8_t, 5>{1, 2, 3, 4, 5});
+  frame[4] = 77;
+  newer.say(frame);
+  Status s = Status::again;
+  REQUIRE(eventually([&] {
+    std::unique_ptr<RecvComm> comm;
+    s = l.listener->accept(comm);
+    return s != Status::again;
+  }));
+  CHECK(s == Status::unsupported);
+  CHECK(log.has(LogLevel::warn, "protocol 1"));
+  CHECK(log.has(LogLevel::warn, "77"));
+  // And the other side reads the same text.
+  std::vector<std::uint8_t> answer(kFrameHeaderBytes);
+  std::size_t got = 0;
+  REQUIRE(eventually([&] { return newer.socket.recv_part(answer, got) == Status::ok; }));
+  const FrameHeader header =
+      decode_header(std::span<const std::uint8_t, kFrameHeaderBytes>(answer.data(), answer.size()));
+  CHECK(header.type == FrameType::refuse);
+  std::vector<std::uint8_t> body(header.body_bytes);
+  got = 0;
+  REQUIRE(eventually([&] { return newer.socket.recv_part(body, got) == Status::ok; }));
+  CHECK(decode_refusal(body).find("77") != std::string::npos);
+}
+
+TEST_CASE("A hello that makes no sense is refused with its reason") {
+  Listening l;
+  LogCapture log;
+  Stranger odd(l.handle);
+  Handle h;
+  std::string why;
+  REQUIRE(decode_handle(l.handle, h, why));
+  odd.say(make_frame(FrameType::hello, h.nonce, std::array<std::uint8_t, 4>{0, 0, 0, 0}));
+  Status s = Status::again;
+  REQUIRE(eventually([&] {
+    std::unique_ptr<RecvComm> comm;
+    s = l.listener->accept(comm);
+    return s != Status::again;
+  }));
+  CHECK(s == Status::remote);
+  CHECK(log.has(LogLevel::warn, "hello is cut short"));
+}
+
+TEST_CASE("Connecting to a listener that is gone or never answers ends in time") {
+  Config config = soft_config();
+  config.connect_timeout_ms = 300;
+  Listening l(config);
+  LogCapture log;
+  HandleArray handle = l.handle;
+  std::unique_ptr<SendComm> comm;
+  Status s = Status::again;
+  SECTION("gone") { l.listener.reset(); }
+  SECTION("silent") {}
+  REQUIRE(eventually([&] {
+    s = l.world.a->connect(0, handle, comm);
+    return s != Status::again;
+  }));
+  CHECK(s == Status::remote);
+  CHECK(comm == nullptr);
+  CHECK(log.warnings().size() == 1);
+}
+
+TEST_CASE("D14: a connection given up at any step leaves nothing behind") {
+  // The sanitizers watch; here it is enough that the next connection works.
+  Listening l;
+  LogCapture log;
+  for (int steps = 1; steps < 12; ++steps) {
+    auto session = l.world.open(static_cast<std::uint64_t>(steps), -1);
+    HandleArray handle = l.handle;
+    std::unique_ptr<SendComm> comm;
+    std::unique_ptr<RecvComm> peer;
+    for (int i = 0; i < steps && !comm; ++i) {
+      const Status s = session->connect(0, handle, comm);
+      REQUIRE((s == Status::ok || s == Status::again));
+      (void)l.listener->accept(peer);
+    }
+    comm.reset();
+    session.reset();
+    // The listener finds out and reports the peer that failed; strangers are not reported.
+    for (int i = 0; i < 10; ++i) (void)l.listener->accept(peer);
+  }
+  Link link;
+  l.world.connect_to(0, *l.listener, l.handle, link);
+  exchange(link);
+}
+
+TEST_CASE("Many peers connect at the same time") {
+  Listening l;
+  constexpr std::size_t kPeers = 40;  // more than may be in the handshake at once
+  std::vector<HandleArray> handles(kPeers, l.handle);
+  std::vector<std::unique_ptr<SendComm>> sends(kPeers);
+  std::vector<std::unique_ptr<RecvComm>> receives;
+  REQUIRE(eventually([&] {
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < kPeers; ++i) {
+      if (!sends[i]) REQUIRE_FALSE(l.world.a->connect(0, handles[i], sends[i]) == Status::remote);
+      if (sends[i]) ++done;
+    }
+    std::unique_ptr<RecvComm> comm;
+    if (l.listener->accept(comm) == Status::ok) receives.push_back(std::move(comm));
+    return done == kPeers && receives.size() == kPeers;
+  }));
+}
+
+}  // namespace
+}  // namespace twinpath::test

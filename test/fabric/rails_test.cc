@@ -1,0 +1,107 @@
+// Devices merged from several ports: properties, unequal counts and unequal speeds.
+#include "test/fabric/world.h"
+
+namespace twinpath::test {
+namespace {
+
+void exchange(World& world, int from_device, int to_device) {
+  Link link = world.connect(from_device, to_device);
+  unsigned seed = 1;
+  for (std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{65536},
+                            std::size_t{1} << 20, (std::size_t{1} << 20) + 333}) {
+    Buffer from(*link.send, bytes, seed), to(*link.recv, bytes);
+    to.clear();
+    Request* receive = start_recv(*link.recv, {to.receive(0)});
+    CHECK(finish(start_send(*link.send, from, bytes, 0, receive)).bytes[0] == bytes);
+    CHECK(finish(receive).bytes[0] == bytes);
+    CHECK(to.holds(seed++, bytes));
+  }
+}
+
+TEST_CASE("A merged device adds up its members") {
+  World world(soft_config("soft0,speed=400,soft1,speed=200"));
+  REQUIRE(world.transport->device_count() == 2);
+  const int both[] = {0, 1};
+  auto merged = world.transport->make_virtual_device(both);
+  REQUIRE(merged);
+  CHECK(*merged == 2);
+  CHECK(world.transport->device_count() == 3);
+  auto a = world.transport->device(0), b = world.transport->device(1),
+       m = world.transport->device(2);
+  REQUIRE(m);
+  CHECK(m->name == "soft0+soft1");
+  CHECK(m->speed_mbps == a->speed_mbps + b->speed_mbps);
+  CHECK(m->members == std::vector<int>{0, 1});
+  CHECK(a->members == std::vector<int>{0});
+  CHECK(m->guid != a->guid);
+  CHECK(m->guid != b->guid);
+  CHECK(a->guid != b->guid);
+  CHECK(m->guid != 0);
+  CHECK(m->max_message_bytes > 0);
+  CHECK(m->max_message_bytes <= std::size_t{1} << 30);
+}
+
+TEST_CASE("A device cannot be merged from nothing, from strangers or twice from itself") {
+  LogCapture log;
+  World world;
+  const int twice[] = {0, 0}, unknown[] = {0, 7};
+  CHECK(world.transport->make_virtual_device({}).status() == Status::bad_argument);
+  CHECK(world.transport->make_virtual_device(twice).status() == Status::bad_argument);
+  CHECK(world.transport->make_virtual_device(unknown).status() == Status::bad_argument);
+  CHECK(world.transport->device_count() == 2);
+  CHECK(log.warnings().size() == 3);
+}
+
+TEST_CASE("Two rails of unequal speed carry one message together") {
+  World world(soft_config("soft0,speed=400,soft1,speed=100,soft2,speed=400,soft3,speed=100"));
+  const int ab[] = {0, 1}, cd[] = {2, 3};
+  auto left = world.transport->make_virtual_device(ab);
+  auto right = world.transport->make_virtual_device(cd);
+  REQUIRE(left);
+  REQUIRE(right);
+  exchange(world, *left, *right);
+}
+
+TEST_CASE("D2: unequal numbers of rails use the keys of the right rail, both ways round") {
+  World world(soft_config("soft0,soft1,soft2,soft3"));
+  const int abc[] = {0, 1, 2};
+  auto three = world.transport->make_virtual_device(abc);
+  REQUIRE(three);
+  exchange(world, *three, 3);
+  exchange(world, 3, *three);
+}
+
+TEST_CASE("D1: eight rails complete only when all of them have") {
+  Config config = soft_config("8");
+  config.ib_split_data_on_qps = true;
+  World world(config);
+  const int all[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  auto device = world.transport->make_virtual_device(all);
+  REQUIRE(device);
+  exchange(world, *device, *device);
+}
+
+TEST_CASE("D9: ports of unequal numbers connect") {
+  World world(soft_config("soft0,ports=2"));
+  REQUIRE(world.transport->device_count() == 2);
+  auto a = world.transport->device(0), b = world.transport->device(1);
+  CHECK(a->guid != b->guid);
+  CHECK(a->port == 1);
+  CHECK(b->port == 2);
+  exchange(world, 0, 1);
+  exchange(world, 1, 0);
+}
+
+TEST_CASE("D8: one peer with a small MTU leaves other connections as they are") {
+  World world(soft_config("soft0,mtu=4096,soft1,mtu=1024,soft2,mtu=4096"));
+  exchange(world, 0, 1);
+  exchange(world, 0, 2);
+}
+
+TEST_CASE("D20: a traffic class of the communicator is no service level") {
+  World world(soft_config(), 106);
+  exchange(world, 0, 1);
+}
+
+}  // namespace
+}  // namespace twinpath::test

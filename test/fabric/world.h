@@ -1,0 +1,163 @@
+#pragma once
+// Two sessions of one transport over the soft HCA, and how to connect them: what every test of
+// this folder starts from.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "plugin/base/clock.h"
+#include "plugin/fabric/fabric.h"
+#include "proxy/transport.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+
+namespace twinpath::test {
+
+using HandleArray = std::array<std::uint8_t, kHandleBytes>;
+
+inline Config soft_config(const std::string& hcas = "soft0,soft1") {
+  Config c;
+  c.fabric = FabricChoice::soft;
+  c.soft_hcas = hcas;
+  c.soft_cuda = false;
+  c.socket_ifname = "lo";
+  c.connect_timeout_ms = 5000;
+  return c;
+}
+
+// Calls `step` until it is true; false after the limit.
+template <class F>
+bool eventually(F step, std::int64_t limit_ms = 5000) {
+  const std::int64_t end = now_ns() + limit_ms * kMillisecond;
+  while (now_ns() < end) {
+    if (step()) return true;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+struct Link {
+  std::unique_ptr<SendComm> send;
+  std::unique_ptr<RecvComm> recv;
+};
+
+// Bytes of a known pattern, registered on a comm.
+class Buffer {
+ public:
+  Buffer(Comm& comm, std::size_t bytes, unsigned seed = 0) : comm_(&comm), bytes_(bytes) {
+    storage_.resize(bytes + 1);
+    for (std::size_t i = 0; i < bytes; ++i) storage_[i] = pattern(seed, i);
+    auto m = comm.register_memory(storage_.data(), storage_.size(), MemoryType::host, 0, -1);
+    REQUIRE(m);
+    memory = *m;
+  }
+  ~Buffer() {
+    if (comm_ != nullptr) (void)comm_->deregister_memory(memory);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  static std::uint8_t pattern(unsigned seed, std::size_t i) {
+    return static_cast<std::uint8_t>(seed * 31 + i * 7 + (i >> 8) + (i >> 16));
+  }
+  bool holds(unsigned seed, std::size_t bytes, std::size_t at = 0) const {
+    for (std::size_t i = 0; i < bytes; ++i)
+      if (storage_[at + i] != pattern(seed, i)) return false;
+    return true;
+  }
+  void clear() { std::fill(storage_.begin(), storage_.end(), std::uint8_t{0}); }
+  // The comm goes first: leave the registration to the transport.
+  void forget() { comm_ = nullptr; }
+  std::uint8_t* data() { return storage_.data(); }
+  std::size_t size() const { return bytes_; }
+  RecvBuffer receive(int tag) { return {data(), bytes_, tag, memory}; }
+  RecvBuffer receive(int tag, std::size_t at, std::size_t n) {
+    return {data() + at, n, tag, memory};
+  }
+  Memory* memory = nullptr;
+
+ private:
+  Comm* comm_;
+  std::size_t bytes_;
+  std::vector<std::uint8_t> storage_;
+};
+
+struct World {
+  Config config;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Session> a, b;  // senders, receivers
+
+  explicit World(const Config& c = soft_config(), int traffic_class = -1) : config(c) {
+    auto fabric = open_fabric(config);
+    REQUIRE(fabric);
+    auto t = make_proxy_transport(std::move(fabric).take(), config);
+    REQUIRE(t);
+    transport = std::move(t).take();
+    a = open(1, traffic_class);
+    b = open(2, traffic_class);
+  }
+  std::unique_ptr<Session> open(std::uint64_t id, int traffic_class) {
+    auto s = transport->open_session({id, traffic_class});
+    REQUIRE(s);
+    return std::move(s).take();
+  }
+  Link connect(int from = 0, int to = 1) {
+    Link link;
+    HandleArray handle;
+    std::unique_ptr<Listener> listener;
+    REQUIRE(b->listen(to, handle, listener) == Status::ok);
+    connect_to(from, *listener, handle, link);
+    return link;
+  }
+  void connect_to(int from, Listener& listener, HandleArray handle, Link& link) {
+    REQUIRE(eventually([&] {
+      if (!link.send) {
+        const Status s = a->connect(from, handle, link.send);
+        REQUIRE((s == Status::ok || s == Status::again));
+      }
+      if (!link.recv) {
+        const Status s = listener.accept(link.recv);
+        REQUIRE((s == Status::ok || s == Status::again));
+      }
+      return link.send && link.recv;
+    }));
+  }
+};
+
+// Until done; the completion.
+inline Completion finish(Request* request) {
+  Completion c;
+  REQUIRE(request != nullptr);
+  REQUIRE(eventually([&] {
+    REQUIRE(request->test(c) == Status::ok);
+    return c.done;
+  }));
+  return c;
+}
+
+// Starts a send, letting the receiver's request make progress meanwhile (it posts its cell).
+inline Request* start_send(SendComm& comm, Buffer& buffer, std::size_t bytes, int tag,
+                           Request* receive, std::size_t at = 0) {
+  Request* request = nullptr;
+  Completion early;
+  REQUIRE(eventually([&] {
+    if (receive != nullptr && !early.done) REQUIRE(receive->test(early) == Status::ok);
+    const Status s = comm.isend(buffer.data() + at, bytes, tag, buffer.memory, &request);
+    REQUIRE((s == Status::ok || s == Status::again));
+    return request != nullptr;
+  }));
+  REQUIRE_FALSE(early.done);
+  return request;
+}
+
+inline Request* start_recv(RecvComm& comm, std::vector<RecvBuffer> buffers, bool optional = false) {
+  Request* request = nullptr;
+  REQUIRE(comm.irecv(buffers, optional, &request) == Status::ok);
+  REQUIRE(request != nullptr);
+  return request;
+}
+
+}  // namespace twinpath::test

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Checks who may know whom.
+
+usage: layers.py ROOT | layers.py --self-test
+
+ 1. A file includes nothing from a layer above its own (ORDER).
+ 2. NCCL's ABI (plugin/nccl/abi) is known to plugin/nccl, and to the programs that play NCCL:
+    tools and test.
+ 3. Only plugin/fabric names libibverbs' exported calls; the rest goes through the table
+    (`verbs.create_qp(...)`).  The inline calls of the data path are free to all.
+ 4. Nothing includes CUDA's headers: the plugin loads on machines without CUDA.
+"""
+import pathlib
+import re
+import sys
+
+ORDER = ["plugin/base", "plugin/fabric", "topology", "proxy", "gda", "plugin/nccl", "tools", "test"]
+# Single files that stand outside a layer's folder: the upper seam, which needs base only.
+FILES = {"plugin/transport.h": "plugin/base"}
+SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+
+INCLUDE = re.compile(r'\s*#\s*include\s+["<]([^">]+)[">]')
+# A call through a member (`v.ibv_x(`, `v->ibv_x(`) is not one of the library's.
+VERBS_CALL = re.compile(r"(?<![\w.>])(?:::)?(ibv_(?!post_|poll_cq)\w+)\s*\(")
+CUDA = re.compile(r"(?:^|/)(?:cuda\w*|nvml|driver_types)\.h$")
+
+
+def layer(path):
+    if path in FILES:
+        return ORDER.index(FILES[path])
+    return next((i for i, folder in enumerate(ORDER) if path.startswith(folder + "/")), None)
+
+
+def strip_comments(text):
+    """Comments and string literals blanked, lines kept."""
+    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def check(path, text):
+    """Yields (line, message) for every breach in the file `path` with contents `text`."""
+    own = layer(path)
+    code = strip_comments(text).splitlines()
+    for number, line in enumerate(text.splitlines(), 1):
+        include = INCLUDE.match(line)
+        if include:
+            target = include[1]
+            above = layer(target)
+            if above is not None and above > own:
+                yield number, f"{ORDER[own]} must not include {target} of {ORDER[above]}"
+            elif target.startswith("plugin/nccl/abi/") and own < ORDER.index("plugin/nccl"):
+                yield number, f"only plugin/nccl knows NCCL's ABI: {target}"
+            if CUDA.search(target) and layer(target) is None:  # ours have a folder
+                yield number, f"CUDA header {target}; load the driver with dlopen instead"
+            continue
+        if not path.startswith("plugin/fabric/"):
+            for call in VERBS_CALL.finditer(code[number - 1]):
+                yield number, f"{call[1]}: call it through the Verbs table"
+
+
+def self_test():
+    bad = {
+        "proxy/a.cc": '#include "plugin/nccl/context.h"',
+        "plugin/base/a.h": '#include "plugin/fabric/verbs.h"',
+        "plugin/transport.h": '#include "plugin/fabric/fabric.h"',
+        "gda/a.cc": '#include "plugin/nccl/abi/net.h"',
+        "proxy/b.cc": "  auto* qp = ibv_create_qp(pd, &attr);",
+        "tools/c.cc": "return ::ibv_close_device(ctx);",
+        "tools/d.cc": "#include <cuda_runtime.h>",
+    }
+    good = {
+        "plugin/fabric/a.cc": "ibv_free_device_list(list);",
+        "proxy/a.cc": "verbs.create_qp(pd); ibv_post_send(qp, wr, &bad); ibv_poll_cq(cq, 1, &wc);",
+        "proxy/b.cc": "// ibv_create_qp(pd) is not called",
+        "proxy/c.cc": 'TP_WARN("ibv_create_qp() failed on %s", name);',
+        "test/abi/a.cc": '#include "plugin/nccl/abi/net.h"',
+        "plugin/fabric/b.cc": '#include "plugin/fabric/soft/cuda_engine.h"',
+    }
+    wrong = [f"not found: {p}: {t}" for p, t in bad.items() if not list(check(p, t))]
+    wrong += [f"wrongly found: {p}: {t}" for p, t in good.items() if list(check(p, t))]
+    print("\n".join(wrong) or f"{len(bad)} breaches found, {len(good)} clean files passed")
+    return bool(wrong)
+
+
+def main():
+    if sys.argv[1] == "--self-test":
+        return self_test()
+    root = pathlib.Path(sys.argv[1])
+    files = [root / f for f in FILES]
+    files += [p for folder in ORDER for p in (root / folder).rglob("*") if p.suffix in SUFFIXES]
+    breaches = 0
+    for file in sorted(f for f in files if f.is_file()):
+        path = file.relative_to(root).as_posix()
+        for number, message in check(path, file.read_text()):
+            print(f"{path}:{number}: {message}")
+            breaches += 1
+    print(f"{len(files)} files, {breaches} breaches")
+    return breaches != 0
+
+
+sys.exit(main())

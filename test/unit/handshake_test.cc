@@ -1,0 +1,184 @@
+#include "proxy/handshake.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "proxy/handle.h"
+#include "test/support/catch.h"
+
+namespace twinpath {
+namespace {
+
+Hello sample_hello(int rails) {
+  Hello h;
+  h.version = "0.1.0";
+  h.host = "alpha";
+  h.pid = 4711;
+  h.device = "mlx5_0+mlx5_1";
+  h.qps_per_connection = 4;
+  for (int i = 0; i < rails; ++i) {
+    HelloRail r;
+    r.port = "mlx5_" + std::to_string(i);
+    r.lid = static_cast<std::uint16_t>(100 + i);
+    r.mtu = IBV_MTU_4096;
+    r.gid.raw[15] = static_cast<std::uint8_t>(i);
+    r.gid_index = 3;
+    r.roce = true;
+    r.speed_mbps = 400000;
+    h.rails.push_back(r);
+  }
+  return h;
+}
+
+TEST_CASE("A hello comes back as it went") {
+  const Hello in = sample_hello(kMaxRails);
+  Hello out;
+  std::string why;
+  REQUIRE(decode_hello(encode_hello(in), out, why));
+  CHECK(out.version == in.version);
+  CHECK(out.host == in.host);
+  CHECK(out.pid == in.pid);
+  CHECK(out.device == in.device);
+  CHECK(out.qps_per_connection == 4);
+  REQUIRE(out.rails.size() == in.rails.size());
+  CHECK(out.rails[7].port == "mlx5_7");
+  CHECK(out.rails[7].lid == 107);
+  CHECK(out.rails[7].mtu == IBV_MTU_4096);
+  CHECK(out.rails[7].gid.raw[15] == 7);
+  CHECK(out.rails[7].speed_mbps == 400000);
+}
+
+TEST_CASE("A hello cut anywhere is refused with a reason") {
+  const auto whole = encode_hello(sample_hello(2));
+  for (std::size_t n = 0; n < whole.size(); ++n) {
+    Hello out;
+    std::string why;
+    CHECK_FALSE(decode_hello({whole.data(), n}, out, why));
+    CHECK_FALSE(why.empty());
+  }
+}
+
+TEST_CASE("A hello with impossible values is refused") {
+  Hello out;
+  std::string why;
+  CHECK_FALSE(decode_hello(encode_hello(sample_hello(0)), out, why));
+  CHECK_FALSE(decode_hello(encode_hello(sample_hello(9)), out, why));
+  Hello h = sample_hello(1);
+  h.qps_per_connection = 0;
+  CHECK_FALSE(decode_hello(encode_hello(h), out, why));
+  h = sample_hello(1);
+  h.rails[0].mtu = static_cast<ibv_mtu>(6);
+  CHECK_FALSE(decode_hello(encode_hello(h), out, why));
+  CHECK(why.find("MTU") != std::string::npos);
+}
+
+TEST_CASE("A peer cannot put control characters into our log") {
+  Hello h = sample_hello(1);
+  h.host = "bad\n\x1b[31mhost";
+  Hello out;
+  std::string why;
+  REQUIRE(decode_hello(encode_hello(h), out, why));
+  CHECK(out.host == "bad??[31mhost");
+  CHECK(decode_refusal(encode_refusal("line\nbreak")) == "line?break");
+}
+
+TEST_CASE("Queues come back as they went and a cut or overlong list is refused") {
+  Queues in;
+  for (std::uint32_t i = 0; i < kMaxQps; ++i) in.queues.push_back({0xfffff0 + i % 16, i});
+  in.cts_address = 0x7fff00001000;
+  in.cts_rkeys = {1, 2, 3};
+  const auto whole = encode_queues(in);
+  Queues out;
+  std::string why;
+  REQUIRE(decode_queues(whole, out, why));
+  CHECK(out.queues.size() == kMaxQps);
+  CHECK(out.queues[31].psn == 31);
+  CHECK(out.cts_address == in.cts_address);
+  CHECK(out.cts_rkeys == in.cts_rkeys);
+  for (std::size_t n = 0; n < whole.size(); ++n)
+    CHECK_FALSE(decode_queues({whole.data(), n}, out, why));
+  in.queues[0].qpn = 1u << 24;
+  CHECK_FALSE(decode_queues(encode_queues(in), out, why));
+  in.queues.assign(kMaxQps + 1, {1, 1});
+  CHECK_FALSE(decode_queues(encode_queues(in), out, why));
+}
+
+TEST_CASE("A frame carries magic, version, type, length and nonce") {
+  const Nonce nonce = random_nonce();
+  const auto frame = make_frame(FrameType::ready, nonce, {});
+  REQUIRE(frame.size() == kFrameHeaderBytes);
+  const FrameHeader h =
+      decode_header(std::span<const std::uint8_t, kFrameHeaderBytes>(frame.data(), frame.size()));
+  CHECK(h.magic == kFrameMagic);
+  CHECK(h.version == kProtocolVersion);
+  CHECK(h.type == FrameType::ready);
+  CHECK(h.body_bytes == 0);
+  CHECK(h.nonce == nonce);
+}
+
+Handle sample_handle() {
+  Handle h;
+  h.nonce = random_nonce();
+  h.address.in4.sin_family = AF_INET;
+  h.address.in4.sin_port = htons(4321);
+  h.address.in4.sin_addr.s_addr = htonl(0x0a000001);
+  h.host_hash = 0x1122334455667788;
+  h.pid = 99;
+  return h;
+}
+
+TEST_CASE("A handle comes back as it went and begins without a connection") {
+  std::array<std::uint8_t, kHandleBytes> bytes;
+  bytes.fill(0xee);
+  const Handle in = sample_handle();
+  encode_handle(in, bytes);
+  Handle out;
+  std::string why;
+  REQUIRE(decode_handle(bytes, out, why));
+  CHECK(out.nonce == in.nonce);
+  CHECK(out.host_hash == in.host_hash);
+  CHECK(out.pid == 99);
+  CHECK(out.address.in4.sin_port == htons(4321));
+  CHECK(out.address.in4.sin_addr.s_addr == htonl(0x0a000001));
+  std::uint64_t connection = 1;
+  REQUIRE(load_connection(bytes, connection));
+  CHECK(connection == 0);
+}
+
+TEST_CASE("A handle with any bit of its static part changed, or cut, is refused") {
+  std::array<std::uint8_t, kHandleBytes> bytes;
+  encode_handle(sample_handle(), bytes);
+  Handle out;
+  std::string why;
+  for (std::size_t i = 0; i < 64; ++i) {
+    auto damaged = bytes;
+    damaged[i] ^= 0x10;
+    CHECK_FALSE(decode_handle(damaged, out, why));
+  }
+  for (std::size_t n = 0; n < 64; ++n) {
+    auto cut = bytes;
+    std::fill(cut.begin() + static_cast<std::ptrdiff_t>(n), cut.end(), std::uint8_t{0});
+    // The very last bytes of the checksum may be zero by chance; then nothing was cut.
+    if (cut == bytes) continue;
+    CHECK_FALSE(decode_handle(cut, out, why));
+    CHECK_FALSE(decode_handle({bytes.data(), n}, out, why));
+  }
+}
+
+TEST_CASE("The connector's number in a handle is taken from that handle only") {
+  std::array<std::uint8_t, kHandleBytes> a, b;
+  encode_handle(sample_handle(), a);
+  encode_handle(sample_handle(), b);
+  store_connection(a, 7);
+  std::uint64_t connection = 0;
+  REQUIRE(load_connection(a, connection));
+  CHECK(connection == 7);
+  std::copy(a.begin() + 64, a.end(), b.begin() + 64);
+  CHECK_FALSE(load_connection(b, connection));
+  store_connection(a, 0);
+  REQUIRE(load_connection(a, connection));
+  CHECK(connection == 0);
+}
+
+}  // namespace
+}  // namespace twinpath

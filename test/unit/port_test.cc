@@ -1,0 +1,397 @@
+// From a verbs table to ports, over devices and a sysfs that the test makes up.
+#include "plugin/fabric/port.h"
+
+#include <endian.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+
+namespace twinpath {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct FakeDevice : ibv_device {
+  int ports = 1;
+  std::map<int, ibv_port_attr> attr;
+  std::uint64_t guid = 0x1122334455667788;
+  int dmabuf_errno = EBADF;
+  bool open_fails = false;
+  int gids = 2;
+};
+
+struct FakeHost {
+  std::vector<FakeDevice> devices;
+  int open_contexts = 0, open_pds = 0;
+};
+// The table's functions have no context argument.
+FakeHost& host() {
+  static FakeHost h;
+  return h;
+}
+
+FakeDevice& device_of(ibv_context* c) { return *static_cast<FakeDevice*>(c->device); }
+
+ibv_device** get_device_list(int* count) {
+  *count = static_cast<int>(host().devices.size());
+  auto** list = new ibv_device*[host().devices.size() + 1]();
+  for (std::size_t i = 0; i < host().devices.size(); ++i) list[i] = &host().devices[i];
+  return list;
+}
+
+Verbs fake_verbs() {
+  Verbs v;
+  v.get_device_list = &get_device_list;
+  v.free_device_list = [](ibv_device** list) { delete[] list; };
+  v.get_device_guid = [](ibv_device* d) -> __be64 {
+    return htobe64(static_cast<FakeDevice*>(d)->guid);
+  };
+  v.open_device = [](ibv_device* d) -> ibv_context* {
+    if (static_cast<FakeDevice*>(d)->open_fails) {
+      errno = EACCES;
+      return nullptr;
+    }
+    ++host().open_contexts;
+    auto* c = new ibv_context{};
+    c->device = d;
+    return c;
+  };
+  v.close_device = [](ibv_context* c) {
+    --host().open_contexts;
+    delete c;
+    return 0;
+  };
+  v.query_device = [](ibv_context* c, ibv_device_attr* a) {
+    *a = {};
+    a->phys_port_cnt = static_cast<std::uint8_t>(device_of(c).ports);
+    a->max_qp = 1000;
+    return 0;
+  };
+  v.query_gid = [](ibv_context* c, std::uint8_t, int index, ibv_gid* gid) {
+    *gid = {};
+    if (index < device_of(c).gids) {
+      gid->raw[10] = gid->raw[11] = 0xff;
+      gid->raw[12] = 10;
+      gid->raw[15] = static_cast<std::uint8_t>(index + 1);
+    }
+    return 0;
+  };
+  v.alloc_pd = [](ibv_context* c) {
+    ++host().open_pds;
+    auto* pd = new ibv_pd{};
+    pd->context = c;
+    return pd;
+  };
+  v.dealloc_pd = [](ibv_pd* pd) {
+    --host().open_pds;
+    delete pd;
+    return 0;
+  };
+  v.reg_dmabuf_mr = [](ibv_pd* pd, std::uint64_t, std::size_t, std::uint64_t, int, int) -> ibv_mr* {
+    errno = device_of(pd->context).dmabuf_errno;
+    return nullptr;
+  };
+  v.query_port = [](ibv_context* c, std::uint8_t port, ibv_port_attr* a) {
+    *a = device_of(c).attr.at(port);
+    return 0;
+  };
+  return v;
+}
+
+ibv_port_attr port_attr(ibv_port_state state = IBV_PORT_ACTIVE,
+                        std::uint8_t link = IBV_LINK_LAYER_ETHERNET) {
+  ibv_port_attr a{};
+  a.state = state;
+  a.active_mtu = IBV_MTU_4096;
+  a.gid_tbl_len = 4;
+  a.active_speed = 128;
+  a.active_width = 2;
+  a.link_layer = link;
+  a.max_msg_sz = 1u << 30;
+  return a;
+}
+
+FakeDevice make_device(const char* name, int ports = 1) {
+  FakeDevice d{};
+  std::strncpy(d.name, name, sizeof d.name - 1);
+  d.node_type = IBV_NODE_CA;
+  d.transport_type = IBV_TRANSPORT_IB;
+  d.ports = ports;
+  for (int p = 1; p <= ports; ++p) d.attr[p] = port_attr();
+  return d;
+}
+
+// A sysfs of its own, gone at the end of the case.
+class FakeSysfs {
+ public:
+  FakeSysfs() {
+    std::string pattern = (fs::temp_directory_path() / "twinpath-sysfs-XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    root_ = fs::canonical(pattern).string();
+  }
+  ~FakeSysfs() { fs::remove_all(root_); }
+  FakeSysfs(const FakeSysfs&) = delete;
+  FakeSysfs& operator=(const FakeSysfs&) = delete;
+  const std::string& root() const { return root_; }
+  void write(const std::string& path, const std::string& text) const {
+    const fs::path file = root_ + "/" + path;
+    fs::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  void pci(const std::string& device, const std::string& address) const {
+    const fs::path target = root_ + "/devices/pci0000:00/" + address;
+    fs::create_directories(target);
+    fs::create_directories(root_ + "/class/infiniband/" + device);
+    fs::create_symlink(target, root_ + "/class/infiniband/" + device + "/device");
+  }
+
+ private:
+  std::string root_;
+};
+
+struct Found {
+  Status status = Status::ok;
+  std::unique_ptr<Fabric> fabric = std::make_unique<Fabric>();
+  std::string why;
+  std::string names() const {
+    std::string out;
+    for (const Port& p : fabric->ports) out += (out.empty() ? "" : " ") + p.name;
+    return out;
+  }
+};
+
+Found scan(std::vector<FakeDevice> devices, const Config& config, const std::string& sysfs,
+           FabricKind kind = FabricKind::verbs) {
+  host().devices = std::move(devices);
+  Found f;
+  f.fabric->kind = kind;
+  f.fabric->verbs = fake_verbs();
+  f.status = find_ports(*f.fabric, config, sysfs, f.why);
+  return f;
+}
+
+}  // namespace
+
+TEST_CASE("port speed is lane speed times lanes, and 0 for unknown codes") {
+  struct Row {
+    unsigned speed;
+    std::uint8_t width;
+    int mbps;
+  };
+  const Row rows[] = {{1, 1, 2500},     {4, 2, 40000},   {8, 1, 10000},    {16, 2, 56000},
+                      {32, 2, 100000},  {64, 2, 200000}, {128, 2, 400000}, {128, 4, 800000},
+                      {256, 2, 800000}, {32, 16, 50000}, {64, 8, 600000},  {0, 2, 0},
+                      {128, 0, 0},      {3, 2, 0}};
+  for (const Row& row : rows) {
+    CAPTURE(row.speed, int{row.width});
+    CHECK(port_speed_mbps(row.speed, row.width) == row.mbps);
+  }
+}
+
+TEST_CASE("PCI addresses are recognised at the end of a path only") {
+  CHECK(pci_address("/sys/devices/pci0000:00/0000:17:00.1") == "0000:17:00.1");
+  CHECK(pci_address("0000:ab:1f.0") == "0000:ab:1f.0");
+  CHECK(pci_address("/sys/devices/virtual/rxe0").empty());
+  CHECK(pci_address("/sys/0000:17:00.1/infiniband").empty());
+  CHECK(pci_address("").empty());
+}
+
+TEST_CASE("ports are listed in PCI order with names that tell ports of one device apart") {
+  FakeSysfs sysfs;
+  sysfs.pci("a0", "0000:b1:00.0");
+  sysfs.pci("z0", "0000:17:00.0");
+  const Found f =
+      scan({make_device("nopci"), make_device("a0", 2), make_device("z0")}, {}, sysfs.root());
+  CHECK(f.status == Status::ok);
+  CHECK(f.names() == "z0 a0:1 a0:2 nopci");
+  REQUIRE(f.fabric->ports.size() == 4);
+  const Port& p = f.fabric->ports[0];
+  CHECK(p.pci_path == sysfs.root() + "/devices/pci0000:00/0000:17:00.0");
+  CHECK(p.guid == 0x1122334455667788);
+  CHECK(p.speed_mbps == 400000);
+  CHECK(p.roce);
+  CHECK(p.max_qp == 1000);
+  CHECK(p.max_message_bytes == 1u << 30);
+  CHECK(p.pd->context == p.context);
+  CHECK(f.fabric->ports[1].context == f.fabric->ports[2].context);
+  CHECK(f.fabric->ports[3].pci_path.empty());
+}
+
+TEST_CASE("closing a fabric closes every device, also those that were not used") {
+  {
+    auto down = make_device("down");
+    down.attr[1].state = IBV_PORT_DOWN;
+    const Found f = scan({make_device("a"), down, make_device("b", 2)}, {}, "/nonexistent");
+    CHECK(host().open_contexts == 2);
+    CHECK(host().open_pds == 2);
+  }
+  CHECK(host().open_contexts == 0);
+  CHECK(host().open_pds == 0);
+}
+
+TEST_CASE("a port that is down is named, with a warning when NCCL_IB_HCA asked for it") {
+  auto d = make_device("mlx5_0", 2);
+  d.attr[2].state = IBV_PORT_INIT;
+  test::LogCapture log;
+  Config c;
+  const Found f = scan({d}, c, "/nonexistent");
+  CHECK(f.names() == "mlx5_0");
+  CHECK(log.has(LogLevel::info, "mlx5_0:2 is left out: its state is INIT"));
+  CHECK(log.warnings().empty());
+  c.ib_hca = "mlx5_0:2";
+  const Found none = scan({d}, c, "/nonexistent");
+  CHECK(none.fabric->ports.empty());
+  CHECK(log.has(LogLevel::warn, "mlx5_0:2 is named by NCCL_IB_HCA=mlx5_0:2"));
+  CHECK(none.why.find("mlx5_0:2: its state is INIT") != std::string::npos);
+}
+
+TEST_CASE("unknown names in NCCL_IB_HCA are warned of together with what exists") {
+  test::LogCapture log;
+  Config c;
+  c.ib_hca = "mlx5_7,rxe0";
+  const Found f = scan({make_device("mlx5_0"), make_device("rxe0", 2)}, c, "/nonexistent");
+  CHECK(f.names() == "rxe0:1 rxe0:2");
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.has(LogLevel::warn, "names mlx5_7, which this machine does not have"));
+  CHECK(log.has(LogLevel::warn, "present: mlx5_0:1, rxe0:1, rxe0:2"));
+}
+
+TEST_CASE("NCCL_IB_HCA that cannot be read is an error with a message") {
+  test::LogCapture log;
+  Config c;
+  c.ib_hca = "mlx5_0:x";
+  CHECK(scan({make_device("mlx5_0")}, c, "/nonexistent").status == Status::bad_argument);
+  CHECK(log.has(LogLevel::warn, "NCCL_IB_HCA=mlx5_0:x cannot be read"));
+  CHECK(host().open_contexts == 0);
+}
+
+TEST_CASE("iWARP adapters are not offered and named as the reason") {
+  auto d = make_device("siw0");
+  d.transport_type = IBV_TRANSPORT_IWARP;
+  test::LogCapture log;
+  const Found f = scan({d}, {}, "/nonexistent");
+  CHECK(f.fabric->ports.empty());
+  CHECK(log.has(LogLevel::info, "siw0 is left out: its transport is iWARP"));
+  CHECK(f.why.find("siw0: its transport is iWARP") != std::string::npos);
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("a device that cannot be opened leaves the others usable") {
+  auto bad = make_device("bad");
+  bad.open_fails = true;
+  test::LogCapture log;
+  CHECK(scan({bad, make_device("good")}, {}, "/nonexistent").names() == "good");
+  CHECK(log.has(LogLevel::warn, "bad is left out: opening the device failed: Permission denied"));
+}
+
+TEST_CASE("no device at all is not an error and says so") {
+  const Found f = scan({}, {}, "/nonexistent");
+  CHECK(f.status == Status::ok);
+  CHECK(f.why == "no device found");
+}
+
+TEST_CASE("dma-buf is offered only where the probe finds the descriptor bad") {
+  struct Row {
+    int error;
+    bool works;
+  };
+  for (const Row& row : {Row{EBADF, true}, Row{EOPNOTSUPP, false}, Row{EPROTONOSUPPORT, false}}) {
+    auto d = make_device("a");
+    d.dmabuf_errno = row.error;
+    const Found f = scan({d}, {}, "/nonexistent");
+    CAPTURE(row.error);
+    REQUIRE(f.fabric->ports.size() == 1);
+    CHECK(f.fabric->ports[0].dmabuf == row.works);
+  }
+}
+
+TEST_CASE("peer memory is known by any of its three marks in sysfs") {
+  for (const char* mark :
+       {"kernel/mm/memory_peers/nv_mem/version", "kernel/mm/memory_peers/nv_mem_nc/version",
+        "module/nvidia_peermem/version"}) {
+    FakeSysfs sysfs;
+    const Found before = scan({make_device("a")}, {}, sysfs.root());
+    CHECK_FALSE(before.fabric->ports.at(0).peermem);
+    sysfs.write(mark, "1\n");
+    const Found after = scan({make_device("a")}, {}, sysfs.root());
+    CHECK(after.fabric->ports.at(0).peermem);
+  }
+}
+
+TEST_CASE("soft devices take CUDA memory and PCI path from their configuration") {
+  auto d = make_device("soft0");
+  std::strcpy(d.ibdev_path, "/sys/devices/pci0000:00/0000:17:00.0");
+  Config c;
+  const Found f = scan({d}, c, "/nonexistent", FabricKind::soft);
+  const Port& p = f.fabric->ports.at(0);
+  CHECK(p.pci_path == "/sys/devices/pci0000:00/0000:17:00.0");
+  CHECK(p.peermem);
+  CHECK(p.gids.at(0).roce_version == 2);
+  c.soft_cuda = false;
+  CHECK_FALSE(scan({d}, c, "/nonexistent", FabricKind::soft).fabric->ports.at(0).peermem);
+}
+
+TEST_CASE("D19: a RoCE version that sysfs does not tell is 0, not what the last read left") {
+  FakeSysfs sysfs;
+  sysfs.write("class/infiniband/a/ports/1/gid_attrs/types/0", "RoCE v2\n");
+  auto d = make_device("a");
+  d.gids = 3;
+  sysfs.write("class/infiniband/a/ports/1/gid_attrs/types/2", "IB/RoCE v1\n");
+  const Found f = scan({d}, {}, sysfs.root());
+  const auto& gids = f.fabric->ports.at(0).gids;
+  REQUIRE(gids.size() == 3);  // the fourth entry of the table is all zero
+  CHECK(gids[0].roce_version == 2);
+  CHECK(gids[1].roce_version == 0);
+  CHECK(gids[2].roce_version == 1);
+}
+
+TEST_CASE("InfiniBand ports carry no RoCE version") {
+  FakeSysfs sysfs;
+  sysfs.write("class/infiniband/a/ports/1/gid_attrs/types/0", "IB/RoCE v1\n");
+  auto d = make_device("a");
+  d.attr[1] = port_attr(IBV_PORT_ACTIVE, IBV_LINK_LAYER_INFINIBAND);
+  const Found f = scan({d}, {}, sysfs.root());
+  CHECK_FALSE(f.fabric->ports.at(0).roce);
+  CHECK(f.fabric->ports.at(0).gids.at(0).roce_version == 0);
+}
+
+TEST_CASE("a device without a GUID gets one that is not 0 and differs by name") {
+  auto a = make_device("a"), b = make_device("b");
+  a.guid = b.guid = 0;
+  const Found f = scan({a, b}, {}, "/nonexistent");
+  REQUIRE(f.fabric->ports.size() == 2);
+  CHECK(f.fabric->ports[0].guid != 0);
+  CHECK(f.fabric->ports[0].guid != f.fabric->ports[1].guid);
+}
+
+TEST_CASE("more ports than are supported are cut with a warning") {
+  std::vector<FakeDevice> many;
+  for (int i = 0; i < kMaxPorts + 1; ++i)
+    many.push_back(make_device(("d" + std::to_string(i)).c_str()));
+  test::LogCapture log;
+  const Found f = scan(many, {}, "/nonexistent");
+  CHECK(f.fabric->ports.size() == static_cast<std::size_t>(kMaxPorts));
+  CHECK(log.has(LogLevel::warn, "d32:1 is left out: 32 ports are in use already"));
+}
+
+TEST_CASE("NCCL_IB_DISABLE leaves every fabric without ports") {
+  test::LogCapture log;
+  Config c;
+  c.ib_disable = true;
+  for (FabricChoice choice : {FabricChoice::automatic, FabricChoice::soft}) {
+    c.fabric = choice;
+    auto fabric = open_fabric(c);
+    REQUIRE(fabric);
+    CHECK((*fabric)->ports.empty());
+  }
+  CHECK(log.has(LogLevel::info, "NCCL_IB_DISABLE=1: no device is offered"));
+  CHECK(log.warnings().empty());
+}
+
+}  // namespace twinpath
