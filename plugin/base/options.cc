@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <type_traits>
 
 #include "plugin/base/limits.h"
 #include "plugin/base/log.h"
@@ -30,7 +31,7 @@ constexpr Option option(std::string_view name, std::string_view group, std::stri
           [](Config& config, std::string_view text, std::string& why) {
             typename MemberType<decltype(kMember)>::Type value{};
             if (!parse_value(text, value, why)) return false;
-            if constexpr (kCheck != nullptr) {
+            if constexpr (!std::is_null_pointer_v<std::remove_cv_t<decltype(kCheck)>>) {
               if (!kCheck(value, why)) return false;
             }
             config.*kMember = std::move(value);
@@ -210,11 +211,11 @@ void report_unknown(std::string_view name) {
   }
 }
 
-// Each '|' would end a table cell.
+// '|' would end a table cell, '[' begin a link or footnote.
 std::string cell(std::string_view text) {
   std::string out;
   for (char c : text) {
-    if (c == '|') out += '\\';
+    if (c == '|' || c == '[') out += '\\';
     out += c;
   }
   return out;

@@ -109,7 +109,9 @@ void PortFinder::run() {
   errno = 0;
   ibv_device** list = fabric_.verbs.get_device_list(&count);
   if (list == nullptr) {
-    left_out_.push_back("no device list: " + error_text(errno));
+    // ENOSYS is how libibverbs says that the kernel has no RDMA class at all.
+    left_out_.push_back(errno == ENOSYS ? "the kernel has no RDMA device"
+                                        : "ibv_get_device_list: " + error_text(errno));
     return;
   }
   for (int i = 0; i < count; ++i) look_at(list[i]);
@@ -336,68 +338,6 @@ Status find_ports(Fabric& fabric, const Config& config, const std::string& sysfs
   finder.run();
   if (fabric.ports.empty()) why_none = finder.why_none();
   return Status::ok;
-}
-
-int roce_version_from_text(std::string_view text) {
-  if (text.find("RoCE v2") != std::string_view::npos) return 2;
-  if (text.find("RoCE v1") != std::string_view::npos) return 1;
-  return 0;
-}
-
-std::string_view pci_address(std::string_view path) {
-  const std::size_t slash = path.rfind('/');
-  const std::string_view last = slash == std::string_view::npos ? path : path.substr(slash + 1);
-  constexpr std::string_view kShape = "dddd:dd:dd.d";
-  if (last.size() != kShape.size()) return {};
-  for (std::size_t i = 0; i < last.size(); ++i) {
-    const bool hex =
-        std::string_view("0123456789abcdefABCDEF").find(last[i]) != std::string_view::npos;
-    if (kShape[i] == 'd' ? !hex : last[i] != kShape[i]) return {};
-  }
-  return last;
-}
-
-const char* port_state_text(ibv_port_state state) {
-  switch (state) {
-    case IBV_PORT_NOP:
-      return "NOP";
-    case IBV_PORT_DOWN:
-      return "DOWN";
-    case IBV_PORT_INIT:
-      return "INIT";
-    case IBV_PORT_ARMED:
-      return "ARMED";
-    case IBV_PORT_ACTIVE:
-      return "ACTIVE";
-    case IBV_PORT_ACTIVE_DEFER:
-      return "ACTIVE_DEFER";
-  }
-  return "unknown";
-}
-
-int port_speed_mbps(std::uint32_t speed_code, std::uint8_t width_code) {
-  // Codes are single bits: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR per lane.
-  struct Rate {
-    std::uint32_t code;
-    int value;
-  };
-  constexpr std::array<Rate, 9> kLaneMbps{{{1, 2500},
-                                           {2, 5000},
-                                           {4, 10000},
-                                           {8, 10000},
-                                           {16, 14000},
-                                           {32, 25000},
-                                           {64, 50000},
-                                           {128, 100000},
-                                           {256, 200000}}};
-  constexpr std::array<Rate, 5> kLanes{{{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}}};
-  const auto find = [](const auto& table, std::uint32_t code) {
-    for (const Rate& r : table) {
-      if (r.code == code) return r.value;
-    }
-    return 0;
-  };
-  return find(kLaneMbps, speed_code) * find(kLanes, width_code);
 }
 
 }  // namespace twinpath

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -81,6 +82,13 @@ void poll_until(const char* what, Step step) {
   }
 }
 
+// A started operation and what became of it.
+struct Op {
+  void* request = nullptr;
+  bool done = false;
+  std::array<int, kMaxRecvs> sizes{-1, -1, -1, -1, -1, -1, -1, -1};
+};
+
 // A communicator's connection to itself: listener, send and receive end in one thread.
 class Loop {
  public:
@@ -102,39 +110,45 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  void* isend(void* data, std::size_t bytes, int tag, void* memory) {
-    void* request = nullptr;
+  // `receive` makes progress meanwhile: a receiver may announce its buffers as late as in test.
+  Op isend(void* data, std::size_t bytes, int tag, void* memory, Op* receive) {
+    Op op;
     poll_until("isend", [&] {
-      must(net_.isend(send, data, bytes, tag, memory, &request), "isend");
-      return request != nullptr;
+      if (receive != nullptr) progress(*receive);
+      must(net_.isend(send, data, bytes, tag, memory, &op.request), "isend");
+      return op.request != nullptr;
     });
-    return request;
+    return op;
   }
-  void* irecv(std::vector<void*> data, std::vector<std::size_t> bytes, std::vector<int> tags,
-              std::vector<void*> memory, bool optional = false) {
-    void* request = nullptr;
+  Op irecv(std::vector<void*> data, std::vector<std::size_t> bytes, std::vector<int> tags,
+           std::vector<void*> memory, bool optional = false) {
+    Op op;
+    void* const unwanted = reinterpret_cast<void*>(abi::kOptionalRecvCompletion);
     poll_until("irecv", [&] {
-      request = optional ? reinterpret_cast<void*>(abi::kOptionalRecvCompletion) : nullptr;
+      op.request = optional ? unwanted : nullptr;
       must(net_.irecv(recv, static_cast<int>(data.size()), data.data(), bytes.data(), tags.data(),
-                      memory.data(), &request),
+                      memory.data(), &op.request),
            "irecv");
-      must(request != reinterpret_cast<void*>(abi::kOptionalRecvCompletion), "0x1 was left");
-      return request != nullptr;
+      must(op.request != unwanted, "0x1 was overwritten");
+      return op.request != nullptr;
     });
-    return request;
+    return op;
   }
-  // Progresses all until done; `sizes` receives the last one's.
-  void finish(const std::vector<void*>& requests, int* sizes) {
-    std::vector<bool> done(requests.size());
+  void progress(Op& op) {
+    if (op.done) return;  // the request is dead
+    int now = 77;
+    must(net_.test(op.request, &now, op.sizes.data()), "test");
+    must(now == 0 || now == 1, "done was written");
+    op.done = now == 1;
+  }
+  void finish(std::initializer_list<Op*> ops) {
     poll_until("requests", [&] {
-      for (std::size_t i = 0; i < requests.size(); ++i) {
-        if (done[i]) continue;
-        int now = 77;
-        must(net_.test(requests[i], &now, i + 1 == requests.size() ? sizes : nullptr), "test");
-        must(now == 0 || now == 1, "done was not written");
-        done[i] = now == 1;
+      bool all = true;
+      for (Op* op : ops) {
+        progress(*op);
+        all = all && op->done;
       }
-      return std::find(done.begin(), done.end(), false) == done.end();
+      return all;
     });
   }
 
@@ -190,11 +204,11 @@ struct Buffers {
 void send_one(AnyNet& net, Loop& loop, std::size_t bytes, unsigned seed) {
   Buffers b(net, loop, std::max<std::size_t>(bytes, 1), seed);
   std::fill(b.in.begin(), b.in.end(), std::uint8_t{0});
-  void* receive = loop.irecv({b.in.data()}, {bytes}, {5}, {b.in_mr});
-  void* send = loop.isend(b.out.data(), bytes, 5, b.out_mr);
-  int size = -1;
-  loop.finish({send, receive}, &size);
-  must(size == static_cast<int>(bytes), "received size");
+  Op receive = loop.irecv({b.in.data()}, {bytes}, {5}, {b.in_mr});
+  Op send = loop.isend(b.out.data(), bytes, 5, b.out_mr, &receive);
+  loop.finish({&send, &receive});
+  must(send.sizes[0] == static_cast<int>(bytes), "sent size");
+  must(receive.sizes[0] == static_cast<int>(bytes), "received size");
   must(bytes == 0 || b.in == b.out, "received data");
 }
 
@@ -203,15 +217,15 @@ void send_group(AnyNet& net, Loop& loop) {
   constexpr std::size_t kEach = 4096;
   Buffers b(net, loop, 3 * kEach, 9);
   std::uint8_t* in = b.in.data();
-  void* receive = loop.irecv({in, in + kEach, in + 2 * kEach}, {kEach, kEach, kEach}, {7, 8, 9},
-                             {b.in_mr, b.in_mr, b.in_mr});
+  Op receive = loop.irecv({in, in + kEach, in + 2 * kEach}, {kEach, kEach, kEach}, {7, 8, 9},
+                          {b.in_mr, b.in_mr, b.in_mr});
   std::uint8_t* out = b.out.data();
-  void* second = loop.isend(out + kEach, 100, 8, b.out_mr);
-  void* third = loop.isend(out + 2 * kEach, 0, 9, b.out_mr);
-  void* first = loop.isend(out, kEach, 7, b.out_mr);
-  std::array<int, 3> sizes{-1, -1, -1};
-  loop.finish({first, second, third, receive}, sizes.data());
-  must(sizes == std::array<int, 3>{4096, 100, 0}, "sizes of the group");
+  Op second = loop.isend(out + kEach, 100, 8, b.out_mr, &receive);
+  Op third = loop.isend(out + 2 * kEach, 0, 9, b.out_mr, &receive);
+  Op first = loop.isend(out, kEach, 7, b.out_mr, &receive);
+  loop.finish({&first, &second, &third, &receive});
+  must(receive.sizes == decltype(receive.sizes){4096, 100, 0, -1, -1, -1, -1, -1},
+       "sizes of the group, in posting order and no further");
   must(std::equal(out, out + kEach, in), "first of the group");
   must(std::equal(out + kEach, out + kEach + 100, in + kEach), "second of the group");
 }
@@ -219,9 +233,9 @@ void send_group(AnyNet& net, Loop& loop) {
 void send_optional(AnyNet& net, Loop& loop) {
   Buffers b(net, loop, 512, 3);
   std::fill(b.in.begin(), b.in.end(), std::uint8_t{0xEE});
-  void* receive = loop.irecv({b.in.data()}, {512}, {1}, {b.in_mr}, true);
-  void* send = loop.isend(b.out.data(), 512, 1, b.out_mr);
-  loop.finish({send, receive}, nullptr);
+  Op receive = loop.irecv({b.in.data()}, {512}, {1}, {b.in_mr}, true);
+  Op send = loop.isend(b.out.data(), 512, 1, b.out_mr, &receive);
+  loop.finish({&send, &receive});
   // The completion says nothing about the data, which comes by itself.
   volatile std::uint8_t* last = b.in.data();
   poll_until("the data", [&] {
@@ -238,7 +252,10 @@ void flush(AnyNet& net, Loop& loop) {
   int size = 256;
   void* request = reinterpret_cast<void*>(std::uintptr_t{0xA5A5A5A0});
   must(net.iflush(loop.recv, 1, &data, &size, &b.in_mr, &request), "iflush");
-  if (request != nullptr) loop.finish({request}, nullptr);
+  // NCCL passes no place for sizes here.
+  for (int done = request == nullptr ? 1 : 0; done == 0;) {
+    must(net.test(request, &done, nullptr), "test of a flush");
+  }
 }
 
 std::string failure_of(const std::function<void()>& body) {
@@ -422,10 +439,11 @@ TEST_CASE("comms close with requests outstanding and without their peer, as in a
             {
               Loop loop(*net, communicator.ctx);
               Buffers b(*net, loop, 1 << 20, 4);
-              for (int i = 0; i < 4; ++i) {
+              Op first = loop.irecv({b.in.data()}, {b.in.size()}, {0}, {b.in_mr});
+              for (int i = 1; i < 4; ++i) {
                 (void)loop.irecv({b.in.data()}, {b.in.size()}, {i}, {b.in_mr});
               }
-              (void)loop.isend(b.out.data(), b.out.size(), 0, b.out_mr);
+              (void)loop.isend(b.out.data(), b.out.size(), 0, b.out_mr, &first);
             }
             {
               Handle handle{};
@@ -520,7 +538,7 @@ TEST_CASE("a soft HCA list that cannot be read makes init an invalid usage", "[b
     if (net->has_context()) CHECK(ctx == nullptr);
     CHECK(net->finalize(nullptr) == abi::ncclSuccess);
     CHECK(log.warnings().size() >= 1);
-    CHECK(log.has(LogLevel::warn, "TWINPATH_SOFT_HCAS"));
+    CHECK(log.has(LogLevel::warn, "'colour'"));  // what cannot be read is quoted
     log.clear();
   }
 }

@@ -173,9 +173,9 @@ TEST_CASE("host to GPU, GPU to host and within one GPU move the right bytes", "[
       const auto bytes = pattern(n, static_cast<unsigned>(n));
       std::memcpy(host.as(), bytes.data(), n);
       CHECK(move({a.address() + 16, 0}, {host.address(), -1}, n) == Status::ok);
-      CHECK(from_gpu(a.address() + 16, n) == bytes);
+      CHECK((from_gpu(a.address() + 16, n) == bytes));
       CHECK(move({a.address() + (4 << 20), 0}, {a.address() + 16, 0}, n) == Status::ok);
-      CHECK(from_gpu(a.address() + (4 << 20), n) == bytes);
+      CHECK((from_gpu(a.address() + (4 << 20), n) == bytes));
       std::memset(host.as(), 0, n);
       CHECK(move({host.address(), -1}, {a.address() + (4 << 20), 0}, n) == Status::ok);
       CHECK(std::memcmp(host.as(), bytes.data(), n) == 0);
@@ -196,7 +196,7 @@ TEST_CASE("tiny jobs at each alignment and size land and touch nothing else", "[
       CHECK(move({a.address() + 64 + at, 0}, {host.address() + 8, -1}, n) == Status::ok);
       auto expected = blank;
       std::copy_n(source.begin() + 8, n, expected.begin() + static_cast<long>(64 + at));
-      CHECK(from_gpu(a.address(), 512) == expected);
+      CHECK((from_gpu(a.address(), 512) == expected));
     }
   }
 }
@@ -213,7 +213,7 @@ TEST_CASE("memory of another GPU of this process is reached", "[copy]") {
     const auto bytes = pattern(kPart, 3);
     to_gpu(a.address(), bytes.data(), bytes.size());
     CHECK(move({(*reach)->address() + kOffset, 1}, {a.address(), 0}, kPart) == Status::ok);
-    CHECK(from_gpu(b.address() + kOffset, kPart) == bytes);
+    CHECK((from_gpu(b.address() + kOffset, kPart) == bytes));
   }
 }
 
@@ -281,7 +281,7 @@ TEST_CASE("peer process", "[.peer]") {
   // And back, as a READ does: far memory is the source.
   CHECK(move({source.address() + (2 << 20), mine}, {(*mapped)->address() + kOffset, 0}, kPart) ==
         Status::ok);
-  CHECK(from_gpu(source.address() + (2 << 20), kPart) == bytes);
+  CHECK((from_gpu(source.address() + (2 << 20), kPart) == bytes));
   const char good = 1;
   CHECK(write(socket, &good, 1) == 1);
 }
@@ -313,7 +313,7 @@ TEST_CASE("another process writes into our memory", "[share]") {
     REQUIRE(waitpid(child, &status, 0) == child);
     CHECK(status == 0);
     const auto bytes = pattern(kPart, 9);
-    CHECK(from_gpu(a.address() + kOffset, kPart) == bytes);
+    CHECK((from_gpu(a.address() + kOffset, kPart) == bytes));
     CHECK(std::equal(bytes.begin(), bytes.begin() + 128, from_gpu(a.address(), 128).begin()));
   }
 }

@@ -104,12 +104,21 @@ PinnedMemory::PinnedMemory(std::size_t bytes) {
 }
 PinnedMemory::~PinnedMemory() { (void)cu::driver()->host_free(p_); }
 
+namespace {
+// A VMM address is mapped for its own GPU only: copies are made from that GPU's context.
+void use_owner(std::uint64_t gpu_address) {
+  use_gpu(soft::inspect_pointer(reinterpret_cast<const void*>(gpu_address)).gpu);
+}
+}  // namespace
+
 void to_gpu(std::uint64_t gpu_address, const void* from, std::size_t bytes) {
+  use_owner(gpu_address);
   check(extra().copy(gpu_address, reinterpret_cast<cu::Address>(from), bytes), "cuMemcpy");
 }
 
 std::vector<std::uint8_t> from_gpu(std::uint64_t gpu_address, std::size_t bytes) {
   std::vector<std::uint8_t> out(bytes);
+  use_owner(gpu_address);
   check(extra().copy(reinterpret_cast<cu::Address>(out.data()), gpu_address, bytes), "cuMemcpy");
   return out;
 }

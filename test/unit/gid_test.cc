@@ -32,7 +32,7 @@ Port roce_port() {
 
 int chosen(const Port& port, const Config& config) {
   std::string why;
-  const auto gid = choose_gid(port, config, why);
+  auto gid = choose_gid(port, config, why);
   REQUIRE(gid);
   return gid->index;
 }

@@ -2,6 +2,7 @@
 #include "plugin/fabric/port.h"
 
 #include <endian.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -11,6 +12,7 @@
 
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
+#include "test/support/needs.h"
 
 namespace twinpath {
 namespace {
@@ -392,6 +394,59 @@ TEST_CASE("NCCL_IB_DISABLE leaves every fabric without ports") {
   }
   CHECK(log.has(LogLevel::info, "NCCL_IB_DISABLE=1: no device is offered"));
   CHECK(log.warnings().empty());
+}
+
+TEST_CASE("the soft fabric shows the adapters that its specification asks for") {
+  test::LogCapture log;
+  Config c;
+  c.fabric = FabricChoice::soft;
+  c.soft_hcas = "east,speed=200,ports=2,west,speed=400";
+  c.soft_job = "unit-" + std::to_string(getpid());
+  auto fabric = open_fabric(c);
+  REQUIRE(fabric);
+  REQUIRE((*fabric)->ports.size() == 3);
+  CHECK((*fabric)->kind == FabricKind::soft);
+  CHECK((*fabric)->ports[0].name == "east:1");
+  CHECK((*fabric)->ports[1].name == "east:2");
+  CHECK((*fabric)->ports[2].name == "west");
+  CHECK((*fabric)->ports[0].speed_mbps == 200000);
+  CHECK((*fabric)->ports[2].speed_mbps == 400000);
+  CHECK((*fabric)->ports[0].guid != (*fabric)->ports[2].guid);
+  std::string why;
+  CHECK(choose_gid((*fabric)->ports[2], c, why));
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("soft adapters that are down leave an empty fabric and a warning with the reason") {
+  test::LogCapture log;
+  Config c;
+  c.fabric = FabricChoice::soft;
+  c.soft_hcas = "east,state=down";
+  c.soft_job = "unit-" + std::to_string(getpid());
+  auto fabric = open_fabric(c);
+  REQUIRE(fabric);
+  CHECK((*fabric)->ports.empty());
+  CHECK(log.has(LogLevel::warn, "no usable port of the software HCA was found: east:1: its state"));
+}
+
+TEST_CASE("a specification of soft adapters that cannot be read is quoted in a warning") {
+  test::LogCapture log;
+  Config c;
+  c.fabric = FabricChoice::soft;
+  c.soft_hcas = "east,speed=fast";
+  CHECK(open_fabric(c).status() == Status::bad_argument);
+  CHECK(log.has(LogLevel::warn, "the software HCA cannot be set up"));
+  CHECK(log.has(LogLevel::warn, "speed=fast"));
+}
+
+TEST_CASE("without a real adapter the automatic choice says why and names the software HCA") {
+  test::LogCapture log;
+  auto fabric = open_fabric({});
+  REQUIRE(fabric);
+  NEEDS((*fabric)->ports.empty(), "this machine has a real adapter");
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.has(LogLevel::warn, "RDMA adapter was found: "));
+  CHECK(log.has(LogLevel::warn, "TWINPATH_FABRIC=soft"));
 }
 
 }  // namespace twinpath

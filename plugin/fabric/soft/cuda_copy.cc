@@ -16,7 +16,10 @@ constexpr int kMaxGpus = 64;
 // unloaded or the process ends: no thread of ours may outlive our code.
 class CopyThreads {
  public:
-  ~CopyThreads() { stop(); }
+  ~CopyThreads() {
+    for (int gpu = 0; gpu < kMaxGpus; ++gpu)
+      if (CopyThread* t = at(gpu)) t->leave();
+  }
   // Null when that thread was never started.
   CopyThread* at(int gpu) {
     return gpu >= 0 && gpu < kMaxGpus ? seen_[index(gpu)].load(std::memory_order_acquire) : nullptr;

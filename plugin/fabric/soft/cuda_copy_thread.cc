@@ -31,6 +31,13 @@ struct CopyThread::Resources {
   std::array<cuda::Stream, kLanes> streams{};
   void* pinned = nullptr;
 
+  // At process end the driver may have been shut down already: everything is left to the kernel.
+  void forget() {
+    streams.fill(nullptr);
+    pinned = nullptr;
+    retained = false;
+  }
+
   ~Resources() {
     for (cuda::Stream s : streams)
       if (s != nullptr) (void)d->stream_destroy(s);
@@ -53,6 +60,16 @@ void CopyThread::stop() {
   std::lock_guard lock(start_mutex_);
   if (!running_.load(std::memory_order_relaxed)) return;
   stopping_.store(true);
+  asleep_.store(false);
+  asleep_.notify_one();
+  thread_.join();
+  running_.store(false, std::memory_order_release);
+}
+
+void CopyThread::leave() {
+  std::lock_guard lock(start_mutex_);
+  if (!running_.load(std::memory_order_relaxed)) return;
+  leaving_.store(true);
   asleep_.store(false);
   asleep_.notify_one();
   thread_.join();
@@ -127,6 +144,7 @@ void CopyThread::run() {
   Resources resources;
   dead_ = open(resources);
   serve();
+  if (leaving_.load()) resources.forget();
   for (auto& lane : lanes_) lane.reset();
 }
 
@@ -134,6 +152,7 @@ void CopyThread::serve() {
   std::int64_t last_progress = now_ns();
   unsigned idle_rounds = 0;
   for (;;) {
+    if (leaving_.load(std::memory_order_relaxed)) return;
     const bool moved = step();
     if (moved) {
       idle_rounds = 0;
@@ -261,7 +280,7 @@ void CopyThread::publish(const LaneCounts& c) {
 
 void CopyThread::sleep() {
   asleep_.store(true);
-  if (inbox_.load() == nullptr && !stopping_.load()) asleep_.wait(true);
+  if (inbox_.load() == nullptr && !stopping_.load() && !leaving_.load()) asleep_.wait(true);
   asleep_.store(false, std::memory_order_relaxed);
 }
 

@@ -30,6 +30,9 @@ class CopyThread {
 
   void start();
   void stop();  // finishes what was submitted
+  // Ends the thread at process exit without a driver call and without waiting for copies: the
+  // driver may be gone by then.
+  void leave();
   bool running() const { return running_.load(std::memory_order_acquire); }
   void submit(CopyJob* job);
   CopyStatistics counts() const;
@@ -64,6 +67,7 @@ class CopyThread {
   std::thread thread_;
   std::atomic<bool> running_{false};
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> leaving_{false};
 
   // Written by submitters: newest first; the thread turns it round.
   alignas(kCacheLine) std::atomic<CopyJob*> inbox_{nullptr};

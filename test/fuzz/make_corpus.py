@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Writes the seed inputs of the fuzz targets (one file an input) into FOLDER/<target>/.
+
+Text targets only need samples of their syntax.  Binary ones get frames built here from the
+layout that proxy/handshake.h documents; where the layout moves on, they stay valid as foreign
+input.  Usage: make_corpus.py FOLDER
+"""
+import pathlib
+import struct
+import sys
+
+TEXTS = {
+    "hca_filter": ["mlx5_0", "mlx5_0:1,mlx5_1:2", "^mlx5_3", "=mlx5_0:1", "^=a:1,b,c:9\nb", "::,,^"],
+    "device_spec": ["4", "soft0", "soft0,speed=400,pci=0000:17:00.0,soft1,speed=200,ports=2",
+                    "soft0,state=down,mtu=1024", "fail_send=3,delay_us=10", "x,=,speed=-1"],
+}
+OPTION_VALUES = ["auto", "soft", "verbs", "1", "-1", "64k", "2g", "yes", "AF_INET6", "=mlx5_0:1",
+                 "18446744073709551616", "0x1f", "1.5", " 7", "fd00::/8", "soft0,speed=400"]
+
+
+def text(s):
+    return struct.pack("<H", len(s)) + s.encode()
+
+
+def hello(rails):
+    body = text("0.1.0") + text("host") + struct.pack("<I", 4711) + text("soft0")
+    body += struct.pack("<HIB", 1, 0, rails)
+    for i in range(rails):
+        body += text(f"mlx5_{i}:1") + struct.pack("<HB16sBBI", 0, 5, bytes(range(16)), 3, 1, 400000)
+    return body
+
+
+def queues(count):
+    body = struct.pack("<B", count) + b"".join(struct.pack("<II", 256 + i, 99 * i) for i in range(count))
+    return body + struct.pack("<QB", 0x7F0012345000, 2) + struct.pack("<II", 17, 18)
+
+
+def frame(kind, body):
+    return struct.pack("<IHHI16s", 0x46505457, 1, kind, len(body), b"n" * 16) + body
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    inputs = {name: [s.encode() for s in samples] for name, samples in TEXTS.items()}
+    inputs["options"] = [bytes([i]) + v.encode() for i, v in enumerate(OPTION_VALUES * 3)]
+    bodies = [hello(1), hello(8), queues(1), queues(32), b"other version\n\x1b[31m"]
+    inputs["handshake"] = bodies + [frame(1 + i % 4, b) for i, b in enumerate(bodies)]
+    inputs["handle"] = [bytes(128), struct.pack("<IHH16sHH16sI", 0x48505457, 1, 0, b"n" * 16, 2, 4242,
+                                                b"\x7f\0\0\1" + bytes(12), 0) + bytes(76)]
+    for name, samples in inputs.items():
+        folder = root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for i, sample in enumerate(samples):
+            (folder / f"seed{i:03}").write_bytes(sample)
+
+
+if __name__ == "__main__":
+    main()

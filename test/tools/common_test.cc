@@ -1,0 +1,69 @@
+// Pure parts of tools/common.
+#include <array>
+
+#include "test/support/catch.h"
+#include "tools/common/pattern.h"
+#include "tools/common/statistics.h"
+#include "tools/common/units.h"
+
+using namespace twinpath::tools;
+
+TEST_CASE("Sizes are read with and without units") {
+  CHECK(parse_bytes("0") == 0u);
+  CHECK(parse_bytes("64k") == 65536u);
+  CHECK(parse_bytes("1M") == 1048576u);
+  CHECK(parse_bytes("2GiB") == 2147483648u);
+  for (const char* bad :
+       {"", "k", "5x", "-1", "1.5k", " 8", "8 ", "99999999999999999999", "18446744073709551615k"})
+    CHECK_FALSE(parse_bytes(bad));
+}
+
+TEST_CASE("Sizes are printed so that they read back") {
+  for (const std::size_t n : {0ul, 1ul, 1000ul, 1024ul, 3072ul, 1048576ul, 1048577ul, 1ul << 40})
+    CHECK(parse_bytes(format_bytes(n)) == n);
+  CHECK(format_bytes(65536) == "64k");
+}
+
+TEST_CASE("A list of sizes names its first bad entry") {
+  std::vector<std::size_t> sizes;
+  std::string why;
+  REQUIRE(parse_byte_list("8,64,4k", sizes, why));
+  CHECK(sizes == std::vector<std::size_t>{8, 64, 4096});
+  CHECK_FALSE(parse_byte_list("8,,9", sizes, why));
+  CHECK_FALSE(parse_byte_list("8,9q,x", sizes, why));
+  CHECK(why.find("'9q'") != std::string::npos);
+}
+
+TEST_CASE("A range of sizes includes both ends and cannot overflow") {
+  CHECK(size_steps(8, 64, 2) == std::vector<std::size_t>{8, 16, 32, 64});
+  CHECK(size_steps(8, 100, 4) == std::vector<std::size_t>{8, 32});
+  CHECK(size_steps(~0ul / 2, ~0ul, 4).size() == 1);
+}
+
+TEST_CASE("Quantiles are nearest ranks") {
+  std::vector<double> samples;
+  for (int i = 100; i >= 1; --i) samples.push_back(i);
+  const Summary s = summarize(samples);
+  CHECK(s.min == 1);
+  CHECK(s.median == 50);
+  CHECK(s.p99 == 99);
+  CHECK(s.max == 100);
+  CHECK(s.mean == 50.5);
+  CHECK(summarize({7}).p99 == 7);
+  CHECK(summarize({}).count == 0);
+}
+
+TEST_CASE("A pattern finds one changed byte, a shift and another message") {
+  std::array<std::uint8_t, 61> data{};
+  fill_pattern(data.data(), data.size(), pattern_seed(1, 2, 3));
+  CHECK_FALSE(find_mismatch(data.data(), data.size(), pattern_seed(1, 2, 3)));
+  CHECK(find_mismatch(data.data(), data.size(), pattern_seed(1, 2, 4)));
+  CHECK(find_mismatch(data.data() + 8, data.size() - 8, pattern_seed(1, 2, 3)) == 0u);
+  for (const std::size_t at : {0u, 7u, 8u, 33u, 60u}) {
+    data[at] ^= 1;
+    CHECK(find_mismatch(data.data(), data.size(), pattern_seed(1, 2, 3)) == at);
+    data[at] ^= 1;
+  }
+  data[3] ^= 1;
+  CHECK_FALSE(find_mismatch(data.data(), data.size(), pattern_seed(1, 2, 3), 8));
+}

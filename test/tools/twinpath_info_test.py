@@ -1,0 +1,112 @@
+"""twinpath-info: fabrics with reasons, options with origins, and the README's option table."""
+import json
+import os
+import tempfile
+import unittest
+
+from tool import INFO, SOURCE_ROOT, run
+
+BEGIN, END = "<!-- options:begin -->\n", "<!-- options:end -->\n"
+
+
+def info_json(env=None):
+    done = run(INFO, "--json", env=env)
+    return done, json.loads(done.stdout)
+
+
+class Fabrics(unittest.TestCase):
+    def test_the_soft_hca_is_always_there_but_never_silently_used(self):
+        done, report = info_json(env={"NCCL_IB_HCA": ""})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        verbs, soft = report["fabrics"]
+        self.assertEqual((verbs["fabric"], soft["fabric"]), ("verbs", "soft"))
+        self.assertEqual([d["name"] for d in soft["devices"]], ["soft0"])
+        self.assertFalse(soft["selected"])
+        if not verbs["devices"]:
+            self.assertTrue(verbs["why_not"])
+
+    def test_settings_choose_devices(self):
+        _, report = info_json(env={"TWINPATH_FABRIC": "soft", "TWINPATH_SOFT_HCAS": "a,b"})
+        soft = report["fabrics"][1]
+        self.assertTrue(soft["selected"])
+        self.assertEqual([d["name"] for d in soft["devices"]], ["a", "b"])
+        guids = [d["guid"] for d in soft["devices"]]
+        self.assertEqual(len(set(guids)), 2)
+
+    def test_text_says_what_to_set_when_nothing_is_found(self):
+        done = run(INFO)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("Fabric verbs", done.stdout)
+        self.assertIn("soft0", done.stdout)
+
+
+class Options(unittest.TestCase):
+    def option(self, report, name):
+        return next(o for o in report["options"] if o["name"] == name)
+
+    def test_value_default_and_origin(self):
+        _, report = info_json(env={"NCCL_IB_TIMEOUT": "14"})
+        self.assertEqual(self.option(report, "NCCL_IB_TIMEOUT")["value"], "14")
+        self.assertEqual(self.option(report, "NCCL_IB_TIMEOUT")["origin"], "environment")
+        self.assertEqual(self.option(report, "NCCL_IB_TIMEOUT")["default"], "20")
+        self.assertEqual(self.option(report, "NCCL_IB_SL")["origin"], "default")
+
+    def test_a_refused_value_is_named_and_fails(self):
+        done = run(INFO, "--options", env={"TWINPATH_FABRIC": "nonsense"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nonsense", done.stderr)
+        self.assertIn("refused", done.stdout)
+
+    def test_bad_arguments(self):
+        self.assertEqual(run(INFO, "--frobnicate").returncode, 2)
+        self.assertEqual(run(INFO, "--check-readme").returncode, 2)
+        self.assertEqual(run(INFO, "--help").returncode, 0)
+
+
+class Readme(unittest.TestCase):
+    def setUp(self):
+        self.file = os.path.join(tempfile.mkdtemp(), "README.md")
+
+    def tearDown(self):
+        for left in os.listdir(os.path.dirname(self.file)):
+            os.remove(os.path.join(os.path.dirname(self.file), left))
+        os.rmdir(os.path.dirname(self.file))
+
+    def write(self, text):
+        with open(self.file, "w", encoding="utf-8") as out:
+            out.write(text)
+
+    def test_update_then_check(self):
+        self.write("# Title\n" + BEGIN + "old\n" + END + "tail\n")
+        stale = run(INFO, "--check-readme", self.file)
+        self.assertEqual(stale.returncode, 1)
+        self.assertIn("its line 1 is\n  old", stale.stderr)
+        self.assertEqual(run(INFO, "--update-readme", self.file).returncode, 0)
+        self.assertEqual(run(INFO, "--check-readme", self.file).returncode, 0)
+        with open(self.file, encoding="utf-8") as f:
+            text = f.read()
+        self.assertTrue(text.startswith("# Title\n" + BEGIN))
+        self.assertTrue(text.endswith(END + "tail\n"))
+        self.assertIn("TWINPATH_FABRIC", text)
+        self.assertEqual(text, "# Title\n" + BEGIN + run(INFO, "--markdown").stdout + END +
+                         "tail\n")
+
+    def test_a_file_without_markers_is_left_alone(self):
+        self.write("nothing here\n")
+        done = run(INFO, "--update-readme", self.file)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("has no lines", done.stderr)
+        with open(self.file, encoding="utf-8") as f:
+            self.assertEqual(f.read(), "nothing here\n")
+        self.assertEqual(run(INFO, "--check-readme", "/nowhere/README.md").returncode, 1)
+
+    def test_the_readme_of_this_tree_is_up_to_date(self):
+        path = os.path.join(SOURCE_ROOT, "README.md")
+        if not os.path.exists(path):
+            self.skipTest("no README.md")
+        done = run(INFO, "--check-readme", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,18 @@
+#pragma once
+// Environment variables that steer NCCL and the plugin: what --plugin and --via-plugin set, and
+// what --show-env prints.  Applied by the first process, before NCCL is opened; ranks inherit.
+#include <string>
+#include <vector>
+
+#include "tools/coll_perf/options.h"
+
+namespace twinpath::coll {
+
+// Sets what the options ask for, never a variable that the user has set (but --plugin wins over
+// NCCL_NET_PLUGIN).  Gives one line per variable set.  `nccl_version` 0: no NCCL is involved.
+std::vector<std::string> apply_environment(const Options& options, int nccl_version);
+
+// "NAME=value" of every NCCL_* and TWINPATH_* variable, sorted.
+std::vector<std::string> relevant_environment();
+
+}  // namespace twinpath::coll

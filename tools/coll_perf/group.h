@@ -1,0 +1,45 @@
+#pragma once
+// The ranks' control channel: a star of stream sockets around rank 0 that carries the unique id,
+// barriers and results.  The sockets are socket pairs between threads or local processes, or TCP
+// connections under mpirun and Slurm; the rest of the tool does not see which.
+//
+// Threads: one per rank.  Every call waits at most the timeout given, then throws ToolError.
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "plugin/base/owned.h"
+
+namespace twinpath::coll {
+
+class Group {
+ public:
+  // links: rank 0 has one per other rank, in rank order; the others have one, to rank 0.
+  Group(int rank, int size, std::vector<UniqueFd> links, double timeout_s)
+      : rank_(rank), size_(size), links_(std::move(links)), timeout_s_(timeout_s) {}
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  void broadcast(void* data, std::size_t bytes);                // from rank 0
+  void gather(const void* mine, std::size_t bytes, void* all);  // to rank 0
+  void all_gather(const void* mine, std::size_t bytes, void* all);
+  void barrier();
+
+  // Between rank 0 and one other; `peer` is 0 on the others.
+  void send_to(int peer, const void* data, std::size_t bytes);
+  void receive_from(int peer, void* data, std::size_t bytes);
+
+  // One group per rank of this process or of processes to be started.
+  static std::vector<std::vector<UniqueFd>> socket_pairs(int size);
+
+ private:
+  int link(int peer) const;
+
+  int rank_;
+  int size_;
+  std::vector<UniqueFd> links_;
+  double timeout_s_;
+};
+
+}  // namespace twinpath::coll

@@ -1,0 +1,196 @@
+// coll_perf: collectives with every element checked, through NCCL on GPUs or, with --cpu, over
+// the net plugin's ABI on host memory.  This file decides what this process is (launcher, rank
+// of ours, rank of a job, threads) and turns errors into messages and exit status.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <thread>
+
+#include "tools/coll_perf/cpu_bench.h"
+#include "tools/coll_perf/environment.h"
+#include "tools/coll_perf/error.h"
+#include "tools/coll_perf/gpu_bench.h"
+#include "tools/coll_perf/launch.h"
+#include "tools/common/circumstances.h"
+
+namespace twinpath::coll {
+namespace {
+
+int gpu_of(const Options& options, int local_rank, int present) {
+  const auto at = static_cast<std::size_t>(local_rank);
+  if (!options.gpus.empty() && at >= options.gpus.size()) {
+    throw ToolError(kExitUsage, strf("--gpus names %zu GPUs, local rank %d needs one more",
+                                     options.gpus.size(), local_rank));
+  }
+  const int gpu = options.gpus.empty() ? local_rank : options.gpus[at];
+  if (gpu >= present) {
+    throw ToolError(kExitMissing,
+                    strf("GPU %d is asked for, but this host shows %d; see nvidia-smi and "
+                         "CUDA_VISIBLE_DEVICES, or give fewer with --ngpus or --gpus",
+                         gpu, present));
+  }
+  return gpu;
+}
+
+// How many ranks a run on this host gets; complains when a GPU is missing.
+int local_ranks(const Options& options, int present) {
+  int ranks = !options.gpus.empty() ? static_cast<int>(options.gpus.size()) : options.gpu_count;
+  if (!options.gpus.empty() && options.gpu_count > 0) {
+    ranks = std::min(ranks, options.gpu_count);
+  }
+  if (ranks == 0) ranks = present;
+  if (ranks == 0) throw ToolError(kExitMissing, "this host shows no GPU; use --cpu 4");
+  for (int r = 0; r < ranks; ++r) (void)gpu_of(options, r, present);
+  if (options.scenario != Scenario::none && ranks < 2) {
+    throw ToolError(kExitUsage, "a scenario needs at least two GPUs");
+  }
+  return ranks;
+}
+
+// The first lines of the output, of rank 0.
+void describe_run(Report& report, const Options& options, Group& group, const std::string& mine,
+                  const std::string& nccl) {
+  struct Line {
+    char text[160];
+  };
+  Line line{};
+  std::snprintf(line.text, sizeof line.text, "rank %d pid %d %s", group.rank(), getpid(),
+                mine.c_str());
+  std::vector<Line> all(static_cast<std::size_t>(group.size()));
+  group.gather(&line, sizeof line, all.data());
+  if (group.rank() != 0) return;
+  report.note(strf("coll_perf %s%s", TWINPATH_VERSION, nccl.c_str()));
+  for (const Line& l : all) report.note(l.text);
+  if (options.show_env) {
+    for (const std::string& entry : relevant_environment()) report.note(entry);
+  }
+}
+
+int run_gpu_rank(const Options& options, const Apis& apis, const Place& place,
+                 std::vector<UniqueFd> links, Watchdog& watchdog) {
+  Group group(place.rank, place.size, std::move(links), options.timeout_s);
+  Report report(place.rank == 0, options);
+  const int gpu = gpu_of(options, place.local_rank, apis.cuda.device_count());
+  const Context context(apis.cuda, gpu);
+  describe_run(report, options, group, strf("GPU %d %s", gpu, apis.cuda.device_text(gpu).c_str()),
+               ", NCCL " + apis.nccl.version_text() + " from " + apis.nccl.file);
+  GpuJob job{options, apis, gpu, group, report, watchdog};
+  if (options.scenario == Scenario::none) {
+    run_gpu_table(job);
+  } else {
+    run_gpu_scenario(job);
+  }
+  return report.finish() ? kExitOk : kExitWrong;
+}
+
+// A rank that fails says why and ends its process at once: cleaning up may wait for a GPU or a
+// peer that will never answer, and the others notice by the closed sockets.
+[[noreturn]] void fail_rank(int rank, const ToolError& error) {
+  std::fprintf(stderr, "coll_perf: rank %d: %s\n", rank, error.what());
+  std::fflush(nullptr);
+  _exit(error.code());
+}
+
+int run_rank(const Options& options, const Place& place, std::vector<UniqueFd> links) {
+  try {
+    if (options.cpu_ranks > 0) {
+      Group group(place.rank, place.size, std::move(links), options.timeout_s);
+      Report report(place.rank == 0, options);
+      describe_run(report, options, group, "", "");
+      run_cpu_table(options, group, report);
+      return report.finish() ? kExitOk : kExitWrong;
+    }
+    Watchdog watchdog(options.timeout_s);
+    const CudaApi cuda = CudaApi::open();
+    const NcclApi nccl = NcclApi::open(options.nccl);
+    return run_gpu_rank(options, {cuda, nccl}, place, std::move(links), watchdog);
+  } catch (const ToolError& error) {
+    fail_rank(place.rank, error);
+  }
+}
+
+int run_threads(const Options& options, const Apis& apis, int ranks) {
+  auto links = Group::socket_pairs(ranks);
+  Watchdog watchdog(options.timeout_s);
+  std::atomic<int> worst{kExitOk};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const int code = run_gpu_rank(options, apis, {rank, ranks, rank, ""},
+                                      std::move(links[static_cast<std::size_t>(rank)]), watchdog);
+        for (int old = worst; old < code && !worst.compare_exchange_weak(old, code);) {
+        }
+      } catch (const ToolError& error) {
+        fail_rank(rank, error);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return worst;
+}
+
+void print_environment(const Options& options, int nccl_version) {
+  for (const std::string& line : apply_environment(options, nccl_version)) {
+    // JSON owns stdout; there the variables appear under "circumstances".
+    std::fprintf(options.json ? stderr : stdout, "# %s\n", line.c_str());
+  }
+  std::fflush(stdout);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  int code = kExitOk;
+  if (!parse_options(argc, argv, options, code)) return code;
+  std::vector<UniqueFd> links;
+  if (const auto place = started_place(links)) return run_rank(options, *place, std::move(links));
+  if (const auto job = options.no_mpi ? std::nullopt : job_place()) {
+    if (options.threads || options.scenario == Scenario::kill) {
+      throw ToolError(kExitUsage, strf("--threads and --scenario kill do not go with %s; start "
+                                       "without it, or with --no-mpi",
+                                       job->from));
+    }
+    const int version = options.cpu_ranks > 0 ? 0 : NcclApi::open(options.nccl).version;
+    const auto lines = apply_environment(options, version);
+    for (const std::string& line : lines) {
+      if (job->rank == 0) std::fprintf(options.json ? stderr : stdout, "# %s\n", line.c_str());
+    }
+    return run_rank(options, *job, rendezvous(*job, options.rendezvous, options.timeout_s));
+  }
+  if (!options.json) std::fputs(tools::describe(tools::circumstances()).c_str(), stdout);
+  std::fflush(stdout);  // before anything that stderr may say
+  if (options.cpu_ranks > 0) {
+    print_environment(options, 0);
+    return run_processes(options.cpu_ranks, -1);
+  }
+  const CudaApi cuda = CudaApi::open();
+  const int ranks = local_ranks(options, cuda.device_count());
+  // NCCL reads some of the variables when it is loaded.
+  print_environment(options, NcclApi::open(options.nccl).version);
+  if (!options.threads) {
+    return run_processes(ranks, options.scenario == Scenario::kill ? ranks - 1 : -1);
+  }
+  if (options.scenario == Scenario::kill) {
+    throw ToolError(kExitUsage, "--scenario kill ends a process; leave out --threads");
+  }
+  const NcclApi nccl = NcclApi::open(options.nccl);
+  return run_threads(options, {cuda, nccl}, ranks);
+}
+
+}  // namespace
+}  // namespace twinpath::coll
+
+int main(int argc, char** argv) {
+  try {
+    return twinpath::coll::run(argc, argv);
+  } catch (const twinpath::coll::ToolError& error) {
+    std::fprintf(stderr, "coll_perf: %s\n", error.what());
+    return error.code();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "coll_perf: %s\n", error.what());
+    return twinpath::coll::kExitFailed;
+  }
+}

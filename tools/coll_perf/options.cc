@@ -1,0 +1,160 @@
+#include "tools/coll_perf/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+
+#include "tools/coll_perf/error.h"
+#include "tools/common/units.h"
+
+namespace twinpath::coll {
+namespace {
+
+constexpr const char* kFooter =
+    "Sizes are bytes, with k, m or g for powers of 1024.  Times are microseconds, bandwidths\n"
+    "1e9 bytes per second; algbw = bytes / time, busbw = algbw times the share of the data that\n"
+    "crosses a link (2(n-1)/n for all_reduce).  Times are taken on the GPU over all iterations\n"
+    "after one extra that brings the ranks together, and averaged over the ranks.\n"
+    "\n"
+    "Examples:\n"
+    "  coll_perf -b 8 -e 1g --collective all            all GPUs, one process each\n"
+    "  coll_perf --via-plugin --plugin ./libnccl-net.so  all traffic through this plugin\n"
+    "  coll_perf --cpu 4                                 no GPU: 4 processes over the net ABI\n"
+    "  coll_perf --scenario kill --via-plugin            a rank dies; the others must notice\n"
+    "  mpirun -np 4 coll_perf --rendezvous host1:29500   one rank per MPI process\n"
+    "\n"
+    "Exit status: 0 all right, 1 wrong elements or scenario failed, 2 bad option, 3 no GPU,\n"
+    "driver or NCCL, 4 an operation failed or timed out.";
+
+std::size_t bytes_or_throw(const char* option, const std::string& text) {
+  const auto value = tools::parse_bytes(text);
+  if (!value || *value == 0) {
+    throw ToolError(kExitUsage, strf("%s \"%s\" is not a size; use for example 8, 64k, 1m or 1g",
+                                     option, text.c_str()));
+  }
+  return *value;
+}
+
+std::vector<int> parse_gpus(const std::string& text) {
+  std::vector<int> out;
+  for (const std::string& word : CLI::detail::split(text, ',')) {
+    char* end = nullptr;
+    const long n = std::strtol(word.c_str(), &end, 10);
+    if (word.empty() || *end != '\0' || n < 0 || n > 1023) {
+      throw ToolError(kExitUsage, "--gpus \"" + text + "\": \"" + word +
+                                      "\" is not a GPU number; use for example 0,1,3");
+    }
+    for (const int other : out) {
+      if (other == n) {
+        throw ToolError(kExitUsage, "--gpus \"" + text + "\" names GPU " + word +
+                                        " twice; NCCL needs a GPU per rank");
+      }
+    }
+    out.push_back(static_cast<int>(n));
+  }
+  return out;
+}
+
+}  // namespace
+
+bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
+  CLI::App app{
+      "Collectives through NCCL on GPUs, or over a net plugin's ABI on host memory, with "
+      "every element checked.",
+      "coll_perf"};
+  app.footer(kFooter);
+  std::string collectives = "all_reduce", begin = "8", end, types = "float", op = "sum", gpus;
+  std::string algorithm = "both", scenario;
+  std::size_t factor = 0;
+  app.add_option(
+      "--collective,-c", collectives,
+      "list of all_reduce all_gather reduce_scatter broadcast sendrecv alltoall, or all");
+  app.add_option("--begin,-b", begin, "smallest size [8]");
+  app.add_option("--end,-e", end, "largest size [128m; with --cpu 4m]");
+  app.add_option("--factor,-f", factor, "from one size to the next [2; with --cpu 4]")
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("--type,-d", types, "list of types, e.g. float,bf16,int8, or all");
+  app.add_option("--op,-o", op, "sum, prod, max or min");
+  app.add_option("--iterations,-n", out.iterations, "timed iterations per line [20]")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--warmup,-w", out.warmup, "untimed iterations before them [5]")
+      ->check(CLI::Range(0, 1000000));
+  app.add_option("--check", out.checks, "checked rounds per line, 0 = none [1]")
+      ->expected(0, 1)
+      ->default_str("1")
+      ->check(CLI::Range(0, 1000000));
+  app.add_flag("--json", out.json, "one JSON object on stdout in place of the table");
+  app.add_option("--timeout", out.timeout_s, "seconds that one step may take [120]")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--gpus", gpus, "list of GPU numbers, one per rank [all]");
+  app.add_option("--ngpus,-g", out.gpu_count, "use the first N GPUs")->check(CLI::Range(1, 1024));
+  app.add_flag("--threads,-t", out.threads, "one process with a thread per GPU");
+  app.add_option("--nccl", out.nccl, "NCCL library [libnccl.so.2]");
+  app.add_flag("--cuda-malloc", out.cuda_malloc, "buffers from cuMemAlloc, not ncclMemAlloc");
+  app.add_option("--plugin", out.plugin, "net plugin (path, or the X of libnccl-net-X.so)");
+  app.add_flag("--via-plugin", out.via_plugin,
+               "send everything through the net plugin: sets the variables it prints");
+  app.add_flag("--show-env", out.show_env, "print all NCCL_* and TWINPATH_* variables in effect");
+  app.add_option("--rendezvous", out.rendezvous,
+                 "HOST:PORT of rank 0 under mpirun or Slurm [$MASTER_ADDR:$MASTER_PORT]");
+  app.add_flag("--no-mpi", out.no_mpi, "ignore an mpirun or Slurm environment");
+  app.add_option("--scenario", scenario, "split, many-comms, abort or kill, in place of the table");
+  app.add_option("--comms", out.comms, "communicators of many-comms [16]")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--cpu", out.cpu_ranks, "no GPU: N processes over the net ABI on host memory [4]")
+      ->expected(0, 1)
+      ->default_str("4")
+      ->check(CLI::Range(2, 256));
+  app.add_option("--algo", algorithm, "with --cpu: ring, tree or both");
+  app.add_option("--net-device", out.net_device, "with --cpu: device index of the plugin [0]");
+  app.set_version_flag("--version", TWINPATH_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    exit_code = app.exit(e) == 0 ? kExitOk : kExitUsage;
+    return false;
+  }
+  const bool cpu = out.cpu_ranks > 0;
+  out.collectives = parse_collectives(collectives);
+  out.types = parse_types(types);
+  out.op = parse_op(op);
+  if (!gpus.empty()) out.gpus = parse_gpus(gpus);
+  if (end.empty()) end = cpu ? "4m" : "128m";
+  const std::size_t first = bytes_or_throw("--begin", begin);
+  const std::size_t last = std::max(first, bytes_or_throw("--end", end));
+  out.sizes = tools::size_steps(first, last, factor != 0 ? factor : (cpu ? 4 : 2));
+  if (algorithm == "both" || algorithm == "ring") out.algorithms.push_back(Algorithm::ring);
+  if (algorithm == "both" || algorithm == "tree") out.algorithms.push_back(Algorithm::tree);
+  if (out.algorithms.empty()) {
+    throw ToolError(kExitUsage, "--algo \"" + algorithm + "\" is unknown; use ring, tree or both");
+  }
+  const std::map<std::string, Scenario> scenarios = {{"", Scenario::none},
+                                                     {"split", Scenario::split},
+                                                     {"many-comms", Scenario::many_comms},
+                                                     {"abort", Scenario::abort},
+                                                     {"kill", Scenario::kill}};
+  const auto found = scenarios.find(scenario);
+  if (found == scenarios.end()) {
+    throw ToolError(kExitUsage, "--scenario \"" + scenario +
+                                    "\" is unknown; use split, many-comms, abort or kill");
+  }
+  out.scenario = found->second;
+  if (cpu && out.scenario != Scenario::none) {
+    throw ToolError(kExitUsage, "--scenario needs GPUs and NCCL; leave out --cpu");
+  }
+  if (cpu) {
+    for (const DataType t : out.types) {
+      if (t != DataType::float32 && t != DataType::int32 && t != DataType::int8) {
+        throw ToolError(kExitUsage, std::string("type ") + type_info(t).name +
+                                        " is not offered with --cpu; use float, int32 or int8");
+      }
+    }
+    if (out.op != ReduceOp::sum) throw ToolError(kExitUsage, "--cpu offers --op sum only");
+    if (collectives != "all_reduce") {
+      throw ToolError(kExitUsage, "--cpu offers --collective all_reduce only");
+    }
+  }
+  return true;
+}
+
+}  // namespace twinpath::coll

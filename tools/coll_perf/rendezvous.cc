@@ -1,0 +1,191 @@
+// Control sockets for ranks that mpirun or srun started: rank 0 listens, the others connect and
+// say who they are.  Where rank 0 listens, first that is known: --rendezvous, MASTER_ADDR and
+// MASTER_PORT, this host when all ranks are on it, the first node of a Slurm step.  A port that
+// was not given follows from the job's id, so that two jobs on a host do not meet.
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "plugin/base/clock.h"
+#include "tools/coll_perf/error.h"
+#include "tools/coll_perf/launch.h"
+
+namespace twinpath::coll {
+namespace {
+
+struct Hello {
+  char magic[8];
+  std::uint64_t job;
+  std::uint32_t size, rank;
+};
+constexpr char kMagic[8] = {'t', 'p', 'c', 'o', 'l', 'l', '0', '1'};
+
+std::string env(const char* name) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? text : "";
+}
+
+std::uint64_t job_hash() {
+  std::string id = env("SLURM_JOB_ID") + "." + env("SLURM_STEP_ID") + env("PMIX_NAMESPACE") +
+                   env("OMPI_MCA_ess_base_jobid") + env("PMI_JOBID");
+  std::uint64_t h = 14695981039346656037U;
+  for (const char c : id) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return h;
+}
+
+// "node[07-12,15],other" -> "node07".
+std::string first_node(const std::string& list) {
+  const std::size_t bracket = list.find('['), comma = list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
+  const std::size_t end = list.find_first_of(",-]", bracket);
+  const std::size_t close = list.find(']', bracket);
+  if (end == std::string::npos || close == std::string::npos) return "";
+  const std::size_t after = list.find(',', close);
+  const std::string tail =
+      list.substr(close + 1, after == std::string::npos ? std::string::npos : after - close - 1);
+  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1) + tail;
+}
+
+void find_address(const Place& place, const std::string& option, std::string& host,
+                  std::string& port) {
+  port = std::to_string(20000 + job_hash() % 12000);
+  if (!option.empty()) {
+    const std::size_t colon = option.rfind(':');
+    if (colon == std::string::npos || colon == 0 || colon + 1 == option.size()) {
+      throw ToolError(kExitUsage, "--rendezvous \"" + option + "\" is not HOST:PORT");
+    }
+    host = option.substr(0, colon);
+    port = option.substr(colon + 1);
+    if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+    return;
+  }
+  if (!env("MASTER_PORT").empty()) port = env("MASTER_PORT");
+  host = env("MASTER_ADDR");
+  if (!host.empty()) return;
+  const std::string ranks = std::to_string(place.size);
+  if (env("OMPI_COMM_WORLD_LOCAL_SIZE") == ranks || env("MPI_LOCALNRANKS") == ranks ||
+      env("SLURM_STEP_NUM_NODES") == "1") {
+    host = "127.0.0.1";
+    return;
+  }
+  const std::string nodes =
+      env("SLURM_STEP_NODELIST").empty() ? env("SLURM_NODELIST") : env("SLURM_STEP_NODELIST");
+  if (std::strcmp(place.from, "Slurm") == 0) host = first_node(nodes);
+  if (host.empty()) {
+    throw ToolError(kExitUsage,
+                    strf("%s started %d ranks, but where rank 0 runs is not known; give every "
+                         "rank --rendezvous HOST:PORT, or set MASTER_ADDR and MASTER_PORT (or "
+                         "--no-mpi for one host without it)",
+                         place.from, place.size));
+  }
+}
+
+addrinfo* resolve(const std::string& host, const std::string& port, bool listen) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = listen ? AI_PASSIVE : 0;
+  addrinfo* out = nullptr;
+  const int result = getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &out);
+  if (result != 0) {
+    throw ToolError(kExitUsage, strf("rendezvous %s:%s: %s; give --rendezvous HOST:PORT",
+                                     host.c_str(), port.c_str(), gai_strerror(result)));
+  }
+  return out;
+}
+
+bool receive_hello(int fd, Hello& hello) {
+  pollfd p{fd, POLLIN, 0};
+  std::size_t have = 0;
+  while (have < sizeof hello) {
+    if (poll(&p, 1, 2000) <= 0) return false;
+    const ssize_t n = recv(fd, reinterpret_cast<char*>(&hello) + have, sizeof hello - have, 0);
+    if (n <= 0) return false;
+    have += static_cast<std::size_t>(n);
+  }
+  return std::memcmp(hello.magic, kMagic, sizeof kMagic) == 0;
+}
+
+UniqueFd listen_on(const std::string& host, const std::string& port) {
+  // A loopback rendezvous is not offered to the network.
+  addrinfo* found = resolve(host == "127.0.0.1" ? host : "", port, true);
+  UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const bool ok =
+      bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 && listen(fd.get(), 256) == 0;
+  const int error = errno;
+  freeaddrinfo(found);
+  if (!ok) {
+    throw ToolError(kExitFailed, strf("rank 0 cannot listen on port %s: %s; give another one with "
+                                      "--rendezvous HOST:PORT",
+                                      port.c_str(), std::strerror(error)));
+  }
+  return fd;
+}
+
+}  // namespace
+
+std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, double timeout_s) {
+  std::string host, port;
+  find_address(place, option, host, port);
+  const std::int64_t deadline = now_ns() + static_cast<std::int64_t>(timeout_s * 1e9);
+  const auto size = static_cast<std::uint32_t>(place.size);
+  std::vector<UniqueFd> links;
+  const int on = 1;
+  if (place.rank == 0) {
+    const UniqueFd listener = listen_on(host, port);
+    links.resize(size - 1);
+    for (std::uint32_t missing = size - 1; missing > 0;) {
+      pollfd p{listener.get(), POLLIN, 0};
+      const std::int64_t left = deadline - now_ns();
+      if (left <= 0 || poll(&p, 1, static_cast<int>(left / kMillisecond) + 1) <= 0) {
+        throw ToolError(kExitFailed, strf("rank 0 waited %g s on port %s, %u of %u ranks did not "
+                                          "come; check that they can reach %s",
+                                          timeout_s, port.c_str(), missing, size, host.c_str()));
+      }
+      UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      Hello hello{};
+      // Anyone may knock here; only ranks of this job with a free place come in.
+      if (!fd || !receive_hello(fd.get(), hello) || hello.job != job_hash() || hello.size != size ||
+          hello.rank == 0 || hello.rank >= size || links[hello.rank - 1]) {
+        continue;
+      }
+      setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      links[hello.rank - 1] = std::move(fd);
+      --missing;
+    }
+    return links;
+  }
+  Hello hello{{}, job_hash(), size, static_cast<std::uint32_t>(place.rank)};
+  std::memcpy(hello.magic, kMagic, sizeof kMagic);
+  for (;;) {
+    addrinfo* all = resolve(host, port, false);
+    UniqueFd fd;
+    for (addrinfo* a = all; a != nullptr && !fd; a = a->ai_next) {
+      fd = UniqueFd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      if (connect(fd.get(), a->ai_addr, a->ai_addrlen) != 0) fd.reset();
+    }
+    freeaddrinfo(all);
+    if (fd && send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello) {
+      setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      links.push_back(std::move(fd));
+      return links;
+    }
+    if (now_ns() > deadline) {
+      throw ToolError(kExitFailed,
+                      strf("rank %d cannot reach rank 0 at %s:%s: %s; give "
+                           "--rendezvous HOST:PORT",
+                           place.rank, host.c_str(), port.c_str(), std::strerror(errno)));
+    }
+    usleep(50000);
+  }
+}
+
+}  // namespace twinpath::coll

@@ -1,0 +1,27 @@
+#pragma once
+// Under what circumstances a figure was taken; printed with every result, so that a number
+// never travels without them.
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace twinpath::tools {
+
+struct Circumstances {
+  std::string version, commit, build_type, compiler;
+  std::string host, kernel, cpu, governor;  // governor: empty where the kernel tells none
+  int cores = 0;                            // usable by this process
+  std::string time;                         // UTC, ISO 8601
+  nlohmann::json environment;               // TWINPATH_* and NCCL_* variables that are set
+};
+Circumstances circumstances();
+
+// Two or three lines, each beginning with "# ".
+std::string describe(const Circumstances& c);
+void to_json(nlohmann::json& j, const Circumstances& c);
+
+// What every tool prints for --json: {"tool", "schema", "circumstances", "options", "results"},
+// to which the tool may add keys of its own.
+nlohmann::json json_envelope(const std::string& tool, nlohmann::json options,
+                             nlohmann::json results);
+
+}  // namespace twinpath::tools

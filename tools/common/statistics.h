@@ -1,0 +1,16 @@
+#pragma once
+// Order statistics of repeated measurements.  Medians and p99, because means hide the tail.
+#include <cstddef>
+#include <vector>
+
+namespace twinpath::tools {
+
+struct Summary {
+  std::size_t count = 0;
+  double min = 0, median = 0, p99 = 0, max = 0, mean = 0;
+};
+
+// Nearest-rank quantiles; all zero for no samples.
+Summary summarize(std::vector<double> samples);
+
+}  // namespace twinpath::tools

@@ -1,0 +1,26 @@
+#pragma once
+// What twinpath-info finds out: each fabric with its devices, or the reason why it has none.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "plugin/base/config.h"
+#include "plugin/transport.h"
+
+namespace twinpath::tools {
+
+struct FabricReport {
+  std::string kind;                   // "verbs", "soft"
+  bool selected = false;              // what the plugin would use with these settings
+  std::string why_not;                // no devices: what the plugin said
+  std::vector<DeviceProps> devices;   // as NCCL would see them
+  std::vector<std::string> messages;  // all that was logged meanwhile
+};
+
+// Opens both fabrics, one after the other.
+std::vector<FabricReport> look_at_fabrics(const Config& config);
+
+nlohmann::json fabrics_json(const std::vector<FabricReport>& fabrics);
+void print_fabrics(const std::vector<FabricReport>& fabrics, bool verbose);
+
+}  // namespace twinpath::tools

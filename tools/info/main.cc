@@ -1,0 +1,115 @@
+// twinpath-info: version, fabrics and devices, and every option with its value and where the
+// value comes from.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+
+#include "plugin/base/options.h"
+#include "tools/common/circumstances.h"
+#include "tools/info/fabrics.h"
+#include "tools/info/readme.h"
+
+namespace {
+
+using namespace twinpath;
+using namespace twinpath::tools;
+
+constexpr const char* kExamples = R"(Examples:
+  twinpath-info                          what the plugin would use here, and why
+  TWINPATH_FABRIC=soft twinpath-info     the same with the software HCA
+  twinpath-info --options                every setting, its value and its origin
+  twinpath-info --json | jq .fabrics
+
+Exit status: 0 all right, 1 a check failed or a setting was refused, 2 bad arguments.)";
+
+const char* origin(const OptionState& s) {
+  if (!s.error.empty()) return "default (refused)";
+  return s.from_environment ? "environment" : "default";
+}
+
+void print_options(const std::vector<OptionState>& states) {
+  std::string_view group;
+  for (const OptionState& s : states) {
+    if (s.option->group != group) {
+      group = s.option->group;
+      std::printf("\n%.*s\n", static_cast<int>(group.size()), group.data());
+    }
+    const std::string value = s.value.empty() ? "(empty)" : s.value;
+    std::printf("  %-34.*s %-18s %-18s %.*s\n", static_cast<int>(s.option->name.size()),
+                s.option->name.data(), value.c_str(), origin(s),
+                static_cast<int>(s.option->values.size()), s.option->values.data());
+    if (!s.error.empty()) std::printf("    refused: %s\n", s.error.c_str());
+  }
+  for (const UnsupportedOption& u : unsupported_options())
+    if (std::getenv(std::string(u.name).c_str()) != nullptr)
+      std::printf("  %-34.*s is set but has no effect: %.*s\n", static_cast<int>(u.name.size()),
+                  u.name.data(), static_cast<int>(u.reason.size()), u.reason.data());
+}
+
+nlohmann::json options_json(const std::vector<OptionState>& states) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const OptionState& s : states)
+    all.push_back({{"name", s.option->name},
+                   {"group", s.option->group},
+                   {"values", s.option->values},
+                   {"doc", s.option->doc},
+                   {"value", s.value},
+                   {"default", s.default_value},
+                   {"origin", s.from_environment && s.error.empty() ? "environment" : "default"},
+                   {"error", s.error}});
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"twinpath-info: what the Twinpath plugin finds and how it is set\n",
+               "twinpath-info"};
+  app.footer(kExamples);
+  app.set_version_flag("--version", std::string("twinpath-info ") + TWINPATH_VERSION);
+  bool options = false, json = false, markdown = false, verbose = false;
+  std::string check, update;
+  app.add_flag("--options", options, "list every option, its value and its origin");
+  app.add_flag("--json", json, "everything as one JSON document");
+  app.add_flag("--markdown", markdown, "the option table of the README");
+  app.add_flag("-v,--verbose", verbose, "show what was logged while looking for devices");
+  app.add_option("--check-readme", check, "FILE: fail when its option table is not up to date");
+  app.add_option("--update-readme", update, "FILE: rewrite its option table");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+
+  std::string why;
+  if ((!update.empty() && !update_readme(update, options_markdown(), why)) ||
+      (!check.empty() && !check_readme(check, options_markdown(), why))) {
+    std::fprintf(stderr, "twinpath-info: %s\n", why.c_str());
+    return 1;
+  }
+  if (markdown) std::printf("%s", options_markdown().c_str());
+  if (markdown || !check.empty() || !update.empty()) return 0;
+
+  std::vector<OptionState> states;
+  const Config config = read_config([](const char* name) { return std::getenv(name); }, &states);
+  bool refused = false;
+  for (const OptionState& s : states) refused = refused || !s.error.empty();
+  if (json) {
+    nlohmann::json all = json_envelope("twinpath-info", options_json(states), nullptr);
+    all.erase("results");
+    all["fabrics"] = fabrics_json(look_at_fabrics(config));
+    std::printf("%s\n", all.dump(2).c_str());
+  } else {
+    std::printf("%s", describe(circumstances()).c_str());
+    if (options)
+      print_options(states);
+    else
+      print_fabrics(look_at_fabrics(config), verbose);
+  }
+  for (const OptionState& s : states)
+    if (!s.error.empty())
+      std::fprintf(stderr, "twinpath-info: %.*s: %s; the default %s is used\n",
+                   static_cast<int>(s.option->name.size()), s.option->name.data(), s.error.c_str(),
+                   s.default_value.c_str());
+  return refused ? 1 : 0;
+}

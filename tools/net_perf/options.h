@@ -1,0 +1,51 @@
+#pragma once
+// net_perf's command line as a value.
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace twinpath::tools {
+
+enum class Test { latency, bw, bibw, rate, group, conns, callgrind };
+const char* test_name(Test t);
+
+struct Options {
+  std::string plugin;  // resolved path
+  int abi = 0;         // 0: newest
+  Test test = Test::latency;
+  std::vector<std::size_t> sizes;
+  std::size_t iters = 0;  // per repetition; 0: chosen by size
+  std::size_t warmup = 0;
+  bool warmup_given = false;
+  int repeats = 10;
+  int window = 16;
+  bool window_given = false;
+  std::vector<int> connections{1};
+  int group = 1;
+  int workers = 2;
+  bool threads = false;
+  std::vector<std::string> devices{"0"};
+  std::vector<int> gpus;
+  bool vmm = true;
+  bool dmabuf = false;
+  bool verify = true;
+  bool optional_recv = false;
+  unsigned yield_every = 0;  // idle polls between yields of the core; 0: never
+  bool json = false;
+  bool verbose = false;
+  double timeout_s = 120;
+
+  // A worker that the parent started: its rank and its sockets.
+  int rank = -1, control_fd = -1, peer_fd = -1;
+};
+
+// How many messages one repetition moves.
+std::size_t iterations(const Options& o, std::size_t size);
+
+// False: the program should end with `exit_code` (help, version or a usage error, already
+// printed).
+bool parse_options(int argc, char** argv, Options& out, int& exit_code);
+nlohmann::json options_json(const Options& o);
+
+}  // namespace twinpath::tools

@@ -1,0 +1,218 @@
+// Workers report by JSON lines: {"phase"}, {"fraction"}, {"barrier"}, {"result"}, {"error"},
+// {"done"}.  The parent answers only barriers, with one byte to each worker.
+#include "tools/net_perf/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "plugin/base/clock.h"
+#include "tools/common/failure.h"
+#include "tools/common/units.h"
+
+namespace twinpath::tools {
+namespace {
+
+struct Worker {
+  Channel control;
+  pid_t pid = -1;
+  std::thread thread;
+  std::string phase = "starting";
+  std::string error;
+  bool done = false;
+  bool waiting = false;  // at a barrier
+};
+
+pid_t start_process(int argc, char** argv, int rank, Channel& control, Channel& peer) {
+  std::vector<std::string> args(argv, argv + argc);
+  args.insert(args.end(), {"--worker", std::to_string(rank), "--control-fd",
+                           std::to_string(control.fd()), "--peer-fd", std::to_string(peer.fd())});
+  std::vector<char*> pointers;
+  for (std::string& a : args) pointers.push_back(a.data());
+  pointers.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid < 0) throw Failure(std::string("fork: ") + std::strerror(errno));
+  if (pid == 0) {  // only calls that are safe between fork and exec
+    fcntl(control.fd(), F_SETFD, 0);
+    fcntl(peer.fd(), F_SETFD, 0);
+    execv("/proc/self/exe", pointers.data());
+    _exit(127);
+  }
+  return pid;
+}
+
+// Waits up to `seconds` for a worker that closed its socket; clears pid when it was reaped.
+bool reap(pid_t& pid, int& status, int seconds) {
+  for (int i = 0; i < seconds * 200; ++i) {
+    if (waitpid(pid, &status, WNOHANG) == pid) {
+      pid = -1;
+      return true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+std::string death(pid_t& pid) {
+  int status = 0;
+  if (!reap(pid, status, 1)) return "closed its control socket";
+  return WIFSIGNALED(status) ? std::string("was killed by signal ") + strsignal(WTERMSIG(status))
+                             : "exited with status " + std::to_string(WEXITSTATUS(status));
+}
+
+class Run {
+ public:
+  explicit Run(Supervisor& s) : s_(s), workers_(static_cast<std::size_t>(s.options.workers)) {}
+
+  void start() {
+    std::vector<Channel> controls, peers;
+    for (std::size_t i = 0; i < workers_.size(); i += 2) {
+      auto [a, b] = Channel::pair();
+      peers.push_back(std::move(a));
+      peers.push_back(std::move(b));
+    }
+    for (Worker& w : workers_) {
+      auto [mine, its] = Channel::pair();
+      w.control = std::move(mine);
+      controls.push_back(std::move(its));
+    }
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      const int rank = static_cast<int>(i);
+      if (s_.options.threads)
+        workers_[i].thread = std::thread(s_.worker_main, std::cref(s_.options), rank,
+                                         std::move(controls[i]), std::move(peers[i]));
+      else
+        workers_[i].pid = start_process(s_.argc, s_.argv, rank, controls[i], peers[i]);
+    }
+  }
+
+  // True when all workers finished well.
+  bool listen() {
+    const auto limit = static_cast<std::int64_t>(s_.options.timeout_s * 1e9);
+    // Workers know the deadline too and say more about it; the parent's is the last resort.
+    const std::int64_t deadline = now_ns() + limit + 2 * kSecond;
+    std::int64_t grace = 0;  // after the first failure: what do the others say?
+    while (true) {
+      bool all_done = true, failed = false;
+      std::vector<pollfd> fds;
+      for (Worker& w : workers_) {
+        all_done = all_done && w.done;
+        failed = failed || !w.error.empty();
+        fds.push_back({w.done || !w.error.empty() ? -1 : w.control.fd(), POLLIN, 0});
+      }
+      if (all_done) return true;
+      if (failed && grace == 0) grace = now_ns() + kSecond / 2;
+      if (failed && (now_ns() > grace || nobody_left())) return false;
+      if (now_ns() > deadline) {
+        for (Worker& w : workers_)
+          if (!w.done && w.error.empty())
+            w.error = "timed out after " + fixed(s_.options.timeout_s, 1) + " s in phase '" +
+                      w.phase + "' and did not answer; the plugin may be blocking";
+        return false;
+      }
+      if (poll(fds.data(), fds.size(), 50) <= 0) continue;
+      for (std::size_t i = 0; i < workers_.size(); ++i)
+        if (fds[i].fd >= 0 && fds[i].revents != 0) hear(i);
+    }
+  }
+
+  void stop(bool well) {
+    for (Worker& w : workers_) {
+      if (w.pid > 0) {
+        int status = 0;
+        if (!well || !reap(w.pid, status, 5)) {
+          kill(w.pid, SIGKILL);
+          waitpid(w.pid, &status, 0);
+          if (well) w.error = "did not end within 5 s after its work; the plugin holds it";
+        } else if (status != 0) {
+          w.error =
+              WIFSIGNALED(status)
+                  ? std::string("was killed at its end by signal ") + strsignal(WTERMSIG(status))
+                  : "ended with status " + std::to_string(WEXITSTATUS(status));
+        }
+      }
+      if (!w.thread.joinable()) continue;
+      if (well)
+        w.thread.join();
+      else
+        w.thread.detach();  // it may be stuck in the plugin; the program ends with _exit
+    }
+  }
+
+  std::string errors() const {
+    std::string text;
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      const Worker& w = workers_[i];
+      if (!w.error.empty())
+        text += "worker " + std::to_string(i) + ": " + w.error + "\n";
+      else if (!w.done)
+        text += "worker " + std::to_string(i) + ": was stopped in phase '" + w.phase + "'\n";
+    }
+    return text;
+  }
+
+ private:
+  bool nobody_left() const {
+    for (const Worker& w : workers_)
+      if (!w.done && w.error.empty()) return false;
+    return true;
+  }
+
+  void hear(std::size_t index) {
+    Worker& w = workers_[index];
+    bool closed = false;
+    while (auto line = w.control.poll_line(closed)) {
+      const nlohmann::json& j = *line;
+      if (j.contains("phase")) w.phase = j["phase"].get<std::string>();
+      if (j.contains("error")) w.error = j["error"].get<std::string>();
+      if (j.contains("fraction") && index == 0)
+        s_.on_progress(j["fraction"].get<double>(), w.phase);
+      if (j.contains("result")) s_.on_result(static_cast<int>(index), j["result"]);
+      if (j.contains("barrier")) w.waiting = true;
+      if (j.contains("done")) w.done = true;
+    }
+    if (closed && !w.done && w.error.empty())
+      w.error = (w.pid > 0 ? death(w.pid) : std::string("ended")) + " in phase '" + w.phase + "'";
+    release_barrier();
+  }
+
+  void release_barrier() {
+    for (const Worker& w : workers_)
+      if (!w.waiting) return;
+    for (Worker& w : workers_) {
+      w.waiting = false;
+      w.control.send("b", 1);
+    }
+  }
+
+  Supervisor& s_;
+  std::vector<Worker> workers_;
+};
+
+}  // namespace
+
+bool Supervisor::run(std::string& why) {
+  // On purpose never freed when threads are left behind by a failure: they may still use it.
+  auto* run = new Run(*this);
+  bool well = false;
+  try {
+    run->start();
+    well = run->listen();
+  } catch (const Failure& f) {
+    why = std::string(f.what()) + "\n";
+  }
+  run->stop(well);
+  why += run->errors();
+  well = well && why.empty();
+  if (well || !options.threads) delete run;
+  return well;
+}
+
+}  // namespace twinpath::tools
