@@ -34,19 +34,15 @@ void watch_forks() {
   (void)::pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
 }
 
+// The fabric has told each port's details; this line says what NCCL gets.
 void log_devices(const Transport& transport, FabricKind kind) {
-  TP_INFO(init, "version " TWINPATH_VERSION ", %s, %zu device%s",
-          kind == FabricKind::soft ? "soft HCA" : "verbs", transport.device_count(),
-          transport.device_count() == 1 ? "" : "s");
+  std::string names;
   for (int i = 0; i < static_cast<int>(transport.device_count()); ++i) {
-    auto props = transport.device(i);
-    if (!props) continue;
-    TP_INFO(init, "device %d: %s port %d, %d Mb/s, %s, %s", i, props->name.c_str(), props->port,
-            props->speed_mbps, props->pci_path.empty() ? "no PCI path" : props->pci_path.c_str(),
-            props->gpu_direct ? (props->dmabuf ? "GPU memory (peermem, DMA-BUF)" : "GPU memory")
-            : props->dmabuf   ? "GPU memory (DMA-BUF)"
-                              : "host memory only");
+    if (auto props = transport.device(i)) names += (i == 0 ? ": " : ", ") + props->name;
   }
+  TP_INFO(init, "version " TWINPATH_VERSION ", %s, %zu device%s%s",
+          kind == FabricKind::soft ? "soft HCA" : "verbs", transport.device_count(),
+          transport.device_count() == 1 ? "" : "s", names.c_str());
 }
 
 // In init a refused setting is a usage error: that is how NCCL words it to the user.

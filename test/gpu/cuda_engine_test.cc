@@ -61,9 +61,11 @@ Status wait(Job& job) {
   }
   return job.status;
 }
-Status move(CopyEnd to, CopyEnd from, std::uint64_t bytes, std::uint64_t order = 1) {
+Status move(CopyEnd to, CopyEnd from, std::uint64_t bytes, std::uint64_t order = 1,
+            int executor = -1) {
   Job job;
   fill(job, to, from, bytes, order);
+  job.executor = executor;
   const Status s = submit_copy(&job);
   return s == Status::ok ? wait(job) : s;
 }
@@ -279,8 +281,8 @@ TEST_CASE("peer process", "[.peer]") {
   std::memcpy(host.as(), bytes.data(), 128);
   CHECK(move({(*mapped)->address(), 0}, {host.address(), -1}, 128) == Status::ok);
   // And back, as a READ does: far memory is the source.
-  CHECK(move({source.address() + (2 << 20), mine}, {(*mapped)->address() + kOffset, 0}, kPart) ==
-        Status::ok);
+  CHECK(move({source.address() + (2 << 20), mine}, {(*mapped)->address() + kOffset, 0}, kPart, 1,
+             mine) == Status::ok);
   CHECK((from_gpu(source.address() + (2 << 20), kPart) == bytes));
   const char good = 1;
   CHECK(write(socket, &good, 1) == 1);

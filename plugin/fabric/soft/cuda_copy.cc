@@ -53,14 +53,28 @@ CopyThreads& threads() {
 
 bool visible(int gpu) { return gpu >= 0 && gpu < kMaxGpus; }
 
-// The GPU that issues the copy.  Push, so the source's, unless this process does not use that
-// one (a READ from another process' GPU) but does use the other.
-int executor_of(const CopyJob& job) {
-  if (!visible(job.from.gpu)) return job.to.gpu;
-  if (!visible(job.to.gpu) || job.to.gpu == job.from.gpu) return job.from.gpu;
-  if (threads().at(job.from.gpu) != nullptr) return job.from.gpu;
+// A GPU whose context this process owns anyway; -1: none.  Work on any other GPU would make a
+// second context there, and two processes' contexts take turns in slices of a millisecond.
+int gpu_in_use(int preferred) {
+  if (threads().at(preferred) != nullptr) return preferred;
   const cuda::Driver* d = cuda::driver();
-  return d == nullptr || in_use(*d, job.from.gpu) ? job.from.gpu : job.to.gpu;
+  if (d != nullptr && visible(preferred) && in_use(*d, preferred)) return preferred;
+  for (int gpu = 0; gpu < kMaxGpus; ++gpu)
+    if (threads().at(gpu) != nullptr) return gpu;
+  for (int gpu = 0, n = d != nullptr ? gpu_count(*d) : 0; gpu < n; ++gpu)
+    if (in_use(*d, gpu)) return gpu;
+  return -1;
+}
+
+// The GPU that issues the copy: that of the memory that is ours alone (mapped for its own GPU
+// only, while imported memory is mapped for all), else one that this process uses.
+int executor_of(const CopyJob& job) {
+  if (visible(job.executor)) return job.executor;
+  if (job.from.gpu < 0 && job.to.gpu < 0) return -1;  // host to host is not ours
+  if (!visible(job.from.gpu)) return gpu_in_use(job.to.gpu);
+  if (!visible(job.to.gpu) || job.to.gpu == job.from.gpu) return gpu_in_use(job.from.gpu);
+  const int pushing = gpu_in_use(job.from.gpu);
+  return pushing == job.from.gpu ? pushing : gpu_in_use(job.to.gpu);
 }
 
 }  // namespace

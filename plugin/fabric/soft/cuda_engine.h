@@ -90,6 +90,8 @@ struct CopyEnd {
 struct CopyJob {
   CopyEnd to, from;
   std::uint64_t bytes = 0;
+  // The GPU of the end that is this process's own; -1 when that end is host memory.
+  int executor = -1;
   // Jobs with equal `order` complete in submission order (a QP uses its own number).
   std::uint64_t order = 0;
   // Called once on the copy thread when the bytes are visible at the destination, to the GPU

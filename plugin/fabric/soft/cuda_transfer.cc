@@ -103,6 +103,7 @@ Step start_cuda(SoftQp& qp, SendEntry& e, const KeyEntry&) {
     job.to = read ? near : there;
     job.from = read ? there : near;
     job.bytes = sges[i].length;
+    job.executor = near.gpu;
     job.order = qp.qp_num;
     job.done = job_done;
     job.qp = &qp;

@@ -214,6 +214,8 @@ void Hca::bind_link(SoftQp& qp, std::shared_ptr<Link> link) {
   qp.theirs = &m.end[other];
   qp.out_ring = m.ring[me];
   qp.in_ring = m.ring[other];
+  qp.out_claim = &m.claim[me];
+  qp.in_claim = &m.claim[other];
   qp.mine->pd.store(static_cast<SoftPd*>(qp.pd)->number, std::memory_order_relaxed);
   qp.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
   // Pairs with the acquire in start(): who sees `ready` sees pd and access.

@@ -32,10 +32,20 @@ struct LinkEnd {
   alignas(64) std::atomic<std::uint32_t> state;  // EndState
   std::atomic<std::uint32_t> pd;                 // number of my QP's protection domain
   std::atomic<std::uint32_t> access;             // qp_access_flags
+  // Large messages copied by both ends at once (shared_copy.cc).
+  std::atomic<std::uint32_t> can_pull;     // 1: I can read the peer's memory
+  std::atomic<std::uint64_t> pull_failed;  // responder: id << 32 | chunk that I could not read
+  std::atomic<std::uint64_t> pull_fixed;   // requester: id whose failed chunk I have written
+};
+
+// Which chunk of the running shared message is next: id << 32 | chunk.
+struct alignas(64) Claim {
+  std::atomic<std::uint64_t> next;
 };
 
 struct LinkMemory {
   LinkEnd end[2];  // [0] belongs to the lower QP number
+  Claim claim[2];  // of the messages that this end sends
   alignas(64) std::uint8_t ring[2][kRingBytes];
 };
 
@@ -48,6 +58,7 @@ enum class PacketOp : std::uint8_t {
   read_response,    // payload for my oldest READ
   atomic_request,   // payload: two u64 operands
   atomic_response,  // payload: the old value
+  pull,             // help copying a large write; imm: its id, total: its bytes, payload: source
   violation,        // the peer's direct access was refused: go to error
 };
 

@@ -100,6 +100,7 @@ struct SendEntry {
   KeyEntry* held;            // remote key held while the copy engine writes
   std::uint32_t rkey;
   std::uint32_t imm;
+  std::uint32_t pull_id;  // nonzero: both ends copy it
   std::uint16_t num_sge;
   std::uint16_t jobs_left;
   ibv_wr_opcode opcode;
@@ -148,12 +149,16 @@ struct SoftQp : ibv_qp {
   LinkEnd* theirs = nullptr;
   std::uint8_t* out_ring = nullptr;
   std::uint8_t* in_ring = nullptr;
+  Claim* out_claim = nullptr;
+  Claim* in_claim = nullptr;
   bool unreachable = false;  // no process answers for the destination
 
   // Sender bookkeeping.
   std::uint64_t messages = 0;           // sent so far that will be acknowledged
   std::uint64_t last_data_message = 0;  // last one whose data travels in packets
   std::uint32_t reads_outstanding = 0;
+  std::uint32_t pull_id = 0;
+  bool no_pull = false;       // the peer could not read our memory once
   std::uint64_t seen_acked = 0;
   std::int64_t waiting_since = 0;  // 0: not waiting
 
@@ -162,6 +167,8 @@ struct SoftQp : ibv_qp {
   std::uint64_t send_offset = 0;
   std::uint64_t read_offset = 0;
   bool rnr_reported = false;
+  bool pull_offered = false;
+  std::uint64_t pull_stalled = 0;  // what pull_failed says, until it is fixed
 
   SendEntry& entry(std::uint64_t i) { return sq[i]; }
   ibv_sge* sges_of(const SendEntry& e) {
@@ -180,6 +187,9 @@ void push_completion(SoftCq& cq, const ibv_wc& wc);
 
 // --- responder.cc: executes what the peer put into the ring.  Lock held.  True if anything moved.
 bool respond(SoftQp& qp);
+// shared_copy.cc: the responder's part of a shared message; false: to be called again.
+enum class PullOutcome { done, wait, refused };
+PullOutcome pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
 // Scatters into the SGE list from byte `offset` of it; false when it does not fit or is not
 // writable host memory under these keys.
 bool scatter(SoftQp& qp, const ibv_sge* sges, int n, std::uint64_t offset, const void* from,

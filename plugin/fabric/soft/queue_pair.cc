@@ -87,7 +87,9 @@ void reset(SoftQp& qp) {
   qp.messages = qp.last_data_message = qp.seen_acked = 0;
   qp.reads_outstanding = 0;
   qp.waiting_since = 0;
-  qp.in_send = qp.rnr_reported = false;
+  qp.in_send = qp.rnr_reported = qp.pull_offered = qp.no_pull = false;
+  qp.pull_stalled = 0;
+  qp.pull_id = 0;
   qp.send_offset = qp.read_offset = 0;
 }
 
@@ -182,6 +184,11 @@ void enter_error(SoftQp& qp) {
 bool advance(SoftQp& qp) {
   if (!qp.lock.try_lock()) return false;
   std::lock_guard hold(qp.lock, std::adopt_lock);
+  if (!qp.pull_offered && qp.mine != nullptr && qp.peer != nullptr &&
+      qp.peer->greeted.load(std::memory_order_acquire)) {
+    qp.mine->can_pull.store(qp.peer->direct ? 1 : 0, std::memory_order_release);
+    qp.pull_offered = true;
+  }
   bool moved = respond(qp);
   if (qp.sq_head != qp.sq_tail) moved = run_send_queue(qp) || moved;
   return moved;

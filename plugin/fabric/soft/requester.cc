@@ -109,6 +109,11 @@ Step start_direct(SoftQp& qp, SendEntry& e, KeyView keys) {
     k = keys.hold(e.rkey, e.remote_address, e.length, needed,
                   qp.theirs->pd.load(std::memory_order_relaxed));
   if (k == nullptr) return refused(qp, e);
+  if (may_share(qp, e)) {
+    Step s = start_shared(qp, e, *k);
+    KeyView::drop(k);
+    return s;
+  }
   const bool ok = copy_direct(qp, e, *k, !is_read(e));
   KeyView::drop(k);
   if (!ok) {
@@ -187,6 +192,7 @@ bool send_imm(SoftQp& qp, SendEntry& e) {
 
 bool run_send_queue(SoftQp& qp) {
   bool moved = finish_moved(qp);
+  fix_shared(qp);
   while (qp.state == IBV_QPS_RTS && qp.sq_exec != qp.sq_tail) {
     SendEntry& e = qp.entry(qp.sq_exec);
     const bool behind_copies = qp.sq_sent != qp.sq_exec;

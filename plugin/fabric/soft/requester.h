@@ -27,6 +27,12 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const KeyEntry& remote, bool to_remot
 // memory.  False: a bad lkey.
 bool check_local(SoftQp& qp, const SendEntry& e, std::uint32_t access, bool& cuda);
 
+// shared_copy.cc: a large write copied by both ends at once.
+bool may_share(SoftQp& qp, const SendEntry& e);
+Step start_shared(SoftQp& qp, SendEntry& e, const KeyEntry& remote);
+// Writes the chunk that the peer could not read, if there is one.
+void fix_shared(SoftQp& qp);
+
 // cuda_transfer.cc: RDMA WRITE and READ with CUDA memory at either end, by the copy engine.
 Step start_cuda(SoftQp& qp, SendEntry& e, const KeyEntry& remote);
 // Sends what follows finished copies (immediate data), in order.

@@ -206,6 +206,13 @@ Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) 
     case PacketOp::atomic_request: return on_atomic(qp, p, payload);
     case PacketOp::read_response:
     case PacketOp::atomic_response: return on_response(qp, p, payload);
+    case PacketOp::pull:
+      switch (pull(qp, p, payload)) {
+        case PullOutcome::done: acknowledge(qp); return Outcome::done;
+        case PullOutcome::wait: return Outcome::wait;
+        case PullOutcome::refused: break;
+      }
+      return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
     case PacketOp::violation:
       return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
   }
