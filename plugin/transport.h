@@ -23,18 +23,18 @@ namespace twinpath {
 // What NCCL learns of a device.  Strings live as long as the Transport.
 struct DeviceProps {
   std::string name;
-  std::string pci_path;            // empty: none
-  std::uint64_t guid = 0;          // unique per device, never 0
-  bool gpu_direct = false;         // regMr accepts CUDA pointers
-  bool dmabuf = false;             // regMrDmaBuf works
-  int speed_mbps = 0;              // sum over the merged ports
+  std::string pci_path;     // empty: none
+  std::uint64_t guid = 0;   // unique per device, never 0
+  bool gpu_direct = false;  // regMr accepts CUDA pointers
+  bool dmabuf = false;      // regMrDmaBuf works
+  int speed_mbps = 0;       // sum over the merged ports
   int port = 1;
-  float latency_us = 0;            // 0: NCCL's default
+  float latency_us = 0;  // 0: NCCL's default
   int max_comms = 65536;
   int max_recvs = kMaxRecvs;
   bool force_flush = false;
   std::size_t max_message_bytes = 0;  // in (0, 1 TiB]
-  std::vector<int> members;        // physical device indices; itself for a plain device
+  std::vector<int> members;           // physical device indices; itself for a plain device
 };
 
 enum class MemoryType { host, cuda };
@@ -47,7 +47,7 @@ class Memory {
 
 struct Completion {
   bool done = false;
-  int count = 0;                        // sub-receives (1 for a send, 0 for a flush)
+  int count = 0;                               // sub-receives (1 for a send, 0 for a flush)
   std::array<std::size_t, kMaxRecvs> bytes{};  // really moved, in posting order
 };
 
@@ -127,7 +127,7 @@ class Session {
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual std::size_t device_count() const = 0;            // grows by make_virtual_device only
+  virtual std::size_t device_count() const = 0;             // grows by make_virtual_device only
   virtual Result<DeviceProps> device(int index) const = 0;  // bad_argument when out of range
   // Merges physical devices (1..kMaxRails indices) into one; gives the new device's index.
   virtual Result<int> make_virtual_device(std::span<const int> members) = 0;

@@ -23,32 +23,32 @@ struct Config {
   std::string soft_job;                           // TWINPATH_SOFT_JOB, part of the rendezvous name
   EngineChoice soft_engine = EngineChoice::automatic;  // TWINPATH_SOFT_ENGINE
   std::string soft_faults;                             // TWINPATH_SOFT_FAULTS
-  bool soft_direct = true;      // TWINPATH_SOFT_DIRECT: cross-process copies by process_vm_writev
-  bool soft_cuda = true;        // TWINPATH_SOFT_CUDA: accept CUDA memory
-  int connect_timeout_ms = 20000;  // TWINPATH_CONNECT_TIMEOUT_MS
+  bool soft_direct = true;  // TWINPATH_SOFT_DIRECT: cross-process copies by process_vm_writev
+  bool soft_cuda = true;    // TWINPATH_SOFT_CUDA: accept CUDA memory
+  int connect_timeout_ms = 20000;        // TWINPATH_CONNECT_TIMEOUT_MS
   bool optional_recv_completion = true;  // TWINPATH_OPTIONAL_RECV_COMPLETION
   Bytes stripe_min{64 * 1024};           // TWINPATH_STRIPE_MIN: smaller messages go whole
 
   // --- NCCL's own, same meaning as in NCCL's IB transport
-  bool ib_disable = false;        // NCCL_IB_DISABLE
-  std::string ib_hca;             // NCCL_IB_HCA
-  int ib_gid_index = -1;          // NCCL_IB_GID_INDEX
-  int ib_roce_version = 2;        // NCCL_IB_ROCE_VERSION_NUM
+  bool ib_disable = false;                 // NCCL_IB_DISABLE
+  std::string ib_hca;                      // NCCL_IB_HCA
+  int ib_gid_index = -1;                   // NCCL_IB_GID_INDEX
+  int ib_roce_version = 2;                 // NCCL_IB_ROCE_VERSION_NUM
   std::string ib_addr_family = "AF_INET";  // NCCL_IB_ADDR_FAMILY
-  std::string ib_addr_range;      // NCCL_IB_ADDR_RANGE
-  int ib_timeout = 20;            // NCCL_IB_TIMEOUT
-  int ib_retry_cnt = 7;           // NCCL_IB_RETRY_CNT
-  int ib_pkey = 0;                // NCCL_IB_PKEY (an index)
-  int ib_sl = -1;                 // NCCL_IB_SL
-  int ib_tc = -1;                 // NCCL_IB_TC
-  int ib_fifo_tc = -1;            // NCCL_IB_FIFO_TC
-  int ib_qps_per_connection = 1;  // NCCL_IB_QPS_PER_CONNECTION
-  bool ib_split_data_on_qps = false;  // NCCL_IB_SPLIT_DATA_ON_QPS
-  bool ib_merge_nics = true;          // NCCL_IB_MERGE_NICS
-  int ib_pci_relaxed_ordering = 2;    // NCCL_IB_PCI_RELAXED_ORDERING (0, 1, 2 = auto)
-  bool gdr_flush_disable = false;     // NCCL_GDR_FLUSH_DISABLE
-  std::string socket_ifname;          // NCCL_SOCKET_IFNAME
-  std::string socket_family;          // NCCL_SOCKET_FAMILY (AF_INET, AF_INET6 or empty)
+  std::string ib_addr_range;               // NCCL_IB_ADDR_RANGE
+  int ib_timeout = 20;                     // NCCL_IB_TIMEOUT
+  int ib_retry_cnt = 7;                    // NCCL_IB_RETRY_CNT
+  int ib_pkey = 0;                         // NCCL_IB_PKEY (an index)
+  int ib_sl = -1;                          // NCCL_IB_SL
+  int ib_tc = -1;                          // NCCL_IB_TC
+  int ib_fifo_tc = -1;                     // NCCL_IB_FIFO_TC
+  int ib_qps_per_connection = 1;           // NCCL_IB_QPS_PER_CONNECTION
+  bool ib_split_data_on_qps = false;       // NCCL_IB_SPLIT_DATA_ON_QPS
+  bool ib_merge_nics = true;               // NCCL_IB_MERGE_NICS
+  int ib_pci_relaxed_ordering = 2;         // NCCL_IB_PCI_RELAXED_ORDERING (0, 1, 2 = auto)
+  bool gdr_flush_disable = false;          // NCCL_GDR_FLUSH_DISABLE
+  std::string socket_ifname;               // NCCL_SOCKET_IFNAME
+  std::string socket_family;               // NCCL_SOCKET_FAMILY (AF_INET, AF_INET6 or empty)
 };
 
 }  // namespace twinpath

@@ -14,7 +14,13 @@ namespace twinpath {
 enum class LogLevel : int { none = 0, version = 1, warn = 2, info = 3, abort = 4, trace = 5 };
 
 // NCCL_DEBUG_SUBSYS bits (nccl_common.h, 2.17 to 2.30).
-enum class Subsys : unsigned long { init = 0x1, net = 0x10, graph = 0x20, env = 0x80, reg = 0x2000 };
+enum class Subsys : unsigned long {
+  init = 0x1,
+  net = 0x10,
+  graph = 0x20,
+  env = 0x80,
+  reg = 0x2000
+};
 
 // Has the shape of ncclDebugLogger_t; `where` is a function name.
 using LogSink = void (*)(LogLevel level, unsigned long subsys, const char* where, int line,
@@ -23,8 +29,8 @@ using LogSink = void (*)(LogLevel level, unsigned long subsys, const char* where
 // Null: messages go to stderr at warn level only.  Returns the previous sink.
 LogSink set_log_sink(LogSink sink);
 
-void log_message(LogLevel level, Subsys subsys, const char* where, int line, const char* format, ...)
-    __attribute__((format(printf, 5, 6)));
+void log_message(LogLevel level, Subsys subsys, const char* where, int line, const char* format,
+                 ...) __attribute__((format(printf, 5, 6)));
 
 // Counts of messages by level since start, for tests ("no unexpected warning").
 unsigned long warnings_logged();
@@ -32,7 +38,7 @@ unsigned long warnings_logged();
 }  // namespace twinpath
 
 // Every line is prefixed "NET/Twinpath: ".
-#define TP_WARN(...)                                                                      \
+#define TP_WARN(...)                                                                               \
   ::twinpath::log_message(::twinpath::LogLevel::warn, ::twinpath::Subsys::net, __func__, __LINE__, \
                           __VA_ARGS__)
 #define TP_INFO(subsys, ...)                                                                \

@@ -12,10 +12,11 @@
 namespace twinpath {
 
 struct Option {
-  std::string_view name;    // full environment variable, e.g. "TWINPATH_FABRIC"
-  std::string_view group;   // heading: Fabric, Soft HCA, Connections, Data path, GPU, Sockets
-  std::string_view values;  // what a value looks like, with units: "auto|verbs|soft", "ms, 100..600000"
-  std::string_view doc;     // one or two full sentences
+  std::string_view name;   // full environment variable, e.g. "TWINPATH_FABRIC"
+  std::string_view group;  // heading: Fabric, Soft HCA, Connections, Data path, GPU, Sockets
+  std::string_view
+      values;  // what a value looks like, with units: "auto|verbs|soft", "ms, 100..600000"
+  std::string_view doc;  // one or two full sentences
   // Returns false and says why when `text` is not a value (wrong type or out of range);
   // the config then keeps its value.
   bool (*set)(Config& config, std::string_view text, std::string& why);

@@ -8,29 +8,38 @@
 
 namespace twinpath {
 
-enum class [[nodiscard]] Status {
-  ok,
-  again,         // would block: call again; never an error
-  bad_argument,  // the caller broke the contract (null, out of range, truncated handle)
-  no_memory,     // allocation, memlock or queue space
-  system,        // a local system or verbs call failed
-  remote,        // the peer or the wire failed
-  closed,        // the peer went away
-  unsupported,   // asked for something this device or build does not offer
-  internal,      // our own invariant is broken
+enum class [[nodiscard]] Status{
+    ok,
+    again,         // would block: call again; never an error
+    bad_argument,  // the caller broke the contract (null, out of range, truncated handle)
+    no_memory,     // allocation, memlock or queue space
+    system,        // a local system or verbs call failed
+    remote,        // the peer or the wire failed
+    closed,        // the peer went away
+    unsupported,   // asked for something this device or build does not offer
+    internal,      // our own invariant is broken
 };
 
 constexpr const char* status_name(Status s) {
   switch (s) {
-    case Status::ok: return "ok";
-    case Status::again: return "again";
-    case Status::bad_argument: return "bad argument";
-    case Status::no_memory: return "out of memory";
-    case Status::system: return "system error";
-    case Status::remote: return "remote error";
-    case Status::closed: return "peer closed";
-    case Status::unsupported: return "unsupported";
-    case Status::internal: return "internal error";
+    case Status::ok:
+      return "ok";
+    case Status::again:
+      return "again";
+    case Status::bad_argument:
+      return "bad argument";
+    case Status::no_memory:
+      return "out of memory";
+    case Status::system:
+      return "system error";
+    case Status::remote:
+      return "remote error";
+    case Status::closed:
+      return "peer closed";
+    case Status::unsupported:
+      return "unsupported";
+    case Status::internal:
+      return "internal error";
   }
   return "unknown";
 }
@@ -55,8 +64,8 @@ class [[nodiscard]] Result {
 }  // namespace twinpath
 
 // Returns from the enclosing function when `expr` is not Status::ok.
-#define TP_TRY(expr)                                                              \
-  do {                                                                            \
+#define TP_TRY(expr)                                                                  \
+  do {                                                                                \
     if (::twinpath::Status tp_status_ = (expr); tp_status_ != ::twinpath::Status::ok) \
-      return tp_status_;                                                          \
+      return tp_status_;                                                              \
   } while (0)

@@ -20,7 +20,8 @@ class Writer {
     static_assert(std::is_integral_v<T>);
     auto u = static_cast<std::make_unsigned_t<T>>(v);
     for (std::size_t i = 0; i < sizeof(T); ++i)
-      bytes_.push_back(static_cast<std::uint8_t>((static_cast<std::uint64_t>(u) >> (8 * i)) & 0xff));
+      bytes_.push_back(
+          static_cast<std::uint8_t>((static_cast<std::uint64_t>(u) >> (8 * i)) & 0xff));
   }
   void raw(const void* p, std::size_t n) {
     auto* b = static_cast<const std::uint8_t*>(p);

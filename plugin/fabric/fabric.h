@@ -29,19 +29,19 @@ struct GidEntry {
 
 // One active port of one HCA, as found at start.
 struct Port {
-  std::string device;     // "mlx5_0", "soft0"
+  std::string device;  // "mlx5_0", "soft0"
   std::uint8_t number = 1;
-  std::string name;       // shown to NCCL: device, or "device:port" when several ports are used
-  std::string pci_path;   // realpath in sysfs ending in a BDF; empty when unknown
-  std::uint64_t guid = 0; // node GUID (host order), never 0
-  int speed_mbps = 0;     // data rate of link width x speed
-  bool roce = false;      // Ethernet link layer
+  std::string name;        // shown to NCCL: device, or "device:port" when several ports are used
+  std::string pci_path;    // realpath in sysfs ending in a BDF; empty when unknown
+  std::uint64_t guid = 0;  // node GUID (host order), never 0
+  int speed_mbps = 0;      // data rate of link width x speed
+  bool roce = false;       // Ethernet link layer
   ibv_mtu active_mtu = IBV_MTU_1024;
   std::uint16_t lid = 0;
   std::uint64_t max_message_bytes = 0;
   int max_qp = 0;
-  bool dmabuf = false;     // reg_dmabuf_mr exists and works for this context
-  bool peermem = false;    // reg_mr accepts CUDA pointers (nvidia_peermem loaded, or soft)
+  bool dmabuf = false;   // reg_dmabuf_mr exists and works for this context
+  bool peermem = false;  // reg_mr accepts CUDA pointers (nvidia_peermem loaded, or soft)
   std::vector<GidEntry> gids;
   ibv_context* context = nullptr;  // owned by the Fabric
   ibv_pd* pd = nullptr;            // owned by the Fabric; one per device

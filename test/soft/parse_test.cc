@@ -7,7 +7,8 @@ using namespace twinpath::soft;
 
 TEST_CASE("device specifications name adapters and their properties", "[soft]") {
   std::string why;
-  auto d = parse_device_specs("soft0,speed=200,ports=2,pci=/sys/none/0000:17:00.0,left,mtu=1024,state=down", why);
+  auto d = parse_device_specs(
+      "soft0,speed=200,ports=2,pci=/sys/none/0000:17:00.0,left,mtu=1024,state=down", why);
   REQUIRE(d);
   REQUIRE(d->size() == 2);
   CHECK((*d)[0].name == "soft0");

@@ -119,7 +119,8 @@ TEST_CASE("writes, reads and atomics reach a process that sleeps", "[soft]") {
     auto w = s.request(IBV_WR_RDMA_WRITE, 0, bytes, child.theirs.address + 64, child.theirs.rkey);
     REQUIRE(s.post(w) == 0);
     CHECK(wait(s).status == IBV_WC_SUCCESS);
-    auto r = s.request(IBV_WR_RDMA_READ, 4 << 20, bytes, child.theirs.address + 64, child.theirs.rkey);
+    auto r =
+        s.request(IBV_WR_RDMA_READ, 4 << 20, bytes, child.theirs.address + 64, child.theirs.rkey);
     REQUIRE(s.post(r) == 0);
     CHECK(wait(s).status == IBV_WC_SUCCESS);
     CHECK(std::memcmp(s.buffer.data(), s.buffer.data() + (4 << 20), bytes) == 0);
@@ -169,7 +170,8 @@ TEST_CASE("a wrong key is refused between processes, small and large", "[soft]")
   Side s(o);
   child.connect(s);
   const std::uint32_t bytes = GENERATE(8u, 100000u);
-  auto w = s.request(IBV_WR_RDMA_WRITE, 0, bytes, child.theirs.address + (8 << 20) - 4, child.theirs.rkey);
+  auto w = s.request(IBV_WR_RDMA_WRITE, 0, bytes, child.theirs.address + (8 << 20) - 4,
+                     child.theirs.rkey);
   REQUIRE(s.post(w) == 0);
   CHECK(wait(s).status == IBV_WC_REM_ACCESS_ERR);
   CHECK(child.finish() == 0);

@@ -151,9 +151,9 @@ TEST_CASE("a refused remote access ends in remote access errors and an event", "
   const std::uint32_t bytes = GENERATE(8u, 65536u);
   Pair p(o);
   auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, bytes, p.b.address(), p.b.mr->rkey);
-  if (kind == 0) w.wr.wr.rdma.rkey ^= 1;                                          // stale key
-  if (kind == 1) w.wr.wr.rdma.remote_addr = p.b.address(p.b.buffer.size() - 4);   // over the end
-  if (kind == 2) w.wr.wr.rdma.remote_addr = p.b.address() - 1;                    // before the start
+  if (kind == 0) w.wr.wr.rdma.rkey ^= 1;                                         // stale key
+  if (kind == 1) w.wr.wr.rdma.remote_addr = p.b.address(p.b.buffer.size() - 4);  // over the end
+  if (kind == 2) w.wr.wr.rdma.remote_addr = p.b.address() - 1;                   // before the start
   REQUIRE(p.a.post(w) == 0);
   REQUIRE(p.b.post_receive(0, 0) == 0);
   CHECK(p.wait(p.a).status == IBV_WC_REM_ACCESS_ERR);
@@ -170,7 +170,8 @@ TEST_CASE("a refused remote access ends in remote access errors and an event", "
 TEST_CASE("an MR of another protection domain is not reachable", "[soft]") {
   Pair p;
   ibv_pd* other = p.b.verbs.alloc_pd(p.b.context);
-  ibv_mr* mr = p.b.verbs.reg_mr_iova2(other, p.b.buffer.data(), 4096, p.b.address(), p.b.options.access);
+  ibv_mr* mr =
+      p.b.verbs.reg_mr_iova2(other, p.b.buffer.data(), 4096, p.b.address(), p.b.options.access);
   REQUIRE(mr != nullptr);
   auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, 8, p.b.address(), mr->rkey);
   REQUIRE(p.a.post(w) == 0);
@@ -315,4 +316,3 @@ TEST_CASE("a full send queue refuses, and its space comes back with completions"
   for (int i = 0; i < 64; ++i) CHECK(p.wait(p.a).status == IBV_WC_SUCCESS);
   CHECK(p.a.post(w) == 0);
 }
-

@@ -3,7 +3,7 @@
 
 usage: count_tests.py [--totals FILE] LABEL BUILD_FOLDER
 
-Reads BUILD_FOLDER/meson-logs/testlog.json.  A test program of ours ends with a line "cases: N
+Reads BUILD_FOLDER/meson-logs/testlog-all.json.  A test program of ours ends with a line "cases: N
 passed, N failed, N skipped" and counts with these numbers; any other test counts as one.  A
 program that crashed or ran out of time counts at least one failure.  Prints one line a suite,
 the end of every failed test's output and the reason of everything skipped; adds the sums to
@@ -45,7 +45,7 @@ def main():
     parser.add_argument("label")
     parser.add_argument("build", type=pathlib.Path)
     args = parser.parse_args()
-    log = args.build / "meson-logs" / "testlog.json"
+    log = args.build / "meson-logs" / "testlog-all.json"
     tests = [json.loads(line) for line in log.read_text().splitlines() if line.strip()]
 
     suites = {}

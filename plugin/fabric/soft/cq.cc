@@ -20,9 +20,10 @@ void push_completion(SoftCq& cq, const ibv_wc& wc) {
   std::lock_guard hold(cq.lock);
   if (cq.tail - cq.head >= static_cast<std::uint64_t>(cq.cqe)) {
     if (!cq.overflowed) {
-      TP_WARN("soft HCA: completion queue of %d entries overflowed, completions are lost; make it "
-              "as large as the work requests that may be outstanding",
-              cq.cqe);
+      TP_WARN(
+          "soft HCA: completion queue of %d entries overflowed, completions are lost; make it "
+          "as large as the work requests that may be outstanding",
+          cq.cqe);
     }
     cq.overflowed = true;
     return;

@@ -53,10 +53,10 @@ Status gpu_uuid(int gpu, GpuUuid& out);
 struct ExportedAllocation {
   enum class Kind : std::uint32_t { none = 0, posix_fd = 1, ipc = 2 };
   Kind kind = Kind::none;
-  UniqueFd fd;                      // posix_fd
-  std::uint8_t ipc_handle[64] = {}; // ipc
-  std::uint64_t bytes = 0;          // size of the allocation (cuMemMap size or cuMemAlloc size)
-  GpuUuid gpu{};                    // where it lives
+  UniqueFd fd;                       // posix_fd
+  std::uint8_t ipc_handle[64] = {};  // ipc
+  std::uint64_t bytes = 0;           // size of the allocation (cuMemMap size or cuMemAlloc size)
+  GpuUuid gpu{};                     // where it lives
 };
 Result<ExportedAllocation> export_allocation(const PointerInfo& info);
 
@@ -72,7 +72,7 @@ class ImportedAllocation {
   virtual ~ImportedAllocation() = default;
   virtual std::uint64_t address() const = 0;  // device address of the allocation's first byte
   virtual std::uint64_t bytes() const = 0;
-  virtual int gpu() const = 0;                // ordinal here, or kGpuNotVisible
+  virtual int gpu() const = 0;  // ordinal here, or kGpuNotVisible
 };
 Result<std::shared_ptr<ImportedAllocation>> import_allocation(ExportedAllocation exported);
 // For memory of this very process: makes [base, base+bytes) reachable from all GPUs here without
@@ -104,7 +104,7 @@ struct CopyJob {
 // call for a GPU starts the thread.  Cheap and lock-free otherwise.
 //   - GPU to other GPU: copy engine push, batched.
 //   - GPU to host and host to GPU: copy engine, batched.
-//   - <= 128 bytes, multiple of 8, both addresses 8-byte aligned, host to GPU: the bytes are
+//   - <= 32 bytes, multiple of 8, both addresses 8-byte aligned, host to GPU: the bytes are
 //     taken when the job is issued and written with stream write-values in address order
 //     (8-byte atomic each, as NCCL's LL lines need); measured cheaper than a copy.
 //   - same GPU: never a device-to-device copy (the driver runs it on an SM, which a spinning

@@ -24,7 +24,7 @@ namespace twinpath::soft {
 // What a job needs.
 enum class CopyKind { copy, tiny, staged, nothing };
 
-inline constexpr std::uint64_t kTinyBytes = 128;
+inline constexpr std::uint64_t kTinyBytes = 32;
 inline constexpr std::size_t kBatchJobs = 128;
 inline constexpr std::uint64_t kBatchBytes = 64ull << 20;
 // Pinned bytes of a lane for same-GPU copies; longer ones go through it in rounds.

@@ -14,8 +14,7 @@ void job_done(CopyJob* base, Status status) {
   SoftQp& qp = *job->qp;
   std::lock_guard hold(qp.lock);
   SendEntry& e = *job->entry;
-  if (status != Status::ok && e.status == IBV_WC_SUCCESS)
-    e.status = IBV_WC_LOC_PROT_ERR;
+  if (status != Status::ok && e.status == IBV_WC_SUCCESS) e.status = IBV_WC_LOC_PROT_ERR;
   --e.jobs_left;
   --qp.jobs_in_flight;
   if (e.jobs_left == 0) {
@@ -33,10 +32,11 @@ void job_done(CopyJob* base, Status status) {
 CopyEnd far_end(SoftQp& qp, const SendEntry& e, const KeyEntry& k, bool& failed) {
   if (k.kind == static_cast<std::uint32_t>(MemoryKind::host)) {
     if (qp.peer != nullptr) {
-      TP_WARN("soft HCA: QP 0x%x: a transfer between GPU memory here and host memory of process "
-              "%d is not modelled; give both ends GPU memory (NCCL_NET_GDR_LEVEL=SYS on all "
-              "ranks) or neither",
-              qp.qp_num, qp.peer->pid);
+      TP_WARN(
+          "soft HCA: QP 0x%x: a transfer between GPU memory here and host memory of process "
+          "%d is not modelled; give both ends GPU memory (NCCL_NET_GDR_LEVEL=SYS on all "
+          "ranks) or neither",
+          qp.qp_num, qp.peer->pid);
       failed = true;
       return {};
     }

@@ -15,8 +15,8 @@ bool check_local(SoftQp& qp, const SendEntry& e, std::uint32_t access, bool& cud
   const ibv_sge* sges = qp.sges_of(e);
   for (int i = 0; i < e.num_sge; ++i) {
     if (sges[i].length == 0) continue;
-    KeyEntry* k = qp.hca->keys().view().hold(sges[i].lkey, sges[i].addr, sges[i].length, access,
-                                             pd->number);
+    KeyEntry* k =
+        qp.hca->keys().view().hold(sges[i].lkey, sges[i].addr, sges[i].length, access, pd->number);
     if (k == nullptr) return false;
     cuda = cuda || k->kind == static_cast<std::uint32_t>(MemoryKind::cuda);
     // MRs may not be deregistered while work requests use them (the caller's duty in verbs), so

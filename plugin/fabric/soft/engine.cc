@@ -19,6 +19,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/hca.h"
+#include "plugin/fabric/soft/slow_step.h"
 
 namespace twinpath::soft {
 
@@ -105,6 +106,7 @@ void Hca::serve(int socket) {
       drop_socket(socket);
       return;
     }
+    SlowStep slow("serving a peer's message");
     on_message(socket, m, std::move(fd));
   }
 }
@@ -142,7 +144,9 @@ void Hca::on_message(int socket, const Message& m, UniqueFd fd) {
       }
       return;
     }
-    case MessageKind::export_request: on_export_request(socket, m); return;
+    case MessageKind::export_request:
+      on_export_request(socket, m);
+      return;
     case MessageKind::export_reply:
       if (peer) on_export_reply(*peer, m, std::move(fd));
       return;
@@ -177,15 +181,19 @@ void Hca::on_greeting(Peer& peer, const Message& m, UniqueFd fd) {
   // The kernel's word for the peer's pid is right across PID namespaces; its own may not be.
   ucred who{};
   socklen_t length = sizeof who;
-  if (getsockopt(peer.socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0) peer.pid = who.pid;
+  if (getsockopt(peer.socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0)
+    peer.pid = who.pid;
   std::uint64_t seen = 0;
   iovec near{&seen, sizeof seen}, far{reinterpret_cast<void*>(m.probe), sizeof seen};
-  peer.direct = config_.soft_direct && peer.pid > 0 &&
-                process_vm_readv(peer.pid, &near, 1, &far, 1, 0) == static_cast<ssize_t>(sizeof seen) &&
-                seen == m.probe_value;
+  peer.direct =
+      config_.soft_direct && peer.pid > 0 &&
+      process_vm_readv(peer.pid, &near, 1, &far, 1, 0) == static_cast<ssize_t>(sizeof seen) &&
+      seen == m.probe_value;
   if (config_.soft_direct && !peer.direct) {
-    TP_INFO(net, "soft HCA: process %d cannot be reached with process_vm_readv (%s): its data goes "
-            "through shared memory in two copies", peer.pid, std::strerror(errno));
+    TP_INFO(net,
+            "soft HCA: process %d cannot be reached with process_vm_readv (%s): its data goes "
+            "through shared memory in two copies",
+            peer.pid, std::strerror(errno));
   }
   peer.greeted.store(true, std::memory_order_release);
 }
@@ -233,8 +241,10 @@ void Hca::on_export_reply(Peer& peer, const Message& m, UniqueFd fd) {
       return;
     }
   }
-  TP_WARN("soft HCA: GPU memory of process %d cannot be mapped here; see its log for the reason, or "
-          "keep GPU memory out with NCCL_NET_GDR_LEVEL=LOC", peer.pid);
+  TP_WARN(
+      "soft HCA: GPU memory of process %d cannot be mapped here; see its log for the reason, or "
+      "keep GPU memory out with NCCL_NET_GDR_LEVEL=LOC",
+      peer.pid);
   wanted->state.store(RemoteAllocation::State::failed, std::memory_order_release);
 }
 

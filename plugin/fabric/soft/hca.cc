@@ -17,6 +17,7 @@
 #include <random>
 
 #include "plugin/base/log.h"
+#include "plugin/fabric/soft/slow_step.h"
 
 namespace twinpath::soft {
 namespace {
@@ -128,9 +129,10 @@ Status Hca::claim_slot(std::string& why) {
     }
     if (errno != EADDRINUSE) break;
   }
-  why = errno == EADDRINUSE ? "1024 processes of this user and job already use the soft HCA on this "
-                              "host; give jobs their own TWINPATH_SOFT_JOB"
-                            : std::string("binding the rendezvous socket: ") + std::strerror(errno);
+  why = errno == EADDRINUSE
+            ? "1024 processes of this user and job already use the soft HCA on this "
+              "host; give jobs their own TWINPATH_SOFT_JOB"
+            : std::string("binding the rendezvous socket: ") + std::strerror(errno);
   return Status::system;
 }
 
@@ -315,6 +317,7 @@ std::shared_ptr<ImportedAllocation> Hca::own_allocation(std::uint64_t alloc_id, 
   }
   OwnAllocation& a = it->second;
   if (!a.mapping) {
+    SlowStep slow("mapping GPU memory for this process");
     auto made = import_local(a.info);
     if (!made) {
       a.failed = failed = true;

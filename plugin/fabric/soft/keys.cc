@@ -35,8 +35,7 @@ Result<std::unique_ptr<KeyTable>> KeyTable::create() {
     TP_WARN("soft HCA: cannot map the key table: %s", std::strerror(errno));
     return Status::no_memory;
   }
-  return std::unique_ptr<KeyTable>(
-      new KeyTable(std::move(fd).take(), static_cast<KeyEntry*>(p)));
+  return std::unique_ptr<KeyTable>(new KeyTable(std::move(fd).take(), static_cast<KeyEntry*>(p)));
 }
 
 KeyTable::KeyTable(UniqueFd fd, KeyEntry* entries)

@@ -23,11 +23,11 @@ struct KeyEntry {
   std::atomic<std::uint32_t> users;
   std::uint32_t access;
   std::uint32_t pd;
-  std::uint64_t iova;    // first remote address
+  std::uint64_t iova;  // first remote address
   std::uint64_t length;
-  std::uint64_t base;    // virtual address of iova in the owner
-  std::uint32_t kind;    // MemoryKind
-  std::int32_t gpu;      // owner's ordinal
+  std::uint64_t base;        // virtual address of iova in the owner
+  std::uint32_t kind;        // MemoryKind
+  std::int32_t gpu;          // owner's ordinal
   std::uint64_t alloc_id;    // CUDA allocation, unique in the owner; 0 for host
   std::uint64_t alloc_base;  // its first byte in the owner
 };

@@ -21,9 +21,10 @@ Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes) {
     return Status::system;
   }
   if (int rc = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); rc != 0) {
-    TP_WARN("soft HCA: cannot reserve %zu bytes of shared memory for %s: %s; free memory (shared "
-            "memory counts against the container's or cgroup's limit)",
-            bytes, name, std::strerror(rc));
+    TP_WARN(
+        "soft HCA: cannot reserve %zu bytes of shared memory for %s: %s; free memory (shared "
+        "memory counts against the container's or cgroup's limit)",
+        bytes, name, std::strerror(rc));
     return Status::no_memory;
   }
   return fd;

@@ -6,6 +6,7 @@
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/hca.h"
+#include "plugin/fabric/soft/slow_step.h"
 
 namespace twinpath::soft {
 namespace {
@@ -32,8 +33,10 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
   }
   if (dmabuf && !cuda) {
     // The model moves CUDA memory by its address; another exporter's dma-buf has none for us.
-    TP_WARN("soft HCA %s: a dma-buf of %zu bytes is not CUDA memory of this process; the soft HCA "
-            "cannot reach it", context->soft_device->name, bytes);
+    TP_WARN(
+        "soft HCA %s: a dma-buf of %zu bytes is not CUDA memory of this process; the soft HCA "
+        "cannot reach it",
+        context->soft_device->name, bytes);
     errno = EOPNOTSUPP;
     return nullptr;
   }
@@ -51,8 +54,10 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
                                        access, mr->info, mr->alloc_id);
   if (mr->lkey == 0) {
     if (cuda) hca.release_allocation(mr->alloc_id);
-    TP_WARN("soft HCA %s: all %u memory keys are in use; deregister memory or register larger "
-            "ranges", context->soft_device->name, kKeyEntries - 1);
+    TP_WARN(
+        "soft HCA %s: all %u memory keys are in use; deregister memory or register larger "
+        "ranges",
+        context->soft_device->name, kKeyEntries - 1);
     errno = ENOMEM;
     return nullptr;
   }
@@ -94,6 +99,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t, std::size_t bytes, std::uint64_
 }
 
 int dereg_mr(ibv_mr* m) {
+  SlowStep slow("deregistering memory");
   auto* mr = static_cast<SoftMr*>(m);
   auto* context = static_cast<SoftContext*>(mr->context);
   context->hca->keys().remove(mr->lkey);

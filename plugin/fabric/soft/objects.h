@@ -82,10 +82,10 @@ struct SoftCq : ibv_cq {
 
 // How far a send WQE has come.
 enum class Stage : std::uint8_t {
-  queued,   // not begun, or part of its packets sent
-  moving,   // copy engine at work
-  sent,     // on the wire, waits for its acknowledgement
-  placed,   // nothing more to wait for
+  queued,  // not begun, or part of its packets sent
+  moving,  // copy engine at work
+  sent,    // on the wire, waits for its acknowledgement
+  placed,  // nothing more to wait for
 };
 
 struct SendEntry {
@@ -97,7 +97,7 @@ struct SendEntry {
   std::uint64_t received;    // READ and atomics: bytes come back
   std::uint64_t length;
   std::int64_t not_before;  // fault injection: start no earlier than this (now_ns); 0 = at once
-  KeyEntry* held;            // remote key held while the copy engine writes
+  KeyEntry* held;           // remote key held while the copy engine writes
   std::uint32_t rkey;
   std::uint32_t imm;
   std::uint32_t pull_id;  // nonzero: both ends copy it
@@ -158,7 +158,7 @@ struct SoftQp : ibv_qp {
   std::uint64_t last_data_message = 0;  // last one whose data travels in packets
   std::uint32_t reads_outstanding = 0;
   std::uint32_t pull_id = 0;
-  bool no_pull = false;       // the peer could not read our memory once
+  bool no_pull = false;  // the peer could not read our memory once
   std::uint64_t seen_acked = 0;
   std::int64_t waiting_since = 0;  // 0: not waiting
 

@@ -27,9 +27,13 @@ std::shared_ptr<ImportedAllocation> Peer::allocation(std::uint64_t alloc_id, std
     }
   }
   switch (slot_of->state.load(std::memory_order_acquire)) {
-    case RemoteAllocation::State::requested: return nullptr;
-    case RemoteAllocation::State::failed: failed = true; return nullptr;
-    case RemoteAllocation::State::ready: break;
+    case RemoteAllocation::State::requested:
+      return nullptr;
+    case RemoteAllocation::State::failed:
+      failed = true;
+      return nullptr;
+    case RemoteAllocation::State::ready:
+      break;
   }
   return slot_of->mapping;
 }

@@ -44,9 +44,9 @@ class Peer {
   std::shared_ptr<ImportedAllocation> allocation(std::uint64_t alloc_id, std::uint32_t key,
                                                  bool& failed);
 
-  UniqueFd socket;      // ours towards it
+  UniqueFd socket;  // ours towards it
   void* keys_map = nullptr;
-  std::mutex lock;      // guards allocations
+  std::mutex lock;  // guards allocations
   std::unordered_map<std::uint64_t, std::shared_ptr<RemoteAllocation>> allocations;
 };
 
@@ -56,10 +56,10 @@ enum class MessageKind : std::uint32_t { greeting = 1, offer, export_request, ex
 struct Message {
   std::uint32_t magic;
   MessageKind kind;
-  std::uint32_t slot;      // sender's
-  std::int32_t pid;        // sender's own idea of it
-  std::uint64_t a, b;      // offer: source and destination QP; export: allocation id, key
-  std::uint64_t probe;     // greeting: address of `probe_value` in the sender
+  std::uint32_t slot;   // sender's
+  std::int32_t pid;     // sender's own idea of it
+  std::uint64_t a, b;   // offer: source and destination QP; export: allocation id, key
+  std::uint64_t probe;  // greeting: address of `probe_value` in the sender
   std::uint64_t probe_value;
   // export_reply
   std::uint32_t export_kind;  // ExportedAllocation::Kind; none = refused

@@ -22,8 +22,10 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr) {
     case IBV_WR_SEND_WITH_IMM:
     case IBV_WR_RDMA_READ:
     case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: break;
-    default: return EOPNOTSUPP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      break;
+    default:
+      return EOPNOTSUPP;
   }
   const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
   if (inlined && (atomic || wr.opcode == IBV_WR_RDMA_READ)) return EINVAL;

@@ -7,6 +7,7 @@
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/hca.h"
+#include "plugin/fabric/soft/slow_step.h"
 
 namespace twinpath::soft {
 namespace {
@@ -19,11 +20,16 @@ bool atomic_or_read(const SendEntry& e) {
 ibv_wc_opcode completion_opcode(ibv_wr_opcode op) {
   switch (op) {
     case IBV_WR_SEND:
-    case IBV_WR_SEND_WITH_IMM: return IBV_WC_SEND;
-    case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
-    case IBV_WR_ATOMIC_CMP_AND_SWP: return IBV_WC_COMP_SWAP;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_WC_FETCH_ADD;
-    default: return IBV_WC_RDMA_WRITE;
+    case IBV_WR_SEND_WITH_IMM:
+      return IBV_WC_SEND;
+    case IBV_WR_RDMA_READ:
+      return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return IBV_WC_FETCH_ADD;
+    default:
+      return IBV_WC_RDMA_WRITE;
   }
 }
 
@@ -46,7 +52,8 @@ void flush(SoftQp& qp) {
   while (qp.sq_head != qp.sq_tail) {
     SendEntry& e = qp.entry(qp.sq_head);
     if (e.stage == Stage::moving && e.jobs_left != 0) return;  // the copy engine still reads it
-    complete_send(qp, e, e.status != 0 ? static_cast<ibv_wc_status>(e.status) : IBV_WC_WR_FLUSH_ERR);
+    complete_send(qp, e,
+                  e.status != 0 ? static_cast<ibv_wc_status>(e.status) : IBV_WC_WR_FLUSH_ERR);
   }
   qp.sq_exec = qp.sq_sent = qp.sq_head;
   while (qp.rq_head != qp.rq_tail) {
@@ -105,7 +112,8 @@ constexpr Transition kTransitions[] = {
      IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
          IBV_QP_MIN_RNR_TIMER},
     {IBV_QPS_RTR, IBV_QPS_RTS,
-     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC},
+     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+         IBV_QP_MAX_QP_RD_ATOMIC},
     {IBV_QPS_RTS, IBV_QPS_RTS, 0},
 };
 
@@ -120,9 +128,10 @@ int check_address(const SoftQp& qp, const ibv_qp_attr& a) {
   const auto& to = a.ah_attr.grh.dgid;
   const bool mapped = a.ah_attr.grh.sgid_index == 1;
   if (std::memcmp(own.raw, to.raw, mapped ? 14 : 12) == 0) return 0;
-  TP_WARN("soft HCA %s: no route to the peer's address: it is on another host or in another job "
-          "(TWINPATH_SOFT_JOB); the soft HCA joins processes of one host, user and job only",
-          d.name);
+  TP_WARN(
+      "soft HCA %s: no route to the peer's address: it is on another host or in another job "
+      "(TWINPATH_SOFT_JOB); the soft HCA joins processes of one host, user and job only",
+      d.name);
   return ETIMEDOUT;
 }
 
@@ -313,7 +322,8 @@ int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
     }
     copy_attributes(qp, *a, mask);
     qp.state = next;
-    if (qp.mine != nullptr) qp.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
+    if (qp.mine != nullptr)
+      qp.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
   }
   if (to_rtr) {
     Status s = qp.hca->attach(qp);
@@ -340,6 +350,7 @@ int query_qp(ibv_qp* q, ibv_qp_attr* a, int, ibv_qp_init_attr* init) {
 }
 
 int destroy_qp(ibv_qp* q) {
+  SlowStep slow("destroying a queue pair");
   SoftQp* qp = soft(q);
   leave_cq(qp->send_cq, qp);
   leave_cq(qp->recv_cq, qp);

@@ -53,8 +53,8 @@ void sent(SoftQp& qp, SendEntry& e) {
 
 Step send_packets(SoftQp& qp, SendEntry& e) {
   do {
-    auto n = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(kPacketPayload, e.length - e.offset));
+    auto n =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(kPacketPayload, e.length - e.offset));
     PacketHeader* p = reserve_packet(qp, n);
     if (p == nullptr) return Step::wait;
     const bool last = e.offset + n == e.length;
@@ -142,7 +142,8 @@ Step start(SoftQp& qp, SendEntry& e) {
   if ((e.flags & IBV_SEND_FENCE) != 0 && qp.reads_outstanding != 0) return Step::wait;
 
   bool cuda = false;
-  if (!check_local(qp, e, is_read(e) || is_atomic(e) ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0u, cuda))
+  if (!check_local(qp, e, is_read(e) || is_atomic(e) ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0u,
+                   cuda))
     return fail(e, IBV_WC_LOC_PROT_ERR);
 
   KeyView keys = remote_keys(qp);
@@ -150,7 +151,8 @@ Step start(SoftQp& qp, SendEntry& e) {
   if ((is_write(e) || is_read(e)) && e.length != 0) {
     if (!keys.valid()) return Step::wait;  // the greeting is on its way
     far_key = keys.peek(e.rkey);
-    if (far_key != nullptr && far_key->kind == static_cast<std::uint32_t>(MemoryKind::cuda)) cuda = true;
+    if (far_key != nullptr && far_key->kind == static_cast<std::uint32_t>(MemoryKind::cuda))
+      cuda = true;
   }
   if (cuda) {
     if (!(is_write(e) || is_read(e))) return fail(e, IBV_WC_LOC_PROT_ERR);  // not modelled

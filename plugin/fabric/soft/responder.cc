@@ -38,7 +38,8 @@ RecvEntry* receive_entry(SoftQp& qp) {
   return nullptr;
 }
 
-void complete_receive(SoftQp& qp, ibv_wc_opcode opcode, const PacketHeader& p, ibv_wc_status status) {
+void complete_receive(SoftQp& qp, ibv_wc_opcode opcode, const PacketHeader& p,
+                      ibv_wc_status status) {
   ibv_wc wc{};
   wc.wr_id = qp.rq[qp.rq_head].wr_id;
   wc.status = status;
@@ -194,23 +195,33 @@ Outcome on_response(SoftQp& qp, const PacketHeader& p, const std::uint8_t* paylo
 
 Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   switch (p.op) {
-    case PacketOp::pad: return Outcome::done;
-    case PacketOp::write: return on_write(qp, p, payload);
-    case PacketOp::send: return on_send(qp, p, payload);
+    case PacketOp::pad:
+      return Outcome::done;
+    case PacketOp::write:
+      return on_write(qp, p, payload);
+    case PacketOp::send:
+      return on_send(qp, p, payload);
     case PacketOp::imm:
       if (receive_entry(qp) == nullptr) return Outcome::wait;
       complete_receive(qp, IBV_WC_RECV_RDMA_WITH_IMM, p, IBV_WC_SUCCESS);
       acknowledge(qp);
       return Outcome::done;
-    case PacketOp::read_request: return on_read(qp, p);
-    case PacketOp::atomic_request: return on_atomic(qp, p, payload);
+    case PacketOp::read_request:
+      return on_read(qp, p);
+    case PacketOp::atomic_request:
+      return on_atomic(qp, p, payload);
     case PacketOp::read_response:
-    case PacketOp::atomic_response: return on_response(qp, p, payload);
+    case PacketOp::atomic_response:
+      return on_response(qp, p, payload);
     case PacketOp::pull:
       switch (pull(qp, p, payload)) {
-        case PullOutcome::done: acknowledge(qp); return Outcome::done;
-        case PullOutcome::wait: return Outcome::wait;
-        case PullOutcome::refused: break;
+        case PullOutcome::done:
+          acknowledge(qp);
+          return Outcome::done;
+        case PullOutcome::wait:
+          return Outcome::wait;
+        case PullOutcome::refused:
+          break;
       }
       return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
     case PacketOp::violation:
@@ -236,7 +247,8 @@ bool scatter(SoftQp& qp, const ibv_sge* sges, int n, std::uint64_t offset, const
     if (e == nullptr) return false;
     const bool host = e->kind == static_cast<std::uint32_t>(MemoryKind::host);
     if (host)
-      std::memcpy(reinterpret_cast<void*>(e->base + (sges[i].addr + offset - e->iova)), source, part);
+      std::memcpy(reinterpret_cast<void*>(e->base + (sges[i].addr + offset - e->iova)), source,
+                  part);
     KeyView::drop(e);
     if (!host) return false;
     source += part;

@@ -95,11 +95,16 @@ int query_device(ibv_context* c, ibv_device_attr* a) {
 
 ibv_mtu mtu_code(int bytes) {
   switch (bytes) {
-    case 256: return IBV_MTU_256;
-    case 512: return IBV_MTU_512;
-    case 1024: return IBV_MTU_1024;
-    case 2048: return IBV_MTU_2048;
-    default: return IBV_MTU_4096;
+    case 256:
+      return IBV_MTU_256;
+    case 512:
+      return IBV_MTU_512;
+    case 1024:
+      return IBV_MTU_1024;
+    case 2048:
+      return IBV_MTU_2048;
+    default:
+      return IBV_MTU_4096;
   }
 }
 
@@ -170,30 +175,49 @@ void ack_async_event(ibv_async_event*) {}
 
 const char* event_type_str(ibv_event_type type) {
   switch (type) {
-    case IBV_EVENT_QP_FATAL: return "local work queue catastrophic error";
-    case IBV_EVENT_QP_REQ_ERR: return "invalid request local work queue error";
-    case IBV_EVENT_QP_ACCESS_ERR: return "local access violation work queue error";
-    case IBV_EVENT_PORT_ACTIVE: return "port active";
-    case IBV_EVENT_PORT_ERR: return "port error";
-    case IBV_EVENT_DEVICE_FATAL: return "local catastrophic error";
-    case IBV_EVENT_CQ_ERR: return "CQ error";
-    default: return "event";
+    case IBV_EVENT_QP_FATAL:
+      return "local work queue catastrophic error";
+    case IBV_EVENT_QP_REQ_ERR:
+      return "invalid request local work queue error";
+    case IBV_EVENT_QP_ACCESS_ERR:
+      return "local access violation work queue error";
+    case IBV_EVENT_PORT_ACTIVE:
+      return "port active";
+    case IBV_EVENT_PORT_ERR:
+      return "port error";
+    case IBV_EVENT_DEVICE_FATAL:
+      return "local catastrophic error";
+    case IBV_EVENT_CQ_ERR:
+      return "CQ error";
+    default:
+      return "event";
   }
 }
 
 const char* wc_status_str(ibv_wc_status status) {
   switch (status) {
-    case IBV_WC_SUCCESS: return "success";
-    case IBV_WC_LOC_LEN_ERR: return "local length error";
-    case IBV_WC_LOC_QP_OP_ERR: return "local QP operation error";
-    case IBV_WC_LOC_PROT_ERR: return "local protection error";
-    case IBV_WC_WR_FLUSH_ERR: return "work request flushed";
-    case IBV_WC_REM_INV_REQ_ERR: return "remote invalid request error";
-    case IBV_WC_REM_ACCESS_ERR: return "remote access error";
-    case IBV_WC_REM_OP_ERR: return "remote operation error";
-    case IBV_WC_RETRY_EXC_ERR: return "transport retry counter exceeded";
-    case IBV_WC_RNR_RETRY_EXC_ERR: return "RNR retry counter exceeded";
-    default: return "error";
+    case IBV_WC_SUCCESS:
+      return "success";
+    case IBV_WC_LOC_LEN_ERR:
+      return "local length error";
+    case IBV_WC_LOC_QP_OP_ERR:
+      return "local QP operation error";
+    case IBV_WC_LOC_PROT_ERR:
+      return "local protection error";
+    case IBV_WC_WR_FLUSH_ERR:
+      return "work request flushed";
+    case IBV_WC_REM_INV_REQ_ERR:
+      return "remote invalid request error";
+    case IBV_WC_REM_ACCESS_ERR:
+      return "remote access error";
+    case IBV_WC_REM_OP_ERR:
+      return "remote operation error";
+    case IBV_WC_RETRY_EXC_ERR:
+      return "transport retry counter exceeded";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return "RNR retry counter exceeded";
+    default:
+      return "error";
   }
 }
 

@@ -1,0 +1,242 @@
+#!/usr/bin/env bash
+# Builds Twinpath and runs every test suite that this machine can run.
+# The last line is "N passed, N failed"; the exit status is 0 only if nothing failed.
+set -uo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: tools/test.sh [--quick] [--no-install] [--jobs N] [--help]
+
+  --quick       only the plain build: no sanitizer builds, no fuzzing
+  --no-install  install nothing; missing required packages end the run with the command to use
+  --jobs N      compile jobs (default: number of processors)
+
+Suites: unit, soft, fabric, abi, tools, lint, faults, and gpu where there are GPUs; then unit, soft, fabric
+and abi again under address+undefined and thread sanitizers; then each fuzz target for
+TWINPATH_FUZZ_SECONDS (default 60) seconds.  Build folders: build-test, build-asan, build-tsan,
+build-fuzz.  About 15 minutes on two processors, first run included; never asks anything.
+TEXT
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+quick=no
+install=yes
+jobs=$(nproc)
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quick) quick=yes ;;
+    --no-install) install=no ;;
+    --jobs)
+      jobs=${2:?--jobs needs a number}
+      shift
+      ;;
+    --help | -h) usage && exit 0 ;;
+    *) usage >&2 && exit 2 ;;
+  esac
+  shift
+done
+cd "$root" || exit 1
+# shellcheck source=tools/lib/common.sh
+. tools/lib/common.sh
+
+totals=$(mktemp)
+echo '0 0 0' >"$totals"
+not_run=()
+# add PASSED FAILED: what is no Meson test counts here.
+add() {
+  local p f s
+  read -r p f s <"$totals"
+  echo "$((p + $1)) $((f + $2)) $s" >"$totals"
+}
+# leave_out WHAT WHY
+leave_out() {
+  not_run+=("$1: $2")
+  say "not run: $1: $2"
+}
+# check NAME COMMAND...: one test that is a command.
+check() {
+  local name=$1 log
+  log=$(mktemp)
+  shift
+  if "$@" >"$log" 2>&1 </dev/null; then
+    say "ok: $name"
+    add 1 0
+  else
+    say "FAILED: $name"
+    tail -n 40 "$log"
+    add 0 1
+  fi
+  rm -f "$log"
+}
+# run_suites LABEL FOLDER [MESON TEST ARGUMENT...]
+run_suites() {
+  local label=$1 folder=$2
+  shift 2
+  rm -f "$folder/meson-logs/testlog-all.json"
+  # shellcheck disable=SC2086  # an empty wrapper is no word
+  quietly "$label: testing" "$folder/test.log" \
+    $wrapper meson test -C "$folder" --no-rebuild --setup all --num-processes "$test_processes" "$@"
+  if [ -s "$folder/meson-logs/testlog-all.json" ]; then
+    python3 tools/lib/count_tests.py --totals "$totals" "$label" "$folder"
+  else
+    say "FAILED: $label: meson test ran nothing"
+    tail -n 10 "$folder/test.log"
+    add 0 1
+  fi
+}
+wrapper=''
+# Tests start processes that poll; more of them than processors only makes timeouts likelier.
+test_processes=$(((jobs + 1) / 2))
+
+# --- packages
+clang_release=$(apt-cache depends clang 2>/dev/null | grep -o -m 1 'clang-[0-9]*$' | cut -d- -f2)
+# shellcheck disable=SC2086  # the list is a list
+ensure_packages required $build_packages
+if [ "$quick" = no ]; then
+  [ -n "$clang_release" ] || clang_release=$(apt-cache depends clang 2>/dev/null |
+    grep -o -m 1 'clang-[0-9]*$' | cut -d- -f2)
+  ensure_packages optional clang "libclang-rt-${clang_release:-14}-dev" || true
+fi
+ensure_packages optional clang-format || true
+
+# --- the plain build
+say "source $(git describe --always --dirty 2>/dev/null || echo unknown), $(nproc) processors, $(uname -sr)"
+suites=(--no-suite perf)
+if [ "$(gpu_count)" -eq 0 ]; then
+  suites+=(--no-suite gpu)
+  leave_out 'gpu suite' 'no GPU (nvidia-smi -L names none)'
+elif [ -z "$(find_nccl)" ]; then
+  leave_out 'NCCL tests' 'libnccl.so.2 not found; set TWINPATH_NCCL=/path/libnccl.so.2'
+else
+  TWINPATH_NCCL=$(find_nccl)
+  export TWINPATH_NCCL
+fi
+[ -d /sys/class/infiniband ] && [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] ||
+  leave_out 'real adapters' 'no RDMA adapter in /sys/class/infiniband'
+leave_out 'perf suite' 'figures are for people to read: meson test -C build-test --setup all --suite perf'
+
+if build build-test "$jobs" 'plain build' --buildtype=debugoptimized -Dtests=enabled -Dtools=enabled; then
+  add 1 0
+  run_suites plain build-test "${suites[@]}"
+  info=build-test/tools/twinpath-info
+  [ -x "$info" ] || info=$(find build-test -name twinpath-info -type f -perm -u+x | head -n 1)
+  check 'README option table is the one of options.cc' "${info:-twinpath-info}" --check-readme README.md
+else
+  say 'FAILED: plain build'
+  add 0 1
+fi
+
+# --- format.  Releases of clang-format differ; the tree is formatted with 14.
+format=$(command -v clang-format-14 || command -v clang-format || true)
+if [ -n "$format" ] && "$format" --version | grep -q 'version 14\.'; then
+  mapfile -t sources < <(find plugin proxy topology gda tools test -name '*.h' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu')
+  check "clang-format of ${#sources[@]} files" "$format" --dry-run -Werror "${sources[@]}"
+else
+  leave_out 'clang-format' 'needs release 14 (Debian 12: clang-format, Ubuntu 24.04: clang-format-14)'
+fi
+
+# --- sanitizers.  -O0/-g: at -O2 g++ 12 warns falsely inside the standard library.
+# sanitized LABEL FOLDER SANITIZER
+sanitized() {
+  if build "$2" "$jobs" "$1 build" --buildtype=debug -Db_sanitize="$3" -Db_lundef=false \
+    -Dwerror=false -Dtests=enabled -Dtools=disabled; then
+    add 1 0
+    run_suites "$1" "$2" --suite unit --suite soft --suite fabric --suite abi --timeout-multiplier 4
+  else
+    say "FAILED: $1 build"
+    add 0 1
+  fi
+}
+# g++ of Debian 12 cannot place TSan's shadow when the kernel randomises addresses widely.
+tsan_wrapper() {
+  local dir
+  dir=$(mktemp -d)
+  echo 'int main() { return 0; }' >"$dir/a.cc"
+  if ! c++ -fsanitize=thread "$dir/a.cc" -o "$dir/a" 2>/dev/null; then
+    echo none
+  elif "$dir/a" 2>/dev/null; then
+    echo ''
+  elif setarch "$(uname -m)" -R "$dir/a" 2>/dev/null; then
+    echo "setarch $(uname -m) -R"
+  else
+    echo none
+  fi
+  rm -rf "$dir"
+}
+if [ "$quick" = yes ]; then
+  leave_out 'sanitizer builds' '--quick'
+else
+  export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+  export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  sanitized 'asan+ubsan' build-asan address,undefined
+  wrapper=$(tsan_wrapper)
+  if [ "$wrapper" = none ]; then
+    leave_out 'thread sanitizer' 'a program built with -fsanitize=thread does not start here'
+  else
+    sanitized tsan build-tsan thread
+  fi
+  wrapper=''
+fi
+
+# --- fuzzing
+fuzz_seconds=${TWINPATH_FUZZ_SECONDS:-60}
+fuzz() {
+  local target name log pids=() names=() i
+  if ! CXX=clang++ build build-fuzz "$jobs" 'fuzz build' --buildtype=debugoptimized \
+    -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false -Dfuzz=enabled \
+    -Dtests=disabled -Dtools=disabled -Dcpp_args=-fsanitize=fuzzer-no-link; then
+    say 'FAILED: fuzz build'
+    add 0 1
+    return
+  fi
+  if [ $SECONDS -gt $((started + 1320)) ] && [ "$fuzz_seconds" -gt 20 ]; then
+    fuzz_seconds=20
+    say 'late: each fuzz target gets 20 seconds instead of 60'
+  fi
+  for target in build-fuzz/test/fuzz/fuzz-*; do
+    [ -x "$target" ] && [ -f "$target" ] || continue
+    name=${target##*/fuzz-}
+    names+=("$name")
+    mkdir -p "build-fuzz/findings/$name" "build-fuzz/corpus/$name"
+    timeout --kill-after=10 $((fuzz_seconds + 60)) "$target" -max_total_time="$fuzz_seconds" \
+      -timeout=5 -rss_limit_mb=2048 -print_final_stats=1 \
+      -artifact_prefix="build-fuzz/findings/$name/" "build-fuzz/corpus/$name" \
+      "build-fuzz/test/fuzz/corpus/$name" >"build-fuzz/$name.log" 2>&1 </dev/null &
+    pids+=($!)
+    say "fuzzing $name for $fuzz_seconds s"
+    [ $((${#pids[@]} % jobs)) = 0 ] && wait "${pids[@]}" 2>/dev/null
+  done
+  for i in "${!pids[@]}"; do
+    name=${names[$i]}
+    log=build-fuzz/$name.log
+    if wait "${pids[$i]}"; then
+      say "ok: fuzz $name: $(awk '/number_of_executed_units/ {print $2}' "$log") inputs, no finding"
+      add 1 0
+    else
+      say "FAILED: fuzz $name, input kept in build-fuzz/findings/$name"
+      tail -n 30 "$log"
+      add 0 1
+    fi
+  done
+}
+if [ "$quick" = yes ]; then
+  leave_out 'fuzzing' '--quick'
+elif ! command -v clang++ >/dev/null; then
+  leave_out 'fuzzing' 'no clang++'
+else
+  fuzz
+fi
+
+# --- the end
+read -r passed failed skipped <"$totals"
+rm -f "$totals"
+echo
+if [ ${#not_run[@]} -gt 0 ]; then
+  echo 'Not run on this machine:'
+  printf '  %s\n' "${not_run[@]}"
+fi
+echo "Took $(elapsed) (minutes:seconds); $skipped test cases skipped, each named above with its reason."
+[ "$passed" -eq 0 ] && failed=$((failed + 1))
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
