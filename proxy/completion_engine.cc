@@ -45,6 +45,22 @@ void CompletionHub::drop_comm(CommId id) {
   comms_[id.index].used = false;
 }
 
+void CompletionHub::listen(FailureListener* listener) {
+  std::lock_guard hold(lock);
+  listeners_.push_back(listener);
+}
+
+void CompletionHub::unlisten(FailureListener* listener) {
+  std::lock_guard hold(lock);
+  std::erase(listeners_, listener);
+}
+
+void CompletionHub::announce_failure(const FailureListener* failed) {
+  if (!one_communicator_) return;
+  for (FailureListener* other : listeners_)
+    if (other != failed) other->sibling_failed();
+}
+
 Result<CompletionEngine*> CompletionHub::reserve(ibv_context* context, int entries) {
   std::lock_guard hold(setup_);
   int size = kFirstEntries;

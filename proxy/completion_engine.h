@@ -30,6 +30,17 @@ class CompletionSink {
   ~CompletionSink() = default;
 };
 
+// A connection that tells its peer when another connection of the same communicator breaks: a
+// communicator that lost one rank cannot go on, and a rank that is no neighbour of the lost one
+// would otherwise wait until its own neighbours have been torn down (seconds).
+class FailureListener {
+ public:
+  virtual void sibling_failed() = 0;
+
+ protected:
+  ~FailureListener() = default;
+};
+
 class CompletionEngine {
  public:
   ibv_cq* cq() const { return cq_.get(); }
@@ -50,7 +61,10 @@ class CompletionHub {
     std::uint16_t epoch = 0;
   };
 
-  explicit CompletionHub(const Verbs& verbs) : verbs_(verbs) {}
+  // `one_communicator`: everything here belongs to one communicator, so its failures may be
+  // passed on.  The session that serves callers without a context is shared by all of them.
+  explicit CompletionHub(const Verbs& verbs, bool one_communicator = true)
+      : verbs_(verbs), one_communicator_(one_communicator) {}
   CompletionHub(const CompletionHub&) = delete;
   CompletionHub& operator=(const CompletionHub&) = delete;
 
@@ -60,6 +74,11 @@ class CompletionHub {
   Result<CommId> add_comm();
   void attach(CommId id, CompletionSink* sink);
   void drop_comm(CommId id);
+
+  void listen(FailureListener* listener);
+  void unlisten(FailureListener* listener);
+  // Locked: tells all others.
+  void announce_failure(const FailureListener* failed);
 
   // An engine on that device with room for `entries` more completions: an existing one or, as
   // CQs cannot grow, a new one of twice the size.
@@ -77,6 +96,8 @@ class CompletionHub {
     bool used = false;
   };
   const Verbs& verbs_;
+  const bool one_communicator_;
+  std::vector<FailureListener*> listeners_;  // under `lock`
   std::mutex setup_;
   std::vector<std::unique_ptr<CompletionEngine>> engines_;
   std::vector<Place> comms_;  // under `lock`

@@ -30,6 +30,8 @@ inline constexpr std::size_t kFrameHeaderBytes = 28;
 inline constexpr std::size_t kMaxFrameBody = 8192;
 // After the handshake the socket carries one byte at most: "I close in good order".
 inline constexpr std::uint8_t kGoodbye = 'G';
+// Sent when the sender's end lost another connection of the same communicator.
+inline constexpr std::uint8_t kFailure = 'F';
 
 enum class FrameType : std::uint16_t { hello = 1, queues = 2, ready = 3, refuse = 4 };
 

@@ -11,9 +11,12 @@
 namespace twinpath {
 
 PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer)
-    : socket_(std::move(socket)), queues_(std::move(queues)), peer_(std::move(peer)) {}
+    : socket_(std::move(socket)), queues_(std::move(queues)), peer_(std::move(peer)) {
+  hub().listen(this);
+}
 
 PeerLink::~PeerLink() {
+  hub().unlisten(this);
   if (!socket_.is_open()) return;
   // Bytes left unread would turn our close into a reset, which can overtake the goodbye.
   read_goodbye(1);
@@ -37,6 +40,14 @@ void PeerLink::fail(const char* format, ...) {
   (void)std::vsnprintf(text.data(), text.size(), format, args);
   va_end(args);
   TP_WARN("connection to %s is lost: %s", peer_.text.c_str(), text.data());
+  hub().announce_failure(this);
+}
+
+void PeerLink::sibling_failed() {
+  if (broken_ || !socket_.is_open()) return;
+  std::size_t sent = 0;
+  const std::uint8_t failure = kFailure;
+  (void)socket_.send_part({&failure, 1}, sent);
 }
 
 void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
@@ -108,6 +119,11 @@ void PeerLink::read_goodbye(std::int64_t now) {
   (void)socket_.recv_part(bytes, got);
   for (std::size_t i = 0; i < got; ++i)
     if (bytes[i] == kGoodbye) left_at_ = now;
+  for (std::size_t i = 0; i < got; ++i) {
+    if (bytes[i] != kFailure) continue;
+    fail("the peer lost another rank of this communicator; its log names that rank");
+    return;
+  }
 }
 
 }  // namespace twinpath

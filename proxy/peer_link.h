@@ -19,7 +19,7 @@ struct PeerName {
   std::vector<HelloRail> rails;
 };
 
-class PeerLink {
+class PeerLink final : private FailureListener {
  public:
   PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer);
   // Says goodbye if the socket takes it, destroys the queues, closes; never waits.
@@ -53,6 +53,7 @@ class PeerLink {
   void check_clock(int outstanding);
   void watch(std::int64_t now, int outstanding);
   void read_goodbye(std::int64_t now);
+  void sibling_failed() override;
 
   TcpSocket socket_;
   std::unique_ptr<QueueSet> queues_;

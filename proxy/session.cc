@@ -12,7 +12,7 @@ namespace twinpath {
 ProxySession::ProxySession(std::shared_ptr<Devices> devices, const CommSettings& settings)
     : core_(std::make_shared<SessionCore>()) {
   core_->devices = std::move(devices);
-  core_->hub = std::make_shared<CompletionHub>(core_->devices->verbs());
+  core_->hub = std::make_shared<CompletionHub>(core_->devices->verbs(), settings.comm_id != 0);
   core_->settings = settings;
 }
 

@@ -196,6 +196,7 @@ TEST_CASE("A peer process that is killed is noticed well within five seconds") {
           static_cast<ssize_t>(handle.size()));
   std::unique_ptr<RecvComm> recv;
   REQUIRE(eventually([&] { return listener->accept(recv) == Status::ok; }, 10000));
+  Link other = world.connect();
   {
     Buffer to(*recv, 4096);
     for (int i = 0; i < 10; ++i) {
@@ -216,6 +217,14 @@ TEST_CASE("A peer process that is killed is noticed well within five seconds") {
     CHECK(s == Status::remote);
     CHECK(now_ns() - begin < 2 * kSecond);
     CHECK(log.has(LogLevel::warn, "pid " + std::to_string(child)));
+    // A rank that has no connection to the lost one hears of it through this rank's others.
+    Buffer from(*other.send, 64);
+    Request* request = nullptr;
+    REQUIRE(eventually([&] {
+      return other.send->isend(from.data(), 64, 0, from.memory, &request) == Status::remote;
+    }));
+    CHECK(log.has(LogLevel::warn, "lost another rank of this communicator"));
+    CHECK(now_ns() - begin < 3 * kSecond);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
