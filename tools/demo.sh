@@ -74,6 +74,8 @@ gpus=$(gpu_count)
 nccl=$(find_nccl || true)
 if [ "$gpus" -ge 2 ] && [ -n "$nccl" ]; then
   export NCCL_NET_GDR_LEVEL=${NCCL_NET_GDR_LEVEL:-SYS}
+  # Large messages need more than NCCL's four channels to keep the copy engines busy.
+  export NCCL_MIN_NCHANNELS=${NCCL_MIN_NCHANNELS:-16}
   say "$gpus GPUs and $nccl: the main job is NCCL's all-reduce through the plugin"
   show 'all-reduce over the GPUs, every element checked' coll_perf \
     "$coll_perf" --nccl "$nccl" --via-plugin --plugin "$plugin" --collective all_reduce -b 8 -e 256m -f 8 ||

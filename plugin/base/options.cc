@@ -66,13 +66,15 @@ constexpr std::array kOptions{
         "Name of the job: only processes with the same name find each other."),
     option<&Config::soft_engine>(
         "TWINPATH_SOFT_ENGINE", "Soft HCA", "auto, spin, sleep",
-        "How the engine thread waits for work: spin is fastest and keeps one core busy, sleep "
-        "waits in the kernel, auto spins for a moment and then sleeps."),
+        "How the adapter's thread waits between looks at queues that nobody polls: auto 50 us "
+        "while there is work and else 1 ms, sleep always 1 ms, spin not at all (keeps a core "
+        "busy)."),
     option<&Config::soft_direct>(
         "TWINPATH_SOFT_DIRECT", "Soft HCA", "0, 1",
         "Copies host memory straight between processes where the kernel allows it."),
-    option<&Config::soft_faults>("TWINPATH_SOFT_FAULTS", "Soft HCA", "fault list",
-                                 "Faults to inject, for tests. Empty: none."),
+    option<&Config::soft_faults>("TWINPATH_SOFT_FAULTS", "Soft HCA", "fail_send=N,delay_us=T",
+                                 "Faults to inject, for tests: the N-th send of the process "
+                                 "fails, every send starts T us late."),
     option<&Config::connect_timeout_ms, in_range<100, 600000>>(
         "TWINPATH_CONNECT_TIMEOUT_MS", "Connections", "ms, 100..600000",
         "How long a connection may take to be made before it is an error."),
