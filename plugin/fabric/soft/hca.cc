@@ -78,7 +78,7 @@ Status Hca::start(std::string& why) {
     return keys.status();
   }
   keys_ = std::move(keys).take();
-  allow_direct_copies();
+  if (config_.soft_direct) allow_direct_copies();
   TP_TRY(claim_slot(why));
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -243,9 +243,8 @@ Status Hca::attach(SoftQp& qp) {
     }
   } else {
     auto peer = peer_of(slot);
-    std::lock_guard hold(lock_);
     {
-      std::lock_guard hold_qp(qp.lock);
+      std::lock_guard hold(qp.lock);
       qp.unreachable = !peer;  // the timers turn this into retry-exceeded, as with a dead host
       if (peer) qp.peer = *peer;
     }
@@ -261,11 +260,13 @@ Status Hca::attach(SoftQp& qp) {
       m.pid = getpid();
       m.a = own;
       m.b = dest;
+      // Without lock_: the send may wait for the peer's engine, and the peer's for ours.
       if (!send_message((*peer)->socket.get(), m, fd.get())) {
-        std::lock_guard hold_qp(qp.lock);
+        std::lock_guard hold(qp.lock);
         qp.unreachable = true;
       }
     } else {
+      std::lock_guard hold(lock_);
       auto offered = offers_.find({own, dest});
       if (offered == offers_.end()) return Status::ok;  // it will come: on_message binds it
       link = std::move(offered->second);
@@ -302,8 +303,12 @@ void Hca::release_allocation(std::uint64_t alloc_id) {
   m.kind = MessageKind::gone;
   m.slot = slot_;
   m.a = alloc_id;
-  std::lock_guard hold(lock_);
-  for (auto& [slot, peer] : peers_) {
+  std::vector<std::shared_ptr<Peer>> tell;
+  {
+    std::lock_guard hold(lock_);
+    for (auto& [slot, peer] : peers_) tell.push_back(peer);
+  }
+  for (auto& peer : tell) {
     if (!peer->dead.load()) (void)send_message(peer->socket.get(), m);
   }
 }
