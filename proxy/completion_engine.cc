@@ -14,6 +14,10 @@ constexpr int kMostEntries = 65536;
 constexpr std::size_t kMaxComms = 65536;
 }  // namespace
 
+const char* CompletionEngine::device() const {
+  return context_ != nullptr && context_->device != nullptr ? context_->device->name : "device";
+}
+
 Result<CompletionHub::CommId> CompletionHub::add_comm() {
   std::lock_guard hold(lock);
   // Round robin over free places, so that an index rests as long as possible before its reuse.

@@ -44,6 +44,7 @@ class FailureListener {
 class CompletionEngine {
  public:
   ibv_cq* cq() const { return cq_.get(); }
+  const char* device() const;  // for messages
 
  private:
   friend class CompletionHub;
@@ -85,7 +86,8 @@ class CompletionHub {
   Result<CompletionEngine*> reserve(ibv_context* context, int entries);
   void release(CompletionEngine* engine, int entries);
 
-  // Locked: takes up to kPollBatch completions and hands them out.  Returns how many there were.
+  // Locked: takes up to kPollBatch completions and hands them out.  Returns how many there were, or
+  // the provider's negative number when the queue cannot be read any more.
   int poll(CompletionEngine& engine);
   static constexpr int kPollBatch = 32;
 

@@ -53,10 +53,4 @@ int FlushQueues::post(int rail, std::uint64_t address, std::uint32_t rkey, std::
   return ibv_post_send(queues_->queues()[static_cast<std::size_t>(rail)].qp.get(), &wr, &bad);
 }
 
-int FlushQueues::poll() {
-  int taken = 0;
-  for (CompletionEngine* engine : queues_->engines()) taken += hub_->poll(*engine);
-  return taken;
-}
-
 }  // namespace twinpath

@@ -27,7 +27,7 @@ class FlushQueues {
   // One read of `address` on that rail, completed under WrKind::flush with this slot.  An errno.
   int post(int rail, std::uint64_t address, std::uint32_t rkey, std::uint16_t slot,
            std::uint16_t generation);
-  int poll();
+  const QueueSet& queues() const { return *queues_; }
 
  private:
   std::shared_ptr<CompletionHub> hub_;

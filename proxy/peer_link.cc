@@ -25,9 +25,17 @@ PeerLink::~PeerLink() {
   (void)socket_.send_part({&goodbye, 1}, sent);
 }
 
-int PeerLink::poll() {
+int PeerLink::poll(const QueueSet& queues) {
   int taken = 0;
-  for (CompletionEngine* engine : queues_->engines()) taken += hub().poll(*engine);
+  for (CompletionEngine* engine : queues.engines()) {
+    const int n = hub().poll(*engine);
+    if (n >= 0) {
+      taken += n;
+    } else {
+      fail("the completion queue of %s cannot be read (%d); see the kernel log (dmesg)",
+           engine->device(), n);
+    }
+  }
   return taken;
 }
 
@@ -62,6 +70,20 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
       static_cast<int>(wc.status), wc.vendor_err, rail.port.port->name.c_str(), rail.gid.index,
       gid_text(rail.gid.gid).c_str(), wc.qp_num, remote.port.c_str(), gid_text(remote.gid).c_str(),
       completion_hint(wc.status));
+}
+
+void PeerLink::fail_local_completion(const WrId& id, const ibv_wc& wc, const QueueSet& queues) {
+  if (broken_) return;
+  const Queue* q = queues.find(wc.qp_num);
+  const Queue& queue = q != nullptr ? *q : queues.queues().front();
+  const Rail& rail = queues.rails()[static_cast<std::size_t>(queue.rail)];
+  fail("%s failed with %s (status %d, vendor error 0x%x) on %s GID index %d %s, QP %u: %s",
+       work_name(static_cast<int>(id.kind)), queues_->devices().verbs().wc_status_str(wc.status),
+       static_cast<int>(wc.status), wc.vendor_err, rail.port.port->name.c_str(), rail.gid.index,
+       gid_text(rail.gid.gid).c_str(), wc.qp_num,
+       wc.status == IBV_WC_REM_ACCESS_ERR
+           ? "the adapter may not read the GPU memory it has just written (see dmesg)"
+           : completion_hint(wc.status));
 }
 
 void PeerLink::check_clock(int outstanding) {

@@ -34,8 +34,10 @@ class PeerLink final : private FailureListener {
   const PeerName& peer() const { return peer_; }
   bool broken() const { return broken_; }
 
-  // Takes waiting completions of all engines in use, one batch each.
-  int poll();
+  // Takes waiting completions of all engines in use, one batch each; a queue that cannot be read
+  // breaks the link.  How many there were.
+  int poll() { return poll(*queues_); }
+  int poll(const QueueSet& queues);
   // To be called for each call that had to answer "not yet".  Every now and then (100 ms) it looks
   // at the peer and the devices, and may break the link.
   void waited(int outstanding) {
@@ -45,6 +47,8 @@ class PeerLink final : private FailureListener {
   // Break the link; only the first reason is logged.
   void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
   void fail_completion(const WrId& id, const ibv_wc& wc);
+  // Of a queue to ourselves (a flush).
+  void fail_local_completion(const WrId& id, const ibv_wc& wc, const QueueSet& queues);
 
  private:
   static constexpr unsigned kCallsPerClock = 16;

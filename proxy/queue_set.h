@@ -63,6 +63,7 @@ class QueueSet {
                std::string& why);
 
   std::vector<Queue>& queues() { return queues_; }
+  const std::vector<Queue>& queues() const { return queues_; }
   const std::vector<Rail>& rails() const { return rails_; }
   const std::vector<CompletionEngine*>& engines() const { return engines_; }  // each once
   CompletionHub& hub() { return *hub_; }

@@ -139,7 +139,10 @@ void ProxyRecvComm::post_cells() {
 
 void ProxyRecvComm::on_completion(const WrId& id, const ibv_wc& wc) {
   if (wc.status != IBV_WC_SUCCESS) {
-    link_->fail_completion(id, wc);
+    if (id.kind == WrKind::flush && flush_.ready())
+      link_->fail_local_completion(id, wc, flush_.queues());
+    else
+      link_->fail_completion(id, wc);
     return;
   }
   switch (id.kind) {
@@ -274,7 +277,9 @@ Status ProxyRecvComm::test(FlushRequest& request, Completion& out) {
   out.done = false;
   std::lock_guard hold(link_->hub().lock);
   if (!request.active_) return Status::bad_argument;
-  if (request.pending_ > 0) (void)flush_.poll();
+  if (request.pending_ > 0) (void)link_->poll(flush_.queues());
+  // A failed adapter says so by an event, perhaps without a completion.
+  if (request.pending_ > 0 && !link_->broken()) link_->waited(kRecvSlots - free_count_);
   if (request.pending_ > 0) return link_->broken() ? Status::remote : Status::ok;
   request.active_ = false;
   out.done = true;

@@ -1,4 +1,6 @@
 // Devices merged from several ports: properties, unequal counts and unequal speeds.
+#include "proxy/send_comm.h"
+#include "test/fabric/tap.h"
 #include "test/fabric/world.h"
 
 namespace twinpath::test {
@@ -93,14 +95,49 @@ TEST_CASE("D9: ports of unequal numbers connect") {
 }
 
 TEST_CASE("D8: one peer with a small MTU leaves other connections as they are") {
-  World world(soft_config("soft0,mtu=4096,soft1,mtu=1024,soft2,mtu=4096"));
+  World world(soft_config("soft0,mtu=4096,soft1,mtu=1024,soft2,mtu=4096"), -1, Tap::on);
+  auto path_mtus = [&](int from, int to) {
+    Tap::raised.clear();
+    exchange(world, from, to);
+    std::vector<ibv_mtu> mtus;
+    for (const Tap::Raised& q : Tap::raised) mtus.push_back(q.attr.path_mtu);
+    return mtus;
+  };
+  CHECK(path_mtus(0, 1) == std::vector{IBV_MTU_1024, IBV_MTU_1024});
+  CHECK(path_mtus(0, 2) == std::vector{IBV_MTU_4096, IBV_MTU_4096});
+  CHECK(path_mtus(1, 2) == std::vector{IBV_MTU_1024, IBV_MTU_1024});
+  CHECK(path_mtus(2, 0) == std::vector{IBV_MTU_4096, IBV_MTU_4096});
+}
+
+// Service level and traffic class that the sender's and the receiver's queue really have.
+struct Classes {
+  int send_sl = -1, send_tc = -1, recv_sl = -1, recv_tc = -1;
+  friend bool operator==(const Classes&, const Classes&) = default;
+};
+
+Classes classes_of(const Config& config, int traffic_class) {
+  World world(config, traffic_class, Tap::on);
   exchange(world, 0, 1);
-  exchange(world, 0, 2);
+  Classes c;
+  for (const Tap::Raised& q : Tap::raised) {
+    const bool sender = q.send_depth == kSendSlots;
+    (sender ? c.send_sl : c.recv_sl) = q.attr.ah_attr.sl;
+    (sender ? c.send_tc : c.recv_tc) = q.attr.ah_attr.grh.traffic_class;
+  }
+  CHECK(Tap::raised.size() == 2);
+  return c;
 }
 
 TEST_CASE("D20: a traffic class of the communicator is no service level") {
-  World world(soft_config(), 106);
-  exchange(world, 0, 1);
+  Config config = soft_config();
+  CHECK(classes_of(config, -1) == Classes{0, 0, 0, 0});
+  CHECK(classes_of(config, 106) == Classes{0, 106, 0, 106});
+  config.ib_sl = 3;
+  CHECK(classes_of(config, 106) == Classes{3, 106, 3, 106});
+  config.ib_fifo_tc = 7;  // clear-to-sends, which is all that a receiver sends
+  CHECK(classes_of(config, 106) == Classes{3, 106, 3, 7});
+  config.ib_tc = 200;  // the user's setting wins
+  CHECK(classes_of(config, 106) == Classes{3, 200, 3, 7});
 }
 
 }  // namespace

@@ -90,9 +90,13 @@ struct World {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Session> a, b;  // senders, receivers
 
-  explicit World(const Config& c = soft_config(), int traffic_class = -1) : config(c) {
+  // `adjust` may change the fabric before the transport gets it (see tap.h).
+  explicit World(const Config& c = soft_config(), int traffic_class = -1,
+                 void (*adjust)(Fabric&) = nullptr)
+      : config(c) {
     auto fabric = open_fabric(config);
     REQUIRE(fabric);
+    if (adjust != nullptr) adjust(**fabric);
     auto t = make_proxy_transport(std::move(fabric).take(), config);
     REQUIRE(t);
     transport = std::move(t).take();

@@ -95,12 +95,45 @@ class End:
         return net.until("connect", seconds, self.comm, ctypes.c_int(0), handle,
                          ctypes.pointer(self.comm), ctypes.pointer(self.device_comm))
 
-    def transfer(self, fill, seconds):
-        """One message of 1 MiB; the receiver answers whether all of it is there."""
-        net, size = self.net, len(self.buffer)
+    def register(self):
         if not self.memory:
-            net.call("regMr", self.comm, self.buffer, ctypes.c_size_t(size), ctypes.c_int(HOST),
-                     ctypes.pointer(self.memory))
+            self.net.call("regMr", self.comm, self.buffer, ctypes.c_size_t(len(self.buffer)),
+                          ctypes.c_int(HOST), ctypes.pointer(self.memory))
+
+    def outside(self):
+        """A send, or a receive, of one page more than was registered; registrations are whole pages."""
+        net, size = self.net, len(self.buffer) + 8192
+        self.register()
+        if self.role == "connect":
+            net.until("isend", 5, self.request, self.comm, self.buffer, ctypes.c_int(size), ctypes.c_int(7),
+                      self.memory, ctypes.pointer(self.request))
+        else:
+            data, length = (ctypes.c_void_p * 1)(ctypes.addressof(self.buffer)), (ctypes.c_int * 1)(size)
+            tags, memory = (ctypes.c_int * 1)(7), (ctypes.c_void_p * 1)(self.memory.value)
+            net.call("irecv", self.comm, ctypes.c_int(1), data, length, tags, memory,
+                     ctypes.pointer(self.request))
+
+    def flood(self):
+        """How many receives can be posted before the plugin asks to come again."""
+        self.register()
+        data, length = (ctypes.c_void_p * 1)(ctypes.addressof(self.buffer)), (ctypes.c_int * 1)(64)
+        tags, memory = (ctypes.c_int * 1)(7), (ctypes.c_void_p * 1)(self.memory.value)
+        for count in range(1000):
+            request = ctypes.c_void_p()
+            self.net.call("irecv", self.comm, ctypes.c_int(1), data, length, tags, memory,
+                          ctypes.pointer(request))
+            if not request.value:
+                return count
+        return 1000
+
+    def transfer(self, fill, seconds, receive=None):
+        """One message of 1 MiB, into a receive of `receive` bytes (1 MiB); the receiver answers
+        whether all that fits is there and nothing past it."""
+        net, size, whole = self.net, len(self.buffer), len(self.buffer)
+        if self.role == "listen" and receive is not None:
+            size = receive
+            ctypes.memset(self.buffer, 0, whole)
+        self.register()
         self.request = ctypes.c_void_p()
         if self.role == "listen":
             data, length = (ctypes.c_void_p * 1)(ctypes.addressof(self.buffer)), (ctypes.c_int * 1)(size)
@@ -119,7 +152,9 @@ class End:
         end = time.monotonic() + seconds
         while not done.value and time.monotonic() < end:
             net.call("test", self.request, ctypes.pointer(done), sizes)
-        return bool(done.value) and (self.role == "connect" or self.buffer.raw == bytes([fill]) * size)
+        expected = bytes([fill]) * size + bytes(whole - size)
+        return bool(done.value) and (self.role == "connect" or
+                                     (self.buffer.raw == expected and sizes[0] == size))
 
     def close(self):
         if self.memory:
@@ -137,7 +172,16 @@ def main():
         for line in sys.stdin:
             word, *rest = line.split()
             if word == "transfer":
-                print("ok" if end.transfer(int(rest[0]), float(rest[1])) else "timeout", flush=True)
+                ok = end.transfer(int(rest[0]), float(rest[1]), *map(int, rest[2:]))
+                print("ok" if ok else "timeout", flush=True)
+            elif word == "outside":
+                try:
+                    end.outside()
+                    print("ok posted", flush=True)
+                except Refused as e:  # of this call only
+                    print(f"error {e}", flush=True)
+            elif word == "flood":
+                print(f"ok {end.flood()}", flush=True)
             elif word == "close":
                 end.close()
                 print("ok closed", flush=True)

@@ -11,6 +11,14 @@ SOURCE_ROOT = os.environ["SOURCE_ROOT"]
 
 _CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TWINPATH_", "NCCL_"))}
 
+# A test that runs under mpirun or Slurm must not make coll_perf believe that it belongs to that job.
+NO_JOB = {name: "" for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")}
+
+
+def clean_environment():
+    """The environment without settings of the plugin or of NCCL."""
+    return dict(_CLEAN)
+
 
 def run(program, *args, env=None, limit=60):
     """The finished process; fails the test when the tool itself does not end in time."""

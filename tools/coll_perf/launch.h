@@ -30,4 +30,8 @@ int run_processes(int size, int victim);
 // Connects the ranks of a job over TCP; see rendezvous.cc for where rank 0 is looked for.
 std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, double timeout_s);
 
+// The first name of a Slurm node list: "node[07-12,15],other" -> "node07"; "" when a bracket is
+// not closed.
+std::string first_node(const std::string& list);
+
 }  // namespace twinpath::coll

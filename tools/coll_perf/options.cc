@@ -16,6 +16,13 @@ constexpr const char* kFooter =
     "crosses a link (2(n-1)/n for all_reduce).  Times are taken on the GPU over all iterations\n"
     "after one extra that brings the ranks together, and averaged over the ranks.\n"
     "\n"
+    "Environment, each variable only where it is not set already, and printed:\n"
+    "  --plugin      NCCL_NET_PLUGIN=<path> (also over a value of your own), NCCL_NET=<name in\n"
+    "                the plugin>: NCCL then fails rather than use its own transports silently\n"
+    "  --via-plugin  these two, NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1, NCCL_NVLS_ENABLE=0,\n"
+    "                NCCL_NET_GDR_LEVEL=SYS, NCCL_NET_PLUGIN_REF_COUNT=1, TWINPATH_FABRIC=soft\n"
+    "  --cpu         TWINPATH_FABRIC=soft\n"
+    "\n"
     "Examples:\n"
     "  coll_perf -b 8 -e 1g --collective all            all GPUs, one process each\n"
     "  coll_perf --via-plugin --plugin ./libnccl-net.so  all traffic through this plugin\n"
@@ -93,7 +100,7 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_flag("--cuda-malloc", out.cuda_malloc, "buffers from cuMemAlloc, not ncclMemAlloc");
   app.add_option("--plugin", out.plugin, "net plugin (path, or the X of libnccl-net-X.so)");
   app.add_flag("--via-plugin", out.via_plugin,
-               "send everything through the net plugin: sets the variables it prints");
+               "send everything through the net plugin: sets the variables listed below");
   app.add_flag("--show-env", out.show_env, "print all NCCL_* and TWINPATH_* variables in effect");
   app.add_option("--rendezvous", out.rendezvous,
                  "HOST:PORT of rank 0 under mpirun or Slurm [$MASTER_ADDR:$MASTER_PORT]");
@@ -106,7 +113,8 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
       ->default_str("4")
       ->check(CLI::Range(2, 256));
   app.add_option("--algo", algorithm, "with --cpu: ring, tree or both");
-  app.add_option("--net-device", out.net_device, "with --cpu: device index of the plugin [0]");
+  app.add_option("--net-device", out.net_device, "with --cpu: device index of the plugin [0]")
+      ->check(CLI::NonNegativeNumber);
   app.set_version_flag("--version", TWINPATH_VERSION);
   try {
     app.parse(argc, argv);
@@ -118,6 +126,11 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   out.collectives = parse_collectives(collectives);
   out.types = parse_types(types);
   out.op = parse_op(op);
+  if (out.collectives.empty() || out.types.empty()) {
+    throw ToolError(kExitUsage,
+                    "--collective and --type need at least one name; leave the option "
+                    "out for all_reduce of float");
+  }
   if (!gpus.empty()) out.gpus = parse_gpus(gpus);
   if (end.empty()) end = cpu ? "4m" : "128m";
   const std::size_t first = bytes_or_throw("--begin", begin);

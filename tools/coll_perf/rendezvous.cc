@@ -40,19 +40,6 @@ std::uint64_t job_hash() {
   return h;
 }
 
-// "node[07-12,15],other" -> "node07".
-std::string first_node(const std::string& list) {
-  const std::size_t bracket = list.find('['), comma = list.find(',');
-  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
-  const std::size_t end = list.find_first_of(",-]", bracket);
-  const std::size_t close = list.find(']', bracket);
-  if (end == std::string::npos || close == std::string::npos) return "";
-  const std::size_t after = list.find(',', close);
-  const std::string tail =
-      list.substr(close + 1, after == std::string::npos ? std::string::npos : after - close - 1);
-  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1) + tail;
-}
-
 void find_address(const Place& place, const std::string& option, std::string& host,
                   std::string& port) {
   port = std::to_string(20000 + job_hash() % 12000);
@@ -131,6 +118,19 @@ UniqueFd listen_on(const std::string& host, const std::string& port) {
 }
 
 }  // namespace
+
+std::string first_node(const std::string& list) {
+  const std::size_t bracket = list.find('['), comma = list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
+  const std::size_t end = list.find_first_of(",-]", bracket);
+  const std::size_t close = list.find(']', bracket);
+  if (end == std::string::npos || close == std::string::npos) return "";
+  // What follows may have brackets of its own: "rack[0-3]node[1,2]".
+  const std::string rest = list.substr(close + 1);
+  const std::string tail = first_node(rest);
+  if (tail.empty() && !rest.empty() && rest.front() != ',') return "";
+  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1) + tail;
+}
 
 std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, double timeout_s) {
   std::string host, port;

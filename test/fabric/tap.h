@@ -1,0 +1,143 @@
+#pragma once
+// A tap between the transport and the soft HCA: sees what queues are made and posted, and lets
+// single calls and completions go wrong.
+//
+// Hand Tap::on to World.  The verbs table holds plain function pointers, so the tap's state is
+// static; on() begins it anew.  Threads: one, the test's.
+#include <cerrno>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plugin/fabric/fabric.h"
+#include "proxy/wr_id.h"
+
+namespace twinpath::test {
+
+struct Tap {
+  // A queue pair as the device reports it after it went to RTR.
+  struct Raised {
+    std::uint32_t qpn = 0;
+    std::uint32_t send_depth = 0;
+    ibv_qp_attr attr{};
+  };
+  struct Posted {
+    WrKind kind = WrKind::none;
+    std::uint32_t qpn = 0;
+    unsigned flags = 0;
+    std::uint32_t bytes = 0;
+  };
+  static inline std::vector<Raised> raised;
+  static inline std::vector<Posted> posted;
+  static inline std::map<std::uint32_t, std::uint32_t> inline_bytes;  // granted, by QP
+  static inline std::uint32_t inline_limit = 0;                       // more is refused
+  // The next completion of that kind is made an error; `failed_qpn` is then its QP.
+  static inline WrKind fail_completion = WrKind::none;
+  static inline std::uint32_t failed_qpn = 0;
+  static inline WrKind fail_post = WrKind::none;  // posts of that kind give ENOMEM
+  static inline int poll_result = 0;              // not 0: what polling gives
+  static inline bool no_memory = false;           // registrations give ENOMEM
+
+  // The adapter of that name, of the last fabric that on() saw.
+  static ibv_context* context_of(const std::string& device) {
+    auto at = contexts_.find(device);
+    return at != contexts_.end() ? at->second : nullptr;
+  }
+
+  static void on(Fabric& fabric) {
+    contexts_.clear();
+    for (const Port& port : fabric.ports) contexts_[port.device] = port.context;
+    raised.clear();
+    posted.clear();
+    inline_bytes.clear();
+    inline_limit = 1u << 16;
+    fail_completion = fail_post = WrKind::none;
+    poll_result = 0;
+    no_memory = false;
+    real_ = fabric.verbs;
+    fabric.verbs.modify_qp = modify_qp;
+    fabric.verbs.create_qp = create_qp;
+    fabric.verbs.reg_mr_iova2 = reg_mr_iova2;
+    for (const Port& port : fabric.ports) {
+      ibv_context_ops& ops = port.context->ops;
+      if (ops.post_send == post_send) continue;  // another port of this context
+      post_send_ = ops.post_send;
+      poll_cq_ = ops.poll_cq;
+      ops.post_send = post_send;
+      ops.poll_cq = poll_cq;
+    }
+  }
+
+ private:
+  static inline Verbs real_;
+  static inline std::map<std::string, ibv_context*> contexts_;
+  static inline decltype(ibv_context_ops::post_send) post_send_ = nullptr;
+  static inline decltype(ibv_context_ops::poll_cq) poll_cq_ = nullptr;
+
+  static int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+    const int error = real_.modify_qp(qp, attr, mask);
+    if (error == 0 && (mask & IBV_QP_AV) != 0) {
+      Raised r;
+      ibv_qp_init_attr init{};
+      r.qpn = qp->qp_num;
+      (void)real_.query_qp(qp, &r.attr, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN, &init);
+      r.send_depth = init.cap.max_send_wr;
+      raised.push_back(r);
+    }
+    return error;
+  }
+
+  static ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
+    if (init->cap.max_inline_data > inline_limit) {
+      errno = EINVAL;
+      return nullptr;
+    }
+    ibv_qp* qp = real_.create_qp(pd, init);
+    if (qp != nullptr) inline_bytes[qp->qp_num] = init->cap.max_inline_data;
+    return qp;
+  }
+
+  static ibv_mr* reg_mr_iova2(ibv_pd* pd, void* addr, std::size_t bytes, std::uint64_t iova,
+                              unsigned access) {
+    if (!no_memory) return real_.reg_mr_iova2(pd, addr, bytes, iova, access);
+    errno = ENOMEM;
+    return nullptr;
+  }
+
+  static int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+    const WrKind kind = decode_wr_id(wr->wr_id).kind;
+    if (kind == fail_post) {
+      *bad = wr;
+      return ENOMEM;
+    }
+    std::uint32_t bytes = 0;
+    for (int i = 0; i < wr->num_sge; ++i) bytes += wr->sg_list[i].length;
+    posted.push_back({kind, qp->qp_num, wr->send_flags, bytes});
+    return post_send_(qp, wr, bad);
+  }
+
+  static int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
+    if (poll_result != 0) return poll_result;
+    const int n = poll_cq_(cq, most, wc);
+    for (int i = 0; i < n; ++i) {
+      if (fail_completion == WrKind::none || decode_wr_id(wc[i].wr_id).kind != fail_completion)
+        continue;
+      // Of a failed completion only these four fields mean anything; the others lie.
+      ibv_wc lie{};
+      lie.wr_id = wc[i].wr_id;
+      lie.qp_num = failed_qpn = wc[i].qp_num;
+      lie.status = IBV_WC_REM_ACCESS_ERR;
+      lie.vendor_err = 0x5a;
+      lie.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+      lie.wc_flags = IBV_WC_WITH_IMM;
+      lie.imm_data = wc[i].imm_data;
+      lie.byte_len = wc[i].byte_len;
+      wc[i] = lie;
+      fail_completion = WrKind::none;
+    }
+    return n;
+  }
+};
+
+}  // namespace twinpath::test
