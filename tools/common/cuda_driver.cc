@@ -32,33 +32,33 @@ struct AccessDesc {
 };
 
 // X(member, symbol, arguments)
-#define TP_CUDA_CALLS(X)                                                                        \
-  X(init, "cuInit", (unsigned))                                                                 \
-  X(count, "cuDeviceGetCount", (int*))                                                          \
-  X(device_get, "cuDeviceGet", (int*, int))                                                     \
-  X(device_name, "cuDeviceGetName", (char*, int, int))                                          \
-  X(attribute, "cuDeviceGetAttribute", (int*, int, int))                                        \
-  X(retain, "cuDevicePrimaryCtxRetain", (void**, int))                                          \
-  X(set_current, "cuCtxSetCurrent", (void*))                                                    \
-  X(error_string, "cuGetErrorString", (int, const char**))                                      \
-  X(alloc, "cuMemAlloc_v2", (DevicePtr*, std::size_t))                                          \
-  X(free, "cuMemFree_v2", (DevicePtr))                                                          \
-  X(to_device, "cuMemcpyHtoD_v2", (DevicePtr, const void*, std::size_t))                        \
-  X(to_host, "cuMemcpyDtoH_v2", (void*, DevicePtr, std::size_t))                                \
-  X(synchronize, "cuCtxSynchronize", ())                                                        \
-  X(granularity, "cuMemGetAllocationGranularity", (std::size_t*, const AllocationProp*, int))   \
-  X(create, "cuMemCreate",                                                                      \
-    (unsigned long long*, std::size_t, const AllocationProp*, unsigned long long))              \
-  X(destroy, "cuMemRelease", (unsigned long long))                                              \
-  X(reserve, "cuMemAddressReserve",                                                             \
-    (DevicePtr*, std::size_t, std::size_t, DevicePtr, unsigned long long))                      \
-  X(unreserve, "cuMemAddressFree", (DevicePtr, std::size_t))                                    \
-  X(map, "cuMemMap",                                                                            \
-    (DevicePtr, std::size_t, std::size_t, unsigned long long, unsigned long long))              \
-  X(unmap, "cuMemUnmap", (DevicePtr, std::size_t))                                              \
-      X(set_access, "cuMemSetAccess", (DevicePtr, std::size_t, const AccessDesc*, std::size_t)) \
-          X(range_handle, "cuMemGetHandleForAddressRange",                                      \
-            (void*, DevicePtr, std::size_t, int, unsigned long long))
+#define TP_CUDA_CALLS(X)                                                                      \
+  X(init, "cuInit", (unsigned))                                                               \
+  X(count, "cuDeviceGetCount", (int*))                                                        \
+  X(device_get, "cuDeviceGet", (int*, int))                                                   \
+  X(device_name, "cuDeviceGetName", (char*, int, int))                                        \
+  X(attribute, "cuDeviceGetAttribute", (int*, int, int))                                      \
+  X(retain, "cuDevicePrimaryCtxRetain", (void**, int))                                        \
+  X(set_current, "cuCtxSetCurrent", (void*))                                                  \
+  X(error_string, "cuGetErrorString", (int, const char**))                                    \
+  X(alloc, "cuMemAlloc_v2", (DevicePtr*, std::size_t))                                        \
+  X(free, "cuMemFree_v2", (DevicePtr))                                                        \
+  X(to_device, "cuMemcpyHtoD_v2", (DevicePtr, const void*, std::size_t))                      \
+  X(to_host, "cuMemcpyDtoH_v2", (void*, DevicePtr, std::size_t))                              \
+  X(synchronize, "cuCtxSynchronize", ())                                                      \
+  X(granularity, "cuMemGetAllocationGranularity", (std::size_t*, const AllocationProp*, int)) \
+  X(create, "cuMemCreate",                                                                    \
+    (unsigned long long*, std::size_t, const AllocationProp*, unsigned long long))            \
+  X(destroy, "cuMemRelease", (unsigned long long))                                            \
+  X(reserve, "cuMemAddressReserve",                                                           \
+    (DevicePtr*, std::size_t, std::size_t, DevicePtr, unsigned long long))                    \
+  X(unreserve, "cuMemAddressFree", (DevicePtr, std::size_t))                                  \
+  X(map, "cuMemMap",                                                                          \
+    (DevicePtr, std::size_t, std::size_t, unsigned long long, unsigned long long))            \
+  X(unmap, "cuMemUnmap", (DevicePtr, std::size_t))                                            \
+  X(set_access, "cuMemSetAccess", (DevicePtr, std::size_t, const AccessDesc*, std::size_t))   \
+  X(range_handle, "cuMemGetHandleForAddressRange",                                            \
+    (void*, DevicePtr, std::size_t, int, unsigned long long))
 
 struct Calls {
 #define TP_MEMBER(member, symbol, args) int(*member) args = nullptr;
