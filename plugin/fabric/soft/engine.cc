@@ -97,6 +97,11 @@ void Hca::drop_socket(int socket) {
 }
 
 void Hca::serve(int socket) {
+  {
+    // Ours and whole: whoever made it put it into the tables under this lock.
+    std::lock_guard hold(lock_);
+    if (!outgoing_.contains(socket) && !incoming_.contains(socket)) return;
+  }
   for (;;) {
     Message m{};
     UniqueFd fd;
