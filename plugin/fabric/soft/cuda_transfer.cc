@@ -58,8 +58,8 @@ int gpu_of(SoftQp& qp, const SendEntry& e, const ibv_sge& sge) {
 
 }  // namespace
 
-Step start_cuda(SoftQp& qp, SendEntry& e, const KeyEntry&) {
-  const bool read = e.opcode == IBV_WR_RDMA_READ;
+Step start_cuda(SoftQp& qp, SendEntry& e) {
+  const bool read = is_read(e);
   // Packets that carry data, and direct copies, come first in order; READs are not overtaken.
   if (qp.theirs->acked.load(std::memory_order_acquire) < qp.last_data_message) return Step::wait;
   if (e.length == 0) {
@@ -67,19 +67,8 @@ Step start_cuda(SoftQp& qp, SendEntry& e, const KeyEntry&) {
     e.stage = Stage::placed;
     return Step::done;
   }
-  const std::uint32_t needed =
-      read ? std::uint32_t{IBV_ACCESS_REMOTE_READ} : std::uint32_t{IBV_ACCESS_REMOTE_WRITE};
-  KeyEntry* k = nullptr;
-  if ((qp.theirs->access.load(std::memory_order_relaxed) & needed) != 0)
-    k = remote_keys(qp).hold(e.rkey, e.remote_address, e.length, needed,
-                             qp.theirs->pd.load(std::memory_order_relaxed));
-  if (k == nullptr) {
-    PacketHeader* p = reserve_packet(qp, 0);
-    if (p == nullptr) return Step::wait;
-    p->op = PacketOp::violation;
-    publish_packet(qp, p);
-    return fail(e, IBV_WC_REM_ACCESS_ERR);
-  }
+  KeyEntry* k = hold_remote(qp, e);
+  if (k == nullptr) return refused(qp, e);
   bool failed = false;
   CopyEnd far = far_end(qp, e, *k, failed);
   if (far.address == 0) {

@@ -8,12 +8,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 
 #include "plugin/base/clock.h"
@@ -39,12 +37,8 @@ Result<std::shared_ptr<Peer>> Hca::peer_of(std::uint32_t slot) {
     return it->second;
   // A blocking connect: it waits only while the peer's backlog of 1024 is full.
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un a{};
-  a.sun_family = AF_UNIX;
-  std::string name = rendezvous_prefix_ + std::to_string(slot);
-  std::memcpy(a.sun_path + 1, name.data(), name.size());
-  auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (!fd || connect(fd.get(), reinterpret_cast<sockaddr*>(&a), length) != 0) {
+  const SlotAddress a = address_of(slot);
+  if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&a.address), a.length) != 0) {
     TP_INFO(net, "soft HCA: no process answers for slot %u (%s): it has ended or runs elsewhere",
             slot, std::strerror(errno));
     return Status::closed;
@@ -283,9 +277,6 @@ void Hca::engine_loop() {
       int fd = events[i].data.fd;
       if (fd == listen_socket_.get()) {
         accept_peer();
-      } else if (fd == wake_.get()) {
-        std::uint64_t count;
-        (void)!read(fd, &count, sizeof count);
       } else {
         serve(fd);
       }

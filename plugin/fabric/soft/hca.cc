@@ -3,11 +3,9 @@
 
 #include <pthread.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -81,21 +79,18 @@ Status Hca::start(std::string& why) {
   if (config_.soft_direct) allow_direct_copies();
   TP_TRY(claim_slot(why));
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll_ || !wake_) {
-    why = std::string("epoll or eventfd: ") + std::strerror(errno);
+  if (!epoll_) {
+    why = std::string("epoll_create1: ") + std::strerror(errno);
     return Status::system;
   }
-  for (int fd : {listen_socket_.get(), wake_.get()}) {
-    epoll_event e{};
-    e.events = EPOLLIN;
-    e.data.fd = fd;
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e);
-  }
+  epoll_event e{};
+  e.events = EPOLLIN;
+  e.data.fd = listen_socket_.get();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listen_socket_.get(), &e);
   // A forked child must not hold our sockets open: peers would take the dead for living.
   pthread_atfork(nullptr, nullptr, [] {
     if (Hca* h = existing()) {
-      for (int fd : {h->listen_socket_.get(), h->epoll_.get(), h->wake_.get()}) ::close(fd);
+      for (int fd : {h->listen_socket_.get(), h->epoll_.get()}) ::close(fd);
       for (auto& [fd, peer] : h->outgoing_) ::close(fd);
       for (auto& [fd, owner] : h->incoming_) ::close(fd);
     }
@@ -104,6 +99,15 @@ Status Hca::start(std::string& why) {
   pthread_setname_np(engine_.native_handle(), "twinpath-hca");
   engine_.detach();  // lives as long as the process, as an adapter does
   return Status::ok;
+}
+
+Hca::SlotAddress Hca::address_of(std::uint32_t slot) const {
+  SlotAddress a;
+  a.address.sun_family = AF_UNIX;
+  const std::string name = rendezvous_prefix_ + std::to_string(slot);
+  std::memcpy(a.address.sun_path + 1, name.data(), name.size());  // leading zero byte: abstract
+  a.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return a;
 }
 
 Status Hca::claim_slot(std::string& why) {
@@ -117,12 +121,8 @@ Status Hca::claim_slot(std::string& why) {
   const std::uint32_t start = (static_cast<std::uint32_t>(getpid()) * 2654435761u) % kSlots;
   for (std::uint32_t i = 0; i < kSlots; ++i) {
     const std::uint32_t slot = (start + i) % kSlots;
-    sockaddr_un a{};
-    a.sun_family = AF_UNIX;
-    std::string name = rendezvous_prefix_ + std::to_string(slot);
-    std::memcpy(a.sun_path + 1, name.data(), name.size());  // leading zero byte: abstract
-    auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    if (bind(listen_socket_.get(), reinterpret_cast<sockaddr*>(&a), length) == 0) {
+    const SlotAddress a = address_of(slot);
+    if (bind(listen_socket_.get(), reinterpret_cast<const sockaddr*>(&a.address), a.length) == 0) {
       if (listen(listen_socket_.get(), 1024) != 0) break;
       slot_ = slot;
       return Status::ok;
@@ -331,11 +331,6 @@ std::shared_ptr<ImportedAllocation> Hca::own_allocation(std::uint64_t alloc_id, 
     a.mapping = std::move(made).take();
   }
   return a.mapping;
-}
-
-void Hca::wake_engine() {
-  std::uint64_t one = 1;
-  (void)!write(wake_.get(), &one, sizeof one);
 }
 
 }  // namespace twinpath::soft

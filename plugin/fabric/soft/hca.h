@@ -6,6 +6,9 @@
 // no argument to carry it.  It is made by the first load_soft_hca and never destroyed.
 //
 // Threads: any, unless said.
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -59,11 +62,14 @@ class Hca {
   // The same-process door to `allocation()` of Peer.
   std::shared_ptr<ImportedAllocation> own_allocation(std::uint64_t alloc_id, bool& failed);
 
-  void wake_engine();
-
  private:
   explicit Hca(const Config& config);
   Status start(std::string& why);
+  struct SlotAddress {
+    sockaddr_un address{};
+    socklen_t length = 0;
+  };
+  SlotAddress address_of(std::uint32_t slot) const;
   Status claim_slot(std::string& why);
   void engine_loop();
   bool sweep(std::int64_t now);
@@ -93,7 +99,7 @@ class Hca {
   std::uint32_t slot_ = 0;
   std::uint64_t probe_value_ = 0;
   std::unique_ptr<KeyTable> keys_;
-  UniqueFd listen_socket_, epoll_, wake_;
+  UniqueFd listen_socket_, epoll_;
 
   std::mutex lock_;
   std::vector<SoftDevice*> devices_;

@@ -45,9 +45,9 @@ KeyTable::KeyTable(UniqueFd fd, KeyEntry* entries)
 
 KeyTable::~KeyTable() { munmap(entries_, bytes()); }
 
-std::uint32_t KeyTable::add(const ibv_pd&, std::uint32_t pd_number, std::uint64_t base,
-                            std::uint64_t iova, std::uint64_t length, std::uint32_t access,
-                            const PointerInfo& info, std::uint64_t alloc_id) {
+std::uint32_t KeyTable::add(std::uint32_t pd_number, std::uint64_t base, std::uint64_t iova,
+                            std::uint64_t length, std::uint32_t access, const PointerInfo& info,
+                            std::uint64_t alloc_id) {
   std::lock_guard hold(lock_);
   if (free_.empty()) return 0;
   std::uint32_t index = free_.back();

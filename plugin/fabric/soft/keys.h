@@ -61,9 +61,9 @@ class KeyTable {
   static Result<std::unique_ptr<KeyTable>> create();
   ~KeyTable();
   // Publishes; gives the key, or 0 when the table is full.
-  std::uint32_t add(const ibv_pd& pd, std::uint32_t pd_number, std::uint64_t base,
-                    std::uint64_t iova, std::uint64_t length, std::uint32_t access,
-                    const PointerInfo& info, std::uint64_t alloc_id);
+  std::uint32_t add(std::uint32_t pd_number, std::uint64_t base, std::uint64_t iova,
+                    std::uint64_t length, std::uint32_t access, const PointerInfo& info,
+                    std::uint64_t alloc_id);
   // Withdraws and waits up to 2 s for copies that hold it.
   void remove(std::uint32_t key);
   KeyView view() const { return KeyView(entries_); }

@@ -75,7 +75,7 @@ struct PacketHeader {
 };
 static_assert(sizeof(PacketHeader) == 32);
 
-inline constexpr std::uint8_t kFirst = 1, kLast = 2, kImm = 4, kSolicited = 8, kCompareSwap = 16;
+inline constexpr std::uint8_t kFirst = 1, kLast = 2, kImm = 4, kCompareSwap = 16;
 
 class Link {
  public:

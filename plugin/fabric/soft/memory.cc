@@ -50,8 +50,8 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
   mr->pd = pd;
   mr->addr = address;
   mr->length = bytes;
-  mr->lkey = mr->rkey = hca.keys().add(*pd, static_cast<SoftPd*>(pd)->number, base, iova, bytes,
-                                       access, mr->info, mr->alloc_id);
+  mr->lkey = mr->rkey = hca.keys().add(static_cast<SoftPd*>(pd)->number, base, iova, bytes, access,
+                                       mr->info, mr->alloc_id);
   if (mr->lkey == 0) {
     if (cuda) hca.release_allocation(mr->alloc_id);
     TP_WARN(

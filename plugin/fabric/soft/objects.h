@@ -163,7 +163,6 @@ struct SoftQp : ibv_qp {
   std::int64_t waiting_since = 0;  // 0: not waiting
 
   // Responder state within one SEND or READ.
-  bool in_send = false;
   std::uint64_t send_offset = 0;
   std::uint64_t read_offset = 0;
   bool rnr_reported = false;
@@ -179,6 +178,11 @@ struct SoftQp : ibv_qp {
   }
 };
 
+inline bool is_read(const SendEntry& e) { return e.opcode == IBV_WR_RDMA_READ; }
+inline bool is_atomic(const SendEntry& e) {
+  return e.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || e.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
 inline SoftQp* soft(ibv_qp* q) { return static_cast<SoftQp*>(q); }
 inline SoftCq* soft(ibv_cq* c) { return static_cast<SoftCq*>(c); }
 
@@ -190,6 +194,10 @@ bool respond(SoftQp& qp);
 // shared_copy.cc: the responder's part of a shared message; false: to be called again.
 enum class PullOutcome { done, wait, refused };
 PullOutcome pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
+// Our own memory under a key that the peer named, held; null when the QP's or the key's rights,
+// bounds or PD refuse it, or it is not host memory.
+KeyEntry* hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                      std::uint32_t access);
 // Scatters into the SGE list from byte `offset` of it; false when it does not fit or is not
 // writable host memory under these keys.
 bool scatter(SoftQp& qp, const ibv_sge* sges, int n, std::uint64_t offset, const void* from,

@@ -12,10 +12,7 @@
 namespace twinpath::soft {
 namespace {
 
-bool atomic_or_read(const SendEntry& e) {
-  return e.opcode == IBV_WR_RDMA_READ || e.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-         e.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
+bool atomic_or_read(const SendEntry& e) { return is_read(e) || is_atomic(e); }
 
 ibv_wc_opcode completion_opcode(ibv_wr_opcode op) {
   switch (op) {
@@ -94,7 +91,7 @@ void reset(SoftQp& qp) {
   qp.messages = qp.last_data_message = qp.seen_acked = 0;
   qp.reads_outstanding = 0;
   qp.waiting_since = 0;
-  qp.in_send = qp.rnr_reported = qp.pull_offered = qp.no_pull = false;
+  qp.rnr_reported = qp.pull_offered = qp.no_pull = false;
   qp.pull_stalled = 0;
   qp.pull_id = 0;
   qp.send_offset = qp.read_offset = 0;

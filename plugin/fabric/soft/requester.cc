@@ -19,10 +19,6 @@ namespace {
 // From here on a direct copy is cheaper than the ring between two processes.
 constexpr std::uint64_t kDirectFrom = 4096;
 
-bool is_read(const SendEntry& e) { return e.opcode == IBV_WR_RDMA_READ; }
-bool is_atomic(const SendEntry& e) {
-  return e.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || e.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
 bool is_write(const SendEntry& e) {
   return e.opcode == IBV_WR_RDMA_WRITE || e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
@@ -90,24 +86,10 @@ Step request(SoftQp& qp, SendEntry& e) {
   return Step::done;
 }
 
-// A direct access that the peer's key table refuses: the peer must learn of it too.
-Step refused(SoftQp& qp, SendEntry& e) {
-  PacketHeader* p = reserve_packet(qp, 0);
-  if (p == nullptr) return Step::wait;
-  p->op = PacketOp::violation;
-  publish_packet(qp, p);
-  return fail(e, IBV_WC_REM_ACCESS_ERR);
-}
-
-Step start_direct(SoftQp& qp, SendEntry& e, KeyView keys) {
+Step start_direct(SoftQp& qp, SendEntry& e) {
   // Earlier data that travels in packets must be in place first.
   if (qp.theirs->acked.load(std::memory_order_acquire) < qp.last_data_message) return Step::wait;
-  const std::uint32_t needed =
-      is_read(e) ? std::uint32_t{IBV_ACCESS_REMOTE_READ} : std::uint32_t{IBV_ACCESS_REMOTE_WRITE};
-  KeyEntry* k = nullptr;
-  if ((qp.theirs->access.load(std::memory_order_relaxed) & needed) != 0)
-    k = keys.hold(e.rkey, e.remote_address, e.length, needed,
-                  qp.theirs->pd.load(std::memory_order_relaxed));
+  KeyEntry* k = hold_remote(qp, e);
   if (k == nullptr) return refused(qp, e);
   if (may_share(qp, e)) {
     Step s = start_shared(qp, e, *k);
@@ -157,7 +139,7 @@ Step start(SoftQp& qp, SendEntry& e) {
   if (cuda) {
     if (!(is_write(e) || is_read(e))) return fail(e, IBV_WC_LOC_PROT_ERR);  // not modelled
     if (far_key == nullptr) return refused(qp, e);
-    return start_cuda(qp, e, *far_key);
+    return start_cuda(qp, e);
   }
   if (qp.sq_sent != qp.sq_exec) return Step::wait;  // behind copy-engine transfers
   if (is_write(e) && e.length == 0)
@@ -168,7 +150,7 @@ Step start(SoftQp& qp, SendEntry& e) {
     return send_imm(qp, e) ? Step::done : Step::wait;
   const bool direct = (is_write(e) || is_read(e)) && far_key != nullptr && !e.no_direct &&
                       (local || (qp.peer->direct && e.length >= kDirectFrom));
-  if (direct) return start_direct(qp, e, keys);
+  if (direct) return start_direct(qp, e);
   if (is_read(e) || is_atomic(e)) return request(qp, e);
   return send_packets(qp, e);
 }
@@ -178,6 +160,22 @@ Step start(SoftQp& qp, SendEntry& e) {
 KeyView remote_keys(SoftQp& qp) {
   if (qp.peer == nullptr) return qp.hca->keys().view();
   return qp.peer->greeted.load(std::memory_order_acquire) ? qp.peer->keys : KeyView();
+}
+
+KeyEntry* hold_remote(SoftQp& qp, const SendEntry& e) {
+  const std::uint32_t needed =
+      is_read(e) ? std::uint32_t{IBV_ACCESS_REMOTE_READ} : std::uint32_t{IBV_ACCESS_REMOTE_WRITE};
+  if ((qp.theirs->access.load(std::memory_order_relaxed) & needed) == 0) return nullptr;
+  return remote_keys(qp).hold(e.rkey, e.remote_address, e.length, needed,
+                              qp.theirs->pd.load(std::memory_order_relaxed));
+}
+
+Step refused(SoftQp& qp, SendEntry& e) {
+  PacketHeader* p = reserve_packet(qp, 0);
+  if (p == nullptr) return Step::wait;
+  p->op = PacketOp::violation;
+  publish_packet(qp, p);
+  return fail(e, IBV_WC_REM_ACCESS_ERR);
 }
 
 bool send_imm(SoftQp& qp, SendEntry& e) {

@@ -19,6 +19,11 @@ inline Step fail(SendEntry& e, ibv_wc_status status) {
 // the peer has greeted.
 KeyView remote_keys(SoftQp& qp);
 
+// The remote range of a WRITE or READ, held for a copy by us; null: the peer's QP or key refuses.
+KeyEntry* hold_remote(SoftQp& qp, const SendEntry& e);
+// After that: the peer must learn of the violation too, and the WQE fails.
+Step refused(SoftQp& qp, SendEntry& e);
+
 // direct.cc: the initiator copies by itself, by memcpy inside the process and by
 // process_vm_readv/writev between processes.  The key is already held by the caller.
 // Moves what is left of the WQE; false when the system refuses (then packets must do).
@@ -34,7 +39,7 @@ Step start_shared(SoftQp& qp, SendEntry& e, const KeyEntry& remote);
 void fix_shared(SoftQp& qp);
 
 // cuda_transfer.cc: RDMA WRITE and READ with CUDA memory at either end, by the copy engine.
-Step start_cuda(SoftQp& qp, SendEntry& e, const KeyEntry& remote);
+Step start_cuda(SoftQp& qp, SendEntry& e);
 // Sends what follows finished copies (immediate data), in order.
 bool finish_moved(SoftQp& qp);
 

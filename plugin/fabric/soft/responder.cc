@@ -59,15 +59,8 @@ Outcome on_write(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload)
   const bool with_imm = (p.flags & kImm) != 0;
   if (with_imm && receive_entry(qp) == nullptr) return Outcome::wait;
   if (p.length != 0) {
-    if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0)
-      return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
-    auto* pd = static_cast<SoftPd*>(qp.pd);
-    KeyEntry* e = qp.hca->keys().view().hold(p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_WRITE,
-                                             pd->number);
-    if (e == nullptr || e->kind != static_cast<std::uint32_t>(MemoryKind::host)) {
-      if (e != nullptr) KeyView::drop(e);
-      return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
-    }
+    KeyEntry* e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_WRITE);
+    if (e == nullptr) return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
     auto* to = reinterpret_cast<std::uint8_t*>(e->base + (p.address - e->iova));
     // Peers wait on words that small writes bring (a CTS generation): such a write becomes
     // visible in address order, its last word last, as one PCIe write would.
@@ -112,14 +105,8 @@ Outcome on_send(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) 
 }
 
 Outcome on_read(SoftQp& qp, const PacketHeader& p) {
-  auto* pd = static_cast<SoftPd*>(qp.pd);
-  KeyEntry* e = nullptr;
-  if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0)
-    e = qp.hca->keys().view().hold(p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_READ, pd->number);
-  if (e == nullptr || e->kind != static_cast<std::uint32_t>(MemoryKind::host)) {
-    if (e != nullptr) KeyView::drop(e);
-    return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
-  }
+  KeyEntry* e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_READ);
+  if (e == nullptr) return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
   Outcome outcome = Outcome::done;
   while (qp.read_offset < p.length) {
     auto n = static_cast<std::uint32_t>(
@@ -147,14 +134,8 @@ Outcome on_read(SoftQp& qp, const PacketHeader& p) {
 Outcome on_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   PacketHeader* out = reserve_packet(qp, 8);
   if (out == nullptr) return Outcome::wait;
-  auto* pd = static_cast<SoftPd*>(qp.pd);
-  KeyEntry* e = nullptr;
-  if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0)
-    e = qp.hca->keys().view().hold(p.rkey, p.address, 8, IBV_ACCESS_REMOTE_ATOMIC, pd->number);
-  if (e == nullptr || e->kind != static_cast<std::uint32_t>(MemoryKind::host)) {
-    if (e != nullptr) KeyView::drop(e);
-    return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
-  }
+  KeyEntry* e = hold_target(qp, p.rkey, p.address, 8, IBV_ACCESS_REMOTE_ATOMIC);
+  if (e == nullptr) return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
   std::uint64_t operand[2];
   std::memcpy(operand, payload, sizeof operand);
   std::atomic_ref<std::uint64_t> word(
@@ -179,8 +160,7 @@ Outcome on_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload
 Outcome on_response(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   for (std::uint64_t i = qp.sq_head; i != qp.sq_exec; ++i) {
     SendEntry& e = qp.entry(i);
-    const bool waits = e.opcode == IBV_WR_RDMA_READ || e.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-                       e.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    const bool waits = is_read(e) || is_atomic(e);
     if (!waits || e.stage != Stage::sent || e.received == e.length) continue;
     if (!scatter(qp, qp.sges_of(e), e.num_sge, e.received, payload, p.length)) {
       e.status = IBV_WC_LOC_PROT_ERR;
@@ -231,6 +211,16 @@ Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) 
 }
 
 }  // namespace
+
+KeyEntry* hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                      std::uint32_t access) {
+  if ((qp.attr.qp_access_flags & access) == 0) return nullptr;
+  KeyEntry* e =
+      qp.hca->keys().view().hold(rkey, address, bytes, access, static_cast<SoftPd*>(qp.pd)->number);
+  if (e == nullptr || e->kind == static_cast<std::uint32_t>(MemoryKind::host)) return e;
+  KeyView::drop(e);
+  return nullptr;
+}
 
 bool scatter(SoftQp& qp, const ibv_sge* sges, int n, std::uint64_t offset, const void* from,
              std::uint64_t bytes) {

@@ -125,14 +125,9 @@ PullOutcome pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload)
   }
   std::uint64_t source = 0;
   std::memcpy(&source, payload, sizeof source);
-  if (qp.peer == nullptr || (qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0)
-    return PullOutcome::refused;
-  KeyEntry* e = qp.hca->keys().view().hold(p.rkey, p.address, p.total, IBV_ACCESS_REMOTE_WRITE,
-                                           static_cast<SoftPd*>(qp.pd)->number);
-  if (e == nullptr || e->kind != static_cast<std::uint32_t>(MemoryKind::host)) {
-    if (e != nullptr) KeyView::drop(e);
-    return PullOutcome::refused;
-  }
+  if (qp.peer == nullptr) return PullOutcome::refused;
+  KeyEntry* e = hold_target(qp, p.rkey, p.address, p.total, IBV_ACCESS_REMOTE_WRITE);
+  if (e == nullptr) return PullOutcome::refused;
   const std::uint64_t target = e->base + (p.address - e->iova);
   PullOutcome outcome = PullOutcome::done;
   std::uint64_t offset = 0;

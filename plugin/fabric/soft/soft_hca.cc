@@ -18,7 +18,6 @@ struct EventRecord {
   ibv_event_type type;
   std::uint32_t qp_num;
   ibv_qp* qp;
-  std::uint8_t port;
 };
 
 ibv_device** get_device_list(int* count) {
@@ -251,7 +250,7 @@ void fill(Verbs& t) {
 }  // namespace
 
 void async_event(SoftQp& qp, ibv_event_type type) {
-  EventRecord r{type, qp.qp_num, &qp, qp.attr.port_num};
+  EventRecord r{type, qp.qp_num, &qp};
   // A full pipe means that nobody has read thousands of events: dropping is all that is left.
   (void)!write(qp.soft_context->events_in.get(), &r, sizeof r);
 }
