@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
 namespace twinpath {
@@ -53,8 +54,13 @@ void AsyncEvents::handle(const ibv_async_event& event) {
       device_failed_.store(true, std::memory_order_relaxed);
       return;
     case IBV_EVENT_PORT_ERR:
-      TP_WARN("%s port %d went down: %s; transfers are retried until NCCL_IB_RETRY_CNT runs out",
-              device_.c_str(), event.element.port_num, text);
+      TP_WARN(
+          "%s port %d went down: %s; transfers are retried until NCCL_IB_RETRY_CNT runs out, where "
+          "the adapter retries; check the cable and the switch port (ip link, ibstat)",
+          device_.c_str(), event.element.port_num, text);
+      std::erase_if(ports_down_,
+                    [&](const PortDown& p) { return p.port == event.element.port_num; });
+      ports_down_.push_back({event.element.port_num, now_ns()});
       return;
     case IBV_EVENT_GID_CHANGE:
     case IBV_EVENT_LID_CHANGE:
@@ -74,6 +80,13 @@ bool AsyncEvents::queue_failed(std::uint32_t qpn) {
   if (!any_queue_failed_.load(std::memory_order_acquire)) return false;
   std::lock_guard hold(lock_);
   return std::find(failed_queues_.begin(), failed_queues_.end(), qpn) != failed_queues_.end();
+}
+
+std::int64_t AsyncEvents::port_went_down(std::uint8_t port) {
+  std::lock_guard hold(lock_);
+  for (const PortDown& p : ports_down_)
+    if (p.port == port) return p.at;
+  return 0;
 }
 
 void AsyncEvents::forget_queue(std::uint32_t qpn) {

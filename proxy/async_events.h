@@ -23,6 +23,8 @@ class AsyncEvents {
   void poll();
   bool device_failed() const { return device_failed_.load(std::memory_order_relaxed); }
   bool queue_failed(std::uint32_t qpn);
+  // When the port last went down (now_ns clock), 0: never.
+  std::int64_t port_went_down(std::uint8_t port);
   // QP numbers are reused: called when a queue is made and when it goes.
   void forget_queue(std::uint32_t qpn);
 
@@ -32,8 +34,13 @@ class AsyncEvents {
   const Verbs& verbs_;
   ibv_context* context_;
   std::string device_;
-  SpinLock lock_;  // the event file and failed_queues_
+  SpinLock lock_;  // the event file and the two lists
   std::vector<std::uint32_t> failed_queues_;
+  struct PortDown {
+    int port;
+    std::int64_t at;
+  };
+  std::vector<PortDown> ports_down_;  // the last time of each port
   std::atomic<bool> device_failed_{false};
   std::atomic<bool> any_queue_failed_{false};
 };

@@ -103,9 +103,29 @@ void CompletionHub::release(CompletionEngine* engine, int entries) {
   engine->reserved_ -= entries;
 }
 
+void CompletionHub::post_held() {
+  while (first_held_ != nullptr) {
+    HeldWork* work = first_held_;
+    first_held_ = work->next_held_;
+    work->held_ = false;
+    work->post_held();
+  }
+}
+
+void CompletionHub::drop_held(HeldWork& work) {
+  for (HeldWork** at = &first_held_; *at != nullptr; at = &(*at)->next_held_) {
+    if (*at != &work) continue;
+    *at = work.next_held_;
+    work.held_ = false;
+    return;
+  }
+}
+
 int CompletionHub::poll(CompletionEngine& engine) {
+  if (first_held_ != nullptr) post_held();
   std::array<ibv_wc, kPollBatch> wc;
   const int n = ibv_poll_cq(engine.cq_.get(), kPollBatch, wc.data());
+  polled_ = &engine;
   for (int i = 0; i < n; ++i) {
     const ibv_wc& c = wc[static_cast<std::size_t>(i)];
     const WrId id = decode_wr_id(c.wr_id);

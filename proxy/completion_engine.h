@@ -41,6 +41,21 @@ class FailureListener {
   ~FailureListener() = default;
 };
 
+// Work that a comm keeps back for company until the next poll.
+class HeldWork {
+ public:
+  // The hub's lock is held.
+  virtual void post_held() = 0;
+
+ protected:
+  ~HeldWork() = default;
+
+ private:
+  friend class CompletionHub;
+  HeldWork* next_held_ = nullptr;
+  bool held_ = false;
+};
+
 class CompletionEngine {
  public:
   ibv_cq* cq() const { return cq_.get(); }
@@ -86,9 +101,21 @@ class CompletionHub {
   Result<CompletionEngine*> reserve(ibv_context* context, int entries);
   void release(CompletionEngine* engine, int entries);
 
-  // Locked: takes up to kPollBatch completions and hands them out.  Returns how many there were, or
-  // the provider's negative number when the queue cannot be read any more.
+  // Locked: has `work` posted by the next poll, whoever polls.  drop_held before it is destroyed.
+  void hold(HeldWork& work) {
+    if (work.held_) return;
+    work.held_ = true;
+    work.next_held_ = first_held_;
+    first_held_ = &work;
+  }
+  void drop_held(HeldWork& work);
+
+  // Locked: posts what is held, then takes up to kPollBatch completions and hands them out. Returns
+  // how many there were, or the provider's negative number when the queue cannot be read any more.
   int poll(CompletionEngine& engine);
+  // Locked: the engine whose completions are being handed out.  QP numbers are each device's own,
+  // so a completion's number means nothing without it.
+  const CompletionEngine* polled() const { return polled_; }
   static constexpr int kPollBatch = 32;
 
  private:
@@ -99,10 +126,13 @@ class CompletionHub {
   };
   const Verbs& verbs_;
   const bool one_communicator_;
+  void post_held();
   std::vector<FailureListener*> listeners_;  // under `lock`
+  HeldWork* first_held_ = nullptr;           // under `lock`
   std::mutex setup_;
   std::vector<std::unique_ptr<CompletionEngine>> engines_;
-  std::vector<Place> comms_;  // under `lock`
+  std::vector<Place> comms_;                  // under `lock`
+  const CompletionEngine* polled_ = nullptr;  // under `lock`
   std::size_t next_place_ = 0;
 };
 

@@ -31,10 +31,13 @@ constexpr std::array kHints = {
          "redirects GPU traffic"},
     Hint{IBV_WC_LOC_LEN_ERR, "a message did not fit its buffer; this is a bug, please report"},
     Hint{IBV_WC_LOC_QP_OP_ERR,
-         "the local queue failed: port down, or an adapter error (see dmesg)"},
+         "the local queue failed: its port went down (check its cable and switch port: ip link, "
+         "ibstat), or the adapter has an error (see dmesg)"},
     Hint{IBV_WC_LOC_ACCESS_ERR, "the peer touched local memory that it has no right to"},
     Hint{IBV_WC_WR_FLUSH_ERR,
-         "the queue was already in error; look for an earlier message here or at the peer"},
+         "the queue was already in error; look for an earlier message here or at the peer, and "
+         "check "
+         "cables and switch ports (ip link, ibstat) if there is none"},
     Hint{IBV_WC_FATAL_ERR, "the adapter failed (see dmesg)"},
     Hint{IBV_WC_GENERAL_ERR, "the adapter reports a general error (see dmesg)"},
 };

@@ -4,6 +4,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "proxy/parcel.h"
 #include "proxy/recv_comm.h"
 #include "proxy/send_comm.h"
 #include "proxy/stripe.h"
@@ -135,8 +136,10 @@ Status Connection::connect_socket() {
   std::string why;
   const Status s = socket_.finish_connect(why);
   if (s != Status::ok && s != Status::again)
-    TP_WARN("cannot connect to %s: %s; check that hosts reach each other over NCCL_SOCKET_IFNAME",
-            peer_text().c_str(), why.c_str());
+    TP_WARN(
+        "cannot connect from %s to %s: %s; has the peer's process ended? do hosts reach each other "
+        "over NCCL_SOCKET_IFNAME?",
+        rail_text(rails_[0]).c_str(), peer_text().c_str(), why.c_str());
   return s;
 }
 
@@ -159,6 +162,13 @@ Status Connection::recv_hello() {
   return Status::ok;
 }
 
+// The peer reads it, too, and its user may not see our log.
+std::string Connection::remedy(Status s) const {
+  const std::string where = " on " + mine_.host;
+  return s == Status::no_memory ? where + ": raise the limit of locked memory there (ulimit -l)"
+                                : where + "; its log names the device and the reason";
+}
+
 Status Connection::make_queues() {
   const bool sender = role_ == Role::connector;
   const int count =
@@ -166,15 +176,18 @@ Status Connection::make_queues() {
                  static_cast<int>(mine_.rails.size()), static_cast<int>(theirs_.rails.size()));
   const Hello& receiver = sender ? theirs_ : mine_;
   parts_.layout = CtsLayout(static_cast<int>(receiver.rails.size()));
-  const int access =
-      sender ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : int{IBV_ACCESS_LOCAL_WRITE};
-  auto ring =
-      RegisteredBuffer::make(core_->devices->verbs(), rails_, parts_.layout.ring_bytes(), access);
-  if (!ring) return refuse(ring.status(), "the connection's memory cannot be registered");
+  auto ring = RegisteredBuffer::make(core_->devices->verbs(), rails_,
+                                     parts_.layout.ring_bytes() + kParcelBoxBytes,
+                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (!ring)
+    return refuse(ring.status(),
+                  "the connection's memory cannot be registered" + remedy(ring.status()));
   parts_.ring = std::move(ring).take();
   auto queues = QueueSet::make(core_->hub, core_->devices, rails_, count,
                                queue_settings(sender, core_->devices->config(), core_->settings));
-  if (!queues) return refuse(queues.status(), "the connection's queues cannot be made");
+  if (!queues)
+    return refuse(queues.status(),
+                  "the connection's queues cannot be made" + remedy(queues.status()));
   queues_ = std::move(queues).take();
   return Status::ok;
 }
@@ -182,11 +195,9 @@ Status Connection::make_queues() {
 Status Connection::send_queues() {
   Queues q;
   q.queues = queues_->addresses();
-  if (role_ == Role::connector) {
-    q.cts_address = parts_.ring->address();
-    for (std::size_t i = 0; i < rails_.size(); ++i)
-      q.cts_rkeys.push_back(parts_.ring->rkey(static_cast<int>(i)));
-  }
+  q.address = parts_.ring->address();
+  for (std::size_t i = 0; i < rails_.size(); ++i)
+    q.rkeys.push_back(parts_.ring->rkey(static_cast<int>(i)));
   return send_frame(FrameType::queues, encode_queues(q));
 }
 
@@ -198,12 +209,10 @@ Status Connection::recv_queues() {
     return refuse(Status::remote, "one side made " + std::to_string(queues_->queues().size()) +
                                       " queues, the other " +
                                       std::to_string(their_queues_.queues.size()));
-  if (role_ == Role::acceptor) {
-    if (their_queues_.cts_rkeys.size() != theirs_.rails.size())
-      return refuse(Status::remote, "the sender gave no key to its clear-to-send ring");
-    parts_.remote_ring = their_queues_.cts_address;
-    parts_.remote_ring_rkey = their_queues_.cts_rkeys[0];  // queue 0 lies on rail 0 of both ends
-  }
+  if (their_queues_.rkeys.size() != theirs_.rails.size())
+    return refuse(Status::remote, "the peer gave no keys to its ring");
+  parts_.remote_ring = their_queues_.address;
+  std::copy(their_queues_.rkeys.begin(), their_queues_.rkeys.end(), parts_.remote_rkeys.begin());
   return Status::ok;
 }
 

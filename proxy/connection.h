@@ -25,11 +25,12 @@ struct SessionCore {
 
 // Everything a comm is made of.
 struct ConnectionParts {
-  std::unique_ptr<RegisteredBuffer> ring;  // sender: CTS ring; receiver: its shadow
+  // Sender: CTS ring; receiver: its shadow.  The box of parcels lies behind it.
+  std::unique_ptr<RegisteredBuffer> ring;
   CtsLayout layout;
-  std::uint64_t remote_ring = 0;  // receiver only
-  std::uint32_t remote_ring_rkey = 0;
-  std::unique_ptr<PeerLink> link;  // destroyed before the ring
+  std::uint64_t remote_ring = 0;                        // the peer's
+  std::array<std::uint32_t, kMaxRails> remote_rkeys{};  // by rail of the peer
+  std::unique_ptr<PeerLink> link;                       // destroyed before the ring
 };
 
 // Depths of the queues of each role; the reasons stand at the definitions.
@@ -82,6 +83,7 @@ class Connection {
   Status refuse(Status s, const std::string& text);  // tells the peer, logs, returns s
   const char* waiting_for() const;
   std::string peer_text() const;
+  std::string remedy(Status s) const;
 
   const Role role_;
   std::shared_ptr<SessionCore> core_;

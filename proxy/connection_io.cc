@@ -32,7 +32,10 @@ Status Connection::recv_frame(FrameType type) {
   }
   header_got_ = 0;
   if (header_.type == FrameType::refuse) {
-    TP_WARN("%s refused the connection: %s", peer_text().c_str(), decode_refusal(body_).c_str());
+    TP_WARN("%s refused the connection from %s%s: %s", peer_text().c_str(),
+            rail_text(rails_[0]).c_str(),
+            theirs_.rails.empty() ? "" : (" to " + rail_text(theirs_.rails[0])).c_str(),
+            decode_refusal(body_).c_str());
     return Status::remote;
   }
   if (header_.version != kProtocolVersion)
@@ -67,14 +70,15 @@ Status Connection::socket_ended(Status s) {
     return Status::closed;
   }
   TP_WARN(
-      "%s closed the connection during the handshake (waiting for %s); look for its own "
+      "%s closed the connection from %s during the handshake (waiting for %s); look for its own "
       "error message",
-      peer_text().c_str(), waiting_for());
+      peer_text().c_str(), rail_text(rails_[0]).c_str(), waiting_for());
   return s == Status::closed ? Status::remote : s;
 }
 
 Status Connection::refuse(Status s, const std::string& text) {
-  TP_WARN("no connection with %s: %s", peer_text().c_str(), text.c_str());
+  TP_WARN("no connection from %s to %s: %s", rail_text(rails_[0]).c_str(), peer_text().c_str(),
+          text.c_str());
   // Only between frames: inside one the peer would take it for the rest.
   if (socket_.is_open() && out_.empty() && step_ != Step::connect_socket) {
     const auto frame = make_frame(FrameType::refuse, nonce_, encode_refusal(text));

@@ -40,6 +40,7 @@ struct Cts {
   std::uint8_t slot = 0;        // the receiver's request
   std::uint8_t generation = 0;  // and which use of that slot
   bool no_completion = false;   // the receiver does not wait: a plain write will do
+  bool copyable = false;        // the receiver's CPU may write there: host memory
   std::array<std::uint32_t, kMaxRails> rkeys{};  // by rail of the receiver
   friend bool operator==(const Cts&, const Cts&) = default;
 };
@@ -103,6 +104,13 @@ class CtsLayout {
     return std::atomic_ref<std::uint32_t>(*gen).load(std::memory_order_acquire) == cts_gen(seq);
   }
 
+  // The number of the cell that lies there, as cts_gen gives it.
+  std::uint32_t gen(const void* cell) const {
+    std::uint32_t g;
+    std::memcpy(&g, static_cast<const std::uint8_t*>(cell) + gen_offset(), sizeof g);
+    return g;
+  }
+
   // The tag alone, for the search of a ready cell.
   static std::int32_t tag(const void* cell) {
     std::int32_t t;
@@ -132,10 +140,12 @@ class CtsLayout {
   constexpr std::size_t gen_offset() const {
     return wide() ? offsetof(WideCell, gen) : offsetof(NarrowCell, gen);
   }
-  // group-1 (3) | sub (3) | slot (6) | generation (8) | no_completion (1) | zero (11)
+  // group-1 (3) | sub (3) | slot (6) | generation (8) | no_completion (1) | copyable (1) | zero
+  // (10)
   static std::uint32_t pack(const Cts& c) {
     return (std::uint32_t{c.group} - 1) | std::uint32_t{c.sub} << 3 | std::uint32_t{c.slot} << 6 |
-           std::uint32_t{c.generation} << 12 | (c.no_completion ? 1u << 20 : 0u);
+           std::uint32_t{c.generation} << 12 | (c.no_completion ? 1u << 20 : 0u) |
+           (c.copyable ? 1u << 21 : 0u);
   }
   static bool unpack(std::uint32_t meta, Cts& c) {
     c.group = static_cast<std::uint8_t>((meta & 7) + 1);
@@ -143,7 +153,8 @@ class CtsLayout {
     c.slot = static_cast<std::uint8_t>((meta >> 6) & 63);
     c.generation = static_cast<std::uint8_t>((meta >> 12) & 255);
     c.no_completion = ((meta >> 20) & 1) != 0;
-    return (meta >> 21) == 0 && c.sub < c.group;
+    c.copyable = ((meta >> 21) & 1) != 0;
+    return (meta >> 22) == 0 && c.sub < c.group;
   }
   int rails_;
 };

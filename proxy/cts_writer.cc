@@ -26,6 +26,7 @@ int CtsWriter::post(Queue& queue) {
     const std::uint64_t end = std::min({next_, wrap, posted_ + kCtsBatch});
     if (writes_ - done_ >= kRecvSendDepth) return 0;  // goes on after a completion
     if (const int error = post_run(queue, posted_, end); error != 0) return error;
+    open_ += end - posted_;
     posted_ = end;
   }
   return 0;
@@ -54,17 +55,20 @@ int CtsWriter::post_run(Queue& queue, std::uint64_t first, std::uint64_t end) {
   return error;
 }
 
+void CtsWriter::use(std::uint64_t seq) {
+  cells_[cts_place(seq)].state = State::used;
+  if (seq < posted_ && open_ > 0) --open_;
+}
+
 void CtsWriter::used(std::uint64_t first, int count) {
   std::uint64_t speaks_before = 0;  // optional cells before this one are used
   for (std::uint64_t seq = first; seq < first + static_cast<std::uint64_t>(count); ++seq) {
-    Cell& cell = cells_[cts_place(seq)];
-    cell.state = State::used;
-    if (optional_ > 0 && cell.tag == optional_tag_) speaks_before = seq;
+    use(seq);
+    if (optional_ > 0 && cells_[cts_place(seq)].tag == optional_tag_) speaks_before = seq;
   }
   for (std::uint64_t seq = free_; seq < speaks_before && optional_ > 0; ++seq) {
-    Cell& cell = cells_[cts_place(seq)];
-    if (cell.state != State::optional) continue;
-    cell.state = State::used;
+    if (cells_[cts_place(seq)].state != State::optional) continue;
+    use(seq);
     --optional_;
   }
   while (free_ < next_ && cells_[cts_place(free_)].state == State::used) ++free_;

@@ -19,6 +19,8 @@ namespace twinpath {
 // Cells of one write: 8 fill what queues commonly take inline.
 inline constexpr int kCtsBatch = 16;
 inline constexpr int kCtsSignalPeriod = 32;
+// Fruitless tests after which held cells go out: a few microseconds.
+inline constexpr int kCtsPatience = 32;
 inline constexpr int kRecvSendDepth = 128;  // send queue of a receiver; carries cells only
 inline constexpr int kInlineCts = 256;
 // At most this many receives without completion in a row.
@@ -41,6 +43,13 @@ class CtsWriter {
   // Adds a cell; its number.  The caller asked room_for before.
   std::uint64_t add(const Cts& cts);
   bool batch_full() const { return next_ - posted_ >= kCtsBatch; }
+  // Whether new cells should go out now.  While the sender still has more cells than are waiting
+  // here, they may wait for company; `idle_tests` is how often the caller has looked in vain
+  // since something arrived, and bounds that wait, as the sender may want just a held cell's tag.
+  bool due(int idle_tests) const {
+    const std::uint64_t held = next_ - posted_;
+    return held > 0 && (held >= open_ || held >= kCtsBatch || idle_tests >= kCtsPatience);
+  }
   bool posted(std::uint64_t seq) const { return seq < posted_; }
   // Sends what is pending, as far as the send queue has room.  0 or an errno.
   int post(Queue& queue);
@@ -59,6 +68,7 @@ class CtsWriter {
     State state = State::used;
   };
   int post_run(Queue& queue, std::uint64_t first, std::uint64_t end);
+  void use(std::uint64_t seq);
 
   RegisteredBuffer& shadow_;
   const CtsLayout layout_;
@@ -69,7 +79,8 @@ class CtsWriter {
   std::uint64_t free_ = 0;    // all cells before this one are used
   std::uint64_t posted_ = 0;  // all before this one are on the wire
   std::uint64_t next_ = 0;
-  int optional_ = 0;  // cells without completion that are not known to be used
+  std::uint64_t open_ = 0;  // on the wire and not known to be used
+  int optional_ = 0;        // cells without completion that are not known to be used
   std::int32_t optional_tag_ = 0;
   int run_ = 0;               // of them since the last normal cell of that tag
   std::uint64_t writes_ = 0;  // work requests posted

@@ -118,9 +118,9 @@ std::vector<std::uint8_t> encode_queues(const Queues& queues) {
     w.integer(q.qpn);
     w.integer(q.psn);
   }
-  w.integer(queues.cts_address);
-  w.integer(static_cast<std::uint8_t>(queues.cts_rkeys.size()));
-  for (std::uint32_t key : queues.cts_rkeys) w.integer(key);
+  w.integer(queues.address);
+  w.integer(static_cast<std::uint8_t>(queues.rkeys.size()));
+  for (std::uint32_t key : queues.rkeys) w.integer(key);
   return w.take();
 }
 
@@ -143,13 +143,13 @@ bool decode_queues(std::span<const std::uint8_t> body, Queues& queues, std::stri
     }
     queues.queues.push_back(q);
   }
-  queues.cts_address = r.integer<std::uint64_t>();
+  queues.address = r.integer<std::uint64_t>();
   const int keys = r.integer<std::uint8_t>();
   if (keys > kMaxRails) {
     why = "the queue list holds " + std::to_string(keys) + " ring keys";
     return false;
   }
-  for (int i = 0; i < keys; ++i) queues.cts_rkeys.push_back(r.integer<std::uint32_t>());
+  for (int i = 0; i < keys; ++i) queues.rkeys.push_back(r.integer<std::uint32_t>());
   if (!r.ok()) {
     why = "the queue list is cut short";
     return false;

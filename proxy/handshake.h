@@ -8,7 +8,7 @@
 //   connector            acceptor
 //   hello        ->               who I am, my rails, how many queues I want
 //                <-      hello
-//   queues      <->      queues   QP numbers and PSNs; from the sender also its CTS ring
+//   queues      <->      queues   QP numbers and PSNs, and where CTS ring and parcels lie
 //   ready       <->      ready    all my queues can receive
 //   refuse      <->      refuse   at any point, with a text
 #include <array>
@@ -25,11 +25,14 @@
 namespace twinpath {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46505457;  // "WTPF"
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 inline constexpr std::size_t kFrameHeaderBytes = 28;
 inline constexpr std::size_t kMaxFrameBody = 8192;
-// After the handshake the socket carries one byte at most: "I close in good order".
+// After the handshake the socket carries single bytes, and few of them; unknown ones are ignored.
+// "I close in good order."
 inline constexpr std::uint8_t kGoodbye = 'G';
+// "This connection failed at my end": adapters do not always tell both.
+inline constexpr std::uint8_t kBroken = 'B';
 // Sent when the sender's end lost another connection of the same communicator.
 inline constexpr std::uint8_t kFailure = 'F';
 
@@ -74,9 +77,10 @@ struct QueueAddress {
   std::uint32_t psn = 0;  // 24 bits
 };
 struct Queues {
-  std::vector<QueueAddress> queues;      // 1..kMaxQps
-  std::uint64_t cts_address = 0;         // sender only
-  std::vector<std::uint32_t> cts_rkeys;  // sender only: one per rail of the sender
+  std::vector<QueueAddress> queues;  // 1..kMaxQps
+  // The connection's own memory at this end: CTS ring or its shadow, then the box of parcels.
+  std::uint64_t address = 0;
+  std::vector<std::uint32_t> rkeys;  // one per rail of this end
 };
 std::vector<std::uint8_t> encode_queues(const Queues& queues);
 bool decode_queues(std::span<const std::uint8_t> body, Queues& queues, std::string& why);

@@ -19,6 +19,10 @@ struct PeerName {
   std::vector<HelloRail> rails;
 };
 
+// "mlx5_0 GID index 3 ::ffff:10.0.0.1 (port 1)"; the peer's without its port number.
+std::string rail_text(const Rail& rail);
+std::string rail_text(const HelloRail& rail);
+
 class PeerLink final : private FailureListener {
  public:
   PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer);
@@ -44,7 +48,8 @@ class PeerLink final : private FailureListener {
     if (++idle_calls_ % kCallsPerClock == 0) check_clock(outstanding);
   }
 
-  // Break the link; only the first reason is logged.
+  // Break the link; only the first reason is logged.  Both ends' ports and GIDs are added to the
+  // text, so `format` says cause and remedy only.
   void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
   void fail_completion(const WrId& id, const ibv_wc& wc);
   // Of a queue to ourselves (a flush).
@@ -56,6 +61,12 @@ class PeerLink final : private FailureListener {
   static constexpr std::int64_t kGoodbyeGrace = 1'000'000'000;  // ns
   void check_clock(int outstanding);
   void watch(std::int64_t now, int outstanding);
+  void lost(const std::string& text);
+  void say(std::uint8_t byte);
+  std::string ends_text() const;
+  std::string completion_text(const WrId& id, const ibv_wc& wc) const;
+  std::string down_text(const Rail& rail) const;
+  const Queue& queue_of(const QueueSet& set, const ibv_wc& wc);
   void read_goodbye(std::int64_t now);
   void sibling_failed() override;
 

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "plugin/base/log.h"
+#include "proxy/parcel.h"
 
 namespace twinpath {
 namespace {
@@ -51,7 +52,7 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
       shadow_(std::move(parts.ring)),
       layout_(parts.layout),
       link_(std::move(parts.link)),
-      cts_(*shadow_, layout_, parts.remote_ring, parts.remote_ring_rkey, link_->set().comm_id()),
+      cts_(*shadow_, layout_, parts.remote_ring, parts.remote_rkeys[0], link_->set().comm_id()),
       flush_(core_->hub, core_->devices, link_->set().rails(), link_->set().comm_id()) {
   for (int i = kRecvSlots; i-- > 0;) {
     RecvRequest& r = requests_[static_cast<std::size_t>(i)];
@@ -115,6 +116,8 @@ Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion
     cts.slot = r.slot_;
     cts.generation = r.generation_;
     cts.no_completion = r.optional_;
+    cts.copyable =
+        b.bytes == 0 || static_cast<const ProxyMemory*>(b.memory)->type == MemoryType::host;
     if (b.bytes > 0)
       for (int rail = 0; rail < layout_.rails(); ++rail)
         cts.rkeys[static_cast<std::size_t>(rail)] =
@@ -166,26 +169,60 @@ void ProxyRecvComm::on_completion(const WrId& id, const ibv_wc& wc) {
 void ProxyRecvComm::on_data(const ibv_wc& wc, int queue) {
   if (queue >= link_->queue_count()) return;
   if (++unposted_[static_cast<std::size_t>(queue)] >= kRecvChain) repost(queue);
-  Immediate imm;
-  const bool valid = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM &&
-                     (wc.wc_flags & IBV_WC_WITH_IMM) != 0 &&
-                     decode_immediate(ntohl(wc.imm_data), imm);
-  RecvRequest& r = requests_[imm.slot];
-  if (!valid || !r.active_ || r.optional_ || r.generation_ != imm.generation ||
-      imm.sub >= r.count_) {
+  const std::uint32_t bits = ntohl(wc.imm_data);
+  const bool valid = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
+  if (!valid || !(is_parcel(bits) ? take_parcel(bits) : take_chunk(bits, wc.byte_len, queue)))
     link_->fail("it sent data for no receive posted here (immediate 0x%x)",
-                static_cast<unsigned>(ntohl(wc.imm_data)));
-    return;
-  }
-  RecvRequest::Sub& sub = r.subs_[imm.sub];
+                static_cast<unsigned>(bits));
+}
+
+bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue) {
+  Immediate imm;
+  if (!decode_immediate(bits, imm)) return false;
+  RecvRequest* r = expecting(imm.slot, imm.sub, imm.generation);
+  if (r == nullptr) return false;
+  RecvRequest::Sub& sub = r->subs_[imm.sub];
   if (sub.expected == 0) sub.expected = imm.chunks;
-  if (sub.expected != imm.chunks || sub.arrived == sub.expected) {
-    link_->fail("it sent %d chunks where it had announced %d", sub.arrived + 1, sub.expected);
-    return;
+  if (sub.expected != imm.chunks || sub.arrived == sub.expected) return false;
+  sub.bytes += bytes;
+  if (bytes > 0) carried_ |= 1u << link_->queue(queue).rail;
+  if (++sub.arrived == sub.expected) sub_complete(*r);
+  return true;
+}
+
+bool ProxyRecvComm::take_parcel(std::uint32_t bits) {
+  ParcelImmediate imm;
+  if (!decode_immediate(bits, imm)) return false;
+  std::uint8_t* box = shadow_->data() + layout_.ring_bytes();
+  for (std::uint32_t left = imm.present, place = imm.first; left != 0; left >>= 1, ++place) {
+    if ((left & 1) == 0) continue;
+    if (place >= kCtsCells) return false;
+    const ParcelPlace* in = parcel_place(box, place);
+    // Our own cell says which receive it is, where it lies and how long it may be.
+    Cts cts;
+    if (!layout_.read(shadow_->data() + layout_.stride() * place, cts)) return false;
+    RecvRequest* r = expecting(cts.slot, cts.sub, cts.generation);
+    if (r == nullptr || !cts.copyable || in->bytes > cts.bytes || in->bytes > kParcelBytes ||
+        in->gen != layout_.gen(shadow_->data() + layout_.stride() * place))
+      return false;
+    RecvRequest::Sub& sub = r->subs_[cts.sub];
+    if (sub.arrived != 0) return false;
+    copy_words(reinterpret_cast<void*>(static_cast<std::uintptr_t>(cts.address)), in->data,
+               in->bytes);
+    sub.bytes = in->bytes;
+    sub.expected = sub.arrived = 1;
+    sub_complete(*r);
   }
-  sub.bytes += wc.byte_len;
-  if (wc.byte_len > 0) carried_ |= 1u << link_->queue(queue).rail;
-  if (++sub.arrived == sub.expected && --r.left_ == 0) cts_.used(r.first_cell_, r.count_);
+  return true;
+}
+
+RecvRequest* ProxyRecvComm::expecting(int slot, int sub, int generation) {
+  RecvRequest& r = requests_[static_cast<std::size_t>(slot)];
+  return r.active_ && !r.optional_ && r.generation_ == generation && sub < r.count_ ? &r : nullptr;
+}
+
+void ProxyRecvComm::sub_complete(RecvRequest& r) {
+  if (--r.left_ == 0) cts_.used(r.first_cell_, r.count_);
 }
 
 void ProxyRecvComm::repost(int queue) {
@@ -207,8 +244,9 @@ Status ProxyRecvComm::test(RecvRequest& request, Completion& out) {
     return request.optional_ ? cts_.posted(request.first_cell_) : request.left_ == 0;
   };
   if (!finished()) {
-    post_cells();
-    if (!finished()) (void)link_->poll();
+    // Its cell is all that an optional receive waits for.
+    if (request.optional_ || cts_.due(idle_tests_)) post_cells();
+    if (!finished()) idle_tests_ = link_->poll() > 0 ? 0 : idle_tests_ + 1;
     if (!finished() && !link_->broken()) link_->waited(kRecvSlots - free_count_);
   }
   if (!finished()) return link_->broken() ? Status::remote : Status::ok;

@@ -78,6 +78,12 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink {
   Status test(FlushRequest& request, Completion& out);
   void on_completion(const WrId& id, const ibv_wc& wc) override;
   void on_data(const ibv_wc& wc, int queue);
+  // What an immediate announces; false when it makes no sense here.
+  bool take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue);
+  bool take_parcel(std::uint32_t bits);
+  // The request in that slot if it waits for that part, else null.
+  RecvRequest* expecting(int slot, int sub, int generation);
+  void sub_complete(RecvRequest& request);
   void repost(int queue);
   void post_cells();
   bool flush_wanted() const;
@@ -95,6 +101,7 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink {
   int free_count_ = 0;
   std::array<FlushRequest, kFlushSlots> flushes_;
   std::array<int, kMaxQps> unposted_{};  // receive work requests used up, by queue
+  int idle_tests_ = 0;                   // tests in a row that found no completion
   std::uint32_t carried_ = 0;            // rails that brought data since the last flush, a bit each
 };
 

@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "plugin/base/log.h"
+#include "proxy/parcel.h"
 
 namespace twinpath {
 
@@ -16,7 +18,8 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
       device_(device),
       ring_(std::move(parts.ring)),
       layout_(parts.layout),
-      link_(std::move(parts.link)) {
+      link_(std::move(parts.link)),
+      batch_(*ring_, layout_, parts.remote_ring + layout_.ring_bytes(), parts.remote_rkeys) {
   rails_ = std::max(static_cast<int>(link_->set().rails().size()), layout_.rails());
   for (int i = kSendSlots; i-- > 0;) {
     SendRequest& r = requests_[static_cast<std::size_t>(i)];
@@ -28,6 +31,10 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
 }
 
 ProxySendComm::~ProxySendComm() {
+  {
+    std::lock_guard hold(link_->hub().lock);
+    link_->hub().drop_held(*this);
+  }
   // From here on completions find nobody; then the queues go, then what they wrote to.
   link_->hub().attach(link_->set().comm_id(), nullptr);
   link_.reset();
@@ -71,7 +78,26 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
   r.pending_ = 0;
   r.active_ = true;
   ++r.generation_;
-  TP_TRY(post(r, cts, static_cast<const std::uint8_t*>(data), bytes, mine));
+  r.before_ = SendRequest::kNone;
+  const CompletionHub::CommId id = link_->set().comm_id();
+  const Outgoing message{
+      encode(WrId{id.index, id.epoch, WrKind::send_data, r.slot_, r.generation_}),
+      seq,
+      cts,
+      static_cast<const std::uint8_t*>(data),
+      bytes,
+      mine};
+  int first = 0, lanes = 1;
+  if (!batch_.empty() && bytes <= static_cast<std::size_t>(kParcelBytes))
+    first = batch_.queue();  // small ones keep together
+  else
+    choose_lanes(bytes, first, lanes);
+  if (lanes > 1) {
+    TP_TRY(post_batch());
+    TP_TRY(post_striped(r, message, first, lanes));
+  } else {
+    TP_TRY(join_batch(r, message, first));
+  }
   *request = &r;
   return Status::ok;
 }
@@ -124,56 +150,55 @@ void ProxySendComm::choose_lanes(std::size_t bytes, int& first, int& count) {
   }
 }
 
-Status ProxySendComm::post(SendRequest& request, const Cts& cts, const std::uint8_t* data,
-                           std::size_t bytes, const ProxyMemory* memory) {
-  int first = 0, lanes = 1;
-  choose_lanes(bytes, first, lanes);
-  StripePlan plan;
-  if (lanes == 1) {
-    plan.chunks[0] = {0, 0, bytes};
-    plan.count = 1;
-  } else {
-    std::array<std::uint32_t, kMaxQps> weights;
-    for (int i = 0; i < lanes; ++i)
-      weights[static_cast<std::size_t>(i)] = link_->queue(first + i).speed_mbps;
-    plan = plan_stripes(bytes, {weights.data(), static_cast<std::size_t>(lanes)});
-  }
+Status ProxySendComm::post_failed(const Queue& queue, std::size_t bytes, int error) {
+  link_->fail("cannot post a write of %zu bytes on QP %u: %s (errno %d)", bytes, queue.qp->qp_num,
+              std::strerror(error), error);
+  return Status::system;
+}
+
+Status ProxySendComm::join_batch(SendRequest& request, const Outgoing& message, int queue) {
+  if (!batch_.empty() && batch_.queue() != queue) TP_TRY(post_batch());
+  batch_.add(queue, message);
+  request.pending_ = 1;
+  request.before_ = batch_last_;
+  batch_last_ = request.slot_;
+  const bool alone = free_count_ == kSendSlots - 1;
+  if (alone || batch_.full()) return post_batch();
+  link_->hub().hold(*this);
+  return Status::ok;
+}
+
+void ProxySendComm::post_held() {
+  if (!link_->broken()) (void)post_batch();
+}
+
+Status ProxySendComm::post_batch() {
+  if (batch_.empty()) return Status::ok;
+  const std::size_t bytes = requests_[batch_last_].bytes_;
+  batch_last_ = SendRequest::kNone;
+  Queue& queue = link_->queue(batch_.queue());
+  const int error = batch_.post(queue);
+  return error == 0 ? Status::ok : post_failed(queue, bytes, error);
+}
+
+Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& message, int first,
+                                   int lanes) {
+  std::array<std::uint32_t, kMaxQps> weights;
+  for (int i = 0; i < lanes; ++i)
+    weights[static_cast<std::size_t>(i)] = link_->queue(first + i).speed_mbps;
+  const StripePlan plan =
+      plan_stripes(message.bytes, {weights.data(), static_cast<std::size_t>(lanes)});
+  const Cts& cts = message.cts;
   const Immediate imm{cts.slot, cts.sub, cts.generation, static_cast<std::uint8_t>(plan.count)};
-  const CompletionHub::CommId id = link_->set().comm_id();
   for (int i = 0; i < plan.count; ++i) {
     const Chunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
     Queue& queue = link_->queue(first + chunk.lane);
     ibv_sge sge{};
-    ibv_send_wr wr{};
-    if (chunk.bytes > 0) {
-      sge.addr = reinterpret_cast<std::uintptr_t>(data) + chunk.offset;
-      sge.length = static_cast<std::uint32_t>(chunk.bytes);
-      sge.lkey = memory->lkey(queue.rail);
-      wr.sg_list = &sge;
-      wr.num_sge = 1;
-    }
-    wr.wr_id =
-        encode(WrId{id.index, id.epoch, WrKind::send_data, request.slot_, request.generation_});
-    wr.send_flags = IBV_SEND_SIGNALED;
-    // The CPU reads inline data, so CUDA memory cannot be.
-    if (chunk.bytes > 0 && chunk.bytes <= std::min<std::size_t>(queue.inline_bytes, kInlineData) &&
-        memory->type == MemoryType::host)
-      wr.send_flags |= IBV_SEND_INLINE;
-    if (cts.no_completion) {
-      wr.opcode = IBV_WR_RDMA_WRITE;
-    } else {
-      wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-      wr.imm_data = htonl(encode(imm));
-    }
-    wr.wr.rdma.remote_addr = cts.address + chunk.offset;
-    wr.wr.rdma.rkey = cts.rkeys[static_cast<std::size_t>(queue.remote_rail)];
+    ibv_send_wr wr = data_write(message, queue, chunk.offset, chunk.bytes, encode(imm), sge);
+    wr.send_flags |= IBV_SEND_SIGNALED;
     ibv_send_wr* bad = nullptr;
-    const int error = ibv_post_send(queue.qp.get(), &wr, &bad);
-    if (error != 0) {
-      link_->fail("cannot post a write of %zu bytes on QP %u: %s (errno %d)", chunk.bytes,
-                  queue.qp->qp_num, std::strerror(error), error);
-      return Status::system;
-    }
+    if (const int error = ibv_post_send(queue.qp.get(), &wr, &bad); error != 0)
+      return post_failed(queue, chunk.bytes, error);
     ++request.pending_;
   }
   return Status::ok;
@@ -185,8 +210,14 @@ void ProxySendComm::on_completion(const WrId& id, const ibv_wc& wc) {
     return;
   }
   if (id.kind != WrKind::send_data || id.slot >= kSendSlots) return;
-  SendRequest& r = requests_[id.slot];
-  if (r.active_ && r.generation_ == id.generation && r.pending_ > 0) --r.pending_;
+  const SendRequest& last = requests_[id.slot];
+  if (!last.active_ || last.generation_ != id.generation) return;
+  // Those before it in its batch have no completion of their own, and stay active until now.
+  for (std::uint16_t slot = id.slot; slot != SendRequest::kNone;) {
+    SendRequest& r = requests_[slot];
+    if (r.pending_ > 0) --r.pending_;
+    slot = std::exchange(r.before_, SendRequest::kNone);
+  }
 }
 
 Status SendRequest::test(Completion& out) { return comm_->test(*this, out); }

@@ -8,6 +8,7 @@
 #include <bitset>
 
 #include "proxy/connection.h"
+#include "proxy/send_batch.h"
 #include "proxy/stripe.h"
 
 namespace twinpath {
@@ -15,8 +16,6 @@ namespace twinpath {
 // Sends that may be under way; each has at most one write on a queue, so this is also the depth
 // of the send queues.
 inline constexpr int kSendSlots = kMaxRequests * kMaxRecvs;
-// Host messages up to this travel inside the work request.
-inline constexpr int kInlineData = 64;
 
 class ProxySendComm;
 
@@ -26,15 +25,17 @@ class SendRequest final : public Request {
 
  private:
   friend class ProxySendComm;
+  static constexpr std::uint16_t kNone = 0xffff;
   ProxySendComm* comm_ = nullptr;
   std::size_t bytes_ = 0;
   std::uint16_t slot_ = 0;
   std::uint16_t generation_ = 0;
+  std::uint16_t before_ = 0;  // slot of the one before it in its batch, or kNone
   std::uint8_t pending_ = 0;  // writes without completion
   bool active_ = false;
 };
 
-class ProxySendComm final : public SendComm, private CompletionSink {
+class ProxySendComm final : public SendComm, private CompletionSink, private HeldWork {
  public:
   ProxySendComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
   ~ProxySendComm() override;
@@ -48,12 +49,18 @@ class ProxySendComm final : public SendComm, private CompletionSink {
   friend class SendRequest;
   Status test(SendRequest& request, Completion& out);
   void on_completion(const WrId& id, const ibv_wc& wc) override;
+  void post_held() override;
 
   // Position of the first cell with that tag that is ready and unused; false when there is none.
   bool find_cell(int tag, std::uint64_t& seq);
   void consume_cell(std::uint64_t seq);
-  Status post(SendRequest& request, const Cts& cts, const std::uint8_t* data, std::size_t bytes,
-              const ProxyMemory* memory);
+  // A message on one queue joins the batch.  It is posted at once when nothing is under way (a lone
+  // message waits for no company), else by the next poll of the session, or when it is full.
+  Status join_batch(SendRequest& request, const Outgoing& message, int queue);
+  Status post_batch();
+  // A message cut over `lanes` queues from `first` on is posted at once.
+  Status post_striped(SendRequest& request, const Outgoing& message, int first, int lanes);
+  Status post_failed(const Queue& queue, std::size_t bytes, int error);
   void choose_lanes(std::size_t bytes, int& first, int& count);
   void warn_truncated(std::size_t sent, std::size_t posted);
 
@@ -67,6 +74,8 @@ class ProxySendComm final : public SendComm, private CompletionSink {
   std::uint64_t head_ = 0;       // first cell not used yet
   std::bitset<kCtsCells> used_;  // cells after head_ that were used out of order, by place
   int next_queue_ = 0;
+  SendBatch batch_;
+  std::uint16_t batch_last_ = SendRequest::kNone;  // slot
   std::array<SendRequest, kSendSlots> requests_;
   std::array<std::uint16_t, kSendSlots> free_;
   int free_count_ = 0;

@@ -111,9 +111,11 @@ struct Tap {
       *bad = wr;
       return ENOMEM;
     }
-    std::uint32_t bytes = 0;
-    for (int i = 0; i < wr->num_sge; ++i) bytes += wr->sg_list[i].length;
-    posted.push_back({kind, qp->qp_num, wr->send_flags, bytes});
+    for (const ibv_send_wr* w = wr; w != nullptr; w = w->next) {
+      std::uint32_t bytes = 0;
+      for (int i = 0; i < w->num_sge; ++i) bytes += w->sg_list[i].length;
+      posted.push_back({decode_wr_id(w->wr_id).kind, qp->qp_num, w->send_flags, bytes});
+    }
     return post_send_(qp, wr, bad);
   }
 

@@ -85,16 +85,16 @@ TEST_CASE("A peer cannot put control characters into our log") {
 TEST_CASE("Queues come back as they went and a cut or overlong list is refused") {
   Queues in;
   for (std::uint32_t i = 0; i < kMaxQps; ++i) in.queues.push_back({0xfffff0 + i % 16, i});
-  in.cts_address = 0x7fff00001000;
-  in.cts_rkeys = {1, 2, 3};
+  in.address = 0x7fff00001000;
+  in.rkeys = {1, 2, 3};
   const auto whole = encode_queues(in);
   Queues out;
   std::string why;
   REQUIRE(decode_queues(whole, out, why));
   CHECK(out.queues.size() == kMaxQps);
   CHECK(out.queues[31].psn == 31);
-  CHECK(out.cts_address == in.cts_address);
-  CHECK(out.cts_rkeys == in.cts_rkeys);
+  CHECK(out.address == in.address);
+  CHECK(out.rkeys == in.rkeys);
   for (std::size_t n = 0; n < whole.size(); ++n)
     CHECK_FALSE(decode_queues({whole.data(), n}, out, why));
   in.queues[0].qpn = 1u << 24;

@@ -4,12 +4,15 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <sstream>
 
 #include "tools/common/net_abi.h"
 
@@ -95,6 +98,20 @@ class Adapter final : public NetPlugin {
     out.max_comms = middle->max_comms;
     out.max_recvs = middle->max_recvs;
     return 0;
+  }
+
+  NetResult merge(const std::vector<int>& members, int& device) override {
+    constexpr NetResult kInvalidUsage = 5;
+    if constexpr (V >= 9) {
+      abi::VirtualProps<V> wanted{};
+      if (net_->make_virtual_device == nullptr || members.size() > std::size(wanted.devices))
+        return kInvalidUsage;
+      wanted.count = static_cast<int>(members.size());
+      std::copy(members.begin(), members.end(), wanted.devices);
+      return net_->make_virtual_device(&device, &wanted);
+    } else {
+      return kInvalidUsage;
+    }
   }
 
   NetResult listen(int device, NetHandle& handle, void** comm) override {
@@ -235,6 +252,51 @@ std::unique_ptr<NetPlugin> NetPlugin::open(const std::string& path, int wanted, 
                      : std::string("ncclNetPlugin_v8 to _v12")) +
         "; is it an NCCL net plugin? (nm -D shows what it has)";
   return nullptr;
+}
+
+namespace {
+
+int find_one_device(NetPlugin& plugin, const std::string& wanted, std::string& why) {
+  int count = 0;
+  if (const NetResult r = plugin.devices(count); r != 0) {
+    why = std::string("devices failed: ") + net_result_name(r) + "; the plugin's warnings say why";
+    return -1;
+  }
+  int index = -1;
+  const auto [end, error] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), index);
+  if (error == std::errc{} && end == wanted.data() + wanted.size() && index >= 0 && index < count)
+    return index;
+  std::string names;
+  for (int i = 0; i < count; ++i) {
+    NetProperties each;
+    if (plugin.properties(i, each) != 0) continue;
+    if (each.name == wanted) return i;
+    names += (i == 0 ? "" : ", ") + std::to_string(i) + " " + each.name;
+  }
+  why = "no device '" + wanted + "'; there are: " + (names.empty() ? "none" : names);
+  return -1;
+}
+
+}  // namespace
+
+int find_net_device(NetPlugin& plugin, const std::string& wanted, std::string& why) {
+  if (wanted.find('+') == std::string::npos) return find_one_device(plugin, wanted, why);
+  // Asked for before (or by NCCL), the merged device may be there already.
+  if (const int known = find_one_device(plugin, wanted, why); known >= 0) return known;
+  std::vector<int> members;
+  std::istringstream words(wanted);
+  for (std::string word; std::getline(words, word, '+');) {
+    const int member = find_one_device(plugin, word, why);
+    if (member < 0) return -1;
+    members.push_back(member);
+  }
+  int device = -1;
+  if (const NetResult r = plugin.merge(members, device); r != 0) {
+    why = "'" + wanted + "' cannot be merged into one device: " + net_result_name(r) +
+          "; it takes net ABI v9 or newer, and a plugin that merges";
+    return -1;
+  }
+  return device;
 }
 
 std::string find_plugin(const std::string& given) {

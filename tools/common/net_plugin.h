@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace twinpath::tools {
 
@@ -52,6 +53,9 @@ class NetPlugin {
 
   virtual NetResult devices(int& count) = 0;
   virtual NetResult properties(int device, NetProperties& out) = 0;
+  // One device of several, as NCCL merges ports; invalid usage where the table (v8) or the plugin
+  // cannot.
+  virtual NetResult merge(const std::vector<int>& members, int& device) = 0;
   virtual NetResult listen(int device, NetHandle& handle, void** listen_comm) = 0;
   // Both give success and a null comm while the peer is not ready: call again.
   virtual NetResult connect(int device, NetHandle& handle, void** send_comm) = 0;
@@ -72,6 +76,10 @@ class NetPlugin {
   virtual NetResult close_recv(void* comm) = 0;
   virtual NetResult close_listen(void* comm) = 0;
 };
+
+// The device that `wanted` names: an index, a name, or several of these joined by '+', which are
+// merged into one.  -1 and `why` (object, cause, remedy) when there is none.
+int find_net_device(NetPlugin& plugin, const std::string& wanted, std::string& why);
 
 // Where the plugin is: `wanted` as NCCL_NET_PLUGIN gives it (path, file name, or the X of
 // libnccl-net-X.so).  Empty: $NCCL_NET_PLUGIN, else the libnccl-net.so built or installed beside

@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstring>
 
 #include "plugin/base/clock.h"
@@ -122,18 +121,10 @@ int Endpoint::find_device(const std::string& wanted) {
     throw Failure(options.plugin +
                   " found no device; its log says why (--verbose). Without an adapter Twinpath "
                   "needs TWINPATH_FABRIC=soft");
-  int index = -1;
-  const auto [end, error] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), index);
-  if (error == std::errc{} && end == wanted.data() + wanted.size() && index >= 0 && index < count)
-    return index;
-  std::string names;
-  for (int i = 0; i < count; ++i) {
-    NetProperties each;
-    check(plugin->properties(i, each), "getProperties");
-    if (each.name == wanted) return i;
-    names += (i == 0 ? "" : ", ") + std::to_string(i) + " " + each.name;
-  }
-  throw Failure("no device '" + wanted + "'; there are: " + names);
+  std::string why;
+  const int found = find_net_device(*plugin, wanted, why);
+  if (found < 0) throw Failure(why);
+  return found;
 }
 
 void Endpoint::check(NetResult r, const char* operation) const {

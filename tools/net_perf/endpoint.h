@@ -70,6 +70,8 @@ class Endpoint {
 
   // Throws Failure with the operation, the device and what the result means.
   void check(NetResult r, const char* operation) const;
+  // Index of the device with that index or name; throws when there is none.
+  int find_device(const std::string& wanted);
   // To be called in every polling loop round that made no progress; `detail` says at a time-out
   // how far it had come.
   template <class Detail>
@@ -105,7 +107,6 @@ class Endpoint {
 
  private:
   bool rest();  // true: past the deadline
-  int find_device(const std::string& wanted);
   std::uint64_t idle_rounds_ = 0;
 };
 

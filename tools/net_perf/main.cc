@@ -19,7 +19,8 @@ int main(int argc, char** argv) {
                 Channel(UniqueFd(options.peer_fd)));
     return 0;
   }
-  if (options.test == Test::callgrind) return run_single_thread(options);
+  if (options.test == Test::callgrind || options.test == Test::solo)
+    return run_single_thread(options);
   Report report(options);
   std::string why;
   Supervisor supervisor{argc,

@@ -21,7 +21,8 @@ constexpr const char* kExamples =
   rate       messages per second (default size 8)
   group      receives grouped --group at a time, told apart by tags
   conns      time and memory per idle connection, for each count in --connections
-  callgrind  both ends in one thread, for counting instructions (see instructions.sh)
+  solo       messages per second with both ends in one thread, from the first --dev to the second
+  callgrind  the same with one size, once, for counting instructions (see instructions.sh)
 
 Examples:
   net_perf --test latency --sizes 8,64,4k
@@ -34,9 +35,10 @@ Exit status: 0 all right, 1 a test failed (wrong data, error, time-out), 2 bad a
 
 const std::vector<std::pair<std::string, Test>>& test_names() {
   static const std::vector<std::pair<std::string, Test>> names{
-      {"latency", Test::latency},    {"bw", Test::bw},       {"bibw", Test::bibw},
-      {"rate", Test::rate},          {"group", Test::group}, {"conns", Test::conns},
-      {"callgrind", Test::callgrind}};
+      {"latency", Test::latency}, {"bw", Test::bw},
+      {"bibw", Test::bibw},       {"rate", Test::rate},
+      {"group", Test::group},     {"conns", Test::conns},
+      {"solo", Test::solo},       {"callgrind", Test::callgrind}};
   return names;
 }
 
@@ -110,7 +112,8 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
       ->check(CLI::Range(1, 8));
   auto* p = app.add_option("--processes", processes, "processes, an even number [2]");
   app.add_option("--threads", threads, "threads of one process instead of processes")->excludes(p);
-  app.add_option("--dev", out.devices, "device index or name; a list goes round over workers [0]")
+  app.add_option("--dev", out.devices,
+                 "device index or name, a+b merges two into one; a list goes round over workers [0]")
       ->delimiter(',');
   app.add_option("--gpu", out.gpus, "CUDA buffers on these GPUs, round over workers, e.g. 0,1")
       ->delimiter(',')

@@ -7,7 +7,7 @@
 
 namespace twinpath::tools {
 
-enum class Test { latency, bw, bibw, rate, group, conns, callgrind };
+enum class Test { latency, bw, bibw, rate, group, conns, solo, callgrind };
 const char* test_name(Test t);
 
 struct Options {

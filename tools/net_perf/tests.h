@@ -12,7 +12,7 @@ void run_connections(Endpoint& e);  // conns
 // Worker's main function: set-up, the test, tidy-up; tells the parent of every failure.
 void worker_main(const Options& options, int rank, Channel control, Channel peer);
 
-// --test callgrind: no workers; returns the exit status.
+// --test solo and callgrind: no workers; returns the exit status.
 int run_single_thread(const Options& options);
 
 // Single-thread memcpy of `size` between buffers as large as the window, bytes per second.

@@ -1,0 +1,224 @@
+// Messages that leave together: how many work requests and completions they cost, and that every
+// one of them arrives whole, alone or in a parcel, in any order of tags.
+#include <algorithm>
+
+#include "proxy/cts_writer.h"
+#include "proxy/parcel.h"
+#include "test/fabric/tap.h"
+#include "test/fabric/world.h"
+
+namespace twinpath::test {
+namespace {
+
+struct Counts {
+  int writes = 0, signalled = 0, cells = 0;
+};
+Counts counts() {
+  Counts c;
+  for (const Tap::Posted& p : Tap::posted) {
+    if (p.kind == WrKind::cts) ++c.cells;
+    if (p.kind != WrKind::send_data) continue;
+    ++c.writes;
+    if ((p.flags & IBV_SEND_SIGNALED) != 0) ++c.signalled;
+  }
+  return c;
+}
+
+// A window of messages of `bytes` each, all in flight at once, message i under tag tags[i].
+class Window {
+ public:
+  Window(Link& link, std::size_t n, std::size_t bytes)
+      : link_(link),
+        n_(n),
+        bytes_(bytes),
+        from_(*link.send, n * bytes, 3),
+        to_(*link.recv, n * bytes) {
+    to_.clear();
+  }
+  // `groups` receives of n / groups buffers each; tags as given.
+  void post(const std::vector<int>& tags, std::size_t group) {
+    for (std::size_t i = 0; i < n_; i += group) {
+      std::vector<RecvBuffer> buffers;
+      for (std::size_t k = i; k < i + group; ++k)
+        buffers.push_back(to_.receive(tags[k], k * bytes_, bytes_));
+      receives_.push_back(start_recv(*link_.recv, buffers));
+    }
+    // The cells travel.
+    Completion c;
+    for (Request* r : receives_) REQUIRE(r->test(c) == Status::ok);
+  }
+  void send(std::size_t i, int tag) {
+    Request* request = nullptr;
+    REQUIRE(eventually([&] {
+      return link_.send->isend(from_.data() + i * bytes_, bytes_, tag, from_.memory, &request) ==
+                 Status::ok &&
+             request != nullptr;
+    }));
+    sends_.push_back(request);
+  }
+  void finish_all() {
+    for (Request* s : sends_) CHECK(finish(s).bytes[0] == bytes_);
+    for (Request* r : receives_) {
+      const Completion c = finish(r);
+      for (int i = 0; i < c.count; ++i) CHECK(c.bytes[static_cast<std::size_t>(i)] == bytes_);
+    }
+    CHECK(std::equal(from_.data(), from_.data() + n_ * bytes_, to_.data()));
+  }
+
+ private:
+  Link& link_;
+  std::size_t n_, bytes_;
+  Buffer from_, to_;
+  std::vector<Request*> receives_, sends_;
+};
+
+TEST_CASE("Small messages in flight together share writes and completions") {
+  World world(soft_config(), -1, Tap::on);
+  Link link = world.connect();
+  Window w(link, 9, 64);
+  w.post(std::vector<int>(9, 0), 1);
+  CHECK(counts().cells == 1);
+  for (std::size_t i = 0; i < 9; ++i) w.send(i, 0);
+  w.finish_all();
+  // The first finds nothing under way and leaves at once; the other eight are one parcel.
+  CHECK(counts().writes == 2);
+  CHECK(counts().signalled == 2);
+}
+
+TEST_CASE("Messages too large for a parcel share a chain and its completion") {
+  World world(soft_config(), -1, Tap::on);
+  Link link = world.connect();
+  Window w(link, 9, 65);
+  w.post(std::vector<int>(9, 0), 1);
+  for (std::size_t i = 0; i < 9; ++i) w.send(i, 0);
+  w.finish_all();
+  CHECK(counts().writes == 9);
+  CHECK(counts().signalled == 2);
+}
+
+TEST_CASE("A group's messages are one parcel in whatever order they are sent") {
+  World world(soft_config(), -1, Tap::on);
+  Link link = world.connect();
+  std::vector<int> tags{0, 1, 2, 3, 4, 5, 6, 7};
+  Window w(link, 8, 24);
+  w.post(tags, 8);
+  for (std::size_t i : {4, 7, 0, 6, 1, 5, 2, 3}) w.send(i, tags[i]);
+  w.finish_all();
+  CHECK(counts().writes == 2);
+}
+
+TEST_CASE("A parcel with holes leaves what belongs there alone") {
+  World world(soft_config(), -1, Tap::on);
+  Link link = world.connect();
+  std::vector<int> tags{0, 1, 2, 3, 4, 5, 6, 7};
+  Window w(link, 8, 16);
+  w.post(tags, 8);
+  for (std::size_t i : {3, 0, 2, 7}) w.send(i, tags[i]);
+  for (std::size_t i : {1, 5, 4, 6}) w.send(i, tags[i]);
+  w.finish_all();
+}
+
+TEST_CASE("Parcels stay whole where the ring of cells wraps") {
+  World world(soft_config(), -1, Tap::on);
+  Link link = world.connect();
+  // Seven at a time: 256 is no multiple of it, so parcels meet the end at every offset.
+  for (unsigned round = 0; round < 300; ++round) {
+    Window w(link, 7, 8 + round % 57);
+    w.post(std::vector<int>(7, 5), 1);
+    for (std::size_t i = 0; i < 7; ++i) w.send(i, 5);
+    w.finish_all();
+  }
+  CHECK(counts().writes < 300 * 7 / 2);
+}
+
+TEST_CASE("Messages to CUDA memory are never copied by the receiver's CPU") {
+  World world(soft_config(), -1, Tap::on);
+  Link link = world.connect();
+  Buffer from(*link.send, 8 * 64, 1);
+  std::vector<std::uint8_t> gpu(8 * 64);
+  auto memory = link.recv->register_memory(gpu.data(), gpu.size(), MemoryType::cuda, 0, -1);
+  REQUIRE(memory);
+  std::vector<Request*> receives, sends;
+  for (std::size_t i = 0; i < 8; ++i)
+    receives.push_back(start_recv(*link.recv, {RecvBuffer{gpu.data() + 64 * i, 64, 0, *memory}}));
+  for (std::size_t i = 0; i < 8; ++i)
+    sends.push_back(start_send(*link.send, from, 64, 0, receives[7], 64 * i));
+  for (Request* s : sends) finish(s);
+  for (Request* r : receives) finish(r);
+  CHECK(counts().writes == 8);
+  CHECK(std::equal(gpu.begin(), gpu.end(), from.data()));
+  CHECK(link.recv->deregister_memory(*memory) == Status::ok);
+}
+
+TEST_CASE("A held message leaves when anything of the session is polled") {
+  World world;
+  Link one = world.connect(), two = world.connect();
+  Buffer from(*one.send, 2 * 4096, 1), to(*one.recv, 2 * 4096);
+  Buffer other_from(*two.send, 64, 2), other_to(*two.recv, 64);
+  Request* first = start_recv(*one.recv, {to.receive(0, 0, 4096)});
+  Request* second = start_recv(*one.recv, {to.receive(0, 4096, 4096)});
+  Request* s1 = start_send(*one.send, from, 4096, 0, first);
+  Request* s2 = start_send(*one.send, from, 4096, 0, nullptr, 4096);
+  // Nobody tests s2, but another connection of its session works on.
+  Request* r3 = start_recv(*two.recv, {other_to.receive(0)});
+  finish(start_send(*two.send, other_from, 64, 0, r3));
+  finish(first);
+  finish(second);
+  finish(r3);
+  finish(s1);
+  finish(s2);
+  CHECK(std::equal(from.data(), from.data() + 8192, to.data()));
+}
+
+TEST_CASE("Cells wait for company while the sender has more of them") {
+  World world(soft_config(), -1, Tap::on);
+  Link link = world.connect();
+  Buffer to(*link.recv, 8 * 64), from(*link.send, 64, 1);
+  Completion c;
+  std::vector<Request*> receives;
+  for (std::size_t i = 0; i < 8; ++i)
+    receives.push_back(start_recv(*link.recv, {to.receive(0, i * 64, 64)}));
+  REQUIRE(receives[0]->test(c) == Status::ok);
+  REQUIRE(counts().cells == 1);
+  receives.push_back(start_recv(*link.recv, {to.receive(0, 0, 64)}));
+  REQUIRE(receives[0]->test(c) == Status::ok);
+  CHECK(counts().cells == 1);  // held: the sender has eight
+  for (int i = 0; i <= kCtsPatience; ++i) REQUIRE(receives[0]->test(c) == Status::ok);
+  CHECK(counts().cells == 2);  // nothing comes: it may be waited for
+  std::vector<Request*> sends;
+  for (int i = 0; i < 9; ++i) sends.push_back(start_send(*link.send, from, 64, 0, nullptr));
+  for (Request* s : sends) finish(s);
+  for (Request* r : receives) finish(r);
+}
+
+TEST_CASE("Immediates of parcels and of messages are told apart, and nonsense is refused") {
+  for (const ParcelImmediate& p : {ParcelImmediate{0, 1}, ParcelImmediate{255, 0xffff}}) {
+    ParcelImmediate back;
+    CHECK(is_parcel(encode(p)));
+    REQUIRE(decode_immediate(encode(p), back));
+    CHECK(back == p);
+    Immediate message;
+    CHECK_FALSE(decode_immediate(encode(p), message));
+  }
+  CHECK_FALSE(is_parcel(encode(Immediate{63, 7, 255, 32})));
+  ParcelImmediate p;
+  CHECK_FALSE(decode_immediate(0x80000000u, p));  // nothing inside
+  CHECK_FALSE(decode_immediate(0x80000200u, p));  // first one missing
+  CHECK_FALSE(decode_immediate(0xc0000100u, p));  // a bit that nobody sets
+}
+
+TEST_CASE("Words are copied whole and the rest byte by byte") {
+  std::array<std::uint8_t, 80> from{}, to{};
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::uint8_t>(i + 1);
+  for (std::size_t at : {0, 1, 8})
+    for (std::size_t n = 0; n <= 64; ++n) {
+      to.fill(0);
+      copy_words(to.data() + at, from.data(), n);
+      CHECK(std::equal(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(n),
+                       to.begin() + static_cast<std::ptrdiff_t>(at)));
+      CHECK(to[at + n] == 0);
+    }
+}
+
+}  // namespace
+}  // namespace twinpath::test
