@@ -9,6 +9,10 @@ namespace twinpath {
 
 enum class FabricChoice { automatic, verbs, soft };
 enum class EngineChoice { automatic, spin, sleep };
+// A path to a peer, least to best after automatic: GPU buffers go through host memory (stage), the
+// HCA reaches them (proxy), the GPU writes work requests for it (gda_cpu), and rings it (gda).
+enum class ModeChoice : std::uint8_t { automatic, stage, proxy, gda_cpu, gda };
+inline constexpr int kModeChoices = 5;
 
 // A byte count that parses and prints with k/m/g (powers of 1024).
 struct Bytes {
@@ -29,6 +33,10 @@ struct Config {
   bool optional_recv_completion = true;  // TWINPATH_OPTIONAL_RECV_COMPLETION
   Bytes stripe_min{64 * 1024};           // TWINPATH_STRIPE_MIN: smaller messages go whole
 
+  ModeChoice mode = ModeChoice::automatic;  // TWINPATH_MODE: the best path that may be taken
+  std::string peer_mode;      // TWINPATH_PEER_MODE: the same for single peers, see peer_modes.h
+  std::string platform_file;  // TWINPATH_PLATFORM_FILE, see topology/overrides.h
+
   // --- NCCL's own, same meaning as in NCCL's IB transport
   bool ib_disable = false;                 // NCCL_IB_DISABLE
   std::string ib_hca;                      // NCCL_IB_HCA
@@ -46,6 +54,8 @@ struct Config {
   bool ib_split_data_on_qps = false;       // NCCL_IB_SPLIT_DATA_ON_QPS
   bool ib_merge_nics = true;               // NCCL_IB_MERGE_NICS
   int ib_pci_relaxed_ordering = 2;         // NCCL_IB_PCI_RELAXED_ORDERING (0, 1, 2 = auto)
+  std::string net_gdr_level;               // NCCL_NET_GDR_LEVEL (a word or 0..5)
+  int net_gdr_read = -1;                   // NCCL_NET_GDR_READ (-1 automatic, 0, 1)
   bool gdr_flush_disable = false;          // NCCL_GDR_FLUSH_DISABLE
   std::string socket_ifname;               // NCCL_SOCKET_IFNAME
   std::string socket_family;               // NCCL_SOCKET_FAMILY (AF_INET, AF_INET6 or empty)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plugin/base/ip_range.h"
+#include "plugin/base/peer_modes.h"
 
 namespace twinpath {
 namespace {
@@ -27,6 +28,17 @@ constexpr std::array<Named<EngineChoice>, 3> kEngineNames{{
     {"spin", EngineChoice::spin},
     {"sleep", EngineChoice::sleep},
 }};
+constexpr std::array<Named<ModeChoice>, kModeChoices> kModeNames{{
+    {"auto", ModeChoice::automatic},
+    {"stage", ModeChoice::stage},
+    {"proxy", ModeChoice::proxy},
+    {"gda-cpu", ModeChoice::gda_cpu},
+    {"gda", ModeChoice::gda},
+}};
+// NCCL's words, ours for what NCCL does not tell apart, and NCCL's old numbers.
+constexpr std::array<std::string_view, 17> kGdrLevels{"LOC", "SELF", "PIX",  "PXB",  "C2C", "P2C",
+                                                      "PXN", "PHB",  "NODE", "SOCK", "SYS", "0",
+                                                      "1",   "2",    "3",    "4",    "5"};
 
 template <class Table, class E>
 bool parse_named(const Table& table, std::string_view text, E& out, std::string& why) {
@@ -127,6 +139,9 @@ bool parse_value(std::string_view text, FabricChoice& out, std::string& why) {
 bool parse_value(std::string_view text, EngineChoice& out, std::string& why) {
   return parse_named(kEngineNames, text, out, why);
 }
+bool parse_value(std::string_view text, ModeChoice& out, std::string& why) {
+  return parse_named(kModeNames, text, out, why);
+}
 
 std::string print_value(bool v) { return v ? "1" : "0"; }
 std::string print_value(int v) { return std::to_string(v); }
@@ -142,6 +157,7 @@ std::string print_value(Bytes v) {
 std::string print_value(const std::string& v) { return v; }
 std::string print_value(FabricChoice v) { return print_named(kFabricNames, v); }
 std::string print_value(EngineChoice v) { return print_named(kEngineNames, v); }
+std::string print_value(ModeChoice v) { return print_named(kModeNames, v); }
 
 bool is_job_name(const std::string& v, std::string& why) {
   const bool fits = v.size() <= 48 && std::all_of(v.begin(), v.end(), [](char c) {
@@ -167,6 +183,19 @@ bool is_address_range(const std::string& v, std::string& why) {
 bool is_stripe_min(Bytes v, std::string& why) {
   if (v.n <= std::uint64_t{1} << 40) return true;
   why = "must be at most 1024g";
+  return false;
+}
+
+bool is_peer_modes(const std::string& v, std::string& why) {
+  return v.empty() || parse_peer_modes(v, why).has_value();
+}
+
+bool is_gdr_level(const std::string& v, std::string& why) {
+  const std::string word = lower(v);
+  if (std::any_of(kGdrLevels.begin(), kGdrLevels.end(),
+                  [&](std::string_view level) { return lower(level) == word; }))
+    return true;
+  why = "must be one of LOC, PIX, PXB, C2C, PHB, NODE, SOCK, SYS, or 0..5";
   return false;
 }
 

@@ -8,11 +8,25 @@ input.  Usage: make_corpus.py FOLDER
 import pathlib
 import struct
 import sys
+import zlib
 
 TEXTS = {
     "hca_filter": ["mlx5_0", "mlx5_0:1,mlx5_1:2", "^mlx5_3", "=mlx5_0:1", "^=a:1,b,c:9\nb", "::,,^"],
+    "placement_record": ["GPU 0000:17:00.0 HCA mlx5_0 CLASS PIX READ 12.5 # near\nHCA mlx5_4 IGNORE\n",
+                         "GPU * HCA * CLASS PHB WRITE 24\nHCA mlx5_0 RAIL 3", "GPU HCA\n\x1b\nHCA a RAIL -1"],
     "device_spec": ["4", "soft0", "soft0,speed=400,pci=0000:17:00.0,soft1,speed=200,ports=2",
                     "soft0,state=down,mtu=1024", "fail_send=3,delay_us=10", "x,=,speed=-1"],
+    "nccl_xml": [
+        "<system version='1'><!-- c --><cpu numaid='0' arch='x86_64' affinity='0f'>"
+        "<pci busid='0000:11:00.0' class='0x060400' link_speed='32 GT/s' link_width='16'>"
+        "<pci busid='0000:12:00.0' class='0x030200'><gpu dev='0' sm='90' gdr='1'><c2c count='1'/>"
+        "</gpu></pci><pci busid='0000:13:00.0' class='0x080100' vendor='0x15b3'><nic>"
+        "<net name='mlx5_0_dma' port='1' speed='400000' guid='0x12'/></nic></pci></pci></cpu></system>",
+        "<system><cpu host_hash='0x1' numaid='-1'><pci busid='1:00.0' class='0x030200'/></cpu>"
+        "<cpu host_hash='0x2' numaid='1'><pci busid='1:00.0' class='0x030200'/>"
+        "<nic><net name='&lt;a&gt;'/></nic></cpu></system>",
+        "<system><cpu numaid='0'><pci busid='ffff:ff:01.0' class='0x060400'><pci busid=",
+        "<topology version='2.0'/>"],
 }
 OPTION_VALUES = ["auto", "soft", "verbs", "1", "-1", "64k", "2g", "yes", "AF_INET6", "=mlx5_0:1",
                  "18446744073709551616", "0x1f", "1.5", " 7", "fd00::/8", "soft0,speed=400"]
@@ -39,6 +53,13 @@ def frame(kind, body):
     return struct.pack("<IHHI16s", 0x46505457, 1, kind, len(body), b"n" * 16) + body
 
 
+def record(wish, distance, limit):
+    body = struct.pack("<HBBBBBBQQ", 0x5054, 1, 64, 0, 1, 2, wish, 11, 22)
+    body += struct.pack("<BBHIBBBBBBBB", distance, distance, 4, 0x3ff, limit, 16, 2, 9, 2, 2, 36, 90)
+    body += struct.pack("<HHHHHHQ", 524, 800, 400, 630, 0, 0, 0)
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     inputs = {name: [s.encode() for s in samples] for name, samples in TEXTS.items()}
@@ -47,6 +68,7 @@ def main():
     inputs["handshake"] = bodies + [frame(1 + i % 4, b) for i, b in enumerate(bodies)]
     inputs["handle"] = [bytes(128), struct.pack("<IHH16sHH16sI", 0x48505457, 1, 0, b"n" * 16, 2, 4242,
                                                 b"\x7f\0\0\1" + bytes(12), 0) + bytes(76)]
+    inputs["placement_record"] += [record(w, d, r) for w in (0, 4) for d in (1, 8) for r in (0, 255)]
     for name, samples in inputs.items():
         folder = root / name
         folder.mkdir(parents=True, exist_ok=True)

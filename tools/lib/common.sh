@@ -35,7 +35,7 @@ quietly() {
   wait "$pid"
 }
 
-build_packages='g++ meson ninja-build pkg-config catch2 nlohmann-json3-dev libcli11-dev libibverbs-dev python3'
+build_packages='g++ meson ninja-build pkg-config catch2 nlohmann-json3-dev libcli11-dev libibverbs-dev libhwloc-dev python3'
 
 # Of the named packages those that are not installed.
 missing_packages() {
@@ -80,6 +80,14 @@ ensure_packages() {
     die "apt-get could not install ${missing% }; try by hand: $command"
   fi
   rm -f "$log"
+}
+
+# apt-get update where that is allowed.
+refresh_packages() {
+  local sudo=''
+  [ "$install" = yes ] && command -v apt-get >/dev/null || return 1
+  [ "$(id -u)" = 0 ] || sudo='sudo -n'
+  $sudo apt-get update -q
 }
 
 have_build_tools() {
