@@ -20,8 +20,9 @@ constexpr std::array kHints = {
         "long to try"},
     Hint{IBV_WC_RNR_RETRY_EXC_ERR, "the peer had no receive posted; this is a bug, please report"},
     Hint{IBV_WC_REM_ACCESS_ERR,
-         "the peer's adapter refused the address: its buffer was deregistered or is too small, or "
-         "PCIe ACS/IOMMU redirects GPU traffic (see the peer's kernel log)"},
+         "the peer's adapter refused the address: the peer's process died or deregistered its "
+         "buffer (see the peer's own log), the buffer is too small, or PCIe ACS/IOMMU redirects "
+         "GPU traffic (see the peer's kernel log)"},
     Hint{IBV_WC_REM_INV_REQ_ERR,
          "the peer's adapter refused the request: message too long for it, or unequal MTU"},
     Hint{IBV_WC_REM_OP_ERR,

@@ -101,6 +101,16 @@ std::string PeerLink::down_text(const Rail& rail) const {
   return text + ", check its cable and switch port (ip link, ibstat)";
 }
 
+// Empty while the control connection lives.
+std::string PeerLink::death_text() const {
+  const Status s = socket_.peek();
+  if (s == Status::ok || s == Status::again) return {};
+  return std::string(s == Status::closed
+                         ? "the peer's process ended without closing the connection"
+                         : "the peer's process was killed or its host does not answer any more") +
+         "; see the peer's own log, and its host's kernel log (dmesg) if that tells nothing";
+}
+
 // Rails on several devices may well have queues of the same number.
 const Queue& PeerLink::queue_of(const QueueSet& set, const ibv_wc& wc) {
   for (const Queue& q : set.queues())
@@ -113,10 +123,11 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   const Queue& queue = queue_of(*queues_, wc);
   const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
   const HelloRail& remote = peer_.rails[static_cast<std::size_t>(queue.remote_rail)];
-  const std::string down = down_text(rail);
+  std::string cause = down_text(rail);
+  if (cause.empty() && left_at_ == 0) cause = death_text();
+  if (cause.empty()) cause = completion_hint(wc.status);
   lost(completion_text(id, wc) + " on " + rail_text(rail) + ", QP " + std::to_string(wc.qp_num) +
-       ", to " + rail_text(remote) + ": " +
-       (down.empty() ? completion_hint(wc.status) : down.c_str()));
+       ", to " + rail_text(remote) + ": " + cause);
 }
 
 void PeerLink::fail_local_completion(const WrId& id, const ibv_wc& wc, const QueueSet& queues) {
@@ -152,7 +163,8 @@ void PeerLink::watch(std::int64_t now, int outstanding) {
     AsyncEvents& events = rail.port.adapter->events;
     events.poll();
     if (events.device_failed()) {
-      fail("the local device %s failed", rail.port.port->device.c_str());
+      fail("the local device %s failed; see the kernel log (dmesg)",
+           rail.port.port->device.c_str());
       return;
     }
   }
@@ -162,7 +174,8 @@ void PeerLink::watch(std::int64_t now, int outstanding) {
     // Its completions say more than the event does, where there are any.
     while (poll() > 0) {
     }
-    fail("QP %u of %s went into error", q.qp->qp_num, rail.port.port->name.c_str());
+    fail("QP %u of %s went into error; see the logs of both ends and the kernel log (dmesg)",
+         q.qp->qp_num, rail.port.port->name.c_str());
     return;
   }
   if (left_at_ == 0) {
@@ -175,12 +188,7 @@ void PeerLink::watch(std::int64_t now, int outstanding) {
       read_goodbye(now);
       return;
     }
-    fail(
-        "%s (%d requests outstanding); see the peer's own log, and its host's kernel log (dmesg) "
-        "if that tells nothing",
-        s == Status::closed ? "the peer's process ended without closing the connection"
-                            : "the peer's process was killed or its host does not answer any more",
-        outstanding);
+    fail("%s (%d requests outstanding)", death_text().c_str(), outstanding);
     return;
   }
   if (outstanding > 0 && now - left_at_ > kGoodbyeGrace)

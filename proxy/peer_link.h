@@ -66,6 +66,7 @@ class PeerLink final : private FailureListener {
   std::string ends_text() const;
   std::string completion_text(const WrId& id, const ibv_wc& wc) const;
   std::string down_text(const Rail& rail) const;
+  std::string death_text() const;
   const Queue& queue_of(const QueueSet& set, const ibv_wc& wc);
   void read_goodbye(std::int64_t now);
   void sibling_failed() override;

@@ -9,6 +9,9 @@ import subprocess
 
 from harness import Peer, Skip, case, connected, exchange, expect, moved_data, net_perf, shut, warnings
 
+# kProtocolVersion of proxy/handshake.h
+PROTOCOL = 2
+
 
 @case
 def a_full_dev_shm_does_not_matter(args):
@@ -138,7 +141,7 @@ def a_connecting_peer_of_another_protocol_version_is_refused_with_both_versions(
     s.close()
     text = listener.end()
     expect(answer.startswith("error"), f"{answer}\n{text}")
-    for part in ("protocol 1", "its peer protocol 77", "install the same plugin version on all hosts"):
+    for part in (f"protocol {PROTOCOL}", "its peer protocol 77", "install the same plugin version on all hosts"):
         expect(part in warnings(text), f"the warning lacks {part!r}: {text}")
         expect(part.encode() in told, f"the refusal lacks {part!r}: {told}")
 
@@ -147,12 +150,12 @@ def a_connecting_peer_of_another_protocol_version_is_refused_with_both_versions(
 def a_listening_peer_of_another_protocol_version_is_named(args):
     listener, sender = Peer(args, "listen"), Peer(args, "connect", 5)
     handle = bytes.fromhex(listener.hear())
-    sender.say((handle[:4] + (2).to_bytes(2, "little") + handle[6:]).hex())
+    sender.say((handle[:4] + (PROTOCOL + 1).to_bytes(2, "little") + handle[6:]).hex())
     answer = sender.hear()
     text = sender.end()
     listener.end()
     expect(answer.startswith("error"), f"{answer}\n{text}")
-    expect("the listener speaks protocol 2, this side 1: install the same plugin version" in warnings(text), text)
+    expect(f"the listener speaks protocol {PROTOCOL + 1}, this side {PROTOCOL}: install the same plugin version" in warnings(text), text)
 
 
 @case

@@ -17,6 +17,7 @@ Cts sample(int rails) {
   c.slot = 63;
   c.generation = 255;
   c.no_completion = true;
+  c.copyable = true;
   for (int i = 0; i < rails; ++i)
     c.rkeys[static_cast<std::size_t>(i)] = 0xabcd0000u + static_cast<std::uint32_t>(i);
   return c;
@@ -69,7 +70,7 @@ TEST_CASE("A cell with bits that no receiver sets is refused") {
   alignas(64) NarrowCell cell{};
   Cts out;
   layout.write(&cell, sample(1), 0);
-  cell.meta |= 1u << 21;
+  cell.meta |= 1u << 22;
   CHECK_FALSE(layout.read(&cell, out));
   Cts bad = sample(1);
   bad.group = 2;  // sub 7 of 2
