@@ -13,6 +13,10 @@ namespace {
 // come before the first registration; soft adapters share pages and need none of it.
 void protect_forks(const Verbs& verbs) {
   if (verbs.fork_init == nullptr) return;
+  // A kernel that copies pinned pages on fork needs none of it, and it would do harm: a child loses
+  // every page that holds a registration, with whatever else lies on it.
+  if (verbs.is_fork_initialized != nullptr && verbs.is_fork_initialized() == IBV_FORK_UNNEEDED)
+    return;
   const int rc = verbs.fork_init();
   if (rc == 0) return;
   std::array<char, 128> buffer{};

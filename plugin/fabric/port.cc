@@ -137,9 +137,11 @@ void PortFinder::look_at(ibv_device* device) {
   if (device->transport_type != IBV_TRANSPORT_IB) {
     present_.emplace_back(d.name, 1);
     const bool wanted = asked_for && filter_.accepts(d.name, 1);
+    const bool iwarp = device->transport_type == IBV_TRANSPORT_IWARP;
     leave_out(d.name,
               std::string("its transport is ") + transport_text(device->transport_type) +
-                  ", and only InfiniBand and RoCE are supported",
+                  (iwarp ? ", which connects through rdma_cm only" : "") +
+                  "; InfiniBand and RoCE are supported",
               wanted);
     return;
   }

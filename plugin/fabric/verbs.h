@@ -42,7 +42,8 @@ namespace twinpath {
   X(ack_async_event, "IBVERBS_1.1", true)  \
   X(event_type_str, "IBVERBS_1.1", true)   \
   X(wc_status_str, "IBVERBS_1.1", true)    \
-  X(fork_init, "IBVERBS_1.1", false)
+  X(fork_init, "IBVERBS_1.1", false)       \
+  X(is_fork_initialized, "IBVERBS_1.13", false)
 
 struct Verbs {
 #define TP_VERBS_MEMBER(name, version, required) decltype(&::ibv_##name) name = nullptr;

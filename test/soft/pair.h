@@ -2,6 +2,7 @@
 // Two connected RC QPs on the soft HCA, in one process, driven by plain verbs: the smallest
 // thing on which the behaviour of the model can be seen.
 #include <infiniband/verbs.h>
+#include <poll.h>
 
 #include <cstdint>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "plugin/base/clock.h"
+#include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/verbs.h"
 #include "test/support/catch.h"
 
@@ -21,6 +23,8 @@ struct Options {
   std::uint8_t timeout = 14, retry_cnt = 1, rnr_retry = 7;
   int cqe = 256;
   std::size_t bytes = 1 << 20;
+  bool channel = false;      // the CQ has a completion channel
+  std::uint32_t srq_wr = 0;  // the QP receives from an SRQ of that size
 };
 
 // One side: device, PD, CQ, QP, one registered buffer.
@@ -28,7 +32,9 @@ struct Side {
   Verbs verbs;
   ibv_context* context = nullptr;
   ibv_pd* pd = nullptr;
+  ibv_comp_channel* channel = nullptr;
   ibv_cq* cq = nullptr;
+  ibv_srq* srq = nullptr;
   ibv_qp* qp = nullptr;
   ibv_mr* mr = nullptr;
   ibv_gid gid{};
@@ -45,7 +51,18 @@ struct Side {
     verbs.free_device_list(list);
     REQUIRE(context != nullptr);
     pd = verbs.alloc_pd(context);
-    cq = verbs.create_cq(context, o.cqe, nullptr, nullptr, 0);
+    if (o.channel) {
+      channel = soft::create_comp_channel(context);
+      REQUIRE(channel != nullptr);
+    }
+    cq = verbs.create_cq(context, o.cqe, this, channel, 0);
+    REQUIRE(cq != nullptr);
+    if (o.srq_wr != 0) {
+      ibv_srq_init_attr a{};
+      a.attr = {o.srq_wr, 4, 0};
+      srq = soft::create_srq(pd, &a);
+      REQUIRE(srq != nullptr);
+    }
     make_qp();
     buffer.resize(o.bytes);
     mr = verbs.reg_mr_iova2(pd, buffer.data(), buffer.size(), address(), o.access);
@@ -54,7 +71,9 @@ struct Side {
   }
   ~Side() {
     if (qp != nullptr) verbs.destroy_qp(qp);
+    if (srq != nullptr) soft::destroy_srq(srq);
     verbs.destroy_cq(cq);
+    if (channel != nullptr) soft::destroy_comp_channel(channel);
     if (mr != nullptr) verbs.dereg_mr(mr);
     verbs.dealloc_pd(pd);
     verbs.close_device(context);
@@ -66,6 +85,7 @@ struct Side {
     ibv_qp_init_attr a{};
     a.send_cq = a.recv_cq = cq;
     a.qp_type = IBV_QPT_RC;
+    a.srq = srq;
     a.cap = {64, 64, 4, 4, 64};
     qp = verbs.create_qp(pd, &a);
     REQUIRE(qp != nullptr);
@@ -154,7 +174,28 @@ struct Side {
     w.wr_id = id;
     w.sg_list = &s;
     w.num_sge = bytes != 0 ? 1 : 0;
-    return ibv_post_recv(qp, &w, &bad);
+    return srq != nullptr ? ibv_post_srq_recv(srq, &w, &bad) : ibv_post_recv(qp, &w, &bad);
+  }
+  // The next asynchronous event within a second, acknowledged; -1: none.
+  int next_event(ibv_async_event* out = nullptr, int ms = 1000) {
+    pollfd fd{context->async_fd, POLLIN, 0};
+    ibv_async_event e{};
+    if (::poll(&fd, 1, ms) != 1 || verbs.get_async_event(context, &e) != 0) return -1;
+    if (out != nullptr) *out = e;
+    verbs.ack_async_event(&e);
+    return e.event_type;
+  }
+  // Whether the channel has an event within the time; it is taken and acknowledged.
+  bool channel_event(int ms = 1000) {
+    pollfd fd{channel->fd, POLLIN, 0};
+    if (::poll(&fd, 1, ms) != 1) return false;
+    ibv_cq* got = nullptr;
+    void* user = nullptr;
+    REQUIRE(soft::get_cq_event(channel, &got, &user) == 0);
+    CHECK(got == cq);
+    CHECK(user == this);
+    soft::ack_cq_events(got, 1);
+    return true;
   }
 };
 

@@ -21,6 +21,31 @@ struct Address {
 
 Address address_of(const Side& s) { return {s.qp->qp_num, s.mr->rkey, s.address(), s.gid}; }
 
+// One end of a ping-pong that never polls without having been woken: arms, waits, polls, answers.
+// False when no event came within two seconds.
+bool bounce(Side& s, int rounds, bool first) {
+  int sent = 0;
+  const auto send = [&] {
+    auto w = s.request(IBV_WR_SEND, 0, 8, 0, 0);
+    w.wr.send_flags = IBV_SEND_SOLICITED;
+    if (++sent % 16 == 0) w.wr.send_flags |= IBV_SEND_SIGNALED;  // sets queue space free
+    return s.post(w) == 0;
+  };
+  if (first && !send()) return false;
+  for (int got = 0; got < rounds;) {
+    if (!s.channel_event(2000) || ibv_req_notify_cq(s.cq, 1) != 0) return false;
+    for (ibv_wc wc{}; ibv_poll_cq(s.cq, 1, &wc) == 1;) {
+      if (wc.status != IBV_WC_SUCCESS) return false;
+      if (wc.opcode != IBV_WC_RECV) continue;
+      ++got;
+      if (s.post_receive(64, 64) != 0) return false;
+      if ((!first || got < rounds) && !send()) return false;
+    }
+  }
+  return true;
+}
+constexpr int kRounds = 200;
+
 // What the child process does with its end of the socket pair.
 int child_main(const std::string& role, int fd) {
   Config config;
@@ -28,6 +53,7 @@ int child_main(const std::string& role, int fd) {
   if (role.find("otherjob") != std::string::npos) config.soft_job = "another";
   Options o;
   o.bytes = 8 << 20;
+  o.channel = role == "waits";
   Side s(o, config);
   Address mine = address_of(s), theirs{};
   if (write(fd, &mine, sizeof mine) != sizeof mine) return 2;
@@ -36,6 +62,11 @@ int child_main(const std::string& role, int fd) {
   if (int rc = s.to_rtr(theirs.qpn, theirs.gid); rc != 0) return rc == ETIMEDOUT ? 40 : 5;
   if (s.to_rts() != 0) return 6;
   char go = 1;
+  if (o.channel) {
+    if (s.post_receive(64, 64) != 0 || ibv_req_notify_cq(s.cq, 0) != 0) return 9;
+    if (write(fd, &go, 1) != 1) return 7;
+    return bounce(s, kRounds, false) ? 0 : 10;
+  }
   if (write(fd, &go, 1) != 1) return 7;
   // Sleeps in read(): whatever is asked of its memory now, its engine thread must answer.
   if (read(fd, &go, 1) != 1) return 8;
@@ -69,7 +100,7 @@ struct Child {
   }
   int finish() {
     char go = 1;
-    (void)!write(fd, &go, 1);
+    (void)send(fd, &go, 1, MSG_NOSIGNAL);  // it may have ended by itself
     int status = 0;
     waitpid(pid, &status, 0);
     pid = -1;
@@ -174,5 +205,24 @@ TEST_CASE("a wrong key is refused between processes, small and large", "[soft]")
                      child.theirs.rkey);
   REQUIRE(s.post(w) == 0);
   CHECK(wait(s).status == IBV_WC_REM_ACCESS_ERR);
+  CHECK(child.finish() == 0);
+}
+
+TEST_CASE("two processes that only wait for events wake each other", "[soft]") {
+  Child child("waits");
+  Options o;
+  o.channel = true;
+  Side s(o);
+  child.connect(s);
+  REQUIRE(s.post_receive(64, 64) == 0);
+  REQUIRE(ibv_req_notify_cq(s.cq, 0) == 0);
+  const std::int64_t begin = now_ns();
+  CHECK(bounce(s, kRounds, true));
+  // Each message wakes an engine, and that the waiter: far from a look each millisecond.  The
+  // bound leaves room for a busy machine.
+  const std::int64_t each = (now_ns() - begin) / (2 * kRounds);
+  INFO("one way: " << each << " ns");
+  CHECK(each < 5 * kMillisecond);
+  if (getenv("TWINPATH_TEST_SHOW") != nullptr) WARN("one way: " << each << " ns");
   CHECK(child.finish() == 0);
 }

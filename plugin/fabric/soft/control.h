@@ -3,12 +3,29 @@
 // contract of the libibverbs function of its name.
 #include <infiniband/verbs.h>
 
+#include <cstdint>
+
 namespace twinpath::soft {
 
 // cq.cc
 ibv_cq* create_cq(ibv_context*, int cqe, void* user, ibv_comp_channel*, int vector);
 int destroy_cq(ibv_cq*);
 int poll_cq(ibv_cq*, int n, ibv_wc* out);
+
+// channel.cc
+int req_notify_cq(ibv_cq*, int solicited_only);
+
+// shared_receive.cc
+int post_srq_recv(ibv_srq*, ibv_recv_wr*, ibv_recv_wr** bad);
+
+// events.cc
+int get_async_event(ibv_context*, ibv_async_event*);
+void ack_async_event(ibv_async_event*);
+const char* event_type_str(ibv_event_type);
+
+// ports.cc
+int query_port(ibv_context*, std::uint8_t port, ibv_port_attr*);
+int query_gid(ibv_context*, std::uint8_t port, int index, ibv_gid*);
 
 // memory.cc
 ibv_pd* alloc_pd(ibv_context*);
@@ -17,7 +34,7 @@ ibv_mr* reg_mr_iova2(ibv_pd*, void* address, size_t bytes, uint64_t iova, unsign
 ibv_mr* reg_dmabuf_mr(ibv_pd*, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access);
 int dereg_mr(ibv_mr*);
 
-// queue_pair.cc
+// queue_pair.cc, states.cc
 ibv_qp* create_qp(ibv_pd*, ibv_qp_init_attr*);
 int modify_qp(ibv_qp*, ibv_qp_attr*, int mask);
 int query_qp(ibv_qp*, ibv_qp_attr*, int mask, ibv_qp_init_attr*);

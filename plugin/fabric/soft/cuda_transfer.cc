@@ -86,7 +86,7 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
   for (int i = 0; i < e.num_sge; ++i) {
     if (sges[i].length == 0) continue;
     QpCopyJob& job = jobs[count++];
-    CopyEnd near{sges[i].addr, gpu_of(qp, e, sges[i])};
+    CopyEnd near{local_address(qp, e, sges[i]), gpu_of(qp, e, sges[i])};
     CopyEnd there{far.address + offset, far.gpu};
     job = QpCopyJob{};
     job.to = read ? near : there;
@@ -125,7 +125,7 @@ bool finish_moved(SoftQp& qp) {
         return true;
       }
       if (e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-        if (!send_imm(qp, e)) break;
+        if (qp.theirs == nullptr || !send_imm(qp, e)) break;  // null: the port is down
       } else {
         e.stage = Stage::placed;
         e.received = e.length;

@@ -20,6 +20,7 @@ struct DeviceSpec {
   std::string pci_path;  // sysfs path; empty: none
   int mtu = 4096;
   bool up = true;
+  bool operator==(const DeviceSpec&) const = default;
 };
 
 // nullopt and `why` (quoting the item) for text that is not a specification.

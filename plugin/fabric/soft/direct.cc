@@ -8,7 +8,12 @@
 
 namespace twinpath::soft {
 
-bool check_local(SoftQp& qp, const SendEntry& e, std::uint32_t access, bool& cuda) {
+std::uint64_t shifted_address(SoftQp& qp, const ibv_sge& sge) {
+  const KeyEntry* k = qp.hca->keys().view().peek(sge.lkey);
+  return k != nullptr ? sge.addr - k->iova + k->base : sge.addr;
+}
+
+bool check_local(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda) {
   cuda = false;
   if ((e.flags & IBV_SEND_INLINE) != 0) return true;
   auto* pd = static_cast<SoftPd*>(qp.pd);
@@ -18,6 +23,7 @@ bool check_local(SoftQp& qp, const SendEntry& e, std::uint32_t access, bool& cud
     KeyEntry* k =
         qp.hca->keys().view().hold(sges[i].lkey, sges[i].addr, sges[i].length, access, pd->number);
     if (k == nullptr) return false;
+    e.shifted = e.shifted || k->iova != k->base;
     cuda = cuda || k->kind == static_cast<std::uint32_t>(MemoryKind::cuda);
     // MRs may not be deregistered while work requests use them (the caller's duty in verbs), so
     // the check holds until the WQE completes.
@@ -25,6 +31,27 @@ bool check_local(SoftQp& qp, const SendEntry& e, std::uint32_t access, bool& cud
   }
   return true;
 }
+
+namespace {
+
+// Bytes that both ends hold in one piece.  Gives how many were moved, 0 or less: refused.
+ssize_t copy_piece(int pid, std::uint64_t near, std::uint64_t far, std::size_t bytes,
+                   bool to_remote) {
+  // A peer may watch small writes by their words (a CTS): they become visible in address order,
+  // one kernel copy for each.
+  constexpr std::size_t kWord = 8, kOrdered = 64;
+  iovec l{reinterpret_cast<void*>(near), bytes}, r[kOrdered / kWord];
+  unsigned long n = 0;
+  if (to_remote && bytes <= kOrdered && bytes > kWord && far % kWord == 0) {
+    for (std::size_t at = 0; at < bytes; at += kWord)
+      r[n++] = {reinterpret_cast<void*>(far + at), std::min(kWord, bytes - at)};
+  } else {
+    r[n++] = {reinterpret_cast<void*>(far), bytes};
+  }
+  return to_remote ? process_vm_writev(pid, &l, 1, r, n, 0) : process_vm_readv(pid, &l, 1, r, n, 0);
+}
+
+}  // namespace
 
 bool copy_direct(SoftQp& qp, SendEntry& e, const KeyEntry& remote, bool to_remote) {
   const ibv_sge* sges = qp.sges_of(e);
@@ -35,21 +62,15 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const KeyEntry& remote, bool to_remot
       skip -= sges[i].length;
       continue;
     }
+    const std::uint64_t local = local_address(qp, e, sges[i]);
     while (skip < sges[i].length) {
-      // The local address of an lkey is its virtual address: local iova is always the address.
-      void* near = reinterpret_cast<void*>(sges[i].addr + skip);
-      void* far = reinterpret_cast<void*>(far_base + e.offset);
       std::size_t n = sges[i].length - skip;
+      const std::uint64_t near = local + skip, far = far_base + e.offset;
       if (qp.peer == nullptr) {
-        if (to_remote) {
-          std::memcpy(far, near, n);
-        } else {
-          std::memcpy(near, far, n);
-        }
+        std::memcpy(reinterpret_cast<void*>(to_remote ? far : near),
+                    reinterpret_cast<const void*>(to_remote ? near : far), n);
       } else {
-        iovec l{near, n}, r{far, n};
-        ssize_t got = to_remote ? process_vm_writev(qp.peer->pid, &l, 1, &r, 1, 0)
-                                : process_vm_readv(qp.peer->pid, &l, 1, &r, 1, 0);
+        ssize_t got = copy_piece(qp.peer->pid, near, far, n, to_remote);
         if (got <= 0) return false;
         n = static_cast<std::size_t>(got);
       }

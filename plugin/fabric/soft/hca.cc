@@ -1,13 +1,15 @@
-// The adapter of this process: slot, devices, QP numbers, joining QPs, CUDA allocations.
+// The adapter of this process: slot, devices, contexts, QP numbers, ports.
 #include "plugin/fabric/soft/hca.h"
 
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -15,7 +17,6 @@
 #include <random>
 
 #include "plugin/base/log.h"
-#include "plugin/fabric/soft/slow_step.h"
 
 namespace twinpath::soft {
 namespace {
@@ -79,18 +80,21 @@ Status Hca::start(std::string& why) {
   if (config_.soft_direct) allow_direct_copies();
   TP_TRY(claim_slot(why));
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_) {
-    why = std::string("epoll_create1: ") + std::strerror(errno);
+  bell_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !bell_) {
+    why = std::string("epoll_create1 or eventfd: ") + std::strerror(errno);
     return Status::system;
   }
   epoll_event e{};
   e.events = EPOLLIN;
-  e.data.fd = listen_socket_.get();
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listen_socket_.get(), &e);
+  for (int fd : {listen_socket_.get(), bell_.get()}) {
+    e.data.fd = fd;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e);
+  }
   // A forked child must not hold our sockets open: peers would take the dead for living.
   pthread_atfork(nullptr, nullptr, [] {
     if (Hca* h = existing()) {
-      for (int fd : {h->listen_socket_.get(), h->epoll_.get()}) ::close(fd);
+      for (int fd : {h->listen_socket_.get(), h->epoll_.get(), h->bell_.get()}) ::close(fd);
       for (auto& [fd, peer] : h->outgoing_) ::close(fd);
       for (auto& [fd, owner] : h->incoming_) ::close(fd);
     }
@@ -144,6 +148,15 @@ bool Hca::set_devices(const std::string& spec, std::string& why) {
   int index = 0;
   for (DeviceSpec& d : *parsed) {
     // Kept for the process's life: verbs users hold ibv_device pointers after the list is gone.
+    // Asked for again, an adapter is the same one: its ports are, too.
+    const auto known = std::find_if(all_devices_.begin(), all_devices_.end(), [&](const auto& k) {
+      return k->index == index && k->spec == d;
+    });
+    if (known != all_devices_.end()) {
+      devices_.push_back(known->get());
+      ++index;
+      continue;
+    }
     SoftDevice* device = all_devices_.emplace_back(std::make_unique<SoftDevice>()).get();
     static_cast<ibv_device&>(*device) = ibv_device{};
     device->node_type = IBV_NODE_CA;
@@ -154,6 +167,7 @@ bool Hca::set_devices(const std::string& spec, std::string& why) {
     device->spec = std::move(d);
     device->hca = this;
     device->index = index++;
+    if (!device->spec.up) device->ports_down = ~0u;
     devices_.push_back(device);
   }
   return true;
@@ -183,19 +197,20 @@ ibv_gid Hca::gid(const SoftDevice& device, int port, int index) const {
   return g;
 }
 
-std::uint32_t Hca::add_qp(SoftQp* qp) {
+bool Hca::add_qp(SoftQp* qp) {
   std::lock_guard hold(lock_);
   // Numbers go round, so that a late packet for a destroyed QP does not meet its successor.
   for (std::uint32_t i = 0; i < kQpsPerProcess; ++i) {
     std::uint32_t index = next_qp_++ % kQpsPerProcess;
     std::uint32_t number = (slot_ << kSlotShift) | index;
     if (number < 16 || qps_[index] != nullptr) continue;  // 0 and 1 are the management QPs
+    qp->qp_num = number;                                  // before the engine thread can find it
     qps_[index] = qp;
     live_.push_back(qp);
-    return number;
+    return true;
   }
   TP_WARN("soft HCA: all %u queue pairs of this process are in use", kQpsPerProcess);
-  return 0;
+  return false;
 }
 
 void Hca::remove_qp(SoftQp* qp) {
@@ -205,132 +220,37 @@ void Hca::remove_qp(SoftQp* qp) {
   std::erase_if(offers_, [&](const auto& o) { return o.first.first == qp->qp_num; });
 }
 
-void Hca::bind_link(SoftQp& qp, std::shared_ptr<Link> link) {
-  std::lock_guard hold(qp.lock);
-  if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS) return;
-  LinkMemory& m = link->memory();
-  const std::size_t me = qp.qp_num <= qp.attr.dest_qp_num ? 0 : 1;
-  const std::size_t other = qp.qp_num == qp.attr.dest_qp_num ? 0 : 1 - me;
-  qp.link = std::move(link);
-  qp.mine = &m.end[me];
-  qp.theirs = &m.end[other];
-  qp.out_ring = m.ring[me];
-  qp.in_ring = m.ring[other];
-  qp.out_claim = &m.claim[me];
-  qp.in_claim = &m.claim[other];
-  qp.mine->pd.store(static_cast<SoftPd*>(qp.pd)->number, std::memory_order_relaxed);
-  qp.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
-  // Pairs with the acquire in start(): who sees `ready` sees pd and access.
-  qp.mine->state.store(static_cast<std::uint32_t>(EndState::ready), std::memory_order_release);
+void Hca::add_context(SoftContext* context) {
+  std::lock_guard hold(lock_);
+  contexts_.push_back(context);
 }
 
-Status Hca::attach(SoftQp& qp) {
-  const std::uint32_t own = qp.qp_num, dest = qp.attr.dest_qp_num;
-  const std::uint32_t slot = dest >> kSlotShift;
-  std::shared_ptr<Link> link;
-  if (slot == slot_) {
-    // Same process: the first of the two makes the link, the second finds it.
-    std::lock_guard hold(lock_);
-    auto offered = offers_.find({own, dest});
-    if (offered != offers_.end()) {
-      link = std::move(offered->second);
-      offers_.erase(offered);
-    } else {
-      auto made = Link::create_local();
-      if (!made) return made.status();
-      link = std::move(made).take();
-      if (own != dest) offers_[{dest, own}] = link;
-    }
-  } else {
-    auto peer = peer_of(slot);
-    {
-      std::lock_guard hold(qp.lock);
-      qp.unreachable = !peer;  // the timers turn this into retry-exceeded, as with a dead host
-      if (peer) qp.peer = *peer;
-    }
-    if (!peer) return Status::ok;
-    if (own < dest) {
-      UniqueFd fd;
-      auto made = Link::create_shared(fd);
-      if (!made) return made.status();
-      link = std::move(made).take();
-      Message m{};
-      m.kind = MessageKind::offer;
-      m.slot = slot_;
-      m.pid = getpid();
-      m.a = own;
-      m.b = dest;
-      // Without lock_: the send may wait for the peer's engine, and the peer's for ours.
-      if (!send_message((*peer)->socket.get(), m, fd.get())) {
-        std::lock_guard hold(qp.lock);
-        qp.unreachable = true;
-      }
-    } else {
-      std::lock_guard hold(lock_);
-      auto offered = offers_.find({own, dest});
-      if (offered == offers_.end()) return Status::ok;  // it will come: on_message binds it
-      link = std::move(offered->second);
-      offers_.erase(offered);
-    }
-  }
-  bind_link(qp, std::move(link));
-  return Status::ok;
+void Hca::remove_context(SoftContext* context) {
+  std::lock_guard hold(lock_);
+  std::erase(contexts_, context);
 }
 
-std::uint64_t Hca::acquire_allocation(const PointerInfo& info) {
-  std::lock_guard hold(allocations_lock_);
-  for (auto& [id, a] : allocations_) {
-    if (a.info.alloc_base == info.alloc_base && a.info.alloc_bytes == info.alloc_bytes) {
-      ++a.users;
-      return id;
-    }
+void Hca::set_port(SoftDevice& device, int port, bool up) {
+  std::lock_guard hold(lock_);
+  if (device.port_up(port) == up) return;
+  device.ports_down.fetch_xor(1u << port);
+  for (SoftQp* qp : live_) {
+    if (qp->soft_context->soft_device != &device) continue;
+    std::lock_guard hold_qp(qp->lock);
+    if (qp->attr.port_num == port) set_carrier(*qp, up);
   }
-  std::uint64_t id = next_allocation_++;
-  allocations_[id] = {info, 1, nullptr, false};
-  return id;
-}
-
-void Hca::release_allocation(std::uint64_t alloc_id) {
-  std::shared_ptr<ImportedAllocation> drop;
-  {
-    std::lock_guard hold(allocations_lock_);
-    auto it = allocations_.find(alloc_id);
-    if (it == allocations_.end() || --it->second.users != 0) return;
-    drop = std::move(it->second.mapping);
-    allocations_.erase(it);
-  }
-  Message m{};
-  m.kind = MessageKind::gone;
-  m.slot = slot_;
-  m.a = alloc_id;
-  std::vector<std::shared_ptr<Peer>> tell;
-  {
-    std::lock_guard hold(lock_);
-    for (auto& [slot, peer] : peers_) tell.push_back(peer);
-  }
-  for (auto& peer : tell) {
-    if (!peer->dead.load()) (void)send_message(peer->socket.get(), m);
+  for (SoftContext* c : contexts_) {
+    if (c->soft_device != &device) continue;
+    ibv_async_event e{};
+    e.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+    e.element.port_num = port;
+    c->events.push(e);
   }
 }
 
-std::shared_ptr<ImportedAllocation> Hca::own_allocation(std::uint64_t alloc_id, bool& failed) {
-  std::lock_guard hold(allocations_lock_);
-  auto it = allocations_.find(alloc_id);
-  if (it == allocations_.end() || it->second.failed) {
-    failed = true;
-    return nullptr;
-  }
-  OwnAllocation& a = it->second;
-  if (!a.mapping) {
-    SlowStep slow("mapping GPU memory for this process");
-    auto made = import_local(a.info);
-    if (!made) {
-      a.failed = failed = true;
-      return nullptr;
-    }
-    a.mapping = std::move(made).take();
-  }
-  return a.mapping;
+void Hca::wake_engine() {
+  const std::uint64_t one = 1;
+  (void)!write(bell_.get(), &one, sizeof one);
 }
 
 }  // namespace twinpath::soft

@@ -39,6 +39,14 @@ class Hca {
   bool set_devices(const std::string& spec, std::string& why);
   std::vector<SoftDevice*> devices();
 
+  // Contexts that are told of port events.
+  void add_context(SoftContext* context);
+  void remove_context(SoftContext* context);
+  // The link of a port goes or comes back, for all QPs that use it.
+  void set_port(SoftDevice& device, int port, bool up);
+  // Has the engine thread look at all queues now.
+  void wake_engine();
+
   KeyTable& keys() { return *keys_; }
   const Config& config() const { return config_; }
   Faults& faults() { return faults_; }
@@ -49,7 +57,7 @@ class Hca {
   ibv_gid gid(const SoftDevice& device, int port, int index) const;
 
   // QP numbers and the list that the engine thread walks.
-  std::uint32_t add_qp(SoftQp* qp);  // 0: none left
+  bool add_qp(SoftQp* qp);  // sets its number; false: none left
   void remove_qp(SoftQp* qp);
 
   // Joins the QP (attributes set, at RTR) to its destination: finds or offers the link.  Called
@@ -72,6 +80,8 @@ class Hca {
   SlotAddress address_of(std::uint32_t slot) const;
   Status claim_slot(std::string& why);
   void engine_loop();
+  static bool unattended(const SoftQp& qp);
+  void note_idle(std::int64_t now);
   bool sweep(std::int64_t now);
   void accept_peer();
   void serve(int socket);
@@ -99,13 +109,14 @@ class Hca {
   std::uint32_t slot_ = 0;
   std::uint64_t probe_value_ = 0;
   std::unique_ptr<KeyTable> keys_;
-  UniqueFd listen_socket_, epoll_;
+  UniqueFd listen_socket_, epoll_, bell_;
 
   std::mutex lock_;
   std::vector<SoftDevice*> devices_;
   std::vector<std::unique_ptr<SoftDevice>> all_devices_;
   std::vector<SoftQp*> qps_;   // index = low bits of the QPN
   std::vector<SoftQp*> live_;  // the same, without holes
+  std::vector<SoftContext*> contexts_;
   std::uint32_t next_qp_ = 0;
   std::unordered_map<std::uint32_t, std::shared_ptr<Peer>> peers_;  // by slot
   std::unordered_map<int, std::shared_ptr<Peer>> outgoing_;         // by socket
@@ -117,11 +128,12 @@ class Hca {
   std::unordered_map<std::uint64_t, OwnAllocation> allocations_;
   std::uint64_t next_allocation_ = 1;
 
-  std::int64_t last_moved_ = 0;
+  std::int64_t last_moved_ = 0, idle_noted_ = 0;
+  std::uint64_t idle_round_ = 0;
   std::thread engine_;
 };
 
-// Milliseconds that a QP waits before it gives up, from its timeout and retry_cnt; 0 = for ever.
+// Nanoseconds that a QP waits before it gives up, from its timeout and retry_cnt; 0 = for ever.
 std::int64_t retry_limit_ns(const SoftQp& qp);
 
 }  // namespace twinpath::soft

@@ -36,6 +36,8 @@ struct LinkEnd {
   std::atomic<std::uint32_t> can_pull;     // 1: I can read the peer's memory
   std::atomic<std::uint64_t> pull_failed;  // responder: id << 32 | chunk that I could not read
   std::atomic<std::uint64_t> pull_fixed;   // requester: id whose failed chunk I have written
+  std::atomic<std::uint32_t> bell;         // 1: wake my engine when you put something on the wire
+  std::atomic<std::uint32_t> rnr_timer;    // my QP's min_rnr_timer code
 };
 
 // Which chunk of the running shared message is next: id << 32 | chunk.
@@ -59,7 +61,7 @@ enum class PacketOp : std::uint8_t {
   atomic_request,   // payload: two u64 operands
   atomic_response,  // payload: the old value
   pull,             // help copying a large write; imm: its id, total: its bytes, payload: source
-  violation,        // the peer's direct access was refused: go to error
+  violation,        // the peer's direct access was refused, rkey: the right it needed: go to error
 };
 
 struct PacketHeader {
@@ -75,7 +77,7 @@ struct PacketHeader {
 };
 static_assert(sizeof(PacketHeader) == 32);
 
-inline constexpr std::uint8_t kFirst = 1, kLast = 2, kImm = 4, kCompareSwap = 16;
+inline constexpr std::uint8_t kFirst = 1, kLast = 2, kImm = 4, kSolicited = 8, kCompareSwap = 16;
 
 class Link {
  public:

@@ -1,7 +1,10 @@
 // Protection domains and memory regions.
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/control.h"
@@ -13,14 +16,66 @@ namespace {
 
 std::atomic<std::uint32_t> next_pd{1};
 
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which Debian 12's headers may lack
+
+// Whether the mapping that holds `address` may be written.  Only looked up when the quick way
+// gives no answer.
+bool writable_mapping(std::uintptr_t address) {
+  FILE* f = std::fopen("/proc/self/maps", "re");
+  if (f == nullptr) return true;
+  bool writable = true;
+  char line[512];
+  while (std::fgets(line, sizeof line, f) != nullptr) {
+    unsigned long from = 0, to = 0;
+    char rights[5] = "";
+    if (std::sscanf(line, "%lx-%lx %4s", &from, &to, rights) != 3) continue;
+    if (address < from || address >= to) continue;
+    writable = rights[1] == 'w';
+    break;
+  }
+  std::fclose(f);
+  return writable;
+}
+
+// An adapter pins pages, so there must be some, and for writing where it may write.
+bool can_pin(void* address, std::size_t bytes, unsigned access) {
+  if (bytes == 0) return true;
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  if (start + bytes < start) return false;
+  const auto page_of = [page](std::uintptr_t a) { return a & ~(page - 1); };
+  // Has no effect but to look for holes.
+  if (msync(reinterpret_cast<void*>(page_of(start)), start - page_of(start) + bytes, MS_ASYNC) !=
+          0 &&
+      errno == ENOMEM)
+    return false;
+  if ((access & IBV_ACCESS_LOCAL_WRITE) == 0) return true;
+  // The ends stand for all: a range with other rights in its middle is not worth the walk.
+  for (const std::uintptr_t at : {start, start + bytes - 1}) {
+    // Fails for read-only pages, and also for drivers' pages and on kernels before 5.14.
+    if (madvise(reinterpret_cast<void*>(page_of(at)), page, kPopulateWrite) != 0 &&
+        !writable_mapping(at))
+      return false;
+  }
+  return true;
+}
+
 ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
                        unsigned access, bool dmabuf) {
-  auto* context = static_cast<SoftContext*>(pd->context);
+  auto* context = soft(pd->context);
   Hca& hca = *context->hca;
   // Remote write and atomics need local write (IB specification vol. 1, 10.6.3.1).
   if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 &&
       (access & IBV_ACCESS_LOCAL_WRITE) == 0) {
     errno = EINVAL;
+    return nullptr;
+  }
+  // No paging on demand, no flushes; hints of the optional range are accepted and mean nothing.
+  constexpr unsigned kKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                              IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
+  if ((access & ~(kKnown | IBV_ACCESS_OPTIONAL_RANGE)) != 0) {
+    errno = EOPNOTSUPP;
     return nullptr;
   }
   auto mr = std::make_unique<SoftMr>();
@@ -44,9 +99,13 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
     errno = EOPNOTSUPP;
     return nullptr;
   }
+  if (!cuda && !can_pin(address, bytes, access)) {
+    errno = EFAULT;
+    return nullptr;
+  }
   if (cuda) mr->alloc_id = hca.acquire_allocation(mr->info);
   auto base = reinterpret_cast<std::uint64_t>(address);
-  mr->context = context;
+  mr->context = &context->context;
   mr->pd = pd;
   mr->addr = address;
   mr->length = bytes;
@@ -101,7 +160,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t, std::size_t bytes, std::uint64_
 int dereg_mr(ibv_mr* m) {
   SlowStep slow("deregistering memory");
   auto* mr = static_cast<SoftMr*>(m);
-  auto* context = static_cast<SoftContext*>(mr->context);
+  auto* context = soft(mr->context);
   context->hca->keys().remove(mr->lkey);
   if (mr->alloc_id != 0) context->hca->release_allocation(mr->alloc_id);
   --static_cast<SoftPd*>(mr->pd)->users;

@@ -3,11 +3,13 @@
 // data-path functions of verbs.h reach us through ibv_context::ops.
 //
 // Locks, outermost first: Hca::lock_ (lists of objects) -> SoftCq::members_lock ->
-// SoftQp::lock -> SoftCq::lock.  A copy thread takes SoftQp::lock only.
+// SoftQp::lock -> SoftSrq::lock, SoftCq::lock -> that of an EventQueue.  A copy thread starts
+// with SoftQp::lock.
 #include <infiniband/verbs.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -18,6 +20,7 @@
 #include "plugin/base/sync.h"
 #include "plugin/fabric/soft/cuda_engine.h"
 #include "plugin/fabric/soft/device_spec.h"
+#include "plugin/fabric/soft/event_queue.h"
 #include "plugin/fabric/soft/keys.h"
 #include "plugin/fabric/soft/link.h"
 #include "plugin/fabric/soft/peer.h"
@@ -27,8 +30,10 @@ namespace twinpath::soft {
 class Hca;
 
 inline constexpr int kMaxSge = 16;
-inline constexpr std::uint32_t kMaxInline = 256;
-inline constexpr std::uint32_t kMaxWr = 16384;
+inline constexpr std::uint32_t kMaxInline = 512;
+inline constexpr std::uint32_t kMaxWr = 32768;
+inline constexpr std::uint8_t kMaxReads = 16;  // outstanding READs and atomics of a QP
+inline constexpr std::uint64_t kMaxMessage = 1u << 30;
 inline constexpr int kMaxCqe = 1 << 20;
 inline constexpr int kGidEntries = 2;  // link-local, and the IPv4-mapped one that NCCL looks for
 
@@ -51,12 +56,18 @@ struct SoftDevice : ibv_device {
   DeviceSpec spec;
   Hca* hca = nullptr;
   int index = 0;
+  std::atomic<std::uint32_t> ports_down{0};  // bit n: port n
+  bool port_up(int port) const {
+    return (ports_down.load(std::memory_order_acquire) >> port & 1) == 0;
+  }
 };
 
-struct SoftContext : ibv_context {
+// Lives inside a verbs_context, so that a libibverbs facade may make an extended context of it
+// (extended.h); here abi_compat stays null and nothing looks at the outer part.
+struct SoftContext : verbs_context {
   Hca* hca = nullptr;
   SoftDevice* soft_device = nullptr;
-  UniqueFd events_in;  // write end of async_fd
+  EventQueue<ibv_async_event> events;  // async_fd is its descriptor
 };
 
 struct SoftPd : ibv_pd {
@@ -71,11 +82,32 @@ struct SoftMr : ibv_mr {
 
 struct SoftQp;
 
+struct SoftCq;
+struct SoftChannel : ibv_comp_channel {
+  EventQueue<SoftCq*> events;  // fd is its descriptor
+  std::mutex users_lock;       // guards refcnt
+};
+
+// The mutex, condition and counters of completed events that verbs objects carry, and how many
+// events of the object were handed out: it may not go before all of them are acknowledged.
+struct Reported {
+  std::uint32_t events = 0;  // guarded by the EventQueue that they leave
+};
+
+enum class Armed : std::uint8_t { no, solicited, any };
+
 struct SoftCq : ibv_cq {
-  SpinLock lock;  // the ring
+  SpinLock lock;  // the ring, armed
   Raw<ibv_wc> ring;
   std::uint64_t head = 0, tail = 0;
-  bool overflowed = false;
+  std::atomic<Armed> armed{Armed::no};
+  std::atomic<bool> overflowed{false};
+  // Set by each poll, cleared by the engine thread, which keeps in `idle` whether the owner looks
+  // for itself.
+  std::atomic<bool> polled{false};
+  bool idle = false;
+  std::uint64_t idle_round = 0;
+  Reported comp_reported, async_reported;
   std::mutex members_lock;  // held while member QPs are advanced, so that none is destroyed
   std::vector<SoftQp*> members;
 };
@@ -96,8 +128,9 @@ struct SendEntry {
   std::uint64_t offset;      // bytes already placed or packed
   std::uint64_t received;    // READ and atomics: bytes come back
   std::uint64_t length;
-  std::int64_t not_before;  // fault injection: start no earlier than this (now_ns); 0 = at once
-  KeyEntry* held;           // remote key held while the copy engine writes
+  std::uint64_t completion;  // done: what push_completion gave, else kNoCompletion
+  std::int64_t not_before;   // fault injection: start no earlier than this (now_ns); 0 = at once
+  KeyEntry* held;            // remote key held while the copy engine writes
   std::uint32_t rkey;
   std::uint32_t imm;
   std::uint32_t pull_id;  // nonzero: both ends copy it
@@ -108,11 +141,22 @@ struct SendEntry {
   Stage stage;
   std::uint8_t status;  // ibv_wc_status
   bool no_direct;       // direct copy was refused by the system: use packets
+  bool shifted;         // an SGE's MR has an iova that is not its address
 };
 
 struct RecvEntry {
   std::uint64_t wr_id;
   int num_sge;
+};
+
+struct SoftSrq : ibv_srq {
+  SpinLock lock;  // all of the following
+  Raw<RecvEntry> entries;
+  Raw<ibv_sge> sges;  // max_sge per entry
+  std::uint64_t head = 0, tail = 0;
+  std::uint32_t max_sge = 0, limit = 0;  // limit 0: not armed
+  std::atomic<int> users{0};
+  Reported reported;
 };
 
 // A copy job that knows its WQE.
@@ -128,6 +172,7 @@ struct SoftQp : ibv_qp {
   ibv_qp_attr attr{};
   ibv_qp_cap cap{};
   bool signal_all = false;
+  std::uint64_t direct_from = 0;  // bytes from which a copy by us is better than packets
 
   // Send queue: [head, exec) begun, [exec, tail) queued; [head, sent) are past the copy engine.
   Raw<SendEntry> sq;
@@ -135,11 +180,15 @@ struct SoftQp : ibv_qp {
   Raw<std::uint8_t> sq_inline;     // max_inline per entry
   std::vector<QpCopyJob> sq_jobs;  // max_send_sge per entry, made at the first CUDA transfer
   std::uint64_t sq_head = 0, sq_sent = 0, sq_exec = 0, sq_tail = 0;
+  // Entries before it may be used again.  Follows sq_head only when a completion behind them has
+  // been polled (IB specification vol. 1, 10.8.6), as on an adapter.
+  std::uint64_t sq_free = 0;
   std::uint32_t jobs_in_flight = 0;
 
-  // Receive queue.
+  // Receive queue.  With an SRQ it has one entry: the receive that a message is consuming.
   Raw<RecvEntry> rq;
   Raw<ibv_sge> rq_sges;
+  std::uint32_t rq_stride = 0;  // SGEs per entry
   std::uint64_t rq_head = 0, rq_tail = 0;
 
   // The wire.
@@ -147,6 +196,7 @@ struct SoftQp : ibv_qp {
   std::shared_ptr<Peer> peer;  // null: destination is in this process
   LinkEnd* mine = nullptr;
   LinkEnd* theirs = nullptr;
+  LinkEnd* parked = nullptr;  // `theirs` while our port is down
   std::uint8_t* out_ring = nullptr;
   std::uint8_t* in_ring = nullptr;
   Claim* out_claim = nullptr;
@@ -158,16 +208,22 @@ struct SoftQp : ibv_qp {
   std::uint64_t last_data_message = 0;  // last one whose data travels in packets
   std::uint32_t reads_outstanding = 0;
   std::uint32_t pull_id = 0;
-  bool no_pull = false;  // the peer could not read our memory once
-  std::uint64_t seen_acked = 0;
+  bool no_pull = false;             // the peer could not read our memory once
+  std::uint64_t told = 0;           // how far the wire was when the far bell was last rung
+  std::uint64_t seen_progress = 0;  // of the peer, by the retry clock
+  bool seen_rnr = false;
   std::int64_t waiting_since = 0;  // 0: not waiting
 
   // Responder state within one SEND or READ.
   std::uint64_t send_offset = 0;
   std::uint64_t read_offset = 0;
   bool rnr_reported = false;
+  bool established = false;  // IBV_EVENT_COMM_EST was given
   bool pull_offered = false;
   std::uint64_t pull_stalled = 0;  // what pull_failed says, until it is fixed
+
+  bool drain_event = false;  // IBV_EVENT_SQ_DRAINED is owed
+  Reported reported;
 
   SendEntry& entry(std::uint64_t i) { return sq[i]; }
   ibv_sge* sges_of(const SendEntry& e) {
@@ -183,11 +239,44 @@ inline bool is_atomic(const SendEntry& e) {
   return e.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || e.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+inline SoftContext* soft(ibv_context* c) {
+  // verbs.h's own container_of: ibv_context is the last member of verbs_context.
+  return static_cast<SoftContext*>(reinterpret_cast<verbs_context*>(
+      reinterpret_cast<std::uint8_t*>(c) - offsetof(verbs_context, context)));
+}
 inline SoftQp* soft(ibv_qp* q) { return static_cast<SoftQp*>(q); }
 inline SoftCq* soft(ibv_cq* c) { return static_cast<SoftCq*>(c); }
+inline SoftSrq* soft(ibv_srq* s) { return static_cast<SoftSrq*>(s); }
+inline SoftChannel* soft(ibv_comp_channel* c) { return static_cast<SoftChannel*>(c); }
 
 // --- cq.cc
-void push_completion(SoftCq& cq, const ibv_wc& wc);
+// Gives the completion's number in this CQ: it has been polled when `head` is beyond it.
+std::uint64_t push_completion(SoftCq& cq, const ibv_wc& wc, bool solicited = false);
+inline constexpr std::uint64_t kNoCompletion = ~std::uint64_t{0};
+
+// --- channel.cc
+// The armed CQ got this completion.  CQ's lock held.
+void notify(SoftCq& cq, const ibv_wc& wc, bool solicited);
+// A CQ that is going: takes its events back and waits for those that were handed out.
+void end_channel_use(SoftCq& cq);
+
+// --- events.cc
+void async_event(SoftQp& qp, ibv_event_type type);
+void async_event(SoftCq& cq, ibv_event_type type);
+void async_event(SoftSrq& srq, ibv_event_type type);
+// An object that is going: takes its events back and waits for those that were handed out.
+void end_events(SoftQp& qp);
+void end_events(SoftCq& cq);
+void end_events(SoftSrq& srq);
+void init_waiting(pthread_mutex_t& mutex, pthread_cond_t& cond);
+void wait_acknowledged(pthread_mutex_t& mutex, pthread_cond_t& cond, const std::uint32_t& completed,
+                       std::uint32_t reported);
+void acknowledged(pthread_mutex_t& mutex, pthread_cond_t& cond, std::uint32_t& completed,
+                  std::uint32_t count);
+
+// --- shared_receive.cc
+// Moves one receive of the SRQ into the QP's own queue; false: the SRQ is empty.  QP's lock held.
+bool take_shared(SoftQp& qp);
 
 // --- responder.cc: executes what the peer put into the ring.  Lock held.  True if anything moved.
 bool respond(SoftQp& qp);
@@ -199,14 +288,16 @@ PullOutcome pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload)
 KeyEntry* hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
                       std::uint32_t access);
 // Scatters into the SGE list from byte `offset` of it; false when it does not fit or is not
-// writable host memory under these keys.
-bool scatter(SoftQp& qp, const ibv_sge* sges, int n, std::uint64_t offset, const void* from,
-             std::uint64_t bytes);
+// writable host memory under these keys of this PD.
+bool scatter(SoftQp& qp, ibv_pd* pd, const ibv_sge* sges, int n, std::uint64_t offset,
+             const void* from, std::uint64_t bytes);
 
 // --- requester.cc: runs the send queue.  Lock held.  True if anything moved.
 bool run_send_queue(SoftQp& qp);
-// Retry limits, dead peers.  Lock held; engine thread.
+// --- timers.cc: retry limits, dead peers, drained queues.  Engine thread; takes the lock.
 void check_timers(SoftQp& qp, std::int64_t now);
+// Nothing begun waits in the send queue.  Lock held.
+bool is_drained(SoftQp& qp);
 
 // --- packets.cc: the outgoing ring.  Lock held.
 // Room for a packet with `payload` bytes, or null; publish() makes it visible.
@@ -218,6 +309,17 @@ void enter_error(SoftQp& qp);  // lock held: state ERR, flushes both queues
 void retire(SoftQp& qp);       // lock held: completes finished entries in order
 // Runs both halves once; gives false at once when somebody else holds the lock.
 bool advance(SoftQp& qp);
-void async_event(SoftQp& qp, ibv_event_type type);
+void reset_queues(SoftQp& qp);          // lock held: as new, its wire forgotten
+void set_carrier(SoftQp& qp, bool up);  // lock held: the port's link is there or not
+
+// --- bell.cc: waking the engine thread of the side that nobody polls.
+// Lock held, after something may have been put on the wire: rings where the far end asked for it.
+void ring_far_bell(SoftQp& qp);
+inline void ring_if_wanted(SoftQp& qp) {
+  if (qp.theirs != nullptr && qp.theirs->bell.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    ring_far_bell(qp);
+}
+// Asks the far end to ring.  Takes the lock; not patient: only where nobody holds it.
+void want_bell(SoftQp& qp, bool patient);
 
 }  // namespace twinpath::soft

@@ -60,6 +60,15 @@ bool send_message(int socket, const Message& message, int fd) {
   return sendmsg(socket, &h, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof m);
 }
 
+void send_wake(int socket, std::uint32_t slot) {
+  Message m{};
+  m.magic = kMessageMagic;
+  m.kind = MessageKind::wake;
+  m.slot = slot;
+  // A full socket means that its engine has enough to wake up for.
+  (void)!send(socket, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 Status receive_message(int socket, Message& m, UniqueFd& fd) {
   iovec iov{&m, sizeof m};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};

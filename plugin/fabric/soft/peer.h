@@ -51,7 +51,14 @@ class Peer {
 };
 
 // --- messages on the socket (SOCK_SEQPACKET), fixed size, same-host byte order ------------
-enum class MessageKind : std::uint32_t { greeting = 1, offer, export_request, export_reply, gone };
+enum class MessageKind : std::uint32_t {
+  greeting = 1,
+  offer,
+  export_request,
+  export_reply,
+  gone,
+  wake
+};
 
 struct Message {
   std::uint32_t magic;
@@ -68,9 +75,11 @@ struct Message {
   std::uint8_t gpu[16];
   std::uint8_t ipc[64];
 };
-inline constexpr std::uint32_t kMessageMagic = 0x54505731;  // changes with the layout
+inline constexpr std::uint32_t kMessageMagic = 0x54505732;  // changes with the layout
 
 bool send_message(int socket, const Message& m, int fd = -1);
+// Tells the peer's engine to look at its queues; never blocks.
+void send_wake(int socket, std::uint32_t slot);
 // ok, again, closed.  A descriptor that came along is put into `fd`.
 Status receive_message(int socket, Message& m, UniqueFd& fd);
 

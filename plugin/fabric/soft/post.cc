@@ -9,9 +9,22 @@
 namespace twinpath::soft {
 namespace {
 
+// Whether the send queue has room, after taking back what polled completions have set free.
+bool make_room(SoftQp& qp) {
+  SoftCq& cq = *soft(qp.send_cq);
+  std::lock_guard hold(cq.lock);
+  for (std::uint64_t i = qp.sq_free; i != qp.sq_head; ++i) {
+    const std::uint64_t at = qp.entry(i).completion;
+    if (at == kNoCompletion) continue;
+    if (at >= cq.head) break;
+    qp.sq_free = i + 1;
+  }
+  return qp.sq_tail - qp.sq_free < qp.cap.max_send_wr;
+}
+
 // errno value, 0 = queued.
 int enqueue(SoftQp& qp, const ibv_send_wr& wr) {
-  if (qp.sq_tail - qp.sq_head >= qp.cap.max_send_wr) return ENOMEM;
+  if (qp.sq_tail - qp.sq_free >= qp.cap.max_send_wr && !make_room(qp)) return ENOMEM;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.cap.max_send_sge) return EINVAL;
   const bool atomic =
       wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -38,6 +51,8 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr) {
   e.num_sge = static_cast<std::uint16_t>(wr.num_sge);
   e.imm = wr.imm_data;
   for (int i = 0; i < wr.num_sge; ++i) e.length += wr.sg_list[i].length;
+  if (e.length > kMaxMessage) [[unlikely]]
+    return EINVAL;
   if (atomic) {
     if (e.length != 8 || (wr.wr.atomic.remote_addr & 7) != 0) return EINVAL;
     e.remote_address = wr.wr.atomic.remote_addr;
@@ -104,7 +119,7 @@ int post_recv(ibv_qp* q, ibv_recv_wr* wr, ibv_recv_wr** bad) {
         static_cast<std::uint32_t>(wr->num_sge) > qp.cap.max_recv_sge) {
       rc = EINVAL;
     } else if (qp.rq_tail - qp.rq_head >= qp.cap.max_recv_wr) {
-      rc = ENOMEM;
+      rc = qp.srq != nullptr ? EINVAL : ENOMEM;
     }
     if (rc != 0) {
       *bad = wr;
@@ -113,7 +128,7 @@ int post_recv(ibv_qp* q, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     RecvEntry& e = qp.rq[qp.rq_tail];
     e = {wr->wr_id, wr->num_sge};
     if (wr->num_sge != 0) {
-      std::memcpy(&qp.rq_sges.data[qp.rq_tail % qp.rq.size * qp.cap.max_recv_sge], wr->sg_list,
+      std::memcpy(&qp.rq_sges.data[qp.rq_tail % qp.rq.size * qp.rq_stride], wr->sg_list,
                   sizeof(ibv_sge) * static_cast<std::size_t>(wr->num_sge));
     }
     ++qp.rq_tail;

@@ -16,14 +16,23 @@
 namespace twinpath::soft {
 namespace {
 
-// From here on a direct copy is cheaper than the ring between two processes.
-constexpr std::uint64_t kDirectFrom = 4096;
-
 bool is_write(const SendEntry& e) {
   return e.opcode == IBV_WR_RDMA_WRITE || e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 bool has_imm(const SendEntry& e) {
   return e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM || e.opcode == IBV_WR_SEND_WITH_IMM;
+}
+
+// Whether it asks for an event at a far end that is armed for solicited completions.
+std::uint8_t solicits(const SendEntry& e) {
+  static_assert(IBV_SEND_SOLICITED == 1u << 2);
+  return static_cast<std::uint8_t>((e.flags & IBV_SEND_SOLICITED) << 1);
+}
+static_assert(kSolicited == IBV_SEND_SOLICITED << 1);
+
+std::uint32_t needed_right(const SendEntry& e) {
+  return is_read(e) ? std::uint32_t{IBV_ACCESS_REMOTE_READ}
+                    : std::uint32_t{IBV_ACCESS_REMOTE_WRITE};
 }
 
 void gather(SoftQp& qp, const SendEntry& e, std::uint64_t offset, std::uint8_t* to,
@@ -35,7 +44,7 @@ void gather(SoftQp& qp, const SendEntry& e, std::uint64_t offset, std::uint8_t* 
       continue;
     }
     std::uint64_t n = std::min<std::uint64_t>(bytes, sges[i].length - offset);
-    std::memcpy(to, reinterpret_cast<const void*>(sges[i].addr + offset), n);
+    std::memcpy(to, reinterpret_cast<const void*>(local_address(qp, e, sges[i]) + offset), n);
     to += n;
     bytes -= n;
     offset = 0;
@@ -56,7 +65,7 @@ Step send_packets(SoftQp& qp, SendEntry& e) {
     const bool last = e.offset + n == e.length;
     p->op = is_write(e) ? PacketOp::write : PacketOp::send;
     p->flags = static_cast<std::uint8_t>((e.offset == 0 ? kFirst : 0) | (last ? kLast : 0) |
-                                         (last && has_imm(e) ? kImm : 0));
+                                         (last && has_imm(e) ? kImm : 0) | solicits(e));
     p->rkey = e.rkey;
     p->length = n;
     p->address = e.remote_address + e.offset;
@@ -72,6 +81,11 @@ Step send_packets(SoftQp& qp, SendEntry& e) {
 }
 
 Step request(SoftQp& qp, SendEntry& e) {
+  if (const auto most = std::max<std::uint32_t>(qp.attr.max_rd_atomic, 1);
+      qp.reads_outstanding >= most) {
+    retire(qp);  // some may be complete
+    if (qp.state == IBV_QPS_ERR || qp.reads_outstanding >= most) return Step::wait;
+  }
   PacketHeader* p = reserve_packet(qp, is_atomic(e) ? 16 : 0);
   if (p == nullptr) return Step::wait;
   p->op = is_atomic(e) ? PacketOp::atomic_request : PacketOp::read_request;
@@ -149,7 +163,7 @@ Step start(SoftQp& qp, SendEntry& e) {
   if (is_write(e) && e.offset == e.length && e.length != 0 && !e.no_direct)
     return send_imm(qp, e) ? Step::done : Step::wait;
   const bool direct = (is_write(e) || is_read(e)) && far_key != nullptr && !e.no_direct &&
-                      (local || (qp.peer->direct && e.length >= kDirectFrom));
+                      (local || (qp.peer->direct && e.length >= qp.direct_from));
   if (direct) return start_direct(qp, e);
   if (is_read(e) || is_atomic(e)) return request(qp, e);
   return send_packets(qp, e);
@@ -163,8 +177,7 @@ KeyView remote_keys(SoftQp& qp) {
 }
 
 KeyEntry* hold_remote(SoftQp& qp, const SendEntry& e) {
-  const std::uint32_t needed =
-      is_read(e) ? std::uint32_t{IBV_ACCESS_REMOTE_READ} : std::uint32_t{IBV_ACCESS_REMOTE_WRITE};
+  const std::uint32_t needed = needed_right(e);
   if ((qp.theirs->access.load(std::memory_order_relaxed) & needed) == 0) return nullptr;
   return remote_keys(qp).hold(e.rkey, e.remote_address, e.length, needed,
                               qp.theirs->pd.load(std::memory_order_relaxed));
@@ -174,15 +187,17 @@ Step refused(SoftQp& qp, SendEntry& e) {
   PacketHeader* p = reserve_packet(qp, 0);
   if (p == nullptr) return Step::wait;
   p->op = PacketOp::violation;
+  p->rkey = needed_right(e);
   publish_packet(qp, p);
-  return fail(e, IBV_WC_REM_ACCESS_ERR);
+  const bool of_qp = (qp.theirs->access.load(std::memory_order_relaxed) & needed_right(e)) == 0;
+  return fail(e, of_qp ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
 }
 
 bool send_imm(SoftQp& qp, SendEntry& e) {
   PacketHeader* p = reserve_packet(qp, 0);
   if (p == nullptr) return false;
   p->op = PacketOp::imm;
-  p->flags = kFirst | kLast | kImm;
+  p->flags = static_cast<std::uint8_t>(kFirst | kLast | kImm | solicits(e));
   p->imm = e.imm;
   p->total = static_cast<std::uint32_t>(e.length);
   publish_packet(qp, p);
@@ -193,8 +208,10 @@ bool send_imm(SoftQp& qp, SendEntry& e) {
 bool run_send_queue(SoftQp& qp) {
   bool moved = finish_moved(qp);
   fix_shared(qp);
-  while (qp.state == IBV_QPS_RTS && qp.sq_exec != qp.sq_tail) {
+  while (qp.sq_exec != qp.sq_tail) {
     SendEntry& e = qp.entry(qp.sq_exec);
+    // A draining queue finishes what it has begun.
+    if (qp.state != IBV_QPS_RTS && !(qp.state == IBV_QPS_SQD && e.offset != 0)) break;
     const bool behind_copies = qp.sq_sent != qp.sq_exec;
     Step s = start(qp, e);
     if (s == Step::wait) break;
@@ -209,6 +226,7 @@ bool run_send_queue(SoftQp& qp) {
     if (!behind_copies && e.stage != Stage::moving) qp.sq_sent = qp.sq_exec;
   }
   retire(qp);
+  ring_if_wanted(qp);
   return moved;
 }
 

@@ -24,13 +24,20 @@ KeyEntry* hold_remote(SoftQp& qp, const SendEntry& e);
 // After that: the peer must learn of the violation too, and the WQE fails.
 Step refused(SoftQp& qp, SendEntry& e);
 
+// The address of an SGE's first byte: its MR may have been registered under another iova.
+std::uint64_t shifted_address(SoftQp& qp, const ibv_sge& sge);
+inline std::uint64_t local_address(SoftQp& qp, const SendEntry& e, const ibv_sge& sge) {
+  return e.shifted ? shifted_address(qp, sge) : sge.addr;
+}
+
 // direct.cc: the initiator copies by itself, by memcpy inside the process and by
 // process_vm_readv/writev between processes.  The key is already held by the caller.
 // Moves what is left of the WQE; false when the system refuses (then packets must do).
 bool copy_direct(SoftQp& qp, SendEntry& e, const KeyEntry& remote, bool to_remote);
 // True when every SGE is host memory registered with `access`; `cuda` says whether one is CUDA
 // memory.  False: a bad lkey.
-bool check_local(SoftQp& qp, const SendEntry& e, std::uint32_t access, bool& cuda);
+// Sets e.shifted.
+bool check_local(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda);
 
 // shared_copy.cc: a large write copied by both ends at once.
 bool may_share(SoftQp& qp, const SendEntry& e);

@@ -17,6 +17,14 @@ Outcome refuse(SoftQp& qp, ibv_wc_status peer_sees, ibv_event_type event) {
   return Outcome::refused;
 }
 
+// A request that the QP's rights do not have is invalid; one that the key does not allow is an
+// access error (IB specification vol. 1, 9.9.3).
+Outcome refuse_access(SoftQp& qp, std::uint32_t access) {
+  const bool of_qp = (qp.attr.qp_access_flags & access) == 0;
+  return refuse(qp, of_qp ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR,
+                of_qp ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_ACCESS_ERR);
+}
+
 void acknowledge(SoftQp& qp) {
   qp.mine->acked.store(qp.mine->acked.load(std::memory_order_relaxed) + 1,
                        std::memory_order_release);
@@ -24,7 +32,7 @@ void acknowledge(SoftQp& qp) {
 
 // The receive WQE that the running message consumes, or null: receiver not ready.
 RecvEntry* receive_entry(SoftQp& qp) {
-  if (qp.rq_head != qp.rq_tail) {
+  if (qp.rq_head != qp.rq_tail || (qp.srq != nullptr && take_shared(qp))) {
     if (qp.rnr_reported) {
       qp.mine->rnr.store(0, std::memory_order_release);
       qp.rnr_reported = false;
@@ -52,7 +60,7 @@ void complete_receive(SoftQp& qp, ibv_wc_opcode opcode, const PacketHeader& p,
     wc.imm_data = p.imm;
   }
   ++qp.rq_head;
-  push_completion(*soft(qp.recv_cq), wc);
+  push_completion(*soft(qp.recv_cq), wc, (p.flags & kSolicited) != 0);
 }
 
 Outcome on_write(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
@@ -60,7 +68,7 @@ Outcome on_write(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload)
   if (with_imm && receive_entry(qp) == nullptr) return Outcome::wait;
   if (p.length != 0) {
     KeyEntry* e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_WRITE);
-    if (e == nullptr) return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+    if (e == nullptr) return refuse_access(qp, IBV_ACCESS_REMOTE_WRITE);
     auto* to = reinterpret_cast<std::uint8_t*>(e->base + (p.address - e->iova));
     // Peers wait on words that small writes bring (a CTS generation): such a write becomes
     // visible in address order, its last word last, as one PCIe write would.
@@ -87,8 +95,9 @@ Outcome on_write(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload)
 Outcome on_send(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   RecvEntry* r = receive_entry(qp);
   if (r == nullptr) return Outcome::wait;
-  const ibv_sge* sges = &qp.rq_sges.data[qp.rq_head % qp.rq.size * qp.cap.max_recv_sge];
-  if (!scatter(qp, sges, r->num_sge, qp.send_offset, payload, p.length)) {
+  const ibv_sge* sges = &qp.rq_sges.data[qp.rq_head % qp.rq.size * qp.rq_stride];
+  if (!scatter(qp, qp.srq != nullptr ? qp.srq->pd : qp.pd, sges, r->num_sge, qp.send_offset,
+               payload, p.length)) {
     std::uint64_t room = 0;
     for (int i = 0; i < r->num_sge; ++i) room += sges[i].length;
     const bool too_long = qp.send_offset + p.length > room;
@@ -105,8 +114,12 @@ Outcome on_send(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) 
 }
 
 Outcome on_read(SoftQp& qp, const PacketHeader& p) {
+  if (p.length == 0 && (qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0) {
+    acknowledge(qp);  // no bytes, no key to check
+    return Outcome::done;
+  }
   KeyEntry* e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_READ);
-  if (e == nullptr) return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+  if (e == nullptr) return refuse_access(qp, IBV_ACCESS_REMOTE_READ);
   Outcome outcome = Outcome::done;
   while (qp.read_offset < p.length) {
     auto n = static_cast<std::uint32_t>(
@@ -135,7 +148,7 @@ Outcome on_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload
   PacketHeader* out = reserve_packet(qp, 8);
   if (out == nullptr) return Outcome::wait;
   KeyEntry* e = hold_target(qp, p.rkey, p.address, 8, IBV_ACCESS_REMOTE_ATOMIC);
-  if (e == nullptr) return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+  if (e == nullptr) return refuse_access(qp, IBV_ACCESS_REMOTE_ATOMIC);
   std::uint64_t operand[2];
   std::memcpy(operand, payload, sizeof operand);
   std::atomic_ref<std::uint64_t> word(
@@ -162,7 +175,7 @@ Outcome on_response(SoftQp& qp, const PacketHeader& p, const std::uint8_t* paylo
     SendEntry& e = qp.entry(i);
     const bool waits = is_read(e) || is_atomic(e);
     if (!waits || e.stage != Stage::sent || e.received == e.length) continue;
-    if (!scatter(qp, qp.sges_of(e), e.num_sge, e.received, payload, p.length)) {
+    if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, e.received, payload, p.length)) {
       e.status = IBV_WC_LOC_PROT_ERR;
       enter_error(qp);
       return Outcome::refused;
@@ -203,9 +216,9 @@ Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) 
         case PullOutcome::refused:
           break;
       }
-      return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+      return refuse_access(qp, IBV_ACCESS_REMOTE_WRITE);
     case PacketOp::violation:
-      return refuse(qp, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+      return refuse_access(qp, p.rkey);
   }
   return refuse(qp, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
 }
@@ -222,9 +235,9 @@ KeyEntry* hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std
   return nullptr;
 }
 
-bool scatter(SoftQp& qp, const ibv_sge* sges, int n, std::uint64_t offset, const void* from,
-             std::uint64_t bytes) {
-  auto* pd = static_cast<SoftPd*>(qp.pd);
+bool scatter(SoftQp& qp, ibv_pd* of, const ibv_sge* sges, int n, std::uint64_t offset,
+             const void* from, std::uint64_t bytes) {
+  auto* pd = static_cast<SoftPd*>(of);
   const auto* source = static_cast<const std::uint8_t*>(from);
   for (int i = 0; i < n && bytes != 0; ++i) {
     if (offset >= sges[i].length) {
@@ -271,6 +284,11 @@ bool respond(SoftQp& qp) {
     qp.mine->consumed.store(at, std::memory_order_release);
     moved = true;
     if (o == Outcome::refused) break;
+  }
+  if (moved) ring_if_wanted(qp);  // acknowledgements, room in the ring
+  if (moved && qp.state == IBV_QPS_RTR && !qp.established) [[unlikely]] {
+    qp.established = true;
+    async_event(qp, IBV_EVENT_COMM_EST);
   }
   return moved;
 }

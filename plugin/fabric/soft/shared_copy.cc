@@ -57,7 +57,7 @@ bool may_share(SoftQp& qp, const SendEntry& e) {
 Step start_shared(SoftQp& qp, SendEntry& e, const KeyEntry& remote) {
   PacketHeader* p = reserve_packet(qp, sizeof(std::uint64_t));
   if (p == nullptr) return Step::wait;
-  const std::uint64_t source = qp.sges_of(e)[0].addr;
+  const std::uint64_t source = local_address(qp, e, qp.sges_of(e)[0]);
   const std::uint64_t target = remote.base + (e.remote_address - remote.iova);
   if (++qp.pull_id == 0) ++qp.pull_id;
   e.pull_id = qp.pull_id;
@@ -102,7 +102,7 @@ void fix_shared(SoftQp& qp) {
                                      qp.theirs->pd.load(std::memory_order_relaxed));
     bool ok = k != nullptr;
     if (ok) {
-      ok = move(qp.peer->pid, qp.sges_of(e)[0].addr + offset,
+      ok = move(qp.peer->pid, local_address(qp, e, qp.sges_of(e)[0]) + offset,
                 k->base + (e.remote_address - k->iova) + offset, chunk_bytes(e.length, offset),
                 true);
       KeyView::drop(k);

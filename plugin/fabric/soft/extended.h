@@ -1,0 +1,44 @@
+#pragma once
+// Verbs of the software HCA beyond the table that the plugin uses (plugin/fabric/verbs.h): what
+// programs that others wrote need of a libibverbs.  Used by tools/softhca and by tests.
+//
+// Contexts are members of a verbs_context, so that a caller may turn one into an extended context
+// (abi_compat, function pointers); load_soft_hca leaves abi_compat null.
+//
+// Shapes, ownership and errors are those of the libibverbs calls of the same name.  Threads: any,
+// except that an object must not be used while it is destroyed.
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+namespace twinpath::soft {
+
+// Completion channels.  `fd` of a channel becomes readable when an armed CQ gets a completion
+// (ibv_context::ops.req_notify_cq arms it once, for any or for solicited completions);
+// get_cq_event reads one event, and blocks unless the caller made `fd` non-blocking.
+// destroy_cq waits until every event of that CQ has been acknowledged.
+ibv_comp_channel* create_comp_channel(ibv_context* context);
+int destroy_comp_channel(ibv_comp_channel* channel);  // EBUSY while CQs use it
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
+void ack_cq_events(ibv_cq* cq, unsigned count);
+
+// Shared receive queues (basic type).  Receives are posted with ibv_context::ops.post_srq_recv;
+// the limit event IBV_EVENT_SRQ_LIMIT_REACHED fires once after each arming.
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr);
+int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
+int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
+int destroy_srq(ibv_srq* srq);  // EBUSY while QPs use it
+
+// RoCE v2, all of them.  errno value.
+int query_gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                    ibv_gid_entry* entry);
+int query_pkey(ibv_context* context, std::uint8_t port, int index, __be16* pkey);
+// Rights and address may not change after registration here: EOPNOTSUPP.
+int resize_cq(ibv_cq* cq, int cqe);  // grows or shrinks above what is queued
+
+// Takes a port down or up, as pulling its cable would: the device's contexts get
+// IBV_EVENT_PORT_ERR or IBV_EVENT_PORT_ACTIVE, and work posted while it is down runs into the
+// transport's retry limit.
+int set_port_state(ibv_context* context, std::uint8_t port, bool up);
+
+}  // namespace twinpath::soft

@@ -1,0 +1,109 @@
+// Ports: what they answer, and taking them up and down.
+#include <cerrno>
+
+#include "plugin/fabric/soft/control.h"
+#include "plugin/fabric/soft/extended.h"
+#include "plugin/fabric/soft/hca.h"
+
+namespace twinpath::soft {
+namespace {
+
+bool has_port(const SoftDevice& d, int port) { return port >= 1 && port <= d.spec.ports; }
+
+ibv_mtu mtu_code(int bytes) {
+  switch (bytes) {
+    case 256:
+      return IBV_MTU_256;
+    case 512:
+      return IBV_MTU_512;
+    case 1024:
+      return IBV_MTU_1024;
+    case 2048:
+      return IBV_MTU_2048;
+    default:
+      return IBV_MTU_4096;
+  }
+}
+
+// The speed and width codes whose product comes nearest to the wanted rate from above; the
+// encodings of the IB specification know no other rates.
+void speed_codes(int gbps, ibv_port_attr& a) {
+  struct Code {
+    std::uint8_t speed;
+    int lane_gbps;
+  };
+  constexpr Code kSpeeds[] = {{1, 2}, {2, 5}, {4, 10}, {16, 14}, {32, 25}, {64, 50}, {128, 100}};
+  constexpr std::pair<std::uint8_t, int> kWidths[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}};
+  int best = 1 << 30;
+  a.active_speed = 128;
+  a.active_width = 8;
+  for (auto [speed, lane] : kSpeeds) {
+    for (auto [width, lanes] : kWidths) {
+      int rate = lane * lanes;
+      if (rate >= gbps && rate < best) {
+        best = rate;
+        a.active_speed = speed;
+        a.active_width = width;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int query_port(ibv_context* c, std::uint8_t port, ibv_port_attr* a) {
+  auto& device = *soft(c)->soft_device;
+  if (!has_port(device, port)) return EINVAL;
+  const bool up = device.port_up(port);
+  *a = {};
+  a->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  a->phys_state = up ? 5 : 3;  // LinkUp, Disabled
+  a->max_mtu = IBV_MTU_4096;
+  a->active_mtu = mtu_code(device.spec.mtu);
+  a->gid_tbl_len = kGidEntries;
+  a->pkey_tbl_len = 1;
+  a->max_msg_sz = static_cast<std::uint32_t>(kMaxMessage);
+  a->max_vl_num = 1;
+  a->link_layer = IBV_LINK_LAYER_ETHERNET;
+  speed_codes(device.spec.speed_gbps, *a);
+  return 0;
+}
+
+int query_gid(ibv_context* c, std::uint8_t port, int index, ibv_gid* gid) {
+  SoftContext* context = soft(c);
+  if (!has_port(*context->soft_device, port) || index < 0 || index >= kGidEntries) {
+    errno = EINVAL;
+    return -1;
+  }
+  *gid = context->hca->gid(*context->soft_device, port, index);
+  return 0;
+}
+
+int query_gid_entry(ibv_context* c, std::uint32_t port, std::uint32_t index, ibv_gid_entry* entry) {
+  if (port > 255 || index >= kGidEntries) return EINVAL;
+  *entry = {};
+  if (query_gid(c, static_cast<std::uint8_t>(port), static_cast<int>(index), &entry->gid) != 0)
+    return EINVAL;
+  entry->gid_index = index;
+  entry->port_num = port;
+  entry->gid_type = IBV_GID_TYPE_ROCE_V2;
+  return 0;
+}
+
+int query_pkey(ibv_context* c, std::uint8_t port, int index, __be16* pkey) {
+  if (!has_port(*soft(c)->soft_device, port) || index != 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  *pkey = 0xffff;  // the default partition, as every RoCE port has it
+  return 0;
+}
+
+int set_port_state(ibv_context* c, std::uint8_t port, bool up) {
+  SoftContext* context = soft(c);
+  if (!has_port(*context->soft_device, port)) return EINVAL;
+  context->hca->set_port(*context->soft_device, port, up);
+  return 0;
+}
+
+}  // namespace twinpath::soft

@@ -1,0 +1,139 @@
+// Shared receive queues: receives that the QPs of one SRQ take as messages come in.  A QP takes
+// one when a message needs it and keeps it until the message is complete, so a QP that fails
+// flushes at most that one; the others stay for the rest.
+#include <cerrno>
+#include <cstring>
+
+#include "plugin/fabric/soft/control.h"
+#include "plugin/fabric/soft/extended.h"
+#include "plugin/fabric/soft/objects.h"
+
+namespace twinpath::soft {
+namespace {
+
+// Below the limit: one event, then disarmed.  Lock held.
+bool limit_reached(SoftSrq& srq) {
+  if (srq.limit == 0 || srq.tail - srq.head >= srq.limit) return false;
+  srq.limit = 0;
+  return true;
+}
+
+// Lock held; false: no memory, nothing changed.
+bool set_capacity(SoftSrq& srq, std::uint32_t entries) {
+  Raw<RecvEntry> to;
+  Raw<ibv_sge> to_sges;
+  if (!to.allocate(entries) || !to_sges.allocate(entries * srq.max_sge)) return false;
+  for (std::uint64_t i = srq.head; i != srq.tail; ++i) {
+    to[i] = srq.entries[i];
+    std::memcpy(&to_sges.data[i % to.size * srq.max_sge],
+                &srq.sges.data[i % srq.entries.size * srq.max_sge], sizeof(ibv_sge) * srq.max_sge);
+  }
+  srq.entries = std::move(to);
+  srq.sges = std::move(to_sges);
+  return true;
+}
+
+}  // namespace
+
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
+  ibv_srq_attr& a = init->attr;
+  if (a.max_wr < 1 || a.max_wr > kMaxWr || a.max_sge > kMaxSge) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  auto srq = std::make_unique<SoftSrq>();
+  static_cast<ibv_srq&>(*srq) = ibv_srq{};
+  srq->context = pd->context;
+  srq->srq_context = init->srq_context;
+  srq->pd = pd;
+  srq->max_sge = std::max(a.max_sge, 1u);
+  if (!set_capacity(*srq, a.max_wr)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  init_waiting(srq->mutex, srq->cond);
+  a.max_sge = srq->max_sge;
+  ++static_cast<SoftPd*>(pd)->users;
+  return srq.release();
+}
+
+int modify_srq(ibv_srq* s, ibv_srq_attr* a, int mask) {
+  SoftSrq& srq = *soft(s);
+  bool event = false;
+  {
+    std::lock_guard hold(srq.lock);
+    if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+    const bool resize = (mask & IBV_SRQ_MAX_WR) != 0;
+    const std::uint32_t size = resize ? a->max_wr : srq.entries.size;
+    if (size < 1 || size > kMaxWr || size < srq.tail - srq.head) return EINVAL;
+    if (((mask & IBV_SRQ_LIMIT) != 0 ? a->srq_limit : srq.limit) > size) return EINVAL;
+    if (resize && !set_capacity(srq, size)) return ENOMEM;
+    if ((mask & IBV_SRQ_LIMIT) != 0) {
+      srq.limit = a->srq_limit;
+      event = limit_reached(srq);  // it is low already
+    }
+  }
+  if (event) async_event(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+  return 0;
+}
+
+int query_srq(ibv_srq* s, ibv_srq_attr* a) {
+  SoftSrq& srq = *soft(s);
+  std::lock_guard hold(srq.lock);
+  *a = {srq.entries.size, srq.max_sge, srq.limit};
+  return 0;
+}
+
+int destroy_srq(ibv_srq* s) {
+  SoftSrq* srq = soft(s);
+  if (srq->users.load() != 0) return EBUSY;
+  end_events(*srq);
+  --static_cast<SoftPd*>(srq->pd)->users;
+  delete srq;
+  return 0;
+}
+
+int post_srq_recv(ibv_srq* s, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  SoftSrq& srq = *soft(s);
+  std::lock_guard hold(srq.lock);
+  for (; wr != nullptr; wr = wr->next) {
+    int rc = 0;
+    if (wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > srq.max_sge) {
+      rc = EINVAL;
+    } else if (srq.tail - srq.head >= srq.entries.size) {
+      rc = ENOMEM;
+    }
+    if (rc != 0) {
+      *bad = wr;
+      return rc;
+    }
+    srq.entries[srq.tail] = {wr->wr_id, wr->num_sge};
+    if (wr->num_sge != 0) {
+      std::memcpy(&srq.sges.data[srq.tail % srq.entries.size * srq.max_sge], wr->sg_list,
+                  sizeof(ibv_sge) * static_cast<std::size_t>(wr->num_sge));
+    }
+    ++srq.tail;
+  }
+  return 0;
+}
+
+bool take_shared(SoftQp& qp) {
+  SoftSrq& srq = *soft(qp.srq);
+  bool event = false;
+  {
+    std::lock_guard hold(srq.lock);
+    if (srq.head == srq.tail) return false;
+    const RecvEntry& e = srq.entries[srq.head];
+    qp.rq[qp.rq_tail] = e;
+    std::memcpy(&qp.rq_sges.data[qp.rq_tail % qp.rq.size * qp.rq_stride],
+                &srq.sges.data[srq.head % srq.entries.size * srq.max_sge],
+                sizeof(ibv_sge) * static_cast<std::size_t>(e.num_sge));
+    ++qp.rq_tail;
+    ++srq.head;
+    event = limit_reached(srq);
+  }
+  if (event) async_event(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+  return true;
+}
+
+}  // namespace twinpath::soft

@@ -1,0 +1,93 @@
+// The clocks of a QP: transport retries, receiver not ready, dead peers, draining.  Looked at by
+// the engine thread, so nothing here is finer than a millisecond.
+#include <algorithm>
+#include <array>
+
+#include "plugin/base/clock.h"
+#include "plugin/fabric/soft/hca.h"
+
+namespace twinpath::soft {
+namespace {
+
+// What a receiver's min_rnr_timer code asks the sender to wait (IB specification vol. 1, table 45).
+std::int64_t rnr_wait_ns(std::uint32_t code) {
+  constexpr std::array<std::int32_t, 32> kMicroseconds = {
+      655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
+      480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
+      20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
+  return kMicroseconds[code % kMicroseconds.size()] * std::int64_t{1000};
+}
+
+// An adapter acknowledges by itself; here a process must run for that.  One that lives, with its
+// queue pair ready, but does not get a core for a while is no reason for a transport error.
+constexpr std::int64_t kLivePeerLimit = 10 * kSecond;
+
+struct FarSide {
+  std::uint64_t progress = 0;
+  bool dead = false, rnr = false, ready = false;
+};
+
+FarSide look_at_peer(const SoftQp& qp) {
+  FarSide f;
+  f.dead = qp.unreachable || (qp.peer != nullptr && qp.peer->dead.load());
+  if (qp.theirs == nullptr) return f;
+  f.progress = qp.theirs->acked.load(std::memory_order_acquire) +
+               qp.theirs->consumed.load(std::memory_order_acquire);
+  f.rnr = qp.theirs->rnr.load(std::memory_order_acquire) != 0;
+  f.ready = qp.theirs->state.load(std::memory_order_acquire) ==
+            static_cast<std::uint32_t>(EndState::ready);
+  return f;
+}
+
+}  // namespace
+
+bool is_drained(SoftQp& qp) {
+  return qp.sq_head == qp.sq_exec && (qp.sq_exec == qp.sq_tail || qp.entry(qp.sq_exec).offset == 0);
+}
+
+std::int64_t retry_limit_ns(const SoftQp& qp) {
+  if (qp.attr.timeout == 0) return 0;
+  return (std::int64_t{qp.attr.retry_cnt} + 1) * (std::int64_t{4096} << qp.attr.timeout);
+}
+
+void check_timers(SoftQp& qp, std::int64_t now) {
+  std::unique_lock hold(qp.lock, std::try_to_lock);
+  if (!hold.owns_lock() || (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD)) return;
+  const bool drained = qp.state == IBV_QPS_SQD && is_drained(qp);
+  if (drained && qp.drain_event) {
+    qp.drain_event = false;
+    async_event(qp, IBV_EVENT_SQ_DRAINED);
+  }
+  if (drained || qp.sq_head == qp.sq_tail) {
+    qp.waiting_since = 0;
+    return;
+  }
+  FarSide far = look_at_peer(qp);
+  // Copy engines answer for themselves.  Progress of the peer starts the clock anew: packets that
+  // it takes, for a message may be thousands of them.
+  if (qp.jobs_in_flight != 0 || far.progress != qp.seen_progress || far.rnr != qp.seen_rnr ||
+      qp.waiting_since == 0) {
+    qp.seen_progress = far.progress;
+    qp.seen_rnr = far.rnr;
+    qp.waiting_since = now;
+  }
+  const std::int64_t waited = now - qp.waiting_since;
+  ibv_wc_status status = IBV_WC_SUCCESS;
+  if (far.dead && qp.jobs_in_flight == 0 && waited > 10 * kMillisecond) {
+    // A dead process never answers; the transport's retries would only find it out later.
+    status = IBV_WC_RETRY_EXC_ERR;
+  } else if (far.rnr) {
+    const std::int64_t tries = std::int64_t{qp.attr.rnr_retry} + 1;
+    const std::int64_t each = rnr_wait_ns(qp.theirs->rnr_timer.load(std::memory_order_relaxed));
+    if (qp.attr.rnr_retry != 7 && waited > std::max(tries * each, kMillisecond))
+      status = IBV_WC_RNR_RETRY_EXC_ERR;
+  } else if (std::int64_t limit = retry_limit_ns(qp); limit != 0) {
+    if (waited > (far.ready ? std::max(limit, kLivePeerLimit) : limit))
+      status = IBV_WC_RETRY_EXC_ERR;
+  }
+  if (status == IBV_WC_SUCCESS) return;
+  qp.entry(qp.sq_head).status = static_cast<std::uint8_t>(status);
+  enter_error(qp);
+}
+
+}  // namespace twinpath::soft

@@ -1,0 +1,132 @@
+// Ports of the soft HCA going down and up, and what ports answer.
+#include "test/soft/pair.h"
+
+using namespace twinpath;
+using namespace twinpath::test;
+
+namespace {
+
+ibv_port_state state_of(Side& s, std::uint8_t port = 1) {
+  ibv_port_attr a{};
+  REQUIRE(s.verbs.query_port(s.context, port, &a) == 0);
+  return a.state;
+}
+
+struct PortDown {
+  Side& side;
+  explicit PortDown(Side& s) : side(s) { CHECK(soft::set_port_state(s.context, 1, false) == 0); }
+  ~PortDown() { (void)soft::set_port_state(side.context, 1, true); }
+};
+
+Config two_devices() {
+  Config c;
+  c.soft_hcas = "left,ports=2,right";
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("a port that goes down and up is told to every context of its device", "[soft]") {
+  Pair p({}, two_devices());  // two contexts of the first device
+  int n = 0;
+  ibv_device** list = p.a.verbs.get_device_list(&n);
+  REQUIRE(n == 2);
+  ibv_context* elsewhere = p.a.verbs.open_device(list[1]);
+  p.a.verbs.free_device_list(list);
+  REQUIRE(soft::set_port_state(p.a.context, 2, false) == 0);
+  REQUIRE(soft::set_port_state(p.a.context, 2, false) == 0);  // no change, no event
+  CHECK(state_of(p.b, 2) == IBV_PORT_DOWN);
+  CHECK(state_of(p.b, 1) == IBV_PORT_ACTIVE);
+  for (Side* s : {&p.a, &p.b}) {
+    ibv_async_event e{};
+    CHECK(s->next_event(&e) == IBV_EVENT_PORT_ERR);
+    CHECK(e.element.port_num == 2);
+  }
+  REQUIRE(soft::set_port_state(p.b.context, 2, true) == 0);
+  for (Side* s : {&p.a, &p.b}) {
+    CHECK(s->next_event() == IBV_EVENT_PORT_ACTIVE);
+    CHECK(s->next_event(nullptr, 0) == -1);
+  }
+  pollfd fd{elsewhere->async_fd, POLLIN, 0};
+  CHECK(::poll(&fd, 1, 0) == 0);
+  p.a.verbs.close_device(elsewhere);
+  CHECK(soft::set_port_state(p.a.context, 3, false) == EINVAL);
+  CHECK(soft::set_port_state(p.a.context, 0, false) == EINVAL);
+}
+
+TEST_CASE("work posted while the port is down runs into the retry limit", "[soft]") {
+  Pair p;  // timeout 14, 1 retry: 134 ms
+  PortDown down(p.a);
+  const auto opcode = GENERATE(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND);
+  REQUIRE(p.b.post_receive(0, 64) == 0);
+  auto w = p.a.request(opcode, 0, 8, p.b.address(), p.b.mr->rkey);
+  const std::int64_t begin = now_ns();
+  REQUIRE(p.a.post(w) == 0);
+  CHECK(p.wait(p.a).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(now_ns() - begin > 100 * kMillisecond);
+}
+
+TEST_CASE("a port that comes back in time loses nothing", "[soft]") {
+  Options o;
+  o.timeout = 18;
+  o.retry_cnt = 7;
+  Pair p(o);
+  REQUIRE(p.b.post_receive(0, 100000) == 0);
+  for (std::size_t i = 0; i < 100000; ++i) p.a.buffer[i] = static_cast<std::uint8_t>(i % 249);
+  {
+    PortDown down(p.a);
+    auto w = p.a.request(IBV_WR_SEND, 0, 100000, 0, 0);
+    REQUIRE(p.a.post(w) == 0);
+    CHECK(p.quiet(p.a, 50));
+  }
+  CHECK(p.wait(p.b).byte_len == 100000);
+  CHECK(p.wait(p.a).status == IBV_WC_SUCCESS);
+  CHECK(std::memcmp(p.a.buffer.data(), p.b.buffer.data(), 100000) == 0);
+}
+
+TEST_CASE("a QP that is connected on a port that is down works when it comes up", "[soft]") {
+  Options o;
+  o.timeout = 18;
+  Side a(o), b(o);
+  {
+    PortDown down(a);
+    a.connect(b.qp->qp_num, b.gid);
+    b.connect(a.qp->qp_num, a.gid);
+    auto w = a.request(IBV_WR_RDMA_WRITE, 0, 8, b.address(), b.mr->rkey);
+    REQUIRE(a.post(w) == 0);
+    ibv_wc wc{};
+    CHECK(ibv_poll_cq(a.cq, 1, &wc) == 0);
+  }
+  ibv_wc wc{};
+  for (std::int64_t end = now_ns() + kSecond; now_ns() < end && ibv_poll_cq(a.cq, 1, &wc) == 0;) {
+  }
+  CHECK(wc.wr_id == 77);
+  CHECK(wc.status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("ports answer for their tables", "[soft]") {
+  Options o;
+  Side s(o);
+  __be16 pkey = 0;
+  CHECK(soft::query_pkey(s.context, 1, 0, &pkey) == 0);
+  CHECK(pkey == 0xffff);
+  CHECK(soft::query_pkey(s.context, 1, 1, &pkey) != 0);
+  CHECK(soft::query_pkey(s.context, 2, 0, &pkey) != 0);
+  ibv_port_attr a{};
+  REQUIRE(s.verbs.query_port(s.context, 1, &a) == 0);
+  CHECK(s.verbs.query_port(s.context, 9, &a) == EINVAL);
+  REQUIRE(a.gid_tbl_len > 0);
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(a.gid_tbl_len); ++i) {
+    ibv_gid_entry e{};
+    ibv_gid gid{};
+    REQUIRE(soft::query_gid_entry(s.context, 1, i, &e) == 0);
+    REQUIRE(s.verbs.query_gid(s.context, 1, static_cast<int>(i), &gid) == 0);
+    CHECK(std::memcmp(&e.gid, &gid, sizeof gid) == 0);
+    CHECK(e.gid_type == IBV_GID_TYPE_ROCE_V2);
+    CHECK(e.gid_index == i);
+    CHECK(e.port_num == 1);
+  }
+  ibv_gid_entry e{};
+  CHECK(soft::query_gid_entry(s.context, 1, 99, &e) == EINVAL);
+  CHECK(soft::query_gid_entry(s.context, 9, 0, &e) == EINVAL);
+}
