@@ -7,7 +7,8 @@ usage: layers.py ROOT | layers.py --self-test
  2. NCCL's ABI (plugin/nccl/abi) is known to plugin/nccl, and to the programs that play NCCL:
     tools and test.
  3. Only plugin/fabric names libibverbs' exported calls; the rest goes through the table
-    (`verbs.create_qp(...)`).  The inline calls of the data path are free to all.
+    (`verbs.create_qp(...)`).  The inline calls of the data path are free to all.  Two stand
+    outside (VERBS): our own libibverbs, and an ordinary verbs program.
  4. Nothing includes CUDA's headers: the plugin loads on machines without CUDA.
 """
 import pathlib
@@ -17,11 +18,12 @@ import sys
 ORDER = ["plugin/base", "plugin/fabric", "topology", "proxy", "gda", "plugin/nccl", "tools", "test"]
 # Single files that stand outside a layer's folder: the upper seam, which needs base only.
 FILES = {"plugin/transport.h": "plugin/base"}
+VERBS = ("plugin/fabric/", "tools/softhca/", "test/fabric/conformance/")
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 
 INCLUDE = re.compile(r'\s*#\s*include\s+["<]([^">]+)[">]')
 # A call through a member (`v.ibv_x(`, `v->ibv_x(`) is not one of the library's.
-VERBS_CALL = re.compile(r"(?<![\w.>])(?:::)?(ibv_(?!post_|poll_cq)\w+)\s*\(")
+VERBS_CALL = re.compile(r"(?<![\w.>])(?:::)?(ibv_(?!post_|poll_cq|req_notify_cq)\w+)\s*\(")
 CUDA = re.compile(r"(?:^|/)(?:cuda\w*|nvml|driver_types)\.h$")
 
 
@@ -53,7 +55,7 @@ def check(path, text):
             if CUDA.search(target) and layer(target) is None:  # ours have a folder
                 yield number, f"CUDA header {target}; load the driver with dlopen instead"
             continue
-        if not path.startswith("plugin/fabric/"):
+        if not path.startswith(VERBS):
             for call in VERBS_CALL.finditer(code[number - 1]):
                 yield number, f"{call[1]}: call it through the Verbs table"
 
@@ -65,11 +67,15 @@ def self_test():
         "plugin/transport.h": '#include "plugin/fabric/fabric.h"',
         "gda/a.cc": '#include "plugin/nccl/abi/net.h"',
         "proxy/b.cc": "  auto* qp = ibv_create_qp(pd, &attr);",
+        "test/fabric/c.cc": "ibv_close_device(ctx);",
+        "tools/softhca.cc": "return ibv_close_device(ctx);",
         "tools/c.cc": "return ::ibv_close_device(ctx);",
         "tools/d.cc": "#include <cuda_runtime.h>",
     }
     good = {
         "plugin/fabric/a.cc": "ibv_free_device_list(list);",
+        "test/fabric/conformance/a.cc": "ibv_free_device_list(list);",
+        "tools/softhca/a.cc": "int ibv_close_device(ibv_context* c) { return 0; }",
         "proxy/a.cc": "verbs.create_qp(pd); ibv_post_send(qp, wr, &bad); ibv_poll_cq(cq, 1, &wc);",
         "proxy/b.cc": "// ibv_create_qp(pd) is not called",
         "proxy/c.cc": 'TP_WARN("ibv_create_qp() failed on %s", name);',

@@ -1,0 +1,79 @@
+// softhca-show-files FOLDER: writes below FOLDER what a kernel would show of the software HCA's
+// adapters in /sys/class/infiniband and /dev/infiniband.  `run --files` calls it.
+//
+// The node in /dev is a link to /dev/null: programs ask whether it is a character device that they
+// may open, and then leave it to libibverbs.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "plugin/base/options.h"
+#include "tools/softhca/facade.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void line(const fs::path& file, const std::string& text) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file) << text << '\n';
+}
+
+void link(const fs::path& target, const fs::path& name) {
+  fs::create_directories(name.parent_path());
+  fs::remove(name);
+  fs::create_symlink(target, name);
+}
+
+std::string gid_text(const ibv_gid& gid) {
+  std::string text;
+  for (int i = 0; i < 16; i += 2) {
+    char group[8];
+    std::snprintf(group, sizeof group, "%s%02x%02x", i == 0 ? "" : ":", gid.raw[i], gid.raw[i + 1]);
+    text += group;
+  }
+  return text;
+}
+
+void show(const twinpath::Verbs& verbs, bool ethernet, ibv_device* device, const fs::path& root) {
+  const fs::path shown = root / "sys/class/infiniband" / device->name;
+  link("/dev/null", root / "dev/infiniband" / device->dev_name);
+  line(shown / "node_type", "1: CA");
+  line(shown / "fw_ver", TWINPATH_VERSION);
+  if (device->ibdev_path[0] != 0) link(device->ibdev_path, shown / "device");
+  ibv_context* const context = verbs.open_device(device);
+  if (context == nullptr) return;
+  ibv_port_attr attr;
+  for (std::uint8_t port = 1; verbs.query_port(context, port, &attr) == 0; ++port) {
+    const fs::path files = shown / "ports" / std::to_string(port);
+    line(files / "link_layer", ethernet ? "Ethernet" : "InfiniBand");
+    line(files / "state", attr.state == IBV_PORT_ACTIVE ? "4: ACTIVE" : "1: DOWN");
+    for (int i = 0; i < attr.gid_tbl_len; ++i) {
+      ibv_gid gid{};
+      (void)verbs.query_gid(context, port, i, &gid);
+      line(files / "gids" / std::to_string(i), gid_text(gid));
+      line(files / "gid_attrs/types" / std::to_string(i), ethernet ? "RoCE v2" : "IB/RoCE v1");
+    }
+  }
+  verbs.close_device(context);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) try {
+  if (count != 2) {
+    std::fprintf(stderr, "usage: softhca-show-files FOLDER\n");
+    return 2;
+  }
+  const auto* const facade = twinpath::softhca::facade();
+  if (facade == nullptr) return 1;  // said why
+  const bool ethernet = facade->link_layer == twinpath::softhca::LinkLayer::ethernet;
+  ibv_device** const list = facade->verbs.get_device_list(nullptr);
+  for (ibv_device** d = list; *d != nullptr; ++d) show(facade->verbs, ethernet, *d, arguments[1]);
+  facade->verbs.free_device_list(list);
+  return 0;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "softhca-show-files: %s\n", e.what());
+  return 1;
+}
