@@ -1,0 +1,87 @@
+// The table of deviations; README.md shows it too (listing.py keeps both alike).
+#include "test/fabric/conformance/deviations.h"
+
+#include "test/fabric/conformance/endpoint.h"
+
+namespace twinpath::conformance {
+namespace {
+
+constexpr Deviation kDeviations[] = {
+    // clang-format off
+    {"unsignalled-frees-queue", Fabric::rxe,
+     "unsignalled work requests never fill the send queue",
+     "10.8.6: their slots come back with a later signalled completion only"},
+    {"bad-lkey-status", Fabric::rxe,
+     "a work request with an invalid lkey ends as LOC_QP_OP_ERR",
+     "9.9.2 and 11.6.2: local protection error"},
+    {"bad-receive-status", Fabric::rxe,
+     "a receive with an invalid lkey ends as LOC_QP_OP_ERR",
+     "9.9.3 and 11.6.2: local protection error"},
+    {"receive-too-short", Fabric::rxe,
+     "a SEND longer than its receive ends as REM_OP_ERR, its receive as LOC_QP_OP_ERR",
+     "9.9.3 and 11.6.2: remote invalid request error, local length error"},
+    {"error-not-solicited", Fabric::rxe,
+     "a receive that ends in error wakes no CQ armed for solicited completions",
+     "11.4, Request Completion Notification: an unsuccessful completion wakes it too"},
+    {"sqd-needs-a-post", Fabric::rxe,
+     "work that was posted in SQD begins at the first post after the return to RTS",
+     "10.3.1, send queue drain: processing resumes with the transition"},
+    {"message-size-not-enforced", Fabric::rxe,
+     "messages above the port's max_msg_sz are sent",
+     "11.6.2: local length error"},
+    {"pkey-index-not-checked", Fabric::rxe,
+     "a P_Key index beyond the table is taken",
+     "11.2, Modify Queue Pair: invalid P_Key index"},
+    {"responder-depth-not-checked", Fabric::rxe,
+     "a max_dest_rd_atomic above the device's limit is taken",
+     "11.2, Modify Queue Pair: more responder resources than the adapter has"},
+    {"err-receive-not-flushed", Fabric::rxe,
+     "a receive posted in ERR stays where it is: libibverbs' driver does not tell the kernel",
+     "10.3.1, error state: it completes as flushed"},
+    {"no-error-events", Fabric::rxe,
+     "a responder that refuses a request enters ERR without an asynchronous event",
+     "9.9.3 and 11.6.3: local access violation, or invalid request, work queue error"},
+    {"no-last-wqe-event", Fabric::rxe,
+     "a queue pair with an SRQ enters ERR without a last-WQE event",
+     "10.3.1 and 11.6.3: last WQE reached"},
+    {"no-established-event", Fabric::rxe,
+     "the first message in RTR raises no event",
+     "11.6.3: communication established"},
+    {"wr-inline-needs-flag", Fabric::rxe,
+     "ibv_wr_set_inline_data needs IBV_SEND_INLINE in wr_flags (libibverbs 44)",
+     "nothing; ibv_wr_post(3): the call itself makes the data inline"},
+    {"wr-list-length", Fabric::rxe,
+     "ibv_wr_set_sge_list takes every SGE to be as long as the first (libibverbs 44)",
+     "10.7: a gather list is as long as its SGEs together"},
+    // clang-format on
+};
+
+}  // namespace
+
+Fabric fabric() { return device_name(0).compare(0, 3, "rxe") == 0 ? Fabric::rxe : Fabric::soft; }
+
+bool deviates(const std::string& id) {
+  bool known = false, here = false;
+  for (const Deviation& d : kDeviations) {
+    known = known || d.id == id;
+    here = here || (d.id == id && d.fabric == fabric());
+  }
+  INFO("deviation " << id << " is not in the table");
+  REQUIRE(known);
+  return here;
+}
+
+ibv_wc_status bad_lkey_status() {
+  return deviates("bad-lkey-status") ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_LOC_PROT_ERR;
+}
+ibv_wc_status bad_receive_status() {
+  return deviates("bad-receive-status") ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_LOC_PROT_ERR;
+}
+ibv_wc_status too_long_status() {
+  return deviates("receive-too-short") ? IBV_WC_REM_OP_ERR : IBV_WC_REM_INV_REQ_ERR;
+}
+ibv_wc_status too_short_status() {
+  return deviates("receive-too-short") ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_LOC_LEN_ERR;
+}
+
+}  // namespace twinpath::conformance

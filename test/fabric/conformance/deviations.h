@@ -1,0 +1,31 @@
+#pragma once
+// Where an adapter does something else than the IB specification says, or where the specification
+// leaves it open: one row a deviation, and the only way for a test case to accept it.  A case that
+// asks `deviates(...)` still asserts what the deviating side does.
+#include <infiniband/verbs.h>
+
+#include <string>
+
+namespace twinpath::conformance {
+
+enum class Fabric { rxe, soft };
+
+struct Deviation {
+  const char* id;         // what cases name it by
+  Fabric fabric;          // who deviates
+  const char* does;       // what it does
+  const char* specified;  // what the specification says instead, with the section
+};
+
+Fabric fabric();  // by the name of the first device: rxe..., else the soft HCA
+// Whether the fabric under test has the deviation `id`; the id must be in the table.
+bool deviates(const std::string& id);
+
+// The status of a requester whose own SGE has no valid key; of a receive with such an SGE; of a
+// SEND that is too long for its receive; and of that receive.
+ibv_wc_status bad_lkey_status();
+ibv_wc_status bad_receive_status();
+ibv_wc_status too_long_status();
+ibv_wc_status too_short_status();
+
+}  // namespace twinpath::conformance
