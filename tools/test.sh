@@ -5,26 +5,37 @@ set -uo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/test.sh [--quick] [--no-install] [--jobs N] [--help]
+usage: tools/test.sh [--quick] [--report FILE] [--no-install] [--jobs N] [--help]
 
-  --quick       only the plain build: no sanitizer builds, no fuzzing
-  --no-install  install nothing; missing required packages end the run with the command to use
-  --jobs N      compile jobs (default: number of processors)
+  --quick        only the plain build: no virtual machines, no sanitizer builds, no fuzzing
+  --report FILE  write the table of programs and fabrics with pass or fail: a .json or .md file; a
+                 .md file with report markers gets it between these (README.md has them).  Runs
+                 the virtual machines also with --quick
+  --no-install   install nothing; missing required packages end the run with the command to use
+  --jobs N       compile jobs (default: number of processors)
 
-Suites: unit, soft, fabric, abi, tools, lint, faults, and gpu where there are GPUs; then unit, soft, fabric
-and abi again under address+undefined and thread sanitizers; then each fuzz target for
+Suites: unit, soft, fabric, abi, tools, lint, faults, and gpu where there are GPUs; the VM suite
+(test/vm: real verbs under an emulated kernel, TWINPATH_VM_SECONDS, default 360, in all); then unit,
+soft, fabric and abi again under address+undefined and thread sanitizers; then each fuzz target for
 TWINPATH_FUZZ_SECONDS (default 60) seconds.  Build folders: build-test, build-asan, build-tsan,
-build-fuzz.  About 15 minutes on two processors, first run included; never asks anything.
+build-fuzz.  About 20 minutes on two processors, first run included; never asks anything.
 TEXT
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 quick=no
+report=
 install=yes
 jobs=$(nproc)
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=yes ;;
+    --report)
+      report=${2:?--report needs a file, .md or .json}
+      case $report in *.md | *.json) ;; *) echo "--report $report: a .md or .json file" >&2 && exit 2 ;; esac
+      report=$(realpath -m "$report")
+      shift
+      ;;
     --no-install) install=no ;;
     --jobs)
       jobs=${2:?--jobs needs a number}
@@ -39,14 +50,17 @@ cd "$root" || exit 1
 # shellcheck source=tools/lib/common.sh
 . tools/lib/common.sh
 
+# Settings of this script and of test/vm are none of the plugin, which warns of what it does not know.
+export -n TWINPATH_FUZZ_SECONDS TWINPATH_VM_SECONDS TWINPATH_VM_CACHE TWINPATH_VM_KERNEL
+
 totals=$(mktemp)
 echo '0 0 0' >"$totals"
 not_run=()
-# add PASSED FAILED: what is no Meson test counts here.
+# add PASSED FAILED [SKIPPED]: what is no Meson test counts here.
 add() {
   local p f s
   read -r p f s <"$totals"
-  echo "$((p + $1)) $((f + $2)) $s" >"$totals"
+  echo "$((p + $1)) $((f + $2)) $((s + ${3:-0}))" >"$totals"
 }
 # leave_out WHAT WHY
 leave_out() {
@@ -115,8 +129,15 @@ fi
   leave_out 'real adapters' 'no RDMA adapter in /sys/class/infiniband'
 leave_out 'perf suite' 'figures are for people to read: meson test -C build-test --setup all --suite perf'
 
+# What the report is made of.
+results=$root/build-test/results
+rm -rf "$results"
+mkdir -p "$results"
+
+plain=no
 if build build-test "$jobs" 'plain build' --buildtype=debugoptimized -Dtests=enabled -Dtools=enabled; then
   add 1 0
+  plain=yes
   run_suites plain build-test "${suites[@]}"
   info=build-test/tools/twinpath-info
   [ -x "$info" ] || info=$(find build-test -name twinpath-info -type f -perm -u+x | head -n 1)
@@ -124,6 +145,22 @@ if build build-test "$jobs" 'plain build' --buildtype=debugoptimized -Dtests=ena
 else
   say 'FAILED: plain build'
   add 0 1
+fi
+
+# --- the soft HCA and real verbs, side by side
+# shellcheck source=tools/lib/vm_suite.sh
+. tools/lib/vm_suite.sh
+if [ $plain = yes ]; then
+  say 'programs over the soft HCA'
+  ensure_packages optional ibverbs-utils perftest || true
+  vm_suite soft
+  if [ "$quick" = yes ] && [ -z "$report" ]; then
+    leave_out 'VM suite' '--quick'
+  elif prepare_vm; then
+    say "programs over real verbs, in virtual machines, ${TWINPATH_VM_SECONDS:-360} s at most"
+    mapfile -t topologies < <(test/vm/suite --topologies | awk '$1 != "soft" {print $1}')
+    vm_suite "${topologies[@]}"
+  fi
 fi
 
 # --- format.  Releases of clang-format differ; the tree is formatted with 14.
@@ -226,6 +263,21 @@ elif ! command -v clang++ >/dev/null; then
   leave_out 'fuzzing' 'no clang++'
 else
   fuzz
+fi
+
+# --- the report
+if [ -n "$report" ]; then
+  lines=()  # in the order of test/vm/topologies, which is the order of the table's rows
+  while read -r name _; do
+    [ -s "$results/$name.jsonl" ] && lines+=("$results/$name.jsonl")
+  done < <(test/vm/suite --topologies)
+  if python3 tools/lib/report.py --title "Source $(git describe --always --dirty 2>/dev/null || echo unknown), \
+$(date -u +%F). A number counts test cases; an empty cell was not run." "$report" ${lines[@]+"${lines[@]}"}; then
+    say "report written to $report"
+  else
+    say "FAILED: no report in $report"
+    add 0 1
+  fi
 fi
 
 # --- the end

@@ -42,11 +42,12 @@ class HostBuffer {
 
 class CpuTable {
  public:
-  CpuTable(const Options& options, Group& group, Report& report, tools::NetPlugin& net)
+  CpuTable(const Options& options, Group& group, Report& report, tools::NetPlugin& net, int device)
       : options_(options),
         group_(group),
         report_(report),
         net_(net),
+        device_(device),
         input_(options.max_bytes() + kGuardBytes),
         output_(options.max_bytes() + kGuardBytes),
         scratch_(kScratchBytes),
@@ -55,8 +56,8 @@ class CpuTable {
 
   void run(Algorithm algorithm, double begin_fraction, double share) {
     const Neighbours n = neighbours(algorithm, group_.rank(), group_.size());
-    Links links = connect_links(net_, options_.net_device, group_, n.send_to, n.recv_from, regions_,
-                                options_.timeout_s);
+    Links links =
+        connect_links(net_, device_, group_, n.send_to, n.recv_from, regions_, options_.timeout_s);
     const char* name = algorithm == Algorithm::ring ? "ring" : "tree";
     report_.begin_table(strf("all_reduce, %s, %d processes on host memory over net ABI v%d of %s",
                              name, group_.size(), net_.abi(), net_.name()));
@@ -180,6 +181,7 @@ class CpuTable {
   Group& group_;
   Report& report_;
   tools::NetPlugin& net_;
+  const int device_;
   HostBuffer input_, output_, scratch_;
   Regions regions_;
   const int idle_passes_;  // before the core is given away
@@ -195,17 +197,21 @@ void run_cpu_table(const Options& options, Group& group, Report& report) {
   const auto net = tools::NetPlugin::open(path, 0, tools::NetLog::warnings, why);
   if (net == nullptr) throw ToolError(kExitMissing, why);
   int devices = 0;
-  if (net->devices(devices) != 0 || options.net_device >= devices) {
-    throw ToolError(kExitMissing, strf("net device %d is asked for, %s offers %d; see "
-                                       "twinpath-info",
-                                       options.net_device, path.c_str(), devices));
+  const std::size_t mine = static_cast<std::size_t>(group.rank()) % options.net_devices.size();
+  const std::string& wanted = options.net_devices[mine];
+  if (net->devices(devices) != 0) devices = 0;
+  const int device = tools::find_net_device(*net, wanted, why);
+  if (device < 0) {
+    throw ToolError(kExitMissing,
+                    strf("net device %s is asked for, %s offers %d: %s; see twinpath-info",
+                         wanted.c_str(), path.c_str(), devices, why.c_str()));
   }
   tools::NetProperties properties;
-  if (net->properties(options.net_device, properties) == 0) {
-    report.note(strf("net device %d %s, %d Mb/s, plugin %s", options.net_device,
-                     properties.name.c_str(), properties.speed_mbps, path.c_str()));
+  if (net->properties(device, properties) == 0) {
+    report.note(strf("net device %d %s, %d Mb/s, plugin %s", device, properties.name.c_str(),
+                     properties.speed_mbps, path.c_str()));
   }
-  CpuTable table(options, group, report, *net);
+  CpuTable table(options, group, report, *net, device);
   const double share = 1.0 / static_cast<double>(options.algorithms.size());
   double begin = 0;
   for (const Algorithm algorithm : options.algorithms) {

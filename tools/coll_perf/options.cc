@@ -113,8 +113,13 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
       ->default_str("4")
       ->check(CLI::Range(2, 256));
   app.add_option("--algo", algorithm, "with --cpu: ring, tree or both");
-  app.add_option("--net-device", out.net_device, "with --cpu: device index of the plugin [0]")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--net-device", out.net_devices,
+                 "with --cpu: device index or name, a+b merges two into one; a list goes round "
+                 "over ranks [0]")
+      ->delimiter(',')
+      ->check([](const std::string& text) {
+        return text.empty() || text[0] == '-' ? "a device is an index or a name" : "";
+      });
   app.set_version_flag("--version", TWINPATH_VERSION);
   try {
     app.parse(argc, argv);

@@ -36,7 +36,7 @@ struct Options {
   std::string rendezvous;
   Scenario scenario = Scenario::none;
   int comms = 16;
-  int net_device = 0;
+  std::vector<std::string> net_devices{"0"};  // by rank, going round
 
   std::size_t max_bytes() const { return sizes.back(); }
 };

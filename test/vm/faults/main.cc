@@ -1,0 +1,172 @@
+// vm-faults: faults of a real kernel's RDMA stack, really hit, against the transport.
+//
+// Runs as root in the virtual machine that the VM script sets up (topologies pair and pair2), and
+// changes that machine's network.  One line a case, "cases: ..." at the end, status 0 when all
+// passed.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "test/vm/faults/case.h"
+
+namespace twinpath::test {
+namespace {
+
+constexpr const char* kHelp =
+    "usage: vm-faults [--list] [--json FILE] [--messages] [CASE...]\n"
+    "Runs the fault cases that fit the machine's topology ($RXE_TOPO), or those named.\n"
+    "  --list      names of all cases\n"
+    "  --json FILE append one JSON line a case\n"
+    "  --messages  print what the plugin said\n";
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+std::string number(double value) {
+  if (value < 0) return "null";
+  std::array<char, 32> text;
+  (void)std::snprintf(text.data(), text.size(), "%.1f", value);
+  return text.data();
+}
+
+bool find_topology(Topology& t) {
+  const char* name = std::getenv("RXE_TOPO");
+  t.name = name == nullptr ? "" : name;
+  if (t.name == "pair") {
+    t.sender = {{"rxe0", "a0", "10.77.0.1"}};
+    t.receiver = {{"rxe1", "b0", "10.77.0.2"}};
+  } else if (t.name == "pair2") {
+    t.sender = {{"rxe0", "a0", "10.77.0.1"}, {"rxe1", "a1", "10.77.1.1"}};
+    t.receiver = {{"rxe2", "b0", "10.77.0.2"}, {"rxe3", "b1", "10.77.1.2"}};
+  } else {
+    return false;
+  }
+  return wait_ports_active(t.rdma_devices());
+}
+
+std::vector<CaseInfo> all_cases() {
+  std::vector<CaseInfo> all;
+  for (const auto* list :
+       {&packet_cases(), &link_cases(), &setup_cases(), &process_cases(), &rail_cases()})
+    all.insert(all.end(), list->begin(), list->end());
+  return all;
+}
+
+class Runner {
+ public:
+  Runner(const Topology& topology, std::string json, bool messages)
+      : topology_(topology), json_(std::move(json)), messages_(messages) {}
+
+  void run(const CaseInfo& info) {
+    if (info.rails > topology_.sender.size()) {
+      ++skipped_;
+      say("skipped: " + std::string(info.name) + ": needs " + std::to_string(info.rails) +
+          " rails, topology " + topology_.name + " has " + std::to_string(topology_.sender.size()));
+      return;
+    }
+    Case c(topology_);
+    const std::int64_t begin = now_ns();
+    info.run(c);
+    const double seconds = static_cast<double>(now_ns() - begin) / 1e9;
+    const bool ok = c.problems().empty();
+    ++(ok ? passed_ : failed_);
+    std::string line = (ok ? "ok: " : "FAILED: ") + std::string(info.name);
+    if (ok) {
+      line += " (" + c.notes() + ")";
+    } else {
+      line += ": ";
+      for (const std::string& p : c.problems()) line += (&p == &c.problems()[0] ? "" : "; ") + p;
+    }
+    say(line);
+    if (messages_)
+      for (const std::string& reason : c.reasons()) say("    " + reason);
+    if (json_.empty()) return;
+    std::ofstream file(json_, std::ios::app);
+    file << "{\"program\":\"vm-faults\",\"fabric\":" << quoted("rxe " + topology_.name)
+         << ",\"result\":\"" << (ok ? "pass" : "fail") << "\",\"case\":" << quoted(info.name)
+         << ",\"about\":" << quoted(info.about) << ",\"detect_ms\":" << number(c.detect_ms())
+         << ",\"pause_ms\":" << number(c.pause_ms()) << ",\"messages\":" << c.messages()
+         << ",\"seconds\":" << number(seconds) << ",\"details\":" << quoted(ok ? c.notes() : line)
+         << "}\n";
+  }
+
+  int end() const {
+    std::printf("cases: %d passed, %d failed, %d skipped\n", passed_, failed_, skipped_);
+    return failed_ == 0 && passed_ > 0 ? 0 : 1;
+  }
+
+ private:
+  static void say(const std::string& line) {
+    std::printf("%s\n", line.c_str());
+    (void)std::fflush(stdout);
+  }
+
+  const Topology& topology_;
+  const std::string json_;
+  const bool messages_;
+  int passed_ = 0, failed_ = 0, skipped_ = 0;
+};
+
+int run(int argc, char** argv) {
+  std::string json;
+  bool messages = false;
+  std::vector<std::string> names;
+  const std::vector<CaseInfo> all = all_cases();
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    if (arg == "--help" || arg == "-h") {
+      std::fputs(kHelp, stdout);
+      return 0;
+    }
+    if (arg == "--list") {
+      for (const CaseInfo& c : all) std::printf("%-20s %s\n", c.name, c.about);
+      return 0;
+    }
+    if (arg == "--messages") {
+      messages = true;
+    } else if (arg == "--json" && i + 1 < argc) {
+      json = argv[++i];
+    } else if (arg[0] == '-') {
+      std::fputs(kHelp, stderr);
+      return 2;
+    } else {
+      names.push_back(arg);
+    }
+  }
+  for (const std::string& name : names) {
+    bool known = false;
+    for (const CaseInfo& c : all) known = known || name == c.name;
+    if (known) continue;
+    std::fprintf(stderr, "there is no case %s, see --list\n", name.c_str());
+    return 2;
+  }
+  Topology topology;
+  if (::geteuid() != 0 || !find_topology(topology)) {
+    std::fprintf(stderr,
+                 "vm-faults runs as root in the VM with RXE_TOPO=pair or pair2 and all ports up; "
+                 "here it is '%s'\n",
+                 topology.name.c_str());
+    return 2;
+  }
+  Runner runner(topology, json, messages);
+  for (const CaseInfo& c : all) {
+    bool wanted = names.empty() && c.rails == topology.sender.size();
+    for (const std::string& name : names) wanted = wanted || name == c.name;
+    if (wanted) runner.run(c);
+  }
+  return runner.end();
+}
+
+}  // namespace
+}  // namespace twinpath::test
+
+int main(int argc, char** argv) { return twinpath::test::run(argc, argv); }

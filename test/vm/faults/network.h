@@ -1,0 +1,101 @@
+#pragma once
+// What the fault cases do to the virtual machine's network, and how they find out that it was
+// really done: netem by tc, links and MTUs by ioctl (an exec costs 50 ms in there), the counters
+// of tc and of the soft-RoCE driver.
+//
+// Needs root in a machine laid out by the VM script.  Every change is an object that takes it back.
+// Threads: one, the parent of the two ends.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace twinpath::test {
+
+void rest_ms(int ms);
+
+// Runs a program to its end, at most 10 s; its output when it left with 0, else false.
+bool run_program(const std::vector<std::string>& args, std::string* output = nullptr);
+
+// Up, with the routes and neighbours that "down" or a removed address cost (a script of the VM).
+bool restore_link(const std::string& device);
+
+// netem on what one device sends.
+class Netem {
+ public:
+  Netem(std::string device, const std::string& rule);  // "loss 1%"
+  ~Netem();
+  Netem(const Netem&) = delete;
+  Netem& operator=(const Netem&) = delete;
+  bool ok() const { return ok_; }
+  void change(const std::string& rule);
+  long dropped() const;  // packets, by tc's own counter; -1 when it cannot be read
+
+ private:
+  std::string device_;
+  bool ok_ = false;
+};
+
+// Drops the packets of one BTH opcode that a device sends (an acknowledgement is 0x11).
+class OpcodeFilter {
+ public:
+  OpcodeFilter(std::string device, int opcode);
+  ~OpcodeFilter();
+  OpcodeFilter(const OpcodeFilter&) = delete;
+  OpcodeFilter& operator=(const OpcodeFilter&) = delete;
+  bool ok() const { return ok_; }
+  long dropped() const;
+
+ private:
+  std::string device_;
+  bool ok_ = false;
+};
+
+// Takes a device down; up again with the routes and neighbours that this cost.
+class LinkDown {
+ public:
+  explicit LinkDown(std::string device);
+  ~LinkDown() { up(); }
+  LinkDown(const LinkDown&) = delete;
+  LinkDown& operator=(const LinkDown&) = delete;
+  bool ok() const { return ok_; }
+  void up();
+
+ private:
+  std::string device_;
+  bool ok_ = false;
+  bool down_ = false;
+};
+
+class Mtu {
+ public:
+  Mtu(std::string device, int mtu);
+  ~Mtu();
+  Mtu(const Mtu&) = delete;
+  Mtu& operator=(const Mtu&) = delete;
+  bool ok() const { return ok_; }
+
+ private:
+  std::string device_;
+  int before_ = 0;
+  bool ok_ = false;
+};
+
+// A counter of the driver (hw_counters in sysfs), summed over devices, since this was made.
+class Counter {
+ public:
+  Counter(std::vector<std::string> devices, std::string name);
+  long long grown() const { return now() - before_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  long long now() const;
+  std::vector<std::string> devices_;
+  std::string name_;
+  long long before_ = 0;
+};
+
+bool port_is_active(const std::string& rdma_device);
+// Until all are, 5 s at most.
+bool wait_ports_active(const std::vector<std::string>& rdma_devices);
+
+}  // namespace twinpath::test

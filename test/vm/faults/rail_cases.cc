@@ -1,0 +1,113 @@
+// Two rails, of which one is missing, fails or is bad.
+#include "test/vm/faults/case.h"
+
+namespace twinpath::test {
+namespace {
+
+const std::initializer_list<const char*> kRemedies = {"check its cable", "check cables",
+                                                      "its log says why"};
+
+const std::vector<std::size_t> kStriped{262144, 8, 131072, 65536, 1000};
+
+// Every rail has carried data of that many bytes or more.
+void expect_carried(Case& c, const Counter& packets, long long least) {
+  c.expect(packets.grown() >= least,
+           packets.name() + " has grown by " + std::to_string(packets.grown()) + " only");
+}
+
+void both_rails(Case& c) {
+  const Counter first({c.topology.of(Side::sender, 0).rdma}, "sent_pkts");
+  const Counter second({c.topology.of(Side::sender, 1).rdma}, "sent_pkts");
+  Exchange x(c.plan_all_rails(Side::sender), c.plan_all_rails(Side::receiver), kStriped);
+  if (!c.expect(x.wait_connected(kConnect) && x.wait_messages(60, kMove), x.describe(Side::sender)))
+    return;
+  c.expect_all_right(x, kMove);
+  expect_carried(c, first, 200);
+  expect_carried(c, second, 200);
+  c.note("packets by rail " + std::to_string(first.grown()) + " and " +
+         std::to_string(second.grown()));
+}
+
+// One rail is down when the processes start: they go on with the other and say so.
+void rail_down_at_start(Case& c) {
+  const std::int64_t begin = now_ns();
+  const LinkDown down(c.topology.of(Side::sender, 1).netdev);
+  for (int i = 0; i < 1000 && port_is_active(c.topology.of(Side::receiver, 1).rdma); ++i)
+    rest_ms(1);
+  const Counter first({c.topology.of(Side::sender, 0).rdma}, "sent_pkts");
+  const Counter second({c.topology.of(Side::sender, 1).rdma}, "sent_pkts");
+  Exchange x(c.plan_all_rails(Side::sender), c.plan_all_rails(Side::receiver), kStriped);
+  if (!c.expect(x.wait_connected(kConnect) && x.wait_messages(40, kMove),
+                x.describe(Side::sender) + "; " + x.describe(Side::receiver)))
+    return;
+  c.expect_all_right(x, kMove);
+  expect_carried(c, first, 200);
+  c.expect(second.grown() == 0, "the rail that is down was used");
+  for (Side s : {Side::sender, Side::receiver}) {
+    const std::string text = x.warnings(s);
+    c.expect(
+        text.find(c.topology.of(s, 1).rdma + ":1 is named by NCCL_IB_HCA") != std::string::npos &&
+            text.find("DOWN") != std::string::npos,
+        std::string("the ") + side_name(s) + " does not name its rail: " + text);
+    if (x.end(s).warnings.load() > 0)
+      c.note("named after " + std::to_string((x.end(s).warning[0].at - begin) / kMillisecond) +
+             " ms by the " + side_name(s));
+  }
+}
+
+// One end has one rail, the other two: there is no path from the first rail to the second.
+void rail_missing_here(Case& c) {
+  const std::int64_t begin = now_ns();
+  Exchange x(c.plan(Side::sender), c.plan_all_rails(Side::receiver), kStriped);
+  if (x.wait_connected(kConnect) && x.wait_messages(40, kMove)) {
+    c.expect_all_right(x, kMove);
+    return;
+  }
+  for (Side s : {Side::sender, Side::receiver})
+    c.expect_error(x, s, kDetect, begin, {"check", "its log says why", "NCCL_IB_GID_INDEX"});
+}
+
+void rail_down_during(Case& c) {
+  const RailEnds &here = c.topology.of(Side::sender, 1), &there = c.topology.of(Side::receiver, 1);
+  Exchange x(Case::one_by_one(c.plan_all_rails(Side::sender)),
+             Case::one_by_one(c.plan_all_rails(Side::receiver)), kStriped);
+  if (!c.expect(x.wait_connected(kConnect) && x.wait_messages(20, kMove), x.describe(Side::sender)))
+    return;
+  const std::int64_t begin = now_ns();
+  const LinkDown down(here.netdev);
+  c.expect(down.ok(), "the link cannot be taken down");
+  for (Side s : {Side::sender, Side::receiver}) {
+    c.expect_error(x, s, kDetect, begin, kRemedies);
+    c.expect(x.warnings(s).find((s == Side::sender ? here : there).rdma) != std::string::npos,
+             std::string("the ") + side_name(s) + " names another rail: " + x.warnings(s));
+  }
+}
+
+void rail_lossy(Case& c) {
+  const Counter second({c.topology.of(Side::sender, 1).rdma}, "sent_pkts");
+  EndPlan sender = c.plan_all_rails(Side::sender), receiver = c.plan_all_rails(Side::receiver);
+  sender.config.ib_retry_cnt = receiver.config.ib_retry_cnt = 7;  // see Case::patient_plan
+  Exchange x(sender, receiver, kStriped);
+  if (!c.expect(x.wait_connected(kConnect), x.describe(Side::sender))) return;
+  const Netem here(c.topology.of(Side::sender, 1).netdev, "loss 5%");
+  x.wait_messages(100, kMove);
+  c.expect_all_right(x, kMove);
+  const long dropped = here.dropped();
+  if (c.expect(dropped >= 3, "only " + std::to_string(dropped) + " packets were lost"))
+    c.note(std::to_string(dropped) + " packets lost (tc)");
+  expect_carried(c, second, 200);
+}
+
+}  // namespace
+
+const std::vector<CaseInfo>& rail_cases() {
+  static const std::vector<CaseInfo> cases{
+      {"rails", "no fault: both rails carry data", both_rails, 2},
+      {"rail-down-at-start", "one of two rails is down at start", rail_down_at_start, 2},
+      {"rail-missing-here", "one rail at one end, two at the other", rail_missing_here, 2},
+      {"rail-lossy", "one of two rails loses 5 %", rail_lossy, 2},
+      {"rail-down", "one of two rails goes down during traffic", rail_down_during, 2}};
+  return cases;
+}
+
+}  // namespace twinpath::test

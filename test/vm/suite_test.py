@@ -1,0 +1,139 @@
+"""What test/vm/suite makes of a program's end, and tools/lib/report.py of the results."""
+import importlib.machinery
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPORT = HERE.parent.parent / "tools" / "lib" / "report.py"
+
+
+def load(path):
+    loader = importlib.machinery.SourceFileLoader("suite", str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("suite", loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    return module
+
+
+suite = load(HERE / "suite")
+
+
+def judge(status, output):
+    return suite.Suite.judge(status, output, 5)
+
+
+class Judge(unittest.TestCase):
+    def test_a_silent_program_counts_once_by_its_status(self):
+        self.assertEqual(judge(0, "some table\n"), (1, 0, 0, ""))
+        self.assertEqual(judge(1, "it broke\n"), (0, 1, 0, "status 1: it broke"))
+        self.assertEqual(judge(-11, ""), (0, 1, 0, "signal SIGSEGV"))
+
+    def test_lines_count_one_by_one(self):
+        output = "ok: one\nok: two\nFAILED: three: no\nskipped: four: none here\n"
+        self.assertEqual(judge(1, output), (2, 1, 1, "three: no"))
+
+    def test_the_last_line_of_a_test_program_counts_instead(self):
+        output = "ok: one\ncases: 7 passed, 0 failed, 2 skipped\n"
+        self.assertEqual(judge(0, output)[:3], (7, 0, 2))
+
+    def test_a_crash_after_passed_cases_is_a_failure(self):
+        self.assertEqual(judge(-6, "ok: one\n"), (1, 1, 0, "signal SIGABRT: ok: one"))
+        self.assertEqual(judge(3, "cases: 2 passed, 0 failed, 0 skipped\n")[:2], (2, 1))
+
+    def test_out_of_time_is_a_failure_whatever_passed_before(self):
+        self.assertEqual(judge(None, "ok: one\n"), (1, 1, 0, "did not end within 5 s"))
+
+    def test_a_program_that_skips_everything_is_skipped(self):
+        output = "skipped: one: no adapter\ncases: 0 passed, 0 failed, 1 skipped\n"
+        self.assertEqual(judge(77, output), (0, 0, 1, "one: no adapter"))
+
+
+class Rows(unittest.TestCase):
+    def table(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "topologies"
+            path.write_text(text)
+            return suite.Table(path)
+
+    def test_the_real_table_can_be_read_and_every_variable_in_it_has_a_value(self):
+        table = suite.Table(HERE / "topologies")
+        self.assertGreater(len(table.rows), 10)
+        for topologies, _, _, command in table.rows:
+            for topology in topologies:
+                one = suite.Suite(table, topology, pathlib.Path("/build"), None, 0)
+                self.assertNotIn("$", one.expand(command))
+
+    def test_a_topology_that_is_not_there_or_a_bad_line_ends_the_run(self):
+        for text in ("run moon | x | 5 | true\n", "topology a | b\n", "nonsense\n"):
+            with self.assertRaises(SystemExit):
+                self.table(text)
+
+
+class Report(unittest.TestCase):
+    LINES = [{"program": "p", "fabric": "siw", "result": "pass"},
+             {"program": "p", "fabric": "rxe pair", "result": "fail", "detail": "x: why",
+              "passed": 3, "failed": 1, "skipped": 0},
+             {"program": "q", "fabric": "rxe pair", "result": "skip", "detail": "not here"},
+             {"program": "q", "fabric": "soft HCA", "result": "pass", "passed": 4}]
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.at = pathlib.Path(self.folder.name)
+        (self.at / "r.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.LINES))
+
+    def report(self, output, lines="r.jsonl"):
+        return subprocess.run([sys.executable, str(REPORT), output, lines], cwd=self.at, text=True,
+                              capture_output=True, check=False)
+
+    def test_the_table_has_a_row_a_program_and_the_reasons_below(self):
+        out = self.report("-").stdout
+        self.assertIn("| program | soft HCA | rxe pair | siw |\n", out)
+        self.assertIn("| p |  | **FAIL** 1 of 4 | pass |\n", out)
+        self.assertIn("| q | pass 4 | skipped |  |\n", out)
+        self.assertIn("- p, rxe pair: failed: x: why\n- q, rxe pair: skipped: not here\n", out)
+
+    def test_a_file_with_markers_keeps_the_rest(self):
+        text = "before\n<!-- report:begin -->\nold\n<!-- report:end -->\nafter\n"
+        (self.at / "a.md").write_text(text)
+        self.assertEqual(self.report("a.md").returncode, 0)
+        new = (self.at / "a.md").read_text()
+        self.assertTrue(new.startswith("before\n<!-- report:begin -->\n| program |"))
+        self.assertTrue(new.endswith("not here\n<!-- report:end -->\nafter\n"))
+        self.assertNotIn("old", new)
+
+    def test_a_file_without_markers_is_not_overwritten(self):
+        (self.at / "a.md").write_text("mine\n")
+        self.assertNotEqual(self.report("a.md").returncode, 0)
+        self.assertEqual((self.at / "a.md").read_text(), "mine\n")
+
+    def test_other_words_for_the_same_are_understood(self):
+        (self.at / "o.jsonl").write_text(
+            '{"program": "p", "fabric": "soft", "result": "ok", "detail": "fine"}\n'
+            '{"program": "q", "fabric": "soft", "result": "FAILED", "detail": "bad"}\n')
+        out = self.report("-", "o.jsonl").stdout
+        self.assertIn("| program | soft HCA |\n", out)
+        self.assertIn("| p | pass |\n| q | **FAIL** 1 of 1 |\n", out)
+        self.assertNotIn("fine", out)
+
+    def test_json_has_the_same_numbers(self):
+        self.assertEqual(self.report("a.json").returncode, 0)
+        rows = json.loads((self.at / "a.json").read_text())["results"]
+        row = next(r for r in rows if r["program"] == "p" and r["fabric"] == "rxe pair")
+        self.assertEqual((row["passed"], row["failed"], row["details"]), (3, 1, ["x: why"]))
+
+    def test_a_line_that_is_none_and_no_lines_at_all_are_errors(self):
+        (self.at / "bad.jsonl").write_text('{"program": "p", "fabric": "f", "result": "maybe"}\n')
+        bad = self.report("-", "bad.jsonl")
+        self.assertIn("bad.jsonl:1", bad.stderr)
+        (self.at / "empty.jsonl").write_text("")
+        self.assertNotEqual(self.report("-", "empty.jsonl").returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,62 @@
+# Part of tools/test.sh: the suite of test/vm.  Sourced; uses results (folder), say, add, leave_out
+# and tools/lib/common.sh.
+
+vm_packages=(qemu-system-x86 busybox-static cpio kmod xz-utils iproute2 ibverbs-utils perftest
+  ibverbs-providers)
+
+# in_vm_environment COMMAND...: with the settings of test/vm, which tools/test.sh exports to nobody
+# else.
+in_vm_environment() {
+  (
+    [ -n "${TWINPATH_VM_CACHE:-}" ] && export TWINPATH_VM_CACHE
+    [ -n "${TWINPATH_VM_KERNEL:-}" ] && export TWINPATH_VM_KERNEL
+    "$@"
+  )
+}
+
+# Packages, the kernel and siw.  Returns 1, and has said why, when no virtual machine can run here.
+prepare_vm() {
+  local log=build-test/vm.log
+  if [ "$(uname -m)" != x86_64 ]; then
+    leave_out 'VM suite' 'made for x86_64 only'
+    return 1
+  fi
+  if ! ensure_packages optional "${vm_packages[@]}"; then
+    leave_out 'VM suite' "not installed: $(missing_packages "${vm_packages[@]}")"
+    return 1
+  fi
+  if ! quietly 'kernel of the virtual machines' "$log" \
+    in_vm_environment test/vm/rxe-run --prepare; then
+    # Old package lists name packages that are gone from the mirror.
+    refresh_packages >>"$log" 2>&1
+    if ! quietly 'kernel of the virtual machines, after apt-get update' "$log" \
+      in_vm_environment test/vm/rxe-run --prepare; then
+      leave_out 'VM suite' "$(tail -n 1 "$log")"
+      return 1
+    fi
+  fi
+  ensure_packages optional gcc make
+  quietly 'siw for the virtual machines' "$log" in_vm_environment test/vm/siw-build ||
+    say "no siw: $(tail -n 1 "$log")"
+}
+
+# vm_suite TOPOLOGY...: runs them and counts their cases.
+vm_suite() {
+  local log status line p f s
+  log=$(mktemp)
+  in_vm_environment test/vm/run --build build-test --results "$results" \
+    --seconds "${TWINPATH_VM_SECONDS:-360}" "$@" 2>&1 </dev/null |
+    tee "$log" | sed -u '/^cases:/d; s/^/  /'
+  status=${PIPESTATUS[0]}
+  line=$(grep '^cases:' "$log" | tail -n 1)
+  if [ "$status" = 77 ]; then
+    leave_out 'VM suite' "$(tail -n 1 "$log")"
+  elif [ -z "$line" ]; then
+    say "FAILED: test/vm/run ended with status $status"
+    add 0 1
+  else
+    read -r _ p _ f _ s _ <<<"$line"
+    add "$p" "$f" "$s"
+  fi
+  rm -f "$log"
+}
