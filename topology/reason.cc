@@ -13,7 +13,8 @@ constexpr std::string_view kGetGdr =
     "NVIDIA's open kernel modules with kernel 5.12 or later give dma-buf; or `modprobe "
     "nvidia_peermem`";
 constexpr std::string_view kMeasure =
-    "measure it (twinpath-topo probe --bw) or allow it (NCCL_NET_GDR_LEVEL={class})";
+    "give measured rates in a platform file (TWINPATH_PLATFORM_FILE), or allow it "
+    "(NCCL_NET_GDR_LEVEL={class})";
 constexpr std::string_view kFlat =
     "a platform file (TWINPATH_PLATFORM_FILE) or NCCL_TOPO_FILE of the provider";
 

@@ -21,7 +21,7 @@ bool kernel_has_dmabuf_mr(std::string_view version) {
 // What is likely before anything was tried.  Only what a source told stands against it.
 bool gdr_expected(const Machine& m, const Gpu* gpu, const Hca& hca) {
   if (hca.kind == HcaKind::soft) return true;
-  if (!hca.pci || (gpu != nullptr && gpu->gdr == false)) return false;
+  if (hca.data_path() == nullptr || (gpu != nullptr && gpu->gdr == false)) return false;
   const bool no_dmabuf = m.host.nvidia_open == false ||
                          (!m.host.kernel.empty() && !kernel_has_dmabuf_mr(m.host.kernel));
   return !(m.host.peermem == false && no_dmabuf);
@@ -36,13 +36,15 @@ bool root_good(const Machine& m) {
   return root_complex_good(cpu.vendor, cpu.family.value_or(0), cpu.model.value_or(0));
 }
 
-// Whether a port on the way from a device up to the common switch redirects.
+// Whether the port of the common switch that leads to a device redirects.  Redirection sends up
+// what would have turned at that port's switch; at ports farther down it goes up anyway.
 template <class Redirects>
 bool redirected(const Machine& m, const PciFunction& from, int common, Redirects redirects) {
+  const AcsControl* turning = nullptr;
   for (const int b : ancestors(m, from.parent)) {
-    if (b == common) return false;
+    if (b == common) return turning != nullptr && redirects(*turning);
     const auto& acs = m.bridges[static_cast<std::size_t>(b)].pci.acs;
-    if (acs && redirects(*acs)) return true;
+    turning = acs ? &*acs : nullptr;
   }
   return false;
 }
@@ -115,7 +117,7 @@ EndFacts facts_of_pair(const Machine& machine, const Gpu* gpu, const Hca* hca,
   f.gdr_expected = gdr_expected(machine, gpu, *hca);
   f.port_gbps = port_rate(*hca);
   f.pcie_gbs = pair_rate(machine, gpu, *hca);
-  if (gpu != nullptr && hca->pci) {
+  if (gpu != nullptr && hca->data_path() != nullptr) {
     const Relation r = gpu_to_hca(machine, *gpu, *hca);
     f.distance = r.data_direct ? r.physical_function : r.distance;
     if (r.data_direct) f.data_direct = r.distance;

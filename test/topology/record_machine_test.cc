@@ -171,6 +171,33 @@ TEST_CASE("ACS counts in the direction that it redirects") {
   CHECK_FALSE(pair_facts(m, &m.gpus[0], m.find_hca("mlx5_phb"), {}).acs_requests);
 }
 
+TEST_CASE("ACS counts at the common switch only, not at ports farther down") {
+  Machine m = two_sockets();
+  // A second switch between the GPU and the port of the common one.
+  const int port = *m.gpus[0].pci.parent;
+  const int up = add_bridge(m, BridgeKind::upstream, "0000:04:00.0", port, 0, 7);
+  const int inner = add_bridge(m, BridgeKind::downstream, "0000:07:00.0", up, 0, 8);
+  m.gpus[0].pci = function("0000:08:00.0", inner, 0);
+  const auto answers = [&] {
+    return pair_facts(m, &m.gpus[0], m.find_hca("mlx5_pix"), {}).acs_answers;
+  };
+  m.bridges[static_cast<std::size_t>(inner)].pci.acs = AcsControl{0x1d};
+  CHECK_FALSE(answers());
+  m.bridges[static_cast<std::size_t>(port)].pci.acs = AcsControl{0x1d};
+  CHECK(answers());
+}
+
+TEST_CASE("an HCA of which only the data-direct function is told has that one's distance") {
+  Machine m = two_sockets();
+  Hca& hca = *m.find_hca("mlx5_pix");
+  hca.data_direct = *hca.pci;
+  hca.pci.reset();
+  const EndFacts f = pair_facts(m, &m.gpus[0], &hca, {});
+  CHECK(f.gdr_expected);
+  CHECK(f.data_direct == Distance::pix);
+  CHECK(f.distance == Distance::unknown);
+}
+
 TEST_CASE("whether GDR is expected follows the hints, and only told ones speak against it") {
   Machine m = two_sockets();
   const auto expected = [&] {

@@ -1,0 +1,150 @@
+#include "tools/topo/input.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "tools/common/failure.h"
+#include "tools/topo/tar.h"
+#include "topology/probe_gpus.h"
+#include "topology/read_machine.h"
+
+namespace twinpath::tools::topo {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folder that holds `sys`: the given one or the only one in it; empty when there is none.
+std::string find_root(const std::string& folder) {
+  std::error_code error;
+  if (fs::is_directory(folder + "/sys", error)) return folder;
+  std::string found;
+  for (const auto& e : fs::directory_iterator(folder, error)) {
+    if (!fs::is_directory(e.path() / "sys", error)) continue;
+    if (!found.empty()) return {};
+    found = e.path().string();
+  }
+  return found;
+}
+
+bool is_compressed(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::array<char, 4> m{};
+  in.read(m.data(), m.size());
+  return std::memcmp(m.data(), "\x1f\x8b", 2) == 0 || std::memcmp(m.data(), "BZh", 3) == 0 ||
+         std::memcmp(m.data(),
+                     "\xfd"
+                     "7zX",
+                     4) == 0 ||
+         std::memcmp(m.data(), "\x28\xb5\x2f\xfd", 4) == 0;
+}
+
+// Names come from a file that may be anybody's, and go to a terminal.
+void make_printable(std::string& text) {
+  for (char& c : text)
+    if (c < 0x20 || c > 0x7e) c = '?';
+}
+void make_printable(Machine& machine) {
+  for (Hca& h : machine.hcas) {
+    make_printable(h.name);
+    make_printable(h.role_reason);
+    for (HcaPort& p : h.ports) make_printable(p.netdev);
+  }
+  for (TopologyWarning& w : machine.warnings) make_printable(w.text);
+  for (std::string* s :
+       {&machine.host.hostname, &machine.host.kernel, &machine.host.product, &machine.host.vendor})
+    make_printable(*s);
+  for (auto* s : {&machine.host.nvidia_driver, &machine.host.nvidia_registry})
+    if (*s) make_printable(**s);
+}
+
+// Sources name the folder that was read; the user knows the archive.
+void rename_source(Machine& machine, const std::string& folder, const std::string& archive) {
+  for (std::string& s : machine.sources)
+    if (const auto at = s.find(folder); at != std::string::npos)
+      s.replace(at, folder.size(), archive);
+}
+
+// Starts the CUDA driver, so that topology/ may ask it.  No context is made.
+std::string start_cuda() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) return "libcuda.so.1 is not there";
+  const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(library, "cuInit"));
+  if (init == nullptr) return "libcuda.so.1 has no cuInit";
+  // Never closed: the driver does not come back from that.
+  const int error = init(0);
+  return error == 0 ? std::string() : "cuInit: CUDA error " + std::to_string(error);
+}
+
+void ask_cuda(Input& input) {
+  input.no_cuda = start_cuda();
+  if (!input.no_cuda.empty()) return;
+  const std::vector<CudaGpu> gpus = cuda_gpus();
+  enter_cuda_gpus(input.machine, gpus);
+  for (const CudaGpu& g : gpus)
+    if (const Gpu* gpu = input.machine.find_gpu(g.bus); gpu != nullptr && g.ordered)
+      input.ordered_gpus.push_back(gpu->index);
+}
+
+}  // namespace
+
+ScratchFolder::ScratchFolder() {
+  const char* base = std::getenv("TMPDIR");
+  std::string path = std::string(base == nullptr ? "/tmp" : base) + "/twinpath-topo-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr)
+    throw Failure(path + ": cannot be made: " + std::strerror(errno) + "; set TMPDIR");
+  path_ = path;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code error;
+  fs::remove_all(path_, error);
+}
+
+Input open_input(const InputOptions& options) {
+  Input input;
+  MachineInput from;
+  from.use_hwloc = options.hwloc;
+  from.placement = options.placement;
+  from.host = options.host;
+  from.path = options.path;
+  std::string why;
+  std::error_code error;
+  if (options.path.empty()) {
+    input.live = true;
+    input.root = "/";
+  } else if (fs::is_directory(options.path, error)) {
+    input.root = from.path = find_root(options.path);
+    if (from.path.empty())
+      throw Failure(options.path + ": no folder 'sys' in it; give the folder above sys and proc");
+  } else if (looks_like_tar(options.path)) {
+    input.unpacked = std::make_shared<ScratchFolder>();
+    unpack(read_tar(options.path), input.unpacked->path());
+    input.root = from.path = find_root(input.unpacked->path());
+    if (from.path.empty())
+      throw Failure(options.path + ": no folder 'sys' in this archive; make one with `dump`");
+  } else if (is_compressed(options.path)) {
+    throw Failure(options.path + ": compressed; unpack it first (tar xf) and give the folder");
+  }
+  auto machine = read_machine(from, why);
+  if (!machine) throw Failure(why);
+  input.machine = std::move(*machine);
+  make_printable(input.machine);
+  if (input.unpacked) rename_source(input.machine, input.root, options.path);
+  if (!input.live) {
+    input.no_cuda = "the machine is a captured one";
+  } else if (!options.cuda) {
+    input.no_cuda = "--no-cuda";
+  } else {
+    ask_cuda(input);
+  }
+  return input;
+}
+
+}  // namespace twinpath::tools::topo

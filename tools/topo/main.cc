@@ -1,0 +1,191 @@
+// twinpath-topo: where GPUs and HCAs sit, which way data goes to each peer, and why.
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "plugin/base/log.h"
+#include "plugin/base/options.h"
+#include "plugin/fabric/soft/device_spec.h"
+#include "tools/common/circumstances.h"
+#include "tools/common/failure.h"
+#include "tools/topo/check.h"
+#include "tools/topo/dump.h"
+#include "tools/topo/json.h"
+#include "tools/topo/options.h"
+#include "tools/topo/probe.h"
+#include "tools/topo/svg.h"
+#include "tools/topo/text.h"
+#include "tools/topo/why.h"
+#include "topology/nccl_xml.h"
+#include "topology/place.h"
+
+namespace {
+
+using namespace twinpath;
+using namespace twinpath::tools;
+using namespace twinpath::tools::topo;
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) throw Failure(path + ": cannot be written: " + std::strerror(errno));
+}
+
+// Software adapters take the place that their configuration gives them.
+void place_soft_hcas(Machine& machine, const Config& config) {
+  std::string why;
+  const auto specs = soft::parse_device_specs(config.soft_hcas, why);
+  if (!specs) throw Failure("TWINPATH_SOFT_HCAS: " + why);
+  for (const soft::DeviceSpec& s : *specs) {
+    const std::string place = s.pci_path.empty() ? "none" : s.pci_path;
+    if (!place_soft_hca(machine, s.name, place, why))
+      throw Failure("TWINPATH_SOFT_HCAS: " + s.name + ": " + why);
+    Hca& hca = *machine.find_hca(s.name);
+    hca.ports.clear();
+    for (int i = 1; i <= s.ports; ++i) {
+      HcaPort port;
+      port.number = i;
+      port.state = s.up ? PortState::active : PortState::down;
+      port.gbps = s.speed_gbps;
+      hca.ports.push_back(port);
+    }
+  }
+}
+
+// Settings of the environment hold on this node only: a capture is judged by the defaults and by
+// what the command line says.
+Settings settings_for(const Options& o, const Input& input) {
+  Settings s;
+  if (input.live) s.config = read_config([](const char* name) { return std::getenv(name); });
+  const std::string file = o.platform_file.empty() ? s.config.platform_file : o.platform_file;
+  if (!file.empty()) s.platform = PlatformFile::load(file);
+  s.ordered_gpus = input.ordered_gpus;
+  return s;
+}
+
+Report load(const Options& o, Input& input, bool with_probes, ProbeRun& probes) {
+  Settings settings = settings_for(o, input);
+  if (input.live && settings.config.fabric == FabricChoice::soft)
+    place_soft_hcas(input.machine, settings.config);
+  if (with_probes) {
+    probes = probe_pairs(input, settings.config);
+    settings.probes = probes.results;
+  }
+  return make_report(input.machine, std::move(settings));
+}
+
+void print(const Json& json) {
+  // Texts come from files: what is not UTF-8 is replaced, not thrown at.
+  std::printf("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+void print_matrix(const Options& o, const Report& report, const Report* peer, bool live) {
+  const auto pairs = peer == nullptr ? std::vector<PeerPair>() : with_peer(report, *peer);
+  if (!o.json) {
+    std::printf("%s", matrix_text(report).c_str());
+    if (peer != nullptr) std::printf("%s", peers_text(report, *peer, pairs).c_str());
+    return;
+  }
+  Json all = report_json(report);
+  if (peer != nullptr) all["peer"] = peers_json(*peer, pairs);
+  if (live) all["circumstances"] = nlohmann::json(circumstances());
+  print(all);
+}
+
+int explain_pair(const Options& o, const Report& report, const Report* peer) {
+  std::string error;
+  const auto gpu = find_gpu(report.machine, o.gpu, error);
+  const auto hca = gpu ? find_hca(report.machine, o.hca, error) : std::nullopt;
+  if (!gpu || !hca) throw Failure(error);
+  const auto sections = why(report, *gpu, *hca, peer);
+  if (o.json)
+    print(why_json(sections));
+  else
+    std::printf("%s", why_text(sections).c_str());
+  return 0;
+}
+
+int write_dump(const Options& o, const Input& input) {
+  if (input.root.empty())
+    throw Failure(o.input.path + ": an XML file has no sysfs to dump; copy the file itself");
+  const auto entries = dump_entries(input.machine, input.root, o.raw);
+  write_tar(o.out, entries);
+  std::printf("%s: %zu entries; replay with twinpath-topo --input %s\n", o.out.c_str(),
+              entries.size(), o.out.c_str());
+  if (input.machine.host.extended_config != true)
+    std::printf("ACS registers were not readable: run as root to have them in the dump\n");
+  return 0;
+}
+
+int run(Options o) {
+  if (o.input.path.empty() && o.input.placement.empty()) {
+    const char* file = std::getenv("NCCL_TOPO_FILE");
+    if (file != nullptr) o.input.placement = file;
+  }
+  Input input = open_input(o.input);
+  if (o.command == Command::dump) return write_dump(o, input);
+  ProbeRun probes;
+  const Report report = load(o, input, o.command == Command::probe, probes);
+  std::optional<Report> peer;
+  if (!o.peer.empty()) {
+    InputOptions from;
+    from.path = o.peer;
+    from.hwloc = o.input.hwloc;
+    Input other = open_input(from);
+    ProbeRun none;
+    peer = load(o, other, false, none);
+  }
+  const Report* other = peer ? &*peer : nullptr;
+  if (!o.svg.empty()) write_file(o.svg, report_svg(report));
+  if (!o.nccl_xml.empty()) write_file(o.nccl_xml, write_nccl_xml(report.machine));
+  const bool quiet = !o.svg.empty() || !o.nccl_xml.empty();  // a file was what was wanted
+  switch (o.command) {
+    case Command::why:
+      return explain_pair(o, report, other);
+    case Command::check: {
+      const Checks checks = check(report);
+      if (o.json)
+        print(checks_json(checks, o.strict));
+      else
+        std::printf("%s", checks_text(checks, o.strict).c_str());
+      return checks.exit_code(o.strict);
+    }
+    case Command::tree:
+      if (o.json)
+        print(report_json(report));
+      else
+        std::printf("%s", tree_text(report).c_str());
+      return 0;
+    case Command::probe:
+      if (o.json) {
+        Json j = probe_json(report);
+        j["not_tried"] = probes.why_not.empty() ? Json(nullptr) : Json(probes.why_not);
+        print(j);
+      } else {
+        std::printf("%s", probe_text(report, probes).c_str());
+      }
+      return 0;
+    case Command::dump:
+    case Command::matrix:
+      break;
+  }
+  if (!quiet || o.json) print_matrix(o, report, other, input.live);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  int exit_code = 0;
+  if (!parse_options(argc, argv, options, exit_code)) return exit_code;
+  try {
+    return run(std::move(options));
+  } catch (const Failure& failure) {
+    std::fprintf(stderr, "twinpath-topo: %s\n", failure.what());
+    return kBadArguments;
+  }
+}

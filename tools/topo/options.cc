@@ -1,0 +1,77 @@
+#include "tools/topo/options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace twinpath::tools::topo {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  twinpath-topo                          classes, the HCA of each GPU and its mode
+  twinpath-topo why GPU0 mlx5_0          every fact and rule behind one pair
+  twinpath-topo check                    what is missing for GPUDirect RDMA, and how to get it
+  twinpath-topo --svg node.svg           a picture
+  twinpath-topo dump node.tar            what a bug report needs, without serial numbers
+  twinpath-topo --input node.tar --peer other.tar
+  lstopo --whole-io node.xml; twinpath-topo --input node.xml
+
+Nothing needs root, a GPU or an adapter. What could not be read is "not known", never "no".
+
+Exit status: 0 all right; check: 1 warnings, 2 failures; 3 bad arguments or unreadable input.)";
+
+}  // namespace
+
+bool parse_options(int argc, char** argv, Options& o, int& exit_code) {
+  CLI::App app{
+      "twinpath-topo: where GPUs and HCAs sit, which way data goes, why, and what is missing\n",
+      "twinpath-topo"};
+  app.footer(kExamples);
+  app.set_version_flag("--version", std::string("twinpath-topo ") + TWINPATH_VERSION);
+  app.fallthrough();  // options may stand before or behind the command
+  app.add_option("--input", o.input.path,
+                 "FILE or FOLDER instead of this node: XML of hwloc (lstopo --whole-io) or NCCL, a "
+                 "dump, a folder with sys and proc");
+  app.add_option("--host", o.input.host, "number of the host in an NCCL XML of several")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--placement", o.input.placement,
+                 "FILE: NCCL topology XML laid over what is read; on this node NCCL_TOPO_FILE is "
+                 "the default");
+  app.add_option("--platform-file", o.platform_file,
+                 "FILE: classes, rates and rails set by hand; on this node TWINPATH_PLATFORM_FILE "
+                 "is the default");
+  app.add_option("--peer", o.peer, "FILE or FOLDER: decide for this other machine (as --input)");
+  app.add_flag("!--no-hwloc", o.input.hwloc, "do not look through hwloc as well");
+  app.add_flag("!--no-cuda", o.input.cuda, "do not start the CUDA driver (this node only)");
+  app.add_flag("--json", o.json, "JSON instead of text");
+  app.add_option("--svg", o.svg, "FILE: write a picture");
+  app.add_option("--nccl-xml", o.nccl_xml, "FILE: write a topology that NCCL_TOPO_FILE takes");
+
+  auto* why = app.add_subcommand("why", "every fact and rule behind one GPU and one HCA");
+  why->add_option("GPU", o.gpu, "GPU0, 0 or a bus id")->required();
+  why->add_option("HCA", o.hca, "mlx5_0 or a bus id")->required();
+  auto* check = app.add_subcommand(
+      "check", "every step to GPUDirect RDMA and GPU-initiated doorbells: OK, WARN, FAIL, unknown");
+  check->add_flag("--strict", o.strict, "unknown counts as a warning");
+  app.add_subcommand("tree", "the PCIe tree down to GPUs and HCAs");
+  auto* dump = app.add_subcommand("dump", "write what --input needs to see this node again");
+  dump->add_option("OUT", o.out, "tar file")->required();
+  dump->add_flag("--raw", o.raw, "keep GUIDs and the host's name (otherwise hashed)");
+  app.add_subcommand("probe",
+                     "try to register memory of each GPU on each HCA (this node, needs both)");
+  app.require_subcommand(0, 1);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    exit_code = app.exit(e) == 0 ? 0 : kBadArguments;
+    return false;
+  }
+  constexpr std::pair<const char*, Command> kCommands[] = {{"why", Command::why},
+                                                           {"check", Command::check},
+                                                           {"tree", Command::tree},
+                                                           {"dump", Command::dump},
+                                                           {"probe", Command::probe}};
+  for (const auto& [name, command] : kCommands)
+    if (app.got_subcommand(name)) o.command = command;
+  return true;
+}
+
+}  // namespace twinpath::tools::topo

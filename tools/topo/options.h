@@ -1,0 +1,30 @@
+#pragma once
+// The command line of twinpath-topo.
+#include <string>
+
+#include "tools/topo/input.h"
+
+namespace twinpath::tools::topo {
+
+enum class Command { matrix, why, check, tree, dump, probe };
+
+struct Options {
+  Command command = Command::matrix;
+  InputOptions input;
+  std::string peer;           // another machine's capture
+  std::string platform_file;  // empty: TWINPATH_PLATFORM_FILE on this node
+  bool json = false;
+  std::string svg;       // write a picture there
+  std::string nccl_xml;  // write NCCL's topology XML there
+  std::string gpu, hca;  // why
+  std::string out;       // dump
+  bool raw = false;      // dump: keep GUIDs and names
+  bool strict = false;   // check: unknown counts as a warning
+};
+
+inline constexpr int kBadArguments = 3;
+
+// False and `exit_code` when there is nothing to do: --help, --version, bad arguments.
+bool parse_options(int argc, char** argv, Options& options, int& exit_code);
+
+}  // namespace twinpath::tools::topo

@@ -1,0 +1,152 @@
+#include "tools/topo/report.h"
+
+#include <algorithm>
+
+#include "tools/topo/names.h"
+#include "topology/record_machine.h"
+
+namespace twinpath::tools::topo {
+namespace {
+
+PairReport make_pair_report(const Report& r, const Gpu& gpu, int hca_index) {
+  const Hca& hca = r.machine.hcas[static_cast<std::size_t>(hca_index)];
+  PairReport p;
+  p.gpu = gpu.index;
+  p.hca = hca_index;
+  p.relation = gpu_to_hca(r.machine, gpu, hca);
+  p.nccl = std::string(nccl_letter(r.machine, gpu, hca));
+  p.facts = pair_facts(r.machine, &gpu, &hca, r.settings.platform);
+  if (const auto it = r.settings.probes.find({gpu.index, hca.name}); it != r.settings.probes.end())
+    p.facts.probes = it->second;
+  const bool registers = p.facts.probes.gdr_untried() ? p.facts.gdr_expected : p.facts.probes.gdr();
+  p.facts.stages = true;
+  p.facts.gpu_queues = p.facts.devx && registers;
+  const auto& ordered = r.settings.ordered_gpus;
+  p.facts.gpu_ordered = std::find(ordered.begin(), ordered.end(), gpu.index) != ordered.end();
+  p.record = make_record(p.facts, end_settings(r.settings.config, -1));
+  // Nothing was tried, but what was read tells why it would fail.
+  if (p.facts.probes.gdr_untried() && !p.facts.gdr_expected && p.facts.hca) {
+    for (Reason* reason : {&p.record.land_reason, &p.record.source_reason})
+      if (*reason == Reason::gdr_untried) *reason = Reason::gdr_none;
+  }
+  PlacementRecord like = p.record;
+  like.host ^= 1;  // another host, otherwise the same
+  p.host = decide_direction(p.record, like, kHostUse);
+  p.device = decide_direction(p.record, like, kDeviceUse);
+  return p;
+}
+
+// Candidates carry the class of the platform file where that has one.
+std::vector<GpuReport> choose(const Report& r) {
+  std::vector<GpuReport> out;
+  const std::vector<int> best = best_hcas(r.machine, r.settings.platform);
+  for (const Gpu& gpu : r.machine.gpus) {
+    GpuReport g;
+    g.gpu = gpu.index;
+    const int chosen = best[static_cast<std::size_t>(gpu.index)];
+    if (chosen >= 0) g.hca = chosen;
+    const auto candidates = hca_candidates(r.machine, gpu, r.settings.platform);
+    g.order = order_hcas(candidates);
+    for (const HcaChoice& c : g.order) {
+      if (!g.hca || c.hca == *g.hca || c.refused != Reason::none) continue;
+      if (candidates[static_cast<std::size_t>(c.hca)].distance ==
+          candidates[static_cast<std::size_t>(*g.hca)].distance)
+        g.equals.push_back(c.hca);
+    }
+    std::sort(g.equals.begin(), g.equals.end());
+    out.push_back(std::move(g));
+  }
+  return out;
+}
+
+std::vector<LeftOut> find_left_out(const Report& r) {
+  std::vector<LeftOut> out;
+  // A machine without GPUs still shows which HCAs would not be used.
+  const std::vector<HcaCandidate> candidates = hca_candidates(
+      r.machine, r.machine.gpus.empty() ? Gpu{} : r.machine.gpus.front(), r.settings.platform);
+  for (const HcaChoice& c : order_hcas(candidates)) {
+    if (c.refused == Reason::none) continue;
+    const Hca& hca = r.machine.hcas[static_cast<std::size_t>(c.hca)];
+    std::string text = sentence(c.refused, {});
+    if (c.refused == Reason::mgmt_nic)
+      text =
+          "management adapter: " + (hca.role_reason.empty() ? "narrow PCIe link" : hca.role_reason);
+    if (c.refused == Reason::port_down) text = "no active port (" + ports_text(hca) + ")";
+    if (c.refused == Reason::hca_excluded) text = "left out by the platform file";
+    out.push_back({c.hca, c.refused, text});
+  }
+  return out;
+}
+
+}  // namespace
+
+const PairReport& Report::pair(int gpu, int hca) const {
+  return pairs[static_cast<std::size_t>(gpu) * machine.hcas.size() + static_cast<std::size_t>(hca)];
+}
+
+Report make_report(Machine machine, Settings settings) {
+  Report r{std::move(machine), std::move(settings), {}, {}, {}};
+  for (const Gpu& gpu : r.machine.gpus)
+    for (std::size_t h = 0; h < r.machine.hcas.size(); ++h)
+      r.pairs.push_back(make_pair_report(r, gpu, static_cast<int>(h)));
+  r.gpus = choose(r);
+  r.left_out = find_left_out(r);
+  return r;
+}
+
+PlacementRecord record_of(const Report& report, int gpu) {
+  const GpuReport& g = report.gpus[static_cast<std::size_t>(gpu)];
+  if (g.hca) return report.pair(gpu, *g.hca).record;
+  PlacementRecord none;
+  none.host = host_hash(report.machine);
+  return none;
+}
+
+EndNames names_of(const Report& report, int gpu, std::optional<int> hca) {
+  return {node_name(report.machine), gpu_name(report.machine.gpus[static_cast<std::size_t>(gpu)]),
+          hca ? report.machine.hcas[static_cast<std::size_t>(*hca)].name : "no HCA"};
+}
+
+std::vector<PeerPair> with_peer(const Report& local, const Report& peer) {
+  std::vector<PeerPair> out;
+  if (local.gpus.empty() || peer.gpus.empty()) return out;
+  const std::size_t n = std::max(local.gpus.size(), peer.gpus.size());
+  for (std::size_t i = 0; i < n; ++i) {
+    PeerPair p;
+    p.gpu = static_cast<int>(i % local.gpus.size());
+    p.peer_gpu = static_cast<int>(i % peer.gpus.size());
+    p.hca = local.gpus[static_cast<std::size_t>(p.gpu)].hca;
+    p.peer_hca = peer.gpus[static_cast<std::size_t>(p.peer_gpu)].hca;
+    const PlacementRecord here = record_of(local, p.gpu);
+    PlacementRecord there = record_of(peer, p.peer_gpu);
+    if (there.host == here.host) there.host ^= 1;  // two captures of one machine
+    p.host = decide(here, there, kHostUse);
+    p.device = decide(here, there, kDeviceUse);
+    p.here = names_of(local, p.gpu, p.hca);
+    p.there = names_of(peer, p.peer_gpu, p.peer_hca);
+    out.push_back(std::move(p));
+  }
+  return out;
+}
+
+std::string class_text(const PairReport& pair) {
+  const std::string name(name_of(pair.distance()));
+  if (pair.facts.from_platform_file) return name + "!";
+  return name + (pair.relation.data_direct ? "*" : "");
+}
+
+std::string rules_text(const Direction& d) {
+  return std::string(name_of(d.issue_rule)) + " " + std::string(name_of(d.source.rule)) + " " +
+         std::string(name_of(d.landing.rule));
+}
+
+std::string gdr_basis(const PairReport& pair) {
+  const ProbeResults& p = pair.facts.probes;
+  if (p.dmabuf.answer == Answer::yes) return "probed: dma-buf registration works";
+  if (p.peermem.answer == Answer::yes) return "probed: registration through nvidia_peermem works";
+  if (!p.gdr_untried()) return "probed: " + p.gdr_refusal().note;
+  return pair.facts.gdr_expected ? "not probed; nothing that was read speaks against it"
+                                 : "not probed; driver and kernel speak against it";
+}
+
+}  // namespace twinpath::tools::topo

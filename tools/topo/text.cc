@@ -1,0 +1,259 @@
+#include "tools/topo/text.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tools/topo/acs.h"
+#include "tools/topo/names.h"
+
+namespace twinpath::tools::topo {
+namespace {
+
+std::string counted(std::size_t n, const std::string& what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+std::string head(const Report& r) {
+  const Machine& m = r.machine;
+  const HostFacts& h = m.host;
+  std::size_t nodes = 0;
+  for (const NumaNode& n : m.numa_nodes) nodes += n.has_cpus ? 1u : 0u;
+  std::string out = node_name(m) + "   " + counted(m.gpus.size(), "GPU") + "  " +
+                    counted(m.hcas.size(), "HCA") + "  " + counted(nodes, "NUMA node") + "   " +
+                    cpu_text(h.cpu);
+  if (!h.product.empty()) out += "   " + h.product;
+  out = wrapped(out, 2);
+  std::string facts;
+  facts += "driver " + h.nvidia_driver.value_or("not known");
+  if (h.nvidia_open) facts += *h.nvidia_open ? " (open)" : " (proprietary)";
+  facts += "   kernel " + (h.kernel.empty() ? "not known" : h.kernel);
+  facts += "   virtual machine: ";
+  facts += h.virtual_machine ? (*h.virtual_machine ? "yes" : "no") : "not known";
+  facts += "   IOMMU: ";
+  facts += h.iommu_on ? (*h.iommu_on ? "on" : "off") : "not known";
+  facts += "   ACS: ";
+  facts += h.extended_config == true    ? "read"
+           : h.extended_config == false ? "not readable (needs root)"
+                                        : "not known";
+  return out + wrapped(facts, 2);
+}
+
+// GPUs down and HCAs across where that fits, else the other way round, in blocks.
+std::string classes(const Report& r) {
+  const Machine& m = r.machine;
+  std::size_t wide = 18;
+  for (const Hca& h : m.hcas) wide += std::max<std::size_t>(h.name.size(), 5) + 2;
+  std::vector<std::vector<std::string>> rows;
+  if (wide <= kColumns) {
+    std::vector<std::string> names{"", ""}, nodes{"", "NUMA"}, rates{"", "Gb/s"};
+    for (const Hca& h : m.hcas) {
+      names.push_back(h.name);
+      const PciFunction* f = h.data_path();
+      nodes.push_back(f == nullptr ? "-" : numa_text(f->numa));
+      rates.push_back(rates_text(h));
+    }
+    rows = {names, nodes};
+    if (std::any_of(rates.begin() + 2, rates.end(), [](const auto& s) { return s != "?"; }))
+      rows.push_back(rates);
+    for (const Gpu& g : m.gpus) {
+      std::vector<std::string> row{gpu_name(g), numa_text(g.pci.numa)};
+      for (std::size_t h = 0; h < m.hcas.size(); ++h)
+        row.push_back(class_text(r.pair(g.index, static_cast<int>(h))));
+      rows.push_back(std::move(row));
+    }
+    return columns(rows, 2);
+  }
+  constexpr std::size_t kBlock = 12;
+  std::string out;
+  for (std::size_t first = 0; first < m.gpus.size(); first += kBlock) {
+    const std::size_t end = std::min(first + kBlock, m.gpus.size());
+    std::vector<std::string> names{"", "NUMA", "Gb/s"}, nodes{"", "", ""};
+    for (std::size_t g = first; g < end; ++g) {
+      names.push_back(gpu_name(m.gpus[g]));
+      nodes.push_back(numa_text(m.gpus[g].pci.numa));
+    }
+    rows = {names, nodes};
+    for (std::size_t h = 0; h < m.hcas.size(); ++h) {
+      const PciFunction* f = m.hcas[h].data_path();
+      std::vector<std::string> row{m.hcas[h].name, f == nullptr ? "-" : numa_text(f->numa),
+                                   rates_text(m.hcas[h])};
+      for (std::size_t g = first; g < end; ++g)
+        row.push_back(class_text(r.pair(static_cast<int>(g), static_cast<int>(h))));
+      rows.push_back(std::move(row));
+    }
+    out += columns(rows, 2);
+  }
+  return out;
+}
+
+std::string legend(const Report& r) {
+  std::set<Distance> seen;
+  bool star = false, by_file = false;
+  for (const PairReport& p : r.pairs) {
+    seen.insert(p.distance());
+    by_file = by_file || p.facts.from_platform_file;
+    star = star || p.relation.data_direct;
+  }
+  const std::map<Distance, std::string> kMeaning{
+      {Distance::self, "SELF one device"},
+      {Distance::pix, "PIX one switch"},
+      {Distance::pxb, "PXB several switches"},
+      {Distance::c2c, "C2C on the GPU's own CPU (NVLink-C2C)"},
+      {Distance::phb, "PHB one host bridge"},
+      {Distance::node, "NODE one NUMA node"},
+      {Distance::sock, "SOCK one socket"},
+      {Distance::sys, "SYS other socket"},
+      {Distance::unknown, "UNK place not told"}};
+  std::vector<std::string> parts;
+  for (const Distance d : seen) parts.push_back(kMeaning.at(d));
+  if (star) parts.push_back("* by the data-direct function");
+  if (by_file) parts.push_back("! by the platform file");
+  return wrapped("  " + joined(parts, "; "), 2);
+}
+
+std::string rate_cell(const PairReport& p) {
+  return p.facts.pcie_gbs > 0 ? number(p.facts.pcie_gbs, p.facts.pcie_gbs < 10 ? 1 : 0) : "?";
+}
+
+std::string mode_cell(const Direction& d) {
+  return std::string(name_of(d.mode)) + " (" + rules_text(d) + ")";
+}
+
+std::string choices(const Report& r) {
+  const Machine& m = r.machine;
+  std::vector<std::vector<std::string>> rows{{"", "HCA", "class", "PCIe GB/s", "port Gb/s",
+                                              "NCCL, host-driven", "GPU-initiated", "equal"}};
+  for (const GpuReport& g : r.gpus) {
+    const std::string name = gpu_name(m.gpus[static_cast<std::size_t>(g.gpu)]);
+    if (!g.hca) {
+      rows.push_back({name, "none", "-", "-", "-", "-", "-"});
+      continue;
+    }
+    const PairReport& p = r.pair(g.gpu, *g.hca);
+    const Hca& h = m.hcas[static_cast<std::size_t>(*g.hca)];
+    rows.push_back({name, h.name, class_text(p), rate_cell(p), rates_text(h), mode_cell(p.host),
+                    mode_cell(p.device),
+                    g.equals.empty() ? "" : "+" + std::to_string(g.equals.size())});
+  }
+  return columns(rows, 2);
+}
+
+std::string acs_ports(const Report& r, const PairReport& p) {
+  const AcsView view = acs_view(r.machine, r.machine.gpus[static_cast<std::size_t>(p.gpu)],
+                                r.machine.hcas[static_cast<std::size_t>(p.hca)]);
+  return joined(view.ports, ", ");
+}
+
+// Why not better, GPUs with the same cause in one line.
+std::string needs(const Report& r) {
+  struct Need {
+    std::vector<int> gpus;
+    const PairReport* first = nullptr;
+    bool host = false, device = false;  // which uses
+  };
+  std::map<std::pair<Mode, Reason>, Need> all;
+  for (const GpuReport& g : r.gpus) {
+    if (!g.hca) continue;
+    const PairReport& p = r.pair(g.gpu, *g.hca);
+    for (const Direction* d : {&p.host, &p.device}) {
+      if (d->need == Reason::none) continue;
+      Need& n = all[{d->next, d->need}];
+      (d == &p.host ? n.host : n.device) = true;
+      if (n.gpus.empty() || n.gpus.back() != g.gpu) n.gpus.push_back(g.gpu);
+      if (n.first == nullptr) n.first = &p;
+    }
+  }
+  std::string out;
+  for (const auto& [key, need] : all) {
+    const auto& [next, reason] = key;
+    // With one GPU its names; of several the sentence speaks of "the GPU".
+    std::vector<Fact> facts{{"class", std::string(name_of(need.first->distance()))}};
+    if (need.gpus.size() == 1) {
+      const EndNames names = names_of(r, need.first->gpu, need.first->hca);
+      facts.push_back({"gpu", names.gpu});
+      facts.push_back({"hca", names.hca});
+    }
+    if (reason == Reason::gdr_acs) facts.push_back({"where", acs_ports(r, *need.first)});
+    std::string line = "  GPU" + ranges(need.gpus) + "  " + std::string(name_of(next)) +
+                       (need.device ? "" : " (host-driven)") + " lacks " +
+                       std::string(code_of(reason)) + ": " + sentence(reason, facts);
+    const std::string cure = remedy(reason, facts);
+    if (!cure.empty()) line += " -> " + cure;
+    if (reason == Reason::uar_untried) line += " (this version does not try it)";
+    out += wrapped(line, 8);
+  }
+  return out.empty() ? out : "better modes\n" + out;
+}
+
+std::string rest(const Report& r) {
+  std::string out;
+  if (!r.left_out.empty()) out += "HCAs not used\n";
+  for (const LeftOut& l : r.left_out)
+    out += wrapped("  " + r.machine.hcas[static_cast<std::size_t>(l.hca)].name + "  " +
+                       std::string(code_of(l.reason)) + ": " + l.text,
+                   8);
+  if (!r.machine.dma_functions.empty())
+    out +=
+        wrapped("  " + counted(r.machine.dma_functions.size(), "data-direct function") +
+                    " of HCAs that no source told: the classes are those of the physical functions",
+                8);
+  for (const std::string& e : r.settings.platform.errors())
+    out += wrapped("platform file: " + e, 8);
+  std::map<std::string, std::vector<const TopologyWarning*>> by_code;
+  for (const TopologyWarning& w : r.machine.warnings)
+    if (w.code != "MGMT_NIC") by_code[w.code].push_back(&w);
+  if (!by_code.empty()) out += "warnings (twinpath-topo check says more)\n";
+  for (const auto& [code, list] : by_code) {
+    std::string line = "  " + code + ": " + list.front()->text;
+    if (list.size() > 1) line += " (and " + std::to_string(list.size() - 1) + " more)";
+    if (!list.front()->remedy.empty()) line += " -> " + list.front()->remedy;
+    out += wrapped(line, 8);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string matrix_text(const Report& r) {
+  std::string out = head(r);
+  const bool blind = r.machine.has_warning("NO_PCI");
+  if (r.machine.gpus.empty())
+    out += blind ? "GPUs not known: PCI devices cannot be listed\n"
+                 : "no GPU found: there is nothing to place\n";
+  if (r.machine.hcas.empty())
+    out += "no HCA found: GPUs of this node reach no other node by RDMA\n";
+  if (!r.pairs.empty()) {
+    out += classes(r) + legend(r);
+    out +=
+        "best HCA, and the mode with a peer that is placed alike (issue, source, landing rule)\n";
+    out += choices(r) + needs(r);
+  } else if (!r.machine.hcas.empty()) {
+    std::vector<std::vector<std::string>> rows;
+    for (const Hca& h : r.machine.hcas)
+      rows.push_back({h.name, h.data_path() == nullptr ? "not on PCIe" : h.data_path()->bus.text(),
+                      hca_model(h), ports_text(h)});
+    out += columns(rows, 2);
+  } else {
+    for (const Gpu& g : r.machine.gpus)
+      out += "  " + gpu_name(g) + "  " + g.pci.bus.text() + "  " + gpu_model(g) + "\n";
+  }
+  return out + rest(r);
+}
+
+std::string peers_text(const Report& local, const Report& peer,
+                       const std::vector<PeerPair>& pairs) {
+  std::string out = "with " + node_name(peer.machine) + "\n";
+  if (pairs.empty())
+    return out + "  no pairs: " + (local.gpus.empty() ? "no GPU here" : "no GPU there") + "\n";
+  std::vector<std::vector<std::string>> rows{
+      {"here", "there", "NCCL: send", "receive", "GPU-initiated: send", "receive"}};
+  for (const PeerPair& p : pairs) {
+    rows.push_back({p.here.gpu + " " + p.here.hca, p.there.gpu + " " + p.there.hca,
+                    mode_cell(p.host.send), std::string(name_of(p.host.recv.mode)),
+                    mode_cell(p.device.send), std::string(name_of(p.device.recv.mode))});
+  }
+  return out + columns(rows, 2);
+}
+
+}  // namespace twinpath::tools::topo
