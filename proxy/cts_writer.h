@@ -19,8 +19,8 @@ namespace twinpath {
 // Cells of one write: 8 fill what queues commonly take inline.
 inline constexpr int kCtsBatch = 16;
 inline constexpr int kCtsSignalPeriod = 32;
-// Fruitless tests after which held cells go out: a few microseconds.
-inline constexpr int kCtsPatience = 32;
+// Fruitless tests after which held cells go out: some ten microseconds.
+inline constexpr int kCtsPatience = 256;
 inline constexpr int kRecvSendDepth = 128;  // send queue of a receiver; carries cells only
 inline constexpr int kInlineCts = 256;
 // At most this many receives without completion in a row.

@@ -1,5 +1,6 @@
-// latency: ping-pong.  The next receive is always posted before its message is asked for, as
-// NCCL does, so that a clear-to-send is never waited for.
+// latency: ping-pong.  The next receive is always posted before its message is asked for, so that
+// a clear-to-send is never waited for; with --window, as many receives stay posted ahead, as NCCL
+// keeps them, and then posting them is not part of the round trip either.
 #include <algorithm>
 #include <cstring>
 
@@ -18,10 +19,12 @@ class PingPong {
       : e_(e),
         size_(size),
         stride_((size + 127) / 64 * 64),
-        out_(2 * stride_, e.gpu, e.options.vmm),
-        in_(2 * stride_, e.gpu, e.options.vmm),
+        ahead_(e.options.window_given ? static_cast<std::uint64_t>(e.options.window) : 1),
+        out_((ahead_ + 1) * stride_, e.gpu, e.options.vmm),
+        in_((ahead_ + 1) * stride_, e.gpu, e.options.vmm),
         out_memory_(e.register_on(e.sends, out_)),
-        in_memory_(e.register_on(e.receives, in_)) {}
+        in_memory_(e.register_on(e.receives, in_)),
+        receives_(ahead_ + 1) {}
   ~PingPong() {
     (void)e_.plugin->dereg_mr(e_.sends[0], out_memory_[0]);
     (void)e_.plugin->dereg_mr(e_.receives[0], in_memory_[0]);
@@ -56,22 +59,24 @@ class PingPong {
   }
 
  private:
-  std::uint8_t* slot(Buffer& b, std::uint64_t n) const { return b.data() + (n % 2) * stride_; }
+  std::size_t offset(std::uint64_t n) const { return (n % (ahead_ + 1)) * stride_; }
+  std::uint8_t* slot(Buffer& b, std::uint64_t n) const { return b.data() + offset(n); }
 
   void post(std::uint64_t n) {
     void* data = slot(in_, n);
     std::size_t bytes = size_;
     int tag = 0;
-    void* memory = in_memory_[0];
-    recv_ = nullptr;
-    while (recv_ == nullptr) {
-      e_.check(e_.plugin->irecv(e_.receives[0], 1, &data, &bytes, &tag, &memory, &recv_), "irecv");
-      if (recv_ == nullptr) e_.idle();
+    void *memory = in_memory_[0], *request = nullptr;
+    while (request == nullptr) {
+      e_.check(e_.plugin->irecv(e_.receives[0], 1, &data, &bytes, &tag, &memory, &request),
+               "irecv");
+      if (request == nullptr) e_.idle();
     }
+    receives_[n % receives_.size()] = request;
   }
   void send(std::uint64_t n, bool full) {
     if (full)
-      out_.write_pattern((n % 2) * stride_, size_, seed(e_.rank, n));
+      out_.write_pattern(offset(n), size_, seed(e_.rank, n));
     else if (stamped())
       std::memcpy(slot(out_, n), &n, sizeof n);
     send_ = nullptr;
@@ -90,10 +95,11 @@ class PingPong {
     }
   }
   // Some plugins move a send only while it is tested, so both are.
-  void wait_received() {
+  void wait_received(std::uint64_t n) {
+    void* recv = receives_[n % receives_.size()];
     int done = 0, sent = 0, ignored = 0;
     while (true) {
-      e_.check(e_.plugin->test(recv_, &done, &received_), "test of a receive");
+      e_.check(e_.plugin->test(recv, &done, &received_), "test of a receive");
       if (done != 0) break;
       if (send_ != nullptr) {
         e_.check(e_.plugin->test(send_, &sent, &ignored), "test of a send");
@@ -112,8 +118,7 @@ class PingPong {
     if (static_cast<std::size_t>(received_) != size_)
       return fail(n, "is reported with " + std::to_string(received_) + " bytes");
     if (full) {
-      if (const auto at = in_.check_pattern((n % 2) * stride_, size_, seed(e_.rank ^ 1, n));
-          at >= 0)
+      if (const auto at = in_.check_pattern(offset(n), size_, seed(e_.rank ^ 1, n)); at >= 0)
         fail(n, "differs from byte " + std::to_string(at));
     } else if (stamped()) {
       std::uint64_t stamp = 0;
@@ -133,25 +138,24 @@ class PingPong {
     if (count == 0) return;
     const bool first = e_.rank % 2 == 0;
     const bool keep = samples.capacity() >= count;
-    post(0);
+    for (std::uint64_t n = 0; n < std::min<std::uint64_t>(ahead_, count); ++n) post(n);
     e_.pair_barrier();
     for (std::uint64_t n = 0; n < count; ++n) {
       std::int64_t begin = 0;
       if (first) {
         begin = keep ? now_ns() : 0;
         send(n, full);
-        wait_received();
+        wait_received(n);
         if (keep) samples.push_back(now_ns() - begin);
         verify(n, full);
-        if (n + 1 < count) post(n + 1);
+        if (n + ahead_ < count) post(n + ahead_);
       } else {
-        wait_received();
+        wait_received(n);
         if (full) verify(n, full);
-        const int received = received_;
-        if (n + 1 < count) post(n + 1);
+        if (ahead_ == 1 && n + 1 < count) post(n + 1);
         send(n, full);
-        received_ = received;
         if (!full) verify(n, full);
+        if (ahead_ > 1 && n + ahead_ < count) post(n + ahead_);
       }
       if (send_ != nullptr) (void)wait(send_, "test of a send");
       send_ = nullptr;
@@ -160,9 +164,11 @@ class PingPong {
 
   Endpoint& e_;
   const std::size_t size_, stride_;
+  const std::uint64_t ahead_;  // receives posted
   Buffer out_, in_;
   std::vector<void*> out_memory_, in_memory_;
-  void *recv_ = nullptr, *send_ = nullptr;
+  std::vector<void*> receives_;  // requests, by message modulo their number
+  void* send_ = nullptr;
   int received_ = 0;
   std::uint64_t wrong_ = 0;
   std::string first_wrong_;

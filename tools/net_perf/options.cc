@@ -15,7 +15,7 @@ constexpr std::size_t kLargest = std::size_t{1} << 30;  // test() reports sizes 
 
 constexpr const char* kExamples =
     R"(Tests (two processes on this host, one pair per two workers):
-  latency    one-way time of one message: half of a round trip
+  latency    one-way time of one message: half of a round trip; --window receives posted ahead [1]
   bw         one direction, --window messages in flight
   bibw       both directions at once; bandwidth is the sum
   rate       messages per second (default size 8)
@@ -112,8 +112,9 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
       ->check(CLI::Range(1, 8));
   auto* p = app.add_option("--processes", processes, "processes, an even number [2]");
   app.add_option("--threads", threads, "threads of one process instead of processes")->excludes(p);
-  app.add_option("--dev", out.devices,
-                 "device index or name, a+b merges two into one; a list goes round over workers [0]")
+  app.add_option(
+         "--dev", out.devices,
+         "device index or name, a+b merges two into one; a list goes round over workers [0]")
       ->delimiter(',');
   app.add_option("--gpu", out.gpus, "CUDA buffers on these GPUs, round over workers, e.g. 0,1")
       ->delimiter(',')
