@@ -138,6 +138,9 @@ class HostReader {
       if (e->child("c2c") != nullptr) out.c2c_node = numa_;
     }
     out.pci = std::move(f);
+    // The element says what it is; a class that says otherwise would make a bridge of it elsewhere.
+    const std::uint32_t base = out.pci.id.class_code >> 16;
+    if (base != 0x03 && base != 0x12) out.pci.id.class_code = 0x030200;
     machine.gpus.push_back(std::move(out));
   }
 

@@ -25,6 +25,7 @@ TEXTS = {
         "<system><cpu host_hash='0x1' numaid='-1'><pci busid='1:00.0' class='0x030200'/></cpu>"
         "<cpu host_hash='0x2' numaid='1'><pci busid='1:00.0' class='0x030200'/>"
         "<nic><net name='&lt;a&gt;'/></nic></cpu></system>",
+        "<system><cpu numaid='0'><pci busid='0:12:00.0' class='08030200'><gpu deAv='0'/></pci></cpu></system>",
         "<system><cpu numaid='0'><pci busid='ffff:ff:01.0' class='0x060400'><pci busid=",
         "<topology version='2.0'/>"],
 }
