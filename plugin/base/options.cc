@@ -123,25 +123,28 @@ constexpr std::array kOptions{
         "PCIe relaxed ordering of registered memory: 0 off, 1 on, 2 where the adapter offers it."),
     option<&Config::mode>(
         "TWINPATH_MODE", "GPU", "auto, stage, proxy, gda-cpu, gda",
-        "The best path that peers may get: stage copies GPU buffers through host memory, proxy "
+        "Read by twinpath-topo only, so far. The best path that peers may get: stage copies GPU "
+        "buffers through host memory, proxy "
         "lets the adapter reach them, gda-cpu and gda have the GPU issue work. auto takes the "
         "best that works; of two ends that differ the lesser holds."),
     option<&Config::peer_mode, is_peer_modes>(
         "TWINPATH_PEER_MODE", "GPU", "rank[-rank]:mode,...",
-        "TWINPATH_MODE for single peers, for example 3:proxy,7-9:gda, where NCCL tells the "
+        "Read by twinpath-topo only, so far. TWINPATH_MODE for single peers, for example "
+        "3:proxy,7-9:gda, where NCCL tells the "
         "peer's rank."),
-    option<&Config::platform_file>(
-        "TWINPATH_PLATFORM_FILE", "GPU", "path",
-        "Distances and measured rates of GPU and adapter pairs, for machines that hide them; "
-        "topology/README.md has the format."),
+    option<&Config::platform_file>("TWINPATH_PLATFORM_FILE", "GPU", "path",
+                                   "Read by twinpath-topo only, so far. Distances and measured "
+                                   "rates of GPU and adapter pairs, "
+                                   "for machines that hide them; "
+                                   "topology/README.md has the format."),
     option<&Config::net_gdr_level, is_gdr_level>(
         "NCCL_NET_GDR_LEVEL", "GPU", "LOC, PIX, PXB, C2C, PHB, NODE, SOCK, SYS, 0..5",
-        "How far GPU and adapter may be apart for the adapter to reach GPU memory; nearer pairs "
-        "then always do. Empty: by placement and message size."),
+        "How far GPU and adapter may be apart for the adapter to reach GPU memory. NCCL applies it "
+        "itself; twinpath-topo takes it into account."),
     option<&Config::net_gdr_read, in_range<-1, 1>>(
         "NCCL_NET_GDR_READ", "GPU", "-1..1",
         "Whether the adapter reads GPU memory when it sends: 0 never, 1 wherever it may write it, "
-        "-1 by placement, message size and GPU."),
+        "-1 automatic. NCCL applies it itself; twinpath-topo takes it into account."),
     option<&Config::soft_cuda>("TWINPATH_SOFT_CUDA", "GPU", "0, 1",
                                "Lets the software HCA move CUDA memory."),
     option<&Config::gdr_flush_disable>(
