@@ -48,7 +48,7 @@ class CtsWriter {
   // since something arrived, and bounds that wait, as the sender may want just a held cell's tag.
   bool due(int idle_tests) const {
     const std::uint64_t held = next_ - posted_;
-    return held > 0 && (held >= open_ || held >= kCtsBatch || idle_tests >= kCtsPatience);
+    return held > 0 && (held >= open_ || batch_full() || idle_tests >= kCtsPatience);
   }
   bool posted(std::uint64_t seq) const { return seq < posted_; }
   // Sends what is pending, as far as the send queue has room.  0 or an errno.

@@ -183,7 +183,10 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
   if (r == nullptr) return false;
   RecvRequest::Sub& sub = r->subs_[imm.sub];
   if (sub.expected == 0) sub.expected = imm.chunks;
-  if (sub.expected != imm.chunks || sub.arrived == sub.expected) return false;
+  if (sub.expected != imm.chunks || sub.arrived == sub.expected) {
+    link_->fail("it sent %d chunks where it had announced %d", sub.arrived + 1, sub.expected);
+    return false;
+  }
   sub.bytes += bytes;
   if (bytes > 0) carried_ |= 1u << link_->queue(queue).rail;
   if (++sub.arrived == sub.expected) sub_complete(*r);
@@ -199,11 +202,12 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits) {
     if (place >= kCtsCells) return false;
     const ParcelPlace* in = parcel_place(box, place);
     // Our own cell says which receive it is, where it lies and how long it may be.
+    const std::uint8_t* cell = shadow_->data() + layout_.offset(place);
     Cts cts;
-    if (!layout_.read(shadow_->data() + layout_.stride() * place, cts)) return false;
+    if (!layout_.read(cell, cts)) return false;
     RecvRequest* r = expecting(cts.slot, cts.sub, cts.generation);
     if (r == nullptr || !cts.copyable || in->bytes > cts.bytes || in->bytes > kParcelBytes ||
-        in->gen != layout_.gen(shadow_->data() + layout_.stride() * place))
+        in->gen != layout_.gen(cell))
       return false;
     RecvRequest::Sub& sub = r->subs_[cts.sub];
     if (sub.arrived != 0) return false;

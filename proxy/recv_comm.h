@@ -78,7 +78,7 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink {
   Status test(FlushRequest& request, Completion& out);
   void on_completion(const WrId& id, const ibv_wc& wc) override;
   void on_data(const ibv_wc& wc, int queue);
-  // What an immediate announces; false when it makes no sense here.
+  // What an immediate announces; false when it makes no sense here (a reason given already holds).
   bool take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue);
   bool take_parcel(std::uint32_t bits);
   // The request in that slot if it waits for that part, else null.
