@@ -203,12 +203,16 @@ void Endpoint::fill(std::size_t at, std::size_t bytes, unsigned seed) {
     buffer[at + i] = static_cast<std::uint8_t>(i * 13 + (i >> 8) + seed);
 }
 
-void connect(Endpoint& a, ibv_qp* qa, Endpoint& b, ibv_qp* qb) {
+void connect_asker(Endpoint& a, ibv_qp* qa, Endpoint& b, ibv_qp* qb) {
   REQUIRE(a.init(qa) == 0);
   REQUIRE(b.init(qb) == 0);
   REQUIRE(a.rtr(qa, qb->qp_num, b.gid) == 0);
   REQUIRE(b.rtr(qb, qa->qp_num, a.gid) == 0);
   REQUIRE(a.rts(qa) == 0);
+}
+
+void connect(Endpoint& a, ibv_qp* qa, Endpoint& b, ibv_qp* qb) {
+  connect_asker(a, qa, b, qb);
   REQUIRE(b.rts(qb) == 0);
 }
 

@@ -140,6 +140,8 @@ struct Endpoint {
 
 // Connects a QP of `a` with one of `b`, both from RESET.
 void connect(Endpoint& a, ibv_qp* qa, Endpoint& b, ibv_qp* qb);
+// The same, but `b` stays in RTR: it may answer, not ask.
+void connect_asker(Endpoint& a, ibv_qp* qa, Endpoint& b, ibv_qp* qb);
 
 // Two connected endpoints on two devices: `a` asks, `b` answers.
 struct Pair {

@@ -55,11 +55,7 @@ TEST_CASE("a queue pair with an SRQ that enters ERR says when its last receive i
 
 TEST_CASE("data that arrive in RTR raise a communication-established event", "[event]") {
   Endpoint a(0), b(1);
-  REQUIRE(a.init(a.qp.get()) == 0);
-  REQUIRE(b.init(b.qp.get()) == 0);
-  REQUIRE(b.rtr(b.qp.get(), a.qp->qp_num, a.gid) == 0);
-  REQUIRE(a.rtr(a.qp.get(), b.qp->qp_num, b.gid) == 0);
-  REQUIRE(a.rts(a.qp.get()) == 0);
+  connect_asker(a, a.qp.get(), b, b.qp.get());
   REQUIRE(b.receive(0, 0) == 0);
   Wr w;
   w.wr.opcode = IBV_WR_SEND;

@@ -145,11 +145,7 @@ TEST_CASE("a queue pair in SQD still answers its peer", "[states]") {
 
 TEST_CASE("a queue pair in RTR answers its peer", "[states]") {
   Endpoint a(0), b(1);
-  REQUIRE(a.init(a.qp.get()) == 0);
-  REQUIRE(b.init(b.qp.get()) == 0);
-  REQUIRE(b.rtr(b.qp.get(), a.qp->qp_num, a.gid) == 0);
-  REQUIRE(a.rtr(a.qp.get(), b.qp->qp_num, b.gid) == 0);
-  REQUIRE(a.rts(a.qp.get()) == 0);
+  connect_asker(a, a.qp.get(), b, b.qp.get());
   REQUIRE(b.receive(0, 64) == 0);
   Wr w;
   w.sge = a.sge(0, 8);
