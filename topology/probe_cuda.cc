@@ -2,13 +2,13 @@
 #include <dlfcn.h>
 
 #include "plugin/base/owned.h"
-#include "plugin/fabric/soft/cuda_driver.h"
+#include "plugin/gpu/driver.h"
 #include "topology/probe.h"
 
 namespace twinpath {
 namespace {
 
-namespace cuda = soft::cuda;
+namespace cuda = gpu::cuda;
 
 // A block of its own in CUDA's allocator: an export wants whole pages.
 constexpr std::size_t kProbeBytes = std::size_t{2} << 20;

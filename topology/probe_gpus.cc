@@ -2,13 +2,13 @@
 
 #include <dlfcn.h>
 
-#include "plugin/fabric/soft/cuda_driver.h"
+#include "plugin/gpu/driver.h"
 #include "topology/place.h"
 
 namespace twinpath {
 namespace {
 
-namespace cuda = soft::cuda;
+namespace cuda = gpu::cuda;
 
 // Numbers of cuda.h, which do not change between versions.
 constexpr int kMajor = 75;

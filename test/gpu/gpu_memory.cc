@@ -9,7 +9,7 @@
 namespace twinpath::test {
 namespace {
 
-namespace cu = soft::cuda;
+namespace cu = gpu::cuda;
 
 // What the engine's table lacks, because the engine must not use it.
 struct Extra {
@@ -107,7 +107,7 @@ PinnedMemory::~PinnedMemory() { (void)cu::driver()->host_free(p_); }
 namespace {
 // A VMM address is mapped for its own GPU only: copies are made from that GPU's context.
 void use_owner(std::uint64_t gpu_address) {
-  use_gpu(soft::inspect_pointer(reinterpret_cast<const void*>(gpu_address)).gpu);
+  use_gpu(gpu::inspect_pointer(reinterpret_cast<const void*>(gpu_address)).gpu);
 }
 }  // namespace
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plugin/fabric/soft/cuda_driver.h"
+#include "plugin/gpu/driver.h"
 
 namespace twinpath::test {
 
@@ -30,8 +30,8 @@ class GpuMemory {
   Kind kind_;
   int gpu_;
   std::size_t bytes_;
-  soft::cuda::Address address_ = 0;
-  soft::cuda::Handle handle_ = 0;
+  gpu::cuda::Address address_ = 0;
+  gpu::cuda::Handle handle_ = 0;
 };
 
 // Pinned host memory.

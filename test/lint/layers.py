@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-ORDER = ["plugin/base", "plugin/fabric", "topology", "proxy", "gda", "plugin/nccl", "tools", "test"]
+ORDER = ["plugin/base", "plugin/gpu", "plugin/fabric", "topology", "proxy", "gda", "plugin/nccl", "tools", "test"]
 # Single files that stand outside a layer's folder: the upper seam, which needs base only.
 FILES = {"plugin/transport.h": "plugin/base"}
 VERBS = ("plugin/fabric/", "tools/softhca/", "test/fabric/conformance/")

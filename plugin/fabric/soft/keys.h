@@ -14,9 +14,23 @@
 
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
-#include "plugin/fabric/soft/cuda_engine.h"
+#include "plugin/gpu/engine.h"
 
 namespace twinpath::soft {
+
+// What GPU memory is and how it moves comes from there.
+using gpu::check_range;
+using gpu::CopyEnd;
+using gpu::CopyJob;
+using gpu::export_allocation;
+using gpu::ExportedAllocation;
+using gpu::import_allocation;
+using gpu::import_local;
+using gpu::ImportedAllocation;
+using gpu::inspect_pointer;
+using gpu::MemoryKind;
+using gpu::PointerInfo;
+using gpu::submit_copy;
 
 struct KeyEntry {
   std::atomic<std::uint32_t> key;  // 0: free

@@ -18,7 +18,7 @@
 
 #include "plugin/base/owned.h"
 #include "plugin/base/sync.h"
-#include "plugin/fabric/soft/cuda_engine.h"
+#include "plugin/gpu/engine.h"
 #include "plugin/fabric/soft/device_spec.h"
 #include "plugin/fabric/soft/event_queue.h"
 #include "plugin/fabric/soft/keys.h"

@@ -16,7 +16,7 @@
 
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
-#include "plugin/fabric/soft/cuda_engine.h"
+#include "plugin/gpu/engine.h"
 #include "plugin/fabric/soft/keys.h"
 
 namespace twinpath::soft {

@@ -17,9 +17,9 @@
 #include <thread>
 
 #include "plugin/base/sync.h"
-#include "plugin/fabric/soft/cuda_lane.h"
+#include "plugin/gpu/lane.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 
 class CopyThread {
  public:
@@ -80,4 +80,4 @@ class CopyThread {
   std::atomic<std::uint64_t> jobs_{0}, bytes_{0}, batches_{0}, write_values_{0}, staged_{0};
 };
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu

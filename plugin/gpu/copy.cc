@@ -5,9 +5,9 @@
 #include <mutex>
 
 #include "plugin/base/log.h"
-#include "plugin/fabric/soft/cuda_copy_thread.h"
+#include "plugin/gpu/copy_thread.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 namespace {
 
 constexpr int kMaxGpus = 64;
@@ -113,4 +113,4 @@ CopyStatistics copy_statistics() {
   return sum;
 }
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "plugin/base/log.h"
-#include "plugin/fabric/soft/cuda_driver.h"
+#include "plugin/gpu/driver.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 namespace {
 
 using cuda::Driver;
@@ -150,4 +150,4 @@ Result<ExportedAllocation> export_allocation(const PointerInfo& info) {
   return out;
 }
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu

@@ -15,12 +15,12 @@
 #include <thread>
 #include <vector>
 
-#include "plugin/fabric/soft/cuda_driver.h"
-#include "plugin/fabric/soft/cuda_lane.h"
+#include "plugin/gpu/driver.h"
+#include "plugin/gpu/lane.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 namespace {
 
 struct FakeStream {
@@ -488,4 +488,4 @@ TEST_CASE("without a driver copies are unsupported and every pointer is host mem
   CHECK(cuda_notes().find("not loaded") != std::string::npos);
 }
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu

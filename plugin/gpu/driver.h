@@ -1,5 +1,5 @@
 #pragma once
-// The part of the CUDA driver interface that the soft HCA uses, as a table of functions.
+// The part of the CUDA driver interface that the plugin uses, as a table of functions.
 //
 // Types are plain integers declared here, so no CUDA header is needed.  Each function is asked
 // for at the version whose signature is written here (cuGetProcAddress), so a newer driver
@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <string>
 
-#include "plugin/fabric/soft/cuda_engine.h"
+#include "plugin/gpu/engine.h"
 
-namespace twinpath::soft::cuda {
+namespace twinpath::gpu::cuda {
 
 using Result = int;  // CUresult
 using Device = int;
@@ -181,4 +181,4 @@ class ScopedContext {
 bool in_use(const Driver& d, Device gpu);
 int gpu_count(const Driver& d);
 
-}  // namespace twinpath::soft::cuda
+}  // namespace twinpath::gpu::cuda

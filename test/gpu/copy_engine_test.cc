@@ -22,7 +22,7 @@
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 namespace {
 
 using test::from_gpu;
@@ -407,4 +407,4 @@ TEST_CASE("figures", "[figures]") {
   std::printf("notes: %s\n", cuda_notes().empty() ? "none" : cuda_notes().c_str());
 }
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu

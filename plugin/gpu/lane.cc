@@ -1,5 +1,5 @@
 // Building and submitting the batches of one stream.
-#include "plugin/fabric/soft/cuda_lane.h"
+#include "plugin/gpu/lane.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,7 @@
 
 #include "plugin/base/log.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 
 using cuda::kSuccess;
 
@@ -208,4 +208,4 @@ bool CopyLane::stuck() {
   return true;
 }
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu

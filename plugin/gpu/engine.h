@@ -1,6 +1,6 @@
 #pragma once
-// CUDA memory for the soft HCA: recognise device pointers, share allocations between processes
-// of one host, and move bytes with copy engines.
+// CUDA memory for those who move it (soft HCA, host staging): recognise device pointers, share
+// allocations between processes of one host, and move bytes with copy engines.
 //
 // Why a thread of its own: a user kernel may be spinning on the data we move, so nothing here
 // launches a kernel or makes a blocking CUDA call on the data path, and one driver call serves
@@ -20,7 +20,7 @@
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 
 // What a registered range is made of.
 enum class MemoryKind : std::uint32_t { host = 0, cuda = 1 };
@@ -129,4 +129,4 @@ struct CopyStatistics {
 };
 CopyStatistics copy_statistics();
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu

@@ -1,5 +1,5 @@
 // Finding the CUDA driver that the program has loaded, and contexts on its GPUs.
-#include "plugin/fabric/soft/cuda_driver.h"
+#include "plugin/gpu/driver.h"
 
 #include <dlfcn.h>
 
@@ -9,7 +9,7 @@
 
 #include "plugin/base/log.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 namespace cuda {
 namespace {
 
@@ -151,4 +151,4 @@ Status gpu_uuid(int gpu, GpuUuid& out) {
   return Status::system;
 }
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu

@@ -1,5 +1,5 @@
 // Life and loop of a copy thread.
-#include "plugin/fabric/soft/cuda_copy_thread.h"
+#include "plugin/gpu/copy_thread.h"
 
 #include <pthread.h>
 
@@ -8,7 +8,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 namespace {
 
 using cuda::kSuccess;
@@ -284,4 +284,4 @@ void CopyThread::sleep() {
   asleep_.store(false, std::memory_order_relaxed);
 }
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu

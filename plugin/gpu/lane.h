@@ -17,9 +17,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "plugin/fabric/soft/cuda_driver.h"
+#include "plugin/gpu/driver.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 
 // What a job needs.
 enum class CopyKind { copy, tiny, staged, nothing };
@@ -155,4 +155,4 @@ class CopyLane {
   bool warned_ = false;
 };
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu

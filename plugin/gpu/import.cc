@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "plugin/base/log.h"
-#include "plugin/fabric/soft/cuda_driver.h"
+#include "plugin/gpu/driver.h"
 
-namespace twinpath::soft {
+namespace twinpath::gpu {
 namespace {
 
 using cuda::Driver;
@@ -221,4 +221,4 @@ Imported import_local(const PointerInfo& info) {
   return std::shared_ptr<ImportedAllocation>(std::make_shared<OwnMemory>(info));
 }
 
-}  // namespace twinpath::soft
+}  // namespace twinpath::gpu
