@@ -19,14 +19,13 @@ class Writer {
   void integer(T v) {
     static_assert(std::is_integral_v<T>);
     auto u = static_cast<std::make_unsigned_t<T>>(v);
+    std::uint8_t out[sizeof(T)];
     for (std::size_t i = 0; i < sizeof(T); ++i)
-      bytes_.push_back(
-          static_cast<std::uint8_t>((static_cast<std::uint64_t>(u) >> (8 * i)) & 0xff));
+      out[i] = static_cast<std::uint8_t>((static_cast<std::uint64_t>(u) >> (8 * i)) & 0xff);
+    raw(out, sizeof out);
   }
-  void raw(const void* p, std::size_t n) {
-    auto* b = static_cast<const std::uint8_t*>(p);
-    bytes_.insert(bytes_.end(), b, b + n);
-  }
+  // Not inline: g++ 13 at -O3 sees overflows in vectors that it sees grow.
+  void raw(const void* p, std::size_t n);
   // u16 length, then the bytes; longer strings are cut at 65535.
   void text(std::string_view s) {
     std::size_t n = s.size() < 65535 ? s.size() : 65535;
