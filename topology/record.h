@@ -72,13 +72,15 @@ constexpr std::uint64_t direct_bytes(std::uint8_t log2) {
   return log2 > 62 ? kAnySize : std::uint64_t{1} << log2;
 }
 
+inline constexpr std::uint8_t kNoIndex = 255;  // of a GPU, HCA or rail: not known
+
 // The default is the record of an end that can do nothing: everything staged.
 struct PlacementRecord {
   std::uint64_t host = 0;      // hash of the host's identity; equal: same host
   std::uint64_t topology = 0;  // hash of the machine as read
-  std::uint8_t gpu = 255;      // 255: not known
-  std::uint8_t hca = 255;
-  std::uint8_t rail = 255;
+  std::uint8_t gpu = kNoIndex;
+  std::uint8_t hca = kNoIndex;
+  std::uint8_t rail = kNoIndex;
   ModeChoice wish = ModeChoice::automatic;
   Distance distance = Distance::unknown;     // of the function that moves the data
   Distance pf_distance = Distance::unknown;  // of the function that has the queues

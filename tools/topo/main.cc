@@ -7,7 +7,6 @@
 
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
-#include "plugin/fabric/soft/device_spec.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/failure.h"
 #include "tools/topo/check.h"
@@ -19,7 +18,7 @@
 #include "tools/topo/text.h"
 #include "tools/topo/why.h"
 #include "topology/nccl_xml.h"
-#include "topology/place.h"
+#include "topology/soft_places.h"
 
 namespace {
 
@@ -35,24 +34,9 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 // Software adapters take the place that their configuration gives them.
-void place_soft_hcas(Machine& machine, const Config& config) {
+void place_adapters(Machine& machine, const Config& config) {
   std::string why;
-  const auto specs = soft::parse_device_specs(config.soft_hcas, why);
-  if (!specs) throw Failure("TWINPATH_SOFT_HCAS: " + why);
-  for (const soft::DeviceSpec& s : *specs) {
-    const std::string place = s.pci_path.empty() ? "none" : s.pci_path;
-    if (!place_soft_hca(machine, s.name, place, why))
-      throw Failure("TWINPATH_SOFT_HCAS: " + s.name + ": " + why);
-    Hca& hca = *machine.find_hca(s.name);
-    hca.ports.clear();
-    for (int i = 1; i <= s.ports; ++i) {
-      HcaPort port;
-      port.number = i;
-      port.state = s.up ? PortState::active : PortState::down;
-      port.gbps = s.speed_gbps;
-      hca.ports.push_back(port);
-    }
-  }
+  if (!place_soft_hcas(machine, config, why)) throw Failure(why);
 }
 
 // Settings of the environment hold on this node only: a capture is judged by the defaults and by
@@ -69,7 +53,7 @@ Settings settings_for(const Options& o, const Input& input) {
 Report load(const Options& o, Input& input, bool with_probes, ProbeRun& probes) {
   Settings settings = settings_for(o, input);
   if (input.live && settings.config.fabric == FabricChoice::soft)
-    place_soft_hcas(input.machine, settings.config);
+    place_adapters(input.machine, settings.config);
   if (with_probes) {
     probes = probe_pairs(input, settings.config);
     settings.probes = probes.results;

@@ -56,8 +56,12 @@ bool set_key(DeviceSpec& d, std::string_view key, std::string_view value, std::s
   } else if (key == "pci") {
     if (value.empty()) return bad("a PCI address such as 0000:17:00.0 or a sysfs path");
     d.pci_path = sysfs_path(value);
+  } else if (key == "place") {
+    if (value.find('=') == std::string_view::npos)
+      return bad("below=ADDRESS, bridge=ADDRESS or numa=NUMBER");
+    d.place = value;
   } else {
-    why = "unknown key '" + std::string(key) + "' (known: speed, ports, pci, mtu, state)";
+    why = "unknown key '" + std::string(key) + "' (known: speed, ports, pci, place, mtu, state)";
     return false;
   }
   return true;

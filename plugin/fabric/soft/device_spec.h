@@ -4,7 +4,8 @@
 //   name[,key=value...][,name[,key=value...]...]      or just a number: that many adapters
 //
 // keys: speed=GBITS (1..6400), ports=N (1..8), pci=BDF or absolute sysfs path, mtu=256..4096,
-// state=up|down.  An item without '=' begins the next adapter.
+// state=up|down, place=below=BDF|bridge=BDF|numa=N (where decisions take it to sit; NCCL does not
+// learn it).  An item without '=' begins the next adapter.
 //   soft0,speed=400,pci=0000:17:00.0,soft1,speed=200,ports=2
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@ struct DeviceSpec {
   int speed_gbps = 400;
   int ports = 1;
   std::string pci_path;  // sysfs path; empty: none
+  std::string place;     // words of place_soft_hca (topology/place.h); empty: pci_path
   int mtu = 4096;
   bool up = true;
   bool operator==(const DeviceSpec&) const = default;
