@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "plugin/base/log.h"
 
@@ -104,11 +105,12 @@ void CompletionHub::release(CompletionEngine* engine, int entries) {
 }
 
 void CompletionHub::post_held() {
-  while (first_held_ != nullptr) {
-    HeldWork* work = first_held_;
-    first_held_ = work->next_held_;
+  // What is held again meanwhile is the next poll's.
+  for (HeldWork* work = std::exchange(first_held_, nullptr); work != nullptr;) {
+    HeldWork* next = work->next_held_;
     work->held_ = false;
     work->post_held();
+    work = next;
   }
 }
 

@@ -41,10 +41,10 @@ class FailureListener {
   ~FailureListener() = default;
 };
 
-// Work that a comm keeps back for company until the next poll.
+// Work that a comm keeps back until the next poll: for company, or until a copy has ended.
 class HeldWork {
  public:
-  // The hub's lock is held.
+  // The hub's lock is held.  May hold itself again, for the poll after this one.
   virtual void post_held() = 0;
 
  protected:

@@ -11,11 +11,16 @@
 
 namespace twinpath {
 
-QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings) {
+QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings,
+                             bool sender_stages) {
   QueueSettings s;
   s.access = IBV_ACCESS_REMOTE_WRITE;
   s.send_depth = sender ? kSendSlots : kRecvSendDepth;
   s.recv_depth = sender ? 1 : kRecvDepth;
+  if (sender_stages) {
+    s.send_depth += sender ? kStagedWrites : 0;
+    s.recv_depth += sender ? 0 : kStagedReceives;
+  }
   s.inline_bytes = sender ? kInlineData : kInlineCts;
   int tc = config.ib_tc >= 0 ? config.ib_tc : settings.traffic_class;
   if (!sender && config.ib_fifo_tc >= 0) tc = config.ib_fifo_tc;  // receivers send only CTS
@@ -70,6 +75,11 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
                            static_cast<std::uint8_t>(rail.gid.index), p.roce,
                            static_cast<std::uint32_t>(p.speed_mbps > 0 ? p.speed_mbps : 0)});
   }
+  end_ = core_->devices->placement(device_);
+  end_.names.host = mine_.host;
+  mine_.gpu = end_.names.gpu;
+  mine_.placement = end_.record;
+  parts_.near_rails = core_->devices->nearest_rails(device_);
 }
 
 Status Connection::advance() {
@@ -159,7 +169,37 @@ Status Connection::recv_hello() {
                                              "; choose ports of one kind with NCCL_IB_HCA");
     }
   }
+  decide_mode();
   return Status::ok;
+}
+
+void Connection::decide_mode() {
+  const Decision d = decide(end_.record, theirs_.placement, {Pattern::bulk, false});
+  const bool sender = role_ == Role::connector;
+  // Data of this connection flow one way only.
+  // An end whose process has no CUDA driver (kCanStage) has no GPU memory to plan for.
+  if (end_.record.can(kCanStage)) parts_.plan = sender ? d.send.source : d.recv.landing;
+  parts_.peer_stages =
+      !sender && theirs_.placement.can(kCanStage) && d.recv.source.direct_max != kAnySize;
+  // Without GPUs nothing was decided.
+  if (end_.record.gpu == kNoIndex && theirs_.placement.gpu == kNoIndex) return;
+  core_->decisions.tell(theirs_.host + "/" + std::to_string(theirs_.pid), d, end_.record,
+                        theirs_.placement, end_.names, {theirs_.host, theirs_.gpu, theirs_.device});
+}
+
+void DecisionLog::tell(const std::string& peer, const Decision& decision,
+                       const PlacementRecord& local, const PlacementRecord& remote,
+                       const EndNames& here, const EndNames& there) {
+  const std::string line = summary(decision, local, remote, here, there);
+  {
+    std::lock_guard hold(mutex_);
+    if (!told_.insert(peer + " " + line).second) return;
+  }
+  TP_INFO(net, "%s", line.c_str());
+  if (decision.send.wish_conflict)
+    TP_WARN(
+        "%s and %s ask for different modes (TWINPATH_MODE, TWINPATH_PEER_MODE); the lesser holds",
+        here.host.c_str(), there.host.c_str());
 }
 
 // The peer reads it, too, and its user may not see our log.
@@ -183,8 +223,10 @@ Status Connection::make_queues() {
     return refuse(ring.status(),
                   "the connection's memory cannot be registered" + remedy(ring.status()));
   parts_.ring = std::move(ring).take();
-  auto queues = QueueSet::make(core_->hub, core_->devices, rails_, count,
-                               queue_settings(sender, core_->devices->config(), core_->settings));
+  auto queues = QueueSet::make(
+      core_->hub, core_->devices, rails_, count,
+      queue_settings(sender, core_->devices->config(), core_->settings,
+                     sender ? parts_.plan.direct_max != kAnySize : parts_.peer_stages));
   if (!queues)
     return refuse(queues.status(),
                   "the connection's queues cannot be made" + remedy(queues.status()));

@@ -5,6 +5,8 @@
 //
 // Threads: one at a time.
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,14 +15,28 @@
 #include "proxy/handshake.h"
 #include "proxy/peer_link.h"
 #include "proxy/registered_buffer.h"
+#include "topology/decision.h"
 
 namespace twinpath {
+
+// Says each decision once per peer: connections are many more.  Threads: any.
+class DecisionLog {
+ public:
+  // `peer` tells peers apart.
+  void tell(const std::string& peer, const Decision& decision, const PlacementRecord& local,
+            const PlacementRecord& remote, const EndNames& here, const EndNames& there);
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> told_;
+};
 
 // What the comms of one session share; kept alive by each of them.
 struct SessionCore {
   std::shared_ptr<Devices> devices;
   std::shared_ptr<CompletionHub> hub;
   CommSettings settings;
+  DecisionLog decisions;
 };
 
 // Everything a comm is made of.
@@ -31,10 +47,17 @@ struct ConnectionParts {
   std::uint64_t remote_ring = 0;                        // the peer's
   std::array<std::uint32_t, kMaxRails> remote_rkeys{};  // by rail of the peer
   std::unique_ptr<PeerLink> link;                       // destroyed before the ring
+  // What this end does with GPU memory: the sender's source, the receiver's landing.
+  EndPlan plan{kAnySize};
+  // The sender may cut a staged message into several writes on one queue.
+  bool peer_stages = false;
+  // Own rails near the GPU: messages that are not cut over all rails keep to them.
+  std::vector<int> near_rails;
 };
 
 // Depths of the queues of each role; the reasons stand at the definitions.
-QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings);
+QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings,
+                             bool sender_stages = false);
 
 // GIDs of a device's ports.  Logs what is wrong with one that has none.
 Result<std::vector<Rail>> choose_rails(const Devices& devices, int device);
@@ -71,6 +94,8 @@ class Connection {
   Status connect_socket();
   Status send_hello();
   Status recv_hello();
+  // How GPU memory of this connection is used, from both ends' records.
+  void decide_mode();
   Status make_queues();
   Status send_queues();
   Status recv_queues();
@@ -103,6 +128,7 @@ class Connection {
   std::vector<std::uint8_t> body_;
   std::size_t body_got_ = 0;
 
+  Placement::End end_;
   Hello mine_, theirs_;
   Queues their_queues_;
   ConnectionParts parts_;

@@ -166,13 +166,14 @@ struct Immediate {
   std::uint8_t sub = 0;         // 3 bits
   std::uint8_t generation = 0;  // 8 bits
   std::uint8_t chunks = 1;      // 1..32, 5 bits
+  bool in_order = false;        // all chunks come front to back on one queue
   friend bool operator==(const Immediate&, const Immediate&) = default;
 };
 static_assert(kMaxQps <= 32);
 
 constexpr std::uint32_t encode(const Immediate& i) {
   return std::uint32_t{i.slot} | std::uint32_t{i.sub} << 6 | std::uint32_t{i.generation} << 9 |
-         (std::uint32_t{i.chunks} - 1) << 17;
+         (std::uint32_t{i.chunks} - 1) << 17 | (i.in_order ? 1u << 22 : 0u);
 }
 // False when a bit is set that encode() leaves clear.
 constexpr bool decode_immediate(std::uint32_t bits, Immediate& i) {
@@ -180,7 +181,8 @@ constexpr bool decode_immediate(std::uint32_t bits, Immediate& i) {
   i.sub = static_cast<std::uint8_t>((bits >> 6) & 7);
   i.generation = static_cast<std::uint8_t>((bits >> 9) & 255);
   i.chunks = static_cast<std::uint8_t>(((bits >> 17) & 31) + 1);
-  return (bits >> 22) == 0;
+  i.in_order = ((bits >> 22) & 1) != 0;
+  return (bits >> 23) == 0;
 }
 
 }  // namespace twinpath

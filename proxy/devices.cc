@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "proxy/staging.h"
 
 namespace twinpath {
 namespace {
@@ -53,8 +54,12 @@ DeviceProps merge_properties(std::span<const DeviceProps> members) {
   return p;
 }
 
-Devices::Devices(std::unique_ptr<Fabric> fabric, const Config& config)
-    : fabric_(std::move(fabric)), config_(config) {
+Devices::Devices(std::unique_ptr<Fabric> fabric, const Config& config,
+                 std::optional<PlacementSource> placement)
+    : fabric_(std::move(fabric)),
+      config_(config),
+      placement_(std::make_unique<Placement>(
+          placement ? std::move(*placement) : live_placement(config, fabric_->verbs), config)) {
   for (const Port& port : fabric_->ports) {
     Adapter* adapter = nullptr;
     for (auto& a : adapters_)
@@ -85,9 +90,29 @@ std::size_t Devices::count() const {
 }
 
 Result<DeviceProps> Devices::properties(int index) const {
+  const std::vector<const Port*> ports = ports_of(index);
+  if (ports.empty()) return Status::bad_argument;
+  const std::string refusal = placement_->refusal(ports);
   std::lock_guard hold(mutex_);
-  if (index < 0 || static_cast<std::size_t>(index) >= devices_.size()) return Status::bad_argument;
-  return devices_[static_cast<std::size_t>(index)];
+  DeviceProps p = devices_[static_cast<std::size_t>(index)];
+  if (!refusal.empty() && (p.gpu_direct || p.dmabuf)) {
+    p.gpu_direct = p.dmabuf = false;
+    if (refusals_.insert(refusal).second)
+      TP_WARN("%s is offered without GPUDirect RDMA: %s", p.name.c_str(), refusal.c_str());
+  }
+  return p;
+}
+
+std::vector<const Port*> Devices::ports_of(int index) const {
+  std::vector<const Port*> out;
+  for (const RailPort& rail : rails(index)) out.push_back(rail.port);
+  return out;
+}
+
+Placement::End Devices::placement(int index) const { return placement_->end(ports_of(index)); }
+
+std::vector<int> Devices::nearest_rails(int index) const {
+  return placement_->nearest(ports_of(index));
 }
 
 Result<int> Devices::merge(std::span<const int> members) {
@@ -139,7 +164,8 @@ std::vector<RailPort> Devices::rails(int index) const {
 }
 
 Result<Memory*> Devices::register_memory(int device, void* data, std::size_t bytes, MemoryType type,
-                                         std::uint64_t dmabuf_offset, int dmabuf_fd) {
+                                         std::uint64_t dmabuf_offset, int dmabuf_fd,
+                                         Staging staging) {
   const std::vector<RailPort> ports = rails(device);
   if (data == nullptr || bytes == 0 || ports.empty() ||
       reinterpret_cast<std::uintptr_t>(data) + bytes < bytes) {
@@ -151,28 +177,50 @@ Result<Memory*> Devices::register_memory(int device, void* data, std::size_t byt
   memory->length = bytes;
   memory->type = type;
   memory->device = device;
-  MrRequest request;
-  request.address = memory->address;
-  request.bytes = bytes;
-  request.kind = dmabuf_fd >= 0             ? MrKind::dmabuf
-                 : type == MemoryType::cuda ? MrKind::cuda
-                                            : MrKind::host;
-  request.relaxed_ordering = config_.ib_pci_relaxed_ordering != 0;
-  request.dmabuf_offset = dmabuf_offset;
-  request.dmabuf_fd = dmabuf_fd;
-  for (std::size_t i = 0; i < ports.size(); ++i) {
-    MrCache& cache = ports[i].adapter->mrs;
-    auto region = cache.acquire(request);
-    if (!region) {
-      release(*memory);
-      return region.status();
+  if (type == MemoryType::host) staging = Staging::never;
+  memory->direct = staging != Staging::always;
+  Status s = Status::ok;
+  if (memory->direct) {
+    MrRequest request;
+    request.kind = dmabuf_fd >= 0             ? MrKind::dmabuf
+                   : type == MemoryType::cuda ? MrKind::cuda
+                                              : MrKind::host;
+    request.dmabuf_offset = dmabuf_offset;
+    request.dmabuf_fd = dmabuf_fd;
+    s = acquire(*memory, ports, request);
+  }
+  if (s == Status::ok && staging != Staging::never) {
+    auto mirror = Mirror::make(memory->address, bytes);
+    s = mirror.status();
+    if (mirror) {
+      memory->mirror = std::move(mirror).take();
+      memory->mirror->memory.device = device;
+      s = acquire(memory->mirror->memory, ports, {});
     }
-    memory->keys_[i] = {(*region)->mr->lkey, (*region)->mr->rkey, *region, &cache};
+  }
+  if (s != Status::ok) {
+    release(*memory);
+    return s;
   }
   Memory* out = memory.get();
   std::lock_guard hold(memory_mutex_);
   memories_.emplace(out, std::move(memory));
   return out;
+}
+
+// The keys of memory's range on each port; the caller releases it also after a failure.
+Status Devices::acquire(ProxyMemory& memory, const std::vector<RailPort>& ports,
+                        MrRequest request) {
+  request.address = memory.address;
+  request.bytes = memory.length;
+  request.relaxed_ordering = config_.ib_pci_relaxed_ordering != 0;
+  for (std::size_t i = 0; i < ports.size(); ++i) {
+    MrCache& cache = ports[i].adapter->mrs;
+    auto region = cache.acquire(request);
+    if (!region) return region.status();
+    memory.keys_[i] = {(*region)->mr->lkey, (*region)->mr->rkey, *region, &cache};
+  }
+  return Status::ok;
 }
 
 Status Devices::deregister_memory(Memory* memory) {
@@ -192,6 +240,14 @@ Status Devices::deregister_memory(Memory* memory) {
 }
 
 void Devices::release(ProxyMemory& memory) {
+  if (memory.mirror != nullptr) {
+    if (memory.mirror->shut()) {
+      release(memory.mirror->memory);
+      memory.mirror->free();
+    } else {
+      (void)new std::shared_ptr<Mirror>(std::move(memory.mirror));  // a copy still refers to it
+    }
+  }
   for (ProxyMemory::Keys& k : memory.keys_) {
     if (k.region != nullptr) k.cache->release(k.region);
     k.region = nullptr;

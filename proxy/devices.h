@@ -6,6 +6,8 @@
 // devices only grow under a mutex.
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -16,6 +18,7 @@
 #include "plugin/transport.h"
 #include "proxy/async_events.h"
 #include "proxy/mr_cache.h"
+#include "proxy/placement.h"
 
 namespace twinpath {
 
@@ -35,6 +38,12 @@ struct RailPort {
   Adapter* adapter = nullptr;
 };
 
+class Mirror;
+
+// What messages from or to GPU memory need: the memory itself registered, host memory that stands
+// in for it (staging.h), or both, as it depends on the size.
+enum class Staging : std::uint8_t { never, some, always };
+
 // A registration on every rail of a device.
 class ProxyMemory final : public Memory {
  public:
@@ -50,6 +59,8 @@ class ProxyMemory final : public Memory {
   std::size_t length = 0;
   MemoryType type = MemoryType::host;
   int device = -1;
+  bool direct = true;              // has keys; else the mirror alone has
+  std::shared_ptr<Mirror> mirror;  // null: not staged
 
  private:
   friend class Devices;
@@ -63,31 +74,45 @@ class ProxyMemory final : public Memory {
 
 class Devices {
  public:
-  Devices(std::unique_ptr<Fabric> fabric, const Config& config);
+  // Without a placement: this machine's.
+  Devices(std::unique_ptr<Fabric> fabric, const Config& config,
+          std::optional<PlacementSource> placement = std::nullopt);
   ~Devices();
 
   const Config& config() const { return config_; }
   const Verbs& verbs() const { return fabric_->verbs; }
 
   std::size_t count() const;
+  // As the calling thread's GPU sees it: GPUDirect is withdrawn (and the reason logged, once)
+  // where an adapter was found to register none of that GPU's memory.
   Result<DeviceProps> properties(int index) const;
+  // This end of connections over the device, for the calling thread's GPU.
+  Placement::End placement(int index) const;
+  // The rails nearest to that GPU.
+  std::vector<int> nearest_rails(int index) const;
   Result<int> merge(std::span<const int> members);
   // The ports of a device; empty for an index out of range.
   std::vector<RailPort> rails(int index) const;
 
   Result<Memory*> register_memory(int device, void* data, std::size_t bytes, MemoryType type,
-                                  std::uint64_t dmabuf_offset, int dmabuf_fd);
+                                  std::uint64_t dmabuf_offset, int dmabuf_fd,
+                                  Staging staging = Staging::never);
+  // May wait for copies of staged memory that are under way.
   Status deregister_memory(Memory* memory);
 
  private:
+  Status acquire(ProxyMemory& memory, const std::vector<RailPort>& ports, MrRequest request);
   void release(ProxyMemory& memory);
+  std::vector<const Port*> ports_of(int index) const;
 
   std::unique_ptr<Fabric> fabric_;
   const Config config_;
+  const std::unique_ptr<Placement> placement_;
   std::vector<std::unique_ptr<Adapter>> adapters_;
   std::vector<RailPort> ports_;
   mutable std::mutex mutex_;
-  std::vector<DeviceProps> devices_;  // members = indices into ports_
+  std::vector<DeviceProps> devices_;        // members = indices into ports_
+  mutable std::set<std::string> refusals_;  // told already
   std::mutex memory_mutex_;
   // NCCL may give a registration back through another comm of the device, or not at all.
   std::unordered_map<Memory*, std::unique_ptr<ProxyMemory>> memories_;

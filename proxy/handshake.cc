@@ -61,6 +61,10 @@ std::vector<std::uint8_t> encode_hello(const Hello& hello) {
     w.integer(static_cast<std::uint8_t>(rail.roce ? 1 : 0));
     w.integer(rail.speed_mbps);
   }
+  w.text(hello.gpu);
+  const auto record = encode_record(hello.placement);
+  w.integer(static_cast<std::uint16_t>(record.size()));
+  w.raw(record.data(), record.size());
   return w.take();
 }
 
@@ -108,7 +112,19 @@ bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string&
     rail.mtu = static_cast<ibv_mtu>(mtu);
     hello.rails.push_back(std::move(rail));
   }
-  return true;
+  hello.gpu = printable(r.text());
+  const std::size_t bytes = r.integer<std::uint16_t>();
+  std::array<std::uint8_t, kRecordBytes> record{};
+  if (!r.ok() || bytes != record.size()) {
+    why = "the hello has no placement record of " + std::to_string(record.size()) + " bytes";
+    return false;
+  }
+  r.raw(record.data(), record.size());
+  if (!r.ok()) {
+    why = "the hello ends inside its placement record";
+    return false;
+  }
+  return decode_record(record, hello.placement, why);
 }
 
 std::vector<std::uint8_t> encode_queues(const Queues& queues) {

@@ -21,11 +21,12 @@
 #include "plugin/base/limits.h"
 #include "plugin/fabric/verbs.h"
 #include "proxy/handle.h"
+#include "topology/record.h"
 
 namespace twinpath {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46505457;  // "WTPF"
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 inline constexpr std::size_t kFrameHeaderBytes = 28;
 inline constexpr std::size_t kMaxFrameBody = 8192;
 // After the handshake the socket carries single bytes, and few of them; unknown ones are ignored.
@@ -68,6 +69,8 @@ struct Hello {
   std::uint16_t qps_per_connection = 1;
   std::uint32_t capabilities = 0;  // none defined yet; unknown ones are ignored
   std::vector<HelloRail> rails;    // 1..kMaxRails
+  std::string gpu;                 // "GPU3", for messages
+  PlacementRecord placement;       // of that GPU and the rails
 };
 std::vector<std::uint8_t> encode_hello(const Hello& hello);
 bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string& why);

@@ -52,7 +52,8 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
   auto at = regions_.begin();
   for (; at != regions_.end() && at->start <= start; ++at) {
     if (at->end >= end && at->kind == request.kind &&
-        at->relaxed_ordering == request.relaxed_ordering) {
+        at->relaxed_ordering == request.relaxed_ordering &&
+        at->remote_atomic == request.remote_atomic) {
       ++at->users;
       return &*at;
     }
@@ -63,13 +64,15 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
     report(request, error);
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
-  at = regions_.insert(at, {start, end, request.kind, request.relaxed_ordering, mr, 1});
+  at = regions_.insert(
+      at, {start, end, request.kind, request.relaxed_ordering, request.remote_atomic, mr, 1});
   return &*at;
 }
 
 ibv_mr* MrCache::register_range(const MrRequest& request, std::uint64_t start, std::size_t bytes,
                                 int& error) {
   auto* data = reinterpret_cast<void*>(start);
+  const int plain = kAccess | (request.remote_atomic ? int{IBV_ACCESS_REMOTE_ATOMIC} : 0);
   auto once = [&](int access) -> ibv_mr* {
     errno = 0;
     if (request.kind != MrKind::dmabuf)
@@ -82,10 +85,10 @@ ibv_mr* MrCache::register_range(const MrRequest& request, std::uint64_t start, s
                                 access);
   };
   const bool relaxed = request.relaxed_ordering && relaxed_accepted_;
-  ibv_mr* mr = once(kAccess | (relaxed ? int{IBV_ACCESS_RELAXED_ORDERING} : 0));
+  ibv_mr* mr = once(plain | (relaxed ? int{IBV_ACCESS_RELAXED_ORDERING} : 0));
   error = errno;
   if (mr == nullptr && relaxed && (error == EINVAL || error == EOPNOTSUPP)) {
-    mr = once(kAccess);
+    mr = once(plain);
     error = errno;
     if (mr != nullptr) {
       relaxed_accepted_ = false;

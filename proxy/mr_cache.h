@@ -23,6 +23,7 @@ struct MrRequest {
   std::size_t bytes = 0;
   MrKind kind = MrKind::host;
   bool relaxed_ordering = false;  // wanted; falls back to strict where the device refuses it
+  bool remote_atomic = false;     // peers may do atomics on it
   std::uint64_t dmabuf_offset = 0;
   int dmabuf_fd = -1;
 };
@@ -31,6 +32,7 @@ struct MrRegion {
   std::uint64_t start = 0, end = 0;
   MrKind kind = MrKind::host;
   bool relaxed_ordering = false;  // as asked for, not as granted: the key of the lookup
+  bool remote_atomic = false;
   ibv_mr* mr = nullptr;
   int users = 0;
 };

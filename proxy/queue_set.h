@@ -66,6 +66,7 @@ class QueueSet {
   const std::vector<Queue>& queues() const { return queues_; }
   const std::vector<Rail>& rails() const { return rails_; }
   const std::vector<CompletionEngine*>& engines() const { return engines_; }  // each once
+  int receive_depth() const { return settings_.recv_depth; }
   CompletionHub& hub() { return *hub_; }
   Devices& devices() { return *devices_; }
   CompletionHub::CommId comm_id() const { return comm_; }

@@ -34,7 +34,7 @@ bool prepost_receives(QueueSet& set) {
   static_assert(kRecvDepth % kRecvChain == 0);
   int q = 0;
   for (Queue& queue : set.queues()) {
-    for (int i = 0; i < kRecvDepth; i += kRecvChain) {
+    for (int i = 0; i < set.receive_depth(); i += kRecvChain) {
       const int error = post_chain(queue, receive_id(set.comm_id(), q));
       if (error == 0) continue;
       TP_WARN("QP %u: cannot post receives: %s (errno %d)", queue.qp->qp_num, std::strerror(error),
@@ -53,7 +53,8 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
       layout_(parts.layout),
       link_(std::move(parts.link)),
       cts_(*shadow_, layout_, parts.remote_ring, parts.remote_rkeys[0], link_->set().comm_id()),
-      flush_(core_->hub, core_->devices, link_->set().rails(), link_->set().comm_id()) {
+      flush_(core_->hub, core_->devices, link_->set().rails(), link_->set().comm_id()),
+      plan_(parts.plan) {
   for (int i = kRecvSlots; i-- > 0;) {
     RecvRequest& r = requests_[static_cast<std::size_t>(i)];
     r.comm_ = this;
@@ -67,7 +68,12 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
   link_->hub().attach(link_->set().comm_id(), this);
 }
 
-ProxyRecvComm::~ProxyRecvComm() { link_->hub().attach(link_->set().comm_id(), nullptr); }
+ProxyRecvComm::~ProxyRecvComm() {
+  // From here on completions find nobody, and so nothing is held any more.
+  link_->hub().attach(link_->set().comm_id(), nullptr);
+  std::lock_guard hold(link_->hub().lock);
+  link_->hub().drop_held(*this);
+}
 
 Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion_optional,
                             Request** request) {
@@ -76,10 +82,18 @@ Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion
     TP_WARN("irecv of %zu buffers; 1 to %d are possible", buffers.size(), kMaxRecvs);
     return Status::bad_argument;
   }
-  for (const RecvBuffer& b : buffers) {
+  std::uint8_t staged = 0;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const RecvBuffer& b = buffers[i];
     const auto* m = static_cast<const ProxyMemory*>(b.memory);
-    if (b.bytes == 0 || (m != nullptr && m->device == device_ && m->covers(b.data, b.bytes)))
+    if (b.bytes == 0) continue;
+    if (m != nullptr && m->device == device_ && m->covers(b.data, b.bytes)) {
+      const bool stage = m->type == MemoryType::cuda && !plan_.direct(b.bytes);
+      if (stage ? m->mirror == nullptr : !m->direct)
+        return not_reachable("irecv", link_->peer().text, *m, b.bytes);
+      if (stage) staged = static_cast<std::uint8_t>(staged | 1u << i);
       continue;
+    }
     TP_WARN(
         "irecv of %zu bytes at %p from %s: the buffer is not inside its registration on this "
         "device "
@@ -91,6 +105,7 @@ Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion
   const int count = static_cast<int>(buffers.size());
   std::lock_guard hold(link_->hub().lock);
   if (link_->broken()) return Status::remote;
+  if (staged != 0 && staged_ == nullptr) staged_ = std::make_unique<StagedReceives>();
   if (free_count_ == 0 || !cts_.room_for(count)) {
     post_cells();
     (void)link_->poll();
@@ -101,7 +116,8 @@ Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion
   r.active_ = true;
   ++r.generation_;
   r.count_ = r.left_ = static_cast<std::uint8_t>(count);
-  r.optional_ = completion_optional && count == 1 &&
+  r.staged_ = staged;
+  r.optional_ = completion_optional && count == 1 && staged == 0 &&
                 core_->devices->config().optional_recv_completion &&
                 cts_.may_skip_completion(buffers[0].tag);
   for (int i = 0; i < count; ++i) {
@@ -116,12 +132,16 @@ Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion
     cts.slot = r.slot_;
     cts.generation = r.generation_;
     cts.no_completion = r.optional_;
-    cts.copyable =
-        b.bytes == 0 || static_cast<const ProxyMemory*>(b.memory)->type == MemoryType::host;
+    const auto* memory = static_cast<const ProxyMemory*>(b.memory);
+    if ((staged >> i & 1) != 0) {
+      staged_->expect(r.slot_, i, *memory, cts.address, cts.bytes);
+      cts.address = reinterpret_cast<std::uintptr_t>(memory->mirror->at(cts.address));
+      memory = &memory->mirror->memory;
+    }
+    cts.copyable = b.bytes == 0 || memory->type == MemoryType::host;
     if (b.bytes > 0)
       for (int rail = 0; rail < layout_.rails(); ++rail)
-        cts.rkeys[static_cast<std::size_t>(rail)] =
-            static_cast<const ProxyMemory*>(b.memory)->rkey(rail);
+        cts.rkeys[static_cast<std::size_t>(rail)] = memory->rkey(rail);
     const std::uint64_t seq = cts_.add(cts);
     if (i == 0) r.first_cell_ = seq;
     r.subs_[static_cast<std::size_t>(i)] = {};
@@ -188,6 +208,10 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
     return false;
   }
   sub.bytes += bytes;
+  if ((r->staged_ >> imm.sub & 1) != 0) {
+    ++sub.arrived;
+    return land(*r, imm.sub, imm.in_order);
+  }
   if (bytes > 0) carried_ |= 1u << link_->queue(queue).rail;
   if (++sub.arrived == sub.expected) sub_complete(*r);
   return true;
@@ -211,11 +235,15 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits) {
       return false;
     RecvRequest::Sub& sub = r->subs_[cts.sub];
     if (sub.arrived != 0) return false;
-    copy_words(reinterpret_cast<void*>(static_cast<std::uintptr_t>(cts.address)), in->data,
-               in->bytes);
+    auto* to = reinterpret_cast<void*>(static_cast<std::uintptr_t>(cts.address));
     sub.bytes = in->bytes;
     sub.expected = sub.arrived = 1;
-    sub_complete(*r);
+    if ((r->staged_ >> cts.sub & 1) == 0) {
+      copy_words(to, in->data, in->bytes);
+      sub_complete(*r);
+    } else if (!land_parcel(*r, cts.sub, to, *in)) {
+      return false;
+    }
   }
   return true;
 }
@@ -259,73 +287,6 @@ Status ProxyRecvComm::test(RecvRequest& request, Completion& out) {
   out.done = true;
   out.count = request.count_;
   for (std::size_t i = 0; i < request.count_; ++i) out.bytes[i] = request.subs_[i].bytes;
-  return Status::ok;
-}
-
-Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, MemoryType type,
-                                               std::uint64_t dmabuf_offset, int dmabuf_fd) {
-  if (type == MemoryType::cuda && flush_wanted()) TP_TRY(flush_.prepare());
-  return core_->devices->register_memory(device_, data, bytes, type, dmabuf_offset, dmabuf_fd);
-}
-
-Status ProxyRecvComm::deregister_memory(Memory* memory) {
-  return core_->devices->deregister_memory(memory);
-}
-
-bool ProxyRecvComm::flush_wanted() const { return !core_->devices->config().gdr_flush_disable; }
-
-Status ProxyRecvComm::iflush(std::span<const RecvBuffer> buffers, Request** request) {
-  *request = nullptr;
-  const RecvBuffer* gpu = nullptr;
-  for (const RecvBuffer& b : buffers) {
-    const auto* m = static_cast<const ProxyMemory*>(b.memory);
-    if (m != nullptr && m->type == MemoryType::cuda && b.bytes > 0) gpu = &b;
-  }
-  if (gpu == nullptr || !flush_wanted()) return Status::ok;
-  TP_TRY(flush_.prepare());  // made at registration, unless that was through another comm
-  std::lock_guard hold(link_->hub().lock);
-  if (link_->broken()) return Status::remote;
-  // A flush under way was posted after this data, too; but it is not done, so it does not count.
-  std::uint32_t rails = carried_;
-  for (const FlushRequest& r : flushes_)
-    if (r.active_) rails |= r.rails_;
-  if (rails == 0) return Status::ok;
-  auto f = std::find_if(flushes_.begin(), flushes_.end(),
-                        [](const FlushRequest& r) { return !r.active_; });
-  if (f == flushes_.end()) return Status::again;
-  f->active_ = true;
-  f->pending_ = 0;
-  f->rails_ = rails;
-  ++f->generation_;
-  const auto* memory = static_cast<const ProxyMemory*>(gpu->memory);
-  for (int rail = 0; rail < layout_.rails(); ++rail) {
-    if ((rails >> rail & 1u) == 0) continue;
-    const int error = flush_.post(rail, reinterpret_cast<std::uintptr_t>(gpu->data),
-                                  memory->rkey(rail), f->slot_, f->generation_);
-    if (error != 0) {
-      link_->fail("cannot post a flush read: %s (errno %d)", std::strerror(error), error);
-      return Status::system;
-    }
-    ++f->pending_;
-  }
-  carried_ = 0;
-  *request = &*f;
-  return Status::ok;
-}
-
-Status FlushRequest::test(Completion& out) { return comm_->test(*this, out); }
-
-Status ProxyRecvComm::test(FlushRequest& request, Completion& out) {
-  out.done = false;
-  std::lock_guard hold(link_->hub().lock);
-  if (!request.active_) return Status::bad_argument;
-  if (request.pending_ > 0) (void)link_->poll(flush_.queues());
-  // A failed adapter says so by an event, perhaps without a completion.
-  if (request.pending_ > 0 && !link_->broken()) link_->waited(kRecvSlots - free_count_);
-  if (request.pending_ > 0) return link_->broken() ? Status::remote : Status::ok;
-  request.active_ = false;
-  out.done = true;
-  out.count = 0;
   return Status::ok;
 }
 

@@ -10,13 +10,17 @@
 #include "proxy/connection.h"
 #include "proxy/cts_writer.h"
 #include "proxy/flush.h"
+#include "proxy/parcel.h"
+#include "proxy/staged_recv.h"
 
 namespace twinpath {
 
 // Receive work requests are posted again in chains of this many.
 inline constexpr int kRecvChain = 32;
 // Every cell may bring one immediate per queue, and up to a chain may be waiting to be reposted.
+// Receives from a sender that stages have kStagedReceives more.
 inline constexpr int kRecvDepth = static_cast<int>(kCtsCells) + kRecvChain;
+static_assert(kStagedReceives % kRecvChain == 0);
 
 // Fills the receive queues of a fresh set; false (logged) when that fails.
 bool prepost_receives(QueueSet& set);
@@ -41,9 +45,11 @@ class RecvRequest final : public Request {
   std::uint8_t left_ = 0;  // subs not complete
   std::uint8_t slot_ = 0;
   std::uint8_t generation_ = 0;
+  std::uint8_t staged_ = 0;  // a bit for each sub that lands in its mirror first
   bool active_ = false;
   bool optional_ = false;
 };
+static_assert(kMaxRecvs <= 8);
 
 class FlushRequest final : public Request {
  public:
@@ -59,7 +65,7 @@ class FlushRequest final : public Request {
   bool active_ = false;
 };
 
-class ProxyRecvComm final : public RecvComm, private CompletionSink {
+class ProxyRecvComm final : public RecvComm, private CompletionSink, private HeldWork {
  public:
   ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
   ~ProxyRecvComm() override;
@@ -77,6 +83,7 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink {
   Status test(RecvRequest& request, Completion& out);
   Status test(FlushRequest& request, Completion& out);
   void on_completion(const WrId& id, const ibv_wc& wc) override;
+  void post_held() override;
   void on_data(const ibv_wc& wc, int queue);
   // What an immediate announces; false when it makes no sense here (a reason given already holds).
   bool take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue);
@@ -84,6 +91,11 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink {
   // The request in that slot if it waits for that part, else null.
   RecvRequest* expecting(int slot, int sub, int generation);
   void sub_complete(RecvRequest& request);
+  // Of a staged sub (staged_recv.cc): more has arrived, copy it on; false when it is too much.
+  bool land(RecvRequest& request, int sub, bool in_order);
+  bool land_parcel(RecvRequest& request, int sub, void* to, const ParcelPlace& from);
+  void copy_on();
+  void prepare_staging();
   void repost(int queue);
   void post_cells();
   bool flush_wanted() const;
@@ -95,6 +107,8 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink {
   std::unique_ptr<PeerLink> link_;
   CtsWriter cts_;
   FlushQueues flush_;
+  const EndPlan plan_;
+  std::unique_ptr<StagedReceives> staged_;  // made with the first memory to be staged
 
   std::array<RecvRequest, kRecvSlots> requests_;
   std::array<std::uint8_t, kRecvSlots> free_;

@@ -19,6 +19,7 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
       ring_(std::move(parts.ring)),
       layout_(parts.layout),
       link_(std::move(parts.link)),
+      plan_(parts.plan),
       batch_(*ring_, layout_, parts.remote_ring + layout_.ring_bytes(), parts.remote_rkeys) {
   rails_ = std::max(static_cast<int>(link_->set().rails().size()), layout_.rails());
   for (int i = kSendSlots; i-- > 0;) {
@@ -27,16 +28,22 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
     r.slot_ = static_cast<std::uint16_t>(i);
     free_[static_cast<std::size_t>(free_count_++)] = r.slot_;
   }
+  for (int q = 0; q < link_->queue_count(); ++q) {
+    const auto& near = parts.near_rails;
+    if (near.empty() || std::find(near.begin(), near.end(), link_->queue(q).rail) != near.end())
+      whole_[static_cast<std::size_t>(whole_count_++)] = static_cast<std::uint8_t>(q);
+  }
+  if (whole_count_ == 0) whole_count_ = 1;  // fewer queues than rails: the first
   link_->hub().attach(link_->set().comm_id(), this);
 }
 
 ProxySendComm::~ProxySendComm() {
+  // From here on completions find nobody; then the queues go, then what they wrote to.
+  link_->hub().attach(link_->set().comm_id(), nullptr);
   {
     std::lock_guard hold(link_->hub().lock);
     link_->hub().drop_held(*this);
   }
-  // From here on completions find nobody; then the queues go, then what they wrote to.
-  link_->hub().attach(link_->set().comm_id(), nullptr);
   link_.reset();
 }
 
@@ -52,6 +59,9 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
         mine == nullptr ? 0ULL : static_cast<unsigned long long>(mine->address));
     return Status::bad_argument;
   }
+  bool stage = bytes > 0 && mine->type == MemoryType::cuda && !plan_.direct(bytes);
+  if (bytes > 0 && (stage ? mine->mirror == nullptr : !mine->direct))
+    return not_reachable("isend", link_->peer().text, *mine, bytes);
   std::lock_guard hold(link_->hub().lock);
   if (link_->broken()) return Status::remote;
   std::uint64_t seq = 0;
@@ -71,6 +81,7 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
   if (bytes > cts.bytes) {
     warn_truncated(bytes, cts.bytes);
     bytes = cts.bytes;
+    stage = stage && bytes > 0;
   }
   consume_cell(seq);
   SendRequest& r = requests_[free_[static_cast<std::size_t>(--free_count_)]];
@@ -78,6 +89,7 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
   r.pending_ = 0;
   r.active_ = true;
   ++r.generation_;
+  r.chunked_ = false;
   r.before_ = SendRequest::kNone;
   const CompletionHub::CommId id = link_->set().comm_id();
   const Outgoing message{
@@ -87,6 +99,11 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
       static_cast<const std::uint8_t*>(data),
       bytes,
       mine};
+  if (stage) {
+    send_staged(r, message);
+    *request = &r;
+    return Status::ok;
+  }
   int first = 0, lanes = 1;
   if (!batch_.empty() && bytes <= static_cast<std::size_t>(kParcelBytes))
     first = batch_.queue();  // small ones keep together
@@ -145,9 +162,14 @@ void ProxySendComm::choose_lanes(std::size_t bytes, int& first, int& count) {
     if (first + count > queues) first = 0;
     next_queue_ = (first + count) % queues;
   } else {
-    first = next_queue_;
-    next_queue_ = (next_queue_ + 1) % queues;
+    first = next_queue();
   }
+}
+
+int ProxySendComm::next_queue() {
+  const int queue = whole_[static_cast<std::size_t>(next_whole_)];
+  next_whole_ = (next_whole_ + 1) % whole_count_;
+  return queue;
 }
 
 Status ProxySendComm::post_failed(const Queue& queue, std::size_t bytes, int error) {
@@ -169,7 +191,11 @@ Status ProxySendComm::join_batch(SendRequest& request, const Outgoing& message, 
 }
 
 void ProxySendComm::post_held() {
-  if (!link_->broken()) (void)post_batch();
+  if (link_->broken()) return;
+  if (staged_ != nullptr && staged_->busy())
+    post_staged();
+  else
+    (void)post_batch();
 }
 
 Status ProxySendComm::post_batch() {
@@ -212,6 +238,7 @@ void ProxySendComm::on_completion(const WrId& id, const ibv_wc& wc) {
   if (id.kind != WrKind::send_data || id.slot >= kSendSlots) return;
   const SendRequest& last = requests_[id.slot];
   if (!last.active_ || last.generation_ != id.generation) return;
+  if (last.chunked_) --staged_writes_;
   // Those before it in its batch have no completion of their own, and stay active until now.
   for (std::uint16_t slot = id.slot; slot != SendRequest::kNone;) {
     SendRequest& r = requests_[slot];
@@ -239,7 +266,11 @@ Status ProxySendComm::test(SendRequest& request, Completion& out) {
 
 Result<Memory*> ProxySendComm::register_memory(void* data, std::size_t bytes, MemoryType type,
                                                std::uint64_t dmabuf_offset, int dmabuf_fd) {
-  return core_->devices->register_memory(device_, data, bytes, type, dmabuf_offset, dmabuf_fd);
+  const Staging staging = staging_of(plan_);
+  auto made = core_->devices->register_memory(device_, data, bytes, type, dmabuf_offset, dmabuf_fd,
+                                              staging);
+  if (made && type == MemoryType::cuda && staging != Staging::never) prepare_staging();
+  return made;
 }
 
 Status ProxySendComm::deregister_memory(Memory* memory) {

@@ -9,12 +9,13 @@
 
 #include "proxy/connection.h"
 #include "proxy/send_batch.h"
+#include "proxy/staged_send.h"
 #include "proxy/stripe.h"
 
 namespace twinpath {
 
 // Sends that may be under way; each has at most one write on a queue, so this is also the depth
-// of the send queues.
+// of the send queues (those of a comm that stages have kStagedWrites more).
 inline constexpr int kSendSlots = kMaxRequests * kMaxRecvs;
 
 class ProxySendComm;
@@ -33,6 +34,7 @@ class SendRequest final : public Request {
   std::uint16_t before_ = 0;  // slot of the one before it in its batch, or kNone
   std::uint8_t pending_ = 0;  // writes without completion
   bool active_ = false;
+  bool chunked_ = false;  // staged, in several writes on one queue
 };
 
 class ProxySendComm final : public SendComm, private CompletionSink, private HeldWork {
@@ -62,7 +64,16 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
   Status post_striped(SendRequest& request, const Outgoing& message, int first, int lanes);
   Status post_failed(const Queue& queue, std::size_t bytes, int error);
   void choose_lanes(std::size_t bytes, int& first, int& count);
+  int next_queue();
   void warn_truncated(std::size_t sent, std::size_t posted);
+
+  // Through host memory (staged_send.cc): the copies are started at once, and each poll of the
+  // session posts what has been copied.
+  void prepare_staging();
+  void send_staged(SendRequest& request, const Outgoing& message);
+  void start_copies();
+  void post_staged();
+  Status post_piece(const StagedSends::Piece& piece);
 
   std::shared_ptr<SessionCore> core_;
   const int device_;
@@ -70,10 +81,17 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
   CtsLayout layout_;
   std::unique_ptr<PeerLink> link_;
   int rails_ = 1;  // the larger count of both ends
+  const EndPlan plan_;
+  std::unique_ptr<StagedSends> staged_;  // made with the first memory to be staged
+  int staged_writes_ = 0;                // writes of chunked_ requests under way
 
   std::uint64_t head_ = 0;       // first cell not used yet
   std::bitset<kCtsCells> used_;  // cells after head_ that were used out of order, by place
   int next_queue_ = 0;
+  // Queues for messages that go whole, in turn: those of the rails near the GPU.
+  std::array<std::uint8_t, kMaxQps> whole_{};
+  int whole_count_ = 0;
+  int next_whole_ = 0;
   SendBatch batch_;
   std::uint16_t batch_last_ = SendRequest::kNone;  // slot
   std::array<SendRequest, kSendSlots> requests_;

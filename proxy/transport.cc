@@ -26,8 +26,11 @@ class ProxyTransport final : public Transport {
 
 Result<std::unique_ptr<Transport>> make_proxy_transport(std::unique_ptr<Fabric> fabric,
                                                         const Config& config) {
-  return std::unique_ptr<Transport>(
-      std::make_unique<ProxyTransport>(std::make_shared<Devices>(std::move(fabric), config)));
+  return make_proxy_transport(std::make_shared<Devices>(std::move(fabric), config));
+}
+
+std::unique_ptr<Transport> make_proxy_transport(std::shared_ptr<Devices> devices) {
+  return std::make_unique<ProxyTransport>(std::move(devices));
 }
 
 }  // namespace twinpath

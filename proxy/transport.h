@@ -14,4 +14,8 @@ namespace twinpath {
 Result<std::unique_ptr<Transport>> make_proxy_transport(std::unique_ptr<Fabric> fabric,
                                                         const Config& config);
 
+// The same over devices that another transport uses, too.
+class Devices;
+std::unique_ptr<Transport> make_proxy_transport(std::shared_ptr<Devices> devices);
+
 }  // namespace twinpath

@@ -36,6 +36,12 @@ struct Config {
   ModeChoice mode = ModeChoice::automatic;  // TWINPATH_MODE: the best path that may be taken
   std::string peer_mode;      // TWINPATH_PEER_MODE: the same for single peers, see peer_modes.h
   std::string platform_file;  // TWINPATH_PLATFORM_FILE, see topology/overrides.h
+  std::string topology;       // TWINPATH_TOPOLOGY: what to read in place of this machine
+  std::string topo_file;      // NCCL_TOPO_FILE: laid over what was read
+
+  bool gin = true;      // TWINPATH_GIN: offer the devices to kernels (NCCL's GIN)
+  int gin_depth = 256;  // TWINPATH_GIN_DEPTH: WQEs of a kernel's queue, power of two
+  EngineChoice gin_engine = EngineChoice::automatic;  // TWINPATH_GIN_ENGINE
 
   // --- NCCL's own, same meaning as in NCCL's IB transport
   bool ib_disable = false;                 // NCCL_IB_DISABLE

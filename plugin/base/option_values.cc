@@ -180,6 +180,12 @@ bool is_address_range(const std::string& v, std::string& why) {
   return false;
 }
 
+bool is_queue_depth(int v, std::string& why) {
+  if (v >= 64 && v <= 32768 && (v & (v - 1)) == 0) return true;
+  why = "must be a power of two in 64..32768";
+  return false;
+}
+
 bool is_stripe_min(Bytes v, std::string& why) {
   if (v.n <= std::uint64_t{1} << 40) return true;
   why = "must be at most 1024g";

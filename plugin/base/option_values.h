@@ -40,6 +40,7 @@ bool is_job_name(const std::string& v, std::string& why);        // goes into ob
 bool is_address_family(const std::string& v, std::string& why);  // AF_INET, AF_INET6
 bool is_address_range(const std::string& v, std::string& why);   // CIDR
 bool is_stripe_min(Bytes v, std::string& why);
+bool is_queue_depth(int v, std::string& why);                // power of two, 64..32768
 bool is_peer_modes(const std::string& v, std::string& why);  // 3:proxy,7-9:gda
 bool is_gdr_level(const std::string& v, std::string& why);   // a distance or NCCL's old number
 

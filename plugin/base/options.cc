@@ -60,7 +60,8 @@ constexpr std::array kOptions{
     option<&Config::soft_hcas>(
         "TWINPATH_SOFT_HCAS", "Soft HCA", "count, or name[,key=value...],...",
         "Software adapters to show. Keys: speed in Gb/s (1..6400), ports (1..8), pci (address or "
-        "sysfs path), mtu (256..4096), state (up, down)."),
+        "sysfs path), place (below=ADDRESS, bridge=ADDRESS or numa=N: for decisions only), mtu "
+        "(256..4096), state (up, down)."),
     option<&Config::soft_job, is_job_name>(
         "TWINPATH_SOFT_JOB", "Soft HCA", "up to 48 of A-Z a-z 0-9 . _ -",
         "Name of the job: only processes with the same name find each other."),
@@ -123,28 +124,44 @@ constexpr std::array kOptions{
         "PCIe relaxed ordering of registered memory: 0 off, 1 on, 2 where the adapter offers it."),
     option<&Config::mode>(
         "TWINPATH_MODE", "GPU", "auto, stage, proxy, gda-cpu, gda",
-        "Read by twinpath-topo only, so far. The best path that peers may get: stage copies GPU "
-        "buffers through host memory, proxy "
-        "lets the adapter reach them, gda-cpu and gda have the GPU issue work. auto takes the "
-        "best that works; of two ends that differ the lesser holds."),
+        "The best path that peers may get: stage copies GPU buffers through host memory, proxy "
+        "lets "
+        "the adapter reach them, gda-cpu and gda have the GPU issue work. auto takes the best that "
+        "works; of two ends that differ the lesser holds."),
+    option<&Config::gin>("TWINPATH_GIN", "GPU", "0, 1",
+                         "Offers NCCL a GIN plugin: kernels that communicate by themselves. 0 "
+                         "leaves that to NCCL's own transports."),
+    option<&Config::gin_depth, is_queue_depth>(
+        "TWINPATH_GIN_DEPTH", "GPU", "64..32768, power of two",
+        "Work requests that a queue between a kernel and one peer holds, where NCCL does not say "
+        "how many. Each takes 128 bytes of pinned host memory, twice that with counters."),
+    option<&Config::gin_engine>(
+        "TWINPATH_GIN_ENGINE", "GPU", "auto, spin, sleep",
+        "How the thread that serves kernels' queues waits for work: auto looks again at once for "
+        "10 ms (0.2 ms on up to 4 cores) and sleeps 20 to 200 us then, sleep always sleeps, spin "
+        "never does (keeps a core busy)."),
     option<&Config::peer_mode, is_peer_modes>(
         "TWINPATH_PEER_MODE", "GPU", "rank[-rank]:mode,...",
-        "Read by twinpath-topo only, so far. TWINPATH_MODE for single peers, for example "
-        "3:proxy,7-9:gda, where NCCL tells the "
-        "peer's rank."),
+        "TWINPATH_MODE for single peers, for example 3:proxy,7-9:gda, where NCCL tells the peer's "
+        "rank; for collectives it does not."),
     option<&Config::platform_file>("TWINPATH_PLATFORM_FILE", "GPU", "path",
-                                   "Read by twinpath-topo only, so far. Distances and measured "
-                                   "rates of GPU and adapter pairs, "
-                                   "for machines that hide them; "
-                                   "topology/README.md has the format."),
+                                   "Distances and measured rates of GPU and adapter pairs, for "
+                                   "machines that hide them; topology/README.md has the format."),
+    option<&Config::topology>("TWINPATH_TOPOLOGY", "GPU", "path",
+                              "A topology to read in place of this machine's (hwloc or NCCL XML, "
+                              "or a folder with sys and "
+                              "proc), for containers that hide the PCI tree."),
+    option<&Config::topo_file>(
+        "NCCL_TOPO_FILE", "GPU", "path",
+        "NCCL's topology file; laid over what was read, so that both judge by one tree."),
     option<&Config::net_gdr_level, is_gdr_level>(
         "NCCL_NET_GDR_LEVEL", "GPU", "LOC, PIX, PXB, C2C, PHB, NODE, SOCK, SYS, 0..5",
         "How far GPU and adapter may be apart for the adapter to reach GPU memory. NCCL applies it "
-        "itself; twinpath-topo takes it into account."),
+        "itself, too."),
     option<&Config::net_gdr_read, in_range<-1, 1>>(
         "NCCL_NET_GDR_READ", "GPU", "-1..1",
         "Whether the adapter reads GPU memory when it sends: 0 never, 1 wherever it may write it, "
-        "-1 automatic. NCCL applies it itself; twinpath-topo takes it into account."),
+        "-1 automatic. NCCL applies it itself, too."),
     option<&Config::soft_cuda>("TWINPATH_SOFT_CUDA", "GPU", "0, 1",
                                "Lets the software HCA move CUDA memory."),
     option<&Config::gdr_flush_disable>(

@@ -28,7 +28,7 @@ TEST_CASE("D5: an immediate comes back as it went, for every slot, sub and chunk
       for (int chunks = 1; chunks <= kMaxQps; ++chunks) {
         const Immediate in{static_cast<std::uint8_t>(slot), static_cast<std::uint8_t>(sub),
                            static_cast<std::uint8_t>(slot * 3 + 200),
-                           static_cast<std::uint8_t>(chunks)};
+                           static_cast<std::uint8_t>(chunks), chunks % 3 == 0};
         Immediate out;
         REQUIRE(decode_immediate(encode(in), out));
         REQUIRE(out == in);
@@ -36,7 +36,7 @@ TEST_CASE("D5: an immediate comes back as it went, for every slot, sub and chunk
     }
   }
   Immediate out;
-  CHECK_FALSE(decode_immediate(1u << 22, out));
+  CHECK_FALSE(decode_immediate(1u << 23, out));
   CHECK_FALSE(decode_immediate(0x80000000u, out));
 }
 

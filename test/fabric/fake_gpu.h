@@ -1,0 +1,227 @@
+#pragma once
+// One GPU that is not there: a fake CUDA driver whose "GPU memory" is ordinary memory.
+//
+// A stream keeps the operations it is given and a thread of the fake runs them later, as a GPU
+// would, so copies really are under way while the transport does other things.  When `slow`, it
+// waits between operations and takes the streams in turn, so that streams drift apart.
+//
+// The driver's functions are plain pointers, so the fake is one object per process.  It must
+// outlive every transport that has seen its memory.
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "plugin/gpu/driver.h"
+
+namespace twinpath::test {
+
+class FakeGpu {
+ public:
+  FakeGpu() : table_(make_table()) {
+    self = this;
+    thread_ = std::thread([this] { run(); });
+    gpu::cuda::set_driver_for_test(&table_);
+  }
+  ~FakeGpu() {
+    pause(false);
+    gpu::stop_copy_threads();
+    gpu::cuda::set_driver_for_test(nullptr);
+    {
+      std::lock_guard lock(mutex_);
+      quit_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+    self = nullptr;
+  }
+  FakeGpu(const FakeGpu&) = delete;
+  FakeGpu& operator=(const FakeGpu&) = delete;
+
+  // Makes [at, at + bytes) memory of GPU 0, and ordinary again.
+  void own(const void* at, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    memory_[reinterpret_cast<std::uint64_t>(at)] = bytes;
+  }
+  void disown(const void* at) {
+    std::lock_guard lock(mutex_);
+    memory_.erase(reinterpret_cast<std::uint64_t>(at));
+  }
+  // Nothing is executed while paused.
+  void pause(bool on) {
+    std::lock_guard lock(mutex_);
+    paused_ = on;
+    changed_.notify_all();
+  }
+
+  std::atomic<bool> slow{false};
+  // Copies from or to this address are refused.
+  std::atomic<std::uint64_t> bad_address{0};
+  // Allocations of pinned memory of that many bytes fail.
+  std::atomic<std::size_t> refused_bytes{0};
+  // Pinned allocations alive, those of the copy thread among them.
+  std::atomic<int> pinned{0};
+  std::atomic<int> copies{0};
+
+ private:
+  using Result = gpu::cuda::Result;
+  using Address = gpu::cuda::Address;
+  using Stream = gpu::cuda::Stream;
+  struct Work {
+    std::deque<std::function<void()>> queue;
+  };
+  static inline FakeGpu* self = nullptr;
+  static void* pointer(std::uint64_t a) { return reinterpret_cast<void*>(a); }
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    Work* last = nullptr;
+    while (!quit_) {
+      Work* ready = nullptr;
+      if (!paused_)
+        for (Work* s : streams_)
+          if (!s->queue.empty() && (ready == nullptr || ready == last)) ready = s;
+      last = ready;
+      if (ready == nullptr) {
+        changed_.wait(lock);
+        continue;
+      }
+      if (slow) {
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(150));
+        lock.lock();
+      }
+      ready->queue.front()();
+      ready->queue.pop_front();
+    }
+  }
+
+  Result enqueue(Stream stream, std::function<void()> f) {
+    static_cast<Work*>(stream)->queue.push_back(std::move(f));
+    changed_.notify_all();
+    return 0;
+  }
+  Result copy(Address to, Address from, std::size_t n, Stream s) {
+    if (bad_address != 0 && (to == bad_address || from == bad_address)) return 1;
+    ++copies;
+    return enqueue(s, [=] { std::memcpy(pointer(to), pointer(from), n); });
+  }
+  Result write(Stream s, Address to, std::uint64_t value) {
+    return enqueue(s, [=] {
+      std::atomic_ref(*static_cast<std::uint64_t*>(pointer(to)))
+          .store(value, std::memory_order_release);
+    });
+  }
+  Result attributes(unsigned count, int* which, void** to, Address p) {
+    auto at = memory_.upper_bound(p);
+    if (at == memory_.begin()) return 1;
+    --at;
+    if (p - at->first >= at->second) return 1;
+    for (unsigned i = 0; i < count; ++i) {
+      switch (which[i]) {
+        case gpu::cuda::kAttributeMemoryType:
+          *static_cast<unsigned*>(to[i]) = gpu::cuda::kMemoryTypeDevice;
+          break;
+        case gpu::cuda::kAttributeManaged:
+          *static_cast<unsigned*>(to[i]) = 0;
+          break;
+        case gpu::cuda::kAttributeOrdinal:
+          *static_cast<int*>(to[i]) = 0;
+          break;
+        case gpu::cuda::kAttributeLegacyIpc:
+          *static_cast<unsigned*>(to[i]) = 1;
+          break;
+        case gpu::cuda::kAttributeRangeStart:
+        case gpu::cuda::kAttributeMappingBase:
+          *static_cast<std::uint64_t*>(to[i]) = at->first;
+          break;
+        default:
+          *static_cast<std::uint64_t*>(to[i]) = at->second;
+          break;
+      }
+    }
+    return 0;
+  }
+
+  static gpu::cuda::Driver make_table() {
+    gpu::cuda::Driver d;
+    d.get_error_name = [](int, const char** name) { return *name = "FAKE_ERROR", 0; };
+    d.device_count = [](int* n) { return *n = 1, 0; };
+    d.device_uuid = [](void* uuid, int) { return std::memset(uuid, 7, 16), 0; };
+    d.can_access_peer = [](int* yes, int, int) { return *yes = 0, 0; };
+    d.primary_retain = [](gpu::cuda::Context* c, int) { return *c = self, 0; };
+    d.primary_release = [](int) { return 0; };
+    d.primary_state = [](int, unsigned*, int* active) { return *active = 1, 0; };
+    d.ctx_push = [](gpu::cuda::Context) { return 0; };
+    d.ctx_pop = [](gpu::cuda::Context*) { return 0; };
+    d.ctx_set = [](gpu::cuda::Context) { return 0; };
+    d.exchange_capture_mode = [](int*) { return 0; };
+    d.handle_retain = [](gpu::cuda::Handle*, void*) { return 1; };  // cudaMalloc memory
+    d.pointer_attributes = [](unsigned count, int* which, void** to, Address p) {
+      std::lock_guard lock(self->mutex_);
+      return self->attributes(count, which, to, p);
+    };
+    d.host_alloc = [](void** p, std::size_t n, unsigned) {
+      *p = n == self->refused_bytes ? nullptr : std::aligned_alloc(4096, (n + 4095) / 4096 * 4096);
+      if (*p == nullptr) return 2;
+      ++self->pinned;
+      std::memset(*p, 0x5c, n);
+      return 0;
+    };
+    d.host_free = [](void* p) {
+      --self->pinned;
+      return std::free(p), 0;
+    };
+    d.stream_create = [](Stream* s, unsigned) {
+      std::lock_guard lock(self->mutex_);
+      auto* made = new Work;
+      self->streams_.insert(made);
+      *s = made;
+      return 0;
+    };
+    d.stream_destroy = [](Stream s) {
+      std::lock_guard lock(self->mutex_);
+      self->streams_.erase(static_cast<Work*>(s));
+      delete static_cast<Work*>(s);
+      return 0;
+    };
+    d.stream_query = [](Stream s) {
+      std::lock_guard lock(self->mutex_);
+      return static_cast<Work*>(s)->queue.empty() ? 0 : gpu::cuda::kNotReady;
+    };
+    d.copy_async = [](Address to, Address from, std::size_t n, Stream s) {
+      std::lock_guard lock(self->mutex_);
+      return self->copy(to, from, n, s);
+    };
+    d.write_value64 = [](Stream s, Address to, std::uint64_t value, unsigned) {
+      std::lock_guard lock(self->mutex_);
+      return self->write(s, to, value);
+    };
+    d.batch_mem_op = [](Stream s, unsigned count, gpu::cuda::MemOp* ops, unsigned) {
+      std::lock_guard lock(self->mutex_);
+      for (unsigned i = 0; i < count; ++i)
+        if (self->bad_address != 0 && ops[i].address == self->bad_address) return 1;
+      for (unsigned i = 0; i < count; ++i)
+        if (int r = self->write(s, ops[i].address, ops[i].value); r != 0) return r;
+      return 0;
+    };
+    return d;
+  }
+
+  const gpu::cuda::Driver table_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<Work*> streams_;
+  std::map<std::uint64_t, std::size_t> memory_;
+  bool paused_ = false, quit_ = false;
+  std::thread thread_;
+};
+
+}  // namespace twinpath::test
