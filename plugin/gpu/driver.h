@@ -21,6 +21,7 @@ using Result = int;  // CUresult
 using Device = int;
 using Context = void*;
 using Stream = void*;
+using Event = void*;
 using Address = unsigned long long;  // CUdeviceptr
 using Handle = unsigned long long;   // CUmemGenericAllocationHandle
 
@@ -43,6 +44,7 @@ inline constexpr unsigned kMemoryTypeDevice = 2;
 inline constexpr unsigned kHostAllocPortable = 1;
 inline constexpr unsigned kHostAllocMapped = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kCaptureRelaxed = 2;
 inline constexpr int kHandlePosixFd = 1;
 inline constexpr int kAllocationPinned = 1;
@@ -106,9 +108,16 @@ struct MemOp {
   X(pointer_attributes, "cuPointerGetAttributes", 7000, true, (unsigned, int*, void**, Address)) \
   X(host_alloc, "cuMemHostAlloc", 2020, true, (void**, std::size_t, unsigned))                   \
   X(host_free, "cuMemFreeHost", 2000, true, (void*))                                             \
+  X(host_device_pointer, "cuMemHostGetDevicePointer", 3020, true, (Address*, void*, unsigned))   \
+  X(mem_alloc, "cuMemAlloc", 3020, true, (Address*, std::size_t))                                \
+  X(mem_free, "cuMemFree", 3020, true, (Address))                                                \
   X(stream_create, "cuStreamCreate", 2000, true, (Stream*, unsigned))                            \
   X(stream_destroy, "cuStreamDestroy", 4000, true, (Stream))                                     \
   X(stream_query, "cuStreamQuery", 2000, true, (Stream))                                         \
+  X(stream_wait_event, "cuStreamWaitEvent", 3020, false, (Stream, Event, unsigned))              \
+  X(event_create, "cuEventCreate", 2000, false, (Event*, unsigned))                              \
+  X(event_destroy, "cuEventDestroy", 4000, false, (Event))                                       \
+  X(event_record, "cuEventRecord", 2000, false, (Event, Stream))                                 \
   X(copy_async, "cuMemcpyAsync", 4000, true, (Address, Address, std::size_t, Stream))            \
   X(write_value64, "cuStreamWriteValue64", 11070, true,                                          \
     (Stream, Address, std::uint64_t, unsigned))                                                  \

@@ -61,6 +61,24 @@ def record(wish, distance, limit):
     return body + struct.pack("<I", zlib.crc32(body))
 
 
+def wqe(opcode, segments, body):
+    """WQE 5 of queue 0x123, then the poison of an empty slot."""
+    control = struct.pack(">IIII", 5 << 8 | opcode, 0x123 << 8 | segments, 8, 0)
+    return (control + body).ljust(64, b"\0") + b"\xa5" * 8
+
+
+def wqes():
+    data, table, sink = 0x100, 0x200, 0x300  # the keys that wqe_decode_fuzz.cc makes
+    remote, atomic = struct.pack(">QII", 64, data, 0), struct.pack(">QII", 64, table, 0)
+    local = struct.pack(">IIQ", 256, data, 64)
+    return [wqe(0x00, 1, b""), wqe(0x08, 3, remote + local), wqe(0x10, 3, remote + local),
+            wqe(0x08, 3, remote + struct.pack(">I", 1 << 31 | 8) + b"inlined!"),
+            wqe(0x08, 4, remote + struct.pack(">I", 1 << 31 | 28) + b"inlined!" * 3 + b"1234"),
+            wqe(0x12, 4, atomic + struct.pack(">QQIIQ", 1, 1, 8, sink, 0)),
+            wqe(0x0f, 2, struct.pack(">QII", 0, 7, 0x45)),
+            wqe(0x23, 2, struct.pack(">IIQ", 1, sink, 0))]
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     inputs = {name: [s.encode() for s in samples] for name, samples in TEXTS.items()}
@@ -70,6 +88,7 @@ def main():
     inputs["handle"] = [bytes(128), struct.pack("<IHH16sHH16sI", 0x48505457, 1, 0, b"n" * 16, 2, 4242,
                                                 b"\x7f\0\0\1" + bytes(12), 0) + bytes(76)]
     inputs["placement_record"] += [record(w, d, r) for w in (0, 4) for d in (1, 8) for r in (0, 255)]
+    inputs["wqe_decode"] = wqes()
     for name, samples in inputs.items():
         folder = root / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,84 @@
+#pragma once
+// Memory of one context call, and the device structures in it, in the layout of the kernels that
+// will use them.
+//
+//   queues   shared: doorbells (8 bytes each, dense: a scan of 64 idle queues is 8 cache lines),
+//            then all SQs, then all CQs
+//   tables   shared and registered: signals, counters, the sink of fetched values, scratch memory
+//            (kScratchSlot bytes for each work request of each main queue)
+//   device   GPU: queue structs, context structs, arrays of keys
+//
+// Queues are numbered: context * ranks + rank; companions come after all main queues.
+//
+// Threads: setup only.
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gda/device_memory.h"
+#include "gda/gin.h"
+
+namespace twinpath::gda {
+
+struct ContextShape {
+  DeviceLayout layout = DeviceLayout::v2_28;
+  int ranks = 1;
+  int contexts = 1;
+  std::uint32_t depth = 0;
+  std::uint64_t signals = 0, counters = 0;  // of each context
+
+  std::size_t pairs() const {
+    return static_cast<std::size_t>(ranks) * static_cast<std::size_t>(contexts);
+  }
+  std::size_t queues() const { return counters != 0 ? 2 * pairs() : pairs(); }
+};
+
+// Numbers that the device structures carry.
+struct ContextNumbers {
+  std::uint32_t first_queue = 0;  // QPN and CQN of queue 0; the others follow
+  std::uint32_t signals_key = 0, counters_key = 0, sink_key = 0;
+};
+
+class ContextMemory {
+ public:
+  static constexpr std::size_t kScratchSlot = 32;
+
+  static Result<std::unique_ptr<ContextMemory>> make(int gpu, const ContextShape& shape);
+
+  std::uint64_t* doorbell(std::size_t queue) const;
+  std::uint8_t* sq(std::size_t queue) const;
+  std::uint8_t* cq(std::size_t queue) const;
+
+  std::uint8_t* tables() const { return tables_->host(); }
+  std::size_t tables_bytes() const { return tables_->bytes(); }
+  std::uint64_t signals_address() const;
+  std::uint64_t counters_address() const;
+  std::uint64_t sink_address() const;
+  std::uint8_t* scratch(std::size_t pair) const;
+  std::uint64_t signals_bytes() const { return shape_.signals * 8 * contexts(); }
+  std::uint64_t counters_bytes() const { return shape_.counters * 8 * contexts(); }
+
+  // Writes the device structures.  `used[rank]`: whether that rank is spoken to.
+  Status fill(const ContextNumbers& numbers, const std::vector<bool>& used);
+  std::uint64_t device_handle() const;
+
+  DeviceBlock& device() { return *device_; }
+  std::vector<std::size_t> consumed_offsets() const;  // in device(), of each queue
+  std::uint64_t* release_source() const;
+
+ private:
+  explicit ContextMemory(const ContextShape& shape) : shape_(shape) {}
+  struct Layout;  // offsets in device_
+  Layout layout() const;
+  std::uint64_t contexts() const { return static_cast<std::uint64_t>(shape_.contexts); }
+  std::size_t queue_bytes() const { return std::size_t{shape_.depth} * 64; }
+  std::size_t bells_bytes() const;
+  template <class Qp>
+  void fill_queues(std::uint8_t* to, const ContextNumbers& numbers,
+                   const std::vector<bool>& used) const;
+
+  const ContextShape shape_;
+  std::unique_ptr<DeviceBlock> queues_, tables_, device_;
+};
+
+}  // namespace twinpath::gda

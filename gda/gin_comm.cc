@@ -1,0 +1,59 @@
+// See gin_comm.h.
+#include "gda/gin_comm.h"
+
+#include <algorithm>
+
+#include "gda/gin_context.h"
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+
+namespace twinpath::gda {
+namespace {
+
+// What is under way when a window goes: a healthy fabric ends it in far less; a peer that does not
+// answer must not hold up teardown.
+constexpr std::int64_t kSettleLimit = 3 * kSecond;
+
+}  // namespace
+
+Comm::~Comm() {
+  for (auto& window : windows_) window->close();
+  quiesce();
+}
+
+Result<std::unique_ptr<GinContext>> Comm::create_context(const ContextSettings& settings) {
+  auto context = Context::make(core_, settings);
+  if (!context) return context.status();
+  return std::unique_ptr<GinContext>(std::move(context).take());
+}
+
+Result<GinWindow*> Comm::register_window(void* data, std::size_t bytes, MemoryType type,
+                                         std::uint64_t dmabuf_offset, int dmabuf_fd, bool strict) {
+  auto window = Window::make(*core_, {data, bytes, type, dmabuf_offset, dmabuf_fd, strict});
+  if (!window) return window.status();
+  windows_.push_back(std::move(window).take());
+  return static_cast<GinWindow*>(windows_.back().get());
+}
+
+Status Comm::deregister_window(GinWindow* window) {
+  const auto at = std::find_if(windows_.begin(), windows_.end(),
+                               [&](const auto& w) { return w.get() == window; });
+  if (at == windows_.end()) {
+    TP_WARN("%p is no window (given back twice?)", static_cast<void*>(window));
+    return Status::bad_argument;
+  }
+  (*at)->close();
+  quiesce();
+  windows_.erase(at);
+  return Status::ok;
+}
+
+// After it nothing uses a window that was closed before.
+void Comm::quiesce() {
+  if (core_->contexts.empty()) return;
+  core_->engine->pass_round();  // what was looked up before is posted
+  const std::int64_t deadline = now_ns() + kSettleLimit;
+  for (Context* context : core_->contexts) context->settle(deadline);
+}
+
+}  // namespace twinpath::gda

@@ -1,0 +1,311 @@
+// Making and unmaking a context; its service is in gin_service.cc.
+#include "gda/gin_context.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+#include "proxy/connection.h"
+
+namespace twinpath::gda {
+
+static_assert(ContextMemory::kScratchSlot == VerbsBackEnd::kScratchSlot);
+
+namespace {
+
+// Kernels poll what they wait for by then; only a GPU that has failed takes longer.
+constexpr std::int64_t kReleaseLimit = 2 * kSecond;
+constexpr std::uint64_t kMostTableEntries = std::uint64_t{1} << 26;  // 512 MiB of signals
+
+std::uint64_t random_word() {
+  std::random_device source;
+  return std::uint64_t{source()} << 32 | source();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
+                                               const ContextSettings& settings) {
+  ContextShape shape;
+  shape.layout = settings.layout;
+  shape.ranks = core->ranks();
+  shape.contexts = settings.contexts;
+  shape.depth = static_cast<std::uint32_t>(settings.queue_depth != 0 ? settings.queue_depth
+                                                                     : core->config().gin_depth);
+  shape.signals = static_cast<std::uint64_t>(std::max(settings.signals, 0));
+  shape.counters = static_cast<std::uint64_t>(std::max(settings.counters, 0));
+  std::unique_ptr<Context> context(new Context(core, shape));
+  const auto mine = context->prepare(settings);
+  auto theirs = exchange_or_fail(*core->mesh, mine, "making queues");
+  if (!theirs) return theirs.status();
+  Result<Bytes> ready{Bytes{}};
+  if (const Status s = context->connect(*theirs); s != Status::ok) ready = s;
+  // Nobody's kernel starts before the last queue pair can receive.
+  auto all = gather_or_fail(*core->mesh, ready, "connecting queues");
+  if (!all) return all.status();
+  context->log_peers();
+  core->contexts.push_back(context.get());
+  context->serving_ = true;
+  core->engine->add(*context);
+  return context;
+}
+
+Status Context::check(const ContextSettings& settings) const {
+  if (!core_->limits.atomics) {
+    TP_WARN(
+        "%s has no RDMA atomics, which kernels' signals need; use an adapter that has them, or "
+        "TWINPATH_GIN=0",
+        core_->rail.port.port->name.c_str());
+    return Status::unsupported;
+  }
+  if (settings.contexts < 1 || settings.rank_stride < 1 || settings.queue_depth < 0 ||
+      settings.signals < 0 || settings.counters < 0 || shape_.pairs() > 0xffff ||
+      (shape_.signals + shape_.counters) * static_cast<std::uint64_t>(shape_.contexts) >
+          kMostTableEntries ||
+      (settings.layout == DeviceLayout::v2_28 && settings.contexts != 1)) {
+    TP_WARN("a context of %d signals, %d counters, %d queue sets, stride %d cannot be made",
+            settings.signals, settings.counters, settings.contexts, settings.rank_stride);
+    return Status::bad_argument;
+  }
+  if (!std::has_single_bit(shape_.depth) || shape_.depth < kMinDepth || shape_.depth > kMaxDepth) {
+    TP_WARN("a queue depth of %u is not possible: a power of two in %u..%u is", shape_.depth,
+            kMinDepth, kMaxDepth);
+    return Status::bad_argument;
+  }
+  return Status::ok;
+}
+
+Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& settings) {
+  TP_TRY(check(settings));
+  const int stride = settings.rank_stride;
+  for (int r = 0; r < shape_.ranks; ++r) used_.push_back(r % stride == core_->rank() % stride);
+  auto memory = ContextMemory::make(core_->gpu, shape_);
+  if (!memory) return memory.status();
+  memory_ = std::move(memory).take();
+  TP_TRY(register_tables());
+  TP_TRY(make_pairs(settings));
+
+  std::vector<Bytes> out;
+  for (int r = 0; r < shape_.ranks; ++r) {
+    Writer w;
+    w.integer(static_cast<std::uint32_t>(shape_.contexts));
+    w.integer(static_cast<std::uint8_t>(used(r)));
+    w.integer(memory_->signals_address());
+    w.integer(memory_->signals_bytes());
+    w.integer(tables_mr_->rkey);
+    for (std::size_t p = 0; p < shape_.pairs(); ++p)
+      if (rank_of(p) == r && used(r)) encode_end(pairs_[p]->end(), w);
+    out.push_back(w.take());
+  }
+  return out;
+}
+
+Status Context::register_tables() {
+  errno = 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory_->tables());
+  ibv_mr* mr = core_->verbs().reg_mr_iova2(
+      core_->rail.port.adapter->pd, memory_->tables(), memory_->tables_bytes(), address,
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+  if (mr == nullptr) {
+    const int error = errno;
+    TP_WARN("%s cannot register %zu bytes of signals and counters: %s (errno %d)%s",
+            core_->rail.port.port->name.c_str(), memory_->tables_bytes(), std::strerror(error),
+            error,
+            error == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+    return error == ENOMEM ? Status::no_memory : Status::system;
+  }
+  tables_mr_ = own(mr, core_->verbs().dereg_mr);
+  return Status::ok;
+}
+
+Status Context::make_pairs(const ContextSettings& settings) {
+  const Verbs& verbs = core_->verbs();
+  const std::size_t used_pairs =
+      static_cast<std::size_t>(std::count(used_.begin(), used_.end(), true) + 1) *
+      static_cast<std::size_t>(shape_.contexts);  // one more: the far end to oneself
+  slots_ = std::min({shape_.depth, static_cast<std::uint32_t>(core_->limits.max_work_requests),
+                     static_cast<std::uint32_t>(core_->limits.max_cqes) /
+                         static_cast<std::uint32_t>(used_pairs)});
+  if (slots_ == 0) {
+    TP_WARN("%s has too few completion queue entries (%d) for %zu queues; use fewer contexts",
+            core_->rail.port.port->name.c_str(), core_->limits.max_cqes, used_pairs);
+    return Status::no_memory;
+  }
+  errno = 0;
+  ibv_cq* cq = verbs.create_cq(core_->rail.port.adapter->context,
+                               static_cast<int>(used_pairs * slots_), nullptr, nullptr, 0);
+  if (cq == nullptr) {
+    TP_WARN("%s cannot make a completion queue of %zu entries: %s (errno %d)",
+            core_->rail.port.port->name.c_str(), used_pairs * slots_, std::strerror(errno), errno);
+    return Status::no_memory;
+  }
+  cq_ = own(cq, verbs.destroy_cq);
+
+  CommSettings comm = core_->settings;
+  if (settings.traffic_class >= 0) comm.traffic_class = settings.traffic_class;
+  QueueSettings queue = queue_settings(true, core_->config(), comm);
+  queue.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  queue.send_depth = static_cast<int>(slots_);
+  queue.inline_bytes = VerbsBackEnd::kScratchSlot;
+  pairs_.resize(shape_.pairs());
+  for (std::size_t p = 0; p < shape_.pairs(); ++p) {
+    if (!used(rank_of(p))) continue;
+    auto pair = QueuePair::make(verbs, core_->rail, cq, queue, core_->limits);
+    if (!pair) return pair.status();
+    pairs_[p] = std::move(pair).take();
+    if (rank_of(p) != core_->rank()) continue;
+    auto far = QueuePair::make(verbs, core_->rail, cq, queue, core_->limits);
+    if (!far) return far.status();
+    loopbacks_.push_back(std::move(far).take());
+  }
+  return Status::ok;
+}
+
+Status Context::connect(const std::vector<Bytes>& from) {
+  std::vector<KeyedMemory> signals(static_cast<std::size_t>(shape_.ranks));
+  for (int r = 0; r < shape_.ranks; ++r) {
+    Reader in(from[static_cast<std::size_t>(r)]);
+    const auto contexts = in.integer<std::uint32_t>();
+    const bool speaks = in.integer<std::uint8_t>() != 0;
+    auto& table = signals[static_cast<std::size_t>(r)];
+    table.address = in.integer<std::uint64_t>();
+    table.bytes = in.integer<std::uint64_t>();
+    table.fabric_key = in.integer<std::uint32_t>();
+    if (!in.ok() || contexts != static_cast<std::uint32_t>(shape_.contexts) || speaks != used(r)) {
+      TP_WARN("%s asked for %u queue sets, this rank for %d: all ranks must ask for the same",
+              core_->mesh->peer_text(r).c_str(), contexts, shape_.contexts);
+      return Status::bad_argument;
+    }
+    std::size_t loopback = 0;
+    for (std::size_t p = 0; p < shape_.pairs(); ++p) {
+      if (rank_of(p) != r || !used(r)) continue;
+      QueueEnd far = decode_end(in);
+      if (r == core_->rank()) {
+        QueuePair& other = *loopbacks_[loopback++];
+        TP_TRY(other.raise(pairs_[p]->end(), "this rank"));
+        far = other.end();
+      } else if (!in.ok()) {
+        TP_WARN("%s sent a damaged description of its queues", core_->mesh->peer_text(r).c_str());
+        return Status::remote;
+      }
+      TP_TRY(pairs_[p]->raise(far, core_->mesh->peer_text(r)));
+    }
+  }
+  TP_TRY(add_keys(signals));
+  numbers_.first_queue = core_->engine->take_numbers(static_cast<std::uint32_t>(shape_.queues()));
+  make_queues();
+  TP_TRY(memory_->fill(numbers_, used_));
+  release_ = std::make_unique<KernelRelease>(
+      core_->gpu, memory_->device(), memory_->consumed_offsets(), memory_->release_source());
+  return Status::ok;
+}
+
+Status Context::add_keys(std::vector<KeyedMemory>& signals) {
+  const auto own = static_cast<std::size_t>(core_->rank());
+  // Where kernels say that fetched values shall go; nobody reads them.
+  const KeyedMemory sink{memory_->sink_address(), 8, tables_mr_->lkey};
+  std::vector<KeyedMemory> none(signals.size());
+  auto key = core_->keys.add(sink, none, kLocalWrite | kLocalRead);
+  if (!key) return key.status();
+  numbers_.sink_key = *key;
+  if (shape_.signals != 0) {
+    const KeyedMemory mine{memory_->signals_address(), memory_->signals_bytes(), tables_mr_->lkey};
+    key = core_->keys.add(mine, signals, kRemoteAtomic);
+    if (!key) return key.status();
+    numbers_.signals_key = *key;
+  }
+  if (shape_.counters != 0) {
+    const KeyedMemory mine{memory_->counters_address(), memory_->counters_bytes(),
+                           tables_mr_->lkey};
+    none[own] = mine;
+    key = core_->keys.add(mine, none, kRemoteAtomic);
+    if (!key) return key.status();
+    numbers_.counters_key = *key;
+  }
+  return Status::ok;
+}
+
+void Context::make_queues() {
+  const WorkQueue::FindCq find = [this](std::uint32_t cqn) { return find_cq(cqn); };
+  mains_.resize(shape_.pairs());
+  companions_.resize(shape_.queues() - shape_.pairs());
+  for (std::size_t q = 0; q < shape_.queues(); ++q) {
+    const std::size_t p = q % shape_.pairs();
+    if (!used(rank_of(p))) continue;
+    WorkQueueSetup front;
+    front.qpn = front.cqn = numbers_.first_queue + static_cast<std::uint32_t>(q);
+    front.depth = shape_.depth;
+    front.sq = memory_->sq(q);
+    front.doorbell = memory_->doorbell(q);
+    front.keys = &core_->keys;
+    front.poison = random_word();
+    if (q >= shape_.pairs()) {
+      front.peer = core_->rank();  // counters are this rank's
+      companions_[p] = std::make_unique<Companion>(memory_->cq(q), front, find);
+      continue;
+    }
+    front.peer = rank_of(p);
+    VerbsBackEndSetup back;
+    back.pair = pairs_[p].get();
+    back.slots = slots_;
+    back.tag = static_cast<std::uint16_t>(p);
+    if (const std::uint64_t most = core_->rail.port.port->max_message_bytes; most != 0)
+      back.max_bytes = std::min(back.max_bytes, most);
+    back.scratch = memory_->scratch(p);
+    back.scratch_lkey = tables_mr_->lkey;
+    // The soft HCA would keep it in memory that copy engines read slowly.
+    back.post_inline = core_->config().fabric != FabricChoice::soft;
+    back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
+                core_->mesh->peer_text(rank_of(p));
+    mains_[p] = std::make_unique<MainQueue>(memory_->cq(q), back, front, find);
+  }
+}
+
+const WorkQueue* Context::find_cq(std::uint32_t cqn) const {
+  const std::size_t q = cqn - numbers_.first_queue;
+  if (cqn < numbers_.first_queue || q >= shape_.queues()) return nullptr;
+  if (q < shape_.pairs()) return mains_[q] != nullptr ? &mains_[q]->queue : nullptr;
+  const Companion* companion = companions_[q - shape_.pairs()].get();
+  return companion != nullptr ? &companion->queue : nullptr;
+}
+
+void Context::log_peers() const {
+  for (int r = 0; r < shape_.ranks; ++r) {
+    if (!used(r)) continue;
+    TP_INFO(net,
+            "GIN queue to %s: proxy over %s (a CPU thread posts for %s), %d x depth %u, signals "
+            "in host memory",
+            r == core_->rank() ? "itself" : core_->mesh->peer_text(r).c_str(),
+            core_->rail.port.port->name.c_str(),
+            core_->gpu >= 0 ? ("GPU " + std::to_string(core_->gpu)).c_str() : "the CPU",
+            shape_.contexts, shape_.depth);
+  }
+}
+
+Context::~Context() {
+  if (serving_) {
+    core_->engine->remove(*this);
+    std::erase(core_->contexts, this);
+  }
+  // A kernel may still spin on a queue that nobody serves any more; freeing GPU memory under it
+  // would wait for it for ever.
+  if (release_ != nullptr) {
+    release_->release_all();
+    if (!release_->wait(kReleaseLimit)) {
+      TP_WARN(
+          "GPU %d does not take copies any more; the memory of a context is left to the "
+          "process's end",
+          core_->gpu);
+      (void)release_.release();
+      (void)memory_.release();
+    }
+  }
+  for (const std::uint32_t key : {numbers_.sink_key, numbers_.signals_key, numbers_.counters_key})
+    if (key != 0) core_->keys.remove(key);
+}
+
+}  // namespace twinpath::gda

@@ -1,0 +1,109 @@
+#pragma once
+// The queues of one create_context call, to all ranks spoken to, and their service by the engine.
+//
+// A queue that fails takes nobody along: its kernels get error CQEs and are let go, failed() is
+// true.  When a peer dies its queues fail and all kernels of the context are let go, because what
+// they wait for may have been the dead peer's to send.
+//
+// Threads: make and destroy as gin.h says; turn and look_around are the engine's; failed() and
+// settle() from any.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gda/context_memory.h"
+#include "gda/counter_back_end.h"
+#include "gda/gin.h"
+#include "gda/gin_core.h"
+#include "gda/host_cq.h"
+#include "gda/kernel_release.h"
+#include "gda/verbs_back_end.h"
+
+namespace twinpath::gda {
+
+class Context final : public GinContext, private EngineClient {
+ public:
+  // Collective.
+  static Result<std::unique_ptr<Context>> make(std::shared_ptr<GinCore> core,
+                                               const ContextSettings& settings);
+  ~Context() override;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  std::uint64_t device_handle() const override { return memory_->device_handle(); }
+  bool failed() const override { return failed_.load(std::memory_order_acquire); }
+
+  // Waits until nothing posted before the call is under way any more; queues that have not come
+  // to that by the deadline are failed.  The engine has passed a round since the caller's change.
+  void settle(std::int64_t deadline);
+
+ private:
+  struct MainQueue {
+    MainQueue(std::uint8_t* cqes, const VerbsBackEndSetup& back, const WorkQueueSetup& front,
+              const WorkQueue::FindCq& find)
+        : cq(cqes, front.depth), back_end(back), queue(front, back_end, cq, find) {
+      back_end.attach(queue);
+    }
+    HostCq cq;
+    VerbsBackEnd back_end;
+    WorkQueue queue;
+    std::atomic<bool> give_up{false};  // asked by settle()
+    bool failure_seen = false;
+  };
+  struct Companion {
+    Companion(std::uint8_t* cqes, const WorkQueueSetup& front, const WorkQueue::FindCq& find)
+        : cq(cqes, front.depth), queue(front, back_end, cq, find) {
+      back_end.attach(queue);
+    }
+    HostCq cq;
+    CounterBackEnd back_end;
+    WorkQueue queue;
+    bool failure_seen = false;
+  };
+  using Bytes = std::vector<std::uint8_t>;
+
+  Context(std::shared_ptr<GinCore> core, const ContextShape& shape)
+      : core_(std::move(core)), shape_(shape) {}
+  Status check(const ContextSettings& settings) const;
+  // What each rank must know of this one.
+  Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
+  Status make_pairs(const ContextSettings& settings);
+  Status register_tables();
+  // What each rank has said.
+  Status connect(const std::vector<Bytes>& from);
+  Status add_keys(std::vector<KeyedMemory>& signals);
+  void make_queues();
+  void log_peers() const;
+  const WorkQueue* find_cq(std::uint32_t cqn) const;
+  bool used(int rank) const { return used_[static_cast<std::size_t>(rank)]; }
+  int rank_of(std::size_t pair) const {
+    return static_cast<int>(pair % static_cast<std::size_t>(shape_.ranks));
+  }
+
+  bool turn() override;
+  void look_around() override;
+  bool poll();
+  void note_failures();
+  void failed_queue(std::size_t pair, const char* which, bool& seen);
+
+  const std::shared_ptr<GinCore> core_;
+  const ContextShape shape_;
+  std::vector<bool> used_;
+  std::uint32_t slots_ = 0;  // work requests of a queue pair
+
+  std::unique_ptr<ContextMemory> memory_;
+  Owned<ibv_mr> tables_mr_;
+  Owned<ibv_cq> cq_;
+  std::vector<std::unique_ptr<QueuePair>> pairs_;      // by pair; null: not spoken to
+  std::vector<std::unique_ptr<QueuePair>> loopbacks_;  // far ends of the queues to oneself
+  ContextNumbers numbers_;
+  std::vector<std::unique_ptr<MainQueue>> mains_;
+  std::vector<std::unique_ptr<Companion>> companions_;
+  std::unique_ptr<KernelRelease> release_;
+  bool serving_ = false;
+  bool peer_died_ = false;
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace twinpath::gda

@@ -1,0 +1,49 @@
+#pragma once
+// What the parts of one GIN comm share.  Each context holds it, so that it outlives them all.
+//
+// Threads: made by connect; afterwards only `keys` and `contexts` change, by the comm's callers
+// (one at a time); the engine's thread looks keys up.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gda/engine.h"
+#include "gda/key_table.h"
+#include "gda/mesh.h"
+#include "gda/queue_pair.h"
+#include "plugin/transport.h"
+#include "proxy/devices.h"
+
+namespace twinpath::gda {
+
+class Context;
+
+struct GinCore {
+  explicit GinCore(int ranks) : keys(ranks) {}
+
+  std::shared_ptr<Devices> devices;  // first: what is made on its adapters goes before it
+  Rail rail;                         // v1: the first of the device
+  AdapterLimits limits;
+  CommSettings settings;
+  int gpu = -1;  // CUDA ordinal; -1: CPU threads play the GPU
+  std::unique_ptr<Mesh> mesh;
+  KeyTable keys;
+  std::shared_ptr<Engine> engine;
+  std::vector<Context*> contexts;
+
+  const Config& config() const { return devices->config(); }
+  const Verbs& verbs() const { return devices->verbs(); }
+  int rank() const { return mesh->rank(); }
+  int ranks() const { return mesh->ranks(); }
+};
+
+// A collective step in which each rank also says whether it got this far: when one did not, all
+// fail, at once and naming it, instead of waiting until time is up.  `mine` is what this rank has
+// for all, or its failure.
+Result<std::vector<std::vector<std::uint8_t>>> gather_or_fail(
+    Mesh& mesh, const Result<std::vector<std::uint8_t>>& mine, const char* what);
+// The same with a piece for each rank.
+Result<std::vector<std::vector<std::uint8_t>>> exchange_or_fail(
+    Mesh& mesh, const Result<std::vector<std::vector<std::uint8_t>>>& mine, const char* what);
+
+}  // namespace twinpath::gda

@@ -1,0 +1,113 @@
+// What the engine does for a context.
+#include <sched.h>
+
+#include <array>
+
+#include "gda/gin_context.h"
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+
+namespace twinpath::gda {
+namespace {
+
+// Of one queue in a turn, so that a busy queue does not starve the others.
+constexpr int kBudget = 64;
+constexpr int kPollBatch = 32;
+constexpr int kPollsPerTurn = 4;
+
+}  // namespace
+
+bool Context::turn() {
+  bool moved = false;
+  for (auto& main : mains_) {
+    if (main == nullptr) continue;
+    if (main->give_up.load(std::memory_order_relaxed)) main->back_end.fail_all(Syndrome::flushed);
+    moved |= main->queue.scan(kBudget) != 0;
+  }
+  moved |= poll();
+  for (auto& companion : companions_)
+    if (companion != nullptr) moved |= companion->queue.scan(kBudget) != 0;
+  note_failures();
+  return moved;
+}
+
+bool Context::poll() {
+  bool moved = false;
+  for (int i = 0; i < kPollsPerTurn; ++i) {
+    std::array<ibv_wc, kPollBatch> wcs;
+    const int n = ibv_poll_cq(cq_.get(), kPollBatch, wcs.data());
+    if (n < 0) {
+      for (auto& main : mains_)
+        if (main != nullptr) main->back_end.fail_all(Syndrome::local_qp_operation);
+      return moved;
+    }
+    for (int c = 0; c < n; ++c) {
+      const ibv_wc& wc = wcs[static_cast<std::size_t>(c)];
+      const std::size_t p = VerbsBackEnd::tag_of(wc);
+      if (p < mains_.size() && mains_[p] != nullptr) mains_[p]->back_end.on_completion(wc);
+    }
+    moved |= n != 0;
+    if (n < kPollBatch) break;
+  }
+  return moved;
+}
+
+void Context::note_failures() {
+  for (std::size_t p = 0; p < mains_.size(); ++p) {
+    MainQueue* main = mains_[p].get();
+    if (main != nullptr && main->queue.failed() && !main->failure_seen)
+      failed_queue(p, "queue", main->failure_seen);
+  }
+  for (std::size_t p = 0; p < companions_.size(); ++p) {
+    Companion* companion = companions_[p].get();
+    if (companion != nullptr && companion->queue.failed() && !companion->failure_seen)
+      failed_queue(p, "counter queue", companion->failure_seen);
+  }
+}
+
+// Error CQEs end waits, but not those of a kernel that needs a slot of a later lap: the consumer
+// index does not pass an error.  So the pair's kernels are let go.
+void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
+  seen = true;
+  failed_.store(true, std::memory_order_release);
+  const bool first = !release_->released(pair);
+  release_->release(pair);
+  if (!companions_.empty()) release_->release(shape_.pairs() + pair);
+  // The back end has told already; and kernels that were let go overrun their queues.
+  if (!first || mains_[pair]->back_end.dead()) return;
+  TP_WARN(
+      "GIN %s of rank %d to %s: a kernel wrote a work request that is not allowed (window, offset, "
+      "signal or queue index); the communicator cannot be used any more",
+      which, core_->rank(), core_->mesh->peer_text(rank_of(pair)).c_str());
+}
+
+void Context::look_around() {
+  if (peer_died_) return;
+  const int dead = core_->mesh->dead_peer();
+  if (dead < 0) return;
+  peer_died_ = true;
+  TP_WARN(
+      "%s is gone: its process has ended or its host cannot be reached; kernels that wait for "
+      "it are let go",
+      core_->mesh->peer_text(dead).c_str());
+  for (auto& main : mains_)
+    if (main != nullptr && main->queue.peer() == dead)
+      main->back_end.fail_all(Syndrome::retry_exceeded);
+  failed_.store(true, std::memory_order_release);
+  note_failures();
+  release_->release_all();
+}
+
+void Context::settle(std::int64_t deadline) {
+  for (auto& main : mains_) {
+    if (main == nullptr) continue;
+    const VerbsBackEnd& back_end = main->back_end;
+    const std::uint64_t target = back_end.issued();
+    while (back_end.finished() < target && !back_end.dead()) {
+      if (now_ns() > deadline) main->give_up.store(true, std::memory_order_relaxed);
+      sched_yield();
+    }
+  }
+}
+
+}  // namespace twinpath::gda

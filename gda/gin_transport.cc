@@ -1,0 +1,75 @@
+// See gin_transport.h.
+#include "gda/gin_transport.h"
+
+#include "gda/gin_comm.h"
+#include "gda/mesh.h"
+#include "plugin/base/log.h"
+#include "proxy/connection.h"
+#include "proxy/devices.h"
+#include "topology/probe_gpus.h"
+
+namespace twinpath::gda {
+namespace {
+
+class Listener final : public GinListener {
+ public:
+  Listener(int device, std::unique_ptr<MeshListener> mesh)
+      : device_(device), mesh_(std::move(mesh)) {}
+  int device() const { return device_; }
+  MeshListener& mesh() { return *mesh_; }
+
+ private:
+  const int device_;
+  const std::unique_ptr<MeshListener> mesh_;
+};
+
+class Transport final : public GinTransport {
+ public:
+  explicit Transport(std::shared_ptr<Devices> devices) : devices_(std::move(devices)) {}
+
+  std::size_t device_count() const override { return devices_->count(); }
+  Result<DeviceProps> device(int index) const override { return devices_->properties(index); }
+
+  Result<std::unique_ptr<GinListener>> listen(
+      int device, std::span<std::uint8_t, kHandleBytes> handle) override {
+    if (devices_->rails(device).empty()) {
+      TP_WARN("there is no device %d to listen on", device);
+      return Status::bad_argument;
+    }
+    auto mesh = MeshListener::open(devices_->config(), handle);
+    if (!mesh) return mesh.status();
+    return std::unique_ptr<GinListener>(std::make_unique<Listener>(device, std::move(mesh).take()));
+  }
+
+  Result<std::unique_ptr<GinComm>> connect(
+      std::span<const std::array<std::uint8_t, kHandleBytes>> handles, int rank,
+      GinListener& listener, const CommSettings& settings) override {
+    auto& mine = static_cast<Listener&>(listener);
+    auto rails = choose_rails(*devices_, mine.device());
+    if (!rails) return rails.status();
+    auto core = std::make_shared<GinCore>(static_cast<int>(handles.size()));
+    core->devices = devices_;
+    core->rail = rails->front();
+    core->settings = settings;
+    core->gpu = current_cuda_gpu().value_or(-1);
+    auto limits = adapter_limits(devices_->verbs(), core->rail);
+    if (!limits) return limits.status();
+    core->limits = *limits;
+    auto mesh = Mesh::connect(devices_->config(), mine.mesh(), handles, rank);
+    if (!mesh) return mesh.status();
+    core->mesh = std::move(mesh).take();
+    core->engine = Engine::of(core->gpu, devices_->config().gin_engine);
+    return std::unique_ptr<GinComm>(std::make_unique<Comm>(std::move(core)));
+  }
+
+ private:
+  const std::shared_ptr<Devices> devices_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<GinTransport>> make_gin_transport(std::shared_ptr<Devices> devices) {
+  return std::unique_ptr<GinTransport>(std::make_unique<Transport>(std::move(devices)));
+}
+
+}  // namespace twinpath::gda

@@ -1,0 +1,51 @@
+#pragma once
+// One work request as the front end hands it to a back end: checked, with the keys and offsets of
+// the kernel's WQE replaced by addresses and keys of the fabric.
+//
+// Threads: plain values.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace twinpath::gda {
+
+enum class OperationKind : std::uint8_t {
+  nop,           // done when everything before it is
+  write,         // local -> remote, `bytes` (0 is allowed)
+  write_inline,  // inline_data -> remote
+  fetch_add,     // remote 64-bit word += add, host byte order; the old value goes nowhere
+  read,          // remote -> local
+  dump,          // done when everything before it is visible to the local GPU
+};
+
+inline constexpr std::size_t kMaxInline = 28;  // bytes that fit in a WQE of four segments
+
+struct Operation {
+  OperationKind kind = OperationKind::nop;
+  std::uint32_t bytes = 0;
+  std::uint64_t local = 0;   // address here
+  std::uint64_t remote = 0;  // address (IOVA) at the peer
+  std::uint32_t lkey = 0;    // of the fabric, host byte order
+  std::uint32_t rkey = 0;
+  std::uint64_t add = 0;
+  std::array<std::uint8_t, kMaxInline> inline_data{};
+};
+
+// Error syndromes of an error CQE (PRM "Completion with Error syndrome", mlx5dv.h).
+enum class Syndrome : std::uint8_t {
+  none = 0,
+  local_length = 0x01,
+  local_qp_operation = 0x02,
+  local_protection = 0x04,
+  flushed = 0x05,
+  bad_response = 0x10,
+  local_access = 0x11,
+  remote_invalid_request = 0x12,
+  remote_access = 0x13,
+  remote_operation = 0x14,
+  retry_exceeded = 0x15,
+  rnr_exceeded = 0x16,
+  aborted = 0x22,
+};
+
+}  // namespace twinpath::gda

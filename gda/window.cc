@@ -1,0 +1,97 @@
+// See window.h.
+#include "gda/window.h"
+
+#include <cstring>
+
+#include "gda/abi.h"
+#include "gda/host_device.h"
+#include "plugin/base/log.h"
+
+namespace twinpath::gda {
+
+Result<std::unique_ptr<Window>> Window::make(GinCore& core, const WindowRequest& request) {
+  std::unique_ptr<Window> window(new Window(core));
+  const auto mine = window->prepare(request);
+  auto theirs = gather_or_fail(*core.mesh, mine, "registering a window");
+  if (!theirs) return theirs.status();
+  TP_TRY(window->publish(request, *theirs));
+  return window;
+}
+
+Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) {
+  const auto address = reinterpret_cast<std::uintptr_t>(request.data);
+  if (request.data == nullptr || request.bytes == 0 || address + request.bytes < address) {
+    TP_WARN("cannot register %zu bytes at %p as a window: not a range of memory", request.bytes,
+            request.data);
+    return Status::bad_argument;
+  }
+  MrRequest mr;
+  mr.address = address;
+  mr.bytes = request.bytes;
+  mr.kind = request.dmabuf_fd >= 0             ? MrKind::dmabuf
+            : request.type == MemoryType::cuda ? MrKind::cuda
+                                               : MrKind::host;
+  mr.relaxed_ordering = !request.strict && core_.config().ib_pci_relaxed_ordering != 0;
+  mr.remote_atomic = true;
+  mr.dmabuf_offset = request.dmabuf_offset;
+  mr.dmabuf_fd = request.dmabuf_fd;
+  cache_ = &core_.rail.port.adapter->mrs;
+  auto region = cache_->acquire(mr);
+  if (!region) return region.status();
+  region_ = *region;
+  auto device = DeviceBlock::make(
+      core_.gpu, Place::gpu,
+      sizeof(DeviceWindow) + static_cast<std::size_t>(core_.ranks()) * sizeof(std::uint32_t));
+  if (!device) return device.status();
+  device_ = std::move(device).take();
+  Writer w;
+  w.integer(std::uint64_t{address});
+  w.integer(std::uint64_t{request.bytes});
+  w.integer(region_->mr->rkey);
+  return w.take();
+}
+
+Status Window::publish(const WindowRequest& request,
+                       const std::vector<std::vector<std::uint8_t>>& from) {
+  std::vector<KeyedMemory> remote;
+  for (const auto& bytes : from) {
+    Reader in(bytes);
+    KeyedMemory memory;
+    memory.address = in.integer<std::uint64_t>();
+    memory.bytes = in.integer<std::uint64_t>();
+    memory.fabric_key = in.integer<std::uint32_t>();
+    if (!in.ok()) {
+      TP_WARN("%s sent a damaged description of its window",
+              core_.mesh->peer_text(static_cast<int>(remote.size())).c_str());
+      return Status::remote;
+    }
+    remote.push_back(memory);
+  }
+  const KeyedMemory local{reinterpret_cast<std::uintptr_t>(request.data), request.bytes,
+                          region_->mr->lkey};
+  auto key = core_.keys.add(local, remote,
+                            kLocalRead | kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic);
+  if (!key) return key.status();
+  key_ = *key;
+  const std::uint32_t key_be = swap32(key_);
+  std::vector<std::uint8_t> image(device_->bytes());
+  DeviceWindow handle{};
+  handle.rkeys_be = device_->device_address() + sizeof handle;
+  handle.lkey_be = key_be;
+  std::memcpy(image.data(), &handle, sizeof handle);
+  for (std::size_t at = sizeof handle; at < image.size(); at += sizeof key_be)
+    std::memcpy(image.data() + at, &key_be, sizeof key_be);
+  return device_->copy_in(0, image.data(), image.size());
+}
+
+void Window::close() {
+  if (key_ != 0) core_.keys.remove(key_);
+  key_ = 0;
+}
+
+Window::~Window() {
+  close();
+  if (region_ != nullptr) cache_->release(region_);
+}
+
+}  // namespace twinpath::gda

@@ -1,0 +1,93 @@
+// The engine's thread: clients come and go while it goes round.
+#include "gda/engine.h"
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gda/verbs_back_end.h"
+#include "plugin/base/clock.h"
+#include "test/support/catch.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+
+namespace {
+
+struct Counting final : EngineClient {
+  std::atomic<std::uint64_t> turns{0}, looks{0};
+  bool turn() override {
+    turns.fetch_add(1);
+    return false;
+  }
+  void look_around() override { looks.fetch_add(1); }
+};
+
+}  // namespace
+
+TEST_CASE("An engine serves a client from add to remove, and not afterwards") {
+  for (const EngineChoice choice :
+       {EngineChoice::automatic, EngineChoice::spin, EngineChoice::sleep}) {
+    Engine engine(-1, choice);
+    auto a = std::make_unique<Counting>(), b = std::make_unique<Counting>();
+    engine.add(*a);
+    engine.add(*b);
+    const std::uint64_t before = b->turns.load();
+    engine.pass_round();
+    CHECK(b->turns.load() > before);
+    engine.remove(*a);
+    const std::uint64_t last = a->turns.load();
+    engine.pass_round();
+    engine.pass_round();
+    CHECK(a->turns.load() == last);
+    a.reset();  // the engine would touch freed memory if it still knew it
+    engine.pass_round();
+    const std::int64_t end = now_ns() + 5 * kSecond;
+    while (b->looks.load() < 2 && now_ns() < end) std::this_thread::yield();
+    CHECK(b->looks.load() >= 2);
+    engine.remove(*b);
+  }
+}
+
+TEST_CASE("Clients of many threads share the engine of one GPU") {
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) {
+        auto engine = Engine::of(-1, EngineChoice::automatic);
+        Counting client;
+        engine->add(client);
+        engine->pass_round();
+        if (client.turns.load() == 0) wrong.fetch_add(1);
+        engine->remove(client);
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+  CHECK(wrong.load() == 0);
+  const auto one = Engine::of(-1, EngineChoice::automatic);
+  CHECK(Engine::of(-1, EngineChoice::automatic) == one);
+}
+
+TEST_CASE("Queue numbers have 24 bits and do not overlap") {
+  Engine engine(-1, EngineChoice::sleep);
+  const std::uint32_t first = engine.take_numbers(1000);
+  CHECK(engine.take_numbers(1) == first + 1000);
+  for (int i = 0; i < 40; ++i) {
+    const std::uint32_t at = engine.take_numbers(1u << 20);
+    CHECK(at >= first);
+    CHECK(at + (1u << 20) <= 1u << 24);
+  }
+}
+
+TEST_CASE("Error completions become the syndromes that adapters write") {
+  CHECK(syndrome_of(IBV_WC_SUCCESS) == Syndrome::none);
+  CHECK(syndrome_of(IBV_WC_LOC_PROT_ERR) == Syndrome::local_protection);
+  CHECK(syndrome_of(IBV_WC_WR_FLUSH_ERR) == Syndrome::flushed);
+  CHECK(syndrome_of(IBV_WC_REM_ACCESS_ERR) == Syndrome::remote_access);
+  CHECK(syndrome_of(IBV_WC_RETRY_EXC_ERR) == Syndrome::retry_exceeded);
+  for (int status = IBV_WC_SUCCESS + 1; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status)
+    CHECK(syndrome_of(static_cast<ibv_wc_status>(status)) != Syndrome::none);
+}

@@ -1,0 +1,225 @@
+// GIN when something goes wrong: what a kernel may write, peers that die, work left behind.
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "test/gda/gin_ranks.h"
+#include "test/support/catch.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+using namespace twinpath::test;
+
+namespace {
+
+// Rank 0's kernel writes a key that does not exist to rank 1: that queue fails, others do not.
+std::string bad_key(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  ContextSettings settings = settings28();
+  settings.queue_depth = 16;
+  auto context = comm->create_context(settings);
+  EXPECT_GIN(context);
+  WindowMemory from(*comm, 4096), to(*comm, 4096);
+  EXPECT_GIN(from && to);
+  from.fill(static_cast<unsigned>(r.rank), 0, 4096);
+  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  if (r.rank == 0) {
+    Producer<DeviceQp28> queue = kernel.queue_to(1);
+    std::uint64_t first = 0;
+    TRY_GIN(queue.reserve(1, first));
+    queue.write(first, make_write(first, queue.qpn(), 0, 0x00bad000, 0, 0x00bad000, 64));
+    TRY_GIN(queue.submit(first, 1));
+    const int code = queue.poll(first);
+    EXPECT_GIN(code == -EIO || code == 0, code);  // 0: let go already
+    const std::int64_t end = now_ns() + 10 * kSecond;
+    while (!(*context)->failed() && now_ns() < end) std::this_thread::yield();
+    EXPECT_GIN((*context)->failed());
+    // Kernels at that queue come through, however many work requests they have.
+    for (int i = 0; i < 40; ++i) {
+      TRY_GIN(queue.reserve(1, first));
+      queue.write(first, make_nop(first, queue.qpn()));
+      TRY_GIN(queue.submit(first, 1));
+      const int flushed = queue.poll(first);
+      EXPECT_GIN(flushed == -EIO || flushed == 0, flushed, i);
+    }
+  }
+  r.meeting->barrier();
+  // The queues between all others, and of rank 0 to rank 2, work as before.
+  PutExtras extras;
+  extras.signal = 1;
+  for (int p = 0; p < r.ranks; ++p) {
+    if (r.rank == 0 && p == 1) continue;
+    TRY_GIN(kernel.put(p, to.handle(), static_cast<std::uint64_t>(r.rank) * 1024, from.handle(), 0,
+                       1000, extras));
+  }
+  const int writers = r.rank == 1 ? r.ranks - 1 : r.ranks;
+  TRY_GIN(kernel.wait_signal(1, static_cast<std::uint64_t>(writers)));
+  for (int p = 0; p < r.ranks; ++p) {
+    if (r.rank == 1 && p == 0) continue;
+    EXPECT_GIN(to.mismatch(static_cast<unsigned>(p), static_cast<std::size_t>(p) * 1024, 1000) ==
+               -1);
+  }
+  EXPECT_GIN((*context)->failed() == (r.rank == 0));
+  r.meeting->barrier();
+  return {};
+}
+const NamedScenario bad_key_name("bad_key", bad_key);
+
+// A window that has been given back is refused by our own table; nothing reaches the fabric.
+std::string closed_window(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto context = comm->create_context(settings28());
+  EXPECT_GIN(context);
+  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  WindowMemory to(*comm, 4096);
+  std::uint32_t stale = 0;
+  {
+    WindowMemory from(*comm, 4096);
+    EXPECT_GIN(from && to);
+    stale = device::at<DeviceWindow>(from.handle()).lkey_be;
+  }
+  r.meeting->barrier();
+  Producer<DeviceQp28> queue = kernel.queue_to((r.rank + 1) % r.ranks);
+  std::uint64_t first = 0;
+  TRY_GIN(queue.reserve(1, first));
+  queue.write(first, make_write(first, queue.qpn(), 0, stale, 0, stale, 64));
+  TRY_GIN(queue.submit(first, 1));
+  (void)queue.poll(first);
+  const std::int64_t end = now_ns() + 10 * kSecond;
+  while (!(*context)->failed() && now_ns() < end) std::this_thread::yield();
+  EXPECT_GIN((*context)->failed());
+  r.meeting->barrier();
+  return {};
+}
+
+// The last rank dies while the others put to it and wait for its signals.
+std::string peer_dies(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto made = comm->create_context(settings28());
+  EXPECT_GIN(made);
+  auto context = std::move(made).take();
+  WindowMemory from(*comm, 1 << 20), to(*comm, 1 << 20);
+  EXPECT_GIN(from && to);
+  GinKernel28 kernel(context->device_handle(), r.rank, kLimit);
+  r.meeting->barrier();
+  const int victim = r.ranks - 1;
+  if (r.rank == victim)
+    for (;;) (void)kernel.put(0, to.handle(), 0, from.handle(), 0, 4096);
+  // More than the queue holds: producers wait for slots when the peer dies.
+  std::atomic<std::int64_t> released_at{0};
+  std::thread producer([&] {
+    PutExtras extras;
+    extras.signal = 0;
+    extras.counter = 0;
+    std::int64_t failed_since = 0;
+    while (failed_since == 0 || now_ns() < failed_since + kSecond) {
+      if (kernel.put(victim, to.handle(), 0, from.handle(), 0, 1 << 20, extras) == -ETIMEDOUT)
+        return;
+      if (failed_since == 0 && context->failed()) failed_since = now_ns();
+    }
+    if (kernel.flush(victim) == -ETIMEDOUT) return;
+    if (kernel.flush_counters(victim) == -ETIMEDOUT) return;
+    released_at.store(now_ns());
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (r.rank == 0) r.meeting->barrier();  // the test kills now
+  const std::int64_t killed = now_ns();
+  while (!context->failed() && now_ns() < killed + 20 * kSecond) std::this_thread::yield();
+  const std::int64_t after_ms = (now_ns() - killed) / kMillisecond;
+  producer.join();
+  EXPECT_GIN(context->failed());
+  EXPECT_GIN(after_ms < 10000, after_ms);
+  EXPECT_GIN(released_at.load() != 0);
+  // Teardown waits for nobody.
+  const std::int64_t start = now_ns();
+  from.release();
+  to.release();
+  context.reset();
+  comm.reset();
+  EXPECT_GIN(now_ns() - start < 5 * kSecond, (now_ns() - start) / kMillisecond);
+  return {};
+}
+const NamedScenario peer_dies_name("peer_dies", peer_dies);
+
+// Contexts go while work requests are queued and under way, in no order among the ranks.
+std::string outstanding_work(Rank& r) {
+  for (int i = 0; i < 5; ++i) {
+    auto comm = r.connect();
+    EXPECT_GIN(comm != nullptr);
+    auto context = comm->create_context(settings28());
+    EXPECT_GIN(context);
+    WindowMemory from(*comm, 4 << 20), to(*comm, 4 << 20);
+    EXPECT_GIN(from && to);
+    GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+    r.meeting->barrier();
+    PutExtras extras;
+    extras.signal = 0;
+    extras.counter = 0;
+    for (int n = 0; n < 60; ++n)
+      TRY_GIN(
+          kernel.put((r.rank + 1) % r.ranks, to.handle(), 0, from.handle(), 0, 1 << 16, extras));
+    const std::int64_t start = now_ns();
+    auto gone = std::move(context).take();
+    gone.reset();
+    EXPECT_GIN(now_ns() - start < 5 * kSecond);
+    r.meeting->barrier();  // windows are what peers still write to
+  }
+  return {};
+}
+const NamedScenario outstanding_work_name("outstanding_work", outstanding_work);
+
+// One rank's wrong arguments fail the call everywhere, at once.
+std::string refused_settings(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  const std::int64_t start = now_ns();
+  ContextSettings settings = settings28();
+  if (r.rank == 1) settings.queue_depth = 100;
+  EXPECT_GIN(!comm->create_context(settings));
+  settings = settings28();
+  if (r.rank == 0) settings.layout = DeviceLayout::v2_30_72;
+  if (r.rank == 0) settings.contexts = 2;
+  EXPECT_GIN(!comm->create_context(settings));
+  void* memory = r.rank == 1 ? nullptr : &settings;
+  EXPECT_GIN(!comm->register_window(memory, 64, MemoryType::host, 0, -1, false));
+  EXPECT_GIN(comm->deregister_window(nullptr) == Status::bad_argument);
+  EXPECT_GIN(now_ns() - start < 5 * kSecond);
+  auto context = comm->create_context(settings28());
+  EXPECT_GIN(context);
+  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  TRY_GIN(kernel.signal((r.rank + 1) % r.ranks, 0));
+  TRY_GIN(kernel.wait_signal(0, 1));
+  r.meeting->barrier();
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("A wrong key fails its own queue and lets the kernels there go") {
+  SECTION("between threads") { CHECK(run_threads(3, bad_key) == ""); }
+  SECTION("between processes") { CHECK(run_processes(3, "bad_key") == ""); }
+}
+
+TEST_CASE("A window that was given back is refused") { CHECK(run_threads(2, closed_window) == ""); }
+
+TEST_CASE("Kernels are let go within 10 s when a peer dies") {
+  constexpr int kRanks = 3;
+  RankProcesses processes(kRanks, "peer_dies");
+  REQUIRE(processes.serve());  // handles
+  REQUIRE(processes.serve());  // all ready
+  REQUIRE(processes.serve_one(0));
+  processes.kill(kRanks - 1);
+  CHECK(processes.finish() == "");
+}
+
+TEST_CASE("Contexts are destroyed with work under way") {
+  SECTION("between threads") { CHECK(run_threads(2, outstanding_work) == ""); }
+  SECTION("between processes") { CHECK(run_processes(3, "outstanding_work") == ""); }
+}
+
+TEST_CASE("What one rank cannot do fails everywhere at once") {
+  CHECK(run_threads(3, refused_settings) == "");
+}

@@ -1,0 +1,140 @@
+#pragma once
+// Ranks of a GIN team for tests: as threads of this process or as processes of their own (this
+// program again, with a role).  CPU threads play the GPU.
+//
+// A scenario is a function that every rank runs; it returns an empty text or what was wrong.
+// Assertions of the test framework stay on the test's thread.
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gda/gin_kernel.h"
+#include "gda/gin_transport.h"
+#include "plugin/base/config.h"
+#include "proxy/devices.h"
+
+namespace twinpath::test {
+
+using HandleBytesArray = std::array<std::uint8_t, kHandleBytes>;
+
+// How ranks find each other outside of what is tested.
+class Meeting {
+ public:
+  virtual ~Meeting() = default;
+  virtual std::vector<HandleBytesArray> exchange(const HandleBytesArray& mine) = 0;
+  virtual void barrier() = 0;
+};
+
+// The fabric: the soft HCA, or with TWINPATH_FABRIC=verbs the adapters that the environment names,
+// ranks in turn on each.
+Config gin_config();
+bool on_adapters();
+// A tenth of the work on adapters: soft-RoCE in an emulated machine is slow.
+template <class T>
+T scaled(T n) {
+  return on_adapters() ? n / 10 : n;
+}
+std::shared_ptr<Devices> open_devices(const Config& config);
+
+struct Rank {
+  int rank = 0, ranks = 1;
+  Meeting* meeting = nullptr;
+  std::shared_ptr<Devices> devices;
+  std::unique_ptr<gda::GinTransport> transport;
+
+  // Collective; null when it failed.
+  std::unique_ptr<gda::GinComm> connect() const;
+};
+
+// Memory of `bytes` registered as a window.
+class WindowMemory {
+ public:
+  // Collective.
+  WindowMemory(gda::GinComm& comm, std::size_t bytes);
+  ~WindowMemory() { release(); }
+  WindowMemory(const WindowMemory&) = delete;
+  WindowMemory& operator=(const WindowMemory&) = delete;
+  void release();
+  explicit operator bool() const { return window_ != nullptr; }
+  std::uint64_t handle() const { return window_->device_handle(); }
+  std::uint8_t* data() { return bytes_.data(); }
+  void fill(unsigned seed, std::size_t at, std::size_t bytes);
+  // Index of the first byte that is not the pattern's, or -1.
+  std::int64_t mismatch(unsigned seed, std::size_t at, std::size_t bytes) const;
+
+ private:
+  gda::GinComm& comm_;
+  std::vector<std::uint8_t> bytes_;
+  gda::GinWindow* window_ = nullptr;
+};
+
+using Scenario = std::string (*)(Rank&);
+
+// Errors of all ranks, one a line.
+std::string run_threads(int ranks, Scenario scenario);
+// `name` finds the scenario in the other program: see register_scenario.
+std::string run_processes(int ranks, const std::string& name);
+
+// The rank processes of run_processes, for tests that kill one.
+class RankProcesses {
+ public:
+  RankProcesses(int ranks, const std::string& name);
+  ~RankProcesses();
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+  // One exchange or barrier of all that live; false when a rank has ended instead.
+  bool serve();
+  // The same for one rank alone: it says where it is.
+  bool serve_one(int rank);
+  void kill(int rank);
+  // Serves until all have ended; error texts.
+  std::string finish();
+
+ private:
+  struct Process {
+    pid_t pid = -1;
+    int fd = -1;
+  };
+  std::vector<Process> ranks_;
+};
+
+struct NamedScenario {
+  NamedScenario(const char* name, Scenario scenario);
+};
+
+std::string text(const char* what, std::int64_t a = 0, std::int64_t b = 0, std::int64_t c = 0);
+
+// How long a CPU thread that plays a kernel waits: for ever would hide the failure.
+inline constexpr std::int64_t kLimit = 40 * kSecond;
+
+inline gda::ContextSettings settings28(int signals = 64, int counters = 64) {
+  gda::ContextSettings s;
+  s.signals = signals;
+  s.counters = counters;
+  return s;
+}
+inline gda::ContextSettings settings30(int contexts = 1) {
+  gda::ContextSettings s = settings28();
+  s.contexts = contexts;
+  s.layout = gda::DeviceLayout::v2_30_88;
+  return s;
+}
+
+}  // namespace twinpath::test
+
+// In scenarios: leave with a text.
+#define TRY_GIN(expr)                                                       \
+  do {                                                                      \
+    if (const auto tp_code = static_cast<std::int64_t>(expr); tp_code != 0) \
+      return twinpath::test::text(#expr " failed", tp_code, __LINE__);      \
+  } while (0)
+#define EXPECT_GIN(condition, ...)                                                    \
+  do {                                                                                \
+    if (!(condition))                                                                 \
+      return twinpath::test::text(#condition " is false" __VA_OPT__(, ) __VA_ARGS__); \
+  } while (0)
