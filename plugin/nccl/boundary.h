@@ -6,7 +6,9 @@
 // isend and irecv go down from there.
 #include <exception>
 #include <new>
+#include <span>
 
+#include "plugin/base/log.h"
 #include "plugin/nccl/abi/types.h"
 #include "plugin/nccl/context.h"
 #include "plugin/transport.h"
@@ -55,6 +57,22 @@ abi::ncclResult_t guarded(const char* entry, Body&& body) noexcept {
     TP_WARN("%s: unexpected exception; this is a defect, please report it", entry);
     return to_nccl(Status::internal);
   }
+}
+
+inline Status refuse(const char* entry, const char* what) {
+  TP_WARN("%s: %s", entry, what);
+  return Status::bad_argument;
+}
+
+inline Status opened(const char* entry, Context*& context) {
+  context = Context::get();
+  if (context != nullptr) return Status::ok;
+  TP_WARN("%s: called before init, or after an init that failed", entry);
+  return Status::unsupported;
+}
+
+inline std::span<std::uint8_t, kHandleBytes> handle_bytes(void* handle) {
+  return std::span<std::uint8_t, kHandleBytes>(static_cast<std::uint8_t*>(handle), kHandleBytes);
 }
 
 inline void* comm_to_nccl(Comm* comm) { return comm; }

@@ -10,8 +10,6 @@
 #include "plugin/base/config.h"
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
-#include "plugin/fabric/fabric.h"
-#include "proxy/transport.h"
 
 #ifndef TWINPATH_VERSION
 #define TWINPATH_VERSION "unknown"
@@ -52,11 +50,13 @@ Status as_usage(Status status) {
 
 }  // namespace
 
-Context::Context(std::unique_ptr<Transport> transport, bool may_merge)
-    : transport_(std::move(transport)),
-      may_merge_(may_merge),
+Context::Context(Transports transports, const Config& config)
+    : transport_(std::move(transports.proxy)),
+      may_merge_(config.ib_merge_nics),
       physical_(static_cast<int>(transport_->device_count())),
-      visible_(physical_) {}
+      visible_(physical_),
+      offers_gin_(config.gin),
+      make_gin_(std::move(transports.make_gin)) {}
 
 Context* Context::get() { return g_context.load(std::memory_order_acquire); }
 
@@ -65,13 +65,10 @@ Result<Context*> Context::open() {
   const std::lock_guard lock(g_open_mutex);
   if (Context* context = get()) return context;
   const Config config = config_from_environment();
-  auto fabric = open_fabric(config);
-  if (!fabric) return as_usage(fabric.status());
-  const FabricKind kind = (*fabric)->kind;
-  auto transport = make_proxy_transport(std::move(fabric).take(), config);
-  if (!transport) return as_usage(transport.status());
-  log_devices(**transport, kind);
-  auto* context = new Context(std::move(transport).take(), config.ib_merge_nics);
+  auto transports = open_transports(config);
+  if (!transports) return as_usage(transports.status());
+  log_devices(*transports->proxy, transports->kind);
+  auto* context = new Context(std::move(transports).take(), config);
   g_context.store(context, std::memory_order_release);
   return context;
 }
@@ -149,6 +146,16 @@ Result<Session*> Context::shared_session(int traffic_class) {
     slot = std::move(session).take();
   }
   return slot.get();
+}
+
+Result<gda::GinTransport*> Context::gin() {
+  const std::lock_guard lock(gin_mutex_);
+  if (!gin_) {
+    auto made = make_gin_();
+    if (!made) return made.status();
+    gin_ = std::move(made).take();
+  }
+  return gin_.get();
 }
 
 bool in_forked_child() { return g_forked.load(std::memory_order_relaxed); }

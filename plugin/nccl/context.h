@@ -1,5 +1,5 @@
 #pragma once
-// What the plugin keeps for the whole process: the transport, the sessions that NCCL did not ask
+// What the plugin keeps for the whole process: the transports, the sessions that NCCL did not ask
 // for by name, and what it told NCCL about devices.
 //
 // Threads: any; one lock, taken on the control path only.  Lifetime: opened by the first init
@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "plugin/nccl/transports.h"
 #include "plugin/transport.h"
 
 namespace twinpath {
@@ -40,8 +41,13 @@ class Context {
   // The session for calls without a context: one per traffic class, kept for ever.
   Result<Session*> shared_session(int traffic_class);
 
+  // Whether devices are offered to kernels, too (TWINPATH_GIN).
+  bool offers_gin() const { return offers_gin_; }
+  // Made by the first call; a failed attempt is repeated by the next.
+  Result<gda::GinTransport*> gin();
+
  private:
-  explicit Context(std::unique_ptr<Transport> transport, bool may_merge);
+  Context(Transports transports, const Config& config);
   Status check_member(int member);
 
   std::mutex mutex_;
@@ -53,6 +59,11 @@ class Context {
   std::map<int, std::unique_ptr<DeviceProps>> devices_;
   std::map<std::vector<int>, int> merged_;
   std::map<int, std::unique_ptr<Session>> shared_;
+
+  const bool offers_gin_;
+  std::mutex gin_mutex_;
+  const decltype(Transports::make_gin) make_gin_;
+  std::unique_ptr<gda::GinTransport> gin_;
 };
 
 // Whether this process is a fork of the one that opened the Context.  One relaxed load.

@@ -18,6 +18,7 @@
 #include "plugin/nccl/abi/net.h"
 #include "plugin/nccl/boundary.h"
 #include "plugin/nccl/context.h"
+#include "plugin/nccl/properties.h"
 
 namespace twinpath {
 namespace {
@@ -27,20 +28,6 @@ using abi::ncclNetCommConfig_t;
 using abi::ncclNetDeviceHandle_t;
 using abi::ncclProfilerCallback_t;
 using abi::ncclResult_t;
-
-constexpr const char* kPluginName = "Twinpath";
-
-Status refuse(const char* entry, const char* what) {
-  TP_WARN("%s: %s", entry, what);
-  return Status::bad_argument;
-}
-
-Status opened(const char* entry, Context*& context) {
-  context = Context::get();
-  if (context != nullptr) return Status::ok;
-  TP_WARN("%s: called before init, or after an init that failed", entry);
-  return Status::unsupported;
-}
 
 // --- init, devices, finalize ----------------------------------------------------------
 
@@ -96,62 +83,10 @@ ncclResult_t finalize(void* ctx) {
 // Hints about how many peers and flows to expect; nothing here depends on them.
 ncclResult_t set_net_attr(void*, ncclNetAttr_t*) { return abi::ncclSuccess; }
 
-// --- device properties ----------------------------------------------------------------
-
-// NCCL keeps the strings and never writes to them, but declares them without const.
-char* nccl_string(const std::string& s) {
-  return s.empty() ? nullptr : const_cast<char*>(s.c_str());
-}
-
-template <class VProps>
-Status fill_members(const DeviceProps& device, VProps& out) {
-  if (device.members.empty() || device.members.size() > std::size(out.devs)) {
-    TP_WARN("device %s is made of %zu ports; this version of NCCL knows 1 to %zu",
-            device.name.c_str(), device.members.size(), std::size(out.devs));
-    return Status::unsupported;
-  }
-  out.ndevs = static_cast<int>(device.members.size());
-  std::copy(device.members.begin(), device.members.end(), out.devs);
-  return Status::ok;
-}
-
 template <class Props>
 ncclResult_t get_properties(int dev, Props* out) {
-  return guarded("getProperties", [&]() -> Status {
-    if (out == nullptr) return refuse("getProperties", "no place for the properties");
-    *out = {};  // NCCL passes uninitialised memory
-    Context* context = nullptr;
-    TP_TRY(opened("getProperties", context));
-    const auto found = context->device(dev);
-    if (!found) return found.status();
-    const DeviceProps& device = **found;
-    out->name = nccl_string(device.name);
-    out->pciPath = nccl_string(device.pci_path);
-    out->guid = device.guid;
-    out->ptrSupport = abi::kPtrHost | (device.gpu_direct ? abi::kPtrCuda : 0) |
-                      (device.dmabuf ? abi::kPtrDmaBuf : 0);
-    out->speed = device.speed_mbps;
-    out->port = device.port;
-    out->latency = device.latency_us;
-    out->maxComms = device.max_comms;
-    out->maxRecvs = device.max_recvs;
-    if constexpr (requires { out->netDeviceType; }) {  // v7
-      out->netDeviceType = abi::kNetDeviceHost;
-      out->netDeviceVersion = 0;
-    }
-    if constexpr (requires { out->regIsGlobal; }) out->regIsGlobal = 1;  // v8
-    if constexpr (requires { out->vProps; }) {                           // v9
-      out->forceFlush = device.force_flush ? 1 : 0;
-      out->maxP2pBytes = std::min(device.max_message_bytes, abi::kMaxNetSizeBytes);
-      out->maxCollBytes = out->maxP2pBytes;
-      TP_TRY(fill_members(device, out->vProps));
-    }
-    if constexpr (requires { out->maxMultiRequestSize; }) out->maxMultiRequestSize = 1;  // v11
-    if constexpr (requires { out->railId; }) {                                           // v12
-      out->railId = abi::kUndefined;
-      out->planeId = abi::kUndefined;
-    }
-    return Status::ok;
+  return guarded("getProperties", [&] {
+    return fill_properties(dev, out, {abi::kNetDeviceHost, 0});
   });
 }
 
@@ -174,10 +109,6 @@ ncclResult_t make_vdevice(int* dev, VProps* props) {  // v9
 }
 
 // --- connections ----------------------------------------------------------------------
-
-std::span<std::uint8_t, kHandleBytes> handle_bytes(void* handle) {
-  return std::span<std::uint8_t, kHandleBytes>(static_cast<std::uint8_t*>(handle), kHandleBytes);
-}
 
 // The session to use: NCCL's context, or the shared one when it gives none.
 Status find_session(const char* entry, void* ctx, int traffic_class, Session*& session) {

@@ -3,7 +3,8 @@
 #include <new>
 #include <stdexcept>
 
-#include "proxy/transport.h"
+#include "plugin/nccl/transports.h"
+#include "test/abi/gin_fake.h"
 
 namespace twinpath::test {
 namespace {
@@ -170,13 +171,12 @@ FakeState& fake() {
 
 namespace twinpath {
 
-Result<std::unique_ptr<Fabric>> open_fabric(const Config&) {
+Result<Transports> open_transports(const Config&) {
   if (const Status s = test::fake().open_fabric; s != Status::ok) return s;
-  return std::make_unique<Fabric>();
-}
-
-Result<std::unique_ptr<Transport>> make_proxy_transport(std::unique_ptr<Fabric>, const Config&) {
-  return std::unique_ptr<Transport>(std::make_unique<test::FakeTransport>());
+  Transports transports;
+  transports.proxy = std::make_unique<test::FakeTransport>();
+  transports.make_gin = test::make_fake_gin;
+  return transports;
 }
 
 }  // namespace twinpath

@@ -1,6 +1,6 @@
 #pragma once
 // A transport that only notes what it is asked and answers what it is told.  It stands in for
-// the fabric and the proxy at link time (open_fabric, make_proxy_transport), so that the tables
+// the fabric and the proxy at link time (open_transports), so that the tables
 // can be tested for what they pass on and what they make of each Status.
 //
 // Threads: one.

@@ -1,0 +1,498 @@
+// The built plugin's GIN tables, driven as NCCL drives them (gin_team.h), with CPU threads in the
+// place of kernels (gda/gin_kernel.h): NCCL 2.28.9 through v11, 2.30.7 through v14.
+//
+// TWINPATH_TEST_PLUGIN names the library.  The process has no CUDA driver, so all memory that
+// kernels would see is host memory.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <utility>
+
+#include "gda/gin_kernel.h"
+#include "test/abi/gin_team.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+
+namespace twinpath::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kSoon = std::chrono::seconds(10);
+
+using Kernel28 = gda::GinKernel28;
+using Kernel30Old = gda::GinKernel<gda::DeviceQp30, gda::DeviceContext72>;
+using Kernel30 = gda::GinKernel30;
+
+abi::ncclGinConfig_v14_t config_of(int backend_version, int contexts = 1) {
+  return {.nSignals = 64,
+          .nCounters = 16,
+          .nContexts = contexts,
+          .queueDepth = 128,
+          .trafficClass = -1,
+          .backendVersion = backend_version,
+          .rankStride = 1};
+}
+
+LogSink current_sink() {
+  const LogSink sink = set_log_sink(nullptr);
+  set_log_sink(sink);
+  return sink;
+}
+
+// One dlopen, as NCCL does it.  NET is initialised first, as always.
+class Plugin {
+ public:
+  Plugin() {
+    const char* path = std::getenv("TWINPATH_TEST_PLUGIN");
+    library_ = ::dlopen(path == nullptr ? "./libnccl-net.so" : path, RTLD_NOW | RTLD_LOCAL);
+    INFO((library_ == nullptr ? ::dlerror() : ""));
+    REQUIRE(library_ != nullptr);
+    const auto find = [this](const char* symbol) { return ::dlsym(library_, symbol); };
+    nets = all_versions(find);
+    gins = all_gin_versions(find);
+    REQUIRE(nets.size() == 7);
+    REQUIRE(gins.size() == 2);
+    REQUIRE(::dlsym(library_, "ncclGinPlugin_v12") == nullptr);
+    REQUIRE(::dlsym(library_, "ncclGinPlugin_v13") == nullptr);
+    REQUIRE(nets.back()->init(&net_ctx_, current_sink(), -1) == abi::ncclSuccess);
+  }
+  ~Plugin() {
+    (void)nets.back()->finalize(net_ctx_);
+    ::dlclose(library_);
+  }
+  Plugin(const Plugin&) = delete;
+  Plugin& operator=(const Plugin&) = delete;
+  AnyGin& v11() { return *gins[0]; }
+  AnyGin& v14() { return *gins[1]; }
+
+  std::vector<std::unique_ptr<AnyNet>> nets;
+  std::vector<std::unique_ptr<AnyGin>> gins;
+
+ private:
+  void* library_ = nullptr;
+  void* net_ctx_ = nullptr;
+};
+
+std::uint8_t pattern(int from, int to, unsigned round, std::size_t i) {
+  return static_cast<std::uint8_t>(static_cast<unsigned>(from) * 89 +
+                                   static_cast<unsigned>(to) * 7 + round * 3 + i * 5 + 1);
+}
+
+// nccl-tests' GinAlltoAll on one context: everybody, itself included, gets a piece and a signal.
+template <class Kernel>
+void all_to_all(Kernel& k, Bootstrap& boot, int rank, const Pages& out, const Pages& in,
+                std::uint64_t out_window, std::uint64_t in_window, std::size_t bytes,
+                unsigned rounds) {
+  const int ranks = boot.ranks();
+  const auto piece = [&](int r) { return static_cast<std::size_t>(r) * bytes; };
+  const std::uint64_t signal_before = k.read_signal(3);
+  const std::uint64_t counter_before = k.read_counter(2);
+  boot.wait();
+  for (unsigned round = 0; round < rounds; ++round) {
+    for (int r = 0; r < ranks; ++r) {
+      for (std::size_t i = 0; i < bytes; ++i) out.data()[piece(r) + i] = pattern(rank, r, round, i);
+    }
+    for (int r = 0; r < ranks; ++r) {
+      must(k.put(r, in_window, piece(rank), out_window, piece(r), bytes,
+                 {.signal = 3, .add = 1, .counter = 2}) == 0,
+           "put to rank " + std::to_string(r));
+    }
+    const std::uint64_t expected = static_cast<std::uint64_t>(ranks) * (round + 1);
+    must(k.wait_signal(3, signal_before + expected) == 0, "signals of all ranks");
+    for (int r = 0; r < ranks; ++r) {
+      for (std::size_t i = 0; i < bytes; ++i)
+        must(in.data()[piece(r) + i] == pattern(r, rank, round, i), "data of a put");
+      must(k.flush(r) == 0, "flush");
+    }
+    must(k.wait_counter(2, counter_before + expected) == 0, "counters of all puts");
+    boot.wait();
+  }
+}
+
+// The same for every connection and context of a rank.
+template <class Kernel, class Context>
+void exercise(GinRank& r, Bootstrap& boot, int contexts, std::size_t bytes, unsigned rounds) {
+  const auto total = bytes * static_cast<std::size_t>(boot.ranks());
+  const Pages out(total), in(total);
+  const Window out_window = r.reg(out), in_window = r.reg(in);
+  for (std::size_t n = 0; n < r.connections(); ++n) {
+    for (int c = 0; c < contexts; ++c) {
+      Kernel k(r.devices[n] + static_cast<std::size_t>(c) * sizeof(Context), r.rank(),
+               10 * kSecond);
+      all_to_all(k, boot, r.rank(), out, in, out_window.windows[n], in_window.windows[n], bytes,
+                 rounds);
+    }
+  }
+  must(!r.failed(), "no error of a healthy context");
+  boot.wait();  // all puts have landed everywhere
+  r.dereg(out_window);
+  r.dereg(in_window);
+}
+
+std::size_t entries(const char* folder) {
+  std::size_t n = 0;
+  DIR* d = ::opendir(folder);
+  while (d != nullptr && ::readdir(d) != nullptr) ++n;
+  if (d != nullptr) ::closedir(d);
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("GIN's init, devices and properties start no thread and open no file") {
+  LogCapture log;
+  Plugin plugin;
+  const std::size_t threads = entries("/proc/self/task");
+  const std::size_t files = entries("/proc/self/fd");
+  for (auto& gin : plugin.gins) {
+    void* ctx = nullptr;
+    CHECK(gin->init(&ctx, 1, current_sink()) == abi::ncclSuccess);
+    int n = 0, net = 0;
+    CHECK(gin->devices(&n) == abi::ncclSuccess);
+    CHECK(plugin.nets.back()->devices(&net) == abi::ncclSuccess);
+    CHECK(n == net);
+    AnyProps props;
+    CHECK(gin->properties(0, props) == abi::ncclSuccess);
+    CHECK(entries("/proc/self/task") == threads);
+    CHECK(entries("/proc/self/fd") == files);
+    CHECK(gin->finalize(ctx) == abi::ncclSuccess);
+  }
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("NCCL 2.28.9: puts, signals and counters arrive between 1, 2 and 4 ranks") {
+  for (const int ranks : {1, 2, 4}) {
+    LogCapture log;
+    Plugin plugin;
+    const LogSink sink = current_sink();
+    CHECK(on_ranks(ranks, [&](int rank, Bootstrap& boot) {
+            GinRank r(plugin.v11(), sink, boot, rank, 2, true, config_of(0));
+            exercise<Kernel28, gda::DeviceContext72>(r, boot, 1, 8, 3);
+            exercise<Kernel28, gda::DeviceContext72>(r, boot, 1, 100000, 3);
+          }) == no_failures(ranks));
+    CHECK(log.warnings() == std::vector<std::string>{});
+  }
+}
+
+TEST_CASE("NCCL 2.28.9: later communicators have no ctx, and several live side by side") {
+  LogCapture log;
+  Plugin plugin;
+  const LogSink sink = current_sink();
+  CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
+          GinRank first(plugin.v11(), sink, boot, rank, 4, true, config_of(0));
+          GinRank second(plugin.v11(), sink, boot, rank, 1, false, config_of(0));
+          exercise<Kernel28, gda::DeviceContext72>(second, boot, 1, 1000, 2);
+          exercise<Kernel28, gda::DeviceContext72>(first, boot, 1, 1000, 2);
+          first.close();
+          exercise<Kernel28, gda::DeviceContext72>(second, boot, 1, 1000, 2);
+          second.close();
+          GinRank third(plugin.v11(), sink, boot, rank, 1, false, config_of(0));
+          exercise<Kernel28, gda::DeviceContext72>(third, boot, 1, 1000, 2);
+        }) == no_failures(2));
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("NCCL 2.30.7: device communicators of both layouts, with several contexts, in turn") {
+  for (const int ranks : {1, 3}) {
+    LogCapture log;
+    Plugin plugin;
+    const LogSink sink = current_sink();
+    CHECK(on_ranks(ranks, [&](int rank, Bootstrap& boot) {
+            GinRank r(plugin.v14(), sink, boot, rank, 1, true, config_of(2, 2));
+            exercise<Kernel30, gda::DeviceContext88>(r, boot, 2, 5000, 2);
+            r.destroy_contexts();
+            r.create_contexts(config_of(1, 3));
+            exercise<Kernel30Old, gda::DeviceContext72>(r, boot, 3, 5000, 2);
+          }) == no_failures(ranks));
+    CHECK(log.warnings() == std::vector<std::string>{});
+  }
+}
+
+TEST_CASE("NCCL 2.30.7: gets bring a peer's data, and signal-only requests arrive") {
+  LogCapture log;
+  Plugin plugin;
+  const LogSink sink = current_sink();
+  CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
+          GinRank r(plugin.v14(), sink, boot, rank, 1, true, config_of(2));
+          const Pages mine(8192), got(8192);
+          for (std::size_t i = 0; i < mine.size(); ++i) mine.data()[i] = pattern(rank, 0, 0, i);
+          const Window source = r.reg(mine), target = r.reg(got);
+          Kernel30 k(r.devices[0], rank, 10 * kSecond);
+          boot.wait();
+          const int peer = 1 - rank;
+          must(k.get(peer, source.windows[0], 100, target.windows[0], 300, 5000) == 0, "get");
+          must(k.flush(peer) == 0, "flush of a get");
+          for (std::size_t i = 0; i < 5000; ++i)
+            must(got.data()[300 + i] == pattern(peer, 0, 0, 100 + i), "data of a get");
+          must(k.signal(peer, 5, 1000) == 0, "signal");
+          must(k.wait_signal(5, 1000) == 0, "a signal without data");
+          must(k.put_value(peer, target.windows[0], 0, 0x1122334455667788u, 8, {.signal = 6}) == 0,
+               "put_value");
+          must(k.wait_signal(6, 1) == 0, "signal of a value");
+          must(*reinterpret_cast<std::uint64_t*>(got.data()) == 0x1122334455667788u, "a value");
+          boot.wait();
+        }) == no_failures(2));
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("closing waits for nobody, whatever the order of ranks, contexts and windows") {
+  LogCapture log;
+  Plugin plugin;
+  const LogSink sink = current_sink();
+  for (auto& gin : plugin.gins) {
+    INFO("version " << gin->version());
+    CHECK(on_ranks(3, [&](int rank, Bootstrap& boot) {
+            GinRank r(*gin, sink, boot, rank, 1, true, config_of(2));
+            const Pages pages(65536);
+            Window w = r.reg(pages);
+            boot.wait();
+            // One after the other; rank 1 leaves its window to closeColl, rank 2 closes the comm
+            // before the context.
+            for (int turn = 0; turn < 3; ++turn) {
+              if (turn == rank) {
+                const auto start = Clock::now();
+                if (rank == 0) r.dereg(w);
+                if (rank == 2) {
+                  must(gin->close_coll(r.comms[0]), "closeColl");
+                  r.comms.clear();
+                }
+                r.close();
+                must(Clock::now() - start < std::chrono::seconds(2), "closing waited");
+              }
+              boot.wait();
+            }
+          }) == no_failures(3));
+  }
+}
+
+TEST_CASE("a rank that does not connect fails the others within the time limit, by name") {
+  Plugin plugin;
+  for (auto& gin : plugin.gins) {
+    INFO("version " << gin->version());
+    LogCapture log;
+    const LogSink sink = current_sink();
+    const auto start = Clock::now();
+    const auto failures = on_ranks(3, [&](int rank, Bootstrap& boot) {
+      if (rank == 1) {
+        // Listens and gets no further.
+        void *ctx = nullptr, *listener = nullptr;
+        must(gin->init(&ctx, 1, sink), "init");
+        Handle handle{};
+        must(gin->listen(ctx, 0, handle.data(), &listener), "listen");
+        boot.handles[1] = handle;
+        boot.wait();
+        boot.wait();
+        std::this_thread::sleep_for(std::chrono::seconds(5));
+        must(gin->close_listen(listener), "closeListen");
+        must(gin->finalize(ctx), "finalize");
+        return;
+      }
+      GinRank r(*gin, sink, boot, rank, 1, true, config_of(0));
+    });
+    CHECK(failures == std::vector<std::string>{"connect: result 6", "", "connect: result 6"});
+    CHECK(Clock::now() - start < kSoon);
+    CHECK(log.has(LogLevel::warn, "rank 1 ("));
+  }
+}
+
+TEST_CASE("a rank that stays away from a registration fails it for the others") {
+  Plugin plugin;
+  for (auto& gin : plugin.gins) {
+    INFO("version " << gin->version());
+    LogCapture log;
+    const LogSink sink = current_sink();
+    const auto start = Clock::now();
+    const auto failures = on_ranks(2, [&](int rank, Bootstrap& boot) {
+      GinRank r(*gin, sink, boot, rank, 1, true, config_of(0));
+      const Pages pages(4096);
+      if (rank == 0) (void)r.reg(pages);
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(5));
+    });
+    CHECK(failures == std::vector<std::string>{"regMrSym: result 6", ""});
+    CHECK(Clock::now() - start < kSoon);
+    CHECK(log.has(LogLevel::warn, "rank 1 ("));
+  }
+}
+
+TEST_CASE("windows come and go while others are in use") {
+  LogCapture log;
+  Plugin plugin;
+  const LogSink sink = current_sink();
+  CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
+          GinRank r(plugin.v11(), sink, boot, rank, 1, true, config_of(0));
+          for (int i = 0; i < 20; ++i) {
+            const Pages extra(4096 * static_cast<std::size_t>(1 + i % 3));
+            const Window w = r.reg(extra);
+            exercise<Kernel28, gda::DeviceContext72>(r, boot, 1, 64, 1);
+            r.dereg(w);
+          }
+        }) == no_failures(2));
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("devices that do not exist, rubbish handles and wrong ranks are refused") {
+  LogCapture log;
+  Plugin plugin;
+  for (auto& gin : plugin.gins) {
+    void* ctx = nullptr;
+    REQUIRE(gin->init(&ctx, 1, current_sink()) == abi::ncclSuccess);
+    int n = 0;
+    REQUIRE(gin->devices(&n) == abi::ncclSuccess);
+    Handle handle{};
+    void* listener = &handle;
+    for (const int dev : {-1, n, 1000}) {
+      AnyProps p;
+      CHECK(gin->properties(dev, p) == abi::ncclInvalidArgument);
+      CHECK(gin->listen(ctx, dev, handle.data(), &listener) == abi::ncclInvalidArgument);
+      CHECK(listener == nullptr);
+    }
+    REQUIRE(gin->listen(ctx, 0, handle.data(), &listener) == abi::ncclSuccess);
+    Handle rubbish;
+    rubbish.fill(0x5C);
+    void* handles[] = {handle.data(), rubbish.data()};
+    void* comm = &handle;
+    CHECK(gin->connect(ctx, handles, 2, 0, listener, &comm) == abi::ncclInvalidArgument);
+    CHECK(comm == nullptr);
+    void* swapped[] = {rubbish.data(), handle.data()};
+    CHECK(gin->connect(ctx, swapped, 2, 0, listener, &comm) == abi::ncclInvalidArgument);
+    CHECK(gin->close_listen(listener) == abi::ncclSuccess);
+    CHECK(gin->finalize(ctx) == abi::ncclSuccess);
+  }
+}
+
+TEST_CASE("the GIN plugin works again after dlclose, and not in a forked child") {
+  LogCapture log;
+  for (int life = 0; life < 2; ++life) {
+    Plugin plugin;
+    const LogSink sink = current_sink();
+    for (auto& gin : plugin.gins) {
+      CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
+              GinRank r(*gin, sink, boot, rank, 1, true, config_of(2));
+              boot.wait();
+            }) == no_failures(2));
+      const pid_t child = ::fork();
+      REQUIRE(child >= 0);
+      if (child == 0) {
+        ::alarm(10);
+        void *ctx = nullptr, *listener = nullptr;
+        Handle handle{};
+        int wrong = gin->init(&ctx, 1, sink) != abi::ncclInvalidUsage;
+        wrong |= (gin->listen(nullptr, 0, handle.data(), &listener) != abi::ncclInvalidUsage) << 1;
+        wrong |= (gin->close_coll(nullptr) != abi::ncclInvalidUsage) << 2;
+        ::_exit(wrong);
+      }
+      int status = -1;
+      REQUIRE(::waitpid(child, &status, 0) == child);
+      CHECK(status == 0);
+    }
+  }
+}
+
+namespace {
+
+void write_all(int fd, const void* data, std::size_t bytes) {
+  must(::write(fd, data, bytes) == static_cast<ssize_t>(bytes), "write to the other process");
+}
+void read_all(int fd, void* data, std::size_t bytes) {
+  auto* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::read(fd, at, bytes);
+    must(n > 0, "read from the other process");
+    at += n;
+    bytes -= static_cast<std::size_t>(n);
+  }
+}
+
+// One of two processes that are a rank each, with `fd` between them.
+struct ProcessRank {
+  ProcessRank(AnyGin& gin, int fd, int rank, const Pages& pages) : t(gin) {
+    must(t.init(&ctx, 1, current_sink()), "init");
+    void* listener = nullptr;
+    Handle all[2] = {};
+    must(t.listen(ctx, 0, all[rank].data(), &listener), "listen");
+    write_all(fd, all[rank].data(), all[rank].size());
+    read_all(fd, all[1 - rank].data(), all[1 - rank].size());
+    void* handles[] = {all[0].data(), all[1].data()};
+    must(t.connect(ctx, handles, 2, rank, listener, &comm), "connect");
+    abi::ncclNetDeviceHandle_t* made = nullptr;
+    must(t.create_context(comm, config_of(2), &gin_ctx, &made), "createContext");
+    must(t.close_listen(listener), "closeListen");
+    void *mhandle = nullptr, *gin_window = nullptr;
+    must(t.reg(comm, pages.data(), pages.size(), abi::kPtrHost, 0, &mhandle, &gin_window),
+         "regMrSym");
+    device = reinterpret_cast<std::uintptr_t>(made->handle);
+    window = reinterpret_cast<std::uintptr_t>(gin_window);
+  }
+  ~ProcessRank() {
+    (void)t.destroy_context(gin_ctx);
+    (void)t.close_coll(comm);
+    (void)t.finalize(ctx);
+  }
+  AnyGin& t;
+  void* ctx = nullptr;
+  void* comm = nullptr;
+  void* gin_ctx = nullptr;
+  std::uint64_t device = 0, window = 0;
+};
+
+}  // namespace
+
+// A program of its own: the other process has to be forked before the plugin is open.
+TEST_CASE("a killed peer is an error within 10 s, and its kernels' waits end", "[killed][.]") {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  const int rank = child == 0 ? 1 : 0;
+  const int fd = fds[rank];
+  ::close(fds[1 - rank]);
+  if (child == 0) {
+    ::alarm(60);
+    LogCapture log;
+    Plugin plugin;
+    const Pages pages(1 << 20);
+    ProcessRank self(plugin.v14(), fd, rank, pages);
+    char go = 0;
+    read_all(fd, &go, 1);
+    (void)::raise(SIGKILL);
+  }
+  LogCapture log;
+  Plugin plugin;
+  const Pages pages(1 << 20);
+  CHECK(on_ranks(1, [&](int, Bootstrap&) {
+          ProcessRank self(plugin.v14(), fd, rank, pages);
+          Kernel30 k(self.device, rank, 20 * kSecond);
+          must(k.put(1, self.window, 0, self.window, 0, 4096, {.signal = 1}) == 0, "put");
+          must(k.flush(1) == 0, "flush to a living peer");
+          bool failed = true;
+          must(self.t.query_last_error(self.gin_ctx, &failed), "queryLastError");
+          must(!failed, "no error yet");
+          write_all(fd, "x", 1);
+          const auto start = Clock::now();
+          while (!failed) {
+            must(Clock::now() - start < kSoon, "no error within 10 s");
+            must(self.t.query_last_error(self.gin_ctx, &failed), "queryLastError");
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          }
+          // What kernels start now ends: with an error here, as success on a GPU.
+          (void)k.put(1, self.window, 0, self.window, 0, 4096, {.signal = 1});
+          must(k.flush(1) != -ETIMEDOUT, "a wait that does not end");
+          const auto closing = Clock::now();
+          (void)self.t.destroy_context(std::exchange(self.gin_ctx, nullptr));
+          (void)self.t.close_coll(std::exchange(self.comm, nullptr));
+          must(Clock::now() - closing < std::chrono::seconds(2), "closing waited for the dead");
+        }) == no_failures(1));
+  int status = 0;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(log.has(LogLevel::warn, "rank 1"));
+}
+
+}  // namespace twinpath::test
