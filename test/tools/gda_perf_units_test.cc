@@ -1,0 +1,166 @@
+// What gda_perf decides without a GPU: options, sizes, plans, and the report.
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "test/support/catch.h"
+#include "tools/gda_perf/error.h"
+#include "tools/gda_perf/options.h"
+#include "tools/gda_perf/report.h"
+
+using namespace twinpath::gda_perf;
+
+namespace {
+
+Options parsed(std::vector<std::string> words) {
+  words.insert(words.begin(), "gda_perf");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  Options out;
+  int code = -1;
+  const bool go_on = parse_options(static_cast<int>(argv.size()), argv.data(), out, code);
+  REQUIRE(go_on);
+  return out;
+}
+
+// The message of the complaint about these options; "" when there is none.
+std::string complaint(const std::vector<std::string>& words) {
+  try {
+    (void)parsed(words);
+  } catch (const Failed& error) {
+    return error.code == kExitUsage ? error.what() : "(another exit status)";
+  }
+  return "";
+}
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+Row latency_row(std::uint64_t wrong) {
+  Row row{.test = "pingpong", .bytes = 8, .messages = 4};
+  row.us = twinpath::tools::summarize({4, 1, 3, 2});
+  row.wrong = wrong;
+  row.cpu_s = 3;
+  row.wall_s = 2;
+  return row;
+}
+
+std::string temporary_name() {
+  char name[] = "/tmp/gda_perf_test_XXXXXX";
+  const int fd = mkstemp(name);
+  REQUIRE(fd >= 0);
+  std::fclose(fdopen(fd, "w"));
+  return name;
+}
+
+}  // namespace
+
+TEST_CASE("Without options every test runs over its own sizes") {
+  const Options o = parsed({});
+  CHECK(o.tests.size() == 7);
+  CHECK(o.sizes(Test::pingpong) ==
+        std::vector<std::size_t>{8, 32, 128, 512, 2048, 8192, 32768, 65536});
+  CHECK(o.sizes(Test::signal) == std::vector<std::size_t>{0});
+  CHECK(o.sizes(Test::rate) == std::vector<std::size_t>{8});
+  CHECK(o.sizes(Test::bw).front() == 4096);
+  CHECK(o.sizes(Test::bw).back() == std::size_t{256} << 20);
+  CHECK(o.area_bytes() == std::size_t{256} << 20);
+  CHECK(o.points() == 3 * 8 + 2 + 2 * 6 + 2 * 2 * 9);
+  CHECK_FALSE(o.json);
+}
+
+TEST_CASE("A limit beyond the other's default leaves that size alone") {
+  CHECK(parsed({"--max", "512"}).sizes(Test::bw) == std::vector<std::size_t>{512});
+  CHECK(parsed({"--min", "1m"}).sizes(Test::pingpong) == std::vector<std::size_t>{1 << 20});
+  CHECK(parsed({"-b", "8", "-e", "24"}).sizes(Test::bw) == std::vector<std::size_t>{8, 24});
+}
+
+TEST_CASE("Lists are split at commas, and JSON goes to a file or to stdout") {
+  const Options o =
+      parsed({"--test", "rate,bw", "--blocks", "1,32", "--bw-blocks", "2", "--json", "x.json"});
+  CHECK(o.tests == std::vector<Test>{Test::rate, Test::bw});
+  CHECK(o.blocks == std::vector<int>{1, 32});
+  CHECK(o.bw_blocks == std::vector<int>{2});
+  CHECK(o.json);
+  CHECK(o.json_file == "x.json");
+  const Options plain = parsed({"--json"});
+  CHECK(plain.json);
+  CHECK(plain.json_file.empty());
+}
+
+TEST_CASE("Bad options are named with what is allowed") {
+  CHECK(has(complaint({"--test", "latency"}), "\"latency\" is unknown; use all, or a list"));
+  CHECK(has(complaint({"--min", "12"}), "multiples of 8"));
+  CHECK(has(complaint({"--max", "big"}), "multiples of 8"));
+  CHECK(has(complaint({"--min", "64k", "--max", "8"}), "is more than --max 8"));
+  CHECK(has(complaint({"-g", "3"}), "without a partner"));
+  CHECK(complaint({"-g", "1"}).empty());
+}
+
+TEST_CASE("A repetition of the bandwidth test has whole rounds of blocks that fit the area") {
+  const Options o = parsed({});
+  for (const int blocks : {1, 3, 4, 32}) {
+    for (const std::size_t bytes : o.sizes(Test::bw)) {
+      const StreamPlan plan = plan_stream(o, bytes, blocks);
+      CHECK(plan.messages % static_cast<std::uint64_t>(blocks) == 0);
+      CHECK(plan.messages >= 2);
+      CHECK(plan.slots >= 1);
+      CHECK(plan.slots <= plan.messages);
+      CHECK(plan.slots * bytes <= o.area_bytes());
+    }
+  }
+  CHECK(plan_stream(o, std::size_t{256} << 20, 1).messages == 2);
+  CHECK(plan_stream(o, 4096, 1).messages == 4096);
+  CHECK(plan_stream(o, 4096, 1).slots == 64);
+}
+
+TEST_CASE("The rate test posts as many messages whatever the number of blocks") {
+  const Options o = parsed({"--iters", "100"});
+  CHECK(rate_messages(o, 1) == 3200);
+  CHECK(rate_messages(o, 32) == 100);
+  CHECK(rate_messages(parsed({"--iters", "1"}), 32) == 1);
+}
+
+TEST_CASE("The JSON document has circumstances, facts, figures and the sum of what is wrong") {
+  const std::string name = temporary_name();
+  Report report(parsed({"--json", name}));
+  report.fact("backend", "GDAKI");
+  report.row(latency_row(0));
+  Row rate{.test = "rate", .variant = "put+signal", .bytes = 8, .blocks = 4};
+  rate.messages_per_s = 2.5e6;
+  report.row(rate);
+  CHECK(report.finish());
+
+  std::ifstream file(name);
+  const nlohmann::json j = nlohmann::json::parse(file);
+  CHECK(j == report.document());
+  CHECK(j["tool"] == "gda_perf");
+  CHECK(j.contains("circumstances"));
+  CHECK(j["backend"] == "GDAKI");
+  CHECK(j["wrong"] == 0);
+  CHECK(j["results"].size() == 2);
+  CHECK(j["results"][0]["us"]["median"] == 2.0);
+  CHECK(j["results"][0]["us"]["p99"] == 4.0);
+  CHECK(j["results"][0]["cpu_cores"] == 1.5);
+  CHECK_FALSE(j["results"][0].contains("variant"));
+  CHECK_FALSE(j["results"][0].contains("gb_per_s"));
+  CHECK(j["results"][1]["variant"] == "put+signal");
+  CHECK(j["results"][1]["messages_per_s"] == 2.5e6);
+  CHECK(j["results"][1]["cpu_cores"] == 0.0);
+  std::remove(name.c_str());
+}
+
+TEST_CASE("One wrong word fails the run, and a file that cannot be written is said at once") {
+  Report report(parsed({}));
+  report.row(latency_row(0));
+  report.row(latency_row(1));
+  CHECK_FALSE(report.finish());
+  CHECK(report.document()["wrong"] == 1);
+  try {
+    const Report unwritable(parsed({"--json", "/nonexistent/folder/x.json"}));
+    CHECK(false);
+  } catch (const Failed& error) {
+    CHECK(error.code == kExitUsage);
+    CHECK(has(error.what(), "cannot be written"));
+  }
+}

@@ -1,0 +1,110 @@
+// gda_perf: GPU-initiated networking through NCCL's GIN device API, whatever plugin drives it.
+// This file sets NCCL up, starts a thread per side and turns errors into an exit status.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+
+#include "tools/gda_perf/bench.h"
+#include "tools/gda_perf/error.h"
+
+namespace twinpath::gda_perf {
+namespace {
+
+int choose_gpus(const Options& options) {
+  int present = 0;
+  const cudaError_t error = cudaGetDeviceCount(&present);
+  if (error != cudaSuccess || present == 0) {
+    throw Failed(kExitMissing, std::string("this host shows no GPU (") + cudaGetErrorString(error) +
+                                   "); see nvidia-smi and CUDA_VISIBLE_DEVICES");
+  }
+  const int wanted = options.gpus != 0 ? options.gpus : present > 1 ? 2 : 1;
+  if (wanted > present) {
+    throw Failed(kExitMissing, "--gpus " + std::to_string(wanted) + ", but this host shows " +
+                                   std::to_string(present) +
+                                   "; see nvidia-smi and CUDA_VISIBLE_DEVICES, or give fewer");
+  }
+  return wanted;
+}
+
+void set_environment(const Options& options) {
+  if (!options.plugin.empty()) setenv("NCCL_NET_PLUGIN", options.plugin.c_str(), 1);
+  // Nothing here uses multicast, and setting it up can fail where GIN does not.
+  setenv("NCCL_NVLS_ENABLE", "0", 0);
+}
+
+std::string gpu_name(int device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return properties.name;
+}
+
+void play(Part& part) {
+  for (const Test test : part.bench.options.tests) {
+    if (test == Test::rate) {
+      run_rate(part);
+    } else if (test == Test::bw) {
+      run_stream(part);
+    } else {
+      run_latency(part, test);
+    }
+  }
+}
+
+int measure(const Options& options, const NcclApi& nccl, int gpus, Report& report) {
+  Watchdog watchdog(options.timeout_s);
+  const bool alone = gpus == 1;
+  const int sides = alone ? 2 : gpus;
+  std::vector<std::unique_ptr<Rank>> ranks(static_cast<std::size_t>(gpus));
+  ncclUniqueId id{};
+  nccl.check(nccl.get_unique_id(&id), "ncclGetUniqueId");
+  watchdog.step("setting up NCCL and its device communicators");
+  in_threads(gpus, [&](int r) {
+    // Waiting threads sleep, so that the CPU time of a run is the engine's.
+    check(cudaSetDevice(r), "cudaSetDevice");
+    check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "cudaSetDeviceFlags");
+    ranks[static_cast<std::size_t>(r)] = std::make_unique<Rank>(
+        nccl, r, gpus, id, options.area_bytes(), alone ? 2 : 1, options.contexts);
+  });
+  report.fact("backend", ranks[0]->backend());
+  report.fact("contexts", ranks[0]->contexts());
+  Bench bench(options, report, watchdog, sides);
+  in_threads(sides, [&](int s) {
+    const Rank& rank = *ranks[static_cast<std::size_t>(alone ? 0 : s)];
+    Player player(rank, static_cast<unsigned>(s % 2), alone ? 0 : s ^ 1, nccl, options.iterations);
+    Part part{bench, player, s};
+    play(part);
+    bench.meet();  // nobody frees anything while another still works
+  });
+  watchdog.step("taking NCCL's device communicators down");
+  in_threads(gpus, [&](int r) { ranks[static_cast<std::size_t>(r)].reset(); });
+  return report.finish() ? kExitOk : kExitWrong;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  int code = kExitOk;
+  if (!parse_options(argc, argv, options, code)) return code;
+  set_environment(options);
+  const NcclApi nccl = NcclApi::open(options.nccl);
+  const int gpus = choose_gpus(options);
+  Report report(options);
+  report.fact("nccl", nccl.version_text() + " from " + nccl.file);
+  report.fact("gpus", std::to_string(gpus) + " x " + gpu_name(0));
+  return measure(options, nccl, gpus, report);
+}
+
+}  // namespace
+}  // namespace twinpath::gda_perf
+
+int main(int argc, char** argv) {
+  try {
+    return twinpath::gda_perf::run(argc, argv);
+  } catch (const twinpath::gda_perf::Failed& error) {
+    std::fprintf(stderr, "gda_perf: %s\n", error.what());
+    return error.code;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gda_perf: %s\n", error.what());
+    return twinpath::gda_perf::kExitFailed;
+  }
+}
