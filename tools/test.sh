@@ -16,9 +16,10 @@ usage: tools/test.sh [--quick] [--report FILE] [--no-install] [--jobs N] [--help
 
 Suites: unit, soft, fabric, abi, tools, lint, faults, and gpu where there are GPUs; the VM suite
 (test/vm: real verbs under an emulated kernel, TWINPATH_VM_SECONDS, default 360, in all); then unit,
-soft, fabric and abi again under address+undefined and thread sanitizers; then each fuzz target for
-TWINPATH_FUZZ_SECONDS (default 60) seconds.  Build folders: build-test, build-asan, build-tsan,
-build-fuzz.  About 20 minutes on two processors, first run included; never asks anything.
+soft, fabric, abi and gda again under address+undefined and thread sanitizers; then each fuzz
+target for TWINPATH_FUZZ_SECONDS (default 60; 20 when it is late) seconds.  Build folders:
+build-test, build-asan (fuzz targets too), build-tsan.  Under 30 minutes on two processors, first
+run included; never asks anything.
 TEXT
 }
 
@@ -115,7 +116,8 @@ ensure_packages optional clang-format || true
 
 # --- the plain build
 say "source $(git describe --always --dirty 2>/dev/null || echo unknown), $(nproc) processors, $(uname -sr)"
-suites=(--no-suite perf)
+# Programs of others are run below, as a row of the table.
+suites=(--no-suite perf --no-suite softhca)
 if [ "$(gpu_count)" -eq 0 ]; then
   suites+=(--no-suite gpu)
   leave_out 'gpu suite' 'no GPU (nvidia-smi -L names none)'
@@ -172,16 +174,28 @@ else
   leave_out 'clang-format' 'needs release 14 (Debian 12: clang-format, Ubuntu 24.04: clang-format-14)'
 fi
 
-# --- sanitizers.  -O0/-g: at -O2 g++ 12 warns falsely inside the standard library.
-# sanitized LABEL FOLDER SANITIZER
+# --- sanitizers.  -O0 with g++: at -O2 g++ 12 warns falsely inside the standard library.
+sanitized_suites=(unit soft fabric abi gda)
+# sanitized LABEL FOLDER SANITIZER [MESON OPTION...]
 sanitized() {
-  if build "$2" "$jobs" "$1 build" --buildtype=debug -Db_sanitize="$3" -Db_lundef=false \
-    -Dwerror=false -Dtests=enabled -Dtools=disabled; then
+  local label=$1 folder=$2 sanitizer=$3 build_suites=("${sanitized_suites[@]}")
+  shift 3
+  if build "$folder" "$jobs" "$label build" --buildtype=debug -Db_sanitize="$sanitizer" \
+    -Db_lundef=false -Dwerror=false -Dtests=enabled -Dtools=disabled "$@"; then
     add 1 0
-    run_suites "$1" "$2" --suite unit --suite soft --suite fabric --suite abi --timeout-multiplier 4
+    run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
   else
-    say "FAILED: $1 build"
+    say "FAILED: $label build"
     add 0 1
+  fi
+}
+# With clang++ one build serves the fuzz targets too.
+address_sanitized() {
+  if command -v clang++ >/dev/null; then
+    CXX=clang++ sanitized 'asan+ubsan' build-asan address,undefined -Doptimization=1 \
+      -Dfuzz=enabled -Dcpp_args=-fsanitize=fuzzer-no-link
+  else
+    sanitized 'asan+ubsan' build-asan address,undefined
   fi
 }
 # g++ of Debian 12 cannot place TSan's shadow when the kernel randomises addresses widely.
@@ -206,7 +220,7 @@ else
   export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
   export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-  sanitized 'asan+ubsan' build-asan address,undefined
+  address_sanitized
   wrapper=$(tsan_wrapper)
   if [ "$wrapper" = none ]; then
     leave_out 'thread sanitizer' 'a program built with -fsanitize=thread does not start here'
@@ -220,38 +234,35 @@ fi
 fuzz_seconds=${TWINPATH_FUZZ_SECONDS:-60}
 fuzz() {
   local target name log pids=() names=() i
-  if ! CXX=clang++ build build-fuzz "$jobs" 'fuzz build' --buildtype=debugoptimized \
-    -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false -Dfuzz=enabled \
-    -Dtests=disabled -Dtools=disabled -Dcpp_args=-fsanitize=fuzzer-no-link; then
-    say 'FAILED: fuzz build'
-    add 0 1
-    return
-  fi
-  if [ $SECONDS -gt $((started + 1320)) ] && [ "$fuzz_seconds" -gt 20 ]; then
+  if [ $SECONDS -gt $((started + 1200)) ] && [ "$fuzz_seconds" -gt 20 ]; then
     fuzz_seconds=20
     say 'late: each fuzz target gets 20 seconds instead of 60'
   fi
-  for target in build-fuzz/test/fuzz/fuzz-*; do
+  for target in build-asan/test/fuzz/fuzz-*; do
     [ -x "$target" ] && [ -f "$target" ] || continue
     name=${target##*/fuzz-}
     names+=("$name")
-    mkdir -p "build-fuzz/findings/$name" "build-fuzz/corpus/$name"
+    mkdir -p "build-asan/findings/$name" "build-asan/corpus/$name"
     timeout --kill-after=10 $((fuzz_seconds + 60)) "$target" -max_total_time="$fuzz_seconds" \
       -timeout=5 -rss_limit_mb=2048 -print_final_stats=1 \
-      -artifact_prefix="build-fuzz/findings/$name/" "build-fuzz/corpus/$name" \
-      "build-fuzz/test/fuzz/corpus/$name" >"build-fuzz/$name.log" 2>&1 </dev/null &
+      -artifact_prefix="build-asan/findings/$name/" "build-asan/corpus/$name" \
+      "build-asan/test/fuzz/corpus/$name" >"build-asan/$name.log" 2>&1 </dev/null &
     pids+=($!)
     say "fuzzing $name for $fuzz_seconds s"
     [ $((${#pids[@]} % jobs)) = 0 ] && wait "${pids[@]}" 2>/dev/null
   done
+  if [ ${#pids[@]} -eq 0 ]; then
+    say 'FAILED: no fuzz target was built'
+    add 0 1
+  fi
   for i in "${!pids[@]}"; do
     name=${names[$i]}
-    log=build-fuzz/$name.log
+    log=build-asan/$name.log
     if wait "${pids[$i]}"; then
       say "ok: fuzz $name: $(awk '/number_of_executed_units/ {print $2}' "$log") inputs, no finding"
       add 1 0
     else
-      say "FAILED: fuzz $name, input kept in build-fuzz/findings/$name"
+      say "FAILED: fuzz $name, input kept in build-asan/findings/$name"
       tail -n 30 "$log"
       add 0 1
     fi

@@ -96,10 +96,12 @@ have_build_tools() {
     { command -v g++ >/dev/null || command -v c++ >/dev/null || command -v clang++ >/dev/null; }
 }
 
-# Sets up (or keeps) a Meson build folder and compiles it.
+# Sets up (or keeps) a Meson build folder and compiles it: all of it, or what the suites in the
+# array build_suites need.
 #   build FOLDER JOBS TITLE [MESON OPTION...]
+build_suites=()
 build() {
-  local folder=$1 jobs=$2 title=$3 log
+  local folder=$1 jobs=$2 title=$3 log programs=()
   shift 3
   mkdir -p "$folder"
   log=$folder/build.log
@@ -108,7 +110,11 @@ build() {
   else
     quietly "$title: configuring" "$log" meson setup "$folder" "$root" "$@"
   fi || { tail -n 30 "$log"; return 1; }
-  quietly "$title: compiling with $jobs jobs" "$log" ninja -C "$folder" -j "$jobs" || {
+  if [ ${#build_suites[@]} -gt 0 ]; then
+    mapfile -t programs < <(python3 "$root/tools/lib/programs_of.py" "$folder" "${build_suites[@]}")
+  fi
+  quietly "$title: compiling with $jobs jobs" "$log" \
+    ninja -C "$folder" -j "$jobs" ${programs[@]+"${programs[@]}"} || {
     grep -m 5 -E -A 5 'error|FAILED' "$log" || tail -n 30 "$log"
     return 1
   }

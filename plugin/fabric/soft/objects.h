@@ -18,12 +18,12 @@
 
 #include "plugin/base/owned.h"
 #include "plugin/base/sync.h"
-#include "plugin/gpu/engine.h"
 #include "plugin/fabric/soft/device_spec.h"
 #include "plugin/fabric/soft/event_queue.h"
 #include "plugin/fabric/soft/keys.h"
 #include "plugin/fabric/soft/link.h"
 #include "plugin/fabric/soft/peer.h"
+#include "plugin/gpu/engine.h"
 
 namespace twinpath::soft {
 

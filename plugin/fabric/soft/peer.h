@@ -16,8 +16,8 @@
 
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
-#include "plugin/gpu/engine.h"
 #include "plugin/fabric/soft/keys.h"
+#include "plugin/gpu/engine.h"
 
 namespace twinpath::soft {
 
