@@ -93,7 +93,7 @@ Status submit_copy(CopyJob* job) {
 }
 
 void prepare_copies(int gpu) {
-  if (visible(gpu) && cuda::driver() != nullptr) (void)threads().start(gpu);
+  if (visible(gpu) && cuda::driver() != nullptr) threads().start(gpu).prepare();
 }
 
 void stop_copy_threads() { threads().stop(); }

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
@@ -28,12 +29,14 @@ struct CopyThread::Resources {
   const cuda::Driver* d = nullptr;
   int gpu = -1;
   bool retained = false;
-  std::array<cuda::Stream, kLanes> streams{};
+  std::array<cuda::Stream, kLanes + 2> streams{};  // the ways out of the staged lanes last
+  std::array<cuda::Event, 6 * kSlots> events{};
   void* pinned = nullptr;
 
   // At process end the driver may have been shut down already: everything is left to the kernel.
   void forget() {
     streams.fill(nullptr);
+    events.fill(nullptr);
     pinned = nullptr;
     retained = false;
   }
@@ -41,6 +44,8 @@ struct CopyThread::Resources {
   ~Resources() {
     for (cuda::Stream s : streams)
       if (s != nullptr) (void)d->stream_destroy(s);
+    for (cuda::Event e : events)
+      if (e != nullptr) (void)d->event_destroy(e);
     if (pinned != nullptr) (void)d->host_free(pinned);
     if (!retained) return;
     (void)d->ctx_set(nullptr);
@@ -56,6 +61,21 @@ void CopyThread::start() {
   running_.store(true, std::memory_order_release);
 }
 
+void CopyThread::prepare() {
+  std::lock_guard lock(prepare_mutex_);
+  const cuda::Driver* d = cuda::driver();
+  if (!running_.load(std::memory_order_relaxed) || neighbour_ || alone_ || d == nullptr ||
+      d->event_create == nullptr)
+    return;
+  auto made = NeighbourMemory::make(*d, gpu_, kSlots * kPeerSlot);
+  if (made) {
+    neighbour_ = std::move(*made);
+    through_.store(neighbour_->address(), std::memory_order_release);
+  } else {
+    alone_ = made.status() != Status::again;
+  }
+}
+
 void CopyThread::stop() {
   std::lock_guard lock(start_mutex_);
   if (!running_.load(std::memory_order_relaxed)) return;
@@ -63,6 +83,10 @@ void CopyThread::stop() {
   asleep_.store(false);
   asleep_.notify_one();
   thread_.join();
+  std::lock_guard no_preparing(prepare_mutex_);
+  through_.store(0, std::memory_order_relaxed);
+  neighbour_.reset();
+  alone_ = false;
   running_.store(false, std::memory_order_release);
 }
 
@@ -73,6 +97,8 @@ void CopyThread::leave() {
   asleep_.store(false);
   asleep_.notify_one();
   thread_.join();
+  std::lock_guard no_preparing(prepare_mutex_);
+  if (neighbour_) neighbour_->forget();
   running_.store(false, std::memory_order_release);
 }
 
@@ -116,23 +142,49 @@ Status CopyThread::open(Resources& r) {
   if (!check(r.d->ctx_set(context), "cuCtxSetCurrent")) return Status::system;
   int mode = cuda::kCaptureRelaxed;
   (void)r.d->exchange_capture_mode(&mode);
-  constexpr std::size_t kWords = kLanes * kCacheLine;
-  constexpr std::size_t kHead = 4096;  // the stages begin on a page
-  static_assert(kWords <= kHead);
-  if (!check(r.d->host_alloc(&r.pinned, kHead + kLanes * kStageBytes,
+  constexpr std::size_t kHead = 4096;  // the words; slots begin on a page
+  static_assert(kLanes * kCacheLine <= kHead);
+  if (!check(r.d->host_alloc(&r.pinned, kHead + kSlots * (kSmallSlot + kHostSlot),
                              cuda::kHostAllocPortable | cuda::kHostAllocMapped),
              "cuMemHostAlloc"))
     return Status::system;
-  auto* base = static_cast<std::byte*>(r.pinned);
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    if (!check(r.d->stream_create(&r.streams[i], cuda::kStreamNonBlocking), "cuStreamCreate"))
+  for (cuda::Stream& stream : r.streams)
+    if (!check(r.d->stream_create(&stream, cuda::kStreamNonBlocking), "cuStreamCreate"))
       return Status::system;
-    auto* word = reinterpret_cast<std::uint64_t*>(base + i * kCacheLine);
-    *word = 0;
+  const bool two_ways = r.d->event_create != nullptr;
+  if (two_ways)
+    for (cuda::Event& event : r.events)
+      if (!check(r.d->event_create(&event, cuda::kEventDisableTiming), "cuEventCreate"))
+        return Status::system;
+
+  auto* base = static_cast<std::byte*>(r.pinned);
+  const auto stage = [&](std::size_t offset, std::uint64_t slot, std::uint64_t least, int events) {
+    CopyStage made;
+    if (offset != 0) made.base = reinterpret_cast<std::uintptr_t>(base + offset);
+    made.slot_bytes = slot;
+    made.least_part = least;
+    auto event = r.events.begin() + events * static_cast<int>(kSlots);
+    for (CopyStage::Events& e : made.events) e = {*event++, *event++};
+    return made;
+  };
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    CopyLane::Setup setup;
+    setup.driver = r.d;
+    setup.gpu = gpu_;
+    setup.stream = r.streams[i];
+    setup.word = reinterpret_cast<std::uint64_t*>(base + i * kCacheLine);
+    *setup.word = 0;
     // Two batches: one under way and one behind it; more would only make batches smaller.  Tiny
     // jobs are about latency: there the next need not wait to be collected.
-    lanes_[i].emplace(CopyLane::Setup{r.d, gpu_, r.streams[i], word, base + kHead + i * kStageBytes,
-                                      i == kTinyLane ? 4u : 2u});
+    setup.depth = i == kTinyLane ? 4 : 2;
+    if (i == kSmallLane || i == kStagedLane)
+      setup.out = r.streams[two_ways ? i + kLanes - kSmallLane : i];
+    if (i == kSmallLane) setup.host = stage(kHead, kSmallSlot, kSmallSlot, 0);
+    if (i == kStagedLane) {
+      setup.host = stage(kHead + kSlots * kSmallSlot, kHostSlot, kHostSlot / 8, 2);
+      setup.peer = stage(0, kPeerSlot, kPeerSlot / 8, 4);
+    }
+    lanes_[i].emplace(setup);
   }
   return Status::ok;
 }
@@ -146,6 +198,7 @@ void CopyThread::run() {
   serve();
   if (leaving_.load()) resources.forget();
   for (auto& lane : lanes_) lane.reset();
+  orders_.fill({});
 }
 
 void CopyThread::serve() {
@@ -191,7 +244,8 @@ bool CopyThread::take() {
   }
   while (oldest != nullptr) {
     CopyJob* next = oldest->next;
-    assign(oldest);
+    ++in_flight_;
+    queue(slot_of(*oldest), oldest);
     oldest = next;
   }
   return true;
@@ -202,28 +256,43 @@ CopyThread::OrderSlot& CopyThread::slot_of(const CopyJob& job) {
 }
 static_assert(1ull << (64 - 54) == 1024);
 
-void CopyThread::assign(CopyJob* job) {
-  ++in_flight_;
-  OrderSlot& slot = slot_of(*job);
-  if (slot.in_flight++ == 0) {
-    slot.lane = static_cast<std::uint8_t>(choose_lane(slot, *job));
-  } else if (classify(*job) == CopyKind::tiny) {
-    if (slot.tiny_run < kTinyRun) ++slot.tiny_run;
-  } else {
-    slot.tiny_run = 0;
-  }
+void CopyThread::queue(OrderSlot& slot, CopyJob* job) {
   if (dead_ != Status::ok) {
+    ++slot.in_flight;
     finish(job, dead_);
-  } else {
-    lanes_[slot.lane]->add(job);
+    return;
   }
+  const CopyKind kind = classify(*job);
+  std::size_t least = 0;
+  if (kind == CopyKind::staged) least = job->bytes > kSmallStaged ? kStagedLane : kSmallLane;
+  if (slot.in_flight == 0) {
+    slot.lane = static_cast<std::uint8_t>(choose_lane(slot, kind, least));
+  } else if (!slot.held.empty() || least > slot.lane) {
+    slot.held.push(job);
+    return;
+  } else if (kind != CopyKind::tiny) {
+    slot.tiny_run = 0;
+  } else if (slot.tiny_run < kTinyRun) {
+    ++slot.tiny_run;
+  }
+  ++slot.in_flight;
+  if (slot.lane == kStagedLane)
+    lanes_[kStagedLane]->through_peer(through_.load(std::memory_order_acquire));
+  lanes_[slot.lane]->add(job);
 }
 
-std::size_t CopyThread::choose_lane(OrderSlot& slot, const CopyJob& job) {
-  const CopyKind kind = classify(job);
+std::size_t CopyThread::choose_lane(OrderSlot& slot, CopyKind kind, std::size_t least) {
+  // A transfer and its signal, again and again: were the signal put elsewhere, the next transfer
+  // would have to wait for it.
+  if (slot.staged_run > 0 && least < slot.staged_lane) {
+    --slot.staged_run;
+    return slot.staged_lane;
+  }
   if (kind == CopyKind::staged) {
     slot.tiny_run = 0;
-    return kStagedLane;
+    slot.staged_run = kStagedRun;
+    slot.staged_lane = static_cast<std::uint8_t>(least);
+    return least;
   }
   if (kind == CopyKind::tiny) {
     if (slot.tiny_run >= kTinyRun) return kTinyLane;
@@ -232,7 +301,6 @@ std::size_t CopyThread::choose_lane(OrderSlot& slot, const CopyJob& job) {
     slot.tiny_run = 0;
   }
   std::size_t best = 0;
-  if (dead_ != Status::ok) return best;
   for (std::size_t i = 1; i < kCopyLanes; ++i)
     if (lanes_[i]->load() < lanes_[best]->load()) best = i;
   return best;
@@ -264,11 +332,15 @@ void CopyThread::give_up(Status status) {
 }
 
 void CopyThread::finish(CopyJob* job, Status status) {
+  OrderSlot& slot = slot_of(*job);
   --in_flight_;
-  --slot_of(*job).in_flight;
+  --slot.in_flight;
   count(jobs_, 1);
   if (status == Status::ok) count(bytes_, job->bytes);
   job->done(job, status);  // the job may be gone or submitted again from here on
+  if (slot.in_flight != 0 || slot.held.empty()) return;
+  JobList held = std::exchange(slot.held, {});
+  while (!held.empty()) queue(slot, held.pop());
 }
 
 void CopyThread::publish(const LaneCounts& c) {

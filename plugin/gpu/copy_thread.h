@@ -5,19 +5,24 @@
 // Order: jobs of one `order` share a lane while any of them is in flight; when none is, the next
 // may take the least loaded lane.  Tiny jobs have a lane of their own so that no big copy is in
 // their way, but only for orders that send nothing else: an order that mixes keeps its tiny jobs
-// behind its own copies.  Orders share slots of a table; two in one slot are just tied together.
+// behind its own copies.  Same-GPU copies have lanes of their own too, small ones and large ones,
+// as they take many times as long as what goes to other GPUs: an order that has something else in
+// flight waits here until that has finished.  Orders share slots of a table; two in one slot are
+// just tied together.
 //
-// Threads: submit, start, counts: any.  stop: one caller, with no submit at the same time.
-// Everything else is the copy thread's own.
+// Threads: submit, start, prepare, counts: any.  stop: one caller, with no submit at the same
+// time.  Everything else is the copy thread's own.
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "plugin/base/sync.h"
 #include "plugin/gpu/lane.h"
+#include "plugin/gpu/neighbour.h"
 
 namespace twinpath::gpu {
 
@@ -29,6 +34,9 @@ class CopyThread {
   CopyThread& operator=(const CopyThread&) = delete;
 
   void start();
+  // Looks for memory on another GPU for same-GPU copies, if there is none yet; allocates.  The
+  // thread was started.
+  void prepare();
   void stop();  // finishes what was submitted
   // Ends the thread at process exit without a driver call and without waiting for copies: the
   // driver may be gone by then.
@@ -38,14 +46,21 @@ class CopyThread {
   CopyStatistics counts() const;
 
  private:
-  static constexpr std::size_t kCopyLanes = 3, kTinyLane = 3, kStagedLane = 4, kLanes = 5;
+  // In the order in which an order of jobs may go from one to the next, see queue().
+  static constexpr std::size_t kCopyLanes = 3, kTinyLane = 3, kSmallLane = 4, kStagedLane = 5,
+                               kLanes = 6;
   static constexpr std::size_t kOrderSlots = 1024;
   // Tiny jobs in a row after which an order is trusted to send nothing else.
   static constexpr std::uint8_t kTinyRun = 16;
+  // Jobs for which an order that has sent same-GPU copies stays with their lane.
+  static constexpr std::uint8_t kStagedRun = 16;
   struct OrderSlot {
-    std::uint32_t in_flight = 0;
+    std::uint32_t in_flight = 0;  // in `lane`
     std::uint8_t lane = 0;
     std::uint8_t tiny_run = kTinyRun;
+    std::uint8_t staged_lane = 0;
+    std::uint8_t staged_run = 0;  // 0: staged_lane does not count
+    JobList held;                 // waits until `lane` has finished what is in flight
   };
   struct Resources;  // context, streams and pinned memory
 
@@ -53,8 +68,8 @@ class CopyThread {
   Status open(Resources& r);
   void serve();
   bool take();
-  void assign(CopyJob* job);
-  std::size_t choose_lane(OrderSlot& slot, const CopyJob& job);
+  void queue(OrderSlot& slot, CopyJob* job);
+  std::size_t choose_lane(OrderSlot& slot, CopyKind kind, std::size_t least);
   bool step();
   void give_up(Status status);
   void finish(CopyJob* job, Status status);
@@ -68,6 +83,11 @@ class CopyThread {
   std::atomic<bool> running_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> leaving_{false};
+  // One of its own, as allocating may take long: the next member and the one after.
+  std::mutex prepare_mutex_;
+  std::unique_ptr<NeighbourMemory> neighbour_;
+  bool alone_ = false;                     // it could not be had
+  std::atomic<std::uint64_t> through_{0};  // its address
 
   // Written by submitters: newest first; the thread turns it round.
   alignas(kCacheLine) std::atomic<CopyJob*> inbox_{nullptr};

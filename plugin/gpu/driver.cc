@@ -77,7 +77,7 @@ void load(Lookup& l) {
       TP_WARN("%s", l.note.c_str());
       return;
     }
-    l.note = std::string(e.symbol) + " missing in the CUDA driver: copies go one by one";
+    l.note = std::string(e.symbol) + " missing in the CUDA driver: copies are slower";
   }
   l.found.store(&t, std::memory_order_release);
 }

@@ -109,9 +109,13 @@ struct MemOp {
   X(host_alloc, "cuMemHostAlloc", 2020, true, (void**, std::size_t, unsigned))                   \
   X(host_free, "cuMemFreeHost", 2000, true, (void*))                                             \
   X(host_device_pointer, "cuMemHostGetDevicePointer", 3020, true, (Address*, void*, unsigned))   \
+  X(host_register, "cuMemHostRegister", 6050, false, (void*, std::size_t, unsigned))             \
+  X(host_unregister, "cuMemHostUnregister", 4000, false, (void*))                                \
   X(mem_alloc, "cuMemAlloc", 3020, true, (Address*, std::size_t))                                \
   X(mem_free, "cuMemFree", 3020, true, (Address))                                                \
   X(stream_create, "cuStreamCreate", 2000, true, (Stream*, unsigned))                            \
+  X(stream_create_with_priority, "cuStreamCreateWithPriority", 5050, false,                      \
+    (Stream*, unsigned, int))                                                                    \
   X(stream_destroy, "cuStreamDestroy", 4000, true, (Stream))                                     \
   X(stream_query, "cuStreamQuery", 2000, true, (Stream))                                         \
   X(stream_wait_event, "cuStreamWaitEvent", 3020, false, (Stream, Event, unsigned))              \

@@ -108,20 +108,22 @@ struct CopyJob {
 //     taken when the job is issued and written with stream write-values in address order
 //     (8-byte atomic each, as NCCL's LL lines need); measured cheaper than a copy.
 //   - same GPU: never a device-to-device copy (the driver runs it on an SM, which a spinning
-//     kernel may own): through a pinned host slot, D2H then H2D.
+//     kernel may own): through pinned host memory, D2H then H2D, or, when the program uses
+//     another GPU too, through memory of that one (prepare_copies).  On streams of their own.
 // Returns unsupported when the driver is absent.
 Status submit_copy(CopyJob* job);
 
 // Starts the copy thread of a GPU ahead of its first copy: it allocates pinned memory, which may
-// wait for kernels that run.  Does not block.  export_allocation and import_local do it for the
-// GPU of the memory.
+// wait for kernels that run.  That happens on the thread; the caller, once per GPU, allocates
+// memory on another GPU of the program for same-GPU copies.  export_allocation and import_local
+// do all this for the GPU of the memory.
 void prepare_copies(int gpu);
 
 // Stops copy threads, finishing what was submitted; for tests and process end.
 void stop_copy_threads();
 
 // Why CUDA memory is not available ("driver library not loaded", "cuMemcpyBatchAsync missing:
-// copies go one by one", ...); empty when all is there.  For twinpath-info.
+// copies are slower", ...); empty when all is there.  For twinpath-info.
 std::string cuda_notes();
 
 struct CopyStatistics {

@@ -20,6 +20,15 @@ CopyKind classify(const CopyJob& job) {
   return CopyKind::copy;
 }
 
+// All the memory that building batches takes.
+CopyLane::CopyLane(const Setup& setup) : s_(setup), host_(setup.host), peer_(setup.peer) {
+  for (auto* list : {&copies_, &staged_, &fills_, &drains_}) list->reserve(kBatchJobs);
+  for (auto* list : {&to_, &from_}) list->reserve(kBatchJobs);
+  sizes_.reserve(kBatchJobs);
+  ops_.reserve(cuda::kMaxMemOps);
+  op_job_.reserve(cuda::kMaxMemOps);
+}
+
 bool CopyLane::reached(std::uint64_t sequence) const {
   // Partner of the stream's write-value, which is ordered after all earlier work of the stream.
   return std::atomic_ref(*s_.word).load(std::memory_order_acquire) >= sequence;
@@ -53,6 +62,9 @@ std::size_t CopyLane::collect(Batch& batch) {
   staged_.clear();
   ops_.clear();
   op_job_.clear();
+  // As much as all slots hold: bounds how many calls one batch makes.
+  const CopyStage& largest = peer_.base != 0 ? peer_ : host_;
+  const std::uint64_t staged_limit = kSlots * largest.slot_bytes;
   std::uint64_t bytes = 0, staged = 0;
   std::size_t count = 0;
   while (!waiting_.empty() && count < kBatchJobs && bytes < kBatchBytes) {
@@ -70,10 +82,10 @@ std::size_t CopyLane::collect(Batch& batch) {
         add_tiny(*job, count);
         break;
       case CopyKind::staged: {
-        const std::uint64_t part = std::min(job->bytes - staged_done_, kBatchStaged - staged);
+        const std::uint64_t part = std::min(job->bytes - staged_done_, staged_limit - staged);
         if (part == 0) return count;
-        staged_.push_back(
-            {job->to.address + staged_done_, job->from.address + staged_done_, part, count});
+        staged_.push_back({job->to.address + staged_done_, job->from.address + staged_done_, part,
+                           count, &stage_of(*job)});
         staged += part;
         staged_done_ += part;
         if (staged_done_ < job->bytes) return count;  // the rest goes with the next batch
@@ -88,7 +100,7 @@ std::size_t CopyLane::collect(Batch& batch) {
   return count;
 }
 
-void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
+void CopyLane::copy(const std::vector<Copy>& copies, Batch& batch, cuda::Stream stream) {
   if (copies.empty()) return;
   const cuda::Driver& d = *s_.driver;
   cuda::Result refused = kSuccess;
@@ -107,13 +119,13 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
     attributes.flags = cuda::kPreferOverlap;
     std::size_t first = 0, fail_index = 0;
     refused = d.copy_batch_async(to_.data(), from_.data(), sizes_.data(), copies.size(),
-                                 &attributes, &first, 1, &fail_index, s_.stream);
+                                 &attributes, &first, 1, &fail_index, stream);
     if (refused == kSuccess) return;
     // One bad copy refuses the whole list: again one by one, to fail only that one.
   }
   bool all_good = true;
   for (const Copy& c : copies) {
-    const cuda::Result r = d.copy_async(c.to, c.from, c.bytes, s_.stream);
+    const cuda::Result r = d.copy_async(c.to, c.from, c.bytes, stream);
     if (r == kSuccess) continue;
     all_good = false;
     fail(batch, c.job, {c.to, 0}, r, "cuMemcpyAsync");
@@ -127,31 +139,66 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
   }
 }
 
-// The stage can be filled again at once, because the stream reads it before the next round
-// writes it.
-void CopyLane::copy_staged(Batch& batch) {
-  const auto stage = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(s_.stage));
-  std::size_t i = 0;
-  std::uint64_t done = 0;
-  while (i < staged_.size()) {
-    std::uint64_t used = 0;
-    copies_.clear();
-    round_.clear();
-    while (i < staged_.size() && used < kStageBytes) {
-      const Copy& c = staged_[i];
-      const std::uint64_t part = std::min(c.bytes - done, kStageBytes - used);
-      copies_.push_back({stage + used, c.from + done, part, c.job});
-      round_.push_back({c.to + done, stage + used, part, c.job});
-      used += part;
-      done += part;
-      if (done == c.bytes) {
-        ++i;
-        done = 0;
-      }
+// Puts what fits into the next slot of the stage of staged_[first], of whose bytes `done` went
+// before, into fills_ and drains_; at most `part` bytes.  Returns the first copy not finished.
+std::size_t CopyLane::next_round(std::size_t first, std::uint64_t& done, std::uint64_t part) {
+  constexpr std::uint64_t kAlign = 256;
+  CopyStage& stage = *staged_[first].stage;
+  const std::uint64_t slot = stage.base + stage.next % kSlots * stage.slot_bytes;
+  part = (std::clamp(part, stage.least_part, stage.slot_bytes) + kAlign - 1) / kAlign * kAlign;
+  fills_.clear();
+  drains_.clear();
+  std::uint64_t used = 0;
+  std::size_t i = first;
+  while (i < staged_.size() && used < part && staged_[i].stage == &stage) {
+    const Copy& c = staged_[i];
+    const std::uint64_t bytes = std::min(c.bytes - done, part - used);
+    fills_.push_back({slot + used, c.from + done, bytes, c.job});
+    drains_.push_back({c.to + done, slot + used, bytes, c.job});
+    used += (bytes + kAlign - 1) / kAlign * kAlign;
+    done += bytes;
+    if (done == c.bytes) {
+      ++i;
+      done = 0;
     }
-    copy(copies_, batch);
-    copy(round_, batch);
   }
+  return i;
+}
+
+bool CopyLane::check_event(cuda::Result r, const char* call) {
+  if (r == kSuccess) return true;
+  TP_WARN("GPU %d: %s failed (%s): its copies end in error from now on", s_.gpu, call,
+          error_name(*s_.driver, r).c_str());
+  return false;
+}
+
+// A wait is for the latest record before it, and for nothing before the first.  Each is submitted
+// after the record that ends it, so streams that share a hardware queue cannot block each other.
+bool CopyLane::move_round(Batch& batch, const CopyStage::Events& slot) {
+  const cuda::Driver& d = *s_.driver;
+  const bool two = s_.out != s_.stream;
+  if (two && !check_event(d.stream_wait_event(s_.out, slot.emptied, 0), "cuStreamWaitEvent"))
+    return false;
+  copy(fills_, batch, s_.out);
+  if (two && !(check_event(d.event_record(slot.filled, s_.out), "cuEventRecord") &&
+               check_event(d.stream_wait_event(s_.stream, slot.filled, 0), "cuStreamWaitEvent")))
+    return false;
+  // What could not be read is not written: the slot holds bytes of other copies.
+  std::erase_if(drains_, [&](const Copy& c) { return batch.failed[c.job]; });
+  copy(drains_, batch, s_.stream);
+  return !two || check_event(d.event_record(slot.emptied, s_.stream), "cuEventRecord");
+}
+
+// False: the stream is dead.
+bool CopyLane::copy_staged(Batch& batch) {
+  std::uint64_t total = 0, done = 0;
+  for (const Copy& c : staged_) total += c.bytes;
+  for (std::size_t i = 0; i < staged_.size();) {
+    CopyStage& stage = *staged_[i].stage;
+    i = next_round(i, done, total / kSlots);
+    if (!move_round(batch, stage.events[stage.next++ % kSlots])) return false;
+  }
+  return true;
 }
 
 bool CopyLane::write_and_signal(Batch& batch) {
@@ -189,8 +236,8 @@ bool CopyLane::issue(LaneCounts& counts) {
     ++counts.batches;
     counts.write_values += ops_.size();
     counts.staged += staged_.size();
-    copy(copies_, batch);
-    copy_staged(batch);
+    copy(copies_, batch, s_.stream);
+    if (!copy_staged(batch)) return false;
     if (staged_done_ != 0 && batch.failed[count]) staged_failed_ = true;
     if (!write_and_signal(batch)) return false;
   }

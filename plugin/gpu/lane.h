@@ -5,10 +5,14 @@
 // flight, and a lane may have its next batch submitted while the last is being copied.  What
 // arrives in the meantime waits here and becomes one batch: the busier, the larger.
 //
-// A batch is, in stream order: one cuMemcpyBatchAsync (plain copies, and the device-to-host half
-// of same-GPU copies), the host-to-device half of same-GPU copies, then the write-values of tiny
-// jobs and the sequence number into the lane's pinned word in one cuStreamBatchMemOp.  Inside
-// one of these calls bytes may land in any order.
+// A batch is, in stream order: one cuMemcpyBatchAsync (plain copies), the second half of same-GPU
+// copies, then the write-values of tiny jobs and the sequence number into the lane's pinned word
+// in one cuStreamBatchMemOp.  Inside one of these calls bytes may land in any order.
+//
+// Same-GPU copies go out of the GPU and back in, through slots of host memory or of another GPU.
+// The way out is a stream of its own, so that both directions of the link work at once: it fills
+// a slot while the lane's stream empties the one before, and events keep the two apart.  All
+// that lands does so in the lane's stream; only reading runs ahead.
 //
 // Threads: the copy thread only.
 #include <array>
@@ -27,10 +31,15 @@ enum class CopyKind { copy, tiny, staged, nothing };
 inline constexpr std::uint64_t kTinyBytes = 32;
 inline constexpr std::size_t kBatchJobs = 128;
 inline constexpr std::uint64_t kBatchBytes = 64ull << 20;
-// Pinned bytes of a lane for same-GPU copies; longer ones go through it in rounds.
-inline constexpr std::uint64_t kStageBytes = 1ull << 20;
-// Same-GPU bytes in one batch: bounds how many calls one batch makes.
-inline constexpr std::uint64_t kBatchStaged = 16ull << 20;
+// Same-GPU copies go through slots, longer ones in rounds.  Two would do; with four, a stream
+// that waits for the other (some microseconds) still has work.
+inline constexpr std::size_t kSlots = 4;
+inline constexpr std::uint64_t kHostSlot = 2ull << 20;  // 40 us of PCIe
+inline constexpr std::uint64_t kPeerSlot = 8ull << 20;  // 25 us of NVLink
+// Up to here a copy through the host takes no longer than one through another GPU, and shares a
+// lane with its like only.
+inline constexpr std::uint64_t kSmallStaged = 64ull << 10;
+inline constexpr std::uint64_t kSmallSlot = 256ull << 10;
 
 CopyKind classify(const CopyJob& job);
 
@@ -55,6 +64,20 @@ class JobList {
   CopyJob* tail_ = nullptr;
 };
 
+// Slots between the two halves of same-GPU copies; belongs to one lane.
+struct CopyStage {
+  std::uint64_t base = 0;  // kSlots of slot_bytes each; 0: there is none
+  std::uint64_t slot_bytes = 0;
+  // A batch of less than all slots is cut up so that its halves overlap, but not below this.
+  std::uint64_t least_part = 0;
+  // Null where both halves use one stream.
+  struct Events {
+    cuda::Event filled = nullptr, emptied = nullptr;
+  };
+  std::array<Events, kSlots> events{};
+  std::size_t next = 0;  // free-running
+};
+
 struct LaneCounts {
   std::uint64_t batches = 0, write_values = 0, staged = 0;
 };
@@ -66,10 +89,13 @@ class CopyLane {
     int gpu = -1;
     cuda::Stream stream = nullptr;
     std::uint64_t* word = nullptr;  // pinned, a cache line of its own, 0
-    std::byte* stage = nullptr;     // pinned, kStageBytes
     std::size_t depth = 2;          // batches under way at most
+    // For same-GPU copies; without them the lane must be given none.
+    cuda::Stream out = nullptr;  // the first half; may be `stream`
+    CopyStage host;              // pinned memory
+    CopyStage peer;              // another GPU's memory, see through_peer()
   };
-  explicit CopyLane(const Setup& setup) : s_(setup) {}
+  explicit CopyLane(const Setup& setup);
 
   void add(CopyJob* job) {
     waiting_.push(job);
@@ -78,6 +104,12 @@ class CopyLane {
   // Bytes (and one a job) waiting and under way.
   std::uint64_t load() const { return load_; }
   bool idle() const { return waiting_.empty() && first_ == last_; }
+
+  // From now on same-GPU copies of this lane's GPU go through `base`, kSlots * kPeerSlot bytes of
+  // another GPU, for as long as the lane lives.  0: no change.
+  void through_peer(std::uint64_t base) {
+    if (base != 0) peer_.base = base;
+  }
 
   // Submits waiting jobs while there is room.  False: the stream is dead; the caller abandons
   // all lanes.
@@ -122,7 +154,8 @@ class CopyLane {
   // The parts of the batch being built.
   struct Copy {
     std::uint64_t to, from, bytes;
-    std::size_t job;  // index in the batch, for `failed`
+    std::size_t job;             // index in the batch, for `failed`
+    CopyStage* stage = nullptr;  // same-GPU copies
   };
 
   template <class Finish>
@@ -133,12 +166,20 @@ class CopyLane {
   bool reached(std::uint64_t sequence) const;
   std::size_t collect(Batch& batch);
   void add_tiny(const CopyJob& job, std::size_t index);
-  void copy(std::vector<Copy>& copies, Batch& batch);
-  void copy_staged(Batch& batch);
+  CopyStage& stage_of(const CopyJob& job) {
+    // Where another GPU issues the copy, that other GPU may be the very one of the memory.
+    return peer_.base != 0 && job.from.gpu == s_.gpu ? peer_ : host_;
+  }
+  void copy(const std::vector<Copy>& copies, Batch& batch, cuda::Stream stream);
+  bool copy_staged(Batch& batch);
+  std::size_t next_round(std::size_t first, std::uint64_t& done, std::uint64_t part);
+  bool move_round(Batch& batch, const CopyStage::Events& slot);
+  bool check_event(cuda::Result r, const char* call);
   bool write_and_signal(Batch& batch);
   void fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Result r, const char* call);
 
   const Setup s_;
+  CopyStage host_, peer_;
   JobList waiting_;
   std::uint64_t load_ = 0;
   std::uint64_t staged_done_ = 0;  // bytes of waiting_.front() already in earlier batches
@@ -146,7 +187,7 @@ class CopyLane {
   std::uint64_t sequence_ = 0;
   std::array<Batch, kMaxDepth> batches_;
   std::size_t first_ = 0, last_ = 0;  // free-running
-  std::vector<Copy> copies_, staged_, round_;
+  std::vector<Copy> copies_, staged_, fills_, drains_;
   std::vector<cuda::MemOp> ops_;
   std::vector<std::size_t> op_job_;
   std::vector<cuda::Address> to_, from_;

@@ -1,0 +1,73 @@
+// Finding a neighbour and allocating there.
+#include "plugin/gpu/neighbour.h"
+
+#include "plugin/base/log.h"
+
+namespace twinpath::gpu {
+namespace {
+
+using cuda::kSuccess;
+
+bool reaches(const cuda::Driver& d, int from, int to) {
+  int yes = 0;
+  return d.can_access_peer(&yes, from, to) == kSuccess && yes != 0;
+}
+
+// Allocates on `other` memory that `gpu` can use.  The context of `other` stays retained then.
+cuda::Result allocate(const cuda::Driver& d, int gpu, int other, std::uint64_t bytes,
+                      cuda::Address& out) {
+  cuda::ScopedContext theirs(d, other);
+  if (!theirs) return theirs.result();
+  cuda::Context held = nullptr;
+  cuda::Result r = d.primary_retain(&held, other);
+  if (r != kSuccess) return r;
+  r = d.mem_alloc(&out, bytes);
+  if (r == kSuccess) {
+    cuda::ScopedContext ours(d, gpu);
+    r = ours ? d.ctx_enable_peer(theirs.context(), 0) : ours.result();
+    if (r == cuda::kPeerAccessAlreadyEnabled) r = kSuccess;
+    if (r == kSuccess) return r;
+  } else {
+    out = 0;
+  }
+  if (out != 0) (void)d.mem_free(out);
+  (void)d.primary_release(other);
+  return r;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NeighbourMemory>> NeighbourMemory::make(const cuda::Driver& d, int gpu,
+                                                               std::uint64_t bytes) {
+  cuda::Result r = kSuccess;
+  int asked = -1;
+  for (int i = 1, n = cuda::gpu_count(d); i < n; ++i) {
+    const int other = (gpu + i) % n;
+    if (!cuda::in_use(d, other) || !reaches(d, gpu, other) || !reaches(d, other, gpu)) continue;
+    cuda::Address address = 0;
+    asked = other;
+    r = allocate(d, gpu, other, bytes, address);
+    if (r != kSuccess) continue;
+    TP_INFO(net, "GPU %d: large copies within it go through %llu MiB of GPU %d", gpu,
+            static_cast<unsigned long long>(bytes >> 20), other);
+    return std::make_unique<NeighbourMemory>(d, other, address);
+  }
+  if (asked < 0) return Status::again;
+  TP_INFO(net,
+          "GPU %d: %llu MiB on GPU %d could not be had (%s): copies within GPU %d go through host "
+          "memory, at less bandwidth",
+          gpu, static_cast<unsigned long long>(bytes >> 20), asked, cuda::error_name(d, r).c_str(),
+          gpu);
+  return Status::no_memory;
+}
+
+NeighbourMemory::~NeighbourMemory() {
+  if (address_ == 0) return;
+  {
+    cuda::ScopedContext scope(d_, gpu_);
+    if (scope) (void)d_.mem_free(address_);
+  }
+  (void)d_.primary_release(gpu_);
+}
+
+}  // namespace twinpath::gpu
