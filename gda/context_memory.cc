@@ -1,12 +1,17 @@
 // See context_memory.h.
 #include "gda/context_memory.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <thread>
 
 #include "gda/abi.h"
+#include "gda/cqe.h"
 #include "gda/host_device.h"
 #include "gda/producer.h"
+#include "gda/signal_release.h"
 
 namespace twinpath::gda {
 namespace {
@@ -45,11 +50,20 @@ ContextMemory::Layout ContextMemory::layout() const {
 // One more word: what KernelRelease copies from.
 std::size_t ContextMemory::bells_bytes() const { return round_up((shape_.queues() + 1) * 8); }
 
-Result<std::unique_ptr<ContextMemory>> ContextMemory::make(int gpu, const ContextShape& shape) {
+Result<std::unique_ptr<ContextMemory>> ContextMemory::make(int gpu, const ContextShape& shape,
+                                                           bool share) {
   std::unique_ptr<ContextMemory> memory(new ContextMemory(shape));
-  const std::size_t queues = memory->bells_bytes() + shape.queues() * 2 * memory->queue_bytes();
+  const std::size_t cqs = shape.queues() * memory->queue_bytes();
+  const std::size_t queues = memory->bells_bytes() + (shape.gpu_cqs ? cqs : 2 * cqs);
   const std::size_t tables = memory->signals_bytes() + memory->counters_bytes() + kLine +
                              shape.pairs() * shape.depth * kScratchSlot;
+  memory->offer_ = own_offer();
+  if (share) {
+    if (auto shared = SharedTables::make(gpu, tables)) {
+      memory->offer_ = (*shared)->offer();
+      memory->tables_ = std::move(shared).take();
+    }
+  }
   struct Part {
     std::unique_ptr<DeviceBlock>& block;
     Place place;
@@ -58,9 +72,15 @@ Result<std::unique_ptr<ContextMemory>> ContextMemory::make(int gpu, const Contex
   for (const Part& part :
        {Part{memory->queues_, Place::shared, queues}, Part{memory->tables_, Place::shared, tables},
         Part{memory->device_, Place::gpu, memory->layout().end}}) {
+    if (part.block != nullptr) continue;
     auto block = DeviceBlock::make(gpu, part.place, part.bytes);
     if (!block) return block.status();
     part.block = std::move(block).take();
+  }
+  if (shape.gpu_cqs) {
+    auto block = DeviceBlock::make(gpu, Place::gpu, cqs);
+    if (!block) return block.status();
+    memory->cqs_ = std::move(block).take();
   }
   return memory;
 }
@@ -73,7 +93,41 @@ std::uint64_t* ContextMemory::release_source() const { return doorbell(shape_.qu
 std::uint8_t* ContextMemory::sq(std::size_t queue) const {
   return queues_->host() + bells_bytes() + queue * queue_bytes();
 }
-std::uint8_t* ContextMemory::cq(std::size_t queue) const { return sq(shape_.queues() + queue); }
+std::uint8_t* ContextMemory::cq(std::size_t queue) const {
+  if (cqs_ == nullptr) return sq(shape_.queues() + queue);
+  return cqs_->host() == nullptr ? nullptr : cqs_->host() + queue * queue_bytes();
+}
+std::uint64_t ContextMemory::cq_address(std::size_t queue) const {
+  if (cqs_ != nullptr) return cqs_->device_address() + queue * queue_bytes();
+  return std::uint64_t{reinterpret_cast<std::uintptr_t>(cq(queue))};  // one address for both sides
+}
+
+Status ContextMemory::fill_cqs() {
+  if (cqs_ == nullptr) return Status::ok;
+  const std::vector<std::uint8_t> fill(queue_bytes(), kCqeFill);
+  for (std::size_t q = 0; q < shape_.queues(); ++q)
+    TP_TRY(cqs_->copy_in(q * queue_bytes(), fill.data(), fill.size()));
+  return Status::ok;
+}
+
+void ContextMemory::release_waiters() const {
+  gda::release_waiters(reinterpret_cast<std::uint64_t*>(tables_->host()),
+                       (shape_.signals + shape_.counters) * contexts());
+}
+
+void ContextMemory::free_gpu_memory() {
+  if (device_->host() != nullptr) return;  // a CPU thread plays the GPU
+  std::atomic<bool> freed{false};
+  std::thread releasing([&] {
+    for (; !freed.load(std::memory_order_relaxed);
+         std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+      release_waiters();
+  });
+  device_.reset();
+  cqs_.reset();
+  freed.store(true, std::memory_order_relaxed);
+  releasing.join();
+}
 
 // Shared memory has one address for both sides.
 std::uint64_t ContextMemory::signals_address() const { return tables_->device_address(); }
@@ -114,7 +168,7 @@ void ContextMemory::fill_queues(std::uint8_t* to, const ContextNumbers& numbers,
     const auto address = [](const void* p) {
       return std::uint64_t{reinterpret_cast<std::uintptr_t>(p)};
     };
-    const Qp qp = make_device_qp<Qp>(number, number, shape_.depth, address(sq(q)), address(cq(q)),
+    const Qp qp = make_device_qp<Qp>(number, number, shape_.depth, address(sq(q)), cq_address(q),
                                      address(doorbell(q)), 0);
     std::memcpy(to + (q < shape_.pairs() ? l.queues : l.companions) + pair * sizeof(Qp), &qp,
                 sizeof qp);

@@ -3,7 +3,7 @@
 // will use them.
 //
 //   queues   shared: doorbells (8 bytes each, dense: a scan of 64 idle queues is 8 cache lines),
-//            then all SQs, then all CQs
+//            then all SQs, then all CQs (or, in a block of their own, GPU)
 //   tables   shared and registered: signals, counters, the sink of fetched values, scratch memory
 //            (kScratchSlot bytes for each work request of each main queue)
 //   device   GPU: queue structs, context structs, arrays of keys
@@ -17,6 +17,7 @@
 
 #include "gda/device_memory.h"
 #include "gda/gin.h"
+#include "gda/shared_tables.h"
 
 namespace twinpath::gda {
 
@@ -26,6 +27,7 @@ struct ContextShape {
   int contexts = 1;
   std::uint32_t depth = 0;
   std::uint64_t signals = 0, counters = 0;  // of each context
+  bool gpu_cqs = false;                     // CQs in GPU memory
 
   std::size_t pairs() const {
     return static_cast<std::size_t>(ranks) * static_cast<std::size_t>(contexts);
@@ -43,11 +45,16 @@ class ContextMemory {
  public:
   static constexpr std::size_t kScratchSlot = 32;
 
-  static Result<std::unique_ptr<ContextMemory>> make(int gpu, const ContextShape& shape);
+  // `share`: other processes of this host may map the tables (shared_tables.h), where possible.
+  static Result<std::unique_ptr<ContextMemory>> make(int gpu, const ContextShape& shape,
+                                                     bool share = false);
+  TableOffer tables_offer() const { return offer_; }
 
   std::uint64_t* doorbell(std::size_t queue) const;
   std::uint8_t* sq(std::size_t queue) const;
-  std::uint8_t* cq(std::size_t queue) const;
+  std::uint8_t* cq(std::size_t queue) const;  // null where the CPU cannot reach it
+  std::uint64_t cq_address(std::size_t queue) const;
+  Status fill_cqs();  // those that the CPU cannot reach, with entries of no lap
 
   std::uint8_t* tables() const { return tables_->host(); }
   std::size_t tables_bytes() const { return tables_->bytes(); }
@@ -65,6 +72,11 @@ class ContextMemory {
   DeviceBlock& device() { return *device_; }
   std::vector<std::size_t> consumed_offsets() const;  // in device(), of each queue
   std::uint64_t* release_source() const;
+  // Ends waits for signals and counters, see signal_release.h.
+  void release_waiters() const;
+  // Frees what is GPU memory, which the driver does when no kernel runs any more: waits for signals
+  // and counters are ended until it has.  Ends the use of device().
+  void free_gpu_memory();
 
  private:
   explicit ContextMemory(const ContextShape& shape) : shape_(shape) {}
@@ -79,6 +91,8 @@ class ContextMemory {
 
   const ContextShape shape_;
   std::unique_ptr<DeviceBlock> queues_, tables_, device_;
+  std::unique_ptr<DeviceBlock> cqs_;  // null: at the end of queues_
+  TableOffer offer_;
 };
 
 }  // namespace twinpath::gda

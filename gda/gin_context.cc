@@ -38,15 +38,21 @@ Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
                                                                      : core->config().gin_depth);
   shape.signals = static_cast<std::uint64_t>(std::max(settings.signals, 0));
   shape.counters = static_cast<std::uint64_t>(std::max(settings.counters, 0));
+  shape.gpu_cqs = core->config().gin_cq == QueuePlace::gpu;
   std::unique_ptr<Context> context(new Context(core, shape));
   const auto mine = context->prepare(settings);
   auto theirs = exchange_or_fail(*core->mesh, mine, "making queues");
   if (!theirs) return theirs.status();
   Result<Bytes> ready{Bytes{}};
-  if (const Status s = context->connect(*theirs); s != Status::ok) ready = s;
+  if (const Status s = context->connect(*theirs); s != Status::ok) {
+    ready = s;
+  } else {
+    ready = context->directness();
+  }
   // Nobody's kernel starts before the last queue pair can receive.
   auto all = gather_or_fail(*core->mesh, ready, "connecting queues");
   if (!all) return all.status();
+  context->settle_modes(*all);
   context->log_peers();
   core->contexts.push_back(context.get());
   context->serving_ = true;
@@ -83,7 +89,14 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
   TP_TRY(check(settings));
   const int stride = settings.rank_stride;
   for (int r = 0; r < shape_.ranks; ++r) used_.push_back(r % stride == core_->rank() % stride);
-  auto memory = ContextMemory::make(core_->gpu, shape_);
+  bool share = false;
+  direct_.resize(static_cast<std::size_t>(shape_.ranks));
+  for (int r = 0; r < shape_.ranks; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    direct_[at].wanted = used(r) && core_->plans[at].mode == ModeChoice::gda_cpu;
+    share |= direct_[at].wanted && r != core_->rank();
+  }
+  auto memory = ContextMemory::make(core_->gpu, shape_, share);
   if (!memory) return memory.status();
   memory_ = std::move(memory).take();
   TP_TRY(register_tables());
@@ -97,6 +110,7 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
     w.integer(memory_->signals_address());
     w.integer(memory_->signals_bytes());
     w.integer(tables_mr_->rkey);
+    encode_offer(memory_->tables_offer(), w);
     for (std::size_t p = 0; p < shape_.pairs(); ++p)
       if (rank_of(p) == r && used(r)) encode_end(pairs_[p]->end(), w);
     out.push_back(w.take());
@@ -175,11 +189,15 @@ Status Context::connect(const std::vector<Bytes>& from) {
     table.address = in.integer<std::uint64_t>();
     table.bytes = in.integer<std::uint64_t>();
     table.fabric_key = in.integer<std::uint32_t>();
+    const TableOffer offer = decode_offer(in);
     if (!in.ok() || contexts != static_cast<std::uint32_t>(shape_.contexts) || speaks != used(r)) {
       TP_WARN("%s asked for %u queue sets, this rank for %d: all ranks must ask for the same",
               core_->mesh->peer_text(r).c_str(), contexts, shape_.contexts);
       return Status::bad_argument;
     }
+    direct_[static_cast<std::size_t>(r)].signals = table.address;
+    direct_[static_cast<std::size_t>(r)].signals_bytes = table.bytes;
+    reach_signals(r, offer);
     std::size_t loopback = 0;
     for (std::size_t p = 0; p < shape_.pairs(); ++p) {
       if (rank_of(p) != r || !used(r)) continue;
@@ -197,7 +215,7 @@ Status Context::connect(const std::vector<Bytes>& from) {
   }
   TP_TRY(add_keys(signals));
   numbers_.first_queue = core_->engine->take_numbers(static_cast<std::uint32_t>(shape_.queues()));
-  make_queues();
+  TP_TRY(make_queues());
   TP_TRY(memory_->fill(numbers_, used_));
   release_ = std::make_unique<KernelRelease>(
       core_->gpu, memory_->device(), memory_->consumed_offsets(), memory_->release_source());
@@ -229,7 +247,10 @@ Status Context::add_keys(std::vector<KeyedMemory>& signals) {
   return Status::ok;
 }
 
-void Context::make_queues() {
+Status Context::make_queues() {
+  auto cqs = ContextCqs::make(core_->gpu, shape_, *memory_);
+  if (!cqs) return cqs.status();
+  cqs_ = std::move(cqs).take();
   const WorkQueue::FindCq find = [this](std::uint32_t cqn) { return find_cq(cqn); };
   mains_.resize(shape_.pairs());
   companions_.resize(shape_.queues() - shape_.pairs());
@@ -245,7 +266,7 @@ void Context::make_queues() {
     front.poison = random_word();
     if (q >= shape_.pairs()) {
       front.peer = core_->rank();  // counters are this rank's
-      companions_[p] = std::make_unique<Companion>(memory_->cq(q), front, find);
+      companions_[p] = std::make_unique<Companion>(cqs_->at(q), front, find);
       continue;
     }
     front.peer = rank_of(p);
@@ -261,8 +282,20 @@ void Context::make_queues() {
     back.post_inline = core_->config().fabric != FabricChoice::soft;
     back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
                 core_->mesh->peer_text(rank_of(p));
-    mains_[p] = std::make_unique<MainQueue>(memory_->cq(q), back, front, find);
+    const Direct& direct = direct_[static_cast<std::size_t>(front.peer)];
+    std::optional<SoftBackEndSetup> soft;
+    if (direct.possible) {
+      soft.emplace();
+      soft->qp = pairs_[p]->qp();
+      soft->depth = shape_.depth;
+      soft->scratch = back.scratch;
+      soft->signals = direct.signals;
+      soft->signals_bytes = direct.signals_bytes;
+      if (direct.table != nullptr) soft->signals_here = direct.table->data();
+    }
+    mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);
   }
+  return Status::ok;
 }
 
 const WorkQueue* Context::find_cq(std::uint32_t cqn) const {
@@ -271,19 +304,6 @@ const WorkQueue* Context::find_cq(std::uint32_t cqn) const {
   if (q < shape_.pairs()) return mains_[q] != nullptr ? &mains_[q]->queue : nullptr;
   const Companion* companion = companions_[q - shape_.pairs()].get();
   return companion != nullptr ? &companion->queue : nullptr;
-}
-
-void Context::log_peers() const {
-  for (int r = 0; r < shape_.ranks; ++r) {
-    if (!used(r)) continue;
-    TP_INFO(net,
-            "GIN queue to %s: proxy over %s (a CPU thread posts for %s), %d x depth %u, signals "
-            "in host memory",
-            r == core_->rank() ? "itself" : core_->mesh->peer_text(r).c_str(),
-            core_->rail.port.port->name.c_str(),
-            core_->gpu >= 0 ? ("GPU " + std::to_string(core_->gpu)).c_str() : "the CPU",
-            shape_.contexts, shape_.depth);
-  }
 }
 
 Context::~Context() {
@@ -295,12 +315,20 @@ Context::~Context() {
   // would wait for it for ever.
   if (release_ != nullptr) {
     release_->release_all();
-    if (!release_->wait(kReleaseLimit)) {
+    memory_->release_waiters();
+    const bool works = release_->wait(kReleaseLimit) && cqs_->wait(kReleaseLimit);
+    const std::int64_t copies_end = now_ns() + (works ? SoftBackEnd::kCopyLimit : 0);
+    for (auto& main : mains_)
+      if (main != nullptr && main->soft != nullptr) main->soft->end_by(copies_end);
+    if (works) {
+      memory_->free_gpu_memory();
+    } else {
       TP_WARN(
           "GPU %d does not take copies any more; the memory of a context is left to the "
           "process's end",
           core_->gpu);
       (void)release_.release();
+      (void)cqs_.release();
       (void)memory_.release();
     }
   }

@@ -2,22 +2,26 @@
 // The queues of one create_context call, to all ranks spoken to, and their service by the engine.
 //
 // A queue that fails takes nobody along: its kernels get error CQEs and are let go, failed() is
-// true.  When a peer dies its queues fail and all kernels of the context are let go, because what
-// they wait for may have been the dead peer's to send.
+// true.  When a peer dies or cannot be reached its queues fail and all kernels of the context are
+// let go, because what they wait for may have been that peer's to send.
 //
 // Threads: make and destroy as gin.h says; turn and look_around are the engine's; failed() and
 // settle() from any.
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "gda/context_cqs.h"
 #include "gda/context_memory.h"
 #include "gda/counter_back_end.h"
 #include "gda/gin.h"
 #include "gda/gin_core.h"
-#include "gda/host_cq.h"
 #include "gda/kernel_release.h"
+#include "gda/shared_tables.h"
+#include "gda/soft_back_end.h"
 #include "gda/verbs_back_end.h"
 
 namespace twinpath::gda {
@@ -40,23 +44,31 @@ class Context final : public GinContext, private EngineClient {
 
  private:
   struct MainQueue {
-    MainQueue(std::uint8_t* cqes, const VerbsBackEndSetup& back, const WorkQueueSetup& front,
-              const WorkQueue::FindCq& find)
-        : cq(cqes, front.depth), back_end(back), queue(front, back_end, cq, find) {
-      back_end.attach(queue);
+    MainQueue(CqeWriter& cq, const VerbsBackEndSetup& back, const WorkQueueSetup& front,
+              const WorkQueue::FindCq& find, std::optional<SoftBackEndSetup> soft);
+    bool poll() { return soft != nullptr && soft->poll(); }
+    void fail_all(Syndrome syndrome) {
+      soft != nullptr ? soft->fail_all(syndrome) : back_end.fail_all(syndrome);
     }
-    HostCq cq;
+    std::uint64_t issued() const { return soft != nullptr ? soft->issued() : back_end.issued(); }
+    // Everything before that number has ended, well or not.
+    bool ended(std::uint64_t number) const {
+      if (soft == nullptr) return back_end.finished() >= number || back_end.dead();
+      return soft->finished() >= number || (soft->dead() && soft->quiet());
+    }
+    bool dead() const { return soft != nullptr ? soft->dead() : back_end.dead(); }
+
     VerbsBackEnd back_end;
+    std::unique_ptr<SoftBackEnd> soft;  // in front of back_end; null in mode proxy
     WorkQueue queue;
     std::atomic<bool> give_up{false};  // asked by settle()
     bool failure_seen = false;
   };
   struct Companion {
-    Companion(std::uint8_t* cqes, const WorkQueueSetup& front, const WorkQueue::FindCq& find)
-        : cq(cqes, front.depth), queue(front, back_end, cq, find) {
+    Companion(CqeWriter& cq, const WorkQueueSetup& front, const WorkQueue::FindCq& find)
+        : queue(front, back_end, cq, find) {
       back_end.attach(queue);
     }
-    HostCq cq;
     CounterBackEnd back_end;
     WorkQueue queue;
     bool failure_seen = false;
@@ -73,7 +85,11 @@ class Context final : public GinContext, private EngineClient {
   // What each rank has said.
   Status connect(const std::vector<Bytes>& from);
   Status add_keys(std::vector<KeyedMemory>& signals);
-  void make_queues();
+  Status make_queues();
+  // Maps a peer's signals, or finds why its queues must go by the fabric.
+  void reach_signals(int rank, const TableOffer& offer);
+  Bytes directness() const;
+  void settle_modes(const std::vector<Bytes>& from);
   void log_peers() const;
   const WorkQueue* find_cq(std::uint32_t cqn) const;
   bool used(int rank) const { return used_[static_cast<std::size_t>(rank)]; }
@@ -84,6 +100,8 @@ class Context final : public GinContext, private EngineClient {
   bool turn() override;
   void look_around() override;
   bool poll();
+  void give_up();
+  void release_again();
   void note_failures();
   void failed_queue(std::size_t pair, const char* which, bool& seen);
 
@@ -91,6 +109,14 @@ class Context final : public GinContext, private EngineClient {
   const ContextShape shape_;
   std::vector<bool> used_;
   std::uint32_t slots_ = 0;  // work requests of a queue pair
+  // By rank: whether mode gda-cpu holds, its signals, and why not if it was planned.
+  struct Direct {
+    bool wanted = false, possible = false;
+    std::uint64_t signals = 0, signals_bytes = 0;
+    std::unique_ptr<MappedTable> table;  // null in this process
+    std::string why_not;
+  };
+  std::vector<Direct> direct_;
 
   std::unique_ptr<ContextMemory> memory_;
   Owned<ibv_mr> tables_mr_;
@@ -98,11 +124,14 @@ class Context final : public GinContext, private EngineClient {
   std::vector<std::unique_ptr<QueuePair>> pairs_;      // by pair; null: not spoken to
   std::vector<std::unique_ptr<QueuePair>> loopbacks_;  // far ends of the queues to oneself
   ContextNumbers numbers_;
+  std::unique_ptr<ContextCqs> cqs_;
   std::vector<std::unique_ptr<MainQueue>> mains_;
   std::vector<std::unique_ptr<Companion>> companions_;
   std::unique_ptr<KernelRelease> release_;
   bool serving_ = false;
   bool peer_died_ = false;
+  bool given_up_ = false;
+  std::int64_t release_next_ = 0;  // when waiters are released again
   std::atomic<bool> failed_{false};
 };
 

@@ -18,6 +18,12 @@ namespace twinpath::gda {
 
 class Context;
 
+// How the queues to one rank are served; see modes.h.
+struct PeerPlan {
+  ModeChoice mode = ModeChoice::proxy;  // that, or gda_cpu
+  std::string why;
+};
+
 struct GinCore {
   explicit GinCore(int ranks) : keys(ranks) {}
 
@@ -27,6 +33,7 @@ struct GinCore {
   CommSettings settings;
   int gpu = -1;  // CUDA ordinal; -1: CPU threads play the GPU
   std::unique_ptr<Mesh> mesh;
+  std::vector<PeerPlan> plans;  // by rank
   KeyTable keys;
   std::shared_ptr<Engine> engine;
   std::vector<Context*> contexts;

@@ -1,6 +1,7 @@
 // What the engine does for a context.
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 
 #include "gda/gin_context.h"
@@ -14,6 +15,9 @@ namespace {
 constexpr int kBudget = 64;
 constexpr int kPollBatch = 32;
 constexpr int kPollsPerTurn = 4;
+constexpr std::int64_t kReleaseEvery = kMillisecond;
+// Tables may be large: that part of the time at most goes to releasing who waits for them.
+constexpr std::int64_t kReleaseShare = 8;
 
 }  // namespace
 
@@ -21,13 +25,16 @@ bool Context::turn() {
   bool moved = false;
   for (auto& main : mains_) {
     if (main == nullptr) continue;
-    if (main->give_up.load(std::memory_order_relaxed)) main->back_end.fail_all(Syndrome::flushed);
+    if (main->give_up.load(std::memory_order_relaxed)) main->fail_all(Syndrome::flushed);
     moved |= main->queue.scan(kBudget) != 0;
+    moved |= main->poll();
   }
   moved |= poll();
   for (auto& companion : companions_)
     if (companion != nullptr) moved |= companion->queue.scan(kBudget) != 0;
+  moved |= cqs_->send();
   note_failures();
+  if (given_up_) release_again();
   return moved;
 }
 
@@ -38,7 +45,7 @@ bool Context::poll() {
     const int n = ibv_poll_cq(cq_.get(), kPollBatch, wcs.data());
     if (n < 0) {
       for (auto& main : mains_)
-        if (main != nullptr) main->back_end.fail_all(Syndrome::local_qp_operation);
+        if (main != nullptr) main->fail_all(Syndrome::local_qp_operation);
       return moved;
     }
     for (int c = 0; c < n; ++c) {
@@ -73,8 +80,10 @@ void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
   const bool first = !release_->released(pair);
   release_->release(pair);
   if (!companions_.empty()) release_->release(shape_.pairs() + pair);
+  // The peer, or the way to it, is gone; its own connection may not have noticed.
+  if (mains_[pair]->back_end.unreachable() && !given_up_) give_up();
   // The back end has told already; and kernels that were let go overrun their queues.
-  if (!first || mains_[pair]->back_end.dead()) return;
+  if (!first || mains_[pair]->dead()) return;
   TP_WARN(
       "GIN %s of rank %d to %s: a kernel wrote a work request that is not allowed (window, offset, "
       "signal or queue index); the communicator cannot be used any more",
@@ -82,6 +91,12 @@ void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
 }
 
 void Context::look_around() {
+  cqs_->check();
+  if (cqs_->dead() && !given_up_) {
+    for (auto& main : mains_)
+      if (main != nullptr) main->fail_all(Syndrome::local_qp_operation);
+    give_up();
+  }
   if (peer_died_) return;
   const int dead = core_->mesh->dead_peer();
   if (dead < 0) return;
@@ -91,19 +106,32 @@ void Context::look_around() {
       "it are let go",
       core_->mesh->peer_text(dead).c_str());
   for (auto& main : mains_)
-    if (main != nullptr && main->queue.peer() == dead)
-      main->back_end.fail_all(Syndrome::retry_exceeded);
+    if (main != nullptr && main->queue.peer() == dead) main->fail_all(Syndrome::retry_exceeded);
+  give_up();
+}
+
+// Nothing will come of this context any more: all its kernels are let go.
+void Context::give_up() {
+  given_up_ = true;
   failed_.store(true, std::memory_order_release);
   note_failures();
   release_->release_all();
+  release_again();
+}
+
+void Context::release_again() {
+  const std::int64_t now = now_ns();
+  if (now < release_next_) return;
+  memory_->release_waiters();
+  const std::int64_t end = now_ns();
+  release_next_ = end + std::max(kReleaseEvery, kReleaseShare * (end - now));
 }
 
 void Context::settle(std::int64_t deadline) {
   for (auto& main : mains_) {
     if (main == nullptr) continue;
-    const VerbsBackEnd& back_end = main->back_end;
-    const std::uint64_t target = back_end.issued();
-    while (back_end.finished() < target && !back_end.dead()) {
+    const std::uint64_t target = main->issued();
+    while (!main->ended(target)) {
       if (now_ns() > deadline) main->give_up.store(true, std::memory_order_relaxed);
       sched_yield();
     }

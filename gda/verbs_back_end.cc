@@ -172,6 +172,7 @@ void VerbsBackEnd::on_completion(const ibv_wc& wc) {
     TP_WARN("%s: work request %llu ends in error: status %d, vendor error 0x%x; %s",
             setup_.name.c_str(), static_cast<unsigned long long>(index),
             static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
+    unreachable_ = wc.status == IBV_WC_RETRY_EXC_ERR;
     finish(index);  // everything before it has succeeded
     die(index, syndrome_of(wc.status));
     return;

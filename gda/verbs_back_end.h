@@ -60,6 +60,8 @@ class VerbsBackEnd final : public BackEnd {
   std::uint64_t issued() const { return issued_.load(std::memory_order_acquire); }
   std::uint64_t finished() const { return finished_.load(std::memory_order_acquire); }
   bool dead() const { return dead_.load(std::memory_order_acquire); }
+  // Dead, because the peer did not answer.  The engine's.
+  bool unreachable() const { return unreachable_; }
 
  private:
   static constexpr std::uint32_t kChain = 64;       // work requests in one post at most
@@ -103,6 +105,7 @@ class VerbsBackEnd final : public BackEnd {
   std::uint64_t partial_offset_ = 0;  // ...up to here; 0: none
   std::atomic<std::uint64_t> issued_{0}, finished_{0};
   std::atomic<bool> dead_{false};
+  bool unreachable_ = false;
 };
 
 // What an error CQE says for an error completion of verbs.

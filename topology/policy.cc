@@ -115,7 +115,7 @@ Verdict judge_source(const EndFacts& f, const EndSettings& s, Distance d) {
 }
 
 Reason why_no_ring(const EndFacts& f) {
-  if (!f.mlx5) return Reason::uar_vendor;
+  if (!f.mlx5) return f.soft_queues ? Reason::uar_soft : Reason::uar_vendor;
   if (!f.devx) return Reason::devx_none;
   switch (f.probes.uar.answer) {
     case Answer::yes:
@@ -180,7 +180,7 @@ PlacementRecord make_record(const EndFacts& f, const EndSettings& s) {
   const auto can = [&](bool yes, Capability bit) {
     if (yes) p.capabilities |= bit;
   };
-  const bool queues = f.mlx5 && f.devx;
+  const bool queues = f.mlx5 ? f.devx : f.soft_queues;
   can(registers(f), kCanLand);
   can(registers(f), kCanSource);
   can(p.ring_reason == Reason::none, kCanGpuRing);

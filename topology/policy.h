@@ -41,6 +41,7 @@ struct EndFacts {
   bool gdr_expected = false;  // what static hints say while the probe was not tried
   bool mlx5 = false;
   bool devx = false;
+  bool soft_queues = false;    // software that reads mlx5 work queues; only a CPU rings for it
   bool gpu_queues = false;     // queues in GPU memory can be made
   bool gpu_ordered = false;    // CUDA's writes-ordering attribute is at least OWNER
   bool stages = false;         // the plugin stages GPU buffers itself

@@ -114,6 +114,7 @@ constexpr std::array<ReasonText, kReasons> kCatalogue{{
      "mount /sys readable; sysfs is used meanwhile"},
     {relay_possible, "RELAY_POSSIBLE", "a neighbour of {gpu} over NVLink has a nearer HCA",
      "NCCL's PXN relays over NVLink unless NCCL_PXN_DISABLE=1"},
+    {uar_soft, "UAR_SOFT", "{hca} is software: it has no doorbell page that a GPU could ring", ""},
     {foreign, "FOREIGN", "a reason that this version does not know", "use one version everywhere"},
 }};
 

@@ -73,6 +73,7 @@ enum class Reason : std::uint8_t {
   vm_flat,
   hwloc_blind,
   relay_possible,
+  uar_soft,
   foreign,  // from a newer peer
 };
 inline constexpr int kReasons = static_cast<int>(Reason::foreign) + 1;

@@ -112,6 +112,7 @@ EndFacts facts_of_pair(const Machine& machine, const Gpu* gpu, const Hca* hca,
   f.rail = platform.rail(hca->name);
   f.mlx5 = hca->kind == HcaKind::mlx5;
   f.devx = f.mlx5 && machine.host.uverbs.value_or(true);
+  f.soft_queues = hca->kind == HcaKind::soft;
   f.virtual_function = hca->pci && hca->pci->physical_function;
   f.without_place = hca->kind == HcaKind::soft && !hca->pci;
   f.gdr_expected = gdr_expected(machine, gpu, *hca);

@@ -9,6 +9,8 @@ namespace twinpath {
 
 enum class FabricChoice { automatic, verbs, soft };
 enum class EngineChoice { automatic, spin, sleep };
+// Where that lies which kernels poll.
+enum class QueuePlace : std::uint8_t { host, gpu };
 // A path to a peer, least to best after automatic: GPU buffers go through host memory (stage), the
 // HCA reaches them (proxy), the GPU writes work requests for it (gda_cpu), and rings it (gda).
 enum class ModeChoice : std::uint8_t { automatic, stage, proxy, gda_cpu, gda };
@@ -42,6 +44,7 @@ struct Config {
   bool gin = true;      // TWINPATH_GIN: offer the devices to kernels (NCCL's GIN)
   int gin_depth = 256;  // TWINPATH_GIN_DEPTH: WQEs of a kernel's queue, power of two
   EngineChoice gin_engine = EngineChoice::automatic;  // TWINPATH_GIN_ENGINE
+  QueuePlace gin_cq = QueuePlace::host;               // TWINPATH_GIN_CQ
 
   // --- NCCL's own, same meaning as in NCCL's IB transport
   bool ib_disable = false;                 // NCCL_IB_DISABLE

@@ -140,6 +140,10 @@ constexpr std::array kOptions{
         "How the thread that serves kernels' queues waits for work: auto looks again at once for "
         "10 ms (0.2 ms on up to 4 cores) and sleeps 20 to 200 us then, sleep always sleeps, spin "
         "never does (keeps a core busy)."),
+    option<&Config::gin_cq>(
+        "TWINPATH_GIN_CQ", "GPU", "host, gpu",
+        "Where completions lie that kernels poll: gpu takes longer for one, but many threads may "
+        "poll there without being in each other's way."),
     option<&Config::peer_mode, is_peer_modes>(
         "TWINPATH_PEER_MODE", "GPU", "rank[-rank]:mode,...",
         "TWINPATH_MODE for single peers, for example 3:proxy,7-9:gda, where NCCL tells the peer's "

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -25,6 +26,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kSoon = std::chrono::seconds(10);
+
+// For a rank that stays away: waits until the others have failed.
+class Others {
+ public:
+  explicit Others(int count) : waiting_(count) {}
+  void await() {
+    const auto end = Clock::now() + kSoon;
+    while (waiting_.load() != 0 && Clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  // `body`, until it fails or ends.
+  template <class Body>
+  void run(Body&& body) {
+    struct Over {
+      std::atomic<int>& waiting;
+      ~Over() { --waiting; }
+    } const over{waiting_};
+    body();
+  }
+
+ private:
+  std::atomic<int> waiting_;
+};
 
 using Kernel28 = gda::GinKernel28;
 using Kernel30Old = gda::GinKernel<gda::DeviceQp30, gda::DeviceContext72>;
@@ -272,13 +296,16 @@ TEST_CASE("closing waits for nobody, whatever the order of ranks, contexts and w
   }
 }
 
-TEST_CASE("a rank that does not connect fails the others within the time limit, by name") {
+// Programs of their own, with a short time limit: see meson.build.
+TEST_CASE("a rank that does not connect fails the others within the time limit, by name",
+          "[late][.]") {
   Plugin plugin;
   for (auto& gin : plugin.gins) {
     INFO("version " << gin->version());
     LogCapture log;
     const LogSink sink = current_sink();
     const auto start = Clock::now();
+    Others others(2);
     const auto failures = on_ranks(3, [&](int rank, Bootstrap& boot) {
       if (rank == 1) {
         // Listens and gets no further.
@@ -289,12 +316,12 @@ TEST_CASE("a rank that does not connect fails the others within the time limit, 
         boot.handles[1] = handle;
         boot.wait();
         boot.wait();
-        std::this_thread::sleep_for(std::chrono::seconds(5));
+        others.await();
         must(gin->close_listen(listener), "closeListen");
         must(gin->finalize(ctx), "finalize");
         return;
       }
-      GinRank r(*gin, sink, boot, rank, 1, true, config_of(0));
+      others.run([&] { GinRank r(*gin, sink, boot, rank, 1, true, config_of(0)); });
     });
     CHECK(failures == std::vector<std::string>{"connect: result 6", "", "connect: result 6"});
     CHECK(Clock::now() - start < kSoon);
@@ -302,18 +329,19 @@ TEST_CASE("a rank that does not connect fails the others within the time limit, 
   }
 }
 
-TEST_CASE("a rank that stays away from a registration fails it for the others") {
+TEST_CASE("a rank that stays away from a registration fails it for the others", "[late][.]") {
   Plugin plugin;
   for (auto& gin : plugin.gins) {
     INFO("version " << gin->version());
     LogCapture log;
     const LogSink sink = current_sink();
     const auto start = Clock::now();
+    Others others(1);
     const auto failures = on_ranks(2, [&](int rank, Bootstrap& boot) {
       GinRank r(*gin, sink, boot, rank, 1, true, config_of(0));
       const Pages pages(4096);
-      if (rank == 0) (void)r.reg(pages);
-      if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(5));
+      if (rank == 0) others.run([&] { (void)r.reg(pages); });
+      if (rank == 1) others.await();
     });
     CHECK(failures == std::vector<std::string>{"regMrSym: result 6", ""});
     CHECK(Clock::now() - start < kSoon);

@@ -216,8 +216,9 @@ TEST_CASE("a doorbell page that the GPU cannot map stands in the record with its
   const PlacementRecord r = devices_of({}, "soft0")->placement(0).record;
   CHECK(r.ring_error == 800);
   CHECK_FALSE(r.can(kCanGpuRing));
-  // The soft HCA has no mlx5 queues, so that comes first; an mlx5 adapter there is told UAR_PERM.
-  CHECK(r.ring_reason == Reason::uar_vendor);
+  // The soft HCA has no doorbell page at all, so that comes first; an mlx5 adapter there is told
+  // UAR_PERM.
+  CHECK(r.ring_reason == Reason::uar_soft);
   Machine machine = captured("two-sockets.hwloc.xml");
   EndFacts facts = pair_facts(machine, &machine.gpus[0], machine.find_hca("mlx5_0"), {});
   facts.probes.dmabuf = answer(Answer::yes);

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/option_values.h"
 #include "plugin/base/options.h"
 #include "plugin/fabric/fabric.h"
 #include "test/support/catch.h"
@@ -106,6 +107,8 @@ Config gin_config() {
   c.connect_timeout_ms = 20000;
   c.ib_timeout = 14;  // 67 ms: what is lost for good is known soon
   c.socket_ifname = "lo";
+  std::string allowed;
+  if (const char* mode = std::getenv("TWINPATH_MODE")) (void)parse_value(mode, c.mode, allowed);
   return c;
 }
 
@@ -117,6 +120,21 @@ bool on_adapters() {
 std::shared_ptr<Devices> open_devices(const Config& config) {
   auto fabric = open_fabric(config);
   return fabric ? std::make_shared<Devices>(std::move(fabric).take(), config) : nullptr;
+}
+
+bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs) {
+  // The thread sanitizer sees libudev, which hwloc uses, write a static word.
+  static std::mutex one_at_a_time;
+  const std::lock_guard hold(one_at_a_time);
+  Config c = gin_config();
+  c.mode = mode;
+  c.peer_mode = peers;
+  c.gin_cq = cqs;
+  r.devices = open_devices(c);
+  auto transport = gda::make_gin_transport(r.devices);
+  if (!transport) return false;
+  r.transport = std::move(transport).take();
+  return true;
 }
 
 std::unique_ptr<gda::GinComm> Rank::connect() const {
@@ -155,8 +173,7 @@ std::int64_t WindowMemory::mismatch(unsigned seed, std::size_t at, std::size_t b
   return -1;
 }
 
-std::string run_threads(int ranks, Scenario scenario) {
-  const Config config = gin_config();
+std::string run_threads(int ranks, Scenario scenario, const Config& config) {
   auto devices = open_devices(config);
   if (devices == nullptr || devices->count() == 0) return "no device";
   ThreadMeeting::Place place(ranks);

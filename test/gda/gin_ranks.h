@@ -51,6 +51,9 @@ struct Rank {
   std::unique_ptr<gda::GinComm> connect() const;
 };
 
+// Opens devices and the transport again, with these settings for this rank.
+bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs = QueuePlace::host);
+
 // Memory of `bytes` registered as a window.
 class WindowMemory {
  public:
@@ -76,7 +79,7 @@ class WindowMemory {
 using Scenario = std::string (*)(Rank&);
 
 // Errors of all ranks, one a line.
-std::string run_threads(int ranks, Scenario scenario);
+std::string run_threads(int ranks, Scenario scenario, const Config& config = gin_config());
 // `name` finds the scenario in the other program: see register_scenario.
 std::string run_processes(int ranks, const std::string& name);
 

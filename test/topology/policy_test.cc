@@ -232,6 +232,12 @@ TEST_CASE("capabilities follow from the facts") {
   CHECK_FALSE(p.can(kCanCpuRing));
   CHECK_FALSE(p.can(kCanGpuQueues));
   CHECK(p.ring_reason == Reason::uar_vendor);
+  f.soft_queues = true;
+  p = make_record(f, {});
+  CHECK(p.can(kCanDevx | kCanCpuRing));
+  CHECK_FALSE(p.can(kCanGpuRing));  // whatever a probe of something else said
+  CHECK(p.ring_reason == Reason::uar_soft);
+  f.soft_queues = false;
   f.mlx5 = true;
   CHECK(make_record(f, {}).ring_reason == Reason::devx_none);
   f.devx = true;

@@ -1,0 +1,32 @@
+#pragma once
+// The way out for kernels that wait for signals or counters which nobody will raise any more.
+// Kernels compare in 64, 56 or 32 bits, round the end (a difference in the upper half means "not
+// yet"); a quarter of each range in advance ends all these waits.  What kernels then compute is
+// garbage; the communicator has reported its error by then.
+//
+// Kernels that go on may set a word back, or read it and wait for a little more: so this is
+// repeated, about every millisecond, and words that are in advance advance further.  In 32 bits
+// that reaches the upper half after a second, and leaves it a second later.
+//
+// Threads: any; words are added to atomically, because adapters and peers may still add.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace twinpath::gda {
+
+inline constexpr std::uint64_t kReleaseAdd =
+    std::uint64_t{1} << 62 | std::uint64_t{1} << 54 | std::uint64_t{1} << 30;
+
+inline constexpr std::uint64_t kReleaseStep = std::uint64_t{1} << 20;
+
+// One round over all words.
+inline void release_waiters(std::uint64_t* words, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    std::atomic_ref<std::uint64_t> word(words[i]);
+    const bool first = word.load(std::memory_order_relaxed) < std::uint64_t{1} << 62;
+    word.fetch_add(first ? kReleaseAdd : kReleaseStep, std::memory_order_release);
+  }
+}
+
+}  // namespace twinpath::gda

@@ -1,0 +1,105 @@
+// See reach.h.
+#include "plugin/fabric/soft/reach.h"
+
+#include <sys/uio.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "plugin/fabric/soft/hca.h"
+
+namespace twinpath::soft {
+namespace {
+
+bool ready(const LinkEnd& end) {
+  // Who sees `ready` sees the end's protection domain and rights (bind_link).
+  return end.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(EndState::ready);
+}
+
+std::uint64_t in_owner(const KeyEntry& e, std::uint64_t address) {
+  return e.base + (address - e.iova);
+}
+
+}  // namespace
+
+Reach::Reach(ibv_qp* qp) : qp_(*soft(qp)) {}
+Reach::~Reach() = default;
+
+std::uint64_t Reach::order() const { return qp_.qp_num; }
+
+bool Reach::bind() {
+  if (theirs_ != nullptr) return true;
+  const std::lock_guard hold(qp_.lock);
+  // `theirs` is null also while the port is down.
+  if (qp_.link == nullptr || qp_.theirs == nullptr) return false;
+  link_ = qp_.link;
+  peer_ = qp_.peer;
+  mine_ = qp_.mine;
+  theirs_ = qp_.theirs;
+  return true;
+}
+
+Reached Reach::remote(std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                      std::uint32_t access, Place& out) {
+  if (!bind() || !ready(*mine_) || !ready(*theirs_)) return Reached::no;
+  if (!qp_.soft_context->soft_device->port_up(qp_.attr.port_num)) return Reached::no;
+  if (peer_ != nullptr && (peer_->dead.load(std::memory_order_relaxed) ||
+                           !peer_->greeted.load(std::memory_order_acquire)))
+    return Reached::no;
+  if ((theirs_->access.load(std::memory_order_relaxed) & access) != access) return Reached::no;
+  const KeyView keys = peer_ != nullptr ? peer_->keys : qp_.hca->keys().view();
+  KeyEntry* e =
+      keys.hold(rkey, address, bytes, access, theirs_->pd.load(std::memory_order_relaxed));
+  if (e == nullptr) return Reached::no;
+  out = {{}, 0, e};
+  if (e->kind == static_cast<std::uint32_t>(MemoryKind::host)) {
+    out.end = {in_owner(*e, address), -1};
+    if (peer_ == nullptr) return Reached::yes;
+    out.pid = peer_->pid;
+    if (peer_->direct) return Reached::yes;
+    drop(out);
+    return Reached::no;
+  }
+  bool failed = false;
+  const auto mapping = peer_ != nullptr ? peer_->allocation(e->alloc_id, rkey, failed)
+                                        : qp_.hca->own_allocation(e->alloc_id, failed);
+  if (mapping != nullptr) {
+    out.end = {mapping->address() + (in_owner(*e, address) - e->alloc_base), mapping->gpu()};
+    return Reached::yes;
+  }
+  drop(out);
+  return failed ? Reached::no : Reached::later;
+}
+
+Reached Reach::local(std::uint32_t lkey, std::uint64_t address, std::uint64_t bytes,
+                     std::uint32_t access, Place& out) const {
+  KeyEntry* e = qp_.hca->keys().view().hold(lkey, address, bytes, access,
+                                            static_cast<SoftPd*>(qp_.pd)->number);
+  if (e == nullptr) return Reached::no;
+  const bool cuda = e->kind == static_cast<std::uint32_t>(MemoryKind::cuda);
+  out = {{in_owner(*e, address), cuda ? e->gpu : -1}, 0, nullptr};
+  KeyView::drop(e);
+  return Reached::yes;
+}
+
+bool copy_host(const Place& to, const Place& from, std::uint64_t bytes) {
+  if (to.pid == 0 && from.pid == 0) {
+    std::memcpy(reinterpret_cast<void*>(to.end.address),
+                reinterpret_cast<const void*>(from.end.address), bytes);
+    return true;
+  }
+  const bool write = to.pid != 0;
+  const Place& near = write ? from : to;
+  const Place& far = write ? to : from;
+  for (std::uint64_t done = 0; done < bytes;) {
+    const iovec here{reinterpret_cast<void*>(near.end.address + done), bytes - done};
+    const iovec there{reinterpret_cast<void*>(far.end.address + done), bytes - done};
+    const ssize_t n = write ? ::process_vm_writev(far.pid, &here, 1, &there, 1, 0)
+                            : ::process_vm_readv(far.pid, &here, 1, &there, 1, 0);
+    if (n <= 0) return false;
+    done += static_cast<std::uint64_t>(n);
+  }
+  return true;
+}
+
+}  // namespace twinpath::soft

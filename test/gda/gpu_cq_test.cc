@@ -1,0 +1,298 @@
+// CQs in GPU memory: over a made-up CUDA driver whose streams really run later, CPU threads poll
+// them as kernels do.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "gda/context_cqs.h"
+#include "gda/gin_kernel.h"
+#include "gda/key_table.h"
+#include "gda/signal_release.h"
+#include "test/fabric/fake_gpu.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+
+namespace twinpath::gda {
+namespace {
+
+namespace cuda = gpu::cuda;
+using test::FakeGpu;
+using test::LogCapture;
+
+constexpr std::int64_t kTimeLimit = 40 * kSecond;
+
+// That driver, with memory of its own besides; freeing it waits for kernels, as the real one does.
+class Gpu : public FakeGpu {
+ public:
+  Gpu() : driver_(*cuda::driver()) {
+    kernels = 0;
+    driver_.mem_alloc = [](cuda::Address* p, std::size_t n) {
+      *p = reinterpret_cast<std::uintptr_t>(std::aligned_alloc(4096, (n + 4095) / 4096 * 4096));
+      return 0;
+    };
+    driver_.mem_free = [](cuda::Address p) {
+      while (kernels.load() != 0) std::this_thread::yield();
+      std::free(reinterpret_cast<void*>(p));
+      return 0;
+    };
+    driver_.host_device_pointer = [](cuda::Address* seen, void* p, unsigned) {
+      *seen = reinterpret_cast<std::uintptr_t>(p);
+      return 0;
+    };
+    cuda::set_driver_for_test(&driver_);
+  }
+  static inline std::atomic<int> kernels{0};  // that run
+
+ private:
+  cuda::Driver driver_;
+};
+
+// Done as soon as the queue asks for it to begin.
+class QuickBackEnd final : public BackEnd {
+ public:
+  Issued issue(std::uint64_t index, const Operation&) override {
+    last_ = index;
+    return Issued::accepted;
+  }
+  void flush() override { queue->complete(last_); }
+  WorkQueue* queue = nullptr;
+
+ private:
+  std::uint64_t last_ = 0;
+};
+
+// Queues as a context has them, without an adapter.
+struct Queues {
+  explicit Queues(int ranks, std::uint32_t depth = 16, std::uint64_t counters = 0) : keys(ranks) {
+    shape.ranks = ranks;
+    shape.depth = depth;
+    shape.signals = 4;
+    shape.counters = counters;
+    shape.gpu_cqs = true;
+    memory = ContextMemory::make(0, shape).take();
+    cqs = ContextCqs::make(0, shape, *memory).take();
+    ContextNumbers numbers;
+    numbers.first_queue = 0x100;
+    back_ends.resize(shape.queues());
+    for (std::size_t q = 0; q < shape.queues(); ++q) {
+      WorkQueueSetup setup;
+      setup.qpn = setup.cqn = numbers.first_queue + static_cast<std::uint32_t>(q);
+      setup.depth = depth;
+      setup.sq = memory->sq(q);
+      setup.doorbell = memory->doorbell(q);
+      setup.keys = &keys;
+      setup.poison = 0x9d3c5a7e1b2f4861u;
+      queues.push_back(std::make_unique<WorkQueue>(setup, back_ends[q], cqs->at(q),
+                                                   [](std::uint32_t) { return nullptr; }));
+      back_ends[q].queue = queues.back().get();
+    }
+    filled = memory->fill(numbers, std::vector<bool>(static_cast<std::size_t>(ranks), true));
+  }
+  GinKernel28 kernel() const { return {memory->device_handle(), 0, kTimeLimit}; }
+  // What the engine does.
+  void turn() {
+    for (auto& queue : queues) (void)queue->scan(64);
+    (void)cqs->send();
+  }
+  const std::uint8_t* cqe(std::size_t q, std::uint64_t index) const {
+    return reinterpret_cast<const std::uint8_t*>(memory->cq_address(q)) +
+           index % shape.depth * kCqeBytes;
+  }
+
+  ContextShape shape;
+  KeyTable keys;
+  std::unique_ptr<ContextMemory> memory;
+  std::unique_ptr<ContextCqs> cqs;
+  std::vector<QuickBackEnd> back_ends;
+  std::vector<std::unique_ptr<WorkQueue>> queues;
+  Status filled = Status::ok;
+};
+
+// 0 when each of `count` NOPs came back.
+int post_nops(Producer<DeviceQp28> queue, int count) {
+  for (int i = 0; i < count; ++i) {
+    std::uint64_t first = 0;
+    if (const int code = queue.reserve(1, first); code != 0) return code;
+    queue.write(first, make_nop(first, queue.qpn()));
+    if (const int code = queue.submit(first, 1); code != 0) return code;
+    if (i % 3 != 0) continue;
+    if (const int code = queue.poll(first); code != 0) return code;
+  }
+  return queue.wait_all();
+}
+
+void kernels_come_through(Queues& all, int threads, int count) {
+  std::atomic<int> running{0}, wrong{0};
+  std::vector<std::thread> kernels;
+  for (int r = 0; r < all.shape.ranks; ++r) {
+    for (int t = 0; t < threads; ++t) {
+      ++running;
+      kernels.emplace_back([&, r] {
+        if (post_nops(all.kernel().queue_to(r), count) != 0) ++wrong;
+        --running;
+      });
+    }
+  }
+  while (running != 0) {
+    all.turn();
+    std::this_thread::yield();
+  }
+  for (auto& kernel : kernels) kernel.join();
+  CHECK(wrong == 0);
+  CHECK(all.cqs->wait(kTimeLimit));
+}
+
+// A kernel that waits for signals and counters nobody raises, in all the ways there are.
+void wait_in_vain(GinKernel28 kernel, const DeviceContext72& context, std::atomic<int>& passed) {
+  const auto word = [](const DeviceTable& table, std::uint64_t id) {
+    return device::atomic((&device::at<std::uint64_t>(table.buffer))[id]);
+  };
+  for (int i = 0; i < 20; ++i) {
+    if (kernel.wait_signal(1, 5) != 0) return;
+    word(context.signals, 1).store(0);  // as ncclGin's resetSignal does
+    if (kernel.wait_signal(2, kernel.read_signal(2) + 3) != 0) return;
+    if (kernel.wait_counter(3, 1) != 0) return;
+    word(context.counters, 3).store(0);
+    ++passed;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Kernels see every CQE in GPU memory, lap after lap") {
+  LogCapture log;
+  Gpu gpu;
+  {
+    Queues all(3);
+    REQUIRE(all.filled == Status::ok);
+    REQUIRE(all.memory->cq(0) == nullptr);
+    REQUIRE(all.cqe(1, 3)[63] == kCqeFill);
+    SECTION("many threads on each queue") { kernels_come_through(all, 4, 1000); }
+    SECTION("a GPU that takes its time") {
+      gpu.slow = true;
+      kernels_come_through(all, 2, 40);
+    }
+  }
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("A GPU that does not move holds nobody up, and gets every CQE later") {
+  LogCapture log;
+  Gpu gpu;
+  {
+    Queues all(2, 1024);
+    REQUIRE(all.filled == Status::ok);
+    gpu.pause(true);
+    // More turns with something to say than batches may be under way.
+    Producer<DeviceQp28> queue = all.kernel().queue_to(1);
+    for (int i = 0; i < 1000; ++i) {
+      std::uint64_t first = 0;
+      REQUIRE(queue.reserve(1, first) == 0);
+      queue.write(first, make_nop(first, queue.qpn()));
+      REQUIRE(queue.submit(first, 1) == 0);
+      if (i % 40 == 0) all.turn();
+    }
+    for (int i = 0; i < 50; ++i) all.turn();
+    CHECK(all.queues[1]->produced() == 1000);
+    CHECK(all.cqe(1, 0)[63] == kCqeFill);
+    CHECK_FALSE(all.cqs->wait(kMillisecond));
+    gpu.pause(false);
+    const std::int64_t end = now_ns() + kTimeLimit;
+    while (all.cqs->send() && now_ns() < end) std::this_thread::yield();
+    CHECK(all.cqs->wait(kTimeLimit));
+    for (std::uint64_t i = 0; i < 1000; ++i) REQUIRE(queue.poll(i) == 0);
+    CHECK(all.cqe(1, 1000)[63] == kCqeFill);
+    CHECK(all.cqe(0, 0)[63] == kCqeFill);
+  }
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("An error CQE in GPU memory has its syndrome, and those behind it are flushed") {
+  LogCapture log;
+  Gpu gpu;
+  Queues all(2);
+  REQUIRE(all.filled == Status::ok);
+  Producer<DeviceQp28> queue = all.kernel().queue_to(1);
+  std::uint64_t first = 0;
+  REQUIRE(queue.reserve(3, first) == 0);
+  queue.write(0, make_nop(0, queue.qpn()));
+  queue.write(1, make_write(1, queue.qpn(), 0, 0x00bad000, 0, 0x00bad000, 64));
+  queue.write(2, make_nop(2, queue.qpn()));
+  REQUIRE(queue.submit(first, 3) == 0);
+  all.turn();
+  REQUIRE(all.cqs->wait(kTimeLimit));
+  CHECK(queue.poll(0) == 0);
+  CHECK(queue.poll(1) == -EIO);
+  CHECK(queue.poll(2) == -EIO);
+  CHECK(cqe_syndrome(*reinterpret_cast<const CqeBytes*>(all.cqe(1, 1))) ==
+        Syndrome::local_protection);
+  CHECK(cqe_syndrome(*reinterpret_cast<const CqeBytes*>(all.cqe(1, 2))) == Syndrome::flushed);
+}
+
+TEST_CASE("A GPU that refuses words is given up, with one message") {
+  LogCapture log;
+  Gpu gpu;
+  Queues all(2);
+  REQUIRE(all.filled == Status::ok);
+  gpu.bad_address = all.memory->cq_address(0) + 56;
+  for (int i = 0; i < 5; ++i) {
+    for (int r = 0; r < 2; ++r) {
+      Producer<DeviceQp28> queue = all.kernel().queue_to(r);
+      std::uint64_t first = 0;
+      REQUIRE(queue.reserve(1, first) == 0);
+      queue.write(first, make_nop(first, queue.qpn()));
+      REQUIRE(queue.submit(first, 1) == 0);
+    }
+    all.turn();
+  }
+  CHECK(all.cqs->dead());
+  CHECK_FALSE(all.cqs->send());
+  CHECK(all.cqs->wait(0));  // the stream took nothing, so nothing is under way
+  CHECK(log.warnings().size() == 1);
+  CHECK(log.has(LogLevel::warn, "cuStreamBatchMemOp failed"));
+}
+
+TEST_CASE("Freeing a context's GPU memory lets kernels go that wait again and again") {
+  LogCapture log;
+  Gpu gpu;
+  Queues all(2, 16, 4);
+  REQUIRE(all.filled == Status::ok);
+  std::atomic<int> passed{0};
+  const auto& context = device::at<DeviceContext72>(all.memory->device_handle());
+  Gpu::kernels = 1;
+  std::thread kernel([&, handles = all.kernel()] {
+    wait_in_vain(handles, context, passed);
+    --Gpu::kernels;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(passed == 0);
+  all.memory->free_gpu_memory();
+  CHECK(passed == 20);
+  kernel.join();
+}
+
+TEST_CASE("Words are released in 32, 56 and 64 bits, whatever kernels do with them") {
+  const auto ahead = [](std::uint64_t word, std::uint64_t expected, int bits) {
+    const std::uint64_t distance = (word - expected) << (64 - bits) >> (64 - bits);
+    return distance < std::uint64_t{1} << (bits - 1);
+  };
+  for (const std::uint64_t start :
+       {std::uint64_t{0}, std::uint64_t{7}, std::uint64_t{0xfffffff0}, std::uint64_t{1} << 40}) {
+    std::uint64_t words[2] = {start, start};
+    for (int round = 0; round < 100; ++round) {
+      const std::uint64_t before = words[1];
+      release_waiters(words, 2);
+      for (const int bits : {32, 56, 64}) {
+        CHECK(ahead(words[0], start + 1, bits));
+        CHECK(ahead(words[1], before + 1000, bits));
+      }
+      words[0] = start;  // set back
+    }
+  }
+}
+
+}  // namespace twinpath::gda

@@ -1,0 +1,220 @@
+// Windows in GPU memory, mode gda-cpu: copy engines that run later and drift apart, over a made-up
+// CUDA driver.  A signal is never seen before the data of all puts before it.
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "test/fabric/fake_gpu.h"
+#include "test/gda/gin_ranks.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+#include "test/support/needs.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+using namespace twinpath::test;
+
+namespace {
+
+FakeGpu* fake = nullptr;
+
+Config with_gpu() {
+  Config c = gin_config();
+  c.soft_cuda = true;
+  c.mode = ModeChoice::gda_cpu;
+  return c;
+}
+
+// A window of GPU memory.
+class GpuWindow {
+ public:
+  GpuWindow(GinComm& comm, std::size_t bytes)
+      : comm_(comm), p_(static_cast<std::uint8_t*>(std::aligned_alloc(4096, bytes))) {
+    std::memset(p_, 0, bytes);
+    fake->own(p_, bytes);
+    auto window = comm.register_window(p_, bytes, MemoryType::cuda, 0, -1, false);
+    if (window) window_ = *window;
+  }
+  ~GpuWindow() {
+    release();
+    fake->disown(p_);
+    std::free(p_);
+  }
+  GpuWindow(const GpuWindow&) = delete;
+  GpuWindow& operator=(const GpuWindow&) = delete;
+  void release() {
+    if (window_ != nullptr) (void)comm_.deregister_window(window_);
+    window_ = nullptr;
+  }
+  explicit operator bool() const { return window_ != nullptr; }
+  std::uint64_t handle() const { return window_->device_handle(); }
+  std::uint8_t* data() { return p_; }
+
+ private:
+  GinComm& comm_;
+  std::uint8_t* const p_;
+  GinWindow* window_ = nullptr;
+};
+
+// What a rank sends to each in a round, in this order; the signal comes with the last.
+struct Piece {
+  bool gpu;
+  std::size_t at, bytes;
+};
+constexpr Piece kPieces[] = {
+    {true, 0, 200000},     {true, 200000, 8},   {false, 0, 100},
+    {true, 200064, 4099},  {false, 4096, 9000},  // too long for who sees the data before it arrive
+    {true, 208896, 65536},
+};
+constexpr std::size_t kOf = 300 * 1024;  // bytes of a rank
+
+std::uint8_t pattern(int from, int to, int round, std::size_t piece, std::size_t i) {
+  return static_cast<std::uint8_t>(static_cast<std::size_t>(from * 50 + to * 20 + round * 7) +
+                                   piece * 3 + i + (i >> 8));
+}
+
+std::string gpu_puts(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto context = comm->create_context(settings28());
+  EXPECT_GIN(context);
+  const auto n = static_cast<std::size_t>(r.ranks);
+  GpuWindow from(*comm, kOf * n), to(*comm, kOf * n);
+  WindowMemory host_from(*comm, kOf * n), host_to(*comm, kOf * n);
+  EXPECT_GIN(from && to && host_from && host_to);
+  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  const auto mine = static_cast<std::size_t>(r.rank) * kOf;
+  for (int round = 1; round <= 12; ++round) {
+    for (int p = 0; p < r.ranks; ++p) {
+      const auto theirs = static_cast<std::size_t>(p) * kOf;
+      for (std::size_t k = 0; k < std::size(kPieces); ++k) {
+        const Piece& piece = kPieces[k];
+        std::uint8_t* data = (piece.gpu ? from.data() : host_from.data()) + theirs + piece.at;
+        for (std::size_t i = 0; i < piece.bytes; ++i) data[i] = pattern(r.rank, p, round, k, i);
+        PutExtras extras;
+        if (k + 1 == std::size(kPieces)) extras = {.signal = r.rank, .add = 1, .counter = p};
+        TRY_GIN(kernel.put(p, piece.gpu ? to.handle() : host_to.handle(), mine + piece.at,
+                           piece.gpu ? from.handle() : host_from.handle(), theirs + piece.at,
+                           piece.bytes, extras));
+      }
+      TRY_GIN(kernel.put_value(p, to.handle(), mine + 290000,
+                               static_cast<std::uint64_t>(round * 100 + r.rank), 8,
+                               {.signal = 40 + r.rank, .add = 1}));
+    }
+    const auto count = static_cast<std::uint64_t>(round);
+    for (int p = 0; p < r.ranks; ++p) {
+      const auto at = static_cast<std::size_t>(p) * kOf;
+      TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(p), count));
+      for (std::size_t k = 0; k < std::size(kPieces); ++k) {
+        const Piece& piece = kPieces[k];
+        const std::uint8_t* data = (piece.gpu ? to.data() : host_to.data()) + at + piece.at;
+        for (std::size_t i = 0; i < piece.bytes; ++i)
+          EXPECT_GIN(data[i] == pattern(p, r.rank, round, k, i), round, p,
+                     static_cast<std::int64_t>(k * 1000000 + i));
+      }
+      TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(40 + p), count));
+      std::uint64_t value = 0;
+      std::memcpy(&value, to.data() + at + 290000, sizeof value);
+      EXPECT_GIN(value == static_cast<std::uint64_t>(round * 100 + p), round, p);
+      TRY_GIN(kernel.wait_counter(static_cast<std::uint64_t>(p), count));
+      TRY_GIN(kernel.flush(p));
+    }
+    r.meeting->barrier();
+  }
+  EXPECT_GIN(!(*context)->failed());
+  return {};
+}
+
+// One rank that puts to itself while its GPU stands still.
+struct Alone {
+  std::unique_ptr<GinComm> comm;
+  std::unique_ptr<GinContext> context;
+  std::unique_ptr<GpuWindow> from, to;
+  std::string start(Rank& r) {
+    comm = r.connect();
+    EXPECT_GIN(comm != nullptr);
+    auto made = comm->create_context(settings28());
+    EXPECT_GIN(made);
+    context = std::move(made).take();
+    from = std::make_unique<GpuWindow>(*comm, kOf);
+    to = std::make_unique<GpuWindow>(*comm, kOf);
+    EXPECT_GIN(*from && *to);
+    std::memset(from->data(), 77, kOf);
+    GinKernel28 kernel(context->device_handle(), 0, kLimit);
+    TRY_GIN(kernel.put(0, to->handle(), 0, from->handle(), 0, 4096, {.signal = 0}));
+    TRY_GIN(kernel.wait_signal(0, 1));  // its copy thread has started
+    fake->pause(true);
+    for (int i = 0; i < 4; ++i)
+      TRY_GIN(kernel.put(0, to->handle(), 4096, from->handle(), 0, 100000,
+                         {.signal = 0, .counter = 0}));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_GIN(kernel.read_signal(0) == 1);
+    EXPECT_GIN(kernel.read_counter(0) == 0);
+    return {};
+  }
+};
+
+// The GPU moves again after `ms`; how long `f` took.
+template <class F>
+std::int64_t timed_with_gpu_back_after(int ms, F f) {
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    fake->pause(false);
+  });
+  const std::int64_t start = now_ns();
+  f();
+  const std::int64_t took = (now_ns() - start) / kMillisecond;
+  later.join();
+  return took;
+}
+
+std::string destroyed_under_way(Rank& r) {
+  Alone all;
+  if (std::string error = all.start(r); !error.empty()) return error;
+  const std::int64_t took = timed_with_gpu_back_after(100, [&] { all.context.reset(); });
+  EXPECT_GIN(took >= 90 && took < 5000, took);
+  return {};
+}
+
+// What is under way does not end in the time that giving back a window waits: the queue is failed,
+// and memory goes only once the copies are over.
+std::string window_back_under_way(Rank& r) {
+  Alone all;
+  if (std::string error = all.start(r); !error.empty()) return error;
+  const std::int64_t took = timed_with_gpu_back_after(3200, [&] { all.from->release(); });
+  EXPECT_GIN(took >= 3000 && took < 8000, took);
+  EXPECT_GIN(all.context->failed());
+  EXPECT_GIN(all.to->data()[5000] == 77);  // the copy was complete before the window went
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("A signal comes after the data of all puts before it, in GPU memory and in the host's") {
+  NEEDS(!on_adapters(), "the made-up GPU is the soft HCA's");
+  LogCapture log;
+  FakeGpu gpu;
+  fake = &gpu;
+  SECTION("a quick GPU") { CHECK(run_threads(3, gpu_puts, with_gpu()) == ""); }
+  SECTION("a GPU that takes its time") {
+    gpu.slow = true;
+    CHECK(run_threads(2, gpu_puts, with_gpu()) == "");
+  }
+  CHECK(gpu.copies > 100);
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("A context is destroyed with copies under way, which it waits for") {
+  NEEDS(!on_adapters(), "the made-up GPU is the soft HCA's");
+  FakeGpu gpu;
+  fake = &gpu;
+  CHECK(run_threads(1, destroyed_under_way, with_gpu()) == "");
+}
+
+TEST_CASE("A queue that fails with copies under way keeps their memory until they end") {
+  NEEDS(!on_adapters(), "the made-up GPU is the soft HCA's");
+  FakeGpu gpu;
+  fake = &gpu;
+  CHECK(run_threads(1, window_back_under_way, with_gpu()) == "");
+}

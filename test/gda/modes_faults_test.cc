@@ -1,0 +1,209 @@
+// GIN in mode gda-cpu, and between modes, when something goes wrong: kernels that write work
+// requests and kernels that wait for signals are let go.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "test/gda/gin_ranks.h"
+#include "test/support/catch.h"
+#include "test/support/needs.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+using namespace twinpath::test;
+
+namespace {
+
+constexpr ModeChoice kProxy = ModeChoice::proxy, kCpu = ModeChoice::gda_cpu;
+
+// A wrong key of the fabric itself: our table knows the window, the peer has given it back.
+std::string window_gone(Rank& r) {
+  EXPECT_GIN(set_modes(r, kCpu, ""));
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto context = comm->create_context(settings28());
+  EXPECT_GIN(context);
+  WindowMemory from(*comm, 4096), to(*comm, 4096);
+  EXPECT_GIN(from && to);
+  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  TRY_GIN(kernel.signal(1 - r.rank, 0));
+  TRY_GIN(kernel.wait_signal(0, 1));
+  r.meeting->barrier();
+  if (r.rank == 1) to.release();
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    // More than the queue holds: whoever waits for a slot comes through.
+    (void)kernel.put(1, to.handle(), 0, from.handle(), 0, 64);
+    const std::int64_t end = now_ns() + 10 * kSecond;
+    while (!(*context)->failed() && now_ns() < end) std::this_thread::yield();
+    EXPECT_GIN((*context)->failed());
+    std::atomic<int> through{0};
+    std::vector<std::thread> producers;
+    for (int t = 0; t < 4; ++t) {
+      producers.emplace_back([&] {
+        for (int i = 0; i < 100; ++i)
+          if (kernel.put(1, to.handle(), 0, from.handle(), 0, 64) == -ETIMEDOUT) return;
+        through.fetch_add(1);
+      });
+    }
+    for (auto& t : producers) t.join();
+    EXPECT_GIN(through.load() == 4, through.load());
+  }
+  r.meeting->barrier();
+  return {};
+}
+const NamedScenario window_gone_name("window_gone", window_gone);
+
+// The last rank dies in the middle of puts; everybody else's producers come through.
+std::string direct_peer_dies(Rank& r) {
+  EXPECT_GIN(set_modes(r, kCpu, ""));
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto made = comm->create_context(settings28());
+  EXPECT_GIN(made);
+  auto context = std::move(made).take();
+  WindowMemory from(*comm, 1 << 20), to(*comm, 1 << 20);
+  EXPECT_GIN(from && to);
+  GinKernel28 kernel(context->device_handle(), r.rank, kLimit);
+  r.meeting->barrier();
+  const int victim = r.ranks - 1;
+  if (r.rank == victim)
+    for (;;) (void)kernel.put(0, to.handle(), 0, from.handle(), 0, 4096, {.signal = 1});
+  std::atomic<bool> released{false};
+  std::thread producer([&] {
+    std::int64_t failed_since = 0;
+    while (failed_since == 0 || now_ns() < failed_since + kSecond) {
+      if (kernel.put(victim, to.handle(), 0, from.handle(), 0, 1 << 18,
+                     {.signal = 0, .counter = 0}) == -ETIMEDOUT)
+        return;
+      if (failed_since == 0 && context->failed()) failed_since = now_ns();
+    }
+    released.store(kernel.flush(victim) != -ETIMEDOUT);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (r.rank == 0) r.meeting->barrier();  // the test kills now
+  const std::int64_t killed = now_ns();
+  while (!context->failed() && now_ns() < killed + 20 * kSecond) std::this_thread::yield();
+  const std::int64_t after_ms = (now_ns() - killed) / kMillisecond;
+  producer.join();
+  EXPECT_GIN(context->failed());
+  EXPECT_GIN(after_ms < 10000, after_ms);
+  EXPECT_GIN(released.load());
+  const std::int64_t start = now_ns();
+  from.release();
+  to.release();
+  context.reset();
+  comm.reset();
+  EXPECT_GIN(now_ns() - start < 5 * kSecond, (now_ns() - start) / kMillisecond);
+  return {};
+}
+const NamedScenario direct_peer_dies_name("direct_peer_dies", direct_peer_dies);
+
+// The last rank dies; the others wait for its signals, set them back and wait again, as kernels
+// that do not know of it would.
+template <ModeChoice Mode>
+std::string signals_of_the_dead(Rank& r) {
+  EXPECT_GIN(set_modes(r, Mode, ""));
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto made = comm->create_context(settings28());
+  EXPECT_GIN(made);
+  auto context = std::move(made).take();
+  GinKernel28 kernel(context->device_handle(), r.rank, 20 * kSecond);
+  const int victim = r.ranks - 1;
+  TRY_GIN(kernel.signal((r.rank + 1) % r.ranks, 5, 1, 0));
+  TRY_GIN(kernel.wait_signal(5, 1));
+  TRY_GIN(kernel.wait_counter(0, 1));
+  r.meeting->barrier();
+  if (r.rank == victim)
+    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto& table = device::at<DeviceContext72>(context->device_handle());
+  const auto set_back = [](const DeviceTable& words, std::uint64_t id) {
+    device::atomic((&device::at<std::uint64_t>(words.buffer))[id]).store(0);
+  };
+  std::atomic<int> rounds{0};
+  std::thread waiter([&] {
+    for (int i = 0; i < 50; ++i) {
+      if (kernel.wait_signal(5, 2) != 0) return;
+      set_back(table.signals, 5);
+      if (kernel.wait_signal(6, kernel.read_signal(6) + 1) != 0) return;
+      if (kernel.wait_counter(0, 2) != 0) return;
+      set_back(table.counters, 0);
+      ++rounds;
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const int before = rounds.load();
+  if (r.rank == 0) r.meeting->barrier();  // the test kills now
+  const std::int64_t killed = now_ns();
+  waiter.join();
+  EXPECT_GIN(before == 0, before);
+  EXPECT_GIN(rounds.load() == 50, rounds.load());
+  EXPECT_GIN(context->failed());
+  EXPECT_GIN(now_ns() - killed < 10 * kSecond, (now_ns() - killed) / kMillisecond);
+  return {};
+}
+const NamedScenario dead_cpu("signals_of_the_dead_gda_cpu", signals_of_the_dead<kCpu>);
+const NamedScenario dead_proxy("signals_of_the_dead_proxy", signals_of_the_dead<kProxy>);
+
+// A peer whose process lives, but whose queues are gone: it cannot be reached, so waits for its
+// signals end, too.
+template <ModeChoice Mode>
+std::string signals_of_the_gone(Rank& r) {
+  EXPECT_GIN(set_modes(r, Mode, ""));
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto made = comm->create_context(settings28());
+  EXPECT_GIN(made);
+  auto context = std::move(made).take();
+  GinKernel28 kernel(context->device_handle(), r.rank, 20 * kSecond);
+  TRY_GIN(kernel.signal(1 - r.rank, 5));
+  TRY_GIN(kernel.wait_signal(5, 1));
+  r.meeting->barrier();
+  if (r.rank == 1) context.reset();
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    TRY_GIN(kernel.signal(1, 5));
+    const std::int64_t start = now_ns();
+    for (int i = 0; i < 5; ++i) TRY_GIN(kernel.wait_signal(6, kernel.read_signal(6) + 1));
+    EXPECT_GIN(now_ns() - start < 10 * kSecond);
+    EXPECT_GIN(context->failed());
+  }
+  r.meeting->barrier();
+  return {};
+}
+
+// `name` with three ranks, the last of which is killed.
+std::string with_one_killed(const char* name) {
+  constexpr int kRanks = 3;
+  RankProcesses processes(kRanks, name);
+  if (!processes.serve() || !processes.serve() || !processes.serve_one(0))  // handles, ready, now
+    return "a rank ended too early";
+  processes.kill(kRanks - 1);
+  return processes.finish();
+}
+
+}  // namespace
+
+TEST_CASE("A key that the peer has withdrawn releases producers in mode gda-cpu") {
+  NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
+  SECTION("between threads") { CHECK(run_threads(2, window_gone) == ""); }
+  SECTION("between processes") { CHECK(run_processes(2, "window_gone") == ""); }
+}
+
+TEST_CASE("A killed peer releases producers in mode gda-cpu") {
+  NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
+  CHECK(with_one_killed("direct_peer_dies") == "");
+}
+
+TEST_CASE("A killed peer ends waits for its signals, again and again") {
+  NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
+  SECTION("gda-cpu") { CHECK(with_one_killed("signals_of_the_dead_gda_cpu") == ""); }
+  SECTION("proxy") { CHECK(with_one_killed("signals_of_the_dead_proxy") == ""); }
+}
+
+TEST_CASE("A peer that cannot be reached ends waits for its signals") {
+  NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
+  SECTION("gda-cpu") { CHECK(run_threads(2, signals_of_the_gone<kCpu>) == ""); }
+  SECTION("proxy") { CHECK(run_threads(2, signals_of_the_gone<kProxy>) == ""); }
+}
