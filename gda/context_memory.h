@@ -72,6 +72,7 @@ class ContextMemory {
   DeviceBlock& device() { return *device_; }
   std::vector<std::size_t> consumed_offsets() const;  // in device(), of each queue
   std::uint64_t* release_source() const;
+  bool on_gpu() const { return device_->host() == nullptr; }
   // Ends waits for signals and counters, see signal_release.h.
   void release_waiters() const;
   // Frees what is GPU memory, which the driver does when no kernel runs any more: waits for signals

@@ -1,4 +1,4 @@
-// Making and unmaking a context; its service is in gin_service.cc.
+// Making a context; its service is in gin_service.cc, its end in gin_end.cc.
 #include "gda/gin_context.h"
 
 #include <algorithm>
@@ -17,8 +17,6 @@ static_assert(ContextMemory::kScratchSlot == VerbsBackEnd::kScratchSlot);
 
 namespace {
 
-// Kernels poll what they wait for by then; only a GPU that has failed takes longer.
-constexpr std::int64_t kReleaseLimit = 2 * kSecond;
 constexpr std::uint64_t kMostTableEntries = std::uint64_t{1} << 26;  // 512 MiB of signals
 
 std::uint64_t random_word() {
@@ -304,36 +302,6 @@ const WorkQueue* Context::find_cq(std::uint32_t cqn) const {
   if (q < shape_.pairs()) return mains_[q] != nullptr ? &mains_[q]->queue : nullptr;
   const Companion* companion = companions_[q - shape_.pairs()].get();
   return companion != nullptr ? &companion->queue : nullptr;
-}
-
-Context::~Context() {
-  if (serving_) {
-    core_->engine->remove(*this);
-    std::erase(core_->contexts, this);
-  }
-  // A kernel may still spin on a queue that nobody serves any more; freeing GPU memory under it
-  // would wait for it for ever.
-  if (release_ != nullptr) {
-    release_->release_all();
-    memory_->release_waiters();
-    const bool works = release_->wait(kReleaseLimit) && cqs_->wait(kReleaseLimit);
-    const std::int64_t copies_end = now_ns() + (works ? SoftBackEnd::kCopyLimit : 0);
-    for (auto& main : mains_)
-      if (main != nullptr && main->soft != nullptr) main->soft->end_by(copies_end);
-    if (works) {
-      memory_->free_gpu_memory();
-    } else {
-      TP_WARN(
-          "GPU %d does not take copies any more; the memory of a context is left to the "
-          "process's end",
-          core_->gpu);
-      (void)release_.release();
-      (void)cqs_.release();
-      (void)memory_.release();
-    }
-  }
-  for (const std::uint32_t key : {numbers_.sink_key, numbers_.signals_key, numbers_.counters_key})
-    if (key != 0) core_->keys.remove(key);
 }
 
 }  // namespace twinpath::gda

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "gda/free_behind.h"
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {
@@ -36,6 +37,12 @@ Result<std::vector<Bytes>> unmark(const Mesh& mesh, Result<std::vector<Bytes>> g
 }
 
 }  // namespace
+
+GinCore::~GinCore() {
+  if (spare_handles.empty() || spare_handles.front()->host() != nullptr) return;
+  const auto handles = std::make_shared<decltype(spare_handles)>(std::move(spare_handles));
+  (void)free_behind([handles] { handles->clear(); });
+}
 
 Result<std::vector<Bytes>> gather_or_fail(Mesh& mesh, const Result<Bytes>& mine, const char* what) {
   auto got = mesh.all_gather(marked(mine ? &*mine : nullptr), what);

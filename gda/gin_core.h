@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gda/device_memory.h"
 #include "gda/engine.h"
 #include "gda/key_table.h"
 #include "gda/mesh.h"
@@ -26,6 +27,7 @@ struct PeerPlan {
 
 struct GinCore {
   explicit GinCore(int ranks) : keys(ranks) {}
+  ~GinCore();
 
   std::shared_ptr<Devices> devices;  // first: what is made on its adapters goes before it
   Rail rail;                         // v1: the first of the device
@@ -37,6 +39,9 @@ struct GinCore {
   KeyTable keys;
   std::shared_ptr<Engine> engine;
   std::vector<Context*> contexts;
+  // Handles of windows that were closed, all of one size: the next window takes one.  Freeing
+  // waits for kernels, and NCCL's abort closes windows before it lets us let kernels go.
+  std::vector<std::unique_ptr<DeviceBlock>> spare_handles;
 
   const Config& config() const { return devices->config(); }
   const Verbs& verbs() const { return devices->verbs(); }

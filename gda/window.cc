@@ -39,11 +39,16 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   auto region = cache_->acquire(mr);
   if (!region) return region.status();
   region_ = *region;
-  auto device = DeviceBlock::make(
-      core_.gpu, Place::gpu,
-      sizeof(DeviceWindow) + static_cast<std::size_t>(core_.ranks()) * sizeof(std::uint32_t));
-  if (!device) return device.status();
-  device_ = std::move(device).take();
+  if (!core_.spare_handles.empty()) {
+    device_ = std::move(core_.spare_handles.back());
+    core_.spare_handles.pop_back();
+  } else {
+    auto device = DeviceBlock::make(
+        core_.gpu, Place::gpu,
+        sizeof(DeviceWindow) + static_cast<std::size_t>(core_.ranks()) * sizeof(std::uint32_t));
+    if (!device) return device.status();
+    device_ = std::move(device).take();
+  }
   Writer w;
   w.integer(std::uint64_t{address});
   w.integer(std::uint64_t{request.bytes});
@@ -91,6 +96,7 @@ void Window::close() {
 
 Window::~Window() {
   close();
+  if (device_ != nullptr) core_.spare_handles.push_back(std::move(device_));
   if (region_ != nullptr) cache_->release(region_);
 }
 

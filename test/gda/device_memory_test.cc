@@ -2,12 +2,17 @@
 // "GPU" memory is ordinary memory and whose allocations are aligned as badly as the real one's.
 #include "gda/device_memory.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
 
+#include "gda/free_behind.h"
 #include "plugin/gpu/driver.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -220,6 +225,30 @@ TEST_CASE("a GPU that does not exist, has no memory or has failed is named, and 
   CHECK(driver.state().device.empty());
   CHECK(driver.state().contexts == 0);
   for (auto& [at, memory] : driver.state().pinned) std::free(memory);
+}
+
+TEST_CASE("what cannot be freed in time is freed behind the caller, with all that it holds") {
+  struct Seen {
+    std::atomic<bool> kernels_run{true}, freed{false};
+  };
+  const auto seen = std::make_shared<Seen>();
+  const auto memory = std::make_shared<int>(1);
+  CHECK_FALSE(free_behind(
+      [seen, memory] {
+        seen->kernels_run.wait(true);
+        seen->freed = true;
+      },
+      10'000'000));
+  CHECK_FALSE(seen->freed);
+  CHECK(memory.use_count() == 2);
+  seen->kernels_run = false;
+  seen->kernels_run.notify_all();
+  for (int i = 0; i < 1000 && memory.use_count() != 1; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  CHECK(seen->freed);
+  CHECK(memory.use_count() == 1);
+  CHECK(free_behind([memory] {}));
+  CHECK(memory.use_count() == 1);
 }
 
 }  // namespace twinpath::gda

@@ -1,6 +1,7 @@
 // GIN from end to end without a GPU: CPU threads do what NCCL's kernels do (gda/gin_kernel.h) on
 // the device structures of real contexts, between ranks that are threads or processes.
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "test/gda/gin_ranks.h"
@@ -247,9 +248,13 @@ std::string windows_again(Rank& r) {
   EXPECT_GIN(context);
   GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
   const int next = (r.rank + 1) % r.ranks, previous = (r.rank + r.ranks - 1) % r.ranks;
+  std::set<std::uint64_t> handles;
   for (unsigned i = 1; i <= 20; ++i) {
     WindowMemory from(*comm, 10000 + i), to(*comm, 20000 + i);
     EXPECT_GIN(from && to);
+    // Closing a window frees nothing, as that could wait for kernels; the next has its handle.
+    handles.insert({from.handle(), to.handle()});
+    EXPECT_GIN(handles.size() == 2, i);
     from.fill(i + static_cast<unsigned>(r.rank), 0, 10000);
     PutExtras extras;
     extras.signal = 0;

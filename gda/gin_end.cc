@@ -1,0 +1,65 @@
+// How a context ends: kernels are let go, nothing waits for a peer.
+#include <algorithm>
+
+#include "gda/free_behind.h"
+#include "gda/gin_context.h"
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+
+namespace twinpath::gda {
+namespace {
+
+// Kernels poll what they wait for by then; only a GPU that has failed takes longer.
+constexpr std::int64_t kReleaseLimit = 2 * kSecond;
+
+}  // namespace
+
+Context::~Context() {
+  if (serving_) {
+    core_->engine->remove(*this);
+    std::erase(core_->contexts, this);
+  }
+  for (const std::uint32_t key : {numbers_.sink_key, numbers_.signals_key, numbers_.counters_key})
+    if (key != 0) core_->keys.remove(key);
+  // A kernel may still spin on a queue that nobody serves any more.
+  bool works = true;
+  if (release_ != nullptr) {
+    release_->release_all();
+    memory_->release_waiters();
+    works = release_->wait(kReleaseLimit) && cqs_->wait(kReleaseLimit);
+    const std::int64_t copies_end = now_ns() + (works ? SoftBackEnd::kCopyLimit : 0);
+    for (auto& main : mains_)
+      if (main != nullptr && main->soft != nullptr) main->soft->end_by(copies_end);
+  }
+  if (!works) {
+    TP_WARN(
+        "GPU %d does not take copies any more; the memory of a context is left to the "
+        "process's end",
+        core_->gpu);
+    (void)release_.release();
+    (void)cqs_.release();
+    (void)memory_.release();
+  }
+  // What uses the memory goes before it.
+  release_.reset();
+  companions_.clear();
+  mains_.clear();
+  loopbacks_.clear();
+  pairs_.clear();
+  cq_ = {};
+  tables_mr_ = {};
+  if (memory_ == nullptr || !memory_->on_gpu()) return;
+  std::shared_ptr<ContextMemory> memory = std::move(memory_);
+  std::shared_ptr<ContextCqs> cqs = std::move(cqs_);
+  if (!free_behind([memory = std::move(memory), cqs = std::move(cqs)]() mutable {
+        memory->free_gpu_memory();
+        cqs.reset();
+        memory.reset();
+      }))
+    TP_WARN(
+        "GPU %d: kernels still run after their GIN context was closed; its memory goes when "
+        "they end",
+        core_->gpu);
+}
+
+}  // namespace twinpath::gda
