@@ -10,6 +10,8 @@ namespace {
 
 enum class Outcome { done, wait, refused };
 
+constexpr std::uint32_t kOrderedWrite = 1024;
+
 Outcome refuse(SoftQp& qp, ibv_wc_status peer_sees, ibv_event_type event) {
   qp.mine->nak.store(peer_sees, std::memory_order_release);
   enter_error(qp);
@@ -70,15 +72,15 @@ Outcome on_write(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload)
     KeyEntry* e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_WRITE);
     if (e == nullptr) return refuse_access(qp, IBV_ACCESS_REMOTE_WRITE);
     auto* to = reinterpret_cast<std::uint8_t*>(e->base + (p.address - e->iova));
-    // Peers wait on words that small writes bring (a CTS generation): such a write becomes
-    // visible in address order, its last word last, as one PCIe write would.
-    if (p.length <= 64 && (p.length & 3) == 0 && (reinterpret_cast<std::uint64_t>(to) & 3) == 0) {
-      const std::uint32_t words = p.length / 4;
-      for (std::uint32_t i = 0; i < words; ++i) {
+    // Peers wait on words that small writes bring (generations of CTS cells, up to 16 of 64 bytes
+    // in one write): such a write becomes visible in address order, as PCIe writes do.
+    if (p.length <= kOrderedWrite && (p.length & 3) == 0 &&
+        (reinterpret_cast<std::uint64_t>(to) & 3) == 0) {
+      for (std::uint32_t i = 0; i < p.length / 4; ++i) {
         std::uint32_t v;
         std::memcpy(&v, payload + i * 4, 4);
         std::atomic_ref<std::uint32_t>(reinterpret_cast<std::uint32_t*>(to)[i])
-            .store(v, i + 1 == words ? std::memory_order_release : std::memory_order_relaxed);
+            .store(v, std::memory_order_release);
       }
     } else {
       std::memcpy(to, payload, p.length);
