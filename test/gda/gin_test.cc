@@ -14,12 +14,6 @@ using namespace twinpath::test;
 
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kSeesBarriers = false;
-#else
-constexpr bool kSeesBarriers = true;
-#endif
-
 // Every rank puts to every rank, itself included, in all sizes; the signal says that the data is
 // there, the counter that the source may be changed.
 std::string all_to_all(Rank& r) {

@@ -22,12 +22,6 @@ using namespace twinpath::test;
 
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kSeesOthers = false;
-#else
-constexpr bool kSeesOthers = true;
-#endif
-
 // --- what a pair gets -------------------------------------------------------------------
 
 PairEnds soft_ends(ModeChoice here = ModeChoice::automatic,
@@ -344,7 +338,7 @@ TEST_CASE("Traffic is right in every mixture of modes") {
 
 TEST_CASE("Both ends of each pair log the same mode") {
   NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
-  NEEDS(kSeesOthers, "the thread sanitizer does not see barriers of other processes");
+  NEEDS(kSeesBarriers, "the thread sanitizer does not see barriers of other processes");
   for (std::size_t i = 0; i < std::size(kMixtures); ++i) {
     CAPTURE(kMixtures[i].what);
     CHECK(run_processes(kMixtures[i].ranks, "mixture" + std::to_string(i)) == "");
@@ -353,7 +347,7 @@ TEST_CASE("Both ends of each pair log the same mode") {
 
 TEST_CASE("A rank whose signals cannot be mapped is spoken to by proxy, both ways") {
   NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
-  NEEDS(kSeesOthers, "the thread sanitizer does not see barriers of other processes");
+  NEEDS(kSeesBarriers, "the thread sanitizer does not see barriers of other processes");
   CHECK(run_processes(3, "without_table") == "");
 }
 
