@@ -56,7 +56,7 @@ Result<std::unique_ptr<ContextMemory>> ContextMemory::make(int gpu, const Contex
   const std::size_t cqs = shape.queues() * memory->queue_bytes();
   const std::size_t queues = memory->bells_bytes() + (shape.gpu_cqs ? cqs : 2 * cqs);
   const std::size_t tables = memory->signals_bytes() + memory->counters_bytes() + kLine +
-                             shape.pairs() * shape.depth * kScratchSlot;
+                             shape.pairs() * shape.depth * kScratchSlot + memory->inbox_bytes();
   memory->offer_ = own_offer();
   if (share) {
     if (auto shared = SharedTables::make(gpu, tables)) {
@@ -135,6 +135,10 @@ std::uint64_t ContextMemory::counters_address() const {
   return signals_address() + signals_bytes();
 }
 std::uint64_t ContextMemory::sink_address() const { return counters_address() + counters_bytes(); }
+
+std::uint64_t ContextMemory::inbox_address() const {
+  return sink_address() + kLine + shape_.pairs() * shape_.depth * kScratchSlot;
+}
 
 std::uint8_t* ContextMemory::scratch(std::size_t pair) const {
   return tables_->host() + (sink_address() - signals_address()) + kLine +

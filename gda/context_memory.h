@@ -28,6 +28,7 @@ struct ContextShape {
   std::uint32_t depth = 0;
   std::uint64_t signals = 0, counters = 0;  // of each context
   bool gpu_cqs = false;                     // CQs in GPU memory
+  bool counted = false;                     // some peers' signals come without atomics
 
   std::size_t pairs() const {
     return static_cast<std::size_t>(ranks) * static_cast<std::size_t>(contexts);
@@ -62,6 +63,11 @@ class ContextMemory {
   std::uint64_t counters_address() const;
   std::uint64_t sink_address() const;
   std::uint8_t* scratch(std::size_t pair) const;
+  // Rows of all signals, one a pair, which its peer alone writes; see counted_signals.h.
+  std::uint64_t inbox_address() const;
+  std::uint64_t inbox_bytes() const {
+    return shape_.counted ? shape_.pairs() * signals_bytes() : 0;
+  }
   std::uint64_t signals_bytes() const { return shape_.signals * 8 * contexts(); }
   std::uint64_t counters_bytes() const { return shape_.counters * 8 * contexts(); }
 

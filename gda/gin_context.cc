@@ -37,6 +37,7 @@ Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
   shape.signals = static_cast<std::uint64_t>(std::max(settings.signals, 0));
   shape.counters = static_cast<std::uint64_t>(std::max(settings.counters, 0));
   shape.gpu_cqs = core->config().gin_cq == QueuePlace::gpu;
+  for (const PeerPlan& plan : core->plans) shape.counted |= plan.counted;
   std::unique_ptr<Context> context(new Context(core, shape));
   const auto mine = context->prepare(settings);
   auto theirs = exchange_or_fail(*core->mesh, mine, "making queues");
@@ -59,13 +60,6 @@ Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
 }
 
 Status Context::check(const ContextSettings& settings) const {
-  if (!core_->limits.atomics) {
-    TP_WARN(
-        "%s has no RDMA atomics, which kernels' signals need; use an adapter that has them, or "
-        "TWINPATH_GIN=0",
-        core_->rail.port.port->name.c_str());
-    return Status::unsupported;
-  }
   if (settings.contexts < 1 || settings.rank_stride < 1 || settings.queue_depth < 0 ||
       settings.signals < 0 || settings.counters < 0 || shape_.pairs() > 0xffff ||
       (shape_.signals + shape_.counters) * static_cast<std::uint64_t>(shape_.contexts) >
@@ -94,10 +88,16 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
     direct_[at].wanted = used(r) && core_->plans[at].mode == ModeChoice::gda_cpu;
     share |= direct_[at].wanted && r != core_->rank();
   }
+  counted_.resize(direct_.size());
   auto memory = ContextMemory::make(core_->gpu, shape_, share);
   if (!memory) return memory.status();
   memory_ = std::move(memory).take();
   TP_TRY(register_tables());
+  if (shape_.counted)
+    inbox_ = std::make_unique<CountedInbox>(
+        reinterpret_cast<std::uint64_t*>(memory_->inbox_address()),
+        reinterpret_cast<std::uint64_t*>(memory_->signals_address()), shape_.pairs(),
+        memory_->signals_bytes() / sizeof(std::uint64_t));
   TP_TRY(make_pairs(settings));
 
   std::vector<Bytes> out;
@@ -108,6 +108,7 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
     w.integer(memory_->signals_address());
     w.integer(memory_->signals_bytes());
     w.integer(tables_mr_->rkey);
+    w.integer(memory_->inbox_address());
     encode_offer(memory_->tables_offer(), w);
     for (std::size_t p = 0; p < shape_.pairs(); ++p)
       if (rank_of(p) == r && used(r)) encode_end(pairs_[p]->end(), w);
@@ -121,7 +122,8 @@ Status Context::register_tables() {
   const auto address = reinterpret_cast<std::uintptr_t>(memory_->tables());
   ibv_mr* mr = core_->verbs().reg_mr_iova2(
       core_->rail.port.adapter->pd, memory_->tables(), memory_->tables_bytes(), address,
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+          (core_->limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
   if (mr == nullptr) {
     const int error = errno;
     TP_WARN("%s cannot register %zu bytes of signals and counters: %s (errno %d)%s",
@@ -139,20 +141,24 @@ Status Context::make_pairs(const ContextSettings& settings) {
   const std::size_t used_pairs =
       static_cast<std::size_t>(std::count(used_.begin(), used_.end(), true) + 1) *
       static_cast<std::size_t>(shape_.contexts);  // one more: the far end to oneself
+  const std::uint32_t receives = shape_.counted ? CountedInbox::kReceives : 0;
+  const std::uint32_t entries =
+      static_cast<std::uint32_t>(core_->limits.max_cqes) / static_cast<std::uint32_t>(used_pairs);
   slots_ = std::min({shape_.depth, static_cast<std::uint32_t>(core_->limits.max_work_requests),
-                     static_cast<std::uint32_t>(core_->limits.max_cqes) /
-                         static_cast<std::uint32_t>(used_pairs)});
+                     entries - std::min(entries, receives)});
   if (slots_ == 0) {
     TP_WARN("%s has too few completion queue entries (%d) for %zu queues; use fewer contexts",
             core_->rail.port.port->name.c_str(), core_->limits.max_cqes, used_pairs);
     return Status::no_memory;
   }
   errno = 0;
-  ibv_cq* cq = verbs.create_cq(core_->rail.port.adapter->context,
-                               static_cast<int>(used_pairs * slots_), nullptr, nullptr, 0);
+  ibv_cq* cq =
+      verbs.create_cq(core_->rail.port.adapter->context,
+                      static_cast<int>(used_pairs * (slots_ + receives)), nullptr, nullptr, 0);
   if (cq == nullptr) {
     TP_WARN("%s cannot make a completion queue of %zu entries: %s (errno %d)",
-            core_->rail.port.port->name.c_str(), used_pairs * slots_, std::strerror(errno), errno);
+            core_->rail.port.port->name.c_str(), used_pairs * (slots_ + receives),
+            std::strerror(errno), errno);
     return Status::no_memory;
   }
   cq_ = own(cq, verbs.destroy_cq);
@@ -160,7 +166,9 @@ Status Context::make_pairs(const ContextSettings& settings) {
   CommSettings comm = core_->settings;
   if (settings.traffic_class >= 0) comm.traffic_class = settings.traffic_class;
   QueueSettings queue = queue_settings(true, core_->config(), comm);
-  queue.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  queue.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                 (core_->limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+  queue.recv_depth = static_cast<int>(receives);
   queue.send_depth = static_cast<int>(slots_);
   queue.inline_bytes = VerbsBackEnd::kScratchSlot;
   pairs_.resize(shape_.pairs());
@@ -187,6 +195,8 @@ Status Context::connect(const std::vector<Bytes>& from) {
     table.address = in.integer<std::uint64_t>();
     table.bytes = in.integer<std::uint64_t>();
     table.fabric_key = in.integer<std::uint32_t>();
+    const auto inbox = in.integer<std::uint64_t>();
+    counted_[static_cast<std::size_t>(r)] = {table.address, table.bytes, inbox, table.fabric_key};
     const TableOffer offer = decode_offer(in);
     if (!in.ok() || contexts != static_cast<std::uint32_t>(shape_.contexts) || speaks != used(r)) {
       TP_WARN("%s asked for %u queue sets, this rank for %d: all ranks must ask for the same",
@@ -203,12 +213,14 @@ Status Context::connect(const std::vector<Bytes>& from) {
       if (r == core_->rank()) {
         QueuePair& other = *loopbacks_[loopback++];
         TP_TRY(other.raise(pairs_[p]->end(), "this rank"));
+        if (counted(r)) TP_TRY(inbox_->listen(p, other.qp()));
         far = other.end();
       } else if (!in.ok()) {
         TP_WARN("%s sent a damaged description of its queues", core_->mesh->peer_text(r).c_str());
         return Status::remote;
       }
       TP_TRY(pairs_[p]->raise(far, core_->mesh->peer_text(r)));
+      if (counted(r) && r != core_->rank()) TP_TRY(inbox_->listen(p, pairs_[p]->qp()));
     }
   }
   TP_TRY(add_keys(signals));
@@ -280,6 +292,13 @@ Status Context::make_queues() {
     back.post_inline = core_->config().fabric != FabricChoice::soft;
     back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
                 core_->mesh->peer_text(rank_of(p));
+    if (counted(front.peer)) {
+      // My row there: the peer numbers its pairs by the same contexts, and my rank.
+      back.counted = counted_[static_cast<std::size_t>(front.peer)];
+      const std::size_t row =
+          p - static_cast<std::size_t>(front.peer) + static_cast<std::size_t>(core_->rank());
+      back.counted->row += row * back.counted->signals_bytes;
+    }
     const Direct& direct = direct_[static_cast<std::size_t>(front.peer)];
     std::optional<SoftBackEndSetup> soft;
     if (direct.possible) {

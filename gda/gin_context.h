@@ -16,6 +16,7 @@
 
 #include "gda/context_cqs.h"
 #include "gda/context_memory.h"
+#include "gda/counted_signals.h"
 #include "gda/counter_back_end.h"
 #include "gda/gin.h"
 #include "gda/gin_core.h"
@@ -91,6 +92,7 @@ class Context final : public GinContext, private EngineClient {
   Bytes directness() const;
   void settle_modes(const std::vector<Bytes>& from);
   void log_peers() const;
+  bool counted(int rank) const { return core_->plans[static_cast<std::size_t>(rank)].counted; }
   const WorkQueue* find_cq(std::uint32_t cqn) const;
   bool used(int rank) const { return used_[static_cast<std::size_t>(rank)]; }
   int rank_of(std::size_t pair) const {
@@ -117,6 +119,10 @@ class Context final : public GinContext, private EngineClient {
     std::string why_not;
   };
   std::vector<Direct> direct_;
+
+  // By rank: where signals without atomics go.
+  std::vector<CountedSender::Target> counted_;
+  std::unique_ptr<CountedInbox> inbox_;  // null: no peer sends such
 
   std::unique_ptr<ContextMemory> memory_;
   Owned<ibv_mr> tables_mr_;

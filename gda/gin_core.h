@@ -22,6 +22,7 @@ class Context;
 // How the queues to one rank are served; see modes.h.
 struct PeerPlan {
   ModeChoice mode = ModeChoice::proxy;  // that, or gda_cpu
+  bool counted = false;                 // no atomics between the two: counted_signals.h
   std::string why;
 };
 

@@ -62,11 +62,13 @@ void Context::log_peers() const {
     std::string why = core_->plans[at].why;
     if (direct.wanted && !direct.possible)
       why = "gda-cpu is not possible: " + direct.why_not + "; " + why;
-    TP_INFO(net, "GIN queue to %s: %s over %s (%s), %d x depth %u, signals in host memory; %s",
+    const char* signals =
+        counted(r) ? "signals without atomics, by the peer's engine" : "signals in host memory";
+    TP_INFO(net, "GIN queue to %s: %s over %s (%s), %d x depth %u, %s; %s",
             r == core_->rank() ? "itself" : core_->mesh->peer_text(r).c_str(),
             name_of(direct.possible ? ModeChoice::gda_cpu : ModeChoice::proxy).c_str(),
             core_->rail.port.port->name.c_str(), does.c_str(), shape_.contexts, shape_.depth,
-            why.c_str());
+            signals, why.c_str());
   }
 }
 

@@ -50,6 +50,10 @@ bool Context::poll() {
     }
     for (int c = 0; c < n; ++c) {
       const ibv_wc& wc = wcs[static_cast<std::size_t>(c)];
+      if (CountedInbox::is_receive(wc)) {
+        if (inbox_ != nullptr) inbox_->on_receive(wc);
+        continue;
+      }
       const std::size_t p = VerbsBackEnd::tag_of(wc);
       if (p < mains_.size() && mains_[p] != nullptr) mains_[p]->back_end.on_completion(wc);
     }

@@ -56,6 +56,7 @@ class Transport final : public GinTransport {
     auto limits = adapter_limits(devices_->verbs(), core->rail);
     if (!limits) return limits.status();
     core->limits = *limits;
+    core->limits.atomics &= devices_->config().gin_atomics;
     auto mesh = Mesh::connect(devices_->config(), mine.mesh(), handles, rank);
     if (!mesh) return mesh.status();
     core->mesh = std::move(mesh).take();

@@ -15,8 +15,9 @@ using Bytes = std::vector<std::uint8_t>;
 
 constexpr Use kUse{Pattern::latency, true};
 
-Bytes encode(const Placement::End& end) {
+Bytes encode(const Placement::End& end, bool atomics) {
   Writer w;
+  w.integer(static_cast<std::uint8_t>(atomics));
   const auto record = encode_record(end.record);
   w.raw(record.data(), record.size());
   w.text(end.names.host);
@@ -25,8 +26,9 @@ Bytes encode(const Placement::End& end) {
   return w.take();
 }
 
-bool decode(const Bytes& bytes, Placement::End& end, std::string& why) {
+bool decode(const Bytes& bytes, Placement::End& end, bool& atomics, std::string& why) {
   Reader in(bytes);
+  atomics = in.integer<std::uint8_t>() != 0;
   std::array<std::uint8_t, kRecordBytes> record{};
   in.raw(record.data(), record.size());
   end.names.host = in.text();
@@ -90,7 +92,7 @@ Result<std::vector<PeerPlan>> agree_on_modes(const GinCore& core, int device) {
     Placement::End end = mine;
     end.record.wish = end_settings(core.config(), r).wish;
     records.push_back(end.record);
-    to.push_back(encode(end));
+    to.push_back(encode(end, core.limits.atomics));
   }
   auto from = exchange_or_fail(*core.mesh, to, "agreeing on modes");
   if (!from) return from.status();
@@ -99,7 +101,8 @@ Result<std::vector<PeerPlan>> agree_on_modes(const GinCore& core, int device) {
   for (int r = 0; r < core.ranks(); ++r) {
     const auto at = static_cast<std::size_t>(r);
     Placement::End theirs;
-    if (std::string why; !decode((*from)[at], theirs, why)) {
+    bool atomics = false;
+    if (std::string why; !decode((*from)[at], theirs, atomics, why)) {
       TP_WARN(
           "%s sent a placement that cannot be read (%s); use one version of Twinpath everywhere",
           core.mesh->peer_text(r).c_str(), why.c_str());
@@ -112,7 +115,7 @@ Result<std::vector<PeerPlan>> agree_on_modes(const GinCore& core, int device) {
               pairing.warning.c_str());
       warned = true;
     }
-    plans.push_back({pairing.mode, std::move(pairing.why)});
+    plans.push_back({pairing.mode, !(core.limits.atomics && atomics), std::move(pairing.why)});
   }
   return plans;
 }

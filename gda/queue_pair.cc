@@ -24,7 +24,8 @@ ibv_qp* create(const Verbs& verbs, const Rail& rail, ibv_cq* cq, const QueueSett
     init.send_cq = init.recv_cq = cq;
     init.qp_type = IBV_QPT_RC;
     init.cap.max_send_wr = static_cast<std::uint32_t>(settings.send_depth);
-    init.cap.max_recv_wr = 1;  // some providers want one though nothing is ever received
+    // Some providers want one even if nothing is ever received.
+    init.cap.max_recv_wr = static_cast<std::uint32_t>(std::max(settings.recv_depth, 1));
     init.cap.max_send_sge = init.cap.max_recv_sge = 1;
     init.cap.max_inline_data = static_cast<std::uint32_t>(wanted);
     errno = 0;

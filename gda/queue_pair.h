@@ -1,6 +1,7 @@
 #pragma once
-// One RC queue pair of the fabric behind a kernel's queue: only RDMA, no receives.  It serves both
-// directions of a pair of ranks: this rank posts on its end, the peer on the other.
+// One RC queue pair of the fabric behind a kernel's queue: only RDMA; receives only for
+// signals without atomics.  It serves both directions of a pair of ranks: this rank posts on its
+// end, the peer on the other.
 //
 // Threads: made, raised and destroyed by one thread; the engine's thread posts.
 #include <cstdint>

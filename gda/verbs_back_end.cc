@@ -44,13 +44,25 @@ VerbsBackEnd::VerbsBackEnd(const VerbsBackEndSetup& setup)
     : setup_(setup),
       chain_(std::min(kChain, setup.slots)),
       sges_(chain_.size()),
-      marks_(setup.slots) {}
+      marks_(setup.slots) {
+  if (setup.counted) counted_.emplace(*setup.counted);
+}
 
 Issued VerbsBackEnd::issue(std::uint64_t index, const Operation& operation) {
   if (dead()) return Issued::failed;
   if (operation.kind == OperationKind::nop || operation.kind == OperationKind::dump) {
     nothing(index);
     return Issued::accepted;
+  }
+  if (counted_ && operation.kind == OperationKind::fetch_add &&
+      !counted_->covers(operation.remote)) {
+    post();
+    if (!dead()) {
+      TP_WARN("%s: work request %llu is an atomic outside the signals, and there are no atomics",
+              setup_.name.c_str(), static_cast<unsigned long long>(index));
+      die(index, Syndrome::remote_invalid_request);
+    }
+    return Issued::failed;
   }
   std::uint64_t offset = partial_index_ == index ? partial_offset_ : 0;
   for (;;) {
@@ -116,6 +128,12 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
       wr.opcode = IBV_WR_RDMA_READ;
       return;
     case OperationKind::fetch_add:
+      if (counted_) {
+        const std::uint64_t sum = counted_->fill(wr, operation.remote, operation.add);
+        std::memcpy(scratch, &sum, sizeof sum);
+        sge = {scratch_address, sizeof sum, setup_.scratch_lkey};
+        return;
+      }
       wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
       wr.wr.atomic.remote_addr = operation.remote;
       wr.wr.atomic.rkey = operation.rkey;

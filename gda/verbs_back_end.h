@@ -12,10 +12,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gda/back_end.h"
+#include "gda/counted_signals.h"
 #include "gda/queue_pair.h"
 #include "gda/work_queue.h"
 
@@ -31,8 +33,9 @@ struct VerbsBackEndSetup {
   std::uint8_t* scratch = nullptr;
   std::uint32_t scratch_lkey = 0;
   bool post_inline =
-      false;         // let the work request itself hold the data, where the queue pair takes it
-  std::string name;  // "queue to rank 3", for messages
+      false;  // let the work request itself hold the data, where the queue pair takes it
+  std::optional<CountedSender::Target> counted;  // signals without atomics
+  std::string name;                              // "queue to rank 3", for messages
 };
 
 class VerbsBackEnd final : public BackEnd {
@@ -91,6 +94,7 @@ class VerbsBackEnd final : public BackEnd {
 
   const VerbsBackEndSetup setup_;
   WorkQueue* queue_ = nullptr;
+  std::optional<CountedSender> counted_;
   std::vector<ibv_send_wr> chain_;
   std::vector<ibv_sge> sges_;
   std::uint32_t chained_ = 0;

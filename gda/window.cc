@@ -32,7 +32,7 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
             : request.type == MemoryType::cuda ? MrKind::cuda
                                                : MrKind::host;
   mr.relaxed_ordering = !request.strict && core_.config().ib_pci_relaxed_ordering != 0;
-  mr.remote_atomic = true;
+  mr.remote_atomic = core_.limits.atomics;
   mr.dmabuf_offset = request.dmabuf_offset;
   mr.dmabuf_fd = request.dmabuf_fd;
   cache_ = &core_.rail.port.adapter->mrs;
@@ -74,8 +74,9 @@ Status Window::publish(const WindowRequest& request,
   }
   const KeyedMemory local{reinterpret_cast<std::uintptr_t>(request.data), request.bytes,
                           region_->mr->lkey};
-  auto key = core_.keys.add(local, remote,
-                            kLocalRead | kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic);
+  unsigned rights = kLocalRead | kLocalWrite | kRemoteWrite | kRemoteRead;
+  if (core_.limits.atomics) rights |= kRemoteAtomic;
+  auto key = core_.keys.add(local, remote, rights);
   if (!key) return key.status();
   key_ = *key;
   const std::uint32_t key_be = swap32(key_);

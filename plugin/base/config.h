@@ -45,6 +45,7 @@ struct Config {
   int gin_depth = 256;  // TWINPATH_GIN_DEPTH: WQEs of a kernel's queue, power of two
   EngineChoice gin_engine = EngineChoice::automatic;  // TWINPATH_GIN_ENGINE
   QueuePlace gin_cq = QueuePlace::host;               // TWINPATH_GIN_CQ
+  bool gin_atomics = true;                            // TWINPATH_GIN_ATOMICS
 
   // --- NCCL's own, same meaning as in NCCL's IB transport
   bool ib_disable = false;                 // NCCL_IB_DISABLE

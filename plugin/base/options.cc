@@ -144,6 +144,10 @@ constexpr std::array kOptions{
         "TWINPATH_GIN_CQ", "GPU", "host, gpu",
         "Where completions lie that kernels poll: gpu takes longer for one, but many threads may "
         "poll there without being in each other's way."),
+    option<&Config::gin_atomics>(
+        "TWINPATH_GIN_ATOMICS", "GPU", "0, 1",
+        "0 sends signals without the adapter's atomics, as is done where an adapter has none: the "
+        "sum of all that was added, written, and added up by the peer's thread."),
     option<&Config::peer_mode, is_peer_modes>(
         "TWINPATH_PEER_MODE", "GPU", "rank[-rank]:mode,...",
         "TWINPATH_MODE for single peers, for example 3:proxy,7-9:gda, where NCCL tells the peer's "

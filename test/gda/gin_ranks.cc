@@ -109,6 +109,7 @@ Config gin_config() {
   c.socket_ifname = "lo";
   std::string allowed;
   if (const char* mode = std::getenv("TWINPATH_MODE")) (void)parse_value(mode, c.mode, allowed);
+  if (const char* atomics = std::getenv("TWINPATH_GIN_ATOMICS")) c.gin_atomics = *atomics != '0';
   return c;
 }
 
@@ -122,7 +123,7 @@ std::shared_ptr<Devices> open_devices(const Config& config) {
   return fabric ? std::make_shared<Devices>(std::move(fabric).take(), config) : nullptr;
 }
 
-bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs) {
+bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs, bool atomics) {
   // The thread sanitizer sees libudev, which hwloc uses, write a static word.
   static std::mutex one_at_a_time;
   const std::lock_guard hold(one_at_a_time);
@@ -130,6 +131,7 @@ bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs) {
   c.mode = mode;
   c.peer_mode = peers;
   c.gin_cq = cqs;
+  c.gin_atomics = atomics;
   r.devices = open_devices(c);
   auto transport = gda::make_gin_transport(r.devices);
   if (!transport) return false;

@@ -66,7 +66,8 @@ struct Rank {
 };
 
 // Opens devices and the transport again, with these settings for this rank.
-bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs = QueuePlace::host);
+bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs = QueuePlace::host,
+               bool atomics = true);
 
 // Memory of `bytes` registered as a window.
 class WindowMemory {

@@ -48,7 +48,7 @@ std::uint32_t key_of(const WindowMemory& window) {
   return device::at<DeviceWindow>(window.handle()).lkey_be;
 }
 
-std::string traffic(Rank& r, GinComm& comm, int signals = 64) {
+std::string traffic(Rank& r, GinComm& comm, int signals = 64, bool atomics = true) {
   ContextSettings settings = settings30();
   settings.signals = signals;
   auto context = comm.create_context(settings);
@@ -102,6 +102,20 @@ std::string traffic(Rank& r, GinComm& comm, int signals = 64) {
       EXPECT_GIN(bad == -1, bad, p, static_cast<std::int64_t>(bytes));
     }
     r.meeting->barrier();
+  }
+  if (!atomics) {  // towards rank 1 and from it: refused at the one end or the other
+    Producer<DeviceQp30> queue = kernel.queue_to(r.rank == 1 ? 0 : 1);
+    const auto& shape = device::at<DeviceContext88>((*context)->device_handle());
+    std::uint64_t first = 0;
+    TRY_GIN(queue.reserve(1, first));
+    queue.write(first,
+                make_fetch_add(first, queue.qpn(), 0, key_of(values), 3, shape.sink_lkey_be));
+    TRY_GIN(queue.submit(first, 1));
+    const std::int64_t end = now_ns() + kLimit;
+    while (!(*context)->failed() && now_ns() < end) std::this_thread::yield();
+    EXPECT_GIN((*context)->failed());
+    r.meeting->barrier();
+    return {};
   }
   // Atomics in a window: within reach in one process, by the queue pair between processes.
   std::memset(values.data(), 0, 64 * n);
@@ -241,6 +255,22 @@ std::string without_table(Rank& r) {
 }
 const NamedScenario without_table_name("without_table", without_table);
 
+// Rank 1 has no atomics, so its peers do without towards it; among themselves they use them.
+std::string one_without_atomics(Rank& r) {
+  const LogCapture log;
+  EXPECT_GIN(set_modes(r, kProxy, "", QueuePlace::host, r.rank != 1));
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  if (std::string error = traffic(r, *comm, 64, false); !error.empty()) return error;
+  EXPECT_GIN(log.has("atomic outside the signals") != (r.rank == 1));
+  int without = 0;
+  for (const LogLine& line : log.lines())
+    without += line.text.find("signals without atomics") != std::string::npos ? 1 : 0;
+  EXPECT_GIN(without == (r.rank == 1 ? 3 : 1), without);
+  return {};
+}
+const NamedScenario one_without_atomics_name("one_without_atomics", one_without_atomics);
+
 // Without a GPU its memory is the host's.
 std::string gpu_cqs(Rank& r) {
   EXPECT_GIN(set_modes(r, r.rank == 0 ? kAuto : kProxy, "", QueuePlace::gpu));
@@ -349,6 +379,11 @@ TEST_CASE("A rank whose signals cannot be mapped is spoken to by proxy, both way
   NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
   NEEDS(kSeesBarriers, "the thread sanitizer does not see barriers of other processes");
   CHECK(run_processes(3, "without_table") == "");
+}
+
+TEST_CASE("A rank without atomics is signalled by sums, and so are its peers by it") {
+  NEEDS(kSeesBarriers, "the thread sanitizer does not see barriers of other processes");
+  CHECK(run_processes(3, "one_without_atomics") == "");
 }
 
 TEST_CASE("CQs asked for in GPU memory lie in the host's where a CPU plays the GPU") {

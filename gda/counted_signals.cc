@@ -1,0 +1,71 @@
+// See counted_signals.h.
+#include "gda/counted_signals.h"
+
+#include <endian.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "plugin/base/log.h"
+
+namespace twinpath::gda {
+
+std::uint64_t CountedSender::fill(ibv_send_wr& wr, std::uint64_t remote, std::uint64_t add) {
+  const std::uint64_t index = (remote - target_.signals) / sizeof(std::uint64_t);
+  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  wr.imm_data = htobe32(static_cast<std::uint32_t>(index));
+  wr.wr.rdma.remote_addr = target_.row + index * sizeof(std::uint64_t);
+  wr.wr.rdma.rkey = target_.rkey;
+  return sums_[index] += add;
+}
+
+CountedInbox::CountedInbox(std::uint64_t* words, std::uint64_t* table, std::size_t pairs,
+                           std::size_t signals)
+    : words_(words), table_(table), signals_(signals), rows_(pairs), seen_(pairs * signals) {}
+
+Status CountedInbox::listen(std::size_t pair, ibv_qp* qp) {
+  rows_[pair].qp = qp;
+  const int error = post(pair, kReceives);
+  if (error == 0) return Status::ok;
+  TP_WARN("posting receives for signals fails: %s (errno %d); see dmesg of this host",
+          std::strerror(error), error);
+  return Status::system;
+}
+
+int CountedInbox::post(std::size_t pair, int count) {
+  std::array<ibv_recv_wr, kReceives> requests{};
+  for (int i = 0; i < count; ++i) {
+    ibv_recv_wr& wr = requests[static_cast<std::size_t>(i)];
+    wr.wr_id = std::uint64_t{pair} << 48 | kReceiveId;
+    wr.next = i + 1 < count ? &requests[static_cast<std::size_t>(i) + 1] : nullptr;
+  }
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_recv(rows_[pair].qp, requests.data(), &bad);
+}
+
+void CountedInbox::on_receive(const ibv_wc& wc) {
+  const std::size_t pair = wc.wr_id >> 48;
+  // Flushed receives: the sender, or this end's own sends, tell what went wrong.
+  if (wc.status != IBV_WC_SUCCESS || pair >= rows_.size()) return;
+  const std::size_t index = be32toh(wc.imm_data);
+  if (index < signals_) {
+    const std::size_t at = pair * signals_ + index;
+    // Partner: the adapter's write, which comes before the completion.
+    const std::uint64_t sum =
+        std::atomic_ref<std::uint64_t>(words_[at]).load(std::memory_order_acquire);
+    // Two may have arrived since; then the second completion finds nothing new.
+    if (sum != seen_[at]) {
+      // Partner: the acquire of a kernel that waits for the signal.
+      std::atomic_ref<std::uint64_t>(table_[index])
+          .fetch_add(sum - seen_[at], std::memory_order_release);
+      seen_[at] = sum;
+    }
+  }
+  Row& row = rows_[pair];
+  if (++row.owed < kRefill) return;
+  // An error is the queue pair's end, which its sends report.
+  if (post(pair, row.owed) == 0) row.owed = 0;
+}
+
+}  // namespace twinpath::gda
