@@ -263,7 +263,46 @@ std::string windows_again(Rank& r) {
 }
 const NamedScenario windows_again_name("windows_again", windows_again);
 
+// Ranks of one rail only: those that are alike modulo the stride.
+std::string rail_only(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  ContextSettings settings = settings30();
+  settings.rank_stride = 2;
+  auto context = comm->create_context(settings);
+  EXPECT_GIN(context);
+  constexpr std::size_t kBytes = 20000;
+  const auto n = static_cast<std::size_t>(r.ranks);
+  WindowMemory from(*comm, kBytes * n), to(*comm, kBytes * n);
+  EXPECT_GIN(from && to);
+  GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+  const auto seed = [](int source, int target, unsigned round) {
+    return static_cast<unsigned>(source * 16 + target) + round * 5;
+  };
+  for (unsigned round = 1; round <= 5; ++round) {
+    for (int p = r.rank % 2; p < r.ranks; p += 2) {
+      const std::size_t at = static_cast<std::size_t>(p) * kBytes;
+      from.fill(seed(r.rank, p, round), at, kBytes);
+      TRY_GIN(kernel.put(p, to.handle(), static_cast<std::size_t>(r.rank) * kBytes, from.handle(),
+                         at, kBytes, {.signal = r.rank, .add = 1}));
+    }
+    for (int p = r.rank % 2; p < r.ranks; p += 2) {
+      TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(p), round));
+      const std::size_t at = static_cast<std::size_t>(p) * kBytes;
+      EXPECT_GIN(to.mismatch(seed(p, r.rank, round), at, kBytes) == -1, p, round);
+      TRY_GIN(kernel.flush(p));
+    }
+    r.meeting->barrier();
+  }
+  EXPECT_GIN(!(*context)->failed());
+  return {};
+}
+
 }  // namespace
+
+TEST_CASE("Ranks connect along their rail only where that is asked for") {
+  CHECK(run_threads(5, rail_only) == "");
+}
 
 TEST_CASE("Puts of all sizes arrive at all ranks with their signals and counters") {
   SECTION("between threads") { CHECK(run_threads(3, all_to_all) == ""); }
