@@ -101,8 +101,14 @@ class Producer {
     if (kind == NicHandler::gpu_sm_db) {
       ring_twice(word, count);
     } else if (kind == NicHandler::gpu_no_dbr && Qp::kAddsIndexOffset) {
-      if (device::fetch_max(qp_.rung, count) < count)
-        device::atomic(word).store(adapter_doorbell(count, qp_.qpn), std::memory_order_release);
+      // Another thread may store between the two steps, and a late store must not take the word
+      // back: nobody would ring again.
+      if (device::fetch_max(qp_.rung, count) >= count) return;
+      for (std::uint64_t stored = 0, newest = count; stored != newest;) {
+        stored = newest;
+        device::atomic(word).store(adapter_doorbell(stored, qp_.qpn), std::memory_order_seq_cst);
+        newest = device::atomic(qp_.rung).load(std::memory_order_seq_cst);
+      }
     } else {
       device::fetch_max(word, count);
     }
