@@ -203,8 +203,6 @@ Status Context::connect(const std::vector<Bytes>& from) {
               core_->mesh->peer_text(r).c_str(), contexts, shape_.contexts);
       return Status::bad_argument;
     }
-    direct_[static_cast<std::size_t>(r)].signals = table.address;
-    direct_[static_cast<std::size_t>(r)].signals_bytes = table.bytes;
     reach_signals(r, offer);
     std::size_t loopback = 0;
     for (std::size_t p = 0; p < shape_.pairs(); ++p) {
@@ -292,9 +290,10 @@ Status Context::make_queues() {
     back.post_inline = core_->config().fabric != FabricChoice::soft;
     back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
                 core_->mesh->peer_text(rank_of(p));
+    const CountedSender::Target& signals = counted_[static_cast<std::size_t>(front.peer)];
     if (counted(front.peer)) {
       // My row there: the peer numbers its pairs by the same contexts, and my rank.
-      back.counted = counted_[static_cast<std::size_t>(front.peer)];
+      back.counted = signals;
       const std::size_t row =
           p - static_cast<std::size_t>(front.peer) + static_cast<std::size_t>(core_->rank());
       back.counted->row += row * back.counted->signals_bytes;
@@ -306,8 +305,8 @@ Status Context::make_queues() {
       soft->qp = pairs_[p]->qp();
       soft->depth = shape_.depth;
       soft->scratch = back.scratch;
-      soft->signals = direct.signals;
-      soft->signals_bytes = direct.signals_bytes;
+      soft->signals = signals.signals;
+      soft->signals_bytes = signals.signals_bytes;
       if (direct.table != nullptr) soft->signals_here = direct.table->data();
     }
     mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);

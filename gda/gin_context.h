@@ -111,16 +111,15 @@ class Context final : public GinContext, private EngineClient {
   const ContextShape shape_;
   std::vector<bool> used_;
   std::uint32_t slots_ = 0;  // work requests of a queue pair
-  // By rank: whether mode gda-cpu holds, its signals, and why not if it was planned.
+  // By rank: whether mode gda-cpu holds, and why not if it was planned.
   struct Direct {
     bool wanted = false, possible = false;
-    std::uint64_t signals = 0, signals_bytes = 0;
     std::unique_ptr<MappedTable> table;  // null in this process
     std::string why_not;
   };
   std::vector<Direct> direct_;
 
-  // By rank: where signals without atomics go.
+  // By rank: its signals, and where those without atomics go.
   std::vector<CountedSender::Target> counted_;
   std::unique_ptr<CountedInbox> inbox_;  // null: no peer sends such
 

@@ -25,7 +25,8 @@ void Context::reach_signals(int rank, const TableOffer& offer) {
   direct.possible = offer.same_process() || shape_.signals == 0;
   if (direct.possible) return;
   direct.table = MappedTable::open(offer, direct.why_not);
-  direct.possible = direct.table != nullptr && direct.table->bytes() >= direct.signals_bytes;
+  direct.possible = direct.table != nullptr &&
+                    direct.table->bytes() >= counted_[static_cast<std::size_t>(rank)].signals_bytes;
 }
 
 Context::Bytes Context::directness() const {
