@@ -16,6 +16,18 @@ namespace {
 
 constexpr ModeChoice kProxy = ModeChoice::proxy, kCpu = ModeChoice::gda_cpu;
 
+// A rank with one context, in that mode.
+std::string join(Rank& r, ModeChoice mode, std::unique_ptr<GinComm>& comm,
+                 std::unique_ptr<GinContext>& context) {
+  EXPECT_GIN(set_modes(r, mode, ""));
+  comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto made = comm->create_context(settings28());
+  EXPECT_GIN(made);
+  context = std::move(made).take();
+  return {};
+}
+
 // A wrong key of the fabric itself: our table knows the window, the peer has given it back.
 std::string window_gone(Rank& r) {
   EXPECT_GIN(set_modes(r, kCpu, ""));
@@ -56,12 +68,9 @@ const NamedScenario window_gone_name("window_gone", window_gone);
 
 // The last rank dies in the middle of puts; everybody else's producers come through.
 std::string direct_peer_dies(Rank& r) {
-  EXPECT_GIN(set_modes(r, kCpu, ""));
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto made = comm->create_context(settings28());
-  EXPECT_GIN(made);
-  auto context = std::move(made).take();
+  std::unique_ptr<GinComm> comm;
+  std::unique_ptr<GinContext> context;
+  if (std::string error = join(r, kCpu, comm, context); !error.empty()) return error;
   WindowMemory from(*comm, 1 << 20), to(*comm, 1 << 20);
   EXPECT_GIN(from && to);
   GinKernel28 kernel(context->device_handle(), r.rank, kLimit);
@@ -103,12 +112,9 @@ const NamedScenario direct_peer_dies_name("direct_peer_dies", direct_peer_dies);
 // that do not know of it would.
 template <ModeChoice Mode>
 std::string signals_of_the_dead(Rank& r) {
-  EXPECT_GIN(set_modes(r, Mode, ""));
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto made = comm->create_context(settings28());
-  EXPECT_GIN(made);
-  auto context = std::move(made).take();
+  std::unique_ptr<GinComm> comm;
+  std::unique_ptr<GinContext> context;
+  if (std::string error = join(r, Mode, comm, context); !error.empty()) return error;
   GinKernel28 kernel(context->device_handle(), r.rank, 20 * kSecond);
   const int victim = r.ranks - 1;
   TRY_GIN(kernel.signal((r.rank + 1) % r.ranks, 5, 1, 0));
@@ -150,12 +156,9 @@ const NamedScenario dead_proxy("signals_of_the_dead_proxy", signals_of_the_dead<
 // signals end, too.
 template <ModeChoice Mode>
 std::string signals_of_the_gone(Rank& r) {
-  EXPECT_GIN(set_modes(r, Mode, ""));
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto made = comm->create_context(settings28());
-  EXPECT_GIN(made);
-  auto context = std::move(made).take();
+  std::unique_ptr<GinComm> comm;
+  std::unique_ptr<GinContext> context;
+  if (std::string error = join(r, Mode, comm, context); !error.empty()) return error;
   GinKernel28 kernel(context->device_handle(), r.rank, 20 * kSecond);
   TRY_GIN(kernel.signal(1 - r.rank, 5));
   TRY_GIN(kernel.wait_signal(5, 1));
