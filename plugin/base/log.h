@@ -19,7 +19,10 @@ enum class Subsys : unsigned long {
   net = 0x10,
   graph = 0x20,
   env = 0x80,
-  reg = 0x2000
+  reg = 0x2000,
+  // Warnings, as NCCL's own: what the user must act on is shown whatever NCCL_DEBUG_SUBSYS says,
+  // which without it leaves NET out.
+  all = ~0ul
 };
 
 // Has the shape of ncclDebugLogger_t; `where` is a function name.
@@ -39,7 +42,7 @@ unsigned long warnings_logged();
 
 // Every line is prefixed "NET/Twinpath: ".
 #define TP_WARN(...)                                                                               \
-  ::twinpath::log_message(::twinpath::LogLevel::warn, ::twinpath::Subsys::net, __func__, __LINE__, \
+  ::twinpath::log_message(::twinpath::LogLevel::warn, ::twinpath::Subsys::all, __func__, __LINE__, \
                           __VA_ARGS__)
 #define TP_INFO(subsys, ...)                                                                \
   ::twinpath::log_message(::twinpath::LogLevel::info, ::twinpath::Subsys::subsys, __func__, \
