@@ -143,7 +143,8 @@ Status CopyThread::open(Resources& r) {
   int mode = cuda::kCaptureRelaxed;
   (void)r.d->exchange_capture_mode(&mode);
   constexpr std::size_t kHead = 4096;  // the words; slots begin on a page
-  static_assert(kLanes * kCacheLine <= kHead);
+  constexpr std::size_t kUpdateWords = kLanes * kCacheLine;
+  static_assert(kUpdateWords + WordUpdates::kWords * sizeof(std::uint64_t) <= kHead);
   if (!check(r.d->host_alloc(&r.pinned, kHead + kSlots * (kSmallSlot + kHostSlot),
                              cuda::kHostAllocPortable | cuda::kHostAllocMapped),
              "cuMemHostAlloc"))
@@ -158,6 +159,7 @@ Status CopyThread::open(Resources& r) {
         return Status::system;
 
   auto* base = static_cast<std::byte*>(r.pinned);
+  updates_.open(gpu_, reinterpret_cast<std::uint64_t*>(base + kUpdateWords));
   const auto stage = [&](std::size_t offset, std::uint64_t slot, std::uint64_t least, int events) {
     CopyStage made;
     if (offset != 0) made.base = reinterpret_cast<std::uintptr_t>(base + offset);
@@ -245,7 +247,11 @@ bool CopyThread::take() {
   while (oldest != nullptr) {
     CopyJob* next = oldest->next;
     ++in_flight_;
-    queue(slot_of(*oldest), oldest);
+    if (oldest->update) {
+      updates_.add(static_cast<WordUpdate*>(oldest));
+    } else {
+      queue(slot_of(*oldest), oldest);
+    }
     oldest = next;
   }
   return true;
@@ -309,6 +315,7 @@ std::size_t CopyThread::choose_lane(OrderSlot& slot, CopyKind kind, std::size_t 
 // One look at everything; true when something moved.
 bool CopyThread::step() {
   bool moved = take();
+  moved |= advance_updates();
   if (dead_ != Status::ok) return moved;
   for (auto& lane : lanes_) {
     if (lane->idle()) continue;
@@ -321,6 +328,24 @@ bool CopyThread::step() {
       give_up(Status::system);
       return true;
     }
+  }
+  return moved;
+}
+
+bool CopyThread::advance_updates() {
+  if (updates_.idle()) return false;
+  if (dead_ != Status::ok) updates_.give_up(dead_);
+  for (JobList steps = updates_.begin(); !steps.empty();) {
+    CopyJob* step = steps.pop();
+    ++in_flight_;
+    queue(slot_of(*step), step);
+  }
+  bool moved = false;
+  for (JobList ended = updates_.take_ended(); !ended.empty(); moved = true) {
+    auto* update = static_cast<WordUpdate*>(ended.pop());
+    --in_flight_;
+    count(jobs_, 1);
+    update->done(update, update->ended);
   }
   return moved;
 }

@@ -23,6 +23,7 @@
 #include "plugin/base/sync.h"
 #include "plugin/gpu/lane.h"
 #include "plugin/gpu/neighbour.h"
+#include "plugin/gpu/word_updates.h"
 
 namespace twinpath::gpu {
 
@@ -71,6 +72,7 @@ class CopyThread {
   void queue(OrderSlot& slot, CopyJob* job);
   std::size_t choose_lane(OrderSlot& slot, CopyKind kind, std::size_t least);
   bool step();
+  bool advance_updates();
   void give_up(Status status);
   void finish(CopyJob* job, Status status);
   void sleep();
@@ -95,6 +97,7 @@ class CopyThread {
 
   alignas(kCacheLine) std::array<std::optional<CopyLane>, kLanes> lanes_;
   std::array<OrderSlot, kOrderSlots> orders_;
+  WordUpdates updates_;
   std::uint64_t in_flight_ = 0;
   Status dead_ = Status::ok;  // not ok: every job ends with it
   std::atomic<std::uint64_t> jobs_{0}, bytes_{0}, batches_{0}, write_values_{0}, staged_{0};

@@ -97,7 +97,20 @@ struct CopyJob {
   // Called once on the copy thread when the bytes are visible at the destination, to the GPU
   // and to the host (status ok), or could not be moved.  Must not block; may submit.
   void (*done)(CopyJob* job, Status status) = nullptr;
+  bool update = false;      // a WordUpdate
   CopyJob* next = nullptr;  // engine's own
+};
+
+// Reads, changes and writes back one aligned 64-bit word of GPU memory, as an adapter does for an
+// RDMA atomic.  `update` is set, `to` is the word, `executor` its GPU; bytes, from and order mean
+// nothing.  One thread makes all updates of a GPU in the order of their submission, so none of them
+// is lost to another.  What kernels and copies write to the word in the same moment may be: an
+// adapter behind PCIe is no more atomic towards them (IB specification vol. 1, 9.4.5).
+struct WordUpdate : CopyJob {
+  bool compare = false;  // operand[1] takes the place of operand[0]; else adds operand[0]
+  std::uint64_t operand[2] = {};
+  std::uint64_t old = 0;      // once done: what the word was before
+  Status ended = Status::ok;  // engine's own
 };
 
 // Hands a job to the copy thread of its GPU (the source's, else the destination's).  The first
@@ -110,6 +123,7 @@ struct CopyJob {
 //   - same GPU: never a device-to-device copy (the driver runs it on an SM, which a spinning
 //     kernel may own): through pinned host memory, D2H then H2D, or, when the program uses
 //     another GPU too, through memory of that one (prepare_copies).  On streams of their own.
+//   - a WordUpdate: a copy out and a write-value, many words at a time.
 // Returns unsupported when the driver is absent.
 Status submit_copy(CopyJob* job);
 
