@@ -30,7 +30,9 @@ using gpu::ImportedAllocation;
 using gpu::inspect_pointer;
 using gpu::MemoryKind;
 using gpu::PointerInfo;
+using gpu::prepare_copies;
 using gpu::submit_copy;
+using gpu::WordUpdate;
 
 struct KeyEntry {
   std::atomic<std::uint32_t> key;  // 0: free

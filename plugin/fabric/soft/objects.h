@@ -165,6 +165,14 @@ struct QpCopyJob : CopyJob {
   SendEntry* entry = nullptr;
 };
 
+// The peer's atomic on GPU memory of this process that the responder stands at.
+struct QpUpdate : WordUpdate {
+  enum class State : std::uint8_t { idle, moving, done, failed };
+  SoftQp* qp = nullptr;
+  KeyEntry* held = nullptr;
+  State state = State::idle;
+};
+
 struct SoftQp : ibv_qp {
   Hca* hca = nullptr;
   SoftContext* soft_context = nullptr;
@@ -221,6 +229,7 @@ struct SoftQp : ibv_qp {
   bool established = false;  // IBV_EVENT_COMM_EST was given
   bool pull_offered = false;
   std::uint64_t pull_stalled = 0;  // what pull_failed says, until it is fixed
+  QpUpdate update;
 
   bool drain_event = false;  // IBV_EVENT_SQ_DRAINED is owed
   Reported reported;
@@ -280,9 +289,12 @@ bool take_shared(SoftQp& qp);
 
 // --- responder.cc: executes what the peer put into the ring.  Lock held.  True if anything moved.
 bool respond(SoftQp& qp);
-// shared_copy.cc: the responder's part of a shared message; false: to be called again.
-enum class PullOutcome { done, wait, refused };
-PullOutcome pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
+// How far it came with a packet that other files execute; wait: to be called again.
+enum class Executed : std::uint8_t { done, wait, refused, failed };
+// shared_copy.cc: the responder's part of a shared message.
+Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
+// atomic.cc: FETCH_ADD and CMP_SWAP; answers with the old value.
+Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
 // Our own memory under a key that the peer named, held; null when the QP's or the key's rights,
 // bounds or PD refuse it, or it is not host memory.
 KeyEntry* hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,

@@ -110,6 +110,7 @@ void reset_queues(SoftQp& qp) {
   qp.rnr_reported = qp.pull_offered = qp.no_pull = qp.established = false;
   qp.drain_event = false;
   qp.pull_stalled = 0;
+  qp.update.state = QpUpdate::State::idle;
   qp.pull_id = 0;
   qp.send_offset = qp.read_offset = 0;
 }

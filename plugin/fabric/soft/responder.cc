@@ -146,31 +146,6 @@ Outcome on_read(SoftQp& qp, const PacketHeader& p) {
   return outcome;
 }
 
-Outcome on_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
-  PacketHeader* out = reserve_packet(qp, 8);
-  if (out == nullptr) return Outcome::wait;
-  KeyEntry* e = hold_target(qp, p.rkey, p.address, 8, IBV_ACCESS_REMOTE_ATOMIC);
-  if (e == nullptr) return refuse_access(qp, IBV_ACCESS_REMOTE_ATOMIC);
-  std::uint64_t operand[2];
-  std::memcpy(operand, payload, sizeof operand);
-  std::atomic_ref<std::uint64_t> word(
-      *reinterpret_cast<std::uint64_t*>(e->base + (p.address - e->iova)));
-  std::uint64_t old;
-  if ((p.flags & kCompareSwap) != 0) {
-    old = operand[0];
-    word.compare_exchange_strong(old, operand[1], std::memory_order_acq_rel);
-  } else {
-    old = word.fetch_add(operand[0], std::memory_order_acq_rel);
-  }
-  KeyView::drop(e);
-  out->op = PacketOp::atomic_response;
-  out->length = 8;
-  std::memcpy(out + 1, &old, 8);
-  publish_packet(qp, out);
-  acknowledge(qp);
-  return Outcome::done;
-}
-
 // A response to the oldest READ or atomic that still waits for bytes.
 Outcome on_response(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   for (std::uint64_t i = qp.sq_head; i != qp.sq_exec; ++i) {
@@ -186,6 +161,21 @@ Outcome on_response(SoftQp& qp, const PacketHeader& p, const std::uint8_t* paylo
     return Outcome::done;
   }
   return Outcome::done;  // the WQE was flushed meanwhile
+}
+
+Outcome after(SoftQp& qp, Executed executed, std::uint32_t access) {
+  switch (executed) {
+    case Executed::done:
+      acknowledge(qp);
+      return Outcome::done;
+    case Executed::wait:
+      return Outcome::wait;
+    case Executed::refused:
+      return refuse_access(qp, access);
+    case Executed::failed:
+      break;
+  }
+  return refuse(qp, IBV_WC_REM_OP_ERR, IBV_EVENT_QP_FATAL);
 }
 
 Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
@@ -204,21 +194,12 @@ Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) 
     case PacketOp::read_request:
       return on_read(qp, p);
     case PacketOp::atomic_request:
-      return on_atomic(qp, p, payload);
+      return after(qp, execute_atomic(qp, p, payload), IBV_ACCESS_REMOTE_ATOMIC);
     case PacketOp::read_response:
     case PacketOp::atomic_response:
       return on_response(qp, p, payload);
     case PacketOp::pull:
-      switch (pull(qp, p, payload)) {
-        case PullOutcome::done:
-          acknowledge(qp);
-          return Outcome::done;
-        case PullOutcome::wait:
-          return Outcome::wait;
-        case PullOutcome::refused:
-          break;
-      }
-      return refuse_access(qp, IBV_ACCESS_REMOTE_WRITE);
+      return after(qp, pull(qp, p, payload), IBV_ACCESS_REMOTE_WRITE);
     case PacketOp::violation:
       return refuse_access(qp, p.rkey);
   }

@@ -117,19 +117,19 @@ void fix_shared(SoftQp& qp) {
   qp.mine->pull_fixed.store(failed, std::memory_order_release);
 }
 
-PullOutcome pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
+Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   if (qp.pull_stalled != 0) {
     if (qp.theirs->pull_fixed.load(std::memory_order_acquire) != qp.pull_stalled)
-      return PullOutcome::wait;
+      return Executed::wait;
     qp.pull_stalled = 0;
   }
   std::uint64_t source = 0;
   std::memcpy(&source, payload, sizeof source);
-  if (qp.peer == nullptr) return PullOutcome::refused;
+  if (qp.peer == nullptr) return Executed::refused;
   KeyEntry* e = hold_target(qp, p.rkey, p.address, p.total, IBV_ACCESS_REMOTE_WRITE);
-  if (e == nullptr) return PullOutcome::refused;
+  if (e == nullptr) return Executed::refused;
   const std::uint64_t target = e->base + (p.address - e->iova);
-  PullOutcome outcome = PullOutcome::done;
+  Executed outcome = Executed::done;
   std::uint64_t offset = 0;
   while (claim_chunk(*qp.in_claim, p.imm, p.total, offset)) {
     if (move(qp.peer->pid, target + offset, source + offset, chunk_bytes(p.total, offset), false))
@@ -137,7 +137,7 @@ PullOutcome pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload)
     // Its memory cannot be read from here (driver-mapped pages): it must write this chunk itself.
     qp.pull_stalled = (std::uint64_t{p.imm} << 32) | (offset / kChunk);
     qp.mine->pull_failed.store(qp.pull_stalled, std::memory_order_release);
-    outcome = PullOutcome::wait;
+    outcome = Executed::wait;
     break;
   }
   KeyView::drop(e);
