@@ -79,6 +79,8 @@ class GinTransport {
   // Same devices, same numbers as the Transport of the process.
   virtual std::size_t device_count() const = 0;
   virtual Result<DeviceProps> device(int index) const = 0;
+  // Whether kernels may raise words of windows (2.30: VA signals), whatever device is listened on.
+  virtual bool window_signals() const = 0;
   virtual Result<std::unique_ptr<GinListener>> listen(
       int device, std::span<std::uint8_t, kHandleBytes> handle) = 0;
   // Collective.  handles[r] is the one that rank r's listen filled; the own rank is included.

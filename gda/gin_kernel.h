@@ -18,6 +18,8 @@ namespace twinpath::gda {
 // What a put does besides moving data.
 struct PutExtras {
   std::int64_t signal = -1;  // id at the peer, raised by `add` when the data is there
+  // 2.30's VA signal instead: the word at that offset of the peer's part of a window.
+  std::uint64_t signal_window = 0, signal_offset = 0;
   std::uint64_t add = 1;
   std::int64_t counter = -1;  // id here, raised by 1 when the source may be reused
 };
@@ -52,6 +54,12 @@ class GinKernel {
 
   int signal(int peer, std::int64_t id, std::uint64_t add = 1, std::int64_t counter = -1) {
     return post(peer, 0, {.signal = id, .add = add, .counter = counter},
+                [](Producer<Qp>&, std::uint64_t) {});
+  }
+
+  // 2.30: a signal that is a word of a window.
+  int signal_word(int peer, std::uint64_t window, std::uint64_t offset, std::uint64_t add = 1) {
+    return post(peer, 0, {.signal_window = window, .signal_offset = offset, .add = add},
                 [](Producer<Qp>&, std::uint64_t) {});
   }
 
@@ -144,15 +152,18 @@ class GinKernel {
   template <class WriteData>
   int post(int peer, std::uint32_t count, const PutExtras& extras, WriteData&& write_data) {
     Producer<Qp> sq = queue(context_.queues, peer);
-    const std::uint32_t total = count + (extras.signal >= 0 ? 1 : 0);
+    const bool in_window = extras.signal_window != 0;
+    const std::uint32_t total = count + (extras.signal >= 0 || in_window ? 1 : 0);
     std::uint64_t first = 0;
     if (const int error = sq.reserve(total, first); error != 0) return error;
     write_data(sq, first);
-    if (extras.signal >= 0) {
-      const std::uint32_t key = element<std::uint32_t>(context_.signals.rkeys_be, peer);
-      sq.write(first + count, make_fetch_add(first + count, sq.qpn(),
-                                             remote_offset(context_.signals, extras.signal), key,
-                                             extras.add, context_.sink_lkey_be));
+    if (total > count) {
+      const std::uint32_t key = in_window ? rkey(extras.signal_window, peer)
+                                          : element<std::uint32_t>(context_.signals.rkeys_be, peer);
+      const std::uint64_t at =
+          in_window ? extras.signal_offset : remote_offset(context_.signals, extras.signal);
+      sq.write(first + count,
+               make_fetch_add(first + count, sq.qpn(), at, key, extras.add, context_.sink_lkey_be));
     }
     if (extras.counter < 0) return sq.submit(first, total);
 

@@ -31,6 +31,18 @@ class Transport final : public GinTransport {
   std::size_t device_count() const override { return devices_->count(); }
   Result<DeviceProps> device(int index) const override { return devices_->properties(index); }
 
+  // They need the adapter's atomics: without, only the words of signal tables have writers' sums.
+  bool window_signals() const override {
+    if (!devices_->config().gin_atomics) return false;
+    for (int device = 0; device < static_cast<int>(devices_->count()); ++device) {
+      auto rails = choose_rails(*devices_, device);
+      if (!rails) return false;
+      auto limits = adapter_limits(devices_->verbs(), rails->front());
+      if (!limits || !limits->atomics) return false;
+    }
+    return true;
+  }
+
   Result<std::unique_ptr<GinListener>> listen(
       int device, std::span<std::uint8_t, kHandleBytes> handle) override {
     if (devices_->rails(device).empty()) {

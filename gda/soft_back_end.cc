@@ -69,7 +69,7 @@ Issued SoftBackEnd::issue(std::uint64_t index, const Operation& operation) {
   if (operation.kind == OperationKind::write_inline)
     std::memcpy(scratch(), operation.inline_data.data(), operation.bytes);
   const bool copy_engine =
-      slot.effect == Effect::copy && (slot.to.gpu >= 0 || slot.from.gpu >= 0) && slot.operand != 0;
+      slot.effect == Effect::copy && (slot.to.gpu >= 0 || slot.from.gpu >= 0) && slot.bytes != 0;
   return append(slot, copy_engine);
 }
 
@@ -93,7 +93,6 @@ soft::Reached SoftBackEnd::prepare(const Operation& operation, Slot& slot) {
   // Between a GPU here and host memory of another process no engine copies.
   if (far.pid != 0 && near.end.gpu >= 0) return Reached::no;
   slot.effect = Effect::copy;
-  slot.operand = operation.bytes;
   slot.to_place = read ? near : far;
   slot.from_place = read ? far : near;
   slot.to = slot.to_place.end;
@@ -112,7 +111,18 @@ soft::Reached SoftBackEnd::prepare_add(const Operation& operation, Slot& slot) {
                                             IBV_ACCESS_REMOTE_ATOMIC, word);
   if (found != Reached::yes) return found;
   slot.to_place = word;
-  if (word.end.gpu >= 0 || word.end.address % sizeof(std::uint64_t) != 0) return Reached::no;
+  if (word.end.address % sizeof(std::uint64_t) != 0) return Reached::no;
+  slot.operand[0] = operation.add;
+  if (word.end.gpu >= 0) {
+    // Of another process: its own copy thread must do it.
+    if (word.own == 0) return Reached::no;
+    slot.effect = Effect::update;
+    slot.update = true;
+    slot.to = {word.own, word.end.gpu};
+    slot.executor = word.end.gpu;
+    slot.done = copy_done;
+    return Reached::yes;
+  }
   if (word.pid != 0) {
     const std::uint64_t at = word.end.address - setup_.signals;
     if (setup_.signals_here == nullptr || word.end.address < setup_.signals ||
@@ -122,7 +132,6 @@ soft::Reached SoftBackEnd::prepare_add(const Operation& operation, Slot& slot) {
     slot.to_place.pid = 0;
   }
   slot.effect = Effect::add;
-  slot.operand = operation.add;
   return Reached::yes;
 }
 
@@ -137,7 +146,7 @@ Issued SoftBackEnd::by_queue_pair(std::uint64_t index, const Operation& operatio
 Issued SoftBackEnd::append(Slot& slot, bool copy_engine) {
   const std::uint64_t index = slot.index;
   issued_.store(index + 1, std::memory_order_release);
-  if (!copy_engine && quiet()) {
+  if (!copy_engine && slot.effect != Effect::update && quiet()) {
     const bool ok = carry_out(slot);
     let_go(slot);
     if (!ok) {
@@ -178,10 +187,12 @@ bool SoftBackEnd::carry_out(Slot& slot) {
       // Partner: the acquire of who waits for the signal, a kernel.
       std::atomic_ref<std::uint64_t>(
           *reinterpret_cast<std::uint64_t*>(static_cast<std::uintptr_t>(slot.to_place.end.address)))
-          .fetch_add(slot.operand, std::memory_order_release);
+          .fetch_add(slot.operand[0], std::memory_order_release);
       return true;
     case Effect::copy:
-      return slot.operand == 0 || copy_host(slot.to_place, slot.from_place, slot.operand);
+      return slot.bytes == 0 || copy_host(slot.to_place, slot.from_place, slot.bytes);
+    case Effect::update:
+      break;  // not by the CPU
   }
   return false;
 }
@@ -192,7 +203,7 @@ void SoftBackEnd::let_go(Slot& slot) {
 }
 
 bool SoftBackEnd::is_long(const Slot& slot) {
-  return slot.effect == Effect::copy && slot.operand > kShortCopy;
+  return slot.effect == Effect::copy && slot.bytes > kShortCopy;
 }
 
 void SoftBackEnd::Ring::advance() {
@@ -202,6 +213,13 @@ void SoftBackEnd::Ring::advance() {
     const bool gone = dead.load(std::memory_order_relaxed);
     if (slot.state == State::pending && !gone) {
       if (is_long(slot)) {
+        attention.store(true, std::memory_order_release);
+        return;
+      }
+      if (slot.effect == Effect::update) {
+        slot.state = State::moving;
+        if (gpu::submit_copy(&slot) == Status::ok) return;
+        slot.state = State::failed;
         attention.store(true, std::memory_order_release);
         return;
       }

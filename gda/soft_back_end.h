@@ -2,7 +2,9 @@
 // Executes one queue's operations on the software HCA in place of a queue pair (mode `gda-cpu`
 // there): memory behind keys is found as the adapter finds it, GPU memory goes to the copy engines
 // straight away, host memory is copied by the CPU, and a signal is one atomic on the peer's table,
-// added by whoever sees the data before it arrive.  Nobody at the peer has to poll for it.
+// added by whoever sees the data before it arrive.  Nobody at the peer has to poll for it.  A
+// signal in a window of GPU memory is added by the copy thread of that GPU, begun when its turn has
+// come.
 //
 // What is out of reach (atomics in windows of other processes, memory that the system does not let
 // us copy, keys that are wrong) goes through the queue pair, alone: before it everything else has
@@ -69,16 +71,15 @@ class SoftBackEnd final : public BackEnd {
   bool quiet() const { return ring_->under_way.load(std::memory_order_acquire) == 0; }
 
  private:
-  enum class Effect : std::uint8_t { nothing, add, copy };
+  enum class Effect : std::uint8_t { nothing, add, copy, update };
   enum class State : std::uint8_t { pending, moving, done, failed };
   struct Ring;
   // An operation; as a job it is the copy engines'.
-  struct Slot : gpu::CopyJob {
+  struct Slot : gpu::WordUpdate {
     Ring* ring = nullptr;
     std::uint64_t index = 0;  // of its WQE
     State state = State::pending;
     Effect effect = Effect::nothing;
-    std::uint64_t operand = 0;  // to add; bytes to copy
     soft::Place to_place, from_place;
   };
   // What the copy thread reaches; outlives this object if copies never end.

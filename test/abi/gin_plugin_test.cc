@@ -260,6 +260,20 @@ TEST_CASE("NCCL 2.30.7: gets bring a peer's data, and signal-only requests arriv
           must(k.put_value(peer, target.windows[0], 0, 0x1122334455667788u, 8, {.signal = 6}) == 0,
                "put_value");
           must(k.wait_signal(6, 1) == 0, "signal of a value");
+          // VA signals: words of a window, with data and without.
+          must(k.put(peer, target.windows[0], 4096, source.windows[0], 0, 100,
+                     {.signal_window = target.windows[0], .signal_offset = 8, .add = 5}) == 0,
+               "put with a VA signal");
+          must(k.signal_word(peer, target.windows[0], 16, 7) == 0, "VA signal");
+          auto* words = reinterpret_cast<std::uint64_t*>(got.data());
+          const auto word = [&](int i) {
+            return std::atomic_ref(words[i]).load(std::memory_order_acquire);
+          };
+          for (const std::int64_t end = now_ns() + 10 * kSecond; word(2) != word(1) + 2;) {
+            must(now_ns() < end, "VA signals arrive");
+            std::this_thread::yield();
+          }
+          must(got.data()[4096] == pattern(peer, 0, 0, 0), "data of a VA signal");
           must(*reinterpret_cast<std::uint64_t*>(got.data()) == 0x1122334455667788u, "a value");
           boot.wait();
         }) == no_failures(2));

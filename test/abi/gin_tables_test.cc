@@ -267,9 +267,14 @@ TEST_CASE("a context gets its settings and the layout that the kernels were comp
 TEST_CASE("v14 says which signals there are") {
   abi::ncclGinProperties_v14_t props;
   std::memset(&props, 0xA5, sizeof props);
-  CHECK(ncclGinPlugin_v14.getGinProperties(&props) == abi::ncclSuccess);
-  CHECK(props.supportsStrongSignals);
-  CHECK(!props.supportsVASignals);
+  auto all = versions();
+  const Connected c(*all.back());
+  for (const bool in_windows : {false, true}) {
+    gin().window_signals = in_windows;
+    REQUIRE(ncclGinPlugin_v14.getGinProperties(&props) == abi::ncclSuccess);
+    CHECK(props.supportsStrongSignals);
+    CHECK(props.supportsVASignals == in_windows);
+  }
   CHECK(ncclGinPlugin_v14.getGinProperties(nullptr) == abi::ncclInvalidArgument);
 }
 

@@ -126,6 +126,80 @@ std::string gpu_puts(Rank& r) {
   return {};
 }
 
+// 2.30's VA signals: words of a window in GPU memory, raised by all ranks at once, each after data.
+std::string window_signals(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto context = comm->create_context(settings30());
+  EXPECT_GIN(context);
+  const auto n = static_cast<std::size_t>(r.ranks);
+  constexpr std::size_t kBytes = 5000, kPart = 8192, kShared = 64;
+  GpuWindow from(*comm, kPart), to(*comm, kPart * n), words(*comm, 4096);
+  EXPECT_GIN(from && to && words);
+  GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+  const auto word = [&](std::size_t i) {
+    return std::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t*>(words.data())[i]);
+  };
+  const auto wait = [&](std::size_t i, std::uint64_t least) {
+    const std::int64_t end = now_ns() + kLimit;
+    while (word(i).load(std::memory_order_acquire) < least)
+      if (now_ns() > end) return -ETIMEDOUT;
+    return 0;
+  };
+  for (int round = 1; round <= 20; ++round) {
+    for (std::size_t i = 0; i < kBytes; ++i) from.data()[i] = pattern(r.rank, 0, round, 0, i);
+    for (int p = 0; p < r.ranks; ++p) {
+      TRY_GIN(kernel.put(p, to.handle(), static_cast<std::size_t>(r.rank) * kPart, from.handle(), 0,
+                         kBytes,
+                         {.signal_window = words.handle(),
+                          .signal_offset = static_cast<std::uint64_t>(r.rank) * 8}));
+      for (std::uint64_t i = 0; i < 5; ++i)
+        TRY_GIN(kernel.signal_word(p, words.handle(), (kShared + i) * 8, i + 1));
+      TRY_GIN(kernel.signal(p, 3));
+    }
+    const auto count = static_cast<std::uint64_t>(round);
+    for (int p = 0; p < r.ranks; ++p) {
+      TRY_GIN(wait(static_cast<std::size_t>(p), count));
+      const std::uint8_t* data = to.data() + static_cast<std::size_t>(p) * kPart;
+      for (std::size_t i = 0; i < kBytes; ++i)
+        EXPECT_GIN(data[i] == pattern(p, 0, round, 0, i), round, p, static_cast<std::int64_t>(i));
+      TRY_GIN(kernel.flush(p));
+    }
+    // A signal of the table comes after those in windows.
+    TRY_GIN(kernel.wait_signal(3, count * n));
+    for (std::uint64_t i = 0; i < 5; ++i)
+      EXPECT_GIN(word(kShared + i).load(std::memory_order_acquire) == (i + 1) * count * n, round,
+                 static_cast<std::int64_t>(i));
+    r.meeting->barrier();
+  }
+  EXPECT_GIN(!(*context)->failed());
+  r.meeting->barrier();
+  return {};
+}
+
+// The GPU refuses the word: that queue fails.
+std::string refused_word(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto context = comm->create_context(settings30());
+  EXPECT_GIN(context);
+  GpuWindow words(*comm, 4096);
+  EXPECT_GIN(words);
+  GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+  TRY_GIN(kernel.signal_word(0, words.handle(), 16));
+  TRY_GIN(kernel.flush(0));
+  fake->bad_address = reinterpret_cast<std::uintptr_t>(words.data()) + 8;
+  TRY_GIN(kernel.signal_word(0, words.handle(), 8));
+  (void)kernel.flush(0);  // an error CQE, or let go
+  const std::int64_t end = now_ns() + kLimit;
+  while (!(*context)->failed() && now_ns() < end) std::this_thread::yield();
+  EXPECT_GIN((*context)->failed());
+  fake->bad_address = 0;
+  EXPECT_GIN(words.data()[8] == 0);
+  EXPECT_GIN(words.data()[16] == 1);
+  return {};
+}
+
 // One rank that puts to itself while its GPU stands still.
 struct Alone {
   std::unique_ptr<GinComm> comm;
@@ -203,6 +277,32 @@ TEST_CASE("A signal comes after the data of all puts before it, in GPU memory an
   }
   CHECK(gpu.copies > 100);
   CHECK(log.warnings().empty());
+}
+
+TEST_CASE("Signals in windows of GPU memory come after their data, and none is lost") {
+  NEEDS(!on_adapters(), "the made-up GPU is the soft HCA's");
+  LogCapture log;
+  FakeGpu gpu;
+  fake = &gpu;
+  Config config = with_gpu();
+  config.mode = GENERATE(ModeChoice::gda_cpu, ModeChoice::proxy);
+  SECTION("a quick GPU") { CHECK(run_threads(3, window_signals, config) == ""); }
+  SECTION("a GPU that takes its time") {
+    gpu.slow = true;
+    CHECK(run_threads(2, window_signals, config) == "");
+  }
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("A signal in a window that the GPU refuses fails its queue") {
+  NEEDS(!on_adapters(), "the made-up GPU is the soft HCA's");
+  LogCapture log;
+  FakeGpu gpu;
+  fake = &gpu;
+  Config config = with_gpu();
+  config.mode = GENERATE(ModeChoice::gda_cpu, ModeChoice::proxy);
+  CHECK(run_threads(1, refused_word, config) == "");
+  CHECK_FALSE(log.warnings().empty());
 }
 
 TEST_CASE("A context is destroyed with copies under way, which it waits for") {

@@ -26,6 +26,7 @@ struct Place {
   CopyEnd end;               // gpu -1: host memory of this process, or of `pid`
   int pid = 0;               // not 0: host memory of that process
   KeyEntry* held = nullptr;  // keeps the peer from deregistering it
+  std::uint64_t own = 0;     // GPU memory of this process: its address there, as registered
 };
 
 enum class Reached : std::uint8_t {
