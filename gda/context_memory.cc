@@ -1,11 +1,8 @@
 // See context_memory.h.
 #include "gda/context_memory.h"
 
-#include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <thread>
 
 #include "gda/abi.h"
 #include "gda/cqe.h"
@@ -116,17 +113,8 @@ void ContextMemory::release_waiters() const {
 }
 
 void ContextMemory::free_gpu_memory() {
-  if (device_->host() != nullptr) return;  // a CPU thread plays the GPU
-  std::atomic<bool> freed{false};
-  std::thread releasing([&] {
-    for (; !freed.load(std::memory_order_relaxed);
-         std::this_thread::sleep_for(std::chrono::milliseconds(1)))
-      release_waiters();
-  });
   device_.reset();
   cqs_.reset();
-  freed.store(true, std::memory_order_relaxed);
-  releasing.join();
 }
 
 // Shared memory has one address for both sides.

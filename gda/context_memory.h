@@ -81,8 +81,8 @@ class ContextMemory {
   bool on_gpu() const { return device_->host() == nullptr; }
   // Ends waits for signals and counters, see signal_release.h.
   void release_waiters() const;
-  // Frees what is GPU memory, which the driver does when no kernel runs any more: waits for signals
-  // and counters are ended until it has.  Ends the use of device().
+  // Frees what is GPU memory, which the driver does when no kernel runs any more (retired.h).  Ends
+  // the use of device().
   void free_gpu_memory();
 
  private:

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 
+#include "gda/retired.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/connection.h"
@@ -55,6 +56,7 @@ Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
   context->log_peers();
   core->contexts.push_back(context.get());
   context->serving_ = true;
+  Retired::of_process().enter();
   core->engine->add(*context);
   return context;
 }

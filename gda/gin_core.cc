@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "gda/free_behind.h"
+#include "gda/retired.h"
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {
@@ -41,7 +41,7 @@ Result<std::vector<Bytes>> unmark(const Mesh& mesh, Result<std::vector<Bytes>> g
 GinCore::~GinCore() {
   if (spare_handles.empty() || spare_handles.front()->host() != nullptr) return;
   const auto handles = std::make_shared<decltype(spare_handles)>(std::move(spare_handles));
-  (void)free_behind([handles] { handles->clear(); });
+  (void)Retired::of_process().put({.free = [handles] { handles->clear(); }, .release = {}});
 }
 
 Result<std::vector<Bytes>> gather_or_fail(Mesh& mesh, const Result<Bytes>& mine, const char* what) {

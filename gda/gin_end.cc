@@ -1,8 +1,8 @@
 // How a context ends: kernels are let go, nothing waits for a peer.
 #include <algorithm>
 
-#include "gda/free_behind.h"
 #include "gda/gin_context.h"
+#include "gda/retired.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
@@ -18,6 +18,7 @@ Context::~Context() {
   if (serving_) {
     core_->engine->remove(*this);
     std::erase(core_->contexts, this);
+    Retired::of_process().leave();
   }
   for (const std::uint32_t key : {numbers_.sink_key, numbers_.signals_key, numbers_.counters_key})
     if (key != 0) core_->keys.remove(key);
@@ -49,13 +50,14 @@ Context::~Context() {
   cq_ = {};
   tables_mr_ = {};
   if (memory_ == nullptr || !memory_->on_gpu()) return;
-  std::shared_ptr<ContextMemory> memory = std::move(memory_);
-  std::shared_ptr<ContextCqs> cqs = std::move(cqs_);
-  if (!free_behind([memory = std::move(memory), cqs = std::move(cqs)]() mutable {
-        memory->free_gpu_memory();
-        cqs.reset();
-        memory.reset();
-      }))
+  const std::shared_ptr<ContextMemory> memory = std::move(memory_);
+  const auto cqs = std::make_shared<std::unique_ptr<ContextCqs>>(std::move(cqs_));
+  const auto free = [memory, cqs] {
+    memory->free_gpu_memory();
+    cqs->reset();
+  };
+  if (!Retired::of_process().put(
+          {.free = free, .release = [memory] { memory->release_waiters(); }}))
     TP_WARN(
         "GPU %d: kernels still run after their GIN context was closed; its memory goes when "
         "they end",

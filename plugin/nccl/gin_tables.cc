@@ -42,17 +42,28 @@ struct ListenComm {
   std::uint64_t comm_id = 0;
 };
 
-// collComm.
-struct CollComm {
-  std::shared_ptr<gda::GinComm> comm;
+struct CollComm;
+
+// ginCtx; NCCL keeps a pointer to `handle`.
+struct KernelContext {
+  CollComm* owner = nullptr;
+  std::unique_ptr<gda::GinContext> context;  // null once the comm was closed
+  ncclNetDeviceHandle_t handle{};
 };
 
-// ginCtx; NCCL keeps a pointer to `handle`.  It holds the comm: a program that forgets to give a
-// device communicator back makes NCCL close the comm first.
-struct KernelContext {
-  std::shared_ptr<gda::GinComm> comm;
-  std::unique_ptr<gda::GinContext> context;
-  ncclNetDeviceHandle_t handle{};
+// collComm.  NCCL 2.30 closes it with the contexts of device communicators that the program has not
+// given back, as when it aborts, and forgets those.  Their kernels are let go then: NCCL waits for
+// them next.
+struct CollComm {
+  std::unique_ptr<gda::GinComm> comm;
+  std::vector<KernelContext*> contexts;
+
+  ~CollComm() {
+    for (KernelContext* left : contexts) {
+      left->context.reset();
+      left->owner = nullptr;
+    }
+  }
 };
 
 gda::GinComm& gin_comm_of(void* p) { return *static_cast<CollComm*>(p)->comm; }
@@ -190,16 +201,18 @@ ncclResult_t close_coll(void* coll_comm) {
 
 Status make_context(void* coll_comm, const gda::ContextSettings& settings, int version,
                     void** gin_ctx, ncclNetDeviceHandle_t** dev_handle) {
-  auto context = gin_comm_of(coll_comm).create_context(settings);
+  auto& owner = *static_cast<CollComm*>(coll_comm);
+  auto context = owner.comm->create_context(settings);
   if (!context) return context.status();
   auto made = std::make_unique<KernelContext>();
-  made->comm = static_cast<CollComm*>(coll_comm)->comm;
+  made->owner = &owner;
   made->context = std::move(context).take();
   made->handle = {.netDeviceType = abi::kNetDeviceGinGdaki,
                   .netDeviceVersion = version,
                   .handle = device_pointer(made->context->device_handle()),
                   .size = 0,
                   .needsProxyProgress = 0};  // our engine has threads of its own
+  owner.contexts.push_back(made.get());
   *dev_handle = &made->handle;
   *gin_ctx = made.release();
   return Status::ok;
@@ -263,7 +276,9 @@ ncclResult_t create_context(void* coll_comm, ncclGinConfig_v14_t* config, void**
 
 ncclResult_t destroy_context(void* gin_ctx) {
   return guarded("destroyContext", [&] {
-    delete kernel_context_of(gin_ctx);
+    const std::unique_ptr<KernelContext> context(kernel_context_of(gin_ctx));
+    if (context != nullptr && context->owner != nullptr)
+      std::erase(context->owner->contexts, context.get());
     return Status::ok;
   });
 }
@@ -272,7 +287,9 @@ ncclResult_t query_last_error(void* gin_ctx, bool* has_error) {
   if (has_error != nullptr) *has_error = false;
   return guarded("queryLastError", [&]() -> Status {
     if (has_error == nullptr) return refuse("queryLastError", "no place for the answer");
-    if (gin_ctx != nullptr) *has_error = kernel_context_of(gin_ctx)->context->failed();
+    if (gin_ctx == nullptr) return Status::ok;
+    const auto& context = kernel_context_of(gin_ctx)->context;
+    *has_error = context == nullptr || context->failed();
     return Status::ok;
   });
 }

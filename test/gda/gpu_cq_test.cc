@@ -11,6 +11,7 @@
 #include "gda/context_cqs.h"
 #include "gda/gin_kernel.h"
 #include "gda/key_table.h"
+#include "gda/retired.h"
 #include "gda/signal_release.h"
 #include "test/fabric/fake_gpu.h"
 #include "test/support/catch.h"
@@ -270,7 +271,9 @@ TEST_CASE("Freeing a context's GPU memory lets kernels go that wait again and ag
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   CHECK(passed == 0);
-  all.memory->free_gpu_memory();
+  Retired retired;
+  CHECK(retired.put({.free = [&] { all.memory->free_gpu_memory(); },
+                     .release = [&] { all.memory->release_waiters(); }}));
   CHECK(passed == 20);
   kernel.join();
 }
