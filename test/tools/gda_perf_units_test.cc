@@ -69,6 +69,17 @@ TEST_CASE("Without options every test runs over its own sizes") {
   CHECK_FALSE(o.json);
 }
 
+TEST_CASE("Signals in windows are measured only when asked for by name") {
+  CHECK_FALSE(parsed({}).window_signals());
+  CHECK_FALSE(parsed({"--test", "all"}).window_signals());
+  const Options o = parsed({"--test", "signal,wsignal,wpingpong"});
+  CHECK(o.tests == std::vector<Test>{Test::signal, Test::wsignal, Test::wpingpong});
+  CHECK(o.window_signals());
+  CHECK(o.sizes(Test::wsignal) == std::vector<std::size_t>{0});
+  CHECK(o.sizes(Test::wpingpong) == o.sizes(Test::pingpong));
+  CHECK(has(complaint({"--test", "wsignals"}), "wpingpong wsignal"));
+}
+
 TEST_CASE("A limit beyond the other's default leaves that size alone") {
   CHECK(parsed({"--max", "512"}).sizes(Test::bw) == std::vector<std::size_t>{512});
   CHECK(parsed({"--min", "1m"}).sizes(Test::pingpong) == std::vector<std::size_t>{1 << 20});

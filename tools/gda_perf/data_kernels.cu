@@ -31,6 +31,7 @@ __global__ void reset_kernel(const __grid_constant__ Side side) {
       gin.resetSignal(own_signal(side, s));
     if (side.half == 0 && threadIdx.x == 0) gin.resetCounter(0);
   }
+  if (threadIdx.x == 0) *side.word = 0;
 }
 
 __global__ void await_kernel(const __grid_constant__ AwaitArgs a) {

@@ -20,6 +20,8 @@ inline constexpr unsigned kSignalsPerHalf = 1 + 2 * kMaxBlocks;
 inline constexpr unsigned kSignals = 2 * kSignalsPerHalf;
 inline constexpr unsigned kCounters = 1;  // only the even side counts
 inline constexpr int kMaxContexts = 4;
+// Signals that are words of a window ("VA signals").
+inline constexpr bool kWindowSignals = NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7);
 
 struct Side {
   ncclDevComm comm;
@@ -29,11 +31,13 @@ struct Side {
   unsigned half;        // listens to the signals of this half, notifies the other's
   std::size_t send_at;  // offsets in the window
   std::size_t peer_receive_at;
-  std::uint64_t* send;  // the same places in this GPU's memory
+  std::size_t peer_word_at;  // the peer's word for signals in the window
+  std::uint64_t* send;       // the same places in this GPU's memory
   std::uint64_t* receive;
+  std::uint64_t* word;
 };
 
-enum class Fault : int { none, signal, counter, gate };
+enum class Fault : int { none, signal, counter, gate, word };
 struct Outcome {  // of one block; in pinned host memory
   Fault fault;
   unsigned id;  // signal or counter waited for
@@ -50,7 +54,10 @@ struct Stamp {
   }
 };
 
-enum class LatencyOp : int { put, value, signal, flush, counter };
+enum class LatencyOp : int { put, value, signal, flush, counter, window_put, window_signal };
+constexpr bool in_window(LatencyOp op) {
+  return op == LatencyOp::window_put || op == LatencyOp::window_signal;
+}
 struct LatencyArgs {
   Side side;
   LatencyOp op;

@@ -27,6 +27,11 @@ __device__ void post(const ncclGin& gin, const LatencyArgs& a, std::uint64_t sta
     gin.putValue(world, side.peer, side.window, side.peer_receive_at, stamp, main);
   } else if constexpr (op == LatencyOp::signal) {
     gin.signal(world, side.peer, main);
+  } else if constexpr (op == LatencyOp::window_put) {
+    gin.put(world, side.peer, side.window, side.peer_receive_at, side.window, side.send_at, a.bytes,
+            notify_word<op>(side));
+  } else if constexpr (op == LatencyOp::window_signal) {
+    gin.signal(world, side.peer, notify_word<op>(side));
   } else if constexpr (op == LatencyOp::flush) {
     gin.put(world, side.peer, side.window, side.peer_receive_at, side.window, side.send_at,
             a.bytes);
@@ -37,12 +42,18 @@ __device__ void post(const ncclGin& gin, const LatencyArgs& a, std::uint64_t sta
 }
 
 template <LatencyOp op>
+__device__ bool notified(Wait& wait, const ncclGin& gin, const Side& side, std::uint64_t i) {
+  if constexpr (in_window(op)) return wait.word(*side.word, i + 1, i);
+  return wait.signal(gin, own_signal(side, kMainSignal), i + 1, i);
+}
+
+template <LatencyOp op>
 __global__ void latency_kernel(const __grid_constant__ LatencyArgs a) {
-  constexpr bool kBuffer = op != LatencyOp::value && op != LatencyOp::signal;
+  constexpr bool kData = op != LatencyOp::signal && op != LatencyOp::window_signal;
+  constexpr bool kBuffer = op != LatencyOp::value && kData;
   constexpr bool kAnswered = op != LatencyOp::flush && op != LatencyOp::counter;
   const ncclGin gin(a.side.comm, 0);
   const std::size_t words = a.bytes / sizeof(std::uint64_t);
-  const unsigned own = own_signal(a.side, kMainSignal);
   const std::uint64_t total = std::uint64_t{a.warmup} + a.iterations;
   Outcome out{};
   Wait wait{a.wait_ns, out};
@@ -50,23 +61,22 @@ __global__ void latency_kernel(const __grid_constant__ LatencyArgs a) {
   for (std::uint64_t i = 0; i < total; ++i) {
     const std::uint64_t stamp = Stamp::of(i, a.side.half);
     if (!a.initiator) {
-      if (!wait.signal(gin, own, i + 1, i)) break;
-      if (op != LatencyOp::signal)
-        out.wrong += wrong_stamps(a.side.receive, words, Stamp::of(i, a.side.half ^ 1));
+      if (!notified<op>(wait, gin, a.side, i)) break;
+      if (kData) out.wrong += wrong_stamps(a.side.receive, words, Stamp::of(i, a.side.half ^ 1));
     }
     if constexpr (kBuffer) write_stamp(a.side.send, words, stamp);
     const std::uint64_t begin = clock_ticks();
     post<op>(gin, a, stamp);
     if (!a.initiator) continue;
     if constexpr (kAnswered) {
-      if (!wait.signal(gin, own, i + 1, i)) break;
+      if (!notified<op>(wait, gin, a.side, i)) break;
     } else if constexpr (op == LatencyOp::flush) {
       gin.flush(ncclCoopThread{});
     } else {
       if (!wait.counter(gin, 0, i + 1, i)) break;
     }
     const std::uint64_t end = clock_ticks();
-    if (kAnswered && op != LatencyOp::signal)
+    if (kAnswered && kData)
       out.wrong += wrong_stamps(a.side.receive, words, Stamp::of(i, a.side.half ^ 1));
     if (i >= a.warmup) a.ticks[i - a.warmup] = end - begin;
   }
@@ -80,6 +90,14 @@ __global__ void latency_kernel(const __grid_constant__ LatencyArgs a) {
 }
 
 using Kernel = void (*)(LatencyArgs);
+template <bool there>
+Kernel window_kernel_of(LatencyOp op) {
+  if constexpr (there) {
+    return op == LatencyOp::window_put ? latency_kernel<LatencyOp::window_put>
+                                       : latency_kernel<LatencyOp::window_signal>;
+  }
+  return nullptr;
+}
 Kernel kernel_of(LatencyOp op) {
   switch (op) {
     case LatencyOp::put:
@@ -92,6 +110,9 @@ Kernel kernel_of(LatencyOp op) {
       return latency_kernel<LatencyOp::flush>;
     case LatencyOp::counter:
       return latency_kernel<LatencyOp::counter>;
+    case LatencyOp::window_put:
+    case LatencyOp::window_signal:
+      return window_kernel_of<kWindowSignals>(op);
   }
   return nullptr;
 }
@@ -105,7 +126,8 @@ cudaError_t launch_latency(const LatencyArgs& args, cudaStream_t stream) {
 
 cudaError_t load_latency_kernels() {
   for (const LatencyOp op : {LatencyOp::put, LatencyOp::value, LatencyOp::signal, LatencyOp::flush,
-                             LatencyOp::counter}) {
+                             LatencyOp::counter, LatencyOp::window_put, LatencyOp::window_signal}) {
+    if (kernel_of(op) == nullptr) continue;
     cudaFuncAttributes ignored;
     const cudaError_t error = cudaFuncGetAttributes(&ignored, kernel_of(op));
     if (error != cudaSuccess) return error;

@@ -63,8 +63,9 @@ int measure(const Options& options, const NcclApi& nccl, int gpus, Report& repor
     // Waiting threads sleep, so that the CPU time of a run is the engine's.
     check(cudaSetDevice(r), "cudaSetDevice");
     check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "cudaSetDeviceFlags");
-    ranks[static_cast<std::size_t>(r)] = std::make_unique<Rank>(
-        nccl, r, gpus, id, options.area_bytes(), alone ? 2 : 1, options.contexts);
+    ranks[static_cast<std::size_t>(r)] =
+        std::make_unique<Rank>(nccl, r, gpus, id, options.area_bytes(), alone ? 2 : 1,
+                               options.contexts, options.window_signals());
   });
   report.fact("backend", ranks[0]->backend());
   report.fact("contexts", ranks[0]->contexts());
@@ -85,6 +86,11 @@ int run(int argc, char** argv) {
   Options options;
   int code = kExitOk;
   if (!parse_options(argc, argv, options, code)) return code;
+  if (options.window_signals() && !kWindowSignals) {
+    throw Failed(kExitUsage,
+                 "signals in windows need NCCL 2.30.7: this program was built with the headers of "
+                 "an older one; see -Dgda_perf_nccl");
+  }
   set_environment(options);
   const NcclApi nccl = NcclApi::open(options.nccl);
   const int gpus = choose_gpus(options);

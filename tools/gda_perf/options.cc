@@ -12,6 +12,7 @@ namespace {
 
 constexpr Test kAll[] = {Test::pingpong, Test::putvalue, Test::signal, Test::putflush,
                          Test::counter,  Test::rate,     Test::bw};
+constexpr Test kByName[] = {Test::wpingpong, Test::wsignal};
 constexpr std::size_t kLeastArea = std::size_t{32} << 20;
 
 constexpr const char* kFooter =
@@ -24,6 +25,8 @@ constexpr const char* kFooter =
     "  counter   put with a counter, until the counter shows it\n"
     "  rate      8-byte puts by several blocks, then a flush; without and with signals\n"
     "  bw        many puts, a signal on the last of each block, until its answer is back\n"
+    "Not among \"all\", and only where the program was built with NCCL 2.30.7 or newer:\n"
+    "  wpingpong, wsignal  pingpong and signal with a word of the window as the signal\n"
     "\n"
     "Sizes are bytes (multiples of 8), with k, m or g for powers of 1024.  Times are\n"
     "microseconds taken on the GPU, bandwidths 1e9 bytes per second, summed over pairs.  CPU is\n"
@@ -58,11 +61,15 @@ std::vector<Test> parse_tests(const std::string& text) {
   if (text == "all") return {std::begin(kAll), std::end(kAll)};
   std::vector<Test> out;
   for (const std::string& word : CLI::detail::split(text, ',')) {
-    const auto* found =
-        std::find_if(std::begin(kAll), std::end(kAll), [&](Test t) { return word == name_of(t); });
+    const auto named = [&](Test t) { return word == name_of(t); };
+    const auto* found = std::find_if(std::begin(kAll), std::end(kAll), named);
     if (found == std::end(kAll)) {
-      refuse("--test \"" + word + "\" is unknown; use all, or a list of pingpong putvalue signal " +
-             "putflush counter rate bw");
+      found = std::find_if(std::begin(kByName), std::end(kByName), named);
+      if (found == std::end(kByName)) {
+        refuse("--test \"" + word +
+               "\" is unknown; use all, or a list of pingpong putvalue signal " +
+               "putflush counter rate bw wpingpong wsignal");
+      }
     }
     out.push_back(*found);
   }
@@ -126,12 +133,16 @@ const char* name_of(Test test) {
       return "rate";
     case Test::bw:
       return "bw";
+    case Test::wpingpong:
+      return "wpingpong";
+    case Test::wsignal:
+      return "wsignal";
   }
   return "?";
 }
 
 std::vector<std::size_t> Options::sizes(Test test) const {
-  if (test == Test::signal) return {0};
+  if (test == Test::signal || test == Test::wsignal) return {0};
   if (test == Test::putvalue || test == Test::rate) return {kRateMessageBytes};
   const bool stream = test == Test::bw;
   std::size_t first = min_bytes != 0 ? min_bytes : stream ? 4096 : 8;
@@ -149,6 +160,12 @@ std::size_t Options::area_bytes() const {
   for (const Test test : tests) area = std::max(area, sizes(test).back());
   // Windows are made of whole pages.
   return (area + 4095) / 4096 * 4096;
+}
+
+bool Options::window_signals() const {
+  return std::any_of(tests.begin(), tests.end(), [](Test t) {
+    return std::find(std::begin(kByName), std::end(kByName), t) != std::end(kByName);
+  });
 }
 
 std::size_t Options::points() const {

@@ -7,7 +7,8 @@
 
 namespace twinpath::gda_perf {
 
-enum class Test { pingpong, putvalue, signal, putflush, counter, rate, bw };
+// The last two need device headers of NCCL 2.30.7 or newer: only if asked for by name.
+enum class Test { pingpong, putvalue, signal, putflush, counter, rate, bw, wpingpong, wsignal };
 const char* name_of(Test test);
 
 inline constexpr int kMaxBlocks = 32;
@@ -36,6 +37,8 @@ struct Options {
   std::vector<std::size_t> sizes(Test test) const;
   // Bytes that one end needs to send from, and as many to receive into.
   std::size_t area_bytes() const;
+  // Signals in windows are asked for.
+  bool window_signals() const;
   // How many lines the report will have.
   std::size_t points() const;
 };

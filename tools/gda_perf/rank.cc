@@ -7,11 +7,14 @@
 namespace twinpath::gda_perf {
 namespace {
 
+// Windows are made of whole pages; the last has a word of each half, on a line of its own.
+constexpr std::size_t kPage = 4096, kLine = 128;
+
 std::string on_gpu(const char* what, int device) {
   return std::string(what) + " on GPU " + std::to_string(device);
 }
 
-ncclDevCommRequirements requirements(int contexts) {
+ncclDevCommRequirements requirements(int contexts, [[maybe_unused]] bool window_signals) {
 #ifdef NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER  // since 2.29
   ncclDevCommRequirements out = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
 #else
@@ -21,6 +24,9 @@ ncclDevCommRequirements requirements(int contexts) {
   out.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
 #else
   out.ginForceEnable = true;
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7)
+  out.ginVaSignalsRequired = window_signals;
 #endif
   out.ginContextCount = contexts;
   out.ginSignalCount = static_cast<int>(kSignals);
@@ -47,14 +53,14 @@ void check(cudaError_t error, const std::string& what) {
 }
 
 Rank::Rank(const NcclApi& nccl, int rank, int ranks, const ncclUniqueId& id, std::size_t area,
-           int halves, int contexts)
+           int halves, int contexts, bool window_signals)
     : nccl_(nccl), device_(rank), area_(area), halves_(halves) {
   check(cudaSetDevice(device_), on_gpu("cudaSetDevice", device_));
   check(load_latency_kernels(), on_gpu("loading kernels", device_));
   check(load_stream_kernels(), on_gpu("loading kernels", device_));
   check(load_data_kernels(), on_gpu("loading kernels", device_));
   nccl_.check(nccl_.comm_init_rank(&comm_, ranks, id, rank), on_gpu("ncclCommInitRank", device_));
-  const std::size_t bytes = 2 * area_ * static_cast<std::size_t>(halves_);
+  const std::size_t bytes = words_at() + kPage;
   nccl_.check(nccl_.mem_alloc(&memory_, bytes), on_gpu("ncclMemAlloc", device_), comm_);
   nccl_.check(nccl_.window_register(comm_, memory_, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
               on_gpu("ncclCommWindowRegister", device_), comm_);
@@ -64,7 +70,7 @@ Rank::Rank(const NcclApi& nccl, int rank, int ranks, const ncclUniqueId& id, std
                      " made no window: NCCL has no symmetric memory here; unset NCCL_WIN_ENABLE "
                      "and NCCL_CUMEM_ENABLE, and see that the GPUs can reach each other");
   }
-  const ncclDevCommRequirements wanted = requirements(contexts);
+  const ncclDevCommRequirements wanted = requirements(contexts, window_signals);
   nccl_.check(nccl_.dev_comm_create(comm_, &wanted, &device_comm_),
               on_gpu("ncclDevCommCreate with GIN", device_), comm_);
 }
@@ -92,6 +98,7 @@ const char* Rank::backend() const {
 Side Rank::side(unsigned my_half, int peer) const {
   // A GPU that works with itself has a pair of areas for each half, in order.
   const auto base = [&](unsigned of) { return halves_ == 2 ? of * 2 * area_ : 0; };
+  const auto word = [&](unsigned of) { return words_at() + of * kLine; };
   auto* memory = static_cast<std::byte*>(memory_);
   return {.comm = device_comm_,
           .window = window_,
@@ -100,8 +107,10 @@ Side Rank::side(unsigned my_half, int peer) const {
           .half = my_half,
           .send_at = base(my_half),
           .peer_receive_at = base(my_half ^ 1) + area_,
+          .peer_word_at = word(my_half ^ 1),
           .send = reinterpret_cast<std::uint64_t*>(memory + base(my_half)),
-          .receive = reinterpret_cast<std::uint64_t*>(memory + base(my_half) + area_)};
+          .receive = reinterpret_cast<std::uint64_t*>(memory + base(my_half) + area_),
+          .word = reinterpret_cast<std::uint64_t*>(memory + word(my_half))};
 }
 
 Player::Player(const Rank& rank, unsigned my_half, int peer, const NcclApi& nccl,
@@ -154,9 +163,12 @@ std::string Player::fault_text(const Outcome& o) const {
     return "only " + std::to_string(o.seen) + " of " + std::to_string(o.wanted) +
            " blocks arrived at the start";
   }
-  return std::string("waited in vain for ") + (o.fault == Fault::signal ? "signal " : "counter ") +
-         std::to_string(o.id) + " to reach " + std::to_string(o.wanted) + ", saw " +
-         std::to_string(o.seen) + " (at operation " + std::to_string(o.at) + ")";
+  const char* what = o.fault == Fault::signal    ? "signal "
+                     : o.fault == Fault::counter ? "counter "
+                                                 : "window word ";
+  return std::string("waited in vain for ") + what + std::to_string(o.id) + " to reach " +
+         std::to_string(o.wanted) + ", saw " + std::to_string(o.seen) + " (at operation " +
+         std::to_string(o.at) + ")";
 }
 
 std::vector<double> Player::times_us(unsigned count) const {

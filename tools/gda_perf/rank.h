@@ -22,7 +22,7 @@ class Rank {
  public:
   // `halves`: sides that this GPU plays, 1 or 2; each gets two areas of `area` bytes.
   Rank(const NcclApi& nccl, int rank, int ranks, const ncclUniqueId& id, std::size_t area,
-       int halves, int contexts);
+       int halves, int contexts, bool window_signals);
   ~Rank();
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
@@ -35,6 +35,9 @@ class Rank {
   Side side(unsigned my_half, int peer) const;
 
  private:
+  // Behind the areas.
+  std::size_t words_at() const { return 2 * area_ * static_cast<std::size_t>(halves_); }
+
   const NcclApi& nccl_;
   int device_;
   std::size_t area_;

@@ -24,6 +24,10 @@ LatencyOp op_of(Test test) {
       return LatencyOp::flush;
     case Test::counter:
       return LatencyOp::counter;
+    case Test::wpingpong:
+      return LatencyOp::window_put;
+    case Test::wsignal:
+      return LatencyOp::window_signal;
     default:
       return LatencyOp::put;
   }

@@ -60,6 +60,11 @@ struct Wait {
     const auto read = [&] { return gin.readCounter(id); };
     return report(wait_until(read, least, limit_ns, out.seen), Fault::counter, id, least, at);
   }
+  __device__ bool word(std::uint64_t& own, std::uint64_t least, std::uint64_t at) {
+    const cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system> value(own);
+    const auto read = [&] { return value.load(cuda::memory_order_acquire); };
+    return report(wait_until(read, least, limit_ns, out.seen), Fault::word, 0, least, at);
+  }
   // All blocks of the grid, each once.
   __device__ bool gate(unsigned* arrived) {
     cuda::atomic_ref<unsigned, cuda::thread_scope_device> count(*arrived);
@@ -85,6 +90,17 @@ __device__ inline unsigned own_signal(const Side& side, unsigned signal) {
 }
 __device__ inline ncclGin_SignalInc notify(const Side& side, unsigned signal) {
   return {(side.half ^ 1) * kSignalsPerHalf + signal};
+}
+
+// A signal in the peer's window.  A template, so that older headers need not have the type.
+template <LatencyOp op>
+__device__ auto notify_word(const Side& side) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7)
+  return ncclGin_StrongVASignalInc{side.window, side.peer_word_at};
+#else
+  static_assert(!in_window(op), "NCCL's headers are too old");
+  return ncclGin_None{};
+#endif
 }
 
 }  // namespace twinpath::gda_perf
