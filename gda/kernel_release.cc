@@ -16,7 +16,8 @@ KernelRelease::KernelRelease(int gpu, DeviceBlock& block, std::vector<std::size_
       jobs_(consumed_.size()),
       pending_(std::make_unique<std::atomic<int>>(0)) {
   *source_ = kConsumedAll;
-  if (block_.host() == nullptr) gpu::prepare_copies(gpu_);  // now: it may wait for kernels
+  if (block_.host() == nullptr)
+    gpu::prepare_copies(gpu_, gpu::kPrepareLimit);  // now: it may wait for kernels
 }
 
 void KernelRelease::release(std::size_t queue) {

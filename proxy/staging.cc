@@ -70,7 +70,7 @@ Result<std::shared_ptr<Mirror>> Mirror::make(std::uint64_t address, std::size_t 
   mirror->memory.address = reinterpret_cast<std::uintptr_t>(data);
   mirror->memory.length = bytes;
   // The thread allocates pinned memory when it starts: now rather than with the first message.
-  gpu::prepare_copies(info.gpu);
+  gpu::prepare_copies(info.gpu, gpu::kPrepareLimit);
   TP_INFO(net, "GPU %d: %zu bytes at 0x%llx are staged through pinned host memory at %p", info.gpu,
           bytes, static_cast<unsigned long long>(address), data);
   return mirror;

@@ -92,8 +92,11 @@ Status submit_copy(CopyJob* job) {
   return Status::ok;
 }
 
-void prepare_copies(int gpu) {
-  if (visible(gpu) && cuda::driver() != nullptr) threads().start(gpu).prepare();
+void prepare_copies(int gpu, std::int64_t wait_ns) {
+  if (!visible(gpu) || cuda::driver() == nullptr) return;
+  CopyThread& thread = threads().start(gpu);
+  if (wait_ns > 0) thread.wait_ready(wait_ns);
+  thread.prepare();
 }
 
 void stop_copy_threads() { threads().stop(); }

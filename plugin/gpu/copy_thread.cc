@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
@@ -59,6 +60,12 @@ void CopyThread::start() {
   stopping_.store(false, std::memory_order_relaxed);
   thread_ = std::thread([this] { run(); });
   running_.store(true, std::memory_order_release);
+}
+
+void CopyThread::wait_ready(std::int64_t limit_ns) const {
+  const std::int64_t deadline = now_ns() + limit_ns;
+  while (!ready_.load(std::memory_order_acquire) && now_ns() < deadline)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
 void CopyThread::prepare() {
@@ -197,7 +204,9 @@ void CopyThread::run() {
   (void)pthread_setname_np(pthread_self(), name);
   Resources resources;
   dead_ = open(resources);
+  ready_.store(true, std::memory_order_release);
   serve();
+  ready_.store(false, std::memory_order_relaxed);
   if (leaving_.load()) resources.forget();
   for (auto& lane : lanes_) lane.reset();
   orders_.fill({});

@@ -35,6 +35,8 @@ class CopyThread {
   CopyThread& operator=(const CopyThread&) = delete;
 
   void start();
+  // Until the thread has all it needs, or has failed to get it; at most so long.
+  void wait_ready(std::int64_t limit_ns) const;
   // Looks for memory on another GPU for same-GPU copies, if there is none yet; allocates.  The
   // thread was started.
   void prepare();
@@ -83,6 +85,7 @@ class CopyThread {
   std::mutex start_mutex_;
   std::thread thread_;
   std::atomic<bool> running_{false};
+  std::atomic<bool> ready_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> leaving_{false};
   // One of its own, as allocating may take long: the next member and the one after.

@@ -127,11 +127,15 @@ struct WordUpdate : CopyJob {
 // Returns unsupported when the driver is absent.
 Status submit_copy(CopyJob* job);
 
-// Starts the copy thread of a GPU ahead of its first copy: it allocates pinned memory, which may
-// wait for kernels that run.  That happens on the thread; the caller, once per GPU, allocates
-// memory on another GPU of the program for same-GPU copies.  export_allocation and import_local
-// do all this for the GPU of the memory.
-void prepare_copies(int gpu);
+// Starts the copy thread of a GPU ahead of its first copy: it allocates pinned memory and makes
+// streams, which waits for whatever holds the driver: kernels that run, or a program's copy to
+// pageable memory, which keeps all others from such calls until a collective before it has ended.
+// So who sets up a path to GPU memory waits here until the thread is ready, at most `wait_ns`, and
+// no later copy depends on it.  The caller, once per GPU, also allocates memory on another GPU of
+// the program for same-GPU copies.  export_allocation and import_local do all this, without
+// waiting, for the GPU of the memory.
+inline constexpr std::int64_t kPrepareLimit = 2'000'000'000;
+void prepare_copies(int gpu, std::int64_t wait_ns = 0);
 
 // Stops copy threads, finishing what was submitted; for tests and process end.
 void stop_copy_threads();

@@ -55,6 +55,7 @@ struct FakeGpu {
   bool batch_refused = false;
   int alloc_result = 0, peer_result = 0;
   bool bad_events = false;
+  std::atomic<int> host_alloc_ms{0};  // how long it takes
   std::atomic<bool> in_use[2] = {true, true};
   bool peers = true;
   // What was seen.
@@ -202,6 +203,7 @@ inline cuda::Driver fake_table() {
   };
   d.exchange_capture_mode = [](int*) { return 0; };
   d.host_alloc = [](void** p, std::size_t n, unsigned) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(fake->host_alloc_ms));
     std::lock_guard lock(fake->mutex);
     ++fake->host_allocs;
     *p = std::aligned_alloc(4096, n);

@@ -2,6 +2,7 @@
 // GPU: gpu_same_copy_test.cc.
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -45,6 +46,33 @@ TEST_CASE("each kind of copy lands", "[cuda_copy]") {
   SECTION("host to host is not ours") {
     CHECK(move({m.host(), -1}, {m.host() + 64, -1}, 8) == Status::bad_argument);
   }
+}
+
+TEST_CASE("who prepares copies waits until the thread has what it allocates", "[cuda_copy]") {
+  Machine m;
+  const auto taken = [](auto f) {
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    return std::chrono::steady_clock::now() - start;
+  };
+  using std::chrono::milliseconds;
+  SECTION("it comes") {
+    m.gpu().host_alloc_ms = 50;
+    CHECK(taken([] { prepare_copies(0, 10'000'000'000); }) >= milliseconds(50));
+    CHECK(m.gpu().host_allocs == 1);
+    CHECK(taken([] { prepare_copies(0, 10'000'000'000); }) < milliseconds(1000));
+  }
+  SECTION("it does not come in time") {
+    m.gpu().host_alloc_ms = 500;
+    CHECK(taken([] { prepare_copies(0, 20'000'000); }) < milliseconds(400));
+    CHECK(move({m.device(), 0}, {m.host(), -1}, 8) == Status::ok);
+  }
+  SECTION("nobody asked to wait") {
+    m.gpu().host_alloc_ms = 500;
+    CHECK(taken([] { prepare_copies(0); }) < milliseconds(400));
+  }
+  CHECK(move({m.device(), 0}, {m.host(), -1}, 8) == Status::ok);
+  CHECK(m.gpu().host_allocs == 1);
 }
 
 TEST_CASE("jobs of one order finish in the order of their submission", "[cuda_copy]") {

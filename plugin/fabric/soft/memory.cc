@@ -104,8 +104,8 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
     return nullptr;
   }
   if (cuda) mr->alloc_id = hca.acquire_allocation(mr->info);
-  // Now: starting a copy thread may wait for kernels, and those for the first atomic.
-  if (cuda && (access & IBV_ACCESS_REMOTE_ATOMIC) != 0) prepare_copies(mr->info.gpu);
+  // Now, not with the first message: it may wait for what itself waits for that message (engine.h).
+  if (cuda) prepare_copies(mr->info.gpu, gpu::kPrepareLimit);
   auto base = reinterpret_cast<std::uint64_t>(address);
   mr->context = &context->context;
   mr->pd = pd;
