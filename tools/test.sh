@@ -17,7 +17,7 @@ usage: tools/test.sh [--quick] [--report FILE] [--no-install] [--jobs N] [--help
 Suites: unit, soft, fabric, abi, tools, lint, faults, and gpu where there are GPUs; the VM suite
 (test/vm: real verbs under an emulated kernel, TWINPATH_VM_SECONDS, default 360, in all); then unit,
 soft, fabric, abi and gda again under address+undefined and thread sanitizers; then each fuzz
-target for TWINPATH_FUZZ_SECONDS (default 60; 20 when it is late) seconds.  Build folders:
+target for TWINPATH_FUZZ_SECONDS (default 60; 20 or 5 when it is late) seconds.  Build folders:
 build-test, build-asan (fuzz targets too), build-tsan.  Under 30 minutes on two processors, first
 run included; never asks anything.
 TEXT
@@ -238,10 +238,15 @@ fi
 # --- fuzzing
 fuzz_seconds=${TWINPATH_FUZZ_SECONDS:-60}
 fuzz() {
-  local target name log pids=() names=() i
-  if [ $SECONDS -gt $((started + 1200)) ] && [ "$fuzz_seconds" -gt 20 ]; then
-    fuzz_seconds=20
-    say 'late: each fuzz target gets 20 seconds instead of 60'
+  local target name log pids=() names=() i most=$fuzz_seconds
+  if [ $SECONDS -gt $((started + 1500)) ]; then
+    most=5
+  elif [ $SECONDS -gt $((started + 1200)) ]; then
+    most=20
+  fi
+  if [ "$fuzz_seconds" -gt $most ]; then
+    say "late: each fuzz target gets $most seconds instead of $fuzz_seconds"
+    fuzz_seconds=$most
   fi
   for target in build-asan/test/fuzz/fuzz-*; do
     [ -x "$target" ] && [ -f "$target" ] || continue
