@@ -1,10 +1,10 @@
 // What the engine does for a context.
 #include <sched.h>
 
-#include <algorithm>
 #include <array>
 
 #include "gda/gin_context.h"
+#include "gda/signal_release.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
@@ -15,9 +15,6 @@ namespace {
 constexpr int kBudget = 64;
 constexpr int kPollBatch = 32;
 constexpr int kPollsPerTurn = 4;
-constexpr std::int64_t kReleaseEvery = kMillisecond;
-// Tables may be large: that part of the time at most goes to releasing who waits for them.
-constexpr std::int64_t kReleaseShare = 8;
 
 }  // namespace
 
@@ -128,7 +125,7 @@ void Context::release_again() {
   if (now < release_next_) return;
   memory_->release_waiters();
   const std::int64_t end = now_ns();
-  release_next_ = end + std::max(kReleaseEvery, kReleaseShare * (end - now));
+  release_next_ = end + release_pause(end - now);
 }
 
 void Context::settle(std::int64_t deadline) {

@@ -33,11 +33,10 @@ class Transport final : public GinTransport {
 
   // They need the adapter's atomics: without, only the words of signal tables have writers' sums.
   bool window_signals() const override {
-    if (!devices_->config().gin_atomics) return false;
     for (int device = 0; device < static_cast<int>(devices_->count()); ++device) {
       auto rails = choose_rails(*devices_, device);
       if (!rails) return false;
-      auto limits = adapter_limits(devices_->verbs(), rails->front());
+      auto limits = limits_of(rails->front());
       if (!limits || !limits->atomics) return false;
     }
     return true;
@@ -65,10 +64,9 @@ class Transport final : public GinTransport {
     core->rail = rails->front();
     core->settings = settings;
     core->gpu = current_cuda_gpu().value_or(-1);
-    auto limits = adapter_limits(devices_->verbs(), core->rail);
+    auto limits = limits_of(core->rail);
     if (!limits) return limits.status();
     core->limits = *limits;
-    core->limits.atomics &= devices_->config().gin_atomics;
     auto mesh = Mesh::connect(devices_->config(), mine.mesh(), handles, rank);
     if (!mesh) return mesh.status();
     core->mesh = std::move(mesh).take();
@@ -80,6 +78,13 @@ class Transport final : public GinTransport {
   }
 
  private:
+  // What the adapter can, and may be used for.
+  Result<AdapterLimits> limits_of(const Rail& rail) const {
+    auto limits = adapter_limits(devices_->verbs(), rail);
+    if (limits) limits->atomics &= devices_->config().gin_atomics;
+    return limits;
+  }
+
   const std::shared_ptr<Devices> devices_;
 };
 

@@ -1,29 +1,24 @@
 // See retired.h.
 #include "gda/retired.h"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <system_error>
 #include <utility>
 
+#include "gda/signal_release.h"
 #include "plugin/base/clock.h"
 
 namespace twinpath::gda {
 namespace {
-
-constexpr std::chrono::milliseconds kReleaseEvery{1};
-// Tables may be large: that part of the time at most goes to letting their waiters go.
-constexpr std::int64_t kReleaseShare = 8;
 
 // How long to pause after it.
 std::chrono::nanoseconds release(const std::deque<Retired::Memory>& memories) {
   const std::int64_t start = now_ns();
   for (const auto& memory : memories)
     if (memory.release) memory.release();
-  const std::chrono::nanoseconds pause{kReleaseShare * (now_ns() - start)};
-  return std::max<std::chrono::nanoseconds>(pause, kReleaseEvery);
+  return std::chrono::nanoseconds{release_pause(now_ns() - start)};
 }
 
 }  // namespace

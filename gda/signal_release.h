@@ -9,6 +9,7 @@
 // that reaches the upper half after a second, and leaves it a second later.
 //
 // Threads: any; words are added to atomically, because adapters and peers may still add.
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,13 @@ inline constexpr std::uint64_t kReleaseAdd =
     std::uint64_t{1} << 62 | std::uint64_t{1} << 54 | std::uint64_t{1} << 30;
 
 inline constexpr std::uint64_t kReleaseStep = std::uint64_t{1} << 20;
+
+// How long to pause after a round that took so long: a millisecond, but tables may be large, and an
+// eighth of the time at most goes to letting their waiters go.
+constexpr std::int64_t release_pause(std::int64_t took_ns) {
+  constexpr std::int64_t kEvery = 1'000'000, kShare = 8;
+  return std::max(kEvery, kShare * took_ns);
+}
 
 // One round over all words.
 inline void release_waiters(std::uint64_t* words, std::size_t count) {

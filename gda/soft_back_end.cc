@@ -220,10 +220,9 @@ void SoftBackEnd::Ring::advance() {
         slot.state = State::moving;
         if (gpu::submit_copy(&slot) == Status::ok) return;
         slot.state = State::failed;
-        attention.store(true, std::memory_order_release);
-        return;
+      } else {
+        slot.state = carry_out(slot) ? State::done : State::failed;
       }
-      slot.state = carry_out(slot) ? State::done : State::failed;
     }
     if (slot.state == State::failed && !gone) {
       attention.store(true, std::memory_order_release);

@@ -10,10 +10,6 @@
 namespace twinpath::soft {
 namespace {
 
-bool serves(const SoftQp& qp) {
-  return qp.state == IBV_QPS_RTR || qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD;
-}
-
 // Copy thread: the word has changed.  It goes on in place of the owner, who may not be polling.
 void update_done(CopyJob* job, Status status) {
   auto* update = static_cast<QpUpdate*>(job);
@@ -22,7 +18,7 @@ void update_done(CopyJob* job, Status status) {
   KeyView::drop(update->held);
   update->state = status == Status::ok ? QpUpdate::State::done : QpUpdate::State::failed;
   --qp.jobs_in_flight;
-  if (serves(qp)) (void)respond(qp);
+  (void)respond(qp);
 }
 
 bool start_update(SoftQp& qp, KeyEntry* held, std::uint64_t address, bool compare,
@@ -73,10 +69,8 @@ Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* p
     qp.update.state = QpUpdate::State::idle;
     return answer(qp, out, qp.update.old);
   }
-  if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) == 0) return Executed::refused;
   KeyEntry* e =
-      qp.hca->keys().view().hold(p.rkey, p.address, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC,
-                                 static_cast<SoftPd*>(qp.pd)->number);
+      hold_any_target(qp, p.rkey, p.address, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
   if (e == nullptr) return Executed::refused;
   const bool compare = (p.flags & kCompareSwap) != 0;
   std::uint64_t operand[2];

@@ -103,9 +103,11 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
     errno = EFAULT;
     return nullptr;
   }
-  if (cuda) mr->alloc_id = hca.acquire_allocation(mr->info);
-  // Now, not with the first message: it may wait for what itself waits for that message (engine.h).
-  if (cuda) prepare_copies(mr->info.gpu, gpu::kPrepareLimit);
+  if (cuda) {
+    mr->alloc_id = hca.acquire_allocation(mr->info);
+    // Not with the first message: it may wait for what itself waits for that message (engine.h).
+    prepare_copies(mr->info.gpu, gpu::kPrepareLimit);
+  }
   auto base = reinterpret_cast<std::uint64_t>(address);
   mr->context = &context->context;
   mr->pd = pd;

@@ -296,7 +296,10 @@ Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
 // atomic.cc: FETCH_ADD and CMP_SWAP; answers with the old value.
 Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
 // Our own memory under a key that the peer named, held; null when the QP's or the key's rights,
-// bounds or PD refuse it, or it is not host memory.
+// bounds or PD refuse it.
+KeyEntry* hold_any_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address,
+                          std::uint64_t bytes, std::uint32_t access);
+// The same, null when it is not host memory, too.
 KeyEntry* hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
                       std::uint32_t access);
 // Scatters into the SGE list from byte `offset` of it; false when it does not fit or is not

@@ -51,7 +51,7 @@ Reached Reach::remote(std::uint32_t rkey, std::uint64_t address, std::uint64_t b
   KeyEntry* e =
       keys.hold(rkey, address, bytes, access, theirs_->pd.load(std::memory_order_relaxed));
   if (e == nullptr) return Reached::no;
-  out = {{}, 0, e, 0};
+  out = {{}, 0, e};
   if (e->kind == static_cast<std::uint32_t>(MemoryKind::host)) {
     out.end = {in_owner(*e, address), -1};
     if (peer_ == nullptr) return Reached::yes;
@@ -78,7 +78,7 @@ Reached Reach::local(std::uint32_t lkey, std::uint64_t address, std::uint64_t by
                                             static_cast<SoftPd*>(qp_.pd)->number);
   if (e == nullptr) return Reached::no;
   const bool cuda = e->kind == static_cast<std::uint32_t>(MemoryKind::cuda);
-  out = {{in_owner(*e, address), cuda ? e->gpu : -1}, 0, nullptr, 0};
+  out = {{in_owner(*e, address), cuda ? e->gpu : -1}, 0, nullptr};
   KeyView::drop(e);
   return Reached::yes;
 }

@@ -208,11 +208,16 @@ Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) 
 
 }  // namespace
 
+KeyEntry* hold_any_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address,
+                          std::uint64_t bytes, std::uint32_t access) {
+  if ((qp.attr.qp_access_flags & access) == 0) return nullptr;
+  return qp.hca->keys().view().hold(rkey, address, bytes, access,
+                                    static_cast<SoftPd*>(qp.pd)->number);
+}
+
 KeyEntry* hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
                       std::uint32_t access) {
-  if ((qp.attr.qp_access_flags & access) == 0) return nullptr;
-  KeyEntry* e =
-      qp.hca->keys().view().hold(rkey, address, bytes, access, static_cast<SoftPd*>(qp.pd)->number);
+  KeyEntry* e = hold_any_target(qp, rkey, address, bytes, access);
   if (e == nullptr || e->kind == static_cast<std::uint32_t>(MemoryKind::host)) return e;
   KeyView::drop(e);
   return nullptr;
