@@ -10,7 +10,7 @@
 #include "gda/retired.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
-#include "proxy/connection.h"
+#include "proxy/connect/connection.h"
 
 namespace twinpath::gda {
 

@@ -13,7 +13,7 @@
 #include "gda/mesh.h"
 #include "gda/queue_pair.h"
 #include "plugin/transport.h"
-#include "proxy/devices.h"
+#include "proxy/memory/devices.h"
 
 namespace twinpath::gda {
 

@@ -5,8 +5,8 @@
 #include "gda/mesh.h"
 #include "gda/modes.h"
 #include "plugin/base/log.h"
-#include "proxy/connection.h"
-#include "proxy/devices.h"
+#include "proxy/connect/connection.h"
+#include "proxy/memory/devices.h"
 #include "topology/probe_gpus.h"
 
 namespace twinpath::gda {

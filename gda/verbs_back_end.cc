@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
-#include "proxy/completion_text.h"
+#include "proxy/queues/completion_text.h"
 
 namespace twinpath::gda {
 

@@ -2,7 +2,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
-#include "proxy/recv_comm.h"
+#include "proxy/receive/recv_comm.h"
 
 namespace twinpath {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "proxy/connection.h"
+#include "proxy/connect/connection.h"
 
 namespace twinpath {
 

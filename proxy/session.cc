@@ -5,7 +5,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/listener.h"
-#include "proxy/send_comm.h"
+#include "proxy/send/send_comm.h"
 
 namespace twinpath {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "proxy/connection.h"
+#include "proxy/connect/connection.h"
 
 namespace twinpath {
 

@@ -1,7 +1,7 @@
 #include "plugin/nccl/transports.h"
 
 #include "gda/gin_transport.h"
-#include "proxy/devices.h"
+#include "proxy/memory/devices.h"
 #include "proxy/transport.h"
 
 namespace twinpath {

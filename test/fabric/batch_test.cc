@@ -2,8 +2,8 @@
 // one of them arrives whole, alone or in a parcel, in any order of tags.
 #include <algorithm>
 
-#include "proxy/cts_writer.h"
-#include "proxy/parcel.h"
+#include "proxy/receive/cts_writer.h"
+#include "proxy/wire/parcel.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "proxy/handle.h"
-#include "proxy/handshake.h"
+#include "proxy/wire/handle.h"
+#include "proxy/wire/handshake.h"
 #include "test/fabric/world.h"
 
 namespace twinpath::test {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "proxy/cts_writer.h"
-#include "proxy/send_comm.h"
-#include "proxy/stripe.h"
+#include "proxy/receive/cts_writer.h"
+#include "proxy/send/send_comm.h"
+#include "proxy/wire/stripe.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
 

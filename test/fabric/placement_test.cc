@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "proxy/devices.h"
+#include "proxy/memory/devices.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
 #include "topology/place.h"

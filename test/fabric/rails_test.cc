@@ -1,5 +1,5 @@
 // Devices merged from several ports: properties, unequal counts and unequal speeds.
-#include "proxy/send_comm.h"
+#include "proxy/send/send_comm.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
 

@@ -1,5 +1,5 @@
 // GPU memory through pinned host memory: every combination of what the two ends do, byte for byte.
-#include "proxy/recv_comm.h"
+#include "proxy/receive/recv_comm.h"
 
 #include "test/fabric/staged_world.h"
 

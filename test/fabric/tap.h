@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "plugin/fabric/fabric.h"
-#include "proxy/wr_id.h"
+#include "proxy/wire/wr_id.h"
 
 namespace twinpath::test {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "proxy/handshake.h"
+#include "proxy/wire/handshake.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace twinpath;

@@ -2,7 +2,7 @@
 """Writes the seed inputs of the fuzz targets (one file an input) into FOLDER/<target>/.
 
 Text targets only need samples of their syntax.  Binary ones get frames built here from the
-layout that proxy/handshake.h documents; where the layout moves on, they stay valid as foreign
+layout that proxy/wire/handshake.h documents; where the layout moves on, they stay valid as foreign
 input.  Usage: make_corpus.py FOLDER
 """
 import pathlib

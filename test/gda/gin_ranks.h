@@ -16,7 +16,7 @@
 #include "gda/gin_kernel.h"
 #include "gda/gin_transport.h"
 #include "plugin/base/config.h"
-#include "proxy/devices.h"
+#include "proxy/memory/devices.h"
 
 namespace twinpath::test {
 

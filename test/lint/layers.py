@@ -3,7 +3,7 @@
 
 usage: layers.py ROOT | layers.py --self-test
 
- 1. A file includes nothing from a layer above its own (ORDER).
+ 1. A file includes nothing from a layer above its own (ORDER), nor from one beside it (SIBLINGS).
  2. NCCL's ABI (plugin/nccl/abi) is known to plugin/nccl, and to the programs that play NCCL:
     tools and test.
  3. Only plugin/fabric names libibverbs' exported calls; the rest goes through the table
@@ -16,7 +16,12 @@ import pathlib
 import re
 import sys
 
-ORDER = ["plugin/base", "plugin/gpu", "plugin/fabric", "topology", "proxy", "gda", "plugin/nccl", "tools", "test"]
+# A folder's rooms stand before it: what lies in the folder itself is above all of them.
+ORDER = ["plugin/base", "plugin/gpu", "plugin/fabric", "topology",
+         "proxy/wire", "proxy/memory", "proxy/queues", "proxy/connect", "proxy/send", "proxy/receive",
+         "proxy", "gda", "plugin/nccl", "tools", "test"]
+# Rooms side by side: neither may know the other.
+SIBLINGS = [{"proxy/send", "proxy/receive"}]
 # Single files that stand outside a layer's folder: the upper seam, which needs base only.
 FILES = {"plugin/transport.h": "plugin/base"}
 VERBS = ("plugin/fabric/", "tools/softhca/", "test/fabric/conformance/")
@@ -52,6 +57,8 @@ def check(path, text):
             above = layer(target)
             if above is not None and above > own:
                 yield number, f"{ORDER[own]} must not include {target} of {ORDER[above]}"
+            elif above is not None and any({ORDER[own], ORDER[above]} == pair for pair in SIBLINGS):
+                yield number, f"{ORDER[own]} must not know {ORDER[above]}: {target}"
             elif target.startswith("plugin/nccl/abi/") and own < ORDER.index("plugin/nccl"):
                 yield number, f"only plugin/nccl knows NCCL's ABI: {target}"
             ours = layer(target) is not None  # ours have a folder
@@ -66,6 +73,10 @@ def check(path, text):
 def self_test():
     bad = {
         "proxy/a.cc": '#include "plugin/nccl/context.h"',
+        "proxy/wire/a.h": '#include "proxy/queues/queue_set.h"',
+        "proxy/send/a.h": '#include "proxy/receive/recv_comm.h"',
+        "proxy/receive/a.h": '#include "proxy/send/send_comm.h"',
+        "proxy/connect/a.h": '#include "proxy/session.h"',
         "plugin/base/a.h": '#include "plugin/fabric/verbs.h"',
         "plugin/transport.h": '#include "plugin/fabric/fabric.h"',
         "gda/a.cc": '#include "plugin/nccl/abi/net.h"',
@@ -77,6 +88,8 @@ def self_test():
     }
     good = {
         "plugin/fabric/a.cc": "ibv_free_device_list(list);",
+        "proxy/receive/b.h": '#include "proxy/connect/connection.h"',
+        "proxy/session.cc": '#include "proxy/send/send_comm.h"',
         "test/fabric/conformance/a.cc": "ibv_free_device_list(list);",
         "tools/softhca/a.cc": "int ibv_close_device(ibv_context* c) { return 0; }",
         "proxy/a.cc": "verbs.create_qp(pd); ibv_post_send(qp, wr, &bad); ibv_poll_cq(cq, 1, &wc);",

@@ -1,4 +1,4 @@
-#include "proxy/cts.h"
+#include "proxy/wire/cts.h"
 
 #include <cstring>
 

@@ -6,9 +6,9 @@
 #include <set>
 #include <string>
 
-#include "proxy/completion_text.h"
-#include "proxy/mr_cache.h"
-#include "proxy/wr_id.h"
+#include "proxy/memory/mr_cache.h"
+#include "proxy/queues/completion_text.h"
+#include "proxy/wire/wr_id.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 

@@ -1,9 +1,9 @@
-#include "proxy/handshake.h"
+#include "proxy/wire/handshake.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "proxy/handle.h"
+#include "proxy/wire/handle.h"
 #include "test/support/catch.h"
 
 namespace twinpath {

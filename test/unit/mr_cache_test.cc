@@ -1,4 +1,4 @@
-#include "proxy/mr_cache.h"
+#include "proxy/memory/mr_cache.h"
 
 #include <cerrno>
 #include <thread>

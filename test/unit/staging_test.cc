@@ -1,4 +1,4 @@
-#include "proxy/staging.h"
+#include "proxy/memory/staging.h"
 
 #include "test/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "proxy/stripe.h"
+#include "proxy/wire/stripe.h"
 
 #include <vector>
 

@@ -1,6 +1,6 @@
-#include "proxy/wr_id.h"
+#include "proxy/wire/wr_id.h"
 
-#include "proxy/cts.h"
+#include "proxy/wire/cts.h"
 #include "test/support/catch.h"
 
 namespace twinpath {

@@ -1,0 +1,272 @@
+#include "proxy/connect/connection.h"
+
+#include <unistd.h>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+#include "proxy/queues/depths.h"
+#include "proxy/queues/receive_queue.h"
+#include "proxy/wire/parcel.h"
+#include "proxy/wire/stripe.h"
+
+namespace twinpath {
+
+QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings,
+                             bool sender_stages) {
+  QueueSettings s;
+  s.access = IBV_ACCESS_REMOTE_WRITE;
+  s.send_depth = sender ? kSendSlots : kRecvSendDepth;
+  s.recv_depth = sender ? 1 : kRecvDepth;
+  if (sender_stages) {
+    s.send_depth += sender ? kStagedWrites : 0;
+    s.recv_depth += sender ? 0 : kStagedReceives;
+  }
+  s.inline_bytes = sender ? kInlineData : kInlineCts;
+  int tc = config.ib_tc >= 0 ? config.ib_tc : settings.traffic_class;
+  if (!sender && config.ib_fifo_tc >= 0) tc = config.ib_fifo_tc;  // receivers send only CTS
+  s.traffic_class = static_cast<std::uint8_t>(tc >= 0 ? tc & 0xff : 0);
+  s.service_level = static_cast<std::uint8_t>(config.ib_sl >= 0 ? config.ib_sl & 0xf : 0);
+  s.pkey_index = static_cast<std::uint16_t>(config.ib_pkey);
+  s.timeout = static_cast<std::uint8_t>(config.ib_timeout);
+  s.retry_count = static_cast<std::uint8_t>(config.ib_retry_cnt);
+  return s;
+}
+
+Result<std::vector<Rail>> choose_rails(const Devices& devices, int device) {
+  std::vector<Rail> rails;
+  for (const RailPort& port : devices.rails(device)) {
+    std::string why;
+    auto gid = choose_gid(*port.port, devices.config(), why);
+    if (!gid) {
+      TP_WARN("no usable GID: %s", why.c_str());
+      return gid.status();
+    }
+    rails.push_back({port, *gid});
+  }
+  if (rails.empty()) {
+    TP_WARN("there is no device %d", device);
+    return Status::bad_argument;
+  }
+  return rails;
+}
+
+Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
+                       std::vector<Rail> rails, const Nonce& nonce, TcpSocket socket,
+                       std::int64_t deadline)
+    : role_(role),
+      core_(std::move(core)),
+      device_(device),
+      rails_(std::move(rails)),
+      nonce_(nonce),
+      deadline_(deadline),
+      socket_(std::move(socket)),
+      step_(role == Role::connector ? Step::connect_socket : Step::recv_hello),
+      peer_known_(role == Role::connector) {
+  socket_.set_control_options();
+  mine_.version = TWINPATH_VERSION;
+  mine_.host = host_name();
+  mine_.pid = static_cast<std::uint32_t>(::getpid());
+  if (auto props = core_->devices->properties(device_)) mine_.device = props->name;
+  mine_.qps_per_connection =
+      static_cast<std::uint16_t>(core_->devices->config().ib_qps_per_connection);
+  for (const Rail& rail : rails_) {
+    const Port& p = *rail.port.port;
+    mine_.rails.push_back({p.name, p.lid, p.active_mtu, rail.gid.gid,
+                           static_cast<std::uint8_t>(rail.gid.index), p.roce,
+                           static_cast<std::uint32_t>(p.speed_mbps > 0 ? p.speed_mbps : 0)});
+  }
+  end_ = core_->devices->placement(device_);
+  end_.names.host = mine_.host;
+  mine_.gpu = end_.names.gpu;
+  mine_.placement = end_.record;
+  parts_.near_rails = core_->devices->nearest_rails(device_);
+}
+
+Status Connection::advance() {
+  const Status s = run();
+  if (s != Status::again || now_ns() < deadline_) return s;
+  if (!peer_known_) {
+    TP_WARN("%s opened a connection but said nothing; dropped", peer_text().c_str());
+    return Status::remote;
+  }
+  return refuse(Status::remote, std::string("the connection timed out while waiting for ") +
+                                    waiting_for() +
+                                    "; see TWINPATH_CONNECT_TIMEOUT_MS if the peer is only slow");
+}
+
+Status Connection::run() {
+  const bool first = role_ == Role::connector;
+  for (;;) {
+    switch (step_) {
+      case Step::connect_socket:
+        TP_TRY(connect_socket());
+        step_ = Step::send_hello;
+        break;
+      case Step::send_hello:
+        TP_TRY(send_hello());
+        step_ = first ? Step::recv_hello : Step::make_queues;
+        break;
+      case Step::recv_hello:
+        TP_TRY(recv_hello());
+        step_ = first ? Step::make_queues : Step::send_hello;
+        break;
+      case Step::make_queues:
+        TP_TRY(make_queues());
+        step_ = Step::send_queues;
+        break;
+      case Step::send_queues:
+        TP_TRY(send_queues());
+        step_ = Step::recv_queues;
+        break;
+      case Step::recv_queues:
+        TP_TRY(recv_queues());
+        step_ = Step::raise_queues;
+        break;
+      case Step::raise_queues:
+        TP_TRY(raise_queues());
+        step_ = Step::send_ready;
+        break;
+      case Step::send_ready:
+        TP_TRY(send_frame(FrameType::ready, {}));
+        step_ = Step::recv_ready;
+        break;
+      case Step::recv_ready:
+        TP_TRY(recv_frame(FrameType::ready));
+        parts_.link = std::make_unique<PeerLink>(std::move(queues_), std::move(socket_),
+                                                 PeerName{peer_text(), theirs_.rails});
+        step_ = Step::done;
+        break;
+      case Step::done:
+        return Status::ok;
+    }
+  }
+}
+
+Status Connection::connect_socket() {
+  std::string why;
+  const Status s = socket_.finish_connect(why);
+  if (s != Status::ok && s != Status::again)
+    TP_WARN(
+        "cannot connect from %s to %s: %s; has the peer's process ended? do hosts reach each other "
+        "over NCCL_SOCKET_IFNAME?",
+        rail_text(rails_[0]).c_str(), peer_text().c_str(), why.c_str());
+  return s;
+}
+
+Status Connection::send_hello() { return send_frame(FrameType::hello, encode_hello(mine_)); }
+
+Status Connection::recv_hello() {
+  TP_TRY(recv_frame(FrameType::hello));
+  std::string why;
+  if (!decode_hello(body_, theirs_, why)) return refuse(Status::remote, why);
+  for (const HelloRail& a : mine_.rails) {
+    for (const HelloRail& b : theirs_.rails) {
+      if (a.roce == b.roce) continue;
+      return refuse(Status::unsupported, a.port + " of " + mine_.host + " is " +
+                                             (a.roce ? "Ethernet" : "InfiniBand") + " but " +
+                                             b.port + " of " + theirs_.host + " is " +
+                                             (b.roce ? "Ethernet" : "InfiniBand") +
+                                             "; choose ports of one kind with NCCL_IB_HCA");
+    }
+  }
+  decide_mode();
+  return Status::ok;
+}
+
+void Connection::decide_mode() {
+  const Decision d = decide(end_.record, theirs_.placement, {Pattern::bulk, false});
+  const bool sender = role_ == Role::connector;
+  // Data of this connection flow one way only.
+  // An end whose process has no CUDA driver (kCanStage) has no GPU memory to plan for.
+  if (end_.record.can(kCanStage)) parts_.plan = sender ? d.send.source : d.recv.landing;
+  parts_.peer_stages =
+      !sender && theirs_.placement.can(kCanStage) && d.recv.source.direct_max != kAnySize;
+  // Without GPUs nothing was decided.
+  if (end_.record.gpu == kNoIndex && theirs_.placement.gpu == kNoIndex) return;
+  core_->decisions.tell(theirs_.host + "/" + std::to_string(theirs_.pid), d, end_.record,
+                        theirs_.placement, end_.names, {theirs_.host, theirs_.gpu, theirs_.device});
+}
+
+void DecisionLog::tell(const std::string& peer, const Decision& decision,
+                       const PlacementRecord& local, const PlacementRecord& remote,
+                       const EndNames& here, const EndNames& there) {
+  const std::string line = summary(decision, local, remote, here, there);
+  {
+    std::lock_guard hold(mutex_);
+    if (!told_.insert(peer + " " + line).second) return;
+  }
+  TP_INFO(net, "%s", line.c_str());
+  if (decision.send.wish_conflict)
+    TP_WARN(
+        "%s and %s ask for different modes (TWINPATH_MODE, TWINPATH_PEER_MODE); the lesser holds",
+        here.host.c_str(), there.host.c_str());
+}
+
+// The peer reads it, too, and its user may not see our log.
+std::string Connection::remedy(Status s) const {
+  const std::string where = " on " + mine_.host;
+  return s == Status::no_memory ? where + ": raise the limit of locked memory there (ulimit -l)"
+                                : where + "; its log names the device and the reason";
+}
+
+Status Connection::make_queues() {
+  const bool sender = role_ == Role::connector;
+  const int count =
+      queues_for(mine_.qps_per_connection, theirs_.qps_per_connection,
+                 static_cast<int>(mine_.rails.size()), static_cast<int>(theirs_.rails.size()));
+  const Hello& receiver = sender ? theirs_ : mine_;
+  parts_.layout = CtsLayout(static_cast<int>(receiver.rails.size()));
+  auto ring = RegisteredBuffer::make(core_->devices->verbs(), rails_,
+                                     parts_.layout.ring_bytes() + kParcelBoxBytes,
+                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (!ring)
+    return refuse(ring.status(),
+                  "the connection's memory cannot be registered" + remedy(ring.status()));
+  parts_.ring = std::move(ring).take();
+  auto queues = QueueSet::make(
+      core_->hub, core_->devices, rails_, count,
+      queue_settings(sender, core_->devices->config(), core_->settings,
+                     sender ? parts_.plan.direct_max != kAnySize : parts_.peer_stages));
+  if (!queues)
+    return refuse(queues.status(),
+                  "the connection's queues cannot be made" + remedy(queues.status()));
+  queues_ = std::move(queues).take();
+  return Status::ok;
+}
+
+Status Connection::send_queues() {
+  Queues q;
+  q.queues = queues_->addresses();
+  q.address = parts_.ring->address();
+  for (std::size_t i = 0; i < rails_.size(); ++i)
+    q.rkeys.push_back(parts_.ring->rkey(static_cast<int>(i)));
+  return send_frame(FrameType::queues, encode_queues(q));
+}
+
+Status Connection::recv_queues() {
+  TP_TRY(recv_frame(FrameType::queues));
+  std::string why;
+  if (!decode_queues(body_, their_queues_, why)) return refuse(Status::remote, why);
+  if (their_queues_.queues.size() != queues_->queues().size())
+    return refuse(Status::remote, "one side made " + std::to_string(queues_->queues().size()) +
+                                      " queues, the other " +
+                                      std::to_string(their_queues_.queues.size()));
+  if (their_queues_.rkeys.size() != theirs_.rails.size())
+    return refuse(Status::remote, "the peer gave no keys to its ring");
+  parts_.remote_ring = their_queues_.address;
+  std::copy(their_queues_.rkeys.begin(), their_queues_.rkeys.end(), parts_.remote_rkeys.begin());
+  return Status::ok;
+}
+
+Status Connection::raise_queues() {
+  std::string why;
+  const Status s = queues_->raise(theirs_.rails, their_queues_.queues, why);
+  if (s != Status::ok) return refuse(s, why);
+  if (role_ == Role::acceptor) {
+    if (!prepost_receives(*queues_))
+      return refuse(Status::system, "the receive queues cannot be filled");
+  }
+  return Status::ok;
+}
+
+}  // namespace twinpath

@@ -1,0 +1,138 @@
+#pragma once
+// The handshake of one connection as a state machine, the same for both ends.  advance() is
+// called until it stops saying `again`; it never blocks.  Whatever was made is released by the
+// destructor, at any step.
+//
+// Threads: one at a time.
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "plugin/base/socket.h"
+#include "proxy/connect/peer_link.h"
+#include "proxy/queues/registered_buffer.h"
+#include "proxy/wire/cts.h"
+#include "proxy/wire/handshake.h"
+#include "topology/decision.h"
+
+namespace twinpath {
+
+// Says each decision once per peer: connections are many more.  Threads: any.
+class DecisionLog {
+ public:
+  // `peer` tells peers apart.
+  void tell(const std::string& peer, const Decision& decision, const PlacementRecord& local,
+            const PlacementRecord& remote, const EndNames& here, const EndNames& there);
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> told_;
+};
+
+// What the comms of one session share; kept alive by each of them.
+struct SessionCore {
+  std::shared_ptr<Devices> devices;
+  std::shared_ptr<CompletionHub> hub;
+  CommSettings settings;
+  DecisionLog decisions;
+};
+
+// Everything a comm is made of.
+struct ConnectionParts {
+  // Sender: CTS ring; receiver: its shadow.  The box of parcels lies behind it.
+  std::unique_ptr<RegisteredBuffer> ring;
+  CtsLayout layout;
+  std::uint64_t remote_ring = 0;                        // the peer's
+  std::array<std::uint32_t, kMaxRails> remote_rkeys{};  // by rail of the peer
+  std::unique_ptr<PeerLink> link;                       // destroyed before the ring
+  // What this end does with GPU memory: the sender's source, the receiver's landing.
+  EndPlan plan{kAnySize};
+  // The sender may cut a staged message into several writes on one queue.
+  bool peer_stages = false;
+  // Own rails near the GPU: messages that are not cut over all rails keep to them.
+  std::vector<int> near_rails;
+};
+
+// Depths of the queues of each role; the reasons stand at the definitions.
+QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings,
+                             bool sender_stages = false);
+
+// GIDs of a device's ports.  Logs what is wrong with one that has none.
+Result<std::vector<Rail>> choose_rails(const Devices& devices, int device);
+
+class Connection {
+ public:
+  enum class Role { connector, acceptor };
+  enum class Step {
+    connect_socket,
+    send_hello,
+    recv_hello,
+    make_queues,
+    send_queues,
+    recv_queues,
+    raise_queues,
+    send_ready,
+    recv_ready,
+    done
+  };
+
+  // `socket` is connecting (connector) or accepted (acceptor).
+  Connection(Role role, std::shared_ptr<SessionCore> core, int device, std::vector<Rail> rails,
+             const Nonce& nonce, TcpSocket socket, std::int64_t deadline);
+
+  // ok when done (take the parts then), again, or the error that ended it, already logged.
+  Status advance();
+  ConnectionParts take() { return std::move(parts_); }
+  int device() const { return device_; }
+  // Whether the other end has shown that it holds the handle; before that it is anybody.
+  bool peer_known() const { return peer_known_; }
+
+ private:
+  Status run();
+  Status connect_socket();
+  Status send_hello();
+  Status recv_hello();
+  // How GPU memory of this connection is used, from both ends' records.
+  void decide_mode();
+  Status make_queues();
+  Status send_queues();
+  Status recv_queues();
+  Status raise_queues();
+
+  Status send_frame(FrameType type, const std::vector<std::uint8_t>& body);
+  Status recv_frame(FrameType type);  // into body_
+  Status check_header();
+  Status socket_ended(Status s);
+  Status refuse(Status s, const std::string& text);  // tells the peer, logs, returns s
+  const char* waiting_for() const;
+  std::string peer_text() const;
+  std::string remedy(Status s) const;
+
+  const Role role_;
+  std::shared_ptr<SessionCore> core_;
+  const int device_;
+  std::vector<Rail> rails_;
+  const Nonce nonce_;
+  const std::int64_t deadline_;
+  TcpSocket socket_;
+  Step step_;
+  bool peer_known_ = false;
+
+  std::vector<std::uint8_t> out_;
+  std::size_t sent_ = 0;
+  std::array<std::uint8_t, kFrameHeaderBytes> header_bytes_{};
+  std::size_t header_got_ = 0;
+  FrameHeader header_;
+  std::vector<std::uint8_t> body_;
+  std::size_t body_got_ = 0;
+
+  Placement::End end_;
+  Hello mine_, theirs_;
+  Queues their_queues_;
+  ConnectionParts parts_;
+  std::unique_ptr<QueueSet> queues_;  // until the link has them; destroyed before the ring
+};
+
+}  // namespace twinpath

@@ -1,0 +1,113 @@
+// Frames of the handshake in and out, and how it ends badly.
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+#include "proxy/connect/connection.h"
+
+namespace twinpath {
+
+Status Connection::send_frame(FrameType type, const std::vector<std::uint8_t>& body) {
+  if (out_.empty()) {
+    out_ = make_frame(type, nonce_, body);
+    sent_ = 0;
+  }
+  const Status s = socket_.send_part(out_, sent_);
+  if (s == Status::again) return s;
+  out_.clear();
+  return s == Status::ok ? s : socket_ended(s);
+}
+
+Status Connection::recv_frame(FrameType type) {
+  if (header_got_ < header_bytes_.size()) {
+    const Status s = socket_.recv_part(header_bytes_, header_got_);
+    if (s == Status::again) return s;
+    if (s != Status::ok) return socket_ended(s);
+    TP_TRY(check_header());
+    body_.assign(header_.body_bytes, 0);
+    body_got_ = 0;
+  }
+  if (body_got_ < body_.size()) {
+    const Status s = socket_.recv_part(body_, body_got_);
+    if (s == Status::again) return s;
+    if (s != Status::ok) return socket_ended(s);
+  }
+  header_got_ = 0;
+  if (header_.type == FrameType::refuse) {
+    TP_WARN("%s refused the connection from %s%s: %s", peer_text().c_str(),
+            rail_text(rails_[0]).c_str(),
+            theirs_.rails.empty() ? "" : (" to " + rail_text(theirs_.rails[0])).c_str(),
+            decode_refusal(body_).c_str());
+    return Status::remote;
+  }
+  if (header_.version != kProtocolVersion)
+    return refuse(Status::unsupported,
+                  "protocol versions differ: " + mine_.host + " has plugin " + mine_.version +
+                      " with protocol " + std::to_string(kProtocolVersion) +
+                      ", its peer protocol " + std::to_string(header_.version) +
+                      "; install the same plugin version on all hosts");
+  if (header_.type != type)
+    return refuse(Status::remote, "the handshake is out of order (message " +
+                                      std::to_string(static_cast<int>(header_.type)) +
+                                      " instead of " + std::to_string(static_cast<int>(type)) +
+                                      ")");
+  return Status::ok;
+}
+
+Status Connection::check_header() {
+  header_ = decode_header(header_bytes_);
+  const bool ours = header_.magic == kFrameMagic && header_.nonce == nonce_;
+  if (!ours || header_.body_bytes > kMaxFrameBody) {
+    TP_WARN("%s sent bytes that belong to no connection of this listener; dropped",
+            peer_text().c_str());
+    return Status::bad_argument;
+  }
+  peer_known_ = true;
+  return Status::ok;
+}
+
+Status Connection::socket_ended(Status s) {
+  if (!peer_known_) {
+    TP_INFO(net, "%s closed its connection before the handshake", peer_text().c_str());
+    return Status::closed;
+  }
+  TP_WARN(
+      "%s closed the connection from %s during the handshake (waiting for %s); look for its own "
+      "error message",
+      peer_text().c_str(), rail_text(rails_[0]).c_str(), waiting_for());
+  return s == Status::closed ? Status::remote : s;
+}
+
+Status Connection::refuse(Status s, const std::string& text) {
+  TP_WARN("no connection from %s to %s: %s", rail_text(rails_[0]).c_str(), peer_text().c_str(),
+          text.c_str());
+  // Only between frames: inside one the peer would take it for the rest.
+  if (socket_.is_open() && out_.empty() && step_ != Step::connect_socket) {
+    const auto frame = make_frame(FrameType::refuse, nonce_, encode_refusal(text));
+    std::size_t sent = 0;
+    (void)socket_.send_part(frame, sent);
+  }
+  return s;
+}
+
+const char* Connection::waiting_for() const {
+  switch (step_) {
+    case Step::connect_socket:
+      return "the TCP connection";
+    case Step::recv_hello:
+      return "the peer's hello";
+    case Step::recv_queues:
+      return "the peer's queues";
+    case Step::recv_ready:
+      return "the peer to be ready";
+    default:
+      return "the socket to take bytes";
+  }
+}
+
+std::string Connection::peer_text() const {
+  std::string text = socket_.peer().text();
+  if (theirs_.host.empty()) return text;
+  return theirs_.host + " pid " + std::to_string(theirs_.pid) + " (" + text + "), " +
+         theirs_.device;
+}
+
+}  // namespace twinpath

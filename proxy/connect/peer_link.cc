@@ -1,0 +1,214 @@
+#include "proxy/connect/peer_link.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+#include "proxy/queues/completion_text.h"
+
+namespace twinpath {
+
+std::string rail_text(const Rail& rail) {
+  return rail.port.port->name + " GID index " + std::to_string(rail.gid.index) + " " +
+         gid_text(rail.gid.gid) + " (port " + std::to_string(rail.port.port->number) + ")";
+}
+
+std::string rail_text(const HelloRail& rail) {
+  return rail.port + " GID index " + std::to_string(rail.gid_index) + " " + gid_text(rail.gid);
+}
+
+PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer)
+    : socket_(std::move(socket)), queues_(std::move(queues)), peer_(std::move(peer)) {
+  hub().listen(this);
+}
+
+PeerLink::~PeerLink() {
+  hub().unlisten(this);
+  if (!socket_.is_open()) return;
+  broken_ = true;  // whatever the peer still says is no news for a comm that closes
+  // Bytes left unread would turn our close into a reset, which can overtake the goodbye.
+  read_goodbye(1);
+  say(kGoodbye);
+}
+
+int PeerLink::poll(const QueueSet& queues) {
+  int taken = 0;
+  for (CompletionEngine* engine : queues.engines()) {
+    const int n = hub().poll(*engine);
+    if (n >= 0) {
+      taken += n;
+    } else {
+      fail("the completion queue of %s cannot be read (%d); see the kernel log (dmesg)",
+           engine->device(), n);
+    }
+  }
+  return taken;
+}
+
+void PeerLink::fail(const char* format, ...) {
+  if (broken_) return;
+  std::array<char, 1024> text;
+  va_list args;
+  va_start(args, format);
+  (void)std::vsnprintf(text.data(), text.size(), format, args);
+  va_end(args);
+  std::string all = text.data();
+  for (const Rail& rail : queues_->rails())
+    if (const std::string down = down_text(rail); !down.empty()) all += "; " + down;
+  lost(all + "; " + ends_text());
+}
+
+void PeerLink::lost(const std::string& text) {
+  broken_ = true;
+  TP_WARN("connection to %s is lost: %s", peer_.text.c_str(), text.c_str());
+  say(kBroken);
+  hub().announce_failure(this);
+}
+
+void PeerLink::say(std::uint8_t byte) {
+  if (!socket_.is_open()) return;
+  std::size_t sent = 0;
+  (void)socket_.send_part({&byte, 1}, sent);
+}
+
+void PeerLink::sibling_failed() {
+  if (!broken_) say(kFailure);
+}
+
+// The first rail's ends; messages about a queue name its own.
+std::string PeerLink::ends_text() const {
+  std::string text = "from " + rail_text(queues_->rails()[0]) + " to " + rail_text(peer_.rails[0]);
+  const std::size_t more = std::max(queues_->rails().size(), peer_.rails.size()) - 1;
+  if (more > 0) text += " and " + std::to_string(more) + (more == 1 ? " more rail" : " more rails");
+  return text;
+}
+
+// Empty while the port is up.  Asks the adapter, whose events may lag behind its completions.
+std::string PeerLink::down_text(const Rail& rail) const {
+  const Port& port = *rail.port.port;
+  AsyncEvents& events = rail.port.adapter->events;
+  events.poll();
+  ibv_port_attr attr{};
+  if (queues_->devices().verbs().query_port(port.context, port.number, &attr) != 0) return {};
+  if (attr.state == IBV_PORT_ACTIVE) return {};
+  std::string text =
+      "the local port " + port.device + ":" + std::to_string(port.number) + " is down";
+  if (const std::int64_t at = events.port_went_down(port.number); at != 0)
+    text += " since " + std::to_string((now_ns() - at) / kMillisecond) + " ms or more";
+  return text + ", check its cable and switch port (ip link, ibstat)";
+}
+
+// Empty while the control connection lives.
+std::string PeerLink::death_text() const {
+  const Status s = socket_.peek();
+  if (s == Status::ok || s == Status::again) return {};
+  return std::string(s == Status::closed
+                         ? "the peer's process ended without closing the connection"
+                         : "the peer's process was killed or its host does not answer any more") +
+         "; see the peer's own log, and its host's kernel log (dmesg) if that tells nothing";
+}
+
+// Rails on several devices may well have queues of the same number.
+const Queue& PeerLink::queue_of(const QueueSet& set, const ibv_wc& wc) {
+  for (const Queue& q : set.queues())
+    if (q.engine == hub().polled() && q.qp->qp_num == wc.qp_num) return q;
+  return set.queues().front();
+}
+
+void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
+  if (broken_) return;
+  const Queue& queue = queue_of(*queues_, wc);
+  const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
+  const HelloRail& remote = peer_.rails[static_cast<std::size_t>(queue.remote_rail)];
+  std::string cause = down_text(rail);
+  if (cause.empty() && left_at_ == 0) cause = death_text();
+  if (cause.empty()) cause = completion_hint(wc.status);
+  lost(completion_text(id, wc) + " on " + rail_text(rail) + ", QP " + std::to_string(wc.qp_num) +
+       ", to " + rail_text(remote) + ": " + cause);
+}
+
+void PeerLink::fail_local_completion(const WrId& id, const ibv_wc& wc, const QueueSet& queues) {
+  if (broken_) return;
+  const Queue& queue = queue_of(queues, wc);
+  const Rail& rail = queues.rails()[static_cast<std::size_t>(queue.rail)];
+  lost(completion_text(id, wc) + " on " + rail_text(rail) + ", QP " + std::to_string(wc.qp_num) +
+       ": " +
+       (wc.status == IBV_WC_REM_ACCESS_ERR
+            ? "the adapter may not read the GPU memory it has just written (see dmesg)"
+            : completion_hint(wc.status)));
+}
+
+std::string PeerLink::completion_text(const WrId& id, const ibv_wc& wc) const {
+  std::array<char, 200> text;
+  (void)std::snprintf(text.data(), text.size(), "%s failed with %s (status %d, vendor error 0x%x)",
+                      work_name(static_cast<int>(id.kind)),
+                      queues_->devices().verbs().wc_status_str(wc.status),
+                      static_cast<int>(wc.status), wc.vendor_err);
+  return text.data();
+}
+
+void PeerLink::check_clock(int outstanding) {
+  const std::int64_t now = now_ns();
+  if (now < next_watch_) return;
+  const bool first = next_watch_ == 0;
+  next_watch_ = now + kWatchPeriod;
+  if (!first && !broken_) watch(now, outstanding);
+}
+
+void PeerLink::watch(std::int64_t now, int outstanding) {
+  for (const Rail& rail : queues_->rails()) {
+    AsyncEvents& events = rail.port.adapter->events;
+    events.poll();
+    if (events.device_failed()) {
+      fail("the local device %s failed; see the kernel log (dmesg)",
+           rail.port.port->device.c_str());
+      return;
+    }
+  }
+  for (const Queue& q : queues_->queues()) {
+    const Rail& rail = queues_->rails()[static_cast<std::size_t>(q.rail)];
+    if (!rail.port.adapter->events.queue_failed(q.qp->qp_num)) continue;
+    // Its completions say more than the event does, where there are any.
+    while (poll() > 0) {
+    }
+    fail("QP %u of %s went into error; see the logs of both ends and the kernel log (dmesg)",
+         q.qp->qp_num, rail.port.port->name.c_str());
+    return;
+  }
+  if (left_at_ == 0) {
+    const Status s = socket_.peek();
+    if (s == Status::ok) return;
+    // What the peer did before counts: take every completion first.
+    while (poll() > 0) {
+    }
+    if (s == Status::again) {
+      read_goodbye(now);
+      return;
+    }
+    fail("%s (%d requests outstanding)", death_text().c_str(), outstanding);
+    return;
+  }
+  if (outstanding > 0 && now - left_at_ > kGoodbyeGrace)
+    fail(
+        "the peer closed the connection while %d requests were outstanding here; look for its own "
+        "error message",
+        outstanding);
+}
+
+void PeerLink::read_goodbye(std::int64_t now) {
+  std::array<std::uint8_t, 16> bytes;
+  std::size_t got = 0;
+  (void)socket_.recv_part(bytes, got);
+  for (std::size_t i = 0; i < got; ++i)
+    if (bytes[i] == kGoodbye) left_at_ = now;
+  for (std::size_t i = 0; i < got; ++i) {
+    if (bytes[i] == kFailure)
+      fail("the peer lost another rank of this communicator; its log names that rank");
+    if (bytes[i] == kBroken) fail("the peer lost this connection at its end; its log says why");
+  }
+}
+
+}  // namespace twinpath

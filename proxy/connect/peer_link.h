@@ -1,0 +1,83 @@
+#pragma once
+// What a send comm and a receive comm have in common: the queues, the control socket that shows
+// whether the peer lives, and the one place where a connection becomes broken.
+//
+// A broken link stays broken; the reason is logged once, with both ends' names.
+// Threads: all but construction and destruction under the hub's lock.
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "plugin/base/socket.h"
+#include "proxy/queues/queue_set.h"
+
+namespace twinpath {
+
+// The peer, for messages: "hostB pid 77 (10.0.0.2:40123), mlx5_0".
+struct PeerName {
+  std::string text;
+  std::vector<HelloRail> rails;
+};
+
+// "mlx5_0 GID index 3 ::ffff:10.0.0.1 (port 1)"; the peer's without its port number.
+std::string rail_text(const Rail& rail);
+std::string rail_text(const HelloRail& rail);
+
+class PeerLink final : private FailureListener {
+ public:
+  PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer);
+  // Says goodbye if the socket takes it, destroys the queues, closes; never waits.
+  ~PeerLink();
+  PeerLink(const PeerLink&) = delete;
+  PeerLink& operator=(const PeerLink&) = delete;
+
+  QueueSet& set() { return *queues_; }
+  Queue& queue(int q) { return queues_->queues()[static_cast<std::size_t>(q)]; }
+  int queue_count() const { return static_cast<int>(queues_->queues().size()); }
+  CompletionHub& hub() { return queues_->hub(); }
+  const PeerName& peer() const { return peer_; }
+  bool broken() const { return broken_; }
+
+  // Takes waiting completions of all engines in use, one batch each; a queue that cannot be read
+  // breaks the link.  How many there were.
+  int poll() { return poll(*queues_); }
+  int poll(const QueueSet& queues);
+  // To be called for each call that had to answer "not yet".  Every now and then (100 ms) it looks
+  // at the peer and the devices, and may break the link.
+  void waited(int outstanding) {
+    if (++idle_calls_ % kCallsPerClock == 0) check_clock(outstanding);
+  }
+
+  // Break the link; only the first reason is logged.  Both ends' ports and GIDs are added to the
+  // text, so `format` says cause and remedy only.
+  void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
+  void fail_completion(const WrId& id, const ibv_wc& wc);
+  // Of a queue to ourselves (a flush).
+  void fail_local_completion(const WrId& id, const ibv_wc& wc, const QueueSet& queues);
+
+ private:
+  static constexpr unsigned kCallsPerClock = 16;
+  static constexpr std::int64_t kWatchPeriod = 100'000'000;     // ns
+  static constexpr std::int64_t kGoodbyeGrace = 1'000'000'000;  // ns
+  void check_clock(int outstanding);
+  void watch(std::int64_t now, int outstanding);
+  void lost(const std::string& text);
+  void say(std::uint8_t byte);
+  std::string ends_text() const;
+  std::string completion_text(const WrId& id, const ibv_wc& wc) const;
+  std::string down_text(const Rail& rail) const;
+  std::string death_text() const;
+  const Queue& queue_of(const QueueSet& set, const ibv_wc& wc);
+  void read_goodbye(std::int64_t now);
+  void sibling_failed() override;
+
+  TcpSocket socket_;
+  std::unique_ptr<QueueSet> queues_;
+  PeerName peer_;
+  bool broken_ = false;
+  unsigned idle_calls_ = 0;
+  std::int64_t next_watch_ = 0;
+  std::int64_t left_at_ = 0;  // when the peer said goodbye
+};
+
+}  // namespace twinpath

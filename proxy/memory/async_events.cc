@@ -1,0 +1,97 @@
+#include "proxy/memory/async_events.h"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+
+namespace twinpath {
+
+AsyncEvents::AsyncEvents(const Verbs& verbs, ibv_context* context, std::string device)
+    : verbs_(verbs), context_(context), device_(std::move(device)) {
+  if (context_->async_fd < 0) return;
+  const int flags = ::fcntl(context_->async_fd, F_GETFL);
+  if (flags >= 0) (void)::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+void AsyncEvents::poll() {
+  if (context_->async_fd < 0) return;
+  if (!lock_.try_lock()) return;  // another comm is at it
+  std::lock_guard hold(lock_, std::adopt_lock);
+  for (;;) {
+    // Asked first, so that a file which would not become non-blocking cannot stop us.
+    pollfd p{context_->async_fd, POLLIN, 0};
+    if (::poll(&p, 1, 0) != 1 || (p.revents & POLLIN) == 0) return;
+    ibv_async_event event{};
+    if (verbs_.get_async_event(context_, &event) != 0) return;
+    handle(event);
+    verbs_.ack_async_event(&event);
+  }
+}
+
+void AsyncEvents::handle(const ibv_async_event& event) {
+  const char* text = verbs_.event_type_str(event.event_type);
+  switch (event.event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR: {
+      const std::uint32_t qpn = event.element.qp->qp_num;
+      TP_WARN("%s: QP %u failed: %s", device_.c_str(), qpn, text);
+      failed_queues_.push_back(qpn);
+      any_queue_failed_.store(true, std::memory_order_release);
+      return;
+    }
+    case IBV_EVENT_CQ_ERR:
+      TP_WARN("%s: a completion queue failed: %s; its connections are lost", device_.c_str(), text);
+      device_failed_.store(true, std::memory_order_relaxed);
+      return;
+    case IBV_EVENT_DEVICE_FATAL:
+      TP_WARN("%s failed: %s; see the kernel log (dmesg)", device_.c_str(), text);
+      device_failed_.store(true, std::memory_order_relaxed);
+      return;
+    case IBV_EVENT_PORT_ERR:
+      TP_WARN(
+          "%s port %d went down: %s; transfers are retried until NCCL_IB_RETRY_CNT runs out, where "
+          "the adapter retries; check the cable and the switch port (ip link, ibstat)",
+          device_.c_str(), event.element.port_num, text);
+      std::erase_if(ports_down_,
+                    [&](const PortDown& p) { return p.port == event.element.port_num; });
+      ports_down_.push_back({event.element.port_num, now_ns()});
+      return;
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_LID_CHANGE:
+      TP_WARN("%s port %d: %s; connections made with the old address may fail", device_.c_str(),
+              event.element.port_num, text);
+      return;
+    case IBV_EVENT_PORT_ACTIVE:
+      TP_INFO(net, "%s port %d is up again", device_.c_str(), event.element.port_num);
+      return;
+    default:
+      TP_INFO(net, "%s: %s", device_.c_str(), text);
+      return;
+  }
+}
+
+bool AsyncEvents::queue_failed(std::uint32_t qpn) {
+  if (!any_queue_failed_.load(std::memory_order_acquire)) return false;
+  std::lock_guard hold(lock_);
+  return std::find(failed_queues_.begin(), failed_queues_.end(), qpn) != failed_queues_.end();
+}
+
+std::int64_t AsyncEvents::port_went_down(std::uint8_t port) {
+  std::lock_guard hold(lock_);
+  for (const PortDown& p : ports_down_)
+    if (p.port == port) return p.at;
+  return 0;
+}
+
+void AsyncEvents::forget_queue(std::uint32_t qpn) {
+  std::lock_guard hold(lock_);
+  std::erase(failed_queues_, qpn);
+}
+
+}  // namespace twinpath

@@ -1,0 +1,257 @@
+#include "proxy/memory/devices.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugin/base/log.h"
+#include "proxy/memory/staging.h"
+
+namespace twinpath {
+namespace {
+
+// NCCL cuts at 1 GiB itself and reports sizes as int; a message is cut no finer than a queue's
+// limit allows.
+constexpr std::size_t kMostMessageBytes = std::size_t{1} << 30;
+
+DeviceProps port_properties(const Port& port, const Verbs& verbs, int index) {
+  DeviceProps p;
+  p.name = port.name;
+  p.pci_path = port.pci_path;
+  p.guid = port.guid;
+  p.gpu_direct = port.peermem;
+  p.dmabuf = port.dmabuf && verbs.reg_dmabuf_mr != nullptr;
+  p.speed_mbps = port.speed_mbps;
+  p.port = port.number;
+  p.max_comms = port.max_qp > 0 ? std::min(port.max_qp, 65536) : 65536;
+  p.max_message_bytes = port.max_message_bytes == 0
+                            ? kMostMessageBytes
+                            : static_cast<std::size_t>(std::min<std::uint64_t>(
+                                  port.max_message_bytes, kMostMessageBytes));
+  p.members = {index};
+  return p;
+}
+
+std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
+  h ^= v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2);
+  return h;
+}
+
+}  // namespace
+
+DeviceProps merge_properties(std::span<const DeviceProps> members) {
+  DeviceProps p = members[0];
+  for (const DeviceProps& m : members.subspan(1)) {
+    p.name += "+" + m.name;
+    p.guid = mix(p.guid, m.guid);
+    p.gpu_direct = p.gpu_direct && m.gpu_direct;
+    p.dmabuf = p.dmabuf && m.dmabuf;
+    p.speed_mbps += m.speed_mbps;
+    p.max_comms = std::min(p.max_comms, m.max_comms);
+    p.max_message_bytes = std::min(p.max_message_bytes, m.max_message_bytes);
+    p.members.insert(p.members.end(), m.members.begin(), m.members.end());
+  }
+  if (p.guid == 0) p.guid = 1;
+  return p;
+}
+
+Devices::Devices(std::unique_ptr<Fabric> fabric, const Config& config,
+                 std::optional<PlacementSource> placement)
+    : fabric_(std::move(fabric)),
+      config_(config),
+      placement_(std::make_unique<Placement>(
+          placement ? std::move(*placement) : live_placement(config, fabric_->verbs), config)) {
+  for (const Port& port : fabric_->ports) {
+    Adapter* adapter = nullptr;
+    for (auto& a : adapters_)
+      if (a->context == port.context) adapter = a.get();
+    if (adapter == nullptr) {
+      adapters_.push_back(
+          std::make_unique<Adapter>(fabric_->verbs, port.context, port.pd, port.device));
+      adapter = adapters_.back().get();
+    }
+    const int index = static_cast<int>(ports_.size());
+    ports_.push_back({&port, adapter});
+    DeviceProps p = port_properties(port, fabric_->verbs, index);
+    // Two ports of one HCA share its node GUID, but NCCL wants one GUID per device.
+    while (std::any_of(devices_.begin(), devices_.end(),
+                       [&](const DeviceProps& d) { return d.guid == p.guid; }))
+      p.guid = mix(p.guid, port.number);
+    devices_.push_back(std::move(p));
+  }
+}
+
+Devices::~Devices() {
+  for (auto& [key, memory] : memories_) release(*memory);
+}
+
+std::size_t Devices::count() const {
+  std::lock_guard hold(mutex_);
+  return devices_.size();
+}
+
+Result<DeviceProps> Devices::properties(int index) const {
+  const std::vector<const Port*> ports = ports_of(index);
+  if (ports.empty()) return Status::bad_argument;
+  const std::string refusal = placement_->refusal(ports);
+  std::lock_guard hold(mutex_);
+  DeviceProps p = devices_[static_cast<std::size_t>(index)];
+  if (!refusal.empty() && (p.gpu_direct || p.dmabuf)) {
+    p.gpu_direct = p.dmabuf = false;
+    if (refusals_.insert(refusal).second)
+      TP_WARN("%s is offered without GPUDirect RDMA: %s", p.name.c_str(), refusal.c_str());
+  }
+  return p;
+}
+
+std::vector<const Port*> Devices::ports_of(int index) const {
+  std::vector<const Port*> out;
+  for (const RailPort& rail : rails(index)) out.push_back(rail.port);
+  return out;
+}
+
+Placement::End Devices::placement(int index) const { return placement_->end(ports_of(index)); }
+
+std::vector<int> Devices::nearest_rails(int index) const {
+  return placement_->nearest(ports_of(index));
+}
+
+Result<int> Devices::merge(std::span<const int> members) {
+  if (members.empty() || members.size() > static_cast<std::size_t>(kMaxRails)) {
+    TP_WARN("a device cannot be merged from %zu others, 1 to %d are possible", members.size(),
+            kMaxRails);
+    return Status::bad_argument;
+  }
+  std::lock_guard hold(mutex_);
+  std::vector<DeviceProps> parts;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const int m = members[i];
+    if (m < 0 || static_cast<std::size_t>(m) >= ports_.size() ||
+        std::find(members.begin(), members.begin() + static_cast<std::ptrdiff_t>(i), m) !=
+            members.begin() + static_cast<std::ptrdiff_t>(i)) {
+      TP_WARN("device %d cannot be merged: it is not one of the %zu ports, or named twice", m,
+              ports_.size());
+      return Status::bad_argument;
+    }
+    const DeviceProps& part = devices_[static_cast<std::size_t>(m)];
+    if (!parts.empty() && fabric_->ports[static_cast<std::size_t>(m)].roce !=
+                              fabric_->ports[static_cast<std::size_t>(members[0])].roce) {
+      TP_WARN("%s and %s cannot be merged: one is InfiniBand, the other Ethernet",
+              parts[0].name.c_str(), part.name.c_str());
+      return Status::bad_argument;
+    }
+    parts.push_back(part);
+  }
+  if (devices_.size() >= static_cast<std::size_t>(kMaxDevices)) {
+    TP_WARN("there are %zu devices already, no more can be merged", devices_.size());
+    return Status::bad_argument;
+  }
+  DeviceProps p = merge_properties(parts);
+  while (std::any_of(devices_.begin(), devices_.end(),
+                     [&](const DeviceProps& d) { return d.guid == p.guid; }))
+    p.guid = mix(p.guid, devices_.size());
+  TP_INFO(net, "device %zu is %s, %d Mb/s", devices_.size(), p.name.c_str(), p.speed_mbps);
+  devices_.push_back(std::move(p));
+  return static_cast<int>(devices_.size()) - 1;
+}
+
+std::vector<RailPort> Devices::rails(int index) const {
+  std::lock_guard hold(mutex_);
+  std::vector<RailPort> out;
+  if (index < 0 || static_cast<std::size_t>(index) >= devices_.size()) return out;
+  for (int m : devices_[static_cast<std::size_t>(index)].members)
+    out.push_back(ports_[static_cast<std::size_t>(m)]);
+  return out;
+}
+
+Result<Memory*> Devices::register_memory(int device, void* data, std::size_t bytes, MemoryType type,
+                                         std::uint64_t dmabuf_offset, int dmabuf_fd,
+                                         Staging staging) {
+  const std::vector<RailPort> ports = rails(device);
+  if (data == nullptr || bytes == 0 || ports.empty() ||
+      reinterpret_cast<std::uintptr_t>(data) + bytes < bytes) {
+    TP_WARN("cannot register %zu bytes at %p: not a range of memory", bytes, data);
+    return Status::bad_argument;
+  }
+  auto memory = std::make_unique<ProxyMemory>();
+  memory->address = reinterpret_cast<std::uintptr_t>(data);
+  memory->length = bytes;
+  memory->type = type;
+  memory->device = device;
+  if (type == MemoryType::host) staging = Staging::never;
+  memory->direct = staging != Staging::always;
+  Status s = Status::ok;
+  if (memory->direct) {
+    MrRequest request;
+    request.kind = dmabuf_fd >= 0             ? MrKind::dmabuf
+                   : type == MemoryType::cuda ? MrKind::cuda
+                                              : MrKind::host;
+    request.dmabuf_offset = dmabuf_offset;
+    request.dmabuf_fd = dmabuf_fd;
+    s = acquire(*memory, ports, request);
+  }
+  if (s == Status::ok && staging != Staging::never) {
+    auto mirror = Mirror::make(memory->address, bytes);
+    s = mirror.status();
+    if (mirror) {
+      memory->mirror = std::move(mirror).take();
+      memory->mirror->memory.device = device;
+      s = acquire(memory->mirror->memory, ports, {});
+    }
+  }
+  if (s != Status::ok) {
+    release(*memory);
+    return s;
+  }
+  Memory* out = memory.get();
+  std::lock_guard hold(memory_mutex_);
+  memories_.emplace(out, std::move(memory));
+  return out;
+}
+
+// The keys of memory's range on each port; the caller releases it also after a failure.
+Status Devices::acquire(ProxyMemory& memory, const std::vector<RailPort>& ports,
+                        MrRequest request) {
+  request.address = memory.address;
+  request.bytes = memory.length;
+  request.relaxed_ordering = config_.ib_pci_relaxed_ordering != 0;
+  for (std::size_t i = 0; i < ports.size(); ++i) {
+    MrCache& cache = ports[i].adapter->mrs;
+    auto region = cache.acquire(request);
+    if (!region) return region.status();
+    memory.keys_[i] = {(*region)->mr->lkey, (*region)->mr->rkey, *region, &cache};
+  }
+  return Status::ok;
+}
+
+Status Devices::deregister_memory(Memory* memory) {
+  std::unique_ptr<ProxyMemory> mine;
+  {
+    std::lock_guard hold(memory_mutex_);
+    auto at = memories_.find(memory);
+    if (at == memories_.end()) {
+      TP_WARN("%p is no registration (given back twice?)", static_cast<void*>(memory));
+      return Status::bad_argument;
+    }
+    mine = std::move(at->second);
+    memories_.erase(at);
+  }
+  release(*mine);
+  return Status::ok;
+}
+
+void Devices::release(ProxyMemory& memory) {
+  if (memory.mirror != nullptr) {
+    if (memory.mirror->shut()) {
+      release(memory.mirror->memory);
+      memory.mirror->free();
+    } else {
+      (void)new std::shared_ptr<Mirror>(std::move(memory.mirror));  // a copy still refers to it
+    }
+  }
+  for (ProxyMemory::Keys& k : memory.keys_) {
+    if (k.region != nullptr) k.cache->release(k.region);
+    k.region = nullptr;
+  }
+}
+
+}  // namespace twinpath

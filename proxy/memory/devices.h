@@ -1,0 +1,124 @@
+#pragma once
+// What a transport has: the fabric's adapters and ports, the devices shown to NCCL (each port,
+// and those merged from several), and the registrations made on them.
+//
+// Lives as long as the last session or comm.  Threads: any; adapters and ports never change,
+// devices only grow under a mutex.
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "plugin/base/config.h"
+#include "plugin/fabric/fabric.h"
+#include "plugin/transport.h"
+#include "proxy/memory/async_events.h"
+#include "proxy/memory/mr_cache.h"
+#include "proxy/memory/placement.h"
+
+namespace twinpath {
+
+// What the ports of one device context share.
+struct Adapter {
+  Adapter(const Verbs& verbs, ibv_context* c, ibv_pd* p, const std::string& device)
+      : context(c), pd(p), mrs(verbs, p, device), events(verbs, c, device) {}
+  ibv_context* context;
+  ibv_pd* pd;
+  MrCache mrs;
+  AsyncEvents events;
+};
+
+// One port of a device, as a connection uses it.
+struct RailPort {
+  const Port* port = nullptr;
+  Adapter* adapter = nullptr;
+};
+
+class Mirror;
+
+// What messages from or to GPU memory need: the memory itself registered, host memory that stands
+// in for it (staging.h), or both, as it depends on the size.
+enum class Staging : std::uint8_t { never, some, always };
+
+// A registration on every rail of a device.
+class ProxyMemory final : public Memory {
+ public:
+  // Whether [data, data + bytes) lies inside what was registered.
+  bool covers(const void* data, std::size_t bytes) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(data);
+    return at >= address && at - address <= length && bytes <= length - (at - address);
+  }
+  std::uint32_t lkey(int rail) const { return keys_[static_cast<std::size_t>(rail)].lkey; }
+  std::uint32_t rkey(int rail) const { return keys_[static_cast<std::size_t>(rail)].rkey; }
+
+  std::uint64_t address = 0;
+  std::size_t length = 0;
+  MemoryType type = MemoryType::host;
+  int device = -1;
+  bool direct = true;              // has keys; else the mirror alone has
+  std::shared_ptr<Mirror> mirror;  // null: not staged
+
+ private:
+  friend class Devices;
+  struct Keys {
+    std::uint32_t lkey = 0, rkey = 0;
+    MrRegion* region = nullptr;
+    MrCache* cache = nullptr;
+  };
+  std::array<Keys, kMaxRails> keys_{};
+};
+
+class Devices {
+ public:
+  // Without a placement: this machine's.
+  Devices(std::unique_ptr<Fabric> fabric, const Config& config,
+          std::optional<PlacementSource> placement = std::nullopt);
+  ~Devices();
+
+  const Config& config() const { return config_; }
+  const Verbs& verbs() const { return fabric_->verbs; }
+
+  std::size_t count() const;
+  // As the calling thread's GPU sees it: GPUDirect is withdrawn (and the reason logged, once)
+  // where an adapter was found to register none of that GPU's memory.
+  Result<DeviceProps> properties(int index) const;
+  // This end of connections over the device, for the calling thread's GPU.
+  Placement::End placement(int index) const;
+  // The rails nearest to that GPU.
+  std::vector<int> nearest_rails(int index) const;
+  Result<int> merge(std::span<const int> members);
+  // The ports of a device; empty for an index out of range.
+  std::vector<RailPort> rails(int index) const;
+
+  Result<Memory*> register_memory(int device, void* data, std::size_t bytes, MemoryType type,
+                                  std::uint64_t dmabuf_offset, int dmabuf_fd,
+                                  Staging staging = Staging::never);
+  // May wait for copies of staged memory that are under way.
+  Status deregister_memory(Memory* memory);
+
+ private:
+  Status acquire(ProxyMemory& memory, const std::vector<RailPort>& ports, MrRequest request);
+  void release(ProxyMemory& memory);
+  std::vector<const Port*> ports_of(int index) const;
+
+  std::unique_ptr<Fabric> fabric_;
+  const Config config_;
+  const std::unique_ptr<Placement> placement_;
+  std::vector<std::unique_ptr<Adapter>> adapters_;
+  std::vector<RailPort> ports_;
+  mutable std::mutex mutex_;
+  std::vector<DeviceProps> devices_;        // members = indices into ports_
+  mutable std::set<std::string> refusals_;  // told already
+  std::mutex memory_mutex_;
+  // NCCL may give a registration back through another comm of the device, or not at all.
+  std::unordered_map<Memory*, std::unique_ptr<ProxyMemory>> memories_;
+};
+
+// How a merged device stands in for its members.  Pure.
+DeviceProps merge_properties(std::span<const DeviceProps> members);
+
+}  // namespace twinpath

@@ -1,0 +1,142 @@
+#include "proxy/queues/completion_engine.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "plugin/base/log.h"
+
+namespace twinpath {
+namespace {
+constexpr int kFirstEntries = 4096;
+constexpr int kMostEntries = 65536;
+constexpr std::size_t kMaxComms = 65536;
+}  // namespace
+
+const char* CompletionEngine::device() const {
+  return context_ != nullptr && context_->device != nullptr ? context_->device->name : "device";
+}
+
+Result<CompletionHub::CommId> CompletionHub::add_comm() {
+  std::lock_guard hold(lock);
+  // Round robin over free places, so that an index rests as long as possible before its reuse.
+  const std::size_t n = comms_.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t at = (next_place_ + i) % n;
+    if (comms_[at].used) continue;
+    comms_[at].used = true;
+    ++comms_[at].epoch;
+    next_place_ = at + 1;
+    return CommId{static_cast<std::uint16_t>(at), comms_[at].epoch};
+  }
+  if (n == kMaxComms) {
+    TP_WARN("%zu connections are open in one communicator, more are not possible", n);
+    return Status::no_memory;
+  }
+  comms_.push_back({nullptr, 0, true});
+  return CommId{static_cast<std::uint16_t>(n), 0};
+}
+
+void CompletionHub::attach(CommId id, CompletionSink* sink) {
+  std::lock_guard hold(lock);
+  comms_[id.index].sink = sink;
+}
+
+void CompletionHub::drop_comm(CommId id) {
+  std::lock_guard hold(lock);
+  comms_[id.index].sink = nullptr;
+  comms_[id.index].used = false;
+}
+
+void CompletionHub::listen(FailureListener* listener) {
+  std::lock_guard hold(lock);
+  listeners_.push_back(listener);
+}
+
+void CompletionHub::unlisten(FailureListener* listener) {
+  std::lock_guard hold(lock);
+  std::erase(listeners_, listener);
+}
+
+void CompletionHub::announce_failure(const FailureListener* failed) {
+  if (!one_communicator_) return;
+  for (FailureListener* other : listeners_)
+    if (other != failed) other->sibling_failed();
+}
+
+Result<CompletionEngine*> CompletionHub::reserve(ibv_context* context, int entries) {
+  std::lock_guard hold(setup_);
+  int size = kFirstEntries;
+  for (auto& engine : engines_) {
+    if (engine->context_ != context) continue;
+    if (engine->capacity_ - engine->reserved_ >= entries) {
+      engine->reserved_ += entries;
+      return engine.get();
+    }
+    size = std::min(engine->capacity_ * 2, kMostEntries);
+  }
+  ibv_device_attr attr{};
+  if (verbs_.query_device(context, &attr) == 0 && attr.max_cqe > 0)
+    size = std::min(size, attr.max_cqe);
+  size = std::max(size, entries);
+  ibv_cq* cq = verbs_.create_cq(context, size, nullptr, nullptr, 0);
+  if (cq == nullptr) {
+    const int error = errno;
+    TP_WARN("%s cannot make a completion queue of %d entries: %s (errno %d)%s",
+            context->device != nullptr ? context->device->name : "device", size,
+            std::strerror(error), error,
+            error == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+    return error == ENOMEM ? Status::no_memory : Status::system;
+  }
+  auto engine = std::make_unique<CompletionEngine>();
+  engine->cq_ = own(cq, verbs_.destroy_cq);
+  engine->context_ = context;
+  engine->capacity_ = size;
+  engine->reserved_ = entries;
+  engines_.push_back(std::move(engine));
+  return engines_.back().get();
+}
+
+void CompletionHub::release(CompletionEngine* engine, int entries) {
+  std::lock_guard hold(setup_);
+  engine->reserved_ -= entries;
+}
+
+void CompletionHub::post_held() {
+  // What is held again meanwhile is the next poll's.
+  for (HeldWork* work = std::exchange(first_held_, nullptr); work != nullptr;) {
+    HeldWork* next = work->next_held_;
+    work->held_ = false;
+    work->post_held();
+    work = next;
+  }
+}
+
+void CompletionHub::drop_held(HeldWork& work) {
+  for (HeldWork** at = &first_held_; *at != nullptr; at = &(*at)->next_held_) {
+    if (*at != &work) continue;
+    *at = work.next_held_;
+    work.held_ = false;
+    return;
+  }
+}
+
+int CompletionHub::poll(CompletionEngine& engine) {
+  if (first_held_ != nullptr) post_held();
+  std::array<ibv_wc, kPollBatch> wc;
+  const int n = ibv_poll_cq(engine.cq_.get(), kPollBatch, wc.data());
+  polled_ = &engine;
+  for (int i = 0; i < n; ++i) {
+    const ibv_wc& c = wc[static_cast<std::size_t>(i)];
+    const WrId id = decode_wr_id(c.wr_id);
+    if (id.comm >= comms_.size()) continue;
+    const Place& place = comms_[id.comm];
+    // A completion may outlive its comm where a provider leaves those of a destroyed QP in the CQ.
+    if (place.sink != nullptr && place.epoch == id.epoch) place.sink->on_completion(id, c);
+  }
+  return n;
+}
+
+}  // namespace twinpath

@@ -1,0 +1,139 @@
+#pragma once
+// Completions of one session.  A CompletionEngine is one CQ of one device; all comms of the
+// session that use the device share it, and whoever polls it serves them all.  The
+// CompletionHub holds the session's engines, the table of comms that completions go to, and the
+// one lock of the data path.
+//
+// Threads: isend, irecv, iflush and test take `lock` once per call; NCCL has one progress thread
+// per session, so it is nearly always free.  Everything that a completion changes is guarded by
+// it.  make/drop functions take `setup_` (never while `lock` is held).
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "plugin/base/owned.h"
+#include "plugin/base/status.h"
+#include "plugin/base/sync.h"
+#include "plugin/fabric/verbs.h"
+#include "proxy/wire/wr_id.h"
+
+namespace twinpath {
+
+class CompletionSink {
+ public:
+  // The hub's lock is held.  After a failed completion only wr_id, status, qp_num and vendor_err
+  // of `wc` mean anything.
+  virtual void on_completion(const WrId& id, const ibv_wc& wc) = 0;
+
+ protected:
+  ~CompletionSink() = default;
+};
+
+// A connection that tells its peer when another connection of the same communicator breaks: a
+// communicator that lost one rank cannot go on, and a rank that is no neighbour of the lost one
+// would otherwise wait until its own neighbours have been torn down (seconds).
+class FailureListener {
+ public:
+  virtual void sibling_failed() = 0;
+
+ protected:
+  ~FailureListener() = default;
+};
+
+// Work that a comm keeps back until the next poll: for company, or until a copy has ended.
+class HeldWork {
+ public:
+  // The hub's lock is held.  May hold itself again, for the poll after this one.
+  virtual void post_held() = 0;
+
+ protected:
+  ~HeldWork() = default;
+
+ private:
+  friend class CompletionHub;
+  HeldWork* next_held_ = nullptr;
+  bool held_ = false;
+};
+
+class CompletionEngine {
+ public:
+  ibv_cq* cq() const { return cq_.get(); }
+  const char* device() const;  // for messages
+
+ private:
+  friend class CompletionHub;
+  Owned<ibv_cq> cq_;
+  ibv_context* context_ = nullptr;
+  int capacity_ = 0;
+  int reserved_ = 0;
+};
+
+class CompletionHub {
+ public:
+  // A place in the table of comms.  Freed by drop_comm.
+  struct CommId {
+    std::uint16_t index = 0;
+    std::uint16_t epoch = 0;
+  };
+
+  // `one_communicator`: everything here belongs to one communicator, so its failures may be
+  // passed on.  The session that serves callers without a context is shared by all of them.
+  explicit CompletionHub(const Verbs& verbs, bool one_communicator = true)
+      : verbs_(verbs), one_communicator_(one_communicator) {}
+  CompletionHub(const CompletionHub&) = delete;
+  CompletionHub& operator=(const CompletionHub&) = delete;
+
+  // Taken by callers of everything marked "locked".
+  SpinLock lock;
+
+  Result<CommId> add_comm();
+  void attach(CommId id, CompletionSink* sink);
+  void drop_comm(CommId id);
+
+  void listen(FailureListener* listener);
+  void unlisten(FailureListener* listener);
+  // Locked: tells all others.
+  void announce_failure(const FailureListener* failed);
+
+  // An engine on that device with room for `entries` more completions: an existing one or, as
+  // CQs cannot grow, a new one of twice the size.
+  Result<CompletionEngine*> reserve(ibv_context* context, int entries);
+  void release(CompletionEngine* engine, int entries);
+
+  // Locked: has `work` posted by the next poll, whoever polls.  drop_held before it is destroyed.
+  void hold(HeldWork& work) {
+    if (work.held_) return;
+    work.held_ = true;
+    work.next_held_ = first_held_;
+    first_held_ = &work;
+  }
+  void drop_held(HeldWork& work);
+
+  // Locked: posts what is held, then takes up to kPollBatch completions and hands them out. Returns
+  // how many there were, or the provider's negative number when the queue cannot be read any more.
+  int poll(CompletionEngine& engine);
+  // Locked: the engine whose completions are being handed out.  QP numbers are each device's own,
+  // so a completion's number means nothing without it.
+  const CompletionEngine* polled() const { return polled_; }
+  static constexpr int kPollBatch = 32;
+
+ private:
+  struct Place {
+    CompletionSink* sink = nullptr;
+    std::uint16_t epoch = 0;
+    bool used = false;
+  };
+  const Verbs& verbs_;
+  const bool one_communicator_;
+  void post_held();
+  std::vector<FailureListener*> listeners_;  // under `lock`
+  HeldWork* first_held_ = nullptr;           // under `lock`
+  std::mutex setup_;
+  std::vector<std::unique_ptr<CompletionEngine>> engines_;
+  std::vector<Place> comms_;                  // under `lock`
+  const CompletionEngine* polled_ = nullptr;  // under `lock`
+  std::size_t next_place_ = 0;
+};
+
+}  // namespace twinpath

@@ -1,0 +1,148 @@
+#include "proxy/receive/staged_recv.h"
+
+#include <mutex>
+
+#include "plugin/base/log.h"
+#include "proxy/receive/recv_comm.h"
+
+namespace twinpath {
+
+StagedReceives::~StagedReceives() {
+  if (!wait_for_copies(copying_, "a connection closed")) (void)landings_.release();
+}
+
+void StagedReceives::expect(int slot, int sub, const ProxyMemory& memory, std::uint64_t address,
+                            std::size_t capacity) {
+  Landing& l = landing(slot, sub);
+  l.mirror = memory.mirror;
+  l.address = address;
+  l.capacity = capacity;
+  l.arrived = l.started = 0;
+  l.all = false;
+  l.copying = &copying_;
+  l.state.store(State::idle, std::memory_order_relaxed);
+}
+
+bool StagedReceives::arrived(int slot, int sub, std::size_t bytes, bool all) {
+  Landing& l = landing(slot, sub);
+  if (bytes > l.capacity) return false;
+  l.arrived = bytes;
+  l.all = all;
+  if (!l.busy) {
+    l.busy = true;
+    busy_[busy_count_++] = static_cast<std::uint16_t>(slot * kMaxRecvs + sub);
+  }
+  return true;
+}
+
+// On the copy thread.  The landing may be used again, and its mirror freed, from each step on.
+void StagedReceives::copy_done(gpu::CopyJob* base, Status status) {
+  auto* l = static_cast<Landing*>(base);
+  std::atomic<int>* copying = l->copying;
+  Mirror* mirror = l->mirror.get();
+  mirror->leave();
+  // Partner of the acquire in advance(): whoever sees it may tell that the GPU has the bytes.
+  l->state.store(status == Status::ok ? State::copied : State::failed, std::memory_order_release);
+  copying->fetch_sub(1);
+}
+
+bool StagedReceives::start_copy(Landing& l) {
+  if (!l.mirror->enter()) return false;
+  const std::uint64_t to = l.address + l.started;
+  l.to = {to, l.mirror->gpu()};
+  l.from = {reinterpret_cast<std::uintptr_t>(l.mirror->at(to)), -1};
+  l.bytes = l.arrived - l.started;
+  l.executor = l.mirror->gpu();
+  l.order = reinterpret_cast<std::uintptr_t>(&l);
+  l.done = copy_done;
+  l.state.store(State::copying, std::memory_order_relaxed);
+  copying_.fetch_add(1);
+  if (gpu::submit_copy(&l) != Status::ok) {
+    copying_.fetch_sub(1);
+    l.mirror->leave();
+    return false;
+  }
+  l.started = l.arrived;
+  return true;
+}
+
+StagedReceives::Progress StagedReceives::advance(int slot, int sub) {
+  Landing& l = landing(slot, sub);
+  switch (l.state.load(std::memory_order_acquire)) {
+    case State::copying:
+      return Progress::waiting;
+    case State::failed:
+      return Progress::copy_failed;
+    case State::idle:
+    case State::copied:
+      break;
+  }
+  if (l.started < l.arrived) return start_copy(l) ? Progress::waiting : Progress::taken_away;
+  if (!l.all) return Progress::waiting;
+  l.mirror.reset();
+  return Progress::done;
+}
+
+// --- the comm's part ----------------------------------------------------------------------
+
+void ProxyRecvComm::prepare_staging() {
+  auto made = std::make_unique<StagedReceives>();
+  std::lock_guard hold(link_->hub().lock);
+  if (staged_ == nullptr) staged_ = std::move(made);
+}
+
+bool ProxyRecvComm::land(RecvRequest& r, int index, bool in_order) {
+  const RecvRequest::Sub& sub = r.subs_[static_cast<std::size_t>(index)];
+  const bool all = sub.arrived == sub.expected;
+  // Chunks of several queues may leave holes until the last has come.
+  if (!all && !in_order) return true;
+  if (!staged_->arrived(r.slot_, index, sub.bytes, all)) return false;
+  copy_on();
+  return true;
+}
+
+bool ProxyRecvComm::land_parcel(RecvRequest& r, int index, void* to, const ParcelPlace& from) {
+  Mirror& mirror = staged_->mirror(r.slot_, index);
+  if (!mirror.enter()) {
+    link_->fail("%u bytes arrived for memory of GPU %d that was deregistered meanwhile", from.bytes,
+                mirror.gpu());
+    return false;
+  }
+  copy_words(to, from.data, from.bytes);
+  mirror.leave();
+  return land(r, index, true);
+}
+
+void ProxyRecvComm::copy_on() {
+  staged_->for_busy([this](int slot, int sub) {
+    if (link_->broken()) return false;
+    switch (staged_->advance(slot, sub)) {
+      case StagedReceives::Progress::waiting:
+        return false;
+      case StagedReceives::Progress::done:
+        sub_complete(requests_[static_cast<std::size_t>(slot)]);
+        return true;
+      case StagedReceives::Progress::copy_failed:
+        link_->fail(
+            "received data cannot be copied from host memory to GPU %d: the lines of the copy "
+            "thread before this one name the CUDA error",
+            staged_->mirror(slot, sub).gpu());
+        return false;
+      case StagedReceives::Progress::taken_away:
+        link_->fail(
+            "received data cannot be copied from host memory to GPU %d: the CUDA driver takes no "
+            "copies, or the memory was deregistered while the receive was under way",
+            staged_->mirror(slot, sub).gpu());
+        return false;
+    }
+    return false;
+  });
+  // Any poll of the session goes on with it.
+  if (staged_->busy() && !link_->broken()) link_->hub().hold(*this);
+}
+
+void ProxyRecvComm::post_held() {
+  if (!link_->broken()) copy_on();
+}
+
+}  // namespace twinpath

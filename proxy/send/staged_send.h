@@ -1,0 +1,75 @@
+#pragma once
+// The messages of a send comm that leave GPU memory through its mirror: a queue of copies into host
+// memory and, behind them, of writes to the peer.  First in, first out: one message's chunks are
+// posted front to back as their copies end, while the copies of the next are under way.
+//
+// Threads: under the hub's lock; copies report from the copy thread through atomics.  Nothing is
+// allocated after construction.
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "proxy/memory/staging.h"
+#include "proxy/send/send_batch.h"
+
+namespace twinpath {
+
+class StagedSends {
+ public:
+  // Waits for copies that are under way: they write into mirrors and into this.
+  ~StagedSends();
+
+  // A piece of a message whose copy has ended.
+  struct Piece {
+    const Outgoing* message = nullptr;
+    Mirror* mirror = nullptr;  // alive until the piece's message is popped
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+    int chunks = 1;  // of the message
+    int queue = 0;
+    std::uint16_t slot = 0;
+    bool copied = true;  // else the copy failed
+  };
+
+  // Takes a message of the GPU memory `memory` (with a mirror) for a queue.  At most kMost wait.
+  void add(std::uint16_t slot, const Outgoing& message, int queue);
+  bool busy() const { return first_ != last_; }
+  // Starts copies while there is room; false when the CUDA driver takes none or the memory has been
+  // given back.
+  bool start_copies();
+  // The oldest piece not popped yet, if its copy has ended.
+  bool front(Piece& piece);
+  void pop();
+
+  static constexpr std::size_t kMost = 256;
+
+ private:
+  struct Message {
+    Outgoing out;  // of the mirror
+    std::shared_ptr<Mirror> mirror;
+    std::uint64_t from = 0;
+    ChunkPlan plan;
+    int started = 0;  // chunks
+    int popped = 0;
+    int queue = 0;
+    std::uint16_t slot = 0;
+  };
+  enum class State : std::uint8_t { copying, copied, failed };
+  struct Job : gpu::CopyJob {
+    std::atomic<State> state{State::copying};
+    Mirror* mirror = nullptr;
+    std::atomic<int>* copying = nullptr;
+  };
+  static void copy_done(gpu::CopyJob* base, Status status);
+  bool start_copy(Message& m);
+  Message& message(std::uint64_t number) { return messages_[number % kMost]; }
+
+  std::unique_ptr<Message[]> messages_ = std::make_unique<Message[]>(kMost);
+  std::uint64_t first_ = 0, starting_ = 0, last_ = 0;  // numbers of messages
+  // Copies end in order, so the jobs are a ring, too.
+  std::unique_ptr<Job[]> jobs_ = std::make_unique<Job[]>(kStagedCopies);
+  std::uint64_t first_job_ = 0, last_job_ = 0;
+  std::atomic<int> copying_{0};
+};
+
+}  // namespace twinpath

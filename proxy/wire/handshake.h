@@ -1,0 +1,95 @@
+#pragma once
+// The bytes of the handshake: encode and decode, pure and bounds-checked.
+//
+// Every frame is a 28-byte header {magic, version, type, body length, nonce of the listen handle}
+// and a body.  The header and the body of a refusal never change between versions, so that two
+// versions can tell each other why they part.
+//
+//   connector            acceptor
+//   hello        ->               who I am, my rails, how many queues I want
+//                <-      hello
+//   queues      <->      queues   QP numbers and PSNs, and where CTS ring and parcels lie
+//   ready       <->      ready    all my queues can receive
+//   refuse      <->      refuse   at any point, with a text
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plugin/base/limits.h"
+#include "plugin/fabric/verbs.h"
+#include "proxy/wire/handle.h"
+#include "topology/record.h"
+
+namespace twinpath {
+
+inline constexpr std::uint32_t kFrameMagic = 0x46505457;  // "WTPF"
+inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::size_t kFrameHeaderBytes = 28;
+inline constexpr std::size_t kMaxFrameBody = 8192;
+// After the handshake the socket carries single bytes, and few of them; unknown ones are ignored.
+// "I close in good order."
+inline constexpr std::uint8_t kGoodbye = 'G';
+// "This connection failed at my end": adapters do not always tell both.
+inline constexpr std::uint8_t kBroken = 'B';
+// Sent when the sender's end lost another connection of the same communicator.
+inline constexpr std::uint8_t kFailure = 'F';
+
+enum class FrameType : std::uint16_t { hello = 1, queues = 2, ready = 3, refuse = 4 };
+
+struct FrameHeader {
+  std::uint32_t magic = kFrameMagic;
+  std::uint16_t version = kProtocolVersion;
+  FrameType type = FrameType::hello;
+  std::uint32_t body_bytes = 0;
+  Nonce nonce{};
+};
+FrameHeader decode_header(std::span<const std::uint8_t, kFrameHeaderBytes> bytes);
+std::vector<std::uint8_t> make_frame(FrameType type, const Nonce& nonce,
+                                     std::span<const std::uint8_t> body);
+
+// One rail of an end.
+struct HelloRail {
+  std::string port;  // "mlx5_0:1"
+  std::uint16_t lid = 0;
+  ibv_mtu mtu = IBV_MTU_1024;
+  ibv_gid gid{};
+  std::uint8_t gid_index = 0;  // for messages only
+  bool roce = false;
+  std::uint32_t speed_mbps = 0;
+};
+
+struct Hello {
+  std::string version;  // plugin version text
+  std::string host;
+  std::uint32_t pid = 0;
+  std::string device;
+  std::uint16_t qps_per_connection = 1;
+  std::uint32_t capabilities = 0;  // none defined yet; unknown ones are ignored
+  std::vector<HelloRail> rails;    // 1..kMaxRails
+  std::string gpu;                 // "GPU3", for messages
+  PlacementRecord placement;       // of that GPU and the rails
+};
+std::vector<std::uint8_t> encode_hello(const Hello& hello);
+bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string& why);
+
+struct QueueAddress {
+  std::uint32_t qpn = 0;  // 24 bits
+  std::uint32_t psn = 0;  // 24 bits
+};
+struct Queues {
+  std::vector<QueueAddress> queues;  // 1..kMaxQps
+  // The connection's own memory at this end: CTS ring or its shadow, then the box of parcels.
+  std::uint64_t address = 0;
+  std::vector<std::uint32_t> rkeys;  // one per rail of this end
+};
+std::vector<std::uint8_t> encode_queues(const Queues& queues);
+bool decode_queues(std::span<const std::uint8_t> body, Queues& queues, std::string& why);
+
+std::vector<std::uint8_t> encode_refusal(std::string_view text);
+// Printable text whatever the bytes are.
+std::string decode_refusal(std::span<const std::uint8_t> body);
+
+}  // namespace twinpath
