@@ -20,14 +20,24 @@ constexpr const char* kExamples =
   bibw       both directions at once; bandwidth is the sum
   rate       messages per second (default size 8)
   group      receives grouped --group at a time, told apart by tags
+  step       time of a step of NCCL's pipeline (default: steps of 128k over 4 connections at once,
+             8 in flight on each): us per step per connection, GB/s of all together
   conns      time and memory per idle connection, for each count in --connections
   solo       messages per second with both ends in one thread, from the first --dev to the second
   callgrind  the same with one size, once, for counting instructions (see instructions.sh)
+
+Loops (--loop; of one connection, the same calls whatever the plugin):
+  window     posts until the window is full, then tests until nothing is done: several posts a poll
+  one        one message at a time: irecv, isend, test, test
+  group      one group at a time: irecv of 8 (--group), 8 isends, tests
+  poll       a full window; each round posts one message and tests the oldest: one post a poll (in
+             one thread receives are posted half a window ahead of their sends)
 
 Examples:
   net_perf --test latency --sizes 8,64,4k
   net_perf --test bw -b 4k -e 16m --window 8
   net_perf --test bw --gpu 0,1 --sizes 1m,64m
+  net_perf --test solo --loop poll --sizes 8,64
   net_perf --test conns --connections 1,64,512 --json
   net_perf --plugin /usr/lib/libnccl-net-other.so --abi 10 --test rate
 
@@ -35,11 +45,32 @@ Exit status: 0 all right, 1 a test failed (wrong data, error, time-out), 2 bad a
 
 const std::vector<std::pair<std::string, Test>>& test_names() {
   static const std::vector<std::pair<std::string, Test>> names{
-      {"latency", Test::latency}, {"bw", Test::bw},
-      {"bibw", Test::bibw},       {"rate", Test::rate},
-      {"group", Test::group},     {"conns", Test::conns},
-      {"solo", Test::solo},       {"callgrind", Test::callgrind}};
+      {"latency", Test::latency}, {"bw", Test::bw},       {"bibw", Test::bibw},
+      {"rate", Test::rate},       {"group", Test::group}, {"step", Test::step},
+      {"conns", Test::conns},     {"solo", Test::solo},   {"callgrind", Test::callgrind}};
   return names;
+}
+
+const std::vector<std::pair<std::string, LoopKind>>& loop_names() {
+  static const std::vector<std::pair<std::string, LoopKind>> names{{"window", LoopKind::window},
+                                                                   {"one", LoopKind::one},
+                                                                   {"group", LoopKind::group},
+                                                                   {"poll", LoopKind::poll}};
+  return names;
+}
+
+// What --test and --loop mean for options that were not given.
+void choose_defaults(Options& o, bool group_given, bool connections_given) {
+  const bool all_grouped = o.test == Test::group || o.loop == LoopKind::group;
+  if (all_grouped && !group_given) o.group = 8;
+  if (o.test == Test::step && !connections_given) o.connections = {4};
+  if (o.window_given) return;
+  if (o.loop == LoopKind::one || o.loop == LoopKind::group)
+    o.window = 1;
+  else if (o.test == Test::step)
+    o.window = 8;
+  else if (o.test == Test::callgrind && o.loop == LoopKind::window)
+    o.window = 1;
 }
 
 int usable_cores() {
@@ -58,6 +89,13 @@ std::string complain(const Options& o) {
     if (c < 1) return "--connections must be at least 1";
   if (o.connections.size() > 1 && o.test != Test::conns)
     return "a list of --connections is for --test conns";
+  if (o.loop != LoopKind::window && (o.test == Test::latency || o.test == Test::conns))
+    return std::string("--loop is not for --test ") + test_name(o.test);
+  if (o.loop == LoopKind::one && (o.group != 1 || o.window != 1))
+    return "--loop one moves one message at a time: no --group, no --window";
+  if (o.loop == LoopKind::group && o.window != 1)
+    return "--loop group moves one group at a time: no --window";
+  if (o.loop != LoopKind::window && o.optional_recv) return "--optional-recv is for --loop window";
   if (o.dmabuf && o.gpus.empty()) return "--dmabuf needs --gpu";
   return {};
 }
@@ -67,6 +105,12 @@ std::string complain(const Options& o) {
 const char* test_name(Test t) {
   for (const auto& [name, test] : test_names())
     if (test == t) return name.c_str();
+  return "?";
+}
+
+const char* loop_name(LoopKind k) {
+  for (const auto& [name, loop] : loop_names())
+    if (loop == k) return name.c_str();
   return "?";
 }
 
@@ -82,7 +126,8 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
                "net_perf"};
   app.footer(kExamples);
   app.set_version_flag("--version", std::string("net_perf ") + TWINPATH_VERSION);
-  std::string sizes, begin, end, poll = "auto", memory = "vmm", abi, test = "latency";
+  std::string sizes, begin, end, poll = "auto", memory = "vmm", abi, test = "latency",
+                                 loop = "window";
   std::size_t factor = 2;
   int processes = 0, threads = 0;
   app.add_option("--plugin", out.plugin,
@@ -103,13 +148,16 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_option("--repeats", out.repeats, "repetitions; median and p99 are over these [10]")
       ->check(CLI::Range(1, 10000));
   auto* window = app.add_option("--window", out.window,
-                                "messages (or groups) in flight per connection [16; 1 for "
-                                "callgrind; less when buffers would exceed 256 MiB]");
+                                "messages (or groups) in flight per connection [16; 8 for "
+                                "step, 1 for callgrind; less when buffers would exceed 256 MiB]");
   window->check(CLI::Range(1, 1024));
-  app.add_option("--connections", out.connections, "connections per pair [1]; a list for conns")
-      ->delimiter(',');
-  app.add_option("--group", out.group, "receives per irecv, 1..8 [1; 8 for --test group]")
-      ->check(CLI::Range(1, 8));
+  auto* connections = app.add_option("--connections", out.connections,
+                                     "connections per pair [1; 4 for step]; a list for conns");
+  connections->delimiter(',');
+  auto* group = app.add_option("--group", out.group,
+                               "receives per irecv, 1..8 [1; 8 for --test group, --loop group]");
+  group->check(CLI::Range(1, 8));
+  app.add_option("--loop", loop, "how messages are posted and tested, see below [window]");
   auto* p = app.add_option("--processes", processes, "processes, an even number [2]");
   app.add_option("--threads", threads, "threads of one process instead of processes")->excludes(p);
   app.add_option(
@@ -156,6 +204,13 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
     found = true;
   }
   if (!found) return refuse("no test '" + test + "'; there are " + known);
+  found = false;
+  for (const auto& [name, value] : loop_names()) {
+    if (name != loop) continue;
+    out.loop = value;
+    found = true;
+  }
+  if (!found) return refuse("no loop '" + loop + "'; there are window, one, group, poll");
   if (!abi.empty()) {
     const std::string digits = abi[0] == 'v' ? abi.substr(1) : abi;
     const auto v = parse_bytes(digits);
@@ -179,18 +234,22 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
       out.sizes = size_steps(4096, std::size_t{4} << 20, 4);
     else if (out.test == Test::latency)
       out.sizes = {8, 64, 512, 4096, 32768, 262144};
+    else if (out.test == Test::step)
+      out.sizes = {std::size_t{128} << 10};
     else
       out.sizes = {8};
   }
   out.warmup_given = warmup->count() != 0;
   out.window_given = window->count() != 0;
-  if (out.test == Test::group && app.get_option("--group")->count() == 0) out.group = 8;
+  choose_defaults(out, group->count() != 0, connections->count() != 0);
   if (threads != 0) out.threads = true;
   out.workers = threads != 0 ? threads : processes != 0 ? processes : 2;
   out.vmm = memory == "vmm";
   // As many workers as cores leave none for the plugin's own threads: yield now and then.
   const int cores = usable_cores();
-  const unsigned chosen = out.workers > cores ? 1 : out.workers == cores ? 16 : 0;
+  const bool alone = out.test == Test::solo || out.test == Test::callgrind;  // one thread
+  const int busy = alone ? 1 : out.workers;
+  const unsigned chosen = busy > cores ? 1 : busy == cores ? 16 : 0;
   out.yield_every = poll == "yield" ? 1 : poll == "spin" ? 0 : chosen;
   if (why = complain(out); !why.empty()) return refuse(why);
   out.plugin = find_plugin(out.plugin);
@@ -204,6 +263,7 @@ nlohmann::json options_json(const Options& o) {
           {"iters", o.iters},
           {"repeats", o.repeats},
           {"window", o.window},
+          {"loop", loop_name(o.loop)},
           {"group", o.group},
           {"connections", o.connections},
           {"workers", o.workers},

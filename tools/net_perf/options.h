@@ -7,8 +7,12 @@
 
 namespace twinpath::tools {
 
-enum class Test { latency, bw, bibw, rate, group, conns, solo, callgrind };
+enum class Test { latency, bw, bibw, rate, group, step, conns, solo, callgrind };
 const char* test_name(Test t);
+
+// How the client drives a connection; see --help.
+enum class LoopKind { window, one, group, poll };
+const char* loop_name(LoopKind k);
 
 struct Options {
   std::string plugin;  // resolved path
@@ -21,6 +25,7 @@ struct Options {
   int repeats = 10;
   int window = 16;
   bool window_given = false;
+  LoopKind loop = LoopKind::window;
   std::vector<int> connections{1};
   int group = 1;
   int workers = 2;

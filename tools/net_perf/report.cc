@@ -78,6 +78,14 @@ json Report::stream_row(const std::vector<json>& pairs) const {
            {"median_mmessages_per_s", messages / s.median / 1e6},
            {"p99_slowest_mmessages_per_s", messages / s.p99 / 1e6},
            {"cpu_us_per_message", cpu / (messages * static_cast<double>(reps)) / 1000}};
+  if (options_.test == Test::step) {
+    // Of each connection; the pairs and their connections work at the same time.
+    const double us = 1e6 / number(pairs[0], "steps");
+    row["connections"] = options_.connections[0];
+    row["median_us_per_step"] = s.median * us;
+    row["p99_us_per_step"] = s.p99 * us;
+    row["min_us_per_step"] = s.min * us;
+  }
   if (copy > 0) {
     row["memcpy_gbytes_per_s"] = copy;
     row["ratio_to_memcpy"] = rate / copy;
@@ -144,6 +152,26 @@ void Report::print_table(const json& rows) const {
              cell(r, "receiver_kib_each", 1), wrong(r)});
     return t.print(stdout);
   }
+  if (options_.test == Test::step) {
+    Table t({{"size", "bytes", 8},
+             {"connections"},
+             {"window"},
+             {"median", "us/step", 8},
+             {"p99", "us/step", 8},
+             {"min", "us/step", 8},
+             {"median", "GB/s", 8},
+             {"CPU/step", "us"},
+             {"memcpy", "GB/s", 8},
+             {"ratio"},
+             {"wrong"}});
+    for (const json& r : rows)
+      t.add({format_bytes(r["size"].get<std::size_t>()), cell(r, "connections", 0),
+             cell(r, "window", 0), cell(r, "median_us_per_step", 2), cell(r, "p99_us_per_step", 2),
+             cell(r, "min_us_per_step", 2), cell(r, "median_gbytes_per_s", 3),
+             cell(r, "cpu_us_per_message", 2), cell(r, "memcpy_gbytes_per_s", 2),
+             cell(r, "ratio_to_memcpy", 2), wrong(r)});
+    return t.print(stdout);
+  }
   Table t({{"size", "bytes", 8},
            {"window"},
            {"median", "GB/s", 8},
@@ -193,8 +221,9 @@ void Report::print(const std::string& failure) {
             "not of a network\n",
             device["name"].get<std::string>().c_str());
     }
-    std::printf("# %s, %d %s, %d repetitions\n", test_name(options_.test), options_.workers,
-                options_.threads ? "threads" : "processes", options_.repeats);
+    std::printf("# %s, %d %s, loop '%s', %d repetitions\n", test_name(options_.test),
+                options_.workers, options_.threads ? "threads" : "processes",
+                loop_name(options_.loop), options_.repeats);
     if (!rows.empty()) print_table(rows);
   }
   std::fflush(stdout);

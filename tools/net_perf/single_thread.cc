@@ -10,6 +10,7 @@
 #include "tools/common/statistics.h"
 #include "tools/common/table.h"
 #include "tools/common/units.h"
+#include "tools/net_perf/pair_loop.h"
 #include "tools/net_perf/stream.h"
 #include "tools/net_perf/tests.h"
 
@@ -17,25 +18,32 @@ namespace twinpath::tools {
 namespace {
 
 // One connection, from the first device of --dev to the second.
-class Loop {
+class Connection {
  public:
-  Loop(Endpoint& e, const Shape& shape)
+  Connection(Endpoint& e, const Shape& shape)
       : e_(e),
         out_(shape.buffer_bytes(), nullptr, false),
         in_(shape.buffer_bytes(), nullptr, false),
         out_memory_(e.register_on(e.sends, out_)),
         in_memory_(e.register_on(e.receives, in_)),
         sender_(e, shape, out_, out_memory_),
-        receiver_(e, shape, in_, in_memory_) {}
-  ~Loop() {
+        receiver_(e, shape, in_, in_memory_),
+        loop_(e, shape, out_, in_, out_memory_[0], in_memory_[0]) {}
+  ~Connection() {
     e_.deregister(e_.sends, out_memory_);
     e_.deregister(e_.receives, in_memory_);
   }
-  Loop(const Loop&) = delete;
-  Loop& operator=(const Loop&) = delete;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   // Seconds that it took.
-  double move(std::uint64_t groups, Check check) {
+  double measure(std::uint64_t groups, Check check) {
+    if (e_.options.loop == LoopKind::window) return stream(groups, check);
+    const std::int64_t begin = now_ns();
+    loop_.move(groups, check == Check::stamp);
+    return static_cast<double>(now_ns() - begin) / 1e9;
+  }
+  double stream(std::uint64_t groups, Check check) {
     sender_.start(groups, check);
     receiver_.start(groups, check);
     const std::int64_t begin = now_ns();
@@ -46,7 +54,11 @@ class Loop {
     }
     return static_cast<double>(now_ns() - begin) / 1e9;
   }
-  const RecvStream& receiver() const { return receiver_; }
+  const Calls& calls() const { return loop_.calls(); }
+  void refuse_wrong_data() const {
+    if (receiver_.wrong() != 0) throw Failure(receiver_.first_wrong());
+    if (loop_.wrong() != 0) throw Failure(loop_.first_wrong());
+  }
 
  private:
   Endpoint& e_;
@@ -54,6 +66,7 @@ class Loop {
   std::vector<void*> out_memory_, in_memory_;
   SendStream sender_;
   RecvStream receiver_;
+  PairLoop loop_;
 };
 
 void connect_to_itself(Endpoint& e) {
@@ -76,27 +89,36 @@ nlohmann::json measure(Endpoint& e, const Shape& shape) {
   const Options& o = e.options;
   const auto per_group = static_cast<std::size_t>(o.group);
   const std::uint64_t groups = std::max<std::uint64_t>(1, iterations(o, shape.size) / per_group);
-  Loop loop(e, shape);
-  if (o.verify) (void)loop.move(8, Check::full);
+  Connection c(e, shape);
+  if (o.verify) (void)c.stream(8, Check::full);
   std::vector<double> seconds;
   if (o.test == Test::callgrind) {
-    seconds.push_back(loop.move(groups, Check::none));
+    seconds.push_back(c.measure(groups, Check::none));
   } else {
     const bool stamps = o.verify && !o.optional_recv && shape.size >= 8;
-    (void)loop.move(groups / 10 + 1, Check::none);
+    (void)c.measure(groups / 10 + 1, Check::none);
     for (int i = 0; i < o.repeats; ++i)
-      seconds.push_back(loop.move(groups, stamps ? Check::stamp : Check::none));
+      seconds.push_back(c.measure(groups, stamps ? Check::stamp : Check::none));
   }
-  if (loop.receiver().wrong() != 0) throw Failure(loop.receiver().first_wrong());
+  c.refuse_wrong_data();
   const Summary s = summarize(std::move(seconds));
   const auto messages = static_cast<double>(groups * per_group);
-  return {{"size", shape.size},
-          {"group", o.group},
-          {"window", shape.window},
-          {"messages", groups * per_group},
-          {"median_messages_per_s", messages / s.median},
-          {"p99_slowest_messages_per_s", messages / s.p99},
-          {"best_messages_per_s", messages / s.min}};
+  nlohmann::json row{{"size", shape.size},
+                     {"loop", loop_name(o.loop)},
+                     {"group", o.group},
+                     {"window", shape.window},
+                     {"messages", groups * per_group},
+                     {"median_messages_per_s", messages / s.median},
+                     {"p99_slowest_messages_per_s", messages / s.p99},
+                     {"best_messages_per_s", messages / s.min}};
+  if (o.loop != LoopKind::window) {  // of the last repetition
+    const Calls& calls = c.calls();
+    row["calls_per_message"] = {{"irecv", static_cast<double>(calls.irecv) / messages},
+                                {"isend", static_cast<double>(calls.isend) / messages},
+                                {"test", static_cast<double>(calls.test) / messages},
+                                {"in_vain", static_cast<double>(calls.in_vain) / messages}};
+  }
+  return row;
 }
 
 void print(const Endpoint& e, const nlohmann::json& rows) {
@@ -104,15 +126,22 @@ void print(const Endpoint& e, const nlohmann::json& rows) {
   if (o.test == Test::callgrind) {
     std::printf("moved %llu messages of %zu bytes in one thread\n",
                 rows[0]["messages"].get<unsigned long long>(), o.sizes[0]);
+    if (!rows[0].contains("calls_per_message")) return;
+    const auto& calls = rows[0]["calls_per_message"];
+    const auto each = [&](const char* key) { return fixed(calls[key].get<double>(), 3); };
+    std::printf("calls a message: irecv %s, isend %s, test %s; in vain %s\n", each("irecv").c_str(),
+                each("isend").c_str(), each("test").c_str(), each("in_vain").c_str());
     return;
   }
   if (o.json) {
     std::printf("%s\n", json_envelope("net_perf", options_json(o), rows).dump(2).c_str());
     return;
   }
-  std::printf("%s# plugin %s (%s, net v%d), device %s\n# solo, one thread, %d repetitions\n",
-              describe(circumstances()).c_str(), o.plugin.c_str(), e.plugin->name(),
-              e.plugin->abi(), e.props.name.c_str(), o.repeats);
+  std::printf(
+      "%s# plugin %s (%s, net v%d), device %s\n"
+      "# solo, one thread, loop '%s', %d repetitions\n",
+      describe(circumstances()).c_str(), o.plugin.c_str(), e.plugin->name(), e.plugin->abi(),
+      e.props.name.c_str(), loop_name(o.loop), o.repeats);
   Table t({{"size", "bytes", 8},
            {"group"},
            {"window"},
@@ -146,7 +175,7 @@ int run_single_thread(const Options& options) {
       Shape shape;
       shape.size = size;
       shape.group = options.group;
-      shape.window = options.window_given || options.test == Test::solo ? options.window : 1;
+      shape.window = options.window;
       rows.push_back(measure(e, shape));
       if (options.test == Test::callgrind) break;
     }

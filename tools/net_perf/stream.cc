@@ -50,36 +50,50 @@ bool SendStream::step() {
 
 bool SendStream::step_lane(int c) {
   Lane& lane = lanes_[static_cast<std::size_t>(c)];
-  const auto n = static_cast<std::uint64_t>(shape_.group);
   bool moved = false;
-  while (lane.posted < total_ && lane.posted - lane.completed < lane.requests.size()) {
-    const std::uint64_t m = lane.posted, group = m / n;
-    const int sub = static_cast<int>(n - 1 - m % n);
-    const std::size_t offset = shape_.offset(c, group, sub);
-    const std::uint64_t message = group * n + static_cast<std::uint64_t>(sub);
-    const std::size_t bytes = shape_.bytes_of(message, check_);
-    if (check_ == Check::full)
-      buffer_.write_pattern(offset, bytes, shape_.seed(c, message));
-    else if (check_ == Check::stamp)
-      std::memcpy(buffer_.data() + offset, &message, sizeof message);
-    void*& request = lane.requests[m % lane.requests.size()];
-    e_.check(e_.plugin->isend(e_.sends[static_cast<std::size_t>(c)], buffer_.data() + offset, bytes,
-                              sub, memories_[static_cast<std::size_t>(c)], &request),
-             "isend");
-    if (request == nullptr) break;  // the receiver is not ready
-    ++lane.posted;
-    moved = true;
+  if (shape_.one_post) {
+    moved = post(c, lane);
+    // Tested only when full: tested at once, the window would never hold more than one message.
+    const bool full = lane.posted - lane.completed == lane.requests.size();
+    if (!moved || full) moved = test_oldest(lane) || moved;
+    return moved;
   }
-  while (lane.completed < lane.posted) {
-    int done = 0, bytes = 0;
-    e_.check(e_.plugin->test(lane.requests[lane.completed % lane.requests.size()], &done, &bytes),
-             "test of a send");
-    if (done == 0) break;
-    ++lane.completed;
-    --left_;
-    moved = true;
-  }
+  while (post(c, lane)) moved = true;
+  while (test_oldest(lane)) moved = true;
   return moved;
+}
+
+// False: nothing left to post, no room in the window, or the receiver is not ready.
+bool SendStream::post(int c, Lane& lane) {
+  if (lane.posted == total_ || lane.posted - lane.completed == lane.requests.size()) return false;
+  const auto n = static_cast<std::uint64_t>(shape_.group);
+  const std::uint64_t m = lane.posted, group = m / n;
+  const int sub = static_cast<int>(n - 1 - m % n);
+  const std::size_t offset = shape_.offset(c, group, sub);
+  const std::uint64_t message = group * n + static_cast<std::uint64_t>(sub);
+  const std::size_t bytes = shape_.bytes_of(message, check_);
+  if (check_ == Check::full)
+    buffer_.write_pattern(offset, bytes, shape_.seed(c, message));
+  else if (check_ == Check::stamp)
+    std::memcpy(buffer_.data() + offset, &message, sizeof message);
+  void*& request = lane.requests[m % lane.requests.size()];
+  e_.check(e_.plugin->isend(e_.sends[static_cast<std::size_t>(c)], buffer_.data() + offset, bytes,
+                            sub, memories_[static_cast<std::size_t>(c)], &request),
+           "isend");
+  if (request == nullptr) return false;
+  ++lane.posted;
+  return true;
+}
+
+bool SendStream::test_oldest(Lane& lane) {
+  if (lane.completed == lane.posted) return false;
+  int done = 0, bytes = 0;
+  e_.check(e_.plugin->test(lane.requests[lane.completed % lane.requests.size()], &done, &bytes),
+           "test of a send");
+  if (done == 0) return false;
+  ++lane.completed;
+  --left_;
+  return true;
 }
 
 std::string SendStream::progress() const {
@@ -113,6 +127,7 @@ bool RecvStream::step() {
 }
 
 bool RecvStream::post(int c, Lane& lane) {
+  if (lane.posted == total_ || lane.posted - lane.completed == lane.requests.size()) return false;
   std::array<void*, kMostGrouped> data{}, memories{};
   std::array<std::size_t, kMostGrouped> bytes{};
   std::array<int, kMostGrouped> tags{};
@@ -138,23 +153,30 @@ bool RecvStream::post(int c, Lane& lane) {
 bool RecvStream::step_lane(int c) {
   Lane& lane = lanes_[static_cast<std::size_t>(c)];
   bool moved = false;
-  while (lane.completed < lane.posted) {
-    int done = 0;
-    std::array<int, kMostGrouped> bytes{};
-    e_.check(
-        e_.plugin->test(lane.requests[lane.completed % lane.requests.size()], &done, bytes.data()),
-        "test of a receive");
-    if (done == 0) break;
-    if (e_.props.force_flush && buffer_.on_gpu()) flush(c, lane.completed, bytes.data());
-    received(c, lane.completed, bytes.data());
-    ++lane.completed;
-    --left_;
-    moved = true;
+  if (shape_.one_post) {
+    moved = post(c, lane);
+    const bool full = lane.posted - lane.completed == lane.requests.size();
+    if (!moved || full) moved = test_oldest(c, lane) || moved;
+    return moved;
   }
-  while (lane.posted < total_ && lane.posted - lane.completed < lane.requests.size() &&
-         post(c, lane))
-    moved = true;
+  while (test_oldest(c, lane)) moved = true;
+  while (post(c, lane)) moved = true;
   return moved;
+}
+
+bool RecvStream::test_oldest(int c, Lane& lane) {
+  if (lane.completed == lane.posted) return false;
+  int done = 0;
+  std::array<int, kMostGrouped> bytes{};
+  e_.check(
+      e_.plugin->test(lane.requests[lane.completed % lane.requests.size()], &done, bytes.data()),
+      "test of a receive");
+  if (done == 0) return false;
+  if (e_.props.force_flush && buffer_.on_gpu()) flush(c, lane.completed, bytes.data());
+  received(c, lane.completed, bytes.data());
+  ++lane.completed;
+  --left_;
+  return true;
 }
 
 void RecvStream::flush(int c, std::uint64_t group, const int* bytes) {

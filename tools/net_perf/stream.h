@@ -1,6 +1,6 @@
 #pragma once
-// A window of messages over all connections of one direction: the engine of bw, bibw, rate and
-// group.  Both classes are stepped by the caller's loop, so that one thread can drive both
+// A window of messages over all connections of one direction: the engine of bw, bibw, rate,
+// group and step.  Both classes are stepped by the caller's loop, so that one thread can drive both
 // directions, or both ends.
 //
 // Message m of a connection belongs to group m / n and is told apart in it by tag m % n; the
@@ -24,6 +24,7 @@ struct Shape {
   int group = 1;
   int window = 1;  // groups in flight per connection
   int connections = 1;
+  bool one_post = false;   // a step posts once and tests once (--loop poll)
   std::uint64_t salt = 0;  // of the payload patterns; equal at both ends
 
   std::size_t slot_bytes() const { return ((size + 63) / 64 * 64 + 64) * std::size_t(group); }
@@ -58,6 +59,8 @@ class SendStream {
     std::vector<void*> requests;              // ring of window * group
   };
   bool step_lane(int c);
+  bool post(int c, Lane& lane);
+  bool test_oldest(Lane& lane);
   Endpoint& e_;
   const Shape shape_;
   Buffer& buffer_;
@@ -86,6 +89,7 @@ class RecvStream {
   };
   bool step_lane(int c);
   bool post(int c, Lane& lane);
+  bool test_oldest(int c, Lane& lane);
   void received(int c, std::uint64_t group, const int* bytes);
   void flush(int c, std::uint64_t group, const int* bytes);
   Endpoint& e_;

@@ -1,5 +1,5 @@
-// bw, bibw, rate and group: a window of messages, timed from the first post to the last receive
-// over both ends of the pair (one clock: both are on one host).
+// bw, bibw, rate, group and step: a window of messages, timed from the first post to the last
+// receive over both ends of the pair (one clock: both are on one host).
 #include <algorithm>
 #include <cstring>
 
@@ -69,6 +69,7 @@ class SizeRun {
     e_.reporter.result({{"size", shape_.size},
                         {"window", shape_.window},
                         {"messages", messages},
+                        {"steps", groups * directions},
                         {"bytes", messages * shape_.size},
                         {"reps", std::move(reps)},
                         {"memcpy", memcpy},
@@ -81,6 +82,7 @@ class SizeRun {
     s.size = size;
     s.group = o.group;
     s.connections = o.connections[0];
+    s.one_post = o.loop == LoopKind::poll;
     s.salt = size + 1;
     constexpr std::size_t kMostBytes = std::size_t{256} << 20;
     const std::size_t one = s.slot_bytes() * static_cast<std::size_t>(s.connections);

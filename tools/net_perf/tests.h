@@ -6,7 +6,7 @@
 namespace twinpath::tools {
 
 void run_latency(Endpoint& e);
-void run_streams(Endpoint& e);      // bw, bibw, rate, group
+void run_streams(Endpoint& e);      // bw, bibw, rate, group, step
 void run_connections(Endpoint& e);  // conns
 
 // Worker's main function: set-up, the test, tidy-up; tells the parent of every failure.
