@@ -17,6 +17,7 @@ class Loops(unittest.TestCase):
                 for row in report["results"]:
                     self.assertEqual((row["group"], row["window"]), (group, window))
                     self.assertGreater(row["median_messages_per_s"], 0)
+                    self.assertGreater(row["median_cpu_ns_per_message"], 0)
                     calls = row["calls_per_message"]
                     useful = calls["isend"] + calls["test"] - calls["in_vain"]
                     self.assertAlmostEqual(calls["irecv"], 1 / group)
