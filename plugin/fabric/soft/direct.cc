@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "plugin/fabric/soft/ordered_write.h"
 #include "plugin/fabric/soft/requester.h"
 
 namespace twinpath::soft {
@@ -67,8 +68,13 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const KeyEntry& remote, bool to_remot
       std::size_t n = sges[i].length - skip;
       const std::uint64_t near = local + skip, far = far_base + e.offset;
       if (qp.peer == nullptr) {
-        std::memcpy(reinterpret_cast<void*>(to_remote ? far : near),
-                    reinterpret_cast<const void*>(to_remote ? near : far), n);
+        // The peer's threads may watch what a WRITE brings; what a READ brings is the caller's own
+        // until its completion.
+        if (to_remote) {
+          write_ordered(reinterpret_cast<void*>(far), reinterpret_cast<const void*>(near), n);
+        } else {
+          std::memcpy(reinterpret_cast<void*>(near), reinterpret_cast<const void*>(far), n);
+        }
       } else {
         ssize_t got = copy_piece(qp.peer->pid, near, far, n, to_remote);
         if (got <= 0) return false;

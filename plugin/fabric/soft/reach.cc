@@ -3,10 +3,10 @@
 
 #include <sys/uio.h>
 
-#include <cstring>
 #include <mutex>
 
 #include "plugin/fabric/soft/hca.h"
+#include "plugin/fabric/soft/ordered_write.h"
 
 namespace twinpath::soft {
 namespace {
@@ -85,8 +85,8 @@ Reached Reach::local(std::uint32_t lkey, std::uint64_t address, std::uint64_t by
 
 bool copy_host(const Place& to, const Place& from, std::uint64_t bytes) {
   if (to.pid == 0 && from.pid == 0) {
-    std::memcpy(reinterpret_cast<void*>(to.end.address),
-                reinterpret_cast<const void*>(from.end.address), bytes);
+    write_ordered(reinterpret_cast<void*>(to.end.address),
+                  reinterpret_cast<const void*>(from.end.address), bytes);
     return true;
   }
   const bool write = to.pid != 0;

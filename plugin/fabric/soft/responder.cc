@@ -4,13 +4,12 @@
 #include <cstring>
 
 #include "plugin/fabric/soft/hca.h"
+#include "plugin/fabric/soft/ordered_write.h"
 
 namespace twinpath::soft {
 namespace {
 
 enum class Outcome { done, wait, refused };
-
-constexpr std::uint32_t kOrderedWrite = 1024;
 
 Outcome refuse(SoftQp& qp, ibv_wc_status peer_sees, ibv_event_type event) {
   qp.mine->nak.store(peer_sees, std::memory_order_release);
@@ -71,20 +70,7 @@ Outcome on_write(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload)
   if (p.length != 0) {
     KeyEntry* e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_WRITE);
     if (e == nullptr) return refuse_access(qp, IBV_ACCESS_REMOTE_WRITE);
-    auto* to = reinterpret_cast<std::uint8_t*>(e->base + (p.address - e->iova));
-    // Peers wait on words that small writes bring (generations of CTS cells, up to 16 of 64 bytes
-    // in one write): such a write becomes visible in address order, as PCIe writes do.
-    if (p.length <= kOrderedWrite && (p.length & 3) == 0 &&
-        (reinterpret_cast<std::uint64_t>(to) & 3) == 0) {
-      for (std::uint32_t i = 0; i < p.length / 4; ++i) {
-        std::uint32_t v;
-        std::memcpy(&v, payload + i * 4, 4);
-        std::atomic_ref<std::uint32_t>(reinterpret_cast<std::uint32_t*>(to)[i])
-            .store(v, std::memory_order_release);
-      }
-    } else {
-      std::memcpy(to, payload, p.length);
-    }
+    write_ordered(reinterpret_cast<void*>(e->base + (p.address - e->iova)), payload, p.length);
     KeyView::drop(e);
   }
   if ((p.flags & kLast) != 0) {
