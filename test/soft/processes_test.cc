@@ -22,10 +22,12 @@ struct Address {
 Address address_of(const Side& s) { return {s.qp->qp_num, s.mr->rkey, s.address(), s.gid}; }
 
 // One end of a ping-pong that never polls without having been woken: arms, waits, polls, answers.
-// False when no event came within two seconds.
-bool bounce(Side& s, int rounds, bool first) {
+// False when no event came within two seconds.  `naps`: pauses before each answer, so that queue
+// pairs fall asleep, or are just about to.
+bool bounce(Side& s, int rounds, bool first, bool naps = false) {
   int sent = 0;
   const auto send = [&] {
+    if (naps) usleep(4000 + static_cast<unsigned>(sent) * 2654435761u % 4096);
     auto w = s.request(IBV_WR_SEND, 0, 8, 0, 0);
     w.wr.send_flags = IBV_SEND_SOLICITED;
     if (++sent % 16 == 0) w.wr.send_flags |= IBV_SEND_SIGNALED;  // sets queue space free
@@ -44,7 +46,7 @@ bool bounce(Side& s, int rounds, bool first) {
   }
   return true;
 }
-constexpr int kRounds = 200;
+constexpr int kRounds = 200, kNaps = 100;
 
 // What the child process does with its end of the socket pair.
 int child_main(const std::string& role, int fd) {
@@ -53,7 +55,7 @@ int child_main(const std::string& role, int fd) {
   if (role.find("otherjob") != std::string::npos) config.soft_job = "another";
   Options o;
   o.bytes = 8 << 20;
-  o.channel = role == "waits";
+  o.channel = role == "waits" || role == "naps";
   Side s(o, config);
   Address mine = address_of(s), theirs{};
   if (write(fd, &mine, sizeof mine) != sizeof mine) return 2;
@@ -65,7 +67,7 @@ int child_main(const std::string& role, int fd) {
   if (o.channel) {
     if (s.post_receive(64, 64) != 0 || ibv_req_notify_cq(s.cq, 0) != 0) return 9;
     if (write(fd, &go, 1) != 1) return 7;
-    return bounce(s, kRounds, false) ? 0 : 10;
+    return bounce(s, role == "naps" ? kNaps : kRounds, false, role == "naps") ? 0 : 10;
   }
   if (write(fd, &go, 1) != 1) return 7;
   // Sleeps in read(): whatever is asked of its memory now, its engine thread must answer.
@@ -224,5 +226,17 @@ TEST_CASE("two processes that only wait for events wake each other", "[soft]") {
   INFO("one way: " << each << " ns");
   CHECK(each < 5 * kMillisecond);
   if (getenv("TWINPATH_TEST_SHOW") != nullptr) WARN("one way: " << each << " ns");
+  CHECK(child.finish() == 0);
+}
+
+TEST_CASE("processes that nap between messages lose none of them", "[soft]") {
+  Child child("naps");
+  Options o;
+  o.channel = true;
+  Side s(o);
+  child.connect(s);
+  REQUIRE(s.post_receive(64, 64) == 0);
+  REQUIRE(ibv_req_notify_cq(s.cq, 0) == 0);
+  CHECK(bounce(s, kNaps, true, true));
   CHECK(child.finish() == 0);
 }

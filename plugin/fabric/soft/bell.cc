@@ -1,10 +1,12 @@
-// Waking the engine thread.  A process that polls its CQs needs no engine; one that waits for
-// completion events, or only for bytes to change in its memory, does.  Its side of the link then
-// says so (LinkEnd::bell) and the far end wakes its engine after putting something on the wire.
+// Telling the far end that there is something on the wire, where it asked for that (LinkEnd::bell):
+//   kBellWake  its engine thread is to be woken.  A process that polls its CQs needs no engine; one
+//              that waits for completion events, or only for bytes to change in its memory, does.
+//   kBellMark  the queue pair sleeps (activity.cc) and is to be marked on the notice board.
 //
 // Between "bell set, then ring looked at" here and "ring filled, then bell looked at" there stands
-// no full fence, because the second is the data path of everybody: in that window of some 100 ns
-// a wake can be lost, and the engine's own look, once a millisecond, replaces it.
+// no full fence, because the second is the data path of everybody.  For kBellWake a wake can be
+// lost in that window of some 100 ns, and the engine's own look, once a millisecond, replaces it.
+// A queue pair that sleeps has no such look: for kBellMark activity.cc closes the window.
 #include "plugin/fabric/soft/hca.h"
 
 namespace twinpath::soft {
@@ -15,7 +17,14 @@ void ring_far_bell(SoftQp& qp) {
                              qp.mine->consumed.load(std::memory_order_relaxed);
   if (told == qp.told) return;
   qp.told = told;
-  if (qp.theirs->bell.exchange(0, std::memory_order_acq_rel) == 0) return;
+  const std::uint32_t wanted = qp.theirs->bell.exchange(0, std::memory_order_acq_rel);
+  bool wake = (wanted & kBellWake) != 0;
+  if ((wanted & kBellMark) != 0) {
+    // Only asked for when we said that we can (can_mark): then the peer has greeted.
+    Board& board = qp.peer == nullptr ? qp.hca->keys().board() : qp.peer->shared->board;
+    wake = board.mark(qp.attr.dest_qp_num) || wake;
+  }
+  if (!wake) return;
   if (qp.peer == nullptr) {
     qp.hca->wake_engine();
   } else if (!qp.peer->dead.load(std::memory_order_relaxed)) {
@@ -31,7 +40,7 @@ void want_bell(SoftQp& qp, bool patient) {
     return;
   }
   if (qp.mine == nullptr || qp.mine->bell.load(std::memory_order_relaxed) != 0) return;
-  qp.mine->bell.store(1, std::memory_order_seq_cst);
+  qp.mine->bell.store(kBellWake, std::memory_order_seq_cst);
 }
 
 }  // namespace twinpath::soft

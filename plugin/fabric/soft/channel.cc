@@ -51,7 +51,8 @@ int req_notify_cq(ibv_cq* c, int solicited_only) {
     }
   }
   std::lock_guard hold(cq.members_lock);
-  for (SoftQp* qp : cq.members) want_bell(*qp, true);
+  // Those that sleep are marked when something comes, and that wakes the engine too.
+  for (SoftQp* qp : cq.awake) want_bell(*qp, true);
   return 0;
 }
 

@@ -30,6 +30,8 @@ void Hca::bind_link(SoftQp& qp, std::shared_ptr<Link> link) {
   qp.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
   // Pairs with the acquire in start(): who sees `ready` sees pd and access.
   qp.mine->state.store(static_cast<std::uint32_t>(EndState::ready), std::memory_order_release);
+  if (qp.peer == nullptr) qp.mine->can_mark.store(can_fence_ ? 1 : 0, std::memory_order_release);
+  rouse_if_asleep(qp);  // the peer may have sent already
   if (!qp.soft_context->soft_device->port_up(qp.attr.port_num)) set_carrier(qp, false);
 }
 

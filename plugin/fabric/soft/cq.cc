@@ -3,7 +3,7 @@
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/extended.h"
-#include "plugin/fabric/soft/objects.h"
+#include "plugin/fabric/soft/hca.h"
 
 namespace twinpath::soft {
 namespace {
@@ -41,11 +41,12 @@ int poll_cq(ibv_cq* c, int n, ibv_wc* out) {
   if (n < 0) return -EINVAL;
   if (cq.overflowed.load(std::memory_order_relaxed)) return -EOVERFLOW;
   cq.polled.store(true, std::memory_order_relaxed);
+  soft(cq.context)->hca->look_at_board();
   // Progress comes first: what it completes is returned by this very call.
   {
     std::unique_lock hold(cq.members_lock, std::try_to_lock);
     if (hold.owns_lock()) {
-      for (SoftQp* qp : cq.members) (void)advance(*qp);
+      for (SoftQp* qp : cq.awake) (void)advance(*qp);
     }
   }
   return take(cq, n, out);

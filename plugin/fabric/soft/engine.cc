@@ -3,7 +3,8 @@
 //
 // It sleeps most of the time.  A process that polls its CQs moves its own QPs; the engine only
 // looks in once a millisecond then, so that two polling processes keep two cores for themselves.
-// For owners that do not poll, peers wake it (bell.cc).
+// For owners that do not poll, peers wake it (bell.cc).  QPs that have nothing to do are not looked
+// at (activity.cc), and when none has, the engine waits to be woken.
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +15,11 @@
 #include "plugin/fabric/soft/hca.h"
 
 namespace twinpath::soft {
+namespace {
+
+constexpr int kRest = 100'000;  // microseconds
+
+}  // namespace
 
 // Whether nobody would notice what comes in: the owner waits for an event, or does not poll.
 bool Hca::unattended(const SoftQp& qp) {
@@ -29,7 +35,7 @@ void Hca::note_idle(std::int64_t now) {
   if (now - idle_noted_ < kMillisecond) return;
   idle_noted_ = now;
   ++idle_round_;
-  for (SoftQp* qp : live_) {
+  for (SoftQp* qp : awake_) {
     for (SoftCq* cq : {soft(qp->send_cq), soft(qp->recv_cq)}) {
       if (cq->idle_round == idle_round_) continue;
       cq->idle_round = idle_round_;
@@ -42,19 +48,25 @@ void Hca::note_idle(std::int64_t now) {
 bool Hca::sweep(std::int64_t now) {
   std::lock_guard hold(lock_);
   bool moved = false;
+  get_up_marked(now);
   note_idle(now);
-  for (SoftQp* qp : live_) {
+  for (SoftQp* qp : awake_) {
     // First the bell, then the look: what comes later rings.
     if (unattended(*qp)) want_bell(*qp, false);
     moved = advance(*qp) || moved;
     check_timers(*qp, now);
+    if (is_drowsy(*qp, now)) drowsy_.push_back(qp);
   }
+  if (!drowsy_.empty()) put_to_sleep();
+  resting_ = awake_.empty() && !keys_->board().any();
   return moved;
 }
 
 int Hca::engine_wait_us(std::int64_t now, bool moved) {
   if (config_.soft_engine == EngineChoice::spin) return 0;
   if (moved) last_moved_ = now;
+  // Whoever gives a sleeping QP something to do wakes us; the limit is for one that dies before.
+  if (resting_) return kRest;
   // Work found by us means that its owner does not poll: look again soon, for a while.
   if (config_.soft_engine == EngineChoice::automatic && now - last_moved_ < 5 * kMillisecond)
     return 50;

@@ -25,9 +25,8 @@
 
 namespace twinpath::soft {
 
-inline constexpr std::uint32_t kSlotShift = 14;  // QPN = slot:10 | index:14
+inline constexpr std::uint32_t kSlotShift = kQpIndexBits;  // QPN = slot:10 | index:14
 inline constexpr std::uint32_t kSlots = 1u << 10;
-inline constexpr std::uint32_t kQpsPerProcess = 1u << kSlotShift;
 
 class Hca {
  public:
@@ -47,9 +46,17 @@ class Hca {
   // Has the engine thread look at all queues now.
   void wake_engine();
 
+  // For polls: gets those queue pairs up that were given something to do.  Takes no lock that
+  // somebody holds: what it leaves is found by the next poll or by the engine.
+  void look_at_board() {
+    if (keys_->board().any()) [[unlikely]]
+      look_at_marks();
+  }
+
   KeyTable& keys() { return *keys_; }
   const Config& config() const { return config_; }
   Faults& faults() { return faults_; }
+  bool can_fence() const { return can_fence_; }
   std::uint32_t slot() const { return slot_; }
   std::uint32_t job_hash() const { return job_hash_; }
   // GID of a device port; index 0 link-local, 1 IPv4-mapped.  Carries the job's hash, so that
@@ -83,6 +90,13 @@ class Hca {
   static bool unattended(const SoftQp& qp);
   void note_idle(std::int64_t now);
   bool sweep(std::int64_t now);
+  void look_at_marks();
+  // activity.cc; lock_ held.
+  void get_up_marked(std::int64_t now);
+  void get_up(SoftQp& qp, std::int64_t now);
+  bool is_drowsy(SoftQp& qp, std::int64_t now) const;
+  void put_to_sleep();
+  static bool fall_asleep(SoftQp& qp);
   void accept_peer();
   void serve(int socket);
   void drop_socket(int socket);
@@ -116,6 +130,8 @@ class Hca {
   std::vector<std::unique_ptr<SoftDevice>> all_devices_;
   std::vector<SoftQp*> qps_;   // index = low bits of the QPN
   std::vector<SoftQp*> live_;  // the same, without holes
+  // Those of them that sweeps look at, and those of these that are about to sleep.
+  std::vector<SoftQp*> awake_, drowsy_;
   std::vector<SoftContext*> contexts_;
   std::uint32_t next_qp_ = 0;
   std::unordered_map<std::uint32_t, std::shared_ptr<Peer>> peers_;  // by slot
@@ -128,6 +144,8 @@ class Hca {
   std::unordered_map<std::uint64_t, OwnAllocation> allocations_;
   std::uint64_t next_allocation_ = 1;
 
+  bool can_fence_ = false;  // membarrier works: queue pairs may sleep
+  bool resting_ = false;    // engine thread: all of them do
   std::int64_t last_moved_ = 0, idle_noted_ = 0;
   std::uint64_t idle_round_ = 0;
   std::thread engine_;

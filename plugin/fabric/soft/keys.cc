@@ -28,22 +28,23 @@ KeyEntry* KeyView::hold(std::uint32_t key, std::uint64_t address, std::uint64_t 
 }
 
 Result<std::unique_ptr<KeyTable>> KeyTable::create() {
-  auto fd = make_shared_memory("twinpath-keys", bytes());
+  auto fd = make_shared_memory("twinpath-keys", sizeof(SharedTables));
   if (!fd) return fd.status();
-  void* p = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
+  void* p = mmap(nullptr, sizeof(SharedTables), PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
   if (p == MAP_FAILED) {
     TP_WARN("soft HCA: cannot map the key table: %s", std::strerror(errno));
     return Status::no_memory;
   }
-  return std::unique_ptr<KeyTable>(new KeyTable(std::move(fd).take(), static_cast<KeyEntry*>(p)));
+  return std::unique_ptr<KeyTable>(
+      new KeyTable(std::move(fd).take(), static_cast<SharedTables*>(p)));
 }
 
-KeyTable::KeyTable(UniqueFd fd, KeyEntry* entries)
-    : fd_(std::move(fd)), entries_(entries), generation_(kKeyEntries, 1) {
+KeyTable::KeyTable(UniqueFd fd, SharedTables* shared)
+    : fd_(std::move(fd)), shared_(shared), entries_(shared->keys), generation_(kKeyEntries, 1) {
   for (std::uint32_t i = kKeyEntries; i-- > 1;) free_.push_back(i);
 }
 
-KeyTable::~KeyTable() { munmap(entries_, bytes()); }
+KeyTable::~KeyTable() { munmap(shared_, sizeof(SharedTables)); }
 
 std::uint32_t KeyTable::add(std::uint32_t pd_number, std::uint64_t base, std::uint64_t iova,
                             std::uint64_t length, std::uint32_t access, const PointerInfo& info,

@@ -1,6 +1,7 @@
 #pragma once
 // The table of memory keys of one process, in shared memory so that a peer on the same host can
-// check and translate a remote address itself before it copies straight into our memory.
+// check and translate a remote address itself before it copies straight into our memory.  The
+// process's notice board (board.h) lies behind it.
 //
 // Threads: any.  An entry is published by its `key` (release) and withdrawn by clearing it; an
 // initiator that found it holds `users` up while it copies, and deregistration waits for that
@@ -14,6 +15,7 @@
 
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
+#include "plugin/fabric/soft/board.h"
 #include "plugin/gpu/engine.h"
 
 namespace twinpath::soft {
@@ -72,6 +74,12 @@ class KeyView {
   KeyEntry* entries_ = nullptr;
 };
 
+// What peers map.
+struct SharedTables {
+  KeyEntry keys[kKeyEntries];
+  Board board;
+};
+
 class KeyTable {
  public:
   static Result<std::unique_ptr<KeyTable>> create();
@@ -83,12 +91,13 @@ class KeyTable {
   // Withdraws and waits up to 2 s for copies that hold it.
   void remove(std::uint32_t key);
   KeyView view() const { return KeyView(entries_); }
+  Board& board() const { return shared_->board; }
   int fd() const { return fd_.get(); }
-  static constexpr std::size_t bytes() { return sizeof(KeyEntry) * kKeyEntries; }
 
  private:
-  KeyTable(UniqueFd fd, KeyEntry* entries);
+  KeyTable(UniqueFd fd, SharedTables* shared);
   UniqueFd fd_;
+  SharedTables* shared_;
   KeyEntry* entries_;
   std::mutex lock_;
   std::vector<std::uint32_t> free_;

@@ -23,6 +23,9 @@ inline constexpr std::uint32_t kPacketPayload = 8 * 1024;  // largest payload of
 
 enum class EndState : std::uint32_t { unset = 0, ready = 1, error = 2, closed = 3 };
 
+// What LinkEnd::bell asks for: waking the engine, or marking the queue pair, which sleeps.
+inline constexpr std::uint32_t kBellWake = 1, kBellMark = 2;
+
 struct LinkEnd {
   alignas(64) std::atomic<std::uint64_t> produced;  // bytes put into my outgoing ring
   alignas(64) std::atomic<std::uint64_t> consumed;  // bytes taken from the peer's ring
@@ -36,8 +39,9 @@ struct LinkEnd {
   std::atomic<std::uint32_t> can_pull;     // 1: I can read the peer's memory
   std::atomic<std::uint64_t> pull_failed;  // responder: id << 32 | chunk that I could not read
   std::atomic<std::uint64_t> pull_fixed;   // requester: id whose failed chunk I have written
-  std::atomic<std::uint32_t> bell;         // 1: wake my engine when you put something on the wire
+  std::atomic<std::uint32_t> bell;         // kBell*: tell me when you put something on the wire
   std::atomic<std::uint32_t> rnr_timer;    // my QP's min_rnr_timer code
+  std::atomic<std::uint32_t> can_mark;     // 1: I can mark the peer's notice board
 };
 
 // Which chunk of the running shared message is next: id << 32 | chunk.

@@ -75,12 +75,12 @@ void Hca::on_message(int socket, const Message& m, UniqueFd fd) {
 void Hca::on_greeting(Peer& peer, const Message& m, UniqueFd fd) {
   struct stat st {};
   if (peer.greeted.load() || fstat(fd.get(), &st) != 0 ||
-      st.st_size < static_cast<off_t>(KeyTable::bytes()))
+      st.st_size < static_cast<off_t>(sizeof(SharedTables)))
     return;
-  void* p = mmap(nullptr, KeyTable::bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  void* p = mmap(nullptr, sizeof(SharedTables), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (p == MAP_FAILED) return;
-  peer.keys_map = p;
-  peer.keys = KeyView(static_cast<KeyEntry*>(p));
+  peer.shared = static_cast<SharedTables*>(p);
+  peer.keys = KeyView(peer.shared->keys);
   // The kernel's word for the peer's pid is right across PID namespaces; its own may not be.
   ucred who{};
   socklen_t length = sizeof who;

@@ -110,6 +110,7 @@ struct SoftCq : ibv_cq {
   Reported comp_reported, async_reported;
   std::mutex members_lock;  // held while member QPs are advanced, so that none is destroyed
   std::vector<SoftQp*> members;
+  std::vector<SoftQp*> awake;  // those of them that a poll moves along (activity.cc)
 };
 
 // How far a send WQE has come.
@@ -177,6 +178,9 @@ struct SoftQp : ibv_qp {
   Hca* hca = nullptr;
   SoftContext* soft_context = nullptr;
   SpinLock lock;
+  // Polls and sweeps pass it by (activity.cc).  Set with this lock and Hca::lock_ held, cleared
+  // with Hca::lock_.
+  std::atomic<bool> asleep{true};
   ibv_qp_attr attr{};
   ibv_qp_cap cap{};
   bool signal_all = false;
@@ -232,6 +236,10 @@ struct SoftQp : ibv_qp {
   QpUpdate update;
 
   bool drain_event = false;  // IBV_EVENT_SQ_DRAINED is owed
+
+  // Guarded by Hca::lock_: when it last had something to do, and how much it had done by then.
+  std::int64_t busy_at = 0;
+  std::uint64_t seen_work = 0;
   Reported reported;
 
   SendEntry& entry(std::uint64_t i) { return sq[i]; }
@@ -327,10 +335,22 @@ bool advance(SoftQp& qp);
 void reset_queues(SoftQp& qp);          // lock held: as new, its wire forgotten
 void set_carrier(SoftQp& qp, bool up);  // lock held: the port's link is there or not
 
-// --- bell.cc: waking the engine thread of the side that nobody polls.
-// Lock held, after something may have been put on the wire: rings where the far end asked for it.
+// --- activity.cc: queue pairs that have nothing to do sleep.
+// A queue pair of ours has something to do, or may have.  With or without its lock.
+void rouse(SoftQp& qp);
+inline void rouse_if_asleep(SoftQp& qp) {
+  if (qp.asleep.load(std::memory_order_relaxed)) [[unlikely]]
+    rouse(qp);
+}
+
+// --- bell.cc: telling the far end of what was put on the wire, where it asked for that.
+// Lock held.  After *every* packet that is published, before the lock is left: a far end that
+// sleeps learns of it here only.
 void ring_far_bell(SoftQp& qp);
 inline void ring_if_wanted(SoftQp& qp) {
+  // The compiler must not look at the bell before the packet is published; the processor may, and
+  // activity.cc says why that does no harm.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   if (qp.theirs != nullptr && qp.theirs->bell.load(std::memory_order_relaxed) != 0) [[unlikely]]
     ring_far_bell(qp);
 }

@@ -9,7 +9,7 @@
 namespace twinpath::soft {
 
 Peer::~Peer() {
-  if (keys_map != nullptr) munmap(keys_map, KeyTable::bytes());
+  if (shared != nullptr) munmap(shared, sizeof(SharedTables));
 }
 
 std::shared_ptr<ImportedAllocation> Peer::allocation(std::uint64_t alloc_id, std::uint32_t key,

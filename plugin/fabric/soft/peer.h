@@ -38,6 +38,7 @@ class Peer {
   int pid = 0;
   bool direct = false;  // process_vm_readv/writev works
   KeyView keys;
+  SharedTables* shared = nullptr;  // its keys and its notice board, mapped
 
   // The mapping of one of its allocations; the first call asks for it.  Never blocks: null while
   // it is under way.  `failed` is set when it cannot be had.
@@ -45,7 +46,6 @@ class Peer {
                                                  bool& failed);
 
   UniqueFd socket;  // ours towards it
-  void* keys_map = nullptr;
   std::mutex lock;  // guards allocations
   std::unordered_map<std::uint64_t, std::shared_ptr<RemoteAllocation>> allocations;
 };
@@ -75,7 +75,7 @@ struct Message {
   std::uint8_t gpu[16];
   std::uint8_t ipc[64];
 };
-inline constexpr std::uint32_t kMessageMagic = 0x54505732;  // changes with the layout
+inline constexpr std::uint32_t kMessageMagic = 0x54505733;  // changes with the layout
 
 bool send_message(int socket, const Message& m, int fd = -1);
 // Tells the peer's engine to look at its queues; never blocks.

@@ -107,6 +107,7 @@ int post_send(ibv_qp* q, ibv_send_wr* wr, ibv_send_wr** bad) {
   } else {
     (void)run_send_queue(qp);
   }
+  rouse_if_asleep(qp);
   return rc;
 }
 

@@ -73,6 +73,7 @@ void join_cq(ibv_cq* c, SoftQp* qp) {
 void leave_cq(ibv_cq* c, SoftQp* qp) {
   std::lock_guard hold(soft(c)->members_lock);
   std::erase(soft(c)->members, qp);
+  std::erase(soft(c)->awake, qp);
 }
 
 void forget_wire(SoftQp& qp) {
@@ -158,6 +159,7 @@ bool advance(SoftQp& qp) {
   if (!qp.pull_offered && qp.mine != nullptr && qp.peer != nullptr &&
       qp.peer->greeted.load(std::memory_order_acquire)) {
     qp.mine->can_pull.store(qp.peer->direct ? 1 : 0, std::memory_order_release);
+    qp.mine->can_mark.store(qp.hca->can_fence() ? 1 : 0, std::memory_order_release);
     qp.pull_offered = true;
   }
   bool moved = respond(qp);
@@ -226,9 +228,9 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
 int destroy_qp(ibv_qp* q) {
   SlowStep slow("destroying a queue pair");
   SoftQp* qp = soft(q);
+  qp->hca->remove_qp(qp);  // first: after it nobody gets the QP up and puts it into the CQs' lists
   leave_cq(qp->send_cq, qp);
   leave_cq(qp->recv_cq, qp);
-  qp->hca->remove_qp(qp);
   // Nobody finds the QP any more, except a copy thread with a job of ours: wait for it.  Copy
   // engines always come to an end.
   for (bool busy = true; busy;) {

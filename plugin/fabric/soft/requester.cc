@@ -219,6 +219,7 @@ bool run_send_queue(SoftQp& qp) {
       // Work before it still ends in its own way; the failure is reported in its turn.
       retire(qp);
       if (qp.sq_head == qp.sq_exec) enter_error(qp);
+      ring_if_wanted(qp);  // the peer is told of a violation
       return true;
     }
     moved = true;

@@ -237,7 +237,7 @@ bool scatter(SoftQp& qp, ibv_pd* of, const ibv_sge* sges, int n, std::uint64_t o
 
 bool respond(SoftQp& qp) {
   if (qp.theirs == nullptr) return false;
-  bool moved = false;
+  bool moved = false, stalled = false;
   std::uint64_t at = qp.mine->consumed.load(std::memory_order_relaxed);
   // Bounded per call, so that one busy QP does not starve the others of a poll.
   for (int budget = 64; budget > 0; --budget) {
@@ -253,13 +253,15 @@ bool respond(SoftQp& qp) {
     }
     std::uint32_t bytes = p->bytes;
     Outcome o = execute(qp, *p, reinterpret_cast<const std::uint8_t*>(p + 1));
-    if (o == Outcome::wait) break;
+    stalled = o == Outcome::wait;
+    if (stalled) break;
     at += bytes;
     qp.mine->consumed.store(at, std::memory_order_release);
     moved = true;
     if (o == Outcome::refused) break;
   }
-  if (moved) ring_if_wanted(qp);  // acknowledgements, room in the ring
+  // Acknowledgements, room in the ring, and the first part of an answer that did not fit.
+  if (moved || stalled) ring_if_wanted(qp);
   if (moved && qp.state == IBV_QPS_RTR && !qp.established) [[unlikely]] {
     qp.established = true;
     async_event(qp, IBV_EVENT_COMM_EST);

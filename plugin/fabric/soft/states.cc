@@ -141,6 +141,7 @@ int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
       set_carrier(qp, qp.soft_context->soft_device->port_up(qp.attr.port_num));
     // What was posted while it drained.
     if (from == IBV_QPS_SQD && next == IBV_QPS_RTS) (void)run_send_queue(qp);
+    rouse_if_asleep(qp);  // what it may do is another matter now
   }
   if (to_rtr) {
     Status s = qp.hca->attach(qp);
