@@ -35,7 +35,7 @@ struct Watcher {
 TEST_CASE("who sees the last word of a write sees all of it", "[soft]") {
   // One and 16 cells of 64 bytes; words that are aligned to 4 bytes only; more than is stored word
   // by word.
-  const std::uint32_t bytes = GENERATE(8u, 64u, 1024u, 100u, 6000u);
+  const std::uint32_t bytes = GENERATE(12u, 64u, 1024u, 100u, 6000u);
   const std::size_t at = GENERATE(std::size_t{64}, std::size_t{68});
   constexpr std::uint32_t kRounds = 2000;
   Pair p;
@@ -53,4 +53,37 @@ TEST_CASE("who sees the last word of a write sees all of it", "[soft]") {
   }
   reader.join();
   CHECK(watcher.wrong.load() == 0);
+}
+
+TEST_CASE("who sees a signal sees what was written before it", "[soft]") {
+  const std::uint32_t bytes = GENERATE(16u, 1024u, 50000u);
+  constexpr std::uint64_t kRounds = 500;
+  Pair p;
+  auto* words = reinterpret_cast<std::uint32_t*>(p.b.buffer.data() + 64);
+  std::atomic<std::uint64_t> taken{0};
+  std::atomic<int> wrong{0};
+  std::thread reader([&] {
+    const std::atomic_ref<std::uint64_t> signal(
+        *reinterpret_cast<std::uint64_t*>(p.b.buffer.data()));
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      while (signal.load(std::memory_order_acquire) != round) {
+      }
+      for (std::size_t i = 0; i < bytes / 4; ++i)
+        if (words[i] != round + i) wrong.fetch_add(1, std::memory_order_relaxed);
+      taken.store(round, std::memory_order_release);
+    }
+  });
+  auto* from = reinterpret_cast<std::uint32_t*>(p.a.buffer.data() + 64);
+  for (std::uint64_t round = 1; round <= kRounds; ++round) {
+    for (std::size_t i = 0; i < bytes / 4; ++i) from[i] = static_cast<std::uint32_t>(round + i);
+    std::memcpy(p.a.buffer.data(), &round, sizeof round);
+    auto payload = p.a.request(IBV_WR_RDMA_WRITE, 64, bytes, p.b.address(64), p.b.mr->rkey);
+    auto signal = p.a.request(IBV_WR_RDMA_WRITE, 0, 8, p.b.address(), p.b.mr->rkey);
+    if (p.a.post(payload) != 0 || p.a.post(signal) != 0) break;
+    if (p.wait(p.a).status != IBV_WC_SUCCESS || p.wait(p.a).status != IBV_WC_SUCCESS) break;
+    while (taken.load(std::memory_order_acquire) != round) {
+    }
+  }
+  reader.join();
+  CHECK(wrong.load() == 0);
 }
