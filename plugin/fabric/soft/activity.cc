@@ -34,6 +34,8 @@ namespace twinpath::soft {
 namespace {
 
 constexpr std::int64_t kDrowsyAfter = 10 * kMillisecond;
+// Many fall asleep for one fence, which interrupts the cores that run threads of such processes.
+constexpr std::int64_t kFencesApart = 5 * kMillisecond;
 
 bool fence_all_threads() {
   return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
@@ -92,6 +94,13 @@ class Lists {
   bool held_ = false;
 };
 
+bool ask_to_be_marked(SoftQp& qp) {
+  std::unique_lock hold(qp.lock, std::try_to_lock);
+  if (!hold.owns_lock()) return false;
+  if (qp.mine != nullptr) qp.mine->bell.store(kBellMark, std::memory_order_seq_cst);
+  return true;
+}
+
 }  // namespace
 
 void rouse(SoftQp& qp) {
@@ -100,33 +109,37 @@ void rouse(SoftQp& qp) {
 
 void Hca::look_at_marks() {
   std::unique_lock hold(lock_, std::try_to_lock);
-  if (hold.owns_lock()) get_up_marked(now_ns());
+  // What was put back is the engine's: whoever polls there may be about to stop.
+  if (hold.owns_lock() && !get_up_marked(now_ns())) wake_engine();
 }
 
-void Hca::get_up_marked(std::int64_t now) {
+bool Hca::get_up_marked(std::int64_t now) {
+  bool all = true;
   keys_->board().take([&](std::uint32_t index) {
-    // Null: it was destroyed since.
-    if (SoftQp* qp = qps_[index]; qp != nullptr) get_up(*qp, now);
+    SoftQp* qp = qps_[index];
+    if (qp == nullptr || get_up(*qp, now)) return;  // null: it was destroyed since
+    all = false;
+    (void)keys_->board().mark(index);  // for the next to look
   });
+  return all;
 }
 
-void Hca::get_up(SoftQp& qp, std::int64_t now) {
+// False: it is to be tried again.
+bool Hca::get_up(SoftQp& qp, std::int64_t now) {
   qp.busy_at = now;
-  if (!qp.asleep.load(std::memory_order_relaxed)) return;
+  if (!qp.asleep.load(std::memory_order_relaxed)) return true;
   Lists lists(qp);
-  if (!lists) {
-    (void)keys_->board().mark(qp.qp_num);  // for the next to look, which the engine soon does
-    return;
-  }
+  if (!lists) return false;
   // Without the QP's lock, which its poster may hold for as long as it copies.  A poster that still
   // reads `true` marks once more, which is of no consequence; one that reads `false` need not
   // mark, for the QP is in the lists before lock_ is left, and leaves them under both locks.
   qp.asleep.store(false, std::memory_order_relaxed);
   awake_.push_back(&qp);
   lists.add(&qp);
+  return true;
 }
 
-// Whether it may sleep if nothing comes until put_to_sleep(); its bell is set then.
+// Whether it may sleep, if nothing comes meanwhile.
 bool Hca::is_drowsy(SoftQp& qp, std::int64_t now) const {
   if (!can_fence_) return false;
   std::unique_lock hold(qp.lock, std::try_to_lock);
@@ -137,13 +150,17 @@ bool Hca::is_drowsy(SoftQp& qp, std::int64_t now) const {
     qp.busy_at = now;
     return false;
   }
-  if (now - qp.busy_at < kDrowsyAfter || !will_be_marked(qp)) return false;
-  if (qp.mine != nullptr) qp.mine->bell.store(kBellMark, std::memory_order_seq_cst);
-  return true;
+  return now - qp.busy_at >= kDrowsyAfter && will_be_marked(qp);
 }
 
-void Hca::put_to_sleep() {
-  if (fence_all_threads()) {
+void Hca::put_to_sleep(std::int64_t now) {
+  if (now - slept_at_ < kFencesApart) {
+    drowsy_.clear();
+    return;
+  }
+  slept_at_ = now;
+  std::erase_if(drowsy_, [](SoftQp* qp) { return !ask_to_be_marked(*qp); });
+  if (!drowsy_.empty() && fence_all_threads()) {
     for (SoftQp* qp : drowsy_) {
       Lists lists(*qp);
       if (!lists || !fall_asleep(*qp)) continue;

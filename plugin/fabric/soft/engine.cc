@@ -48,7 +48,7 @@ void Hca::note_idle(std::int64_t now) {
 bool Hca::sweep(std::int64_t now) {
   std::lock_guard hold(lock_);
   bool moved = false;
-  get_up_marked(now);
+  (void)get_up_marked(now);  // what it puts back keeps us from resting
   note_idle(now);
   for (SoftQp* qp : awake_) {
     // First the bell, then the look: what comes later rings.
@@ -57,7 +57,7 @@ bool Hca::sweep(std::int64_t now) {
     check_timers(*qp, now);
     if (is_drowsy(*qp, now)) drowsy_.push_back(qp);
   }
-  if (!drowsy_.empty()) put_to_sleep();
+  if (!drowsy_.empty()) put_to_sleep(now);
   resting_ = awake_.empty() && !keys_->board().any();
   return moved;
 }

@@ -92,10 +92,10 @@ class Hca {
   bool sweep(std::int64_t now);
   void look_at_marks();
   // activity.cc; lock_ held.
-  void get_up_marked(std::int64_t now);
-  void get_up(SoftQp& qp, std::int64_t now);
+  bool get_up_marked(std::int64_t now);  // false: some were put back
+  bool get_up(SoftQp& qp, std::int64_t now);
   bool is_drowsy(SoftQp& qp, std::int64_t now) const;
-  void put_to_sleep();
+  void put_to_sleep(std::int64_t now);
   static bool fall_asleep(SoftQp& qp);
   void accept_peer();
   void serve(int socket);
@@ -146,7 +146,7 @@ class Hca {
 
   bool can_fence_ = false;  // membarrier works: queue pairs may sleep
   bool resting_ = false;    // engine thread: all of them do
-  std::int64_t last_moved_ = 0, idle_noted_ = 0;
+  std::int64_t last_moved_ = 0, idle_noted_ = 0, slept_at_ = 0;
   std::uint64_t idle_round_ = 0;
   std::thread engine_;
 };

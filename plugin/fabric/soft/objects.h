@@ -336,7 +336,7 @@ void reset_queues(SoftQp& qp);          // lock held: as new, its wire forgotten
 void set_carrier(SoftQp& qp, bool up);  // lock held: the port's link is there or not
 
 // --- activity.cc: queue pairs that have nothing to do sleep.
-// A queue pair of ours has something to do, or may have.  With or without its lock.
+// Lock held, and the work in place: a queue pair of ours has something to do, or may have.
 void rouse(SoftQp& qp);
 inline void rouse_if_asleep(SoftQp& qp) {
   if (qp.asleep.load(std::memory_order_relaxed)) [[unlikely]]
