@@ -33,6 +33,7 @@ void find(void* library, const char* symbol, F& out) {
 }
 
 std::optional<Calls> load_calls() {
+  if (!cuda::library_loaded()) return std::nullopt;  // cheaper to ask, for each connection does
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return std::nullopt;
   Calls c;

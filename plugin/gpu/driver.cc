@@ -2,8 +2,10 @@
 #include "plugin/gpu/driver.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 
@@ -23,6 +25,8 @@ struct Lookup {
   std::atomic<const Driver*> fake{nullptr};
   Driver table;
   bool refused = false;  // loaded, but of no use
+  // How many libraries the program had loaded when the driver was not among them; 0: not known.
+  unsigned long long absent_at = 0;
   std::string note;
 };
 Lookup& lookup() {
@@ -50,9 +54,33 @@ void* find(void* library, const Entry& e) {
   return p;
 }
 
+// Grows with every library that the program loads; 0: not known.
+unsigned long long libraries_loaded() {
+  unsigned long long n = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t size, void* out) {
+        if (size >= offsetof(dl_phdr_info, dlpi_subs))
+          *static_cast<unsigned long long*>(out) = info->dlpi_adds;
+        return 1;  // every call tells it: no need to see the other libraries
+      },
+      &n);
+  return n;
+}
+
+// A reference to the driver that the program has loaded, or null; mutex held.
+void* open_loaded(Lookup& l) {
+  // Every connection and registration asks, and a dlopen that finds nothing walks the whole search
+  // path for it: 40 failing opens.
+  const unsigned long long loaded = libraries_loaded();
+  if (loaded != 0 && loaded == l.absent_at) return nullptr;
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) l.absent_at = loaded;
+  return library;
+}
+
 // Fills the table; mutex held.
 void load(Lookup& l) {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  void* library = open_loaded(l);
   if (library == nullptr) {
     l.note = "CUDA driver library not loaded by the program";
     return;
@@ -91,6 +119,15 @@ const Driver* driver() {
   std::lock_guard lock(l.mutex);
   if (l.found.load(std::memory_order_relaxed) == nullptr && !l.refused) load(l);
   return l.found.load(std::memory_order_relaxed);
+}
+
+bool library_loaded() {
+  Lookup& l = lookup();
+  std::lock_guard lock(l.mutex);
+  void* library = open_loaded(l);
+  if (library == nullptr) return false;
+  (void)dlclose(library);  // the program's own reference keeps it
+  return true;
 }
 
 void set_driver_for_test(const Driver* fake) {

@@ -162,6 +162,9 @@ struct Driver {
 // a program may load it later) or when it is too old.
 const Driver* driver();
 
+// Whether the program has loaded a CUDA driver, of whatever age.
+bool library_loaded();
+
 // Puts `fake` in the driver's place; null puts the real one back.  Only between
 // stop_copy_threads() and the next use.
 void set_driver_for_test(const Driver* fake);
