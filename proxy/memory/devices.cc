@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/gpu/driver.h"
 #include "proxy/memory/staging.h"
 
 namespace twinpath {
@@ -95,6 +96,12 @@ Result<DeviceProps> Devices::properties(int index) const {
   const std::string refusal = placement_->refusal(ports);
   std::lock_guard hold(mutex_);
   DeviceProps p = devices_[static_cast<std::size_t>(index)];
+  // Asked each time: the program may load the driver later.  NCCL does so before it asks us.
+  if ((p.gpu_direct || p.dmabuf) && gpu::cuda::driver() == nullptr) {
+    p.gpu_direct = p.dmabuf = false;
+    const std::string why = gpu::cuda_notes();
+    if (refusals_.insert(why).second) TP_INFO(net, "GPU memory is not offered: %s", why.c_str());
+  }
   if (!refusal.empty() && (p.gpu_direct || p.dmabuf)) {
     p.gpu_direct = p.dmabuf = false;
     if (refusals_.insert(refusal).second)

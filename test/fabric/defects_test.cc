@@ -6,6 +6,7 @@
 #include "proxy/receive/cts_writer.h"
 #include "proxy/send/send_comm.h"
 #include "proxy/wire/stripe.h"
+#include "test/fabric/fake_gpu.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
 
@@ -105,6 +106,7 @@ TEST_CASE("D10: as many merged devices as there may be stay in bounds, one more 
 }
 
 TEST_CASE("D10: a merged device takes GPU memory only when every member does") {
+  FakeGpu gpu;
   World world(soft_config("4"), -1, [](Fabric& f) {
     for (Port& p : f.ports) p.peermem = p.dmabuf = true;
     f.ports[1].peermem = false;

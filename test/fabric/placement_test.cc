@@ -4,6 +4,7 @@
 #include <set>
 
 #include "proxy/memory/devices.h"
+#include "test/fabric/fake_gpu.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
 #include "topology/place.h"
@@ -230,7 +231,34 @@ TEST_CASE("a doorbell page that the GPU cannot map stands in the record with its
   CHECK(d.issue_reason == Reason::uar_perm);
 }
 
+TEST_CASE("GPU memory is not offered without a CUDA driver, and the log says so once") {
+  Seat seat;
+  Config config = config_of(seat);
+  config.soft_cuda = true;
+  auto fabric = open_fabric(config);
+  REQUIRE(fabric);
+  (*fabric)->ports[0].peermem = (*fabric)->ports[0].dmabuf = true;
+  Devices devices(std::move(fabric).take(), config, source_of(seat, "soft0"));
+  LogCapture log;
+  for (int i = 0; i < 3; ++i) {
+    CHECK_FALSE(devices.properties(0)->gpu_direct);
+    CHECK_FALSE(devices.properties(0)->dmabuf);
+  }
+  CHECK(log.warnings().empty());
+  const auto lines = log.lines();
+  CHECK(std::count_if(lines.begin(), lines.end(), [](const auto& line) {
+          return line.level == LogLevel::info &&
+                 line.text.find("GPU memory is not offered: CUDA driver library not loaded") !=
+                     std::string::npos;
+        }) == 1);
+
+  FakeGpu gpu;  // the program has loaded it meanwhile
+  CHECK(devices.properties(0)->gpu_direct);
+  CHECK(devices.properties(0)->dmabuf);
+}
+
 TEST_CASE("GPUDirect is withdrawn from NCCL where nothing registers, with the reason") {
+  FakeGpu gpu;
   Seat none;
   none.gdr = Answer::no;
   none.reason = Reason::gdr_none;

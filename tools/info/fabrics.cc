@@ -1,5 +1,7 @@
 #include "tools/info/fabrics.h"
 
+#include <dlfcn.h>
+
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
@@ -81,6 +83,8 @@ std::string memory_kinds(const DeviceProps& d) {
 }  // namespace
 
 std::vector<FabricReport> look_at_fabrics(const Config& config) {
+  // As NCCL does before it asks a plugin; without the driver no device offers GPU memory.
+  (void)dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   std::vector<FabricReport> fabrics{look_at(config, FabricChoice::verbs),
                                     look_at(config, FabricChoice::soft)};
   switch (config.fabric) {
