@@ -16,6 +16,9 @@
 namespace twinpath {
 
 constexpr abi::ncclResult_t to_nccl(Status status) noexcept {
+  // Before the switch: one comparison on the data path.
+  if (status == Status::ok) [[likely]]
+    return abi::ncclSuccess;
   switch (status) {
     case Status::ok:
     case Status::again:  // told by a null comm, a null request or done == 0
@@ -36,30 +39,41 @@ constexpr abi::ncclResult_t to_nccl(Status status) noexcept {
   return abi::ncclInternalError;
 }
 
-// Runs the body of an entry point.  In a forked child nothing runs: the threads and queues of
-// the adapter stayed with the parent, so that a call would wait for ever.
-template <class Body>
-abi::ncclResult_t guarded(const char* entry, Body&& body) noexcept {
-  if (in_forked_child()) [[unlikely]] {
-    report_forked_child(entry);
-    return to_nccl(Status::unsupported);
-  }
+// What became of the exception that is being handled.
+[[gnu::cold, gnu::noinline]] inline abi::ncclResult_t thrown(const char* entry) noexcept {
   try {
-    return to_nccl(body());
+    throw;
   } catch (const std::bad_alloc&) {
     TP_WARN("%s: out of memory", entry);
     return to_nccl(Status::no_memory);
   } catch (const std::exception& error) {
     TP_WARN("%s: unexpected exception: %s; this is a defect, please report it", entry,
             error.what());
-    return to_nccl(Status::internal);
   } catch (...) {
     TP_WARN("%s: unexpected exception; this is a defect, please report it", entry);
-    return to_nccl(Status::internal);
+  }
+  return to_nccl(Status::internal);
+}
+
+// Lambdas of the data path: without it they are calls that get their captures through memory.
+#define TP_INLINE __attribute__((always_inline))
+
+// Runs the body of an entry point.  In a forked child nothing runs: the threads and queues of
+// the adapter stayed with the parent, so that a call would wait for ever.
+template <class Body>
+TP_INLINE inline abi::ncclResult_t guarded(const char* entry, Body&& body) noexcept {
+  if (in_forked_child()) [[unlikely]] {
+    report_forked_child(entry);
+    return to_nccl(Status::unsupported);
+  }
+  try {
+    return to_nccl(body());
+  } catch (...) {
+    return thrown(entry);
   }
 }
 
-inline Status refuse(const char* entry, const char* what) {
+[[gnu::cold]] inline Status refuse(const char* entry, const char* what) {
   TP_WARN("%s: %s", entry, what);
   return Status::bad_argument;
 }

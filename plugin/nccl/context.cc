@@ -16,20 +16,23 @@
 #endif
 
 namespace twinpath {
+namespace detail {
+constinit std::atomic<bool> forked{false};
+}
 namespace {
 
 // The process-wide state of this layer; NCCL's tables have no place for it.
 constinit std::atomic<Context*> g_context{nullptr};
 constinit std::mutex g_open_mutex;
 constinit std::atomic<pid_t> g_owner{0};
-constinit std::atomic<bool> g_forked{false};
 constinit std::atomic<bool> g_fork_reported{false};
 
 // From the first attempt to open on: a child that is forked during it must not wait for
 // g_open_mutex, whose owner does not exist there.
 void watch_forks() {
   if (g_owner.exchange(::getpid()) != 0) return;
-  (void)::pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
+  (void)::pthread_atfork(nullptr, nullptr,
+                         [] { detail::forked.store(true, std::memory_order_relaxed); });
 }
 
 // The fabric has told each port's details; this line says what NCCL gets.
@@ -157,8 +160,6 @@ Result<gda::GinTransport*> Context::gin() {
   }
   return gin_.get();
 }
-
-bool in_forked_child() { return g_forked.load(std::memory_order_relaxed); }
 
 void report_forked_child(const char* entry) {
   if (g_fork_reported.exchange(true)) return;

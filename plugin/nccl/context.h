@@ -6,6 +6,7 @@
 // and never closed.  NCCL finalizes and unloads the plugin with its last communicator and may
 // load it again; the library is linked with -z nodelete, so the Context is still there.  It is
 // not destroyed at exit either: threads of the application may still be inside a call then.
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -66,8 +67,14 @@ class Context {
   std::unique_ptr<gda::GinTransport> gin_;
 };
 
+namespace detail {
+// context.cc.  Here so that the data path reads it without a call, and hidden so that it does
+// without an address to load first.
+[[gnu::visibility("hidden")]] extern std::atomic<bool> forked;
+}  // namespace detail
+
 // Whether this process is a fork of the one that opened the Context.  One relaxed load.
-bool in_forked_child();
+inline bool in_forked_child() { return detail::forked.load(std::memory_order_relaxed); }
 // Warns once per process.
 void report_forked_child(const char* entry);
 

@@ -7,11 +7,13 @@
 //
 // Threads: as plugin/transport.h says.  isend, irecv, iflush and test take no lock here.
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
+#include <span>
+#include <type_traits>
 #include <utility>
 
 #include "plugin/nccl/abi/layout.h"
@@ -235,8 +237,9 @@ ncclResult_t dereg_mr(void* comm, void* mhandle) {
 ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhandle, void*,
                    void** request) {  // v10
   if (request != nullptr) *request = nullptr;
-  return guarded("isend", [&]() -> Status {
-    if (comm == nullptr || request == nullptr) return refuse("isend", "null argument");
+  return guarded("isend", [&]() TP_INLINE -> Status {
+    if (comm == nullptr || request == nullptr) [[unlikely]]
+      return refuse("isend", "null argument");
     Request* started = nullptr;
     TP_TRY(send_comm_of(comm)->isend(data, size, tag, memory_of(mhandle), &started));
     *request = started;
@@ -253,41 +256,57 @@ ncclResult_t isend(void* comm, void* data, int size, int tag, void* mhandle,
   return isend(comm, data, static_cast<std::size_t>(size), tag, mhandle, nullptr, request);
 }
 
+// Room for the buffers of one call.  Nothing is cleared: mostly there is one, of kMaxRecvs.
+class Buffers {
+ public:
+  void add(const RecvBuffer& buffer) { std::construct_at(begin() + count_++, buffer); }
+  std::span<const RecvBuffer> all() { return {std::launder(begin()), count_}; }
+
+ private:
+  RecvBuffer* begin() { return reinterpret_cast<RecvBuffer*>(bytes_); }
+
+  static_assert(std::is_trivially_destructible_v<RecvBuffer>);
+  std::size_t count_ = 0;
+  alignas(RecvBuffer) std::byte bytes_[sizeof(RecvBuffer) * kMaxRecvs];
+};
+
 // Gathers NCCL's parallel arrays.  `sizes`, `tags` and `mhandles` may be null (iflush has no
 // tags; without bytes there is nothing to register).
 template <class Size>
-Status gather(const char* entry, int n, void** data, const Size* sizes, const int* tags,
-              void** mhandles, std::array<RecvBuffer, kMaxRecvs>& out) {
-  if (n < 1 || n > kMaxRecvs) {
+TP_INLINE inline Status gather(const char* entry, int n, void** data, const Size* sizes,
+                               const int* tags, void** mhandles, Buffers& out) {
+  if (n < 1 || n > kMaxRecvs) [[unlikely]] {
     TP_WARN("%s: %d buffers in one call; 1 to %d are possible (maxRecvs)", entry, n, kMaxRecvs);
     return Status::bad_argument;
   }
-  if (data == nullptr) return refuse(entry, "null argument");
+  if (data == nullptr) [[unlikely]]
+    return refuse(entry, "null argument");
   for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
     if constexpr (std::is_signed_v<Size>) {
-      if (sizes != nullptr && sizes[i] < 0) return refuse(entry, "negative size");
+      if (sizes != nullptr && sizes[i] < 0) [[unlikely]]
+        return refuse(entry, "negative size");
     }
-    out[i] = {.data = data[i],
-              .bytes = sizes == nullptr ? 0 : static_cast<std::size_t>(sizes[i]),
-              .tag = tags == nullptr ? 0 : tags[i],
-              .memory = mhandles == nullptr ? nullptr : memory_of(mhandles[i])};
+    out.add({.data = data[i],
+             .bytes = sizes == nullptr ? 0 : static_cast<std::size_t>(sizes[i]),
+             .tag = tags == nullptr ? 0 : tags[i],
+             .memory = mhandles == nullptr ? nullptr : memory_of(mhandles[i])});
   }
   return Status::ok;
 }
 
 template <class Size>
-ncclResult_t irecv_any(void* comm, int n, void** data, Size* sizes, int* tags, void** mhandles,
-                       void** request) {
+TP_INLINE inline ncclResult_t irecv_any(void* comm, int n, void** data, Size* sizes, int* tags,
+                                        void** mhandles, void** request) {
   const bool optional = request != nullptr &&
                         reinterpret_cast<std::uintptr_t>(*request) == abi::kOptionalRecvCompletion;
   if (request != nullptr) *request = nullptr;  // whatever happens, 0x1 must not stay
-  return guarded("irecv", [&]() -> Status {
-    if (comm == nullptr || request == nullptr) return refuse("irecv", "null argument");
-    std::array<RecvBuffer, kMaxRecvs> buffers;
+  return guarded("irecv", [&]() TP_INLINE -> Status {
+    if (comm == nullptr || request == nullptr) [[unlikely]]
+      return refuse("irecv", "null argument");
+    Buffers buffers;
     TP_TRY(gather("irecv", n, data, sizes, tags, mhandles, buffers));
     Request* started = nullptr;
-    TP_TRY(recv_comm_of(comm)->irecv({buffers.data(), static_cast<std::size_t>(n)}, optional,
-                                     &started));
+    TP_TRY(recv_comm_of(comm)->irecv(buffers.all(), optional, &started));
     *request = started;
     return Status::ok;
   });
@@ -308,11 +327,12 @@ ncclResult_t irecv(void* comm, int n, void** data, int* sizes, int* tags, void**
 ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** mhandles, void** request) {
   if (request != nullptr) *request = nullptr;
   return guarded("iflush", [&]() -> Status {
-    if (comm == nullptr || request == nullptr) return refuse("iflush", "null argument");
-    std::array<RecvBuffer, kMaxRecvs> buffers;
+    if (comm == nullptr || request == nullptr) [[unlikely]]
+      return refuse("iflush", "null argument");
+    Buffers buffers;
     TP_TRY(gather<int>("iflush", n, data, sizes, nullptr, mhandles, buffers));
     Request* started = nullptr;
-    TP_TRY(recv_comm_of(comm)->iflush({buffers.data(), static_cast<std::size_t>(n)}, &started));
+    TP_TRY(recv_comm_of(comm)->iflush(buffers.all(), &started));
     *request = started;
     return Status::ok;
   });
@@ -320,9 +340,9 @@ ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** mhandles,
 
 ncclResult_t test(void* request, int* done, int* sizes) {
   if (done != nullptr) *done = 0;
-  return guarded("test", [&]() -> Status {
+  return guarded("test", [&]() TP_INLINE -> Status {
     if (done == nullptr ||
-        reinterpret_cast<std::uintptr_t>(request) <= abi::kOptionalRecvCompletion)
+        reinterpret_cast<std::uintptr_t>(request) <= abi::kOptionalRecvCompletion) [[unlikely]]
       return refuse("test", "not a request of this plugin");
     Completion completion;
     TP_TRY(static_cast<Request*>(request)->test(completion));
