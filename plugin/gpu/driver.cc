@@ -70,7 +70,7 @@ unsigned long long libraries_loaded() {
 // A reference to the driver that the program has loaded, or null; mutex held.
 void* open_loaded(Lookup& l) {
   // Every connection and registration asks, and a dlopen that finds nothing walks the whole search
-  // path for it: 40 failing opens.
+  // path for it: 40 failing opens for one connection.
   const unsigned long long loaded = libraries_loaded();
   if (loaded != 0 && loaded == l.absent_at) return nullptr;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
