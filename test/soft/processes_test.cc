@@ -1,12 +1,8 @@
 // The soft HCA between processes: the other half is this program again, started with a role.
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdlib>
 
 #include "test/soft/pair.h"
+#include "test/support/child_process.h"
 
 using namespace twinpath;
 using namespace twinpath::test;
@@ -58,62 +54,31 @@ int child_main(const std::string& role, int fd) {
   o.channel = role == "waits" || role == "naps";
   Side s(o, config);
   Address mine = address_of(s), theirs{};
-  if (write(fd, &mine, sizeof mine) != sizeof mine) return 2;
-  if (read(fd, &theirs, sizeof theirs) != sizeof theirs) return 3;
+  if (!tell(fd, mine)) return 2;
+  if (!hear(fd, theirs)) return 3;
   if (s.to_init() != 0) return 4;
   if (int rc = s.to_rtr(theirs.qpn, theirs.gid); rc != 0) return rc == ETIMEDOUT ? 40 : 5;
   if (s.to_rts() != 0) return 6;
   char go = 1;
   if (o.channel) {
     if (s.post_receive(64, 64) != 0 || ibv_req_notify_cq(s.cq, 0) != 0) return 9;
-    if (write(fd, &go, 1) != 1) return 7;
+    if (!tell(fd, go)) return 7;
     return bounce(s, role == "naps" ? kNaps : kRounds, false, role == "naps") ? 0 : 10;
   }
-  if (write(fd, &go, 1) != 1) return 7;
-  // Sleeps in read(): whatever is asked of its memory now, its engine thread must answer.
-  if (read(fd, &go, 1) != 1) return 8;
+  if (!tell(fd, go)) return 7;
+  // Sleeps here: whatever is asked of its memory now, its engine thread must answer.
+  if (!hear(fd, go)) return 8;
   return 0;
 }
 
-struct Child {
-  pid_t pid = -1;
-  int fd = -1;
+struct Child : ChildProcess {
   Address theirs{};
-  explicit Child(const std::string& role) {
-    int ends[2];
-    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    pid = fork();
-    if (pid == 0) {
-      ::close(ends[0]);
-      setenv("TWINPATH_TEST_CHILD", (role + ":" + std::to_string(ends[1])).c_str(), 1);
-      execl("/proc/self/exe", "soft_child", "[.child]", static_cast<char*>(nullptr));
-      _exit(99);
-    }
-    ::close(ends[1]);
-    fd = ends[0];
-    REQUIRE(read(fd, &theirs, sizeof theirs) == sizeof theirs);
-  }
+  explicit Child(const std::string& role) : ChildProcess(role) { REQUIRE(hear(fd, theirs)); }
   void connect(Side& s) {
-    Address mine = address_of(s);
-    REQUIRE(write(fd, &mine, sizeof mine) == sizeof mine);
+    REQUIRE(tell(fd, address_of(s)));
     s.connect(theirs.qpn, theirs.gid);
     char go = 0;
-    REQUIRE(read(fd, &go, 1) == 1);
-  }
-  int finish() {
-    char go = 1;
-    (void)send(fd, &go, 1, MSG_NOSIGNAL);  // it may have ended by itself
-    int status = 0;
-    waitpid(pid, &status, 0);
-    pid = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  }
-  ~Child() {
-    if (pid > 0) {
-      kill(pid, SIGKILL);
-      waitpid(pid, nullptr, 0);
-    }
-    if (fd >= 0) ::close(fd);
+    REQUIRE(hear(fd, go));
   }
 };
 
@@ -130,11 +95,8 @@ ibv_wc wait(Side& s, int seconds = 5) {
 
 // Not a test: what the child processes of the tests below run.
 TEST_CASE("child role", "[.child]") {
-  const char* role = getenv("TWINPATH_TEST_CHILD");
-  REQUIRE(role != nullptr);
-  std::string r(role);
-  auto colon = r.rfind(':');
-  _exit(child_main(r.substr(0, colon), atoi(r.c_str() + colon + 1)));
+  const Role role = own_role();
+  _exit(child_main(role.name, role.fd));
 }
 
 TEST_CASE("writes, reads and atomics reach a process that sleeps", "[soft]") {
@@ -176,9 +138,7 @@ TEST_CASE("a killed peer turns into retry-exceeded at once", "[soft]") {
   o.retry_cnt = 7;
   Side s(o);
   child.connect(s);
-  kill(child.pid, SIGKILL);
-  waitpid(child.pid, nullptr, 0);
-  child.pid = -1;
+  child.kill_and_wait();
   auto w = s.request(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 8, child.theirs.address, child.theirs.rkey);
   std::int64_t begin = now_ns();
   REQUIRE(s.post(w) == 0);
@@ -190,8 +150,7 @@ TEST_CASE("a process of another job is out of reach", "[soft]") {
   Child child("otherjob");
   Options o;
   Side s(o);
-  Address mine = address_of(s);
-  REQUIRE(write(child.fd, &mine, sizeof mine) == sizeof mine);
+  REQUIRE(tell(child.fd, address_of(s)));
   REQUIRE(s.to_init() == 0);
   CHECK(s.to_rtr(child.theirs.qpn, child.theirs.gid) == ETIMEDOUT);
   CHECK(child.finish() == 40);
