@@ -113,6 +113,13 @@ constexpr std::array kOptions{
     option<&Config::ib_split_data_on_qps>(
         "NCCL_IB_SPLIT_DATA_ON_QPS", "Data path", "0, 1",
         "1 splits every message over the queue pairs of its port; 0 takes them in turn."),
+    option<&Config::ib_adaptive_routing, in_range<-1, 1>>(
+        "NCCL_IB_ADAPTIVE_ROUTING", "Data path", "-1..1",
+        "1 sends the data of long messages apart from their notice, so that switches may spread "
+        "them over paths; 0 sends both in one. -1 is 1 on InfiniBand and 0 on RoCE."),
+    option<&Config::ib_ar_threshold, in_range<0, 1 << 30>>(
+        "NCCL_IB_AR_THRESHOLD", "Data path", "bytes, 0..1073741824",
+        "Messages longer than this are long in that sense."),
     option<&Config::stripe_min, is_stripe_min>(
         "TWINPATH_STRIPE_MIN", "Data path", "bytes; k, m, g allowed",
         "Messages smaller than this travel whole on one queue pair."),
@@ -189,10 +196,6 @@ constexpr std::string_view kNoFailover = "port failover and recovery are not imp
 
 constexpr std::array kUnsupported{
     UnsupportedOption{"NCCL_IBVERBS_LIB", "libibverbs.so.1 is always the library opened"},
-    UnsupportedOption{"NCCL_IB_ADAPTIVE_ROUTING",
-                      "the receiver never relies on the order of packets within a message"},
-    UnsupportedOption{"NCCL_IB_AR_THRESHOLD",
-                      "the receiver never relies on the order of packets within a message"},
     UnsupportedOption{"NCCL_IB_CUDA_SUPPORT", "use NCCL_NET_GDR_LEVEL"},
     UnsupportedOption{"NCCL_IB_DATA_DIRECT", "Data Direct adapters are used by their usual path"},
     UnsupportedOption{"NCCL_IB_DEVICE_PCI_ORDER", "devices always come in PCI order"},

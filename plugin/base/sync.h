@@ -10,6 +10,9 @@ namespace twinpath {
 
 inline constexpr std::size_t kCacheLine = 64;
 
+// Steps of the data path that stand apart for the reader only.
+#define TP_ALWAYS_INLINE __attribute__((always_inline)) inline
+
 inline void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -24,15 +27,8 @@ inline void cpu_relax() {
 class SpinLock {
  public:
   void lock() {
-    for (unsigned spins = 0; locked_.exchange(true, std::memory_order_acquire);) {
-      while (locked_.load(std::memory_order_relaxed)) {
-        if (++spins < 1000) {
-          cpu_relax();
-        } else {
-          sched_yield();
-        }
-      }
-    }
+    if (locked_.exchange(true, std::memory_order_acquire)) [[unlikely]]
+      wait();
   }
   bool try_lock() {
     return !locked_.load(std::memory_order_relaxed) &&
@@ -41,6 +37,19 @@ class SpinLock {
   void unlock() { locked_.store(false, std::memory_order_release); }
 
  private:
+  // Apart, so that lock() stays small where it is inlined.
+  [[gnu::cold, gnu::noinline]] void wait() {
+    unsigned spins = 0;
+    do {
+      while (locked_.load(std::memory_order_relaxed)) {
+        if (++spins < 1000) {
+          cpu_relax();
+        } else {
+          sched_yield();
+        }
+      }
+    } while (locked_.exchange(true, std::memory_order_acquire));
+  }
   std::atomic<bool> locked_{false};
 };
 

@@ -12,11 +12,12 @@
 namespace twinpath {
 
 QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings,
-                             bool sender_stages) {
+                             bool sender_stages, bool splits) {
   QueueSettings s;
   s.access = IBV_ACCESS_REMOTE_WRITE;
-  s.send_depth = sender ? kSendSlots : kRecvSendDepth;
+  s.send_depth = sender ? kSendDepth : kRecvSendDepth;
   s.recv_depth = sender ? 1 : kRecvDepth;
+  if (sender && splits) s.send_depth += kSplitWrites;
   if (sender_stages) {
     s.send_depth += sender ? kStagedWrites : 0;
     s.recv_depth += sender ? 0 : kStagedReceives;
@@ -30,6 +31,11 @@ QueueSettings queue_settings(bool sender, const Config& config, const CommSettin
   s.timeout = static_cast<std::uint8_t>(config.ib_timeout);
   s.retry_count = static_cast<std::uint8_t>(config.ib_retry_cnt);
   return s;
+}
+
+std::size_t split_above(const Config& config, bool roce) {
+  const bool adaptive = config.ib_adaptive_routing < 0 ? !roce : config.ib_adaptive_routing != 0;
+  return adaptive ? static_cast<std::size_t>(config.ib_ar_threshold) : SIZE_MAX;
 }
 
 Result<std::vector<Rail>> choose_rails(const Devices& devices, int device) {
@@ -209,28 +215,45 @@ std::string Connection::remedy(Status s) const {
                                 : where + "; its log names the device and the reason";
 }
 
+namespace {
+// Behind the ring a word that the sender writes from, on adapters that take nothing inline.
+std::size_t ring_bytes(CtsLayout layout, std::uint32_t inline_bytes) {
+  return layout.ring_bytes() + (inline_bytes < sizeof(std::uint32_t) ? sizeof(std::uint64_t) : 0);
+}
+}  // namespace
+
 Status Connection::make_queues() {
   const bool sender = role_ == Role::connector;
   const int count =
       queues_for(mine_.qps_per_connection, theirs_.qps_per_connection,
                  static_cast<int>(mine_.rails.size()), static_cast<int>(theirs_.rails.size()));
   const Hello& receiver = sender ? theirs_ : mine_;
+  if (sender) parts_.split_above = split_above(core_->devices->config(), mine_.rails.front().roce);
   parts_.layout = CtsLayout(static_cast<int>(receiver.rails.size()));
+  auto queues = QueueSet::make(
+      core_->hub, core_->devices, rails_, count,
+      queue_settings(sender, core_->devices->config(), core_->settings,
+                     sender ? parts_.plan.direct_max != kAnySize : parts_.peer_stages,
+                     parts_.split_above != SIZE_MAX));
+  if (!queues)
+    return refuse(queues.status(),
+                  "the connection's queues cannot be made" + remedy(queues.status()));
+  queues_ = std::move(queues).take();
+  const std::uint32_t inline_bytes = queues_->queues().front().inline_bytes;
   auto ring = RegisteredBuffer::make(core_->devices->verbs(), rails_,
-                                     parts_.layout.ring_bytes() + kParcelBoxBytes,
+                                     sender ? ring_bytes(parts_.layout, inline_bytes) : kBoxBytes,
                                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (!ring)
     return refuse(ring.status(),
                   "the connection's memory cannot be registered" + remedy(ring.status()));
   parts_.ring = std::move(ring).take();
-  auto queues = QueueSet::make(
-      core_->hub, core_->devices, rails_, count,
-      queue_settings(sender, core_->devices->config(), core_->settings,
-                     sender ? parts_.plan.direct_max != kAnySize : parts_.peer_stages));
-  if (!queues)
-    return refuse(queues.status(),
-                  "the connection's queues cannot be made" + remedy(queues.status()));
-  queues_ = std::move(queues).take();
+  if (sender || parts_.layout.wire_bytes(1) <= inline_bytes) return Status::ok;
+  auto shadow = RegisteredBuffer::make(core_->devices->verbs(), rails_, parts_.layout.ring_bytes(),
+                                       IBV_ACCESS_LOCAL_WRITE);
+  if (!shadow)
+    return refuse(shadow.status(),
+                  "the connection's memory cannot be registered" + remedy(shadow.status()));
+  parts_.shadow = std::move(shadow).take();
   return Status::ok;
 }
 
@@ -253,7 +276,7 @@ Status Connection::recv_queues() {
                                       std::to_string(their_queues_.queues.size()));
   if (their_queues_.rkeys.size() != theirs_.rails.size())
     return refuse(Status::remote, "the peer gave no keys to its ring");
-  parts_.remote_ring = their_queues_.address;
+  parts_.remote_memory = their_queues_.address;
   std::copy(their_queues_.rkeys.begin(), their_queues_.rkeys.end(), parts_.remote_rkeys.begin());
   return Status::ok;
 }

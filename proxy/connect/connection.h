@@ -4,6 +4,7 @@
 // destructor, at any step.
 //
 // Threads: one at a time.
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -41,12 +42,17 @@ struct SessionCore {
 
 // Everything a comm is made of.
 struct ConnectionParts {
-  // Sender: CTS ring; receiver: its shadow.  The box of parcels lies behind it.
+  // What the peer writes to.  Sender: the ring of clear-to-send cells; receiver: the box of parcels
+  // and sizes (wire/parcel.h).
   std::unique_ptr<RegisteredBuffer> ring;
+  // Receiver: where cells lie until they are written, on adapters that take too little inline.
+  std::unique_ptr<RegisteredBuffer> shadow;
   CtsLayout layout;
-  std::uint64_t remote_ring = 0;                        // the peer's
+  std::uint64_t remote_memory = 0;                      // the peer's
   std::array<std::uint32_t, kMaxRails> remote_rkeys{};  // by rail of the peer
   std::unique_ptr<PeerLink> link;                       // destroyed before the ring
+  // Sender: longer messages leave their immediate to a write of its own (adaptive routing).
+  std::size_t split_above = SIZE_MAX;
   // What this end does with GPU memory: the sender's source, the receiver's landing.
   EndPlan plan{kAnySize};
   // The sender may cut a staged message into several writes on one queue.
@@ -57,7 +63,12 @@ struct ConnectionParts {
 
 // Depths of the queues of each role; the reasons stand at the definitions.
 QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings,
-                             bool sender_stages = false);
+                             bool sender_stages = false, bool splits = false);
+
+// From which size on a sender splits data and immediate (ConnectionParts::split_above), as NCCL's
+// own transport does: where switches may route adaptively, which without the user's word is on
+// InfiniBand.
+std::size_t split_above(const Config& config, bool roce);
 
 // GIDs of a device's ports.  Logs what is wrong with one that has none.
 Result<std::vector<Rail>> choose_rails(const Devices& devices, int device);

@@ -20,8 +20,22 @@ std::string rail_text(const HelloRail& rail) {
   return rail.port + " GID index " + std::to_string(rail.gid_index) + " " + gid_text(rail.gid);
 }
 
+bool DrainClock::go_on(bool moved) {
+  now_ = now_ns();
+  if (begun_ == 0) begun_ = moved_ = now_;
+  if (moved) moved_ = now_;
+  return now_ - moved_ < kQuiet && now_ - begun_ < kMost;
+}
+
+bool DrainClock::look() {
+  if (now_ - looked_ < kMillisecond) return false;
+  looked_ = now_;
+  return true;
+}
+
 PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer)
     : socket_(std::move(socket)), queues_(std::move(queues)), peer_(std::move(peer)) {
+  if (queues_->engines().size() == 1) only_ = queues_->engines().front();
   hub().listen(this);
 }
 
@@ -150,12 +164,12 @@ std::string PeerLink::completion_text(const WrId& id, const ibv_wc& wc) const {
   return text.data();
 }
 
-void PeerLink::check_clock(int outstanding) {
+bool PeerLink::time_to_watch() {
   const std::int64_t now = now_ns();
-  if (now < next_watch_) return;
+  if (now < next_watch_) return false;
   const bool first = next_watch_ == 0;
   next_watch_ = now + kWatchPeriod;
-  if (!first && !broken_) watch(now, outstanding);
+  return !first && !broken_;
 }
 
 void PeerLink::watch(std::int64_t now, int outstanding) {

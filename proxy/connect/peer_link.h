@@ -6,8 +6,11 @@
 // Threads: all but construction and destruction under the hub's lock.
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 
+#include "plugin/base/clock.h"
 #include "plugin/base/socket.h"
 #include "proxy/queues/queue_set.h"
 
@@ -22,6 +25,20 @@ struct PeerName {
 // "mlx5_0 GID index 3 ::ffff:10.0.0.1 (port 1)"; the peer's without its port number.
 std::string rail_text(const Rail& rail);
 std::string rail_text(const HelloRail& rail);
+
+// How long a closing comm stays.
+class DrainClock {
+ public:
+  bool go_on(bool moved);
+  // Whether to look at the peer's socket: about each millisecond.
+  bool look();
+  std::int64_t now() const { return now_; }
+
+ private:
+  static constexpr std::int64_t kQuiet = 20'000'000;  // ns
+  static constexpr std::int64_t kMost = 100'000'000;  // ns
+  std::int64_t now_ = 0, begun_ = 0, moved_ = 0, looked_ = 0;
+};
 
 class PeerLink final : private FailureListener {
  public:
@@ -40,12 +57,36 @@ class PeerLink final : private FailureListener {
 
   // Takes waiting completions of all engines in use, one batch each; a queue that cannot be read
   // breaks the link.  How many there were.
-  int poll() { return poll(*queues_); }
+  int poll() {
+    if (only_ != nullptr) [[likely]]
+      if (const int n = hub().poll(*only_); n >= 0) [[likely]]
+        return n;
+    return poll(*queues_);
+  }
   int poll(const QueueSet& queues);
   // To be called for each call that had to answer "not yet".  Every now and then (100 ms) it looks
   // at the peer and the devices, and may break the link.
-  void waited(int outstanding) {
-    if (++idle_calls_ % kCallsPerClock == 0) check_clock(outstanding);
+  // `outstanding()`: how many requests wait.
+  template <class Count>
+  void waited(Count&& outstanding) {
+    if (++idle_calls_ % kCallsPerClock == 0 && time_to_watch()) watch(now_ns(), outstanding());
+  }
+
+  // Before a comm closes: polls while `busy()` says that what was accepted is not done, as long as
+  // the peer is there and something moves.  Not for longer than 100 ms, and no longer than 20 ms
+  // beyond the last completion: a peer that does nothing is not waited for.  Takes the lock.
+  template <class Busy>
+  void drain(Busy&& busy) {
+    DrainClock clock;
+    for (bool again = true; again;) {
+      {
+        std::lock_guard hold(hub().lock);
+        if (broken_ || left_at_ != 0 || !busy()) return;
+        again = clock.go_on(poll() > 0);
+        if (clock.look()) read_goodbye(clock.now());
+      }
+      if (again) std::this_thread::yield();
+    }
   }
 
   // Break the link; only the first reason is logged.  Both ends' ports and GIDs are added to the
@@ -59,7 +100,7 @@ class PeerLink final : private FailureListener {
   static constexpr unsigned kCallsPerClock = 16;
   static constexpr std::int64_t kWatchPeriod = 100'000'000;     // ns
   static constexpr std::int64_t kGoodbyeGrace = 1'000'000'000;  // ns
-  void check_clock(int outstanding);
+  bool time_to_watch();
   void watch(std::int64_t now, int outstanding);
   void lost(const std::string& text);
   void say(std::uint8_t byte);
@@ -73,6 +114,7 @@ class PeerLink final : private FailureListener {
 
   TcpSocket socket_;
   std::unique_ptr<QueueSet> queues_;
+  CompletionEngine* only_ = nullptr;  // where there is no more than one
   PeerName peer_;
   bool broken_ = false;
   unsigned idle_calls_ = 0;

@@ -209,6 +209,7 @@ Result<Memory*> Devices::register_memory(int device, void* data, std::size_t byt
     release(*memory);
     return s;
   }
+  if (type == MemoryType::host && memory->direct) memory->plain_device_ = device;
   Memory* out = memory.get();
   std::lock_guard hold(memory_mutex_);
   memories_.emplace(out, std::move(memory));

@@ -49,8 +49,13 @@ class ProxyMemory final : public Memory {
  public:
   // Whether [data, data + bytes) lies inside what was registered.
   bool covers(const void* data, std::size_t bytes) const {
-    const auto at = reinterpret_cast<std::uintptr_t>(data);
-    return at >= address && at - address <= length && bytes <= length - (at - address);
+    // Before the beginning is far behind the end.
+    const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(data) - address;
+    return at <= length && bytes <= length - at;
+  }
+  // Whether it does, and is host memory, which needs no decision.
+  bool plainly_covers(const void* data, std::size_t bytes, int on_device) const {
+    return plain_device_ == on_device && covers(data, bytes);
   }
   std::uint32_t lkey(int rail) const { return keys_[static_cast<std::size_t>(rail)].lkey; }
   std::uint32_t rkey(int rail) const { return keys_[static_cast<std::size_t>(rail)].rkey; }
@@ -64,6 +69,7 @@ class ProxyMemory final : public Memory {
 
  private:
   friend class Devices;
+  int plain_device_ = -1;  // `device` of host memory with keys, else none
   struct Keys {
     std::uint32_t lkey = 0, rkey = 0;
     MrRegion* region = nullptr;

@@ -20,6 +20,10 @@ const char* CompletionEngine::device() const {
 }
 
 Result<CompletionHub::CommId> CompletionHub::add_comm() {
+  {
+    std::lock_guard once(setup_);
+    thread_.start();
+  }
   std::lock_guard hold(lock);
   // Round robin over free places, so that an index rests as long as possible before its reuse.
   const std::size_t n = comms_.size();
@@ -96,7 +100,19 @@ Result<CompletionEngine*> CompletionHub::reserve(ibv_context* context, int entri
   engine->capacity_ = size;
   engine->reserved_ = entries;
   engines_.push_back(std::move(engine));
+  std::lock_guard publish(lock);
+  polled_by_thread_.push_back(engines_.back().get());
   return engines_.back().get();
+}
+
+ParcelPool* CompletionHub::parcel_pool(const Adapter& adapter) {
+  std::lock_guard hold(setup_);
+  for (const auto& pool : pools_)
+    if (pool->adapter() == &adapter) return pool.get();
+  auto made = ParcelPool::make(verbs_, adapter);
+  if (made == nullptr) return nullptr;
+  pools_.push_back(std::move(made));
+  return pools_.back().get();
 }
 
 void CompletionHub::release(CompletionEngine* engine, int entries) {
@@ -104,14 +120,25 @@ void CompletionHub::release(CompletionEngine* engine, int entries) {
   engine->reserved_ -= entries;
 }
 
-void CompletionHub::post_held() {
-  // What is held again meanwhile is the next poll's.
-  for (HeldWork* work = std::exchange(first_held_, nullptr); work != nullptr;) {
-    HeldWork* next = work->next_held_;
+void CompletionHub::post_held(bool overdue) {
+  for (HeldWork** at = &first_held_; *at != nullptr;) {
+    HeldWork* work = *at;
+    if (work->post_held(overdue)) {
+      at = &work->next_held_;
+      continue;
+    }
+    // What it called may have held others, which are put in front.
+    while (*at != work) at = &(*at)->next_held_;
+    *at = work->next_held_;
     work->held_ = false;
-    work->post_held();
-    work = next;
   }
+}
+
+bool CompletionHub::take_turn() {
+  if (first_held_ == nullptr) return false;
+  for (CompletionEngine* engine : polled_by_thread_) (void)poll(*engine);
+  post_held(true);
+  return true;
 }
 
 void CompletionHub::drop_held(HeldWork& work) {
@@ -124,18 +151,18 @@ void CompletionHub::drop_held(HeldWork& work) {
 }
 
 int CompletionHub::poll(CompletionEngine& engine) {
-  if (first_held_ != nullptr) post_held();
   std::array<ibv_wc, kPollBatch> wc;
   const int n = ibv_poll_cq(engine.cq_.get(), kPollBatch, wc.data());
   polled_ = &engine;
   for (int i = 0; i < n; ++i) {
     const ibv_wc& c = wc[static_cast<std::size_t>(i)];
-    const WrId id = decode_wr_id(c.wr_id);
-    if (id.comm >= comms_.size()) continue;
-    const Place& place = comms_[id.comm];
+    const std::size_t comm = comm_of(c.wr_id);
+    if (comm >= comms_.size()) continue;
+    const Place& place = comms_[comm];
     // A completion may outlive its comm where a provider leaves those of a destroyed QP in the CQ.
-    if (place.sink != nullptr && place.epoch == id.epoch) place.sink->on_completion(id, c);
+    if (place.sink != nullptr && place.epoch == epoch_of(c.wr_id)) place.sink->on_completion(c);
   }
+  if (first_held_ != nullptr) post_held(false);
   return n;
 }
 

@@ -4,6 +4,10 @@
 // CompletionHub holds the session's engines, the table of comms that completions go to, and the
 // one lock of the data path.
 //
+// Who makes progress: whoever calls.  Each poll serves all comms that share the CQ and then
+// whatever any comm of the session holds back.  Should nobody call, the hub's own thread does
+// (progress.h); it sleeps while nothing is held.
+//
 // Threads: isend, irecv, iflush and test take `lock` once per call; NCCL has one progress thread
 // per session, so it is nearly always free.  Everything that a completion changes is guarded by
 // it.  make/drop functions take `setup_` (never while `lock` is held).
@@ -16,6 +20,8 @@
 #include "plugin/base/status.h"
 #include "plugin/base/sync.h"
 #include "plugin/fabric/verbs.h"
+#include "proxy/queues/parcel_pool.h"
+#include "proxy/queues/progress.h"
 #include "proxy/wire/wr_id.h"
 
 namespace twinpath {
@@ -24,7 +30,7 @@ class CompletionSink {
  public:
   // The hub's lock is held.  After a failed completion only wr_id, status, qp_num and vendor_err
   // of `wc` mean anything.
-  virtual void on_completion(const WrId& id, const ibv_wc& wc) = 0;
+  virtual void on_completion(const ibv_wc& wc) = 0;
 
  protected:
   ~CompletionSink() = default;
@@ -41,11 +47,14 @@ class FailureListener {
   ~FailureListener() = default;
 };
 
-// Work that a comm keeps back until the next poll: for company, or until a copy has ended.
+// Work that a comm holds back: behind a write that is under way, to go out with what comes next, or
+// until a copy has ended.
 class HeldWork {
  public:
-  // The hub's lock is held.  May hold itself again, for the poll after this one.
-  virtual void post_held() = 0;
+  // The hub's lock is held.  Called at each poll of the session, whoever polls, and with `overdue`
+  // when the bound on holding has passed: then everything goes that can.  Whether something is
+  // still held.
+  virtual bool post_held(bool overdue) = 0;
 
  protected:
   ~HeldWork() = default;
@@ -80,7 +89,9 @@ class CompletionHub {
   // `one_communicator`: everything here belongs to one communicator, so its failures may be
   // passed on.  The session that serves callers without a context is shared by all of them.
   explicit CompletionHub(const Verbs& verbs, bool one_communicator = true)
-      : verbs_(verbs), one_communicator_(one_communicator) {}
+      : verbs_(verbs),
+        one_communicator_(one_communicator),
+        thread_(lock, [this] { return take_turn(); }) {}
   CompletionHub(const CompletionHub&) = delete;
   CompletionHub& operator=(const CompletionHub&) = delete;
 
@@ -100,18 +111,23 @@ class CompletionHub {
   // CQs cannot grow, a new one of twice the size.
   Result<CompletionEngine*> reserve(ibv_context* context, int entries);
   void release(CompletionEngine* engine, int entries);
+  // Of that adapter; null when there can be none.
+  ParcelPool* parcel_pool(const Adapter& adapter);
 
-  // Locked: has `work` posted by the next poll, whoever polls.  drop_held before it is destroyed.
+  // Locked: has `work` asked at each poll, whoever polls, and by the hub's thread within kHoldBound
+  // if nobody does.  drop_held before it is destroyed.
   void hold(HeldWork& work) {
     if (work.held_) return;
     work.held_ = true;
     work.next_held_ = first_held_;
     first_held_ = &work;
+    thread_.wake();
   }
   void drop_held(HeldWork& work);
 
-  // Locked: posts what is held, then takes up to kPollBatch completions and hands them out. Returns
-  // how many there were, or the provider's negative number when the queue cannot be read any more.
+  // Locked: takes up to kPollBatch completions and hands them out, then lets go what is held.
+  // Returns how many completions there were, or the provider's negative number when the queue
+  // cannot be read any more.
   int poll(CompletionEngine& engine);
   // Locked: the engine whose completions are being handed out.  QP numbers are each device's own,
   // so a completion's number means nothing without it.
@@ -124,16 +140,23 @@ class CompletionHub {
     std::uint16_t epoch = 0;
     bool used = false;
   };
+  // A turn of the thread: if something is held, polls for those who do not and lets it go.  Whether
+  // anything was held.
+  bool take_turn();
+  void post_held(bool overdue);
+
   const Verbs& verbs_;
   const bool one_communicator_;
-  void post_held();
   std::vector<FailureListener*> listeners_;  // under `lock`
   HeldWork* first_held_ = nullptr;           // under `lock`
   std::mutex setup_;
   std::vector<std::unique_ptr<CompletionEngine>> engines_;
-  std::vector<Place> comms_;                  // under `lock`
-  const CompletionEngine* polled_ = nullptr;  // under `lock`
+  std::vector<std::unique_ptr<ParcelPool>> pools_;
+  std::vector<Place> comms_;                         // under `lock`
+  std::vector<CompletionEngine*> polled_by_thread_;  // under `lock`
+  const CompletionEngine* polled_ = nullptr;         // under `lock`
   std::size_t next_place_ = 0;
+  ProgressThread thread_;  // last: it ends first
 };
 
 }  // namespace twinpath

@@ -61,6 +61,8 @@ const char* work_name(int kind) {
       return "receive";
     case WrKind::flush:
       return "flush read";
+    case WrKind::used:
+      return "write of the number of cells used";
     case WrKind::none:
       break;
   }

@@ -6,13 +6,20 @@
 
 namespace twinpath {
 
-// Sends that may be under way; each has at most one write on a queue, so this is also the depth
-// of the send queues (those of a comm that stages have kStagedWrites more).
+// Sends that may be under way.
 inline constexpr int kSendSlots = kMaxRequests * kMaxRecvs;
+// Each has one write on a queue, and now and then one says how many cells were used.
+inline constexpr int kSendDepth = kSendSlots + 8;
+// Where data and immediate are split (ConnectionParts::split_above) each has two.  Queues of a comm
+// that stages have kStagedWrites more.
+inline constexpr int kSplitWrites = kSendSlots;
 // Host messages up to this travel inside the work request.
 inline constexpr int kInlineData = 64;
 
-inline constexpr int kRecvSendDepth = 128;  // send queue of a receiver; carries cells only
+// Send queue of a receiver, which carries cells only.  When it is full of writes whose completions
+// nobody has polled, cells wait for the next poll.
+inline constexpr int kCtsSignalPeriod = 32;
+inline constexpr int kRecvSendDepth = 128;
 inline constexpr int kInlineCts = 256;
 
 // Receive work requests are posted again in chains of this many.

@@ -1,13 +1,18 @@
 #pragma once
-// The receiver's side of the clear-to-send ring: numbers the cells, holds them back until a batch
-// is worth a write, and knows how far it may run ahead of the sender.
+// The receiver's side of the clear-to-send ring: numbers the cells, writes them to the sender, and
+// knows how far it may run ahead of it.
+//
+// A cell goes out when its receive is posted, unless the sender still has more cells than wait
+// here: then it may wait for company, which costs the sender nothing (due() below says when not).
 //
 // A cell's place may be used again when the sender has certainly used the cell.  For a normal
-// receive its completion says so.  A receive without completion says nothing; but a sender takes
-// cells of one tag in order, so the completion of a later cell of the same tag speaks for it.
+// receive its completion says so; for those without completion the sender's count does, which it
+// writes into the box (wire/parcel.h).
 //
 // Threads: under the hub's lock.
+#include <algorithm>
 #include <array>
+#include <bitset>
 #include <cstdint>
 
 #include "proxy/queues/depths.h"
@@ -17,73 +22,88 @@
 
 namespace twinpath {
 
-// Cells of one write: 8 fill what queues commonly take inline.
+// Cells that may wait, and those of one write.
 inline constexpr int kCtsBatch = 16;
-inline constexpr int kCtsSignalPeriod = 32;
-// Fruitless tests after which held cells go out: some ten microseconds.
-inline constexpr int kCtsPatience = 256;
-// At most this many receives without completion in a row.
-inline constexpr int kOptionalRun = 63;
 
 class CtsWriter {
  public:
-  CtsWriter(RegisteredBuffer& shadow, CtsLayout layout, std::uint64_t remote_ring,
-            std::uint32_t remote_rkey, CompletionHub::CommId id)
-      : shadow_(shadow), layout_(layout), ring_(remote_ring), rkey_(remote_rkey), id_(id) {}
+  // `shadow`: registered memory of layout.ring_bytes(), for adapters that take too little inline;
+  // else null.
+  CtsWriter(RegisteredBuffer* shadow, CtsLayout layout, const Queue& queue,
+            std::uint64_t remote_ring, std::uint32_t remote_rkey, CompletionHub::CommId id);
 
   // Whether that many more cells may be written.
-  bool room_for(int cells) const {
-    return next_ + static_cast<std::uint64_t>(cells) - free_ <= kCtsCells;
+  bool room_for(unsigned cells) const { return next_ + cells - free_ <= kCtsCells; }
+  // Of the next `count` cells, which the caller asked room_for before: their number.  Each is then
+  // to be filled: cell(number), whose gen is set here.
+  std::uint64_t add(unsigned count, bool no_completion) {
+    const std::uint64_t first = next_;
+    if (no_completion) [[unlikely]] {
+      ++optional_;
+      --open_;  // posting adds it
+      optional_cells_[cts_place(first)] = true;
+    }
+    next_ += count;
+    return first;
   }
-  // Whether a lone receive with that tag may do without completion now.
-  bool may_skip_completion(int tag) const {
-    return run_ < kOptionalRun && (optional_ == 0 || tag == optional_tag_);
-  }
-  // Adds a cell; its number.  The caller asked room_for before.
-  std::uint64_t add(const Cts& cts);
-  bool batch_full() const { return next_ - posted_ >= kCtsBatch; }
-  // Whether new cells should go out now.  While the sender still has more cells than are waiting
-  // here, they may wait for company; `idle_tests` is how often the caller has looked in vain
-  // since something arrived, and bounds that wait, as the sender may want just a held cell's tag.
-  bool due(int idle_tests) const {
-    const std::uint64_t held = next_ - posted_;
-    return held > 0 && (held >= open_ || batch_full() || idle_tests >= kCtsPatience);
-  }
-  bool posted(std::uint64_t seq) const { return seq < posted_; }
-  // Sends what is pending, as far as the send queue has room.  0 or an errno.
-  int post(Queue& queue);
-  // The sender has used these `count` cells.
-  void used(std::uint64_t first, int count);
-  // A signalled write of ours is done.
-  void on_completion(std::uint16_t generation);
+  // What the sender says in the box: receives without completion before that are over.
+  void learn_used(std::uint32_t before);
+  // Where cell `seq` is laid before it is posted.
+  std::uint8_t* cell(std::uint64_t seq) { return cells_ + layout_.stride() * (seq & place_mask_); }
+  const CtsLayout& layout() const { return layout_; }
 
-  // For tests.
-  std::uint64_t writes() const { return writes_; }
+  // Cells that wait: before adding, there must be room for what comes.
+  std::uint64_t held() const { return next_ - posted_; }
+  bool room_to_hold(unsigned cells) const { return held() + cells <= kCtsBatch; }
+  // Cells that the sender may have unused, without those of receives without completion.
+  std::int64_t open() const { return open_; }
+  // Whether those that wait should go now: the sender has no more than they are.
+  bool due() const { return static_cast<std::int64_t>(held()) >= open_; }
+  bool posted(std::uint64_t seq) const { return seq < posted_; }
+  // Sends what waits (something does), as far as the send queue has room.  0 or an errno.
+  int post();
+
+  // The sender has used these cells.
+  void used(std::uint64_t first, unsigned count) {
+    open_ -= count;
+    if (first == free_) [[likely]] {
+      free_ += count;
+    } else {
+      for (std::uint64_t seq = first; seq != first + count; ++seq) used_[cts_place(seq)] = true;
+      used_ahead_ += static_cast<int>(count);
+    }
+    if (used_ahead_ > 0) pass_used();
+  }
+  // A signalled write of ours is done, and with it those before.
+  void on_completion();
 
  private:
-  enum class State : std::uint8_t { used, waiting, optional };
-  struct Cell {
-    std::int32_t tag = 0;
-    State state = State::used;
-  };
-  int post_run(Queue& queue, std::uint64_t first, std::uint64_t end);
-  void use(std::uint64_t seq);
+  void pass_used() {
+    for (; used_ahead_ > 0 && used_[cts_place(free_)]; ++free_, --used_ahead_)
+      used_[cts_place(free_)] = false;
+  }
 
-  RegisteredBuffer& shadow_;
+  std::uint8_t* cells_;
+  const std::uint64_t place_mask_;
   const CtsLayout layout_;
-  const std::uint64_t ring_;
-  const std::uint32_t rkey_;
-  const CompletionHub::CommId id_;
-  std::array<Cell, kCtsCells> cells_{};
   std::uint64_t free_ = 0;    // all cells before this one are used
   std::uint64_t posted_ = 0;  // all before this one are on the wire
   std::uint64_t next_ = 0;
-  std::uint64_t open_ = 0;  // on the wire and not known to be used
-  int optional_ = 0;        // cells without completion that are not known to be used
-  std::int32_t optional_tag_ = 0;
-  int run_ = 0;               // of them since the last normal cell of that tag
-  std::uint64_t writes_ = 0;  // work requests posted
-  std::uint64_t done_ = 0;    // of them known complete
+  std::int64_t open_ = 0;      // on the wire and not known to be used, but for optional ones
+  int used_ahead_ = 0;         // cells after free_ that are used
+  int optional_ = 0;           // cells without completion that are not known to be used
+  std::uint64_t learned_ = 0;  // what learn_used was told last
+  int unpolled_ = 0;           // work requests posted and not known complete
+  int unsignalled_ = 0;        // since the last signalled one
+  ibv_qp* const qp_;
+  const std::uint64_t run_cells_;  // of one write
+  ibv_send_wr wr_{};
+  ibv_sge sge_{};
+  const std::uint64_t ring_;
+  const unsigned flags_;
+  std::bitset<kCtsCells> used_, optional_cells_;  // by place
+  // Cells between their receive and their inline write: the latter copies them.
+  alignas(8) std::array<std::uint8_t, kCtsBatch * sizeof(WideCell)> waiting_;
 };
 
 }  // namespace twinpath

@@ -1,259 +1,247 @@
 #include "proxy/receive/recv_comm.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <mutex>
 
 #include "plugin/base/log.h"
-#include "proxy/queues/receive_queue.h"
-#include "proxy/wire/parcel.h"
 
 namespace twinpath {
+namespace {
+constexpr std::uint32_t kMostCapacity = std::numeric_limits<std::uint32_t>::max();
+}
+
 ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts)
-    : core_(std::move(core)),
+    : hub_(&parts.link->hub()),
       device_(device),
-      shadow_(std::move(parts.ring)),
-      layout_(parts.layout),
+      optional_allowed_(core->devices->config().optional_recv_completion),
+      box_(std::move(parts.ring)),
+      shadow_(std::move(parts.shadow)),
       link_(std::move(parts.link)),
-      cts_(*shadow_, layout_, parts.remote_ring, parts.remote_rkeys[0], link_->set().comm_id()),
+      // One queue for all cells, so that the sender sees them early: it looks at them in order.
+      cts_(shadow_.get(), parts.layout, link_->queue(0), parts.remote_memory, parts.remote_rkeys[0],
+           link_->set().comm_id()),
+      core_(std::move(core)),
       flush_(core_->hub, core_->devices, link_->set().rails(), link_->set().comm_id()),
       plan_(parts.plan) {
-  for (int i = kRecvSlots; i-- > 0;) {
-    RecvRequest& r = requests_[static_cast<std::size_t>(i)];
-    r.comm_ = this;
-    r.slot_ = static_cast<std::uint8_t>(i);
-    free_[static_cast<std::size_t>(free_count_++)] = r.slot_;
-  }
-  for (std::size_t i = 0; i < flushes_.size(); ++i) {
-    flushes_[i].comm_ = this;
-    flushes_[i].slot_ = static_cast<std::uint16_t>(i);
-  }
-  link_->hub().attach(link_->set().comm_id(), this);
+  for (int q = 0; q < link_->queue_count(); ++q)
+    rail_bit_[static_cast<std::size_t>(q)] = 1u << link_->queue(q).rail;
+  hub_->attach(link_->set().comm_id(), this);
 }
 
 ProxyRecvComm::~ProxyRecvComm() {
+  link_->drain([this] {
+    post_cells();
+    return expects_data();
+  });
   // From here on completions find nobody, and so nothing is held any more.
-  link_->hub().attach(link_->set().comm_id(), nullptr);
-  std::lock_guard hold(link_->hub().lock);
-  link_->hub().drop_held(*this);
+  hub_->attach(link_->set().comm_id(), nullptr);
+  std::lock_guard hold(hub_->lock);
+  hub_->drop_held(*this);
 }
 
-Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion_optional,
-                            Request** request) {
-  *request = nullptr;
+bool ProxyRecvComm::expects_data() {
+  for (std::size_t i = 0; requests_.made(i); ++i) {
+    const RecvRequest& r = requests_.at(i);
+    if (r.active_ && r.left_ > 0) return true;
+  }
+  return false;
+}
+
+Status ProxyRecvComm::check(std::span<const RecvBuffer> buffers, std::uint8_t& staged) const {
   if (buffers.empty() || buffers.size() > static_cast<std::size_t>(kMaxRecvs)) {
     TP_WARN("irecv of %zu buffers; 1 to %d are possible", buffers.size(), kMaxRecvs);
     return Status::bad_argument;
   }
-  std::uint8_t staged = 0;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const RecvBuffer& b = buffers[i];
     const auto* m = static_cast<const ProxyMemory*>(b.memory);
     if (b.bytes == 0) continue;
-    if (m != nullptr && m->device == device_ && m->covers(b.data, b.bytes)) {
-      const bool stage = m->type == MemoryType::cuda && !plan_.direct(b.bytes);
-      if (stage ? m->mirror == nullptr : !m->direct)
-        return not_reachable("irecv", link_->peer().text, *m, b.bytes);
-      if (stage) staged = static_cast<std::uint8_t>(staged | 1u << i);
-      continue;
+    if (m == nullptr || m->device != device_ || !m->covers(b.data, b.bytes)) {
+      TP_WARN(
+          "irecv of %zu bytes at %p from %s: the buffer is not inside its registration on this "
+          "device (%zu bytes at 0x%llx)",
+          b.bytes, b.data, link_->peer().text.c_str(), m == nullptr ? 0 : m->length,
+          m == nullptr ? 0ULL : static_cast<unsigned long long>(m->address));
+      return Status::bad_argument;
     }
-    TP_WARN(
-        "irecv of %zu bytes at %p from %s: the buffer is not inside its registration on this "
-        "device "
-        "(%zu bytes at 0x%llx)",
-        b.bytes, b.data, link_->peer().text.c_str(), m == nullptr ? 0 : m->length,
-        m == nullptr ? 0ULL : static_cast<unsigned long long>(m->address));
-    return Status::bad_argument;
+    const bool stage = m->type == MemoryType::cuda && !plan_.direct(b.bytes);
+    if (stage ? m->mirror == nullptr : !m->direct)
+      return not_reachable("irecv", link_->peer().text, *m, b.bytes);
+    if (stage) staged = static_cast<std::uint8_t>(staged | 1u << i);
   }
-  const int count = static_cast<int>(buffers.size());
-  std::lock_guard hold(link_->hub().lock);
-  if (link_->broken()) return Status::remote;
-  if (staged != 0 && staged_ == nullptr) staged_ = std::make_unique<StagedReceives>();
-  if (free_count_ == 0 || !cts_.room_for(count)) {
-    post_cells();
-    (void)link_->poll();
-    link_->waited(kRecvSlots - free_count_);
-    return link_->broken() ? Status::remote : Status::again;
-  }
-  RecvRequest& r = requests_[free_[static_cast<std::size_t>(--free_count_)]];
-  r.active_ = true;
-  ++r.generation_;
-  r.count_ = r.left_ = static_cast<std::uint8_t>(count);
-  r.staged_ = staged;
-  r.optional_ = completion_optional && count == 1 && staged == 0 &&
-                core_->devices->config().optional_recv_completion &&
-                cts_.may_skip_completion(buffers[0].tag);
-  for (int i = 0; i < count; ++i) {
-    const RecvBuffer& b = buffers[static_cast<std::size_t>(i)];
-    Cts cts;
-    cts.address = reinterpret_cast<std::uintptr_t>(b.data);
-    cts.bytes = static_cast<std::uint32_t>(
-        std::min<std::size_t>(b.bytes, std::numeric_limits<std::uint32_t>::max()));
-    cts.tag = b.tag;
-    cts.group = r.count_;
-    cts.sub = static_cast<std::uint8_t>(i);
-    cts.slot = r.slot_;
-    cts.generation = r.generation_;
-    cts.no_completion = r.optional_;
-    const auto* memory = static_cast<const ProxyMemory*>(b.memory);
-    if ((staged >> i & 1) != 0) {
-      staged_->expect(r.slot_, i, *memory, cts.address, cts.bytes);
-      cts.address = reinterpret_cast<std::uintptr_t>(memory->mirror->at(cts.address));
-      memory = &memory->mirror->memory;
-    }
-    cts.copyable = b.bytes == 0 || memory->type == MemoryType::host;
-    if (b.bytes > 0)
-      for (int rail = 0; rail < layout_.rails(); ++rail)
-        cts.rkeys[static_cast<std::size_t>(rail)] = memory->rkey(rail);
-    const std::uint64_t seq = cts_.add(cts);
-    if (i == 0) r.first_cell_ = seq;
-    r.subs_[static_cast<std::size_t>(i)] = {};
-  }
-  // Several receives posted in a row share one write: it waits for the next test or a batch.
-  if (cts_.batch_full()) post_cells();
-  *request = &r;
   return Status::ok;
+}
+
+inline bool ProxyRecvComm::plain(const RecvBuffer& b) const {
+  const auto* m = static_cast<const ProxyMemory*>(b.memory);
+  return m != nullptr && m->plainly_covers(b.data, b.bytes, device_) && b.bytes <= kMostCapacity;
+}
+
+RecvRequest* ProxyRecvComm::make_request() {
+  return requests_.take(
+      [this](void* at, std::uint16_t slot) { return new (at) RecvRequest(this, slot); });
+}
+
+TP_ALWAYS_INLINE void ProxyRecvComm::post_new_cells() {
+  if (const int error = cts_.post(); error != 0 || cts_.held() != 0) [[unlikely]]
+    not_posted(error);
 }
 
 void ProxyRecvComm::post_cells() {
-  if (link_->broken()) return;
-  Queue& queue = link_->queue(0);  // one queue, so that cells arrive in order
-  if (const int error = cts_.post(queue); error != 0)
-    link_->fail("cannot post a clear-to-send write on QP %u: %s (errno %d)", queue.qp->qp_num,
-                std::strerror(error), error);
+  if (!link_->broken() && cts_.held() != 0) post_new_cells();
 }
 
-void ProxyRecvComm::on_completion(const WrId& id, const ibv_wc& wc) {
-  if (wc.status != IBV_WC_SUCCESS) {
-    if (id.kind == WrKind::flush && flush_.ready())
-      link_->fail_local_completion(id, wc, flush_.queues());
-    else
-      link_->fail_completion(id, wc);
-    return;
+void ProxyRecvComm::not_posted(int error) {
+  if (error == 0)
+    hub_->hold(*this);  // the send queue is full of writes whose completions nobody has polled
+  else
+    link_->fail("cannot post a clear-to-send write on QP %u: %s (errno %d)",
+                link_->queue(0).qp->qp_num, std::strerror(error), error);
+}
+
+// A request with its cells; null when there is no room, or the link is broken.
+TP_ALWAYS_INLINE RecvRequest* ProxyRecvComm::begin(unsigned count, unsigned staged, bool optional) {
+  if (!cts_.room_for(count)) [[unlikely]]
+    look_in_box();
+  if (link_->broken() || !cts_.room_for(count)) [[unlikely]]
+    return nullptr;
+  RecvRequest* r = requests_.take_again();
+  if (r == nullptr && (r = make_request()) == nullptr) [[unlikely]]
+    return nullptr;
+  if (cts_.held() != 0 && !cts_.room_to_hold(count)) [[unlikely]]
+    post_cells();
+  r->begin(count, staged, optional);
+  r->first_cell_ = cts_.add(count, optional);
+  return r;
+}
+
+// The short way, of host memory and with a notice; the rest is in irecv_any().
+Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion_optional,
+                            Request** request) {
+  const std::size_t count = buffers.size();
+  if (count - 1 >= static_cast<std::size_t>(kMaxRecvs) || completion_optional) [[unlikely]]
+    return irecv_any(buffers, completion_optional, request);
+  for (const RecvBuffer* b = buffers.data(); b != buffers.data() + count; ++b)
+    if (!plain(*b)) [[unlikely]]
+      return irecv_any(buffers, false, request);
+  std::lock_guard hold(hub_->lock);
+  RecvRequest* r = begin(static_cast<unsigned>(count), 0, false);
+  *request = r;
+  if (r == nullptr) [[unlikely]]
+    return no_room_yet();
+  const std::uint32_t meta = cell_meta(
+      {r->bits_, 0, 0, static_cast<std::uint32_t>(count), false, true}, parcels_.frontier());
+  RecvRequest::Sub* sub = r->subs_.data();
+  std::uint64_t seq = r->first_cell_;
+  const RecvBuffer* b = buffers.data();
+  for (std::uint32_t index = 0;; index += 1u << 6) {
+    const auto* memory = static_cast<const ProxyMemory*>(b->memory);
+    const auto capacity = static_cast<std::uint32_t>(b->bytes);
+    *sub = {static_cast<std::uint8_t*>(b->data), capacity, 0, 0, 0, true};
+    cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(b->data), capacity, b->tag,
+                       meta | index, seq, [memory](int rail) { return memory->rkey(rail); });
+    ++seq, ++sub;
+    if (++b == buffers.data() + count) break;
   }
-  switch (id.kind) {
-    case WrKind::receive:
-      on_data(wc, id.slot);
-      return;
-    case WrKind::cts:
-      cts_.on_completion(id.generation);
-      return;
-    case WrKind::flush: {
-      if (id.slot >= kFlushSlots) return;
-      FlushRequest& f = flushes_[id.slot];
-      if (f.active_ && f.generation_ == id.generation) --f.pending_;
-      return;
-    }
-    default:
-      return;
-  }
-}
-
-void ProxyRecvComm::on_data(const ibv_wc& wc, int queue) {
-  if (queue >= link_->queue_count()) return;
-  if (++unposted_[static_cast<std::size_t>(queue)] >= kRecvChain) repost(queue);
-  const std::uint32_t bits = ntohl(wc.imm_data);
-  const bool valid = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
-  if (!valid || !(is_parcel(bits) ? take_parcel(bits) : take_chunk(bits, wc.byte_len, queue)))
-    link_->fail("it sent data for no receive posted here (immediate 0x%x)",
-                static_cast<unsigned>(bits));
-}
-
-bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue) {
-  Immediate imm;
-  if (!decode_immediate(bits, imm)) return false;
-  RecvRequest* r = expecting(imm.slot, imm.sub, imm.generation);
-  if (r == nullptr) return false;
-  RecvRequest::Sub& sub = r->subs_[imm.sub];
-  if (sub.expected == 0) sub.expected = imm.chunks;
-  if (sub.expected != imm.chunks || sub.arrived == sub.expected) {
-    link_->fail("it sent %d chunks where it had announced %d", sub.arrived + 1, sub.expected);
-    return false;
-  }
-  sub.bytes += bytes;
-  if ((r->staged_ >> imm.sub & 1) != 0) {
-    ++sub.arrived;
-    return land(*r, imm.sub, imm.in_order);
-  }
-  if (bytes > 0) carried_ |= 1u << link_->queue(queue).rail;
-  if (++sub.arrived == sub.expected) sub_complete(*r);
-  return true;
-}
-
-bool ProxyRecvComm::take_parcel(std::uint32_t bits) {
-  ParcelImmediate imm;
-  if (!decode_immediate(bits, imm)) return false;
-  std::uint8_t* box = shadow_->data() + layout_.ring_bytes();
-  for (std::uint32_t left = imm.present, place = imm.first; left != 0; left >>= 1, ++place) {
-    if ((left & 1) == 0) continue;
-    if (place >= kCtsCells) return false;
-    const ParcelPlace* in = parcel_place(box, place);
-    // Our own cell says which receive it is, where it lies and how long it may be.
-    const std::uint8_t* cell = shadow_->data() + layout_.offset(place);
-    Cts cts;
-    if (!layout_.read(cell, cts)) return false;
-    RecvRequest* r = expecting(cts.slot, cts.sub, cts.generation);
-    if (r == nullptr || !cts.copyable || in->bytes > cts.bytes || in->bytes > kParcelBytes ||
-        in->gen != layout_.gen(cell))
-      return false;
-    RecvRequest::Sub& sub = r->subs_[cts.sub];
-    if (sub.arrived != 0) return false;
-    auto* to = reinterpret_cast<void*>(static_cast<std::uintptr_t>(cts.address));
-    sub.bytes = in->bytes;
-    sub.expected = sub.arrived = 1;
-    if ((r->staged_ >> cts.sub & 1) == 0) {
-      copy_words(to, in->data, in->bytes);
-      sub_complete(*r);
-    } else if (!land_parcel(*r, cts.sub, to, *in)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-RecvRequest* ProxyRecvComm::expecting(int slot, int sub, int generation) {
-  RecvRequest& r = requests_[static_cast<std::size_t>(slot)];
-  return r.active_ && !r.optional_ && r.generation_ == generation && sub < r.count_ ? &r : nullptr;
-}
-
-void ProxyRecvComm::sub_complete(RecvRequest& r) {
-  if (--r.left_ == 0) cts_.used(r.first_cell_, r.count_);
-}
-
-void ProxyRecvComm::repost(int queue) {
-  Queue& q = link_->queue(queue);
-  const int error = post_receives(q, link_->set().comm_id(), queue);
-  if (error != 0)
-    link_->fail("cannot post receives on QP %u: %s (errno %d)", q.qp->qp_num, std::strerror(error),
-                error);
-  unposted_[static_cast<std::size_t>(queue)] -= kRecvChain;
-}
-
-Status RecvRequest::test(Completion& out) { return comm_->test(*this, out); }
-
-Status ProxyRecvComm::test(RecvRequest& request, Completion& out) {
-  out.done = false;
-  std::lock_guard hold(link_->hub().lock);
-  if (!request.active_) return Status::bad_argument;
-  auto finished = [&] {
-    return request.optional_ ? cts_.posted(request.first_cell_) : request.left_ == 0;
-  };
-  if (!finished()) {
-    // Its cell is all that an optional receive waits for.
-    if (request.optional_ || cts_.due(idle_tests_)) post_cells();
-    if (!finished()) idle_tests_ = link_->poll() > 0 ? 0 : idle_tests_ + 1;
-    if (!finished() && !link_->broken()) link_->waited(kRecvSlots - free_count_);
-  }
-  if (!finished()) return link_->broken() ? Status::remote : Status::ok;
-  request.active_ = false;
-  free_[static_cast<std::size_t>(free_count_++)] = request.slot_;
-  out.done = true;
-  out.count = request.count_;
-  for (std::size_t i = 0; i < request.count_; ++i) out.bytes[i] = request.subs_[i].bytes;
+  // What a lone small receive brings is cheaper than the write of a cell.
+  if (count == 1 && cts_.open() != 0 && buffers[0].bytes <= kPatientReceive) return wait_or_post();
+  post_new_cells();
   return Status::ok;
+}
+
+Status ProxyRecvComm::irecv_any(std::span<const RecvBuffer> buffers, bool completion_optional,
+                                Request** request) {
+  *request = nullptr;
+  std::uint8_t staged = 0;
+  TP_TRY(check(buffers, staged));
+  const auto count = static_cast<unsigned>(buffers.size());
+  std::lock_guard hold(hub_->lock);
+  const bool optional = completion_optional && count == 1 && staged == 0 && optional_allowed_;
+  RecvRequest* r = begin(count, staged, optional);
+  if (r == nullptr) return no_room_yet();
+  *request = r;
+  for (unsigned i = 0; i < count; ++i) offer(*r, i, buffers[i]);
+  post_cells();
+  return Status::ok;
+}
+
+void ProxyRecvComm::offer(RecvRequest& r, unsigned index, const RecvBuffer& b) {
+  const auto* memory = static_cast<const ProxyMemory*>(b.memory);
+  RecvRequest::Sub& sub = r.subs_[index];
+  sub = {static_cast<std::uint8_t*>(b.data),
+         static_cast<std::uint32_t>(std::min<std::size_t>(b.bytes, kMostCapacity)),
+         0,
+         0,
+         0,
+         false};
+  if ((r.staged_ >> index & 1) != 0) {
+    stage(r, static_cast<int>(index), *memory);
+    memory = &memory->mirror->memory;
+  }
+  sub.copyable = b.bytes == 0 || memory->type == MemoryType::host;
+  const std::uint32_t meta =
+      cell_meta({r.bits_, index, 0, r.count_, r.optional_, sub.copyable}, parcels_.frontier());
+  const std::uint64_t seq = r.first_cell_ + index;
+  cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(sub.to), sub.capacity, b.tag,
+                     meta, seq, [&](int rail) { return b.bytes > 0 ? memory->rkey(rail) : 0; });
+}
+
+Status ProxyRecvComm::wait_or_post() {
+  if (cts_.held() == 1) patience_ = 0;
+  if (!cts_.room_to_hold(1))
+    post_cells();
+  else
+    hub_->hold(*this);
+  return Status::ok;
+}
+
+void ProxyRecvComm::look_in_box() {
+  // Whoever sees the number may write over the cells before it: the sender reads those no more.
+  auto* word = reinterpret_cast<std::uint32_t*>(box_->data() + kUsedAt);
+  cts_.learn_used(std::atomic_ref<std::uint32_t>(*word).load(std::memory_order_acquire));
+}
+
+Status ProxyRecvComm::no_room_yet() {
+  post_cells();
+  (void)link_->poll();
+  link_->waited([this] { return requests_.used(); });
+  return link_->broken() ? Status::remote : Status::again;
+}
+
+bool ProxyRecvComm::post_held(bool overdue) {
+  if (link_->broken()) return false;
+  if (staged_ != nullptr && staged_->busy()) copy_on();
+  if (cts_.held() > 0 && (overdue || cts_.due() || ++patience_ > kCtsPatience)) post_cells();
+  return !link_->broken() && (cts_.held() > 0 || (staged_ != nullptr && staged_->busy()));
+}
+
+Status RecvRequest::test(Completion& out) {
+  std::lock_guard hold(comm_->hub_->lock);
+  out.done = false;
+  Status status = Status::ok;
+  if (!comm_->finished(*this) && comm_->still_pending(*this, status)) return status;
+  if (!active_) [[unlikely]]
+    return Status::bad_argument;
+  active_ = false;
+  out.done = true;
+  const int count = count_;
+  out.count = count;
+  const Sub* sub = subs_.data();
+  std::size_t* bytes = out.bytes.data();
+  do *bytes++ = sub++->bytes;
+  while (sub != subs_.data() + count);
+  comm_->requests_.give(*this);
+  return Status::ok;
+}
+
+bool ProxyRecvComm::still_pending(RecvRequest& request, Status& status) {
+  (void)link_->poll();
+  if (finished(request)) return false;
+  if (!link_->broken()) link_->waited([this] { return requests_.used(); });
+  status = link_->broken() ? Status::remote : Status::ok;
+  return true;
 }
 
 }  // namespace twinpath

@@ -1,13 +1,21 @@
 #pragma once
 // The receiving end of a connection: offers buffers to the sender by clear-to-send cells and
-// counts what arrives by the immediates of the sender's writes.
+// counts what arrives by the immediates of the sender's writes (arrivals.cc).
+//
+// When cells leave: in their irecv if the sender has no other, and always those of a group, of GPU
+// memory, of a large buffer and of a receive without completion.  A small host receive's cell else
+// goes with what the session's next poll finds waiting, or a little later while the sender has more
+// cells than wait here: until something arrives, kCtsPatience polls have passed, or kHoldBoundUs at
+// the latest, by the hub's thread.
 //
 // Threads: irecv, iflush and tests from one thread at a time; all state is under the hub's lock
-// because any comm that polls a shared CQ may deliver our completions.  Registration: any thread.
+// because any comm that polls a shared CQ, and the hub's thread, may deliver our completions.
+// Registration: any thread.
 #include <array>
 #include <vector>
 
 #include "proxy/connect/connection.h"
+#include "proxy/queues/slot_pool.h"
 #include "proxy/receive/cts_writer.h"
 #include "proxy/receive/flush.h"
 #include "proxy/receive/staged_recv.h"
@@ -15,31 +23,56 @@
 
 namespace twinpath {
 
+// Receives of up to this may have their cells wait for company: what they bring is cheaper than
+// the write of a cell.
+inline constexpr std::size_t kPatientReceive = 4096;
+// Polls of the session during which a cell may wait.
+inline constexpr int kCtsPatience = 64;
+
 class ProxyRecvComm;
 
-class RecvRequest final : public Request {
+class alignas(kCacheLine) RecvRequest final : public Request {
  public:
+  RecvRequest(ProxyRecvComm* comm, std::uint32_t slot) : comm_(comm), bits_(slot) {}
+  ~RecvRequest() = default;
   Status test(Completion& out) override;
 
  private:
   friend class ProxyRecvComm;
+  template <class T, std::uint16_t N>
+  friend class SlotPool;
+  // A buffer of the receive.  The peer may not be believed: what lies where stands here.
   struct Sub {
-    std::size_t bytes = 0;
+    std::uint8_t* to = nullptr;
+    std::uint32_t capacity = 0;
+    std::uint32_t bytes = 0;
     std::uint8_t expected = 0;  // chunks; 0 until the first arrives
     std::uint8_t arrived = 0;
+    bool copyable = false;
   };
-  ProxyRecvComm* comm_ = nullptr;
+  // A new use of it: answers to earlier ones bring another generation.
+  void begin(unsigned count, unsigned staged, bool optional) {
+    bits_ = (bits_ + (1u << 9)) & kReceiveBits;
+    count_ = static_cast<std::uint8_t>(count);
+    left_ = static_cast<std::uint8_t>(optional ? 0 : count);
+    staged_ = static_cast<std::uint8_t>(staged);
+    optional_ = optional;
+    active_ = true;
+  }
+  int slot() const { return CellMeta(bits_).slot(); }
+
+  ProxyRecvComm* const comm_;
   std::uint64_t first_cell_ = 0;
-  std::array<Sub, kMaxRecvs> subs_{};
+  std::uint32_t bits_;  // slot and generation, as in a cell
   std::uint8_t count_ = 0;
-  std::uint8_t left_ = 0;  // subs not complete
-  std::uint8_t slot_ = 0;
-  std::uint8_t generation_ = 0;
+  std::uint8_t left_ = 0;    // subs not complete; none of a receive without completion
   std::uint8_t staged_ = 0;  // a bit for each sub that lands in its mirror first
-  bool active_ = false;
   bool optional_ = false;
+  bool active_ = false;
+  std::uint16_t next_free_ = 0;
+  std::array<Sub, kMaxRecvs> subs_{};  // the first one in the line of the rest
 };
-static_assert(kMaxRecvs <= 8);
+static_assert(kMaxRecvs <= 8 && sizeof(RecvRequest) <= 4 * kCacheLine);
 
 class FlushRequest final : public Request {
  public:
@@ -58,6 +91,8 @@ class FlushRequest final : public Request {
 class ProxyRecvComm final : public RecvComm, private CompletionSink, private HeldWork {
  public:
   ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
+  // What was accepted is offered first, and what is on its way taken in, as far as that takes a
+  // moment.
   ~ProxyRecvComm() override;
 
   Status irecv(std::span<const RecvBuffer> buffers, bool completion_optional,
@@ -70,43 +105,90 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink, private Hel
  private:
   friend class RecvRequest;
   friend class FlushRequest;
-  Status test(RecvRequest& request, Completion& out);
+  using Flushes = std::array<FlushRequest, kFlushSlots>;
+  // Of one that is not done: polls.  Locked.
+  bool still_pending(RecvRequest& request, Status& status);
   Status test(FlushRequest& request, Completion& out);
-  void on_completion(const WrId& id, const ibv_wc& wc) override;
-  void post_held() override;
+  void on_completion(const ibv_wc& wc) override;
+  bool post_held(bool overdue) override;
+
+  RecvRequest* make_request();
+  // Whether the buffers may be received into; the bits of those that go through host memory.
+  Status check(std::span<const RecvBuffer> buffers, std::uint8_t& staged) const;
+  // Whether it is host memory and registered here: what check() need not look at.
+  bool plain(const RecvBuffer& buffer) const;
+  // Whatever irecv's short way is not for.
+  Status irecv_any(std::span<const RecvBuffer> buffers, bool completion_optional,
+                   Request** request);
+  RecvRequest* begin(unsigned count, unsigned staged, bool optional);
+  // Fills part `index` of the request and its cell.
+  void offer(RecvRequest& request, unsigned index, const RecvBuffer& buffer);
+  // The cell of a lone small receive, while the sender has others.
+  Status wait_or_post();
+  Status no_room_yet();
+  // Looks how many cells the sender has used.
+  void look_in_box();
+  void post_cells();
+  void post_new_cells();  // the same where there are some and the link is whole
+  void not_posted(int error);
+  bool finished(const RecvRequest& r) const {
+    return r.left_ == 0 && (!r.optional_ || cts_.posted(r.first_cell_));
+  }
+  // Receives that the peer was told of and that wait for data.
+  bool expects_data();
+
+  // --- arrivals.cc
+  void on_other(const ibv_wc& wc);
   void on_data(const ibv_wc& wc, int queue);
   // What an immediate announces; false when it makes no sense here (a reason given already holds).
   bool take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue);
-  bool take_parcel(std::uint32_t bits);
+  bool take_parcel(std::uint32_t bits, std::uint32_t bytes);
   // The request in that slot if it waits for that part, else null.
-  RecvRequest* expecting(int slot, int sub, int generation);
-  void sub_complete(RecvRequest& request);
-  // Of a staged sub (staged_recv.cc): more has arrived, copy it on; false when it is too much.
+  RecvRequest* expecting(CellMeta which) {
+    if (!requests_.made(which.slot())) [[unlikely]]
+      return nullptr;
+    RecvRequest& r = requests_.at(which.slot());
+    return r.left_ != 0 && r.bits_ == (which.receive() & ~(7u << 6)) && which.sub() < r.count_
+               ? &r
+               : nullptr;
+  }
+  TP_ALWAYS_INLINE void sub_complete(RecvRequest& r) {
+    if (--r.left_ == 0) cts_.used(r.first_cell_, r.count_);
+  }
+  void repost(int queue);
+
+  // --- staged_recv.cc
+  // Has a part land in the mirror.
+  void stage(RecvRequest& request, int index, const ProxyMemory& memory);
+  // More of a staged sub has arrived, copy it on; false when it is too much.
   bool land(RecvRequest& request, int sub, bool in_order);
-  bool land_parcel(RecvRequest& request, int sub, void* to, const ParcelPlace& from);
+  bool land_parcel(RecvRequest& request, int sub, const std::uint8_t* from);
   void copy_on();
   void prepare_staging();
-  void repost(int queue);
-  void post_cells();
+
+  // Flush queues and requests, unless there are some.  Without the hub's lock.
+  Status prepare_flush();
   bool flush_wanted() const;
 
-  std::shared_ptr<SessionCore> core_;
+  CompletionHub* const hub_;
   const int device_;
-  std::unique_ptr<RegisteredBuffer> shadow_;
-  CtsLayout layout_;
+  int patience_ = 0;  // polls since cells began to wait
+  bool optional_allowed_ = true;
+  std::uint32_t carried_ = 0;  // rails that brought data since the last flush, a bit each
+  ParcelFrontier parcels_;
+  SlotPool<RecvRequest, kRecvSlots> requests_;
+  std::unique_ptr<RegisteredBuffer> box_;
+  std::unique_ptr<RegisteredBuffer> shadow_;  // null where cells go inline
   std::unique_ptr<PeerLink> link_;
   CtsWriter cts_;
+  std::array<std::uint8_t, kMaxQps> unposted_{};   // receive work requests used up, by queue
+  std::array<std::uint32_t, kMaxQps> rail_bit_{};  // of each queue
+
+  std::shared_ptr<SessionCore> core_;
   FlushQueues flush_;
   const EndPlan plan_;
   std::unique_ptr<StagedReceives> staged_;  // made with the first memory to be staged
-
-  std::array<RecvRequest, kRecvSlots> requests_;
-  std::array<std::uint8_t, kRecvSlots> free_;
-  int free_count_ = 0;
-  std::array<FlushRequest, kFlushSlots> flushes_;
-  std::array<int, kMaxQps> unposted_{};  // receive work requests used up, by queue
-  int idle_tests_ = 0;                   // tests in a row that found no completion
-  std::uint32_t carried_ = 0;            // rails that brought data since the last flush, a bit each
+  std::unique_ptr<Flushes> flushes_;        // made with the first GPU memory
 };
 
 }  // namespace twinpath

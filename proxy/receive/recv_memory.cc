@@ -12,7 +12,7 @@ Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, Me
                                                std::uint64_t dmabuf_offset, int dmabuf_fd) {
   const Staging staging = staging_of(plan_);
   if (type == MemoryType::cuda && flush_wanted() && staging != Staging::always)
-    TP_TRY(flush_.prepare());
+    TP_TRY(prepare_flush());
   auto memory = core_->devices->register_memory(device_, data, bytes, type, dmabuf_offset,
                                                 dmabuf_fd, staging);
   if (memory && type == MemoryType::cuda && staging != Staging::never) prepare_staging();
@@ -21,6 +21,22 @@ Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, Me
 
 Status ProxyRecvComm::deregister_memory(Memory* memory) {
   return core_->devices->deregister_memory(memory);
+}
+
+Status ProxyRecvComm::prepare_flush() {
+  {
+    std::lock_guard hold(hub_->lock);
+    if (flushes_ != nullptr) return Status::ok;
+  }
+  TP_TRY(flush_.prepare());
+  auto made = std::make_unique<Flushes>();
+  for (std::size_t i = 0; i < made->size(); ++i) {
+    (*made)[i].comm_ = this;
+    (*made)[i].slot_ = static_cast<std::uint16_t>(i);
+  }
+  std::lock_guard hold(hub_->lock);
+  if (flushes_ == nullptr) flushes_ = std::move(made);
+  return Status::ok;
 }
 
 bool ProxyRecvComm::flush_wanted() const { return !core_->devices->config().gdr_flush_disable; }
@@ -34,23 +50,27 @@ Status ProxyRecvComm::iflush(std::span<const RecvBuffer> buffers, Request** requ
     if (m != nullptr && m->type == MemoryType::cuda && m->direct && b.bytes > 0) gpu = &b;
   }
   if (gpu == nullptr || !flush_wanted()) return Status::ok;
-  TP_TRY(flush_.prepare());  // made at registration, unless that was through another comm
-  std::lock_guard hold(link_->hub().lock);
+  std::unique_lock hold(hub_->lock);
+  if (flushes_ == nullptr) {  // made at registration, unless that was through another comm
+    hold.unlock();
+    TP_TRY(prepare_flush());
+    hold.lock();
+  }
   if (link_->broken()) return Status::remote;
   // A flush under way was posted after this data, too; but it is not done, so it does not count.
   std::uint32_t rails = carried_;
-  for (const FlushRequest& r : flushes_)
+  for (const FlushRequest& r : *flushes_)
     if (r.active_) rails |= r.rails_;
   if (rails == 0) return Status::ok;
-  auto f = std::find_if(flushes_.begin(), flushes_.end(),
+  auto f = std::find_if(flushes_->begin(), flushes_->end(),
                         [](const FlushRequest& r) { return !r.active_; });
-  if (f == flushes_.end()) return Status::again;
+  if (f == flushes_->end()) return Status::again;
   f->active_ = true;
   f->pending_ = 0;
   f->rails_ = rails;
   ++f->generation_;
   const auto* memory = static_cast<const ProxyMemory*>(gpu->memory);
-  for (int rail = 0; rail < layout_.rails(); ++rail) {
+  for (int rail = 0; rail < cts_.layout().rails(); ++rail) {
     if ((rails >> rail & 1u) == 0) continue;
     const int error = flush_.post(rail, reinterpret_cast<std::uintptr_t>(gpu->data),
                                   memory->rkey(rail), f->slot_, f->generation_);
@@ -69,11 +89,12 @@ Status FlushRequest::test(Completion& out) { return comm_->test(*this, out); }
 
 Status ProxyRecvComm::test(FlushRequest& request, Completion& out) {
   out.done = false;
-  std::lock_guard hold(link_->hub().lock);
+  std::lock_guard hold(hub_->lock);
   if (!request.active_) return Status::bad_argument;
   if (request.pending_ > 0) (void)link_->poll(flush_.queues());
   // A failed adapter says so by an event, perhaps without a completion.
-  if (request.pending_ > 0 && !link_->broken()) link_->waited(kRecvSlots - free_count_);
+  if (request.pending_ > 0 && !link_->broken())
+    link_->waited([this] { return requests_.used() + 1; });
   if (request.pending_ > 0) return link_->broken() ? Status::remote : Status::ok;
   request.active_ = false;
   out.done = true;

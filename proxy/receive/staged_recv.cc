@@ -87,8 +87,17 @@ StagedReceives::Progress StagedReceives::advance(int slot, int sub) {
 
 void ProxyRecvComm::prepare_staging() {
   auto made = std::make_unique<StagedReceives>();
-  std::lock_guard hold(link_->hub().lock);
+  std::lock_guard hold(hub_->lock);
   if (staged_ == nullptr) staged_ = std::move(made);
+}
+
+void ProxyRecvComm::stage(RecvRequest& r, int index, const ProxyMemory& memory) {
+  // Memory may have been registered on another comm of the device.
+  if (staged_ == nullptr) staged_ = std::make_unique<StagedReceives>();
+  RecvRequest::Sub& sub = r.subs_[static_cast<std::size_t>(index)];
+  const auto address = reinterpret_cast<std::uintptr_t>(sub.to);
+  staged_->expect(r.slot(), index, memory, address, sub.capacity);
+  sub.to = memory.mirror->at(address);
 }
 
 bool ProxyRecvComm::land(RecvRequest& r, int index, bool in_order) {
@@ -96,19 +105,20 @@ bool ProxyRecvComm::land(RecvRequest& r, int index, bool in_order) {
   const bool all = sub.arrived == sub.expected;
   // Chunks of several queues may leave holes until the last has come.
   if (!all && !in_order) return true;
-  if (!staged_->arrived(r.slot_, index, sub.bytes, all)) return false;
+  if (!staged_->arrived(r.slot(), index, sub.bytes, all)) return false;
   copy_on();
   return true;
 }
 
-bool ProxyRecvComm::land_parcel(RecvRequest& r, int index, void* to, const ParcelPlace& from) {
-  Mirror& mirror = staged_->mirror(r.slot_, index);
+bool ProxyRecvComm::land_parcel(RecvRequest& r, int index, const std::uint8_t* from) {
+  const RecvRequest::Sub& sub = r.subs_[static_cast<std::size_t>(index)];
+  Mirror& mirror = staged_->mirror(r.slot(), index);
   if (!mirror.enter()) {
-    link_->fail("%u bytes arrived for memory of GPU %d that was deregistered meanwhile", from.bytes,
+    link_->fail("%u bytes arrived for memory of GPU %d that was deregistered meanwhile", sub.bytes,
                 mirror.gpu());
     return false;
   }
-  copy_words(to, from.data, from.bytes);
+  copy_words(sub.to, from, sub.bytes);
   mirror.leave();
   return land(r, index, true);
 }
@@ -120,7 +130,7 @@ void ProxyRecvComm::copy_on() {
       case StagedReceives::Progress::waiting:
         return false;
       case StagedReceives::Progress::done:
-        sub_complete(requests_[static_cast<std::size_t>(slot)]);
+        sub_complete(requests_.at(static_cast<std::size_t>(slot)));
         return true;
       case StagedReceives::Progress::copy_failed:
         link_->fail(
@@ -138,11 +148,7 @@ void ProxyRecvComm::copy_on() {
     return false;
   });
   // Any poll of the session goes on with it.
-  if (staged_->busy() && !link_->broken()) link_->hub().hold(*this);
-}
-
-void ProxyRecvComm::post_held() {
-  if (!link_->broken()) copy_on();
+  if (staged_->busy() && !link_->broken()) hub_->hold(*this);
 }
 
 }  // namespace twinpath

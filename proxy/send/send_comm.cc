@@ -3,138 +3,225 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <mutex>
 #include <utility>
 
 #include "plugin/base/log.h"
-#include "proxy/wire/parcel.h"
 
 namespace twinpath {
+namespace {
+
+constexpr unsigned kInlineSignalled = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+
+std::size_t most_bytes_of(const Devices& devices, int device) {
+  auto props = devices.properties(device);
+  return props ? props->max_message_bytes : 0;
+}
+
+}  // namespace
 
 ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts)
-    : core_(std::move(core)),
-      device_(device),
-      ring_(std::move(parts.ring)),
+    : hub_(&parts.link->hub()),
+      ring_data_(parts.ring->data()),
       layout_(parts.layout),
+      wr_base_(encode(WrId{parts.link->set().comm_id().index, parts.link->set().comm_id().epoch,
+                           WrKind::send_data, 0, 0})),
+      most_bytes_(most_bytes_of(*core->devices, device)),
+      device_(device),
+      maker_(parts.remote_memory, parts.remote_rkeys, parts.split_above),
+      core_(std::move(core)),
+      ring_(std::move(parts.ring)),
       link_(std::move(parts.link)),
-      plan_(parts.plan),
-      batch_(*ring_, layout_, parts.remote_ring + layout_.ring_bytes(), parts.remote_rkeys) {
-  rails_ = std::max(static_cast<int>(link_->set().rails().size()), layout_.rails());
-  for (int i = kSendSlots; i-- > 0;) {
-    SendRequest& r = requests_[static_cast<std::size_t>(i)];
-    r.comm_ = this;
-    r.slot_ = static_cast<std::uint16_t>(i);
-    free_[static_cast<std::size_t>(free_count_++)] = r.slot_;
-  }
+      plan_(parts.plan) {
+  const auto& rails = link_->set().rails();
+  const Config& config = core_->devices->config();
+  rails_ = std::max(static_cast<int>(rails.size()), layout_.rails());
+  stripe_min_ = config.stripe_min.n;
+  for (const Rail& rail : rails) pools_.push_back(hub_->parcel_pool(*rail.port.adapter));
+  const auto& near = parts.near_rails;
   for (int q = 0; q < link_->queue_count(); ++q) {
-    const auto& near = parts.near_rails;
-    if (near.empty() || std::find(near.begin(), near.end(), link_->queue(q).rail) != near.end())
-      whole_[static_cast<std::size_t>(whole_count_++)] = static_cast<std::uint8_t>(q);
+    const Queue& queue = link_->queue(q);
+    lanes_.push_back(
+        {queue.qp.get(), static_cast<std::uint8_t>(queue.rail),
+         static_cast<std::uint8_t>(queue.remote_rail),
+         static_cast<std::uint16_t>(std::min<std::uint32_t>(queue.inline_bytes, kInlineData)),
+         queue.speed_mbps});
+    if (near.empty() || std::find(near.begin(), near.end(), queue.rail) != near.end())
+      whole_[whole_count_++] = static_cast<std::uint8_t>(q);
   }
   if (whole_count_ == 0) whole_count_ = 1;  // fewer queues than rails: the first
-  link_->hub().attach(link_->set().comm_id(), this);
+  one_queue_ = lanes_.size() == 1;
+  split_all_ = config.ib_split_data_on_qps;
+  lane_ = lanes_.front();
+  // On one queue there is nothing to choose.
+  if (one_queue_) short_way_ = std::min(most_bytes_, parts.split_above);
+  wr_.sg_list = &sge_;
+  wr_.num_sge = 1;
+  wr_.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  hub_->attach(link_->set().comm_id(), this);
 }
 
 ProxySendComm::~ProxySendComm() {
+  link_->drain([this] {
+    (void)post_held(true);
+    return writes_under_way();
+  });
   // From here on completions find nobody; then the queues go, then what they wrote to.
-  link_->hub().attach(link_->set().comm_id(), nullptr);
+  hub_->attach(link_->set().comm_id(), nullptr);
   {
-    std::lock_guard hold(link_->hub().lock);
-    link_->hub().drop_held(*this);
+    std::lock_guard hold(hub_->lock);
+    hub_->drop_held(*this);
   }
   link_.reset();
+  // Blocks of parcels that were under way: nobody reads them any more.
+  std::lock_guard hold(hub_->lock);
+  for (std::uint16_t i = 0; requests_.made(i); ++i)
+    if (const SendRequest& r = requests_.at(i); r.block_ != kNoBlock)
+      pools_[r.pool_]->give(r.block_);
 }
 
-Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memory,
-                            Request** request) {
-  *request = nullptr;
-  const auto* mine = static_cast<const ProxyMemory*>(memory);
-  if (bytes > 0 && (mine == nullptr || mine->device != device_ || !mine->covers(data, bytes))) {
+bool ProxySendComm::writes_under_way() {
+  for (std::size_t i = 0; requests_.made(i); ++i)
+    if (requests_.at(i).pending_ > 0) return true;
+  return false;
+}
+
+Status ProxySendComm::check(const void* data, std::size_t bytes, const ProxyMemory* memory,
+                            bool& stage) const {
+  if (bytes == 0) return Status::ok;
+  if (bytes > most_bytes_) {
+    TP_WARN("isend of %zu bytes to %s: the device sends at most %zu in one message (maxP2pBytes)",
+            bytes, link_->peer().text.c_str(), most_bytes_);
+    return Status::bad_argument;
+  }
+  if (memory == nullptr || memory->device != device_ || !memory->covers(data, bytes)) {
     TP_WARN(
         "isend of %zu bytes at %p to %s: the buffer is not inside its registration on this device "
         "(%zu bytes at 0x%llx)",
-        bytes, data, link_->peer().text.c_str(), mine == nullptr ? 0 : mine->length,
-        mine == nullptr ? 0ULL : static_cast<unsigned long long>(mine->address));
+        bytes, data, link_->peer().text.c_str(), memory == nullptr ? 0 : memory->length,
+        memory == nullptr ? 0ULL : static_cast<unsigned long long>(memory->address));
     return Status::bad_argument;
   }
-  bool stage = bytes > 0 && mine->type == MemoryType::cuda && !plan_.direct(bytes);
-  if (bytes > 0 && (stage ? mine->mirror == nullptr : !mine->direct))
-    return not_reachable("isend", link_->peer().text, *mine, bytes);
-  std::lock_guard hold(link_->hub().lock);
-  if (link_->broken()) return Status::remote;
-  std::uint64_t seq = 0;
-  const bool found = free_count_ > 0 && find_cell(tag, seq);
-  if (!found) {
-    (void)link_->poll();
-    // Waiting for the peer's cell counts: it must not wait for a peer that has gone.
-    link_->waited(kSendSlots - free_count_ + 1);
-    return link_->broken() ? Status::remote : Status::again;
+  stage = memory->type == MemoryType::cuda && !plan_.direct(bytes);
+  if (stage ? memory->mirror == nullptr : !memory->direct)
+    return not_reachable("isend", link_->peer().text, *memory, bytes);
+  return Status::ok;
+}
+
+// The short way, of host memory over one queue to the next cell; the rest is in answer().
+Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memory,
+                            Request** request) {
+  const auto* mine = static_cast<const ProxyMemory*>(memory);
+  if (mine == nullptr || bytes > short_way_ || !mine->plainly_covers(data, bytes, device_))
+      [[unlikely]]
+    return isend_any(data, bytes, tag, mine, request);
+  std::lock_guard hold(hub_->lock);
+  const CellView cell(cell_at(head_));
+  if ((head_ == seen_ && !see_cell()) || link_->broken()) [[unlikely]] {
+    *request = nullptr;
+    return no_cell_yet();
   }
-  Cts cts;
-  if (!layout_.read(ring_->data() + layout_.offset(seq), cts)) {
+  SendRequest* r = nullptr;
+  if (cell.tag() != tag || bytes > cell.bytes() || head_ >= tell_at_ - 1 ||
+      (r = requests_.take_again()) == nullptr) [[unlikely]]
+    return answer(data, bytes, tag, mine, false, request);
+  const CellMeta meta = cell.meta();
+  *request = r;
+  r->begin(bytes);
+  if (!meta.lone() || (small_ahead_ != 0 && bytes <= kParcelBytes && meta.copyable()))
+      [[unlikely]] {
+    if (meta.valid() && !meta.no_completion()) [[likely]] {
+      use_cell(head_);
+      return gather(*r, {static_cast<const std::uint8_t*>(data), mine, cell, meta,
+                         static_cast<std::uint32_t>(bytes), slot_of(r->wr_id_)});
+    }
+    r->active_ = false;
+    requests_.give(*r);
+    return answer(data, bytes, tag, mine, false, request);
+  }
+  sge_.addr = reinterpret_cast<std::uintptr_t>(data);
+  sge_.length = static_cast<std::uint32_t>(bytes);
+  sge_.lkey = mine->lkey(lane_.rail);
+  wr_.num_sge = bytes != 0 ? 1 : 0;
+  wr_.wr_id = r->wr_id_;
+  wr_.imm_data = htonl(message_immediate(meta.receive(), 1));
+  wr_.send_flags = bytes <= lane_.inline_bytes ? kInlineSignalled : unsigned{IBV_SEND_SIGNALED};
+  wr_.wr.rdma.remote_addr = cell.address();
+  wr_.wr.rdma.rkey = cell.rkey(lane_.remote_rail);
+  if (bytes <= kParcelBytes) {
+    r->small_ = true;
+    ++small_ahead_;
+  }
+  use_cell(head_);
+  ibv_send_wr* bad = nullptr;
+  if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
+    return post_failed(lane_, bytes, error);
+  return Status::ok;
+}
+
+Status ProxySendComm::isend_any(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
+                                Request** request) {
+  *request = nullptr;
+  bool stage = false;
+  TP_TRY(check(data, bytes, memory, stage));
+  std::lock_guard hold(hub_->lock);
+  return answer(data, bytes, tag, memory, stage, request);
+}
+
+SendRequest* ProxySendComm::make_request() {
+  return requests_.take([this](void* at, std::uint16_t slot) {
+    return new (at) SendRequest(this, wr_base_ | std::uint64_t{slot} << 36);
+  });
+}
+
+Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
+                             bool stage, Request** request) {
+  *request = nullptr;
+  if (link_->broken()) return Status::remote;
+  std::uint64_t seq = head_;
+  if (!find_cell(tag, seq) || requests_.full()) return no_cell_yet();
+  const CellView cell(cell_at(seq));
+  const CellMeta meta = cell.meta();
+  if (!meta.valid()) {
     link_->fail("it wrote a clear-to-send cell that makes no sense (number %llu)",
                 static_cast<unsigned long long>(seq));
     return Status::remote;
   }
-  if (bytes > cts.bytes) {
-    warn_truncated(bytes, cts.bytes);
-    bytes = cts.bytes;
+  if (const std::uint32_t room = cell.bytes(); bytes > room) {
+    warn_truncated(bytes, room);
+    bytes = room;
     stage = stage && bytes > 0;
   }
-  consume_cell(seq);
-  SendRequest& r = requests_[free_[static_cast<std::size_t>(--free_count_)]];
-  r.bytes_ = bytes;
-  r.pending_ = 0;
-  r.active_ = true;
-  ++r.generation_;
-  r.chunked_ = false;
-  r.before_ = SendRequest::kNone;
-  const CompletionHub::CommId id = link_->set().comm_id();
-  const Outgoing message{
-      encode(WrId{id.index, id.epoch, WrKind::send_data, r.slot_, r.generation_}),
-      seq,
-      cts,
-      static_cast<const std::uint8_t*>(data),
-      bytes,
-      mine};
-  if (stage) {
-    send_staged(r, message);
-    *request = &r;
-    return Status::ok;
-  }
-  int first = 0, lanes = 1;
-  if (!batch_.empty() && bytes <= static_cast<std::size_t>(kParcelBytes))
-    first = batch_.queue();  // small ones keep together
-  else
-    choose_lanes(bytes, first, lanes);
-  if (lanes > 1) {
-    TP_TRY(post_batch());
-    TP_TRY(post_striped(r, message, first, lanes));
-  } else {
-    TP_TRY(join_batch(r, message, first));
-  }
+  use_cell(seq);
+  if (meta.no_completion()) tell_at_ = told_ + kUsedPeriod;
+  SendRequest& r = *make_request();
+  r.begin(bytes);
   *request = &r;
-  return Status::ok;
+  const Outgoing m{static_cast<const std::uint8_t*>(data), memory,           cell, meta,
+                   static_cast<std::uint32_t>(bytes),      slot_of(r.wr_id_)};
+  if (stage)
+    send_staged(r, m);
+  else
+    TP_TRY(send_now(r, m));
+  // Behind the message: its cell has been read, or copied.
+  return head_ >= tell_at_ ? tell_used() : Status::ok;
 }
 
+// Waiting for the peer's cell counts: it must not wait for a peer that has gone.
+Status ProxySendComm::no_cell_yet() {
+  (void)link_->poll();
+  link_->waited([this] { return requests_.used() + 1; });
+  return link_->broken() ? Status::remote : Status::again;
+}
+
+// `seq` is head_, which nobody has used.
 bool ProxySendComm::find_cell(int tag, std::uint64_t& seq) {
-  for (seq = head_; seq < head_ + kCtsCells; ++seq) {
-    if (used_[cts_place(seq)]) continue;
-    std::uint8_t* cell = ring_->data() + layout_.offset(seq);
-    if (!layout_.ready(cell, seq)) return false;
-    if (CtsLayout::tag(cell) == tag) return true;
-  }
+  if (seq == seen_ && !see_cell()) return false;
+  if (CellView(cell_at(seq)).tag() == tag) [[likely]]
+    return true;
+  while (++seq != seen_ || see_cell())
+    if (!used(seq) && CellView(cell_at(seq)).tag() == tag) return true;
   return false;
-}
-
-void ProxySendComm::consume_cell(std::uint64_t seq) {
-  used_[cts_place(seq)] = true;
-  while (used_[cts_place(head_)]) {
-    used_[cts_place(head_)] = false;
-    ++head_;
-  }
 }
 
 void ProxySendComm::warn_truncated(std::size_t sent, std::size_t posted) {
@@ -146,122 +233,59 @@ void ProxySendComm::warn_truncated(std::size_t sent, std::size_t posted) {
       sent, link_->peer().text.c_str(), posted);
 }
 
-void ProxySendComm::choose_lanes(std::size_t bytes, int& first, int& count) {
-  const int queues = link_->queue_count();
-  const Config& config = core_->devices->config();
-  first = 0;
-  count = 1;
-  if (queues == 1) return;
-  if (config.ib_split_data_on_qps) {
-    count = queues;
-  } else if (rails_ > 1 && bytes >= config.stripe_min.n) {
-    // One queue per rail, the next set each time: queue q lies on rail q % rails on both ends, so
-    // any `rails_` queues in a row (with wrap-around at a multiple) cover all of them.
-    count = std::min(rails_, queues);
-    first = next_queue_ / count * count;
-    if (first + count > queues) first = 0;
-    next_queue_ = (first + count) % queues;
-  } else {
-    first = next_queue();
-  }
-}
-
-int ProxySendComm::next_queue() {
-  const int queue = whole_[static_cast<std::size_t>(next_whole_)];
-  next_whole_ = (next_whole_ + 1) % whole_count_;
-  return queue;
-}
-
-Status ProxySendComm::post_failed(const Queue& queue, std::size_t bytes, int error) {
-  link_->fail("cannot post a write of %zu bytes on QP %u: %s (errno %d)", bytes, queue.qp->qp_num,
-              std::strerror(error), error);
-  return Status::system;
-}
-
-Status ProxySendComm::join_batch(SendRequest& request, const Outgoing& message, int queue) {
-  if (!batch_.empty() && batch_.queue() != queue) TP_TRY(post_batch());
-  batch_.add(queue, message);
-  request.pending_ = 1;
-  request.before_ = batch_last_;
-  batch_last_ = request.slot_;
-  const bool alone = free_count_ == kSendSlots - 1;
-  if (alone || batch_.full()) return post_batch();
-  link_->hub().hold(*this);
-  return Status::ok;
-}
-
-void ProxySendComm::post_held() {
-  if (link_->broken()) return;
-  if (staged_ != nullptr && staged_->busy())
-    post_staged();
-  else
-    (void)post_batch();
-}
-
-Status ProxySendComm::post_batch() {
-  if (batch_.empty()) return Status::ok;
-  const std::size_t bytes = requests_[batch_last_].bytes_;
-  batch_last_ = SendRequest::kNone;
-  Queue& queue = link_->queue(batch_.queue());
-  const int error = batch_.post(queue);
-  return error == 0 ? Status::ok : post_failed(queue, bytes, error);
-}
-
-Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& message, int first,
-                                   int lanes) {
-  std::array<std::uint32_t, kMaxQps> weights;
-  for (int i = 0; i < lanes; ++i)
-    weights[static_cast<std::size_t>(i)] = link_->queue(first + i).speed_mbps;
-  const StripePlan plan =
-      plan_stripes(message.bytes, {weights.data(), static_cast<std::size_t>(lanes)});
-  const Cts& cts = message.cts;
-  const Immediate imm{cts.slot, cts.sub, cts.generation, static_cast<std::uint8_t>(plan.count)};
-  for (int i = 0; i < plan.count; ++i) {
-    const Chunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
-    Queue& queue = link_->queue(first + chunk.lane);
-    ibv_sge sge{};
-    ibv_send_wr wr = data_write(message, queue, chunk.offset, chunk.bytes, encode(imm), sge);
-    wr.send_flags |= IBV_SEND_SIGNALED;
-    ibv_send_wr* bad = nullptr;
-    if (const int error = ibv_post_send(queue.qp.get(), &wr, &bad); error != 0)
-      return post_failed(queue, chunk.bytes, error);
-    ++request.pending_;
-  }
-  return Status::ok;
-}
-
-void ProxySendComm::on_completion(const WrId& id, const ibv_wc& wc) {
-  if (wc.status != IBV_WC_SUCCESS) {
-    link_->fail_completion(id, wc);
+void ProxySendComm::on_completion(const ibv_wc& wc) {
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+    link_->fail_completion(decode_wr_id(wc.wr_id), wc);
     return;
   }
-  if (id.kind != WrKind::send_data || id.slot >= kSendSlots) return;
-  const SendRequest& last = requests_[id.slot];
-  if (!last.active_ || last.generation_ != id.generation) return;
+  const std::uint16_t slot = slot_of(wc.wr_id);
+  if (!requests_.made(slot)) [[unlikely]]
+    return;
+  SendRequest& last = requests_.at(slot);
+  if (last.wr_id_ != wc.wr_id || last.pending_ == 0) [[unlikely]]
+    return;
+  --last.pending_;
+  if (last.small_) {
+    last.small_ = false;
+    --small_ahead_;
+  }
+  if (last.block_ != kNoBlock || last.before_ != SendRequest::kNone || last.chunked_) [[unlikely]]
+    batch_completed(last);
+}
+
+void ProxySendComm::batch_completed(SendRequest& last) {
   if (last.chunked_) --staged_writes_;
+  if (last.block_ != kNoBlock) pools_[last.pool_]->give(std::exchange(last.block_, kNoBlock));
   // Those before it in its batch have no completion of their own, and stay active until now.
-  for (std::uint16_t slot = id.slot; slot != SendRequest::kNone;) {
-    SendRequest& r = requests_[slot];
-    if (r.pending_ > 0) --r.pending_;
+  for (std::uint16_t slot = std::exchange(last.before_, SendRequest::kNone);
+       slot != SendRequest::kNone;) {
+    SendRequest& r = requests_.at(slot);
+    --r.pending_;
     slot = std::exchange(r.before_, SendRequest::kNone);
   }
 }
 
-Status SendRequest::test(Completion& out) { return comm_->test(*this, out); }
-
-Status ProxySendComm::test(SendRequest& request, Completion& out) {
+Status SendRequest::test(Completion& out) {
+  std::lock_guard hold(comm_->hub_->lock);
   out.done = false;
-  std::lock_guard hold(link_->hub().lock);
-  if (!request.active_) return Status::bad_argument;
-  if (request.pending_ > 0) (void)link_->poll();
-  if (request.pending_ > 0 && !link_->broken()) link_->waited(kSendSlots - free_count_);
-  if (request.pending_ > 0) return link_->broken() ? Status::remote : Status::ok;
-  request.active_ = false;
-  free_[static_cast<std::size_t>(free_count_++)] = request.slot_;
+  Status status = Status::ok;
+  if (pending_ > 0 && comm_->still_pending(*this, status)) return status;
+  if (!active_) [[unlikely]]
+    return Status::bad_argument;
+  active_ = false;
   out.done = true;
   out.count = 1;
-  out.bytes[0] = request.bytes_;
+  out.bytes[0] = bytes_;
+  comm_->requests_.give(*this);
   return Status::ok;
+}
+
+bool ProxySendComm::still_pending(SendRequest& request, Status& status) {
+  (void)link_->poll();
+  if (request.pending_ == 0) return false;
+  if (!link_->broken()) link_->waited([this] { return requests_.used(); });
+  status = link_->broken() ? Status::remote : Status::ok;
+  return true;
 }
 
 Result<Memory*> ProxySendComm::register_memory(void* data, std::size_t bytes, MemoryType type,

@@ -2,41 +2,73 @@
 // The sending end of a connection: finds the clear-to-send cell for a message and writes the
 // message to where the cell says.
 //
+// When it leaves.  A message goes out in its isend, unless it is
+//   - small (a parcel could carry it), alone, and another small one is under way: then it waits for
+//     that one's completion and goes with those that came meanwhile (as Nagle);
+//   - one of a group (irecv of several) whose other members have not been sent: then it waits for
+//     them, and all go as one chain.
+// Either wait ends when the batch is full, after kPatience polls of the session, and at the latest
+// after kHoldBoundUs, by the hub's thread.  Nobody has to call this comm for it.
+//
+// Order.  No message depends on another: each has a cell, a place and a notice of its own, so they
+// may take any queue and overtake each other.  Within a message, pieces are counted.
+//
 // Threads: isend and tests from one thread at a time; all state is under the hub's lock because
-// any comm that polls a shared CQ may deliver our completions.  Registration: any thread.
+// any comm that polls a shared CQ, and the hub's thread, may deliver our completions.
+// Registration: any thread.
 #include <array>
 #include <bitset>
 
 #include "proxy/connect/connection.h"
 #include "proxy/queues/depths.h"
+#include "proxy/queues/slot_pool.h"
 #include "proxy/send/send_batch.h"
 #include "proxy/send/staged_send.h"
 #include "proxy/wire/stripe.h"
 
 namespace twinpath {
 
+// Polls of the session during which a message may be held.
+inline constexpr int kPatience = 64;
+
 class ProxySendComm;
 
-class SendRequest final : public Request {
+class alignas(kCacheLine) SendRequest final : public Request {
  public:
+  SendRequest(ProxySendComm* comm, std::uint64_t wr_id) : comm_(comm), wr_id_(wr_id) {}
+  ~SendRequest() = default;
   Status test(Completion& out) override;
 
  private:
   friend class ProxySendComm;
+  template <class T, std::uint16_t N>
+  friend class SlotPool;
   static constexpr std::uint16_t kNone = 0xffff;
-  ProxySendComm* comm_ = nullptr;
+  // A new use of it: completions of earlier ones find another number.
+  void begin(std::size_t bytes) {
+    bytes_ = bytes;
+    wr_id_ += std::uint64_t{1} << 48;
+    pending_ = 1;
+    active_ = true;
+  }
+  ProxySendComm* const comm_;
+  std::uint64_t wr_id_;
   std::size_t bytes_ = 0;
-  std::uint16_t slot_ = 0;
-  std::uint16_t generation_ = 0;
-  std::uint16_t before_ = 0;  // slot of the one before it in its batch, or kNone
+  std::uint16_t before_ = kNone;    // slot of the one before it in its batch
+  std::uint16_t block_ = kNoBlock;  // of the parcel whose completion this one gets
+  std::uint16_t next_free_ = 0;
+  std::uint8_t pool_ = 0;     // rail of that block
   std::uint8_t pending_ = 0;  // writes without completion
   bool active_ = false;
+  bool small_ = false;    // its completion is what others are held for
   bool chunked_ = false;  // staged, in several writes on one queue
 };
+static_assert(sizeof(SendRequest) == kCacheLine);
 
 class ProxySendComm final : public SendComm, private CompletionSink, private HeldWork {
  public:
   ProxySendComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
+  // What was accepted goes out first, as far as that takes a moment.
   ~ProxySendComm() override;
 
   Status isend(void* data, std::size_t bytes, int tag, Memory* memory, Request** request) override;
@@ -46,54 +78,138 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
 
  private:
   friend class SendRequest;
-  Status test(SendRequest& request, Completion& out);
-  void on_completion(const WrId& id, const ibv_wc& wc) override;
-  void post_held() override;
+  // Of one that is not done: polls.  Locked.
+  bool still_pending(SendRequest& request, Status& status);
+  void on_completion(const ibv_wc& wc) override;
+  void batch_completed(SendRequest& last);
+  bool post_held(bool overdue) override;
 
-  // Position of the first cell with that tag that is ready and unused; false when there is none.
+  // Whatever isend's short way is not for; the second of them locked.
+  Status isend_any(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
+                   Request** request);
+  Status answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory, bool stage,
+                Request** request);
+  SendRequest* make_request();
+  bool writes_under_way();
+  // Whether it may be sent at all; `stage`: through host memory.
+  Status check(const void* data, std::size_t bytes, const ProxyMemory* memory, bool& stage) const;
+  Status no_cell_yet();
+  // Position of the first unused cell with that tag; false when there is none.
   bool find_cell(int tag, std::uint64_t& seq);
-  void consume_cell(std::uint64_t seq);
-  // A message on one queue joins the batch.  It is posted at once when nothing is under way (a lone
-  // message waits for no company), else by the next poll of the session, or when it is full.
-  Status join_batch(SendRequest& request, const Outgoing& message, int queue);
+  // Takes note of the next cell, if it has become ready.
+  bool see_cell() {
+    const std::uint8_t* at = cell_at(seen_);
+    if (!layout_.ready(at, seen_)) return false;
+    if (!credit_.told(CellView(at).meta().parcels())) [[unlikely]]
+      return bad_credit();
+    ++seen_;
+    return true;
+  }
+  bool bad_credit();
+  void use_cell(std::uint64_t seq) {
+    if (seq != head_) {
+      used_[cts_place(seq)] = true;
+      ++used_ahead_;
+      return;
+    }
+    ++head_;
+    for (; used_ahead_ != 0 && used_[cts_place(head_)]; ++head_, --used_ahead_)
+      used_[cts_place(head_)] = false;
+  }
+  const std::uint8_t* cell_at(std::uint64_t seq) const { return ring_data_ + layout_.offset(seq); }
+  bool used(std::uint64_t seq) const { return used_ahead_ != 0 && used_[cts_place(seq)]; }
+
+  // --- posting (send_post.cc)
+  Status send_now(SendRequest& request, const Outgoing& m);
+  // A message of a group, or one that is held behind another.
+  Status gather(SendRequest& request, const Outgoing& m);
   Status post_batch();
-  // A message cut over `lanes` queues from `first` on is posted at once.
-  Status post_striped(SendRequest& request, const Outgoing& message, int first, int lanes);
-  Status post_failed(const Queue& queue, std::size_t bytes, int error);
-  void choose_lanes(std::size_t bytes, int& first, int& count);
-  int next_queue();
+  Status post_whole(SendRequest& request, const Outgoing& m, const Lane& lane) {
+    if (m.bytes <= kParcelBytes) {
+      request.small_ = true;
+      ++small_ahead_;
+    }
+    WriteMaker::fill(m, WriteMaker::whole(m), lane, wr_, sge_);
+    wr_.wr_id = request.wr_id_;
+    wr_.imm_data = htonl(message_immediate(m.meta.receive(), 1));
+    wr_.send_flags |= IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    if (const int error = ibv_post_send(lane.qp, &wr_, &bad); error != 0) [[unlikely]]
+      return post_failed(lane, m.bytes, error);
+    return Status::ok;
+  }
+  // A message cut over `lanes` queues from `first` on.
+  Status post_striped(SendRequest& request, const Outgoing& m, int first, int lanes);
+  Status post_piece(const SendRequest& request, const Outgoing& m, const WriteMaker::Piece& piece,
+                    const Lane& lane);
+  Status post_failed(const Lane& lane, std::size_t bytes, int error);
+  // Which queues carry it: all at once, one of each rail, or the next in turn.
+  int choose_lanes(std::size_t bytes, int& first);
+  int next_queue() {
+    const int queue = whole_[next_whole_];
+    next_whole_ = next_whole_ + 1u < whole_count_ ? static_cast<std::uint8_t>(next_whole_ + 1) : 0;
+    return queue;
+  }
+  Status tell_used();
+  SendBatch::Parcel take_parcel(SendRequest& last, int rail);
   void warn_truncated(std::size_t sent, std::size_t posted);
 
-  // Through host memory (staged_send.cc): the copies are started at once, and each poll of the
+  // --- through host memory (staged_send.cc): the copies are started at once, and each poll of the
   // session posts what has been copied.
   void prepare_staging();
-  void send_staged(SendRequest& request, const Outgoing& message);
+  void send_staged(SendRequest& request, const Outgoing& m);
   void start_copies();
   void post_staged();
-  Status post_piece(const StagedSends::Piece& piece);
+  Status post_copied(const StagedSends::Piece& piece);
+
+  // What each isend looks at.
+  CompletionHub* const hub_;
+  const std::uint8_t* const ring_data_;
+  const CtsLayout layout_;
+  std::uint64_t head_ = 0;  // first cell not used yet
+  std::uint64_t seen_ = 0;  // all before this one are ready
+  // Where head_ must be told to the receiver: kUsedPeriod after the last time, once a receive
+  // without completion was answered.
+  std::uint64_t tell_at_ = kNever;
+  std::uint64_t told_ = 0;
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  const std::uint64_t wr_base_;
+  const std::size_t most_bytes_;
+  std::size_t short_way_ = 0;  // messages of up to this may go it
+  const int device_;
+  int used_ahead_ = 0;   // cells after head_ that are used
+  int small_ahead_ = 0;  // writes of small messages under way
+  int patience_ = 0;     // polls since the batch was begun or something went
+  bool one_queue_ = true;
+  bool split_all_ = false;
+  ParcelCredit credit_;
+  GroupCount groups_;
+  const WriteMaker maker_;
+  SlotPool<SendRequest, kSendSlots> requests_;
+  std::bitset<kCtsCells> used_;  // of those, by place
+  SendBatch batch_;
+  std::uint16_t batch_last_ = SendRequest::kNone;  // slot
+
+  Lane lane_;         // the first
+  ibv_send_wr wr_{};  // of a message that goes whole
+  ibv_sge sge_{};
+
+  std::vector<Lane> lanes_;
+  std::vector<ParcelPool*> pools_;  // by rail
+  // Queues for messages that go whole, in turn: those of the rails near the GPU.
+  std::array<std::uint8_t, kMaxQps> whole_{};
+  std::uint8_t whole_count_ = 0;
+  std::uint8_t next_whole_ = 0;
+  int next_queue_ = 0;
+  int rails_ = 1;  // the larger count of both ends
+  std::size_t stripe_min_ = 0;
 
   std::shared_ptr<SessionCore> core_;
-  const int device_;
   std::unique_ptr<RegisteredBuffer> ring_;
-  CtsLayout layout_;
   std::unique_ptr<PeerLink> link_;
-  int rails_ = 1;  // the larger count of both ends
   const EndPlan plan_;
   std::unique_ptr<StagedSends> staged_;  // made with the first memory to be staged
   int staged_writes_ = 0;                // writes of chunked_ requests under way
-
-  std::uint64_t head_ = 0;       // first cell not used yet
-  std::bitset<kCtsCells> used_;  // cells after head_ that were used out of order, by place
-  int next_queue_ = 0;
-  // Queues for messages that go whole, in turn: those of the rails near the GPU.
-  std::array<std::uint8_t, kMaxQps> whole_{};
-  int whole_count_ = 0;
-  int next_whole_ = 0;
-  SendBatch batch_;
-  std::uint16_t batch_last_ = SendRequest::kNone;  // slot
-  std::array<SendRequest, kSendSlots> requests_;
-  std::array<std::uint16_t, kSendSlots> free_;
-  int free_count_ = 0;
   bool warned_truncated_ = false;
 };
 

@@ -1,12 +1,9 @@
 #include "proxy/send/staged_send.h"
 
-#include <arpa/inet.h>
-
 #include <mutex>
 
 #include "plugin/base/log.h"
 #include "proxy/send/send_comm.h"
-#include "proxy/wire/parcel.h"
 
 namespace twinpath {
 
@@ -18,17 +15,17 @@ StagedSends::~StagedSends() {
   (void)jobs_.release();
 }
 
-void StagedSends::add(std::uint16_t slot, const Outgoing& out, int queue) {
+void StagedSends::add(const Outgoing& out, std::size_t cell_bytes, int queue) {
   Message& m = message(last_++);
   m.mirror = out.memory->mirror;
   m.out = out;
+  m.out.cell = out.cell.copy(m.cell.data(), cell_bytes);
   m.out.memory = &m.mirror->memory;
   m.from = reinterpret_cast<std::uintptr_t>(out.data);
   m.out.data = m.mirror->at(m.from);
   m.plan = plan_chunks(out.bytes);
   m.started = m.popped = 0;
   m.queue = queue;
-  m.slot = slot;
 }
 
 // On the copy thread.  The job may be used again, and its mirror freed, from each step on.
@@ -85,7 +82,6 @@ bool StagedSends::front(Piece& piece) {
   piece.bytes = m.plan.size(m.popped);
   piece.chunks = m.plan.count;
   piece.queue = m.queue;
-  piece.slot = m.slot;
   piece.copied = state == State::copied;
   return true;
 }
@@ -106,13 +102,15 @@ void ProxySendComm::prepare_staging() {
   if (staged_ == nullptr) staged_ = std::move(made);
 }
 
-void ProxySendComm::send_staged(SendRequest& request, const Outgoing& message) {
+void ProxySendComm::send_staged(SendRequest& request, const Outgoing& m) {
   // Memory may have been registered on another comm of the device.
   if (staged_ == nullptr) staged_ = std::make_unique<StagedSends>();
-  const ChunkPlan plan = plan_chunks(message.bytes);
+  const ChunkPlan plan = plan_chunks(m.bytes);
   request.pending_ = static_cast<std::uint8_t>(plan.count);
   request.chunked_ = plan.count > 1;
-  staged_->add(request.slot_, message, next_queue());
+  staged_->add(m, layout_.stride(), next_queue());
+  // The others of its group need not wait for its copies.
+  if (m.meta.group() > 1 && groups_.complete(m.meta) && !batch_.empty()) (void)post_batch();
   start_copies();
 }
 
@@ -122,13 +120,10 @@ void ProxySendComm::start_copies() {
         "GPU memory cannot be copied to host memory for sending: the CUDA driver takes no copies, "
         "or the memory was deregistered while it was being sent");
   else if (staged_->busy())
-    link_->hub().hold(*this);  // any poll of the session goes on with it
+    hub_->hold(*this);  // any poll of the session goes on with it
 }
 
 void ProxySendComm::post_staged() {
-  // The batch refers to mirrors until it is posted.
-  std::array<Mirror*, kStagedCopies> inside;
-  std::size_t count = 0;
   StagedSends::Piece piece;
   while (!link_->broken() && staged_->front(piece)) {
     if (piece.chunks > 1 && staged_writes_ == kStagedWrites) break;
@@ -140,33 +135,23 @@ void ProxySendComm::post_staged() {
                                  "before this one name the CUDA error");
       break;
     }
-    inside[count++] = piece.mirror;
-    (void)post_piece(piece);
+    (void)post_copied(piece);
+    piece.mirror->leave();
     staged_->pop();
   }
-  if (!link_->broken()) (void)post_batch();
-  for (std::size_t i = 0; i < count; ++i) inside[i]->leave();
   if (!link_->broken()) start_copies();
 }
 
-Status ProxySendComm::post_piece(const StagedSends::Piece& piece) {
-  SendRequest& request = requests_[piece.slot];
-  if (piece.chunks == 1) {
-    const bool joins = !batch_.empty() && piece.bytes <= static_cast<std::size_t>(kParcelBytes);
-    return join_batch(request, *piece.message, joins ? batch_.queue() : piece.queue);
-  }
-  Queue& queue = link_->queue(piece.queue);
-  const Cts& cts = piece.message->cts;
-  Immediate imm{cts.slot, cts.sub, cts.generation, static_cast<std::uint8_t>(piece.chunks)};
-  imm.in_order = true;
-  ibv_sge sge{};
-  ibv_send_wr wr = data_write(*piece.message, queue, piece.offset, piece.bytes, encode(imm), sge);
-  wr.send_flags |= IBV_SEND_SIGNALED;
-  ibv_send_wr* bad = nullptr;
-  if (const int error = ibv_post_send(queue.qp.get(), &wr, &bad); error != 0)
-    return post_failed(queue, piece.bytes, error);
+Status ProxySendComm::post_copied(const StagedSends::Piece& piece) {
+  const Outgoing& m = *piece.message;
+  SendRequest& request = requests_.at(m.slot);
+  const Lane& lane = lanes_[static_cast<std::size_t>(piece.queue)];
+  if (piece.chunks == 1) return post_piece(request, m, WriteMaker::whole(m), lane);
   ++staged_writes_;
-  return Status::ok;
+  return post_piece(request, m,
+                    {piece.offset, static_cast<std::uint32_t>(piece.bytes),
+                     static_cast<std::uint32_t>(piece.chunks), true},
+                    lane);
 }
 
 }  // namespace twinpath

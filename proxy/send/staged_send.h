@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "proxy/memory/staging.h"
-#include "proxy/send/send_batch.h"
+#include "proxy/send/outgoing.h"
 
 namespace twinpath {
 
@@ -27,12 +27,13 @@ class StagedSends {
     std::size_t bytes = 0;
     int chunks = 1;  // of the message
     int queue = 0;
-    std::uint16_t slot = 0;
     bool copied = true;  // else the copy failed
   };
 
   // Takes a message of the GPU memory `memory` (with a mirror) for a queue.  At most kMost wait.
-  void add(std::uint16_t slot, const Outgoing& message, int queue);
+  // Its cell, of that many bytes, is copied: the sender may say that it was used before the answer
+  // is posted.
+  void add(const Outgoing& message, std::size_t cell_bytes, int queue);
   bool busy() const { return first_ != last_; }
   // Starts copies while there is room; false when the CUDA driver takes none or the memory has been
   // given back.
@@ -46,13 +47,13 @@ class StagedSends {
  private:
   struct Message {
     Outgoing out;  // of the mirror
+    alignas(8) std::array<std::uint8_t, sizeof(WideCell)> cell{};
     std::shared_ptr<Mirror> mirror;
     std::uint64_t from = 0;
     ChunkPlan plan;
     int started = 0;  // chunks
     int popped = 0;
     int queue = 0;
-    std::uint16_t slot = 0;
   };
   enum class State : std::uint8_t { copying, copied, failed };
   struct Job : gpu::CopyJob {

@@ -3,8 +3,16 @@
 //
 // The sender owns a ring of kCtsCells cells; the receiver writes cell number `seq` into place
 // seq % kCtsCells by RDMA.  `gen` is the cell's last field and is the low half of seq + 1, so a
-// cell says by itself whether it is the awaited one: a cell lies inside one cache line, an HCA
-// writes a line front to back, and the reader loads gen with acquire before anything else.
+// cell says by itself whether it is the awaited one, and nothing depends on the order in which
+// cells or writes arrive.
+//
+// Why a cell with the right gen is whole.  A cell lies inside one cache line and its bytes go into
+// one PCIe write, which becomes visible in address order (PCIe base specification, 2.4.3, for
+// memory that was not registered for relaxed ordering); the soft HCA stores small writes word by
+// word in that order, with release.  The InfiniBand specification itself leaves the order of bytes
+// within a message open (vol. 1, o9-20): every CPU transport that polls memory relies on what
+// adapters do.  The reader loads gen with acquire before anything else, so that neither compiler
+// nor CPU (arm64) takes the rest from before.
 //
 // A connection whose receiver has one rail uses 32-byte cells (28 bytes go inline, which with
 // its headers is one 64-byte mlx5 WQE); with several rails a cell is 64 bytes, as it carries
@@ -41,8 +49,43 @@ struct Cts {
   std::uint8_t generation = 0;  // and which use of that slot
   bool no_completion = false;   // the receiver does not wait: a plain write will do
   bool copyable = false;        // the receiver's CPU may write there: host memory
+  std::uint8_t parcels = 0;     // how many parcels were read before this cell, modulo 256
   std::array<std::uint32_t, kMaxRails> rkeys{};  // by rail of the receiver
   friend bool operator==(const Cts&, const Cts&) = default;
+};
+
+// The bits that say which receive a cell is of.  The lowest 17 are what an answer repeats
+// (Immediate below):
+//   slot 6 | sub 3 | generation 8 | group-1 3 | no_completion 1 | copyable 1 | parcels 8 | zero 2
+inline constexpr std::uint32_t kReceiveBits = 0x1ffff;
+inline constexpr std::uint32_t kCopyableBit = 1u << 21;
+struct MetaParts {
+  std::uint32_t slot, sub, generation, group;
+  bool no_completion, copyable;
+};
+constexpr std::uint32_t cell_meta(const MetaParts& p, std::uint32_t parcels) {
+  return p.slot | p.sub << 6 | p.generation << 9 | (p.group - 1) << 17 |
+         (p.no_completion ? 1u << 20 : 0u) | (p.copyable ? kCopyableBit : 0u) |
+         (parcels & 0xff) << 22;
+}
+class CellMeta {
+ public:
+  explicit constexpr CellMeta(std::uint32_t bits = 0) : bits_(bits) {}
+  constexpr std::uint32_t receive() const { return bits_ & kReceiveBits; }
+  constexpr std::uint8_t slot() const { return static_cast<std::uint8_t>(bits_ & 63); }
+  constexpr std::uint8_t sub() const { return static_cast<std::uint8_t>(bits_ >> 6 & 7); }
+  constexpr std::uint8_t generation() const { return static_cast<std::uint8_t>(bits_ >> 9); }
+  constexpr std::uint8_t group() const { return static_cast<std::uint8_t>((bits_ >> 17 & 7) + 1); }
+  constexpr bool no_completion() const { return (bits_ >> 20 & 1) != 0; }
+  constexpr bool copyable() const { return (bits_ >> 21 & 1) != 0; }
+  constexpr std::uint8_t parcels() const { return static_cast<std::uint8_t>(bits_ >> 22); }
+  // False for bits that no receiver of ours sets.
+  constexpr bool valid() const { return bits_ >> 30 == 0 && sub() < group(); }
+  // Valid, a receive by itself, and waiting for a notice.
+  constexpr bool lone() const { return (bits_ & (3u << 30 | 15u << 17 | 7u << 6)) == 0; }
+
+ private:
+  std::uint32_t bits_;
 };
 
 struct NarrowCell {
@@ -66,6 +109,39 @@ struct WideCell {
   std::uint32_t unused[2];
 };
 static_assert(sizeof(WideCell) == 64 && offsetof(WideCell, gen) == 52);
+// Both kinds read alike but for gen: the rkey of the receiver's rail r is word 5 + r.
+static_assert(offsetof(NarrowCell, meta) == offsetof(WideCell, meta) &&
+              offsetof(NarrowCell, rkey) == offsetof(WideCell, rkeys));
+
+// A cell as it lies in the sender's ring, once it is ready.  Of a receive with completion the
+// receiver may write the place again only after it got the answer, so fields may be read until the
+// answer is posted; of one without, only until the sender says that it has used the cell.
+class CellView {
+ public:
+  explicit CellView(const std::uint8_t* cell = nullptr) : cell_(cell) {}
+  // The same of a copy, for an answer that is posted later.
+  CellView copy(std::uint8_t* to, std::size_t stride) const {
+    std::memcpy(to, cell_, stride);
+    return CellView(to);
+  }
+  std::uint64_t address() const { return get<std::uint64_t>(offsetof(NarrowCell, address)); }
+  std::uint32_t bytes() const { return get<std::uint32_t>(offsetof(NarrowCell, bytes)); }
+  std::int32_t tag() const { return get<std::int32_t>(offsetof(NarrowCell, tag)); }
+  CellMeta meta() const { return CellMeta(get<std::uint32_t>(offsetof(NarrowCell, meta))); }
+  std::uint32_t rkey(int rail) const {
+    return get<std::uint32_t>(offsetof(NarrowCell, rkey) +
+                              sizeof(std::uint32_t) * static_cast<std::size_t>(rail));
+  }
+
+ private:
+  template <class T>
+  T get(std::size_t at) const {
+    T v;
+    std::memcpy(&v, cell_ + at, sizeof v);
+    return v;
+  }
+  const std::uint8_t* cell_;
+};
 
 constexpr std::uint32_t cts_gen(std::uint64_t seq) { return static_cast<std::uint32_t>(seq + 1); }
 constexpr std::uint32_t cts_place(std::uint64_t seq) {
@@ -75,10 +151,13 @@ constexpr std::uint32_t cts_place(std::uint64_t seq) {
 // Cell size and codec for a number of receiver rails.
 class CtsLayout {
  public:
-  explicit constexpr CtsLayout(int receiver_rails = 1) : rails_(receiver_rails) {}
+  explicit constexpr CtsLayout(int receiver_rails = 1)
+      : rails_(receiver_rails),
+        stride_(receiver_rails > 1 ? sizeof(WideCell) : sizeof(NarrowCell)),
+        gen_at_(receiver_rails > 1 ? offsetof(WideCell, gen) : offsetof(NarrowCell, gen)) {}
   constexpr int rails() const { return rails_; }
   constexpr bool wide() const { return rails_ > 1; }
-  constexpr std::size_t stride() const { return wide() ? sizeof(WideCell) : sizeof(NarrowCell); }
+  constexpr std::size_t stride() const { return stride_; }
   // Bytes of `cells` consecutive cells on the wire; the tail of the last one stays home.
   constexpr std::size_t wire_bytes(std::size_t cells) const {
     return stride() * (cells - 1) + gen_offset() + sizeof(std::uint32_t);
@@ -86,21 +165,32 @@ class CtsLayout {
   constexpr std::size_t ring_bytes() const { return stride() * kCtsCells; }
   constexpr std::size_t offset(std::uint64_t seq) const { return stride() * cts_place(seq); }
 
+  // `rkey(rail)` of each rail of the receiver.
+  template <class Rkey>
+  void fill(std::uint8_t* cell, std::uint64_t address, std::uint32_t bytes, std::int32_t tag,
+            std::uint32_t meta, std::uint64_t seq, Rkey&& rkey) const {
+    const auto put = [cell](std::size_t at, auto value) {
+      std::memcpy(cell + at, &value, sizeof value);
+    };
+    put(offsetof(NarrowCell, address), address);
+    put(offsetof(NarrowCell, bytes), bytes);
+    put(offsetof(NarrowCell, tag), tag);
+    put(offsetof(NarrowCell, meta), meta);
+    put(offsetof(NarrowCell, rkey), rkey(0));
+    for (int i = 1; i < rails_; ++i)
+      put(offsetof(WideCell, rkeys) + sizeof(std::uint32_t) * static_cast<std::size_t>(i), rkey(i));
+    put(gen_at_, cts_gen(seq));
+  }
   void write(void* cell, const Cts& cts, std::uint64_t seq) const {
-    const std::uint32_t meta = pack(cts);
-    if (wide()) {
-      WideCell c{cts.address, cts.bytes, cts.tag, meta, {}, cts_gen(seq), {}};
-      for (std::size_t i = 0; i < cts.rkeys.size(); ++i) c.rkeys[i] = cts.rkeys[i];
-      std::memcpy(cell, &c, sizeof c);
-    } else {
-      const NarrowCell c{cts.address, cts.bytes, cts.tag, meta, cts.rkeys[0], cts_gen(seq), 0};
-      std::memcpy(cell, &c, sizeof c);
-    }
+    fill(static_cast<std::uint8_t*>(cell), cts.address, cts.bytes, cts.tag, pack(cts), seq,
+         [&](int rail) { return cts.rkeys[static_cast<std::size_t>(rail)]; });
   }
 
   // Pairs with the HCA's write of the cell: everything before gen is visible after a true.
-  bool ready(void* cell, std::uint64_t seq) const {
-    auto* gen = reinterpret_cast<std::uint32_t*>(static_cast<std::uint8_t*>(cell) + gen_offset());
+  bool ready(const void* cell, std::uint64_t seq) const {
+    // atomic_ref wants something that could be written.
+    auto* gen = reinterpret_cast<std::uint32_t*>(
+        const_cast<std::uint8_t*>(static_cast<const std::uint8_t*>(cell)) + gen_offset());
     return std::atomic_ref<std::uint32_t>(*gen).load(std::memory_order_acquire) == cts_gen(seq);
   }
 
@@ -137,43 +227,45 @@ class CtsLayout {
   }
 
  private:
-  constexpr std::size_t gen_offset() const {
-    return wide() ? offsetof(WideCell, gen) : offsetof(NarrowCell, gen);
-  }
-  // group-1 (3) | sub (3) | slot (6) | generation (8) | no_completion (1) | copyable (1) | zero
-  // (10)
+  constexpr std::size_t gen_offset() const { return gen_at_; }
   static std::uint32_t pack(const Cts& c) {
-    return (std::uint32_t{c.group} - 1) | std::uint32_t{c.sub} << 3 | std::uint32_t{c.slot} << 6 |
-           std::uint32_t{c.generation} << 12 | (c.no_completion ? 1u << 20 : 0u) |
-           (c.copyable ? 1u << 21 : 0u);
+    return cell_meta({c.slot, c.sub, c.generation, c.group, c.no_completion, c.copyable},
+                     c.parcels);
   }
   static bool unpack(std::uint32_t meta, Cts& c) {
-    c.group = static_cast<std::uint8_t>((meta & 7) + 1);
-    c.sub = static_cast<std::uint8_t>((meta >> 3) & 7);
-    c.slot = static_cast<std::uint8_t>((meta >> 6) & 63);
-    c.generation = static_cast<std::uint8_t>((meta >> 12) & 255);
-    c.no_completion = ((meta >> 20) & 1) != 0;
-    c.copyable = ((meta >> 21) & 1) != 0;
-    return (meta >> 22) == 0 && c.sub < c.group;
+    const CellMeta m(meta);
+    c.group = m.group(), c.sub = m.sub(), c.slot = m.slot(), c.generation = m.generation();
+    c.no_completion = m.no_completion(), c.copyable = m.copyable(), c.parcels = m.parcels();
+    return m.valid();
   }
   int rails_;
+  std::uint32_t stride_;
+  std::uint32_t gen_at_;
 };
 
 // What a data write tells the receiver in its immediate: which receive it belongs to and how
-// many such writes make up the message.
+// many such writes make up the message.  Bit 31 is clear: parcels have it set (parcel.h).
+//   slot 6 | sub 3 | generation 8 | chunks-1 5 | in_order 1 | sized 1 | zero 8
 struct Immediate {
-  std::uint8_t slot = 0;        // 6 bits
-  std::uint8_t sub = 0;         // 3 bits
-  std::uint8_t generation = 0;  // 8 bits
-  std::uint8_t chunks = 1;      // 1..32, 5 bits
-  bool in_order = false;        // all chunks come front to back on one queue
+  std::uint8_t slot = 0;
+  std::uint8_t sub = 0;
+  std::uint8_t generation = 0;
+  std::uint8_t chunks = 1;  // 1..32
+  bool in_order = false;    // all chunks come front to back on one queue
+  bool sized = false;       // the message's size lies in the receive's size record (parcel.h)
   friend bool operator==(const Immediate&, const Immediate&) = default;
 };
 static_assert(kMaxQps <= 32);
 
+// Of an answer to a cell whose meta has these receive bits.
+constexpr std::uint32_t message_immediate(std::uint32_t receive_bits, std::uint32_t chunks,
+                                          bool in_order = false, bool sized = false) {
+  return receive_bits | (chunks - 1) << 17 | (in_order ? 1u << 22 : 0u) | (sized ? 1u << 23 : 0u);
+}
 constexpr std::uint32_t encode(const Immediate& i) {
-  return std::uint32_t{i.slot} | std::uint32_t{i.sub} << 6 | std::uint32_t{i.generation} << 9 |
-         (std::uint32_t{i.chunks} - 1) << 17 | (i.in_order ? 1u << 22 : 0u);
+  return message_immediate(
+      std::uint32_t{i.slot} | std::uint32_t{i.sub} << 6 | std::uint32_t{i.generation} << 9,
+      i.chunks, i.in_order, i.sized);
 }
 // False when a bit is set that encode() leaves clear.
 constexpr bool decode_immediate(std::uint32_t bits, Immediate& i) {
@@ -182,7 +274,8 @@ constexpr bool decode_immediate(std::uint32_t bits, Immediate& i) {
   i.generation = static_cast<std::uint8_t>((bits >> 9) & 255);
   i.chunks = static_cast<std::uint8_t>(((bits >> 17) & 31) + 1);
   i.in_order = ((bits >> 22) & 1) != 0;
-  return (bits >> 23) == 0;
+  i.sized = ((bits >> 23) & 1) != 0;
+  return (bits >> 24) == 0;
 }
 
 }  // namespace twinpath

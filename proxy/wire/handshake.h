@@ -8,7 +8,7 @@
 //   connector            acceptor
 //   hello        ->               who I am, my rails, how many queues I want
 //                <-      hello
-//   queues      <->      queues   QP numbers and PSNs, and where CTS ring and parcels lie
+//   queues      <->      queues   QP numbers and PSNs, and what the other end may write to
 //   ready       <->      ready    all my queues can receive
 //   refuse      <->      refuse   at any point, with a text
 #include <array>
@@ -26,7 +26,7 @@
 namespace twinpath {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46505457;  // "WTPF"
-inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::uint16_t kProtocolVersion = 4;
 inline constexpr std::size_t kFrameHeaderBytes = 28;
 inline constexpr std::size_t kMaxFrameBody = 8192;
 // After the handshake the socket carries single bytes, and few of them; unknown ones are ignored.
@@ -81,7 +81,7 @@ struct QueueAddress {
 };
 struct Queues {
   std::vector<QueueAddress> queues;  // 1..kMaxQps
-  // The connection's own memory at this end: CTS ring or its shadow, then the box of parcels.
+  // The connection's own memory at this end: the sender's CTS ring, the receiver's box.
   std::uint64_t address = 0;
   std::vector<std::uint32_t> rkeys;  // one per rail of this end
 };

@@ -7,7 +7,14 @@
 
 namespace twinpath {
 
-enum class WrKind : std::uint8_t { none = 0, send_data = 1, cts = 2, receive = 3, flush = 4 };
+enum class WrKind : std::uint8_t {
+  none = 0,
+  send_data = 1,
+  cts = 2,
+  receive = 3,
+  flush = 4,
+  used = 5
+};
 
 struct WrId {
   std::uint16_t comm = 0;        // index in the session's table of comms
@@ -35,6 +42,19 @@ constexpr WrId decode_wr_id(std::uint64_t bits) {
   id.slot = static_cast<std::uint16_t>((bits >> 36) & kMaxWrSlot);
   id.generation = static_cast<std::uint16_t>((bits >> 48) & 0xffff);
   return id;
+}
+
+// Single fields of it.
+constexpr std::uint16_t comm_of(std::uint64_t bits) { return static_cast<std::uint16_t>(bits); }
+constexpr std::uint16_t epoch_of(std::uint64_t bits) {
+  return static_cast<std::uint16_t>(bits >> 16);
+}
+constexpr WrKind kind_of(std::uint64_t bits) { return static_cast<WrKind>(bits >> 32 & 0xf); }
+constexpr std::uint16_t slot_of(std::uint64_t bits) {
+  return static_cast<std::uint16_t>(bits >> 36 & kMaxWrSlot);
+}
+constexpr std::uint16_t generation_of(std::uint64_t bits) {
+  return static_cast<std::uint16_t>(bits >> 48);
 }
 
 }  // namespace twinpath

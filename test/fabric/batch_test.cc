@@ -2,7 +2,8 @@
 // one of them arrives whole, alone or in a parcel, in any order of tags.
 #include <algorithm>
 
-#include "proxy/receive/cts_writer.h"
+#include "proxy/receive/recv_comm.h"
+#include "proxy/send/send_comm.h"
 #include "proxy/wire/parcel.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
@@ -56,8 +57,12 @@ class Window {
     }));
     sends_.push_back(request);
   }
-  void finish_all() {
+  void finish_sends() {
     for (Request* s : sends_) CHECK(finish(s).bytes[0] == bytes_);
+    sends_.clear();
+  }
+  void finish_all() {
+    finish_sends();
     for (Request* r : receives_) {
       const Completion c = finish(r);
       for (int i = 0; i < c.count; ++i) CHECK(c.bytes[static_cast<std::size_t>(i)] == bytes_);
@@ -77,23 +82,38 @@ TEST_CASE("Small messages in flight together share writes and completions") {
   Link link = world.connect();
   Window w(link, 9, 64);
   w.post(std::vector<int>(9, 0), 1);
-  CHECK(counts().cells == 1);
+  // 1, 1, 2 and 4 cells, each time as many as the sender has; the ninth waits.
+  CHECK(counts().cells <= 6);
   for (std::size_t i = 0; i < 9; ++i) w.send(i, 0);
   w.finish_all();
-  // The first finds nothing under way and leaves at once; the other eight are one parcel.
-  CHECK(counts().writes == 2);
-  CHECK(counts().signalled == 2);
+  // The first finds nothing under way and leaves at once; the other eight are one parcel, or two
+  // when this thread was away so long that the transport's own went on.
+  CHECK(counts().writes <= 3);
+  CHECK(counts().signalled == counts().writes);
 }
 
-TEST_CASE("Messages too large for a parcel share a chain and its completion") {
+TEST_CASE("Messages too large for a parcel leave at once") {
   World world(soft_config(), -1, Tap::on);
   Link link = world.connect();
   Window w(link, 9, 65);
   w.post(std::vector<int>(9, 0), 1);
   for (std::size_t i = 0; i < 9; ++i) w.send(i, 0);
+  CHECK(counts().writes == 9);
   w.finish_all();
   CHECK(counts().writes == 9);
-  CHECK(counts().signalled == 2);
+}
+
+TEST_CASE("A group is one chain with one completion, whatever its sizes") {
+  World world(soft_config(), -1, Tap::on);
+  Link link = world.connect();
+  std::vector<int> tags{0, 1, 2, 3, 4, 5, 6, 7};
+  Window w(link, 8, 1000);
+  w.post(tags, 8);
+  CHECK(counts().cells == 1);
+  for (std::size_t i : {3, 1, 7, 0, 2, 6, 5, 4}) w.send(i, tags[i]);
+  w.finish_all();
+  CHECK(counts().writes == 8);
+  CHECK(counts().signalled <= 3);
 }
 
 TEST_CASE("A group's messages are one parcel in whatever order they are sent") {
@@ -104,16 +124,17 @@ TEST_CASE("A group's messages are one parcel in whatever order they are sent") {
   w.post(tags, 8);
   for (std::size_t i : {4, 7, 0, 6, 1, 5, 2, 3}) w.send(i, tags[i]);
   w.finish_all();
-  CHECK(counts().writes == 2);
+  CHECK(counts().writes <= 3);
 }
 
-TEST_CASE("A parcel with holes leaves what belongs there alone") {
+TEST_CASE("Half a group does not wait for the other half for ever, nor touch its memory") {
   World world(soft_config(), -1, Tap::on);
   Link link = world.connect();
   std::vector<int> tags{0, 1, 2, 3, 4, 5, 6, 7};
   Window w(link, 8, 16);
   w.post(tags, 8);
   for (std::size_t i : {3, 0, 2, 7}) w.send(i, tags[i]);
+  w.finish_sends();
   for (std::size_t i : {1, 5, 4, 6}) w.send(i, tags[i]);
   w.finish_all();
 }
@@ -128,7 +149,7 @@ TEST_CASE("Parcels stay whole where the ring of cells wraps") {
     for (std::size_t i = 0; i < 7; ++i) w.send(i, 5);
     w.finish_all();
   }
-  CHECK(counts().writes < 300 * 7 / 2);
+  CHECK(counts().writes < 300 * 7 * 2 / 3);
 }
 
 TEST_CASE("Messages to CUDA memory are never copied by the receiver's CPU") {
@@ -150,41 +171,19 @@ TEST_CASE("Messages to CUDA memory are never copied by the receiver's CPU") {
   CHECK(link.recv->deregister_memory(*memory) == Status::ok);
 }
 
-TEST_CASE("A held message leaves when anything of the session is polled") {
-  World world;
-  Link one = world.connect(), two = world.connect();
-  Buffer from(*one.send, 2 * 4096, 1), to(*one.recv, 2 * 4096);
-  Buffer other_from(*two.send, 64, 2), other_to(*two.recv, 64);
-  Request* first = start_recv(*one.recv, {to.receive(0, 0, 4096)});
-  Request* second = start_recv(*one.recv, {to.receive(0, 4096, 4096)});
-  Request* s1 = start_send(*one.send, from, 4096, 0, first);
-  Request* s2 = start_send(*one.send, from, 4096, 0, nullptr, 4096);
-  // Nobody tests s2, but another connection of its session works on.
-  Request* r3 = start_recv(*two.recv, {other_to.receive(0)});
-  finish(start_send(*two.send, other_from, 64, 0, r3));
-  finish(first);
-  finish(second);
-  finish(r3);
-  finish(s1);
-  finish(s2);
-  CHECK(std::equal(from.data(), from.data() + 8192, to.data()));
-}
-
-TEST_CASE("Cells wait for company while the sender has more of them") {
+TEST_CASE("Cells wait for company while the sender has more of them, but not long") {
   World world(soft_config(), -1, Tap::on);
   Link link = world.connect();
   Buffer to(*link.recv, 8 * 64), from(*link.send, 64, 1);
   Completion c;
   std::vector<Request*> receives;
-  for (std::size_t i = 0; i < 8; ++i)
-    receives.push_back(start_recv(*link.recv, {to.receive(0, i * 64, 64)}));
-  REQUIRE(receives[0]->test(c) == Status::ok);
-  REQUIRE(counts().cells == 1);
-  receives.push_back(start_recv(*link.recv, {to.receive(0, 0, 64)}));
-  REQUIRE(receives[0]->test(c) == Status::ok);
-  CHECK(counts().cells == 1);  // held: the sender has eight
+  for (std::size_t i = 0; i < 9; ++i)
+    receives.push_back(start_recv(*link.recv, {to.receive(0, i % 8 * 64, 64)}));
+  const int before = counts().cells;
+  CHECK(before <= 6);
+  // Nothing comes: it may be waited for.
   for (int i = 0; i <= kCtsPatience; ++i) REQUIRE(receives[0]->test(c) == Status::ok);
-  CHECK(counts().cells == 2);  // nothing comes: it may be waited for
+  CHECK(counts().cells <= before + 1);
   std::vector<Request*> sends;
   for (int i = 0; i < 9; ++i) sends.push_back(start_send(*link.send, from, 64, 0, nullptr));
   for (Request* s : sends) finish(s);
@@ -192,7 +191,7 @@ TEST_CASE("Cells wait for company while the sender has more of them") {
 }
 
 TEST_CASE("Immediates of parcels and of messages are told apart, and nonsense is refused") {
-  for (const ParcelImmediate& p : {ParcelImmediate{0, 1}, ParcelImmediate{255, 0xffff}}) {
+  for (const ParcelImmediate& p : {ParcelImmediate{0, 1}, ParcelImmediate{255, kParcelMost}}) {
     ParcelImmediate back;
     CHECK(is_parcel(encode(p)));
     REQUIRE(decode_immediate(encode(p), back));
@@ -200,11 +199,45 @@ TEST_CASE("Immediates of parcels and of messages are told apart, and nonsense is
     Immediate message;
     CHECK_FALSE(decode_immediate(encode(p), message));
   }
-  CHECK_FALSE(is_parcel(encode(Immediate{63, 7, 255, 32})));
+  CHECK_FALSE(is_parcel(encode(Immediate{63, 7, 255, 32, true, true})));
   ParcelImmediate p;
   CHECK_FALSE(decode_immediate(0x80000000u, p));  // nothing inside
-  CHECK_FALSE(decode_immediate(0x80000200u, p));  // first one missing
+  CHECK_FALSE(decode_immediate(0x80001100u, p));  // 17 messages
   CHECK_FALSE(decode_immediate(0xc0000100u, p));  // a bit that nobody sets
+  ParcelEntry e;
+  REQUIRE(decode_entry(encode(ParcelEntry{kReceiveBits, 64}), e));
+  CHECK((e.receive == kReceiveBits && e.bytes == 64));
+  CHECK_FALSE(decode_entry(encode(ParcelEntry{0, 65}), e));
+}
+
+TEST_CASE("Parcels that were read count without a gap, also when their numbers wrap") {
+  ParcelFrontier read;
+  CHECK_FALSE(read.read(4));  // its place may not have been used yet
+  for (int round = 0; round < 200; ++round) {
+    const std::uint8_t at = read.frontier();
+    const auto number = [at](int i) { return static_cast<std::uint8_t>(at + i); };
+    CHECK(read.read(number(2)));
+    CHECK_FALSE(read.read(number(2)));
+    CHECK(read.frontier() == at);
+    CHECK(read.read(number(0)));
+    CHECK(read.frontier() == number(1));
+    CHECK(read.read(number(1)));
+    CHECK(read.frontier() == number(3));
+  }
+}
+
+TEST_CASE("A sender never writes a parcel over one that may not have been read") {
+  ParcelCredit credit;
+  CHECK_FALSE(credit.told(1));  // none was sent
+  for (int sent = 0; sent < 1000; ++sent) {
+    REQUIRE(credit.any());
+    CHECK(credit.take() == static_cast<std::uint8_t>(sent));
+    if (sent < 3) continue;
+    CHECK_FALSE(credit.any());
+    CHECK(credit.told(static_cast<std::uint8_t>(sent - 3)));  // as before
+    CHECK_FALSE(credit.any());
+    CHECK(credit.told(static_cast<std::uint8_t>(sent - 2)));
+  }
 }
 
 TEST_CASE("Words are copied whole and the rest byte by byte") {

@@ -120,7 +120,7 @@ Classes classes_of(const Config& config, int traffic_class) {
   exchange(world, 0, 1);
   Classes c;
   for (const Tap::Raised& q : Tap::raised) {
-    const bool sender = q.send_depth == kSendSlots;
+    const bool sender = q.send_depth == kSendDepth;
     (sender ? c.send_sl : c.recv_sl) = q.attr.ah_attr.sl;
     (sender ? c.send_tc : c.recv_tc) = q.attr.ah_attr.grh.traffic_class;
   }

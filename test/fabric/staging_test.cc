@@ -311,4 +311,49 @@ TEST_CASE("A receiver that looks away for more chunks than its queue holds loses
   CHECK(log.warnings().empty());
 }
 
+TEST_CASE("Staged answers to receives without completion go where their own cells said") {
+  for (const bool paused : {false, true}) {
+    FakeGpu fake;
+    Ends ends(Use::staged, Use::direct);
+    Link link = ends.connect();
+    constexpr std::size_t kBytes = 128, kAll = 400;  // more than the ring has cells
+    GpuBuffer from(fake, *link.send, kBytes * kAll), to(fake, *link.recv, kBytes * kAll);
+    for (std::size_t i = 0; i < kAll; ++i)
+      from.fill(static_cast<unsigned>(i + 1), kBytes * i, kBytes);
+    to.blank();
+    std::size_t posted = 0, sent = 0;
+    std::vector<Request*> open;  // receives are done once their cells are on the wire
+    const auto test_all = [&] {
+      std::erase_if(open, [](Request* r) {
+        Completion c;
+        REQUIRE(r->test(c) == Status::ok);
+        return c.done;
+      });
+    };
+    const auto go_on = [&] {
+      Request* request = nullptr;
+      const RecvBuffer buffer = to.receive(0, posted * kBytes, kBytes);
+      if (posted < kAll) REQUIRE(link.recv->irecv({&buffer, 1}, true, &request) != Status::remote);
+      if (request != nullptr) ++posted, open.push_back(request);
+      request = nullptr;
+      if (sent < kAll)
+        REQUIRE(link.send->isend(from.data() + sent * kBytes, kBytes, 0, from.memory, &request) !=
+                Status::remote);
+      if (request != nullptr) ++sent, open.push_back(request);
+    };
+    fake.pause(paused);  // all that can be accepted is, before any of it can be written
+    for (int i = 0; i < 2000; ++i) go_on();
+    fake.pause(false);
+    REQUIRE(eventually([&] {
+      go_on();
+      test_all();
+      return sent == kAll && posted == kAll && open.empty();
+    }));
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < kAll; ++i)
+      wrong += to.holds(static_cast<unsigned>(i + 1), i * kBytes, kBytes) ? 0 : 1;
+    CHECK(wrong == 0);
+  }
+}
+
 }  // namespace twinpath::test

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -52,7 +53,8 @@ class Buffer {
     storage_.resize(bytes + 1);
     for (std::size_t i = 0; i < bytes; ++i) storage_[i] = pattern(seed, i);
     auto m = comm.register_memory(storage_.data(), storage_.size(), MemoryType::host, 0, -1);
-    REQUIRE(m);
+    // No assertion: tests make buffers in threads of their own.
+    if (!m) throw std::runtime_error("a buffer cannot be registered");
     memory = *m;
   }
   ~Buffer() {

@@ -18,6 +18,7 @@ Cts sample(int rails) {
   c.generation = 255;
   c.no_completion = true;
   c.copyable = true;
+  c.parcels = 200;
   for (int i = 0; i < rails; ++i)
     c.rkeys[static_cast<std::size_t>(i)] = 0xabcd0000u + static_cast<std::uint32_t>(i);
   return c;
@@ -70,7 +71,7 @@ TEST_CASE("A cell with bits that no receiver sets is refused") {
   alignas(64) NarrowCell cell{};
   Cts out;
   layout.write(&cell, sample(1), 0);
-  cell.meta |= 1u << 22;
+  cell.meta |= 1u << 30;
   CHECK_FALSE(layout.read(&cell, out));
   Cts bad = sample(1);
   bad.group = 2;  // sub 7 of 2

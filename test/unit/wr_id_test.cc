@@ -36,7 +36,7 @@ TEST_CASE("D5: an immediate comes back as it went, for every slot, sub and chunk
     }
   }
   Immediate out;
-  CHECK_FALSE(decode_immediate(1u << 23, out));
+  CHECK_FALSE(decode_immediate(1u << 24, out));
   CHECK_FALSE(decode_immediate(0x80000000u, out));
 }
 

@@ -1,0 +1,33 @@
+#include "proxy/queues/parcel_pool.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "plugin/base/log.h"
+
+namespace twinpath {
+
+std::unique_ptr<ParcelPool> ParcelPool::make(const Verbs& verbs, const Adapter& adapter) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kBytes = (kParcelStride * kBlocks + kPage - 1) / kPage * kPage;
+  auto pool = std::make_unique<ParcelPool>();
+  pool->adapter_ = &adapter;
+  pool->memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(kPage, kBytes)));
+  if (pool->memory_ == nullptr) return nullptr;
+  std::memset(pool->memory_.get(), 0, kBytes);
+  errno = 0;
+  ibv_mr* mr = verbs.reg_mr_iova2(adapter.pd, pool->memory_.get(), kBytes,
+                                  reinterpret_cast<std::uintptr_t>(pool->memory_.get()),
+                                  IBV_ACCESS_LOCAL_WRITE);
+  if (mr == nullptr) {
+    TP_WARN("%zu bytes for small messages cannot be registered: %s (errno %d); they go one by one",
+            kBytes, std::strerror(errno), errno);
+    return nullptr;
+  }
+  pool->mr_ = own(mr, verbs.dereg_mr);
+  for (std::uint16_t i = kBlocks; i-- > 0;) pool->give(i);
+  return pool;
+}
+
+}  // namespace twinpath

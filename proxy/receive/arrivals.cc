@@ -1,0 +1,140 @@
+// What the sender's writes announce: chunks of messages, and parcels.
+#include <arpa/inet.h>
+
+#include <cstring>
+
+#include "proxy/queues/receive_queue.h"
+#include "proxy/receive/recv_comm.h"
+
+namespace twinpath {
+
+void ProxyRecvComm::on_completion(const ibv_wc& wc) {
+  if (kind_of(wc.wr_id) != WrKind::receive || wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+    on_other(wc);
+    return;
+  }
+  const std::size_t queue = slot_of(wc.wr_id);
+  if (++unposted_[queue] >= kRecvChain) repost(static_cast<int>(queue));
+  const std::uint32_t bits = ntohl(wc.imm_data);
+  // A message in one piece for a plain receive, nearly always.
+  if ((bits & ~kReceiveBits) == 0 && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) [[likely]] {
+    const CellMeta which(bits);
+    if (RecvRequest* r = expecting(which); r != nullptr) [[likely]] {
+      RecvRequest::Sub& sub = r->subs_[which.sub()];
+      if (sub.expected == 0 && wc.byte_len <= sub.capacity && r->staged_ == 0) [[likely]] {
+        sub.expected = sub.arrived = 1;
+        sub.bytes = wc.byte_len;
+        if (wc.byte_len > 0) carried_ |= rail_bit_[queue];
+        sub_complete(*r);
+        return;
+      }
+    }
+  }
+  on_data(wc, static_cast<int>(queue));
+}
+
+// Cells, flushes and failures.
+void ProxyRecvComm::on_other(const ibv_wc& wc) {
+  const WrKind kind = kind_of(wc.wr_id);
+  if (wc.status != IBV_WC_SUCCESS) {
+    if (kind == WrKind::flush && flush_.ready())
+      link_->fail_local_completion(decode_wr_id(wc.wr_id), wc, flush_.queues());
+    else
+      link_->fail_completion(decode_wr_id(wc.wr_id), wc);
+    return;
+  }
+  if (kind == WrKind::cts) {
+    cts_.on_completion();
+  } else if (kind == WrKind::flush) {
+    const std::size_t slot = slot_of(wc.wr_id);
+    if (flushes_ == nullptr || slot >= flushes_->size()) return;
+    FlushRequest& f = (*flushes_)[slot];
+    if (f.active_ && f.generation_ == generation_of(wc.wr_id)) --f.pending_;
+  }
+}
+
+void ProxyRecvComm::on_data(const ibv_wc& wc, int queue) {
+  const std::uint32_t bits = ntohl(wc.imm_data);
+  const bool valid = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
+  if (!valid ||
+      !(is_parcel(bits) ? take_parcel(bits, wc.byte_len) : take_chunk(bits, wc.byte_len, queue)))
+    link_->fail("it sent data for no receive posted here (immediate 0x%x)",
+                static_cast<unsigned>(bits));
+}
+
+bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue) {
+  Immediate imm;
+  if (!decode_immediate(bits, imm)) [[unlikely]]
+    return false;
+  RecvRequest* r = expecting(CellMeta(bits & kReceiveBits));
+  if (r == nullptr) [[unlikely]]
+    return false;
+  RecvRequest::Sub& sub = r->subs_[imm.sub];
+  if (sub.expected == 0) sub.expected = imm.chunks;
+  if (sub.expected != imm.chunks || sub.arrived == sub.expected) [[unlikely]] {
+    link_->fail("it sent %d chunks where it had announced %d", sub.arrived + 1, sub.expected);
+    return false;
+  }
+  ++sub.arrived;
+  if (imm.sized) {
+    // Written before this immediate on its queue, and the same from each queue.
+    std::memcpy(&sub.bytes, box_->data() + size_offset(imm.slot, imm.sub), sizeof sub.bytes);
+    bytes = 0;
+    carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
+  }
+  if (sub.bytes > sub.capacity || bytes > sub.capacity - sub.bytes) [[unlikely]] {
+    link_->fail("it sent %u bytes into a receive of %u", sub.bytes + bytes, sub.capacity);
+    return false;
+  }
+  sub.bytes += bytes;
+  if ((r->staged_ >> imm.sub & 1) != 0) [[unlikely]]
+    return land(*r, imm.sub, imm.in_order);
+  if (bytes > 0) carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
+  if (sub.arrived == sub.expected) sub_complete(*r);
+  return true;
+}
+
+bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes) {
+  ParcelImmediate imm;
+  if (!decode_immediate(bits, imm) || bytes > kParcelStride) [[unlikely]]
+    return false;
+  const std::uint8_t* entry = box_->data() + place_offset(imm.number);
+  const std::uint8_t* const end = entry + bytes;
+  const std::uint8_t* data = entry + parcel_data_at(imm.count);
+  const std::uint8_t* const last_entry = entry + sizeof(std::uint32_t) * imm.count;
+  for (; entry != last_entry; entry += sizeof(std::uint32_t)) {
+    std::uint32_t word;
+    std::memcpy(&word, entry, sizeof word);
+    const CellMeta which(word & kReceiveBits);
+    const std::uint32_t length = word >> 17;
+    RecvRequest* r = expecting(which);
+    if (r == nullptr || length > kParcelBytes) [[unlikely]]
+      return false;
+    RecvRequest::Sub& sub = r->subs_[which.sub()];
+    const std::uint8_t* from = data;
+    data += padded(length);
+    if (!sub.copyable || length > sub.capacity || sub.expected != 0 || data > end) [[unlikely]]
+      return false;
+    sub.bytes = length;
+    sub.expected = sub.arrived = 1;
+    if (r->staged_ == 0 || (r->staged_ >> which.sub() & 1) == 0) [[likely]] {
+      copy_words(sub.to, from, length);
+      sub_complete(*r);
+    } else if (!land_parcel(*r, which.sub(), from)) {
+      return false;
+    }
+  }
+  return data == end && parcels_.read(imm.number);
+}
+
+void ProxyRecvComm::repost(int queue) {
+  Queue& q = link_->queue(queue);
+  const int error = post_receives(q, link_->set().comm_id(), queue);
+  if (error != 0)
+    link_->fail("cannot post receives on QP %u: %s (errno %d)", q.qp->qp_num, std::strerror(error),
+                error);
+  std::uint8_t& unposted = unposted_[static_cast<std::size_t>(queue)];
+  unposted = static_cast<std::uint8_t>(unposted - kRecvChain);
+}
+
+}  // namespace twinpath

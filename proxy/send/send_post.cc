@@ -1,0 +1,154 @@
+// How messages get onto queues: at once, held and then as a batch, or in pieces.
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "proxy/send/send_comm.h"
+
+namespace twinpath {
+
+Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
+  int first = 0, lanes = 1;
+  if (!one_queue_) [[unlikely]] {
+    lanes = choose_lanes(m.bytes, first);
+    if (lanes > 1) {
+      // It goes by itself, but the others of its group need not wait for it.
+      const bool last = m.meta.group() > 1 && groups_.complete(m.meta);
+      TP_TRY(post_striped(request, m, first, lanes));
+      return last && !batch_.empty() ? post_batch() : Status::ok;
+    }
+  }
+  if (m.meta.group() > 1 || (small_ahead_ > 0 && m.small())) return gather(request, m);
+  const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
+  if (maker_.splits(m.bytes) || m.meta.no_completion())
+    return post_piece(request, m, WriteMaker::whole(m), lane);
+  return post_whole(request, m, lane);
+}
+
+Status ProxySendComm::gather(SendRequest& request, const Outgoing& m) {
+  if (batch_.empty()) patience_ = 0;
+  batch_.add(m);
+  request.before_ = batch_last_;
+  batch_last_ = m.slot;
+  if ((m.meta.group() > 1 && groups_.complete(m.meta)) || batch_.full()) return post_batch();
+  hub_->hold(*this);
+  return Status::ok;
+}
+
+bool ProxySendComm::post_held(bool overdue) {
+  if (link_->broken()) return false;
+  if (staged_ != nullptr && staged_->busy()) post_staged();
+  if (!batch_.empty() && (overdue || ++patience_ > kPatience ||
+                          (small_ahead_ == 0 && batch_.last().meta.group() == 1)))
+    (void)post_batch();
+  return !link_->broken() && (!batch_.empty() || (staged_ != nullptr && staged_->busy()));
+}
+
+bool ProxySendComm::bad_credit() {
+  link_->fail("it says that it read parcels that were not sent (cell %llu)",
+              static_cast<unsigned long long>(seen_));
+  return false;
+}
+
+SendBatch::Parcel ProxySendComm::take_parcel(SendRequest& last, int rail) {
+  ParcelPool* pool = pools_[static_cast<std::size_t>(rail)];
+  if (pool == nullptr || !batch_.wants_parcel()) return {};
+  while (!credit_.any())
+    if (!see_cell()) return {};
+  const std::uint16_t block = pool->take();
+  if (block == kNoBlock) return {};
+  last.block_ = block;
+  last.pool_ = static_cast<std::uint8_t>(rail);
+  return {pool->data(block), pool->lkey(), credit_.take()};
+}
+
+Status ProxySendComm::post_batch() {
+  const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
+  SendRequest& last = requests_.at(batch_last_);
+  batch_last_ = SendRequest::kNone;
+  last.small_ = true;
+  ++small_ahead_;
+  const int error = batch_.post(lane, maker_, take_parcel(last, lane.rail), last.wr_id_);
+  return error == 0 ? Status::ok : post_failed(lane, last.bytes_, error);
+}
+
+Status ProxySendComm::post_piece(const SendRequest& request, const Outgoing& m,
+                                 const WriteMaker::Piece& piece, const Lane& lane) {
+  std::array<ibv_send_wr, 2> wr;
+  std::array<ibv_sge, 2> sge;
+  std::uint32_t size = 0;
+  const int count = maker_.count(m, piece, lane);
+  ibv_send_wr* last = maker_.write(m, piece, lane, count, wr.data(), sge.data(), size);
+  wr[0].wr_id = last->wr_id = request.wr_id_;
+  last->send_flags |= IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  if (const int error = ibv_post_send(lane.qp, wr.data(), &bad); error != 0) [[unlikely]]
+    return post_failed(lane, piece.bytes, error);
+  return Status::ok;
+}
+
+Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, int first, int lanes) {
+  std::array<std::uint32_t, kMaxQps> weights;
+  for (int i = 0; i < lanes; ++i)
+    weights[static_cast<std::size_t>(i)] = lanes_[static_cast<std::size_t>(first + i)].speed_mbps;
+  const StripePlan plan = plan_stripes(m.bytes, {weights.data(), static_cast<std::size_t>(lanes)});
+  request.pending_ = static_cast<std::uint8_t>(plan.count);
+  for (int i = 0; i < plan.count; ++i) {
+    const Chunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
+    TP_TRY(post_piece(request, m,
+                      {chunk.offset, static_cast<std::uint32_t>(chunk.bytes),
+                       static_cast<std::uint32_t>(plan.count), false},
+                      lanes_[static_cast<std::size_t>(first + chunk.lane)]));
+  }
+  return Status::ok;
+}
+
+Status ProxySendComm::tell_used() {
+  tell_at_ = kNever;
+  told_ = head_;
+  auto word = static_cast<std::uint32_t>(head_);
+  const Lane& lane = lanes_.front();
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(&word), sizeof word, 0};
+  ibv_send_wr wr{};
+  wr.wr_id =
+      wr_base_ ^ std::uint64_t{static_cast<int>(WrKind::send_data) ^ static_cast<int>(WrKind::used)}
+                     << 32;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+  if (lane.inline_bytes < sizeof word) {
+    std::uint8_t* own = ring_->data() + layout_.ring_bytes();
+    std::memcpy(own, &word, sizeof word);
+    sge.addr = reinterpret_cast<std::uintptr_t>(own);
+    sge.lkey = ring_->lkey(lane.rail);
+    wr.send_flags = IBV_SEND_SIGNALED;
+  }
+  wr.wr.rdma.remote_addr = maker_.remote_box() + kUsedAt;
+  wr.wr.rdma.rkey = maker_.box_rkey(lane);
+  ibv_send_wr* bad = nullptr;
+  if (const int error = ibv_post_send(lane.qp, &wr, &bad); error != 0)
+    return post_failed(lane, sizeof word, error);
+  return Status::ok;
+}
+
+Status ProxySendComm::post_failed(const Lane& lane, std::size_t bytes, int error) {
+  link_->fail("cannot post a write of %zu bytes on QP %u: %s (errno %d)", bytes, lane.qp->qp_num,
+              std::strerror(error), error);
+  return Status::system;
+}
+
+int ProxySendComm::choose_lanes(std::size_t bytes, int& first) {
+  const int queues = static_cast<int>(lanes_.size());
+  if (split_all_ && bytes > kParcelBytes) return queues;
+  if (rails_ == 1 || bytes < stripe_min_) return 1;
+  // One queue per rail, the next set each time: queue q lies on rail q % rails on both ends, so
+  // any `rails_` queues in a row (with wrap-around at a multiple) cover all of them.
+  const int count = std::min(rails_, queues);
+  first = next_queue_ / count * count;
+  if (first + count > queues) first = 0;
+  next_queue_ = (first + count) % queues;
+  return count;
+}
+
+}  // namespace twinpath
