@@ -1,0 +1,179 @@
+#pragma once
+// Random traffic over one connection of which every byte is known: groups of receives, messages in
+// random order of tags, sizes as a Mix says.  Both ends work out the same plan from its seed, so
+// they may be in one thread, in two, or in two processes.
+//
+// What goes wrong is kept as text, not asserted: assertions belong to the test's own thread.
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "plugin/base/limits.h"
+#include "plugin/transport.h"
+
+namespace twinpath::test {
+
+struct Mix {
+  std::uint64_t seed = 1;
+  std::uint64_t groups = 100;
+  int most_in_group = kMaxRecvs;
+  bool in_order = false;     // messages leave in the order of their receives
+  std::size_t usual = 64;    // most bytes of most messages
+  std::size_t large = 4096;  // most bytes of the others,
+  int large_one_in = 16;     // which are one of so many
+  int optional_one_in = 0;   // single receives without completion; 0: none
+  std::size_t groups_open = kMaxRequests;
+  // Sizes to be used alone in place of all that.
+  std::vector<std::size_t> sizes;
+
+  std::size_t most_bytes() const;
+};
+
+inline constexpr std::size_t kTrafficTags = 12;
+
+struct Planned {
+  int tag = 0;
+  std::size_t bytes = 0, capacity = 0;
+};
+struct PlannedGroup {
+  std::array<Planned, kMaxRecvs> messages;
+  std::size_t count = 0;
+  bool optional = false;
+};
+PlannedGroup plan_group(const Mix& mix, std::uint64_t number);
+
+// The bytes of message `number` (8 * group + place): a pattern of number, tag and size.
+void fill_message(std::uint8_t* data, std::uint64_t number, int tag, std::size_t bytes);
+// Where it differs first; `bytes` when nowhere.
+std::size_t differs_at(const std::uint8_t* data, std::uint64_t number, int tag, std::size_t bytes);
+
+// Which messages' sends are done, for the receiver of optional ones: nothing else tells it.
+class SentMarks {
+ public:
+  void set(std::uint64_t number) {
+    marks_[number % marks_.size()].store(number + 1, std::memory_order_release);
+  }
+  bool has(std::uint64_t number) const {
+    return marks_[number % marks_.size()].load(std::memory_order_acquire) == number + 1;
+  }
+
+ private:
+  std::array<std::atomic<std::uint64_t>, 4096> marks_{};
+};
+
+// Of one comm's end.
+class TrafficEnd {
+ public:
+  // Does a little of everything and never waits.
+  virtual void step() = 0;
+  virtual bool done() const = 0;
+  // For the message when nothing moves.
+  virtual std::string state() const = 0;
+  TrafficEnd(Comm& comm, const Mix& mix, std::size_t slots);
+  virtual ~TrafficEnd();
+  TrafficEnd(const TrafficEnd&) = delete;
+  TrafficEnd& operator=(const TrafficEnd&) = delete;
+  const std::string& failure() const { return failure_; }
+  // Messages taken from the plan and ended: grows while anything goes on.
+  std::uint64_t ended() const { return ended_; }
+
+ protected:
+  // Room for a message; where it begins is as odd as its number.
+  std::uint8_t* room(std::size_t slot, std::uint64_t number) {
+    return memory_.data() + slot * stride_ + number % 8;
+  }
+  void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
+  std::size_t random(std::size_t below) { return random_() % below; }
+
+  const Mix mix_;
+  Memory* registered_ = nullptr;
+  std::uint64_t ended_ = 0;
+
+ private:
+  Comm& comm_;
+  const std::size_t stride_;
+  std::vector<std::uint8_t> memory_;
+  std::minstd_rand random_;
+  std::string failure_;
+};
+
+class TrafficReceiver : public TrafficEnd {
+ public:
+  // `marks`: needed for optional receives only.
+  TrafficReceiver(RecvComm& comm, const Mix& mix, const SentMarks* marks = nullptr);
+  void step() override;
+  bool done() const override { return next_ == mix_.groups && open_.empty(); }
+  std::string state() const override;
+
+ private:
+  struct Open {
+    std::uint64_t number;
+    Request* request;  // null: done, and waits for the send
+    std::size_t place;
+  };
+  bool post();
+  void look_at(std::size_t i);
+  bool sent(const PlannedGroup& group, std::uint64_t number) const;
+  void check(const PlannedGroup& group, std::uint64_t number, std::size_t place, const char* when);
+
+  RecvComm& comm_;
+  const SentMarks* marks_;
+  std::uint64_t next_ = 0;
+  std::deque<Open> open_;
+  std::vector<std::size_t> free_;
+  // What was received into a place before, plus 1: it must still be there when that is used again.
+  std::vector<std::uint64_t> former_;
+};
+
+class TrafficSender : public TrafficEnd {
+ public:
+  TrafficSender(SendComm& comm, const Mix& mix, SentMarks* marks = nullptr);
+  void step() override;
+  bool done() const override {
+    return planned_ == mix_.groups && waiting_ == 0 && under_way_.empty();
+  }
+  std::string state() const override;
+
+ private:
+  static constexpr std::size_t kSlots = 64, kPlanAhead = 300, kNone = ~std::size_t{0};
+  struct Message {
+    std::uint64_t number;
+    Planned what;
+    std::size_t slot;  // kNone until first tried
+  };
+  struct UnderWay {
+    Request* request;
+    std::uint64_t number;
+    std::size_t bytes, slot;
+  };
+  bool send();
+  void look_at(std::size_t i);
+
+  SendComm& comm_;
+  SentMarks* marks_;
+  std::uint64_t planned_ = 0;
+  std::size_t waiting_ = 0;
+  std::array<std::deque<Message>, kTrafficTags> by_tag_;
+  std::vector<UnderWay> under_way_;
+  std::vector<std::size_t> free_;
+};
+
+// Steps them all until they are done.  Empty, or what went wrong: also that nothing moved for long.
+std::string drive(const std::vector<TrafficEnd*>& ends);
+// The two lists in two threads.
+std::string drive(const std::vector<TrafficEnd*>& ends, const std::vector<TrafficEnd*>& others);
+
+// The ends of one connection in one process.
+struct Traffic {
+  Traffic(SendComm& send, RecvComm& recv, const Mix& mix)
+      : sender(send, mix, &marks), receiver(recv, mix, &marks) {}
+  SentMarks marks;
+  TrafficSender sender;
+  TrafficReceiver receiver;
+};
+
+}  // namespace twinpath::test

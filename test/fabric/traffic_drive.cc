@@ -1,0 +1,48 @@
+// Who steps the ends of traffic, and when that has gone on for too long.
+#include <random>
+#include <thread>
+
+#include "plugin/base/clock.h"
+#include "test/fabric/traffic.h"
+
+namespace twinpath::test {
+
+std::string drive(const std::vector<TrafficEnd*>& ends) {
+  constexpr std::int64_t kStill = 5 * kSecond;
+  std::uint64_t before = 0;
+  std::int64_t moved = now_ns();
+  std::minstd_rand random;
+  for (;;) {
+    std::uint64_t ended = 0;
+    bool done = true;
+    // Each end is sometimes far ahead of the others, so that much is under way at once.
+    for (int round = 0; round < 32; ++round)
+      for (TrafficEnd* end : ends)
+        for (auto steps = random() % 8; steps > 0; --steps) end->step();
+    for (const TrafficEnd* end : ends) {
+      if (!end->failure().empty()) return end->failure();
+      done = done && end->done();
+      ended += end->ended();
+    }
+    if (done) return {};
+    const std::int64_t now = now_ns();
+    if (ended != before) moved = now;
+    before = ended;
+    if (now - moved > kStill) {
+      std::string what = "nothing moved for 5 s after " + std::to_string(ended) + " messages";
+      for (const TrafficEnd* end : ends) what += "; " + end->state();
+      return what;
+    }
+    std::this_thread::yield();
+  }
+}
+
+std::string drive(const std::vector<TrafficEnd*>& ends, const std::vector<TrafficEnd*>& others) {
+  std::string theirs;
+  std::thread thread([&] { theirs = drive(others); });
+  const std::string ours = drive(ends);
+  thread.join();
+  return ours.empty() ? theirs : ours;
+}
+
+}  // namespace twinpath::test
