@@ -4,6 +4,7 @@
 #include "test/fabric/shapes.h"
 #include "test/fabric/traffic.h"
 #include "test/support/child_process.h"
+#include "test/support/needs.h"
 
 namespace twinpath::test {
 namespace {
@@ -111,6 +112,7 @@ constexpr Play kPlays[] = {
     {"traffic", play_traffic}, {"exchange", play_exchange}, {"silence", play_silence}};
 
 void play_with_child(const char* name) {
+  NEEDS(!kSanitizesThreads, "order through another process is hidden from the thread sanitizer");
   const Shape shape = GENERATE(from_range(all_shapes()));
   INFO(shape);
   ChildProcess child(name);

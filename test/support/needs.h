@@ -7,7 +7,23 @@
 // selected case was skipped exits with 77, which Meson shows as SKIP.
 #include <string>
 
+#if defined(__SANITIZE_THREAD__)
+#define TWINPATH_SANITIZES_THREADS true
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TWINPATH_SANITIZES_THREADS true
+#endif
+#endif
+#ifndef TWINPATH_SANITIZES_THREADS
+#define TWINPATH_SANITIZES_THREADS false
+#endif
+
 namespace twinpath::test {
+
+// The thread sanitizer sees no order that goes through another process: where we read a buffer,
+// tell the peer, and the peer's answer has our engine thread write the buffer again, it finds a
+// race unless both happen to take one lock.
+inline constexpr bool kSanitizesThreads = TWINPATH_SANITIZES_THREADS;
 
 // Called by NEEDS on the test thread.
 void note_skip(const std::string& why);
