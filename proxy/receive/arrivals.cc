@@ -77,8 +77,10 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
   }
   ++sub.arrived;
   if (imm.sized) {
-    // Written before this immediate on its queue, and the same from each queue.
-    std::memcpy(&sub.bytes, box_->data() + size_offset(imm.slot, imm.sub), sizeof sub.bytes);
+    // Each queue writes it before its own immediate, the same from each: only behind the last of
+    // them does nobody write it any more.
+    if (sub.arrived == sub.expected)
+      std::memcpy(&sub.bytes, box_->data() + size_offset(imm.slot, imm.sub), sizeof sub.bytes);
     bytes = 0;
     carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
   }
