@@ -45,7 +45,7 @@ vm_suite() {
   local log status line p f s
   log=$(mktemp)
   in_vm_environment test/vm/run --build build-test --results "$results" \
-    --seconds "${TWINPATH_VM_SECONDS:-360}" "$@" 2>&1 </dev/null |
+    --seconds "${TWINPATH_VM_SECONDS:-540}" "$@" 2>&1 </dev/null |
     tee "$log" | sed -u '/^cases:/d; s/^/  /'
   status=${PIPESTATUS[0]}
   line=$(grep '^cases:' "$log" | tail -n 1)
