@@ -16,6 +16,7 @@ struct Counts {
 };
 Counts counts() {
   Counts c;
+  std::lock_guard hold(Tap::mutex);
   for (const Tap::Posted& p : Tap::posted) {
     if (p.kind == WrKind::cts) ++c.cells;
     if (p.kind != WrKind::send_data) continue;

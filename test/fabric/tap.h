@@ -3,10 +3,12 @@
 // single calls and completions go wrong.
 //
 // Hand Tap::on to World.  The verbs table holds plain function pointers, so the tap's state is
-// static; on() begins it anew.  Threads: one, the test's.
+// static; on() begins it anew.  Threads: the test's and those of the sessions, which post what was
+// held; who looks at `posted` while something may be held takes `mutex`.
 #include <cerrno>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,7 @@ struct Tap {
     unsigned flags = 0;
     std::uint32_t bytes = 0;
   };
+  static inline std::mutex mutex;
   static inline std::vector<Raised> raised;
   static inline std::vector<Posted> posted;
   static inline std::map<std::uint32_t, std::uint32_t> inline_bytes;  // granted, by QP
@@ -107,6 +110,7 @@ struct Tap {
 
   static int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
     const WrKind kind = decode_wr_id(wr->wr_id).kind;
+    std::unique_lock hold(mutex);
     if (kind == fail_post) {
       *bad = wr;
       return ENOMEM;
@@ -116,12 +120,14 @@ struct Tap {
       for (int i = 0; i < w->num_sge; ++i) bytes += w->sg_list[i].length;
       posted.push_back({decode_wr_id(w->wr_id).kind, qp->qp_num, w->send_flags, bytes});
     }
+    hold.unlock();
     return post_send_(qp, wr, bad);
   }
 
   static int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
     if (poll_result != 0) return poll_result;
     const int n = poll_cq_(cq, most, wc);
+    std::lock_guard hold(mutex);
     for (int i = 0; i < n; ++i) {
       if (fail_completion == WrKind::none || decode_wr_id(wc[i].wr_id).kind != fail_completion)
         continue;
