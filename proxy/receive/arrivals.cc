@@ -107,10 +107,13 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes) {
   for (; entry != last_entry; entry += sizeof(std::uint32_t)) {
     std::uint32_t word;
     std::memcpy(&word, entry, sizeof word);
-    const CellMeta which(word & kReceiveBits);
-    const std::uint32_t length = word >> 17;
+    ParcelEntry in;
+    if (!decode_entry(word, in)) [[unlikely]]
+      return false;
+    const CellMeta which(in.receive);
+    const std::uint32_t length = in.bytes;
     RecvRequest* r = expecting(which);
-    if (r == nullptr || length > kParcelBytes) [[unlikely]]
+    if (r == nullptr) [[unlikely]]
       return false;
     RecvRequest::Sub& sub = r->subs_[which.sub()];
     const std::uint8_t* from = data;
