@@ -64,7 +64,7 @@ struct Config {
   bool ib_split_data_on_qps = false;       // NCCL_IB_SPLIT_DATA_ON_QPS
   int ib_adaptive_routing = -1;            // NCCL_IB_ADAPTIVE_ROUTING (-1 automatic, 0, 1)
   int ib_ar_threshold = 8192;              // NCCL_IB_AR_THRESHOLD, bytes
-  bool ib_merge_nics = true;               // NCCL_IB_MERGE_NICS
+  int ib_merge_nics = -1;                  // NCCL_IB_MERGE_NICS (-1 automatic, 0, 1)
   int ib_pci_relaxed_ordering = 2;         // NCCL_IB_PCI_RELAXED_ORDERING (0, 1, 2 = auto)
   std::string net_gdr_level;               // NCCL_NET_GDR_LEVEL (a word or 0..5)
   int net_gdr_read = -1;                   // NCCL_NET_GDR_READ (-1 automatic, 0, 1)

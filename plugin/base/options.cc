@@ -54,9 +54,10 @@ constexpr std::array kOptions{
         "Adapters to use. Names are prefixes; a leading = wants exact names, a leading ^ leaves "
         "the named ones out. At most 32 entries; a rail and plane after the port are accepted and "
         "not used."),
-    option<&Config::ib_merge_nics>(
-        "NCCL_IB_MERGE_NICS", "Fabric", "0, 1",
-        "Lets NCCL merge ports into one NIC that uses all of them for every message."),
+    option<&Config::ib_merge_nics, in_range<-1, 1>>(
+        "NCCL_IB_MERGE_NICS", "Fabric", "-1..1",
+        "1 lets NCCL merge ports into one NIC that uses all of them for every message, 0 does not. "
+        "-1 lets it for ports that have a PCI path: NCCL's topology loses a merged one without."),
     option<&Config::soft_hcas>(
         "TWINPATH_SOFT_HCAS", "Soft HCA", "count, or name[,key=value...],...",
         "Software adapters to show. Keys: speed in Gb/s (1..6400), ports (1..8), pci (address or "

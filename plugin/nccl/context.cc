@@ -107,14 +107,34 @@ Status Context::check_member(int member) {
   return Status::bad_argument;
 }
 
-Result<int> Context::merge(std::span<const int> members) {
-  const std::lock_guard lock(mutex_);
-  if (!may_merge_ && members.size() > 1) {
-    // NCCL then searches on with the devices apart.
+// Refused, NCCL searches on with the devices apart.  Without a PCI path (a software adapter, a VF
+// of some virtual machines) it must be: the parent that devices of one first CPU have in common is
+// a "nic" node, NCCL hangs the merged device's own "nic" below it, and reads no "nic" within a
+// "nic" (2.28.9 graph/topo.cc, ncclTopoGetVNicParent and ncclTopoAddNic).  Its members are gone by
+// then.
+Status Context::check_merge(std::span<const int> members) {
+  if (may_merge_ == 0) {
     TP_INFO(net, "makeVDevice: devices stay apart because of NCCL_IB_MERGE_NICS=0");
     return Status::unsupported;
   }
+  for (const int member : members) {
+    auto props = transport_->device(member);
+    if (!props) return props.status();
+    if (may_merge_ < 0 && props->pci_path.empty()) {
+      TP_INFO(net,
+              "makeVDevice: devices stay apart because %s has no PCI path, without which NCCL's "
+              "topology loses a merged one (NCCL_IB_MERGE_NICS=1 merges it nevertheless)",
+              props->name.c_str());
+      return Status::unsupported;
+    }
+  }
+  return Status::ok;
+}
+
+Result<int> Context::merge(std::span<const int> members) {
+  const std::lock_guard lock(mutex_);
   for (const int member : members) TP_TRY(check_member(member));
+  if (members.size() > 1) TP_TRY(check_merge(members));
   std::vector<int> key(members.begin(), members.end());
   auto known = merged_.find(key);
   if (known == merged_.end()) {

@@ -50,10 +50,11 @@ class Context {
  private:
   Context(Transports transports, const Config& config);
   Status check_member(int member);
+  Status check_merge(std::span<const int> members);
 
   std::mutex mutex_;
   const std::unique_ptr<Transport> transport_;
-  const bool may_merge_;
+  const int may_merge_;  // NCCL_IB_MERGE_NICS
   const int physical_;
   int visible_;
   int open_sessions_ = 0;

@@ -573,6 +573,28 @@ TEST_CASE("an unknown value of an option is named and its default kept", "[unkno
         }) == "");
 }
 
+TEST_CASE("devices without a PCI path stay apart, since NCCL would lose a merged one", "[merge]") {
+  LogCapture log;
+  Plugin plugin;
+  for (auto& net : plugin.nets) {
+    if (!net->has_make_vdevice()) continue;
+    INFO("version " << net->version());
+    const Communicator communicator(*net, current_sink());
+    int merged = -1;
+    for (const std::vector<int>& members : {std::vector{0, 1}, {2, 0}}) {
+      CHECK(net->make_vdevice(&merged, members) == abi::ncclInvalidUsage);
+      CHECK(log.has(LogLevel::info, "soft0 has no PCI path"));
+      CHECK(log.has(LogLevel::info, "NCCL_IB_MERGE_NICS=1"));
+      log.clear();
+    }
+    CHECK(net->make_vdevice(&merged, {0}) == abi::ncclSuccess);
+    REQUIRE(net->make_vdevice(&merged, {2, 3}) == abi::ncclSuccess);
+    AnyProps props;
+    REQUIRE(net->properties(merged, props) == abi::ncclSuccess);
+    CHECK(props.name == "soft2+soft3");
+  }
+}
+
 TEST_CASE("a soft HCA list that cannot be read makes init an invalid usage", "[bad-soft-hcas]") {
   LogCapture log;
   Plugin plugin;

@@ -179,12 +179,12 @@ TEST_CASE("text that is not a value is refused and leaves the setting alone") {
 TEST_CASE("numbers may be hexadecimal, booleans words, byte counts have units") {
   const Config c = read({{"NCCL_IB_TC", "0x6A"},
                          {"NCCL_IB_DISABLE", "Yes"},
-                         {"NCCL_IB_MERGE_NICS", "off"},
+                         {"TWINPATH_SOFT_DIRECT", "off"},
                          {"TWINPATH_STRIPE_MIN", "2G"},
                          {"NCCL_IB_ADDR_RANGE", "fd00::/8"}});
   CHECK(c.ib_tc == 106);
   CHECK(c.ib_disable);
-  CHECK_FALSE(c.ib_merge_nics);
+  CHECK_FALSE(c.soft_direct);
   CHECK(c.stripe_min == Bytes{std::uint64_t{2} << 30});
   CHECK(c.ib_addr_range == "fd00::/8");
 }

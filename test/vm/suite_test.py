@@ -48,6 +48,17 @@ class Judge(unittest.TestCase):
     def test_out_of_time_is_a_failure_whatever_passed_before(self):
         self.assertEqual(judge(None, "ok: one\n"), (1, 1, 0, "did not end within 5 s"))
 
+    def test_cut_short_by_the_topology_is_no_failure_and_is_said(self):
+        self.assertEqual(suite.Suite.judge(None, "ok: one\n", 5, True),
+                         (1, 0, 1, "cut short after 5 s, no time left"))
+        passed, failed, _, why = suite.Suite.judge(None, "FAILED: two: no\n", 5, True)
+        self.assertEqual((passed, failed), (0, 1))
+        self.assertIn("two: no", why)
+
+    def test_a_failure_that_the_summary_forgets_counts(self):
+        self.assertEqual(judge(0, "FAILED: a: no\ncases: 2 passed, 0 failed, 0 skipped\n")[:2],
+                         (2, 1))
+
     def test_a_program_that_skips_everything_is_skipped(self):
         output = "skipped: one: no adapter\ncases: 0 passed, 0 failed, 1 skipped\n"
         self.assertEqual(judge(77, output), (0, 0, 1, "one: no adapter"))

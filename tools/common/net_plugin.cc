@@ -211,6 +211,8 @@ std::unique_ptr<NetPlugin> NetPlugin::open(const std::string& path, int wanted, 
     why = "net ABI v" + std::to_string(wanted) + " is not known here; give one of v8 to v12";
     return nullptr;
   }
+  // By itself it merges only what NCCL's topology could place; there is none here.
+  setenv("NCCL_IB_MERGE_NICS", "1", 0);
   Library library(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (!library) {
     const char* error = dlerror();

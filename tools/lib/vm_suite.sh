@@ -57,6 +57,7 @@ vm_suite() {
   else
     read -r _ p _ f _ s _ <<<"$line"
     add "$p" "$f" "$s"
+    while IFS= read -r line; do leave_out 'VM suite' "$line"; done < <(grep -F 'no time left' "$log")
   fi
   rm -f "$log"
 }
