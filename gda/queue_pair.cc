@@ -118,15 +118,8 @@ QueuePair::~QueuePair() {
 }
 
 QueueEnd QueuePair::end() const {
-  const Port& port = *rail_.port.port;
   QueueEnd end;
-  end.rail = {port.name,
-              port.lid,
-              port.active_mtu,
-              rail_.gid.gid,
-              static_cast<std::uint8_t>(rail_.gid.index),
-              port.roce,
-              0};
+  end.rail = rail_.hello();
   end.queue = {qp_->qp_num, psn_};
   end.reads_in = limits_.reads_in;
   return end;

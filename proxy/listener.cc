@@ -10,9 +10,11 @@ Status ProxyListener::take_waiting() {
   while (shaking_.size() < kMaxHandshakes) {
     auto socket = socket_.accept();
     if (!socket) return socket.status() == Status::again ? Status::ok : socket.status();
-    shaking_.push_back(std::make_unique<Connection>(Connection::Role::acceptor, core_, device_,
-                                                    rails_, nonce_, std::move(socket).take(),
-                                                    now_ns() + kHandshakeLimit));
+    auto rails = choose_rails(*core_->devices, device_);
+    if (!rails) return rails.status();
+    shaking_.push_back(std::make_unique<Connection>(
+        Connection::Role::acceptor, core_, device_, std::move(rails).take(), nonce_,
+        std::move(socket).take(), now_ns() + kHandshakeLimit));
   }
   return Status::ok;
 }

@@ -15,13 +15,9 @@ inline constexpr std::int64_t kHandshakeLimit = 10'000'000'000;  // ns, from acc
 
 class ProxyListener final : public Listener {
  public:
-  ProxyListener(std::shared_ptr<SessionCore> core, int device, std::vector<Rail> rails,
-                TcpListener socket, const Nonce& nonce)
-      : core_(std::move(core)),
-        device_(device),
-        rails_(std::move(rails)),
-        socket_(std::move(socket)),
-        nonce_(nonce) {}
+  ProxyListener(std::shared_ptr<SessionCore> core, int device, TcpListener socket,
+                const Nonce& nonce)
+      : core_(std::move(core)), device_(device), socket_(std::move(socket)), nonce_(nonce) {}
 
   Status accept(std::unique_ptr<RecvComm>& comm) override;
 
@@ -30,7 +26,6 @@ class ProxyListener final : public Listener {
 
   std::shared_ptr<SessionCore> core_;
   const int device_;
-  const std::vector<Rail> rails_;
   TcpListener socket_;
   const Nonce nonce_;
   std::vector<std::unique_ptr<Connection>> shaking_;

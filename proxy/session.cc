@@ -33,8 +33,7 @@ Status ProxySession::listen(int device, std::span<std::uint8_t, kHandleBytes> ha
   h.host_hash = host_hash();
   h.pid = static_cast<std::uint32_t>(::getpid());
   encode_handle(h, handle);
-  listener = std::make_unique<ProxyListener>(core_, device, std::move(rails).take(),
-                                             std::move(socket).take(), h.nonce);
+  listener = std::make_unique<ProxyListener>(core_, device, std::move(socket).take(), h.nonce);
   return Status::ok;
 }
 

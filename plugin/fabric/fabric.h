@@ -27,7 +27,8 @@ struct GidEntry {
   int roce_version = 0;  // 1 or 2 for RoCE; 0 for InfiniBand or unknown
 };
 
-// One active port of one HCA, as found at start.
+// One active port of one HCA, as found at start.  GIDs, MTU and LID may change later: connections
+// ask again (proxy/memory/live_ports.h).
 struct Port {
   std::string device;  // "mlx5_0", "soft0"
   std::uint8_t number = 1;

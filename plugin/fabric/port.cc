@@ -90,7 +90,6 @@ class PortFinder {
   bool open(ibv_device* device, Device& out);
   bool probe_dmabuf(ibv_pd* pd) const;
   void look_at_port(Device& device, std::uint8_t number);
-  std::vector<GidEntry> read_gids(const Device& device, std::uint8_t port, bool roce, int count);
   bool peer_memory() const;
   void order_and_name();
   void report_unknown_names() const;
@@ -219,28 +218,6 @@ bool PortFinder::peer_memory() const {
          exists(sysfs_ + "/module/nvidia_peermem/version");
 }
 
-std::vector<GidEntry> PortFinder::read_gids(const Device& device, std::uint8_t port, bool roce,
-                                            int count) {
-  std::vector<GidEntry> out;
-  const std::string types = sysfs_ + "/class/infiniband/" + device.name + "/ports/" +
-                            std::to_string(port) + "/gid_attrs/types/";
-  for (int i = 0; i < count; ++i) {
-    GidEntry entry;
-    entry.index = i;
-    if (fabric_.verbs.query_gid(device.context, port, i, &entry.gid) != 0) continue;
-    const bool zero = std::all_of(std::begin(entry.gid.raw), std::end(entry.gid.raw),
-                                  [](std::uint8_t b) { return b == 0; });
-    if (zero) continue;  // most of a table of 1024 is
-    if (roce) {
-      entry.roce_version = fabric_.kind == FabricKind::soft
-                               ? 2
-                               : roce_version_from_text(read_line(types + std::to_string(i)));
-    }
-    out.push_back(entry);
-  }
-  return out;
-}
-
 void PortFinder::look_at_port(Device& device, std::uint8_t number) {
   const std::string where = device.name + ":" + std::to_string(number);
   const bool asked_for = !filter_.empty() && !filter_.excludes();
@@ -277,9 +254,9 @@ void PortFinder::look_at_port(Device& device, std::uint8_t number) {
   port.max_qp = device.attr.max_qp;
   port.dmabuf = device.dmabuf;
   port.peermem = peer_memory();
-  port.gids = read_gids(device, number, port.roce, attr.gid_tbl_len);
   port.context = device.context;
   port.pd = device.pd;
+  port.gids = read_gids(fabric_, port, attr.gid_tbl_len, sysfs_);
   fabric_.ports.push_back(std::move(port));
 }
 
@@ -326,6 +303,28 @@ std::string PortFinder::why_none() const {
 }
 
 }  // namespace
+
+std::vector<GidEntry> read_gids(const Fabric& fabric, const Port& port, int count,
+                                const std::string& sysfs) {
+  std::vector<GidEntry> out;
+  const std::string types = sysfs + "/class/infiniband/" + port.device + "/ports/" +
+                            std::to_string(port.number) + "/gid_attrs/types/";
+  for (int i = 0; i < count; ++i) {
+    GidEntry entry;
+    entry.index = i;
+    if (fabric.verbs.query_gid(port.context, port.number, i, &entry.gid) != 0) continue;
+    const bool zero = std::all_of(std::begin(entry.gid.raw), std::end(entry.gid.raw),
+                                  [](std::uint8_t b) { return b == 0; });
+    if (zero) continue;  // most of a table of 1024 is
+    if (port.roce) {
+      entry.roce_version = fabric.kind == FabricKind::soft
+                               ? 2
+                               : roce_version_from_text(read_line(types + std::to_string(i)));
+    }
+    out.push_back(entry);
+  }
+  return out;
+}
 
 Status find_ports(Fabric& fabric, const Config& config, const std::string& sysfs,
                   std::string& why_none) {

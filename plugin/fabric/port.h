@@ -18,6 +18,11 @@ namespace twinpath {
 Status find_ports(Fabric& fabric, const Config& config, const std::string& sysfs,
                   std::string& why_none);
 
+// The entries of the port's GID table that are in use, of the first `count`; needs device, number,
+// context and roce.  Any thread.
+std::vector<GidEntry> read_gids(const Fabric& fabric, const Port& port, int count,
+                                const std::string& sysfs);
+
 // RoCE version from sysfs's text for a GID; 0 when unknown.
 int roce_version_from_text(std::string_view text);
 

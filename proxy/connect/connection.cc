@@ -42,12 +42,12 @@ Result<std::vector<Rail>> choose_rails(const Devices& devices, int device) {
   std::vector<Rail> rails;
   for (const RailPort& port : devices.rails(device)) {
     std::string why;
-    auto gid = choose_gid(*port.port, devices.config(), why);
-    if (!gid) {
+    auto now = devices.live(port, why);
+    if (!now) {
       TP_WARN("no usable GID: %s", why.c_str());
-      return gid.status();
+      return now.status();
     }
-    rails.push_back({port, *gid});
+    rails.push_back({port, now->gid, now->mtu, now->lid});
   }
   if (rails.empty()) {
     TP_WARN("there is no device %d", device);
@@ -75,12 +75,7 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
   if (auto props = core_->devices->properties(device_)) mine_.device = props->name;
   mine_.qps_per_connection =
       static_cast<std::uint16_t>(core_->devices->config().ib_qps_per_connection);
-  for (const Rail& rail : rails_) {
-    const Port& p = *rail.port.port;
-    mine_.rails.push_back({p.name, p.lid, p.active_mtu, rail.gid.gid,
-                           static_cast<std::uint8_t>(rail.gid.index), p.roce,
-                           static_cast<std::uint32_t>(p.speed_mbps > 0 ? p.speed_mbps : 0)});
-  }
+  for (const Rail& rail : rails_) mine_.rails.push_back(rail.hello());
   end_ = core_->devices->placement(device_);
   end_.names.host = mine_.host;
   mine_.gpu = end_.names.gpu;

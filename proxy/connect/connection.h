@@ -70,7 +70,7 @@ QueueSettings queue_settings(bool sender, const Config& config, const CommSettin
 // InfiniBand.
 std::size_t split_above(const Config& config, bool roce);
 
-// GIDs of a device's ports.  Logs what is wrong with one that has none.
+// A device's ports and their addresses as they are now.  Logs what is wrong with one that has none.
 Result<std::vector<Rail>> choose_rails(const Devices& devices, int device);
 
 class Connection {

@@ -66,9 +66,11 @@ void AsyncEvents::handle(const ibv_async_event& event) {
     case IBV_EVENT_LID_CHANGE:
       TP_WARN("%s port %d: %s; connections made with the old address may fail", device_.c_str(),
               event.element.port_num, text);
+      address_changes_.fetch_add(1, std::memory_order_relaxed);
       return;
     case IBV_EVENT_PORT_ACTIVE:
       TP_INFO(net, "%s port %d is up again", device_.c_str(), event.element.port_num);
+      address_changes_.fetch_add(1, std::memory_order_relaxed);  // it may have got others meanwhile
       return;
     default:
       TP_INFO(net, "%s: %s", device_.c_str(), text);

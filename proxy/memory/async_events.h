@@ -25,6 +25,8 @@ class AsyncEvents {
   bool queue_failed(std::uint32_t qpn);
   // When the port last went down (now_ns clock), 0: never.
   std::int64_t port_went_down(std::uint8_t port);
+  // How often a port's addresses changed, as far as poll() has seen.
+  std::uint32_t address_changes() const { return address_changes_.load(std::memory_order_relaxed); }
   // QP numbers are reused: called when a queue is made and when it goes.
   void forget_queue(std::uint32_t qpn);
 
@@ -43,6 +45,7 @@ class AsyncEvents {
   std::vector<PortDown> ports_down_;  // the last time of each port
   std::atomic<bool> device_failed_{false};
   std::atomic<bool> any_queue_failed_{false};
+  std::atomic<std::uint32_t> address_changes_{0};
 };
 
 }  // namespace twinpath

@@ -60,7 +60,8 @@ Devices::Devices(std::unique_ptr<Fabric> fabric, const Config& config,
     : fabric_(std::move(fabric)),
       config_(config),
       placement_(std::make_unique<Placement>(
-          placement ? std::move(*placement) : live_placement(config, fabric_->verbs), config)) {
+          placement ? std::move(*placement) : live_placement(config, fabric_->verbs), config)),
+      live_(*fabric_) {
   for (const Port& port : fabric_->ports) {
     Adapter* adapter = nullptr;
     for (auto& a : adapters_)
@@ -168,6 +169,11 @@ std::vector<RailPort> Devices::rails(int index) const {
   for (int m : devices_[static_cast<std::size_t>(index)].members)
     out.push_back(ports_[static_cast<std::size_t>(m)]);
   return out;
+}
+
+Result<LivePort> Devices::live(const RailPort& rail, std::string& why) const {
+  rail.adapter->events.poll();
+  return live_.look(*rail.port, rail.adapter->events.address_changes(), config_, why);
 }
 
 Result<Memory*> Devices::register_memory(int device, void* data, std::size_t bytes, MemoryType type,

@@ -17,6 +17,7 @@
 #include "plugin/fabric/fabric.h"
 #include "plugin/transport.h"
 #include "proxy/memory/async_events.h"
+#include "proxy/memory/live_ports.h"
 #include "proxy/memory/mr_cache.h"
 #include "proxy/memory/placement.h"
 
@@ -99,6 +100,8 @@ class Devices {
   Result<int> merge(std::span<const int> members);
   // The ports of a device; empty for an index out of range.
   std::vector<RailPort> rails(int index) const;
+  // The port as it is now, for a connection that is being made.
+  Result<LivePort> live(const RailPort& rail, std::string& why) const;
 
   Result<Memory*> register_memory(int device, void* data, std::size_t bytes, MemoryType type,
                                   std::uint64_t dmabuf_offset, int dmabuf_fd,
@@ -116,6 +119,7 @@ class Devices {
   const std::unique_ptr<Placement> placement_;
   std::vector<std::unique_ptr<Adapter>> adapters_;
   std::vector<RailPort> ports_;
+  mutable LivePorts live_;
   mutable std::mutex mutex_;
   std::vector<DeviceProps> devices_;        // members = indices into ports_
   mutable std::set<std::string> refusals_;  // told already

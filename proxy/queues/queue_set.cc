@@ -44,12 +44,23 @@ std::string gid_text(const ibv_gid& gid) {
   return text;
 }
 
+HelloRail Rail::hello() const {
+  const Port& p = *port.port;
+  return {p.name,
+          lid,
+          mtu,
+          gid.gid,
+          static_cast<std::uint8_t>(gid.index),
+          p.roce,
+          static_cast<std::uint32_t>(std::max(p.speed_mbps, 0))};
+}
+
 ibv_qp_attr path_attributes(const Rail& local, const HelloRail& remote, QueueAddress to,
                             const QueueSettings& settings) {
   const Port& port = *local.port.port;
   ibv_qp_attr a{};
   a.qp_state = IBV_QPS_RTR;
-  a.path_mtu = std::min(port.active_mtu, remote.mtu);
+  a.path_mtu = std::min(local.mtu, remote.mtu);
   a.dest_qp_num = to.qpn;
   a.rq_psn = to.psn;
   a.max_dest_rd_atomic = 1;

@@ -15,10 +15,14 @@
 
 namespace twinpath {
 
-// The local end of a rail.
+// The local end of a rail, its addresses as they were when the connection began.
 struct Rail {
   RailPort port;
   GidEntry gid;
+  ibv_mtu mtu = IBV_MTU_1024;
+  std::uint16_t lid = 0;
+  // What the peer is told of it.
+  HelloRail hello() const;
 };
 
 // Attributes that are the same on all queues of a connection.

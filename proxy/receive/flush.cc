@@ -21,12 +21,7 @@ Status FlushQueues::prepare() {
   auto queues = QueueSet::make(hub_, devices_, rails_, static_cast<int>(rails_.size()), settings);
   if (!queues) return queues.status();
   std::vector<HelloRail> self;
-  for (const Rail& rail : rails_) {
-    const Port& p = *rail.port.port;
-    self.push_back({p.name, p.lid, p.active_mtu, rail.gid.gid,
-                    static_cast<std::uint8_t>(rail.gid.index), p.roce,
-                    static_cast<std::uint32_t>(p.speed_mbps)});
-  }
+  for (const Rail& rail : rails_) self.push_back(rail.hello());
   std::string why;
   if (const Status s = (*queues)->raise(self, (*queues)->addresses(), why); s != Status::ok) {
     TP_WARN("the flush queue cannot connect to itself: %s", why.c_str());

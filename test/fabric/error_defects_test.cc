@@ -1,50 +1,16 @@
 // Errors that other transports of this kind lose, blame on somebody else or take for success; the
 // numbers are those of the list in proxy/README.md.
-#include <unistd.h>
-
-#include <map>
-
-#include "test/fabric/tap.h"
+#include "test/fabric/event_feed.h"
 #include "test/fabric/world.h"
 
 namespace twinpath::test {
 namespace {
 
-int merged(World& world, std::vector<int> members) {
+int merged_device(World& world, std::vector<int> members) {
   auto device = world.transport->make_virtual_device(members);
   REQUIRE(device);
   return *device;
 }
-
-// Asynchronous events made up by the test: each context's event file becomes a pipe of ours.
-struct EventFeed {
-  static inline std::map<ibv_context*, int> write_ends;
-  static inline std::vector<int> others;
-  static void on(Fabric& fabric) {
-    Tap::on(fabric);
-    fabric.verbs.get_async_event = [](ibv_context* c, ibv_async_event* event) {
-      return ::read(c->async_fd, event, sizeof *event) == sizeof *event ? 0 : -1;
-    };
-    for (const Port& port : fabric.ports) {
-      if (write_ends.count(port.context) != 0) continue;
-      int ends[2];
-      REQUIRE(::pipe(ends) == 0);
-      others.push_back(::dup(port.context->async_fd));  // its writer must not lose its reader
-      REQUIRE(::dup2(ends[0], port.context->async_fd) >= 0);
-      ::close(ends[0]);
-      write_ends[port.context] = ends[1];
-    }
-  }
-  static void send(ibv_context* context, const ibv_async_event& event) {
-    REQUIRE(::write(write_ends.at(context), &event, sizeof event) == sizeof event);
-  }
-  ~EventFeed() {
-    for (auto& [context, fd] : write_ends) ::close(fd);
-    for (int fd : others) ::close(fd);
-    write_ends.clear();
-    others.clear();
-  }
-};
 
 // A connection on which both ends wait: the receiver for data, the sender for a tag that never
 // comes.
@@ -177,7 +143,7 @@ TEST_CASE("D17 and D22: a failed completion of any kind is an error, once report
     INFO(c.text);
     LogCapture log;
     World world(soft_config("4"), -1, Tap::on);
-    Link link = world.connect(merged(world, {0, 1}), merged(world, {2, 3}));
+    Link link = world.connect(merged_device(world, {0, 1}), merged_device(world, {2, 3}));
     Buffer from(*link.send, 100000, 1), to(*link.recv, 100000);
     Tap::fail_completion = c.kind;
     const Outcome out = exchange_until_error(link, from, to);
@@ -207,7 +173,7 @@ struct Flushing {
   RecvBuffer buffer;
 
   Flushing() {
-    link = world.connect(merged(world, {0, 1}), merged(world, {2, 3}));
+    link = world.connect(merged_device(world, {0, 1}), merged_device(world, {2, 3}));
     auto m = link.recv->register_memory(bytes.data(), bytes.size(), MemoryType::cuda, 0, -1);
     REQUIRE(m);
     memory = *m;

@@ -1,0 +1,50 @@
+#include "proxy/memory/live_ports.h"
+
+#include <cstring>
+
+#include "plugin/base/log.h"
+#include "plugin/fabric/port.h"
+
+namespace twinpath {
+
+LivePorts::LivePorts(const Fabric& fabric, std::string sysfs)
+    : fabric_(fabric), sysfs_(std::move(sysfs)) {
+  for (const Port& port : fabric.ports) seen_.push_back({0, port});
+}
+
+bool LivePorts::still_there(const Port& port, const GidEntry& gid) const {
+  // An InfiniBand port without a table goes by its LID.
+  if (port.gids.empty()) return true;
+  ibv_gid now{};
+  return fabric_.verbs.query_gid(port.context, port.number, gid.index, &now) == 0 &&
+         std::memcmp(now.raw, gid.gid.raw, sizeof now.raw) == 0;
+}
+
+Result<LivePort> LivePorts::look(const Port& port, std::uint32_t changes, const Config& config,
+                                 std::string& why) {
+  std::lock_guard hold(mutex_);
+  Seen& seen = seen_[static_cast<std::size_t>(&port - fabric_.ports.data())];
+  ibv_port_attr attr{};
+  int entries = 0;
+  // One that cannot be asked keeps what was known: making the queue pair says what is wrong.
+  if (fabric_.verbs.query_port(port.context, port.number, &attr) == 0) {
+    seen.port.active_mtu = attr.active_mtu;
+    seen.port.lid = attr.lid;
+    entries = attr.gid_tbl_len;
+  }
+  const auto choose = [&]() -> Result<LivePort> {
+    auto gid = choose_gid(seen.port, config, why);
+    if (!gid) return gid.status();
+    if (still_there(seen.port, *gid)) return LivePort{*gid, seen.port.active_mtu, seen.port.lid};
+    why = port.device + ":" + std::to_string(port.number) + ": GID index " +
+          std::to_string(gid->index) + " has just changed; connect again";
+    return Status::system;
+  };
+  if (seen.changes == changes)
+    if (auto as_known = choose()) return as_known;
+  seen.changes = changes;
+  if (entries > 0) seen.port.gids = read_gids(fabric_, seen.port, entries, sysfs_);
+  return choose();
+}
+
+}  // namespace twinpath

@@ -1,0 +1,49 @@
+#pragma once
+// What may change of a port while the process runs, asked at each connect: its GID table, MTU and
+// LID.  An address that is taken from a network interface and given back lies at another index
+// afterwards, and a process may live for weeks.
+//
+// A connect costs one query of the port and one of the chosen entry.  The whole table is read
+// again when the adapter told of a change, when that entry holds another GID by now, and when
+// none fits.
+//
+// Threads: any.
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "plugin/base/config.h"
+#include "plugin/fabric/fabric.h"
+
+namespace twinpath {
+
+// As a connection that is made now uses the port.
+struct LivePort {
+  GidEntry gid;
+  ibv_mtu mtu = IBV_MTU_1024;
+  std::uint16_t lid = 0;
+};
+
+class LivePorts {
+ public:
+  explicit LivePorts(const Fabric& fabric, std::string sysfs = "/sys");
+  // `changes`: how often the adapter has told of other addresses (AsyncEvents).  bad_argument and
+  // `why` as choose_gid() gives them.
+  Result<LivePort> look(const Port& port, std::uint32_t changes, const Config& config,
+                        std::string& why);
+
+ private:
+  struct Seen {
+    std::uint32_t changes = 0;
+    Port port;
+  };
+  bool still_there(const Port& port, const GidEntry& gid) const;
+
+  const Fabric& fabric_;
+  const std::string sysfs_;
+  std::mutex mutex_;
+  std::vector<Seen> seen_;  // as Fabric::ports
+};
+
+}  // namespace twinpath

@@ -1,0 +1,137 @@
+// Addresses that change while the process runs: an interface loses its address and gets it back,
+// at another index of the port's GID table, or a larger MTU.
+#include "test/fabric/event_feed.h"
+#include "test/fabric/world.h"
+
+namespace twinpath::test {
+namespace {
+
+// GID tables that the test moves about: what the adapter has at index 0 stands where `places` says.
+struct Moving {
+  static constexpr int kEntries = 8;
+  static inline std::vector<int> places;
+  static inline ibv_mtu mtu = IBV_MTU_4096;
+  static inline std::vector<ibv_qp_attr> raised;
+  static inline int gid_queries = 0;
+
+  static void on(Fabric& fabric) {
+    EventFeed::on(fabric);
+    places = {0};
+    mtu = IBV_MTU_4096;
+    raised.clear();
+    real_ = fabric.verbs;
+    fabric.verbs.query_gid = [](ibv_context* c, std::uint8_t port, int index, ibv_gid* gid) {
+      ++gid_queries;
+      *gid = {};
+      for (const int place : places)
+        if (index == place) return real_.query_gid(c, port, 0, gid);
+      return 0;
+    };
+    fabric.verbs.query_port = [](ibv_context* c, std::uint8_t port, ibv_port_attr* attr) {
+      const int error = real_.query_port(c, port, attr);
+      attr->gid_tbl_len = kEntries;
+      attr->active_mtu = mtu;
+      return error;
+    };
+    fabric.verbs.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+      ibv_qp_attr own = *attr;
+      if ((mask & IBV_QP_AV) != 0) {
+        raised.push_back(own);
+        own.ah_attr.grh.sgid_index = 0;
+      }
+      return real_.modify_qp(qp, &own, mask);
+    };
+  }
+
+ private:
+  static inline Verbs real_;
+};
+
+// A new connection of the world's sessions carries a message; by which GID index and MTU.
+struct Used {
+  int index;
+  ibv_mtu mtu;
+  friend bool operator==(const Used&, const Used&) = default;
+};
+std::vector<Used> connect_once(World& world, Listener* listener = nullptr,
+                               HandleArray handle = {}) {
+  Moving::raised.clear();
+  Link link;
+  if (listener == nullptr)
+    link = world.connect();
+  else
+    world.connect_to(0, *listener, handle, link);
+  Buffer from(*link.send, 5000, 3), to(*link.recv, 5000);
+  Request* receive = start_recv(*link.recv, {to.receive(0)});
+  finish(start_send(*link.send, from, 5000, 0, receive));
+  finish(receive);
+  CHECK(to.holds(3, 5000));
+  std::vector<Used> out;
+  for (const ibv_qp_attr& a : Moving::raised) out.push_back({a.ah_attr.grh.sgid_index, a.path_mtu});
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("an address that moves in the GID table is found where it is now, without an event") {
+  LogCapture log;
+  EventFeed feed;
+  World world(soft_config(), -1, Moving::on);
+  HandleArray handle;
+  std::unique_ptr<Listener> listener;
+  REQUIRE(world.b->listen(1, handle, listener) == Status::ok);
+  using Both = std::vector<Used>;
+  CHECK(connect_once(world) == Both{{0, IBV_MTU_4096}, {0, IBV_MTU_4096}});
+  Moving::places = {5};
+  CHECK(connect_once(world) == Both{{5, IBV_MTU_4096}, {5, IBV_MTU_4096}});
+  Moving::places = {2};
+  // A listener from before does not keep the old one, either.
+  CHECK(connect_once(world, listener.get(), handle) == Both{{2, IBV_MTU_4096}, {2, IBV_MTU_4096}});
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE(
+    "an address that comes besides the one in use is taken after its event, if it is better") {
+  LogCapture log;
+  EventFeed feed;
+  World world(soft_config("soft0"), -1, Moving::on);
+  const auto connect = [&] {
+    Link link = world.connect(0, 0);
+    return Moving::raised.back().ah_attr.grh.sgid_index;
+  };
+  Moving::places = {5};
+  CHECK(int{connect()} == 5);
+  Moving::places = {2, 5};
+  Moving::gid_queries = 0;
+  CHECK(int{connect()} == 5);
+  CHECK(Moving::gid_queries <= 3 * 2);  // the table is not read for each connection
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_GID_CHANGE;
+  event.element.port_num = 1;
+  EventFeed::send(Tap::context_of("soft0"), event);
+  CHECK(int{connect()} == 2);
+}
+
+TEST_CASE("a connection takes the MTU that the ports have when it is made") {
+  EventFeed feed;
+  World world(soft_config(), -1, Moving::on);
+  for (const ibv_mtu mtu : {IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_512}) {
+    Moving::mtu = mtu;
+    for (const Used& used : connect_once(world)) CHECK(used.mtu == mtu);
+  }
+}
+
+TEST_CASE("without any address connect and listen say so, and go on when there is one again") {
+  LogCapture log;
+  EventFeed feed;
+  World world(soft_config(), -1, Moving::on);
+  Moving::places.clear();
+  HandleArray handle;
+  std::unique_ptr<Listener> listener;
+  CHECK(world.b->listen(1, handle, listener) == Status::bad_argument);
+  CHECK(log.has(LogLevel::warn, "soft1:1: the GID table is empty"));
+  Moving::places = {7};
+  CHECK(connect_once(world).front().index == 7);
+}
+
+}  // namespace twinpath::test
