@@ -10,8 +10,9 @@ namespace twinpath {
 
 inline constexpr std::size_t kCacheLine = 64;
 
-// Steps of the data path that stand apart for the reader only.
-#define TP_ALWAYS_INLINE __attribute__((always_inline)) inline
+// Steps of the data path that stand apart for the reader only, and its lambdas: without it they are
+// calls that get their captures through memory.
+#define TP_ALWAYS_INLINE __attribute__((always_inline))
 
 inline void cpu_relax() {
 #if defined(__x86_64__)

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "plugin/base/log.h"
+#include "plugin/base/sync.h"
 #include "plugin/nccl/abi/types.h"
 #include "plugin/nccl/context.h"
 #include "plugin/transport.h"
@@ -55,13 +56,10 @@ constexpr abi::ncclResult_t to_nccl(Status status) noexcept {
   return to_nccl(Status::internal);
 }
 
-// Lambdas of the data path: without it they are calls that get their captures through memory.
-#define TP_INLINE __attribute__((always_inline))
-
 // Runs the body of an entry point.  In a forked child nothing runs: the threads and queues of
 // the adapter stayed with the parent, so that a call would wait for ever.
 template <class Body>
-TP_INLINE inline abi::ncclResult_t guarded(const char* entry, Body&& body) noexcept {
+TP_ALWAYS_INLINE inline abi::ncclResult_t guarded(const char* entry, Body&& body) noexcept {
   if (in_forked_child()) [[unlikely]] {
     report_forked_child(entry);
     return to_nccl(Status::unsupported);

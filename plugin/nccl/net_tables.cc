@@ -237,7 +237,7 @@ ncclResult_t dereg_mr(void* comm, void* mhandle) {
 ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhandle, void*,
                    void** request) {  // v10
   if (request != nullptr) *request = nullptr;
-  return guarded("isend", [&]() TP_INLINE -> Status {
+  return guarded("isend", [&]() TP_ALWAYS_INLINE -> Status {
     if (comm == nullptr || request == nullptr) [[unlikely]]
       return refuse("isend", "null argument");
     Request* started = nullptr;
@@ -273,8 +273,8 @@ class Buffers {
 // Gathers NCCL's parallel arrays.  `sizes`, `tags` and `mhandles` may be null (iflush has no
 // tags; without bytes there is nothing to register).
 template <class Size>
-TP_INLINE inline Status gather(const char* entry, int n, void** data, const Size* sizes,
-                               const int* tags, void** mhandles, Buffers& out) {
+TP_ALWAYS_INLINE inline Status gather(const char* entry, int n, void** data, const Size* sizes,
+                                      const int* tags, void** mhandles, Buffers& out) {
   if (n < 1 || n > kMaxRecvs) [[unlikely]] {
     TP_WARN("%s: %d buffers in one call; 1 to %d are possible (maxRecvs)", entry, n, kMaxRecvs);
     return Status::bad_argument;
@@ -295,12 +295,12 @@ TP_INLINE inline Status gather(const char* entry, int n, void** data, const Size
 }
 
 template <class Size>
-TP_INLINE inline ncclResult_t irecv_any(void* comm, int n, void** data, Size* sizes, int* tags,
-                                        void** mhandles, void** request) {
+TP_ALWAYS_INLINE inline ncclResult_t irecv_any(void* comm, int n, void** data, Size* sizes,
+                                               int* tags, void** mhandles, void** request) {
   const bool optional = request != nullptr &&
                         reinterpret_cast<std::uintptr_t>(*request) == abi::kOptionalRecvCompletion;
   if (request != nullptr) *request = nullptr;  // whatever happens, 0x1 must not stay
-  return guarded("irecv", [&]() TP_INLINE -> Status {
+  return guarded("irecv", [&]() TP_ALWAYS_INLINE -> Status {
     if (comm == nullptr || request == nullptr) [[unlikely]]
       return refuse("irecv", "null argument");
     Buffers buffers;
@@ -340,7 +340,7 @@ ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** mhandles,
 
 ncclResult_t test(void* request, int* done, int* sizes) {
   if (done != nullptr) *done = 0;
-  return guarded("test", [&]() TP_INLINE -> Status {
+  return guarded("test", [&]() TP_ALWAYS_INLINE -> Status {
     if (done == nullptr ||
         reinterpret_cast<std::uintptr_t>(request) <= abi::kOptionalRecvCompletion) [[unlikely]]
       return refuse("test", "not a request of this plugin");

@@ -84,7 +84,7 @@ RecvRequest* ProxyRecvComm::make_request() {
       [this](void* at, std::uint16_t slot) { return new (at) RecvRequest(this, slot); });
 }
 
-TP_ALWAYS_INLINE void ProxyRecvComm::post_new_cells() {
+TP_ALWAYS_INLINE inline void ProxyRecvComm::post_new_cells() {
   if (const int error = cts_.post(); error != 0 || cts_.held() != 0) [[unlikely]]
     not_posted(error);
 }
@@ -102,7 +102,8 @@ void ProxyRecvComm::not_posted(int error) {
 }
 
 // A request with its cells; null when there is no room, or the link is broken.
-TP_ALWAYS_INLINE RecvRequest* ProxyRecvComm::begin(unsigned count, unsigned staged, bool optional) {
+TP_ALWAYS_INLINE inline RecvRequest* ProxyRecvComm::begin(unsigned count, unsigned staged,
+                                                          bool optional) {
   if (!cts_.room_for(count)) [[unlikely]]
     look_in_box();
   if (link_->broken() || !cts_.room_for(count)) [[unlikely]]

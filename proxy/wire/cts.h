@@ -38,24 +38,11 @@ static_assert(kCtsCells == kMaxRequests * kMaxRecvs);
 // Receive requests of one comm; 6 bits in a cell and in the immediate.
 inline constexpr int kRecvSlots = 64;
 
-// One cell, decoded.
-struct Cts {
-  std::uint64_t address = 0;
-  std::uint32_t bytes = 0;  // capacity of the receive
-  std::int32_t tag = 0;
-  std::uint8_t group = 1;       // receives in the irecv this one belongs to, 1..kMaxRecvs
-  std::uint8_t sub = 0;         // its place among them
-  std::uint8_t slot = 0;        // the receiver's request
-  std::uint8_t generation = 0;  // and which use of that slot
-  bool no_completion = false;   // the receiver does not wait: a plain write will do
-  bool copyable = false;        // the receiver's CPU may write there: host memory
-  std::uint8_t parcels = 0;     // how many parcels were read before this cell, modulo 256
-  std::array<std::uint32_t, kMaxRails> rkeys{};  // by rail of the receiver
-  friend bool operator==(const Cts&, const Cts&) = default;
-};
-
-// The bits that say which receive a cell is of.  The lowest 17 are what an answer repeats
-// (Immediate below):
+// The bits that say which receive a cell is of: the receiver's request (slot), which use of it
+// (generation), one of how many receives in the irecv (group, sub); whether the receiver does not
+// wait, so that a plain write will do (no_completion); whether its CPU may write there, which is so
+// of host memory (copyable); how many parcels were read before this cell, modulo 256 (parcels). The
+// lowest 17 are what an answer repeats (Immediate below):
 //   slot 6 | sub 3 | generation 8 | group-1 3 | no_completion 1 | copyable 1 | parcels 8 | zero 2
 inline constexpr std::uint32_t kReceiveBits = 0x1ffff;
 inline constexpr std::uint32_t kCopyableBit = 1u << 21;
@@ -148,7 +135,7 @@ constexpr std::uint32_t cts_place(std::uint64_t seq) {
   return static_cast<std::uint32_t>(seq % kCtsCells);
 }
 
-// Cell size and codec for a number of receiver rails.
+// Cell size and layout for a number of receiver rails.
 class CtsLayout {
  public:
   explicit constexpr CtsLayout(int receiver_rails = 1)
@@ -165,7 +152,8 @@ class CtsLayout {
   constexpr std::size_t ring_bytes() const { return stride() * kCtsCells; }
   constexpr std::size_t offset(std::uint64_t seq) const { return stride() * cts_place(seq); }
 
-  // `rkey(rail)` of each rail of the receiver.
+  // Writes a cell; `bytes` is the capacity of the receive, `rkey(rail)` the key of each rail of the
+  // receiver.
   template <class Rkey>
   void fill(std::uint8_t* cell, std::uint64_t address, std::uint32_t bytes, std::int32_t tag,
             std::uint32_t meta, std::uint64_t seq, Rkey&& rkey) const {
@@ -181,10 +169,6 @@ class CtsLayout {
       put(offsetof(WideCell, rkeys) + sizeof(std::uint32_t) * static_cast<std::size_t>(i), rkey(i));
     put(gen_at_, cts_gen(seq));
   }
-  void write(void* cell, const Cts& cts, std::uint64_t seq) const {
-    fill(static_cast<std::uint8_t*>(cell), cts.address, cts.bytes, cts.tag, pack(cts), seq,
-         [&](int rail) { return cts.rkeys[static_cast<std::size_t>(rail)]; });
-  }
 
   // Pairs with the HCA's write of the cell: everything before gen is visible after a true.
   bool ready(const void* cell, std::uint64_t seq) const {
@@ -194,50 +178,8 @@ class CtsLayout {
     return std::atomic_ref<std::uint32_t>(*gen).load(std::memory_order_acquire) == cts_gen(seq);
   }
 
-  // The number of the cell that lies there, as cts_gen gives it.
-  std::uint32_t gen(const void* cell) const {
-    std::uint32_t g;
-    std::memcpy(&g, static_cast<const std::uint8_t*>(cell) + gen_offset(), sizeof g);
-    return g;
-  }
-
-  // The tag alone, for the search of a ready cell.
-  static std::int32_t tag(const void* cell) {
-    std::int32_t t;
-    std::memcpy(&t, static_cast<const std::uint8_t*>(cell) + offsetof(NarrowCell, tag), sizeof t);
-    return t;
-  }
-
-  // False for a cell that no receiver of ours writes.
-  bool read(const void* cell, Cts& cts) const {
-    std::uint32_t meta;
-    if (wide()) {
-      WideCell c;
-      std::memcpy(&c, cell, sizeof c);
-      cts.address = c.address, cts.bytes = c.bytes, cts.tag = c.tag, meta = c.meta;
-      for (std::size_t i = 0; i < cts.rkeys.size(); ++i) cts.rkeys[i] = c.rkeys[i];
-    } else {
-      NarrowCell c;
-      std::memcpy(&c, cell, sizeof c);
-      cts.address = c.address, cts.bytes = c.bytes, cts.tag = c.tag, meta = c.meta;
-      cts.rkeys = {};
-      cts.rkeys[0] = c.rkey;
-    }
-    return unpack(meta, cts);
-  }
-
  private:
   constexpr std::size_t gen_offset() const { return gen_at_; }
-  static std::uint32_t pack(const Cts& c) {
-    return cell_meta({c.slot, c.sub, c.generation, c.group, c.no_completion, c.copyable},
-                     c.parcels);
-  }
-  static bool unpack(std::uint32_t meta, Cts& c) {
-    const CellMeta m(meta);
-    c.group = m.group(), c.sub = m.sub(), c.slot = m.slot(), c.generation = m.generation();
-    c.no_completion = m.no_completion(), c.copyable = m.copyable(), c.parcels = m.parcels();
-    return m.valid();
-  }
   int rails_;
   std::uint32_t stride_;
   std::uint32_t gen_at_;
