@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint64_t kAtomicBytes = 8;
 
 // One WQE being taken apart.  The local side is checked before the remote one, as an adapter does.
-struct Reader {
+struct WqeReader {
   const WqeWords& words;
   const KeyTable& keys;
   const int peer;
@@ -102,7 +102,7 @@ Decoded decode(const WqeWords& words, std::uint64_t index, std::uint32_t qpn, co
     return out;
   }
 
-  const Reader reader{words, keys, peer};
+  const WqeReader reader{words, keys, peer};
   switch (opcode) {
     case Opcode::nop:
       break;

@@ -9,7 +9,7 @@
 namespace twinpath {
 namespace {
 
-const Bridge& bridge(const Machine& machine, int index) {
+const Bridge& bridge_at(const Machine& machine, int index) {
   return machine.bridges[static_cast<std::size_t>(index)];
 }
 
@@ -21,8 +21,8 @@ std::vector<int> nccl_switches(const Machine& machine, const PciFunction& functi
   for (std::size_t i = 0; i < up.size(); ++i) {
     // An ordinary port is passed over; the component above it is the switch, unless it is the
     // host bridge.
-    if (!bridge(machine, up[i]).folded && ++i == up.size()) break;
-    if (bridge(machine, up[i]).kind == BridgeKind::host_bridge) break;
+    if (!bridge_at(machine, up[i]).folded && ++i == up.size()) break;
+    if (bridge_at(machine, up[i]).kind == BridgeKind::host_bridge) break;
     switches.push_back(up[i]);
   }
   return switches;
@@ -37,8 +37,8 @@ std::vector<int> flattened(const Machine& machine, const std::vector<int>& switc
   bool took = false;
   for (auto it = switches.rbegin(); it != switches.rend(); ++it) {
     if (!out.empty() && !took) {
-      const int outer = broadcom_generation(bridge(machine, out.back()).pci.id, 0);
-      if (outer != 0 && outer == broadcom_generation(bridge(machine, *it).pci.id, 1)) {
+      const int outer = broadcom_generation(bridge_at(machine, out.back()).pci.id, 0);
+      if (outer != 0 && outer == broadcom_generation(bridge_at(machine, *it).pci.id, 1)) {
         took = true;
         continue;
       }

@@ -581,14 +581,15 @@ TEST_CASE("devices without a PCI path stay apart, since NCCL would lose a merged
     INFO("version " << net->version());
     const Communicator communicator(*net, current_sink());
     int merged = -1;
-    for (const std::vector<int>& members : {std::vector{0, 1}, {2, 0}}) {
+    for (const std::vector<int>& members : {std::vector{2, 3}, {0, 2}}) {
       CHECK(net->make_vdevice(&merged, members) == abi::ncclInvalidUsage);
       CHECK(log.has(LogLevel::info, "soft0 has no PCI path"));
       CHECK(log.has(LogLevel::info, "NCCL_IB_MERGE_NICS=1"));
       log.clear();
     }
-    CHECK(net->make_vdevice(&merged, {0}) == abi::ncclSuccess);
-    REQUIRE(net->make_vdevice(&merged, {2, 3}) == abi::ncclSuccess);
+    CHECK(net->make_vdevice(&merged, {2}) == abi::ncclSuccess);
+    // Devices with a place stand first.
+    REQUIRE(net->make_vdevice(&merged, {0, 1}) == abi::ncclSuccess);
     AnyProps props;
     REQUIRE(net->properties(merged, props) == abi::ncclSuccess);
     CHECK(props.name == "soft2+soft3");

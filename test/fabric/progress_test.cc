@@ -5,7 +5,7 @@
 namespace twinpath::test {
 namespace {
 
-constexpr std::int64_t kLimit = 10000;  // ms; microseconds are meant
+constexpr std::int64_t kPatience = 10000;  // ms; microseconds are meant
 const std::size_t kCounts[] = {1, 2, 3, 8, 15, 16, 17, 31, 32};
 
 std::vector<Exchange> exchanges(std::size_t messages) {
@@ -23,7 +23,7 @@ TEST_CASE("irecv alone is enough: the sender gets all cells without a further ca
     for (const Exchange& e : exchanges(messages)) {
       INFO(shape << ", " << text(e));
       Link link = world.forth();
-      REQUIRE(exchange(link, e, kLimit) == "");
+      REQUIRE(exchange(link, e, kPatience) == "");
     }
 }
 
@@ -36,8 +36,8 @@ TEST_CASE("irecv alone is enough: two ranks in one thread, one after the other")
       INFO(shape << ", " << text(e));
       Receives at_b(*forth.recv, e), at_a(*back.recv, e);
       Sends of_a(*forth.send, e), of_b(*back.send, e);
-      REQUIRE(eventually([&] { return of_a.try_next(); }, kLimit));
-      REQUIRE(eventually([&] { return of_b.try_next(); }, kLimit));
+      REQUIRE(eventually([&] { return of_a.try_next(); }, kPatience));
+      REQUIRE(eventually([&] { return of_b.try_next(); }, kPatience));
       REQUIRE(eventually(
           [&] {
             bool done = of_a.test_all();
@@ -45,7 +45,7 @@ TEST_CASE("irecv alone is enough: two ranks in one thread, one after the other")
             done = of_b.test_all() && done;
             return at_b.test_all() && done;
           },
-          kLimit));
+          kPatience));
       CHECK(of_a.failure + of_b.failure + at_a.failure + at_b.failure == "");
       CHECK(at_a.hold_their_bytes());
       CHECK(at_b.hold_their_bytes());
@@ -62,8 +62,8 @@ TEST_CASE("irecv alone is enough: two ranks in threads of their own") {
     for (const Exchange& e : exchanges(messages)) {
       INFO(shape << ", " << text(e));
       std::string of_b;
-      std::thread thread([&] { of_b = exchange(b, e, kLimit); });
-      const std::string of_a = exchange(a, e, kLimit);
+      std::thread thread([&] { of_b = exchange(b, e, kPatience); });
+      const std::string of_a = exchange(a, e, kPatience);
       thread.join();
       REQUIRE(of_a == "");
       REQUIRE(of_b == "");
@@ -77,13 +77,13 @@ std::int64_t wait_ns(ShapedWorld& world, const Exchange& e) {
   // The cells get there; the sender's first look finds them.
   (void)eventually([&] { return receives.test_all(); }, 5);
   Sends sends(*link.send, e);
-  REQUIRE(eventually([&] { return sends.try_next(); }, kLimit));
+  REQUIRE(eventually([&] { return sends.try_next(); }, kPatience));
   const std::int64_t begin = now_ns();
-  REQUIRE(eventually([&] { return receives.test_all(); }, kLimit));
+  REQUIRE(eventually([&] { return receives.test_all(); }, kPatience));
   const std::int64_t took = now_ns() - begin;
   CHECK(receives.failure == "");
   CHECK(receives.hold_their_bytes());
-  REQUIRE(eventually([&] { return sends.test_all(); }, kLimit));
+  REQUIRE(eventually([&] { return sends.test_all(); }, kPatience));
   CHECK(sends.failure == "");
   return took;
 }
@@ -96,7 +96,7 @@ TEST_CASE("isend alone is enough: all messages come although the sender's side i
       for (const std::size_t bytes : {64, 5000}) {
         e.sizes = {bytes};
         INFO(shape << ", " << text(e) << " of " << bytes << " bytes");
-        std::int64_t best = kLimit * kMillisecond;
+        std::int64_t best = kPatience * kMillisecond;
         // On a busy machine one may have to wait for a core, not each time.
         for (int i = 0; i < 3 && best >= 50 * kMillisecond; ++i)
           best = std::min(best, wait_ns(world, e));

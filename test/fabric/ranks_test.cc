@@ -9,8 +9,8 @@
 namespace twinpath::test {
 namespace {
 
-constexpr std::int64_t kLimit = 4000;  // ms; another process may have to wait for a core
-const std::size_t kCounts[] = {1, 2, 3, 8, 15, 16, 17, 31, 32};
+constexpr std::int64_t kRankLimit = 4000;  // ms; another process may have to wait for a core
+const std::size_t kRankCounts[] = {1, 2, 3, 8, 15, 16, 17, 31, 32};
 const std::size_t kSilentCounts[] = {1, 2, 16, 32};
 
 // One process's end of a connection each way.
@@ -63,10 +63,10 @@ std::string play_traffic(Station& s, int, bool child) {
 }
 
 std::string play_exchange(Station& s, int fd, bool) {
-  for (const std::size_t messages : kCounts)
+  for (const std::size_t messages : kRankCounts)
     for (const bool reversed : {false, true}) {
       const std::string failure =
-          exchange(s.link, {messages, reversed ? 3u : 1u, reversed}, kLimit);
+          exchange(s.link, {messages, reversed ? 3u : 1u, reversed}, kRankLimit);
       if (!failure.empty()) return std::to_string(messages) + " messages: " + failure;
       // Its buffers are gone: the other one must have received all before it goes on, too.
       char there = 0;
@@ -86,17 +86,19 @@ std::string play_silence(Station& s, int fd, bool child) {
       if (child) {
         if (!hear(fd, there)) return what + "the receiver has gone";
         Sends sends(*s.link.send, e);
-        if (!eventually([&] { return sends.try_next(); }, kLimit))
+        if (!eventually([&] { return sends.try_next(); }, kRankLimit))
           return what + "only " + std::to_string(sends.accepted()) + " sends were accepted";
         if (!tell(fd, char{1}) || !hear(fd, there)) return what + "the receiver has gone";
-        if (!eventually([&] { return sends.test_all(); }, kLimit)) return what + "sends do not end";
+        if (!eventually([&] { return sends.test_all(); }, kRankLimit))
+          return what + "sends do not end";
         if (!sends.failure.empty()) return what + sends.failure;
         continue;
       }
       Receives receives(*s.link.recv, e);
       (void)eventually([&] { return receives.test_all(); }, 5);  // the cells get there
       if (!tell(fd, char{1}) || !hear(fd, there)) return what + "the sender has gone";
-      if (!eventually([&] { return receives.test_all(); }, kLimit)) return what + "nothing comes";
+      if (!eventually([&] { return receives.test_all(); }, kRankLimit))
+        return what + "nothing comes";
       if (!receives.failure.empty()) return what + receives.failure;
       if (!receives.hold_their_bytes()) return what + "wrong bytes";
       if (!tell(fd, char{1})) return what + "the sender has gone";

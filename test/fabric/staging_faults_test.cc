@@ -12,7 +12,7 @@
 namespace twinpath::test {
 namespace {
 
-constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kOneMiB = std::size_t{1} << 20;
 
 // Tests both until one gives an error.
 Status until_error(Request* a, Request* b) {
@@ -33,10 +33,10 @@ TEST_CASE("A copy from the GPU that fails ends the connection and names GPU and 
   LogCapture log;
   Ends ends(Use::staged, Use::direct);
   Link link = ends.connect();
-  GpuBuffer from(fake, *link.send, kMiB), to(fake, *link.recv, kMiB);
+  GpuBuffer from(fake, *link.send, kOneMiB), to(fake, *link.recv, kOneMiB);
   fake.bad_address = reinterpret_cast<std::uintptr_t>(from.data()) + 512 * 1024;
-  Request* receive = start_recv(*link.recv, {to.receive(0, 0, kMiB)});
-  Request* send = start_gpu_send(*link.send, from, 0, kMiB, 0, receive);
+  Request* receive = start_recv(*link.recv, {to.receive(0, 0, kOneMiB)});
+  Request* send = start_gpu_send(*link.send, from, 0, kOneMiB, 0, receive);
   CHECK(until_error(send, nullptr) == Status::remote);
   CHECK(log.has(LogLevel::warn, "cuMemcpyAsync"));
   CHECK(log.has(LogLevel::warn, "262144 bytes of GPU 0 cannot be sent through host memory"));
@@ -48,7 +48,7 @@ TEST_CASE("A copy to the GPU that fails ends the connection and names GPU and ca
   LogCapture log;
   Ends ends(Use::direct, Use::staged);
   Link link = ends.connect();
-  GpuBuffer from(fake, *link.send, kMiB), to(fake, *link.recv, kMiB);
+  GpuBuffer from(fake, *link.send, kOneMiB), to(fake, *link.recv, kOneMiB);
   fake.bad_address = reinterpret_cast<std::uintptr_t>(to.data());
   Request* receive = start_recv(*link.recv, {to.receive(0, 0, 24)});
   Request* send = start_gpu_send(*link.send, from, 0, 24, 0, receive);
@@ -111,16 +111,17 @@ TEST_CASE("A message longer than its staged receive is cut to it") {
   LogCapture log;
   Ends ends(Use::staged, Use::staged);
   Link link = ends.connect();
-  GpuBuffer from(fake, *link.send, kMiB), to(fake, *link.recv, kMiB);
-  from.fill(4, 0, kMiB);
+  GpuBuffer from(fake, *link.send, kOneMiB), to(fake, *link.recv, kOneMiB);
+  from.fill(4, 0, kOneMiB);
   for (const std::size_t room : {std::size_t{300000}, std::size_t{10}}) {
     to.blank();
     Request* receive = start_recv(*link.recv, {to.receive(0, 0, room)});
-    const Both both = finish_both(start_gpu_send(*link.send, from, 0, kMiB, 0, receive), receive);
+    const Both both =
+        finish_both(start_gpu_send(*link.send, from, 0, kOneMiB, 0, receive), receive);
     CHECK(both.sent.bytes[0] == room);
     CHECK(both.received.bytes[0] == room);
     CHECK(to.holds(4, 0, room));
-    CHECK(to.is_blank(room, kMiB - room));
+    CHECK(to.is_blank(room, kOneMiB - room));
   }
   CHECK(log.warnings().size() == 1);
 }
@@ -133,11 +134,11 @@ TEST_CASE("Closing while copies are under way waits for them and for nothing els
       Link link = ends.connect();
       std::vector<std::unique_ptr<GpuBuffer>> from, to;
       for (int i = 0; i < 4; ++i) {
-        from.push_back(std::make_unique<GpuBuffer>(fake, *link.send, 3 * kMiB));
-        to.push_back(std::make_unique<GpuBuffer>(fake, *link.recv, 3 * kMiB));
-        Request* receive = start_recv(*link.recv, {to.back()->receive(i, 0, 3 * kMiB)});
+        from.push_back(std::make_unique<GpuBuffer>(fake, *link.send, 3 * kOneMiB));
+        to.push_back(std::make_unique<GpuBuffer>(fake, *link.recv, 3 * kOneMiB));
+        Request* receive = start_recv(*link.recv, {to.back()->receive(i, 0, 3 * kOneMiB)});
         if (i == 3) fake.pause(true);
-        (void)start_gpu_send(*link.send, *from.back(), 0, 3 * kMiB, i, receive);
+        (void)start_gpu_send(*link.send, *from.back(), 0, 3 * kOneMiB, i, receive);
         Completion c;
         for (int k = 0; i < 3 && k < 20; ++k) (void)receive->test(c);
       }
@@ -170,11 +171,11 @@ TEST_CASE("Memory given back in the middle of a transfer breaks that connection 
   LogCapture log;
   Ends ends(Use::staged, Use::staged);
   Link link = ends.connect(), other = ends.connect();
-  GpuBuffer to(fake, *link.recv, 30 * kMiB);
-  Request *send = nullptr, *receive = start_recv(*link.recv, {to.receive(0, 0, 30 * kMiB)});
+  GpuBuffer to(fake, *link.recv, 30 * kOneMiB);
+  Request *send = nullptr, *receive = start_recv(*link.recv, {to.receive(0, 0, 30 * kOneMiB)});
   {
-    GpuBuffer from(fake, *link.send, 30 * kMiB);
-    send = start_gpu_send(*link.send, from, 0, 30 * kMiB, 0, receive);
+    GpuBuffer from(fake, *link.send, 30 * kOneMiB);
+    send = start_gpu_send(*link.send, from, 0, 30 * kOneMiB, 0, receive);
   }
   CHECK(until_error(send, nullptr) == Status::remote);
   CHECK(log.has(LogLevel::warn, "deregistered while it was being sent"));
@@ -198,7 +199,7 @@ TEST_CASE("(the other process of the staging test below)", "[.staging_peer]") {
   while (comm == nullptr)
     if (const Status s = world.a->connect(0, handle, comm); s != Status::ok && s != Status::again)
       _exit(3);
-  Buffer from(*comm, 3 * kMiB, 5);
+  Buffer from(*comm, 3 * kOneMiB, 5);
   for (int i = 0; i < 3; ++i) {
     Request* r = nullptr;
     while (r == nullptr)
@@ -239,10 +240,10 @@ TEST_CASE(
   std::unique_ptr<RecvComm> recv;
   REQUIRE(eventually([&] { return listener->accept(recv) == Status::ok; }, 10000));
   {
-    GpuBuffer to(fake, *recv, 4 * 3 * kMiB);
+    GpuBuffer to(fake, *recv, 4 * 3 * kOneMiB);
     std::vector<Request*> receives;
     for (std::size_t i = 0; i < 4; ++i)
-      receives.push_back(start_recv(*recv, {to.receive(0, i * 3 * kMiB, 3 * kMiB)}));
+      receives.push_back(start_recv(*recv, {to.receive(0, i * 3 * kOneMiB, 3 * kOneMiB)}));
     fake.pause(true);  // three arrive, none of them on the GPU
     pollfd ready{from_child[0], POLLIN, 0};
     Completion c;
@@ -260,7 +261,7 @@ TEST_CASE(
     fake.pause(false);
     recv.reset();
     to.forget();
-    CHECK(to.is_blank(9 * kMiB, 3 * kMiB));
+    CHECK(to.is_blank(9 * kOneMiB, 3 * kOneMiB));
     CHECK(to.guards_intact());
   }
   int status = 0;

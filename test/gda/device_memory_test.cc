@@ -24,7 +24,7 @@ namespace cuda = gpu::cuda;
 using test::LogCapture;
 
 // The fake driver's functions are plain pointers, so their state is one object per process.
-struct FakeGpu {
+struct FakeCuda {
   std::map<std::uint64_t, void*> device, pinned;  // handed out -> to free
   int contexts = 0, streams = 0, copies = 0;
   std::size_t largest_copy = 0;
@@ -32,7 +32,7 @@ struct FakeGpu {
   int not_ready = 0;
   bool other_address = false, no_memory = false, broken_stream = false;
 };
-FakeGpu* fake = nullptr;
+FakeCuda* fake = nullptr;
 
 int allocate(std::map<std::uint64_t, void*>& where, std::size_t n, std::uint64_t& out) {
   if (fake->no_memory) return 2;
@@ -113,10 +113,10 @@ class FakeDriver {
     return state_.device.empty() && state_.pinned.empty() && state_.contexts == 0 &&
            state_.streams == 0;
   }
-  FakeGpu& state() { return state_; }
+  FakeCuda& state() { return state_; }
 
  private:
-  FakeGpu state_;
+  FakeCuda state_;
   cuda::Driver d_;
 };
 

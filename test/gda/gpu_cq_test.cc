@@ -27,9 +27,9 @@ using test::LogCapture;
 constexpr std::int64_t kTimeLimit = 40 * kSecond;
 
 // That driver, with memory of its own besides; freeing it waits for kernels, as the real one does.
-class Gpu : public FakeGpu {
+class SlowGpu : public FakeGpu {
  public:
-  Gpu() : driver_(*cuda::driver()) {
+  SlowGpu() : driver_(*cuda::driver()) {
     kernels = 0;
     driver_.mem_alloc = [](cuda::Address* p, std::size_t n) {
       *p = reinterpret_cast<std::uintptr_t>(std::aligned_alloc(4096, (n + 4095) / 4096 * 4096));
@@ -166,7 +166,7 @@ void wait_in_vain(GinKernel28 kernel, const DeviceContext72& context, std::atomi
 
 TEST_CASE("Kernels see every CQE in GPU memory, lap after lap") {
   LogCapture log;
-  Gpu gpu;
+  SlowGpu gpu;
   {
     Queues all(3);
     REQUIRE(all.filled == Status::ok);
@@ -183,7 +183,7 @@ TEST_CASE("Kernels see every CQE in GPU memory, lap after lap") {
 
 TEST_CASE("A GPU that does not move holds nobody up, and gets every CQE later") {
   LogCapture log;
-  Gpu gpu;
+  SlowGpu gpu;
   {
     Queues all(2, 1024);
     REQUIRE(all.filled == Status::ok);
@@ -214,7 +214,7 @@ TEST_CASE("A GPU that does not move holds nobody up, and gets every CQE later") 
 
 TEST_CASE("An error CQE in GPU memory has its syndrome, and those behind it are flushed") {
   LogCapture log;
-  Gpu gpu;
+  SlowGpu gpu;
   Queues all(2);
   REQUIRE(all.filled == Status::ok);
   Producer<DeviceQp28> queue = all.kernel().queue_to(1);
@@ -236,7 +236,7 @@ TEST_CASE("An error CQE in GPU memory has its syndrome, and those behind it are 
 
 TEST_CASE("A GPU that refuses words is given up, with one message") {
   LogCapture log;
-  Gpu gpu;
+  SlowGpu gpu;
   Queues all(2);
   REQUIRE(all.filled == Status::ok);
   gpu.bad_address = all.memory->cq_address(0) + 56;
@@ -259,15 +259,15 @@ TEST_CASE("A GPU that refuses words is given up, with one message") {
 
 TEST_CASE("Freeing a context's GPU memory lets kernels go that wait again and again") {
   LogCapture log;
-  Gpu gpu;
+  SlowGpu gpu;
   Queues all(2, 16, 4);
   REQUIRE(all.filled == Status::ok);
   std::atomic<int> passed{0};
   const auto& context = device::at<DeviceContext72>(all.memory->device_handle());
-  Gpu::kernels = 1;
+  SlowGpu::kernels = 1;
   std::thread kernel([&, handles = all.kernel()] {
     wait_in_vain(handles, context, passed);
-    --Gpu::kernels;
+    --SlowGpu::kernels;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   CHECK(passed == 0);

@@ -14,7 +14,7 @@ using namespace twinpath::test;
 
 namespace {
 
-constexpr ModeChoice kProxy = ModeChoice::proxy, kCpu = ModeChoice::gda_cpu;
+constexpr ModeChoice kByProxy = ModeChoice::proxy, kByCpu = ModeChoice::gda_cpu;
 
 // A rank with one context, in that mode.
 std::string join(Rank& r, ModeChoice mode, std::unique_ptr<GinComm>& comm,
@@ -30,7 +30,7 @@ std::string join(Rank& r, ModeChoice mode, std::unique_ptr<GinComm>& comm,
 
 // A wrong key of the fabric itself: our table knows the window, the peer has given it back.
 std::string window_gone(Rank& r) {
-  EXPECT_GIN(set_modes(r, kCpu, ""));
+  EXPECT_GIN(set_modes(r, kByCpu, ""));
   auto comm = r.connect();
   EXPECT_GIN(comm != nullptr);
   auto context = comm->create_context(settings28());
@@ -70,7 +70,7 @@ const NamedScenario window_gone_name("window_gone", window_gone);
 std::string direct_peer_dies(Rank& r) {
   std::unique_ptr<GinComm> comm;
   std::unique_ptr<GinContext> context;
-  if (std::string error = join(r, kCpu, comm, context); !error.empty()) return error;
+  if (std::string error = join(r, kByCpu, comm, context); !error.empty()) return error;
   WindowMemory from(*comm, 1 << 20), to(*comm, 1 << 20);
   EXPECT_GIN(from && to);
   GinKernel28 kernel(context->device_handle(), r.rank, kLimit);
@@ -149,8 +149,8 @@ std::string signals_of_the_dead(Rank& r) {
   EXPECT_GIN(now_ns() - killed < 10 * kSecond, (now_ns() - killed) / kMillisecond);
   return {};
 }
-const NamedScenario dead_cpu("signals_of_the_dead_gda_cpu", signals_of_the_dead<kCpu>);
-const NamedScenario dead_proxy("signals_of_the_dead_proxy", signals_of_the_dead<kProxy>);
+const NamedScenario dead_cpu("signals_of_the_dead_gda_cpu", signals_of_the_dead<kByCpu>);
+const NamedScenario dead_proxy("signals_of_the_dead_proxy", signals_of_the_dead<kByProxy>);
 
 // A peer whose process lives, but whose queues are gone: it cannot be reached, so waits for its
 // signals end, too.
@@ -207,6 +207,6 @@ TEST_CASE("A killed peer ends waits for its signals, again and again") {
 
 TEST_CASE("A peer that cannot be reached ends waits for its signals") {
   NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
-  SECTION("gda-cpu") { CHECK(run_threads(2, signals_of_the_gone<kCpu>) == ""); }
-  SECTION("proxy") { CHECK(run_threads(2, signals_of_the_gone<kProxy>) == ""); }
+  SECTION("gda-cpu") { CHECK(run_threads(2, signals_of_the_gone<kByCpu>) == ""); }
+  SECTION("proxy") { CHECK(run_threads(2, signals_of_the_gone<kByProxy>) == ""); }
 }

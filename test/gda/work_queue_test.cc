@@ -14,7 +14,7 @@ using namespace twinpath::gda;
 
 namespace {
 
-constexpr auto kNoCqe = static_cast<Syndrome>(0xff);
+constexpr auto kNoCqeYet = static_cast<Syndrome>(0xff);
 
 std::uint64_t post_write(Rig& rig, Queue& queue, std::uint64_t offset = 0) {
   return queue.post([&](std::uint64_t i) {
@@ -33,7 +33,7 @@ bool poisoned(const Queue& queue, std::uint64_t index) {
   return std::all_of(words.begin(), words.end(), [](std::uint64_t w) { return w == kPoison; });
 }
 
-void store_word(Queue& queue, std::uint64_t index, const Wqe& wqe, std::size_t word) {
+void put_word(Queue& queue, std::uint64_t index, const Wqe& wqe, std::size_t word) {
   auto* at = reinterpret_cast<std::uint64_t*>(queue.sq + index % queue.depth * kWqeBytes) + word;
   std::atomic_ref<std::uint64_t>(*at).store(wqe.words[word], std::memory_order_relaxed);
 }
@@ -53,11 +53,11 @@ TEST_CASE("WQEs are issued in order, and their CQEs follow the back end's comple
     CHECK(rig.back_end.seen[i].index == i);
     CHECK(rig.back_end.seen[i].operation.remote == kRemoteAt + i * 64);
   }
-  CHECK(queue.result(0) == kNoCqe);
+  CHECK(queue.result(0) == kNoCqeYet);
   queue.front->complete(2);
   CHECK(queue.front->produced() == 3);
   CHECK(queue.result(2) == Syndrome::none);
-  CHECK(queue.result(3) == kNoCqe);
+  CHECK(queue.result(3) == kNoCqeYet);
   CHECK(poisoned(queue, 2));
   CHECK_FALSE(poisoned(queue, 3));
   queue.front->complete(1);  // nothing new
@@ -76,7 +76,7 @@ TEST_CASE("Slots, owner bits and 16-bit numbers go round for many laps") {
       REQUIRE(post_write(rig, queue, i % 64 * 64) == i);
       REQUIRE(queue.front->scan(64) == 1);
       CHECK(rig.back_end.seen.back().operation.remote == kRemoteAt + i % 64 * 64);
-      CHECK(queue.result(i) == kNoCqe);
+      CHECK(queue.result(i) == kNoCqeYet);
       queue.front->complete(i);
       CHECK(queue.result(i) == Syndrome::none);
       CHECK((queue.cqe(i)[63] & 1) == (i / 16) % 2);
@@ -143,7 +143,7 @@ TEST_CASE("An operation that a full back end refuses is offered again, in its tu
   CHECK(rig.back_end.offers == 4);
   // What the kernel does to a WQE that was taken already changes nothing.
   const Wqe other = make_nop(2, queue.device.qpn);
-  store_word(queue, 2, other, 0);
+  put_word(queue, 2, other, 0);
   rig.back_end.room = 8;
   CHECK(queue.front->scan(64) == 2);
   REQUIRE(rig.back_end.seen.size() == 4);
@@ -169,7 +169,7 @@ TEST_CASE("A doorbell that cannot be true ends the queue") {
   SECTION("going back") { queue.raw_doorbell(0); }
   CHECK(queue.front->scan(64) == 0);
   CHECK(queue.front->state() == QueueState::error);
-  CHECK(queue.result(1) == kNoCqe);  // the write before it is still under way
+  CHECK(queue.result(1) == kNoCqeYet);  // the write before it is still under way
   queue.front->complete(0);
   CHECK(queue.result(0) == Syndrome::none);
   CHECK(queue.result(1) == Syndrome::local_qp_operation);
@@ -210,7 +210,7 @@ TEST_CASE("After an operation failed, everything behind it is flushed, now and l
   CHECK(queue.result(1) == Syndrome::none);  // in order: what is before it was done
   CHECK(queue.result(2) == Syndrome::retry_exceeded);
   CHECK(queue.cqe(2)[56] == 0x08);
-  CHECK(queue.result(3) == kNoCqe);
+  CHECK(queue.result(3) == kNoCqeYet);
   CHECK(queue.front->scan(2) == 2);
   CHECK(queue.front->scan(64) == 1);
   for (std::uint64_t i = 3; i < 6; ++i) CHECK(queue.result(i) == Syndrome::flushed);

@@ -24,9 +24,9 @@ std::unique_ptr<Records> all_records(ModeChoice wish) {
   return out;
 }
 
-constexpr std::array kUses{Use{Pattern::latency, false}, Use{Pattern::bulk, false},
-                           Use{Pattern::mixed, false},   Use{Pattern::latency, true},
-                           Use{Pattern::bulk, true},     Use{Pattern::mixed, true}};
+constexpr std::array kAllUses{Use{Pattern::latency, false}, Use{Pattern::bulk, false},
+                              Use{Pattern::mixed, false},   Use{Pattern::latency, true},
+                              Use{Pattern::bulk, true},     Use{Pattern::mixed, true}};
 
 // The remote end's capabilities that its side of a direction depends on; the rest are all there.
 constexpr unsigned kRemoteFixed = kUar | kDevx | kAtomics | kQueues;
@@ -46,7 +46,7 @@ std::size_t for_all(Fn fn) {
     for (unsigned dr = 0; dr < kDistances; ++dr)
       for (unsigned bl = 0; bl < kBits; ++bl)
         for (const unsigned br : remote_bits())
-          for (const Use& use : kUses) {
+          for (const Use& use : kAllUses) {
             fn(dl, bl, dr, br, use);
             ++count;
           }

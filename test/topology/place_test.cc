@@ -12,7 +12,7 @@ using namespace twinpath::test;
 
 namespace {
 
-Machine own(const std::string& name) {
+Machine machine_of(const std::string& name) {
   for (const NamedMachine& n : own_machines()) {
     if (n.name != name) continue;
     const TemporaryFolder folder;
@@ -43,7 +43,7 @@ Distance placed(Machine m, const char* place) {
 }  // namespace
 
 TEST_CASE("a soft HCA takes the place that its configuration names") {
-  const Machine m = own("two-sockets");
+  const Machine m = machine_of("two-sockets");
   CHECK(placed(m, "below=0000:13:00.0") == Distance::pix);   // beside GPU 0
   CHECK(placed(m, "below=0000:14:00.0") == Distance::pix);   // beside mlx5_0
   CHECK(placed(m, "below=0000:17:00.0") == Distance::pxb);   // one switch further down
@@ -65,7 +65,7 @@ TEST_CASE("a soft HCA takes the place that its configuration names") {
 }
 
 TEST_CASE("a place that does not exist is refused and nothing changes") {
-  Machine m = own("two-sockets");
+  Machine m = machine_of("two-sockets");
   const std::size_t hcas = m.hcas.size(), bridges = m.bridges.size();
   for (const char* place : {"0000:ff:00.0", "below=0000:ff:00.0", "bridge=0000:ff:00.0", "numa=7",
                             "numa=x", "near=GPU0", "rubbish", "/sys/devices/nothing"}) {
@@ -79,7 +79,7 @@ TEST_CASE("a place that does not exist is refused and nothing changes") {
 }
 
 TEST_CASE("several soft HCAs are apart, and placing one again moves it") {
-  Machine m = own("two-sockets");
+  Machine m = machine_of("two-sockets");
   std::string why;
   REQUIRE(place_soft_hca(m, "soft0", "below=0000:13:00.0", why));
   REQUIRE(place_soft_hca(m, "soft1", "below=0000:13:00.0", why));
@@ -91,7 +91,7 @@ TEST_CASE("several soft HCAs are apart, and placing one again moves it") {
 }
 
 TEST_CASE("a data-direct function is tied by the path that libmlx5 gives") {
-  Machine m = own("grace-data-direct");
+  Machine m = machine_of("grace-data-direct");
   Hca* hca = m.find_hca("mlx5_0");
   REQUIRE(hca->data_direct);
   m.dma_functions.push_back(*hca->data_direct);
@@ -105,7 +105,7 @@ TEST_CASE("a data-direct function is tied by the path that libmlx5 gives") {
 }
 
 TEST_CASE("the CUDA driver's word is entered by bus id, also for a GPU that sysfs hides") {
-  Machine m = own("two-sockets");
+  Machine m = machine_of("two-sockets");
   CudaFacts facts;
   facts.index = 3;
   facts.name = "Made up";
@@ -123,7 +123,7 @@ TEST_CASE("the CUDA driver's word is entered by bus id, also for a GPU that sysf
 }
 
 TEST_CASE("NCCL's letters have no NODE and no SOCK") {
-  const Machine two = own("two-sockets");
+  const Machine two = machine_of("two-sockets");
   auto letter = [&](const Machine& m, std::size_t gpu, const char* hca) {
     return std::string(nccl_letter(m, m.gpus[gpu], *m.find_hca(hca)));
   };
@@ -132,14 +132,14 @@ TEST_CASE("NCCL's letters have no NODE and no SOCK") {
   CHECK(letter(two, 0, "mlx5_2") == "PHB");
   CHECK(letter(two, 0, "mlx5_3") == "PHB");
   CHECK(letter(two, 0, "mlx5_4") == "SYS");
-  CHECK(letter(own("four-nodes"), 0, "mlx5_0") == "SYS");
-  const Machine grace = own("grace-data-direct");
+  CHECK(letter(machine_of("four-nodes"), 0, "mlx5_0") == "SYS");
+  const Machine grace = machine_of("grace-data-direct");
   CHECK(letter(grace, 0, "mlx5_0") == "PXB");
   CHECK(nccl_letter(grace, grace.gpus[0], *grace.find_hca("mlx5_0")->pci) == "P2C");
 }
 
 TEST_CASE("levels of one Broadcom switch are PXB for us, one switch, and PIX for NCCL") {
-  Machine m = own("two-sockets");
+  Machine m = machine_of("two-sockets");
   for (Bridge& b : m.bridges) {
     if (b.pci.bus.text() == "0000:11:00.0") b.pci.id = {0x1000, 0xc030, 0x1000, 0x0072, 0x060400};
     if (b.pci.bus.text() == "0000:15:00.0") b.pci.id = {0x1000, 0xc030, 0x1000, 0x1003, 0x060400};
@@ -156,7 +156,7 @@ TEST_CASE("levels of one Broadcom switch are PXB for us, one switch, and PIX for
 }
 
 TEST_CASE("bridges on a GPU's own card do not count") {
-  Machine m = own("two-sockets");
+  Machine m = machine_of("two-sockets");
   // GPU 1 and mlx5_4 share a switch; two more bridges on the way to the GPU make it PXB ...
   Bridge up, down;
   up.pci.bus = {0, 0xe0, 0, 0};
@@ -177,7 +177,7 @@ TEST_CASE("bridges on a GPU's own card do not count") {
 TEST_CASE("a machine written for NCCL reads back with the letters it had") {
   for (const NamedMachine& n : own_machines()) {
     INFO(n.name);
-    const Machine m = own(n.name);
+    const Machine m = machine_of(n.name);
     std::string why;
     const auto back = parse_nccl_xml(write_nccl_xml(m), why);
     INFO(why);

@@ -33,7 +33,7 @@ struct FakeHost {
   int open_contexts = 0, open_pds = 0;
 };
 // The table's functions have no context argument.
-FakeHost& host() {
+FakeHost& fake_host() {
   static FakeHost h;
   return h;
 }
@@ -41,9 +41,9 @@ FakeHost& host() {
 FakeDevice& device_of(ibv_context* c) { return *static_cast<FakeDevice*>(c->device); }
 
 ibv_device** get_device_list(int* count) {
-  *count = static_cast<int>(host().devices.size());
-  auto** list = new ibv_device*[host().devices.size() + 1]();
-  for (std::size_t i = 0; i < host().devices.size(); ++i) list[i] = &host().devices[i];
+  *count = static_cast<int>(fake_host().devices.size());
+  auto** list = new ibv_device*[fake_host().devices.size() + 1]();
+  for (std::size_t i = 0; i < fake_host().devices.size(); ++i) list[i] = &fake_host().devices[i];
   return list;
 }
 
@@ -59,13 +59,13 @@ Verbs fake_verbs() {
       errno = EACCES;
       return nullptr;
     }
-    ++host().open_contexts;
+    ++fake_host().open_contexts;
     auto* c = new ibv_context{};
     c->device = d;
     return c;
   };
   v.close_device = [](ibv_context* c) {
-    --host().open_contexts;
+    --fake_host().open_contexts;
     delete c;
     return 0;
   };
@@ -85,13 +85,13 @@ Verbs fake_verbs() {
     return 0;
   };
   v.alloc_pd = [](ibv_context* c) {
-    ++host().open_pds;
+    ++fake_host().open_pds;
     auto* pd = new ibv_pd{};
     pd->context = c;
     return pd;
   };
   v.dealloc_pd = [](ibv_pd* pd) {
-    --host().open_pds;
+    --fake_host().open_pds;
     delete pd;
     return 0;
   };
@@ -170,7 +170,7 @@ struct Found {
 
 Found scan(std::vector<FakeDevice> devices, const Config& config, const std::string& sysfs,
            FabricKind kind = FabricKind::verbs) {
-  host().devices = std::move(devices);
+  fake_host().devices = std::move(devices);
   Found f;
   f.fabric->kind = kind;
   f.fabric->verbs = fake_verbs();
@@ -230,11 +230,11 @@ TEST_CASE("closing a fabric closes every device, also those that were not used")
     auto down = make_device("down");
     down.attr[1].state = IBV_PORT_DOWN;
     const Found f = scan({make_device("a"), down, make_device("b", 2)}, {}, "/nonexistent");
-    CHECK(host().open_contexts == 2);
-    CHECK(host().open_pds == 2);
+    CHECK(fake_host().open_contexts == 2);
+    CHECK(fake_host().open_pds == 2);
   }
-  CHECK(host().open_contexts == 0);
-  CHECK(host().open_pds == 0);
+  CHECK(fake_host().open_contexts == 0);
+  CHECK(fake_host().open_pds == 0);
 }
 
 TEST_CASE("a port that is down is named, with a warning when NCCL_IB_HCA asked for it") {
@@ -270,7 +270,7 @@ TEST_CASE("NCCL_IB_HCA that cannot be read is an error with a message") {
   c.ib_hca = "mlx5_0:x";
   CHECK(scan({make_device("mlx5_0")}, c, "/nonexistent").status == Status::bad_argument);
   CHECK(log.has(LogLevel::warn, "NCCL_IB_HCA=mlx5_0:x cannot be read"));
-  CHECK(host().open_contexts == 0);
+  CHECK(fake_host().open_contexts == 0);
 }
 
 TEST_CASE("iWARP adapters are not offered and named as the reason") {

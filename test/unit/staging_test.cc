@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
 
-struct Case {
+struct CellCase {
   const char* what;
   std::size_t bytes, chunk_bytes;
   int count;
@@ -15,7 +15,7 @@ struct Case {
 };
 
 TEST_CASE("A staged message is cut into at most 32 chunks of 256 KiB or more") {
-  const Case cases[] = {
+  const CellCase cases[] = {
       {"empty", 0, 256 * kKiB, 1, 0},
       {"one byte", 1, 256 * kKiB, 1, 1},
       {"one chunk", 256 * kKiB, 256 * kKiB, 1, 256 * kKiB},
@@ -26,7 +26,7 @@ TEST_CASE("A staged message is cut into at most 32 chunks of 256 KiB or more") {
       {"64 MiB", 64 * kMiB, 2 * kMiB, 32, 2 * kMiB},
       {"the longest message", std::size_t{1} << 30, 32 * kMiB, 32, 32 * kMiB},
   };
-  for (const Case& c : cases) {
+  for (const CellCase& c : cases) {
     INFO(c.what << ", " << c.bytes << " bytes");
     const ChunkPlan plan = plan_chunks(c.bytes);
     CHECK(plan.chunk_bytes == c.chunk_bytes);
