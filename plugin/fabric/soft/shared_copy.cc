@@ -54,7 +54,7 @@ bool may_share(SoftQp& qp, const SendEntry& e) {
          qp.theirs->can_pull.load(std::memory_order_acquire) != 0;
 }
 
-Step start_shared(SoftQp& qp, SendEntry& e, const KeyEntry& remote) {
+Step start_shared(SoftQp& qp, SendEntry& e, const Region& remote) {
   PacketHeader* p = reserve_packet(qp, sizeof(std::uint64_t));
   if (p == nullptr) return Step::wait;
   const std::uint64_t source = local_address(qp, e, qp.sges_of(e)[0]);
@@ -98,13 +98,13 @@ void fix_shared(SoftQp& qp) {
   for (std::uint64_t i = qp.sq_head; i != qp.sq_tail; ++i) {
     SendEntry& e = qp.entry(i);
     if (e.pull_id != id || offset >= e.length) continue;
-    KeyEntry* k = qp.peer->keys.hold(e.rkey, e.remote_address, e.length, IBV_ACCESS_REMOTE_WRITE,
-                                     qp.theirs->pd.load(std::memory_order_relaxed));
-    bool ok = k != nullptr;
+    const HeldKey k =
+        qp.peer->keys.hold(e.rkey, e.remote_address, e.length, IBV_ACCESS_REMOTE_WRITE,
+                           qp.theirs->pd.load(std::memory_order_relaxed));
+    bool ok = static_cast<bool>(k);
     if (ok) {
       ok = move(qp.peer->pid, local_address(qp, e, qp.sges_of(e)[0]) + offset,
-                k->base + (e.remote_address - k->iova) + offset, chunk_bytes(e.length, offset),
-                true);
+                k.base + (e.remote_address - k.iova) + offset, chunk_bytes(e.length, offset), true);
       KeyView::drop(k);
     }
     if (!ok) {
@@ -126,9 +126,9 @@ Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   std::uint64_t source = 0;
   std::memcpy(&source, payload, sizeof source);
   if (qp.peer == nullptr) return Executed::refused;
-  KeyEntry* e = hold_target(qp, p.rkey, p.address, p.total, IBV_ACCESS_REMOTE_WRITE);
-  if (e == nullptr) return Executed::refused;
-  const std::uint64_t target = e->base + (p.address - e->iova);
+  const HeldKey e = hold_target(qp, p.rkey, p.address, p.total, IBV_ACCESS_REMOTE_WRITE);
+  if (!e) return Executed::refused;
+  const std::uint64_t target = e.base + (p.address - e.iova);
   Executed outcome = Executed::done;
   std::uint64_t offset = 0;
   while (claim_chunk(*qp.in_claim, p.imm, p.total, offset)) {
