@@ -2,6 +2,7 @@
 // involved.
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "plugin/fabric/soft/ordered_write.h"
@@ -58,14 +59,15 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote)
   const ibv_sge* sges = qp.sges_of(e);
   const std::uint64_t far_base = remote.base + (e.remote_address - remote.iova);
   std::uint64_t skip = e.offset;
-  for (int i = 0; i < e.num_sge; ++i) {
+  const std::uint64_t end = std::min(e.length, e.offset + kSlice);
+  for (int i = 0; i < e.num_sge && e.offset != end; ++i) {
     if (skip >= sges[i].length) {
       skip -= sges[i].length;
       continue;
     }
     const std::uint64_t local = local_address(qp, e, sges[i]);
-    while (skip < sges[i].length) {
-      std::size_t n = sges[i].length - skip;
+    while (skip < sges[i].length && e.offset != end) {
+      std::size_t n = std::min<std::uint64_t>(sges[i].length - skip, end - e.offset);
       const std::uint64_t near = local + skip, far = far_base + e.offset;
       if (qp.peer == nullptr) {
         // The peer's threads may watch what a WRITE brings; what a READ brings is the caller's own

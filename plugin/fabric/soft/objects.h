@@ -223,6 +223,7 @@ struct SoftQp : ibv_qp {
   std::uint32_t reads_outstanding = 0;
   std::uint32_t pull_id = 0;
   bool no_pull = false;             // the peer could not read our memory once
+  std::uint64_t copied = 0;         // slices copied by us, for the retry clock
   std::uint64_t told = 0;           // how far the wire was when the far bell was last rung
   std::uint64_t seen_progress = 0;  // of the peer, by the retry clock
   bool seen_rnr = false;
@@ -299,8 +300,9 @@ bool take_shared(SoftQp& qp);
 
 // --- responder.cc: executes what the peer put into the ring.  Lock held.  True if anything moved.
 bool respond(SoftQp& qp);
-// How far it came with a packet that other files execute; wait: to be called again.
-enum class Executed : std::uint8_t { done, wait, refused, failed };
+// How far it came with a packet that other files execute; wait: to be called again; more: the same,
+// and a slice of it is done.
+enum class Executed : std::uint8_t { done, wait, more, refused, failed };
 // shared_copy.cc: the responder's part of a shared message.
 Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
 // atomic.cc: FETCH_ADD and CMP_SWAP; answers with the old value.

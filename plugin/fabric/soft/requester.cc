@@ -102,11 +102,12 @@ Step request(SoftQp& qp, SendEntry& e) {
 
 Step start_direct(SoftQp& qp, SendEntry& e) {
   // Earlier data that travels in packets must be in place first.
-  if (qp.theirs->acked.load(std::memory_order_acquire) < qp.last_data_message) return Step::wait;
+  if (!shares(e) && qp.theirs->acked.load(std::memory_order_acquire) < qp.last_data_message)
+    return Step::wait;
   const HeldKey k = hold_remote(qp, e);
   if (!k) return refused(qp, e);
-  if (may_share(qp, e)) {
-    Step s = start_shared(qp, e, k);
+  if (shares(e) || may_share(qp, e)) {
+    Step s = shares(e) ? go_on_sharing(qp, e, k) : start_shared(qp, e, k);
     KeyView::drop(k);
     return s;
   }
@@ -119,6 +120,7 @@ Step start_direct(SoftQp& qp, SendEntry& e) {
     if (is_read(e)) e.offset = 0;
     return Step::wait;
   }
+  if (e.offset != e.length) return Step::more;
   if (has_imm(e)) return send_imm(qp, e) ? Step::done : Step::wait;
   e.received = e.length;
   e.stage = Stage::placed;
@@ -214,7 +216,11 @@ bool run_send_queue(SoftQp& qp) {
     if (qp.state != IBV_QPS_RTS && !(qp.state == IBV_QPS_SQD && e.offset != 0)) break;
     const bool behind_copies = qp.sq_sent != qp.sq_exec;
     Step s = start(qp, e);
-    if (s == Step::wait) break;
+    if (s == Step::more) {
+      ++qp.copied;
+      moved = true;
+    }
+    if (s == Step::wait || s == Step::more) break;
     if (s == Step::failed) {
       // Work before it still ends in its own way; the failure is reported in its turn.
       retire(qp);

@@ -10,7 +10,7 @@
 namespace twinpath::soft {
 namespace {
 
-enum class Outcome { done, wait, refused };
+enum class Outcome { done, wait, more, refused };
 
 Outcome refuse(SoftQp& qp, ibv_wc_status peer_sees, ibv_event_type event) {
   qp.mine->nak.store(peer_sees, std::memory_order_release);
@@ -157,6 +157,8 @@ Outcome after(SoftQp& qp, Executed executed, std::uint32_t access) {
       return Outcome::done;
     case Executed::wait:
       return Outcome::wait;
+    case Executed::more:
+      return Outcome::more;
     case Executed::refused:
       return refuse_access(qp, access);
     case Executed::failed:
@@ -270,7 +272,8 @@ bool respond(SoftQp& qp) {
     }
     Outcome o = execute(qp, p, qp.in_ring + at % kRingBytes + sizeof p);
     stalled = o == Outcome::wait;
-    if (stalled) break;
+    moved = moved || o == Outcome::more;
+    if (stalled || o == Outcome::more) break;
     at += p.bytes;
     qp.mine->consumed.store(at, std::memory_order_release);
     moved = true;

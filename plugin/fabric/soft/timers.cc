@@ -31,7 +31,7 @@ FarSide look_at_peer(const SoftQp& qp) {
   FarSide f;
   f.dead = qp.unreachable || (qp.peer != nullptr && qp.peer->dead.load());
   if (qp.theirs == nullptr) return f;
-  f.progress = qp.theirs->acked.load(std::memory_order_acquire) +
+  f.progress = qp.copied + qp.theirs->acked.load(std::memory_order_acquire) +
                qp.theirs->consumed.load(std::memory_order_acquire);
   f.rnr = qp.theirs->rnr.load(std::memory_order_acquire) != 0;
   f.ready = qp.theirs->state.load(std::memory_order_acquire) ==
