@@ -1,5 +1,7 @@
 #pragma once
 // A Side here and another in a child process (processes_test.cc says what its roles do).
+#include <algorithm>
+
 #include "test/soft/pair.h"
 #include "test/support/child_process.h"
 
@@ -18,6 +20,9 @@ struct Child : ChildProcess {
   explicit Child(const std::string& role) : ChildProcess(role) { REQUIRE(hear(fd, theirs)); }
   void connect(Side& s) {
     REQUIRE(tell(fd, address_of(s)));
+    // Two tries of a second: until the processes' engines have joined the queue pairs, which takes
+    // some turns of each, a busy machine needs more than an adapter would.
+    s.options.timeout = std::max<std::uint8_t>(s.options.timeout, 18);
     s.connect(theirs.qpn, theirs.gid);
     char go = 0;
     REQUIRE(hear(fd, go));

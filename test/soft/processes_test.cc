@@ -1,5 +1,7 @@
 // The soft HCA between processes: the other half is this program again, started with a role.
 #include <cstdlib>
+#include <memory>
+#include <set>
 
 #include "test/soft/pair.h"
 #include "test/soft/processes.h"
@@ -57,6 +59,7 @@ int child_main(const std::string& role, int fd) {
     config.soft_job = role.substr(at + 1);
   Options o;
   o.bytes = 8 << 20;
+  o.timeout = 18;
   o.channel = role == "waits" || role == "naps";
   Side s(o, config);
   Address mine = address_of(s), theirs{};
@@ -186,4 +189,15 @@ TEST_CASE("processes that nap between messages lose none of them", "[soft]") {
   REQUIRE(ibv_req_notify_cq(s.cq, 0) == 0);
   CHECK(bounce(s, kNaps, true, true));
   CHECK(child.finish() == 0);
+}
+
+TEST_CASE("processes that start at once have queue pair numbers of their own", "[soft]") {
+  std::vector<std::unique_ptr<ChildProcess>> children;
+  for (int i = 0; i < 24; ++i) children.push_back(std::make_unique<ChildProcess>("direct@at-once"));
+  std::set<std::uint32_t> numbers;
+  for (const auto& child : children) {
+    Address a{};
+    REQUIRE(hear(child->fd, a));
+    CHECK(numbers.insert(a.qpn).second);
+  }
 }

@@ -16,9 +16,10 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <random>
 #include <thread>
 
-#include "plugin/fabric/soft/objects.h"
+#include "plugin/fabric/soft/hca.h"
 #include "test/soft/processes.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
@@ -227,6 +228,47 @@ TEST_CASE("who asks and reads no answers holds up nobody", "[soft]") {
   child.connect(s);
   check_serves(s, child);
   close(greedy);
+  CHECK(child.finish() == 0);
+}
+
+TEST_CASE("rubbish in a ring harms nobody but its queue pair", "[soft]") {
+  const auto seed = GENERATE(1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u);
+  Child child("direct");
+  Options o;
+  Side s(o);
+  child.connect(s);
+  check_serves(s, child);
+  soft::SoftQp& qp = *soft::soft(s.qp);
+  {
+    const std::lock_guard hold(qp.lock);
+    // Headers of every kind, many of them nearly right, and a counter that runs ahead.
+    std::mt19937 engine(seed);
+    const auto random = [&] { return static_cast<std::uint32_t>(engine()); };
+    std::uint64_t at = qp.mine->produced.load();
+    for (int i = 0; i < 500; ++i) {
+      const std::uint32_t room =
+          soft::kRingBytes - static_cast<std::uint32_t>(at % soft::kRingBytes);
+      soft::PacketHeader h{};
+      h.bytes = random() % 16 == 0 ? random() : std::min(room, 16 * (2 + random() % 40));
+      h.op = static_cast<soft::PacketOp>(random() % 12);
+      h.flags = static_cast<std::uint8_t>(random());
+      h.rkey = random() % 4 == 0 ? random() : child.theirs.rkey;
+      h.length = random() % 4 == 0 ? random() : random() % 64;
+      h.address = random() % 4 == 0 ? ~std::uint64_t{0} - random() % 64 : child.theirs.address;
+      h.total = random();
+      std::memcpy(qp.out_ring + at % soft::kRingBytes, &h, std::min<std::size_t>(room, sizeof h));
+      if (h.bytes % 16 != 0 || h.bytes > room) break;
+      at += h.bytes;
+    }
+    qp.mine->produced.store(at + 64, std::memory_order_release);
+    qp.out_claim->next.store(~std::uint64_t{0});
+    qp.mine->consumed.store(random());
+    soft::ring_far_bell(qp);
+  }
+  qp.peer->wire.send_wake(qp.hca->slot());
+  // It may also stand still, before an answer for which we leave no room.
+  const auto ended = static_cast<std::uint32_t>(soft::EndState::error);
+  (void)eventually([&] { return qp.theirs == nullptr || qp.theirs->state.load() == ended; }, 1);
   CHECK(child.finish() == 0);
 }
 
