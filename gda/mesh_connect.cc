@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <list>
 #include <optional>
 
@@ -12,6 +13,14 @@
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {
+namespace {
+
+// Callers that have said nothing yet must not use up the open files.
+constexpr std::size_t kMoreCallers = 64;
+// ns that each is given to say hello, however many wait.
+constexpr std::int64_t kHearingTime = 100 * kMillisecond;
+
+}  // namespace
 
 Result<std::unique_ptr<MeshListener>> MeshListener::open(const Config& config, HandleBytes handle) {
   auto interface = control_interface(config);
@@ -59,6 +68,7 @@ class MeshBuilder {
     TcpSocket socket;
     std::array<std::uint8_t, mesh::kHelloBytes> hello{};
     std::size_t done = 0;
+    std::int64_t since = 0;  // now_ns()
   };
 
   Mesh::Peer& peer(int rank) { return mesh_->peers_[static_cast<std::size_t>(rank)]; }
@@ -66,6 +76,8 @@ class MeshBuilder {
   Status advance(Outgoing& out);
   Status failed(const Outgoing& out, const std::string& why) const;
   Status take_callers();
+  Status hear_all();
+  bool has_room();
   // nullopt: more bytes to come.
   std::optional<Status> hear(Incoming& in);
   Status welcome(Incoming& in, int rank, std::uint32_t ranks);
@@ -77,7 +89,8 @@ class MeshBuilder {
   std::size_t missing_;
   const std::int64_t deadline_;
   std::list<Outgoing> outgoing_;
-  std::list<Incoming> incoming_;
+  std::list<Incoming> incoming_;    // the oldest first
+  std::int64_t crowded_until_ = 0;  // no more callers before; 0: there is room
 };
 
 Status MeshBuilder::start(std::span<const std::array<std::uint8_t, kHandleBytes>> handles) {
@@ -161,15 +174,38 @@ Status MeshBuilder::advance(Outgoing& out) {
   return Status::ok;
 }
 
+// The oldest caller makes room for who waits, when all have been heard and it had time to say hello.
+bool MeshBuilder::has_room() {
+  crowded_until_ = 0;
+  if (incoming_.size() < 2 * mesh_->peers_.size() + kMoreCallers) return true;
+  pollfd waiting{listener_.socket().fd(), POLLIN, 0};
+  if (::poll(&waiting, 1, 0) != 1) return false;
+  const Incoming& oldest = incoming_.front();
+  if (now_ns() - oldest.since < kHearingTime) {
+    crowded_until_ = oldest.since + kHearingTime;
+    return false;
+  }
+  TP_INFO(net, "connection from %s dropped: it said nothing while others wait",
+          oldest.socket.peer().text().c_str());
+  incoming_.pop_front();
+  return true;
+}
+
 Status MeshBuilder::take_callers() {
-  for (;;) {
+  // Before anybody is dropped: some may have spoken since.
+  TP_TRY(hear_all());
+  while (missing_ > 0 && has_room()) {
     auto socket = listener_.socket().accept();
     if (!socket && socket.status() != Status::again) return socket.status();
     if (!socket) break;
-    // Port scanners that say nothing must not use up the open files.
-    if (incoming_.size() > 2 * mesh_->peers_.size() + 16) incoming_.pop_front();
-    incoming_.emplace_back().socket = std::move(socket).take();
+    Incoming& in = incoming_.emplace_back();
+    in.socket = std::move(socket).take();
+    in.since = now_ns();
   }
+  return hear_all();
+}
+
+Status MeshBuilder::hear_all() {
   for (auto it = incoming_.begin(); it != incoming_.end();) {
     const std::optional<Status> heard = hear(*it);
     const auto now = it++;
@@ -239,13 +275,15 @@ Status MeshBuilder::welcome(Incoming& in, int rank, std::uint32_t ranks) {
 
 void MeshBuilder::wait() {
   std::vector<pollfd> fds;
-  if (waits_for_callers()) fds.push_back({listener_.socket().fd(), POLLIN, 0});
+  if (waits_for_callers() && crowded_until_ == 0)
+    fds.push_back({listener_.socket().fd(), POLLIN, 0});
   for (const Outgoing& out : outgoing_) {
     const bool sending = !out.connected || out.hello_done < out.hello.size();
     fds.push_back({out.socket.fd(), static_cast<short>(sending ? POLLOUT : POLLIN), 0});
   }
   for (const Incoming& in : incoming_) fds.push_back({in.socket.fd(), POLLIN, 0});
-  const std::int64_t left = deadline_ - now_ns();
+  const std::int64_t until = crowded_until_ != 0 ? std::min(crowded_until_, deadline_) : deadline_;
+  const std::int64_t left = std::max<std::int64_t>(until - now_ns(), 0);
   (void)::poll(fds.data(), fds.size(), static_cast<int>(left / kMillisecond + 1));
 }
 

@@ -2,7 +2,6 @@
 #include "gda/shared_tables.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +11,6 @@
 #include <string>
 
 #include "plugin/base/log.h"
-#include "plugin/fabric/soft/link.h"
 #include "plugin/gpu/driver.h"
 
 namespace twinpath::gda {
@@ -30,11 +28,6 @@ std::uint64_t this_process() {
     return std::uint64_t{source()} << 32 | source();
   }();
   return number;
-}
-
-std::uint8_t* map(int fd, std::size_t bytes) {
-  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  return p == MAP_FAILED ? nullptr : static_cast<std::uint8_t*>(p);
 }
 
 }  // namespace
@@ -69,12 +62,9 @@ TableOffer decode_offer(Reader& in) {
 }
 
 Result<std::unique_ptr<SharedTables>> SharedTables::make(int gpu, std::size_t bytes) {
-  auto fd = soft::make_shared_memory("twinpath-signals", bytes);
-  if (!fd) return fd.status();
-  std::uint8_t* p = map(fd->get(), bytes);
-  if (p == nullptr) return Status::no_memory;
-  std::unique_ptr<SharedTables> tables(new SharedTables(std::move(fd).take(), p, bytes));
-  // Fresh pages of a memfd are zero.
+  auto memory = soft::SharedMemory::create("twinpath-signals", bytes, soft::Writers::both);
+  if (!memory) return memory.status();
+  std::unique_ptr<SharedTables> tables(new SharedTables(std::move(memory).take(), bytes));
   TP_TRY(tables->pin(gpu));
   return tables;
 }
@@ -112,7 +102,6 @@ SharedTables::~SharedTables() {
     }
     (void)d->primary_release(pinned_for_);
   }
-  (void)::munmap(p_, bytes_);
 }
 
 Status SharedTables::copy_in(std::size_t offset, const void* from, std::size_t bytes) {
@@ -124,8 +113,8 @@ Status SharedTables::copy_in(std::size_t offset, const void* from, std::size_t b
 TableOffer SharedTables::offer() const {
   TableOffer offer = own_offer();
   struct stat s {};
-  if (::fstat(fd_.get(), &s) != 0) return offer;
-  offer.fd = fd_.get();
+  if (::fstat(memory_.fd(), &s) != 0) return offer;
+  offer.fd = memory_.fd();
   offer.device = static_cast<std::uint64_t>(s.st_dev);
   offer.inode = static_cast<std::uint64_t>(s.st_ino);
   offer.bytes = bytes_;
@@ -145,19 +134,13 @@ std::unique_ptr<MappedTable> MappedTable::open(const TableOffer& offer, std::str
   }
   struct stat s {};
   if (::fstat(fd.get(), &s) != 0 || static_cast<std::uint64_t>(s.st_dev) != offer.device ||
-      static_cast<std::uint64_t>(s.st_ino) != offer.inode ||
-      static_cast<std::uint64_t>(s.st_size) < offer.bytes || offer.bytes == 0) {
+      static_cast<std::uint64_t>(s.st_ino) != offer.inode || offer.bytes == 0) {
     why = "process " + std::to_string(offer.pid) + " here is another one (a container?)";
     return nullptr;
   }
-  std::uint8_t* p = map(fd.get(), offer.bytes);
-  if (p == nullptr) {
-    why = "its signal table cannot be mapped: " + std::string(std::strerror(errno));
-    return nullptr;
-  }
-  return std::unique_ptr<MappedTable>(new MappedTable(p, offer.bytes));
+  auto memory = soft::SharedMemory::map(fd.get(), offer.bytes, soft::Writers::both, why);
+  if (!memory) return nullptr;
+  return std::unique_ptr<MappedTable>(new MappedTable(std::move(memory).take(), offer.bytes));
 }
-
-MappedTable::~MappedTable() { (void)::munmap(p_, bytes_); }
 
 }  // namespace twinpath::gda

@@ -10,8 +10,8 @@
 #include <memory>
 
 #include "gda/device_memory.h"
-#include "plugin/base/owned.h"
 #include "plugin/base/wire.h"
+#include "plugin/fabric/soft/shared_memory.h"
 
 namespace twinpath::gda {
 
@@ -44,11 +44,11 @@ class SharedTables final : public DeviceBlock {
   TableOffer offer() const;
 
  private:
-  SharedTables(UniqueFd fd, std::uint8_t* p, std::size_t bytes)
-      : fd_(std::move(fd)), p_(p), bytes_(bytes) {}
+  SharedTables(soft::SharedMemory memory, std::size_t bytes)
+      : memory_(std::move(memory)), p_(memory_.as<std::uint8_t>()), bytes_(bytes) {}
   Status pin(int gpu);
 
-  const UniqueFd fd_;
+  const soft::SharedMemory memory_;
   std::uint8_t* const p_;
   const std::size_t bytes_;
   int pinned_for_ = -1;  // GPU
@@ -59,15 +59,13 @@ class MappedTable {
  public:
   // Null and `why` when it cannot be had.
   static std::unique_ptr<MappedTable> open(const TableOffer& offer, std::string& why);
-  ~MappedTable();
-  MappedTable(const MappedTable&) = delete;
-  MappedTable& operator=(const MappedTable&) = delete;
-  std::uint8_t* data() const { return p_; }
+  std::uint8_t* data() const { return memory_.as<std::uint8_t>(); }
   std::size_t bytes() const { return bytes_; }
 
  private:
-  MappedTable(std::uint8_t* p, std::size_t bytes) : p_(p), bytes_(bytes) {}
-  std::uint8_t* const p_;
+  MappedTable(soft::SharedMemory memory, std::size_t bytes)
+      : memory_(std::move(memory)), bytes_(bytes) {}
+  const soft::SharedMemory memory_;
   const std::size_t bytes_;
 };
 

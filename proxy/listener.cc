@@ -1,33 +1,53 @@
 #include "proxy/listener.h"
 
+#include <poll.h>
+
+#include <algorithm>
+
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/receive/recv_comm.h"
 
 namespace twinpath {
 
+// False: nobody is to be dropped, or nobody waits.
+bool ProxyListener::make_room() {
+  pollfd waiting{socket_.fd(), POLLIN, 0};
+  if (::poll(&waiting, 1, 0) != 1) return false;
+  const std::int64_t now = now_ns();
+  const auto stranger = std::find_if(shaking_.begin(), shaking_.end(), [now](const Shaking& s) {
+    return !s.connection->peer_known() && now - s.since >= kHearingTime;
+  });
+  if (stranger == shaking_.end()) return false;
+  core_->strangers.tell(
+      stranger->connection->peer_text() + " said nothing while others wait; dropped", now);
+  shaking_.erase(stranger);
+  return true;
+}
+
 Status ProxyListener::take_waiting() {
-  while (shaking_.size() < kMaxHandshakes) {
+  while (shaking_.size() < kMaxHandshakes || make_room()) {
     auto socket = socket_.accept();
     if (!socket) return socket.status() == Status::again ? Status::ok : socket.status();
     auto rails = choose_rails(*core_->devices, device_);
     if (!rails) return rails.status();
-    shaking_.push_back(std::make_unique<Connection>(
-        Connection::Role::acceptor, core_, device_, std::move(rails).take(), nonce_,
-        std::move(socket).take(), now_ns() + kHandshakeLimit));
+    const std::int64_t now = now_ns();
+    shaking_.push_back({std::make_unique<Connection>(
+                            Connection::Role::acceptor, core_, device_, std::move(rails).take(),
+                            nonce_, std::move(socket).take(), now + kHandshakeLimit),
+                        now});
   }
   return Status::ok;
 }
 
-Status ProxyListener::accept(std::unique_ptr<RecvComm>& comm) {
-  TP_TRY(take_waiting());
+Status ProxyListener::shake(std::unique_ptr<RecvComm>& comm) {
   for (std::size_t i = 0; i < shaking_.size();) {
-    const Status s = shaking_[i]->advance();
+    const Status s = shaking_[i].connection->advance();
     if (s == Status::again) {
       ++i;
       continue;
     }
-    const std::unique_ptr<Connection> ended = std::move(shaking_[i]);
+    const std::unique_ptr<Connection> ended = std::move(shaking_[i].connection);
     shaking_.erase(shaking_.begin() + static_cast<std::ptrdiff_t>(i));
     if (s == Status::ok) {
       comm = std::make_unique<ProxyRecvComm>(core_, device_, ended->take());
@@ -37,6 +57,15 @@ Status ProxyListener::accept(std::unique_ptr<RecvComm>& comm) {
     if (ended->peer_known()) return s;
   }
   return Status::again;
+}
+
+Status ProxyListener::accept(std::unique_ptr<RecvComm>& comm) {
+  if (shaking_.size() >= kMaxHandshakes) {
+    // Who has spoken since the last call is heard before anybody is dropped.
+    if (const Status s = shake(comm); s != Status::again) return s;
+  }
+  TP_TRY(take_waiting());
+  return shake(comm);
 }
 
 }  // namespace twinpath

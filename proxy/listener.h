@@ -1,6 +1,7 @@
 #pragma once
-// Waits for peers that hold its handle.  Any number of connections may be in the handshake at a
-// time; strangers and peers that stall cost nobody else anything.
+// Waits for peers that hold its handle.  Strangers and peers that stall cost nobody else anything:
+// when too many are in the handshake, the oldest that has not shown the handle's nonce makes room
+// for who waits.
 //
 // Threads: one at a time.
 #include <memory>
@@ -10,7 +11,10 @@
 
 namespace twinpath {
 
-inline constexpr std::size_t kMaxHandshakes = 32;
+inline constexpr std::size_t kMaxHandshakes = 64;
+// ns that each is given to show the nonce, however many wait: its hello comes with the next call of
+// its process.
+inline constexpr std::int64_t kHearingTime = 100'000'000;
 inline constexpr std::int64_t kHandshakeLimit = 10'000'000'000;  // ns, from accept to ready
 
 class ProxyListener final : public Listener {
@@ -22,13 +26,19 @@ class ProxyListener final : public Listener {
   Status accept(std::unique_ptr<RecvComm>& comm) override;
 
  private:
+  struct Shaking {
+    std::unique_ptr<Connection> connection;
+    std::int64_t since = 0;  // now_ns()
+  };
   Status take_waiting();
+  bool make_room();
+  Status shake(std::unique_ptr<RecvComm>& comm);
 
   std::shared_ptr<SessionCore> core_;
   const int device_;
   TcpListener socket_;
   const Nonce nonce_;
-  std::vector<std::unique_ptr<Connection>> shaking_;
+  std::vector<Shaking> shaking_;  // the oldest first
 };
 
 }  // namespace twinpath

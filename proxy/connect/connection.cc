@@ -87,7 +87,7 @@ Status Connection::advance() {
   const Status s = run();
   if (s != Status::again || now_ns() < deadline_) return s;
   if (!peer_known_) {
-    TP_WARN("%s opened a connection but said nothing; dropped", peer_text().c_str());
+    core_->strangers.tell(peer_text() + " opened a connection but said nothing; dropped", now_ns());
     return Status::remote;
   }
   return refuse(Status::remote, std::string("the connection timed out while waiting for ") +

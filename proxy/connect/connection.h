@@ -13,6 +13,7 @@
 
 #include "plugin/base/socket.h"
 #include "proxy/connect/peer_link.h"
+#include "proxy/connect/stranger_log.h"
 #include "proxy/queues/registered_buffer.h"
 #include "proxy/wire/cts.h"
 #include "proxy/wire/handshake.h"
@@ -38,6 +39,7 @@ struct SessionCore {
   std::shared_ptr<CompletionHub> hub;
   CommSettings settings;
   DecisionLog decisions;
+  StrangerLog strangers;
 };
 
 // Everything a comm is made of.
@@ -99,6 +101,8 @@ class Connection {
   int device() const { return device_; }
   // Whether the other end has shown that it holds the handle; before that it is anybody.
   bool peer_known() const { return peer_known_; }
+  // Who it is, as far as that is known.
+  std::string peer_text() const;
 
  private:
   Status run();
@@ -118,7 +122,6 @@ class Connection {
   Status socket_ended(Status s);
   Status refuse(Status s, const std::string& text);  // tells the peer, logs, returns s
   const char* waiting_for() const;
-  std::string peer_text() const;
   std::string remedy(Status s) const;
 
   const Role role_;

@@ -56,8 +56,9 @@ Status Connection::check_header() {
   header_ = decode_header(header_bytes_);
   const bool ours = header_.magic == kFrameMagic && header_.nonce == nonce_;
   if (!ours || header_.body_bytes > kMaxFrameBody) {
-    TP_WARN("%s sent bytes that belong to no connection of this listener; dropped",
-            peer_text().c_str());
+    core_->strangers.tell(
+        peer_text() + " sent bytes that belong to no connection of this listener; dropped",
+        now_ns());
     return Status::bad_argument;
   }
   peer_known_ = true;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "proxy/connect/stranger_log.h"
+#include "proxy/listener.h"
 #include "proxy/wire/handle.h"
 #include "proxy/wire/handshake.h"
 #include "test/fabric/world.h"
@@ -147,6 +149,42 @@ TEST_CASE("Strangers that say nothing or go away do not hold up a peer") {
   Link link;
   l.world.connect_to(0, *l.listener, l.handle, link);
   exchange(link);
+}
+
+TEST_CASE("However many strangers are silent, a peer connects and the log has one line") {
+  Listening l;
+  LogCapture log;
+  std::vector<std::unique_ptr<Stranger>> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(std::make_unique<Stranger>(l.handle));
+  const std::int64_t begin = now_ns();
+  Link link;
+  l.world.connect_to(0, *l.listener, l.handle, link);
+  exchange(link);
+  // They are in the queue before the peer, and each may be heard: but not until its time is up.
+  CHECK(now_ns() - begin < kHandshakeLimit);
+  CHECK(log.warnings().size() == 1);
+  CHECK(log.has(LogLevel::warn, "once a minute"));
+  // As many again that say something wrong: not one line more.
+  silent.clear();
+  for (int i = 0; i < 50; ++i) {
+    Stranger odd(l.handle);
+    odd.say(make_frame(FrameType::hello, random_nonce(), {}));
+    l.expect_nobody(1);
+  }
+  CHECK(log.warnings().size() == 1);
+}
+
+TEST_CASE("Strangers are told of at once, and then in one line a minute") {
+  LogCapture log;
+  StrangerLog strangers;
+  const std::int64_t begin = now_ns();
+  for (int i = 0; i < 1000; ++i) strangers.tell("10.0.0.9:1 said nothing", begin + i);
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.has(LogLevel::warn, "10.0.0.9:1 said nothing"));
+  strangers.tell("10.0.0.8:2 said nothing", begin + 61 * kSecond);
+  REQUIRE(log.warnings().size() == 2);
+  CHECK(log.has(LogLevel::warn, "999 connections"));
+  CHECK(log.has(LogLevel::warn, "10.0.0.8:2 said nothing"));
 }
 
 TEST_CASE("Two protocol versions tell each other why they part") {

@@ -248,6 +248,31 @@ TEST_CASE("strangers, wrong nonces and callers that say nothing do not disturb c
   CHECK(log.has(LogLevel::info, "another listener"));
 }
 
+TEST_CASE("a rank that has said hello is heard, however many strangers came after it") {
+  LogCapture log;
+  Team team(2);
+  Handle handle;
+  // Rank 1 played by hand: it calls before rank 0 listens, and many call after it.
+  TcpSocket honest = call(team.handles[0], handle);
+  std::size_t done = 0;
+  REQUIRE(honest.send_part(hello(handle.nonce, 1, 2), done) == Status::ok);
+  std::vector<TcpSocket> silent;
+  for (int i = 0; i < 200; ++i) silent.push_back(call(team.handles[0], handle));
+  CHECK(team.connect(0) != nullptr);
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("a rank behind many silent strangers is heard") {
+  LogCapture log;
+  Team team(2);
+  Handle handle;
+  std::vector<TcpSocket> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(call(team.handles[0], handle));
+  auto meshes = team.connect_all();
+  CHECK(team.each([&](std::size_t r) { return meshes[r] && crosses(*meshes[r], 5); }));
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
 TEST_CASE("a member of the team that says nonsense ends connecting with a reason") {
   struct Case {
     std::uint32_t rank, ranks;

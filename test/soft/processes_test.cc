@@ -1,21 +1,16 @@
 // The soft HCA between processes: the other half is this program again, started with a role.
 #include <cstdlib>
+#include <memory>
+#include <set>
 
 #include "test/soft/pair.h"
-#include "test/support/child_process.h"
+#include "test/soft/processes.h"
+#include "test/soft/strangers.h"
 
 using namespace twinpath;
 using namespace twinpath::test;
 
 namespace {
-
-struct Address {
-  std::uint32_t qpn, rkey;
-  std::uint64_t address;
-  ibv_gid gid;
-};
-
-Address address_of(const Side& s) { return {s.qp->qp_num, s.mr->rkey, s.address(), s.gid}; }
 
 // One end of a ping-pong that never polls without having been woken: arms, waits, polls, answers.
 // False when no event came within two seconds.  `naps`: pauses before each answer, so that queue
@@ -44,13 +39,27 @@ bool bounce(Side& s, int rounds, bool first, bool naps = false) {
 }
 constexpr int kRounds = 200, kNaps = 100;
 
+// A small and a large write; true when both are done.
+bool writes(Side& s, const Address& to, int fd) {
+  char go = 0;  // the other process is ready
+  if (!hear(fd, go)) return false;
+  for (std::uint32_t bytes : {8u, 1u << 20}) {
+    auto w = s.request(IBV_WR_RDMA_WRITE, 0, bytes, to.address, to.rkey);
+    if (s.post(w) != 0 || wait(s).status != IBV_WC_SUCCESS) return false;
+  }
+  return true;
+}
+
 // What the child process does with its end of the socket pair.
 int child_main(const std::string& role, int fd) {
   Config config;
   config.soft_direct = role.find("packets") == std::string::npos;
   if (role.find("otherjob") != std::string::npos) config.soft_job = "another";
+  if (const auto at = role.find('@'); at != std::string::npos)
+    config.soft_job = role.substr(at + 1);
   Options o;
   o.bytes = 8 << 20;
+  o.timeout = 18;
   o.channel = role == "waits" || role == "naps";
   Side s(o, config);
   Address mine = address_of(s), theirs{};
@@ -66,29 +75,10 @@ int child_main(const std::string& role, int fd) {
     return bounce(s, role == "naps" ? kNaps : kRounds, false, role == "naps") ? 0 : 10;
   }
   if (!tell(fd, go)) return 7;
+  if (role.starts_with("writes@")) return writes(s, theirs, fd) ? 0 : 11;
   // Sleeps here: whatever is asked of its memory now, its engine thread must answer.
   if (!hear(fd, go)) return 8;
   return 0;
-}
-
-struct Child : ChildProcess {
-  Address theirs{};
-  explicit Child(const std::string& role) : ChildProcess(role) { REQUIRE(hear(fd, theirs)); }
-  void connect(Side& s) {
-    REQUIRE(tell(fd, address_of(s)));
-    s.connect(theirs.qpn, theirs.gid);
-    char go = 0;
-    REQUIRE(hear(fd, go));
-  }
-};
-
-ibv_wc wait(Side& s, int seconds = 5) {
-  ibv_wc wc{};
-  for (std::int64_t end = now_ns() + seconds * kSecond; now_ns() < end;) {
-    if (ibv_poll_cq(s.cq, 1, &wc) == 1) return wc;
-  }
-  FAIL("no completion");
-  return wc;
 }
 
 }  // namespace
@@ -96,7 +86,8 @@ ibv_wc wait(Side& s, int seconds = 5) {
 // Not a test: what the child processes of the tests below run.
 TEST_CASE("child role", "[.child]") {
   const Role role = own_role();
-  _exit(child_main(role.name, role.fd));
+  _exit(is_stranger(role.name) ? stranger_main(role.name, role.fd)
+                               : child_main(role.name, role.fd));
 }
 
 TEST_CASE("writes, reads and atomics reach a process that sleeps", "[soft]") {
@@ -198,4 +189,15 @@ TEST_CASE("processes that nap between messages lose none of them", "[soft]") {
   REQUIRE(ibv_req_notify_cq(s.cq, 0) == 0);
   CHECK(bounce(s, kNaps, true, true));
   CHECK(child.finish() == 0);
+}
+
+TEST_CASE("processes that start at once have queue pair numbers of their own", "[soft]") {
+  std::vector<std::unique_ptr<ChildProcess>> children;
+  for (int i = 0; i < 24; ++i) children.push_back(std::make_unique<ChildProcess>("direct@at-once"));
+  std::set<std::uint32_t> numbers;
+  for (const auto& child : children) {
+    Address a{};
+    REQUIRE(hear(child->fd, a));
+    CHECK(numbers.insert(a.qpn).second);
+  }
 }

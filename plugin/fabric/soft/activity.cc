@@ -53,7 +53,7 @@ std::uint64_t work_so_far(const SoftQp& qp) {
 // Whether the far end, if there is one, will mark us.
 bool will_be_marked(const SoftQp& qp) {
   const LinkEnd* far = qp.theirs != nullptr ? qp.theirs : qp.parked;
-  if (far == nullptr) return true;  // bind_link() rouses
+  if (far == nullptr) return true;  // bind_link() and on_acceptance() rouse
   if (qp.peer == nullptr) return far->can_mark.load(std::memory_order_acquire) != 0;
   if (qp.peer->dead.load(std::memory_order_relaxed)) return true;  // it sends no more
   return qp.pull_offered && far->can_mark.load(std::memory_order_acquire) != 0;
@@ -97,7 +97,7 @@ class Lists {
 bool ask_to_be_marked(SoftQp& qp) {
   std::unique_lock hold(qp.lock, std::try_to_lock);
   if (!hold.owns_lock()) return false;
-  if (qp.mine != nullptr) qp.mine->bell.store(kBellMark, std::memory_order_seq_cst);
+  if (qp.mine != nullptr) qp.my_bell->wanted.store(kBellMark, std::memory_order_seq_cst);
   return true;
 }
 
@@ -176,7 +176,7 @@ bool Hca::fall_asleep(SoftQp& qp) {
   std::unique_lock hold(qp.lock, std::try_to_lock);
   if (!hold.owns_lock() || work_so_far(qp) != qp.seen_work || !has_nothing_to_do(qp)) return false;
   // The bell may belong to a link that was made after it was set.
-  if (qp.mine != nullptr && qp.mine->bell.load(std::memory_order_relaxed) != kBellMark)
+  if (qp.mine != nullptr && qp.my_bell->wanted.load(std::memory_order_relaxed) != kBellMark)
     return false;
   qp.waiting_since = 0;  // the retry clock starts with the next work
   qp.asleep.store(true, std::memory_order_relaxed);

@@ -38,7 +38,7 @@ void Hca::release_allocation(std::uint64_t alloc_id) {
     for (auto& [slot, peer] : peers_) tell.push_back(peer);
   }
   for (auto& peer : tell) {
-    if (!peer->dead.load()) (void)send_message(peer->socket.get(), m);
+    if (!peer->dead.load()) (void)peer->wire.send(m);
   }
 }
 

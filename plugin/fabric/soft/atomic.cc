@@ -21,19 +21,19 @@ void update_done(CopyJob* job, Status status) {
   (void)respond(qp);
 }
 
-bool start_update(SoftQp& qp, KeyEntry* held, std::uint64_t address, bool compare,
+bool start_update(SoftQp& qp, const HeldKey& held, std::uint64_t address, bool compare,
                   const std::uint64_t (&operand)[2]) {
   QpUpdate& update = qp.update;
   static_cast<WordUpdate&>(update) = WordUpdate{};
   update.update = true;
-  update.to = {address, held->gpu};
-  update.executor = held->gpu;
+  update.to = {address, held.gpu};
+  update.executor = held.gpu;
   update.compare = compare;
   update.operand[0] = operand[0];
   update.operand[1] = operand[1];
   update.done = update_done;
   update.qp = &qp;
-  update.held = held;
+  update.held = held.count;
   update.state = QpUpdate::State::moving;
   ++qp.jobs_in_flight;
   if (submit_copy(&update) == Status::ok) return true;
@@ -69,18 +69,18 @@ Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* p
     qp.update.state = QpUpdate::State::idle;
     return answer(qp, out, qp.update.old);
   }
-  KeyEntry* e =
+  const HeldKey e =
       hold_any_target(qp, p.rkey, p.address, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
-  if (e == nullptr) return Executed::refused;
+  if (!e) return Executed::refused;
   const bool compare = (p.flags & kCompareSwap) != 0;
   std::uint64_t operand[2];
   std::memcpy(operand, payload, sizeof operand);
-  const std::uint64_t address = e->base + (p.address - e->iova);
+  const std::uint64_t address = e.base + (p.address - e.iova);
   if (address % sizeof(std::uint64_t) != 0) {
     KeyView::drop(e);
     return Executed::refused;
   }
-  if (e->kind == static_cast<std::uint32_t>(MemoryKind::cuda)) {
+  if (e.kind == static_cast<std::uint32_t>(MemoryKind::cuda)) {
     if (start_update(qp, e, address, compare, operand)) return Executed::wait;
     KeyView::drop(e);
     return Executed::failed;

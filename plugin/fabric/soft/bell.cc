@@ -1,4 +1,5 @@
-// Telling the far end that there is something on the wire, where it asked for that (LinkEnd::bell):
+// Telling the far end that there is something on the wire, where it asked for that
+// (LinkWords::bell):
 //   kBellWake  its engine thread is to be woken.  A process that polls its CQs needs no engine; one
 //              that waits for completion events, or only for bytes to change in its memory, does.
 //   kBellMark  the queue pair sleeps (activity.cc) and is to be marked on the notice board.
@@ -17,18 +18,19 @@ void ring_far_bell(SoftQp& qp) {
                              qp.mine->consumed.load(std::memory_order_relaxed);
   if (told == qp.told) return;
   qp.told = told;
-  const std::uint32_t wanted = qp.theirs->bell.exchange(0, std::memory_order_acq_rel);
+  const std::uint32_t wanted = qp.their_bell->wanted.exchange(0, std::memory_order_acq_rel);
   bool wake = (wanted & kBellWake) != 0;
-  if ((wanted & kBellMark) != 0) {
-    // Only asked for when we said that we can (can_mark): then the peer has greeted.
-    Board& board = qp.peer == nullptr ? qp.hca->keys().board() : qp.peer->shared->board;
+  if ((wanted & kBellMark) != 0 &&
+      (qp.peer == nullptr || qp.peer->greeted.load(std::memory_order_acquire))) {
+    // Only asked for when we said that we can (can_mark), which we do when the peer has greeted.
+    Board& board = qp.peer == nullptr ? qp.hca->keys().board() : *qp.peer->board;
     wake = board.mark(qp.attr.dest_qp_num) || wake;
   }
   if (!wake) return;
   if (qp.peer == nullptr) {
     qp.hca->wake_engine();
   } else if (!qp.peer->dead.load(std::memory_order_relaxed)) {
-    send_wake(qp.peer->socket.get(), qp.hca->slot());
+    qp.peer->wire.send_wake(qp.hca->slot());
   }
 }
 
@@ -39,8 +41,8 @@ void want_bell(SoftQp& qp, bool patient) {
   } else if (!hold.try_lock()) {
     return;
   }
-  if (qp.mine == nullptr || qp.mine->bell.load(std::memory_order_relaxed) != 0) return;
-  qp.mine->bell.store(kBellWake, std::memory_order_seq_cst);
+  if (qp.mine == nullptr || qp.my_bell->wanted.load(std::memory_order_relaxed) != 0) return;
+  qp.my_bell->wanted.store(kBellWake, std::memory_order_seq_cst);
 }
 
 }  // namespace twinpath::soft

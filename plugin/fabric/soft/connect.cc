@@ -1,96 +1,37 @@
-// Joining a QP to its destination, and the sockets between processes.
+// The sockets between processes: who is let in, and what becomes of one that ends.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <shared_mutex>
 
+#include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/soft/slow_step.h"
 
 namespace twinpath::soft {
+namespace {
 
-void Hca::bind_link(SoftQp& qp, std::shared_ptr<Link> link) {
-  std::lock_guard hold(qp.lock);
-  if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS) return;
-  LinkMemory& m = link->memory();
-  const std::size_t me = qp.qp_num <= qp.attr.dest_qp_num ? 0 : 1;
-  const std::size_t other = qp.qp_num == qp.attr.dest_qp_num ? 0 : 1 - me;
-  qp.link = std::move(link);
-  qp.mine = &m.end[me];
-  qp.theirs = &m.end[other];
-  qp.out_ring = m.ring[me];
-  qp.in_ring = m.ring[other];
-  qp.out_claim = &m.claim[me];
-  qp.in_claim = &m.claim[other];
-  qp.mine->rnr_timer.store(qp.attr.min_rnr_timer, std::memory_order_relaxed);
-  qp.mine->pd.store(static_cast<SoftPd*>(qp.pd)->number, std::memory_order_relaxed);
-  qp.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
-  // Pairs with the acquire in start(): who sees `ready` sees pd and access.
-  qp.mine->state.store(static_cast<std::uint32_t>(EndState::ready), std::memory_order_release);
-  if (qp.peer == nullptr) qp.mine->can_mark.store(can_fence_ ? 1 : 0, std::memory_order_release);
-  rouse_if_asleep(qp);  // the peer may have sent already
-  if (!qp.soft_context->soft_device->port_up(qp.attr.port_num)) set_carrier(qp, false);
+// Of one socket, or of callers, at a time: one that floods us must not keep the others waiting.
+constexpr int kAtATime = 64;
+constexpr std::int64_t kAcceptPause = 100 * kMillisecond;
+constexpr std::int64_t kWarningsApart = 60 * kSecond;
+
+}  // namespace
+
+void Hca::watch(int socket) const {
+  epoll_event e{};
+  e.events = EPOLLIN;
+  e.data.fd = socket;
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &e);
 }
 
-Status Hca::attach(SoftQp& qp) {
-  const std::uint32_t own = qp.qp_num, dest = qp.attr.dest_qp_num;
-  const std::uint32_t slot = dest >> kSlotShift;
-  std::shared_ptr<Link> link;
-  if (slot == slot_) {
-    // Same process: the first of the two makes the link, the second finds it.
-    std::lock_guard hold(lock_);
-    auto offered = offers_.find({own, dest});
-    if (offered != offers_.end()) {
-      link = std::move(offered->second);
-      offers_.erase(offered);
-    } else {
-      auto made = Link::create_local();
-      if (!made) return made.status();
-      link = std::move(made).take();
-      if (own != dest) offers_[{dest, own}] = link;
-    }
-  } else {
-    auto peer = peer_of(slot);
-    {
-      std::lock_guard hold(qp.lock);
-      qp.unreachable = !peer;  // the timers turn this into retry-exceeded, as with a dead host
-      if (peer) qp.peer = *peer;
-    }
-    if (!peer) return Status::ok;
-    if (own < dest) {
-      UniqueFd fd;
-      auto made = Link::create_shared(fd);
-      if (!made) return made.status();
-      link = std::move(made).take();
-      Message m{};
-      m.kind = MessageKind::offer;
-      m.slot = slot_;
-      m.pid = getpid();
-      m.a = own;
-      m.b = dest;
-      // Without lock_: the send may wait for the peer's engine, and the peer's for ours.
-      if (!send_message((*peer)->socket.get(), m, fd.get())) {
-        std::lock_guard hold(qp.lock);
-        qp.unreachable = true;
-      }
-    } else {
-      std::lock_guard hold(lock_);
-      auto offered = offers_.find({own, dest});
-      if (offered == offers_.end()) return Status::ok;  // it will come: on_message binds it
-      link = std::move(offered->second);
-      offers_.erase(offered);
-    }
-  }
-  bind_link(qp, std::move(link));
-  return Status::ok;
-}
-
-Message Hca::greeting() const {
+Message Hca::introduction(MessageKind kind) const {
   Message m{};
-  m.kind = MessageKind::greeting;
+  m.kind = kind;
   m.slot = slot_;
   m.pid = getpid();
   m.probe = reinterpret_cast<std::uint64_t>(&probe_value_);
@@ -99,48 +40,77 @@ Message Hca::greeting() const {
 }
 
 Result<std::shared_ptr<Peer>> Hca::peer_of(std::uint32_t slot) {
-  std::lock_guard hold(lock_);
-  if (auto it = peers_.find(slot); it != peers_.end() && !it->second->dead.load())
-    return it->second;
-  // A blocking connect: it waits only while the peer's backlog of 1024 is full.
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  const SlotAddress a = address_of(slot);
-  if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&a.address), a.length) != 0) {
-    TP_INFO(net, "soft HCA: no process answers for slot %u (%s): it has ended or runs elsewhere",
-            slot, std::strerror(errno));
-    return Status::closed;
+  // One at a time, so that who waited finds what the other made; without lock_, because reaching
+  // a process may take long.
+  const std::lock_guard one(connecting_);
+  {
+    const std::lock_guard hold(lock_);
+    if (auto it = peers_.find(slot); it != peers_.end() && !it->second->dead.load())
+      return it->second;
   }
-  if (!send_message(fd.get(), greeting(), keys_->fd())) return Status::closed;
-  auto peer = std::make_shared<Peer>();
-  peer->slot = slot;
-  epoll_event e{};
-  e.events = EPOLLIN;
-  e.data.fd = fd.get();
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &e);
-  outgoing_[fd.get()] = peer;
-  peer->socket = std::move(fd);
-  peers_[slot] = peer;
+  const std::shared_lock no_fork(fork_lock_);
+  std::string why;
+  auto socket = rendezvous_.reach(slot, why);
+  if (!socket) {
+    if (socket.status() == Status::closed) {
+      TP_INFO(net, "soft HCA: no process answers for slot %u: %s", slot, why.c_str());
+    } else {
+      TP_WARN("soft HCA: no process answers for slot %u: %s", slot, why.c_str());
+    }
+    return socket.status();
+  }
+  auto holds = SharedMemory::create("twinpath-holds", sizeof(Holds), Writers::creator);
+  if (!holds) return holds.status();
+  auto peer = std::make_shared<Peer>(slot_, slot, std::move(socket).take(), epoll_.get(),
+                                     std::move(holds).take());
+  const int fd = peer->wire.fd();
+  {
+    const std::lock_guard hold(lock_);
+    outgoing_[fd] = peer;
+    peers_[slot] = peer;
+    watch(fd);
+  }
+  if (!peer->wire.send(introduction(MessageKind::greeting), {peer->own_holds.fd(), -1}))
+    return Status::closed;
+  (void)peer->own_holds.take_fd();
   return peer;
 }
 
-void Hca::accept_peer() {
-  UniqueFd fd(accept4(listen_socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!fd) return;
-  ucred who{};
-  socklen_t length = sizeof who;
-  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.uid != getuid())
-    return;  // another user: not ours to talk to
-  epoll_event e{};
-  e.events = EPOLLIN;
-  e.data.fd = fd.get();
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &e);
-  std::lock_guard hold(lock_);
-  int raw = fd.get();
-  incoming_[raw] = std::move(fd);
+void Hca::accept_callers() {
+  for (int i = 0; i < kAtATime; ++i) {
+    const std::shared_lock no_fork(fork_lock_);
+    UniqueFd fd(accept4(listen_socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+        pause_accepting(now_ns());
+      return;
+    }
+    uid_t user = 0;
+    if (!is_own_user(fd.get(), user)) continue;  // not ours to talk to
+    const int raw = fd.get();
+    auto caller = std::make_shared<Caller>(std::move(fd), epoll_.get());
+    const std::lock_guard hold(lock_);
+    incoming_[raw] = std::move(caller);
+    watch(raw);
+  }
+}
+
+// The caller stays in the backlog, where epoll would report it without end.
+void Hca::pause_accepting(std::int64_t now) {
+  const std::string why = std::strerror(errno);
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listen_socket_.get(), nullptr);
+  accept_again_ = now + kAcceptPause;
+  if (warned_of_limit_ != 0 && now - warned_of_limit_ < kWarningsApart) return;
+  warned_of_limit_ = now;
+  TP_WARN(
+      "soft HCA: another process wants to connect: %s; it waits until there is room; raise the "
+      "limit of open files (ulimit -n)",
+      why.c_str());
 }
 
 void Hca::drop_socket(int socket) {
   std::shared_ptr<Peer> gone;
+  std::shared_ptr<Caller> caller;
   {
     std::lock_guard hold(lock_);
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket, nullptr);
@@ -149,31 +119,49 @@ void Hca::drop_socket(int socket) {
       outgoing_.erase(it);
       if (auto p = peers_.find(gone->slot); p != peers_.end() && p->second == gone) peers_.erase(p);
     }
-    incoming_.erase(socket);
+    if (auto it = incoming_.find(socket); it != incoming_.end()) {
+      caller = std::move(it->second);
+      incoming_.erase(it);
+    }
   }
+  if (caller && caller->holder) keys_->remove_holder(caller->holder);
   if (!gone) return;
   gone->dead.store(true);
   std::lock_guard hold(gone->lock);
   gone->allocations.clear();
 }
 
-void Hca::serve(int socket) {
+void Hca::serve(int socket, bool has_room) {
+  // Until both pointers are gone: the last may close a socket that is in no table any more.
+  const std::shared_lock no_fork(fork_lock_);
+  std::shared_ptr<Peer> peer;
+  std::shared_ptr<Caller> caller;
   {
     // Ours and whole: whoever made it put it into the tables under this lock.
     std::lock_guard hold(lock_);
-    if (!outgoing_.contains(socket) && !incoming_.contains(socket)) return;
+    if (auto it = outgoing_.find(socket); it != outgoing_.end()) peer = it->second;
+    if (auto it = incoming_.find(socket); it != incoming_.end()) caller = it->second;
+    if (!peer && !caller) return;
   }
-  for (;;) {
-    Message m{};
-    UniqueFd fd;
-    Status s = receive_message(socket, m, fd);
+  Wire& wire = peer ? peer->wire : caller->wire;
+  if (has_room && !wire.flush()) {
+    drop_socket(socket);
+    return;
+  }
+  for (int i = 0; i < kAtATime; ++i) {
+    Received r;
+    Status s = wire.receive(r);
     if (s == Status::again) return;
-    if (s != Status::ok) {
-      drop_socket(socket);
-      return;
+    if (s == Status::ok) {
+      SlowStep slow("serving a peer's message");
+      s = peer ? hear_peer(*peer, r) : hear_caller(*caller, r);
+      if (s == Status::ok) continue;
+      if (s != Status::closed)
+        TP_WARN("soft HCA: the connections of process %d end: it does not keep to the protocol",
+                r.message.pid);
     }
-    SlowStep slow("serving a peer's message");
-    on_message(socket, m, std::move(fd));
+    drop_socket(socket);
+    return;
   }
 }
 

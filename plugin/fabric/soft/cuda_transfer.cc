@@ -29,7 +29,7 @@ void job_done(CopyJob* base, Status status) {
 }
 
 // Where the far end lies for a copy issued here; address 0: not known yet, or `failed`.
-CopyEnd far_end(SoftQp& qp, const SendEntry& e, const KeyEntry& k, bool& failed) {
+CopyEnd far_end(SoftQp& qp, const SendEntry& e, const Region& k, bool& failed) {
   if (k.kind == static_cast<std::uint32_t>(MemoryKind::host)) {
     if (qp.peer != nullptr) {
       TP_WARN(
@@ -45,15 +45,22 @@ CopyEnd far_end(SoftQp& qp, const SendEntry& e, const KeyEntry& k, bool& failed)
   auto mapping = qp.peer != nullptr ? qp.peer->allocation(k.alloc_id, e.rkey, failed)
                                     : qp.hca->own_allocation(k.alloc_id, failed);
   if (!mapping) return {};
-  // `k.base` is the owner's address of iova: its offset in the allocation is the same here.
-  return {mapping->address() + (k.base - k.alloc_base) + (e.remote_address - k.iova),
-          mapping->gpu()};
+  // `k.base` is the owner's address of iova: its offset in the allocation is the same here.  A peer
+  // may say anything of it, but the mapping's bounds are ours.
+  const std::uint64_t offset = k.base - k.alloc_base + (e.remote_address - k.iova);
+  if (offset > mapping->bytes() || e.length > mapping->bytes() - offset) {
+    failed = true;
+    return {};
+  }
+  return {mapping->address() + offset, mapping->gpu()};
 }
 
 int gpu_of(SoftQp& qp, const SendEntry& e, const ibv_sge& sge) {
   if ((e.flags & IBV_SEND_INLINE) != 0) return -1;
-  KeyEntry* k = qp.hca->keys().view().peek(sge.lkey);
-  return k != nullptr && k->kind == static_cast<std::uint32_t>(MemoryKind::cuda) ? k->gpu : -1;
+  const KeyEntry* k = qp.hca->keys().view().peek(sge.lkey);
+  return k != nullptr && k->region.kind == static_cast<std::uint32_t>(MemoryKind::cuda)
+             ? k->region.gpu
+             : -1;
 }
 
 }  // namespace
@@ -67,10 +74,10 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
     e.stage = Stage::placed;
     return Step::done;
   }
-  KeyEntry* k = hold_remote(qp, e);
-  if (k == nullptr) return refused(qp, e);
+  const HeldKey k = hold_remote(qp, e);
+  if (!k) return refused(qp, e);
   bool failed = false;
-  CopyEnd far = far_end(qp, e, *k, failed);
+  CopyEnd far = far_end(qp, e, k, failed);
   if (far.address == 0) {
     KeyView::drop(k);
     return failed ? fail(e, IBV_WC_REM_OP_ERR) : Step::wait;
@@ -79,7 +86,7 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
   QpCopyJob* jobs =
       &qp.sq_jobs[static_cast<std::size_t>(&e - qp.sq.data.get()) * qp.cap.max_send_sge];
   const ibv_sge* sges = qp.sges_of(e);
-  e.held = k;
+  e.held = k.count;
   e.stage = Stage::moving;
   int count = 0;
   std::uint64_t offset = 0;

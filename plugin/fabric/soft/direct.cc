@@ -2,6 +2,7 @@
 // involved.
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "plugin/fabric/soft/ordered_write.h"
@@ -11,7 +12,7 @@ namespace twinpath::soft {
 
 std::uint64_t shifted_address(SoftQp& qp, const ibv_sge& sge) {
   const KeyEntry* k = qp.hca->keys().view().peek(sge.lkey);
-  return k != nullptr ? sge.addr - k->iova + k->base : sge.addr;
+  return k != nullptr ? sge.addr - k->region.iova + k->region.base : sge.addr;
 }
 
 bool check_local(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda) {
@@ -21,11 +22,11 @@ bool check_local(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda) {
   const ibv_sge* sges = qp.sges_of(e);
   for (int i = 0; i < e.num_sge; ++i) {
     if (sges[i].length == 0) continue;
-    KeyEntry* k =
+    const HeldKey k =
         qp.hca->keys().view().hold(sges[i].lkey, sges[i].addr, sges[i].length, access, pd->number);
-    if (k == nullptr) return false;
-    e.shifted = e.shifted || k->iova != k->base;
-    cuda = cuda || k->kind == static_cast<std::uint32_t>(MemoryKind::cuda);
+    if (!k) return false;
+    e.shifted = e.shifted || k.iova != k.base;
+    cuda = cuda || k.kind == static_cast<std::uint32_t>(MemoryKind::cuda);
     // MRs may not be deregistered while work requests use them (the caller's duty in verbs), so
     // the check holds until the WQE completes.
     KeyView::drop(k);
@@ -54,18 +55,19 @@ ssize_t copy_piece(int pid, std::uint64_t near, std::uint64_t far, std::size_t b
 
 }  // namespace
 
-bool copy_direct(SoftQp& qp, SendEntry& e, const KeyEntry& remote, bool to_remote) {
+bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote) {
   const ibv_sge* sges = qp.sges_of(e);
   const std::uint64_t far_base = remote.base + (e.remote_address - remote.iova);
   std::uint64_t skip = e.offset;
-  for (int i = 0; i < e.num_sge; ++i) {
+  const std::uint64_t end = std::min(e.length, e.offset + kSlice);
+  for (int i = 0; i < e.num_sge && e.offset != end; ++i) {
     if (skip >= sges[i].length) {
       skip -= sges[i].length;
       continue;
     }
     const std::uint64_t local = local_address(qp, e, sges[i]);
-    while (skip < sges[i].length) {
-      std::size_t n = sges[i].length - skip;
+    while (skip < sges[i].length && e.offset != end) {
+      std::size_t n = std::min<std::uint64_t>(sges[i].length - skip, end - e.offset);
       const std::uint64_t near = local + skip, far = far_base + e.offset;
       if (qp.peer == nullptr) {
         // The peer's threads may watch what a WRITE brings; what a READ brings is the caller's own

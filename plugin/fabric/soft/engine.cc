@@ -86,12 +86,16 @@ void Hca::engine_loop() {
         std::uint64_t rung = 0;
         (void)!read(fd, &rung, sizeof rung);
       } else if (fd == listen_socket_.get()) {
-        accept_peer();
+        accept_callers();
       } else {
-        serve(fd);
+        serve(fd, (events[i].events & EPOLLOUT) != 0);
       }
     }
     std::int64_t now = now_ns();
+    if (accept_again_ != 0 && now >= accept_again_) {
+      accept_again_ = 0;
+      watch(listen_socket_.get());
+    }
     wait_us = engine_wait_us(now, sweep(now));
   }
 }

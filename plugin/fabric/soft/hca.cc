@@ -6,14 +6,11 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -66,7 +63,31 @@ Result<Hca*> Hca::instance(const Config& config, std::string& why) {
 
 Hca* Hca::existing() { return instance_of_process.load(); }
 
-Hca::Hca(const Config& config) : config_(config), qps_(kQpsPerProcess, nullptr) {}
+// A forked child must not hold our sockets open: peers would take the dead for living.  So nobody
+// makes one, or changes the tables, while the process forks.
+void Hca::before_fork() {
+  instance_lock.lock();
+  if (Hca* h = existing()) {
+    h->fork_lock_.lock();
+    h->lock_.lock();
+  }
+}
+
+void Hca::after_fork(bool in_child) {
+  if (Hca* h = existing()) {
+    if (in_child) {
+      for (int fd : {h->listen_socket_.get(), h->epoll_.get(), h->bell_.get()}) ::close(fd);
+      for (auto& [fd, peer] : h->outgoing_) ::close(fd);
+      for (auto& [fd, caller] : h->incoming_) ::close(fd);
+    }
+    h->lock_.unlock();
+    h->fork_lock_.unlock();
+  }
+  instance_lock.unlock();
+}
+
+Hca::Hca(const Config& config)
+    : config_(config), rendezvous_(config.soft_job, kSlots), qps_(kQpsPerProcess, nullptr) {}
 
 Status Hca::start(std::string& why) {
   if (!faults_.set(config_.soft_faults, why)) {
@@ -80,9 +101,7 @@ Status Hca::start(std::string& why) {
     if (std::fgets(boot, sizeof boot, f) == nullptr) boot[0] = 0;
     std::fclose(f);
   }
-  rendezvous_prefix_ =
-      "twinpath-" + std::to_string(getuid()) + "-" + config_.soft_job.substr(0, 48) + "-";
-  job_hash_ = fnv(rendezvous_prefix_ + boot);
+  job_hash_ = fnv(rendezvous_.prefix() + boot);
   probe_value_ = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
   auto keys = KeyTable::create();
   if (!keys) {
@@ -92,66 +111,22 @@ Status Hca::start(std::string& why) {
   keys_ = std::move(keys).take();
   if (config_.soft_direct) allow_direct_copies();
   can_fence_ = may_be_fenced();
-  TP_TRY(claim_slot(why));
+  auto listening = rendezvous_.claim(slot_, why);
+  if (!listening) return listening.status();
+  listen_socket_ = std::move(listening).take();
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   bell_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll_ || !bell_) {
     why = std::string("epoll_create1 or eventfd: ") + std::strerror(errno);
     return Status::system;
   }
-  epoll_event e{};
-  e.events = EPOLLIN;
-  for (int fd : {listen_socket_.get(), bell_.get()}) {
-    e.data.fd = fd;
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e);
-  }
-  // A forked child must not hold our sockets open: peers would take the dead for living.
-  pthread_atfork(nullptr, nullptr, [] {
-    if (Hca* h = existing()) {
-      for (int fd : {h->listen_socket_.get(), h->epoll_.get(), h->bell_.get()}) ::close(fd);
-      for (auto& [fd, peer] : h->outgoing_) ::close(fd);
-      for (auto& [fd, owner] : h->incoming_) ::close(fd);
-    }
-  });
+  for (int fd : {listen_socket_.get(), bell_.get()}) watch(fd);
+  pthread_atfork([] { Hca::before_fork(); }, [] { Hca::after_fork(false); },
+                 [] { Hca::after_fork(true); });
   engine_ = std::thread([this] { engine_loop(); });
   pthread_setname_np(engine_.native_handle(), "twinpath-hca");
   engine_.detach();  // lives as long as the process, as an adapter does
   return Status::ok;
-}
-
-Hca::SlotAddress Hca::address_of(std::uint32_t slot) const {
-  SlotAddress a;
-  a.address.sun_family = AF_UNIX;
-  const std::string name = rendezvous_prefix_ + std::to_string(slot);
-  std::memcpy(a.address.sun_path + 1, name.data(), name.size());  // leading zero byte: abstract
-  a.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return a;
-}
-
-Status Hca::claim_slot(std::string& why) {
-  listen_socket_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listen_socket_) {
-    why = std::string("socket(AF_UNIX): ") + std::strerror(errno);
-    return Status::system;
-  }
-  // Start at a place that depends on the pid: neighbours seldom collide, and a number of a dead
-  // process is not soon used again.
-  const std::uint32_t start = (static_cast<std::uint32_t>(getpid()) * 2654435761u) % kSlots;
-  for (std::uint32_t i = 0; i < kSlots; ++i) {
-    const std::uint32_t slot = (start + i) % kSlots;
-    const SlotAddress a = address_of(slot);
-    if (bind(listen_socket_.get(), reinterpret_cast<const sockaddr*>(&a.address), a.length) == 0) {
-      if (listen(listen_socket_.get(), 1024) != 0) break;
-      slot_ = slot;
-      return Status::ok;
-    }
-    if (errno != EADDRINUSE) break;
-  }
-  why = errno == EADDRINUSE
-            ? "1024 processes of this user and job already use the soft HCA on this "
-              "host; give jobs their own TWINPATH_SOFT_JOB"
-            : std::string("binding the rendezvous socket: ") + std::strerror(errno);
-  return Status::system;
 }
 
 bool Hca::set_devices(const std::string& spec, std::string& why) {

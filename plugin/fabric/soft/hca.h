@@ -6,14 +6,12 @@
 // no argument to carry it.  It is made by the first load_soft_hca and never destroyed.
 //
 // Threads: any, unless said.
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -22,6 +20,7 @@
 #include "plugin/base/config.h"
 #include "plugin/fabric/soft/faults.h"
 #include "plugin/fabric/soft/objects.h"
+#include "plugin/fabric/soft/rendezvous.h"
 
 namespace twinpath::soft {
 
@@ -80,12 +79,8 @@ class Hca {
  private:
   explicit Hca(const Config& config);
   Status start(std::string& why);
-  struct SlotAddress {
-    sockaddr_un address{};
-    socklen_t length = 0;
-  };
-  SlotAddress address_of(std::uint32_t slot) const;
-  Status claim_slot(std::string& why);
+  static void before_fork();
+  static void after_fork(bool in_child);
   void engine_loop();
   static bool unattended(const SoftQp& qp);
   void note_idle(std::int64_t now);
@@ -97,16 +92,30 @@ class Hca {
   bool is_drowsy(SoftQp& qp, std::int64_t now) const;
   void put_to_sleep(std::int64_t now);
   static bool fall_asleep(SoftQp& qp);
-  void accept_peer();
-  void serve(int socket);
+  // connect.cc; engine thread, except peer_of and watch.
+  void accept_callers();
+  void pause_accepting(std::int64_t now);
+  void serve(int socket, bool has_room);
   void drop_socket(int socket);
-  void on_message(int socket, const Message& m, UniqueFd fd);
-  void on_greeting(Peer& peer, const Message& m, UniqueFd fd);
-  void on_export_request(int socket, const Message& m);
-  void on_export_reply(Peer& peer, const Message& m, UniqueFd fd);
-  Message greeting() const;
+  void watch(int socket) const;
   Result<std::shared_ptr<Peer>> peer_of(std::uint32_t slot);
+  Message introduction(MessageKind kind) const;
+  // links.cc: joining a QP to its destination.
+  Status attach_here(SoftQp& qp);
+  Status offer_link(SoftQp& qp, const std::shared_ptr<Peer>& peer);
+  Status accept_link(SoftQp& qp, const std::shared_ptr<Link>& link);
   void bind_link(SoftQp& qp, std::shared_ptr<Link> link);
+  Status on_offer(const Caller& caller, Received& r);
+  Status on_acceptance(const Caller& caller, Received& r);
+  // messages.cc: what the engine does with a message.  closed: its sender takes no answer;
+  // bad_argument: it is none of this version.  Both end what we have with it.
+  Status hear_caller(Caller& caller, Received& r);
+  Status hear_peer(Peer& peer, Received& r);
+  Status on_greeting(Caller& caller, Received& r);
+  Status on_welcome(Peer& peer, Received& r);
+  Status on_export_request(Caller& caller, const Message& m);
+  void on_export_reply(Peer& peer, Received& r);
+  void on_gone(std::uint32_t slot, std::uint64_t alloc_id);
   int engine_wait_us(std::int64_t now, bool moved);
 
   struct OwnAllocation {
@@ -118,13 +127,17 @@ class Hca {
 
   Config config_;
   Faults faults_;
-  std::string rendezvous_prefix_;
+  Rendezvous rendezvous_;
   std::uint32_t job_hash_ = 0;
   std::uint32_t slot_ = 0;
   std::uint64_t probe_value_ = 0;
   std::unique_ptr<KeyTable> keys_;
   UniqueFd listen_socket_, epoll_, bell_;
 
+  // Exclusive while the process forks, shared while a socket is open that is in no table yet, or
+  // no more: the child closes what the tables have.  Before lock_.
+  std::shared_mutex fork_lock_;
+  std::mutex connecting_;  // one peer_of() at a time; before both
   std::mutex lock_;
   std::vector<SoftDevice*> devices_;
   std::vector<std::unique_ptr<SoftDevice>> all_devices_;
@@ -136,16 +149,19 @@ class Hca {
   std::uint32_t next_qp_ = 0;
   std::unordered_map<std::uint32_t, std::shared_ptr<Peer>> peers_;  // by slot
   std::unordered_map<int, std::shared_ptr<Peer>> outgoing_;         // by socket
-  std::unordered_map<int, UniqueFd> incoming_;
+  std::unordered_map<int, std::shared_ptr<Caller>> incoming_;
   // Links offered to a QP of ours that has not asked yet, by {our QP, its QP}.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Link>> offers_;
+  std::atomic<std::uint64_t> next_link_{1};
 
   std::mutex allocations_lock_;
   std::unordered_map<std::uint64_t, OwnAllocation> allocations_;
   std::uint64_t next_allocation_ = 1;
 
-  bool can_fence_ = false;  // membarrier works: queue pairs may sleep
-  bool resting_ = false;    // engine thread: all of them do
+  bool can_fence_ = false;         // membarrier works: queue pairs may sleep
+  bool resting_ = false;           // engine thread: all of them do
+  std::int64_t accept_again_ = 0;  // engine thread: when, after descriptors ran out; 0: it does
+  std::int64_t warned_of_limit_ = 0;
   std::int64_t last_moved_ = 0, idle_noted_ = 0, slept_at_ = 0;
   std::uint64_t idle_round_ = 0;
   std::thread engine_;

@@ -1,83 +1,125 @@
 #include "plugin/fabric/soft/keys.h"
 
-#include <sys/mman.h>
-
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "plugin/base/sync.h"
-#include "plugin/fabric/soft/link.h"
 
 namespace twinpath::soft {
+namespace {
 
-KeyEntry* KeyView::hold(std::uint32_t key, std::uint64_t address, std::uint64_t length,
-                        std::uint32_t access, std::uint32_t pd) const {
-  KeyEntry* e = peek(key);
-  if (e == nullptr) return nullptr;
+constexpr std::int64_t kPatience = 2 * kSecond;
+
+}  // namespace
+
+HeldKey KeyView::hold(std::uint32_t key, std::uint64_t address, std::uint64_t length,
+                      std::uint32_t access, std::uint32_t pd) const {
+  const KeyEntry* e = peek(key);
+  if (e == nullptr) return {};
+  HeldKey held;
+  held.count = &(*holds_)[key_index(key)];
   // Take first, look again after: either we see the entry withdrawn, or remove() sees our count
   // (both sides are sequentially consistent here, so one of the two must happen).
-  e->users.fetch_add(1, std::memory_order_seq_cst);
-  bool ok = e->key.load(std::memory_order_seq_cst) == key && (e->access & access) == access &&
-            e->pd == pd && address >= e->iova && length <= e->length &&
-            address - e->iova <= e->length - length;
-  if (ok) return e;
-  drop(e);
-  return nullptr;
+  held.count->fetch_add(1, std::memory_order_seq_cst);
+  if (e->key.load(std::memory_order_seq_cst) == key) {
+    static_cast<Region&>(held) = e->region;
+    // What is checked is what is used: the compiler must not read the table again.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if ((held.access & access) == access && held.pd == pd && address >= held.iova &&
+        length <= held.length && address - held.iova <= held.length - length)
+      return held;
+  }
+  drop(held);
+  return {};
 }
 
 Result<std::unique_ptr<KeyTable>> KeyTable::create() {
-  auto fd = make_shared_memory("twinpath-keys", sizeof(SharedTables));
-  if (!fd) return fd.status();
-  void* p = mmap(nullptr, sizeof(SharedTables), PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
-  if (p == MAP_FAILED) {
-    TP_WARN("soft HCA: cannot map the key table: %s", std::strerror(errno));
-    return Status::no_memory;
-  }
-  return std::unique_ptr<KeyTable>(
-      new KeyTable(std::move(fd).take(), static_cast<SharedTables*>(p)));
+  auto keys = SharedMemory::create("twinpath-keys", sizeof(KeyTableMemory), Writers::creator);
+  if (!keys) return keys.status();
+  auto board = SharedMemory::create("twinpath-board", sizeof(Board), Writers::both);
+  if (!board) return board.status();
+  return std::unique_ptr<KeyTable>(new KeyTable(std::move(keys).take(), std::move(board).take()));
 }
 
-KeyTable::KeyTable(UniqueFd fd, SharedTables* shared)
-    : fd_(std::move(fd)), shared_(shared), entries_(shared->keys), generation_(kKeyEntries, 1) {
+KeyTable::KeyTable(SharedMemory keys, SharedMemory board)
+    : keys_(std::move(keys)),
+      board_memory_(std::move(board)),
+      entries_(keys_.as<KeyTableMemory>()),
+      board_(board_memory_.as<Board>()),
+      own_holds_(std::make_unique<Holds>()),
+      generation_(kKeyEntries, 1) {
   for (std::uint32_t i = kKeyEntries; i-- > 1;) free_.push_back(i);
 }
 
-KeyTable::~KeyTable() { munmap(shared_, sizeof(SharedTables)); }
+void KeyTable::add_holder(std::shared_ptr<Holder> holder) {
+  const std::lock_guard hold(lock_);
+  holders_.push_back(std::move(holder));
+}
+
+void KeyTable::remove_holder(const std::shared_ptr<Holder>& holder) {
+  holder->gone.store(true);
+  const std::lock_guard hold(lock_);
+  std::erase(holders_, holder);
+}
+
+bool KeyTable::is_held(std::uint32_t index) const {
+  return (*own_holds_)[index].load(std::memory_order_seq_cst) != 0 ||
+         std::any_of(holders_.begin(), holders_.end(),
+                     [index](const auto& h) { return h->holds(index); });
+}
 
 std::uint32_t KeyTable::add(std::uint32_t pd_number, std::uint64_t base, std::uint64_t iova,
                             std::uint64_t length, std::uint32_t access, const PointerInfo& info,
                             std::uint64_t alloc_id) {
   std::lock_guard hold(lock_);
+  if (free_.empty()) {
+    std::erase_if(kept_, [this](std::uint32_t i) {
+      if (is_held(i)) return false;
+      free_.push_back(i);
+      return true;
+    });
+  }
   if (free_.empty()) return 0;
   std::uint32_t index = free_.back();
   free_.pop_back();
-  KeyEntry& e = entries_[index];
-  e.access = access;
-  e.pd = pd_number;
-  e.iova = iova;
-  e.length = length;
-  e.base = base;
-  e.kind = static_cast<std::uint32_t>(info.kind);
-  e.gpu = info.gpu;
-  e.alloc_id = alloc_id;
-  e.alloc_base = info.alloc_base;
+  KeyEntry& e = (*entries_)[index];
+  e.region = {access,   pd_number, iova,
+              length,   base,      static_cast<std::uint32_t>(info.kind),
+              info.gpu, alloc_id,  info.alloc_base};
   std::uint32_t key = (index << 8) | ++generation_[index];
   e.key.store(key, std::memory_order_release);
   return key;
 }
 
 void KeyTable::remove(std::uint32_t key) {
-  std::uint32_t index = (key >> 8) & (kKeyEntries - 1);
-  KeyEntry& e = entries_[index];
-  e.key.store(0, std::memory_order_seq_cst);
-  for (std::int64_t deadline = now_ns() + 2 * kSecond;
-       e.users.load(std::memory_order_seq_cst) != 0 && now_ns() < deadline;)
+  const std::uint32_t index = key_index(key);
+  (*entries_)[index].key.store(0, std::memory_order_seq_cst);
+  std::vector<std::shared_ptr<Holder>> others;
+  {
+    const std::lock_guard hold(lock_);
+    others = holders_;
+  }
+  // Seldom does anybody hold it, so the clock is read only then.
+  std::int64_t deadline = 0;
+  for (;;) {
+    bool wait = (*own_holds_)[index].load(std::memory_order_seq_cst) != 0;
+    std::erase_if(others, [&](const auto& h) { return !h->holds(index) || h->is_stuck(); });
+    if (!wait && others.empty()) break;
+    const std::int64_t now = now_ns();
+    if (deadline == 0) deadline = now + kPatience;
+    if (now >= deadline) break;
     sched_yield();
-  if (e.users.load() != 0) return;  // a peer died holding it: the slot stays unused
-  std::lock_guard hold(lock_);
-  free_.push_back(index);
+  }
+  for (const auto& h : others) {
+    h->stuck_at.store(index, std::memory_order_relaxed);
+    TP_WARN(
+        "soft HCA: process %d does not let go of memory that is deregistered here: it is stopped, "
+        "or gets no core; it is not waited for again before it goes on",
+        h->pid);
+  }
+  const std::lock_guard hold(lock_);
+  (is_held(index) ? kept_ : free_).push_back(index);
 }
 
 }  // namespace twinpath::soft

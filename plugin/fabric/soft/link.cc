@@ -1,69 +1,87 @@
 #include "plugin/fabric/soft/link.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <new>
 
 #include "plugin/base/log.h"
 
 namespace twinpath::soft {
-
-Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes) {
-  UniqueFd fd(memfd_create(name, MFD_CLOEXEC));
-  if (!fd) {
-    TP_WARN("soft HCA: memfd_create(%s): %s; raise the open file limit (ulimit -n)", name,
-            std::strerror(errno));
-    return Status::system;
-  }
-  if (int rc = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); rc != 0) {
-    TP_WARN(
-        "soft HCA: cannot reserve %zu bytes of shared memory for %s: %s; free memory (shared "
-        "memory counts against the container's or cgroup's limit)",
-        bytes, name, std::strerror(rc));
-    return Status::no_memory;
-  }
-  return fd;
-}
-
 namespace {
-Result<LinkMemory*> map(int fd, int flags) {
-  void* p = mmap(nullptr, sizeof(LinkMemory), PROT_READ | PROT_WRITE, flags, fd, 0);
-  if (p == MAP_FAILED) {
-    TP_WARN("soft HCA: cannot map %zu bytes for a connection: %s", sizeof(LinkMemory),
-            std::strerror(errno));
-    return Status::no_memory;
-  }
-  return static_cast<LinkMemory*>(p);  // fresh pages are zero: a valid, empty link
+
+struct LocalLink {
+  LinkHalf half[2];
+  LinkWords words;
+};
+
+Result<SharedMemory> new_half() {
+  return SharedMemory::create("twinpath-link", sizeof(LinkHalf), Writers::creator);
 }
+
 }  // namespace
 
 Result<std::shared_ptr<Link>> Link::create_local() {
-  auto memory = map(-1, MAP_PRIVATE | MAP_ANONYMOUS);
-  if (!memory) return memory.status();
-  return std::shared_ptr<Link>(new Link(*memory));
+  // Fresh pages are zero: a valid, empty link.
+  void* p =
+      mmap(nullptr, sizeof(LocalLink), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) {
+    TP_WARN("soft HCA: cannot map %zu bytes for a connection: %s", sizeof(LocalLink),
+            std::strerror(errno));
+    return Status::no_memory;
+  }
+  std::shared_ptr<Link> link(new Link(0, 0));
+  link->local_ = p;
+  auto* local = static_cast<LocalLink*>(p);
+  for (std::size_t i : {0, 1}) link->seen_[i] = link->written_[i] = &local->half[i];
+  link->words_ = &local->words;
+  return link;
 }
 
-Result<std::shared_ptr<Link>> Link::create_shared(UniqueFd& fd) {
-  auto made = make_shared_memory("twinpath-link", sizeof(LinkMemory));
-  if (!made) return made.status();
-  fd = std::move(made).take();
-  return map_shared(fd.get());
+Result<std::shared_ptr<Link>> Link::create_shared(std::size_t own, std::uint64_t number) {
+  std::shared_ptr<Link> link(new Link(own, number));
+  auto words = SharedMemory::create("twinpath-words", sizeof(LinkWords), Writers::both);
+  if (!words) return words.status();
+  link->words_memory_ = std::move(words).take();
+  link->words_ = link->words_memory_.as<LinkWords>();
+  TP_TRY(link->make_half());
+  return link;
 }
 
-Result<std::shared_ptr<Link>> Link::map_shared(int fd) {
-  struct stat st {};
-  if (fstat(fd, &st) != 0 || st.st_size < static_cast<off_t>(sizeof(LinkMemory)))
-    return Status::bad_argument;
-  auto memory = map(fd, MAP_SHARED);
-  if (!memory) return memory.status();
-  return std::shared_ptr<Link>(new Link(*memory));
+Result<std::shared_ptr<Link>> Link::map_shared(std::size_t own, std::uint64_t number, int half_fd,
+                                               int words_fd, std::string& why) {
+  std::shared_ptr<Link> link(new Link(own, number));
+  auto words = SharedMemory::map(words_fd, sizeof(LinkWords), Writers::both, why);
+  if (!words) return words.status();
+  link->words_memory_ = std::move(words).take();
+  link->words_ = link->words_memory_.as<LinkWords>();
+  TP_TRY(link->map_half(half_fd, why));
+  return link;
 }
 
-Link::~Link() { munmap(memory_, sizeof(LinkMemory)); }
+Status Link::make_half() {
+  auto half = new_half();
+  if (!half) return half.status();
+  memory_[own_] = std::move(half).take();
+  written_[own_] = memory_[own_].as<LinkHalf>();
+  return Status::ok;
+}
+
+Status Link::map_half(int half_fd, std::string& why) {
+  auto half = SharedMemory::map(half_fd, sizeof(LinkHalf), Writers::creator, why);
+  if (!half) return half.status();
+  memory_[1 - own_] = std::move(half).take();
+  seen_[1 - own_] = memory_[1 - own_].as<const LinkHalf>();
+  return Status::ok;
+}
+
+void Link::close_fds() {
+  (void)memory_[own_].take_fd();
+  (void)words_memory_.take_fd();
+}
+
+Link::~Link() {
+  if (local_ != nullptr) munmap(local_, sizeof(LocalLink));
+}
 
 }  // namespace twinpath::soft

@@ -1,20 +1,26 @@
 #pragma once
-// The wire between two QPs: one piece of memory that both can reach, with a byte ring for each
-// direction and a few counters that stand for acknowledgements.
+// The wire between two QPs: for each of them a half that it alone writes, with the byte ring of
+// what it sends and a few counters that stand for acknowledgements, and a page of words that both
+// write.
 //
-// Between processes it is a memfd passed over a UNIX socket (nothing has a name in /dev/shm,
-// so a crash leaves nothing behind); inside one process it is anonymous memory.
+// Between processes each half is a memfd of its writer, which the other maps read-only (nothing has
+// a name in /dev/shm, so a crash leaves nothing behind); inside one process all is one piece of
+// anonymous memory.  Who has the lower QP number offers its half and the words, the other answers
+// with its half: until then a link has one half only.
 //
-// Each LinkEnd is written by its own side only.  Orders that matter:
+// What comes from the other half may change at any time: it is copied before it is checked.
+// Orders that matter:
 //   ring bytes  -> produced (release)   | peer: produced (acquire) -> reads bytes
 //   data placed -> acked    (release)   | peer: acked (acquire)    -> completes its WQE
 //   bytes read  -> consumed (release)   | peer: consumed (acquire) -> overwrites the bytes
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
+#include "plugin/fabric/soft/shared_memory.h"
 
 namespace twinpath::soft {
 
@@ -23,7 +29,7 @@ inline constexpr std::uint32_t kPacketPayload = 8 * 1024;  // largest payload of
 
 enum class EndState : std::uint32_t { unset = 0, ready = 1, error = 2, closed = 3 };
 
-// What LinkEnd::bell asks for: waking the engine, or marking the queue pair, which sleeps.
+// What LinkWords::bell asks for: waking the engine, or marking the queue pair, which sleeps.
 inline constexpr std::uint32_t kBellWake = 1, kBellMark = 2;
 
 struct LinkEnd {
@@ -39,20 +45,29 @@ struct LinkEnd {
   std::atomic<std::uint32_t> can_pull;     // 1: I can read the peer's memory
   std::atomic<std::uint64_t> pull_failed;  // responder: id << 32 | chunk that I could not read
   std::atomic<std::uint64_t> pull_fixed;   // requester: id whose failed chunk I have written
-  std::atomic<std::uint32_t> bell;         // kBell*: tell me when you put something on the wire
   std::atomic<std::uint32_t> rnr_timer;    // my QP's min_rnr_timer code
   std::atomic<std::uint32_t> can_mark;     // 1: I can mark the peer's notice board
+};
+
+struct LinkHalf {
+  LinkEnd end;
+  alignas(64) std::uint8_t ring[kRingBytes];
 };
 
 // Which chunk of the running shared message is next: id << 32 | chunk.
 struct alignas(64) Claim {
   std::atomic<std::uint64_t> next;
 };
+// kBell*, set by the end whose it is, taken by the other: tell me when you put something on the
+// wire.
+struct alignas(64) Bell {
+  std::atomic<std::uint32_t> wanted;
+};
 
-struct LinkMemory {
-  LinkEnd end[2];  // [0] belongs to the lower QP number
+// Rubbish in here costs its writer's own messages: chunks that nobody copies, bells not rung.
+struct LinkWords {
+  Bell bell[2];    // [0] belongs to the lower QP number
   Claim claim[2];  // of the messages that this end sends
-  alignas(64) std::uint8_t ring[2][kRingBytes];
 };
 
 enum class PacketOp : std::uint8_t {
@@ -85,21 +100,40 @@ inline constexpr std::uint8_t kFirst = 1, kLast = 2, kImm = 4, kSolicited = 8, k
 
 class Link {
  public:
-  static Result<std::shared_ptr<Link>> create_local();               // anonymous memory
-  static Result<std::shared_ptr<Link>> create_shared(UniqueFd& fd);  // memfd, to be sent
-  static Result<std::shared_ptr<Link>> map_shared(int fd);
+  static Result<std::shared_ptr<Link>> create_local();  // both halves, in anonymous memory
+  // Offers: makes the words and the own half; `own`: 0 or 1, as in LinkWords.
+  static Result<std::shared_ptr<Link>> create_shared(std::size_t own, std::uint64_t number);
+  // Takes an offer: the other's half and the words.
+  static Result<std::shared_ptr<Link>> map_shared(std::size_t own, std::uint64_t number,
+                                                  int half_fd, int words_fd, std::string& why);
+  // Who took the offer makes its half.
+  Status make_half();
+  // Who offered gets the other's.
+  Status map_half(int half_fd, std::string& why);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
-  LinkMemory& memory() { return *memory_; }
+
+  LinkHalf* own(std::size_t end) { return written_[end]; }
+  const LinkHalf* far(std::size_t end) const { return seen_[end]; }  // null: not there yet
+  LinkWords& words() { return *words_; }
+  std::uint64_t number() const { return number_; }
+  // To be sent; -1 where there is none.
+  int half_fd() const { return memory_[own_].fd(); }
+  int words_fd() const { return words_memory_.fd(); }
+  // They were sent.
+  void close_fds();
 
  private:
-  explicit Link(LinkMemory* memory) : memory_(memory) {}
-  LinkMemory* memory_;
-};
+  Link(std::size_t own, std::uint64_t number) : own_(own), number_(number) {}
 
-// A memfd of `bytes`, its pages reserved now so that a full system shows here as an error and
-// not later as SIGBUS.  Logs the cause.
-Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes);
+  const std::size_t own_;
+  const std::uint64_t number_;
+  SharedMemory memory_[2], words_memory_;
+  void* local_ = nullptr;  // create_local()
+  LinkHalf* written_[2] = {nullptr, nullptr};
+  const LinkHalf* seen_[2] = {nullptr, nullptr};
+  LinkWords* words_ = nullptr;
+};
 
 }  // namespace twinpath::soft

@@ -1,8 +1,7 @@
-// What the engine thread does with a peer's messages.
-#include <sys/mman.h>
+// What the engine thread does with the messages of other processes.
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -11,87 +10,84 @@
 #include "plugin/fabric/soft/hca.h"
 
 namespace twinpath::soft {
+namespace {
 
-void Hca::on_message(int socket, const Message& m, UniqueFd fd) {
-  std::shared_ptr<Peer> peer;
-  {
-    std::lock_guard hold(lock_);
-    if (auto it = outgoing_.find(socket); it != outgoing_.end()) peer = it->second;
-  }
+// The kernel's word for a process's pid is right across PID namespaces; its own may not be.
+int process_of(int socket) {
+  ucred who{};
+  socklen_t length = sizeof who;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 ? who.pid : 0;
+}
+
+}  // namespace
+
+Status Hca::hear_caller(Caller& caller, Received& r) {
+  const Message& m = r.message;
+  if (m.kind == MessageKind::greeting) return on_greeting(caller, r);
+  if (!caller.holder || m.slot != caller.slot) return Status::bad_argument;
   switch (m.kind) {
-    case MessageKind::greeting:
-      if (peer) {
-        on_greeting(*peer, m, std::move(fd));
-      } else {
-        (void)send_message(socket, greeting(), keys_->fd());  // the answer to theirs
-      }
-      return;
-    case MessageKind::offer: {
-      auto link = Link::map_shared(fd.get());
-      if (!link) return;
-      auto own = static_cast<std::uint32_t>(m.b), theirs = static_cast<std::uint32_t>(m.a);
-      std::unique_lock hold(lock_);
-      SoftQp* qp = own >> kSlotShift == slot_ ? qps_[own % kQpsPerProcess] : nullptr;
-      bool waiting = false;
-      if (qp != nullptr) {
-        std::lock_guard hold_qp(qp->lock);
-        waiting = qp->qp_num == own && qp->attr.dest_qp_num == theirs && qp->mine == nullptr &&
-                  (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS);
-      }
-      if (waiting) {
-        bind_link(*qp, std::move(link).take());
-      } else {
-        offers_[{own, theirs}] = std::move(link).take();
-      }
-      return;
-    }
+    case MessageKind::offer:
+      return on_offer(caller, r);
+    case MessageKind::acceptance:
+      return on_acceptance(caller, r);
     case MessageKind::export_request:
-      on_export_request(socket, m);
-      return;
-    case MessageKind::export_reply:
-      if (peer) on_export_reply(*peer, m, std::move(fd));
-      return;
-    case MessageKind::gone: {
-      std::shared_ptr<Peer> owner;
-      {
-        std::lock_guard hold(lock_);
-        if (auto it = peers_.find(m.slot); it != peers_.end()) owner = it->second;
-      }
-      std::shared_ptr<RemoteAllocation> drop;
-      if (owner) {
-        std::lock_guard hold(owner->lock);
-        if (auto it = owner->allocations.find(m.a); it != owner->allocations.end()) {
-          drop = std::move(it->second);
-          owner->allocations.erase(it);
-        }
-      }
-      return;  // `drop` unmaps here, on the engine thread
-    }
+      return on_export_request(caller, m);
+    case MessageKind::gone:
+      on_gone(caller.slot, m.a);
+      return Status::ok;
     case MessageKind::wake:
-      return;  // the look at all queues that follows is what was wanted
+      return Status::ok;  // the look at all queues that follows is what was wanted
+    default:
+      return Status::bad_argument;
   }
 }
 
-void Hca::on_greeting(Peer& peer, const Message& m, UniqueFd fd) {
-  struct stat st {};
-  if (peer.greeted.load() || fstat(fd.get(), &st) != 0 ||
-      st.st_size < static_cast<off_t>(sizeof(SharedTables)))
-    return;
-  void* p = mmap(nullptr, sizeof(SharedTables), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (p == MAP_FAILED) return;
-  peer.shared = static_cast<SharedTables*>(p);
-  peer.keys = KeyView(peer.shared->keys);
-  // The kernel's word for the peer's pid is right across PID namespaces; its own may not be.
-  ucred who{};
-  socklen_t length = sizeof who;
-  if (getsockopt(peer.socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0)
-    peer.pid = who.pid;
+Status Hca::hear_peer(Peer& peer, Received& r) {
+  if (r.message.slot != peer.slot) return Status::bad_argument;
+  if (r.message.kind == MessageKind::welcome) return on_welcome(peer, r);
+  if (r.message.kind != MessageKind::export_reply) return Status::bad_argument;
+  on_export_reply(peer, r);
+  return Status::ok;
+}
+
+Status Hca::on_greeting(Caller& caller, Received& r) {
+  if (caller.holder) return Status::bad_argument;  // once is enough
+  const int pid = process_of(caller.wire.fd());
+  std::string why;
+  auto holds = SharedMemory::map(r.fds[0].get(), sizeof(Holds), Writers::creator, why);
+  if (!holds) {
+    TP_WARN("soft HCA: process %d connects, but %s", pid, why.c_str());
+    return Status::bad_argument;
+  }
+  caller.slot = r.message.slot;
+  caller.holder = std::make_shared<Holder>(std::move(holds).take(), pid);
+  // Before the welcome: it cannot hold a key without our table.
+  keys_->add_holder(caller.holder);
+  const bool sent =
+      caller.wire.send(introduction(MessageKind::welcome), {keys_->keys_fd(), keys_->board_fd()});
+  return sent ? Status::ok : Status::closed;
+}
+
+Status Hca::on_welcome(Peer& peer, Received& r) {
+  if (peer.greeted.load()) return Status::bad_argument;
+  peer.pid = process_of(peer.wire.fd());
+  std::string why;
+  auto keys = SharedMemory::map(r.fds[0].get(), sizeof(KeyTableMemory), Writers::creator, why);
+  auto board = SharedMemory::map(r.fds[1].get(), sizeof(Board), Writers::both, why);
+  if (!keys || !board) {
+    TP_WARN("soft HCA: process %d answers, but %s", peer.pid, why.c_str());
+    return Status::bad_argument;
+  }
+  peer.key_memory = std::move(keys).take();
+  peer.board_memory = std::move(board).take();
+  peer.keys = KeyView(*peer.key_memory.as<const KeyTableMemory>(), *peer.own_holds.as<Holds>());
+  peer.board = peer.board_memory.as<Board>();
   std::uint64_t seen = 0;
-  iovec near{&seen, sizeof seen}, far{reinterpret_cast<void*>(m.probe), sizeof seen};
+  iovec near{&seen, sizeof seen}, far{reinterpret_cast<void*>(r.message.probe), sizeof seen};
   peer.direct =
       config_.soft_direct && peer.pid > 0 &&
       process_vm_readv(peer.pid, &near, 1, &far, 1, 0) == static_cast<ssize_t>(sizeof seen) &&
-      seen == m.probe_value;
+      seen == r.message.probe_value;
   if (config_.soft_direct && !peer.direct) {
     TP_INFO(net,
             "soft HCA: process %d cannot be reached with process_vm_readv (%s): its data goes "
@@ -99,12 +95,29 @@ void Hca::on_greeting(Peer& peer, const Message& m, UniqueFd fd) {
             peer.pid, std::strerror(errno));
   }
   peer.greeted.store(true, std::memory_order_release);
+  return Status::ok;
 }
 
-void Hca::on_export_request(int socket, const Message& m) {
+void Hca::on_gone(std::uint32_t slot, std::uint64_t alloc_id) {
+  std::shared_ptr<Peer> owner;
+  {
+    std::lock_guard hold(lock_);
+    if (auto it = peers_.find(slot); it != peers_.end()) owner = it->second;
+  }
+  if (!owner) return;
+  std::shared_ptr<RemoteAllocation> drop;
+  std::lock_guard hold(owner->lock);
+  if (auto it = owner->allocations.find(alloc_id); it != owner->allocations.end()) {
+    drop = std::move(it->second);
+    owner->allocations.erase(it);
+  }
+}
+
+Status Hca::on_export_request(Caller& caller, const Message& m) {
   Message reply{};
   reply.kind = MessageKind::export_reply;
   reply.slot = slot_;
+  reply.pid = getpid();
   reply.a = m.a;
   ExportedAllocation made;
   PointerInfo info;
@@ -120,10 +133,11 @@ void Hca::on_export_request(int socket, const Message& m) {
   reply.bytes = made.bytes;
   std::memcpy(reply.gpu, made.gpu.bytes, sizeof reply.gpu);
   std::memcpy(reply.ipc, made.ipc_handle, sizeof reply.ipc);
-  (void)send_message(socket, reply, made.fd.get());
+  return caller.wire.send(reply, {made.fd.get(), -1}) ? Status::ok : Status::closed;
 }
 
-void Hca::on_export_reply(Peer& peer, const Message& m, UniqueFd fd) {
+void Hca::on_export_reply(Peer& peer, Received& r) {
+  const Message& m = r.message;
   std::shared_ptr<RemoteAllocation> wanted;
   {
     std::lock_guard hold(peer.lock);
@@ -132,7 +146,7 @@ void Hca::on_export_reply(Peer& peer, const Message& m, UniqueFd fd) {
   if (!wanted) return;
   ExportedAllocation e;
   e.kind = static_cast<ExportedAllocation::Kind>(m.export_kind);
-  e.fd = std::move(fd);
+  e.fd = std::move(r.fds[0]);
   e.bytes = m.bytes;
   std::memcpy(e.gpu.bytes, m.gpu, sizeof e.gpu.bytes);
   std::memcpy(e.ipc_handle, m.ipc, sizeof e.ipc_handle);

@@ -131,7 +131,7 @@ struct SendEntry {
   std::uint64_t length;
   std::uint64_t completion;  // done: what push_completion gave, else kNoCompletion
   std::int64_t not_before;   // fault injection: start no earlier than this (now_ns); 0 = at once
-  KeyEntry* held;            // remote key held while the copy engine writes
+  std::atomic<std::uint32_t>* held;  // remote key's count, held while the copy engine writes
   std::uint32_t rkey;
   std::uint32_t imm;
   std::uint32_t pull_id;  // nonzero: both ends copy it
@@ -170,7 +170,7 @@ struct QpCopyJob : CopyJob {
 struct QpUpdate : WordUpdate {
   enum class State : std::uint8_t { idle, moving, done, failed };
   SoftQp* qp = nullptr;
-  KeyEntry* held = nullptr;
+  std::atomic<std::uint32_t>* held = nullptr;  // count of the key that it is under
   State state = State::idle;
 };
 
@@ -207,10 +207,12 @@ struct SoftQp : ibv_qp {
   std::shared_ptr<Link> link;
   std::shared_ptr<Peer> peer;  // null: destination is in this process
   LinkEnd* mine = nullptr;
-  LinkEnd* theirs = nullptr;
-  LinkEnd* parked = nullptr;  // `theirs` while our port is down
+  const LinkEnd* theirs = nullptr;  // null also before the peer has given its half
+  const LinkEnd* parked = nullptr;  // `theirs` while our port is down
   std::uint8_t* out_ring = nullptr;
-  std::uint8_t* in_ring = nullptr;
+  const std::uint8_t* in_ring = nullptr;
+  Bell* my_bell = nullptr;
+  Bell* their_bell = nullptr;
   Claim* out_claim = nullptr;
   Claim* in_claim = nullptr;
   bool unreachable = false;  // no process answers for the destination
@@ -221,6 +223,7 @@ struct SoftQp : ibv_qp {
   std::uint32_t reads_outstanding = 0;
   std::uint32_t pull_id = 0;
   bool no_pull = false;             // the peer could not read our memory once
+  std::uint64_t copied = 0;         // slices copied by us, for the retry clock
   std::uint64_t told = 0;           // how far the wire was when the far bell was last rung
   std::uint64_t seen_progress = 0;  // of the peer, by the retry clock
   bool seen_rnr = false;
@@ -297,19 +300,20 @@ bool take_shared(SoftQp& qp);
 
 // --- responder.cc: executes what the peer put into the ring.  Lock held.  True if anything moved.
 bool respond(SoftQp& qp);
-// How far it came with a packet that other files execute; wait: to be called again.
-enum class Executed : std::uint8_t { done, wait, refused, failed };
+// How far it came with a packet that other files execute; wait: to be called again; more: the same,
+// and a slice of it is done.
+enum class Executed : std::uint8_t { done, wait, more, refused, failed };
 // shared_copy.cc: the responder's part of a shared message.
 Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
 // atomic.cc: FETCH_ADD and CMP_SWAP; answers with the old value.
 Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
-// Our own memory under a key that the peer named, held; null when the QP's or the key's rights,
+// Our own memory under a key that the peer named, held; none when the QP's or the key's rights,
 // bounds or PD refuse it.
-KeyEntry* hold_any_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address,
-                          std::uint64_t bytes, std::uint32_t access);
-// The same, null when it is not host memory, too.
-KeyEntry* hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
-                      std::uint32_t access);
+HeldKey hold_any_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                        std::uint32_t access);
+// The same, none when it is not host memory, too.
+HeldKey hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                    std::uint32_t access);
 // Scatters into the SGE list from byte `offset` of it; false when it does not fit or is not
 // writable host memory under these keys of this PD.
 bool scatter(SoftQp& qp, ibv_pd* pd, const ibv_sge* sges, int n, std::uint64_t offset,
@@ -351,7 +355,8 @@ inline void ring_if_wanted(SoftQp& qp) {
   // The compiler must not look at the bell before the packet is published; the processor may, and
   // activity.cc says why that does no harm.
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (qp.theirs != nullptr && qp.theirs->bell.load(std::memory_order_relaxed) != 0) [[unlikely]]
+  if (qp.theirs != nullptr && qp.their_bell->wanted.load(std::memory_order_relaxed) != 0)
+      [[unlikely]]
     ring_far_bell(qp);
 }
 // Asks the far end to ring.  Takes the lock; not patient: only where nobody holds it.

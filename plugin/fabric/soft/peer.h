@@ -2,12 +2,11 @@
 // Another process of this host and job that we have QPs with: its key table, its process id for
 // direct copies, its CUDA allocations as mapped here, and whether it lives.
 //
-// Rendezvous: every process listens on an abstract UNIX socket named after user, job and a slot
-// number; the slot is the upper part of its QP numbers, so a QP number says whom to ask.  The
-// kernel removes the name when the process dies, however it dies.
+// Between two processes there is a socket in each direction that has QPs to connect; rendezvous.h
+// says how they find each other.  Of another process's memory we write its notice board and the
+// words of a link, and rubbish there does no harm; all else is mapped read-only.
 //
-// Threads: fields marked E belong to the engine thread (or the holder of Hca::lock_); atomics
-// may be read by all.
+// Threads: any, unless said; what is no atomic is set before `greeted`, by the engine thread.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
 #include "plugin/fabric/soft/keys.h"
+#include "plugin/fabric/soft/wire.h"
 #include "plugin/gpu/engine.h"
 
 namespace twinpath::soft {
@@ -30,57 +30,35 @@ struct RemoteAllocation {
 
 class Peer {
  public:
-  ~Peer();
-  std::uint32_t slot = 0;
+  // `holds`: what we hold of its keys, to be sent with the greeting.
+  Peer(std::uint32_t ours, std::uint32_t its, UniqueFd socket, int epoll, SharedMemory holds)
+      : own_slot(ours), slot(its), wire(std::move(socket), epoll), own_holds(std::move(holds)) {}
+  const std::uint32_t own_slot, slot;
   std::atomic<bool> dead{false};
-  // Set once by the engine when the peer's greeting has come; then immutable.
+  // Set once by the engine when the peer's welcome has come; then immutable.
   std::atomic<bool> greeted{false};
   int pid = 0;
   bool direct = false;  // process_vm_readv/writev works
   KeyView keys;
-  SharedTables* shared = nullptr;  // its keys and its notice board, mapped
+  Board* board = nullptr;  // its notice board
+  Wire wire;               // ours towards it
 
   // The mapping of one of its allocations; the first call asks for it.  Never blocks: null while
   // it is under way.  `failed` is set when it cannot be had.
   std::shared_ptr<ImportedAllocation> allocation(std::uint64_t alloc_id, std::uint32_t key,
                                                  bool& failed);
 
-  UniqueFd socket;  // ours towards it
+  SharedMemory own_holds, key_memory, board_memory;
   std::mutex lock;  // guards allocations
   std::unordered_map<std::uint64_t, std::shared_ptr<RemoteAllocation>> allocations;
 };
 
-// --- messages on the socket (SOCK_SEQPACKET), fixed size, same-host byte order ------------
-enum class MessageKind : std::uint32_t {
-  greeting = 1,
-  offer,
-  export_request,
-  export_reply,
-  gone,
-  wake
+// A process that has connected to us: what it asks and offers comes from there.  Engine thread.
+struct Caller {
+  Caller(UniqueFd socket, int epoll) : wire(std::move(socket), epoll) {}
+  Wire wire;
+  std::uint32_t slot = 0;          // after its greeting
+  std::shared_ptr<Holder> holder;  // null before it
 };
-
-struct Message {
-  std::uint32_t magic;
-  MessageKind kind;
-  std::uint32_t slot;   // sender's
-  std::int32_t pid;     // sender's own idea of it
-  std::uint64_t a, b;   // offer: source and destination QP; export: allocation id, key
-  std::uint64_t probe;  // greeting: address of `probe_value` in the sender
-  std::uint64_t probe_value;
-  // export_reply
-  std::uint32_t export_kind;  // ExportedAllocation::Kind; none = refused
-  std::uint32_t reserved;
-  std::uint64_t bytes;
-  std::uint8_t gpu[16];
-  std::uint8_t ipc[64];
-};
-inline constexpr std::uint32_t kMessageMagic = 0x54505733;  // changes with the layout
-
-bool send_message(int socket, const Message& m, int fd = -1);
-// Tells the peer's engine to look at its queues; never blocks.
-void send_wake(int socket, std::uint32_t slot);
-// ok, again, closed.  A descriptor that came along is put into `fd`.
-Status receive_message(int socket, Message& m, UniqueFd& fd);
 
 }  // namespace twinpath::soft

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "plugin/fabric/soft/control.h"
-#include "plugin/fabric/soft/hca.h"
+#include "plugin/fabric/soft/requester.h"
 #include "plugin/fabric/soft/slow_step.h"
 
 namespace twinpath::soft {
@@ -80,8 +80,12 @@ void forget_wire(SoftQp& qp) {
   if (qp.mine != nullptr) {
     qp.mine->state.store(static_cast<std::uint32_t>(EndState::closed), std::memory_order_release);
   }
-  qp.mine = qp.theirs = qp.parked = nullptr;
-  qp.out_ring = qp.in_ring = nullptr;
+  qp.mine = nullptr;
+  qp.theirs = qp.parked = nullptr;
+  qp.out_ring = nullptr;
+  qp.in_ring = nullptr;
+  qp.my_bell = qp.their_bell = nullptr;
+  qp.out_claim = qp.in_claim = nullptr;
   qp.link.reset();
   qp.peer.reset();
   qp.unreachable = false;
@@ -130,7 +134,7 @@ void retire(SoftQp& qp) {
         std::uint32_t nak = qp.theirs->nak.load(std::memory_order_acquire);
         // Read again: the refusal concerns the message after the last acknowledged one.
         if (nak != 0 && qp.theirs->acked.load(std::memory_order_acquire) + 1 == e.ack_at) {
-          e.status = static_cast<std::uint8_t>(nak);
+          e.status = static_cast<std::uint8_t>(refusal(nak));
           enter_error(qp);
         }
         return;
@@ -157,7 +161,7 @@ bool advance(SoftQp& qp) {
   if (!qp.lock.try_lock()) return false;
   std::lock_guard hold(qp.lock, std::adopt_lock);
   if (!qp.pull_offered && qp.mine != nullptr && qp.peer != nullptr &&
-      qp.peer->greeted.load(std::memory_order_acquire)) {
+      qp.peer->greeted.load(std::memory_order_acquire)) [[unlikely]] {
     qp.mine->can_pull.store(qp.peer->direct ? 1 : 0, std::memory_order_release);
     qp.mine->can_mark.store(qp.hca->can_fence() ? 1 : 0, std::memory_order_release);
     qp.pull_offered = true;

@@ -16,7 +16,7 @@ bool ready(const LinkEnd& end) {
   return end.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(EndState::ready);
 }
 
-std::uint64_t in_owner(const KeyEntry& e, std::uint64_t address) {
+std::uint64_t in_owner(const Region& e, std::uint64_t address) {
   return e.base + (address - e.iova);
 }
 
@@ -48,12 +48,12 @@ Reached Reach::remote(std::uint32_t rkey, std::uint64_t address, std::uint64_t b
     return Reached::no;
   if ((theirs_->access.load(std::memory_order_relaxed) & access) != access) return Reached::no;
   const KeyView keys = peer_ != nullptr ? peer_->keys : qp_.hca->keys().view();
-  KeyEntry* e =
+  const HeldKey e =
       keys.hold(rkey, address, bytes, access, theirs_->pd.load(std::memory_order_relaxed));
-  if (e == nullptr) return Reached::no;
-  out = {{}, 0, e};
-  if (e->kind == static_cast<std::uint32_t>(MemoryKind::host)) {
-    out.end = {in_owner(*e, address), -1};
+  if (!e) return Reached::no;
+  out = {{}, 0, e.count};
+  if (e.kind == static_cast<std::uint32_t>(MemoryKind::host)) {
+    out.end = {in_owner(e, address), -1};
     if (peer_ == nullptr) return Reached::yes;
     out.pid = peer_->pid;
     if (peer_->direct) return Reached::yes;
@@ -61,24 +61,26 @@ Reached Reach::remote(std::uint32_t rkey, std::uint64_t address, std::uint64_t b
     return Reached::no;
   }
   bool failed = false;
-  const auto mapping = peer_ != nullptr ? peer_->allocation(e->alloc_id, rkey, failed)
-                                        : qp_.hca->own_allocation(e->alloc_id, failed);
-  if (mapping != nullptr) {
-    out.end = {mapping->address() + (in_owner(*e, address) - e->alloc_base), mapping->gpu()};
-    if (peer_ == nullptr) out.own = in_owner(*e, address);
+  const auto mapping = peer_ != nullptr ? peer_->allocation(e.alloc_id, rkey, failed)
+                                        : qp_.hca->own_allocation(e.alloc_id, failed);
+  // A peer may say anything of its addresses, but the mapping's bounds are ours.
+  const std::uint64_t offset = in_owner(e, address) - e.alloc_base;
+  if (mapping != nullptr && offset <= mapping->bytes() && bytes <= mapping->bytes() - offset) {
+    out.end = {mapping->address() + offset, mapping->gpu()};
+    if (peer_ == nullptr) out.own = in_owner(e, address);
     return Reached::yes;
   }
   drop(out);
-  return failed ? Reached::no : Reached::later;
+  return failed || mapping != nullptr ? Reached::no : Reached::later;
 }
 
 Reached Reach::local(std::uint32_t lkey, std::uint64_t address, std::uint64_t bytes,
                      std::uint32_t access, Place& out) const {
-  KeyEntry* e = qp_.hca->keys().view().hold(lkey, address, bytes, access,
-                                            static_cast<SoftPd*>(qp_.pd)->number);
-  if (e == nullptr) return Reached::no;
-  const bool cuda = e->kind == static_cast<std::uint32_t>(MemoryKind::cuda);
-  out = {{in_owner(*e, address), cuda ? e->gpu : -1}, 0, nullptr};
+  const HeldKey e = qp_.hca->keys().view().hold(lkey, address, bytes, access,
+                                                static_cast<SoftPd*>(qp_.pd)->number);
+  if (!e) return Reached::no;
+  const bool cuda = e.kind == static_cast<std::uint32_t>(MemoryKind::cuda);
+  out = {{in_owner(e, address), cuda ? e.gpu : -1}, 0, nullptr};
   KeyView::drop(e);
   return Reached::yes;
 }

@@ -23,10 +23,11 @@ struct SoftQp;
 
 // Memory behind a key.
 struct Place {
-  CopyEnd end;               // gpu -1: host memory of this process, or of `pid`
-  int pid = 0;               // not 0: host memory of that process
-  KeyEntry* held = nullptr;  // keeps the peer from deregistering it
-  std::uint64_t own = 0;     // GPU memory of this process: its address there, as registered
+  CopyEnd end;  // gpu -1: host memory of this process, or of `pid`
+  int pid = 0;  // not 0: host memory of that process
+  // Count of a key, which keeps the peer from deregistering it.
+  std::atomic<std::uint32_t>* held = nullptr;
+  std::uint64_t own = 0;  // GPU memory of this process: its address there, as registered
 };
 
 enum class Reached : std::uint8_t {
@@ -65,7 +66,7 @@ class Reach {
   std::shared_ptr<Link> link_;
   std::shared_ptr<Peer> peer_;  // null: the peer is in this process
   LinkEnd* mine_ = nullptr;
-  LinkEnd* theirs_ = nullptr;
+  const LinkEnd* theirs_ = nullptr;
 };
 
 // By the CPU, between host memory; one end at most of another process.  False: the system refuses.

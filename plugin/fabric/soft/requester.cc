@@ -102,15 +102,16 @@ Step request(SoftQp& qp, SendEntry& e) {
 
 Step start_direct(SoftQp& qp, SendEntry& e) {
   // Earlier data that travels in packets must be in place first.
-  if (qp.theirs->acked.load(std::memory_order_acquire) < qp.last_data_message) return Step::wait;
-  KeyEntry* k = hold_remote(qp, e);
-  if (k == nullptr) return refused(qp, e);
-  if (may_share(qp, e)) {
-    Step s = start_shared(qp, e, *k);
+  if (!shares(e) && qp.theirs->acked.load(std::memory_order_acquire) < qp.last_data_message)
+    return Step::wait;
+  const HeldKey k = hold_remote(qp, e);
+  if (!k) return refused(qp, e);
+  if (shares(e) || may_share(qp, e)) {
+    Step s = shares(e) ? go_on_sharing(qp, e, k) : start_shared(qp, e, k);
     KeyView::drop(k);
     return s;
   }
-  const bool ok = copy_direct(qp, e, *k, !is_read(e));
+  const bool ok = copy_direct(qp, e, k, !is_read(e));
   KeyView::drop(k);
   if (!ok) {
     // The kernel would not copy (another container's process, driver-mapped pages): packets from
@@ -119,6 +120,7 @@ Step start_direct(SoftQp& qp, SendEntry& e) {
     if (is_read(e)) e.offset = 0;
     return Step::wait;
   }
+  if (e.offset != e.length) return Step::more;
   if (has_imm(e)) return send_imm(qp, e) ? Step::done : Step::wait;
   e.received = e.length;
   e.stage = Stage::placed;
@@ -132,7 +134,7 @@ Step start(SoftQp& qp, SendEntry& e) {
   // A message refused while only a part of its packets was sent has no acknowledgement number yet.
   if (const std::uint32_t nak = qp.theirs->nak.load(std::memory_order_acquire);
       nak != 0 && e.offset != 0 && qp.theirs->acked.load(std::memory_order_acquire) == qp.messages)
-    return fail(e, static_cast<ibv_wc_status>(nak));
+    return fail(e, refusal(nak));
   const auto far = static_cast<EndState>(qp.theirs->state.load(std::memory_order_acquire));
   if (far != EndState::ready) return Step::wait;  // not yet, or no longer: the timers decide
   if ((e.flags & IBV_SEND_FENCE) != 0 && qp.reads_outstanding != 0) return Step::wait;
@@ -147,7 +149,7 @@ Step start(SoftQp& qp, SendEntry& e) {
   if ((is_write(e) || is_read(e)) && e.length != 0) {
     if (!keys.valid()) return Step::wait;  // the greeting is on its way
     far_key = keys.peek(e.rkey);
-    if (far_key != nullptr && far_key->kind == static_cast<std::uint32_t>(MemoryKind::cuda))
+    if (far_key != nullptr && far_key->region.kind == static_cast<std::uint32_t>(MemoryKind::cuda))
       cuda = true;
   }
   if (cuda) {
@@ -176,9 +178,9 @@ KeyView remote_keys(SoftQp& qp) {
   return qp.peer->greeted.load(std::memory_order_acquire) ? qp.peer->keys : KeyView();
 }
 
-KeyEntry* hold_remote(SoftQp& qp, const SendEntry& e) {
+HeldKey hold_remote(SoftQp& qp, const SendEntry& e) {
   const std::uint32_t needed = needed_right(e);
-  if ((qp.theirs->access.load(std::memory_order_relaxed) & needed) == 0) return nullptr;
+  if ((qp.theirs->access.load(std::memory_order_relaxed) & needed) == 0) return {};
   return remote_keys(qp).hold(e.rkey, e.remote_address, e.length, needed,
                               qp.theirs->pd.load(std::memory_order_relaxed));
 }
@@ -214,7 +216,11 @@ bool run_send_queue(SoftQp& qp) {
     if (qp.state != IBV_QPS_RTS && !(qp.state == IBV_QPS_SQD && e.offset != 0)) break;
     const bool behind_copies = qp.sq_sent != qp.sq_exec;
     Step s = start(qp, e);
-    if (s == Step::wait) break;
+    if (s == Step::more) {
+      ++qp.copied;
+      moved = true;
+    }
+    if (s == Step::wait || s == Step::more) break;
     if (s == Step::failed) {
       // Work before it still ends in its own way; the failure is reported in its turn.
       retire(qp);

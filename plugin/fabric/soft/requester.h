@@ -7,8 +7,14 @@ namespace twinpath::soft {
 enum class Step {
   done,    // the WQE has begun; go on with the next
   wait,    // cannot go on now
+  more,    // a slice of it was copied; the next look goes on
   failed,  // entry.status is set
 };
+
+// The status that a peer refused with; what is none says that much.
+inline ibv_wc_status refusal(std::uint32_t nak) {
+  return nak <= IBV_WC_GENERAL_ERR ? static_cast<ibv_wc_status>(nak) : IBV_WC_REM_OP_ERR;
+}
 
 inline Step fail(SendEntry& e, ibv_wc_status status) {
   e.status = static_cast<std::uint8_t>(status);
@@ -19,8 +25,8 @@ inline Step fail(SendEntry& e, ibv_wc_status status) {
 // the peer has greeted.
 KeyView remote_keys(SoftQp& qp);
 
-// The remote range of a WRITE or READ, held for a copy by us; null: the peer's QP or key refuses.
-KeyEntry* hold_remote(SoftQp& qp, const SendEntry& e);
+// The remote range of a WRITE or READ, held for a copy by us; none: the peer's QP or key refuses.
+HeldKey hold_remote(SoftQp& qp, const SendEntry& e);
 // After that: the peer must learn of the violation too, and the WQE fails.
 Step refused(SoftQp& qp, SendEntry& e);
 
@@ -30,10 +36,14 @@ inline std::uint64_t local_address(SoftQp& qp, const SendEntry& e, const ibv_sge
   return e.shifted ? shifted_address(qp, sge) : sge.addr;
 }
 
+// What one look at a queue copies of a message: a poll, or a post, of a large one must not take as
+// long as the message.
+inline constexpr std::uint64_t kSlice = std::uint64_t{1} << 20;
+
 // direct.cc: the initiator copies by itself, by memcpy inside the process and by
 // process_vm_readv/writev between processes.  The key is already held by the caller.
-// Moves what is left of the WQE; false when the system refuses (then packets must do).
-bool copy_direct(SoftQp& qp, SendEntry& e, const KeyEntry& remote, bool to_remote);
+// Moves a slice of what is left of the WQE; false when the system refuses (then packets must do).
+bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote);
 // True when every SGE is host memory registered with `access`; `cuda` says whether one is CUDA
 // memory.  False: a bad lkey.
 // Sets e.shifted.
@@ -41,7 +51,9 @@ bool check_local(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda);
 
 // shared_copy.cc: a large write copied by both ends at once.
 bool may_share(SoftQp& qp, const SendEntry& e);
-Step start_shared(SoftQp& qp, SendEntry& e, const KeyEntry& remote);
+Step start_shared(SoftQp& qp, SendEntry& e, const Region& remote);
+inline bool shares(const SendEntry& e) { return e.pull_id != 0 && !e.no_direct; }
+Step go_on_sharing(SoftQp& qp, SendEntry& e, const Region& remote);
 // Writes the chunk that the peer could not read, if there is one.
 void fix_shared(SoftQp& qp);
 

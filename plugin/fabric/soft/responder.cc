@@ -1,5 +1,6 @@
 // The responder half of a QP: executes the peer's packets in order.  What it may not do it
 // refuses with a NAK and the QP's error state, as the IB specification wants (vol. 1, 9.9.3).
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -9,7 +10,7 @@
 namespace twinpath::soft {
 namespace {
 
-enum class Outcome { done, wait, refused };
+enum class Outcome { done, wait, more, refused };
 
 Outcome refuse(SoftQp& qp, ibv_wc_status peer_sees, ibv_event_type event) {
   qp.mine->nak.store(peer_sees, std::memory_order_release);
@@ -68,9 +69,9 @@ Outcome on_write(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload)
   const bool with_imm = (p.flags & kImm) != 0;
   if (with_imm && receive_entry(qp) == nullptr) return Outcome::wait;
   if (p.length != 0) {
-    KeyEntry* e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_WRITE);
-    if (e == nullptr) return refuse_access(qp, IBV_ACCESS_REMOTE_WRITE);
-    write_ordered(reinterpret_cast<void*>(e->base + (p.address - e->iova)), payload, p.length);
+    const HeldKey e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_WRITE);
+    if (!e) return refuse_access(qp, IBV_ACCESS_REMOTE_WRITE);
+    write_ordered(reinterpret_cast<void*>(e.base + (p.address - e.iova)), payload, p.length);
     KeyView::drop(e);
   }
   if ((p.flags & kLast) != 0) {
@@ -106,8 +107,8 @@ Outcome on_read(SoftQp& qp, const PacketHeader& p) {
     acknowledge(qp);  // no bytes, no key to check
     return Outcome::done;
   }
-  KeyEntry* e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_READ);
-  if (e == nullptr) return refuse_access(qp, IBV_ACCESS_REMOTE_READ);
+  const HeldKey e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_READ);
+  if (!e) return refuse_access(qp, IBV_ACCESS_REMOTE_READ);
   Outcome outcome = Outcome::done;
   while (qp.read_offset < p.length) {
     auto n = static_cast<std::uint32_t>(
@@ -120,7 +121,7 @@ Outcome on_read(SoftQp& qp, const PacketHeader& p) {
     out->op = PacketOp::read_response;
     out->length = n;
     std::memcpy(out + 1,
-                reinterpret_cast<const void*>(e->base + (p.address - e->iova) + qp.read_offset), n);
+                reinterpret_cast<const void*>(e.base + (p.address - e.iova) + qp.read_offset), n);
     publish_packet(qp, out);
     qp.read_offset += n;
   }
@@ -156,6 +157,8 @@ Outcome after(SoftQp& qp, Executed executed, std::uint32_t access) {
       return Outcome::done;
     case Executed::wait:
       return Outcome::wait;
+    case Executed::more:
+      return Outcome::more;
     case Executed::refused:
       return refuse_access(qp, access);
     case Executed::failed:
@@ -192,21 +195,41 @@ Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) 
   return refuse(qp, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
 }
 
+// The bytes that an operation takes from its payload, whatever the header's length says.
+std::uint32_t least_payload(PacketOp op) {
+  if (op == PacketOp::atomic_request) return 2 * sizeof(std::uint64_t);
+  return op == PacketOp::pull || op == PacketOp::atomic_response ? sizeof(std::uint64_t) : 0;
+}
+
+// The peer may write into its ring at any time: one copy of the header, and only that is checked
+// and used.  False when it makes no sense.
+bool read_header(const std::uint8_t* ring, std::size_t at, PacketHeader& p) {
+  // A pad may be all that fits behind `at`: 16 bytes, for all sizes are multiples of that.
+  p = {};
+  std::memcpy(&p, ring + at, std::min(sizeof p, kRingBytes - at));
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler must not read it again
+  if (p.bytes < 16 || p.bytes > kRingBytes - at || (p.bytes & 15) != 0) return false;
+  if (p.op == PacketOp::pad) return true;
+  if (p.bytes < sizeof p) return false;
+  const std::size_t room = p.bytes - sizeof p;
+  return least_payload(p.op) <= room && (p.op == PacketOp::read_request || p.length <= room);
+}
+
 }  // namespace
 
-KeyEntry* hold_any_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address,
-                          std::uint64_t bytes, std::uint32_t access) {
-  if ((qp.attr.qp_access_flags & access) == 0) return nullptr;
+HeldKey hold_any_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                        std::uint32_t access) {
+  if ((qp.attr.qp_access_flags & access) == 0) return {};
   return qp.hca->keys().view().hold(rkey, address, bytes, access,
                                     static_cast<SoftPd*>(qp.pd)->number);
 }
 
-KeyEntry* hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
-                      std::uint32_t access) {
-  KeyEntry* e = hold_any_target(qp, rkey, address, bytes, access);
-  if (e == nullptr || e->kind == static_cast<std::uint32_t>(MemoryKind::host)) return e;
+HeldKey hold_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                    std::uint32_t access) {
+  const HeldKey e = hold_any_target(qp, rkey, address, bytes, access);
+  if (!e || e.kind == static_cast<std::uint32_t>(MemoryKind::host)) return e;
   KeyView::drop(e);
-  return nullptr;
+  return {};
 }
 
 bool scatter(SoftQp& qp, ibv_pd* of, const ibv_sge* sges, int n, std::uint64_t offset,
@@ -219,13 +242,12 @@ bool scatter(SoftQp& qp, ibv_pd* of, const ibv_sge* sges, int n, std::uint64_t o
       continue;
     }
     std::uint64_t part = std::min<std::uint64_t>(bytes, sges[i].length - offset);
-    KeyEntry* e = qp.hca->keys().view().hold(sges[i].lkey, sges[i].addr + offset, part,
-                                             IBV_ACCESS_LOCAL_WRITE, pd->number);
-    if (e == nullptr) return false;
-    const bool host = e->kind == static_cast<std::uint32_t>(MemoryKind::host);
+    const HeldKey e = qp.hca->keys().view().hold(sges[i].lkey, sges[i].addr + offset, part,
+                                                 IBV_ACCESS_LOCAL_WRITE, pd->number);
+    if (!e) return false;
+    const bool host = e.kind == static_cast<std::uint32_t>(MemoryKind::host);
     if (host)
-      std::memcpy(reinterpret_cast<void*>(e->base + (sges[i].addr + offset - e->iova)), source,
-                  part);
+      std::memcpy(reinterpret_cast<void*>(e.base + (sges[i].addr + offset - e.iova)), source, part);
     KeyView::drop(e);
     if (!host) return false;
     source += part;
@@ -243,19 +265,16 @@ bool respond(SoftQp& qp) {
   for (int budget = 64; budget > 0; --budget) {
     if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) break;
     if (qp.theirs->produced.load(std::memory_order_acquire) == at) break;
-    const auto* p = reinterpret_cast<const PacketHeader*>(qp.in_ring + at % kRingBytes);
-    if (p->bytes < 16 || p->bytes > kRingBytes - at % kRingBytes || (p->bytes & 15) != 0 ||
-        (p->op != PacketOp::pad && p->bytes < sizeof(PacketHeader)) ||
-        (p->op != PacketOp::read_request && p->op != PacketOp::pad &&
-         p->length > p->bytes - sizeof(PacketHeader))) {
+    PacketHeader p;
+    if (!read_header(qp.in_ring, at % kRingBytes, p)) {
       (void)refuse(qp, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);  // a broken peer
       break;
     }
-    std::uint32_t bytes = p->bytes;
-    Outcome o = execute(qp, *p, reinterpret_cast<const std::uint8_t*>(p + 1));
+    Outcome o = execute(qp, p, qp.in_ring + at % kRingBytes + sizeof p);
     stalled = o == Outcome::wait;
-    if (stalled) break;
-    at += bytes;
+    moved = moved || o == Outcome::more;
+    if (stalled || o == Outcome::more) break;
+    at += p.bytes;
     qp.mine->consumed.store(at, std::memory_order_release);
     moved = true;
     if (o == Outcome::refused) break;

@@ -54,11 +54,10 @@ bool may_share(SoftQp& qp, const SendEntry& e) {
          qp.theirs->can_pull.load(std::memory_order_acquire) != 0;
 }
 
-Step start_shared(SoftQp& qp, SendEntry& e, const KeyEntry& remote) {
+Step start_shared(SoftQp& qp, SendEntry& e, const Region& remote) {
   PacketHeader* p = reserve_packet(qp, sizeof(std::uint64_t));
   if (p == nullptr) return Step::wait;
   const std::uint64_t source = local_address(qp, e, qp.sges_of(e)[0]);
-  const std::uint64_t target = remote.base + (e.remote_address - remote.iova);
   if (++qp.pull_id == 0) ++qp.pull_id;
   e.pull_id = qp.pull_id;
   qp.out_claim->next.store(std::uint64_t{e.pull_id} << 32, std::memory_order_release);
@@ -72,10 +71,19 @@ Step start_shared(SoftQp& qp, SendEntry& e, const KeyEntry& remote) {
   publish_packet(qp, p);
   e.ack_at = ++qp.messages;
   qp.last_data_message = qp.messages;
-  std::uint64_t offset = 0;
+  e.offset = 1;  // begun: a draining queue finishes it
+  return go_on_sharing(qp, e, remote);
+}
+
+Step go_on_sharing(SoftQp& qp, SendEntry& e, const Region& remote) {
+  const std::uint64_t source = local_address(qp, e, qp.sges_of(e)[0]);
+  const std::uint64_t target = remote.base + (e.remote_address - remote.iova);
+  std::uint64_t offset = 0, slice = 0;
   while (claim_chunk(*qp.out_claim, e.pull_id, e.length, offset)) {
-    if (move(qp.peer->pid, source + offset, target + offset, chunk_bytes(e.length, offset), true))
+    if (move(qp.peer->pid, source + offset, target + offset, chunk_bytes(e.length, offset), true)) {
+      if ((slice += kChunk) >= kSlice) return Step::more;
       continue;
+    }
     // The kernel will not write there: the rest goes in packets, over what the peer read too.
     e.no_direct = true;
     e.offset = offset;
@@ -98,13 +106,13 @@ void fix_shared(SoftQp& qp) {
   for (std::uint64_t i = qp.sq_head; i != qp.sq_tail; ++i) {
     SendEntry& e = qp.entry(i);
     if (e.pull_id != id || offset >= e.length) continue;
-    KeyEntry* k = qp.peer->keys.hold(e.rkey, e.remote_address, e.length, IBV_ACCESS_REMOTE_WRITE,
-                                     qp.theirs->pd.load(std::memory_order_relaxed));
-    bool ok = k != nullptr;
+    const HeldKey k =
+        qp.peer->keys.hold(e.rkey, e.remote_address, e.length, IBV_ACCESS_REMOTE_WRITE,
+                           qp.theirs->pd.load(std::memory_order_relaxed));
+    bool ok = static_cast<bool>(k);
     if (ok) {
       ok = move(qp.peer->pid, local_address(qp, e, qp.sges_of(e)[0]) + offset,
-                k->base + (e.remote_address - k->iova) + offset, chunk_bytes(e.length, offset),
-                true);
+                k.base + (e.remote_address - k.iova) + offset, chunk_bytes(e.length, offset), true);
       KeyView::drop(k);
     }
     if (!ok) {
@@ -126,14 +134,17 @@ Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   std::uint64_t source = 0;
   std::memcpy(&source, payload, sizeof source);
   if (qp.peer == nullptr) return Executed::refused;
-  KeyEntry* e = hold_target(qp, p.rkey, p.address, p.total, IBV_ACCESS_REMOTE_WRITE);
-  if (e == nullptr) return Executed::refused;
-  const std::uint64_t target = e->base + (p.address - e->iova);
+  const HeldKey e = hold_target(qp, p.rkey, p.address, p.total, IBV_ACCESS_REMOTE_WRITE);
+  if (!e) return Executed::refused;
+  const std::uint64_t target = e.base + (p.address - e.iova);
   Executed outcome = Executed::done;
-  std::uint64_t offset = 0;
+  std::uint64_t offset = 0, slice = 0;
   while (claim_chunk(*qp.in_claim, p.imm, p.total, offset)) {
-    if (move(qp.peer->pid, target + offset, source + offset, chunk_bytes(p.total, offset), false))
-      continue;
+    if (move(qp.peer->pid, target + offset, source + offset, chunk_bytes(p.total, offset), false)) {
+      if ((slice += kChunk) < kSlice) continue;
+      outcome = Executed::more;
+      break;
+    }
     // Its memory cannot be read from here (driver-mapped pages): it must write this chunk itself.
     qp.pull_stalled = (std::uint64_t{p.imm} << 32) | (offset / kChunk);
     qp.mine->pull_failed.store(qp.pull_stalled, std::memory_order_release);

@@ -19,7 +19,8 @@ std::int64_t rnr_wait_ns(std::uint32_t code) {
 }
 
 // An adapter acknowledges by itself; here a process must run for that.  One that lives, with its
-// queue pair ready, but does not get a core for a while is no reason for a transport error.
+// queue pair ready, but does not get a core for a while is no reason for a transport error.  The
+// steps by which processes get to know each other start the clock anew, too.
 constexpr std::int64_t kLivePeerLimit = 10 * kSecond;
 
 struct FarSide {
@@ -30,9 +31,15 @@ struct FarSide {
 FarSide look_at_peer(const SoftQp& qp) {
   FarSide f;
   f.dead = qp.unreachable || (qp.peer != nullptr && qp.peer->dead.load());
+  if (qp.peer != nullptr) {
+    const bool greeted = qp.peer->greeted.load(std::memory_order_acquire);
+    f.progress = greeted ? 1 : 0;
+    // Its process is there and has not come to answer: that says nothing of its queue pair.
+    f.ready = !greeted;
+  }
   if (qp.theirs == nullptr) return f;
-  f.progress = qp.theirs->acked.load(std::memory_order_acquire) +
-               qp.theirs->consumed.load(std::memory_order_acquire);
+  f.progress += 1 + qp.copied + qp.theirs->acked.load(std::memory_order_acquire) +
+                qp.theirs->consumed.load(std::memory_order_acquire);
   f.rnr = qp.theirs->rnr.load(std::memory_order_acquire) != 0;
   f.ready = qp.theirs->state.load(std::memory_order_acquire) ==
             static_cast<std::uint32_t>(EndState::ready);

@@ -1,0 +1,192 @@
+// Joining a QP to its destination: links are offered by the lower QP number and accepted by the
+// higher one (link.h).
+#include <unistd.h>
+
+#include "plugin/base/log.h"
+#include "plugin/fabric/soft/hca.h"
+
+namespace twinpath::soft {
+namespace {
+
+// The QP's end in LinkWords and Link.
+std::size_t end_of(const SoftQp& qp) { return qp.qp_num <= qp.attr.dest_qp_num ? 0 : 1; }
+
+// Offers are held until the QP asks; a process has no use for more.
+constexpr std::size_t kMaxOffers = std::size_t{2} * kQpsPerProcess;
+
+// Lock held: the other half is there.
+void set_far(SoftQp& qp, const LinkHalf& far) {
+  qp.theirs = &far.end;
+  qp.in_ring = far.ring;
+  rouse_if_asleep(qp);  // the peer may have sent already
+  if (!qp.soft_context->soft_device->port_up(qp.attr.port_num)) set_carrier(qp, false);
+}
+
+void give_up(SoftQp& qp) {
+  const std::lock_guard hold(qp.lock);
+  qp.unreachable = true;  // the timers turn this into retry-exceeded, as with a dead host
+}
+
+}  // namespace
+
+void Hca::bind_link(SoftQp& qp, std::shared_ptr<Link> link) {
+  std::lock_guard hold(qp.lock);
+  if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS) return;
+  const std::size_t me = end_of(qp), other = qp.qp_num == qp.attr.dest_qp_num ? me : 1 - me;
+  LinkHalf& own = *link->own(me);
+  LinkWords& words = link->words();
+  qp.link = std::move(link);
+  qp.mine = &own.end;
+  qp.out_ring = own.ring;
+  qp.my_bell = &words.bell[me];
+  qp.their_bell = &words.bell[other];
+  qp.out_claim = &words.claim[me];
+  qp.in_claim = &words.claim[other];
+  qp.mine->rnr_timer.store(qp.attr.min_rnr_timer, std::memory_order_relaxed);
+  qp.mine->pd.store(static_cast<SoftPd*>(qp.pd)->number, std::memory_order_relaxed);
+  qp.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
+  // Pairs with the acquire in start(): who sees `ready` sees pd and access.
+  qp.mine->state.store(static_cast<std::uint32_t>(EndState::ready), std::memory_order_release);
+  if (qp.peer == nullptr) qp.mine->can_mark.store(can_fence_ ? 1 : 0, std::memory_order_release);
+  if (const LinkHalf* far = qp.link->far(other); far != nullptr) set_far(qp, *far);
+}
+
+Status Hca::attach(SoftQp& qp) {
+  const std::uint32_t own = qp.qp_num, dest = qp.attr.dest_qp_num;
+  const std::uint32_t slot = dest >> kSlotShift;
+  if (slot == slot_) return attach_here(qp);
+  auto peer = peer_of(slot);
+  {
+    std::lock_guard hold(qp.lock);
+    qp.unreachable = !peer;
+    if (peer) qp.peer = *peer;
+  }
+  if (!peer) return Status::ok;  // the timers say it, as of a dead host
+  if (own < dest) return offer_link(qp, *peer);
+  std::shared_ptr<Link> link;
+  {
+    std::lock_guard hold(lock_);
+    auto offered = offers_.find({own, dest});
+    if (offered == offers_.end()) return Status::ok;  // it will come: on_offer accepts it
+    link = std::move(offered->second);
+    offers_.erase(offered);
+  }
+  return accept_link(qp, link);
+}
+
+// Both in this process: the first of the two makes the link, the second finds it.
+Status Hca::attach_here(SoftQp& qp) {
+  const std::uint32_t own = qp.qp_num, dest = qp.attr.dest_qp_num;
+  std::shared_ptr<Link> link;
+  {
+    std::lock_guard hold(lock_);
+    auto offered = offers_.find({own, dest});
+    if (offered != offers_.end()) {
+      link = std::move(offered->second);
+      offers_.erase(offered);
+    } else {
+      auto made = Link::create_local();
+      if (!made) return made.status();
+      link = std::move(made).take();
+      if (own != dest) offers_[{dest, own}] = link;
+    }
+  }
+  bind_link(qp, std::move(link));
+  return Status::ok;
+}
+
+Status Hca::offer_link(SoftQp& qp, const std::shared_ptr<Peer>& peer) {
+  auto made = Link::create_shared(end_of(qp), next_link_.fetch_add(1));
+  if (!made) return made.status();
+  const std::shared_ptr<Link> link = std::move(made).take();
+  Message m{};
+  m.kind = MessageKind::offer;
+  m.slot = slot_;
+  m.pid = getpid();
+  m.a = qp.qp_num;
+  m.b = qp.attr.dest_qp_num;
+  m.link = link->number();
+  // First: the answer may be here before send() is back.
+  bind_link(qp, link);
+  if (!peer->wire.send(m, {link->half_fd(), link->words_fd()})) give_up(qp);
+  link->close_fds();
+  return Status::ok;
+}
+
+Status Hca::accept_link(SoftQp& qp, const std::shared_ptr<Link>& link) {
+  TP_TRY(link->make_half());
+  Message m{};
+  m.kind = MessageKind::acceptance;
+  m.slot = slot_;
+  m.pid = getpid();
+  m.link = link->number();
+  std::shared_ptr<Peer> peer;
+  {
+    const std::lock_guard hold(qp.lock);
+    m.a = qp.qp_num;
+    m.b = qp.attr.dest_qp_num;
+    peer = qp.peer;
+  }
+  bind_link(qp, link);
+  if (peer && !peer->wire.send(m, {link->half_fd(), -1})) give_up(qp);
+  link->close_fds();
+  return Status::ok;
+}
+
+Status Hca::on_offer(const Caller& caller, Received& r) {
+  const auto own = static_cast<std::uint32_t>(r.message.b),
+             theirs = static_cast<std::uint32_t>(r.message.a);
+  // Only the lower number offers.
+  if (theirs >> kSlotShift != caller.slot || own >> kSlotShift != slot_ || theirs >= own)
+    return Status::bad_argument;
+  std::string why;
+  auto mapped = Link::map_shared(1, r.message.link, r.fds[0].get(), r.fds[1].get(), why);
+  if (!mapped) {
+    TP_WARN("soft HCA: process %d offers a connection, but %s", caller.holder->pid, why.c_str());
+    return mapped.status();
+  }
+  const std::shared_ptr<Link> link = std::move(mapped).take();
+  const std::lock_guard hold(lock_);
+  SoftQp* qp = qps_[own % kQpsPerProcess];
+  if (qp == nullptr || qp->qp_num != own) return Status::ok;  // it was destroyed since
+  bool waiting = false;
+  {
+    const std::lock_guard hold_qp(qp->lock);
+    // Without `peer` it is on its way to attach(), which will look for the offer.
+    waiting = qp->attr.dest_qp_num == theirs && qp->mine == nullptr && qp->peer != nullptr &&
+              (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS);
+  }
+  if (waiting) {
+    if (accept_link(*qp, link) != Status::ok) give_up(*qp);
+  } else if (offers_.size() < kMaxOffers) {
+    offers_[{own, theirs}] = link;
+  }
+  return Status::ok;
+}
+
+Status Hca::on_acceptance(const Caller& caller, Received& r) {
+  const auto own = static_cast<std::uint32_t>(r.message.b),
+             theirs = static_cast<std::uint32_t>(r.message.a);
+  if (theirs >> kSlotShift != caller.slot || own >> kSlotShift != slot_)
+    return Status::bad_argument;
+  const std::lock_guard hold(lock_);
+  SoftQp* qp = qps_[own % kQpsPerProcess];
+  if (qp == nullptr || qp->qp_num != own) return Status::ok;
+  std::string why;
+  {
+    const std::lock_guard hold_qp(qp->lock);
+    // An answer to an offer of before it was reset is nobody's.
+    if (qp->attr.dest_qp_num != theirs || qp->link == nullptr ||
+        qp->link->number() != r.message.link || qp->link->far(1) != nullptr)
+      return Status::ok;
+    if (qp->link->map_half(r.fds[0].get(), why) == Status::ok) {
+      set_far(*qp, *qp->link->far(1));
+      return Status::ok;
+    }
+    qp->unreachable = true;
+  }
+  TP_WARN("soft HCA: process %d accepts a connection, but %s", caller.holder->pid, why.c_str());
+  return Status::bad_argument;
+}
+
+}  // namespace twinpath::soft
