@@ -26,6 +26,12 @@ void set_option(int fd, int level, int name, int value) {
   (void)setsockopt(fd, level, name, &value, sizeof value);
 }
 
+UnsharedFd open_socket(const SocketAddress& address) {
+  return UnsharedFd::make([&] {
+    return ::socket(address.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  });
+}
+
 bool same_address(const SocketAddress& a, const SocketAddress& b) {
   if (a.sa.sa_family != b.sa.sa_family) return false;
   if (a.sa.sa_family == AF_INET) {
@@ -69,8 +75,7 @@ Result<TcpListener> TcpListener::open(const Interface& interface) {
             interface.name.c_str(), interface.address.text().c_str(), what, why.c_str());
     return Status::system;
   };
-  listener.fd_ = UniqueFd(
-      ::socket(interface.address.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  listener.fd_ = open_socket(interface.address);
   if (!listener.fd_) return failed("socket");
   if (::bind(listener.fd(), &listener.address_.sa, listener.address_.length()) != 0) {
     return failed("bind");
@@ -87,7 +92,8 @@ Result<TcpListener> TcpListener::open(const Interface& interface) {
 Result<TcpSocket> TcpListener::accept() {
   SocketAddress peer;
   socklen_t length = sizeof(sockaddr_in6);
-  UniqueFd fd(::accept4(fd_.get(), &peer.sa, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  UnsharedFd fd = UnsharedFd::make(
+      [&] { return ::accept4(fd_.get(), &peer.sa, &length, SOCK_NONBLOCK | SOCK_CLOEXEC); });
   if (fd) return TcpSocket(std::move(fd), peer);
   switch (errno) {
     // A connection that died in the queue, or a network error that Linux passes on from it, is
@@ -114,7 +120,7 @@ Result<TcpSocket> TcpListener::accept() {
 
 Result<TcpSocket> TcpSocket::connect(const SocketAddress& to) {
   if (to.sa.sa_family != AF_INET && to.sa.sa_family != AF_INET6) return Status::bad_argument;
-  UniqueFd fd(::socket(to.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UnsharedFd fd = open_socket(to);
   if (!fd) {
     TP_WARN("cannot make a socket to reach %s: %s; see the limit of open files (ulimit -n)",
             to.text().c_str(), error_text(errno).c_str());

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "plugin/base/config.h"
-#include "plugin/base/owned.h"
 #include "plugin/base/status.h"
+#include "plugin/base/unshared_fd.h"
 
 namespace twinpath {
 
@@ -52,14 +52,14 @@ class TcpListener {
   int fd() const { return fd_.get(); }
 
  private:
-  UniqueFd fd_;
+  UnsharedFd fd_;
   SocketAddress address_;
 };
 
 class TcpSocket {
  public:
   TcpSocket() = default;
-  explicit TcpSocket(UniqueFd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
+  explicit TcpSocket(UnsharedFd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
   // Starts connecting; finish_connect() says when it is done.
   static Result<TcpSocket> connect(const SocketAddress& to);
   // ok, again, or remote (refused, unreachable; `why` gets the system's text).
@@ -79,7 +79,7 @@ class TcpSocket {
   void close() { fd_.reset(); }
 
  private:
-  UniqueFd fd_;
+  UnsharedFd fd_;
   SocketAddress peer_;
   int connect_error_ = 0;  // errno of a connect that failed
 };

@@ -149,7 +149,7 @@ TEST_CASE("a connect that nobody listens for is refused, with the system's text"
 }
 
 TEST_CASE("a socket that met itself counts as refused") {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
+  UnsharedFd fd = UnsharedFd::make([] { return ::socket(AF_INET, SOCK_STREAM, 0); });
   SocketAddress self = loopback().address;
   REQUIRE(bind(fd.get(), &self.sa, self.length()) == 0);
   socklen_t length = sizeof(sockaddr_in6);

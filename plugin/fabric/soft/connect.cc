@@ -103,7 +103,8 @@ Result<std::shared_ptr<Peer>> Hca::peer_of(std::uint32_t slot) {
   if (auto it = peers_.find(slot); it != peers_.end() && !it->second->dead.load())
     return it->second;
   // A blocking connect: it waits only while the peer's backlog of 1024 is full.
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  UnsharedFd fd =
+      UnsharedFd::make([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
   const SlotAddress a = address_of(slot);
   if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&a.address), a.length) != 0) {
     TP_INFO(net, "soft HCA: no process answers for slot %u (%s): it has ended or runs elsewhere",
@@ -124,7 +125,9 @@ Result<std::shared_ptr<Peer>> Hca::peer_of(std::uint32_t slot) {
 }
 
 void Hca::accept_peer() {
-  UniqueFd fd(accept4(listen_socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  // It does not wait: the socket is non-blocking.
+  UnsharedFd fd = UnsharedFd::make(
+      [&] { return ::accept4(listen_socket_.get(), nullptr, nullptr, SOCK_CLOEXEC); });
   if (!fd) return;
   ucred who{};
   socklen_t length = sizeof who;

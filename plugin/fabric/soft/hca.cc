@@ -93,8 +93,8 @@ Status Hca::start(std::string& why) {
   if (config_.soft_direct) allow_direct_copies();
   can_fence_ = may_be_fenced();
   TP_TRY(claim_slot(why));
-  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  bell_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_ = UnsharedFd::make([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+  bell_ = UnsharedFd::make([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!epoll_ || !bell_) {
     why = std::string("epoll_create1 or eventfd: ") + std::strerror(errno);
     return Status::system;
@@ -105,14 +105,6 @@ Status Hca::start(std::string& why) {
     e.data.fd = fd;
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e);
   }
-  // A forked child must not hold our sockets open: peers would take the dead for living.
-  pthread_atfork(nullptr, nullptr, [] {
-    if (Hca* h = existing()) {
-      for (int fd : {h->listen_socket_.get(), h->epoll_.get(), h->bell_.get()}) ::close(fd);
-      for (auto& [fd, peer] : h->outgoing_) ::close(fd);
-      for (auto& [fd, owner] : h->incoming_) ::close(fd);
-    }
-  });
   engine_ = std::thread([this] { engine_loop(); });
   pthread_setname_np(engine_.native_handle(), "twinpath-hca");
   engine_.detach();  // lives as long as the process, as an adapter does
@@ -129,7 +121,8 @@ Hca::SlotAddress Hca::address_of(std::uint32_t slot) const {
 }
 
 Status Hca::claim_slot(std::string& why) {
-  listen_socket_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  listen_socket_ = UnsharedFd::make(
+      [] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   if (!listen_socket_) {
     why = std::string("socket(AF_UNIX): ") + std::strerror(errno);
     return Status::system;

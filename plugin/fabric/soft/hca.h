@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "plugin/base/config.h"
+#include "plugin/base/unshared_fd.h"
 #include "plugin/fabric/soft/faults.h"
 #include "plugin/fabric/soft/objects.h"
 
@@ -123,7 +124,8 @@ class Hca {
   std::uint32_t slot_ = 0;
   std::uint64_t probe_value_ = 0;
   std::unique_ptr<KeyTable> keys_;
-  UniqueFd listen_socket_, epoll_, bell_;
+  // A forked child must not hold our sockets open: peers would take the dead for living.
+  UnsharedFd listen_socket_, epoll_, bell_;
 
   std::mutex lock_;
   std::vector<SoftDevice*> devices_;
@@ -136,7 +138,7 @@ class Hca {
   std::uint32_t next_qp_ = 0;
   std::unordered_map<std::uint32_t, std::shared_ptr<Peer>> peers_;  // by slot
   std::unordered_map<int, std::shared_ptr<Peer>> outgoing_;         // by socket
-  std::unordered_map<int, UniqueFd> incoming_;
+  std::unordered_map<int, UnsharedFd> incoming_;
   // Links offered to a QP of ours that has not asked yet, by {our QP, its QP}.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Link>> offers_;
 

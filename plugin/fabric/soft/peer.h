@@ -16,6 +16,7 @@
 
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
+#include "plugin/base/unshared_fd.h"
 #include "plugin/fabric/soft/keys.h"
 #include "plugin/gpu/engine.h"
 
@@ -45,8 +46,8 @@ class Peer {
   std::shared_ptr<ImportedAllocation> allocation(std::uint64_t alloc_id, std::uint32_t key,
                                                  bool& failed);
 
-  UniqueFd socket;  // ours towards it
-  std::mutex lock;  // guards allocations
+  UnsharedFd socket;  // ours towards it
+  std::mutex lock;    // guards allocations
   std::unordered_map<std::uint64_t, std::shared_ptr<RemoteAllocation>> allocations;
 };
 
