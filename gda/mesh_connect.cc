@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <list>
 #include <optional>
 
@@ -142,7 +143,7 @@ Status MeshBuilder::failed(const Outgoing& out, const std::string& why) const {
 Status MeshBuilder::advance(Outgoing& out) {
   if (!out.connected) {
     std::string why;
-    const Status status = out.socket.finish_connect(why);
+    const Status status = out.socket.finish_connect(why, deadline_);
     if (status == Status::again) return status;
     if (status != Status::ok) return failed(out, why);
     out.socket.set_control_options();
@@ -245,7 +246,10 @@ void MeshBuilder::wait() {
     fds.push_back({out.socket.fd(), static_cast<short>(sending ? POLLOUT : POLLIN), 0});
   }
   for (const Incoming& in : incoming_) fds.push_back({in.socket.fd(), POLLIN, 0});
-  const std::int64_t left = deadline_ - now_ns();
+  std::int64_t left = deadline_ - now_ns();
+  // A host that could not be reached is tried anew, of which no descriptor tells.
+  for (const Outgoing& out : outgoing_)
+    if (!out.socket.is_open()) left = std::min(left, 100 * kMillisecond);
   (void)::poll(fds.data(), fds.size(), static_cast<int>(left / kMillisecond + 1));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// Waits for peers that hold its handle.  Any number of connections may be in the handshake at a
-// time; strangers and peers that stall cost nobody else anything.
+// Waits for peers that hold its handle; each has TWINPATH_CONNECT_TIMEOUT_MS from accept to ready.
+// Any number of connections may be in the handshake at a time; strangers and peers that stall cost
+// nobody else anything.
 //
 // Threads: one at a time.
 #include <memory>
@@ -11,7 +12,8 @@
 namespace twinpath {
 
 inline constexpr std::size_t kMaxHandshakes = 32;
-inline constexpr std::int64_t kHandshakeLimit = 10'000'000'000;  // ns, from accept to ready
+// Of a caller that can only be turned away, until it has said who it is.
+inline constexpr std::int64_t kTurnAwayLimit = 5'000'000'000;  // ns
 
 class ProxyListener final : public Listener {
  public:
@@ -27,6 +29,8 @@ class ProxyListener final : public Listener {
 
  private:
   Status take_waiting();
+  // With no descriptor left the next caller is let in on the spare one, to be told so.
+  Status turn_away_next();
 
   std::shared_ptr<SessionCore> core_;
   const int device_;

@@ -38,6 +38,7 @@ struct SessionCore {
   std::shared_ptr<CompletionHub> hub;
   CommSettings settings;
   DecisionLog decisions;
+  SpareFd spare;  // for a listener that has no descriptor left
 };
 
 // Everything a comm is made of.
@@ -97,6 +98,10 @@ class Connection {
   Status advance();
   ConnectionParts take() { return std::move(parts_); }
   int device() const { return device_; }
+  // As soon as the peer has shown that it holds the handle it is refused, with this text.
+  void turn_away(std::string text) { turned_away_ = std::move(text); }
+  bool turned_away() const { return !turned_away_.empty(); }
+  std::int64_t deadline() const { return deadline_; }
   // Whether the other end has shown that it holds the handle; before that it is anybody.
   bool peer_known() const { return peer_known_; }
 
@@ -130,6 +135,8 @@ class Connection {
   TcpSocket socket_;
   Step step_;
   bool peer_known_ = false;
+  std::string turned_away_;
+  std::string unreached_;  // why the last try to connect failed
 
   std::vector<std::uint8_t> out_;
   std::size_t sent_ = 0;

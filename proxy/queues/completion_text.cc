@@ -63,6 +63,8 @@ const char* work_name(int kind) {
       return "flush read";
     case WrKind::used:
       return "write of the number of cells used";
+    case WrKind::probe:
+      return "question whether the peer's adapter answers";
     case WrKind::none:
       break;
   }
