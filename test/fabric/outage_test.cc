@@ -180,5 +180,33 @@ TEST_CASE("An acceptor without descriptors says so to both ends, at once") {
   world.connect_to(0, *listener, handle, link);
 }
 
+TEST_CASE("Connections that were begun and forgotten go when their time is over") {
+  Config config = patient(1000);
+  World world(config);
+  HandleArray handle{};
+  std::unique_ptr<Listener> listener;
+  REQUIRE(world.b->listen(1, handle, listener) == Status::ok);
+  const std::size_t before = tcp_sockets().size();
+  HandleArray slow = handle;
+  std::unique_ptr<SendComm> send;
+  REQUIRE(world.a->connect(0, slow, send) == Status::again);
+  for (int i = 0; i < 300; ++i) {
+    HandleArray copy = handle;
+    REQUIRE(world.a->connect(0, copy, send) == Status::again);
+  }
+  CHECK(tcp_sockets().size() >= before + 301);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  HandleArray other{};
+  {
+    std::unique_ptr<Listener> next;
+    REQUIRE(world.a->listen(0, other, next) == Status::ok);
+    CHECK(tcp_sockets().size() == before + 1);
+  }
+  // Whoever comes back too late is told the truth.
+  LogCapture log;
+  CHECK(world.a->connect(0, slow, send) == Status::bad_argument);
+  CHECK(log.has(LogLevel::warn, "TWINPATH_CONNECT_TIMEOUT_MS"));
+}
+
 }  // namespace
 }  // namespace twinpath::test
