@@ -11,6 +11,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/connect/connection.h"
+#include "proxy/queues/completion_text.h"
 
 namespace twinpath::gda {
 
@@ -130,8 +131,7 @@ Status Context::register_tables() {
     const int error = errno;
     TP_WARN("%s cannot register %zu bytes of signals and counters: %s (errno %d)%s",
             core_->rail.port.port->name.c_str(), memory_->tables_bytes(), std::strerror(error),
-            error,
-            error == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+            error, object_remedy(error));
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
   tables_mr_ = own(mr, core_->verbs().dereg_mr);

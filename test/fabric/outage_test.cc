@@ -11,6 +11,7 @@
 #include "plugin/base/owned.h"
 #include "proxy/wire/handle.h"
 #include "proxy/wire/handshake.h"
+#include "test/fabric/tap.h"
 #include "test/fabric/world.h"
 #include "test/support/outage.h"
 
@@ -206,6 +207,41 @@ TEST_CASE("Connections that were begun and forgotten go when their time is over"
   LogCapture log;
   CHECK(world.a->connect(0, slow, send) == Status::bad_argument);
   CHECK(log.has(LogLevel::warn, "TWINPATH_CONNECT_TIMEOUT_MS"));
+}
+
+TEST_CASE("A send that fails after its receiver closed in good order says that the peer closed") {
+  World world(soft_config(), -1, Tap::on);
+  Link link = world.connect();
+  Buffer from(*link.send, 5000, 1), to(*link.recv, 5000);
+  to.forget();
+  LogCapture log;
+  Request* receive = start_recv(*link.recv, {to.receive(0)});
+  Request* send = start_send(*link.send, from, from.size(), 0, receive);
+  link.recv.reset();
+  Tap::fail_completion = WrKind::send_data;
+  Completion c;
+  REQUIRE(eventually([&] { return send->test(c) == Status::remote; }));
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.has(LogLevel::warn, "the peer closed the connection before all"));
+  Tap::fail_completion = WrKind::none;
+}
+
+TEST_CASE("A queue pair beyond the control group's limit names that limit") {
+  World world(soft_config(), -1, Tap::on);
+  LogCapture log;
+  Tap::create_error = EAGAIN;
+  HandleArray handle{};
+  std::unique_ptr<Listener> listener;
+  REQUIRE(world.b->listen(1, handle, listener) == Status::ok);
+  std::unique_ptr<SendComm> send;
+  std::unique_ptr<RecvComm> recv;
+  REQUIRE(eventually([&] {
+    (void)world.a->connect(0, handle, send);
+    return listener->accept(recv) == Status::system;
+  }));
+  Tap::create_error = 0;
+  CHECK(log.has(LogLevel::warn, "Resource temporarily unavailable"));
+  CHECK(log.has(LogLevel::warn, "rdma.max"));
 }
 
 }  // namespace
