@@ -182,7 +182,7 @@ TEST_CASE("An acceptor without descriptors says so to both ends, at once") {
 }
 
 TEST_CASE("Connections that were begun and forgotten go when their time is over") {
-  Config config = patient(1000);
+  Config config = patient(4000);
   World world(config);
   HandleArray handle{};
   std::unique_ptr<Listener> listener;
@@ -196,7 +196,7 @@ TEST_CASE("Connections that were begun and forgotten go when their time is over"
     REQUIRE(world.a->connect(0, copy, send) == Status::again);
   }
   CHECK(tcp_sockets().size() >= before + 301);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(4100));
   HandleArray other{};
   {
     std::unique_ptr<Listener> next;
