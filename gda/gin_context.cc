@@ -11,6 +11,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/connect/connection.h"
+#include "proxy/queues/completion_text.h"
 
 namespace twinpath::gda {
 
@@ -130,8 +131,7 @@ Status Context::register_tables() {
     const int error = errno;
     TP_WARN("%s cannot register %zu bytes of signals and counters: %s (errno %d)%s",
             core_->rail.port.port->name.c_str(), memory_->tables_bytes(), std::strerror(error),
-            error,
-            error == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+            error, object_remedy(error));
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
   tables_mr_ = own(mr, core_->verbs().dereg_mr);
@@ -143,24 +143,25 @@ Status Context::make_pairs(const ContextSettings& settings) {
   const std::size_t used_pairs =
       static_cast<std::size_t>(std::count(used_.begin(), used_.end(), true) + 1) *
       static_cast<std::size_t>(shape_.contexts);  // one more: the far end to oneself
+  // One for the question whether the peer's adapter answers.
   const std::uint32_t receives = shape_.counted ? CountedInbox::kReceives : 0;
+  const std::uint32_t more = receives + 1;
   const std::uint32_t entries =
       static_cast<std::uint32_t>(core_->limits.max_cqes) / static_cast<std::uint32_t>(used_pairs);
-  slots_ = std::min({shape_.depth, static_cast<std::uint32_t>(core_->limits.max_work_requests),
-                     entries - std::min(entries, receives)});
+  slots_ = std::min({shape_.depth, static_cast<std::uint32_t>(core_->limits.max_work_requests) - 1,
+                     entries - std::min(entries, more)});
   if (slots_ == 0) {
     TP_WARN("%s has too few completion queue entries (%d) for %zu queues; use fewer contexts",
             core_->rail.port.port->name.c_str(), core_->limits.max_cqes, used_pairs);
     return Status::no_memory;
   }
   errno = 0;
-  ibv_cq* cq =
-      verbs.create_cq(core_->rail.port.adapter->context,
-                      static_cast<int>(used_pairs * (slots_ + receives)), nullptr, nullptr, 0);
+  ibv_cq* cq = verbs.create_cq(core_->rail.port.adapter->context,
+                               static_cast<int>(used_pairs * (slots_ + more)), nullptr, nullptr, 0);
   if (cq == nullptr) {
     TP_WARN("%s cannot make a completion queue of %zu entries: %s (errno %d)",
-            core_->rail.port.port->name.c_str(), used_pairs * (slots_ + receives),
-            std::strerror(errno), errno);
+            core_->rail.port.port->name.c_str(), used_pairs * (slots_ + more), std::strerror(errno),
+            errno);
     return Status::no_memory;
   }
   cq_ = own(cq, verbs.destroy_cq);
@@ -171,7 +172,7 @@ Status Context::make_pairs(const ContextSettings& settings) {
   queue.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                  (core_->limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
   queue.recv_depth = static_cast<int>(receives);
-  queue.send_depth = static_cast<int>(slots_);
+  queue.send_depth = static_cast<int>(slots_) + 1;
   queue.inline_bytes = VerbsBackEnd::kScratchSlot;
   pairs_.resize(shape_.pairs());
   for (std::size_t p = 0; p < shape_.pairs(); ++p) {
@@ -263,6 +264,8 @@ Status Context::make_queues() {
   cqs_ = std::move(cqs).take();
   const WorkQueue::FindCq find = [this](std::uint32_t cqn) { return find_cq(cqn); };
   mains_.resize(shape_.pairs());
+  watches_.assign(static_cast<std::size_t>(shape_.ranks),
+                  PeerWatch(core_->config().peer_timeout_ms));
   companions_.resize(shape_.queues() - shape_.pairs());
   for (std::size_t q = 0; q < shape_.queues(); ++q) {
     const std::size_t p = q % shape_.pairs();
@@ -293,6 +296,8 @@ Status Context::make_queues() {
     back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
                 core_->mesh->peer_text(rank_of(p));
     const CountedSender::Target& signals = counted_[static_cast<std::size_t>(front.peer)];
+    back.remote = signals.signals;
+    back.remote_key = signals.rkey;
     if (counted(front.peer)) {
       // My row there: the peer numbers its pairs by the same contexts, and my rank.
       back.counted = signals;

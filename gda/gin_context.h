@@ -52,6 +52,9 @@ class Context final : public GinContext, private EngineClient {
       soft != nullptr ? soft->fail_all(syndrome) : back_end.fail_all(syndrome);
     }
     std::uint64_t issued() const { return soft != nullptr ? soft->issued() : back_end.issued(); }
+    std::uint64_t finished() const {
+      return soft != nullptr ? soft->finished() : back_end.finished();
+    }
     // Everything before that number has ended, well or not.
     bool ended(std::uint64_t number) const {
       if (soft == nullptr) return back_end.finished() >= number || back_end.dead();
@@ -101,6 +104,7 @@ class Context final : public GinContext, private EngineClient {
 
   bool turn() override;
   void look_around() override;
+  void look_at(int rank, std::int64_t now);
   bool poll();
   void give_up();
   void release_again();
@@ -133,6 +137,7 @@ class Context final : public GinContext, private EngineClient {
   std::vector<std::unique_ptr<MainQueue>> mains_;
   std::vector<std::unique_ptr<Companion>> companions_;
   std::unique_ptr<KernelRelease> release_;
+  std::vector<PeerWatch> watches_;  // by rank
   bool serving_ = false;
   bool peer_died_ = false;
   bool given_up_ = false;

@@ -98,16 +98,30 @@ void Context::look_around() {
       if (main != nullptr) main->fail_all(Syndrome::local_qp_operation);
     give_up();
   }
-  if (peer_died_) return;
-  const int dead = core_->mesh->dead_peer();
-  if (dead < 0) return;
+  const std::int64_t now = now_ns();
+  for (int rank = 0; rank < shape_.ranks && !peer_died_; ++rank)
+    if (rank != core_->rank()) look_at(rank, now);
+}
+
+// Something is always expected of a peer: what kernels wait for is not seen here.  So a silent one
+// must answer a question, over the first of the queues to it.
+void Context::look_at(int rank, std::int64_t now) {
+  const Mesh::PeerState peer = core_->mesh->look(rank);
+  MainQueue* const main = mains_[static_cast<std::size_t>(rank)].get();
+  const bool asked = main != nullptr && !peer.left;
+  const std::uint64_t progress = main == nullptr ? 0 : main->back_end.answers() + main->finished();
+  const Verdict verdict = watches_[static_cast<std::size_t>(rank)].look(peer.sign, peer.silence_ms,
+                                                                        now, asked, progress);
+  if (verdict == Verdict::fine) return;
+  if (verdict == Verdict::suspect) {
+    main->back_end.ask();
+    return;
+  }
   peer_died_ = true;
-  TP_WARN(
-      "%s is gone: its process has ended or its host cannot be reached; kernels that wait for "
-      "it are let go",
-      core_->mesh->peer_text(dead).c_str());
-  for (auto& main : mains_)
-    if (main != nullptr && main->queue.peer() == dead) main->fail_all(Syndrome::retry_exceeded);
+  TP_WARN("%s is gone: %s; kernels that wait for it are let go",
+          core_->mesh->peer_text(rank).c_str(), core_->mesh->verdict_text(rank, verdict).c_str());
+  for (auto& queue : mains_)
+    if (queue != nullptr && queue->queue.peer() == rank) queue->fail_all(Syndrome::retry_exceeded);
   give_up();
 }
 

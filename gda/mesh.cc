@@ -33,10 +33,8 @@ struct Mesh::Transfer {
 Mesh::~Mesh() {
   const FrameBytes goodbye = mesh::encode({.magic = mesh::kGoodbyeMagic, .step = step_});
   for (Peer& peer : peers_) {
-    if (!peer.socket.is_open() || broken_) continue;
     // Best effort: a socket that takes no 16 bytes belongs to a rank in trouble of its own.
-    std::size_t done = 0;
-    (void)peer.socket.send_part(goodbye, done);
+    peer.socket.leave(broken_ ? std::span<const std::uint8_t>() : goodbye);
   }
 }
 
@@ -149,9 +147,13 @@ Status Mesh::receive(Transfer& t, std::uint32_t tag, const char* what) {
 }
 
 Status Mesh::lost(int rank, const char* what, Status status) const {
-  TP_WARN("%s: %s %s; see its log", what, peer_text(rank).c_str(),
-          status == Status::closed ? "is gone: its end of the control connection was closed"
-                                   : "cannot be reached any more");
+  const std::string why = peers_[static_cast<std::size_t>(rank)].socket.end_text();
+  if (status == Status::closed)
+    TP_WARN("%s: %s is gone: its end of the control connection was closed; see its log", what,
+            peer_text(rank).c_str());
+  else
+    TP_WARN("%s: %s cannot be reached any more (%s); see its log", what, peer_text(rank).c_str(),
+            why.c_str());
   return status;
 }
 
@@ -167,20 +169,55 @@ Status Mesh::late(const std::vector<Transfer>& transfers, const char* what) cons
   return Status::remote;
 }
 
+Mesh::PeerState Mesh::look(int rank) const {
+  const TcpSocket& socket = peers_[static_cast<std::size_t>(rank)].socket;
+  if (!socket.is_open()) return {};
+  PeerState state{.sign = socket.look()};
+  if (state.sign == PeerSign::quiet) state.silence_ms = socket.silence_ms();
+  if (state.sign != PeerSign::talking) return state;
+  state.sign = PeerSign::quiet;
+  FrameBytes bytes{};
+  const ssize_t n = ::recv(socket.fd(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  state.left =
+      n == static_cast<ssize_t>(bytes.size()) && mesh::decode(bytes).magic == mesh::kGoodbyeMagic;
+  if (state.left) return state;
+  // A frame instead, and the end behind it: it was in a step that cannot end, so it did not leave
+  // in good order.
+  pollfd p{socket.fd(), POLLRDHUP, 0};
+  if (::poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+    state.sign = (p.revents & POLLERR) != 0 ? PeerSign::reset : PeerSign::ended;
+  else
+    state.silence_ms = socket.silence_ms();
+  return state;
+}
+
 int Mesh::dead_peer() const {
   for (int r = 0; r < ranks(); ++r) {
-    const TcpSocket& socket = peers_[static_cast<std::size_t>(r)].socket;
-    if (!socket.is_open()) continue;
-    pollfd p{socket.fd(), POLLRDHUP, 0};
-    if (::poll(&p, 1, 0) <= 0 || (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) continue;
-    FrameBytes bytes{};
-    const ssize_t n = ::recv(socket.fd(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
-    const bool goodbye =
-        n == static_cast<ssize_t>(bytes.size()) && mesh::decode(bytes).magic == mesh::kGoodbyeMagic;
-    // A frame instead: it was in a step that cannot end, so it did not leave in good order.
-    if (!goodbye) return r;
+    const PeerSign sign = look(r).sign;
+    if (sign == PeerSign::ended || sign == PeerSign::reset) return r;
   }
   return -1;
+}
+
+std::string Mesh::verdict_text(int rank, Verdict verdict) const {
+  const TcpSocket& socket = peers_[static_cast<std::size_t>(rank)].socket;
+  switch (verdict) {
+    case Verdict::ended:
+      return "its process ended without closing its communicator";
+    case Verdict::reset:
+      return "its host reset the control connection (" + socket.end_text() +
+             "): its process was killed, or the host was started anew";
+    case Verdict::silent:
+      return "its host does not answer: no sign of life on the control connection for " +
+             std::to_string(socket.silence_ms()) +
+             " ms, nor on the data path; it has crashed or is cut off; if it lives, look at the "
+             "control network, here " +
+             socket.local_text() + " (NCCL_SOCKET_IFNAME chooses it), and at the data network";
+    case Verdict::fine:
+    case Verdict::suspect:
+      break;
+  }
+  return "it is alive";
 }
 
 }  // namespace twinpath::gda

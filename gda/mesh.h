@@ -10,7 +10,9 @@
 //
 // A step that failed leaves half-read frames behind: every later step fails at once.
 //
-// Threads: one at a time, except dead_peer.
+// A rank whose socket is silent is not dead for that: the context asks over its queues.
+//
+// Threads: one at a time, except look, dead_peer and the texts.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +22,7 @@
 #include <vector>
 
 #include "plugin/base/config.h"
+#include "plugin/base/peer_watch.h"
 #include "plugin/base/socket.h"
 #include "plugin/base/status.h"
 #include "proxy/wire/handle.h"
@@ -58,13 +61,23 @@ class Mesh {
   Result<std::vector<std::vector<std::uint8_t>>> all_to_all(
       const std::vector<std::vector<std::uint8_t>>& to, const char* what);
 
-  // A rank whose process has gone, or -1; not one that said goodbye.  Never blocks; any thread.
+  // What the socket to a rank shows; quiet between steps, whatever it sent for the next.  Never
+  // blocks; any thread.
+  struct PeerState {
+    PeerSign sign = PeerSign::quiet;
+    std::int64_t silence_ms = 0;  // since its host answered
+    bool left = false;            // it said goodbye: nothing is expected of it any more
+  };
+  PeerState look(int rank) const;
+  // A rank whose process has gone, or -1; not one that said goodbye.
   int dead_peer() const;
   ~Mesh();
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
   // "rank 3 (10.0.0.7:41234)"
   std::string peer_text(int rank) const;
+  // Why it is lost, when judged so; see plugin/base/peer_watch.h.
+  std::string verdict_text(int rank, Verdict verdict) const;
 
  private:
   friend class MeshBuilder;  // mesh_connect.cc

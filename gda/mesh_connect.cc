@@ -155,7 +155,7 @@ Status MeshBuilder::failed(const Outgoing& out, const std::string& why) const {
 Status MeshBuilder::advance(Outgoing& out) {
   if (!out.connected) {
     std::string why;
-    const Status status = out.socket.finish_connect(why);
+    const Status status = out.socket.finish_connect(why, deadline_);
     if (status == Status::again) return status;
     if (status != Status::ok) return failed(out, why);
     out.socket.set_control_options();
@@ -174,7 +174,8 @@ Status MeshBuilder::advance(Outgoing& out) {
   return Status::ok;
 }
 
-// The oldest caller makes room for who waits, when all have been heard and it had time to say hello.
+// The oldest caller makes room for who waits, when all have been heard and it had time to say
+// hello.
 bool MeshBuilder::has_room() {
   crowded_until_ = 0;
   if (incoming_.size() < 2 * mesh_->peers_.size() + kMoreCallers) return true;
@@ -282,7 +283,10 @@ void MeshBuilder::wait() {
     fds.push_back({out.socket.fd(), static_cast<short>(sending ? POLLOUT : POLLIN), 0});
   }
   for (const Incoming& in : incoming_) fds.push_back({in.socket.fd(), POLLIN, 0});
-  const std::int64_t until = crowded_until_ != 0 ? std::min(crowded_until_, deadline_) : deadline_;
+  std::int64_t until = crowded_until_ != 0 ? std::min(crowded_until_, deadline_) : deadline_;
+  // A host that could not be reached is tried anew, of which no descriptor tells.
+  for (const Outgoing& out : outgoing_)
+    if (!out.socket.is_open()) until = std::min(until, now_ns() + 100 * kMillisecond);
   const std::int64_t left = std::max<std::int64_t>(until - now_ns(), 0);
   (void)::poll(fds.data(), fds.size(), static_cast<int>(left / kMillisecond + 1));
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "proxy/queues/completion_text.h"
 
 namespace twinpath::gda {
 namespace {
@@ -90,8 +91,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Verbs& verbs, const Rai
   if (qp == nullptr) {
     const int error = errno;
     TP_WARN("%s cannot make a queue pair of %d work requests: %s (errno %d)%s", name,
-            settings.send_depth, std::strerror(error), error,
-            error == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+            settings.send_depth, std::strerror(error), error, object_remedy(error));
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
   pair->qp_ = own(qp, verbs.destroy_qp);

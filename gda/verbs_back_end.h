@@ -35,7 +35,10 @@ struct VerbsBackEndSetup {
   bool post_inline =
       false;  // let the work request itself hold the data, where the queue pair takes it
   std::optional<CountedSender::Target> counted;  // signals without atomics
-  std::string name;                              // "queue to rank 3", for messages
+  // Of the peer, where it may be written to.  The queue pair holds one work request more, to ask.
+  std::uint64_t remote = 0;
+  std::uint32_t remote_key = 0;
+  std::string name;  // "queue to rank 3", for messages
 };
 
 class VerbsBackEnd final : public BackEnd {
@@ -59,6 +62,11 @@ class VerbsBackEnd final : public BackEnd {
     return static_cast<std::uint16_t>(wc.wr_id >> 48);
   }
 
+  // Asks the peer's adapter for a sign of life, by a write of no bytes; not while an earlier
+  // question is under way.  The engine's.
+  void ask();
+  std::uint64_t answers() const { return answers_; }
+
   // Counts of operations, for those who wait until some have ended.
   std::uint64_t issued() const { return issued_.load(std::memory_order_acquire); }
   std::uint64_t finished() const { return finished_.load(std::memory_order_acquire); }
@@ -69,6 +77,8 @@ class VerbsBackEnd final : public BackEnd {
  private:
   static constexpr std::uint32_t kChain = 64;       // work requests in one post at most
   static constexpr std::uint32_t kSignalEvery = 8;  // so that waiters learn of early ones early
+  // In place of an index; one more is CountedInbox's.
+  static constexpr std::uint64_t kQuestion = CountedInbox::kReceiveId - 1;
 
   // A signalled work request under way.
   struct Mark {
@@ -105,6 +115,8 @@ class VerbsBackEnd final : public BackEnd {
   std::uint64_t sequence_ = 0;     // of work requests, for the scratch slots
   std::vector<Mark> marks_;        // ring of [first_mark_, next_mark_)
   std::uint64_t first_mark_ = 0, next_mark_ = 0;
+  bool asking_ = false;
+  std::uint64_t answers_ = 0;
   std::uint64_t partial_index_ = 0;   // operation of which a part is posted...
   std::uint64_t partial_offset_ = 0;  // ...up to here; 0: none
   std::atomic<std::uint64_t> issued_{0}, finished_{0};

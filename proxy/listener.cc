@@ -26,17 +26,49 @@ bool ProxyListener::make_room() {
 }
 
 Status ProxyListener::take_waiting() {
+  // Nobody else could be let in meanwhile.
+  for (const Shaking& s : shaking_)
+    if (s.connection->turned_away()) return Status::ok;
   while (shaking_.size() < kMaxHandshakes || make_room()) {
     auto socket = socket_.accept();
+    if (!socket && socket.status() == Status::no_memory) {
+      if (make_room()) continue;  // a silent stranger should not have the spare one
+      return turn_away_next();
+    }
     if (!socket) return socket.status() == Status::again ? Status::ok : socket.status();
-    auto rails = choose_rails(*core_->devices, device_);
-    if (!rails) return rails.status();
-    const std::int64_t now = now_ns();
-    shaking_.push_back({std::make_unique<Connection>(
-                            Connection::Role::acceptor, core_, device_, std::move(rails).take(),
-                            nonce_, std::move(socket).take(), now + kHandshakeLimit),
-                        now});
+    TP_TRY(let_in(std::move(socket).take(),
+                  core_->devices->config().connect_timeout_ms * kMillisecond));
   }
+  return Status::ok;
+}
+
+Status ProxyListener::let_in(TcpSocket socket, std::int64_t limit) {
+  auto rails = choose_rails(*core_->devices, device_);
+  if (!rails) return rails.status();
+  const std::int64_t now = now_ns();
+  shaking_.push_back({std::make_unique<Connection>(Connection::Role::acceptor, core_, device_,
+                                                   std::move(rails).take(), nonce_,
+                                                   std::move(socket), now + limit),
+                      now});
+  return Status::ok;
+}
+
+// Not a stranger: the handle's number in our answer is for those who know it.  So the caller's
+// hello comes first, and accept() fails when it has been answered.
+Status ProxyListener::turn_away_next() {
+  if (!core_->spare.lend()) return Status::system;
+  auto socket = socket_.accept();
+  if (!socket) {
+    core_->spare.restore();
+    return socket.status() == Status::again ? Status::ok : Status::system;
+  }
+  if (const Status s = let_in(std::move(socket).take(), kTurnAwayLimit); s != Status::ok) {
+    core_->spare.restore();
+    return s;
+  }
+  shaking_.back().connection->turn_away(
+      "the process on " + host_name() +
+      " has no descriptor left for this connection: raise its limit of open files (ulimit -n)");
   return Status::ok;
 }
 
@@ -47,8 +79,15 @@ Status ProxyListener::shake(std::unique_ptr<RecvComm>& comm) {
       ++i;
       continue;
     }
-    const std::unique_ptr<Connection> ended = std::move(shaking_[i].connection);
+    std::unique_ptr<Connection> ended = std::move(shaking_[i].connection);
     shaking_.erase(shaking_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (ended->turned_away()) {
+      const bool known = ended->peer_known();
+      ended.reset();
+      core_->spare.restore();
+      if (known) return s;
+      continue;
+    }
     if (s == Status::ok) {
       comm = std::make_unique<ProxyRecvComm>(core_, device_, ended->take());
       return Status::ok;

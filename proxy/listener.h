@@ -1,7 +1,7 @@
 #pragma once
-// Waits for peers that hold its handle.  Strangers and peers that stall cost nobody else anything:
-// when too many are in the handshake, the oldest that has not shown the handle's nonce makes room
-// for who waits.
+// Waits for peers that hold its handle; each has TWINPATH_CONNECT_TIMEOUT_MS from accept to ready.
+// Strangers and peers that stall cost nobody else anything: when too many are in the handshake, the
+// oldest that has not shown the handle's nonce makes room for who waits.
 //
 // Threads: one at a time.
 #include <memory>
@@ -15,7 +15,8 @@ inline constexpr std::size_t kMaxHandshakes = 64;
 // ns that each is given to show the nonce, however many wait: its hello comes with the next call of
 // its process.
 inline constexpr std::int64_t kHearingTime = 100'000'000;
-inline constexpr std::int64_t kHandshakeLimit = 10'000'000'000;  // ns, from accept to ready
+// Of a caller that can only be turned away, until it has said who it is.
+inline constexpr std::int64_t kTurnAwayLimit = 5'000'000'000;  // ns
 
 class ProxyListener final : public Listener {
  public:
@@ -31,8 +32,11 @@ class ProxyListener final : public Listener {
     std::int64_t since = 0;  // now_ns()
   };
   Status take_waiting();
+  Status let_in(TcpSocket socket, std::int64_t limit);
   bool make_room();
   Status shake(std::unique_ptr<RecvComm>& comm);
+  // With no descriptor left the next caller is let in on the spare one, to be told so.
+  Status turn_away_next();
 
   std::shared_ptr<SessionCore> core_;
   const int device_;

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/listener.h"
@@ -18,6 +21,7 @@ ProxySession::ProxySession(std::shared_ptr<Devices> devices, const CommSettings&
 
 Status ProxySession::listen(int device, std::span<std::uint8_t, kHandleBytes> handle,
                             std::unique_ptr<Listener>& listener) {
+  drop_forgotten();
   auto rails = choose_rails(*core_->devices, device);
   if (!rails) return rails.status();
   auto interface = control_interface(core_->devices->config());
@@ -35,6 +39,27 @@ Status ProxySession::listen(int device, std::span<std::uint8_t, kHandleBytes> ha
   encode_handle(h, handle);
   listener = std::make_unique<ProxyListener>(core_, device, std::move(socket).take(), h.nonce);
   return Status::ok;
+}
+
+void ProxySession::drop_forgotten() {
+  std::vector<std::unique_ptr<Connection>> forgotten;  // ended without the lock
+  std::lock_guard hold(mutex_);
+  const std::int64_t now = now_ns();
+  if (now < next_look_) return;
+  next_look_ = std::numeric_limits<std::int64_t>::max();
+  for (auto at = connecting_.begin(); at != connecting_.end();) {
+    const std::int64_t end = at->second->deadline();
+    if (end > now) {
+      next_look_ = std::min(next_look_, end);
+      ++at;
+      continue;
+    }
+    forgotten.push_back(std::move(at->second));
+    at = connecting_.erase(at);
+  }
+  if (!forgotten.empty())
+    TP_INFO(net, "%zu connections were begun and not gone on with for %d ms; they are dropped",
+            forgotten.size(), core_->devices->config().connect_timeout_ms);
 }
 
 Status ProxySession::start(int device, std::span<std::uint8_t, kHandleBytes> handle,
@@ -70,18 +95,27 @@ Status ProxySession::connect(int device, std::span<std::uint8_t, kHandleBytes> h
     std::lock_guard hold(mutex_);
     auto at = intact ? connecting_.find(number) : connecting_.end();
     if (at == connecting_.end() || at->second->device() != device) {
-      TP_WARN(
-          "cannot connect: the handle's state is damaged or of another communicator; each "
-          "connection needs its own copy of the handle");
+      if (intact && number < next_number_) {
+        TP_WARN(
+            "cannot connect: the connection was not gone on with within its time "
+            "(TWINPATH_CONNECT_TIMEOUT_MS) and was dropped, or the handle is of another "
+            "communicator or device; each connection needs its own copy of the handle");
+      } else {
+        TP_WARN(
+            "cannot connect: the handle's state is damaged or of another communicator; each "
+            "connection needs its own copy of the handle");
+      }
       return Status::bad_argument;
     }
     connection = std::move(at->second);
     connecting_.erase(at);
   }
+  drop_forgotten();                        // our own is not among them
   const Status s = connection->advance();  // ours alone meanwhile, so no lock is held
   if (s == Status::again) {
     std::lock_guard hold(mutex_);
     if (number == 0) number = next_number_++;
+    next_look_ = std::min(next_look_, connection->deadline());
     connecting_.emplace(number, std::move(connection));
     store_connection(handle, number);
     return s;

@@ -2,6 +2,10 @@
 // The view that one communicator has of the transport: its CQs, its settings, and the
 // connections that are being made for it.
 //
+// A caller may forget a connection that it began: older tables of NCCL keep its state in a buffer
+// that they throw away, and their session lasts as long as the process.  Such connections go with
+// the first call of connect or listen after their time.
+//
 // Threads: any; connections in the making are under a mutex.
 #include <memory>
 #include <mutex>
@@ -21,6 +25,8 @@ class ProxySession final : public Session {
                  std::unique_ptr<SendComm>& comm) override;
 
  private:
+  // Drops connections in the making that nobody went on with until their time was over.
+  void drop_forgotten();
   Status start(int device, std::span<std::uint8_t, kHandleBytes> handle,
                std::unique_ptr<Connection>& connection);
 
@@ -29,6 +35,7 @@ class ProxySession final : public Session {
   // By the number that the caller's handle buffer carries between calls.
   std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connecting_;
   std::uint64_t next_number_ = 1;
+  std::int64_t next_look_ = 0;  // no deadline of connecting_ is earlier
 };
 
 }  // namespace twinpath

@@ -32,6 +32,7 @@ struct Config {
   bool soft_direct = true;  // TWINPATH_SOFT_DIRECT: cross-process copies by process_vm_writev
   bool soft_cuda = true;    // TWINPATH_SOFT_CUDA: accept CUDA memory
   int connect_timeout_ms = 20000;        // TWINPATH_CONNECT_TIMEOUT_MS
+  int peer_timeout_ms = 40000;           // TWINPATH_PEER_TIMEOUT_MS
   bool optional_recv_completion = true;  // TWINPATH_OPTIONAL_RECV_COMPLETION
   Bytes stripe_min{64 * 1024};           // TWINPATH_STRIPE_MIN: smaller messages go whole
 

@@ -4,6 +4,8 @@
 #include <net/if.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <string_view>
 
@@ -100,11 +102,13 @@ std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, cons
   return chosen;
 }
 
-std::vector<Interface> system_interfaces() {
+namespace {
+
+// 0 or an errno.
+int read_interfaces(std::vector<Interface>& out) {
   ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return {};
+  if (getifaddrs(&first) != 0) return errno;
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(first, &freeifaddrs);
-  std::vector<Interface> out;
   for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
     if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
     Interface interface;
@@ -120,11 +124,37 @@ std::vector<Interface> system_interfaces() {
     }
     out.push_back(std::move(interface));
   }
-  return out;
+  return 0;
+}
+
+bool same_host(const SocketAddress& a, const SocketAddress& b) {
+  if (a.sa.sa_family != b.sa.sa_family) return false;
+  if (a.sa.sa_family == AF_INET) return a.in4.sin_addr.s_addr == b.in4.sin_addr.s_addr;
+  return std::memcmp(&a.in6.sin6_addr, &b.in6.sin6_addr, sizeof(in6_addr)) == 0;
+}
+
+}  // namespace
+
+std::vector<Interface> system_interfaces() {
+  std::vector<Interface> all;
+  (void)read_interfaces(all);
+  return all;
+}
+
+std::string interface_text(const SocketAddress& local) {
+  for (const Interface& i : system_interfaces())
+    if (same_host(i.address, local)) return i.name + " (" + local.text() + ")";
+  return local.text();
 }
 
 Result<Interface> control_interface(const Config& config) {
-  const std::vector<Interface> all = system_interfaces();
+  std::vector<Interface> all;
+  if (const int error = read_interfaces(all); error != 0) {
+    TP_WARN(
+        "the network interfaces cannot be read: %s%s", std::strerror(error),
+        error == EMFILE || error == ENFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    return Status::system;
+  }
   const std::vector<Interface> chosen = choose_interfaces(all, config);
   if (!chosen.empty()) return chosen.front();
   TP_WARN(

@@ -7,8 +7,8 @@
 // info = one line per device, connection or decision; trace = per special flow.  Nothing
 // on the data path logs.
 //
-// Threads: any.  The sink pointer is the one process-wide mutable value of the plugin: NCCL
-// gives the same function to every communicator.
+// Threads: any.  The sink pointer is process-wide: NCCL gives the same function to every
+// communicator.
 namespace twinpath {
 
 enum class LogLevel : int { none = 0, version = 1, warn = 2, info = 3, abort = 4, trace = 5 };

@@ -80,6 +80,11 @@ constexpr std::array kOptions{
     option<&Config::connect_timeout_ms, in_range<100, 600000>>(
         "TWINPATH_CONNECT_TIMEOUT_MS", "Connections", "ms, 100..600000",
         "How long a connection may take to be made before it is an error."),
+    option<&Config::peer_timeout_ms, in_range<4000, 3600000>>(
+        "TWINPATH_PEER_TIMEOUT_MS", "Connections", "ms, 4000..3600000",
+        "How long a peer whose host does not answer on the control network may also move no data "
+        "before it is given up. A peer whose process ends is noticed at once, and one that nothing "
+        "is expected of may be silent for ever."),
     option<&Config::ib_gid_index, in_range<-1, 65535>>(
         "NCCL_IB_GID_INDEX", "Connections", "-1..65535",
         "GID table entry to use on RoCE ports. -1 chooses by family, range and RoCE version."),

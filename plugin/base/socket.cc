@@ -1,29 +1,66 @@
 #include "plugin/base/socket.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
 namespace twinpath {
 namespace {
+
+constexpr std::int64_t kRetryPause = 500 * kMillisecond;
+constexpr int kGiveUpMs = 24 * 3600 * 1000;
+constexpr int kLastWordsMs = 30 * 1000;
 
 std::string error_text(int error) {
   std::array<char, 128> buffer{};
   return strerror_r(error, buffer.data(), buffer.size());
 }
 
-bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+// Of a moment, not of the connection.
+bool would_block(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS ||
+         error == ENOMEM;
+}
 
 void set_option(int fd, int level, int name, int value) {
   // Best effort: a kernel without the option only notices a dead peer later.
   (void)setsockopt(fd, level, name, &value, sizeof value);
+}
+
+UnsharedFd open_socket(const SocketAddress& address) {
+  return UnsharedFd::make([&] {
+    return ::socket(address.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  });
+}
+
+// Whether the other host was not reached, which may be different next time.
+bool unanswered(int error) {
+  return error == ETIMEDOUT || error == EHOSTUNREACH || error == EHOSTDOWN ||
+         error == ENETUNREACH || error == ENETDOWN;
+}
+
+PeerSign sign_of(int code) {
+  switch (code) {
+    case SocketEnd::kEndOfFile:
+      return PeerSign::ended;
+    case ECONNRESET:
+    case ECONNABORTED:
+    case ENOTCONN:
+    case EPIPE:
+      return PeerSign::reset;
+    default:
+      return PeerSign::unreachable;
+  }
 }
 
 bool same_address(const SocketAddress& a, const SocketAddress& b) {
@@ -60,6 +97,18 @@ std::string SocketAddress::text() const {
   return out + "]:" + std::to_string(ntohs(in6.sin6_port));
 }
 
+bool SpareFd::lend() {
+  const std::lock_guard hold(mutex_);
+  const bool had = static_cast<bool>(fd_);
+  fd_.reset();
+  return had;
+}
+
+void SpareFd::restore() {
+  const std::lock_guard hold(mutex_);
+  if (!fd_) fd_ = UnsharedFd::make([] { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); });
+}
+
 Result<TcpListener> TcpListener::open(const Interface& interface) {
   TcpListener listener;
   listener.address_ = interface.address;
@@ -69,8 +118,7 @@ Result<TcpListener> TcpListener::open(const Interface& interface) {
             interface.name.c_str(), interface.address.text().c_str(), what, why.c_str());
     return Status::system;
   };
-  listener.fd_ = UniqueFd(
-      ::socket(interface.address.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  listener.fd_ = open_socket(interface.address);
   if (!listener.fd_) return failed("socket");
   if (::bind(listener.fd(), &listener.address_.sa, listener.address_.length()) != 0) {
     return failed("bind");
@@ -87,7 +135,8 @@ Result<TcpListener> TcpListener::open(const Interface& interface) {
 Result<TcpSocket> TcpListener::accept() {
   SocketAddress peer;
   socklen_t length = sizeof(sockaddr_in6);
-  UniqueFd fd(::accept4(fd_.get(), &peer.sa, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  UnsharedFd fd = UnsharedFd::make(
+      [&] { return ::accept4(fd_.get(), &peer.sa, &length, SOCK_NONBLOCK | SOCK_CLOEXEC); });
   if (fd) return TcpSocket(std::move(fd), peer);
   switch (errno) {
     // A connection that died in the queue, or a network error that Linux passes on from it, is
@@ -102,10 +151,15 @@ Result<TcpSocket> TcpListener::accept() {
     case ENETUNREACH:
       return Status::again;
     case EMFILE:
-    case ENFILE:
-      TP_WARN("cannot accept on %s: %s; raise the limit of open files (ulimit -n)",
-              address_.text().c_str(), error_text(errno).c_str());
-      return Status::system;
+    case ENFILE: {
+      const std::string why = error_text(errno);
+      // The system says so whether or not somebody waits.
+      pollfd p{fd_.get(), POLLIN, 0};
+      if (::poll(&p, 1, 0) == 0) return Status::again;
+      TP_WARN("cannot accept a connection on %s: %s; raise the limit of open files (ulimit -n)",
+              address_.text().c_str(), why.c_str());
+      return Status::no_memory;
+    }
     default:
       TP_WARN("cannot accept on %s: %s", address_.text().c_str(), error_text(errno).c_str());
       return Status::system;
@@ -114,13 +168,15 @@ Result<TcpSocket> TcpListener::accept() {
 
 Result<TcpSocket> TcpSocket::connect(const SocketAddress& to) {
   if (to.sa.sa_family != AF_INET && to.sa.sa_family != AF_INET6) return Status::bad_argument;
-  UniqueFd fd(::socket(to.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UnsharedFd fd = open_socket(to);
   if (!fd) {
     TP_WARN("cannot make a socket to reach %s: %s; see the limit of open files (ulimit -n)",
             to.text().c_str(), error_text(errno).c_str());
     return Status::system;
   }
   TcpSocket socket(std::move(fd), to);
+  // How long is the caller's to say; the kernel is to go on asking (for ten minutes at least).
+  set_option(socket.fd(), IPPROTO_TCP, TCP_SYNCNT, 12);
   // A refusal may already be known; finish_connect() reports it, so that callers have one place
   // where connecting fails.
   if (::connect(socket.fd(), &to.sa, to.length()) != 0 && errno != EINPROGRESS && errno != EINTR) {
@@ -129,7 +185,13 @@ Result<TcpSocket> TcpSocket::connect(const SocketAddress& to) {
   return socket;
 }
 
-Status TcpSocket::finish_connect(std::string& why) {
+Status TcpSocket::finish_connect(std::string& why, std::int64_t retry_until) {
+  if (retry_at_ != 0) {
+    if (now_ns() < retry_at_) return Status::again;
+    auto anew = connect(peer_);
+    if (!anew) return anew.status();
+    *this = std::move(anew).take();
+  }
   if (connect_error_ == 0) {
     pollfd p{fd_.get(), POLLOUT, 0};
     const int ready = ::poll(&p, 1, 0);
@@ -141,7 +203,11 @@ Status TcpSocket::finish_connect(std::string& why) {
   }
   if (connect_error_ != 0) {
     why = error_text(connect_error_);
-    return Status::remote;
+    const std::int64_t now = now_ns();
+    if (!unanswered(connect_error_) || now >= retry_until) return Status::remote;
+    retry_at_ = now + kRetryPause;
+    fd_.reset();
+    return Status::again;
   }
   // On one host a connect to a port that nobody listens on can meet itself, when the kernel
   // happens to pick that very port as the local one.
@@ -161,10 +227,11 @@ Status TcpSocket::send_part(std::span<const std::uint8_t> bytes, std::size_t& do
         ::send(fd_.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
       done += static_cast<std::size_t>(n);
-    } else if (errno == EPIPE) {
-      return Status::closed;
     } else if (errno != EINTR) {
-      return would_block(errno) ? Status::again : Status::remote;
+      const int error = errno;
+      if (would_block(error)) return Status::again;
+      end_.note(error);
+      return error == EPIPE ? Status::closed : Status::remote;
     }
   }
   return Status::ok;
@@ -176,32 +243,65 @@ Status TcpSocket::recv_part(std::span<std::uint8_t> bytes, std::size_t& done) {
     if (n > 0) {
       done += static_cast<std::size_t>(n);
     } else if (n == 0) {
+      end_.note(SocketEnd::kEndOfFile);
       return Status::closed;
     } else if (errno != EINTR) {
-      return would_block(errno) ? Status::again : Status::remote;
+      const int error = errno;
+      if (would_block(error)) return Status::again;
+      end_.note(error);
+      return Status::remote;
     }
   }
   return Status::ok;
 }
 
-Status TcpSocket::peek() const {
+PeerSign TcpSocket::look() const {
   std::uint8_t byte = 0;
   const ssize_t n = ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (n > 0) return Status::again;
-  if (n == 0) return Status::closed;
-  return would_block(errno) ? Status::ok : Status::remote;
+  // What came before an end is still there to be read.
+  if (n > 0) return PeerSign::talking;
+  if (n == 0) {
+    end_.note(SocketEnd::kEndOfFile);
+  } else if (const int error = errno; !would_block(error)) {
+    end_.note(error);
+  }
+  return end_.code() == 0 ? PeerSign::quiet : sign_of(end_.code());
+}
+
+std::int64_t TcpSocket::silence_ms() const {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  return std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv);
+}
+
+std::string TcpSocket::end_text() const {
+  return end_.code() > 0 ? error_text(end_.code()) : std::string();
+}
+
+std::string TcpSocket::local_text() const {
+  SocketAddress local;
+  socklen_t length = sizeof(sockaddr_in6);
+  if (::getsockname(fd_.get(), &local.sa, &length) != 0) return "an unknown interface";
+  return interface_text(local);
+}
+
+void TcpSocket::leave(std::span<const std::uint8_t> words) {
+  if (!is_open()) return;
+  set_option(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, kLastWordsMs);
+  std::size_t done = 0;
+  (void)send_part(words, done);
 }
 
 void TcpSocket::set_control_options() {
   const int fd = fd_.get();
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  // A host that vanished without a word is noticed within 5 seconds: by the probes when nothing
-  // is under way, by the user timeout when unacknowledged data is.
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 4000);
+  // The user timeout stands above the number of probes.
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 127);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kGiveUpMs);
 }
 
 }  // namespace twinpath

@@ -6,14 +6,16 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "plugin/base/config.h"
-#include "plugin/base/owned.h"
 #include "plugin/base/status.h"
+#include "plugin/base/unshared_fd.h"
 
 namespace twinpath {
 
@@ -41,47 +43,113 @@ std::vector<Interface> system_interfaces();
 
 // First chosen interface; logs what was asked for and what exists when none fits.
 Result<Interface> control_interface(const Config& config);
+// "eth0 (10.0.0.1:40123)", for messages; the address alone when no interface has it.
+std::string interface_text(const SocketAddress& local);
+
+// A descriptor that is kept to be given up: with none left, a caller could neither be let in nor
+// told why.  Threads: any.
+class SpareFd {
+ public:
+  SpareFd() { restore(); }
+  // Frees a descriptor for the next call that wants one.  False when there is no spare.
+  bool lend();
+  // To be called when that one is closed again.
+  void restore();
+
+ private:
+  std::mutex mutex_;
+  UnsharedFd fd_;
+};
 
 class TcpListener {
  public:
   // Binds an ephemeral port on the interface; backlog 1024; non-blocking, close-on-exec.
   static Result<TcpListener> open(const Interface& interface);
   const SocketAddress& address() const { return address_; }
-  // The next waiting connection, or Status::again.
+  // The next waiting connection, or Status::again.  no_memory: somebody waits, and there is no
+  // descriptor left for it.
   Result<class TcpSocket> accept();
   int fd() const { return fd_.get(); }
 
  private:
-  UniqueFd fd_;
+  UnsharedFd fd_;
   SocketAddress address_;
+};
+
+// What an established connection shows of its other end.
+enum class PeerSign : std::uint8_t {
+  quiet,       // nothing to read; TcpSocket::silence_ms() says whether the other host answers
+  talking,     // bytes wait to be read
+  ended,       // end of file
+  reset,       // the other host answered that nobody has the connection (any more)
+  unreachable  // the kernel has given up; that says nothing of the process at the other end
+};
+
+// Why a socket ended: the first thing that it said.  The kernel tells an error to one call only,
+// and the next finds end of file.  Moves with the socket; any thread may note.
+class SocketEnd {
+ public:
+  SocketEnd() = default;
+  SocketEnd(SocketEnd&& o) noexcept : code_(o.code_.load(std::memory_order_relaxed)) {}
+  SocketEnd& operator=(SocketEnd&& o) noexcept {
+    // Plain copies: nobody uses a socket while it is moved.  Nothing else hangs on the number.
+    code_.store(o.code_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    return *this;
+  }
+  static constexpr int kEndOfFile = -1;
+  // kEndOfFile or an errno; 0 while it lives.
+  int code() const { return code_.load(std::memory_order_relaxed); }
+  void note(int code) {
+    int none = 0;
+    (void)code_.compare_exchange_strong(none, code, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<int> code_{0};
 };
 
 class TcpSocket {
  public:
   TcpSocket() = default;
-  explicit TcpSocket(UniqueFd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
+  explicit TcpSocket(UnsharedFd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
   // Starts connecting; finish_connect() says when it is done.
   static Result<TcpSocket> connect(const SocketAddress& to);
-  // ok, again, or remote (refused, unreachable; `why` gets the system's text).
-  Status finish_connect(std::string& why);
+  // ok, again, or remote (refused, unreachable; `why` gets the system's text).  Until `retry_until`
+  // (now_ns()) a host that cannot be reached is tried anew every half second, and `why` says what
+  // came of the last try; the socket is not open in between.  A refusal is an answer.
+  Status finish_connect(std::string& why, std::int64_t retry_until = 0);
   // Sends/receives as much as goes; `done` counts bytes over calls.  ok when all went, again
   // when the rest must wait, closed on end of file, remote on error.
   Status send_part(std::span<const std::uint8_t> bytes, std::size_t& done);
   Status recv_part(std::span<std::uint8_t> bytes, std::size_t& done);
-  // What the peer's end looks like without reading anything: ok (alive, nothing to read),
-  // again (data waits), closed (end of file), remote (reset, keepalive failed).
-  Status peek() const;
-  // TCP_NODELAY, keepalive after 1 s idle, every 1 s, 3 probes; TCP_USER_TIMEOUT 4 s.
+  // Reads nothing.  Once ended, reset or unreachable it stays so, with the first reason.  May be
+  // called while another thread sends or receives.
+  PeerSign look() const;
+  // Milliseconds since the other host last answered; after set_control_options() that is asked
+  // every second.  0 where the system does not tell.
+  std::int64_t silence_ms() const;
+  // The system's text for the end that look() saw; empty before that, and for end of file.
+  std::string end_text() const;
+  // The interface and address of this end, for messages.
+  std::string local_text() const;
+  // For an established connection: TCP_NODELAY; the other host is asked every second whether it
+  // still has the connection (keepalive), so that one whose process was killed says so soon.
+  // However long there is no answer, the kernel does not give up for a day: PeerWatch judges.
   void set_control_options();
+  // The last words before it is closed, as far as they go at once.  The kernel tries to bring them
+  // for half a minute, and not for the day that an open connection has.
+  void leave(std::span<const std::uint8_t> words);
   const SocketAddress& peer() const { return peer_; }
   int fd() const { return fd_.get(); }
   bool is_open() const { return static_cast<bool>(fd_); }
   void close() { fd_.reset(); }
 
  private:
-  UniqueFd fd_;
+  UnsharedFd fd_;
   SocketAddress peer_;
-  int connect_error_ = 0;  // errno of a connect that failed
+  int connect_error_ = 0;      // errno of a connect that failed
+  std::int64_t retry_at_ = 0;  // not 0: it is tried anew then
+  mutable SocketEnd end_;
 };
 
 }  // namespace twinpath

@@ -7,6 +7,7 @@
 #include <exception>
 #include <new>
 #include <span>
+#include <system_error>
 
 #include "plugin/base/log.h"
 #include "plugin/base/sync.h"
@@ -47,6 +48,17 @@ constexpr abi::ncclResult_t to_nccl(Status status) noexcept {
   } catch (const std::bad_alloc&) {
     TP_WARN("%s: out of memory", entry);
     return to_nccl(Status::no_memory);
+  } catch (const std::system_error& error) {
+    // What threads and their locks throw; the first of them for want of a thread.
+    if (error.code() == std::errc::resource_unavailable_try_again) {
+      TP_WARN(
+          "%s: no thread can be started: %s; raise the limit of processes and threads (ulimit -u, "
+          "pids.max of the container)",
+          entry, error.what());
+      return to_nccl(Status::system);
+    }
+    TP_WARN("%s: unexpected exception: %s; this is a defect, please report it", entry,
+            error.what());
   } catch (const std::exception& error) {
     TP_WARN("%s: unexpected exception: %s; this is a defect, please report it", entry,
             error.what());

@@ -15,7 +15,7 @@ QueueSettings queue_settings(bool sender, const Config& config, const CommSettin
                              bool sender_stages, bool splits) {
   QueueSettings s;
   s.access = IBV_ACCESS_REMOTE_WRITE;
-  s.send_depth = sender ? kSendDepth : kRecvSendDepth;
+  s.send_depth = sender ? kSendDepth : kRecvSendDepth + kProbeDepth;
   s.recv_depth = sender ? 1 : kRecvDepth;
   if (sender && splits) s.send_depth += kSplitWrites;
   if (sender_stages) {
@@ -68,7 +68,7 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
       socket_(std::move(socket)),
       step_(role == Role::connector ? Step::connect_socket : Step::recv_hello),
       peer_known_(role == Role::connector) {
-  socket_.set_control_options();
+  if (role_ == Role::acceptor) socket_.set_control_options();
   mine_.version = TWINPATH_VERSION;
   mine_.host = host_name();
   mine_.pid = static_cast<std::uint32_t>(::getpid());
@@ -90,9 +90,16 @@ Status Connection::advance() {
     core_->strangers.tell(peer_text() + " opened a connection but said nothing; dropped", now_ns());
     return Status::remote;
   }
-  return refuse(Status::remote, std::string("the connection timed out while waiting for ") +
-                                    waiting_for() +
-                                    "; see TWINPATH_CONNECT_TIMEOUT_MS if the peer is only slow");
+  std::string text = "the connection timed out after " +
+                     std::to_string(core_->devices->config().connect_timeout_ms) +
+                     " ms while waiting for " + waiting_for();
+  if (!unreached_.empty()) text += " (" + unreached_ + ")";
+  if (step_ == Step::connect_socket) {
+    text += "; do hosts reach each other over NCCL_SOCKET_IFNAME?";
+    if (socket_.is_open()) text += " It was tried from " + socket_.local_text() + ".";
+  }
+  return refuse(Status::remote,
+                text + "; raise TWINPATH_CONNECT_TIMEOUT_MS if the peer is only slow");
 }
 
 Status Connection::run() {
@@ -109,6 +116,7 @@ Status Connection::run() {
         break;
       case Step::recv_hello:
         TP_TRY(recv_hello());
+        if (turned_away()) return refuse(Status::system, turned_away_);
         step_ = first ? Step::make_queues : Step::send_hello;
         break;
       case Step::make_queues:
@@ -134,7 +142,8 @@ Status Connection::run() {
       case Step::recv_ready:
         TP_TRY(recv_frame(FrameType::ready));
         parts_.link = std::make_unique<PeerLink>(std::move(queues_), std::move(socket_),
-                                                 PeerName{peer_text(), theirs_.rails});
+                                                 PeerName{peer_text(), theirs_.rails},
+                                                 parts_.remote_memory, parts_.remote_rkeys[0]);
         step_ = Step::done;
         break;
       case Step::done:
@@ -144,13 +153,15 @@ Status Connection::run() {
 }
 
 Status Connection::connect_socket() {
-  std::string why;
-  const Status s = socket_.finish_connect(why);
-  if (s != Status::ok && s != Status::again)
+  const Status s = socket_.finish_connect(unreached_, deadline_);
+  if (s == Status::ok) {
+    unreached_.clear();
+    socket_.set_control_options();
+  } else if (s != Status::again)
     TP_WARN(
         "cannot connect from %s to %s: %s; has the peer's process ended? do hosts reach each other "
         "over NCCL_SOCKET_IFNAME?",
-        rail_text(rails_[0]).c_str(), peer_text().c_str(), why.c_str());
+        rail_text(rails_[0]).c_str(), peer_text().c_str(), unreached_.c_str());
   return s;
 }
 

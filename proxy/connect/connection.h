@@ -40,6 +40,7 @@ struct SessionCore {
   CommSettings settings;
   DecisionLog decisions;
   StrangerLog strangers;
+  SpareFd spare;  // for a listener that has no descriptor left
 };
 
 // Everything a comm is made of.
@@ -99,6 +100,10 @@ class Connection {
   Status advance();
   ConnectionParts take() { return std::move(parts_); }
   int device() const { return device_; }
+  // As soon as the peer has shown that it holds the handle it is refused, with this text.
+  void turn_away(std::string text) { turned_away_ = std::move(text); }
+  bool turned_away() const { return !turned_away_.empty(); }
+  std::int64_t deadline() const { return deadline_; }
   // Whether the other end has shown that it holds the handle; before that it is anybody.
   bool peer_known() const { return peer_known_; }
   // Who it is, as far as that is known.
@@ -133,6 +138,8 @@ class Connection {
   TcpSocket socket_;
   Step step_;
   bool peer_known_ = false;
+  std::string turned_away_;
+  std::string unreached_;  // why the last try to connect failed
 
   std::vector<std::uint8_t> out_;
   std::size_t sent_ = 0;

@@ -33,8 +33,14 @@ bool DrainClock::look() {
   return true;
 }
 
-PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer)
-    : socket_(std::move(socket)), queues_(std::move(queues)), peer_(std::move(peer)) {
+PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer,
+                   std::uint64_t memory, std::uint32_t rkey)
+    : socket_(std::move(socket)),
+      queues_(std::move(queues)),
+      peer_(std::move(peer)),
+      watch_(queues_->devices().config().peer_timeout_ms),
+      memory_(memory),
+      rkey_(rkey) {
   if (queues_->engines().size() == 1) only_ = queues_->engines().front();
   hub().listen(this);
 }
@@ -44,8 +50,8 @@ PeerLink::~PeerLink() {
   if (!socket_.is_open()) return;
   broken_ = true;  // whatever the peer still says is no news for a comm that closes
   // Bytes left unread would turn our close into a reset, which can overtake the goodbye.
-  read_goodbye(1);
-  say(kGoodbye);
+  (void)hear(1);
+  socket_.leave({&kGoodbye, 1});
 }
 
 int PeerLink::poll(const QueueSet& queues) {
@@ -117,12 +123,30 @@ std::string PeerLink::down_text(const Rail& rail) const {
 
 // Empty while the control connection lives.
 std::string PeerLink::death_text() const {
-  const Status s = socket_.peek();
-  if (s == Status::ok || s == Status::again) return {};
-  return std::string(s == Status::closed
-                         ? "the peer's process ended without closing the connection"
-                         : "the peer's process was killed or its host does not answer any more") +
-         "; see the peer's own log, and its host's kernel log (dmesg) if that tells nothing";
+  const char* const see =
+      "; see the peer's own log, and its host's kernel log (dmesg) if that tells nothing";
+  switch (socket_.look()) {
+    case PeerSign::ended:
+      return std::string("the peer's process ended without closing the connection") + see;
+    case PeerSign::reset:
+      return "the peer's host reset the control connection (" + socket_.end_text() +
+             "): the peer's process was killed, or its host was started anew" + see;
+    case PeerSign::quiet:
+    case PeerSign::talking:
+    case PeerSign::unreachable:
+      break;
+  }
+  return {};
+}
+
+// For a peer that does not answer on the data path either.
+std::string PeerLink::silence_text() const {
+  const std::string why = socket_.end_text();
+  return "the peer's host does not answer: no sign of life on the control connection for " +
+         std::to_string(socket_.silence_ms()) + " ms" + (why.empty() ? "" : " (" + why + ")") +
+         ", and no data moved; it has crashed or is cut off; if it lives, look at the control "
+         "network, here " +
+         socket_.local_text() + " (NCCL_SOCKET_IFNAME chooses it), and at the data network";
 }
 
 // Rails on several devices may well have queues of the same number.
@@ -137,8 +161,16 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   const Queue& queue = queue_of(*queues_, wc);
   const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
   const HelloRail& remote = peer_.rails[static_cast<std::size_t>(queue.remote_rail)];
+  // The adapter may be faster than the peer's last words were read.
+  const std::string said = left_at_ == 0 ? hear(now_ns()) : std::string();
   std::string cause = down_text(rail);
-  if (cause.empty() && left_at_ == 0) cause = death_text();
+  if (cause.empty()) cause = said;
+  if (cause.empty() && left_at_ != 0)
+    cause =
+        "the peer closed the connection before all that was sent to it had arrived; look for its "
+        "own error message";
+  if (cause.empty()) cause = death_text();
+  if (cause.empty() && socket_.silence_ms() >= kQuietMs) cause = silence_text();
   if (cause.empty()) cause = completion_hint(wc.status);
   lost(completion_text(id, wc) + " on " + rail_text(rail) + ", QP " + std::to_string(wc.qp_num) +
        ", to " + rail_text(remote) + ": " + cause);
@@ -172,7 +204,7 @@ bool PeerLink::time_to_watch() {
   return !first && !broken_;
 }
 
-void PeerLink::watch(std::int64_t now, int outstanding) {
+void PeerLink::watch(std::int64_t now, Waiting waiting) {
   for (const Rail& rail : queues_->rails()) {
     AsyncEvents& events = rail.port.adapter->events;
     events.poll();
@@ -193,36 +225,68 @@ void PeerLink::watch(std::int64_t now, int outstanding) {
     return;
   }
   if (left_at_ == 0) {
-    const Status s = socket_.peek();
-    if (s == Status::ok) return;
-    // What the peer did before counts: take every completion first.
-    while (poll() > 0) {
-    }
-    if (s == Status::again) {
-      read_goodbye(now);
-      return;
-    }
-    fail("%s (%d requests outstanding)", death_text().c_str(), outstanding);
-    return;
-  }
-  if (outstanding > 0 && now - left_at_ > kGoodbyeGrace)
+    watch_socket(now, waiting);
+  } else if (waiting.requests > 0 && now - left_at_ > kGoodbyeGrace) {
     fail(
         "the peer closed the connection while %d requests were outstanding here; look for its own "
         "error message",
-        outstanding);
+        waiting.requests);
+  }
 }
 
-void PeerLink::read_goodbye(std::int64_t now) {
+void PeerLink::watch_socket(std::int64_t now, Waiting waiting) {
+  waiting.add(answers_);
+  const PeerSign sign = socket_.look();
+  const Verdict verdict =
+      watch_.look(sign, socket_.silence_ms(), now, waiting.requests > 0, waiting.progress);
+  const bool talking = sign == PeerSign::talking;
+  if (verdict == Verdict::fine && !talking) return;
+  if (verdict == Verdict::suspect && !talking) {
+    ask();
+    return;
+  }
+  // What the peer did before counts: take every completion first.
+  while (poll() > 0) {
+  }
+  if (talking) {
+    read_words(now);
+    return;
+  }
+  const std::string text = verdict == Verdict::silent ? silence_text() : death_text();
+  fail("%s (%d requests outstanding)", text.c_str(), waiting.requests);
+}
+
+// No bytes and no notice: the peer's process learns nothing of it.
+void PeerLink::ask() {
+  if (asking_ || broken_) return;
+  const auto id = set().comm_id();
+  ibv_send_wr wr{};
+  wr.wr_id = encode(WrId{id.index, id.epoch, WrKind::probe, 0, 0});
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = memory_;
+  wr.wr.rdma.rkey = rkey_;
+  ibv_send_wr* bad = nullptr;
+  // Without room for it there is work under way, which tells as much.
+  asking_ = ibv_post_send(queue(0).qp.get(), &wr, &bad) == 0;
+}
+
+void PeerLink::read_words(std::int64_t now) {
+  if (const std::string said = hear(now); !said.empty()) fail("%s", said.c_str());
+}
+
+std::string PeerLink::hear(std::int64_t now) {
   std::array<std::uint8_t, 16> bytes;
   std::size_t got = 0;
   (void)socket_.recv_part(bytes, got);
-  for (std::size_t i = 0; i < got; ++i)
-    if (bytes[i] == kGoodbye) left_at_ = now;
+  std::string said;
   for (std::size_t i = 0; i < got; ++i) {
+    if (bytes[i] == kGoodbye) left_at_ = now;
     if (bytes[i] == kFailure)
-      fail("the peer lost another rank of this communicator; its log names that rank");
-    if (bytes[i] == kBroken) fail("the peer lost this connection at its end; its log says why");
+      said = "the peer lost another rank of this communicator; its log names that rank";
+    if (bytes[i] == kBroken) said = "the peer lost this connection at its end; its log says why";
   }
+  return said;
 }
 
 }  // namespace twinpath

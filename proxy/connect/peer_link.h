@@ -2,6 +2,12 @@
 // What a send comm and a receive comm have in common: the queues, the control socket that shows
 // whether the peer lives, and the one place where a connection becomes broken.
 //
+// While somebody waits for the peer, its socket is looked at now and then.  Its end is the link's
+// end.  Silence of the socket alone is not (plugin/base/peer_watch.h): in doubt the peer's adapter
+// is asked by a write of no bytes, which needs nothing of the peer's process and is acknowledged by
+// an adapter that still has the queue.  Where it is not, the adapter's retries end the link, or the
+// limit does.
+//
 // A broken link stays broken; the reason is logged once, with both ends' names.
 // Threads: all but construction and destruction under the hub's lock.
 #include <cstdint>
@@ -11,6 +17,7 @@
 #include <thread>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/peer_watch.h"
 #include "plugin/base/socket.h"
 #include "proxy/queues/queue_set.h"
 
@@ -20,6 +27,13 @@ namespace twinpath {
 struct PeerName {
   std::string text;
   std::vector<HelloRail> rails;
+};
+
+// What a comm waits for.
+struct Waiting {
+  int requests = 0;
+  std::uint64_t progress = 0;  // another number after data moved
+  void add(std::uint64_t count) { progress = (progress ^ count) * 0x100000001b3u; }
 };
 
 // "mlx5_0 GID index 3 ::ffff:10.0.0.1 (port 1)"; the peer's without its port number.
@@ -42,7 +56,9 @@ class DrainClock {
 
 class PeerLink final : private FailureListener {
  public:
-  PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer);
+  // `memory` and `rkey`: of the peer, where it may be written to.
+  PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer, std::uint64_t memory,
+           std::uint32_t rkey);
   // Says goodbye if the socket takes it, destroys the queues, closes; never waits.
   ~PeerLink();
   PeerLink(const PeerLink&) = delete;
@@ -66,10 +82,15 @@ class PeerLink final : private FailureListener {
   int poll(const QueueSet& queues);
   // To be called for each call that had to answer "not yet".  Every now and then (100 ms) it looks
   // at the peer and the devices, and may break the link.
-  // `outstanding()`: how many requests wait.
-  template <class Count>
-  void waited(Count&& outstanding) {
-    if (++idle_calls_ % kCallsPerClock == 0 && time_to_watch()) watch(now_ns(), outstanding());
+  // `waiting()`: for what.
+  template <class Wait>
+  void waited(Wait&& waiting) {
+    if (++idle_calls_ % kCallsPerClock == 0 && time_to_watch()) watch(now_ns(), waiting());
+  }
+  // The peer's adapter has acknowledged our question.
+  void answered() {
+    asking_ = false;
+    ++answers_;
   }
 
   // Before a comm closes: polls while `busy()` says that what was accepted is not done, as long as
@@ -83,7 +104,7 @@ class PeerLink final : private FailureListener {
         std::lock_guard hold(hub().lock);
         if (broken_ || left_at_ != 0 || !busy()) return;
         again = clock.go_on(poll() > 0);
-        if (clock.look()) read_goodbye(clock.now());
+        if (clock.look()) read_words(clock.now());
       }
       if (again) std::this_thread::yield();
     }
@@ -100,22 +121,35 @@ class PeerLink final : private FailureListener {
   static constexpr unsigned kCallsPerClock = 16;
   static constexpr std::int64_t kWatchPeriod = 100'000'000;     // ns
   static constexpr std::int64_t kGoodbyeGrace = 1'000'000'000;  // ns
+  // The peer's host is asked every second whether it is there.
+  static constexpr std::int64_t kQuietMs = 2500;
   bool time_to_watch();
-  void watch(std::int64_t now, int outstanding);
+  void watch(std::int64_t now, Waiting waiting);
+  void watch_socket(std::int64_t now, Waiting waiting);
+  void ask();
   void lost(const std::string& text);
   void say(std::uint8_t byte);
   std::string ends_text() const;
   std::string completion_text(const WrId& id, const ibv_wc& wc) const;
   std::string down_text(const Rail& rail) const;
   std::string death_text() const;
+  std::string silence_text() const;
   const Queue& queue_of(const QueueSet& set, const ibv_wc& wc);
-  void read_goodbye(std::int64_t now);
+  // What the peer said last: left_at_ is set, or the link is broken.
+  void read_words(std::int64_t now);
+  // Empty, or why the peer says that nothing will come of it.
+  std::string hear(std::int64_t now);
   void sibling_failed() override;
 
   TcpSocket socket_;
   std::unique_ptr<QueueSet> queues_;
   CompletionEngine* only_ = nullptr;  // where there is no more than one
   PeerName peer_;
+  PeerWatch watch_;
+  const std::uint64_t memory_;
+  const std::uint32_t rkey_;
+  bool asking_ = false;        // a question is under way
+  std::uint64_t answers_ = 0;  // to questions
   bool broken_ = false;
   unsigned idle_calls_ = 0;
   std::int64_t next_watch_ = 0;

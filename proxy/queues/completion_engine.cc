@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plugin/base/log.h"
+#include "proxy/queues/completion_text.h"
 
 namespace twinpath {
 namespace {
@@ -90,8 +91,7 @@ Result<CompletionEngine*> CompletionHub::reserve(ibv_context* context, int entri
     const int error = errno;
     TP_WARN("%s cannot make a completion queue of %d entries: %s (errno %d)%s",
             context->device != nullptr ? context->device->name : "device", size,
-            std::strerror(error), error,
-            error == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+            std::strerror(error), error, object_remedy(error));
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
   auto engine = std::make_unique<CompletionEngine>();

@@ -1,6 +1,7 @@
 #include "proxy/queues/completion_text.h"
 
 #include <array>
+#include <cerrno>
 
 #include "proxy/wire/wr_id.h"
 
@@ -51,6 +52,18 @@ const char* completion_hint(ibv_wc_status status) {
   return "see the kernel log (dmesg) of both hosts";
 }
 
+const char* object_remedy(int error) {
+  switch (error) {
+    case ENOMEM:
+      return "; raise the limit of locked memory (ulimit -l unlimited)";
+    case EAGAIN:
+      return "; the control group's limit of RDMA objects is reached: raise rdma.max of the "
+             "container or job";
+    default:
+      return "";
+  }
+}
+
 const char* work_name(int kind) {
   switch (static_cast<WrKind>(kind)) {
     case WrKind::send_data:
@@ -63,6 +76,8 @@ const char* work_name(int kind) {
       return "flush read";
     case WrKind::used:
       return "write of the number of cells used";
+    case WrKind::probe:
+      return "question whether the peer's adapter answers";
     case WrKind::none:
       break;
   }

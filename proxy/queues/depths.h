@@ -3,13 +3,18 @@
 #include "plugin/base/limits.h"
 #include "proxy/memory/staging.h"
 #include "proxy/wire/cts.h"
+#include "proxy/wire/parcel.h"
 
 namespace twinpath {
 
 // Sends that may be under way.
 inline constexpr int kSendSlots = kMaxRequests * kMaxRecvs;
-// Each has one write on a queue, and now and then one says how many cells were used.
+// Either end may ask whether the peer's adapter answers, once at a time (PeerLink).
+inline constexpr int kProbeDepth = 1;
+// Each has one write on a queue, and now and then one says how many cells were used.  The rest is
+// for the question.
 inline constexpr int kSendDepth = kSendSlots + 8;
+static_assert(static_cast<int>(kCtsCells) / static_cast<int>(kUsedPeriod) + kProbeDepth <= 8);
 // Where data and immediate are split (ConnectionParts::split_above) each has two.  Queues of a comm
 // that stages have kStagedWrites more.
 inline constexpr int kSplitWrites = kSendSlots;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "proxy/queues/completion_text.h"
 
 namespace twinpath {
 namespace {
@@ -129,8 +130,7 @@ Status QueueSet::add_queue(int index) {
   if (qp == nullptr) {
     TP_WARN("%s cannot make a queue pair (%d sends, %d receives): %s (errno %d)%s",
             port.port->name.c_str(), settings_.send_depth, settings_.recv_depth,
-            std::strerror(error), error,
-            error == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+            std::strerror(error), error, object_remedy(error));
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
   q.qp = own(qp, devices_->verbs().destroy_qp);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "proxy/queues/completion_text.h"
 
 namespace twinpath {
 
@@ -26,7 +27,7 @@ Result<std::unique_ptr<RegisteredBuffer>> RegisteredBuffer::make(const Verbs& ve
       const int error = errno;
       TP_WARN("%s cannot register %zu bytes of the connection's own memory: %s (errno %d)%s",
               rail.port.port->name.c_str(), bytes, std::strerror(error), error,
-              error == ENOMEM ? "; raise the limit of locked memory (ulimit -l unlimited)" : "");
+              object_remedy(error));
       return error == ENOMEM ? Status::no_memory : Status::system;
     }
     buffer->mrs_.push_back(own(mr, verbs.dereg_mr));

@@ -45,6 +45,8 @@ void ProxyRecvComm::on_other(const ibv_wc& wc) {
   }
   if (kind == WrKind::cts) {
     cts_.on_completion();
+  } else if (kind == WrKind::probe) {
+    link_->answered();
   } else if (kind == WrKind::flush) {
     const std::size_t slot = slot_of(wc.wr_id);
     if (flushes_ == nullptr || slot >= flushes_->size()) return;

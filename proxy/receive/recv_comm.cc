@@ -41,6 +41,16 @@ ProxyRecvComm::~ProxyRecvComm() {
   hub_->drop_held(*this);
 }
 
+// What was posted, what has arrived, and whose cells are known to be used.
+Waiting ProxyRecvComm::waiting(int more) {
+  Waiting w{requests_.used() + more};
+  w.add(cts_.ended());
+  w.add(cts_.posted());
+  for (std::size_t i = 0; requests_.made(i); ++i)
+    for (const RecvRequest::Sub& sub : requests_.at(i).subs_) w.add(sub.arrived);
+  return w;
+}
+
 bool ProxyRecvComm::expects_data() {
   for (std::size_t i = 0; requests_.made(i); ++i) {
     const RecvRequest& r = requests_.at(i);
@@ -207,7 +217,7 @@ void ProxyRecvComm::look_in_box() {
 Status ProxyRecvComm::no_room_yet() {
   post_cells();
   (void)link_->poll();
-  link_->waited([this] { return requests_.used(); });
+  link_->waited([this] { return waiting(0); });
   return link_->broken() ? Status::remote : Status::again;
 }
 
@@ -240,7 +250,7 @@ Status RecvRequest::test(Completion& out) {
 bool ProxyRecvComm::still_pending(RecvRequest& request, Status& status) {
   (void)link_->poll();
   if (finished(request)) return false;
-  if (!link_->broken()) link_->waited([this] { return requests_.used(); });
+  if (!link_->broken()) link_->waited([this] { return waiting(0); });
   status = link_->broken() ? Status::remote : Status::ok;
   return true;
 }

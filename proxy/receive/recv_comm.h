@@ -136,6 +136,7 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink, private Hel
   }
   // Receives that the peer was told of and that wait for data.
   bool expects_data();
+  Waiting waiting(int more);
 
   // --- arrivals.cc
   void on_other(const ibv_wc& wc);

@@ -80,6 +80,16 @@ ProxySendComm::~ProxySendComm() {
       pools_[r.pool_]->give(r.block_);
 }
 
+// What the peer has offered, what was answered, and what is under way.
+Waiting ProxySendComm::waiting(int more) {
+  Waiting w{requests_.used() + more};
+  w.add(seen_);
+  w.add(head_);
+  w.add(static_cast<std::uint64_t>(used_ahead_));
+  for (std::size_t i = 0; requests_.made(i); ++i) w.add(requests_.at(i).pending_);
+  return w;
+}
+
 bool ProxySendComm::writes_under_way() {
   for (std::size_t i = 0; requests_.made(i); ++i)
     if (requests_.at(i).pending_ > 0) return true;
@@ -210,7 +220,7 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
 // Waiting for the peer's cell counts: it must not wait for a peer that has gone.
 Status ProxySendComm::no_cell_yet() {
   (void)link_->poll();
-  link_->waited([this] { return requests_.used() + 1; });
+  link_->waited([this] { return waiting(1); });
   return link_->broken() ? Status::remote : Status::again;
 }
 
@@ -239,10 +249,12 @@ void ProxySendComm::on_completion(const ibv_wc& wc) {
     return;
   }
   const std::uint16_t slot = slot_of(wc.wr_id);
-  if (!requests_.made(slot)) [[unlikely]]
+  if (!requests_.made(slot) || requests_.at(slot).wr_id_ != wc.wr_id) [[unlikely]] {
+    if (kind_of(wc.wr_id) == WrKind::probe) link_->answered();
     return;
+  }
   SendRequest& last = requests_.at(slot);
-  if (last.wr_id_ != wc.wr_id || last.pending_ == 0) [[unlikely]]
+  if (last.pending_ == 0) [[unlikely]]
     return;
   --last.pending_;
   if (last.small_) {
@@ -283,7 +295,7 @@ Status SendRequest::test(Completion& out) {
 bool ProxySendComm::still_pending(SendRequest& request, Status& status) {
   (void)link_->poll();
   if (request.pending_ == 0) return false;
-  if (!link_->broken()) link_->waited([this] { return requests_.used(); });
+  if (!link_->broken()) link_->waited([this] { return waiting(0); });
   status = link_->broken() ? Status::remote : Status::ok;
   return true;
 }

@@ -91,6 +91,7 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
                 Request** request);
   SendRequest* make_request();
   bool writes_under_way();
+  Waiting waiting(int more);
   // Whether it may be sent at all; `stage`: through host memory.
   Status check(const void* data, std::size_t bytes, const ProxyMemory* memory, bool& stage) const;
   Status no_cell_yet();

@@ -13,7 +13,8 @@ enum class WrKind : std::uint8_t {
   cts = 2,
   receive = 3,
   flush = 4,
-  used = 5
+  used = 5,
+  probe = 6
 };
 
 struct WrId {

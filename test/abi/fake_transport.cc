@@ -2,6 +2,7 @@
 
 #include <new>
 #include <stdexcept>
+#include <system_error>
 
 #include "plugin/nccl/transports.h"
 #include "test/abi/gin_fake.h"
@@ -16,6 +17,8 @@ Status answer() {
         throw std::bad_alloc();
       case 1:
         throw std::runtime_error("planted");
+      case 3:  // as std::thread does
+        throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
       default:
         throw 42;
     }

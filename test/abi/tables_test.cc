@@ -359,16 +359,20 @@ TEST_CASE("no exception passes the boundary") {
     fake().throws = true;
     void* request = kGarbage;
     const abi::ncclResult_t expected[] = {abi::ncclSystemError, abi::ncclInternalError,
-                                          abi::ncclInternalError};
-    for (int kind = 0; kind < 3; ++kind) {
+                                          abi::ncclInternalError, abi::ncclSystemError};
+    for (int kind = 0; kind < 4; ++kind) {
+      log.clear();
       fake().throw_kind = kind;
       request = kOptional;
       CHECK(pair.irecv(1, &request) == expected[kind]);
       CHECK(request == nullptr);
       CHECK(net->isend(pair.send, nullptr, 0, 0, nullptr, &request) == expected[kind]);
+      CHECK(log.has(LogLevel::warn, "planted") == (kind == 1));
+      // A limit of the system is no defect of ours.
+      CHECK(log.has(LogLevel::warn, "ulimit -u") == (kind == 3));
+      CHECK(log.has(LogLevel::warn, "this is a defect") == (kind == 1 || kind == 2));
     }
   }
-  CHECK(log.has(LogLevel::warn, "planted"));
 }
 
 TEST_CASE("every status has its NCCL result, and none is in progress") {

@@ -41,6 +41,7 @@ struct Tap {
   static inline WrKind fail_post = WrKind::none;  // posts of that kind give ENOMEM
   static inline int poll_result = 0;              // not 0: what polling gives
   static inline bool no_memory = false;           // registrations give ENOMEM
+  static inline int create_error = 0;             // not 0: no queue pair, for that errno
 
   // The adapter of that name, of the last fabric that on() saw.
   static ibv_context* context_of(const std::string& device) {
@@ -58,6 +59,7 @@ struct Tap {
     fail_completion = fail_post = WrKind::none;
     poll_result = 0;
     no_memory = false;
+    create_error = 0;
     real_ = fabric.verbs;
     fabric.verbs.modify_qp = modify_qp;
     fabric.verbs.create_qp = create_qp;
@@ -92,8 +94,8 @@ struct Tap {
   }
 
   static ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
-    if (init->cap.max_inline_data > inline_limit) {
-      errno = EINVAL;
+    if (init->cap.max_inline_data > inline_limit || create_error != 0) {
+      errno = create_error != 0 ? create_error : EINVAL;
       return nullptr;
     }
     ibv_qp* qp = real_.create_qp(pd, init);

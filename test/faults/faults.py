@@ -5,9 +5,11 @@ Every case has a limit in seconds and must neither hang nor leave anything behin
 usage: faults.py --plugin SO --net-perf PROGRAM [--fake-cuda SO] [--only WORD]
 """
 import argparse
+import ctypes
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import time
 
@@ -81,6 +83,84 @@ def the_sender_to_a_killed_receiver_gets_an_error_within_10_seconds(args):
     listener.end()
     text = sender.end()
     expect(answer.startswith("error"), f"{answer}\n{text}")
+
+
+CLONE_NEWNET = 0x40000000
+
+
+def in_own_network(body):
+    """Runs `body` in a child with a network of its own, of which only lo is there.  The processes that
+    it starts share it, so the soft HCA works between them."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
+                raise Skip("needs the right to make a network (unshare -n)")
+            loopback("up")
+            body()
+            text = ""
+        except Skip as why:
+            text = f"skip {why}"
+        except Exception as why:
+            text = f"{type(why).__name__}: {why}"
+        os.write(write, text.encode()[-4000:])
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    if text.startswith("skip "):
+        raise Skip(text[5:])
+    expect(not text, text)
+
+
+def loopback(state):
+    try:
+        subprocess.run(["ip", "link", "set", "lo", state], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as why:
+        raise Skip(f"needs ip and the right to use it: {why}")
+
+
+@case
+def a_control_network_that_is_away_for_10_seconds_ends_nothing(args):
+    def body():
+        listener, sender = connected(args)
+        waiting, blocked = connected(args)
+        exchange(listener, sender)
+        # One connection idles, of the other the receiver waits for a message all the while.
+        waiting.say("transfer 3 40")
+        expect(waiting.hear() == "posted", "receive was not posted")
+        loopback("down")
+        time.sleep(10)
+        loopback("up")
+        time.sleep(2)
+        blocked.say("transfer 3 20")
+        answers = blocked.hear(), waiting.hear()
+        expect(answers == ("ok", "ok"), lambda: f"{answers}\n{blocked.end()}{waiting.end()}")
+        exchange(listener, sender)
+        shut(listener, sender, waiting, blocked)
+    in_own_network(body)
+
+
+@case
+def a_process_killed_while_its_fork_lives_is_noticed_within_10_seconds(args):
+    listener, sender = connected(args)
+    exchange(listener, sender)
+    sender.say("fork")
+    forked = sender.hear()
+    expect(forked.startswith("ok "), f"fork: {forked}")
+    listener.say("transfer 1 30")
+    expect(listener.hear() == "posted", "receive was not posted")
+    try:
+        sender.p.send_signal(signal.SIGKILL)
+        answer = listener.hear(10)
+        text = listener.end()
+        expect(answer.startswith("error"), f"{answer}\n{text}")
+        expect("process ended without closing" in warnings(text), f"the cause is not named: {text}")
+    finally:
+        os.kill(int(forked.split()[1]), signal.SIGKILL)
+        sender.end()
 
 
 def main():

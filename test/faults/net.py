@@ -5,6 +5,7 @@ Used by faults.py, which starts this file as a process of its own for each end:
 Replies are one line each: "ok ...", "error CODE ..." or "timeout".
 """
 import ctypes
+import os
 import sys
 import time
 
@@ -182,6 +183,14 @@ def main():
                     print(f"error {e}", flush=True)
             elif word == "flood":
                 print(f"ok {end.flood()}", flush=True)
+            elif word == "fork":
+                child = os.fork()
+                if child == 0:
+                    for fd in (0, 1, 2):  # the harness waits for the ends of these
+                        os.close(fd)
+                    while True:
+                        time.sleep(1)
+                print(f"ok {child}", flush=True)
             elif word == "close":
                 end.close()
                 print("ok closed", flush=True)

@@ -106,6 +106,7 @@ Config gin_config() {
   c.soft_cuda = false;
   c.connect_timeout_ms = 20000;
   c.ib_timeout = 14;  // 67 ms: what is lost for good is known soon
+  c.peer_timeout_ms = 4000;
   c.socket_ifname = "lo";
   std::string allowed;
   if (const char* mode = std::getenv("TWINPATH_MODE")) (void)parse_value(mode, c.mode, allowed);

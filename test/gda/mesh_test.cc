@@ -15,6 +15,7 @@
 #include "plugin/base/clock.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
+#include "test/support/outage.h"
 
 namespace twinpath::gda {
 namespace {
@@ -391,6 +392,39 @@ TEST_CASE("a rank that dies is noticed between steps, also when it had sent some
     p.socket.close();
     CHECK(dies_within_seconds(*p.mesh, 1));
   }
+}
+
+TEST_CASE("a rank of which the network brings nothing is silent, not dead, and can come back") {
+  Puppet p;
+  {
+    test::Outage outage;
+    REQUIRE(outage);
+    const std::int64_t end = now_ns() + 5500 * kMillisecond;
+    while (now_ns() < end) {
+      REQUIRE(p.mesh->dead_peer() == -1);
+      (void)poll(nullptr, 0, 20);
+    }
+    CHECK(p.mesh->look(1).silence_ms >= 5000);
+    CHECK(p.mesh->verdict_text(1, Verdict::silent).find("here lo (127.0.0.1:") !=
+          std::string::npos);
+  }
+  for (int i = 0; i < 500 && p.mesh->look(1).silence_ms >= 2000; ++i) (void)poll(nullptr, 0, 10);
+  CHECK(p.mesh->look(1).silence_ms < 2000);
+  p.socket.close();
+  CHECK(dies_within_seconds(*p.mesh, 1));
+  // It never read our welcome.
+  CHECK(p.mesh->look(1).sign == PeerSign::reset);
+}
+
+TEST_CASE("a rank whose host resets the connection is told from one that ended") {
+  Puppet p;
+  const linger hard{1, 0};
+  REQUIRE(setsockopt(p.socket.fd(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard) == 0);
+  p.socket.close();
+  CHECK(dies_within_seconds(*p.mesh, 1));
+  CHECK(p.mesh->look(1).sign == PeerSign::reset);
+  CHECK(p.mesh->verdict_text(1, Verdict::reset).find("(Connection reset by peer)") !=
+        std::string::npos);
 }
 
 TEST_CASE("a rank that dies in the middle of a step ends it at once, by name") {

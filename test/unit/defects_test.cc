@@ -18,15 +18,15 @@ namespace {
 TEST_CASE("D11: every kind of work has a name, and a number that is no kind has one, too") {
   const std::string other = work_name(0);
   std::set<std::string> names;
-  for (WrKind kind :
-       {WrKind::send_data, WrKind::cts, WrKind::receive, WrKind::flush, WrKind::used}) {
+  for (WrKind kind : {WrKind::send_data, WrKind::cts, WrKind::receive, WrKind::flush, WrKind::used,
+                      WrKind::probe}) {
     const char* name = work_name(static_cast<int>(kind));
     REQUIRE(name != nullptr);
     CHECK(name != other);
     CHECK(names.insert(name).second);
   }
   // Four bits of a wr_id hold the kind, so 15 is the last that a completion can bring.
-  for (int kind : {6, 7, 15, 16, 255, 256, -1, 1 << 20}) {
+  for (int kind : {7, 8, 15, 16, 255, 256, -1, 1 << 20}) {
     INFO(kind);
     CHECK(work_name(kind) == other);
   }

@@ -50,6 +50,7 @@ TEST_CASE("without an environment every option has its documented default") {
   CHECK(c.soft_hcas == "soft0");
   CHECK(c.ib_timeout == 20);
   CHECK(c.ib_retry_cnt == 7);
+  CHECK(c.peer_timeout_ms == 40000);
   CHECK(c.ib_gid_index == -1);
   CHECK(c.ib_pci_relaxed_ordering == 2);
   CHECK(c.stripe_min == Bytes{65536});
@@ -133,7 +134,7 @@ TEST_CASE("every documented range takes its ends and refuses what lies just outs
     CHECK(why == "must lie in " + std::to_string(low) + ".." + std::to_string(high));
     CHECK(o.get(c) == std::to_string(high));
   }
-  CHECK(ranges == 14);
+  CHECK(ranges == 15);
 }
 
 TEST_CASE("text that is not a value is refused and leaves the setting alone") {

@@ -2,15 +2,20 @@
 #include "plugin/base/socket.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <functional>
 #include <numeric>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/owned.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
+#include "test/support/needs.h"
+#include "test/support/outage.h"
 
 namespace twinpath {
 namespace {
@@ -31,6 +36,12 @@ Status until_not(Status wait, const std::function<Status()>& call) {
     if (s != wait || now_ns() > deadline) return s;
     (void)poll(nullptr, 0, 1);
   }
+}
+
+bool becomes(const TcpSocket& socket, PeerSign sign) {
+  return until_not(Status::again, [&] {
+           return socket.look() == sign ? Status::ok : Status::again;
+         }) == Status::ok;
 }
 
 struct Pair {
@@ -110,7 +121,7 @@ TEST_CASE("two ends exchange bytes and know each other's address") {
   CHECK(p.client.send_part(out, sent) == Status::ok);
   CHECK(until_not(Status::again, [&] { return p.server.recv_part(in, received); }) == Status::ok);
   CHECK(in == out);
-  CHECK(p.server.peek() == Status::ok);
+  CHECK(p.server.look() == PeerSign::quiet);
 }
 
 TEST_CASE("a message larger than the buffers goes in parts and arrives whole") {
@@ -149,7 +160,7 @@ TEST_CASE("a connect that nobody listens for is refused, with the system's text"
 }
 
 TEST_CASE("a socket that met itself counts as refused") {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
+  UnsharedFd fd = UnsharedFd::make([] { return ::socket(AF_INET, SOCK_STREAM, 0); });
   SocketAddress self = loopback().address;
   REQUIRE(bind(fd.get(), &self.sa, self.length()) == 0);
   socklen_t length = sizeof(sockaddr_in6);
@@ -164,19 +175,19 @@ TEST_CASE("an address without a family cannot be connected to") {
   CHECK(TcpSocket::connect(SocketAddress{}).status() == Status::bad_argument);
 }
 
-TEST_CASE("peek tells silence, waiting data and the end apart and reads nothing") {
+TEST_CASE("look tells silence, waiting data and the end apart and reads nothing") {
   Pair p = connected();
-  CHECK(p.server.peek() == Status::ok);
+  CHECK(p.server.look() == PeerSign::quiet);
   const std::vector<std::uint8_t> byte{42};
   std::size_t sent = 0, received = 0;
   REQUIRE(p.client.send_part(byte, sent) == Status::ok);
-  CHECK(until_not(Status::ok, [&] { return p.server.peek(); }) == Status::again);
+  CHECK(becomes(p.server, PeerSign::talking));
   p.client.close();
-  CHECK(p.server.peek() == Status::again);  // the byte still comes first
+  CHECK(p.server.look() == PeerSign::talking);  // the byte still comes first
   std::vector<std::uint8_t> in(1);
   CHECK(p.server.recv_part(in, received) == Status::ok);
   CHECK(in == byte);
-  CHECK(until_not(Status::ok, [&] { return p.server.peek(); }) == Status::closed);
+  CHECK(becomes(p.server, PeerSign::ended));
   received = 0;
   CHECK(p.server.recv_part(in, received) == Status::closed);
 }
@@ -186,7 +197,7 @@ TEST_CASE("a reset of the peer is an error of the remote end") {
   const linger hard{1, 0};  // close sends a reset
   REQUIRE(setsockopt(p.client.fd(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard) == 0);
   p.client.close();
-  CHECK(until_not(Status::ok, [&] { return p.server.peek(); }) == Status::remote);
+  CHECK(becomes(p.server, PeerSign::reset));
 }
 
 TEST_CASE("sending to a peer that closed is an error and raises no signal") {
@@ -200,17 +211,147 @@ TEST_CASE("sending to a peer that closed is an error and raises no signal") {
   CHECK((s == Status::closed || s == Status::remote));
 }
 
-TEST_CASE("control options are set so that a vanished peer shows within 5 seconds") {
+TEST_CASE("control options ask the other host every second, and give up by no clock of theirs") {
   Pair p = connected();
   p.client.set_control_options();
   const int fd = p.client.fd();
   CHECK(socket_option(fd, IPPROTO_TCP, TCP_NODELAY) != 0);
   CHECK(socket_option(fd, SOL_SOCKET, SO_KEEPALIVE) != 0);
-  const int seconds =
-      socket_option(fd, IPPROTO_TCP, TCP_KEEPIDLE) +
-      socket_option(fd, IPPROTO_TCP, TCP_KEEPINTVL) * socket_option(fd, IPPROTO_TCP, TCP_KEEPCNT);
-  CHECK(seconds <= 5);
-  CHECK(socket_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) <= 5000);
+  CHECK(socket_option(fd, IPPROTO_TCP, TCP_KEEPIDLE) == 1);
+  CHECK(socket_option(fd, IPPROTO_TCP, TCP_KEEPINTVL) == 1);
+  // Far beyond what TWINPATH_PEER_TIMEOUT_MS can be.
+  CHECK(socket_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) >= 20 * 3600 * 1000);
+}
+
+TEST_CASE("the first end of a socket is kept, whoever asks how often") {
+  Pair p = connected();
+  const linger hard{1, 0};  // close sends a reset
+  REQUIRE(setsockopt(p.client.fd(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard) == 0);
+  p.client.close();
+  // The kernel tells it to one call; here that is not the one that looks.
+  std::vector<std::uint8_t> in(1);
+  std::size_t received = 0;
+  CHECK(until_not(Status::again, [&] { return p.server.recv_part(in, received); }) ==
+        Status::remote);
+  CHECK(p.server.recv_part(in, received) == Status::closed);
+  for (int i = 0; i < 3; ++i) CHECK(p.server.look() == PeerSign::reset);
+  CHECK(p.server.end_text() == "Connection reset by peer");
+  const TcpSocket moved = std::move(p.server);
+  CHECK(moved.look() == PeerSign::reset);
+}
+
+TEST_CASE("a cut network is silence, not an end, and silence ends with it") {
+  Pair p = connected();
+  p.client.set_control_options();
+  p.server.set_control_options();
+  {
+    test::Outage outage;
+    REQUIRE(outage);
+    // Longer than any number of lost probes once took (four seconds).
+    const std::int64_t end = now_ns() + 5500 * kMillisecond;
+    while (now_ns() < end) {
+      REQUIRE(p.client.look() == PeerSign::quiet);
+      (void)poll(nullptr, 0, 50);
+    }
+    CHECK(p.client.silence_ms() >= 5000);
+  }
+  CHECK(until_not(Status::again, [&] {
+          return p.client.silence_ms() < 2000 ? Status::ok : Status::again;
+        }) == Status::ok);
+  const std::vector<std::uint8_t> byte{42};
+  std::size_t sent = 0;
+  CHECK(p.client.send_part(byte, sent) == Status::ok);
+  CHECK(becomes(p.server, PeerSign::talking));
+}
+
+TEST_CASE("this end's interface is named") {
+  Pair p = connected();
+  CHECK(p.client.local_text().starts_with("lo (127.0.0.1:"));
+}
+
+TEST_CASE("a host that is not reached is tried until the caller's time is over") {
+  SocketAddress nowhere = loopback().address;
+  nowhere.in4.sin_addr.s_addr = htonl(0xe0000001);  // 224.0.0.1: TCP goes to no group of hosts
+  nowhere.in4.sin_port = htons(1);
+  auto socket = TcpSocket::connect(nowhere);
+  REQUIRE(socket);
+  std::string why;
+  CHECK(until_not(Status::again, [&] { return socket->finish_connect(why); }) == Status::remote);
+  CHECK(why == "Network is unreachable");
+  socket = TcpSocket::connect(nowhere);
+  REQUIRE(socket);
+  why.clear();
+  const std::int64_t end = now_ns() + 1200 * kMillisecond;
+  Status s = Status::again;
+  while ((s = socket->finish_connect(why, end)) == Status::again) {
+    REQUIRE(now_ns() < end + 5 * kSecond);
+    CHECK(why == "Network is unreachable");
+    (void)poll(nullptr, 0, 10);
+  }
+  CHECK(s == Status::remote);
+  CHECK(now_ns() >= end);
+}
+
+namespace {
+
+// No descriptor can be opened while it lives.
+struct Exhausted {
+  Exhausted() {
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const UniqueFd next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    REQUIRE(next);
+    rlimit none = before;
+    none.rlim_cur = static_cast<rlim_t>(next.get());
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~Exhausted() { (void)setrlimit(RLIMIT_NOFILE, &before); }
+  Exhausted(const Exhausted&) = delete;
+  Exhausted& operator=(const Exhausted&) = delete;
+  rlimit before{};
+};
+
+}  // namespace
+
+TEST_CASE("without a descriptor left only a caller that waits is worth a word") {
+  auto listener = TcpListener::open(loopback());
+  REQUIRE(listener);
+  std::string why;
+  TcpSocket caller;
+  {
+    Exhausted none;
+    test::LogCapture log;
+    CHECK(listener->accept().status() == Status::again);
+    CHECK(log.warnings().empty());
+  }
+  auto made = TcpSocket::connect(listener->address());
+  REQUIRE(made);
+  caller = std::move(made).take();
+  REQUIRE(until_not(Status::again, [&] { return caller.finish_connect(why); }) == Status::ok);
+  SpareFd spare;
+  {
+    Exhausted none;
+    test::LogCapture log;
+    CHECK(until_not(Status::again, [&] { return listener->accept().status(); }) ==
+          Status::no_memory);
+    CHECK(log.has(LogLevel::warn, "raise the limit of open files (ulimit -n)"));
+    CHECK(spare.lend());
+    CHECK_FALSE(spare.lend());
+    CHECK(listener->accept());
+    spare.restore();
+    CHECK(spare.lend());
+  }
+}
+
+TEST_CASE("interfaces that cannot be read for want of descriptors are not missing ones") {
+  Config config;
+  config.socket_ifname = "lo";
+  REQUIRE(control_interface(config));
+  Exhausted none;
+  test::LogCapture log;
+  CHECK(control_interface(config).status() == Status::system);
+  CHECK(log.has(LogLevel::warn, "interfaces cannot be read: Too many open files"));
+  CHECK(log.has(LogLevel::warn, "ulimit -n"));
+  CHECK_FALSE(log.has("no network interface"));
 }
 
 }  // namespace twinpath
