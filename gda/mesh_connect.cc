@@ -174,7 +174,8 @@ Status MeshBuilder::advance(Outgoing& out) {
   return Status::ok;
 }
 
-// The oldest caller makes room for who waits, when all have been heard and it had time to say hello.
+// The oldest caller makes room for who waits, when all have been heard and it had time to say
+// hello.
 bool MeshBuilder::has_room() {
   crowded_until_ = 0;
   if (incoming_.size() < 2 * mesh_->peers_.size() + kMoreCallers) return true;
