@@ -39,7 +39,7 @@ EndPlan Case::plan(Side s) const {
   // Two emulated machines do not stand still at the same time.
   p.config.ib_timeout = topology.here ? 16 : 12;
   p.config.ib_retry_cnt = 6;
-  p.config.connect_timeout_ms = 15000;
+  p.config.connect_timeout_ms = limit(15000);
   return p;
 }
 
@@ -133,7 +133,8 @@ void Case::expect_error(Exchange& x, Side s, int limit_ms, std::int64_t since,
 void Case::expect_fresh_connection() {
   if (!expect(wait_ports_active(topology.rdma_devices()), "the ports do not come up again")) return;
   Exchange x(plan(Side::sender), plan(Side::receiver), kMixedSizes);
-  const bool done = x.wait_connected(kConnect) && x.wait_messages(16, kMove) && x.finish(kMove);
+  const bool done = x.wait_connected(limit(kConnect)) && x.wait_messages(16, limit(kMove)) &&
+                    x.finish(limit(kMove));
   if (expect(done, "a new connection after the fault: " + x.describe(Side::sender) + "; " +
                        x.describe(Side::receiver)))
     note("a new connection works");
@@ -141,7 +142,8 @@ void Case::expect_fresh_connection() {
 
 void Case::expect_reconnection(Exchange& x) {
   if (!expect(wait_ports_active(topology.rdma_devices()), "the ports do not come up again")) return;
-  const bool done = x.reconnect(kConnect) && x.wait_messages(16, kMove) && x.finish(kMove);
+  const bool done =
+      x.reconnect(limit(kConnect)) && x.wait_messages(16, limit(kMove)) && x.finish(limit(kMove));
   if (expect(done, "a new connection of the old processes: " + x.describe(Side::sender) + "; " +
                        x.describe(Side::receiver)))
     note("the old processes connect again");

@@ -40,6 +40,9 @@ class Case {
 
   const Topology& topology;
 
+  // A limit above, for this machine: two hosts on one emulator have less of it each.
+  int limit(int ms) const { return topology.here ? 3 * ms : ms; }
+
   // A plan for one end on its first rail with a transport timeout of 17 ms (0.27 s between hosts)
   // and 6 retries: a fault that stays ends the connection soon.
   EndPlan plan(Side s) const;

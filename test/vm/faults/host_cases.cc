@@ -46,8 +46,9 @@ struct Both {
     return p;
   }
   bool moving(Case& c) {
-    return c.expect(out.wait_connected(kConnect) && in.wait_connected(kConnect) &&
-                        out.wait_messages(20, kMove) && in.wait_messages(20, kMove),
+    return c.expect(out.wait_connected(c.limit(kConnect)) && in.wait_connected(c.limit(kConnect)) &&
+                        out.wait_messages(20, c.limit(kMove)) &&
+                        in.wait_messages(20, c.limit(kMove)),
                     describe());
   }
   std::string describe() {
@@ -60,8 +61,8 @@ struct Both {
     return out.wait_messages(a, limit_ms) && in.wait_messages(b, limit_ms);
   }
   void end_well(Case& c, bool quiet) {
-    c.expect_all_right(out, kMove);
-    back.expect_all_right(in, kMove);
+    c.expect_all_right(out, c.limit(kMove));
+    back.expect_all_right(in, c.limit(kMove));
     for (Exchange* x : {&out, &in})
       for (const Side s : {Side::sender, Side::receiver})
         c.expect(!quiet || x->warnings(s).empty(), "unexpected warning: " + x->warnings(s));
@@ -73,54 +74,54 @@ struct Both {
   Exchange out, in;
 };
 
-void hosts_clean(Case& c) {
-  Both both(c, &Case::default_plan);
-  if (both.moving(c)) both.end_well(c, true);
-}
-
-// Data goes on while no control packet passes, and afterwards; a connection that had nothing to do
-// meanwhile is as good as before.
+// Data goes on while no control packet passes, and afterwards.
 void control_cut(Case& c, int ms) {
   Both both(c, &Case::default_plan);
-  Exchange idle(c.default_plan(Side::sender), c.default_plan(Side::receiver), kMixedSizes);
   if (!both.moving(c)) return;
-  c.expect(idle.wait_connected(kConnect) && idle.wait_messages(5, kMove),
-           idle.describe(Side::sender));
-  idle.pause(true);
   Cut cut(c.topology.control);
   c.expect(cut.ok() && cut.felt("10.76.0.2"), "the control network cannot be cut");
   const std::int64_t end = now_ns() + ms * kMillisecond;
   rest_ms(ms - 500);
-  const bool moves = both.more(kMove);
+  const bool moves = both.more(c.limit(kMove));
   const bool during = now_ns() < end + kSecond;
   c.expect(moves, "no data while the control network is cut: " + both.describe());
   if (now_ns() < end) rest_ms(static_cast<int>((end - now_ns()) / kMillisecond));
   if (moves && during) c.note("data went on for " + seconds_text(ms) + " without control network");
   cut.mend();
   rest_ms(1500);  // what was kept for the peer arrives now
-  c.expect(both.more(kMove), "no data after the control network came back: " + both.describe());
+  c.expect(both.more(c.limit(kMove)),
+           "no data after the control network came back: " + both.describe());
   both.end_well(c, true);
-  idle.pause(false);
-  c.expect(idle.finish(kMove), "the idle connection: " + idle.describe(Side::sender) + "; " +
-                                   idle.describe(Side::receiver));
 }
 
 void control_cut_short(Case& c) { control_cut(c, 2500); }
-void control_cut_long(Case& c) { control_cut(c, long_run() ? 60000 : 14000); }
+
+// And a connection that has nothing to do meanwhile is as good as before.
+void control_cut_long(Case& c) {
+  Exchange idle(c.default_plan(Side::sender), c.default_plan(Side::receiver), kMixedSizes);
+  c.expect(idle.wait_connected(c.limit(kConnect)) && idle.wait_messages(5, c.limit(kMove)),
+           idle.describe(Side::sender));
+  idle.pause(true);
+  control_cut(c, long_run() ? 60000 : 14000);
+  idle.pause(false);
+  if (c.expect(idle.finish(c.limit(kMove)), "the idle connection: " + idle.describe(Side::sender) +
+                                                "; " + idle.describe(Side::receiver)))
+    c.note("the idle connection works");
+}
 
 // A connect whose first packets are lost takes as long as TWINPATH_CONNECT_TIMEOUT_MS says.
 void syn_lost(Case& c) {
   Cut cut(c.topology.control);
   c.expect(cut.ok() && cut.felt("10.76.0.2"), "the control network cannot be cut");
   Exchange x(c.default_plan(Side::sender), c.default_plan(Side::receiver), kMixedSizes);
-  for (int i = 0; i < kConnect && !x.handle_ready(); ++i) rest_ms(1);
+  for (int i = 0; i < c.limit(kConnect) && !x.handle_ready(); ++i) rest_ms(1);
   rest_ms(6000);
   c.expect(x.phase(Side::sender) == Phase::starting, x.describe(Side::sender));
   cut.mend();
-  const bool moving = x.wait_connected(kConnect) && x.wait_messages(20, kMove);
+  const bool moving = x.wait_connected(c.limit(kConnect)) && x.wait_messages(20, c.limit(kMove));
   if (!c.expect(moving, x.describe(Side::sender) + "; " + x.describe(Side::receiver))) return;
   c.note("connected after 6 s without control network");
-  c.expect_all_right(x, kMove);
+  c.expect_all_right(x, c.limit(kMove));
 }
 
 // Both ends learn within the retries, and say where.
@@ -133,8 +134,8 @@ void data_cut(Case& c) {
     c.expect(cut.ok() && cut.felt(c.topology.of(other(*c.topology.here)).address),
              "the data network cannot be cut");
     for (const Side s : {Side::sender, Side::receiver}) {
-      c.expect_error(both.out, s, kDetect, begin, kGone);
-      both.back.expect_error(both.in, s, kDetect, begin, kGone);
+      c.expect_error(both.out, s, c.limit(kDetect), begin, kGone);
+      both.back.expect_error(both.in, s, c.limit(kDetect), begin, kGone);
     }
     c.take(both.back);
   }
@@ -150,7 +151,8 @@ void machine_stopped(Case& c) {
   const std::int64_t begin = now_ns();
   if (!c.expect(stop_machine("b", seconds), "the machine cannot be stopped")) return;
   rest_ms(seconds * 1000 + 1000);
-  c.expect(both.more(30000), "nothing moves after the machine went on: " + both.describe());
+  c.expect(both.more(c.limit(kMove)),
+           "nothing moves after the machine went on: " + both.describe());
   c.note("both go on " + std::to_string((now_ns() - begin) / kMillisecond) + " ms after the stop");
   both.end_well(c, true);
   c.expect(c.pause_ms() > 1000.0 * (seconds - 1), "the machine was not stopped");
@@ -161,19 +163,18 @@ void machine_killed(Case& c) {
   Both both(c, &Case::plan, 4000);
   if (!both.moving(c)) return;
   const std::int64_t begin = now_ns();
-  (void)run_there("echo b > /proc/sysrq-trigger", 3000);
-  c.expect(!run_there("true", 2000), "the machine lives on");
+  const UniqueFd killer = start_there("exec >/proc/sysrq-trigger; echo b", c.limit(kDetect));
   // What is left here: the sender of one connection, the receiver of the other.
-  c.expect_error(both.out, Side::sender, 2 * kDetect, begin, kGone);
-  both.back.expect_error(both.in, Side::receiver, 2 * kDetect, begin, kGone);
+  c.expect_error(both.out, Side::sender, c.limit(kDetect), begin, kGone);
+  both.back.expect_error(both.in, Side::receiver, c.limit(kDetect), begin, kGone);
   c.take(both.back);
+  c.expect(!run_there("true", 1000), "the machine lives on");
 }
 
 }  // namespace
 
 const std::vector<CaseInfo>& host_cases() {
   static const std::vector<CaseInfo> cases{
-      {"hosts-clean", "two hosts, no fault", hosts_clean, 1, true},
       {"control-cut-short", "no control network for 2.5 s, with traffic", control_cut_short, 1,
        true},
       {"control-cut", "no control network for 14 s (60 s in long runs), with traffic",

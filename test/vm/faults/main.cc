@@ -55,6 +55,7 @@ bool find_topology(Topology& t) {
     t.receiver = {{"rxe0", "d0", "10.77.0.2"}};
     t.control = "c0";
     t.here = Side::sender;
+    if (!run_there("true", 60000)) return false;  // host b boots at its own pace
   } else {
     return false;
   }

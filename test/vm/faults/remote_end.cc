@@ -242,6 +242,8 @@ int serve_remote_end(const std::string& text) {
   return 0;
 }
 
+UniqueFd start_there(const std::string& command, int limit_ms) { return agent(command, limit_ms); }
+
 bool run_there(const std::string& command, int limit_ms) {
   const UniqueFd fd = agent(command, limit_ms);
   std::string said;

@@ -5,6 +5,7 @@
 // A snapshot of the state goes over every 50 ms, so times are late by that much.
 #include <string>
 
+#include "plugin/base/owned.h"
 #include "test/vm/faults/end.h"
 
 namespace twinpath::test {
@@ -15,6 +16,9 @@ namespace twinpath::test {
 
 // `vm-faults --end PLAN`, with the connection as stdin and stdout: the same on the other side.
 int serve_remote_end(const std::string& plan);
+
+// Has the agent run a shell command for as long as the result lives; none when it does not answer.
+UniqueFd start_there(const std::string& command, int limit_ms);
 
 // Has the agent run a shell command, and waits for its end at most `limit_ms`; false when it said
 // no status 0.
