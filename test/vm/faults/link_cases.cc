@@ -130,6 +130,7 @@ void gid_removed(Case& c, bool reconnect) {
 }
 
 void gid_gone(Case& c) { gid_removed(c, false); }
+void gid_moved(Case& c) { gid_removed(c, true); }
 
 }  // namespace
 
@@ -142,7 +143,8 @@ const std::vector<CaseInfo>& link_cases() {
       {"loss-100-back", "every packet of the receiver is lost until the retries end",
        loss_100_back},
       {"acks-lost", "the receiver's acknowledgements are lost", acks_lost},
-      {"gid-removed", "the address of the sender's GID is removed during traffic", gid_gone}};
+      {"gid-removed", "the address of the sender's GID is removed during traffic", gid_gone},
+      {"gid-moved", "the same, and the processes connect again when it is back", gid_moved}};
   return cases;
 }
 
