@@ -15,7 +15,7 @@ usage: tools/test.sh [--quick] [--report FILE] [--no-install] [--jobs N] [--help
   --jobs N       compile jobs (default: number of processors)
 
 Suites: unit, soft, fabric, abi, tools, lint, faults, and gpu where there are GPUs; the VM suite
-(test/vm: real verbs under an emulated kernel, TWINPATH_VM_SECONDS, default 540, in all); then unit,
+(test/vm: real verbs under an emulated kernel, TWINPATH_VM_SECONDS, default 660, in all); then unit,
 soft, fabric, abi and gda again under address+undefined and thread sanitizers; then each fuzz
 target for TWINPATH_FUZZ_SECONDS (default 60; 20 or 5 when it is late) seconds.  Build folders:
 build-test, build-asan (fuzz targets too), build-tsan.  Some 35 minutes on two processors, first
@@ -159,7 +159,7 @@ if [ $plain = yes ]; then
   if [ "$quick" = yes ] && [ -z "$report" ]; then
     leave_out 'VM suite' '--quick'
   elif prepare_vm; then
-    say "programs over real verbs, in virtual machines, ${TWINPATH_VM_SECONDS:-540} s at most"
+    say "programs over real verbs, in virtual machines, ${TWINPATH_VM_SECONDS:-660} s at most"
     mapfile -t topologies < <(test/vm/suite --topologies | awk '$1 != "soft" {print $1}')
     vm_suite "${topologies[@]}"
   fi

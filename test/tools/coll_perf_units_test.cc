@@ -8,7 +8,6 @@
 #include "test/support/catch.h"
 #include "tools/coll_perf/collective.h"
 #include "tools/coll_perf/error.h"
-#include "tools/coll_perf/launch.h"
 #include "tools/coll_perf/pattern.h"
 #include "tools/coll_perf/types.h"
 
@@ -246,39 +245,4 @@ TEST_CASE("Rounds of checking use shifts that do not repeat soon") {
   for (std::uint64_t round = 1; round <= 1000; ++round) shifts.insert(round_shift(round));
   CHECK(shifts.size() == 1000);
   CHECK(*shifts.rbegin() < kPeriod);
-}
-
-TEST_CASE("The first node of a Slurm node list is its first name, brackets opened") {
-  CHECK(first_node("node1") == "node1");
-  CHECK(first_node("node1,node2") == "node1");
-  CHECK(first_node("node[07-12,15],other") == "node07");
-  CHECK(first_node("node[3,5-9]") == "node3");
-  CHECK(first_node("node[4]") == "node4");
-  CHECK(first_node("login,node[1-2]") == "login");
-  CHECK(first_node("node[1-2]-ib.example,x") == "node1-ib.example");
-  CHECK(first_node("rack[0-3]node[10-19,30]") == "rack0node10");
-  CHECK(first_node("rack[0-3]node[10,30],x[1-2]") == "rack0node10");
-}
-
-TEST_CASE("A node list that is empty or cut gives no name") {
-  CHECK(first_node("").empty());
-  CHECK(first_node("node[").empty());
-  CHECK(first_node("node[07").empty());
-  CHECK(first_node("node[07-").empty());
-  CHECK(first_node("rack[1-2]node[07-").empty());
-}
-
-TEST_CASE("A rendezvous that is not HOST:PORT is refused before anything is opened") {
-  Place place{1, 2, 1, "OpenMPI"};
-  for (const char* bad : {"host", "host:", ":29500"}) {
-    CHECK(has(complaint([&] { (void)rendezvous(place, bad, 1); }), "is not HOST:PORT"));
-  }
-}
-
-TEST_CASE("A rank that cannot reach rank 0 says where it tried") {
-  Place place{1, 2, 1, "OpenMPI"};
-  const std::string text =
-      complaint([&] { (void)rendezvous(place, "127.0.0.1:1", 0.1); }, kExitFailed);
-  CHECK(has(text, "rank 1 cannot reach rank 0 at 127.0.0.1:1"));
-  CHECK(has(text, "--rendezvous HOST:PORT"));
 }

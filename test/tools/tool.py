@@ -11,7 +11,7 @@ SOURCE_ROOT = os.environ["SOURCE_ROOT"]
 
 _CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TWINPATH_", "NCCL_"))}
 
-# A test that runs under mpirun or Slurm must not make coll_perf believe that it belongs to that job.
+# A test that runs under mpirun or Slurm must not make a tool believe that it belongs to that job.
 NO_JOB = {name: "" for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")}
 
 
@@ -27,7 +27,7 @@ def run(program, *args, env=None, limit=60):
 
 
 def net_perf(*args, env=None, plugin=PLUGIN, limit=60):
-    env = {"TWINPATH_FABRIC": "soft", **(env or {})}
+    env = {**NO_JOB, "TWINPATH_FABRIC": "soft", **(env or {})}
     timeout = () if "--timeout" in args else ("--timeout", 30)
     return run(NET_PERF, "--plugin", plugin, *timeout, *args, env=env, limit=limit)
 

@@ -2,7 +2,9 @@
 import importlib.machinery
 import importlib.util
 import json
+import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -62,6 +64,70 @@ class Judge(unittest.TestCase):
     def test_a_program_that_skips_everything_is_skipped(self):
         output = "skipped: one: no adapter\ncases: 0 passed, 0 failed, 1 skipped\n"
         self.assertEqual(judge(77, output), (0, 0, 1, "one: no adapter"))
+
+
+class ExitStatus(unittest.TestCase):
+    """Of a run in which nothing ran."""
+
+    def suite(self, *words):
+        with tempfile.TemporaryDirectory() as empty:
+            return subprocess.run([sys.executable, str(HERE / "suite"), "--build", empty, *words],
+                                  text=True, capture_output=True, check=False)
+
+    def test_all_skipped_is_no_success(self):
+        done = self.suite("siw")  # its only program is not built there
+        self.assertIn("cases: 0 passed, 0 failed, 1 skipped\n", done.stdout)
+        self.assertEqual(done.returncode, 77)
+
+    def test_a_name_that_no_program_has_is_an_error(self):
+        done = self.suite("--only", "no such program", "siw")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no program of siw has 'no such program' in its name", done.stderr)
+
+    def test_run_and_what_calls_it_say_that_nothing_ran(self):
+        with tempfile.TemporaryDirectory() as empty:
+            script = f"""
+                root={HERE.parent.parent}; results={empty}; cd $root
+                say() {{ echo "say: $*"; }}; add() {{ echo "add: $*"; }}
+                leave_out() {{ echo "left out: $1: $2"; }}
+                . tools/lib/vm_suite.sh
+                in_vm_environment() {{ "{HERE}/run" --build {empty} --results {empty} \\
+                    --only 'conformance of the verbs' --seconds 25 soft; }}
+                vm_suite soft"""
+            done = subprocess.run(["bash", "-c", script], text=True, capture_output=True,
+                                  check=False)
+        self.assertIn("left out: VM suite: skipped: soft: no case ran, all were skipped\n",
+                      done.stdout)
+        self.assertIn("add: 0 0 1\n", done.stdout)
+
+
+class Both(unittest.TestCase):
+    """test/vm/both and the agent that it talks to, with this machine as both hosts."""
+
+    def setUp(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.peer = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.agent = subprocess.Popen([sys.executable, str(HERE / "lib" / "agent"), self.peer])
+        self.addCleanup(self.agent.wait)
+        self.addCleanup(self.agent.kill)
+
+    def both(self, *words, **env):
+        env = {**os.environ, "RXE_PEER": self.peer, "RXE_CONTROL": "127.0.0.1", **env}
+        return subprocess.run([sys.executable, str(HERE / "both"), *words], env=env, text=True,
+                              capture_output=True, check=False, timeout=60)
+
+    def test_ranks_go_round_and_settings_go_along(self):
+        done = self.both("-n", "2", "sh", "-c", 'echo "$NCCL_X $1 $2"', "sh", NCCL_X="a 'b")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         ["a 'b --rank 0/4", "a 'b --rank 2/4", "b: a 'b --rank 1/4",
+                          "b: a 'b --rank 3/4"])
+
+    def test_the_worst_status_counts_wherever_it_was(self):
+        self.assertEqual(self.both("sh", "-c", '[ "$2" = 0/2 ]', "sh").returncode, 1)
+        self.assertEqual(self.both("sh", "-c", '[ "$2" = 1/2 ]', "sh").returncode, 1)
+        self.assertEqual(self.both("sh", "-c", '[ "$2" = 0/2 ] || kill -9 $$', "sh").returncode, 9)
 
 
 class Rows(unittest.TestCase):

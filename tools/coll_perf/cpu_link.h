@@ -9,10 +9,12 @@
 #include <span>
 #include <vector>
 
-#include "tools/coll_perf/group.h"
+#include "tools/common/group.h"
 #include "tools/common/net_plugin.h"
 
 namespace twinpath::coll {
+
+using tools::Group;
 
 inline constexpr std::uint64_t kDepth = 8;              // NCCL_STEPS
 inline constexpr std::size_t kSliceBytes = 256U << 10;  // largest message

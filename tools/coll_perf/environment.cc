@@ -68,12 +68,17 @@ std::vector<std::string> apply_environment(const Options& options, int nccl_vers
     const char* why = "--via-plugin";
     set_if_unset(lines, "NCCL_P2P_DISABLE", "1", why);
     set_if_unset(lines, "NCCL_SHM_DISABLE", "1", why);
-    set_if_unset(lines, "TWINPATH_FABRIC", "soft", why);
     set_if_unset(lines, "NCCL_NET_GDR_LEVEL", "SYS", why);
     set_if_unset(lines, "NCCL_NET_PLUGIN_REF_COUNT", "1", why);
     set_if_unset(lines, "NCCL_NVLS_ENABLE", "0", why);
   }
-  if (options.cpu_ranks > 0) set_if_unset(lines, "TWINPATH_FABRIC", "soft", "--cpu");
+  return lines;
+}
+
+std::vector<std::string> choose_fabric(const Options& options) {
+  std::vector<std::string> lines;
+  if (options.via_plugin || options.cpu_ranks > 0)
+    set_if_unset(lines, "TWINPATH_FABRIC", "soft", options.via_plugin ? "--via-plugin" : "--cpu");
   return lines;
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 // The GPU half: the table of collectives, and the scenarios.  Each function runs in every rank.
 #include "tools/coll_perf/gpu_rank.h"
-#include "tools/coll_perf/group.h"
 #include "tools/coll_perf/options.h"
 #include "tools/coll_perf/report.h"
+#include "tools/common/group.h"
 
 namespace twinpath::coll {
+
+using tools::Group;
 
 struct GpuJob {
   const Options& options;

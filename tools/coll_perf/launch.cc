@@ -22,15 +22,6 @@ namespace {
 
 constexpr const char* kPlaceVariable = "TWINPATH_COLL_PERF_RANK";  // "rank size fd fd ..."
 
-std::optional<int> number(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  char* end = nullptr;
-  const long n = std::strtol(text, &end, 10);
-  if (*end != '\0' || n < 0 || n > 1 << 20) return std::nullopt;
-  return static_cast<int>(n);
-}
-
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> out;
@@ -80,35 +71,8 @@ std::optional<Place> started_place(std::vector<UniqueFd>& links) {
   return place;
 }
 
-std::optional<Place> job_place() {
-  struct Names {
-    const char *from, *rank, *size, *local, *needs;
-  };
-  // SLURM_PROCID alone is also set in a batch script, which runs once: a step id is what srun
-  // adds.
-  static constexpr Names kNames[] = {
-      {"OpenMPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-       nullptr},
-      {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", nullptr},
-      {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_ID"},
-      {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_ID"}};
-  for (const Names& names : kNames) {
-    if (names.needs != nullptr && std::getenv(names.needs) == nullptr) continue;
-    const auto rank = number(names.rank), size = number(names.size);
-    if (!rank || !size || *size < 2) continue;
-    if (*rank >= *size) {
-      throw ToolError(kExitUsage, strf("%s=%d is not below %s=%d; start with --no-mpi to ignore "
-                                       "the environment",
-                                       names.rank, *rank, names.size, *size));
-    }
-    const auto local = number(names.local);
-    return Place{*rank, *size, local.value_or(*rank), names.from};
-  }
-  return std::nullopt;
-}
-
 int run_processes(int size, int victim) {
-  auto links = Group::socket_pairs(size);
+  auto links = tools::Group::socket_pairs(size);
   std::fflush(nullptr);
   std::vector<pid_t> pids(static_cast<std::size_t>(size), -1);
   const pid_t self = getpid();

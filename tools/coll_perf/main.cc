@@ -69,11 +69,10 @@ void describe_run(Report& report, const Options& options, Group& group, const st
   }
 }
 
-int run_gpu_rank(const Options& options, const Apis& apis, const Place& place,
-                 std::vector<UniqueFd> links, Watchdog& watchdog) {
-  Group group(place.rank, place.size, std::move(links), options.timeout_s);
-  Report report(place.rank == 0, options);
-  const int gpu = gpu_of(options, place.local_rank, apis.cuda.device_count());
+int run_gpu_rank(const Options& options, const Apis& apis, Group& group, int local_rank,
+                 Watchdog& watchdog) {
+  Report report(group.rank() == 0, options);
+  const int gpu = gpu_of(options, local_rank, apis.cuda.device_count());
   const Context context(apis.cuda, gpu);
   describe_run(report, options, group, strf("GPU %d %s", gpu, apis.cuda.device_text(gpu).c_str()),
                ", NCCL " + apis.nccl.version_text() + " from " + apis.nccl.file);
@@ -88,17 +87,16 @@ int run_gpu_rank(const Options& options, const Apis& apis, const Place& place,
 
 // A rank that fails says why and ends its process at once: cleaning up may wait for a GPU or a
 // peer that will never answer, and the others notice by the closed sockets.
-[[noreturn]] void fail_rank(int rank, const ToolError& error) {
+[[noreturn]] void fail_rank(int rank, const std::exception& error) {
   std::fprintf(stderr, "coll_perf: rank %d: %s\n", rank, error.what());
   std::fflush(nullptr);
-  _exit(error.code());
+  _exit(exit_code_of(error));
 }
 
-int run_rank(const Options& options, const Place& place, std::vector<UniqueFd> links) {
+int run_rank(const Options& options, Group group, int local_rank) {
   try {
     if (options.cpu_ranks > 0) {
-      Group group(place.rank, place.size, std::move(links), options.timeout_s);
-      Report report(place.rank == 0, options);
+      Report report(group.rank() == 0, options);
       describe_run(report, options, group, "", "");
       run_cpu_table(options, group, report);
       return report.finish() ? kExitOk : kExitWrong;
@@ -106,9 +104,9 @@ int run_rank(const Options& options, const Place& place, std::vector<UniqueFd> l
     Watchdog watchdog(options.timeout_s);
     const CudaApi cuda = CudaApi::open();
     const NcclApi nccl = NcclApi::open(options.nccl);
-    return run_gpu_rank(options, {cuda, nccl}, place, std::move(links), watchdog);
-  } catch (const ToolError& error) {
-    fail_rank(place.rank, error);
+    return run_gpu_rank(options, {cuda, nccl}, group, local_rank, watchdog);
+  } catch (const tools::Failure& error) {
+    fail_rank(group.rank(), error);
   }
 }
 
@@ -120,11 +118,12 @@ int run_threads(const Options& options, const Apis& apis, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        const int code = run_gpu_rank(options, apis, {rank, ranks, rank, ""},
-                                      std::move(links[static_cast<std::size_t>(rank)]), watchdog);
+        Group group(rank, ranks, std::move(links[static_cast<std::size_t>(rank)]),
+                    options.timeout_s);
+        const int code = run_gpu_rank(options, apis, group, rank, watchdog);
         for (int old = worst; old < code && !worst.compare_exchange_weak(old, code);) {
         }
-      } catch (const ToolError& error) {
+      } catch (const tools::Failure& error) {
         fail_rank(rank, error);
       }
     });
@@ -133,12 +132,38 @@ int run_threads(const Options& options, const Apis& apis, int ranks) {
   return worst;
 }
 
-void print_environment(const Options& options, int nccl_version) {
-  for (const std::string& line : apply_environment(options, nccl_version)) {
+void print_environment(const Options& options, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
     // JSON owns stdout; there the variables appear under "circumstances".
     std::fprintf(options.json ? stderr : stdout, "# %s\n", line.c_str());
   }
   std::fflush(stdout);
+}
+
+// All that a run on this host sets.
+void set_environment(const Options& options, int nccl_version) {
+  print_environment(options, apply_environment(options, nccl_version));
+  print_environment(options, choose_fabric(options));
+}
+
+// A rank that mpirun, srun or a person started.
+int run_job(const Options& options, const Place& place) {
+  if (options.threads || options.scenario == Scenario::kill) {
+    throw ToolError(kExitUsage, strf("--threads and --scenario kill do not go with %s; start "
+                                     "without it, or with --no-mpi",
+                                     place.from));
+  }
+  const int version = options.cpu_ranks > 0 ? 0 : NcclApi::open(options.nccl).version;
+  auto lines = apply_environment(options, version);
+  Group group(place.rank, place.size,
+              tools::rendezvous(place, options.rendezvous, options.timeout_s), options.timeout_s);
+  const tools::Hosts hosts(group);
+  if (hosts.one()) {
+    for (std::string& line : choose_fabric(options)) lines.push_back(std::move(line));
+  }
+  if (place.rank == 0) print_environment(options, lines);
+  const int local = place.local_rank >= 0 ? place.local_rank : hosts.local_rank(place.rank);
+  return run_rank(options, std::move(group), local);
 }
 
 int run(int argc, char** argv) {
@@ -146,30 +171,23 @@ int run(int argc, char** argv) {
   int code = kExitOk;
   if (!parse_options(argc, argv, options, code)) return code;
   std::vector<UniqueFd> links;
-  if (const auto place = started_place(links)) return run_rank(options, *place, std::move(links));
-  if (const auto job = options.no_mpi ? std::nullopt : job_place()) {
-    if (options.threads || options.scenario == Scenario::kill) {
-      throw ToolError(kExitUsage, strf("--threads and --scenario kill do not go with %s; start "
-                                       "without it, or with --no-mpi",
-                                       job->from));
-    }
-    const int version = options.cpu_ranks > 0 ? 0 : NcclApi::open(options.nccl).version;
-    const auto lines = apply_environment(options, version);
-    for (const std::string& line : lines) {
-      if (job->rank == 0) std::fprintf(options.json ? stderr : stdout, "# %s\n", line.c_str());
-    }
-    return run_rank(options, *job, rendezvous(*job, options.rendezvous, options.timeout_s));
+  if (const auto place = started_place(links)) {
+    return run_rank(options, Group(place->rank, place->size, std::move(links), options.timeout_s),
+                    place->local_rank);
+  }
+  if (const auto place = tools::find_place(options.rank, options.no_mpi)) {
+    return run_job(options, *place);
   }
   if (!options.json) std::fputs(tools::describe(tools::circumstances()).c_str(), stdout);
   std::fflush(stdout);  // before anything that stderr may say
   if (options.cpu_ranks > 0) {
-    print_environment(options, 0);
+    set_environment(options, 0);
     return run_processes(options.cpu_ranks, -1);
   }
   const CudaApi cuda = CudaApi::open();
   const int ranks = local_ranks(options, cuda.device_count());
   // NCCL reads some of the variables when it is loaded.
-  print_environment(options, NcclApi::open(options.nccl).version);
+  set_environment(options, NcclApi::open(options.nccl).version);
   if (!options.threads) {
     return run_processes(ranks, options.scenario == Scenario::kill ? ranks - 1 : -1);
   }
@@ -186,11 +204,8 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return twinpath::coll::run(argc, argv);
-  } catch (const twinpath::coll::ToolError& error) {
-    std::fprintf(stderr, "coll_perf: %s\n", error.what());
-    return error.code();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "coll_perf: %s\n", error.what());
-    return twinpath::coll::kExitFailed;
+    return twinpath::coll::exit_code_of(error);
   }
 }

@@ -20,8 +20,17 @@ constexpr const char* kFooter =
     "  --plugin      NCCL_NET_PLUGIN=<path> (also over a value of your own), NCCL_NET=<name in\n"
     "                the plugin>: NCCL then fails rather than use its own transports silently\n"
     "  --via-plugin  these two, NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1, NCCL_NVLS_ENABLE=0,\n"
-    "                NCCL_NET_GDR_LEVEL=SYS, NCCL_NET_PLUGIN_REF_COUNT=1, TWINPATH_FABRIC=soft\n"
-    "  --cpu         TWINPATH_FABRIC=soft\n"
+    "                NCCL_NET_GDR_LEVEL=SYS, NCCL_NET_PLUGIN_REF_COUNT=1\n"
+    "  --via-plugin, --cpu   TWINPATH_FABRIC=soft when all ranks are on one host, not between "
+    "hosts\n"
+    "\n"
+    "Several hosts: one process a rank, started by mpirun or srun, or by hand with --rank; then\n"
+    "--cpu's number does not count.  Rank 0 prints.  Where it listens is --rendezvous, else\n"
+    "$MASTER_ADDR:$MASTER_PORT, else the first node of a Slurm step:\n"
+    "  mpirun -np 2 --host a,b coll_perf --cpu --rendezvous a:29500\n"
+    "  srun -N 2 -n 2 coll_perf --cpu\n"
+    "  on a: coll_perf --cpu --rank 0/2 --rendezvous a:29500\n"
+    "  on b: coll_perf --cpu --rank 1/2 --rendezvous a:29500\n"
     "\n"
     "Examples:\n"
     "  coll_perf -b 8 -e 1g --collective all            all GPUs, one process each\n"
@@ -103,7 +112,9 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
                "send everything through the net plugin: sets the variables listed below");
   app.add_flag("--show-env", out.show_env, "print all NCCL_* and TWINPATH_* variables in effect");
   app.add_option("--rendezvous", out.rendezvous,
-                 "HOST:PORT of rank 0 under mpirun or Slurm [$MASTER_ADDR:$MASTER_PORT]");
+                 "HOST:PORT of rank 0 of a job [$MASTER_ADDR:$MASTER_PORT]");
+  app.add_option("--rank", out.rank,
+                 "RANK/RANKS of this process in a job started by hand, see below");
   app.add_flag("--no-mpi", out.no_mpi, "ignore an mpirun or Slurm environment");
   app.add_option("--scenario", scenario, "split, many-comms, abort or kill, in place of the table");
   app.add_option("--comms", out.comms, "communicators of many-comms [16]")

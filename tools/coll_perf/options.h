@@ -34,6 +34,7 @@ struct Options {
   bool via_plugin = false;
   bool show_env = false;
   std::string rendezvous;
+  std::string rank;  // "0/2", of a job started by hand
   Scenario scenario = Scenario::none;
   int comms = 16;
   std::vector<std::string> net_devices{"0"};  // by rank, going round

@@ -1,5 +1,5 @@
 #pragma once
-// One end of a socket pair: JSON lines and fixed-size blocks between a parent and its workers
+// One end of a stream socket: JSON lines and fixed-size blocks between a parent and its workers
 // and between two workers of a pair.
 //
 // Threads: one at a time per end.
@@ -29,6 +29,7 @@ class Channel {
   std::optional<nlohmann::json> poll_line(bool& closed);
 
   int fd() const { return fd_.get(); }
+  UniqueFd take_fd() { return std::move(fd_); }
   void close() { fd_.reset(); }
 
  private:

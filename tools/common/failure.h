@@ -10,4 +10,9 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Other arguments, or another environment, would mend it: exit status 2.
+struct BadUsage : Failure {
+  using Failure::Failure;
+};
+
 }  // namespace twinpath::tools

@@ -18,7 +18,7 @@ import json
 import pathlib
 import sys
 
-COLUMNS = ["soft HCA", "rxe pair", "rxe pair2", "rxe dummy", "rxe dummy2", "siw"]
+COLUMNS = ["soft HCA", "rxe pair", "rxe pair2", "two hosts", "rxe dummy", "rxe dummy2", "siw"]
 SHORT = {"soft": "soft HCA"}
 RESULTS = {"pass": "passed", "ok": "passed", "fail": "failed", "failed": "failed",
            "skip": "skipped", "skipped": "skipped"}

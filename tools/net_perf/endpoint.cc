@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <limits>
 
 #include "plugin/base/clock.h"
 #include "tools/common/failure.h"
@@ -148,6 +149,36 @@ bool Endpoint::rest() {
 void Endpoint::pair_barrier() {
   char c = 'b';
   (void)exchange(c);
+}
+
+std::int64_t Endpoint::peer_clock_ahead() {
+  if (options.one_clock()) return 0;
+  // The answer of the shortest round trip is the nearest to the truth, by half of that trip.
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max(), ahead = 0;
+  for (int i = 0; i < 8; ++i) {
+    const std::int64_t sent = now_ns();
+    if (rank % 2 == 0) {
+      std::int64_t theirs = 0;
+      peer.send(&sent, sizeof sent);
+      peer.receive(&theirs, sizeof theirs, deadline_ns, "the other end's clock");
+      const std::int64_t trip = now_ns() - sent;
+      if (trip < shortest) {
+        shortest = trip;
+        ahead = theirs - (sent + trip / 2);
+      }
+    } else {
+      std::int64_t asked = 0;
+      peer.receive(&asked, sizeof asked, deadline_ns, "the other end's clock");
+      const std::int64_t mine = now_ns();
+      peer.send(&mine, sizeof mine);
+    }
+  }
+  if (rank % 2 == 0) {
+    peer.send(&ahead, sizeof ahead);
+    return ahead;
+  }
+  peer.receive(&ahead, sizeof ahead, deadline_ns, "the other end's clock");
+  return -ahead;
 }
 
 void Endpoint::connect(int want_sends, int want_receives) {

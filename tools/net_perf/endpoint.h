@@ -85,6 +85,9 @@ class Endpoint {
 
   // Both workers of the pair arrive here; nothing of the plugin runs meanwhile.
   void pair_barrier();
+  // What the peer's clock shows beyond this one's, ns; 0 when both are on one host.  Clocks of two
+  // hosts drift: ask before each use.
+  std::int64_t peer_clock_ahead();
   template <class T>
   T exchange(const T& mine) {
     T theirs{};

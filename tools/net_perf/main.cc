@@ -1,16 +1,19 @@
-// net_perf: measures any NCCL net plugin between workers of this host.  The parent parses, starts
-// workers (which are this program again, or threads), collects and prints; see README.md.
+// net_perf: measures any NCCL net plugin between workers, on this host or, as a job, on several.
+// The parent parses, starts workers (which are this program again, or threads), collects and
+// prints; see README.md.
 #include <unistd.h>
 
 #include <cstdio>
 
-#include "tools/net_perf/report.h"
+#include "tools/common/failure.h"
+#include "tools/net_perf/job.h"
 #include "tools/net_perf/supervisor.h"
 #include "tools/net_perf/tests.h"
 
-int main(int argc, char** argv) {
-  using namespace twinpath;
-  using namespace twinpath::tools;
+namespace twinpath::tools {
+namespace {
+
+int run(int argc, char** argv) {
   Options options;
   int exit_code = 0;
   if (!parse_options(argc, argv, options, exit_code)) return exit_code;
@@ -19,20 +22,25 @@ int main(int argc, char** argv) {
                 Channel(UniqueFd(options.peer_fd)));
     return 0;
   }
+  if (const auto place = find_place(options.place, options.no_mpi))
+    return run_job(argc, argv, options, *place);
   if (options.test == Test::callgrind || options.test == Test::solo)
     return run_single_thread(options);
-  Report report(options);
-  std::string why;
-  Supervisor supervisor{argc,
-                        argv,
-                        options,
-                        worker_main,
-                        [&](int rank, const nlohmann::json& j) { report.add(rank, j); },
-                        [&](double f, const std::string& phase) { report.progress(f, phase); }};
-  const bool well = supervisor.run(why);
-  report.print(why);
-  const int status = well && !report.wrong_data() ? 0 : 1;
-  // A failed run may have left threads inside the plugin; do not run destructors under them.
-  if (!well && options.threads) _exit(status);
-  return status;
+  return run_workers(argc, argv, options, nullptr);
+}
+
+}  // namespace
+}  // namespace twinpath::tools
+
+int main(int argc, char** argv) {
+  using namespace twinpath::tools;
+  try {
+    return run(argc, argv);
+  } catch (const BadUsage& e) {
+    std::fprintf(stderr, "net_perf: %s\n", e.what());
+    return 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "net_perf: %s\n", e.what());
+    return 1;
+  }
 }

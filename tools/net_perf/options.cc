@@ -5,43 +5,15 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "tools/common/failure.h"
 #include "tools/common/net_plugin.h"
 #include "tools/common/units.h"
+#include "tools/net_perf/help.h"
 
 namespace twinpath::tools {
 namespace {
 
 constexpr std::size_t kLargest = std::size_t{1} << 30;  // test() reports sizes as int
-
-constexpr const char* kExamples =
-    R"(Tests (two processes on this host, one pair per two workers):
-  latency    one-way time of one message: half of a round trip; --window receives posted ahead [1]
-  bw         one direction, --window messages in flight
-  bibw       both directions at once; bandwidth is the sum
-  rate       messages per second (default size 8)
-  group      receives grouped --group at a time, told apart by tags
-  step       time of a step of NCCL's pipeline (default: steps of 128k over 4 connections at once,
-             8 in flight on each): us per step per connection, GB/s of all together
-  conns      time and memory per idle connection, for each count in --connections
-  solo       messages per second with both ends in one thread, from the first --dev to the second
-  callgrind  the same with one size, once, for counting instructions (see instructions.sh)
-
-Loops (--loop; of one connection, the same calls whatever the plugin):
-  window     posts until the window is full, then tests until nothing is done: several posts a poll
-  one        one message at a time: irecv, isend, test, test
-  group      one group at a time: irecv of 8 (--group), 8 isends, tests
-  poll       a full window; each round posts one message and tests the oldest: one post a poll (in
-             one thread receives are posted half a window ahead of their sends)
-
-Examples:
-  net_perf --test latency --sizes 8,64,4k
-  net_perf --test bw -b 4k -e 16m --window 8
-  net_perf --test bw --gpu 0,1 --sizes 1m,64m
-  net_perf --test solo --loop poll --sizes 8,64
-  net_perf --test conns --connections 1,64,512 --json
-  net_perf --plugin /usr/lib/libnccl-net-other.so --abi 10 --test rate
-
-Exit status: 0 all right, 1 a test failed (wrong data, error, time-out), 2 bad arguments.)";
 
 const std::vector<std::pair<std::string, Test>>& test_names() {
   static const std::vector<std::pair<std::string, Test>> names{
@@ -124,7 +96,7 @@ std::size_t iterations(const Options& o, std::size_t size) {
 bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   CLI::App app{"net_perf: latency, bandwidth and message rate of any NCCL net plugin\n",
                "net_perf"};
-  app.footer(kExamples);
+  app.footer(kHelpFooter);
   app.set_version_flag("--version", std::string("net_perf ") + TWINPATH_VERSION);
   std::string sizes, begin, end, poll = "auto", memory = "vmm", abi, test = "latency",
                                  loop = "window";
@@ -179,11 +151,17 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
       ->check(CLI::IsMember({"auto", "spin", "yield"}));
   app.add_option("--timeout", out.timeout_s, "seconds for the whole run [120]")
       ->check(CLI::Range(0.1, 1e6));
+  app.add_option("--rendezvous", out.rendezvous,
+                 "HOST:PORT of rank 0 of a job [$MASTER_ADDR:$MASTER_PORT]");
+  app.add_option("--rank", out.place, "RANK/RANKS of this process in a job started by hand");
+  app.add_flag("--no-mpi", out.no_mpi, "ignore an mpirun or Slurm environment");
   app.add_flag("--json", out.json, "one JSON document on stdout instead of the table");
   app.add_flag("-v,--verbose", out.verbose, "show what the plugin logs");
   app.add_option("--worker", out.rank)->group("");  // the rest is between parent and workers
   app.add_option("--control-fd", out.control_fd)->group("");
   app.add_option("--peer-fd", out.peer_fd)->group("");
+  std::vector<int> job;
+  app.add_option("--job", job)->expected(3)->group("");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -245,15 +223,37 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   if (threads != 0) out.threads = true;
   out.workers = threads != 0 ? threads : processes != 0 ? processes : 2;
   out.vmm = memory == "vmm";
-  // As many workers as cores leave none for the plugin's own threads: yield now and then.
-  const int cores = usable_cores();
   const bool alone = out.test == Test::solo || out.test == Test::callgrind;  // one thread
-  const int busy = alone ? 1 : out.workers;
-  const unsigned chosen = busy > cores ? 1 : busy == cores ? 16 : 0;
-  out.yield_every = poll == "yield" ? 1 : poll == "spin" ? 0 : chosen;
+  out.poll_chosen = poll != "auto";
+  out.yield_every = poll == "yield"  ? 1
+                    : poll == "spin" ? 0
+                                     : yield_interval(alone ? 1 : out.workers);
+  out.processes_given = processes != 0;
   if (why = complain(out); !why.empty()) return refuse(why);
+  if (!job.empty()) take_job(out, job);
   out.plugin = find_plugin(out.plugin);
   return true;
+}
+
+// As many workers as cores leave none for the plugin's own threads: yield now and then.
+unsigned yield_interval(int busy) {
+  const int cores = usable_cores();
+  return busy > cores ? 1 : busy == cores ? 16 : 0;
+}
+
+void take_job(Options& o, const std::vector<int>& job) {
+  const std::string ranks = std::to_string(job[0]);
+  if (job[0] % 2 != 0)
+    throw BadUsage("a job of " + ranks + " ranks: workers go in pairs; start an even number");
+  if (o.test == Test::solo || o.test == Test::callgrind)
+    throw BadUsage(std::string("--test ") + test_name(o.test) +
+                   " is one thread of one process; start it without a launcher or with --no-mpi");
+  if (o.threads || (o.processes_given && o.workers != job[0]))
+    throw BadUsage("a job of " + ranks + " ranks has " + ranks +
+                   " workers; leave out --threads and --processes");
+  o.job = job;
+  o.workers = job[0];
+  if (!o.poll_chosen) o.yield_every = yield_interval(job[1]);
 }
 
 nlohmann::json options_json(const Options& o) {

@@ -37,9 +37,17 @@ struct Options {
   bool verify = true;
   bool optional_recv = false;
   unsigned yield_every = 0;  // idle polls between yields of the core; 0: never
+  bool poll_chosen = false, processes_given = false;
   bool json = false;
   bool verbose = false;
   double timeout_s = 120;
+
+  // A run whose workers another program started, on one host or several; see job.h.
+  std::string place;  // "0/2", by hand
+  std::string rendezvous;
+  bool no_mpi = false;
+  std::vector<int> job;  // workers in all, on this host, hosts; empty: all workers are ours
+  bool one_clock() const { return job.empty() || job[2] == 1; }
 
   // A worker that the parent started: its rank and its sockets.
   int rank = -1, control_fd = -1, peer_fd = -1;
@@ -52,5 +60,11 @@ std::size_t iterations(const Options& o, std::size_t size);
 // printed).
 bool parse_options(int argc, char** argv, Options& out, int& exit_code);
 nlohmann::json options_json(const Options& o);
+
+// How often an idle worker gives its core away, where --poll leaves it open; `busy` workers share
+// this host.
+unsigned yield_interval(int busy);
+// A job of that many workers: what of `o` follows from it.  Throws BadUsage.
+void take_job(Options& o, const std::vector<int>& job);
 
 }  // namespace twinpath::tools

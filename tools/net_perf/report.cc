@@ -204,6 +204,7 @@ void Report::print(const std::string& failure) {
   if (options_.json) {
     json all = json_envelope("net_perf", options_json(options_), std::move(rows));
     all["plugin"] = plugin_;
+    if (!hosts_.empty()) all["hosts"] = hosts_;
     all["failure"] = failure;
     all["wrong_details"] = wrong_details_;
     std::printf("%s\n", all.dump(2).c_str());
@@ -224,6 +225,11 @@ void Report::print(const std::string& failure) {
     std::printf("# %s, %d %s, loop '%s', %d repetitions\n", test_name(options_.test),
                 options_.workers, options_.threads ? "threads" : "processes",
                 loop_name(options_.loop), options_.repeats);
+    if (!hosts_.empty()) {
+      std::string names;
+      for (const std::string& host : hosts_) names += " " + host;
+      std::printf("# workers on%s\n", names.c_str());
+    }
     if (!rows.empty()) print_table(rows);
   }
   std::fflush(stdout);

@@ -11,7 +11,9 @@ namespace twinpath::tools {
 
 class Report {
  public:
-  explicit Report(const Options& options) : options_(options), bar_(!options.json) {}
+  // `hosts`: of each worker of a job; empty when all are on this one.
+  explicit Report(const Options& options, std::vector<std::string> hosts = {})
+      : options_(options), hosts_(std::move(hosts)), bar_(!options.json) {}
   void add(int rank, const nlohmann::json& result);
   void progress(double fraction, const std::string& phase) { bar_.update(fraction, phase); }
   // Prints everything; `failure` empty when the run went well.
@@ -26,6 +28,7 @@ class Report {
   void print_table(const nlohmann::json& rows) const;
 
   const Options& options_;
+  const std::vector<std::string> hosts_;
   ProgressBar bar_;
   nlohmann::json plugin_ = nlohmann::json::object();
   std::map<int, std::vector<nlohmann::json>> results_;  // by rank of the pair's first worker

@@ -1,5 +1,5 @@
 // bw, bibw, rate, group and step: a window of messages, timed from the first post to the last
-// receive over both ends of the pair (one clock: both are on one host).
+// receive over both ends of the pair.
 #include <algorithm>
 #include <cstring>
 
@@ -108,6 +108,7 @@ class SizeRun {
   Times move(std::uint64_t groups, Check check) {
     if (!e_.sends.empty()) sender_.start(groups, check);
     if (!e_.receives.empty()) receiver_.start(groups, check);
+    const std::int64_t ahead = e_.peer_clock_ahead();
     e_.pair_barrier();
     Times mine;
     const std::int64_t cpu_before = cpu_ns();
@@ -120,11 +121,16 @@ class SizeRun {
     }
     mine.end = now_ns();
     mine.cpu = cpu_ns() - cpu_before;
-    const Times theirs = e_.exchange(mine);
+    Times theirs = e_.exchange(mine);
+    theirs.begin -= ahead;
+    theirs.end -= ahead;
     // Threads share one process, whose CPU time both have counted.
     const std::int64_t cpu =
         e_.options.threads ? std::max(mine.cpu, theirs.cpu) : mine.cpu + theirs.cpu;
-    return {std::min(mine.begin, theirs.begin), std::max(mine.end, theirs.end), cpu};
+    const std::int64_t begin = std::min(mine.begin, theirs.begin);
+    // Between hosts, pairs have no clock in common: each counts from its own first post.
+    const std::int64_t zero = e_.options.one_clock() ? 0 : begin;
+    return {begin - zero, std::max(mine.end, theirs.end) - zero, cpu};
   }
   std::string stuck() const {
     std::string text;

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,12 +17,15 @@
 #include "plugin/base/clock.h"
 #include "tools/common/failure.h"
 #include "tools/common/units.h"
+#include "tools/net_perf/report.h"
+#include "tools/net_perf/tests.h"
 
 namespace twinpath::tools {
 namespace {
 
 struct Worker {
   Channel control;
+  std::string name;  // for messages
   pid_t pid = -1;
   std::thread thread;
   std::string phase = "starting";
@@ -30,48 +34,17 @@ struct Worker {
   bool waiting = false;  // at a barrier
 };
 
-pid_t start_process(int argc, char** argv, int rank, Channel& control, Channel& peer) {
-  std::vector<std::string> args(argv, argv + argc);
-  args.insert(args.end(), {"--worker", std::to_string(rank), "--control-fd",
-                           std::to_string(control.fd()), "--peer-fd", std::to_string(peer.fd())});
-  std::vector<char*> pointers;
-  for (std::string& a : args) pointers.push_back(a.data());
-  pointers.push_back(nullptr);
-  const pid_t pid = fork();
-  if (pid < 0) throw Failure(std::string("fork: ") + std::strerror(errno));
-  if (pid == 0) {  // only calls that are safe between fork and exec
-    fcntl(control.fd(), F_SETFD, 0);
-    fcntl(peer.fd(), F_SETFD, 0);
-    execv("/proc/self/exe", pointers.data());
-    _exit(127);
-  }
-  return pid;
-}
-
-// Waits up to `seconds` for a worker that closed its socket; clears pid when it was reaped.
-bool reap(pid_t& pid, int& status, int seconds) {
-  for (int i = 0; i < seconds * 200; ++i) {
-    if (waitpid(pid, &status, WNOHANG) == pid) {
-      pid = -1;
-      return true;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
-
-std::string death(pid_t& pid) {
-  int status = 0;
-  if (!reap(pid, status, 1)) return "closed its control socket";
-  return WIFSIGNALED(status) ? std::string("was killed by signal ") + strsignal(WTERMSIG(status))
-                             : "exited with status " + std::to_string(WEXITSTATUS(status));
-}
-
 class Run {
  public:
-  explicit Run(Supervisor& s) : s_(s), workers_(static_cast<std::size_t>(s.options.workers)) {}
+  explicit Run(Supervisor& s) : s_(s), workers_(static_cast<std::size_t>(s.options.workers)) {
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      workers_[i].name = "worker " + std::to_string(i);
+      if (s.abroad != nullptr) workers_[i].name += " on " + s.abroad->hosts[i];
+    }
+  }
 
   void start() {
+    if (s_.abroad != nullptr) return start_abroad();
     std::vector<Channel> controls, peers;
     for (std::size_t i = 0; i < workers_.size(); i += 2) {
       auto [a, b] = Channel::pair();
@@ -89,7 +62,7 @@ class Run {
         workers_[i].thread = std::thread(s_.worker_main, std::cref(s_.options), rank,
                                          std::move(controls[i]), std::move(peers[i]));
       else
-        workers_[i].pid = start_process(s_.argc, s_.argv, rank, controls[i], peers[i]);
+        workers_[i].pid = start_worker(s_.argc, s_.argv, s_.options, rank, controls[i], peers[i]);
     }
   }
 
@@ -125,18 +98,10 @@ class Run {
 
   void stop(bool well) {
     for (Worker& w : workers_) {
+      if (w.pid > 0 && well) w.error = end_worker(w.pid);
       if (w.pid > 0) {
-        int status = 0;
-        if (!well || !reap(w.pid, status, 5)) {
-          kill(w.pid, SIGKILL);
-          waitpid(w.pid, &status, 0);
-          if (well) w.error = "did not end within 5 s after its work; the plugin holds it";
-        } else if (status != 0) {
-          w.error =
-              WIFSIGNALED(status)
-                  ? std::string("was killed at its end by signal ") + strsignal(WTERMSIG(status))
-                  : "ended with status " + std::to_string(WEXITSTATUS(status));
-        }
+        kill(w.pid, SIGKILL);
+        waitpid(w.pid, nullptr, 0);
       }
       if (!w.thread.joinable()) continue;
       if (well)
@@ -148,17 +113,26 @@ class Run {
 
   std::string errors() const {
     std::string text;
-    for (std::size_t i = 0; i < workers_.size(); ++i) {
-      const Worker& w = workers_[i];
+    for (const Worker& w : workers_) {
       if (!w.error.empty())
-        text += "worker " + std::to_string(i) + ": " + w.error + "\n";
+        text += w.name + ": " + w.error + "\n";
       else if (!w.done)
-        text += "worker " + std::to_string(i) + ": was stopped in phase '" + w.phase + "'\n";
+        text += w.name + ": was stopped in phase '" + w.phase + "'\n";
     }
     return text;
   }
 
  private:
+  // Worker 0 here; the others come by themselves and are supervised by their own parents too.
+  void start_abroad() {
+    auto [mine, its] = Channel::pair();
+    workers_[0].control = std::move(mine);
+    workers_[0].pid = start_worker(s_.argc, s_.argv, s_.options, 0, its, s_.abroad->peer);
+    s_.abroad->peer.close();  // so that its end is noticed
+    for (std::size_t i = 1; i < workers_.size(); ++i)
+      workers_[i].control = std::move(s_.abroad->controls[i - 1]);
+  }
+
   bool nobody_left() const {
     for (const Worker& w : workers_)
       if (!w.done && w.error.empty()) return false;
@@ -178,8 +152,12 @@ class Run {
       if (j.contains("barrier")) w.waiting = true;
       if (j.contains("done")) w.done = true;
     }
-    if (closed && !w.done && w.error.empty())
-      w.error = (w.pid > 0 ? death(w.pid) : std::string("ended")) + " in phase '" + w.phase + "'";
+    if (closed && !w.done && w.error.empty()) {
+      const std::string how = w.pid > 0              ? worker_death(w.pid)
+                              : s_.abroad != nullptr ? "its net_perf is gone, see what it said;"
+                                                     : "ended";
+      w.error = how + " in phase '" + w.phase + "'";
+    }
     release_barrier();
   }
 
@@ -198,6 +176,64 @@ class Run {
 
 }  // namespace
 
+pid_t start_worker(int argc, char** argv, const Options& options, int rank, const Channel& control,
+                   const Channel& peer) {
+  std::vector<std::string> args(argv, argv + argc);
+  args.insert(args.end(), {"--worker", std::to_string(rank), "--control-fd",
+                           std::to_string(control.fd()), "--peer-fd", std::to_string(peer.fd())});
+  if (!options.job.empty()) {
+    args.emplace_back("--job");
+    for (const int n : options.job) args.push_back(std::to_string(n));
+  }
+  std::vector<char*> pointers;
+  for (std::string& a : args) pointers.push_back(a.data());
+  pointers.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) throw Failure(std::string("fork: ") + std::strerror(errno));
+  if (pid == 0) {  // only calls that are safe between fork and exec
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    fcntl(control.fd(), F_SETFD, 0);
+    fcntl(peer.fd(), F_SETFD, 0);
+    execv("/proc/self/exe", pointers.data());
+    _exit(127);
+  }
+  return pid;
+}
+
+bool reap_worker(pid_t& pid, int& status, int seconds) {
+  for (int i = 0; i < seconds * 200; ++i) {
+    if (waitpid(pid, &status, WNOHANG) == pid) {
+      pid = -1;
+      return true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+std::string worker_death(pid_t& pid) {
+  int status = 0;
+  if (!reap_worker(pid, status, 1)) return "closed its control socket";
+  return WIFSIGNALED(status) ? std::string("was killed by signal ") + strsignal(WTERMSIG(status))
+                             : "exited with status " + std::to_string(WEXITSTATUS(status));
+}
+
+std::string end_worker(pid_t& pid) {
+  int status = 0;
+  if (!reap_worker(pid, status, 5)) {
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    pid = -1;
+    return "did not end within 5 s after its work; the plugin holds it";
+  }
+  if (status == 0) return {};
+  return WIFSIGNALED(status)
+             ? std::string("was killed at its end by signal ") + strsignal(WTERMSIG(status))
+             : "ended with status " + std::to_string(WEXITSTATUS(status));
+}
+
 bool Supervisor::run(std::string& why) {
   // On purpose never freed when threads are left behind by a failure: they may still use it.
   auto* run = new Run(*this);
@@ -213,6 +249,24 @@ bool Supervisor::run(std::string& why) {
   well = well && why.empty();
   if (well || !options.threads) delete run;
   return well;
+}
+
+int run_workers(int argc, char** argv, const Options& options, Abroad* abroad) {
+  Report report(options, abroad == nullptr ? std::vector<std::string>{} : abroad->hosts);
+  std::string why;
+  Supervisor supervisor{argc,
+                        argv,
+                        options,
+                        worker_main,
+                        abroad,
+                        [&](int rank, const nlohmann::json& j) { report.add(rank, j); },
+                        [&](double f, const std::string& phase) { report.progress(f, phase); }};
+  const bool well = supervisor.run(why);
+  report.print(why);
+  const int status = well && !report.wrong_data() ? 0 : 1;
+  // A failed run may have left threads inside the plugin; do not run destructors under them.
+  if (!well && options.threads) _exit(status);
+  return status;
 }
 
 }  // namespace twinpath::tools

@@ -23,20 +23,36 @@ std::vector<std::string> Topology::rdma_devices() const {
   return out;
 }
 
+Topology Topology::turned() const {
+  Topology t = *this;
+  std::swap(t.sender, t.receiver);
+  if (here) t.here = other(*here);
+  return t;
+}
+
 EndPlan Case::plan(Side s) const {
   EndPlan p;
+  p.remote = topology.here && *topology.here != s;
   p.config.fabric = FabricChoice::verbs;
   p.config.ib_hca = "=" + topology.of(s).rdma;
-  p.config.socket_ifname = "lo";
-  p.config.ib_timeout = 12;
+  p.config.socket_ifname = topology.control;
+  // Two emulated machines do not stand still at the same time.
+  p.config.ib_timeout = topology.here ? 16 : 12;
   p.config.ib_retry_cnt = 6;
-  p.config.connect_timeout_ms = 15000;
+  p.config.connect_timeout_ms = limit(15000);
   return p;
 }
 
 EndPlan Case::patient_plan(Side s) const {
   EndPlan p = plan(s);
   p.config.ib_retry_cnt = 7;
+  return p;
+}
+
+EndPlan Case::default_plan(Side s) const {
+  EndPlan p = plan(s);
+  p.config.ib_timeout = Config{}.ib_timeout;
+  p.config.ib_retry_cnt = Config{}.ib_retry_cnt;
   return p;
 }
 
@@ -117,10 +133,29 @@ void Case::expect_error(Exchange& x, Side s, int limit_ms, std::int64_t since,
 void Case::expect_fresh_connection() {
   if (!expect(wait_ports_active(topology.rdma_devices()), "the ports do not come up again")) return;
   Exchange x(plan(Side::sender), plan(Side::receiver), kMixedSizes);
-  const bool done = x.wait_connected(kConnect) && x.wait_messages(16, kMove) && x.finish(kMove);
+  const bool done = x.wait_connected(limit(kConnect)) && x.wait_messages(16, limit(kMove)) &&
+                    x.finish(limit(kMove));
   if (expect(done, "a new connection after the fault: " + x.describe(Side::sender) + "; " +
                        x.describe(Side::receiver)))
     note("a new connection works");
+}
+
+void Case::expect_reconnection(Exchange& x) {
+  if (!expect(wait_ports_active(topology.rdma_devices()), "the ports do not come up again")) return;
+  const bool done =
+      x.reconnect(limit(kConnect)) && x.wait_messages(16, limit(kMove)) && x.finish(limit(kMove));
+  if (expect(done, "a new connection of the old processes: " + x.describe(Side::sender) + "; " +
+                       x.describe(Side::receiver)))
+    note("the old processes connect again");
+}
+
+void Case::take(const Case& other) {
+  problems_.insert(problems_.end(), other.problems_.begin(), other.problems_.end());
+  reasons_.insert(reasons_.end(), other.reasons_.begin(), other.reasons_.end());
+  if (!other.notes_.empty()) note(other.notes_);
+  detect_ms_ = std::max(detect_ms_, other.detect_ms_);
+  pause_ms_ = std::max(pause_ms_, other.pause_ms_);
+  messages_ += other.messages_;
 }
 
 void Case::expect_hit(const Counter& counter, long long least) {

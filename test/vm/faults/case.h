@@ -2,6 +2,7 @@
 // A fault case: what it is given, and how it says what it found.
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,12 +22,16 @@ struct RailEnds {
   std::string rdma, netdev, address;
 };
 struct Topology {
-  std::string name;  // "pair", "pair2"
+  std::string name;  // "pair", "pair2", "hosts"
   std::vector<RailEnds> sender, receiver;
+  std::string control = "lo";  // interface of the control connections
+  // Of two hosts, the one of this machine; the other end is remote then.
+  std::optional<Side> here;
   const RailEnds& of(Side s, std::size_t rail = 0) const {
     return (s == Side::sender ? sender : receiver)[rail];
   }
   std::vector<std::string> rdma_devices() const;
+  Topology turned() const;  // the sender where the receiver was
 };
 
 class Case {
@@ -35,14 +40,19 @@ class Case {
 
   const Topology& topology;
 
-  // A plan for one end on its first rail with a transport timeout of 17 ms and 6 retries: a fault
-  // that stays ends the connection soon.
+  // A limit above, for this machine: two hosts on one emulator have less of it each.
+  int limit(int ms) const { return topology.here ? 3 * ms : ms; }
+
+  // A plan for one end on its first rail with a transport timeout of 17 ms (0.27 s between hosts)
+  // and 6 retries: a fault that stays ends the connection soon.
   EndPlan plan(Side s) const;
   // The same with NCCL's 7 retries, which soft-RoCE takes for ever; for faults to be survived.  Its
   // 6 would not do: each loss inside one message takes one, and only a whole message gives them
   // back.
   EndPlan patient_plan(Side s) const;
   EndPlan plan_all_rails(Side s) const;
+  // The settings as they are when nobody sets any: 7 retries of 4.3 s.
+  EndPlan default_plan(Side s) const;
   // One message under way at a time, for links of our own that go down: where a write waits for its
   // acknowledgement and a later one cannot be sent, soft-RoCE (Linux 6.1) stops its retry timer and
   // never completes the first.
@@ -65,8 +75,12 @@ class Case {
   // peer's process and one of the remedies.
   void expect_error(Exchange& x, Side s, int limit_ms, std::int64_t since,
                     std::initializer_list<const char*> remedies);
-  // A new connection after the fault: nothing stays behind.
+  // A new connection after the fault, of new processes: nothing stays behind.
   void expect_fresh_connection();
+  // And one of the processes that have lived through it.
+  void expect_reconnection(Exchange& x);
+  // What another case found, of the same run.
+  void take(const Case& other);
   // The driver's counter has grown by `least`; notes by how much.
   void expect_hit(const Counter& counter, long long least = 1);
 
@@ -89,12 +103,14 @@ struct CaseInfo {
   const char* about;
   void (*run)(Case& c);
   std::size_t rails = 1;
+  bool hosts = false;  // needs two
 };
 const std::vector<CaseInfo>& packet_cases();
 const std::vector<CaseInfo>& link_cases();
 const std::vector<CaseInfo>& setup_cases();
 const std::vector<CaseInfo>& process_cases();
 const std::vector<CaseInfo>& rail_cases();
+const std::vector<CaseInfo>& host_cases();
 
 // Sizes that cross every boundary: inline, one packet, several, many.
 inline const std::vector<std::size_t> kMixedSizes{8, 64, 4096, 65536, 1000, 16384, 262144, 8};

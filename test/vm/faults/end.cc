@@ -19,13 +19,11 @@
 #include "plugin/fabric/fabric.h"
 #include "proxy/transport.h"
 #include "test/vm/faults/network.h"
+#include "test/vm/faults/payload.h"
 
 namespace twinpath::test {
 namespace {
 
-constexpr std::size_t kGuard = 64;  // bytes after a message that must stay as they were
-constexpr std::uint64_t kLast = std::uint64_t{1} << 63;
-constexpr std::uint64_t kGuardWord = 0xA5A5A5A5A5A5A5A5;
 constexpr gid_t kNobody = 65534;
 
 // The log sink is a plain function without a context argument, hence a pointer of the process.
@@ -45,23 +43,36 @@ __attribute__((format(printf, 5, 6))) void keep_warning(LogLevel level, unsigned
   log_state->warnings.store(at + 1);
 }
 
-// Message number `seq` in 64-bit words.  The first one carries the number itself, so that a
-// message in the wrong place is told from damaged bytes.
-constexpr std::uint64_t word_of(std::uint64_t seq, std::size_t i) {
-  return (seq + 1) * 0x9E3779B97F4A7C15u + i * 0xD1B54A32D192ED03u;
+// Where the transport has that option.
+template <class C>
+void set_peer_timeout(C& config, int ms) {
+  if constexpr (requires { config.peer_timeout_ms; })
+    if (ms >= 0) config.peer_timeout_ms = ms;
 }
 
 class End {
  public:
   End(Shared& shared, Side side, const EndPlan& plan, const std::vector<std::size_t>& sizes)
-      : shared_(shared), mine_(shared.end(side)), side_(side), plan_(plan), sizes_(sizes) {}
+      : shared_(shared), mine_(shared.end(side)), side_(side), plan_(plan), sizes_(sizes) {
+    set_peer_timeout(plan_.config, plan.peer_timeout_ms);
+  }
 
   void run() {
+    mine_.pid.store(::getpid());
     if (!open()) return;
-    if (side_ == Side::sender) {
-      if (connect()) send();
-    } else {
-      if (listen()) receive();
+    for (;;) {
+      if (side_ == Side::sender) {
+        if (connect()) send();
+      } else {
+        if (listen()) receive();
+      }
+      // An end whose data path failed holds its connection until the parent has seen what the
+      // other end makes of it: frameworks need seconds until they abort a communicator.  A failed
+      // set-up is given up at once.
+      if (std::strcmp(mine_.call.data(), "register") == 0) return;
+      while (!leaving()) rest_ms(1);
+      if (shared_.quit.load()) return;
+      begin_again();
     }
   }
 
@@ -93,16 +104,40 @@ class End {
     return true;
   }
 
+  // Told to leave, or to make a new connection.
+  bool leaving() const {
+    return shared_.quit.load(std::memory_order_relaxed) ||
+           shared_.round.load(std::memory_order_relaxed) != mine_.round.load();
+  }
+
+  // Everything of the connection goes; fabric, transport and session stay as they are.
+  void begin_again() {
+    for (Comm* comm : {static_cast<Comm*>(send_.get()), static_cast<Comm*>(recv_.get())})
+      if (comm != nullptr && memory_ != nullptr) (void)comm->deregister_memory(memory_);
+    memory_ = nullptr;
+    send_.reset();
+    recv_.reset();
+    listener_.reset();
+    slots_ = {};
+    mine_.messages.store(0);
+    mine_.bytes.store(0);
+    mine_.longest_pause.store(0);
+    mine_.call = {};
+    mine_.warnings.store(0);
+    mine_.phase.store(Phase::starting);
+    mine_.round.store(shared_.round.load());
+  }
+
   bool connect() {
     while (!shared_.handle_ready.load()) {
-      if (shared_.quit.load()) return false;
+      if (leaving()) return false;
       rest_ms(1);
     }
     std::array<std::uint8_t, kHandleBytes> handle = shared_.handle;
     Status s = Status::again;
-    while (s == Status::again && !shared_.quit.load()) {
+    while (s == Status::again && !leaving()) {
       s = session_->connect(device_, handle, send_);
-      if (s == Status::again) ::sched_yield();
+      if (s == Status::again) rest_ms(1);
     }
     if (s != Status::ok) return failed("connect", s);
     return ready(*send_);
@@ -115,9 +150,9 @@ class End {
     shared_.handle = handle;
     shared_.handle_ready.store(true);
     Status s = Status::again;
-    while (s == Status::again && !shared_.quit.load()) {
+    while (s == Status::again && !leaving()) {
       s = listener_->accept(recv_);
-      if (s == Status::again) ::sched_yield();
+      if (s == Status::again) rest_ms(1);
     }
     if (s != Status::ok) return failed("accept", s);
     return ready(*recv_);
@@ -144,10 +179,10 @@ class End {
   void send() {
     std::uint64_t next = 0, oldest = 0;
     bool last_started = false;
-    while (!shared_.quit.load(std::memory_order_relaxed)) {
+    while (!leaving()) {
       bool progress = false;
       Slot& s = slot(next);
-      if (!last_started && s.request == nullptr) {
+      if (!last_started && s.request == nullptr && !shared_.pause.load()) {
         if (!s.filled) fill(s, next);
         const Status status = send_->isend(slot_words(next), size_of(next), 0, memory_, &s.request);
         if (status != Status::ok && status != Status::again) {
@@ -178,21 +213,28 @@ class End {
         ended(Phase::done);
         return;
       }
-      if (!progress) ::sched_yield();
+      rest(progress);
     }
+  }
+
+  // An end that has nothing to do leaves the core to those that have; emulated switches are dear.
+  void rest(bool progress) {
+    idle_ = progress ? 0 : idle_ + 1;
+    if (idle_ > 50)
+      rest_ms(1);
+    else if (!progress)
+      ::sched_yield();
   }
 
   void fill(Slot& s, std::uint64_t seq) {
     s.last = shared_.finish.load();
     s.filled = true;
-    std::uint64_t* words = slot_words(seq);
-    words[0] = seq | (s.last ? kLast : 0);
-    for (std::size_t i = 1; i < size_of(seq) / sizeof *words; ++i) words[i] = word_of(seq, i);
+    fill_payload(slot_words(seq), seq, size_of(seq), s.last);
   }
 
   void receive() {
     std::uint64_t next = 0, oldest = 0;
-    while (!shared_.quit.load(std::memory_order_relaxed)) {
+    while (!leaving()) {
       if (next < oldest + plan_.window) {
         const RecvBuffer buffer{slot_words(next), kMaxMessage, 0, memory_};
         const Status status = recv_->irecv({&buffer, 1}, false, &slot(next).request);
@@ -208,44 +250,25 @@ class End {
         (void)failed("test", status);
         return;
       }
-      if (!c.done) {
-        ::sched_yield();
-        continue;
-      }
+      rest(c.done);
+      if (!c.done) continue;
       slot(oldest).request = nullptr;
       if (!verify(oldest, c.bytes[0])) return;
       count(c.bytes[0]);
-      if ((slot_words(oldest)[0] & kLast) != 0) {
+      if (is_last(slot_words(oldest))) {
         ended(Phase::done);
         return;
       }
-      clear(oldest);
+      clear_payload(slot_words(oldest), size_of(oldest));
       ++oldest;
     }
   }
 
   bool verify(std::uint64_t seq, std::size_t bytes) {
-    const std::uint64_t* words = slot_words(seq);
-    const std::size_t size = size_of(seq);
-    const auto wrong = [&](const char* what, std::size_t at, std::uint64_t value) {
-      (void)std::snprintf(mine_.wrong.data(), mine_.wrong.size(),
-                          "message %llu of %zu bytes: %s (byte %zu, 0x%llx)",
-                          static_cast<unsigned long long>(seq), size, what, at,
-                          static_cast<unsigned long long>(value));
-      return failed("verify", Status::internal);
-    };
-    if (bytes != size) return wrong("another size was reported", 0, bytes);
-    if ((words[0] & ~kLast) != seq) return wrong("another message's number", 0, words[0]);
-    for (std::size_t i = 1; i < size / sizeof *words; ++i)
-      if (words[i] != word_of(seq, i)) return wrong("wrong data", i * sizeof *words, words[i]);
-    for (std::size_t i = size / sizeof *words; i < (size + kGuard) / sizeof *words; ++i)
-      if (words[i] != kGuardWord) return wrong("written past the end", i * sizeof *words, words[i]);
-    return true;
-  }
-
-  // Nothing of this message may pass for the next one.
-  void clear(std::uint64_t seq) {
-    std::fill_n(slot_words(seq), size_of(seq) / sizeof(std::uint64_t), kGuardWord);
+    const std::string wrong = payload_problem(slot_words(seq), seq, size_of(seq), bytes);
+    if (wrong.empty()) return true;
+    (void)std::snprintf(mine_.wrong.data(), mine_.wrong.size(), "%s", wrong.c_str());
+    return failed("verify", Status::internal);
   }
 
   void count(std::size_t bytes) {
@@ -258,7 +281,7 @@ class End {
   }
 
   bool failed(const char* call, Status status) {
-    if (shared_.quit.load()) return false;
+    if (leaving()) return false;
     (void)std::snprintf(mine_.call.data(), mine_.call.size(), "%s", call);
     mine_.status.store(status);
     ended(Phase::failed);
@@ -272,7 +295,7 @@ class End {
   Shared& shared_;
   EndState& mine_;
   const Side side_;
-  const EndPlan& plan_;
+  EndPlan plan_;
   const std::vector<std::size_t>& sizes_;
   std::vector<std::uint64_t> storage_;  // outlives the queues below
   std::unique_ptr<Transport> transport_;
@@ -284,6 +307,7 @@ class End {
   Memory* memory_ = nullptr;
   std::array<Slot, kMaxWindow> slots_;
   std::int64_t last_progress_ = 0;
+  int idle_ = 0;  // rounds without progress
 };
 
 bool drop_privileges(long memlock_kib) {
@@ -305,11 +329,6 @@ void run_end(Shared& shared, Side side, const EndPlan& plan,
   {
     End end(shared, side, plan, sizes);
     end.run();
-    // An end whose data path failed holds its connection until the parent has seen what the other
-    // end makes of it: frameworks need seconds until they abort a communicator.  A failed set-up
-    // is given up at once.
-    const bool moving = std::strcmp(mine.call.data(), "register") != 0;
-    while (moving && !shared.quit.load()) rest_ms(1);
   }
   _exit(0);
 }

@@ -29,6 +29,8 @@ struct LoggedWarning {
 
 struct EndState {
   static constexpr int kMaxWarnings = 6;
+  std::atomic<int> pid;    // of its process
+  std::atomic<int> round;  // how many connections before this one
   std::atomic<Phase> phase;
   std::atomic<std::int64_t> ended_at;       // done or failed
   std::atomic<std::uint64_t> messages;      // completed; at the receiver also verified
@@ -46,16 +48,20 @@ struct Shared {
   std::atomic<bool> handle_ready;
   std::array<std::uint8_t, kHandleBytes> handle;
   std::atomic<bool> finish;  // the sender's next message is the last one
+  std::atomic<bool> pause;   // the sender starts no more messages
   std::atomic<bool> quit;    // leave now
+  std::atomic<int> round;    // above an end's own: give the connection back and make a new one
   std::array<EndState, 2> ends;
   EndState& end(Side s) { return ends[static_cast<std::size_t>(s)]; }
 };
 
 struct EndPlan {
   Config config;
-  std::size_t window = 4;  // messages under way, at most kMaxWindow
-  bool merge = false;      // one device out of all ports
-  long memlock_kib = -1;   // >= 0: that limit of locked memory, as a user without privileges
+  std::size_t window = 4;    // messages under way, at most kMaxWindow
+  bool merge = false;        // one device out of all ports
+  long memlock_kib = -1;     // >= 0: that limit of locked memory, as a user without privileges
+  int peer_timeout_ms = -1;  // >= 0: how long a silent peer is waited for
+  bool remote = false;       // on the other host; see remote_end.h
 };
 
 inline constexpr std::size_t kMaxMessage = 256 * 1024;

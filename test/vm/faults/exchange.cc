@@ -10,6 +10,7 @@
 #include <new>
 
 #include "test/vm/faults/network.h"
+#include "test/vm/faults/remote_end.h"
 
 namespace twinpath::test {
 
@@ -26,6 +27,7 @@ Exchange::Exchange(const EndPlan& sender, const EndPlan& receiver, std::vector<s
   for (Side s : {Side::sender, Side::receiver}) {
     const auto at = static_cast<std::size_t>(s);
     pids_[at] = ::fork();
+    if (pids_[at] == 0 && plans_[at].remote) run_remote_end(*shared_, s, plans_[at], sizes_);
     if (pids_[at] == 0) run_end(*shared_, s, plans_[at], sizes_);
     if (pids_[at] < 0) std::perror("fork");
   }
@@ -57,7 +59,8 @@ void Exchange::leave() {
 }
 
 void Exchange::signal(Side s, int number) {
-  if (pid(s) > 0) (void)::kill(pid(s), number);
+  const pid_t p = pids_[static_cast<std::size_t>(s)];
+  if (p > 0) (void)::kill(p, number);
 }
 
 bool Exchange::wait(int limit_ms, const std::function<bool()>& done, bool stop_when_ended) {
@@ -88,6 +91,16 @@ bool Exchange::wait_messages(std::uint64_t count, int limit_ms) {
 bool Exchange::wait_ended(Side s, int limit_ms) {
   return wait(
       limit_ms, [&] { return phase(s) == Phase::failed || phase(s) == Phase::done; }, false);
+}
+
+bool Exchange::reconnect(int limit_ms) {
+  shared_->handle_ready.store(false);
+  shared_->finish.store(false);
+  const int round = shared_->round.fetch_add(1) + 1;
+  const auto let_go = [&] {
+    return end(Side::sender).round.load() == round && end(Side::receiver).round.load() == round;
+  };
+  return wait(limit_ms, let_go, false) && wait_connected(limit_ms);
 }
 
 bool Exchange::finish(int limit_ms) {

@@ -1,5 +1,6 @@
 #pragma once
-// Two ends in two processes, and the parent that watches them.
+// Two ends in two processes, and the parent that watches them.  One of them may be on the other
+// host; here it is a process that passes on what it does (remote_end.h).
 //
 // The parent opens no adapter, so forking is harmless.  Waits end at their limit and never later;
 // the destructor leaves no process behind.  Threads: one.
@@ -24,7 +25,7 @@ class Exchange {
   EndState& end(Side s) { return shared_->end(s); }
   Phase phase(Side s) { return end(s).phase.load(); }
   std::uint64_t messages() { return end(Side::receiver).messages.load(); }
-  pid_t pid(Side s) const { return pids_[static_cast<std::size_t>(s)]; }
+  int pid(Side s) { return end(s).pid.load(); }  // 0 until it runs
   void signal(Side s, int number);
   bool handle_ready() const { return shared_->handle_ready.load(); }
 
@@ -32,8 +33,13 @@ class Exchange {
   bool wait_connected(int limit_ms);
   bool wait_messages(std::uint64_t count, int limit_ms);
   bool wait_ended(Side s, int limit_ms);
+  // The sender starts no more messages, until told otherwise.
+  void pause(bool on) { shared_->pause.store(on); }
   // Lets the sender send its last message and waits until both ends are done.
   bool finish(int limit_ms);
+
+  // The same processes connect again, with the fabric that they have open.  False at the limit.
+  bool reconnect(int limit_ms);
 
   // All warnings of an end, one a line; and the one about the connection (or the last one).
   std::string warnings(Side s);

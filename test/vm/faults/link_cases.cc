@@ -1,4 +1,6 @@
 // Links that go down, and paths that nothing passes any more: both ends must say so soon.
+#include <optional>
+
 #include "test/vm/faults/case.h"
 
 namespace twinpath::test {
@@ -29,6 +31,8 @@ void link_down(Case& c, Side side) {
       c.expect(x.warnings(s).find("went down") != std::string::npos ||
                    x.warnings(s).find("is down") != std::string::npos,
                std::string("the ") + side_name(s) + " does not suspect its port: " + x.warnings(s));
+    down.up();
+    c.expect_reconnection(x);
   }
   c.expect_fresh_connection();
 }
@@ -65,14 +69,17 @@ void one_way_loss(Case& c, Side side) {
   Exchange x(c.plan(Side::sender), c.plan(Side::receiver), kMixedSizes);
   if (!moving(c, x)) return;
   const std::int64_t begin = now_ns();
-  Netem loss(c.topology.of(side).netdev, "loss 100%");
-  c.expect(loss.ok(), "tc cannot set netem");
+  std::optional<Netem> loss;
+  loss.emplace(c.topology.of(side).netdev, "loss 100%");
+  c.expect(loss->ok(), "tc cannot set netem");
   c.expect_error(x, Side::sender, kDetect, begin, kCheckLink);
   c.expect_error(x, Side::receiver, kDetect, begin, kCheckLink);
-  const long dropped = loss.dropped();
+  const long dropped = loss->dropped();
   if (c.expect(dropped > 0, "no packet was lost"))
     c.note(std::to_string(dropped) + " packets lost (tc)");
   c.expect_hit(given_up);
+  loss.reset();
+  c.expect_reconnection(x);
 }
 
 void loss_100(Case& c) { one_way_loss(c, Side::sender); }
@@ -95,24 +102,35 @@ void acks_lost(Case& c) {
 }
 
 // The address behind the GID in use goes away.
-void gid_removed(Case& c) {
+void gid_removed(Case& c, bool reconnect) {
   const RailEnds& end = c.topology.of(Side::sender);
+  const auto address = [&](const char* verb, const std::string& which) {
+    std::vector<std::string> words{"ip", "addr", verb, which + "/24", "dev", end.netdev};
+    if (verb == std::string("add")) words.emplace_back("noprefixroute");
+    return c.expect(run_program(words), std::string("the address cannot be changed: ") + verb);
+  };
   {
     Exchange x(Case::one_by_one(c.plan(Side::sender)), Case::one_by_one(c.plan(Side::receiver)),
                kMixedSizes);
     if (!moving(c, x)) return;
     const std::int64_t begin = now_ns();
-    c.expect(run_program({"ip", "addr", "del", end.address + "/24", "dev", end.netdev}),
-             "the address cannot be removed");
+    address("del", end.address);
     c.expect_error(x, Side::sender, kDetect, begin, {"check cables", "its log says why", "GID"});
     c.expect_error(x, Side::receiver, kDetect, begin, kCheckLink);
+    if (reconnect) {
+      address("add", end.address);  // at another index: the old one is held by the queues
+      (void)restore_link(end.netdev);
+      c.expect_reconnection(x);
+      address("del", end.address);
+    }
   }
-  c.expect(
-      run_program({"ip", "addr", "add", end.address + "/24", "dev", end.netdev, "noprefixroute"}) &&
-          restore_link(end.netdev),
-      "the address cannot be put back");
+  address("add", end.address);  // at the first free index, as it was
+  c.expect(restore_link(end.netdev), "the address cannot be put back");
   c.expect_fresh_connection();
 }
+
+void gid_gone(Case& c) { gid_removed(c, false); }
+void gid_moved(Case& c) { gid_removed(c, true); }
 
 }  // namespace
 
@@ -125,7 +143,8 @@ const std::vector<CaseInfo>& link_cases() {
       {"loss-100-back", "every packet of the receiver is lost until the retries end",
        loss_100_back},
       {"acks-lost", "the receiver's acknowledgements are lost", acks_lost},
-      {"gid-removed", "the address of the sender's GID is removed during traffic", gid_removed}};
+      {"gid-removed", "the address of the sender's GID is removed during traffic", gid_gone},
+      {"gid-moved", "the same, and the processes connect again when it is back", gid_moved}};
   return cases;
 }
 

@@ -1,7 +1,7 @@
 // vm-faults: faults of a real kernel's RDMA stack, really hit, against the transport.
 //
-// Runs as root in the virtual machine that the VM script sets up (topologies pair and pair2), and
-// changes that machine's network.  One line a case, "cases: ..." at the end, status 0 when all
+// Runs as root in the virtual machine that the VM script sets up (topologies pair, pair2, hosts),
+// and changes that machine's network.  One line a case, "cases: ..." at the end, status 0 when all
 // passed.
 #include <unistd.h>
 
@@ -11,16 +11,19 @@
 #include <fstream>
 
 #include "test/vm/faults/case.h"
+#include "test/vm/faults/remote_end.h"
 
 namespace twinpath::test {
 namespace {
 
 constexpr const char* kHelp =
     "usage: vm-faults [--list] [--json FILE] [--messages] [CASE...]\n"
+    "       vm-faults --end PLAN   (for itself: an end on the other host)\n"
     "Runs the fault cases that fit the machine's topology ($RXE_TOPO), or those named.\n"
     "  --list      names of all cases\n"
     "  --json FILE append one JSON line a case\n"
-    "  --messages  print what the plugin said\n";
+    "  --messages  print what the plugin said\n"
+    "RXE_LONG set: outages of 60 s and stops of 30 s between two hosts.\n";
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -47,6 +50,12 @@ bool find_topology(Topology& t) {
   } else if (t.name == "pair2") {
     t.sender = {{"rxe0", "a0", "10.77.0.1"}, {"rxe1", "a1", "10.77.1.1"}};
     t.receiver = {{"rxe2", "b0", "10.77.0.2"}, {"rxe3", "b1", "10.77.1.2"}};
+  } else if (t.name == "hosts") {  // host a, see test/vm/lib/guest.sh
+    t.sender = {{"rxe0", "d0", "10.77.0.1"}};
+    t.receiver = {{"rxe0", "d0", "10.77.0.2"}};
+    t.control = "c0";
+    t.here = Side::sender;
+    if (!run_there("true", 60000)) return false;  // host b boots at its own pace
   } else {
     return false;
   }
@@ -55,8 +64,8 @@ bool find_topology(Topology& t) {
 
 std::vector<CaseInfo> all_cases() {
   std::vector<CaseInfo> all;
-  for (const auto* list :
-       {&packet_cases(), &link_cases(), &setup_cases(), &process_cases(), &rail_cases()})
+  for (const auto* list : {&packet_cases(), &link_cases(), &setup_cases(), &process_cases(),
+                           &rail_cases(), &host_cases()})
     all.insert(all.end(), list->begin(), list->end());
   return all;
 }
@@ -67,6 +76,11 @@ class Runner {
       : topology_(topology), json_(std::move(json)), messages_(messages) {}
 
   void run(const CaseInfo& info) {
+    if (info.hosts != topology_.here.has_value()) {
+      ++skipped_;
+      say("skipped: " + std::string(info.name) + ": not for topology " + topology_.name);
+      return;
+    }
     if (info.rails > topology_.sender.size()) {
       ++skipped_;
       say("skipped: " + std::string(info.name) + ": needs " + std::to_string(info.rails) +
@@ -131,6 +145,7 @@ int run(int argc, char** argv) {
       for (const CaseInfo& c : all) std::printf("%-20s %s\n", c.name, c.about);
       return 0;
     }
+    if (arg == "--end" && i + 1 < argc) return serve_remote_end(argv[i + 1]);
     if (arg == "--messages") {
       messages = true;
     } else if (arg == "--json" && i + 1 < argc) {
@@ -151,15 +166,17 @@ int run(int argc, char** argv) {
   }
   Topology topology;
   if (::geteuid() != 0 || !find_topology(topology)) {
-    std::fprintf(stderr,
-                 "vm-faults runs as root in the VM with RXE_TOPO=pair or pair2 and all ports up; "
-                 "here it is '%s'\n",
-                 topology.name.c_str());
+    std::fprintf(
+        stderr,
+        "vm-faults runs as root in the VM with RXE_TOPO=pair, pair2 or hosts and all ports up; "
+        "here it is '%s'\n",
+        topology.name.c_str());
     return 2;
   }
   Runner runner(topology, json, messages);
   for (const CaseInfo& c : all) {
-    bool wanted = names.empty() && c.rails == topology.sender.size();
+    bool wanted =
+        names.empty() && c.rails == topology.sender.size() && c.hosts == topology.here.has_value();
     for (const std::string& name : names) wanted = wanted || name == c.name;
     if (wanted) runner.run(c);
   }

@@ -1,5 +1,6 @@
 #include "test/vm/faults/network.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <poll.h>
@@ -134,6 +135,36 @@ long OpcodeFilter::dropped() const {
   std::string text;
   return tc("-s filter show dev " + device_ + " egress", &text) ? number_after(text, "(dropped ")
                                                                 : -1;
+}
+
+Cut::Cut(std::string device) : device_(std::move(device)) {
+  // All in one process: each takes a second where traffic has the only processor.
+  const std::string file = "/run/cut-" + device_;
+  std::ofstream(file) << "qdisc replace dev " << device_ << " root netem loss 100%\n"
+                      << "qdisc add dev " << device_ << " clsact\n"
+                      << "filter add dev " << device_
+                      << " ingress protocol all prio 1 u32 match u32 0 0 action drop\n";
+  ok_ = tc("-batch " + file);
+}
+
+bool Cut::felt(const std::string& address) const {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(9);
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const char nothing = 0;
+  if (!fd || ::inet_pton(AF_INET, address.c_str(), &to.sin_addr) != 1) return false;
+  (void)::sendto(fd.get(), &nothing, 1, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  rest_ms(20);
+  std::string text;
+  return tc("-s qdisc show dev " + device_ + " root", &text) && number_after(text, "(dropped ") > 0;
+}
+
+void Cut::mend() {
+  if (!ok_) return;
+  ok_ = false;
+  (void)tc("qdisc del dev " + device_ + " clsact");
+  (void)tc("qdisc del dev " + device_ + " root");
 }
 
 LinkDown::LinkDown(std::string device) : device_(std::move(device)) {

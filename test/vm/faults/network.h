@@ -50,6 +50,23 @@ class OpcodeFilter {
   bool ok_ = false;
 };
 
+// Nothing passes over a device in either direction, and it looks well all the same.
+class Cut {
+ public:
+  explicit Cut(std::string device);
+  ~Cut() { mend(); }
+  Cut(const Cut&) = delete;
+  Cut& operator=(const Cut&) = delete;
+  bool ok() const { return ok_; }
+  // Sends a datagram to `address` and says whether it was dropped.
+  bool felt(const std::string& address) const;
+  void mend();
+
+ private:
+  std::string device_;
+  bool ok_ = false;
+};
+
 // Takes a device down; up again with the routes and neighbours that this cost.
 class LinkDown {
  public:

@@ -12,7 +12,7 @@ out_writer=$!
 cat /run/err >"$port_err" &
 err_writer=$!
 exec >/run/out 2>/run/err </dev/null
-echo rxe-vm >/proc/sys/kernel/hostname
+if [ "$RXE_TOPO" = hosts ]; then echo "vm-$RXE_HOST"; else echo rxe-vm; fi >/proc/sys/kernel/hostname
 [ -d "/lib/modules/$release" ] || ln -s "$kernel/lib/modules/$release" "/lib/modules/$release"
 if [ -n "$share" ]; then
   [ -d "$share" ] || mkdir -p "$share"
@@ -71,6 +71,26 @@ case $RXE_TOPO in
   pair2)
     veth a0 b0 10.77.0.1 10.77.0.2 && veth a1 b1 10.77.1.1 10.77.1.2
     rdma_link rxe0 a0 && rdma_link rxe1 a1 && rdma_link rxe2 b0 && rdma_link rxe3 b1
+    ;;
+  hosts)
+    own=1 other=2
+    [ "$RXE_HOST" = b ] && own=2 other=1
+    export RXE_PEER=10.75.0.$other:7000 RXE_CONTROL=10.76.0.$own RXE_ASK=$port_ask
+    for at in /sys/class/net/*; do
+      read -r mac <"$at/address"
+      case $mac in  # by the third byte: m0 c0 d0 d1
+        02:75:00:*) network=m0 address=10.75.0.$own size=1500 ;;
+        02:75:01:*) network=c0 address=10.76.0.$own size=1500 ;;
+        02:75:02:*) network=d0 address=10.77.0.$own size=$mtu ;;
+        02:75:03:*) network=d1 address=10.77.1.$own size=$mtu ;;
+        *) continue ;;
+      esac
+      ip_commands="$ip_commands
+link set ${at##*/} name $network mtu $size
+addr add $address/24 dev $network
+link set $network up"
+    done
+    rdma_link rxe0 d0 && rdma_link rxe1 d1
     ;;
   siw) veth a0 b0 10.77.0.1 10.77.0.2 && rdma_link siw0 a0 siw && rdma_link siw1 b0 siw ;;
 esac

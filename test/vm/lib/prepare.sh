@@ -69,7 +69,7 @@ add_modules() {
 make_initramfs() {
   local tree file boot links
   boot='virtio_pci virtio_console 9pnet_virtio 9p overlay'
-  links="ib_uverbs rdma_ucm rdma_rxe veth dummy sch_netem $more_modules"
+  links="ib_uverbs rdma_ucm rdma_rxe veth dummy virtio_net sch_netem $more_modules"
   for file in $module_files; do links="$links $(modinfo -F depends "$file" | tr , ' ')"; done
   # shellcheck disable=SC2086  # lists of files
   initramfs=$kernel/initramfs-$({

@@ -1,16 +1,16 @@
 #pragma once
 // The ranks' control channel: a star of stream sockets around rank 0 that carries the unique id,
 // barriers and results.  The sockets are socket pairs between threads or local processes, or TCP
-// connections under mpirun and Slurm; the rest of the tool does not see which.
+// connections under mpirun and Slurm; the rest of a tool does not see which.
 //
-// Threads: one per rank.  Every call waits at most the timeout given, then throws ToolError.
+// Threads: one per rank.  Every call waits at most the timeout given, then throws Failure.
 #include <cstddef>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "plugin/base/owned.h"
 
-namespace twinpath::coll {
+namespace twinpath::tools {
 
 class Group {
  public:
@@ -20,6 +20,9 @@ class Group {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // The sockets, for another use; the group is of none then.
+  std::vector<UniqueFd> take_links() { return std::move(links_); }
+  const std::vector<UniqueFd>& links() const { return links_; }
 
   void broadcast(void* data, std::size_t bytes);                // from rank 0
   void gather(const void* mine, std::size_t bytes, void* all);  // to rank 0
@@ -42,4 +45,4 @@ class Group {
   double timeout_s_;
 };
 
-}  // namespace twinpath::coll
+}  // namespace twinpath::tools

@@ -1,12 +1,13 @@
-// Control sockets for ranks that mpirun or srun started: rank 0 listens, the others connect and
-// say who they are.  Where rank 0 listens, first that is known: --rendezvous, MASTER_ADDR and
-// MASTER_PORT, this host when all ranks are on it, the first node of a Slurm step.  A port that
-// was not given follows from the job's id, so that two jobs on a host do not meet.
+// Control sockets for ranks that mpirun, srun or a person started: rank 0 listens, the others
+// connect and say who they are.  Where rank 0 listens, first that is known: --rendezvous,
+// MASTER_ADDR and MASTER_PORT, this host when all ranks are on it, the first node of a Slurm step.
+// A port that was not given follows from the job's id, so that two jobs on a host do not meet.
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,10 +15,11 @@
 #include <cstring>
 
 #include "plugin/base/clock.h"
-#include "tools/coll_perf/error.h"
-#include "tools/coll_perf/launch.h"
+#include "tools/common/failure.h"
+#include "tools/common/job.h"
+#include "tools/common/units.h"
 
-namespace twinpath::coll {
+namespace twinpath::tools {
 namespace {
 
 struct Hello {
@@ -46,7 +48,7 @@ void find_address(const Place& place, const std::string& option, std::string& ho
   if (!option.empty()) {
     const std::size_t colon = option.rfind(':');
     if (colon == std::string::npos || colon == 0 || colon + 1 == option.size()) {
-      throw ToolError(kExitUsage, "--rendezvous \"" + option + "\" is not HOST:PORT");
+      throw BadUsage("--rendezvous \"" + option + "\" is not HOST:PORT");
     }
     host = option.substr(0, colon);
     port = option.substr(colon + 1);
@@ -65,13 +67,15 @@ void find_address(const Place& place, const std::string& option, std::string& ho
   const std::string nodes =
       env("SLURM_STEP_NODELIST").empty() ? env("SLURM_NODELIST") : env("SLURM_STEP_NODELIST");
   if (std::strcmp(place.from, "Slurm") == 0) host = first_node(nodes);
-  if (host.empty()) {
-    throw ToolError(kExitUsage,
-                    strf("%s started %d ranks, but where rank 0 runs is not known; give every "
-                         "rank --rendezvous HOST:PORT, or set MASTER_ADDR and MASTER_PORT (or "
-                         "--no-mpi for one host without it)",
-                         place.from, place.size));
-  }
+  if (!host.empty()) return;
+  if (std::strcmp(place.from, "--rank") == 0)
+    throw BadUsage(
+        "--rank needs --rendezvous HOST:PORT, an address of rank 0's host and a free "
+        "port, the same for every rank (or MASTER_ADDR and MASTER_PORT)");
+  throw BadUsage(std::string(place.from) + " started " + ranks +
+                 " ranks, but where rank 0 runs is not known; give every rank --rendezvous "
+                 "HOST:PORT, or set MASTER_ADDR and MASTER_PORT (or --no-mpi for one host without "
+                 "it)");
 }
 
 addrinfo* resolve(const std::string& host, const std::string& port, bool listen) {
@@ -81,8 +85,8 @@ addrinfo* resolve(const std::string& host, const std::string& port, bool listen)
   addrinfo* out = nullptr;
   const int result = getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &out);
   if (result != 0) {
-    throw ToolError(kExitUsage, strf("rendezvous %s:%s: %s; give --rendezvous HOST:PORT",
-                                     host.c_str(), port.c_str(), gai_strerror(result)));
+    throw BadUsage("rendezvous " + host + ":" + port + ": " + gai_strerror(result) +
+                   "; give --rendezvous HOST:PORT");
   }
   return out;
 }
@@ -110,9 +114,8 @@ UniqueFd listen_on(const std::string& host, const std::string& port) {
   const int error = errno;
   freeaddrinfo(found);
   if (!ok) {
-    throw ToolError(kExitFailed, strf("rank 0 cannot listen on port %s: %s; give another one with "
-                                      "--rendezvous HOST:PORT",
-                                      port.c_str(), std::strerror(error)));
+    throw Failure("rank 0 cannot listen on port " + port + ": " + std::strerror(error) +
+                  "; give another one with --rendezvous HOST:PORT");
   }
   return fd;
 }
@@ -146,9 +149,9 @@ std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, 
       pollfd p{listener.get(), POLLIN, 0};
       const std::int64_t left = deadline - now_ns();
       if (left <= 0 || poll(&p, 1, static_cast<int>(left / kMillisecond) + 1) <= 0) {
-        throw ToolError(kExitFailed, strf("rank 0 waited %g s on port %s, %u of %u ranks did not "
-                                          "come; check that they can reach %s",
-                                          timeout_s, port.c_str(), missing, size, host.c_str()));
+        throw Failure("rank 0 waited " + fixed(timeout_s, 1) + " s on port " + port + ", " +
+                      std::to_string(missing) + " of " + std::to_string(size) +
+                      " ranks did not come; check that they can reach " + host);
       }
       UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
       Hello hello{};
@@ -168,9 +171,18 @@ std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, 
   for (;;) {
     addrinfo* all = resolve(host, port, false);
     UniqueFd fd;
+    int error = EHOSTUNREACH;
     for (addrinfo* a = all; a != nullptr && !fd; a = a->ai_next) {
       fd = UniqueFd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      if (connect(fd.get(), a->ai_addr, a->ai_addrlen) != 0) fd.reset();
+      // A network that drops packets must not outlast --timeout.
+      const timeval patience{2, 0}, none{};
+      setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+      if (connect(fd.get(), a->ai_addr, a->ai_addrlen) != 0) {
+        error = errno == EINPROGRESS ? ETIMEDOUT : errno;
+        fd.reset();
+      } else {
+        setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+      }
     }
     freeaddrinfo(all);
     if (fd && send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello) {
@@ -179,13 +191,11 @@ std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, 
       return links;
     }
     if (now_ns() > deadline) {
-      throw ToolError(kExitFailed,
-                      strf("rank %d cannot reach rank 0 at %s:%s: %s; give "
-                           "--rendezvous HOST:PORT",
-                           place.rank, host.c_str(), port.c_str(), std::strerror(errno)));
+      throw Failure("rank " + std::to_string(place.rank) + " cannot reach rank 0 at " + host + ":" +
+                    port + ": " + std::strerror(error) + "; give --rendezvous HOST:PORT");
     }
     usleep(50000);
   }
 }
 
-}  // namespace twinpath::coll
+}  // namespace twinpath::tools

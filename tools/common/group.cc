@@ -1,4 +1,4 @@
-#include "tools/coll_perf/group.h"
+#include "tools/common/group.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -7,9 +7,10 @@
 #include <cstring>
 
 #include "plugin/base/clock.h"
-#include "tools/coll_perf/error.h"
+#include "tools/common/failure.h"
+#include "tools/common/units.h"
 
-namespace twinpath::coll {
+namespace twinpath::tools {
 
 int Group::link(int peer) const {
   return links_.at(rank_ == 0 ? static_cast<std::size_t>(peer) - 1 : 0).get();
@@ -21,9 +22,9 @@ void Group::send_to(int peer, const void* data, std::size_t bytes) {
     const ssize_t n = send(link(peer), at, bytes, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      throw ToolError(kExitFailed, strf("rank %d lost its control connection to rank %d (%s): "
-                                        "see the messages of that rank",
-                                        rank_, peer, std::strerror(errno)));
+      throw Failure("rank " + std::to_string(rank_) + " lost its control connection to rank " +
+                    std::to_string(peer) + " (" + std::strerror(errno) +
+                    "): see the messages of that rank");
     }
     at += n;
     bytes -= static_cast<std::size_t>(n);
@@ -43,16 +44,16 @@ void Group::receive_from(int peer, void* data, std::size_t bytes) {
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
       const std::int64_t left = deadline - now_ns();
       if (left <= 0) {
-        throw ToolError(kExitFailed, strf("rank %d waited %g s for rank %d; raise --timeout or "
-                                          "see what that rank is doing",
-                                          rank_, timeout_s_, peer));
+        throw Failure("rank " + std::to_string(rank_) + " waited " + fixed(timeout_s_, 1) +
+                      " s for rank " + std::to_string(peer) +
+                      "; raise --timeout or see what that rank is doing");
       }
       pollfd p{link(peer), POLLIN, 0};
       (void)poll(&p, 1, static_cast<int>(left / kMillisecond) + 1);
       continue;
     }
-    throw ToolError(kExitFailed,
-                    strf("rank %d: rank %d has gone; see the messages of that rank", rank_, peer));
+    throw Failure("rank " + std::to_string(rank_) + ": rank " + std::to_string(peer) +
+                  " has gone; see the messages of that rank");
   }
 }
 
@@ -86,8 +87,8 @@ std::vector<std::vector<UniqueFd>> Group::socket_pairs(int size) {
   for (std::size_t peer = 1; peer < links.size(); ++peer) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      throw ToolError(kExitFailed, strf("control sockets for %d ranks: %s; raise ulimit -n", size,
-                                        std::strerror(errno)));
+      throw Failure("control sockets for " + std::to_string(size) +
+                    " ranks: " + std::strerror(errno) + "; raise ulimit -n");
     }
     links[0].emplace_back(ends[0]);
     links[peer].emplace_back(ends[1]);
@@ -95,4 +96,4 @@ std::vector<std::vector<UniqueFd>> Group::socket_pairs(int size) {
   return links;
 }
 
-}  // namespace twinpath::coll
+}  // namespace twinpath::tools
