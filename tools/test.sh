@@ -183,9 +183,13 @@ sanitized() {
   local label=$1 folder=$2 sanitizer=$3 build_suites=("${sanitized_suites[@]}")
   shift 3
   [ -n "$sanitizing_cxx" ] && local -x CXX=$sanitizing_cxx && set -- -Doptimization=1 "$@"
-  if build "$folder" "$jobs" "$label build" --buildtype=debug -Db_sanitize="$sanitizer" \
-    --unity=on --unity-size=16 \
-    -Db_lundef=false -Dwerror=false -Dtests=enabled -Dtools=disabled "$@"; then
+  set -- --buildtype=debug -Db_sanitize="$sanitizer" -Db_lundef=false -Dwerror=false \
+    -Dtests=enabled -Dtools=disabled "$@"
+  if build "$folder" "$jobs" "$label build" --unity=on --unity-size=16 "$@" || {
+    # Two files of a unit may have chosen one name; whether there is more to it shows now.
+    say "$label build: again, one source at a time"
+    build "$folder" "$jobs" "$label build" --unity=off "$@"
+  }; then
     add 1 0
     run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
   else

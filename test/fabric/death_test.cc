@@ -52,7 +52,7 @@ Config config_here() {
 TEST_CASE("(the other process of the cases below)", "[.child]") { be_sender(own_role()); }
 
 // A receiver here that waits for a sender in a process of the given role.
-struct Waiting {
+struct WaitingChild {
   ChildProcess child;  // forked before this process has an adapter
   World world{config_here()};
   HandleArray handle{};
@@ -63,7 +63,7 @@ struct Waiting {
   pid_t forked = 0;
   LogCapture log;
 
-  explicit Waiting(const char* role) : child(role) {
+  explicit WaitingChild(const char* role) : child(role) {
     REQUIRE(world.b->listen(1, handle, listener) == Status::ok);
     REQUIRE(tell(child.fd, handle));
     REQUIRE(eventually([&] { return listener->accept(recv) == Status::ok; }, 20000));
@@ -72,7 +72,7 @@ struct Waiting {
     request = start_recv(*recv, {to->receive(0)});
     log.clear();
   }
-  ~Waiting() {
+  ~WaitingChild() {
     if (forked > 0) ::kill(forked, SIGKILL);
   }
   // Milliseconds until the receive fails; -1 if it does not in that time.
@@ -88,7 +88,7 @@ struct Waiting {
 };
 
 TEST_CASE("A process that was killed is said to have ended") {
-  Waiting w("sender");
+  WaitingChild w("sender");
   REQUIRE(::kill(w.child.pid, SIGKILL) == 0);
   CHECK(w.fails_after(5000) >= 0);
   CHECK(w.log.has(LogLevel::warn, "process ended without closing the connection"));
@@ -96,7 +96,7 @@ TEST_CASE("A process that was killed is said to have ended") {
 }
 
 TEST_CASE("A connection that the peer's host reset is said to be reset") {
-  Waiting w("resetter");
+  WaitingChild w("resetter");
   REQUIRE(tell(w.child.fd, char{1}));
   CHECK(w.fails_after(5000) >= 0);
   CHECK(w.log.has(LogLevel::warn, "reset the control connection (Connection reset by peer)"));
@@ -104,7 +104,7 @@ TEST_CASE("A connection that the peer's host reset is said to be reset") {
 }
 
 TEST_CASE("A host of which nothing is heard or seen is given up after the limit, not before") {
-  Waiting w("sender");
+  WaitingChild w("sender");
   REQUIRE(::kill(w.child.pid, SIGSTOP) == 0);
   Outage outage;
   REQUIRE(outage);
@@ -116,7 +116,7 @@ TEST_CASE("A host of which nothing is heard or seen is given up after the limit,
 }
 
 TEST_CASE("A process that is stopped while its host answers may come back") {
-  Waiting w("sender");
+  WaitingChild w("sender");
   REQUIRE(::kill(w.child.pid, SIGSTOP) == 0);
   CHECK(w.fails_after(2 * kLimitMs) == -1);
   REQUIRE(::kill(w.child.pid, SIGCONT) == 0);
@@ -124,7 +124,7 @@ TEST_CASE("A process that is stopped while its host answers may come back") {
 }
 
 TEST_CASE("A process that was killed is noticed although a child that it forked lives") {
-  Waiting w("forker");
+  WaitingChild w("forker");
   REQUIRE(w.forked > 0);
   REQUIRE(::kill(w.child.pid, SIGKILL) == 0);
   CHECK(w.fails_after(5000) >= 0);

@@ -19,11 +19,11 @@ namespace twinpath::test {
 namespace {
 
 // The shortest limit that can be set.
-constexpr int kLimitMs = 4000;
+constexpr int kOutageLimitMs = 4000;
 
 Config patient(int connect_timeout_ms = 20000) {
   Config c = soft_config();
-  c.peer_timeout_ms = kLimitMs;
+  c.peer_timeout_ms = kOutageLimitMs;
   c.connect_timeout_ms = connect_timeout_ms;
   return c;
 }
@@ -49,7 +49,7 @@ TEST_CASE("A cut control network ends no connection: not a busy, a waiting or an
   Outage outage;
   REQUIRE(outage);
   // Beyond the limit, and the seconds in which a silent host is not even suspected.
-  const std::int64_t end = now_ns() + (2 * kLimitMs + 3000) * kMillisecond;
+  const std::int64_t end = now_ns() + (2 * kOutageLimitMs + 3000) * kMillisecond;
   int exchanges = 0;
   while (now_ns() < end) {
     exchange(busy, busy_from, busy_to);
