@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "test/fabric/lone_sender.h"
 #include "test/fabric/world.h"
 #include "test/support/child_process.h"
 #include "test/support/outage.h"
@@ -22,16 +23,7 @@ Config config_here() {
 [[noreturn]] void be_sender(const Role& role) {
   HandleArray handle;
   if (!hear(role.fd, handle)) _exit(1);
-  Config config = config_here();
-  auto fabric = open_fabric(config);
-  if (!fabric) _exit(2);
-  auto transport = make_proxy_transport(std::move(fabric).take(), config);
-  auto session = (*transport)->open_session({9, -1});
-  std::unique_ptr<SendComm> comm;
-  while (comm == nullptr)
-    if (const Status s = (*session)->connect(0, handle, comm);
-        s != Status::ok && s != Status::again)
-      _exit(3);
+  const LoneSender sender = connect_or_exit(config_here(), handle);
   pid_t forked = 0;
   if (role.name == "forker") {
     forked = ::fork();

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "test/fabric/lone_sender.h"
 #include "test/fabric/world.h"
 
 namespace twinpath::test {
@@ -134,16 +135,8 @@ TEST_CASE("D13: a failed write is reported once with both ends, the status and w
 // then waits to be killed.
 // In a program of its own, because a process that uses an adapter must not fork and go on.
 [[noreturn]] void be_sender(HandleArray handle, int messages, int ready) {
-  Config config = soft_config();
-  auto fabric = open_fabric(config);
-  if (!fabric) _exit(2);
-  auto transport = make_proxy_transport(std::move(fabric).take(), config);
-  auto session = (*transport)->open_session({9, -1});
-  std::unique_ptr<SendComm> comm;
-  while (comm == nullptr)
-    if (const Status s = (*session)->connect(0, handle, comm);
-        s != Status::ok && s != Status::again)
-      _exit(3);
+  const LoneSender sender = connect_or_exit(soft_config(), handle);
+  SendComm* const comm = sender.comm.get();
   std::vector<std::uint8_t> bytes(4096);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = Buffer::pattern(5, i);
   auto memory = comm->register_memory(bytes.data(), bytes.size(), MemoryType::host, 0, -1);
