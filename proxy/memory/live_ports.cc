@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "plugin/base/log.h"
 #include "plugin/fabric/port.h"
 
 namespace twinpath {
