@@ -16,8 +16,11 @@ KernelRelease::KernelRelease(int gpu, DeviceBlock& block, std::vector<std::size_
       jobs_(consumed_.size()),
       pending_(std::make_unique<std::atomic<int>>(0)) {
   *source_ = kConsumedAll;
-  if (block_.host() == nullptr)
-    gpu::prepare_copies(gpu_, gpu::kPrepareLimit);  // now: it may wait for kernels
+  if (block_.host() != nullptr) return;
+  gpu::prepare_copies(gpu_, gpu::kPrepareLimit);  // now: it may wait for kernels
+  if (auto kept = gpu::keep_in_reach(reinterpret_cast<const void*>(block_.device_address()),
+                                     block_.bytes()))
+    reach_ = std::move(kept).take();
 }
 
 void KernelRelease::release(std::size_t queue) {

@@ -39,6 +39,7 @@ class KernelRelease {
   DeviceBlock& block_;
   const std::vector<std::size_t> consumed_;
   std::uint64_t* const source_;
+  std::shared_ptr<gpu::ImportedAllocation> reach_;  // of block_
   std::vector<Job> jobs_;
   // Its own allocation: a copy thread may still count down when the owner has given up.
   std::unique_ptr<std::atomic<int>> pending_;

@@ -62,7 +62,7 @@ TableOffer decode_offer(Reader& in) {
 }
 
 Result<std::unique_ptr<SharedTables>> SharedTables::make(int gpu, std::size_t bytes) {
-  auto memory = soft::SharedMemory::create("twinpath-signals", bytes, soft::Writers::both);
+  auto memory = SharedMemory::create("twinpath-signals", bytes, Writers::both);
   if (!memory) return memory.status();
   std::unique_ptr<SharedTables> tables(new SharedTables(std::move(memory).take(), bytes));
   TP_TRY(tables->pin(gpu));
@@ -138,7 +138,7 @@ std::unique_ptr<MappedTable> MappedTable::open(const TableOffer& offer, std::str
     why = "process " + std::to_string(offer.pid) + " here is another one (a container?)";
     return nullptr;
   }
-  auto memory = soft::SharedMemory::map(fd.get(), offer.bytes, soft::Writers::both, why);
+  auto memory = SharedMemory::map(fd.get(), offer.bytes, Writers::both, why);
   if (!memory) return nullptr;
   return std::unique_ptr<MappedTable>(new MappedTable(std::move(memory).take(), offer.bytes));
 }

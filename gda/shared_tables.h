@@ -10,8 +10,8 @@
 #include <memory>
 
 #include "gda/device_memory.h"
+#include "plugin/base/shared_memory.h"
 #include "plugin/base/wire.h"
-#include "plugin/fabric/soft/shared_memory.h"
 
 namespace twinpath::gda {
 
@@ -44,11 +44,11 @@ class SharedTables final : public DeviceBlock {
   TableOffer offer() const;
 
  private:
-  SharedTables(soft::SharedMemory memory, std::size_t bytes)
+  SharedTables(SharedMemory memory, std::size_t bytes)
       : memory_(std::move(memory)), p_(memory_.as<std::uint8_t>()), bytes_(bytes) {}
   Status pin(int gpu);
 
-  const soft::SharedMemory memory_;
+  const SharedMemory memory_;
   std::uint8_t* const p_;
   const std::size_t bytes_;
   int pinned_for_ = -1;  // GPU
@@ -63,9 +63,8 @@ class MappedTable {
   std::size_t bytes() const { return bytes_; }
 
  private:
-  MappedTable(soft::SharedMemory memory, std::size_t bytes)
-      : memory_(std::move(memory)), bytes_(bytes) {}
-  const soft::SharedMemory memory_;
+  MappedTable(SharedMemory memory, std::size_t bytes) : memory_(std::move(memory)), bytes_(bytes) {}
+  const SharedMemory memory_;
   const std::size_t bytes_;
 };
 

@@ -8,6 +8,8 @@
 namespace twinpath {
 
 enum class FabricChoice { automatic, verbs, soft };
+// Whether the software HCA moves CUDA memory, and in which process.
+enum class SoftCuda : std::uint8_t { off, inprocess, process };
 enum class EngineChoice { automatic, spin, sleep };
 // Where that lies which kernels poll.
 enum class QueuePlace : std::uint8_t { host, gpu };
@@ -30,11 +32,12 @@ struct Config {
   EngineChoice soft_engine = EngineChoice::automatic;  // TWINPATH_SOFT_ENGINE
   std::string soft_faults;                             // TWINPATH_SOFT_FAULTS
   bool soft_direct = true;  // TWINPATH_SOFT_DIRECT: cross-process copies by process_vm_writev
-  bool soft_cuda = true;    // TWINPATH_SOFT_CUDA: accept CUDA memory
-  int connect_timeout_ms = 20000;        // TWINPATH_CONNECT_TIMEOUT_MS
-  int peer_timeout_ms = 40000;           // TWINPATH_PEER_TIMEOUT_MS
-  bool optional_recv_completion = true;  // TWINPATH_OPTIONAL_RECV_COMPLETION
-  Bytes stripe_min{64 * 1024};           // TWINPATH_STRIPE_MIN: smaller messages go whole
+  SoftCuda soft_cuda = SoftCuda::process;  // TWINPATH_SOFT_CUDA
+  std::string copier;                      // TWINPATH_COPIER: empty is beside the plugin
+  int connect_timeout_ms = 20000;          // TWINPATH_CONNECT_TIMEOUT_MS
+  int peer_timeout_ms = 40000;             // TWINPATH_PEER_TIMEOUT_MS
+  bool optional_recv_completion = true;    // TWINPATH_OPTIONAL_RECV_COMPLETION
+  Bytes stripe_min{64 * 1024};             // TWINPATH_STRIPE_MIN: smaller messages go whole
 
   ModeChoice mode = ModeChoice::automatic;  // TWINPATH_MODE: the best path that may be taken
   std::string peer_mode;      // TWINPATH_PEER_MODE: the same for single peers, see peer_modes.h

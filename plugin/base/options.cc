@@ -183,8 +183,15 @@ constexpr std::array kOptions{
         "NCCL_NET_GDR_READ", "GPU", "-1..1",
         "Whether the adapter reads GPU memory when it sends: 0 never, 1 wherever it may write it, "
         "-1 automatic. NCCL applies it itself, too."),
-    option<&Config::soft_cuda>("TWINPATH_SOFT_CUDA", "GPU", "0, 1",
-                               "Lets the software HCA move CUDA memory."),
+    option<&Config::soft_cuda>(
+        "TWINPATH_SOFT_CUDA", "GPU", "0, inprocess, process",
+        "Whether the software HCA moves CUDA memory: process has a process of its own do it "
+        "(twinpath-copier), which takes some 500 MiB of each GPU; inprocess does it in the "
+        "program, where a cudaFree, a first kernel launch or a copy to pageable memory behind a "
+        "collective may hang for ever; 0 offers host memory only."),
+    option<&Config::copier>("TWINPATH_COPIER", "GPU", "path",
+                            "The executable of that process. Empty: twinpath-copier beside the "
+                            "plugin."),
     option<&Config::gdr_flush_disable>(
         "NCCL_GDR_FLUSH_DISABLE", "GPU", "0, 1",
         "1 skips the read that makes received data visible to the GPU."),

@@ -212,7 +212,7 @@ bool PortFinder::probe_dmabuf(ibv_pd* pd) const {
 }
 
 bool PortFinder::peer_memory() const {
-  if (fabric_.kind == FabricKind::soft) return config_.soft_cuda;
+  if (fabric_.kind == FabricKind::soft) return config_.soft_cuda != SoftCuda::off;
   return exists(sysfs_ + "/kernel/mm/memory_peers/nv_mem/version") ||
          exists(sysfs_ + "/kernel/mm/memory_peers/nv_mem_nc/version") ||
          exists(sysfs_ + "/module/nvidia_peermem/version");

@@ -3,9 +3,12 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "plugin/base/log.h"
 #include "plugin/gpu/copy_thread.h"
+#include "plugin/gpu/import.h"
+#include "plugin/gpu/process/elsewhere.h"
 
 namespace twinpath::gpu {
 namespace {
@@ -81,6 +84,8 @@ int executor_of(const CopyJob& job) {
 
 Status submit_copy(CopyJob* job) {
   if (job == nullptr || job->done == nullptr) return Status::bad_argument;
+  if (process::Elsewhere* other = process::Elsewhere::chosen(); other != nullptr)
+    return other->submit(job);
   const int gpu = executor_of(*job);
   if (!visible(gpu)) return Status::bad_argument;
   CopyThread* thread = threads().at(gpu);
@@ -94,14 +99,50 @@ Status submit_copy(CopyJob* job) {
 
 void prepare_copies(int gpu, std::int64_t wait_ns) {
   if (!visible(gpu) || cuda::driver() == nullptr) return;
+  if (process::Elsewhere* other = process::Elsewhere::chosen(); other != nullptr) {
+    (void)other->open(gpu);
+    return;
+  }
   CopyThread& thread = threads().start(gpu);
   if (wait_ns > 0) thread.wait_ready(wait_ns);
   thread.prepare();
 }
 
-void stop_copy_threads() { threads().stop(); }
+Result<std::shared_ptr<ImportedAllocation>> import_allocation(ExportedAllocation exported) {
+  process::Elsewhere* other = process::Elsewhere::chosen();
+  return other != nullptr ? other->import(exported) : import_here(std::move(exported));
+}
+
+Result<std::shared_ptr<ImportedAllocation>> import_local(const PointerInfo& info) {
+  process::Elsewhere* other = process::Elsewhere::chosen();
+  return other != nullptr ? other->import_own(info) : import_local_here(info);
+}
+
+bool copied_elsewhere() { return process::Elsewhere::chosen() != nullptr; }
+
+Status copies_ready(std::string& why) {
+  process::Elsewhere* other = process::Elsewhere::chosen();
+  return other != nullptr ? other->ready(why) : Status::ok;
+}
+
+Result<std::shared_ptr<ImportedAllocation>> keep_in_reach(const void* p, std::uint64_t bytes) {
+  if (!copied_elsewhere()) return std::shared_ptr<ImportedAllocation>();
+  const PointerInfo info = inspect_pointer(p);
+  if (info.kind != MemoryKind::cuda) return Status::bad_argument;
+  TP_TRY(check_range(info, p, bytes));
+  return import_local(info);
+}
+
+void copy_elsewhere(const std::string& executable) { process::Elsewhere::choose(executable); }
+
+void stop_copy_threads() {
+  if (process::Elsewhere* other = process::Elsewhere::chosen(); other != nullptr) other->stop();
+  threads().stop();
+}
 
 CopyStatistics copy_statistics() {
+  if (process::Elsewhere* other = process::Elsewhere::chosen(); other != nullptr)
+    return other->counts();
   CopyStatistics sum;
   for (int gpu = 0; gpu < kMaxGpus; ++gpu) {
     const CopyThread* t = threads().at(gpu);

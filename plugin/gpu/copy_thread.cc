@@ -87,8 +87,7 @@ void CopyThread::stop() {
   std::lock_guard lock(start_mutex_);
   if (!running_.load(std::memory_order_relaxed)) return;
   stopping_.store(true);
-  asleep_.store(false);
-  asleep_.notify_one();
+  wake();
   thread_.join();
   std::lock_guard no_preparing(prepare_mutex_);
   through_.store(0, std::memory_order_relaxed);
@@ -101,25 +100,11 @@ void CopyThread::leave() {
   std::lock_guard lock(start_mutex_);
   if (!running_.load(std::memory_order_relaxed)) return;
   leaving_.store(true);
-  asleep_.store(false);
-  asleep_.notify_one();
+  wake();
   thread_.join();
   std::lock_guard no_preparing(prepare_mutex_);
   if (neighbour_) neighbour_->forget();
   running_.store(false, std::memory_order_release);
-}
-
-void CopyThread::submit(CopyJob* job) {
-  CopyJob* head = inbox_.load(std::memory_order_relaxed);
-  do {
-    job->next = head;
-  } while (!inbox_.compare_exchange_weak(head, job));
-  // Both this pair and sleep()'s are sequentially consistent: either the thread sees the job
-  // before it sleeps or we see that it sleeps.
-  if (asleep_.load()) {
-    asleep_.store(false);
-    asleep_.notify_one();
-  }
 }
 
 CopyStatistics CopyThread::counts() const {
@@ -222,7 +207,7 @@ void CopyThread::serve() {
       idle_rounds = 0;
       continue;
     }
-    if (in_flight_ == 0 && stopping_.load() && inbox_.load() == nullptr) return;
+    if (in_flight_ == 0 && stopping_.load() && inbox_.empty()) return;
     cpu_relax();
     // The clock is read once in a while only: it costs as much as a look at all words.
     if (++idle_rounds == 1) last_progress = now_ns();
@@ -244,26 +229,23 @@ void CopyThread::serve() {
 
 // Takes what was submitted; true when there was something.
 bool CopyThread::take() {
-  if (inbox_.load(std::memory_order_relaxed) == nullptr) return false;
-  CopyJob* newest = inbox_.exchange(nullptr, std::memory_order_acquire);
-  CopyJob* oldest = nullptr;
-  while (newest != nullptr) {
-    CopyJob* next = newest->next;
-    newest->next = oldest;
-    oldest = newest;
-    newest = next;
-  }
-  while (oldest != nullptr) {
-    CopyJob* next = oldest->next;
-    ++in_flight_;
-    if (oldest->update) {
-      updates_.add(static_cast<WordUpdate*>(oldest));
-    } else {
-      queue(slot_of(*oldest), oldest);
-    }
-    oldest = next;
+  CopyJob* job = source_ != nullptr ? source_->take() : inbox_.take();
+  if (job == nullptr) return false;
+  while (job != nullptr) {
+    CopyJob* next = source_ != nullptr ? source_->take() : job->next;
+    accept(job);
+    job = next;
   }
   return true;
+}
+
+void CopyThread::accept(CopyJob* job) {
+  ++in_flight_;
+  if (job->update) {
+    updates_.add(static_cast<WordUpdate*>(job));
+  } else {
+    queue(slot_of(*job), job);
+  }
 }
 
 CopyThread::OrderSlot& CopyThread::slot_of(const CopyJob& job) {
@@ -385,9 +367,11 @@ void CopyThread::publish(const LaneCounts& c) {
 }
 
 void CopyThread::sleep() {
-  asleep_.store(true);
-  if (inbox_.load() == nullptr && !stopping_.load() && !leaving_.load()) asleep_.wait(true);
-  asleep_.store(false, std::memory_order_relaxed);
+  if (source_ != nullptr) {
+    if (!stopping_.load() && !leaving_.load()) source_->sleep();
+  } else {
+    inbox_.sleep([this] { return stopping_.load() || leaving_.load(); });
+  }
 }
 
 }  // namespace twinpath::gpu

@@ -21,15 +21,27 @@
 #include <thread>
 
 #include "plugin/base/sync.h"
+#include "plugin/gpu/inbox.h"
 #include "plugin/gpu/lane.h"
 #include "plugin/gpu/neighbour.h"
 #include "plugin/gpu/word_updates.h"
 
 namespace twinpath::gpu {
 
+// Where a copy thread finds jobs in place of its inbox: what another process submits.
+class JobSource {
+ public:
+  virtual ~JobSource() = default;
+  virtual CopyJob* take() = 0;  // the next; null: there is none now.  Called by the copy thread
+  // Until there may be one, or wake() was called since; the copy thread sleeps here.
+  virtual void sleep() = 0;
+  virtual void wake() = 0;
+};
+
 class CopyThread {
  public:
-  explicit CopyThread(int gpu) : gpu_(gpu) {}
+  // With a `source`, which outlives the thread, jobs come from there alone: submit() is not used.
+  explicit CopyThread(int gpu, JobSource* source = nullptr) : gpu_(gpu), source_(source) {}
   ~CopyThread() { stop(); }
   CopyThread(const CopyThread&) = delete;
   CopyThread& operator=(const CopyThread&) = delete;
@@ -45,7 +57,7 @@ class CopyThread {
   // driver may be gone by then.
   void leave();
   bool running() const { return running_.load(std::memory_order_acquire); }
-  void submit(CopyJob* job);
+  void submit(CopyJob* job) { inbox_.push(job); }
   CopyStatistics counts() const;
 
  private:
@@ -71,6 +83,7 @@ class CopyThread {
   Status open(Resources& r);
   void serve();
   bool take();
+  void accept(CopyJob* job);
   void queue(OrderSlot& slot, CopyJob* job);
   std::size_t choose_lane(OrderSlot& slot, CopyKind kind, std::size_t least);
   bool step();
@@ -78,10 +91,12 @@ class CopyThread {
   void give_up(Status status);
   void finish(CopyJob* job, Status status);
   void sleep();
+  void wake() { source_ != nullptr ? source_->wake() : inbox_.wake(); }
   OrderSlot& slot_of(const CopyJob& job);
   void publish(const LaneCounts& c);
 
   const int gpu_;
+  JobSource* const source_;
   std::mutex start_mutex_;
   std::thread thread_;
   std::atomic<bool> running_{false};
@@ -94,9 +109,7 @@ class CopyThread {
   bool alone_ = false;                     // it could not be had
   std::atomic<std::uint64_t> through_{0};  // its address
 
-  // Written by submitters: newest first; the thread turns it round.
-  alignas(kCacheLine) std::atomic<CopyJob*> inbox_{nullptr};
-  alignas(kCacheLine) std::atomic<bool> asleep_{false};
+  JobInbox inbox_;
 
   alignas(kCacheLine) std::array<std::optional<CopyLane>, kLanes> lanes_;
   std::array<OrderSlot, kOrderSlots> orders_;

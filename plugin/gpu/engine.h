@@ -76,7 +76,8 @@ class ImportedAllocation {
 };
 Result<std::shared_ptr<ImportedAllocation>> import_allocation(ExportedAllocation exported);
 // For memory of this very process: makes [base, base+bytes) reachable from all GPUs here without
-// a handle crossing processes.
+// a handle crossing processes.  Where a process of their own makes the copies (below), that is what
+// lets them reach the memory at all, at its own address, for as long as the result lives.
 Result<std::shared_ptr<ImportedAllocation>> import_local(const PointerInfo& info);
 
 // One end of a copy.  gpu == -1: host memory of this process.
@@ -136,6 +137,19 @@ Status submit_copy(CopyJob* job);
 // waiting, for the GPU of the memory.
 inline constexpr std::int64_t kPrepareLimit = 2'000'000'000;
 void prepare_copies(int gpu, std::int64_t wait_ns = 0);
+
+// From now on a process of their own makes all copies: `executable` is started when the first GPU
+// is needed.  The driver's lock that a cudaFree holds while kernels run is then none of ours, so
+// copies go on beside every call of the program; see plugin/gpu/process/server.h.  Empty: copies
+// are made here again.  Before any memory is registered or imported.
+void copy_elsewhere(const std::string& executable);
+// ok: copies are made here, or the process that makes them is there (it is started if need be, and
+// opens the GPUs that the program uses).  Else `why` not.
+Status copies_ready(std::string& why);
+bool copied_elsewhere();
+// What keeps memory of this process within reach of copies although no adapter has it registered;
+// null where nothing is needed.
+Result<std::shared_ptr<ImportedAllocation>> keep_in_reach(const void* p, std::uint64_t bytes);
 
 // Stops copy threads, finishing what was submitted; for tests and process end.
 void stop_copy_threads();

@@ -1,4 +1,6 @@
 // Making allocations reachable from every GPU that this process uses.
+#include "plugin/gpu/import.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -177,7 +179,7 @@ Imported open_ipc(const Driver& d, const ExportedAllocation& e, int owner, int c
 
 }  // namespace
 
-Imported import_allocation(ExportedAllocation exported) {
+Imported import_here(ExportedAllocation exported) {
   const Driver* d = cuda::driver();
   if (d == nullptr) return Status::unsupported;
   const int owner = find_gpu(*d, exported.gpu);
@@ -207,7 +209,7 @@ Imported import_allocation(ExportedAllocation exported) {
   return Status::bad_argument;
 }
 
-Imported import_local(const PointerInfo& info) {
+Imported import_local_here(const PointerInfo& info) {
   const Driver* d = cuda::driver();
   if (d == nullptr) return Status::unsupported;
   if (info.kind != MemoryKind::cuda) return Status::bad_argument;

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "plugin/gpu/driver.h"
+#include "plugin/gpu/job_list.h"
 
 namespace twinpath::gpu {
 
@@ -42,27 +43,6 @@ inline constexpr std::uint64_t kSmallStaged = 64ull << 10;
 inline constexpr std::uint64_t kSmallSlot = 256ull << 10;
 
 CopyKind classify(const CopyJob& job);
-
-// First in, first out, through CopyJob::next.
-class JobList {
- public:
-  bool empty() const { return head_ == nullptr; }
-  CopyJob* front() const { return head_; }
-  void push(CopyJob* job) {
-    job->next = nullptr;
-    (head_ == nullptr ? head_ : tail_->next) = job;
-    tail_ = job;
-  }
-  CopyJob* pop() {
-    CopyJob* job = head_;
-    head_ = job->next;
-    return job;
-  }
-
- private:
-  CopyJob* head_ = nullptr;
-  CopyJob* tail_ = nullptr;
-};
 
 // Slots between the two halves of same-GPU copies; belongs to one lane.
 struct CopyStage {

@@ -1,14 +1,34 @@
 #include "plugin/nccl/transports.h"
 
+#include <dlfcn.h>
+
+#include <string>
+
 #include "gda/gin_transport.h"
+#include "plugin/gpu/engine.h"
 #include "proxy/memory/devices.h"
 #include "proxy/transport.h"
 
 namespace twinpath {
+namespace {
+
+// Beside the library that this code lies in.
+std::string own_folder() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr)
+    return ".";
+  const std::string path = info.dli_fname;
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+}  // namespace
 
 Result<Transports> open_transports(const Config& config) {
   auto fabric = open_fabric(config);
   if (!fabric) return fabric.status();
+  if (config.soft_cuda == SoftCuda::process)
+    gpu::copy_elsewhere(config.copier.empty() ? own_folder() + "/twinpath-copier" : config.copier);
   Transports transports;
   transports.kind = (*fabric)->kind;
   const auto devices = std::make_shared<Devices>(std::move(fabric).take(), config);

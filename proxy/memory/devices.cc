@@ -5,6 +5,7 @@
 
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
+#include "plugin/gpu/engine.h"
 #include "proxy/memory/staging.h"
 
 namespace twinpath {
@@ -95,6 +96,10 @@ Result<DeviceProps> Devices::properties(int index) const {
   const std::vector<const Port*> ports = ports_of(index);
   if (ports.empty()) return Status::bad_argument;
   const std::string refusal = placement_->refusal(ports);
+  // The software HCA's copies need a process that may have to be started; not under the lock.
+  std::string no_copies;
+  const bool can_copy = fabric_->kind != FabricKind::soft || gpu::cuda::driver() == nullptr ||
+                        gpu::copies_ready(no_copies) == Status::ok;
   std::lock_guard hold(mutex_);
   DeviceProps p = devices_[static_cast<std::size_t>(index)];
   // Asked each time: the program may load the driver later.  NCCL does so before it asks us.
@@ -102,6 +107,14 @@ Result<DeviceProps> Devices::properties(int index) const {
     p.gpu_direct = p.dmabuf = false;
     const std::string why = gpu::cuda_notes();
     if (refusals_.insert(why).second) TP_INFO(net, "GPU memory is not offered: %s", why.c_str());
+  }
+  if (!can_copy && (p.gpu_direct || p.dmabuf)) {
+    p.gpu_direct = p.dmabuf = false;
+    if (refusals_.insert(no_copies).second)
+      TP_WARN(
+          "%s is offered for host memory only: %s; make twinpath-copier available beside the "
+          "plugin (TWINPATH_COPIER), or copy within the program (TWINPATH_SOFT_CUDA=inprocess)",
+          p.name.c_str(), no_copies.c_str());
   }
   if (!refusal.empty() && (p.gpu_direct || p.dmabuf)) {
     p.gpu_direct = p.dmabuf = false;

@@ -51,6 +51,13 @@ Result<std::shared_ptr<Mirror>> Mirror::make(std::uint64_t address, std::size_t 
         bytes, static_cast<unsigned long long>(address));
     return Status::bad_argument;
   }
+  if (std::string why; gpu::copies_ready(why) != Status::ok) {
+    TP_WARN(
+        "%s: GPU memory is copied within the program instead, where a cudaFree behind a collective "
+        "may hang (TWINPATH_SOFT_CUDA=inprocess says so without this line)",
+        why.c_str());
+    gpu::copy_elsewhere("");
+  }
   const gpu::cuda::ScopedContext scope(*d, info.gpu);
   void* data = nullptr;
   const gpu::cuda::Result r =
@@ -71,6 +78,12 @@ Result<std::shared_ptr<Mirror>> Mirror::make(std::uint64_t address, std::size_t 
   mirror->memory.length = bytes;
   // The thread allocates pinned memory when it starts: now rather than with the first message.
   gpu::prepare_copies(info.gpu, gpu::kPrepareLimit);
+  auto reach = gpu::keep_in_reach(reinterpret_cast<const void*>(address), bytes);
+  if (!reach) {
+    mirror->free();
+    return reach.status();
+  }
+  mirror->reach_ = std::move(reach).take();
   TP_INFO(net, "GPU %d: %zu bytes at 0x%llx are staged through pinned host memory at %p", info.gpu,
           bytes, static_cast<unsigned long long>(address), data);
   return mirror;
@@ -82,6 +95,7 @@ void Mirror::free() {
   const gpu::cuda::ScopedContext scope(*d, gpu_);
   if (scope) (void)d->host_free(data_);
   data_ = nullptr;
+  reach_.reset();
 }
 
 bool Mirror::shut() {

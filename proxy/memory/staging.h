@@ -85,6 +85,7 @@ class Mirror {
   int gpu_ = -1;
   std::uint64_t address_ = 0;
   std::uint8_t* data_ = nullptr;
+  std::shared_ptr<gpu::ImportedAllocation> reach_;  // copies may use the GPU's side
   std::atomic<bool> shut_{false};
   std::atomic<int> inside_{0};
 };

@@ -234,7 +234,7 @@ TEST_CASE("a doorbell page that the GPU cannot map stands in the record with its
 TEST_CASE("GPU memory is not offered without a CUDA driver, and the log says so once") {
   Seat seat;
   Config config = config_of(seat);
-  config.soft_cuda = true;
+  config.soft_cuda = SoftCuda::inprocess;
   auto fabric = open_fabric(config);
   REQUIRE(fabric);
   (*fabric)->ports[0].peermem = (*fabric)->ports[0].dmabuf = true;
@@ -264,7 +264,7 @@ TEST_CASE("GPUDirect is withdrawn from NCCL where nothing registers, with the re
   none.reason = Reason::gdr_none;
   none.error = 14;
   Config config = config_of(none);
-  config.soft_cuda = true;
+  config.soft_cuda = SoftCuda::inprocess;
   auto fabric = open_fabric(config);
   REQUIRE(fabric);
   REQUIRE((*fabric)->ports[0].peermem);

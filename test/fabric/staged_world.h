@@ -17,7 +17,7 @@ inline const char* name_of(Use use) {
 
 inline Config gpu_config(const std::string& hcas = "soft0,soft1") {
   Config c = soft_config(hcas);
-  c.soft_cuda = true;
+  c.soft_cuda = SoftCuda::inprocess;
   return c;
 }
 

@@ -24,7 +24,7 @@ inline Config soft_config(const std::string& hcas = "soft0,soft1") {
   Config c;
   c.fabric = FabricChoice::soft;
   c.soft_hcas = hcas;
-  c.soft_cuda = false;
+  c.soft_cuda = SoftCuda::off;
   c.socket_ifname = "lo";
   c.connect_timeout_ms = 5000;
   return c;

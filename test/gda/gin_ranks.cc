@@ -103,7 +103,7 @@ Config gin_config() {
   Config c;
   c.fabric = FabricChoice::soft;
   c.soft_hcas = "soft0";
-  c.soft_cuda = false;
+  c.soft_cuda = SoftCuda::off;
   c.connect_timeout_ms = 20000;
   c.ib_timeout = 14;  // 67 ms: what is lost for good is known soon
   c.peer_timeout_ms = 4000;

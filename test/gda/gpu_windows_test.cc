@@ -21,7 +21,7 @@ FakeGpu* fake = nullptr;
 
 Config with_gpu() {
   Config c = gin_config();
-  c.soft_cuda = true;
+  c.soft_cuda = SoftCuda::inprocess;
   c.mode = ModeChoice::gda_cpu;
   return c;
 }

@@ -15,7 +15,7 @@ namespace {
 
 Config with_cuda() {
   Config c;
-  c.soft_cuda = true;
+  c.soft_cuda = SoftCuda::inprocess;
   return c;
 }
 

@@ -67,6 +67,10 @@ struct FakeGpu {
   int retained[2] = {0, 0};
   std::map<std::uint64_t, FakeAllocation> allocations;
   std::uint64_t device_low = 0, device_high = 0;
+  // What another process of the fake calls an allocation, by what its owner calls it.
+  std::map<std::uint64_t, std::uint64_t> names_elsewhere;
+  int opened = 0, registered = 0;
+  int register_result = 0;
   std::thread thread;
 
   bool on_device(std::uint64_t a) const { return a >= device_low && a < device_high; }
@@ -245,6 +249,37 @@ inline cuda::Driver fake_table() {
     for (std::size_t i = count; i-- > 0;)
       if (int r = copy_one(to[i], from[i], n[i], s); r != 0) return r;
     return 0;
+  };
+  d.device_uuid = [](void* out, int gpu) {
+    std::memset(out, 'A' + gpu, 16);
+    return 0;
+  };
+  d.host_register = [](void*, std::size_t, unsigned) {
+    std::lock_guard lock(fake->mutex);
+    if (fake->register_result == 0) ++fake->registered;
+    return fake->register_result;
+  };
+  d.host_unregister = [](void*) {
+    std::lock_guard lock(fake->mutex);
+    return --fake->registered, 0;
+  };
+  d.handle_retain = [](cuda::Handle*, void*) { return 1; };
+  d.ipc_get = [](cuda::IpcHandle* handle, cuda::Address address) {
+    std::memcpy(handle->bytes, &address, sizeof address);
+    return 0;
+  };
+  d.ipc_open = [](cuda::Address* out, cuda::IpcHandle handle, unsigned) {
+    std::lock_guard lock(fake->mutex);
+    std::uint64_t name = 0;
+    std::memcpy(&name, handle.bytes, sizeof name);
+    const auto at = fake->names_elsewhere.find(name);
+    if (at == fake->names_elsewhere.end()) return 1;
+    ++fake->opened;
+    return *out = at->second, 0;
+  };
+  d.ipc_close = [](cuda::Address) {
+    std::lock_guard lock(fake->mutex);
+    return --fake->opened, 0;
   };
   d.write_value64 = [](cuda::Stream s, cuda::Address to, std::uint64_t value, unsigned) {
     std::lock_guard lock(fake->mutex);

@@ -149,7 +149,7 @@ TEST_CASE("text that is not a value is refused and leaves the setting alone") {
       {"TWINPATH_SOFT_ENGINE", "poll", "must be one of auto, spin, sleep"},
       {"TWINPATH_SOFT_JOB", "../x", "must be at most 48"},
       {"TWINPATH_SOFT_JOB", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "at most 48"},
-      {"TWINPATH_SOFT_CUDA", "2", "must be 0 or 1"},
+      {"TWINPATH_SOFT_CUDA", "2", "must be one of"},
       {"TWINPATH_STRIPE_MIN", "64kb", "must be a byte count"},
       {"TWINPATH_STRIPE_MIN", "-1", "must be a byte count"},
       {"TWINPATH_STRIPE_MIN", "17179869184g", "must be a byte count"},

@@ -335,7 +335,7 @@ TEST_CASE("soft devices take CUDA memory and PCI path from their configuration")
   CHECK(p.pci_path == "/sys/devices/pci0000:00/0000:17:00.0");
   CHECK(p.peermem);
   CHECK(p.gids.at(0).roce_version == 2);
-  c.soft_cuda = false;
+  c.soft_cuda = SoftCuda::off;
   CHECK_FALSE(scan({d}, c, "/nonexistent", FabricKind::soft).fabric->ports.at(0).peermem);
 }
 

@@ -6,16 +6,36 @@
 
 namespace twinpath::soft {
 
-std::uint64_t Hca::acquire_allocation(const PointerInfo& info) {
-  std::lock_guard hold(allocations_lock_);
+std::uint64_t Hca::known_allocation(const PointerInfo& info) {
   for (auto& [id, a] : allocations_) {
     if (a.info.alloc_base == info.alloc_base && a.info.alloc_bytes == info.alloc_bytes) {
       ++a.users;
       return id;
     }
   }
-  std::uint64_t id = next_allocation_++;
-  allocations_[id] = {info, 1, nullptr, false};
+  return 0;
+}
+
+std::uint64_t Hca::acquire_allocation(const PointerInfo& info) {
+  {
+    const std::lock_guard hold(allocations_lock_);
+    if (const std::uint64_t id = known_allocation(info); id != 0) return id;
+  }
+  OwnAllocation made{info, 1, nullptr, nullptr, false};
+  if (gpu::copied_elsewhere()) {
+    // All that needs the driver is done now, by the caller: the engine, which a peer asks for the
+    // memory later, must not wait for a lock of the driver's.  Nor may it wait for ours meanwhile.
+    auto exported = export_allocation(info);
+    if (!exported) return 0;
+    made.exported = std::make_shared<const ExportedAllocation>(std::move(exported).take());
+    auto mapping = import_local(info);
+    if (!mapping) return 0;
+    made.mapping = std::move(mapping).take();
+  }
+  const std::lock_guard hold(allocations_lock_);
+  if (const std::uint64_t id = known_allocation(info); id != 0) return id;
+  const std::uint64_t id = next_allocation_++;
+  allocations_[id] = std::move(made);
   return id;
 }
 

@@ -71,6 +71,7 @@ class Hca {
   Status attach(SoftQp& qp);
 
   // CUDA allocations of ours that are registered: one id per allocation while any MR uses it.
+  // 0: copies cannot reach the memory; the log says why.
   std::uint64_t acquire_allocation(const PointerInfo& info);
   void release_allocation(std::uint64_t alloc_id);
   // The same-process door to `allocation()` of Peer.
@@ -116,12 +117,14 @@ class Hca {
   Status on_export_request(Caller& caller, const Message& m);
   void on_export_reply(Peer& peer, Received& r);
   void on_gone(std::uint32_t slot, std::uint64_t alloc_id);
+  std::uint64_t known_allocation(const PointerInfo& info);  // allocations_lock_ held; 0: not known
   int engine_wait_us(std::int64_t now, bool moved);
 
   struct OwnAllocation {
     PointerInfo info;
     int users = 0;
     std::shared_ptr<ImportedAllocation> mapping;
+    std::shared_ptr<const ExportedAllocation> exported;  // for peers
     bool failed = false;
   };
 

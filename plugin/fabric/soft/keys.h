@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "plugin/base/owned.h"
+#include "plugin/base/shared_memory.h"
 #include "plugin/base/status.h"
 #include "plugin/fabric/soft/board.h"
-#include "plugin/fabric/soft/shared_memory.h"
 #include "plugin/gpu/engine.h"
 
 namespace twinpath::soft {

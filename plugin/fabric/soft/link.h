@@ -19,8 +19,8 @@
 #include <string>
 
 #include "plugin/base/owned.h"
+#include "plugin/base/shared_memory.h"
 #include "plugin/base/status.h"
-#include "plugin/fabric/soft/shared_memory.h"
 
 namespace twinpath::soft {
 

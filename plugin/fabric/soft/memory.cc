@@ -82,7 +82,7 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
   static_cast<ibv_mr&>(*mr) = ibv_mr{};
   mr->info = inspect_pointer(address);
   const bool cuda = mr->info.kind == MemoryKind::cuda;
-  if ((cuda || dmabuf) && !hca.config().soft_cuda) {
+  if ((cuda || dmabuf) && hca.config().soft_cuda == SoftCuda::off) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
@@ -105,6 +105,10 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
   }
   if (cuda) {
     mr->alloc_id = hca.acquire_allocation(mr->info);
+    if (mr->alloc_id == 0) {
+      errno = EOPNOTSUPP;
+      return nullptr;
+    }
     // Not with the first message: it may wait for what itself waits for that message (engine.h).
     prepare_copies(mr->info.gpu, gpu::kPrepareLimit);
   }

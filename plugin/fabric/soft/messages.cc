@@ -119,21 +119,25 @@ Status Hca::on_export_request(Caller& caller, const Message& m) {
   reply.slot = slot_;
   reply.pid = getpid();
   reply.a = m.a;
-  ExportedAllocation made;
+  std::shared_ptr<const ExportedAllocation> made;
   PointerInfo info;
   {
     std::lock_guard hold(allocations_lock_);
-    if (auto it = allocations_.find(m.a); it != allocations_.end()) info = it->second.info;
+    if (auto it = allocations_.find(m.a); it != allocations_.end()) {
+      info = it->second.info;
+      made = it->second.exported;
+    }
   }
-  if (info.kind == MemoryKind::cuda) {
+  if (!made && info.kind == MemoryKind::cuda) {
     auto exported = export_allocation(info);
-    if (exported) made = std::move(exported).take();
+    if (exported) made = std::make_shared<const ExportedAllocation>(std::move(exported).take());
   }
-  reply.export_kind = static_cast<std::uint32_t>(made.kind);
-  reply.bytes = made.bytes;
-  std::memcpy(reply.gpu, made.gpu.bytes, sizeof reply.gpu);
-  std::memcpy(reply.ipc, made.ipc_handle, sizeof reply.ipc);
-  return caller.wire.send(reply, {made.fd.get(), -1}) ? Status::ok : Status::closed;
+  if (!made) made = std::make_shared<const ExportedAllocation>();
+  reply.export_kind = static_cast<std::uint32_t>(made->kind);
+  reply.bytes = made->bytes;
+  std::memcpy(reply.gpu, made->gpu.bytes, sizeof reply.gpu);
+  std::memcpy(reply.ipc, made->ipc_handle, sizeof reply.ipc);
+  return caller.wire.send(reply, {made->fd.get(), -1}) ? Status::ok : Status::closed;
 }
 
 void Hca::on_export_reply(Peer& peer, Received& r) {

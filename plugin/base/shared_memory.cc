@@ -1,4 +1,4 @@
-#include "plugin/fabric/soft/shared_memory.h"
+#include "plugin/base/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 #include "plugin/base/log.h"
 
-namespace twinpath::soft {
+namespace twinpath {
 namespace {
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -19,7 +19,7 @@ constexpr int kFutureWrite = 0x10;  // F_SEAL_FUTURE_WRITE, which older headers 
 
 Status failed(const char* name, std::size_t bytes, const char* what, int error) {
   TP_WARN(
-      "soft HCA: %s of %zu bytes for %s: %s; free memory (shared memory counts against the "
+      "%s of %zu bytes for %s: %s; free memory (shared memory counts against the "
       "container's or cgroup's limit), or raise the open file limit (ulimit -n)",
       what, bytes, name, std::strerror(error));
   return error == EMFILE || error == ENFILE ? Status::system : Status::no_memory;
@@ -88,4 +88,4 @@ Result<SharedMemory> SharedMemory::map(int fd, std::size_t bytes, Writers writer
   return m;
 }
 
-}  // namespace twinpath::soft
+}  // namespace twinpath

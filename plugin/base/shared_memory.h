@@ -13,7 +13,7 @@
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
 
-namespace twinpath::soft {
+namespace twinpath {
 
 enum class Writers { creator, both };
 
@@ -48,4 +48,4 @@ class SharedMemory {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace twinpath::soft
+}  // namespace twinpath

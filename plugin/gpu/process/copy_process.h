@@ -1,0 +1,54 @@
+#pragma once
+// The program's end of its copy process (server.h): starts it, asks it, notices its end.
+//
+// It is a process of this program alone, joined to it by a socket that nobody else has: no name
+// that a stranger could take, and it ends when the program does.
+//
+// Threads: any.  start, open_gpu and import wait for the answer; nothing on a data path calls them.
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "plugin/base/shared_memory.h"
+#include "plugin/base/unshared_fd.h"
+#include "plugin/gpu/process/wire.h"
+
+namespace twinpath::gpu::process {
+
+class CopyProcess {
+ public:
+  // `executable`: twinpath-copier.  `why`: the reason when there is none.
+  static Result<std::unique_ptr<CopyProcess>> start(const std::string& executable,
+                                                    std::string& why);
+  // With somebody at the other end of `socket` who is to say `ready`.
+  static Result<std::unique_ptr<CopyProcess>> meet(UnsharedFd socket, std::string& why);
+
+  // `memory`: for Rings and passage, given to the process too.  Gives the ordinal there.
+  Result<int> open_gpu(const GpuUuid& gpu, const SharedMemory& memory);
+  struct There {
+    std::uint64_t address = 0;
+    int gpu = -1;
+  };
+  Result<There> import(std::uint64_t id, const ExportedAllocation& allocation);
+  void forget(std::uint64_t id);
+
+  // Whether it has ended, which is logged once.  Looks, and passes its log lines on; cheap enough
+  // for every millisecond.
+  bool ended();
+  // What ended() found last.
+  bool seen_ended() const { return ended_.load(std::memory_order_acquire); }
+
+ private:
+  explicit CopyProcess(UnsharedFd socket) : socket_(std::move(socket)) {}
+  Status ask(const Question& question, int fd, Tell expected, Answer& answer);
+  Status next(Answer& answer, bool wait);
+  void note_end();
+
+  std::mutex mutex_;  // the socket
+  UnsharedFd socket_;
+  int pid_ = 0;
+  std::atomic<bool> ended_{false};
+};
+
+}  // namespace twinpath::gpu::process

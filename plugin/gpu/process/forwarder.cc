@@ -1,0 +1,338 @@
+#include "plugin/gpu/process/forwarder.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+
+namespace twinpath::gpu::process {
+namespace {
+
+constexpr std::int64_t kIdleSpin = 200'000;        // ns before an idle thread sleeps
+constexpr std::int64_t kLookAfter = kMillisecond;  // without progress: is the process alive?
+constexpr unsigned kPoliteRounds = 4096;
+constexpr std::uint64_t kWordsAtOnce = 4;
+constexpr std::uint64_t kSmall = 1024;
+
+// Who waits for small pieces watches their words: each is stored whole, in address order.
+void land(std::uint64_t to, const std::byte* from, std::uint64_t bytes) {
+  if (bytes > kSmall || to % 8 != 0 || bytes % 8 != 0) {
+    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+    return;
+  }
+  for (std::uint64_t at = 0; at < bytes; at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, from + at, sizeof word);
+    std::atomic_ref(*reinterpret_cast<std::uint64_t*>(to + at))
+        .store(word, std::memory_order_release);
+  }
+}
+
+void count(std::atomic<std::uint64_t>& c, std::uint64_t n) {
+  c.store(c.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Forwarder::Forwarder(int gpu, SharedMemory memory, CopyProcess& process, const AddressMap& map)
+    : gpu_(gpu),
+      memory_(std::move(memory)),
+      rings_(*memory_.as<Rings>()),
+      process_(process),
+      view_(map),
+      passage_(memory_.as<std::byte>() + kPassageAt),
+      tasks_(kEntries + 1) {
+  for (std::uint32_t i = kEntries; i-- > 0;) slots_free_.push_back(i);
+  for (std::uint32_t i = kEntries + 1; i-- > 0;) tasks_free_.push_back(i);
+  thread_ = std::thread([this] { run(); });
+}
+
+void Forwarder::stop() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true);
+  inbox_.wake();
+  thread_.join();
+}
+
+void Forwarder::leave() {
+  if (!thread_.joinable()) return;
+  leaving_.store(true);
+  inbox_.wake();
+  thread_.join();
+}
+
+CopyStatistics Forwarder::counts() const {
+  CopyStatistics s;
+  s.jobs = jobs_.load(std::memory_order_relaxed);
+  s.bytes = bytes_.load(std::memory_order_relaxed);
+  return s;
+}
+
+void Forwarder::run() {
+  char name[16];
+  std::snprintf(name, sizeof name, "tp-give-%d", gpu_ % 1000);
+  (void)pthread_setname_np(pthread_self(), name);
+  std::int64_t last_progress = now_ns(), last_look = last_progress;
+  for (unsigned idle_rounds = 0;;) {
+    if (leaving_.load(std::memory_order_relaxed)) return;
+    if (step()) {
+      idle_rounds = 0;
+      continue;
+    }
+    const bool busy = slots_free_.size() != kEntries || !pending_.empty();
+    if (!busy && stopping_.load() && inbox_.empty()) return;
+    cpu_relax();
+    if (++idle_rounds == 1) last_progress = now_ns();
+    if (idle_rounds % 64 != 0) continue;
+    const std::int64_t now = now_ns();
+    if (busy && now - std::max(last_progress, last_look) > kLookAfter) {
+      last_look = now;
+      if (process_.ended()) give_up();
+    }
+    if (!busy && now - last_progress > kIdleSpin) {
+      inbox_.sleep([this] { return stopping_.load() || leaving_.load(); });
+      idle_rounds = 0;
+    } else if (idle_rounds > kPoliteRounds) {
+      sched_yield();
+    }
+  }
+}
+
+bool Forwarder::step() {
+  bool moved = take();
+  moved |= collect();
+  moved |= issue();
+  return moved;
+}
+
+bool Forwarder::take() {
+  CopyJob* job = inbox_.take();
+  if (job == nullptr) return false;
+  while (job != nullptr) {
+    CopyJob* next = job->next;
+    pending_.push(job);
+    job = next;
+  }
+  return true;
+}
+
+bool Forwarder::issue() {
+  bool moved = false;
+  while (!pending_.empty() && room()) {
+    if (process_.seen_ended()) {
+      give_up();
+      return true;
+    }
+    CopyJob& job = *pending_.front();
+    if (given_ == 0) {
+      front_task_ = tasks_free_.back();
+      tasks_free_.pop_back();
+      tasks_[front_task_] = {&job, 0, Status::ok, false};
+    }
+    const std::uint64_t before = given_;
+    const bool all = give(job);
+    moved |= all || given_ != before;
+    if (!all) {
+      // Nothing of it went: it begins anew next time.
+      if (given_ == 0) tasks_free_.push_back(front_task_);
+      break;
+    }
+    tasks_[front_task_].all_given = true;
+    given_ = 0;
+    (void)pending_.pop();
+  }
+  publish();
+  return moved;
+}
+
+bool Forwarder::resolve(const CopyEnd& end, std::uint64_t bytes, End& out) {
+  if (end.gpu < 0) {
+    out = {end.address, -1};
+    return true;
+  }
+  const Mapped* m = view_.find(end.address, bytes);
+  if (m == nullptr) {
+    if (!std::exchange(warned_, true))
+      TP_WARN(
+          "GPU %d: a copy of %llu bytes at 0x%llx is outside of all memory that is registered; "
+          "this is a defect, please report it",
+          gpu_, static_cast<unsigned long long>(bytes),
+          static_cast<unsigned long long>(end.address));
+    return false;
+  }
+  out = {m->there + (end.address - m->start), m->gpu};
+  return true;
+}
+
+// True: all of it was handed over.  False: the rest later, `given_` says from where.
+bool Forwarder::give(CopyJob& job) {
+  Entry entry;
+  End to, from;
+  const std::uint64_t bytes = job.update ? sizeof(std::uint64_t) : job.bytes;
+  bool good = resolve(job.to, bytes, to) && (job.update || resolve(job.from, bytes, from));
+  if (good && !job.update && bytes != 0 && to.gpu < 0 && from.gpu < 0) good = false;
+  if (!good || bytes == 0) {
+    // A copy of nothing keeps its place in the order.
+    if (!good) tasks_[front_task_].status = Status::bad_argument;
+    return give_one(job, entry);
+  }
+  entry.to = to.address;
+  entry.to_gpu = static_cast<std::int16_t>(to.gpu);
+  if (job.update) {
+    const auto& update = static_cast<const WordUpdate&>(job);
+    entry.kind = update.compare ? EntryKind::compare : EntryKind::add;
+    entry.body = {update.operand[0], update.operand[1], 0, 0};
+    return give_one(job, entry);
+  }
+  if (to.gpu >= 0 && from.gpu >= 0) {
+    entry.body = {from.address, bytes, 0, 0};
+    entry.from_gpu = static_cast<std::int16_t>(from.gpu);
+    return give_one(job, entry);
+  }
+  if (to.gpu >= 0 && bytes <= 8 * kWordsAtOnce && bytes % 8 == 0 && job.from.address % 8 == 0 &&
+      job.to.address % 8 == 0)
+    return give_words(job, to);
+  return give_chunks(job, to, from);
+}
+
+std::uint32_t Forwarder::push(Entry& entry) {
+  const std::uint32_t slot = slots_free_.back();
+  slots_free_.pop_back();
+  slots_[slot] = {front_task_, pushed_, Passage::kNone, 0, 0};
+  ++tasks_[front_task_].left;
+  entry.slot = static_cast<std::uint16_t>(slot);
+  rings_.entries[pushed_ % kEntries] = entry;
+  ++pushed_;
+  return slot;
+}
+
+bool Forwarder::give_one(CopyJob& job, Entry& entry) {
+  entry.order = job.order;
+  (void)push(entry);
+  return true;
+}
+
+bool Forwarder::give_words(CopyJob& job, const End& to) {
+  Entry entry;
+  entry.kind = EntryKind::words;
+  entry.to = to.address;
+  entry.to_gpu = static_cast<std::int16_t>(to.gpu);
+  entry.count = static_cast<std::uint8_t>(job.bytes / 8);
+  // The source may be a line that a GPU or another thread fills: one 8-byte load each.
+  for (std::size_t i = 0; i < entry.count; ++i)
+    entry.body[i] = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + 8 * i))
+                        .load(std::memory_order_relaxed);
+  return give_one(job, entry);
+}
+
+bool Forwarder::give_chunks(CopyJob& job, const End& to, const End& from) {
+  const bool out = to.gpu < 0;  // of the GPU
+  while (given_ < job.bytes) {
+    if (!room()) return false;
+    const std::uint32_t chunk = passage_.take();
+    if (chunk == Passage::kNone) return false;
+    const std::uint64_t bytes = std::min<std::uint64_t>(kChunk, job.bytes - given_);
+    Entry entry;
+    entry.order = job.order;
+    if (out) {
+      entry.to = Passage::offset(chunk);
+      entry.body = {from.address + given_, bytes, 0, 0};
+      entry.from_gpu = static_cast<std::int16_t>(from.gpu);
+    } else {
+      std::memcpy(passage_.at(chunk), reinterpret_cast<const void*>(job.from.address + given_),
+                  bytes);
+      entry.to = to.address + given_;
+      entry.to_gpu = static_cast<std::int16_t>(to.gpu);
+      entry.body = {Passage::offset(chunk), bytes, 0, 0};
+    }
+    Slot& slot = slots_[push(entry)];
+    slot.chunk = chunk;
+    if (out) {
+      slot.to = job.to.address + given_;
+      slot.bytes = bytes;
+    }
+    given_ += bytes;
+    publish();  // the next is filled while this one moves
+  }
+  return true;
+}
+
+void Forwarder::publish() {
+  if (published_ == pushed_) return;
+  published_ = pushed_;
+  // Sequentially consistent with the look at `asleep`, see ServedGpu::sleep().
+  rings_.submitted.store(pushed_);
+  if (rings_.asleep.load() != 0) wake_up(rings_.asleep);
+}
+
+bool Forwarder::collect() {
+  if (over_) return false;
+  const std::uint32_t completed = rings_.completed.load(std::memory_order_acquire);
+  if (completed == collected_) return false;
+  while (collected_ != completed) {
+    const Outcome outcome = rings_.outcomes[collected_ % kEntries];
+    ++collected_;
+    arrived(outcome);
+  }
+  return true;
+}
+
+void Forwarder::arrived(const Outcome& outcome) {
+  if (outcome.slot >= kEntries) return;
+  const Slot slot = slots_[outcome.slot];
+  slots_free_.push_back(outcome.slot);
+  Task& task = tasks_[slot.task];
+  const auto status = static_cast<Status>(outcome.status);
+  if (status != Status::ok && task.status == Status::ok) task.status = status;
+  if (slot.chunk != Passage::kNone) {
+    if (slot.bytes != 0 && task.status == Status::ok)
+      land(slot.to, passage_.at(slot.chunk), slot.bytes);
+    passage_.give_back(slot.chunk);
+  }
+  if (task.job->update) static_cast<WordUpdate*>(task.job)->old = outcome.old;
+  --task.left;
+  if (task.left == 0 && task.all_given) end_task(slot.task);
+}
+
+void Forwarder::end_task(std::uint32_t index) {
+  const Task task = tasks_[index];
+  tasks_free_.push_back(index);
+  count(jobs_, 1);
+  if (task.status == Status::ok) count(bytes_, task.job->bytes);
+  task.job->done(task.job, task.status);  // the job may be gone or submitted again from here on
+}
+
+// The process has ended: nothing is under way any more, and nothing will be.
+void Forwarder::give_up() {
+  (void)collect();  // what it had told
+  over_ = true;
+  std::vector<bool> free(kEntries, false);
+  for (const std::uint32_t slot : slots_free_) free[slot] = true;
+  // In the order of their submission: the ring still has it, beside older entries whose slots have
+  // been used again.
+  for (std::uint32_t i = pushed_ - std::min(pushed_, kEntries); i != pushed_; ++i) {
+    const std::uint32_t slot = rings_.entries[i % kEntries].slot;
+    if (slot >= kEntries || free[slot] || slots_[slot].entry != i) continue;
+    free[slot] = true;
+    arrived({0, slot, static_cast<std::uint32_t>(Status::system)});
+  }
+  if (given_ != 0) {
+    tasks_[front_task_].status = Status::system;
+    tasks_[front_task_].all_given = true;
+    given_ = 0;
+    (void)pending_.pop();
+    if (tasks_[front_task_].left == 0) end_task(front_task_);
+  }
+  while (!pending_.empty()) {
+    CopyJob* job = pending_.pop();
+    count(jobs_, 1);
+    job->done(job, Status::system);
+  }
+}
+
+}  // namespace twinpath::gpu::process

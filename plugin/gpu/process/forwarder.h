@@ -1,0 +1,94 @@
+#pragma once
+// Gives the copy jobs of one GPU to the copy process and ends them when it has carried them out.
+//
+// What lies in host memory passes through the chunks of the passage, copied here: the process
+// cannot see it.  Jobs are handed over in the order in which they came, and results come back in
+// the order in which copies ended there, which keeps CopyJob::order's promise.
+//
+// Threads: submit: any.  start, stop, leave: one caller.  Everything else is the thread's own.
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "plugin/gpu/inbox.h"
+#include "plugin/gpu/job_list.h"
+#include "plugin/gpu/process/address_map.h"
+#include "plugin/gpu/process/copy_process.h"
+#include "plugin/gpu/process/passage.h"
+
+namespace twinpath::gpu::process {
+
+class Forwarder {
+ public:
+  // `memory`: kSharedBytes, which the process has, too.
+  Forwarder(int gpu, SharedMemory memory, CopyProcess& process, const AddressMap& map);
+  ~Forwarder() { stop(); }
+  Forwarder(const Forwarder&) = delete;
+  Forwarder& operator=(const Forwarder&) = delete;
+
+  void submit(CopyJob* job) { inbox_.push(job); }
+  void stop();   // finishes what was submitted
+  void leave();  // does not; for the end of the process
+  CopyStatistics counts() const;
+
+ private:
+  // A job that was handed over in part at least.
+  struct Task {
+    CopyJob* job = nullptr;
+    std::uint32_t left = 0;  // entries under way
+    Status status = Status::ok;
+    bool all_given = false;
+  };
+  struct Slot {
+    std::uint32_t task = 0;
+    std::uint32_t entry = 0;  // its number in the ring
+    std::uint32_t chunk = Passage::kNone;
+    std::uint64_t to = 0, bytes = 0;  // host memory that the chunk's bytes are for; 0 bytes: none
+  };
+  struct End {
+    std::uint64_t address = 0;
+    int gpu = -1;  // ordinal in the process
+  };
+
+  void run();
+  bool step();
+  bool take();
+  bool issue();
+  bool give(CopyJob& job);
+  bool resolve(const CopyEnd& end, std::uint64_t bytes, End& out);
+  bool give_one(CopyJob& job, Entry& entry);
+  bool give_words(CopyJob& job, const End& to);
+  bool give_chunks(CopyJob& job, const End& to, const End& from);
+  std::uint32_t push(Entry& entry);
+  void publish();
+  bool collect();
+  void arrived(const Outcome& outcome);
+  void end_task(std::uint32_t index);
+  void give_up();
+  bool room() const { return !slots_free_.empty(); }
+
+  const int gpu_;
+  const SharedMemory memory_;
+  Rings& rings_;
+  CopyProcess& process_;
+  AddressView view_;
+  Passage passage_;
+  JobInbox inbox_;
+  JobList pending_;
+  std::uint64_t given_ = 0;       // bytes of pending_.front() already handed over
+  std::uint32_t front_task_ = 0;  // its task, when given_ is not 0
+  std::vector<Task> tasks_;
+  std::vector<std::uint32_t> tasks_free_, slots_free_;
+  std::array<Slot, kEntries> slots_;
+  std::uint32_t pushed_ = 0, published_ = 0, collected_ = 0;
+  bool over_ = false;  // given up: what the rings say does not count any more
+  bool warned_ = false;
+  std::atomic<bool> stopping_{false}, leaving_{false};
+  std::atomic<std::uint64_t> jobs_{0}, bytes_{0};
+  std::thread thread_;
+};
+
+}  // namespace twinpath::gpu::process
