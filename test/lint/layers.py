@@ -9,8 +9,8 @@ usage: layers.py ROOT | layers.py --self-test
  3. Only plugin/fabric names libibverbs' exported calls; the rest goes through the table
     (`verbs.create_qp(...)`).  The inline calls of the data path are free to all.  Two stand
     outside (VERBS): our own libibverbs, and an ordinary verbs program.
- 4. Nothing includes CUDA's headers: the plugin loads on machines without CUDA.  One tool has
-    kernels of its own (CUDA_USERS) and is only built where CUDA is.
+ 4. Nothing includes CUDA's headers: the plugin loads on machines without CUDA.  Two programs have
+    kernels of their own (CUDA_USERS) and are only built where CUDA is.
 """
 import pathlib
 import re
@@ -25,7 +25,7 @@ SIBLINGS = [{"proxy/send", "proxy/receive"}]
 # Single files that stand outside a layer's folder: the upper seam, which needs base only.
 FILES = {"plugin/transport.h": "plugin/base"}
 VERBS = ("plugin/fabric/", "tools/softhca/", "test/fabric/conformance/")
-CUDA_USERS = ("tools/gda_perf/",)
+CUDA_USERS = ("tools/gda_perf/", "test/gpu/behind/")
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 
 INCLUDE = re.compile(r'\s*#\s*include\s+["<]([^">]+)[">]')
