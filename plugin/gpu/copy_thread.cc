@@ -171,6 +171,8 @@ Status CopyThread::open(Resources& r) {
     // Two batches: one under way and one behind it; more would only make batches smaller.  Tiny
     // jobs are about latency: there the next need not wait to be collected.
     setup.depth = i == kTinyLane ? 4 : 2;
+    // With a source, the kernels beside which it copies are those of another process.
+    if (source_ != nullptr) setup.rows_below = kRowsBelow;
     if (i == kSmallLane || i == kStagedLane)
       setup.out = r.streams[two_ways ? i + kLanes - kSmallLane : i];
     if (i == kSmallLane) setup.host = stage(kHead, kSmallSlot, kSmallSlot, 0);

@@ -80,6 +80,22 @@ struct CopyAttributes {
 struct IpcHandle {
   char bytes[64];
 };
+// A copy of rows (CUDA_MEMCPY2D, 128 bytes).
+inline constexpr int kRowsHost = 1;
+inline constexpr int kRowsDevice = 2;
+struct RowsEnd {
+  std::size_t x = 0, y = 0;
+  int memory_type = 0;
+  const void* host = nullptr;
+  Address device = 0;
+  void* array = nullptr;
+  std::size_t pitch = 0;
+};
+struct Rows {
+  RowsEnd from, to;
+  std::size_t width = 0, height = 0;
+};
+static_assert(sizeof(Rows) == 128);
 // One write-value operation of a batch (CUstreamBatchMemOpParams, 48 bytes).
 struct MemOp {
   int operation = 0;
@@ -123,6 +139,7 @@ struct MemOp {
   X(event_destroy, "cuEventDestroy", 4000, false, (Event))                                       \
   X(event_record, "cuEventRecord", 2000, false, (Event, Stream))                                 \
   X(copy_async, "cuMemcpyAsync", 4000, true, (Address, Address, std::size_t, Stream))            \
+  X(copy_rows_async, "cuMemcpy2DAsync", 3020, false, (const Rows*, Stream))                      \
   X(write_value64, "cuStreamWriteValue64", 11070, true,                                          \
     (Stream, Address, std::uint64_t, unsigned))                                                  \
   X(batch_mem_op, "cuStreamBatchMemOp", 11070, true, (Stream, unsigned, MemOp*, unsigned))       \

@@ -20,6 +20,13 @@ CopyKind classify(const CopyJob& job) {
   return CopyKind::copy;
 }
 
+RowPlan plan_rows(std::uint64_t bytes) {
+  const std::uint64_t unit = bytes % 8 == 0 && bytes > 8 ? 8 : 1;
+  const std::uint64_t units = bytes / unit;
+  const std::uint64_t tail = units % 2 == 0 ? 0 : 3;
+  return {(units - tail) * unit, tail * unit};
+}
+
 // All the memory that building batches takes.
 CopyLane::CopyLane(const Setup& setup) : s_(setup), host_(setup.host), peer_(setup.peer) {
   for (auto* list : {&copies_, &staged_, &fills_, &drains_}) list->reserve(kBatchJobs);
@@ -73,7 +80,8 @@ std::size_t CopyLane::collect(Batch& batch) {
       case CopyKind::nothing:
         break;
       case CopyKind::copy:
-        copies_.push_back({job->to.address, job->from.address, job->bytes, count});
+        copies_.push_back({job->to.address, job->from.address, job->bytes, count, nullptr,
+                           job->from.gpu < 0 && job->to.gpu >= 0});
         bytes += job->bytes;
         break;
       case CopyKind::tiny:
@@ -100,7 +108,38 @@ std::size_t CopyLane::collect(Batch& batch) {
   return count;
 }
 
-void CopyLane::copy(const std::vector<Copy>& copies, Batch& batch, cuda::Stream stream) {
+bool CopyLane::goes_as_rows(const Copy& c) const {
+  return c.from_host && c.bytes < s_.rows_below && c.bytes > 1 &&
+         s_.driver->copy_rows_async != nullptr;
+}
+
+void CopyLane::copy_as_rows(const Copy& c, Batch& batch, cuda::Stream stream) {
+  const RowPlan plan = plan_rows(c.bytes);
+  const auto copy_rows = [&](std::uint64_t at, std::uint64_t bytes, std::size_t height) {
+    if (bytes == 0) return;
+    cuda::Rows rows;
+    rows.height = height;
+    rows.width = bytes / height;
+    rows.from.memory_type = cuda::kRowsHost;
+    rows.from.host = reinterpret_cast<const void*>(c.from + at);
+    rows.to.memory_type = cuda::kRowsDevice;
+    rows.to.device = c.to + at;
+    rows.from.pitch = rows.to.pitch = rows.width;
+    const cuda::Result r = s_.driver->copy_rows_async(&rows, stream);
+    if (r != kSuccess) fail(batch, c.job, {c.to, 0}, r, "cuMemcpy2DAsync");
+  };
+  copy_rows(0, plan.head, 2);
+  copy_rows(plan.head, plan.tail, 3);
+}
+
+// Inside one call of this, copies land in any order.
+void CopyLane::copy(std::vector<Copy>& copies, Batch& batch, cuda::Stream stream) {
+  if (s_.rows_below != 0)
+    std::erase_if(copies, [&](const Copy& c) {
+      if (!goes_as_rows(c)) return false;
+      copy_as_rows(c, batch, stream);
+      return true;
+    });
   if (copies.empty()) return;
   const cuda::Driver& d = *s_.driver;
   cuda::Result refused = kSuccess;
@@ -154,7 +193,7 @@ std::size_t CopyLane::next_round(std::size_t first, std::uint64_t& done, std::ui
     const Copy& c = staged_[i];
     const std::uint64_t bytes = std::min(c.bytes - done, part - used);
     fills_.push_back({slot + used, c.from + done, bytes, c.job});
-    drains_.push_back({c.to + done, slot + used, bytes, c.job});
+    drains_.push_back({c.to + done, slot + used, bytes, c.job, nullptr, &stage == &host_});
     used += (bytes + kAlign - 1) / kAlign * kAlign;
     done += bytes;
     if (done == c.bytes) {

@@ -61,6 +61,7 @@ struct FakeGpu {
   // What was seen.
   std::vector<std::size_t> batch_sizes;
   std::size_t copies = 0, mem_op_calls = 0, same_gpu_copies = 0;
+  std::size_t row_copies = 0, rows = 0;
   std::size_t through_peer = 0;  // copies with an end in memory that GPU 1 gave
   std::size_t ran_out = 0;       // bytes that left GPU 0
   std::size_t alloc_calls = 0, host_allocs = 0, events = 0;
@@ -248,6 +249,17 @@ inline cuda::Driver fake_table() {
     // Backwards: copies of one batch have no order.
     for (std::size_t i = count; i-- > 0;)
       if (int r = copy_one(to[i], from[i], n[i], s); r != 0) return r;
+    return 0;
+  };
+  d.copy_rows_async = [](const cuda::Rows* r, cuda::Stream s) {
+    std::lock_guard lock(fake->mutex);
+    if (r->from.pitch != r->width || r->to.pitch != r->width || r->height < 2) return 1;
+    fake->rows += r->height;
+    fake->row_copies += 1;
+    const std::uint64_t from = reinterpret_cast<std::uintptr_t>(r->from.host);
+    for (std::size_t i = 0; i < r->height; ++i)
+      if (int e = copy_one(r->to.device + i * r->width, from + i * r->width, r->width, s); e != 0)
+        return e;
     return 0;
   };
   d.device_uuid = [](void* out, int gpu) {

@@ -120,6 +120,35 @@ TEST_CASE("a copy process moves bytes both ways, of any size and alignment", "[g
   CHECK(move(gpu_at(0), gpu_at(64), 0) == Status::ok);
 }
 
+TEST_CASE("small copies from the host go in rows that cut no word", "[gpu_process]") {
+  for (std::uint64_t bytes = 2; bytes < kRowsBelow; ++bytes) {
+    const RowPlan plan = plan_rows(bytes);
+    INFO(bytes);
+    REQUIRE(plan.head + plan.tail == bytes);
+    REQUIRE(plan.head % 2 == 0);
+    REQUIRE(plan.tail % 3 == 0);
+    if (bytes % 8 == 0 && bytes > 8) {
+      REQUIRE(plan.head / 2 % 8 == 0);
+      REQUIRE(plan.tail / 3 % 8 == 0);
+    }
+  }
+  // Only where another process's kernels are in the way, only to a GPU, only small ones.
+  std::vector<std::uint8_t> data = pattern(64 << 10, 3);
+  {
+    Joined joined;
+    REQUIRE(move(gpu_at(0), host_at(data.data()), 4096) == Status::ok);
+    CHECK(joined.machine.gpu().row_copies == 1);
+    REQUIRE(move(gpu_at(8192), gpu_at(0), 4096) == Status::ok);  // within a GPU: out, and in again
+    CHECK(joined.machine.gpu().row_copies == 2);
+    REQUIRE(move(host_at(data.data()), gpu_at(0), 4096) == Status::ok);
+    REQUIRE(move(gpu_at(0), host_at(data.data()), 64 << 10) == Status::ok);
+    CHECK(joined.machine.gpu().row_copies == 2);
+  }
+  Machine machine;
+  REQUIRE(move({machine.device(), 0}, host_at(data.data()), 4096) == Status::ok);
+  CHECK(machine.gpu().row_copies == 0);
+}
+
 TEST_CASE("a copy process ends jobs of one order in the order of their submission",
           "[gpu_process]") {
   Joined joined;
