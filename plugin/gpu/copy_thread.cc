@@ -33,12 +33,14 @@ struct CopyThread::Resources {
   std::array<cuda::Stream, kLanes + 2> streams{};  // the ways out of the staged lanes last
   std::array<cuda::Event, 6 * kSlots> events{};
   void* pinned = nullptr;
+  cuda::Address words = 0;
 
   // At process end the driver may have been shut down already: everything is left to the kernel.
   void forget() {
     streams.fill(nullptr);
     events.fill(nullptr);
     pinned = nullptr;
+    words = 0;
     retained = false;
   }
 
@@ -48,6 +50,7 @@ struct CopyThread::Resources {
     for (cuda::Event e : events)
       if (e != nullptr) (void)d->event_destroy(e);
     if (pinned != nullptr) (void)d->host_free(pinned);
+    if (words != 0) (void)d->mem_free(words);
     if (!retained) return;
     (void)d->ctx_set(nullptr);
     (void)d->primary_release(gpu);
@@ -144,7 +147,15 @@ Status CopyThread::open(Resources& r) {
   for (cuda::Stream& stream : r.streams)
     if (!check(r.d->stream_create(&stream, cuda::kStreamNonBlocking), "cuStreamCreate"))
       return Status::system;
-  const bool two_ways = r.d->event_create != nullptr;
+  // With a source, the kernels beside which it copies are those of another process.  An event that
+  // one stream waits for and another records then waits for a slice of the GPU's time.
+  const bool beside_others = source_ != nullptr;
+  constexpr std::size_t kLaneWords = cuda::kMaxMemOps * sizeof(std::uint64_t);
+  if (beside_others && !check(r.d->mem_alloc(&r.words, kLanes * kLaneWords), "cuMemAlloc")) {
+    r.words = 0;
+    return Status::system;
+  }
+  const bool two_ways = r.d->event_create != nullptr && !beside_others;
   if (two_ways)
     for (cuda::Event& event : r.events)
       if (!check(r.d->event_create(&event, cuda::kEventDisableTiming), "cuEventCreate"))
@@ -171,8 +182,10 @@ Status CopyThread::open(Resources& r) {
     // Two batches: one under way and one behind it; more would only make batches smaller.  Tiny
     // jobs are about latency: there the next need not wait to be collected.
     setup.depth = i == kTinyLane ? 4 : 2;
-    // With a source, the kernels beside which it copies are those of another process.
-    if (source_ != nullptr) setup.rows_below = kRowsBelow;
+    if (beside_others) {
+      setup.rows_below = kRowsBelow;
+      setup.words = r.words + i * kLaneWords;
+    }
     if (i == kSmallLane || i == kStagedLane)
       setup.out = r.streams[two_ways ? i + kLanes - kSmallLane : i];
     if (i == kSmallLane) setup.host = stage(kHead, kSmallSlot, kSmallSlot, 0);

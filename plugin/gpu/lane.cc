@@ -29,7 +29,7 @@ RowPlan plan_rows(std::uint64_t bytes) {
 
 // All the memory that building batches takes.
 CopyLane::CopyLane(const Setup& setup) : s_(setup), host_(setup.host), peer_(setup.peer) {
-  for (auto* list : {&copies_, &staged_, &fills_, &drains_}) list->reserve(kBatchJobs);
+  for (auto* list : {&copies_, &staged_, &fills_, &drains_, &onward_}) list->reserve(kBatchJobs);
   for (auto* list : {&to_, &from_}) list->reserve(kBatchJobs);
   sizes_.reserve(kBatchJobs);
   ops_.reserve(cuda::kMaxMemOps);
@@ -50,11 +50,11 @@ void CopyLane::fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Re
           static_cast<unsigned long long>(to.address), error_name(*s_.driver, r).c_str());
 }
 
-void CopyLane::add_tiny(const CopyJob& job, std::size_t index) {
+void CopyLane::add_tiny(const CopyJob& job, cuda::Address to, std::size_t index) {
   for (std::uint64_t at = 0; at < job.bytes; at += 8) {
     cuda::MemOp op;
     op.operation = cuda::kOpWriteValue64;
-    op.address = job.to.address + at;
+    op.address = to + at;
     // The source may be a line that a GPU or another thread fills: one 8-byte load each.
     op.value = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + at))
                    .load(std::memory_order_relaxed);
@@ -67,6 +67,7 @@ void CopyLane::add_tiny(const CopyJob& job, std::size_t index) {
 std::size_t CopyLane::collect(Batch& batch) {
   copies_.clear();
   staged_.clear();
+  onward_.clear();
   ops_.clear();
   op_job_.clear();
   // As much as all slots hold: bounds how many calls one batch makes.
@@ -87,7 +88,14 @@ std::size_t CopyLane::collect(Batch& batch) {
       case CopyKind::tiny:
         // One operation is kept for the sequence number.
         if (ops_.size() + job->bytes / 8 + 1 > cuda::kMaxMemOps) return count;
-        add_tiny(*job, count);
+        if (s_.words != 0 && job->to.gpu != s_.gpu) {
+          // This batch's copies out of these words come before the next one's writes to them.
+          const cuda::Address words = s_.words + ops_.size() * 8;
+          onward_.push_back({job->to.address, words, job->bytes, count});
+          add_tiny(*job, words, count);
+        } else {
+          add_tiny(*job, job->to.address, count);
+        }
         break;
       case CopyKind::staged: {
         const std::uint64_t part = std::min(job->bytes - staged_done_, staged_limit - staged);
@@ -240,23 +248,42 @@ bool CopyLane::copy_staged(Batch& batch) {
   return true;
 }
 
+// All that is in ops_; those that fail by themselves.
+void CopyLane::write_words(Batch& batch) {
+  const cuda::Driver& d = *s_.driver;
+  if (d.batch_mem_op(s_.stream, static_cast<unsigned>(ops_.size()), ops_.data(), 0) == kSuccess)
+    return;
+  for (std::size_t i = 0; i < op_job_.size(); ++i) {
+    const cuda::Result r = d.batch_mem_op(s_.stream, 1, &ops_[i], 0);
+    if (r != kSuccess) fail(batch, op_job_[i], {ops_[i].address, 0}, r, "cuStreamBatchMemOp");
+  }
+}
+
 bool CopyLane::write_and_signal(Batch& batch) {
+  if (!onward_.empty()) {
+    write_words(batch);
+    std::erase_if(onward_, [&](const Copy& c) { return batch.failed[c.job]; });
+    copy(onward_, batch, s_.stream);
+    return signal(batch);
+  }
+  if (!ops_.empty()) {
+    cuda::MemOp last;
+    last.operation = cuda::kOpWriteValue64;
+    last.address = static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(s_.word));
+    last.value = batch.sequence;
+    ops_.push_back(last);
+    if (s_.driver->batch_mem_op(s_.stream, static_cast<unsigned>(ops_.size()), ops_.data(), 0) ==
+        kSuccess)
+      return true;
+    ops_.pop_back();
+    write_words(batch);
+  }
+  return signal(batch);
+}
+
+bool CopyLane::signal(const Batch& batch) {
   const cuda::Driver& d = *s_.driver;
   const auto word = static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(s_.word));
-  if (!ops_.empty()) {
-    const std::size_t count = ops_.size();
-    cuda::MemOp signal;
-    signal.operation = cuda::kOpWriteValue64;
-    signal.address = word;
-    signal.value = batch.sequence;
-    ops_.push_back(signal);
-    if (d.batch_mem_op(s_.stream, static_cast<unsigned>(ops_.size()), ops_.data(), 0) == kSuccess)
-      return true;
-    for (std::size_t i = 0; i < count; ++i) {
-      const cuda::Result r = d.batch_mem_op(s_.stream, 1, &ops_[i], 0);
-      if (r != kSuccess) fail(batch, op_job_[i], {ops_[i].address, 0}, r, "cuStreamBatchMemOp");
-    }
-  }
   const cuda::Result r = d.write_value64(s_.stream, word, batch.sequence, 0);
   if (r == kSuccess) return true;
   TP_WARN("GPU %d: cuStreamWriteValue64 failed (%s): its copies end in error from now on", s_.gpu,

@@ -86,8 +86,11 @@ class CopyLane {
     cuda::Stream out = nullptr;  // the first half; may be `stream`
     CopyStage host;              // pinned memory
     CopyStage peer;              // another GPU's memory, see through_peer()
-    // Below this, copies from host memory to a GPU go as rows, see plan_rows().
+    // Where kernels of another process are in the way: below this, copies from host memory to a GPU
+    // go as rows, see plan_rows(); and words for other GPUs, whose write-values would wait for a
+    // slice of time, are written to kMaxMemOps words of this GPU's own, and copied on.
     std::uint64_t rows_below = 0;
+    cuda::Address words = 0;
   };
   explicit CopyLane(const Setup& setup);
 
@@ -160,7 +163,7 @@ class CopyLane {
   }
   bool reached(std::uint64_t sequence) const;
   std::size_t collect(Batch& batch);
-  void add_tiny(const CopyJob& job, std::size_t index);
+  void add_tiny(const CopyJob& job, cuda::Address to, std::size_t index);
   CopyStage& stage_of(const CopyJob& job) {
     // Where another GPU issues the copy, that other GPU may be the very one of the memory.
     return peer_.base != 0 && job.from.gpu == s_.gpu ? peer_ : host_;
@@ -172,7 +175,9 @@ class CopyLane {
   std::size_t next_round(std::size_t first, std::uint64_t& done, std::uint64_t part);
   bool move_round(Batch& batch, const CopyStage::Events& slot);
   bool check_event(cuda::Result r, const char* call);
+  void write_words(Batch& batch);
   bool write_and_signal(Batch& batch);
+  bool signal(const Batch& batch);
   void fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Result r, const char* call);
 
   const Setup s_;
@@ -184,7 +189,7 @@ class CopyLane {
   std::uint64_t sequence_ = 0;
   std::array<Batch, kMaxDepth> batches_;
   std::size_t first_ = 0, last_ = 0;  // free-running
-  std::vector<Copy> copies_, staged_, fills_, drains_;
+  std::vector<Copy> copies_, staged_, fills_, drains_, onward_;
   std::vector<cuda::MemOp> ops_;
   std::vector<std::size_t> op_job_;
   std::vector<cuda::Address> to_, from_;

@@ -61,6 +61,7 @@ struct FakeGpu {
   // What was seen.
   std::vector<std::size_t> batch_sizes;
   std::size_t copies = 0, mem_op_calls = 0, same_gpu_copies = 0;
+  std::vector<std::uint64_t> written;  // where write-values went, the first ones
   std::size_t row_copies = 0, rows = 0;
   std::size_t through_peer = 0;  // copies with an end in memory that GPU 1 gave
   std::size_t ran_out = 0;       // bytes that left GPU 0
@@ -137,6 +138,7 @@ inline int copy_one(cuda::Address to, cuda::Address from, std::size_t n, cuda::S
   });
 }
 inline int write_one(cuda::Stream s, cuda::Address to, std::uint64_t value) {
+  if (fake->written.size() < 4096) fake->written.push_back(to);
   if (to == fake->bad_address) return 1;
   return enqueue(s, [=] {
     std::atomic_ref(*static_cast<std::uint64_t*>(pointer(to)))
@@ -161,8 +163,12 @@ inline cuda::Driver fake_table() {
   d.primary_state = [](int gpu, unsigned*, int* active) {
     return *active = fake->in_use[gpu] ? 1 : 0, 0;
   };
-  d.ctx_set = [](cuda::Context) { return 0; };
   static thread_local std::vector<int> current;
+  d.ctx_set = [](cuda::Context c) {
+    current.clear();
+    if (c != nullptr) current.push_back(static_cast<FakeContext*>(c)->gpu);
+    return 0;
+  };
   d.ctx_push = [](cuda::Context c) {
     return current.push_back(static_cast<FakeContext*>(c)->gpu), 0;
   };

@@ -149,6 +149,42 @@ TEST_CASE("small copies from the host go in rows that cut no word", "[gpu_proces
   CHECK(machine.gpu().row_copies == 0);
 }
 
+TEST_CASE("words for another GPU take the way over the copying one", "[gpu_process]") {
+  Joined joined;
+  // GPU 1's memory: what the fake gave to a neighbour counts as such.
+  std::vector<std::uint64_t> theirs(64);
+  {
+    const std::lock_guard lock(joined.machine.gpu().mutex);
+    joined.machine.gpu().names_elsewhere[88] = reinterpret_cast<std::uintptr_t>(theirs.data());
+  }
+  ExportedAllocation e;
+  e.kind = ExportedAllocation::Kind::ipc;
+  const std::uint64_t name = 88;
+  std::memcpy(e.ipc_handle, &name, sizeof name);
+  e.bytes = theirs.size() * 8;
+  std::memset(e.gpu.bytes, 'B', sizeof e.gpu.bytes);
+  auto made = import_allocation(std::move(e));
+  REQUIRE(made);
+  const std::uint64_t at = (*made)->address();
+  std::vector<std::uint64_t> host(64);
+  for (std::size_t i = 0; i < host.size(); ++i) host[i] = 1000 + i;
+  std::vector<Job> jobs(16);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    fill(jobs[i], {at + 32 * i, (*made)->gpu()}, host_at(&host[4 * i]), 8 * (1 + i % 4), 3);
+    jobs[i].executor = 0;
+    REQUIRE(submit_copy(&jobs[i]) == Status::ok);
+  }
+  for (Job& job : jobs) CHECK(wait(job) == Status::ok);
+  for (std::size_t i = 0; i < host.size(); ++i)
+    CHECK(theirs[i] == (i % 4 <= i / 4 % 4 ? host[i] : 0));
+  // Not by write-values, of which the driver lets each wait.
+  const std::lock_guard lock(joined.machine.gpu().mutex);
+  const auto low = reinterpret_cast<std::uintptr_t>(theirs.data());
+  CHECK(std::none_of(joined.machine.gpu().written.begin(), joined.machine.gpu().written.end(),
+                     [&](std::uint64_t a) { return a >= low && a < low + theirs.size() * 8; }));
+  CHECK_FALSE(joined.machine.gpu().written.empty());
+}
+
 TEST_CASE("a copy process ends jobs of one order in the order of their submission",
           "[gpu_process]") {
   Joined joined;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "plugin/base/clock.h"
@@ -31,6 +32,11 @@ void land(std::uint64_t to, const std::byte* from, std::uint64_t bytes) {
     std::atomic_ref(*reinterpret_cast<std::uint64_t*>(to + at))
         .store(word, std::memory_order_release);
   }
+}
+
+// One that the process does not see is some other one.
+std::int16_t ordinal(int gpu) {
+  return static_cast<std::int16_t>(std::min(gpu, int{std::numeric_limits<std::int16_t>::max()}));
 }
 
 void count(std::atomic<std::uint64_t>& c, std::uint64_t n) {
@@ -182,7 +188,7 @@ bool Forwarder::give(CopyJob& job) {
     return give_one(job, entry);
   }
   entry.to = to.address;
-  entry.to_gpu = static_cast<std::int16_t>(to.gpu);
+  entry.to_gpu = ordinal(to.gpu);
   if (job.update) {
     const auto& update = static_cast<const WordUpdate&>(job);
     entry.kind = update.compare ? EntryKind::compare : EntryKind::add;
@@ -191,7 +197,7 @@ bool Forwarder::give(CopyJob& job) {
   }
   if (to.gpu >= 0 && from.gpu >= 0) {
     entry.body = {from.address, bytes, 0, 0};
-    entry.from_gpu = static_cast<std::int16_t>(from.gpu);
+    entry.from_gpu = ordinal(from.gpu);
     return give_one(job, entry);
   }
   if (to.gpu >= 0 && bytes <= 8 * kWordsAtOnce && bytes % 8 == 0 && job.from.address % 8 == 0 &&
@@ -221,7 +227,7 @@ bool Forwarder::give_words(CopyJob& job, const End& to) {
   Entry entry;
   entry.kind = EntryKind::words;
   entry.to = to.address;
-  entry.to_gpu = static_cast<std::int16_t>(to.gpu);
+  entry.to_gpu = ordinal(to.gpu);
   entry.count = static_cast<std::uint8_t>(job.bytes / 8);
   // The source may be a line that a GPU or another thread fills: one 8-byte load each.
   for (std::size_t i = 0; i < entry.count; ++i)
@@ -242,12 +248,12 @@ bool Forwarder::give_chunks(CopyJob& job, const End& to, const End& from) {
     if (out) {
       entry.to = Passage::offset(chunk);
       entry.body = {from.address + given_, bytes, 0, 0};
-      entry.from_gpu = static_cast<std::int16_t>(from.gpu);
+      entry.from_gpu = ordinal(from.gpu);
     } else {
       std::memcpy(passage_.at(chunk), reinterpret_cast<const void*>(job.from.address + given_),
                   bytes);
       entry.to = to.address + given_;
-      entry.to_gpu = static_cast<std::int16_t>(to.gpu);
+      entry.to_gpu = ordinal(to.gpu);
       entry.body = {Passage::offset(chunk), bytes, 0, 0};
     }
     Slot& slot = slots_[push(entry)];

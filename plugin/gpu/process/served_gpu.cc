@@ -38,7 +38,6 @@ Result<std::unique_ptr<ServedGpu>> ServedGpu::open(int gpu, SharedMemory memory)
   made->registered_ = true;
   made->thread_.start();
   made->thread_.wait_ready(kOpenLimit);
-  made->thread_.prepare();
   return made;
 }
 

@@ -16,7 +16,7 @@ class ServedGpu final : public JobSource {
   // `memory`: kSharedBytes, made by the program.
   static Result<std::unique_ptr<ServedGpu>> open(int gpu, SharedMemory memory);
   ~ServedGpu() override;
-  int gpu() const { return gpu_; }
+  void prepare() { thread_.prepare(); }
 
   CopyJob* take() override;
   void sleep() override;

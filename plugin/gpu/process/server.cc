@@ -91,6 +91,8 @@ Answer Server::open_gpu(const Question& question, UniqueFd fd) {
   answer.status = made.status();
   answer.number = gpu;
   if (made) gpus_.push_back(std::move(made).take());
+  // Copies within a GPU go through memory of another, which an earlier one may have now.
+  for (const auto& served : gpus_) served->prepare();
   return answer;
 }
 
