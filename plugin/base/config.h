@@ -8,6 +8,7 @@
 namespace twinpath {
 
 enum class FabricChoice { automatic, verbs, soft };
+enum class TuneChoice : std::uint8_t { automatic, off };
 enum class EngineChoice { automatic, spin, sleep };
 // Where that lies which kernels poll.
 enum class QueuePlace : std::uint8_t { host, gpu };
@@ -29,6 +30,7 @@ struct Config {
   std::string soft_job;                           // TWINPATH_SOFT_JOB, part of the rendezvous name
   EngineChoice soft_engine = EngineChoice::automatic;  // TWINPATH_SOFT_ENGINE
   std::string soft_faults;                             // TWINPATH_SOFT_FAULTS
+  TuneChoice tune = TuneChoice::automatic;             // TWINPATH_TUNE
   bool soft_direct = true;  // TWINPATH_SOFT_DIRECT: cross-process copies by process_vm_writev
   bool soft_cuda = true;    // TWINPATH_SOFT_CUDA: accept CUDA memory
   int connect_timeout_ms = 20000;        // TWINPATH_CONNECT_TIMEOUT_MS

@@ -39,6 +39,10 @@ constexpr std::array<Named<QueuePlace>, 2> kQueuePlaceNames{{
     {"host", QueuePlace::host},
     {"gpu", QueuePlace::gpu},
 }};
+constexpr std::array<Named<TuneChoice>, 2> kTuneNames{{
+    {"auto", TuneChoice::automatic},
+    {"off", TuneChoice::off},
+}};
 // NCCL's words, ours for what NCCL does not tell apart, and NCCL's old numbers.
 constexpr std::array<std::string_view, 17> kGdrLevels{"LOC", "SELF", "PIX",  "PXB",  "C2C", "P2C",
                                                       "PXN", "PHB",  "NODE", "SOCK", "SYS", "0",
@@ -149,6 +153,9 @@ bool parse_value(std::string_view text, ModeChoice& out, std::string& why) {
 bool parse_value(std::string_view text, QueuePlace& out, std::string& why) {
   return parse_named(kQueuePlaceNames, text, out, why);
 }
+bool parse_value(std::string_view text, TuneChoice& out, std::string& why) {
+  return parse_named(kTuneNames, text, out, why);
+}
 
 std::string print_value(bool v) { return v ? "1" : "0"; }
 std::string print_value(int v) { return std::to_string(v); }
@@ -166,6 +173,7 @@ std::string print_value(FabricChoice v) { return print_named(kFabricNames, v); }
 std::string print_value(EngineChoice v) { return print_named(kEngineNames, v); }
 std::string print_value(ModeChoice v) { return print_named(kModeNames, v); }
 std::string print_value(QueuePlace v) { return print_named(kQueuePlaceNames, v); }
+std::string print_value(TuneChoice v) { return print_named(kTuneNames, v); }
 
 bool is_job_name(const std::string& v, std::string& why) {
   const bool fits = v.size() <= 48 && std::all_of(v.begin(), v.end(), [](char c) {
