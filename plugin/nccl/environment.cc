@@ -21,6 +21,17 @@ bool replace(char** old, char** fresh) {
                                      __ATOMIC_ACQUIRE);
 }
 
+// What was in use for a moment stays, for getenv hands out pointers into it; here leak checkers
+// find it when the environment has moved on.
+struct Kept {
+  std::vector<char**> arrays;
+  std::vector<char*> texts;
+};
+Kept& kept() {
+  static Kept* const all = new Kept;
+  return *all;
+}
+
 std::vector<char*> entries_of(char** array) {
   std::vector<char*> out;
   for (char** at = array; at != nullptr; ++at) {
@@ -60,12 +71,12 @@ std::vector<char*> with(const std::vector<char*>& entries, std::span<const Setti
 
 bool add_to_environment(std::span<const Setting> settings) {
   if (settings.empty()) return true;
-  // These, and every array that was in use for a moment, stay: getenv hands out pointers into them.
   std::vector<char*> texts;
   for (const Setting& s : settings) {
     const std::string text = std::string(s.name) + "=" + s.value;
     texts.push_back(new char[text.size() + 1]);
     std::memcpy(texts.back(), text.c_str(), text.size() + 1);
+    kept().texts.push_back(texts.back());
   }
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     char** const old = present();
@@ -76,6 +87,7 @@ bool add_to_environment(std::span<const Setting> settings) {
     // A setenv that ran meanwhile either moved the array, or wrote into the old one.
     if (!replace(old, fresh.get())) continue;
     char** const ours = fresh.release();
+    kept().arrays.insert(kept().arrays.end(), {old, ours});
     if (entries_of(old) == before) return true;
     // What it wrote there is not in ours: back to the old one, which is whole, and again.  Nobody
     // lost sight of more than our settings.
