@@ -33,7 +33,7 @@ struct ContextSettings {
   int signals = 0;
   int counters = 0;
   int contexts = 1;     // 2.30: elements of the array
-  int queue_depth = 0;  // WQEs; 0: our default
+  int queue_depth = 0;  // WQEs, rounded up to a power of two; 0 and below: our default
   int traffic_class = -1;
   int rank_stride = 1;  // only ranks at this stride from the own one are spoken to
   DeviceLayout layout = DeviceLayout::v2_28;

@@ -21,6 +21,12 @@ namespace {
 
 constexpr std::uint64_t kMostTableEntries = std::uint64_t{1} << 26;  // 512 MiB of signals
 
+// What a queue holds is a power of two, for kernels count round it by a mask.  More than was asked
+// for does no harm: NCCL's own adapter queues round up alike, and NCCL EP asks for 193.
+std::uint32_t rounded_depth(int wanted) {
+  return std::bit_ceil(std::max(static_cast<std::uint32_t>(wanted), kMinDepth));
+}
+
 std::uint64_t random_word() {
   std::random_device source;
   return std::uint64_t{source()} << 32 | source();
@@ -34,8 +40,8 @@ Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
   shape.layout = settings.layout;
   shape.ranks = core->ranks();
   shape.contexts = settings.contexts;
-  shape.depth = static_cast<std::uint32_t>(settings.queue_depth != 0 ? settings.queue_depth
-                                                                     : core->config().gin_depth);
+  shape.depth =
+      rounded_depth(settings.queue_depth > 0 ? settings.queue_depth : core->config().gin_depth);
   shape.signals = static_cast<std::uint64_t>(std::max(settings.signals, 0));
   shape.counters = static_cast<std::uint64_t>(std::max(settings.counters, 0));
   shape.gpu_cqs = core->config().gin_cq == QueuePlace::gpu;
@@ -63,8 +69,8 @@ Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
 }
 
 Status Context::check(const ContextSettings& settings) const {
-  if (settings.contexts < 1 || settings.rank_stride < 1 || settings.queue_depth < 0 ||
-      settings.signals < 0 || settings.counters < 0 || shape_.pairs() > 0xffff ||
+  if (settings.contexts < 1 || settings.rank_stride < 1 || settings.signals < 0 ||
+      settings.counters < 0 || shape_.pairs() > 0xffff ||
       (shape_.signals + shape_.counters) * static_cast<std::uint64_t>(shape_.contexts) >
           kMostTableEntries ||
       (settings.layout == DeviceLayout::v2_28 && settings.contexts != 1)) {
@@ -72,9 +78,9 @@ Status Context::check(const ContextSettings& settings) const {
             settings.signals, settings.counters, settings.contexts, settings.rank_stride);
     return Status::bad_argument;
   }
-  if (!std::has_single_bit(shape_.depth) || shape_.depth < kMinDepth || shape_.depth > kMaxDepth) {
-    TP_WARN("a queue depth of %u is not possible: a power of two in %u..%u is", shape_.depth,
-            kMinDepth, kMaxDepth);
+  if (shape_.depth > kMaxDepth) {
+    TP_WARN("a queue depth of %d is not possible; a queue holds up to %u work requests",
+            settings.queue_depth, kMaxDepth);
     return Status::bad_argument;
   }
   return Status::ok;

@@ -10,6 +10,7 @@ namespace twinpath {
 enum class FabricChoice { automatic, verbs, soft };
 // Whether the software HCA moves CUDA memory, and in which process.
 enum class SoftCuda : std::uint8_t { off, inprocess, process };
+enum class TuneChoice : std::uint8_t { automatic, off };
 enum class EngineChoice { automatic, spin, sleep };
 // Where that lies which kernels poll.
 enum class QueuePlace : std::uint8_t { host, gpu };
@@ -31,6 +32,7 @@ struct Config {
   std::string soft_job;                           // TWINPATH_SOFT_JOB, part of the rendezvous name
   EngineChoice soft_engine = EngineChoice::automatic;  // TWINPATH_SOFT_ENGINE
   std::string soft_faults;                             // TWINPATH_SOFT_FAULTS
+  TuneChoice tune = TuneChoice::automatic;             // TWINPATH_TUNE
   bool soft_direct = true;  // TWINPATH_SOFT_DIRECT: cross-process copies by process_vm_writev
   SoftCuda soft_cuda = SoftCuda::process;  // TWINPATH_SOFT_CUDA
   std::string copier;                      // TWINPATH_COPIER: empty is beside the plugin

@@ -44,6 +44,10 @@ constexpr std::array<Named<SoftCuda>, 3> kSoftCudaNames{{
     {"inprocess", SoftCuda::inprocess},
     {"process", SoftCuda::process},
 }};
+constexpr std::array<Named<TuneChoice>, 2> kTuneNames{{
+    {"auto", TuneChoice::automatic},
+    {"off", TuneChoice::off},
+}};
 // NCCL's words, ours for what NCCL does not tell apart, and NCCL's old numbers.
 constexpr std::array<std::string_view, 17> kGdrLevels{"LOC", "SELF", "PIX",  "PXB",  "C2C", "P2C",
                                                       "PXN", "PHB",  "NODE", "SOCK", "SYS", "0",
@@ -158,6 +162,9 @@ bool parse_value(std::string_view text, SoftCuda& out, std::string& why) {
   // What it was called while there was one way only.
   return parse_named(kSoftCudaNames, text == "1" ? "process" : text, out, why);
 }
+bool parse_value(std::string_view text, TuneChoice& out, std::string& why) {
+  return parse_named(kTuneNames, text, out, why);
+}
 
 std::string print_value(bool v) { return v ? "1" : "0"; }
 std::string print_value(int v) { return std::to_string(v); }
@@ -176,6 +183,7 @@ std::string print_value(EngineChoice v) { return print_named(kEngineNames, v); }
 std::string print_value(ModeChoice v) { return print_named(kModeNames, v); }
 std::string print_value(QueuePlace v) { return print_named(kQueuePlaceNames, v); }
 std::string print_value(SoftCuda v) { return print_named(kSoftCudaNames, v); }
+std::string print_value(TuneChoice v) { return print_named(kTuneNames, v); }
 
 bool is_job_name(const std::string& v, std::string& why) {
   const bool fits = v.size() <= 48 && std::all_of(v.begin(), v.end(), [](char c) {

@@ -21,6 +21,7 @@ bool parse_value(std::string_view text, EngineChoice& out, std::string& why);
 bool parse_value(std::string_view text, ModeChoice& out, std::string& why);
 bool parse_value(std::string_view text, QueuePlace& out, std::string& why);
 bool parse_value(std::string_view text, SoftCuda& out, std::string& why);
+bool parse_value(std::string_view text, TuneChoice& out, std::string& why);
 
 std::string print_value(bool v);
 std::string print_value(int v);
@@ -31,6 +32,7 @@ std::string print_value(EngineChoice v);
 std::string print_value(ModeChoice v);
 std::string print_value(QueuePlace v);
 std::string print_value(SoftCuda v);
+std::string print_value(TuneChoice v);
 
 template <int kLow, int kHigh>
 bool in_range(int v, std::string& why) {

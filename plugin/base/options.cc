@@ -74,6 +74,11 @@ constexpr std::array kOptions{
     option<&Config::soft_direct>(
         "TWINPATH_SOFT_DIRECT", "Soft HCA", "0, 1",
         "Copies host memory straight between processes where the kernel allows it."),
+    option<&Config::tune>(
+        "TWINPATH_TUNE", "Soft HCA", "auto, off",
+        "auto sets what NCCL needs to be fast over the software HCA (GDR level, channels, sizes; "
+        "an INFO line names them) in the process's environment, where the user has not. All ranks "
+        "must have the same."),
     option<&Config::soft_faults>("TWINPATH_SOFT_FAULTS", "Soft HCA", "fail_send=N,delay_us=T",
                                  "Faults to inject, for tests: the N-th send of the process "
                                  "fails, every send starts T us late."),

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <string>
 
 #include "plugin/base/config.h"
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
+#include "plugin/nccl/tuning.h"
 
 #ifndef TWINPATH_VERSION
 #define TWINPATH_VERSION "unknown"
@@ -67,10 +69,15 @@ Result<Context*> Context::open() {
   watch_forks();
   const std::lock_guard lock(g_open_mutex);
   if (Context* context = get()) return context;
-  const Config config = config_from_environment();
+  Config config = config_from_environment();
+  const Tuning tuning = choose_tuning(config, [](const char* name) { return std::getenv(name); });
+  // Both judge by one level.
+  if (const char* level = tuning.gdr_level()) config.net_gdr_level = level;
   auto transports = open_transports(config);
   if (!transports) return as_usage(transports.status());
   log_devices(*transports->proxy, transports->kind);
+  // Without a device NCCL goes on with another transport, which must not feel it.
+  if (transports->proxy->device_count() > 0) apply_tuning(tuning);
   auto* context = new Context(std::move(transports).take(), config);
   g_context.store(context, std::memory_order_release);
   return context;

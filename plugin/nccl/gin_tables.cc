@@ -251,7 +251,7 @@ ncclResult_t create_context(void* coll_comm, ncclGinConfig_v14_t* config, void**
   const bool good = context_arguments(coll_comm, gin_ctx, dev_handle);
   return guarded("createContext", [&]() -> Status {
     if (!good || config == nullptr) return refuse("createContext", "null argument");
-    if (config->nSignals < 0 || config->nCounters < 0 || config->queueDepth < 0)
+    if (config->nSignals < 0 || config->nCounters < 0)
       return refuse("createContext", "negative count");
     const gda::DeviceLayout* layout = layout_of(config->backendVersion);
     if (layout == nullptr) {
@@ -261,12 +261,13 @@ ncclResult_t create_context(void* coll_comm, ncclGinConfig_v14_t* config, void**
           config->backendVersion);
       return Status::unsupported;
     }
-    // A traffic class that nobody set is -1 or INT_MIN.
+    // A traffic class that nobody set is -1 or INT_MIN.  A queue depth that is not positive is a
+    // wish for the default, in NCCL's own transport too.
     const gda::ContextSettings settings{
         .signals = config->nSignals,
         .counters = config->nCounters,
         .contexts = std::max(1, config->nContexts),
-        .queue_depth = config->queueDepth,
+        .queue_depth = std::max(0, config->queueDepth),
         .traffic_class = std::max(abi::kUndefined, config->trafficClass),
         .rank_stride = std::max(1, config->rankStride),
         .layout = *layout};

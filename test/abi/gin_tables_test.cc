@@ -1,5 +1,6 @@
 // The GIN tables over a transport that does as it is told: what is passed on, what becomes of
 // each Status, and what having the tables costs.  [off] runs with TWINPATH_GIN=0.
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 
@@ -256,6 +257,12 @@ TEST_CASE("a context gets its settings and the layout that the kernels were comp
     CHECK(s.contexts == 1);
     CHECK(s.rank_stride == 1);
     CHECK(s.signals == 0);
+    for (const int depth : {INT_MIN, -1, 0, 1, 193, 1 << 20}) {  // what is too much gda/ knows
+      config.queueDepth = depth;
+      CHECK(again(config) == abi::ncclSuccess);
+      CHECK(s.queue_depth == std::max(0, depth));
+    }
+    config.queueDepth = 0;
     for (const int unknown : {-1, 3}) {
       config.backendVersion = unknown;
       CHECK(again(config) == abi::ncclInvalidUsage);

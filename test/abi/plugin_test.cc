@@ -345,6 +345,42 @@ TEST_CASE("the soft HCA shows one device unless told otherwise", "[soft]") {
   }
 }
 
+// NCCL reads them when init has returned.
+TEST_CASE("the first init over the soft HCA sets what NCCL reads later", "[tuned]") {
+  LogCapture log;
+  Plugin plugin;
+  CHECK(std::getenv("NCCL_MIN_NCHANNELS") == nullptr);
+  for (auto& net : plugin.nets) {
+    INFO("version " << net->version());
+    Communicator communicator(*net, current_sink());
+    const auto value = [](const char* name) {
+      const char* text = std::getenv(name);
+      return std::string(text == nullptr ? "(none)" : text);
+    };
+    CHECK(value("NCCL_NET_GDR_LEVEL") == "SYS");
+    CHECK(value("NCCL_MIN_NCHANNELS") == "16");
+    CHECK(value("NCCL_BUFFSIZE") == "8388608");
+    CHECK(value("NCCL_P2P_NET_CHUNKSIZE") == "(none)");
+  }
+  int lines = 0;
+  for (const LogLine& line : log.lines()) {
+    lines += line.text.find("set for NCCL on the soft HCA: ") != std::string::npos ? 1 : 0;
+  }
+  CHECK(lines == 1);
+  CHECK(log.has(LogLevel::info, "kept: NCCL_BUFFSIZE=8388608 (TWINPATH_TUNE=off"));
+}
+
+TEST_CASE("TWINPATH_TUNE=off sets nothing", "[untuned]") {
+  LogCapture log;
+  Plugin plugin;
+  for (auto& net : plugin.nets) {
+    Communicator communicator(*net, current_sink());
+    CHECK(std::getenv("NCCL_NET_GDR_LEVEL") == nullptr);
+    CHECK(std::getenv("NCCL_MIN_NCHANNELS") == nullptr);
+  }
+  CHECK_FALSE(log.has("set for NCCL"));
+}
+
 TEST_CASE("a device index out of range and a handle of rubbish are refused", "[fabric]") {
   LogCapture log;
   Plugin plugin;

@@ -177,7 +177,7 @@ std::string refused_settings(Rank& r) {
   EXPECT_GIN(comm != nullptr);
   const std::int64_t start = now_ns();
   ContextSettings settings = settings28();
-  if (r.rank == 1) settings.queue_depth = 100;
+  if (r.rank == 1) settings.queue_depth = 32769;
   EXPECT_GIN(!comm->create_context(settings));
   settings = settings28();
   if (r.rank == 0) settings.layout = DeviceLayout::v2_30_72;

@@ -189,6 +189,35 @@ std::string many_producers(Rank& r) {
 }
 const NamedScenario many_producers_name("many_producers", many_producers);
 
+// Any number of work requests may be asked for, and at least so many can be posted in a row.
+std::string odd_depths(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  struct Row {
+    int asked;
+    std::uint16_t holds;
+  };
+  // 193 is what NCCL EP's high-throughput mode asks for, beside as many queue sets as it has warps.
+  for (const Row row : {Row{1, 16}, Row{17, 32}, Row{193, 256}, Row{256, 256}, Row{-1, 256}}) {
+    ContextSettings settings = settings30(row.asked == 193 ? 48 : 1);
+    settings.queue_depth = row.asked;
+    auto context = comm->create_context(settings);
+    EXPECT_GIN(context, row.asked);
+    const auto& device = device::at<DeviceContext88>((*context)->device_handle());
+    const auto& queue = device::at<DeviceQp30>(device.queues);
+    EXPECT_GIN(queue.depth == row.holds && queue.mask == row.holds - 1, row.asked, queue.depth);
+    EXPECT_GIN(queue.cq.depth == row.holds, row.asked, queue.cq.depth);
+    GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+    const int next = (r.rank + 1) % r.ranks;
+    for (int i = 0; i < 2 * row.holds; ++i) TRY_GIN(kernel.signal(next, 0));
+    TRY_GIN(kernel.wait_signal(0, std::uint64_t{2} * row.holds));
+    TRY_GIN(kernel.flush(next));
+    r.meeting->barrier();
+  }
+  return {};
+}
+const NamedScenario odd_depths_name("odd_depths", odd_depths);
+
 // Two communicators, one with two queue sets: signals and queues do not mix.
 std::string several_contexts(Rank& r) {
   auto comm = r.connect(), other = r.connect();
@@ -332,6 +361,11 @@ TEST_CASE("Values travel inside work requests and gets bring data") {
 TEST_CASE("16 producers share a queue of 16 work requests") {
   SECTION("between threads") { CHECK(run_threads(2, many_producers) == ""); }
   SECTION("between processes") { CHECK(run_processes(2, "many_producers") == ""); }
+}
+
+TEST_CASE("A queue depth that is no power of two is rounded up") {
+  SECTION("between threads") { CHECK(run_threads(2, odd_depths) == ""); }
+  SECTION("between processes") { CHECK(run_processes(2, "odd_depths") == ""); }
 }
 
 TEST_CASE("Contexts and communicators do not mix") {

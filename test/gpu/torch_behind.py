@@ -403,7 +403,7 @@ def run_check(name, args, ranks):
         hung = [r for r, code in enumerate(codes) if code is None]
         if bad:
             row["verdict"] = "FAILED"
-            row["detail"] += f"rank {bad[0]}: {last_lines(logs[bad[0]])}"
+            row["detail"] += f"rank {bad[0]}, exit {codes[bad[0]]}: {last_lines(logs[bad[0]])}"
         elif hung:
             row["verdict"] = "HUNG"
             row["detail"] += "; ".join(f"rank {r}: {where_stuck(logs[r]) or last_lines(logs[r], 1)}"

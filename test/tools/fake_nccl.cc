@@ -1,10 +1,15 @@
-// Stands in for libnccl.so.2: loads, tells the version in FAKE_NCCL_VERSION (22809 = 2.28.9) and
-// refuses everything else, so that coll_perf's checks of NCCL can be tested without one.
+// Stands in for libnccl.so.2: loads, tells the version in FAKE_NCCL_VERSION (22809 = 2.28.9), or
+// else the one that it was built as, and refuses everything else, so that what checks NCCL can be
+// tested without one.
 #include <cstdlib>
+
+#ifndef FAKE_VERSION
+#define FAKE_VERSION 22809
+#endif
 
 extern "C" int ncclGetVersion(int* version) {
   const char* text = std::getenv("FAKE_NCCL_VERSION");
-  *version = text != nullptr ? std::atoi(text) : 22809;
+  *version = text != nullptr ? std::atoi(text) : FAKE_VERSION;
   return 0;
 }
 

@@ -22,7 +22,6 @@ COLUMNS = ["soft HCA", "rxe pair", "rxe pair2", "two hosts", "rxe dummy", "rxe d
 SHORT = {"soft": "soft HCA"}
 RESULTS = {"pass": "passed", "ok": "passed", "fail": "failed", "failed": "failed",
            "skip": "skipped", "skipped": "skipped"}
-BEGIN, END = "<!-- report:begin -->", "<!-- report:end -->"
 
 
 class Cell:
@@ -75,8 +74,8 @@ def columns_of(rows):
     return [c for c in COLUMNS if c in found] + sorted(found - set(COLUMNS))
 
 
-def markdown(rows, title):
-    columns = columns_of(rows)
+def markdown(rows, title, columns=None):
+    columns = columns or columns_of(rows)
     lines = [title, ""] if title else []
     lines.append("| program | " + " | ".join(columns) + " |")
     lines.append("|---" * (len(columns) + 1) + "|")
@@ -103,17 +102,18 @@ def as_json(rows, title):
     return json.dumps(document, indent=1) + "\n"
 
 
-def put(path, table):
+def put(path, table, mark="report"):
     """Writes a Markdown file, or the part of it between the markers."""
+    begin_line, end_line = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"
     if not path.exists():
         path.write_text(table, encoding="utf-8")
         return
     text = path.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(begin_line)
+    _, end, after = rest.partition(end_line)
     if not begin or not end:
-        sys.exit(f"{path} exists and has no lines {BEGIN} and {END}; add them, or name a new file")
-    path.write_text(f"{before}{BEGIN}\n{table}{END}{after}", encoding="utf-8")
+        sys.exit(f"{path} exists and has no lines {begin_line} and {end_line}; add them, or name a new file")
+    path.write_text(f"{before}{begin_line}\n{table}{end_line}{after}", encoding="utf-8")
 
 
 def main():

@@ -1,0 +1,112 @@
+#include "plugin/nccl/tuning.h"
+
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include "plugin/base/log.h"
+#include "plugin/nccl/environment.h"
+
+namespace twinpath {
+namespace {
+
+// Where a setting is the user's already, or one of `about`, which speak of the same thing, it is
+// left alone.
+struct Rule {
+  Setting setting;
+  std::array<const char*, 5> about;  // as many as there are; null behind them
+};
+
+// When NCCL reads these, by its source (2.19.3 to 2.30.7; newer ones were not looked at): a
+// communicator's commAlloc starts the net plugin (ncclNetInit), and all of the settings below are
+// read later in the same communicator's initTransportsRank, each once a process (NCCL_PARAM and
+// ncclGetLevel keep the first value): the GDR level in ncclTopoCheckGdr, channels in
+// ncclTopoPostset and ncclTopoComputeP2pChannels, sizes in computeBuffSizes.  Files of settings
+// (nccl.conf) are in the environment before.
+constexpr Rule kRules[] = {
+    // For NCCL the adapter, which has no place on the PCI bus, is too far from every GPU.
+    {{"NCCL_NET_GDR_LEVEL", "SYS"}, {}},
+    // One block a channel feeds about 20 GB/s; NCCL takes 4 channels for one GPU and one adapter
+    // whatever the adapter's speed.  16 cost at 256 KiB (README has figures).
+    {{"NCCL_MIN_NCHANNELS", "16"},
+     {"NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS", "NCCL_MIN_CTAS",
+      "NCCL_MAX_CTAS"}},
+    // Steps of 2 MiB, which the copy engines move in batches.  It costs GPU memory: a connection
+    // has 16 MiB a channel.
+    {{"NCCL_BUFFSIZE", "16777216"}, {}},
+    // NCCL takes no more than an eighth of NCCL_BUFFSIZE: that must not be a smaller one of the
+    // user's.
+    {{"NCCL_P2P_NET_CHUNKSIZE", "524288"}, {"NCCL_BUFFSIZE"}},
+    {{"NCCL_MIN_P2P_NCHANNELS", "16"}, {"NCCL_MAX_P2P_NCHANNELS"}},
+    // Up to 2.27.7.  From 2.28.3 on it belongs to the communicator's configuration, which is read,
+    // and kept, before the plugin is opened: to set it then is of no use and does no harm.
+    {{"NCCL_NCHANNELS_PER_NET_PEER", "16"}, {"NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS"}},
+    // From 2.29.2 on: channels for a peer are its bandwidth, 48 GB/s with a GPU on 16 lanes of
+    // PCIe 5, divided by this.  2.28 has nothing that can be set this late.
+    {{"NCCL_P2P_PER_CHANNEL_NET_BW", "3"},
+     {"NCCL_NCHANNELS_PER_NET_PEER", "NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS"}},
+};
+
+bool is_set(const EnvLookup& user, const char* name) {
+  const char* value = user(name);
+  return value != nullptr && *value != '\0';
+}
+
+// A user who gave the adapters places wants them judged by these.
+bool have_places(const Config& config) {
+  return config.soft_hcas.find("pci=") != std::string::npos ||
+         config.soft_hcas.find("place=") != std::string::npos;
+}
+
+// GPU buffers pass through host memory whatever NCCL is told; nothing below was measured for that.
+bool gpu_memory_is_reached(const Config& config) {
+  return config.soft_cuda && config.mode != ModeChoice::stage;
+}
+
+}  // namespace
+
+const char* Tuning::gdr_level() const {
+  for (const Setting& s : settings) {
+    if (std::string_view(s.name) == "NCCL_NET_GDR_LEVEL") return s.value;
+  }
+  return nullptr;
+}
+
+Tuning choose_tuning(const Config& config, const EnvLookup& user) {
+  Tuning out;
+  if (config.tune == TuneChoice::off || config.fabric != FabricChoice::soft || config.ib_disable ||
+      !gpu_memory_is_reached(config)) {
+    return out;
+  }
+  for (const Rule& rule : kRules) {
+    if (std::string_view(rule.setting.name) == "NCCL_NET_GDR_LEVEL" && have_places(config)) {
+      continue;
+    }
+    const char* in_the_way = is_set(user, rule.setting.name) ? rule.setting.name : nullptr;
+    for (const char* name : rule.about) {
+      if (in_the_way == nullptr && name != nullptr && is_set(user, name)) in_the_way = name;
+    }
+    if (in_the_way == nullptr) {
+      out.settings.push_back(rule.setting);
+      continue;
+    }
+    const std::string kept = std::string(in_the_way) + "=" + user(in_the_way);
+    if (out.kept.empty() || out.kept.back() != kept) out.kept.push_back(kept);
+  }
+  return out;
+}
+
+void apply_tuning(const Tuning& tuning) {
+  if (tuning.settings.empty()) return;
+  if (!add_to_environment(tuning.settings)) {
+    TP_INFO(env, "NCCL's settings for the soft HCA are not set: the environment keeps changing");
+    return;
+  }
+  std::string names, kept;
+  for (const Setting& s : tuning.settings) names += std::string(" ") + s.name + "=" + s.value;
+  for (const std::string& k : tuning.kept) kept += " " + k;
+  TP_INFO(env, "set for NCCL on the soft HCA:%s%s%s (TWINPATH_TUNE=off leaves them)", names.c_str(),
+          kept.empty() ? "" : "; kept:", kept.c_str());
+}
+
+}  // namespace twinpath
