@@ -119,16 +119,16 @@ Action map_memory(const Place& place) {
     CUmemAccessDesc access{};
     access.location = what.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    constexpr std::size_t kBytes = std::size_t{20} << 20;
+    constexpr std::size_t kMappedBytes = std::size_t{20} << 20;
     CUdeviceptr at = 0;
     CUmemGenericAllocationHandle handle{};
-    check_driver(reserve(&at, kBytes, 0, 0, 0), "cuMemAddressReserve");
-    check_driver(create(&handle, kBytes, &what, 0), "cuMemCreate");
-    check_driver(map(at, kBytes, 0, handle, 0), "cuMemMap");
-    check_driver(allow(at, kBytes, &access, 1), "cuMemSetAccess");
-    check_driver(unmap(at, kBytes), "cuMemUnmap");
+    check_driver(reserve(&at, kMappedBytes, 0, 0, 0), "cuMemAddressReserve");
+    check_driver(create(&handle, kMappedBytes, &what, 0), "cuMemCreate");
+    check_driver(map(at, kMappedBytes, 0, handle, 0), "cuMemMap");
+    check_driver(allow(at, kMappedBytes, &access, 1), "cuMemSetAccess");
+    check_driver(unmap(at, kMappedBytes), "cuMemUnmap");
     check_driver(release(handle), "cuMemRelease");
-    check_driver(give_back(at, kBytes), "cuMemAddressFree");
+    check_driver(give_back(at, kMappedBytes), "cuMemAddressFree");
   }};
 }
 

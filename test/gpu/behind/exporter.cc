@@ -13,7 +13,7 @@
 namespace twinpath::behind {
 namespace {
 
-constexpr std::size_t kBytes = std::size_t{4} << 20;
+constexpr std::size_t kSharedBytes = std::size_t{4} << 20;
 constexpr int kPatienceMs = 30000;
 
 void make_pipe(UniqueFd& read_end, UniqueFd& write_end) {
@@ -71,7 +71,7 @@ Exporter::~Exporter() {
 
 int play_exporter(int device) {
   check(cudaSetDevice(device), "cudaSetDevice");
-  const DeviceMemory memory(kBytes);
+  const DeviceMemory memory(kSharedBytes);
   cudaIpcMemHandle_t handle{};
   check(cudaIpcGetMemHandle(&handle, memory.data()), "cudaIpcGetMemHandle");
   if (write(STDOUT_FILENO, &handle, sizeof handle) != sizeof handle) return 1;

@@ -19,7 +19,7 @@ float expected(std::size_t i, int round, int ranks);
 void launch_store(unsigned* to, unsigned value, cudaStream_t stream);
 
 // The same by one of kLazyKernels kernels, `which`, that nothing else uses.
-inline constexpr int kLazyKernels = 256;
+inline constexpr int kLazyKernels = 512;
 void launch_lazy(int which, unsigned* to, unsigned value, cudaStream_t stream);
 
 }  // namespace twinpath::behind

@@ -32,10 +32,12 @@ constexpr const char* kFooter =
     "no NCCL.";
 
 struct Text {
-  std::string layouts = "all", calls = "all", sizes = "4,64k,8m", stream = "blocking";
+  std::string layouts = "all", calls = "all", sizes = "4,64k,8m", stream = "blocking",
+              work = "all-reduce";
 };
 
 constexpr Layout kLayouts[] = {Layout::threads, Layout::group, Layout::processes};
+constexpr const char* kWorks[] = {"all-reduce", "gin"};
 constexpr const char* kStreams[] = {"blocking", "nonblocking", "legacy"};
 
 [[noreturn]] void refuse(const std::string& what) { throw tools::BadUsage(what); }
@@ -81,6 +83,9 @@ void define(CLI::App& app, Options& out, Text& text) {
       "--stream", text.stream,
       "the all-reduce's stream: blocking (the default stream waits for it), nonblocking, "
       "or legacy (the default stream itself) [blocking]");
+  app.add_option("--behind", text.work,
+                 "all-reduce, or gin: the same by a kernel that puts through NCCL's GIN; not for "
+                 "layout group [all-reduce]");
   app.add_option("--limit", out.limit_s, "seconds that a case may take [20]")
       ->check(CLI::Range(0.01, 1000000.0));
   app.add_option("--setup-limit", out.setup_limit_s, "seconds until NCCL is ready [90]")
@@ -167,6 +172,12 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
     refuse("--stream \"" + text.stream + "\" is unknown; use blocking, nonblocking or legacy");
   }
   out.stream = static_cast<StreamKind>(stream - std::begin(kStreams));
+  const auto* work = std::find(std::begin(kWorks), std::end(kWorks), text.work);
+  if (work == std::end(kWorks)) refuse("--behind \"" + text.work + "\": use all-reduce or gin");
+  out.work = static_cast<Work>(work - std::begin(kWorks));
+  // One thread cannot make windows for several ranks.
+  if (out.work == Work::gin) std::erase(out.layouts, Layout::group);
+  if (out.layouts.empty()) refuse("--behind gin does not go with --layout group alone");
   if (out.rank >= 0 && (out.ranks <= out.rank || out.id_file.empty())) {
     refuse("--rank needs --nranks (more than the rank) and --id-file, the same for all ranks");
   }
@@ -185,7 +196,8 @@ std::vector<std::string> child_arguments(const Options& o, Layout layout,
                                   "--limit",       tools::fixed(o.limit_s, 3),
                                   "--setup-limit", tools::fixed(o.setup_limit_s, 3),
                                   "--gpus",        std::to_string(o.gpus),
-                                  "--stream",      kStreams[static_cast<int>(o.stream)]};
+                                  "--stream",      kStreams[static_cast<int>(o.stream)],
+                                  "--behind",      kWorks[static_cast<int>(o.work)]};
   if (!o.nccl.empty()) out.insert(out.end(), {"--nccl", o.nccl});
   if (!o.plugin.empty()) out.insert(out.end(), {"--plugin", o.plugin});
   return out;

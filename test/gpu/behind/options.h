@@ -29,6 +29,12 @@ enum class StreamKind {
   legacy,       // the default stream itself
 };
 
+// What the call is made behind.
+enum class Work {
+  all_reduce,  // ncclAllReduce
+  gin,         // the same by a kernel that puts through GIN
+};
+
 struct Case {
   std::string call;
   std::size_t bytes = 0;  // of the all-reduce
@@ -45,6 +51,7 @@ struct Options {
   double limit_s = 20;
   double setup_limit_s = 90;
   StreamKind stream = StreamKind::blocking;
+  Work work = Work::all_reduce;
   std::string nccl, plugin;
   bool json = false;
   bool list = false;

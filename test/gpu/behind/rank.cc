@@ -18,7 +18,7 @@ std::unique_ptr<Stream> make_stream(StreamKind kind) {
 
 Rank::Rank(const coll::NcclApi& nccl, int device, int rank, int ranks, std::size_t largest,
            StreamKind stream)
-    : nccl_(nccl), device_(device), rank_(rank), ranks_(ranks) {
+    : nccl_(nccl), device_(device), rank_(rank), ranks_(ranks), largest_(largest) {
   use();
   stream_ = make_stream(stream);
   send_ = std::make_unique<DeviceMemory>(largest);
@@ -29,6 +29,12 @@ Rank::Rank(const coll::NcclApi& nccl, int device, int rank, int ranks, std::size
 Rank::~Rank() {
   (void)cudaSetDevice(device_);
   if (comm_ != nullptr) (void)nccl_.CommDestroy(comm_);
+}
+
+void Rank::use_gin(const gda_perf::NcclApi& nccl) {
+  use();
+  gin_ =
+      std::make_unique<GinWork>(nccl, reinterpret_cast<ncclComm_t>(comm_), rank_, ranks_, largest_);
 }
 
 void Rank::use() const { check(cudaSetDevice(device_), "cudaSetDevice"); }
@@ -55,12 +61,17 @@ void Rank::start(int round) {
   round_ = round;
   progress_.round = round;
   progress_.step = "filling";
-  launch_fill(send_->data<float>(), count(), round, rank_, stream());
+  launch_fill(send(), count(), round, rank_, stream());
   check(cudaMemsetAsync(sums_->data(), 0xFF, bytes_, stream()), "cudaMemsetAsync");
   check(cudaGetLastError(), "filling");
 }
 
 void Rank::reduce() {
+  if (gin_) {
+    progress_.step = "an all-reduce by GIN";
+    gin_->reduce(sums_->data<float>(), count(), stream());
+    return;
+  }
   progress_.step = "ncclAllReduce";
   nccl_.check(nccl_.AllReduce(send_->data(), sums_->data(), count(), kNcclFloat, kNcclSum, comm_,
                               reinterpret_cast<coll::CuStream>(stream())),

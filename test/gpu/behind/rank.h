@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "test/gpu/behind/calls.h"
+#include "test/gpu/behind/gin_work.h"
 #include "test/gpu/behind/gpu.h"
 #include "test/gpu/behind/options.h"
 #include "tools/coll_perf/nccl_api.h"
@@ -44,6 +45,9 @@ class Rank {
   void use() const;  // makes the GPU current
   coll::NcclComm* comm() { return &comm_; }
   Progress& progress() { return progress_; }
+  // From now on the all-reduces are GIN's.  Collective: each rank in a thread or process of its
+  // own.
+  void use_gin(const gda_perf::NcclApi& nccl);
 
   // The pieces of a case, in this order; a round is start, reduce, call, finish.
   void begin(int index, const Call& call, std::size_t bytes, bool one_process);
@@ -60,12 +64,16 @@ class Rank {
   cudaStream_t stream() const { return stream_ ? stream_->get() : cudaStreamLegacy; }
   std::size_t count() const { return bytes_ / sizeof(float); }
 
+  float* send() const { return gin_ ? gin_->send() : send_->data<float>(); }
+
   const coll::NcclApi& nccl_;
   int device_, rank_, ranks_;
+  std::size_t largest_;
   coll::NcclComm comm_ = nullptr;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<DeviceMemory> send_, sums_;
   std::unique_ptr<PinnedMemory> wrong_;
+  std::unique_ptr<GinWork> gin_;  // null: ncclAllReduce
   Progress progress_;
   // Of the case:
   std::size_t bytes_ = 0;

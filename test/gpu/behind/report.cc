@@ -63,7 +63,8 @@ bool is_good(Verdict verdict) { return verdict == Verdict::ok || verdict == Verd
 Report::Report(const Options& options, int gpus) : options_(options), gpus_(gpus) {
   std::FILE* out = options.json ? stderr : stdout;
   std::fputs(tools::describe(tools::circumstances()).c_str(), out);
-  std::fprintf(out, "# %d GPUs, %d rounds a case\n", gpus, options.rounds);
+  std::fprintf(out, "# %d GPUs, %d rounds a case, behind %s\n", gpus, options.rounds,
+               options.work == Work::gin ? "all-reduces by GIN" : "ncclAllReduce");
   if (!options.json) make_table().header(stdout);
   std::fflush(out);
 }
@@ -81,6 +82,7 @@ void Report::add(const Result& r) {
                                {"case", r.which.call},
                                {"bytes", r.which.bytes},
                                {"verdict", name_of(r.verdict)},
+                               {"behind", options_.work == Work::gin ? "gin" : "all-reduce"},
                                {"gpus", gpus_},
                                {"rounds", options_.rounds},
                                {"wrong", r.wrong},
