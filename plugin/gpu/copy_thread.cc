@@ -15,8 +15,11 @@ namespace {
 
 using cuda::kSuccess;
 
+constexpr int kGreatest =
+    -5;  // priority of a stream; the driver takes its own limit if that is less
 constexpr std::int64_t kIdleSpin = 200'000;  // ns before an idle thread sleeps
 constexpr std::int64_t kStall = 100 * kMillisecond;
+constexpr std::size_t kLaneWords = CopyLane::kStageWords * sizeof(std::uint64_t);
 // Rounds without progress after which the core is offered to others.
 constexpr unsigned kPoliteRounds = 4096;
 
@@ -77,7 +80,9 @@ void CopyThread::prepare() {
   if (!running_.load(std::memory_order_relaxed) || neighbour_ || alone_ || d == nullptr ||
       d->event_create == nullptr)
     return;
-  auto made = NeighbourMemory::make(*d, gpu_, kSlots * kPeerSlot);
+  auto made = source_ != nullptr
+                  ? NeighbourMemory::map(*d, gpu_, kSlots * kPeerSlot + kLanes * kLaneWords)
+                  : NeighbourMemory::make(*d, gpu_, kSlots * kPeerSlot);
   if (made) {
     neighbour_ = std::move(*made);
     through_.store(neighbour_->address(), std::memory_order_release);
@@ -140,17 +145,22 @@ Status CopyThread::open(Resources& r) {
   constexpr std::size_t kHead = 4096;  // the words; slots begin on a page
   constexpr std::size_t kUpdateWords = kLanes * kCacheLine;
   static_assert(kUpdateWords + WordUpdates::kWords * sizeof(std::uint64_t) <= kHead);
-  if (!check(r.d->host_alloc(&r.pinned, kHead + kSlots * (kSmallSlot + kHostSlot),
+  constexpr std::size_t kLaneStage = CopyLane::kMaxDepth * 2 * CopyLane::kStageWords * 8;
+  constexpr std::size_t kSlotsEnd = kHead + kSlots * (kSmallSlot + kHostSlot);
+  if (!check(r.d->host_alloc(&r.pinned, kSlotsEnd + kLanes * kLaneStage,
                              cuda::kHostAllocPortable | cuda::kHostAllocMapped),
              "cuMemHostAlloc"))
     return Status::system;
-  for (cuda::Stream& stream : r.streams)
-    if (!check(r.d->stream_create(&stream, cuda::kStreamNonBlocking), "cuStreamCreate"))
-      return Status::system;
   // With a source, the kernels beside which it copies are those of another process.  An event that
   // one stream waits for and another records then waits for a slice of the GPU's time.
   const bool beside_others = source_ != nullptr;
-  constexpr std::size_t kLaneWords = cuda::kMaxMemOps * sizeof(std::uint64_t);
+  const bool first = beside_others && r.d->stream_create_with_priority != nullptr;
+  for (cuda::Stream& stream : r.streams) {
+    const cuda::Result made =
+        first ? r.d->stream_create_with_priority(&stream, cuda::kStreamNonBlocking, kGreatest)
+              : r.d->stream_create(&stream, cuda::kStreamNonBlocking);
+    if (!check(made, "cuStreamCreate")) return Status::system;
+  }
   if (beside_others && !check(r.d->mem_alloc(&r.words, kLanes * kLaneWords), "cuMemAlloc")) {
     r.words = 0;
     return Status::system;
@@ -184,7 +194,9 @@ Status CopyThread::open(Resources& r) {
     setup.depth = i == kTinyLane ? 4 : 2;
     if (beside_others) {
       setup.rows_below = kRowsBelow;
+      setup.word_stage = reinterpret_cast<std::uint64_t*>(base + kSlotsEnd + i * kLaneStage);
       setup.words = r.words + i * kLaneWords;
+      setup.neighbour_words = kSlots * kPeerSlot + i * kLaneWords;
     }
     if (i == kSmallLane || i == kStagedLane)
       setup.out = r.streams[two_ways ? i + kLanes - kSmallLane : i];
@@ -288,8 +300,8 @@ void CopyThread::queue(OrderSlot& slot, CopyJob* job) {
     ++slot.tiny_run;
   }
   ++slot.in_flight;
-  if (slot.lane == kStagedLane)
-    lanes_[kStagedLane]->through_peer(through_.load(std::memory_order_acquire));
+  if (slot.lane == kStagedLane || source_ != nullptr)
+    lanes_[slot.lane]->through_peer(through_.load(std::memory_order_acquire));
   lanes_[slot.lane]->add(job);
 }
 

@@ -146,6 +146,8 @@ struct MemOp {
   X(copy_batch_async, "cuMemcpyBatchAsync", 12080, false,                                        \
     (Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t,  \
      std::size_t*, Stream))                                                                      \
+  X(handle_create, "cuMemCreate", 10020, false,                                                  \
+    (Handle*, std::size_t, const AllocationProperties*, unsigned long long))                     \
   X(handle_retain, "cuMemRetainAllocationHandle", 11000, true, (Handle*, void*))                 \
   X(handle_release, "cuMemRelease", 10020, true, (Handle))                                       \
   X(handle_properties, "cuMemGetAllocationPropertiesFromHandle", 10020, true,                    \

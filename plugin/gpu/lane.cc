@@ -29,7 +29,9 @@ RowPlan plan_rows(std::uint64_t bytes) {
 
 // All the memory that building batches takes.
 CopyLane::CopyLane(const Setup& setup) : s_(setup), host_(setup.host), peer_(setup.peer) {
-  for (auto* list : {&copies_, &staged_, &fills_, &drains_, &onward_}) list->reserve(kBatchJobs);
+  for (auto* list : {&copies_, &staged_, &fills_, &drains_, &near_.onward, &away_.onward})
+    list->reserve(kBatchJobs);
+  if (s_.word_stage != nullptr) away_.area = s_.words;
   for (auto* list : {&to_, &from_}) list->reserve(kBatchJobs);
   sizes_.reserve(kBatchJobs);
   ops_.reserve(cuda::kMaxMemOps);
@@ -50,24 +52,45 @@ void CopyLane::fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Re
           static_cast<unsigned long long>(to.address), error_name(*s_.driver, r).c_str());
 }
 
-void CopyLane::add_tiny(const CopyJob& job, cuda::Address to, std::size_t index) {
-  for (std::uint64_t at = 0; at < job.bytes; at += 8) {
+// False: the batch has no room for it.
+bool CopyLane::add_tiny(const CopyJob& job, std::size_t index) {
+  const std::size_t count = job.bytes / 8;
+  // The source may be a line that a GPU or another thread fills: one 8-byte load each.
+  const auto value = [&](std::size_t i) {
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + 8 * i))
+        .load(std::memory_order_relaxed);
+  };
+  if (Words& words = job.to.gpu == s_.gpu ? near_ : away_; words.area != 0) {
+    if (words.count + count > kStageWords) return false;
+    words.onward.push_back({job.to.address, words.area + 8 * words.count, job.bytes, index});
+    for (std::size_t i = 0; i < count; ++i) words.stage[words.count++] = value(i);
+    return true;
+  }
+  // One operation is kept for the sequence number.
+  if (ops_.size() + count + 1 > cuda::kMaxMemOps) return false;
+  for (std::size_t i = 0; i < count; ++i) {
     cuda::MemOp op;
     op.operation = cuda::kOpWriteValue64;
-    op.address = to + at;
-    // The source may be a line that a GPU or another thread fills: one 8-byte load each.
-    op.value = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + at))
-                   .load(std::memory_order_relaxed);
+    op.address = job.to.address + 8 * i;
+    op.value = value(i);
     ops_.push_back(op);
     op_job_.push_back(index);
   }
+  return true;
 }
 
-// Moves waiting jobs into the batch; returns how many finish with it.
 std::size_t CopyLane::collect(Batch& batch) {
   copies_.clear();
   staged_.clear();
-  onward_.clear();
+  // Of the batch's own: those before may still be read.
+  std::uint64_t* stage = s_.word_stage;
+  for (Words* words : {&near_, &away_}) {
+    words->count = 0;
+    words->onward.clear();
+    if (stage == nullptr) continue;
+    words->stage = stage + batch.sequence % kMaxDepth * 2 * kStageWords;
+    if (words == &away_) words->stage += kStageWords;
+  }
   ops_.clear();
   op_job_.clear();
   // As much as all slots hold: bounds how many calls one batch makes.
@@ -86,16 +109,7 @@ std::size_t CopyLane::collect(Batch& batch) {
         bytes += job->bytes;
         break;
       case CopyKind::tiny:
-        // One operation is kept for the sequence number.
-        if (ops_.size() + job->bytes / 8 + 1 > cuda::kMaxMemOps) return count;
-        if (s_.words != 0 && job->to.gpu != s_.gpu) {
-          // This batch's copies out of these words come before the next one's writes to them.
-          const cuda::Address words = s_.words + ops_.size() * 8;
-          onward_.push_back({job->to.address, words, job->bytes, count});
-          add_tiny(*job, words, count);
-        } else {
-          add_tiny(*job, job->to.address, count);
-        }
+        if (!add_tiny(*job, count)) return count;
         break;
       case CopyKind::staged: {
         const std::uint64_t part = std::min(job->bytes - staged_done_, staged_limit - staged);
@@ -121,23 +135,23 @@ bool CopyLane::goes_as_rows(const Copy& c) const {
          s_.driver->copy_rows_async != nullptr;
 }
 
-void CopyLane::copy_as_rows(const Copy& c, Batch& batch, cuda::Stream stream) {
-  const RowPlan plan = plan_rows(c.bytes);
-  const auto copy_rows = [&](std::uint64_t at, std::uint64_t bytes, std::size_t height) {
-    if (bytes == 0) return;
+cuda::Result CopyLane::copy_as_rows(cuda::Address to, std::uint64_t from, std::uint64_t bytes,
+                                    cuda::Stream stream) {
+  const RowPlan plan = plan_rows(bytes);
+  const auto copy_rows = [&](std::uint64_t at, std::uint64_t part, std::size_t height) {
+    if (part == 0) return kSuccess;
     cuda::Rows rows;
     rows.height = height;
-    rows.width = bytes / height;
+    rows.width = part / height;
     rows.from.memory_type = cuda::kRowsHost;
-    rows.from.host = reinterpret_cast<const void*>(c.from + at);
+    rows.from.host = reinterpret_cast<const void*>(from + at);
     rows.to.memory_type = cuda::kRowsDevice;
-    rows.to.device = c.to + at;
+    rows.to.device = to + at;
     rows.from.pitch = rows.to.pitch = rows.width;
-    const cuda::Result r = s_.driver->copy_rows_async(&rows, stream);
-    if (r != kSuccess) fail(batch, c.job, {c.to, 0}, r, "cuMemcpy2DAsync");
+    return s_.driver->copy_rows_async(&rows, stream);
   };
-  copy_rows(0, plan.head, 2);
-  copy_rows(plan.head, plan.tail, 3);
+  const cuda::Result r = copy_rows(0, plan.head, 2);
+  return r != kSuccess ? r : copy_rows(plan.head, plan.tail, 3);
 }
 
 // Inside one call of this, copies land in any order.
@@ -145,7 +159,8 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch, cuda::Stream stream
   if (s_.rows_below != 0)
     std::erase_if(copies, [&](const Copy& c) {
       if (!goes_as_rows(c)) return false;
-      copy_as_rows(c, batch, stream);
+      if (const cuda::Result r = copy_as_rows(c.to, c.from, c.bytes, stream); r != kSuccess)
+        fail(batch, c.job, {c.to, 0}, r, "cuMemcpy2DAsync");
       return true;
     });
   if (copies.empty()) return;
@@ -248,42 +263,38 @@ bool CopyLane::copy_staged(Batch& batch) {
   return true;
 }
 
-// All that is in ops_; those that fail by themselves.
-void CopyLane::write_words(Batch& batch) {
-  const cuda::Driver& d = *s_.driver;
-  if (d.batch_mem_op(s_.stream, static_cast<unsigned>(ops_.size()), ops_.data(), 0) == kSuccess)
+void CopyLane::move_words(Words& words, Batch& batch) {
+  if (words.count == 0) return;
+  // An even number, so two rows do: what is one too much lands in our own area.
+  const std::uint64_t bytes = (words.count + 1) / 2 * 16;
+  const cuda::Result r =
+      copy_as_rows(words.area, reinterpret_cast<std::uintptr_t>(words.stage), bytes, s_.stream);
+  if (r == kSuccess) {
+    copy(words.onward, batch, s_.stream);
     return;
-  for (std::size_t i = 0; i < op_job_.size(); ++i) {
-    const cuda::Result r = d.batch_mem_op(s_.stream, 1, &ops_[i], 0);
-    if (r != kSuccess) fail(batch, op_job_[i], {ops_[i].address, 0}, r, "cuStreamBatchMemOp");
   }
+  for (const Copy& c : words.onward) fail(batch, c.job, {c.to, 0}, r, "cuMemcpy2DAsync");
 }
 
 bool CopyLane::write_and_signal(Batch& batch) {
-  if (!onward_.empty()) {
-    write_words(batch);
-    std::erase_if(onward_, [&](const Copy& c) { return batch.failed[c.job]; });
-    copy(onward_, batch, s_.stream);
-    return signal(batch);
-  }
-  if (!ops_.empty()) {
-    cuda::MemOp last;
-    last.operation = cuda::kOpWriteValue64;
-    last.address = static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(s_.word));
-    last.value = batch.sequence;
-    ops_.push_back(last);
-    if (s_.driver->batch_mem_op(s_.stream, static_cast<unsigned>(ops_.size()), ops_.data(), 0) ==
-        kSuccess)
-      return true;
-    ops_.pop_back();
-    write_words(batch);
-  }
-  return signal(batch);
-}
-
-bool CopyLane::signal(const Batch& batch) {
   const cuda::Driver& d = *s_.driver;
   const auto word = static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(s_.word));
+  move_words(near_, batch);
+  move_words(away_, batch);
+  if (!ops_.empty()) {
+    const std::size_t count = ops_.size();
+    cuda::MemOp signal;
+    signal.operation = cuda::kOpWriteValue64;
+    signal.address = word;
+    signal.value = batch.sequence;
+    ops_.push_back(signal);
+    if (d.batch_mem_op(s_.stream, static_cast<unsigned>(ops_.size()), ops_.data(), 0) == kSuccess)
+      return true;
+    for (std::size_t i = 0; i < count; ++i) {
+      const cuda::Result r = d.batch_mem_op(s_.stream, 1, &ops_[i], 0);
+      if (r != kSuccess) fail(batch, op_job_[i], {ops_[i].address, 0}, r, "cuStreamBatchMemOp");
+    }
+  }
   const cuda::Result r = d.write_value64(s_.stream, word, batch.sequence, 0);
   if (r == kSuccess) return true;
   TP_WARN("GPU %d: cuStreamWriteValue64 failed (%s): its copies end in error from now on", s_.gpu,

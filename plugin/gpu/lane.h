@@ -76,6 +76,8 @@ struct LaneCounts {
 
 class CopyLane {
  public:
+  static constexpr std::size_t kMaxDepth = 4;
+  static constexpr std::size_t kStageWords = 256;
   struct Setup {
     const cuda::Driver* driver = nullptr;
     int gpu = -1;
@@ -87,10 +89,14 @@ class CopyLane {
     CopyStage host;              // pinned memory
     CopyStage peer;              // another GPU's memory, see through_peer()
     // Where kernels of another process are in the way: below this, copies from host memory to a GPU
-    // go as rows, see plan_rows(); and words for other GPUs, whose write-values would wait for a
-    // slice of time, are written to kMaxMemOps words of this GPU's own, and copied on.
+    // go as rows, see plan_rows().
     std::uint64_t rows_below = 0;
-    cuda::Address words = 0;
+    // And words, as write-values to memory that came from another process would wait for a slice of
+    // time: kStageWords in each of these, which one copy as rows fills, and from which they are
+    // copied on.  Null: write-values.
+    std::uint64_t* word_stage = nullptr;  // pinned, kMaxDepth times two
+    cuda::Address words = 0;              // of this GPU: for others
+    std::uint64_t neighbour_words = 0;    // where in through_peer()'s memory: for this one
   };
   explicit CopyLane(const Setup& setup);
 
@@ -105,7 +111,9 @@ class CopyLane {
   // From now on same-GPU copies of this lane's GPU go through `base`, kSlots * kPeerSlot bytes of
   // another GPU, for as long as the lane lives.  0: no change.
   void through_peer(std::uint64_t base) {
-    if (base != 0) peer_.base = base;
+    if (base == 0) return;
+    if (peer_.slot_bytes != 0) peer_.base = base;
+    if (s_.neighbour_words != 0) near_.area = base + s_.neighbour_words;
   }
 
   // Submits waiting jobs while there is room.  False: the stream is dead; the caller abandons
@@ -142,7 +150,6 @@ class CopyLane {
   }
 
  private:
-  static constexpr std::size_t kMaxDepth = 4;
   struct Batch {
     JobList jobs;
     std::uint64_t sequence = 0;
@@ -156,6 +163,13 @@ class CopyLane {
     bool from_host = false;      // to a GPU
   };
 
+  // Words of the batch being built that are copied on from `area`.
+  struct Words {
+    cuda::Address area = 0;
+    std::uint64_t* stage = nullptr;
+    std::size_t count = 0;
+    std::vector<Copy> onward;
+  };
   template <class Finish>
   void leave(CopyJob* job, Status status, Finish& finish) {
     load_ -= job->bytes + 1;
@@ -163,21 +177,21 @@ class CopyLane {
   }
   bool reached(std::uint64_t sequence) const;
   std::size_t collect(Batch& batch);
-  void add_tiny(const CopyJob& job, cuda::Address to, std::size_t index);
+  bool add_tiny(const CopyJob& job, std::size_t index);
   CopyStage& stage_of(const CopyJob& job) {
     // Where another GPU issues the copy, that other GPU may be the very one of the memory.
     return peer_.base != 0 && job.from.gpu == s_.gpu ? peer_ : host_;
   }
   void copy(std::vector<Copy>& copies, Batch& batch, cuda::Stream stream);
   bool goes_as_rows(const Copy& c) const;
-  void copy_as_rows(const Copy& c, Batch& batch, cuda::Stream stream);
+  cuda::Result copy_as_rows(cuda::Address to, std::uint64_t from, std::uint64_t bytes,
+                            cuda::Stream stream);
   bool copy_staged(Batch& batch);
   std::size_t next_round(std::size_t first, std::uint64_t& done, std::uint64_t part);
   bool move_round(Batch& batch, const CopyStage::Events& slot);
   bool check_event(cuda::Result r, const char* call);
-  void write_words(Batch& batch);
+  void move_words(Words& words, Batch& batch);
   bool write_and_signal(Batch& batch);
-  bool signal(const Batch& batch);
   void fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Result r, const char* call);
 
   const Setup s_;
@@ -189,7 +203,8 @@ class CopyLane {
   std::uint64_t sequence_ = 0;
   std::array<Batch, kMaxDepth> batches_;
   std::size_t first_ = 0, last_ = 0;  // free-running
-  std::vector<Copy> copies_, staged_, fills_, drains_, onward_;
+  std::vector<Copy> copies_, staged_, fills_, drains_;
+  Words near_, away_;  // for this GPU, for others
   std::vector<cuda::MemOp> ops_;
   std::vector<std::size_t> op_job_;
   std::vector<cuda::Address> to_, from_;

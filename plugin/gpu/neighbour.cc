@@ -61,8 +61,65 @@ Result<std::unique_ptr<NeighbourMemory>> NeighbourMemory::make(const cuda::Drive
   return Status::no_memory;
 }
 
+namespace {
+
+struct Mapping {
+  cuda::Handle handle = 0;
+  cuda::Address address = 0;
+  std::uint64_t bytes = 0;
+};
+
+cuda::Result map_there(const cuda::Driver& d, int gpu, int other, std::uint64_t bytes,
+                       Mapping& out) {
+  cuda::AllocationProperties properties;
+  properties.type = cuda::kAllocationPinned;
+  properties.location = {cuda::kLocationDevice, other};
+  std::size_t unit = 0;
+  cuda::Result r = d.granularity(&unit, &properties, 0);
+  if (r != kSuccess || unit == 0) return r;
+  out.bytes = (bytes + unit - 1) / unit * unit;
+  if (r = d.handle_create(&out.handle, out.bytes, &properties, 0); r != kSuccess) return r;
+  const cuda::AccessDescription access{{cuda::kLocationDevice, gpu}, cuda::kAccessReadWrite};
+  if (r = d.address_reserve(&out.address, out.bytes, unit, 0, 0); r == kSuccess) {
+    if (r = d.map(out.address, out.bytes, 0, out.handle, 0); r == kSuccess) {
+      if (r = d.set_access(out.address, out.bytes, &access, 1); r == kSuccess) return r;
+      (void)d.unmap(out.address, out.bytes);
+    }
+    (void)d.address_free(out.address, out.bytes);
+  }
+  (void)d.handle_release(out.handle);
+  return r;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NeighbourMemory>> NeighbourMemory::map(const cuda::Driver& d, int gpu,
+                                                              std::uint64_t bytes) {
+  if (d.handle_create == nullptr) return Status::unsupported;
+  const cuda::ScopedContext scope(d, gpu);
+  if (!scope) return Status::system;
+  for (int i = 1, n = cuda::gpu_count(d); i < n; ++i) {
+    const int other = (gpu + i) % n;
+    Mapping made;
+    if (!reaches(d, gpu, other) || map_there(d, gpu, other, bytes, made) != kSuccess) continue;
+    TP_INFO(net, "GPU %d: copies within it go through %llu MiB of GPU %d", gpu,
+            static_cast<unsigned long long>(made.bytes >> 20), other);
+    return std::make_unique<NeighbourMemory>(d, gpu, made.address, made.bytes, made.handle);
+  }
+  TP_INFO(net, "GPU %d: no other GPU helps its copies: those within it wait for slices of its time",
+          gpu);
+  return Status::no_memory;
+}
+
 NeighbourMemory::~NeighbourMemory() {
   if (address_ == 0) return;
+  if (mapped_ != 0) {
+    const cuda::ScopedContext scope(d_, gpu_);
+    (void)d_.unmap(address_, mapped_);
+    (void)d_.address_free(address_, mapped_);
+    (void)d_.handle_release(handle_);
+    return;
+  }
   {
     cuda::ScopedContext scope(d_, gpu_);
     if (scope) (void)d_.mem_free(address_);

@@ -2,8 +2,10 @@
 // Memory on another GPU of this process, through which copies within one GPU go: two peer copies
 // need no SM, and NVLink is several times faster than the way through host memory.
 //
-// Only a GPU that the program uses anyway serves: a context made for this alone would cost
-// hundreds of megabytes, and slices of time of the process that owns that GPU.
+// Of the program, only a GPU that it uses anyway serves: a context made for this alone would cost
+// hundreds of megabytes, and slices of time of the process that owns that GPU.  The copy process,
+// which has contexts on few GPUs and whose words need the way too, maps memory of any that can be
+// reached without a context there.
 //
 // Threads: any, one at a time.  The destructor gives the memory back; nothing may use it then.
 #include <cstdint>
@@ -20,8 +22,14 @@ class NeighbourMemory {
   // `no_memory`: none of them gave it, which was logged.
   static Result<std::unique_ptr<NeighbourMemory>> make(const cuda::Driver& d, int gpu,
                                                        std::uint64_t bytes);
+  // The same of any other GPU, mapped without a context there.
+  static Result<std::unique_ptr<NeighbourMemory>> map(const cuda::Driver& d, int gpu,
+                                                      std::uint64_t bytes);
   NeighbourMemory(const cuda::Driver& d, int gpu, cuda::Address address)
       : d_(d), gpu_(gpu), address_(address) {}
+  NeighbourMemory(const cuda::Driver& d, int gpu, cuda::Address address, std::uint64_t mapped,
+                  cuda::Handle handle)
+      : d_(d), gpu_(gpu), address_(address), mapped_(mapped), handle_(handle) {}
   ~NeighbourMemory();
   NeighbourMemory(const NeighbourMemory&) = delete;
   NeighbourMemory& operator=(const NeighbourMemory&) = delete;
@@ -34,6 +42,8 @@ class NeighbourMemory {
   const cuda::Driver& d_;
   const int gpu_;
   cuda::Address address_;
+  const std::uint64_t mapped_ = 0;  // bytes; 0: allocated
+  const cuda::Handle handle_ = 0;
 };
 
 }  // namespace twinpath::gpu

@@ -60,7 +60,7 @@ bool have_places(const Config& config) {
 
 // GPU buffers pass through host memory whatever NCCL is told; nothing below was measured for that.
 bool gpu_memory_is_reached(const Config& config) {
-  return config.soft_cuda && config.mode != ModeChoice::stage;
+  return config.soft_cuda != SoftCuda::off && config.mode != ModeChoice::stage;
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST_CASE("tuning is for the soft HCA with GPU memory, and can be switched off")
   config.ib_disable = true;
   CHECK(chosen(config, {}).empty());
   config = soft_config();
-  config.soft_cuda = false;
+  config.soft_cuda = SoftCuda::off;
   CHECK(chosen(config, {}).empty());
   config = soft_config();
   config.mode = ModeChoice::stage;

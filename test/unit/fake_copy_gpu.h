@@ -71,7 +71,7 @@ struct FakeGpu {
   std::uint64_t device_low = 0, device_high = 0;
   // What another process of the fake calls an allocation, by what its owner calls it.
   std::map<std::uint64_t, std::uint64_t> names_elsewhere;
-  int opened = 0, registered = 0;
+  int opened = 0, registered = 0, mapped_on = -1;
   int register_result = 0;
   std::thread thread;
 
@@ -282,6 +282,35 @@ inline cuda::Driver fake_table() {
     return --fake->registered, 0;
   };
   d.handle_retain = [](cuda::Handle*, void*) { return 1; };
+  d.granularity = [](std::size_t* unit, const cuda::AllocationProperties*, int) {
+    return *unit = 4096, 0;
+  };
+  d.handle_create = [](cuda::Handle* handle, std::size_t, const cuda::AllocationProperties* p,
+                       unsigned long long) {
+    std::lock_guard lock(fake->mutex);
+    fake->mapped_on = p->location.id;
+    return *handle = 1, fake->peers ? 0 : 1;
+  };
+  d.handle_release = [](cuda::Handle) { return 0; };
+  d.address_reserve = [](cuda::Address* p, std::size_t n, std::size_t, cuda::Address,
+                         unsigned long long) {
+    std::lock_guard lock(fake->mutex);
+    *p = reinterpret_cast<std::uintptr_t>(std::aligned_alloc(4096, n));
+    fake->allocations[*p] = {fake->mapped_on, n};
+    return 0;
+  };
+  d.address_free = [](cuda::Address p, std::size_t) {
+    std::lock_guard lock(fake->mutex);
+    if (fake->allocations.erase(p) != 1) return 1;
+    return std::free(pointer(p)), 0;
+  };
+  d.map = [](cuda::Address, std::size_t, std::size_t, cuda::Handle, unsigned long long) {
+    return 0;
+  };
+  d.unmap = [](cuda::Address, std::size_t) { return 0; };
+  d.set_access = [](cuda::Address, std::size_t, const cuda::AccessDescription*, std::size_t) {
+    return 0;
+  };
   d.ipc_get = [](cuda::IpcHandle* handle, cuda::Address address) {
     std::memcpy(handle->bytes, &address, sizeof address);
     return 0;

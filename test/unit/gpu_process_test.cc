@@ -24,6 +24,7 @@
 namespace twinpath::gpu::process {
 namespace {
 
+using test_copies::FakeGpu;
 using test_copies::fill;
 using test_copies::Job;
 using test_copies::Machine;
@@ -36,7 +37,8 @@ constexpr std::uint64_t kNamed = 0x500000000000;  // what the program calls it
 // A copy process on a thread of this one.
 class Joined {
  public:
-  Joined() {
+  explicit Joined(bool peers = true) {
+    machine.gpu().peers = peers;
     machine.gpu().in_use[1] = false;
     machine.gpu().names_elsewhere[kNamed] = machine.device();
     UniqueFd theirs;
@@ -149,13 +151,15 @@ TEST_CASE("small copies from the host go in rows that cut no word", "[gpu_proces
   CHECK(machine.gpu().row_copies == 0);
 }
 
-TEST_CASE("words for another GPU take the way over the copying one", "[gpu_process]") {
+// A write-value to memory of another process waits for a slice of the GPU's time.
+TEST_CASE("words take the way over memory of the copy process", "[gpu_process]") {
   Joined joined;
-  // GPU 1's memory: what the fake gave to a neighbour counts as such.
-  std::vector<std::uint64_t> theirs(64);
+  FakeGpu& fake = joined.machine.gpu();
+  std::vector<std::uint64_t> theirs(64);  // of GPU 1
+  const auto low = reinterpret_cast<std::uintptr_t>(theirs.data());
   {
-    const std::lock_guard lock(joined.machine.gpu().mutex);
-    joined.machine.gpu().names_elsewhere[88] = reinterpret_cast<std::uintptr_t>(theirs.data());
+    const std::lock_guard lock(fake.mutex);
+    fake.names_elsewhere[88] = low;
   }
   ExportedAllocation e;
   e.kind = ExportedAllocation::Kind::ipc;
@@ -165,24 +169,41 @@ TEST_CASE("words for another GPU take the way over the copying one", "[gpu_proce
   std::memset(e.gpu.bytes, 'B', sizeof e.gpu.bytes);
   auto made = import_allocation(std::move(e));
   REQUIRE(made);
-  const std::uint64_t at = (*made)->address();
+  const CopyEnd other{(*made)->address(), (*made)->gpu()};
   std::vector<std::uint64_t> host(64);
   for (std::size_t i = 0; i < host.size(); ++i) host[i] = 1000 + i;
-  std::vector<Job> jobs(16);
+  std::vector<Job> jobs(600);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    fill(jobs[i], {at + 32 * i, (*made)->gpu()}, host_at(&host[4 * i]), 8 * (1 + i % 4), 3);
+    const std::uint64_t at = 32 * (i / 2 % 16);
+    fill(jobs[i], i % 2 == 0 ? CopyEnd{other.address + at, other.gpu} : gpu_at(at),
+         host_at(&host[at / 8]), 8 * (1 + at / 32 % 4), 3 + i % 5);
     jobs[i].executor = 0;
     REQUIRE(submit_copy(&jobs[i]) == Status::ok);
   }
   for (Job& job : jobs) CHECK(wait(job) == Status::ok);
-  for (std::size_t i = 0; i < host.size(); ++i)
-    CHECK(theirs[i] == (i % 4 <= i / 4 % 4 ? host[i] : 0));
-  // Not by write-values, of which the driver lets each wait.
-  const std::lock_guard lock(joined.machine.gpu().mutex);
-  const auto low = reinterpret_cast<std::uintptr_t>(theirs.data());
-  CHECK(std::none_of(joined.machine.gpu().written.begin(), joined.machine.gpu().written.end(),
-                     [&](std::uint64_t a) { return a >= low && a < low + theirs.size() * 8; }));
-  CHECK_FALSE(joined.machine.gpu().written.empty());
+  const std::vector<std::uint64_t>& own = joined.machine.device_words();
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    const std::uint64_t expected = i % 4 <= i / 4 % 4 ? host[i] : 0;
+    CHECK(theirs[i] == expected);
+    CHECK(own[i] == expected);
+  }
+  const std::lock_guard lock(fake.mutex);
+  CHECK(fake.row_copies > 0);
+  CHECK_FALSE(fake.written.empty());  // the words that say what has ended
+  for (const std::uint64_t at : fake.written)
+    REQUIRE_FALSE((fake.on_device(at) || (at >= low && at < low + theirs.size() * 8)));
+}
+
+TEST_CASE("without another GPU words are written to their own", "[gpu_process]") {
+  Joined joined(false);
+  Machine& machine = joined.machine;
+  const std::uint64_t word = 5;
+  REQUIRE(move(gpu_at(64), host_at(&word), 8) == Status::ok);
+  CHECK(machine.device_words()[8] == 5);
+  std::vector<std::uint8_t> data = pattern(300000, 9);
+  REQUIRE(move(gpu_at(0), host_at(data.data()), data.size()) == Status::ok);
+  REQUIRE(move(gpu_at(kMiB), gpu_at(0), data.size()) == Status::ok);
+  CHECK(std::memcmp(&machine.device_words()[kMiB / 8], data.data(), data.size()) == 0);
 }
 
 TEST_CASE("a copy process ends jobs of one order in the order of their submission",
