@@ -96,7 +96,8 @@ struct CopyJob {
   // Jobs with equal `order` complete in submission order (a QP uses its own number).
   std::uint64_t order = 0;
   // Called once on the copy thread when the bytes are visible at the destination, to the GPU
-  // and to the host (status ok), or could not be moved.  Must not block; may submit.
+  // and to the host (status ok), or could not be moved; `closed` when the process that makes the
+  // copies has ended.  Must not block; may submit.
   void (*done)(CopyJob* job, Status status) = nullptr;
   bool update = false;      // a WordUpdate
   CopyJob* next = nullptr;  // engine's own

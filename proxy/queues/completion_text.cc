@@ -40,7 +40,9 @@ constexpr std::array kHints = {
          "the queue was already in error; look for an earlier message here or at the peer, and "
          "check "
          "cables and switch ports (ip link, ibstat) if there is none"},
-    Hint{IBV_WC_FATAL_ERR, "the adapter failed (see dmesg)"},
+    Hint{IBV_WC_FATAL_ERR,
+         "the adapter failed (see dmesg); a software HCA, when the process that copies GPU memory "
+         "for it has ended (see the log)"},
     Hint{IBV_WC_GENERAL_ERR, "the adapter reports a general error (see dmesg)"},
 };
 

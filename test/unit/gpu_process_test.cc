@@ -301,10 +301,10 @@ TEST_CASE("a copy process that ends, ends its jobs with errors", "[gpu_process]"
   });
   // What was under way in its streams may have arrived.
   for (Job& job : jobs) (void)wait(job);
-  CHECK(jobs.back().status == Status::system);
+  CHECK(jobs.back().status == Status::closed);
   later.join();
   for (std::size_t i = 0; i < ended.size(); ++i) REQUIRE(ended[i] == i);
-  CHECK(move(gpu_at(0), host_at(host.data()), 8) == Status::system);
+  CHECK(move(gpu_at(0), host_at(host.data()), 8) == Status::closed);
   std::string why;
   CHECK(copies_ready(why) == Status::closed);
   CHECK(why.find("it has ended") != std::string::npos);

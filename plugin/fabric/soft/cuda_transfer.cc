@@ -14,7 +14,9 @@ void job_done(CopyJob* base, Status status) {
   SoftQp& qp = *job->qp;
   std::lock_guard hold(qp.lock);
   SendEntry& e = *job->entry;
-  if (status != Status::ok && e.status == IBV_WC_SUCCESS) e.status = IBV_WC_LOC_PROT_ERR;
+  // Closed: the process that makes the copies has ended, as if the adapter had.
+  if (status != Status::ok && e.status == IBV_WC_SUCCESS)
+    e.status = status == Status::closed ? IBV_WC_FATAL_ERR : IBV_WC_LOC_PROT_ERR;
   --e.jobs_left;
   --qp.jobs_in_flight;
   if (e.jobs_left == 0) {

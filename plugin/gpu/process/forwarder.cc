@@ -325,10 +325,10 @@ void Forwarder::give_up() {
     const std::uint32_t slot = rings_.entries[i % kEntries].slot;
     if (slot >= kEntries || free[slot] || slots_[slot].entry != i) continue;
     free[slot] = true;
-    arrived({0, slot, static_cast<std::uint32_t>(Status::system)});
+    arrived({0, slot, static_cast<std::uint32_t>(Status::closed)});
   }
   if (given_ != 0) {
-    tasks_[front_task_].status = Status::system;
+    tasks_[front_task_].status = Status::closed;
     tasks_[front_task_].all_given = true;
     given_ = 0;
     (void)pending_.pop();
@@ -337,7 +337,7 @@ void Forwarder::give_up() {
   while (!pending_.empty()) {
     CopyJob* job = pending_.pop();
     count(jobs_, 1);
-    job->done(job, Status::system);
+    job->done(job, Status::closed);
   }
 }
 
