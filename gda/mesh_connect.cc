@@ -94,6 +94,7 @@ class MeshBuilder {
 };
 
 Status MeshBuilder::start(std::span<const std::array<std::uint8_t, kHandleBytes>> handles) {
+  const std::uint64_t own_host = host_hash();
   for (std::size_t r = 0; r < handles.size(); ++r) {
     const int rank = static_cast<int>(r);
     Handle handle;
@@ -103,6 +104,7 @@ Status MeshBuilder::start(std::span<const std::array<std::uint8_t, kHandleBytes>
       return Status::bad_argument;
     }
     peer(rank).address = handle.address;
+    peer(rank).here = handle.host_hash == own_host;
     if (rank == mesh_->rank() && handle.nonce != listener_.nonce()) {
       TP_WARN(
           "connect: the handle of rank %d, the own one, is not this listener's; NCCL passed "

@@ -171,16 +171,7 @@ Status Connection::recv_hello() {
   TP_TRY(recv_frame(FrameType::hello));
   std::string why;
   if (!decode_hello(body_, theirs_, why)) return refuse(Status::remote, why);
-  for (const HelloRail& a : mine_.rails) {
-    for (const HelloRail& b : theirs_.rails) {
-      if (a.roce == b.roce) continue;
-      return refuse(Status::unsupported, a.port + " of " + mine_.host + " is " +
-                                             (a.roce ? "Ethernet" : "InfiniBand") + " but " +
-                                             b.port + " of " + theirs_.host + " is " +
-                                             (b.roce ? "Ethernet" : "InfiniBand") +
-                                             "; choose ports of one kind with NCCL_IB_HCA");
-    }
-  }
+  TP_TRY(check_rails());
   decide_mode();
   return Status::ok;
 }

@@ -100,6 +100,8 @@ class Connection {
   Status advance();
   ConnectionParts take() { return std::move(parts_); }
   int device() const { return device_; }
+  // Of a connector, by what the handle says.
+  void goes_to_another_host() { another_host_ = true; }
   // As soon as the peer has shown that it holds the handle it is refused, with this text.
   void turn_away(std::string text) { turned_away_ = std::move(text); }
   bool turned_away() const { return !turned_away_.empty(); }
@@ -114,6 +116,8 @@ class Connection {
   Status connect_socket();
   Status send_hello();
   Status recv_hello();
+  // Whether each end's rails can reach the other's, as far as the hellos tell.
+  Status check_rails();
   // How GPU memory of this connection is used, from both ends' records.
   void decide_mode();
   Status make_queues();
@@ -138,6 +142,7 @@ class Connection {
   TcpSocket socket_;
   Step step_;
   bool peer_known_ = false;
+  bool another_host_ = false;
   std::string turned_away_;
   std::string unreached_;  // why the last try to connect failed
 

@@ -1,4 +1,6 @@
 // Frames of the handshake in and out, and how it ends badly.
+#include <cstring>
+
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/connect/connection.h"
@@ -62,6 +64,30 @@ Status Connection::check_header() {
     return Status::bad_argument;
   }
   peer_known_ = true;
+  return Status::ok;
+}
+
+Status Connection::check_rails() {
+  for (const HelloRail& a : mine_.rails) {
+    for (const HelloRail& b : theirs_.rails) {
+      if (a.roce != b.roce)
+        return refuse(Status::unsupported, a.port + " of " + mine_.host + " is " +
+                                               (a.roce ? "Ethernet" : "InfiniBand") + " but " +
+                                               b.port + " of " + theirs_.host + " is " +
+                                               (b.roce ? "Ethernet" : "InfiniBand") +
+                                               "; choose ports of one kind with NCCL_IB_HCA");
+      // An adapter takes its own address for itself: the queues would write to this host, and
+      // wait for ever.
+      if (!another_host_ || !a.roce || std::memcmp(a.gid.raw, b.gid.raw, sizeof a.gid.raw) != 0)
+        continue;
+      return refuse(Status::system,
+                    a.port + " of " + mine_.host + " and " + b.port + " of " + theirs_.host +
+                        " have the same address " + gid_text(a.gid) + " (GID index " +
+                        std::to_string(a.gid_index) + " and " + std::to_string(b.gid_index) +
+                        "), which reaches neither from the other; choose another with "
+                        "NCCL_IB_ADDR_RANGE or NCCL_IB_GID_INDEX, or take it off the interfaces");
+    }
+  }
   return Status::ok;
 }
 

@@ -36,6 +36,7 @@ struct Recording {
     Handle handle;
     handle.nonce = random_nonce();
     handle.address = socket->address();
+    handle.host_hash = host_hash();
     HandleArray bytes{};
     encode_handle(handle, bytes);
     auto session = world.open(77, -1);
