@@ -166,6 +166,13 @@ Status MeshBuilder::advance(Outgoing& out) {
   Status status = out.socket.send_part(out.hello, out.hello_done);
   if (status == Status::ok) status = out.socket.recv_part(out.welcome, out.welcome_done);
   if (status == Status::again) return status;
+  if (status != Status::ok && out.welcome_done == 0 && now_ns() < deadline_) {
+    // Crowded by strangers, it drops whoever has not spoken yet; one that is gone refuses.
+    out.socket.connect_anew();
+    out.connected = false;
+    out.hello_done = 0;
+    return Status::again;
+  }
   if (status != Status::ok) return failed(out, "closed the connection while it was being made");
   Reader r(out.welcome);
   if (r.integer<std::uint32_t>() != mesh::kWelcomeMagic ||

@@ -94,6 +94,9 @@ Status Connection::advance() {
                      std::to_string(core_->devices->config().connect_timeout_ms) +
                      " ms while waiting for " + waiting_for();
   if (!unreached_.empty()) text += " (" + unreached_ + ")";
+  if (unheard_ > 0)
+    text += "; the listener closed " + std::to_string(unheard_) +
+            " calls without a word: it is crowded by strangers, or another program's";
   if (step_ == Step::connect_socket) {
     text += "; do hosts reach each other over NCCL_SOCKET_IFNAME?";
     if (socket_.is_open()) text += " It was tried from " + socket_.local_text() + ".";

@@ -128,6 +128,7 @@ class Connection {
   Status send_frame(FrameType type, const std::vector<std::uint8_t>& body);
   Status recv_frame(FrameType type);  // into body_
   Status check_header();
+  bool call_again();
   Status socket_ended(Status s);
   Status refuse(Status s, const std::string& text);  // tells the peer, logs, returns s
   const char* waiting_for() const;
@@ -143,6 +144,7 @@ class Connection {
   Step step_;
   bool peer_known_ = false;
   bool another_host_ = false;
+  int unheard_ = 0;  // calls that the listener closed without a word
   std::string turned_away_;
   std::string unreached_;  // why the last try to connect failed
 

@@ -91,7 +91,20 @@ Status Connection::check_rails() {
   return Status::ok;
 }
 
+// A listener that strangers crowd drops whoever has not spoken yet, and may drop us with them when
+// this process was away for a moment.  One that is gone refuses the next call.
+bool Connection::call_again() {
+  const bool unheard = step_ == Step::send_hello || (step_ == Step::recv_hello && header_got_ == 0);
+  if (role_ != Role::connector || !unheard || now_ns() >= deadline_) return false;
+  ++unheard_;
+  out_.clear();
+  socket_.connect_anew();
+  step_ = Step::connect_socket;
+  return true;
+}
+
 Status Connection::socket_ended(Status s) {
+  if (call_again()) return Status::again;
   if (!peer_known_) {
     TP_INFO(net, "%s closed its connection before the handshake", peer_text().c_str());
     return Status::closed;

@@ -181,6 +181,86 @@ class Hostile {
   bool connected_ = false, resets_ = false;
 };
 
+// Stands before a listener, closes the first calls without a word and passes the others on.
+class Doorkeeper {
+ public:
+  Doorkeeper(const Config& config, HandleArray& handle, int closes) : closes_(closes) {
+    auto door = TcpListener::open(control_interface(config).take());
+    REQUIRE(door);
+    door_ = std::make_unique<TcpListener>(std::move(door).take());
+    Handle h;
+    std::string why;
+    REQUIRE(decode_handle(handle, h, why));
+    behind_ = h.address;
+    h.address = door_->address();
+    encode_handle(h, handle);
+  }
+  void turn() {
+    if (auto caller = door_->accept(); caller && closes_ > 0) {
+      --closes_;
+      caller->close();
+    } else if (caller) {
+      passed_.push_back({std::move(caller).take(), TcpSocket::connect(behind_).take()});
+    }
+    for (auto& [from, to] : passed_) {
+      pass(from.fd(), to.fd());
+      pass(to.fd(), from.fd());
+    }
+  }
+  int left() const { return closes_; }
+
+ private:
+  static void pass(int from, int to) {
+    std::array<char, 4096> bytes;
+    const ssize_t n = recv(from, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (n > 0) REQUIRE(send(to, bytes.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL) == n);
+  }
+  int closes_;
+  std::unique_ptr<TcpListener> door_;
+  SocketAddress behind_;
+  std::vector<std::pair<TcpSocket, TcpSocket>> passed_;
+};
+
+TEST_CASE("Who was dropped before it was heard calls again") {
+  LogCapture log;
+  World world;
+  HandleArray handle{};
+  std::unique_ptr<Listener> listener;
+  REQUIRE(world.b->listen(1, handle, listener) == Status::ok);
+  Link link;
+  SECTION("until it is") {
+    Doorkeeper door(world.config, handle, 3);
+    REQUIRE(eventually(
+        [&] {
+          door.turn();
+          if (!link.send) {
+            const Status s = world.a->connect(0, handle, link.send);
+            REQUIRE((s == Status::ok || s == Status::again));
+          }
+          if (!link.recv) (void)listener->accept(link.recv);
+          return link.send && link.recv;
+        },
+        20000));
+    CHECK(door.left() == 0);
+    CHECK(log.warnings().empty());
+  }
+  SECTION("and says at its limit what it met") {
+    world.config.connect_timeout_ms = 1500;
+    World brief(world.config);
+    Doorkeeper door(world.config, handle, 1000);
+    Status s = Status::again;
+    REQUIRE(eventually(
+        [&] {
+          door.turn();
+          s = brief.a->connect(0, handle, link.send);
+          return s != Status::again;
+        },
+        20000));
+    CHECK(s == Status::remote);
+    CHECK(log.has(LogLevel::warn, "calls without a word: it is crowded by strangers"));
+  }
+}
+
 TEST_CASE("Honest peers connect and exchange while hostile ones call, with the nonce and without") {
   const std::uint64_t seed = number_from("TWINPATH_TEST_SEED", 1);
   const bool long_run = number_from("TWINPATH_LONG", 0) != 0;

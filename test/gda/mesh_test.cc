@@ -277,6 +277,26 @@ TEST_CASE("a rank behind many silent strangers is heard") {
   CHECK(log.warnings() == std::vector<std::string>{});
 }
 
+TEST_CASE("a rank that was dropped before it was heard calls again") {
+  LogCapture log;
+  Team team(2);
+  TcpListener& door = team.listeners[0]->socket();
+  std::unique_ptr<Mesh> one, zero;
+  std::thread caller([&] { one = team.connect(1); });
+  for (int closed = 0; closed < 2;) {
+    if (auto dropped = door.accept()) {
+      dropped->close();
+      ++closed;
+    }
+    (void)poll(nullptr, 0, 1);
+  }
+  zero = team.connect(0);
+  caller.join();
+  REQUIRE(zero);
+  REQUIRE(one);
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
 TEST_CASE("another user who calls 300 times keeps no rank out") {
   NEEDS(geteuid() == 0, "only root can play another user");
   LogCapture log;
