@@ -219,14 +219,14 @@ Status Context::connect(const std::vector<Bytes>& from) {
       QueueEnd far = decode_end(in);
       if (r == core_->rank()) {
         QueuePair& other = *loopbacks_[loopback++];
-        TP_TRY(other.raise(pairs_[p]->end(), "this rank"));
+        TP_TRY(other.raise(pairs_[p]->end(), "this rank", true));
         if (counted(r)) TP_TRY(inbox_->listen(p, other.qp()));
         far = other.end();
       } else if (!in.ok()) {
         TP_WARN("%s sent a damaged description of its queues", core_->mesh->peer_text(r).c_str());
         return Status::remote;
       }
-      TP_TRY(pairs_[p]->raise(far, core_->mesh->peer_text(r)));
+      TP_TRY(pairs_[p]->raise(far, core_->mesh->peer_text(r), core_->mesh->on_this_host(r)));
       if (counted(r) && r != core_->rank()) TP_TRY(inbox_->listen(p, pairs_[p]->qp()));
     }
   }

@@ -44,6 +44,8 @@ std::string Mesh::peer_text(int rank) const {
   return text + " (" + peers_[static_cast<std::size_t>(rank)].address.text() + ")";
 }
 
+bool Mesh::on_this_host(int rank) const { return peers_[static_cast<std::size_t>(rank)].here; }
+
 Result<std::vector<std::vector<std::uint8_t>>> Mesh::all_gather(std::span<const std::uint8_t> mine,
                                                                 const char* what) {
   return exchange(std::vector<Bytes>(peers_.size(), mine), what);

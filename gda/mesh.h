@@ -76,6 +76,8 @@ class Mesh {
   Mesh& operator=(const Mesh&) = delete;
   // "rank 3 (10.0.0.7:41234)"
   std::string peer_text(int rank) const;
+  // Whether its process is on this host, by its handle.
+  bool on_this_host(int rank) const;
   // Why it is lost, when judged so; see plugin/base/peer_watch.h.
   std::string verdict_text(int rank, Verdict verdict) const;
 
@@ -84,6 +86,7 @@ class Mesh {
   struct Peer {
     TcpSocket socket;
     SocketAddress address;  // where that rank listened
+    bool here = true;       // on this host
   };
   using Bytes = std::span<const std::uint8_t>;
   struct Transfer;

@@ -94,6 +94,7 @@ class MeshBuilder {
 };
 
 Status MeshBuilder::start(std::span<const std::array<std::uint8_t, kHandleBytes>> handles) {
+  const std::uint64_t own_host = host_hash();
   for (std::size_t r = 0; r < handles.size(); ++r) {
     const int rank = static_cast<int>(r);
     Handle handle;
@@ -103,6 +104,7 @@ Status MeshBuilder::start(std::span<const std::array<std::uint8_t, kHandleBytes>
       return Status::bad_argument;
     }
     peer(rank).address = handle.address;
+    peer(rank).here = handle.host_hash == own_host;
     if (rank == mesh_->rank() && handle.nonce != listener_.nonce()) {
       TP_WARN(
           "connect: the handle of rank %d, the own one, is not this listener's; NCCL passed "
@@ -164,6 +166,13 @@ Status MeshBuilder::advance(Outgoing& out) {
   Status status = out.socket.send_part(out.hello, out.hello_done);
   if (status == Status::ok) status = out.socket.recv_part(out.welcome, out.welcome_done);
   if (status == Status::again) return status;
+  if (status != Status::ok && out.welcome_done == 0 && now_ns() < deadline_) {
+    // Crowded by strangers, it drops whoever has not spoken yet; one that is gone refuses.
+    out.socket.connect_anew();
+    out.connected = false;
+    out.hello_done = 0;
+    return Status::again;
+  }
   if (status != Status::ok) return failed(out, "closed the connection while it was being made");
   Reader r(out.welcome);
   if (r.integer<std::uint32_t>() != mesh::kWelcomeMagic ||

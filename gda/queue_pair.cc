@@ -146,7 +146,19 @@ int QueuePair::to_rts(const QueueEnd& far) {
                               IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-Status QueuePair::raise(const QueueEnd& far, const std::string& peer) {
+Status QueuePair::raise(const QueueEnd& far, const std::string& peer, bool here) {
+  // An adapter takes its own address for itself: writes would stay on this host.
+  if (!here && far.rail.roce &&
+      std::memcmp(rail_.gid.gid.raw, far.rail.gid.raw, sizeof far.rail.gid.raw) == 0) {
+    TP_WARN(
+        "%s here and %s of %s have the same address %s (GID index %d and %d), which reaches "
+        "neither "
+        "from the other; choose another with NCCL_IB_ADDR_RANGE or NCCL_IB_GID_INDEX, or take it "
+        "off the interfaces",
+        rail_.port.port->name.c_str(), far.rail.port.c_str(), peer.c_str(),
+        gid_text(rail_.gid.gid).c_str(), rail_.gid.index, far.rail.gid_index);
+    return Status::system;
+  }
   const char* step = "RTR";
   int error = to_rtr(far);
   if (error == 0) {

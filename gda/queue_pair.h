@@ -45,8 +45,9 @@ class QueuePair {
   QueuePair& operator=(const QueuePair&) = delete;
 
   QueueEnd end() const;
-  // To RTR and RTS.  Logs what is wrong; `peer` names the far end.
-  Status raise(const QueueEnd& far, const std::string& peer);
+  // To RTR and RTS.  Logs what is wrong; `peer` names the far end, `here` is whether it is on this
+  // host.
+  Status raise(const QueueEnd& far, const std::string& peer, bool here);
   // Nothing more is read from or written to memory here for what was posted.
   void stop();
 

@@ -81,6 +81,7 @@ Status ProxySession::start(int device, std::span<std::uint8_t, kHandleBytes> han
       Connection::Role::connector, core_, device, std::move(rails).take(), h.nonce,
       std::move(socket).take(),
       now_ns() + core_->devices->config().connect_timeout_ms * kMillisecond);
+  if (h.host_hash != host_hash()) connection->goes_to_another_host();
   return Status::ok;
 }
 

@@ -221,6 +221,12 @@ Status TcpSocket::finish_connect(std::string& why, std::int64_t retry_until) {
   return Status::ok;
 }
 
+void TcpSocket::connect_anew() {
+  fd_.reset();
+  connect_error_ = 0;
+  retry_at_ = now_ns() + kRetryPause;
+}
+
 Status TcpSocket::send_part(std::span<const std::uint8_t> bytes, std::size_t& done) {
   while (done < bytes.size()) {
     const ssize_t n =

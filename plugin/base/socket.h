@@ -118,6 +118,8 @@ class TcpSocket {
   // (now_ns()) a host that cannot be reached is tried anew every half second, and `why` says what
   // came of the last try; the socket is not open in between.  A refusal is an answer.
   Status finish_connect(std::string& why, std::int64_t retry_until = 0);
+  // Gives the connection up; after a pause finish_connect() connects to the same address again.
+  void connect_anew();
   // Sends/receives as much as goes; `done` counts bytes over calls.  ok when all went, again
   // when the rest must wait, closed on end of file, remote on error.
   Status send_part(std::span<const std::uint8_t> bytes, std::size_t& done);

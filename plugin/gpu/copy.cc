@@ -87,7 +87,8 @@ Status submit_copy(CopyJob* job) {
   if (process::Elsewhere* other = process::Elsewhere::chosen(); other != nullptr)
     return other->submit(job);
   const int gpu = executor_of(*job);
-  if (!visible(gpu)) return Status::bad_argument;
+  // Without a driver no GPU is visible either; that is not the caller's mistake.
+  if (!visible(gpu)) return cuda::driver() == nullptr ? Status::unsupported : Status::bad_argument;
   CopyThread* thread = threads().at(gpu);
   if (thread == nullptr || !thread->running()) {
     if (cuda::driver() == nullptr) return Status::unsupported;

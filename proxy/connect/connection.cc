@@ -94,6 +94,9 @@ Status Connection::advance() {
                      std::to_string(core_->devices->config().connect_timeout_ms) +
                      " ms while waiting for " + waiting_for();
   if (!unreached_.empty()) text += " (" + unreached_ + ")";
+  if (unheard_ > 0)
+    text += "; the listener closed " + std::to_string(unheard_) +
+            " calls without a word: it is crowded by strangers, or another program's";
   if (step_ == Step::connect_socket) {
     text += "; do hosts reach each other over NCCL_SOCKET_IFNAME?";
     if (socket_.is_open()) text += " It was tried from " + socket_.local_text() + ".";
@@ -171,16 +174,7 @@ Status Connection::recv_hello() {
   TP_TRY(recv_frame(FrameType::hello));
   std::string why;
   if (!decode_hello(body_, theirs_, why)) return refuse(Status::remote, why);
-  for (const HelloRail& a : mine_.rails) {
-    for (const HelloRail& b : theirs_.rails) {
-      if (a.roce == b.roce) continue;
-      return refuse(Status::unsupported, a.port + " of " + mine_.host + " is " +
-                                             (a.roce ? "Ethernet" : "InfiniBand") + " but " +
-                                             b.port + " of " + theirs_.host + " is " +
-                                             (b.roce ? "Ethernet" : "InfiniBand") +
-                                             "; choose ports of one kind with NCCL_IB_HCA");
-    }
-  }
+  TP_TRY(check_rails());
   decide_mode();
   return Status::ok;
 }

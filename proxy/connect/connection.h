@@ -100,6 +100,8 @@ class Connection {
   Status advance();
   ConnectionParts take() { return std::move(parts_); }
   int device() const { return device_; }
+  // Of a connector, by what the handle says.
+  void goes_to_another_host() { another_host_ = true; }
   // As soon as the peer has shown that it holds the handle it is refused, with this text.
   void turn_away(std::string text) { turned_away_ = std::move(text); }
   bool turned_away() const { return !turned_away_.empty(); }
@@ -114,6 +116,8 @@ class Connection {
   Status connect_socket();
   Status send_hello();
   Status recv_hello();
+  // Whether each end's rails can reach the other's, as far as the hellos tell.
+  Status check_rails();
   // How GPU memory of this connection is used, from both ends' records.
   void decide_mode();
   Status make_queues();
@@ -124,6 +128,7 @@ class Connection {
   Status send_frame(FrameType type, const std::vector<std::uint8_t>& body);
   Status recv_frame(FrameType type);  // into body_
   Status check_header();
+  bool call_again();
   Status socket_ended(Status s);
   Status refuse(Status s, const std::string& text);  // tells the peer, logs, returns s
   const char* waiting_for() const;
@@ -138,6 +143,8 @@ class Connection {
   TcpSocket socket_;
   Step step_;
   bool peer_known_ = false;
+  bool another_host_ = false;
+  int unheard_ = 0;  // calls that the listener closed without a word
   std::string turned_away_;
   std::string unreached_;  // why the last try to connect failed
 

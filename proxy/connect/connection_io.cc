@@ -1,4 +1,6 @@
 // Frames of the handshake in and out, and how it ends badly.
+#include <cstring>
+
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/connect/connection.h"
@@ -65,7 +67,44 @@ Status Connection::check_header() {
   return Status::ok;
 }
 
+Status Connection::check_rails() {
+  for (const HelloRail& a : mine_.rails) {
+    for (const HelloRail& b : theirs_.rails) {
+      if (a.roce != b.roce)
+        return refuse(Status::unsupported, a.port + " of " + mine_.host + " is " +
+                                               (a.roce ? "Ethernet" : "InfiniBand") + " but " +
+                                               b.port + " of " + theirs_.host + " is " +
+                                               (b.roce ? "Ethernet" : "InfiniBand") +
+                                               "; choose ports of one kind with NCCL_IB_HCA");
+      // An adapter takes its own address for itself: the queues would write to this host, and
+      // wait for ever.
+      if (!another_host_ || !a.roce || std::memcmp(a.gid.raw, b.gid.raw, sizeof a.gid.raw) != 0)
+        continue;
+      return refuse(Status::system,
+                    a.port + " of " + mine_.host + " and " + b.port + " of " + theirs_.host +
+                        " have the same address " + gid_text(a.gid) + " (GID index " +
+                        std::to_string(a.gid_index) + " and " + std::to_string(b.gid_index) +
+                        "), which reaches neither from the other; choose another with "
+                        "NCCL_IB_ADDR_RANGE or NCCL_IB_GID_INDEX, or take it off the interfaces");
+    }
+  }
+  return Status::ok;
+}
+
+// A listener that strangers crowd drops whoever has not spoken yet, and may drop us with them when
+// this process was away for a moment.  One that is gone refuses the next call.
+bool Connection::call_again() {
+  const bool unheard = step_ == Step::send_hello || (step_ == Step::recv_hello && header_got_ == 0);
+  if (role_ != Role::connector || !unheard || now_ns() >= deadline_) return false;
+  ++unheard_;
+  out_.clear();
+  socket_.connect_anew();
+  step_ = Step::connect_socket;
+  return true;
+}
+
 Status Connection::socket_ended(Status s) {
+  if (call_again()) return Status::again;
   if (!peer_known_) {
     TP_INFO(net, "%s closed its connection before the handshake", peer_text().c_str());
     return Status::closed;

@@ -146,10 +146,10 @@ std::string host_name() {
 }
 
 std::uint64_t host_hash() {
-  std::string text = host_name();
+  // The name alone only where the kernel has none: containers of one host have names of their own.
+  std::string text;
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  if (std::getline(boot, id)) text += id;
+  if (!std::getline(boot, text) || text.empty()) text = host_name();
   return fnv({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
 

@@ -38,7 +38,7 @@ void store_connection(HandleBytes bytes, std::uint64_t connection);
 // From the system's random source.
 Nonce random_nonce();
 std::uint32_t random_24_bits();
-// Equal in all processes of one booted host.
+// Equal in all processes of one booted host, whatever containers they are in.
 std::uint64_t host_hash();
 std::string host_name();
 

@@ -1,5 +1,6 @@
 // Addresses that change while the process runs: an interface loses its address and gets it back,
 // at another index of the port's GID table, or a larger MTU.
+#include "proxy/wire/handle.h"
 #include "test/fabric/event_feed.h"
 #include "test/fabric/world.h"
 
@@ -119,6 +120,42 @@ TEST_CASE("a connection takes the MTU that the ports have when it is made") {
     Moving::mtu = mtu;
     for (const Used& used : connect_once(world)) CHECK(used.mtu == mtu);
   }
+}
+
+TEST_CASE("one address on two hosts is refused with its name, and two addresses are not") {
+  LogCapture log;
+  World world;
+  HandleArray handle;
+  std::unique_ptr<Listener> listener;
+  const auto listen = [&](int device) {
+    REQUIRE(world.b->listen(device, handle, listener) == Status::ok);
+    Handle h;
+    std::string why;
+    REQUIRE(decode_handle(handle, h, why));
+    ++h.host_hash;  // as one that came from elsewhere
+    encode_handle(h, handle);
+  };
+  listen(0);
+  Status a = Status::again, b = Status::again;
+  std::unique_ptr<SendComm> send;
+  std::unique_ptr<RecvComm> recv;
+  REQUIRE(eventually([&] {
+    if (a == Status::again) a = world.a->connect(0, handle, send);
+    if (b == Status::again) b = listener->accept(recv);
+    return a != Status::again && b != Status::again;
+  }));
+  CHECK(a == Status::system);
+  CHECK(b == Status::remote);  // told by the other end
+  CHECK(log.warnings().size() == 2);
+  for (const std::string& line : log.warnings()) {
+    CHECK(line.find("soft0 of " + host_name()) != std::string::npos);
+    CHECK(line.find("have the same address ::ffff:") != std::string::npos);
+    CHECK(line.find("NCCL_IB_ADDR_RANGE") != std::string::npos);
+  }
+  listen(1);
+  Link link;
+  world.connect_to(0, *listener, handle, link);
+  CHECK(log.warnings().size() == 2);
 }
 
 TEST_CASE("without any address connect and listen say so, and go on when there is one again") {

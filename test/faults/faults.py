@@ -2,7 +2,7 @@
 """Peers that die, what they leave behind, and the cases of bad_input.py.
 
 Every case has a limit in seconds and must neither hang nor leave anything behind.
-usage: faults.py --plugin SO --net-perf PROGRAM [--fake-cuda SO] [--only WORD]
+usage: faults.py --plugin SO --net-perf PROGRAM [--coll-perf PROGRAM] [--fake-cuda SO] [--only WORD]
 """
 import argparse
 import ctypes
@@ -13,7 +13,9 @@ import subprocess
 import sys
 import time
 
-import bad_input  # its cases join CASES
+import bad_input  # their cases join CASES
+import random_deaths
+import two_users
 from harness import CASES, Peer, Skip, case, connected, exchange, expect, shm, shut, warnings
 
 
@@ -167,6 +169,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--plugin", required=True)
     parser.add_argument("--net-perf", required=True)
+    parser.add_argument("--coll-perf")
     parser.add_argument("--fake-cuda")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     args = parser.parse_args()

@@ -29,10 +29,10 @@ def environment(**more):
 
 
 class Peer:
-    """One net.py process."""
+    """One net.py process; `prefix` are words before its command."""
 
-    def __init__(self, args, role, seconds=15, **env):
-        self.p = subprocess.Popen([sys.executable, str(HERE / "net.py"), args.plugin, role, str(seconds)],
+    def __init__(self, args, role, seconds=15, prefix=(), **env):
+        self.p = subprocess.Popen([*prefix, sys.executable, str(HERE / "net.py"), args.plugin, role, str(seconds)],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   env=environment(**env))
 
@@ -68,6 +68,7 @@ def warnings(text):
 
 
 def connected(args, mischief=None, **env):
+    """A listener and a sender; `env` goes to both, `prefix` among it."""
     listener, sender = Peer(args, "listen", **env), Peer(args, "connect", **env)
     handle = listener.hear()
     expect(len(handle) == 256, f"listen: {handle}")

@@ -3,8 +3,11 @@
 #include <cstring>
 #include <thread>
 
+#include "proxy/wire/handle.h"
 #include "test/gda/gin_ranks.h"
 #include "test/support/catch.h"
+#include "test/support/log_capture.h"
+#include "test/support/needs.h"
 
 using namespace twinpath;
 using namespace twinpath::gda;
@@ -196,7 +199,49 @@ std::string refused_settings(Rank& r) {
   return {};
 }
 
+// The others' handles, as if they came from other hosts.
+class Elsewhere final : public Meeting {
+ public:
+  explicit Elsewhere(Rank& r) : rank_(r), meeting_(*r.meeting) {}
+  std::vector<HandleBytesArray> exchange(const HandleBytesArray& mine) override {
+    auto all = meeting_.exchange(mine);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Handle h;
+      std::string why;
+      if (static_cast<int>(i) == rank_.rank || !decode_handle(all[i], h, why)) continue;
+      ++h.host_hash;
+      encode_handle(h, all[i]);
+    }
+    return all;
+  }
+  void barrier() override { meeting_.barrier(); }
+
+ private:
+  Rank& rank_;
+  Meeting& meeting_;
+};
+
+// All ranks are on one adapter, that is at one address.
+std::string one_address(Rank& r) {
+  Elsewhere elsewhere(r);
+  r.meeting = &elsewhere;
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto context = comm->create_context(settings28());
+  EXPECT_GIN(!context);
+  EXPECT_GIN(context.status() == Status::system, static_cast<int>(context.status()));
+  return {};
+}
+
 }  // namespace
+
+TEST_CASE("One address on two hosts is refused with its name") {
+  NEEDS(!on_adapters(), "ranks may be on adapters of their own");
+  LogCapture log;
+  CHECK(run_threads(2, one_address) == "");
+  CHECK(log.has(LogLevel::warn, "have the same address ::ffff:"));
+  CHECK(log.has(LogLevel::warn, "soft0 here and soft0 of rank 1 ("));
+}
 
 TEST_CASE("A wrong key fails its own queue and lets the kernels there go") {
   SECTION("between threads") { CHECK(run_threads(3, bad_key) == ""); }

@@ -6,6 +6,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <functional>
 #include <numeric>
@@ -15,6 +17,7 @@
 #include "plugin/base/clock.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
+#include "test/support/needs.h"
 #include "test/support/outage.h"
 
 namespace twinpath::gda {
@@ -272,6 +275,66 @@ TEST_CASE("a rank behind many silent strangers is heard") {
   auto meshes = team.connect_all();
   CHECK(team.each([&](std::size_t r) { return meshes[r] && crosses(*meshes[r], 5); }));
   CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("a rank that was dropped before it was heard calls again") {
+  LogCapture log;
+  Team team(2);
+  TcpListener& door = team.listeners[0]->socket();
+  std::unique_ptr<Mesh> one, zero;
+  std::thread caller([&] { one = team.connect(1); });
+  for (int closed = 0; closed < 2;) {
+    if (auto dropped = door.accept()) {
+      dropped->close();
+      ++closed;
+    }
+    (void)poll(nullptr, 0, 1);
+  }
+  zero = team.connect(0);
+  caller.join();
+  REQUIRE(zero);
+  REQUIRE(one);
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("another user who calls 300 times keeps no rank out") {
+  NEEDS(geteuid() == 0, "only root can play another user");
+  LogCapture log;
+  Team team(2);
+  int called[2], stay[2];
+  REQUIRE(pipe2(called, O_CLOEXEC) == 0);
+  REQUIRE(pipe2(stay, O_CLOEXEC) == 0);
+  const pid_t nobody = fork();
+  if (nobody == 0) {
+    close(stay[1]);
+    constexpr uid_t kNobody = 65534;
+    char done =
+        setresgid(kNobody, kNobody, kNobody) == 0 && setresuid(kNobody, kNobody, kNobody) == 0
+            ? 'y'
+            : 'n';
+    Handle handle;
+    std::vector<TcpSocket> sockets;
+    for (std::size_t i = 0; i < 300; ++i) {
+      sockets.push_back(call(team.handles[0], handle));
+      std::size_t sent = 0;
+      if (i % 3 == 1) (void)sockets.back().send_part(Blob(100, 0x5a), sent);
+      if (i % 3 == 2) (void)sockets.back().send_part(hello(random_nonce(), 1, 2), sent);
+    }
+    (void)!write(called[1], &done, 1);
+    (void)!read(stay[0], &done, 1);
+    _exit(0);
+  }
+  close(called[1]);
+  close(stay[0]);
+  char done = 0;
+  CHECK(read(called[0], &done, 1) == 1);
+  CHECK(done == 'y');
+  auto meshes = team.connect_all();
+  CHECK(team.each([&](std::size_t r) { return meshes[r] && crosses(*meshes[r], 5); }));
+  CHECK(log.warnings() == std::vector<std::string>{});
+  close(called[0]);
+  close(stay[1]);
+  waitpid(nobody, nullptr, 0);
 }
 
 TEST_CASE("a member of the team that says nonsense ends connecting with a reason") {

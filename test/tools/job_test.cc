@@ -1,9 +1,14 @@
 // Jobs of several processes: who is who, and how they find each other.
 #include "tools/common/job.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <thread>
 
 #include "test/support/catch.h"
+#include "test/support/needs.h"
 #include "tools/common/failure.h"
 
 namespace twinpath::tools {
@@ -47,6 +52,48 @@ TEST_CASE("A rendezvous that is not HOST:PORT is refused before anything is open
   for (const char* bad : {"host", "host:", ":29500"}) {
     CHECK(has(complaint<BadUsage>([&] { (void)rendezvous(place, bad, 1); }), "is not HOST:PORT"));
   }
+  for (const char* bad : {"::1", "fe80::1", "::1:29500", "[::1]", "[]:29500"}) {
+    CHECK(has(complaint<BadUsage>([&] { (void)rendezvous(place, bad, 1); }),
+              "an IPv6 address stands in brackets"));
+  }
+}
+
+// A rank 0 at `listens` and a rank 1 that comes to `calls`; whether each has a link to the other.
+bool meet(const std::string& listens, const std::string& calls) {
+  int met = 0;
+  std::thread zero([&] {
+    (void)complaint<Failure>([&] {
+      met += static_cast<int>(rendezvous({0, 2, 0, "--rank"}, listens, 10).size() == 1);
+    });
+  });
+  bool came = false;
+  (void)complaint<Failure>([&] { came = rendezvous({1, 2, 1, "--rank"}, calls, 10).size() == 1; });
+  zero.join();
+  return met == 1 && came;
+}
+
+TEST_CASE("Ranks meet over IPv6, over IPv4, and where rank 0 knows itself by a name") {
+  const UniqueFd probe(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 at{};
+  at.sin6_family = AF_INET6;
+  at.sin6_addr = in6addr_loopback;
+  const bool ipv6 = probe && bind(probe.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
+  socklen_t length = sizeof at;
+  std::string port = std::to_string(20000 + getpid() % 12000);
+  if (ipv6) {
+    REQUIRE(getsockname(probe.get(), reinterpret_cast<sockaddr*>(&at), &length) == 0);
+    port = std::to_string(ntohs(at.sin6_port));
+  }
+  const auto place = [&](const char* host) { return std::string(host) + ":" + port; };
+  // The probe's socket does not listen: SO_REUSEADDR of the ones below goes beside it.
+  const int on = 1;
+  if (ipv6) setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  CHECK(meet(place("127.0.0.1"), place("127.0.0.1")));
+  CHECK(meet(place("0.0.0.0"), place("127.0.0.1")));  // any name but loopback's
+  NEEDS(ipv6, "no IPv6 on the loopback interface");
+  CHECK(meet(place("[::1]"), place("[::1]")));
+  CHECK(meet(place("[::]"), place("[::1]")));
+  CHECK(meet(place("[::]"), place("127.0.0.1")));
 }
 
 TEST_CASE("A rank that cannot reach rank 0 says where it tried") {
@@ -54,7 +101,10 @@ TEST_CASE("A rank that cannot reach rank 0 says where it tried") {
   const std::string text = complaint<Failure>([&] { (void)rendezvous(place, "127.0.0.1:1", 0.1); });
   CHECK(has(text, "rank 1 cannot reach rank 0 at 127.0.0.1:1"));
   CHECK(has(text, "--rendezvous HOST:PORT"));
+  CHECK(has(complaint<Failure>([&] { (void)rendezvous(place, "[::1]:1", 0.1); }),
+            "rank 1 cannot reach rank 0 at [::1]:1"));
 }
+
 TEST_CASE("A place given by hand is RANK/RANKS and nothing else") {
   const Place place = parse_place("1/3");
   CHECK(place.rank == 1);
@@ -87,6 +137,23 @@ TEST_CASE("Ranks of one process are on one host") {
   CHECK(hosts == std::vector<int>{1, 1, 1});
   CHECK(beside == std::vector<int>{3, 3, 3});
   CHECK(local == std::vector<int>{0, 1, 2});
+}
+
+TEST_CASE(
+    "A rank that has gone is seen by who waits for something else, and one that speaks is not") {
+  auto links = Group::socket_pairs(3);
+  Group zero(0, 3, std::move(links[0]), 5), two(2, 3, std::move(links[2]), 5);
+  {
+    Group one(1, 3, std::move(links[1]), 5);
+    one.send_to(0, "x", 1);
+    zero.check_links();
+    two.check_links();
+    char said = 0;
+    zero.receive_from(1, &said, 1);
+    zero.check_links();
+  }
+  CHECK(has(complaint<Failure>([&] { zero.check_links(); }), "rank 0: rank 1 has gone"));
+  two.check_links();
 }
 
 }  // namespace

@@ -19,9 +19,9 @@ NAMES = {"OMPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
          "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")}
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
+def free_port(host="127.0.0.1"):
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as s:
+        s.bind((host, 0))
         return s.getsockname()[1]
 
 
@@ -40,14 +40,15 @@ def other_host():
 class Job:
     """Ranks of one job; `hosts` has one entry a rank, 0 for this host."""
 
-    def __init__(self, program, ranks, *args, launcher=None, hosts=None, env=None, own=None):
+    def __init__(self, program, ranks, *args, launcher=None, hosts=None, env=None, own=None,
+                 at="127.0.0.1"):
         self.folder = tempfile.TemporaryDirectory()
-        port = free_port()
+        port = free_port(at.strip("[]"))
         self.ranks = []
         for rank in range(ranks):
             place = {}
             words = [program, "--plugin", SOCKET_PLUGIN if hosts else PLUGIN, "--timeout", "40",
-                     "--rendezvous", f"127.0.0.1:{port}", *map(str, args), *(own or {}).get(rank, ())]
+                     "--rendezvous", f"{at}:{port}", *map(str, args), *(own or {}).get(rank, ())]
             if launcher is None:
                 words += ["--rank", f"{rank}/{ranks}"]
             else:
@@ -178,6 +179,15 @@ class NetPerf(unittest.TestCase):
         done = run(NET_PERF, "--no-mpi", "--plugin", PLUGIN, *SHORT,
                    env={**SOFT, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"})
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_ranks_meet_over_ipv6(self):
+        try:
+            free_port("::1")
+        except OSError:
+            self.skipTest("no IPv6 on the loopback interface")
+        for program, args in ((NET_PERF, SHORT), (COLL_PERF, CollPerf.SMALL)):
+            status, texts = Job(program, 2, *args, at="[::1]", env=SOFT).end()
+            self.assertEqual(status, [0, 0], texts)
 
     def test_help_says_how_two_hosts_are_run(self):
         for program in (NET_PERF, COLL_PERF):

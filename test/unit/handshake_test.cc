@@ -1,10 +1,16 @@
 #include "proxy/wire/handshake.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "proxy/wire/handle.h"
 #include "test/support/catch.h"
+#include "test/support/needs.h"
 
 namespace twinpath {
 namespace {
@@ -143,6 +149,27 @@ TEST_CASE("A handle comes back as it went and begins without a connection") {
   std::uint64_t connection = 1;
   REQUIRE(load_connection(bytes, connection));
   CHECK(connection == 0);
+}
+
+TEST_CASE("A host is one whatever its containers are called") {
+  const std::uint64_t here = host_hash();
+  int ends[2];
+  REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    // 0: it may not be given another name here.
+    std::uint64_t there = 0;
+    if (unshare(CLONE_NEWUTS) == 0 && sethostname("another-name", 12) == 0) there = host_hash();
+    (void)!write(ends[1], &there, sizeof there);
+    _exit(0);
+  }
+  std::uint64_t there = 0;
+  CHECK(read(ends[0], &there, sizeof there) == sizeof there);
+  close(ends[0]);
+  close(ends[1]);
+  waitpid(child, nullptr, 0);
+  NEEDS(there != 0, "needs the right to name a host (unshare -u)");
+  CHECK(there == here);
 }
 
 TEST_CASE("A handle with any bit of its static part changed, or cut, is refused") {

@@ -1,6 +1,8 @@
 """What test/vm/suite makes of a program's end, and tools/lib/report.py of the results."""
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -8,7 +10,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPORT = HERE.parent.parent / "tools" / "lib" / "report.py"
@@ -64,6 +68,19 @@ class Judge(unittest.TestCase):
     def test_a_program_that_skips_everything_is_skipped(self):
         output = "skipped: one: no adapter\ncases: 0 passed, 0 failed, 1 skipped\n"
         self.assertEqual(judge(77, output), (0, 0, 1, "one: no adapter"))
+
+
+class Long(unittest.TestCase):
+    def test_what_is_long_runs_when_asked_for_and_else_does_not_count(self):
+        for asked in ("", "1"):
+            with tempfile.TemporaryDirectory() as empty, \
+                    unittest.mock.patch.dict(os.environ, {"RXE_LONG": asked}), \
+                    contextlib.redirect_stdout(io.StringIO()) as said:
+                made = suite.Suite(suite.Table(HERE / "topologies"), "soft", pathlib.Path(empty),
+                                   pathlib.Path(os.devnull), time.monotonic() + 60)
+                made.run("a long one", 20, "long=yes true")
+            self.assertEqual(made.sums, {"passed": len(asked), "failed": 0, "skipped": 0})
+            self.assertEqual("ok: soft: a long one" in said.getvalue(), bool(asked))
 
 
 class ExitStatus(unittest.TestCase):

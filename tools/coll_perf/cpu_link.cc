@@ -113,6 +113,8 @@ Links connect_links(tools::NetPlugin& net, int device, Group& group, std::span<c
                                         "messages with NCCL_DEBUG=INFO",
                                         timeout_s));
     }
+    // Nobody calls a listener in place of a rank that has died.
+    if (missing) group.check_links();
     if (missing) sched_yield();
   }
   for (void* listener : listeners) check_net(net.close_listen(listener), "closeListen");

@@ -112,7 +112,7 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
                "send everything through the net plugin: sets the variables listed below");
   app.add_flag("--show-env", out.show_env, "print all NCCL_* and TWINPATH_* variables in effect");
   app.add_option("--rendezvous", out.rendezvous,
-                 "HOST:PORT of rank 0 of a job [$MASTER_ADDR:$MASTER_PORT]");
+                 "HOST:PORT, or [IPv6]:PORT, of rank 0 of a job [$MASTER_ADDR:$MASTER_PORT]");
   app.add_option("--rank", out.rank,
                  "RANK/RANKS of this process in a job started by hand, see below");
   app.add_flag("--no-mpi", out.no_mpi, "ignore an mpirun or Slurm environment");

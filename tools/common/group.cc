@@ -7,13 +7,26 @@
 #include <cstring>
 
 #include "plugin/base/clock.h"
-#include "tools/common/failure.h"
 #include "tools/common/units.h"
 
 namespace twinpath::tools {
 
 int Group::link(int peer) const {
   return links_.at(rank_ == 0 ? static_cast<std::size_t>(peer) - 1 : 0).get();
+}
+
+Failure Group::gone(int peer) const {
+  return Failure("rank " + std::to_string(rank_) + ": rank " + std::to_string(peer) +
+                 " has gone; see the messages of that rank");
+}
+
+void Group::check_links() const {
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    char next = 0;
+    const ssize_t n = recv(links_[i].get(), &next, 1, MSG_DONTWAIT | MSG_PEEK);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+      throw gone(rank_ == 0 ? static_cast<int>(i) + 1 : 0);
+  }
 }
 
 void Group::send_to(int peer, const void* data, std::size_t bytes) {
@@ -52,8 +65,7 @@ void Group::receive_from(int peer, void* data, std::size_t bytes) {
       (void)poll(&p, 1, static_cast<int>(left / kMillisecond) + 1);
       continue;
     }
-    throw Failure("rank " + std::to_string(rank_) + ": rank " + std::to_string(peer) +
-                  " has gone; see the messages of that rank");
+    throw gone(peer);
   }
 }
 

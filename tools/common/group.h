@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plugin/base/owned.h"
+#include "tools/common/failure.h"
 
 namespace twinpath::tools {
 
@@ -28,6 +29,9 @@ class Group {
   void gather(const void* mine, std::size_t bytes, void* all);  // to rank 0
   void all_gather(const void* mine, std::size_t bytes, void* all);
   void barrier();
+  // Throws Failure when a rank at the other end of a link has gone; waits for nothing.  For waiting
+  // on something else that such a rank would have to do.
+  void check_links() const;
 
   // Between rank 0 and one other; `peer` is 0 on the others.
   void send_to(int peer, const void* data, std::size_t bytes);
@@ -38,6 +42,7 @@ class Group {
 
  private:
   int link(int peer) const;
+  Failure gone(int peer) const;
 
   int rank_;
   int size_;

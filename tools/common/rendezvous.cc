@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "plugin/base/clock.h"
 #include "tools/common/failure.h"
@@ -52,7 +53,14 @@ void find_address(const Place& place, const std::string& option, std::string& ho
     }
     host = option.substr(0, colon);
     port = option.substr(colon + 1);
-    if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+      host = host.substr(1, host.size() - 2);
+    } else if (host.find_first_of("[:") != std::string::npos) {
+      // Where the address ends and the port begins would be a guess.
+      throw BadUsage(
+          "--rendezvous \"" + option +
+          "\" is not HOST:PORT; an IPv6 address stands in brackets: [2001:db8::1]:29500");
+    }
     return;
   }
   if (!env("MASTER_PORT").empty()) port = env("MASTER_PORT");
@@ -78,6 +86,10 @@ void find_address(const Place& place, const std::string& option, std::string& ho
                  "it)");
 }
 
+std::string address_text(const std::string& host, const std::string& port) {
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
+}
+
 addrinfo* resolve(const std::string& host, const std::string& port, bool listen) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -85,7 +97,7 @@ addrinfo* resolve(const std::string& host, const std::string& port, bool listen)
   addrinfo* out = nullptr;
   const int result = getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &out);
   if (result != 0) {
-    throw BadUsage("rendezvous " + host + ":" + port + ": " + gai_strerror(result) +
+    throw BadUsage("rendezvous " + address_text(host, port) + ": " + gai_strerror(result) +
                    "; give --rendezvous HOST:PORT");
   }
   return out;
@@ -103,18 +115,51 @@ bool receive_hello(int fd, Hello& hello) {
   return std::memcmp(hello.magic, kMagic, sizeof kMagic) == 0;
 }
 
-UniqueFd listen_on(const std::string& host, const std::string& port) {
-  // A loopback rendezvous is not offered to the network.
-  addrinfo* found = resolve(host == "127.0.0.1" ? host : "", port, true);
+// One socket for both families: which one a rank comes by is its resolver's choice.
+UniqueFd listen_anywhere(const std::string& port) {
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  addrinfo* found = resolve("", port, true);  // for the port, which may be a service's name
+  const in_port_t number = found->ai_family == AF_INET6
+                               ? reinterpret_cast<sockaddr_in6*>(found->ai_addr)->sin6_port
+                               : reinterpret_cast<sockaddr_in*>(found->ai_addr)->sin_port;
+  freeaddrinfo(found);
+  any.sin6_port = number;
+  const int on = 1, off = 0;
+  UniqueFd fd(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd && setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0) {
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0) return fd;
+    if (errno == EADDRINUSE || errno == EACCES) return {};
+  }
+  // A kernel without IPv6.
+  sockaddr_in any4{};
+  any4.sin_family = AF_INET;
+  any4.sin_port = number;
+  fd = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&any4), sizeof any4) == 0) return fd;
+  return {};
+}
+
+UniqueFd listen_at(const std::string& host, const std::string& port) {
+  addrinfo* found = resolve(host, port, true);
   UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const bool ok =
-      bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 && listen(fd.get(), 256) == 0;
+  const bool ok = bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0;
   const int error = errno;
   freeaddrinfo(found);
-  if (!ok) {
-    throw Failure("rank 0 cannot listen on port " + port + ": " + std::strerror(error) +
+  errno = error;
+  return ok ? std::move(fd) : UniqueFd();
+}
+
+UniqueFd listen_on(const std::string& host, const std::string& port) {
+  // A loopback rendezvous is not offered to the network.
+  UniqueFd fd =
+      host == "127.0.0.1" || host == "::1" ? listen_at(host, port) : listen_anywhere(port);
+  if (!fd || listen(fd.get(), 256) != 0) {
+    throw Failure("rank 0 cannot listen on port " + port + ": " + std::strerror(errno) +
                   "; give another one with --rendezvous HOST:PORT");
   }
   return fd;
@@ -191,8 +236,9 @@ std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, 
       return links;
     }
     if (now_ns() > deadline) {
-      throw Failure("rank " + std::to_string(place.rank) + " cannot reach rank 0 at " + host + ":" +
-                    port + ": " + std::strerror(error) + "; give --rendezvous HOST:PORT");
+      throw Failure("rank " + std::to_string(place.rank) + " cannot reach rank 0 at " +
+                    address_text(host, port) + ": " + std::strerror(error) +
+                    "; give --rendezvous HOST:PORT");
     }
     usleep(50000);
   }

@@ -152,7 +152,7 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_option("--timeout", out.timeout_s, "seconds for the whole run [120]")
       ->check(CLI::Range(0.1, 1e6));
   app.add_option("--rendezvous", out.rendezvous,
-                 "HOST:PORT of rank 0 of a job [$MASTER_ADDR:$MASTER_PORT]");
+                 "HOST:PORT, or [IPv6]:PORT, of rank 0 of a job [$MASTER_ADDR:$MASTER_PORT]");
   app.add_option("--rank", out.place, "RANK/RANKS of this process in a job started by hand");
   app.add_flag("--no-mpi", out.no_mpi, "ignore an mpirun or Slurm environment");
   app.add_flag("--json", out.json, "one JSON document on stdout instead of the table");

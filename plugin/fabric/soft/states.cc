@@ -61,14 +61,15 @@ int check_address(const SoftQp& qp, const ibv_qp_attr& a) {
   if (a.ah_attr.port_num < 1 || a.ah_attr.port_num > d.spec.ports) return EINVAL;
   if (a.ah_attr.is_global == 0) return EINVAL;  // RoCE needs a GID
   if (a.ah_attr.grh.sgid_index >= kGidEntries) return EINVAL;
-  // An address of another host or job has another hash: no route to it.
+  // An address of another host, user or job has another hash: no route to it.
   ibv_gid own = qp.hca->gid(d, 1, a.ah_attr.grh.sgid_index);
   const auto& to = a.ah_attr.grh.dgid;
   const bool mapped = a.ah_attr.grh.sgid_index == 1;
   if (std::memcmp(own.raw, to.raw, mapped ? 14 : 12) == 0) return 0;
   TP_WARN(
-      "soft HCA %s: no route to the peer's address: it is on another host or in another job "
-      "(TWINPATH_SOFT_JOB); the soft HCA joins processes of one host, user and job only",
+      "soft HCA %s: no route to the peer's address: it is on another host, of another user or in "
+      "another job (TWINPATH_SOFT_JOB); the soft HCA joins processes of one host, user and job "
+      "only",
       d.name);
   return ETIMEDOUT;
 }

@@ -103,7 +103,8 @@ struct CaseInfo {
   const char* about;
   void (*run)(Case& c);
   std::size_t rails = 1;
-  bool hosts = false;  // needs two
+  bool hosts = false;      // needs two
+  bool only_long = false;  // with RXE_LONG, or by its name
 };
 const std::vector<CaseInfo>& packet_cases();
 const std::vector<CaseInfo>& link_cases();

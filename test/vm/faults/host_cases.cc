@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "test/vm/faults/case.h"
+#include "test/vm/faults/host_state.h"
 #include "test/vm/faults/remote_end.h"
 
 namespace twinpath::test {
@@ -143,6 +144,26 @@ void data_cut(Case& c) {
   c.expect_fresh_connection();
 }
 
+// Neither network: each end has to find out by itself, and says with what it lost touch.
+void both_cut(Case& c) {
+  Both both(c, &Case::plan, 8000);
+  if (!both.moving(c)) return;
+  const Side here = *c.topology.here;
+  {
+    const std::int64_t begin = now_ns();
+    Cut control(c.topology.control), data(c.topology.of(here).netdev);
+    c.expect(control.ok() && control.felt("10.76.0.2") && data.ok() &&
+                 data.felt(c.topology.of(other(here)).address),
+             "the networks cannot be cut");
+    for (const Side s : {Side::sender, Side::receiver}) {
+      c.expect_error(both.out, s, c.limit(kDetect), begin, kGone);
+      both.back.expect_error(both.in, s, c.limit(kDetect), begin, kGone);
+    }
+    c.take(both.back);
+  }
+  c.expect_reconnection(both.out);
+}
+
 // Live migration, a debugger on the hypervisor: the machine stands still and goes on.
 void machine_stopped(Case& c) {
   const int seconds = long_run() ? 30 : 4;
@@ -181,6 +202,13 @@ const std::vector<CaseInfo>& host_cases() {
        control_cut_long, 1, true},
       {"syn-lost", "no control network for the first 6 s of a connect", syn_lost, 1, true},
       {"data-cut", "no data network", data_cut, 1, true},
+      {"both-cut", "neither a control nor a data network", both_cut, 1, true},
+      {"mtu-hosts", "the smaller MTU at either machine", mtu_hosts, 1, true, true},
+      {"gid-foreign", "an address of another network first in the GID table", gid_foreign, 1, true,
+       true},
+      {"gid-same", "the same foreign address first in both GID tables", gid_same, 1, true},
+      {"nothing-left", "what a killed process and all before it left in the kernels", nothing_left,
+       1, true},
       {"machine-stopped", "the other machine stands still for 4 s (30 s in long runs)",
        machine_stopped, 1, true},
       {"machine-killed", "the other machine is gone without a word", machine_killed, 1, true}};
