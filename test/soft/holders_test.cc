@@ -16,7 +16,7 @@ namespace {
 // A process that holds keys of ours, played by hand: it holds what `counts` says.
 struct Keeper {
   Keeper() {
-    auto made = soft::SharedMemory::create("holds", sizeof(soft::Holds), soft::Writers::creator);
+    auto made = SharedMemory::create("holds", sizeof(soft::Holds), Writers::creator);
     REQUIRE(made);
     memory = std::move(made).take();
     const auto names = listens_at(getpid());
@@ -36,7 +36,7 @@ struct Keeper {
   std::atomic<std::uint32_t>& count(std::uint32_t key) {
     return (*memory.as<soft::Holds>())[soft::key_index(key)];
   }
-  soft::SharedMemory memory;
+  SharedMemory memory;
   std::unique_ptr<soft::Wire> wire;
 };
 

@@ -212,7 +212,7 @@ TEST_CASE("who asks and reads no answers holds up nobody", "[soft]") {
   const int greedy = connect_to(name);
   REQUIRE(greedy >= 0);
   // A greeting as it should be, so that what follows is listened to.
-  auto holds = soft::SharedMemory::create("holds", sizeof(soft::Holds), soft::Writers::creator);
+  auto holds = SharedMemory::create("holds", sizeof(soft::Holds), Writers::creator);
   REQUIRE(holds);
   REQUIRE(say(greedy, message(soft::MessageKind::greeting), {holds->fd()}));
   int asked = 0;

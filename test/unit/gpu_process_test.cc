@@ -308,9 +308,32 @@ TEST_CASE("a copy process that ends, ends its jobs with errors", "[gpu_process]"
   std::string why;
   CHECK(copies_ready(why) == Status::closed);
   CHECK(why.find("it has ended") != std::string::npos);
-  CHECK(log.has("has ended: transfers of GPU memory end in errors"));
+  CHECK(log.has("transfers of GPU memory end in errors"));
   PointerInfo more{MemoryKind::cuda, 0, kNamed + kDevice, 4096};
   CHECK_FALSE(import_local(more));
+}
+
+TEST_CASE("a copy process that does not answer counts as ended", "[gpu_process]") {
+  const Machine machine;
+  const test::LogCapture log;
+  UniqueFd theirs;
+  UnsharedFd ours = UnsharedFd::make([&] {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
+    theirs = UniqueFd(ends[1]);
+    return ends[0];
+  });
+  Answer ready;
+  ready.layout = kLayout;
+  ready.what = Tell::ready;
+  REQUIRE(send_message(theirs.get(), &ready, sizeof ready, -1));
+  std::string why;
+  auto process = CopyProcess::meet(std::move(ours), why, 1'000'000'000);
+  REQUIRE(process);
+  CHECK_FALSE((*process)->ended());
+  CHECK((*process)->import(1, ExportedAllocation{}).status() == Status::closed);
+  CHECK((*process)->seen_ended());
+  CHECK(log.has("does not answer"));
 }
 
 TEST_CASE("memory that the driver does not share is refused at registration", "[gpu_process]") {

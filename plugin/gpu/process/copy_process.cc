@@ -22,15 +22,16 @@
 namespace twinpath::gpu::process {
 namespace {
 
-constexpr std::int64_t kReadyLimit = 60 * kSecond;
-
-// Our environment but for what is meant for the program alone: libraries that it preloads, and
-// which GPUs it shows itself (they are found by their UUID; the parts of a GPU are not, MIG).
+// Our environment but for what is meant for the program alone: libraries that are loaded into it
+// (profilers too), and which GPUs it shows itself (they are found by their UUID; the parts of a GPU
+// are not, MIG).
 std::vector<char*> environment() {
   std::vector<char*> out;
   for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
     const std::string_view entry = *e;
-    if (entry.starts_with("LD_PRELOAD=")) continue;
+    if (entry.starts_with("LD_PRELOAD=") || entry.starts_with("LD_AUDIT=") ||
+        entry.starts_with("CUDA_INJECTION64_PATH="))
+      continue;
     if (entry.starts_with("CUDA_VISIBLE_DEVICES=") && entry.find("MIG") == std::string_view::npos)
       continue;
     out.push_back(*e);
@@ -114,10 +115,14 @@ Result<std::unique_ptr<CopyProcess>> CopyProcess::start(const std::string& execu
   return meet(std::move(ours), why);
 }
 
-Result<std::unique_ptr<CopyProcess>> CopyProcess::meet(UnsharedFd socket, std::string& why) {
+Result<std::unique_ptr<CopyProcess>> CopyProcess::meet(UnsharedFd socket, std::string& why,
+                                                       std::int64_t limit_ns) {
+  const timeval limit{static_cast<time_t>(limit_ns / kSecond), 0};
+  for (const int side : {SO_RCVTIMEO, SO_SNDTIMEO})
+    (void)::setsockopt(socket.get(), SOL_SOCKET, side, &limit, sizeof limit);
   std::unique_ptr<CopyProcess> made(new CopyProcess(std::move(socket)));
   pollfd p{made->socket_.get(), POLLIN, 0};
-  const std::int64_t deadline = now_ns() + kReadyLimit;
+  const std::int64_t deadline = now_ns() + limit_ns;
   while (p.revents == 0 && now_ns() < deadline) (void)::poll(&p, 1, 100);
   Answer ready;
   if (p.revents == 0 || made->next(ready, false) != Status::ok || ready.what != Tell::ready) {
@@ -154,8 +159,10 @@ Status CopyProcess::next(Answer& answer, bool wait) {
 void CopyProcess::note_end() {
   if (ended_.exchange(true, std::memory_order_acq_rel)) return;
   TP_WARN(
-      "the copy process (process %d), which moves GPU memory for the software HCA, has ended: "
-      "transfers of GPU memory end in errors from now on; dmesg says whether it was killed for "
+      "the copy process (process %d), which moves GPU memory for the software HCA, has ended, or "
+      "does not "
+      "answer: transfers of GPU memory end in errors from now on; dmesg says whether it was killed "
+      "for "
       "memory; TWINPATH_SOFT_CUDA=inprocess does without it",
       pid_);
 }
@@ -200,7 +207,7 @@ void CopyProcess::forget(std::uint64_t id) {
   q.what = Ask::forget;
   q.id = id;
   const std::lock_guard lock(mutex_);
-  if (!seen_ended()) (void)send_message(socket_.get(), &q, sizeof q);
+  if (!seen_ended()) (void)send_message(socket_.get(), &q, sizeof q, -1);
 }
 
 bool CopyProcess::ended() {

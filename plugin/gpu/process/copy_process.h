@@ -6,6 +6,7 @@
 //
 // Threads: any.  start, open_gpu and import wait for the answer; nothing on a data path calls them.
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,8 +22,11 @@ class CopyProcess {
   // `executable`: twinpath-copier.  `why`: the reason when there is none.
   static Result<std::unique_ptr<CopyProcess>> start(const std::string& executable,
                                                     std::string& why);
-  // With somebody at the other end of `socket` who is to say `ready`.
-  static Result<std::unique_ptr<CopyProcess>> meet(UnsharedFd socket, std::string& why);
+  // With somebody at the other end of `socket` who is to say `ready`, and to answer each question
+  // within the limit: who does not is taken for ended.
+  static constexpr std::int64_t kAnswerLimit = 60'000'000'000;
+  static Result<std::unique_ptr<CopyProcess>> meet(UnsharedFd socket, std::string& why,
+                                                   std::int64_t limit_ns = kAnswerLimit);
 
   // `memory`: for Rings and passage, given to the process too.  Gives the ordinal there.
   Result<int> open_gpu(const GpuUuid& gpu, const SharedMemory& memory);

@@ -33,7 +33,8 @@ void Server::log(int level, const char* text) const {
   line.what = Tell::log;
   line.number = level;
   set_text(line, text);
-  (void)send_message(socket_.get(), &line, sizeof line);
+  // A line that nobody reads may be lost, but no copy waits for it.
+  (void)send_message(socket_.get(), &line, sizeof line, -1, false);
 }
 
 void Server::run(Status status, const std::string& why) {
@@ -43,7 +44,7 @@ void Server::run(Status status, const std::string& why) {
   ready.status = status;
   ready.number = ::getpid();
   set_text(ready, why.c_str());
-  if (!send_message(socket_.get(), &ready, sizeof ready) || status != Status::ok) return;
+  if (!send_message(socket_.get(), &ready, sizeof ready, -1) || status != Status::ok) return;
   for (;;) {
     Question question;
     UniqueFd fd;
@@ -68,7 +69,7 @@ void Server::answer(const Question& question, UniqueFd fd) {
       return;  // nobody waits for it
   }
   answer.layout = kLayout;
-  (void)send_message(socket_.get(), &answer, sizeof answer);
+  (void)send_message(socket_.get(), &answer, sizeof answer, -1);
 }
 
 Answer Server::open_gpu(const Question& question, UniqueFd fd) {

@@ -14,7 +14,7 @@
 
 namespace twinpath::gpu::process {
 
-bool send_message(int socket, const void* message, std::size_t bytes, int fd) {
+bool send_message(int socket, const void* message, std::size_t bytes, int fd, bool wait) {
   iovec part{const_cast<void*>(message), bytes};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
   msghdr h{};
@@ -31,7 +31,7 @@ bool send_message(int socket, const void* message, std::size_t bytes, int fd) {
   }
   ssize_t n = 0;
   do {
-    n = sendmsg(socket, &h, MSG_NOSIGNAL);
+    n = sendmsg(socket, &h, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT));
   } while (n < 0 && errno == EINTR);
   return n == static_cast<ssize_t>(bytes);
 }

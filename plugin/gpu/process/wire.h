@@ -43,8 +43,9 @@ inline constexpr std::uint32_t kLayout =
     static_cast<std::uint32_t>(kSharedBytes);
 
 // False: the other end is gone, or does not read.
-bool send_message(int socket, const void* message, std::size_t bytes, int fd = -1);
-// ok, again (nothing is there), closed.  A message of another size is `closed`.
+bool send_message(int socket, const void* message, std::size_t bytes, int fd, bool wait = true);
+// ok, again (nothing is there, or came within the socket's time limit), closed.  A message of
+// another size is `closed`.
 Status receive_message(int socket, void* message, std::size_t bytes, UniqueFd* fd, bool wait);
 
 }  // namespace twinpath::gpu::process
