@@ -29,7 +29,8 @@ RowPlan plan_rows(std::uint64_t bytes) {
 
 // All the memory that building batches takes.
 CopyLane::CopyLane(const Setup& setup) : s_(setup), host_(setup.host), peer_(setup.peer) {
-  for (auto* list : {&copies_, &staged_, &fills_, &drains_, &near_.onward, &away_.onward})
+  for (auto* list :
+       {&copies_, &staged_, &fills_, &drains_, &near_.onward, &away_.onward, &word_rows_})
     list->reserve(kBatchJobs);
   if (s_.word_stage != nullptr) away_.area = s_.words;
   for (auto* list : {&to_, &from_}) list->reserve(kBatchJobs);
@@ -60,9 +61,16 @@ bool CopyLane::add_tiny(const CopyJob& job, std::size_t index) {
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + 8 * i))
         .load(std::memory_order_relaxed);
   };
-  if (Words& words = job.to.gpu == s_.gpu ? near_ : away_; words.area != 0) {
+  Words& words = job.to.gpu == s_.gpu ? near_ : away_;
+  if (s_.word_stage != nullptr && (count > 1 || words.area != 0)) {
     if (words.count + count > kStageWords) return false;
-    words.onward.push_back({job.to.address, words.area + 8 * words.count, job.bytes, index});
+    if (count > 1) {
+      word_rows_.push_back({job.to.address,
+                            reinterpret_cast<std::uintptr_t>(words.stage + words.count), job.bytes,
+                            index, nullptr, true});
+    } else {
+      words.onward.push_back({job.to.address, words.area + 8 * words.count, job.bytes, index});
+    }
     for (std::size_t i = 0; i < count; ++i) words.stage[words.count++] = value(i);
     return true;
   }
@@ -82,6 +90,7 @@ bool CopyLane::add_tiny(const CopyJob& job, std::size_t index) {
 std::size_t CopyLane::collect(Batch& batch) {
   copies_.clear();
   staged_.clear();
+  word_rows_.clear();
   // Of the batch's own: those before may still be read.
   std::uint64_t* stage = s_.word_stage;
   for (Words* words : {&near_, &away_}) {
@@ -264,7 +273,7 @@ bool CopyLane::copy_staged(Batch& batch) {
 }
 
 void CopyLane::move_words(Words& words, Batch& batch) {
-  if (words.count == 0) return;
+  if (words.onward.empty()) return;
   // An even number, so two rows do: what is one too much lands in our own area.
   const std::uint64_t bytes = (words.count + 1) / 2 * 16;
   const cuda::Result r =
@@ -279,6 +288,7 @@ void CopyLane::move_words(Words& words, Batch& batch) {
 bool CopyLane::write_and_signal(Batch& batch) {
   const cuda::Driver& d = *s_.driver;
   const auto word = static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(s_.word));
+  copy(word_rows_, batch, s_.stream);
   move_words(near_, batch);
   move_words(away_, batch);
   if (!ops_.empty()) {

@@ -92,8 +92,8 @@ class CopyLane {
     // go as rows, see plan_rows().
     std::uint64_t rows_below = 0;
     // And words, as write-values to memory that came from another process would wait for a slice of
-    // time: kStageWords in each of these, which one copy as rows fills, and from which they are
-    // copied on.  Null: write-values.
+    // time.  Two or more are rows; one alone cannot be, so it is copied on from one of these, each
+    // of kStageWords, which all such of a batch reach in one copy as rows.  Null: write-values.
     std::uint64_t* word_stage = nullptr;  // pinned, kMaxDepth times two
     cuda::Address words = 0;              // of this GPU: for others
     std::uint64_t neighbour_words = 0;    // where in through_peer()'s memory: for this one
@@ -205,6 +205,7 @@ class CopyLane {
   std::size_t first_ = 0, last_ = 0;  // free-running
   std::vector<Copy> copies_, staged_, fills_, drains_;
   Words near_, away_;  // for this GPU, for others
+  std::vector<Copy> word_rows_;
   std::vector<cuda::MemOp> ops_;
   std::vector<std::size_t> op_job_;
   std::vector<cuda::Address> to_, from_;

@@ -115,6 +115,7 @@ struct FakeGpu {
   std::uint64_t seed = 1;
 };
 inline FakeGpu* fake = nullptr;
+inline thread_local std::vector<int> current;  // contexts of a thread, by their GPUs
 
 inline void* pointer(std::uint64_t a) { return reinterpret_cast<void*>(a); }
 
@@ -163,7 +164,6 @@ inline cuda::Driver fake_table() {
   d.primary_state = [](int gpu, unsigned*, int* active) {
     return *active = fake->in_use[gpu] ? 1 : 0, 0;
   };
-  static thread_local std::vector<int> current;
   d.ctx_set = [](cuda::Context c) {
     current.clear();
     if (c != nullptr) current.push_back(static_cast<FakeContext*>(c)->gpu);

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <barrier>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -38,6 +40,7 @@ class Job {
       fail(first_rank(), "", error.what());
     }
     if (layout() == Layout::threads) {
+      meeting_.emplace(static_cast<std::ptrdiff_t>(ranks_.size()));
       std::vector<std::thread> threads;
       for (auto& rank : ranks_) {
         threads.emplace_back([this, &rank] { play({rank.get()}); });
@@ -229,6 +232,13 @@ class Job {
     rank.begin(index, call, bytes, options_.rank < 0);
   }
 
+  // Where the GPUs of a process reach one another's memory, the driver lets what frees or looks at
+  // some wait for the kernels of all.  A rank that had begun the next round meanwhile would wait
+  // for the one that frees, for ever and with any transport: not what is asked here.
+  void meet() const {
+    if (meeting_) meeting_->arrive_and_wait();
+  }
+
   // One round of the ranks that this thread drives.
   void round(const std::vector<Rank*>& mine, int number) const {
     for (Rank* rank : mine) {
@@ -251,6 +261,7 @@ class Job {
       rank->use();
       rank->finish();
     }
+    meet();
   }
 
   void play(const std::vector<Rank*>& mine) {
@@ -280,6 +291,7 @@ class Job {
       if (!outcome.skipped.empty()) line["skipped"] = outcome.skipped;
       say(line);
     }
+    meet();
   }
 
   const Options& options_;
@@ -290,6 +302,7 @@ class Job {
   coll::NcclApi nccl_{};
   gda_perf::NcclApi gin_nccl_{};
   std::vector<std::unique_ptr<Rank>> ranks_;
+  mutable std::optional<std::barrier<>> meeting_;  // of the threads, one a rank
 };
 
 }  // namespace
