@@ -52,11 +52,18 @@ int usage(int code) {
   return code;
 }
 
+void close_all_above(int last) {
+#ifdef SYS_close_range
+  if (::syscall(SYS_close_range, last + 1, ~0u, 0) == 0) return;
+#endif
+  // Before Linux 5.9.
+  const long most = ::sysconf(_SC_OPEN_MAX);
+  for (int fd = last + 1; fd < most; ++fd) (void)::close(fd);
+}
+
 // Nothing of the program's stays open here: not its files, not its connections, not its terminal.
 bool leave_program() {
-#ifdef SYS_close_range
-  (void)::syscall(SYS_close_range, process::kSocket + 1, ~0u, 0);
-#endif
+  close_all_above(process::kSocket);
   const int null = ::open("/dev/null", O_RDWR);
   if (null < 0) return false;
   for (int fd = 0; fd < process::kSocket; ++fd) (void)::dup2(null, fd);
