@@ -28,6 +28,7 @@ class CopyProcess {
   static Result<std::unique_ptr<CopyProcess>> meet(UnsharedFd socket, std::string& why,
                                                    std::int64_t limit_ns = kAnswerLimit);
 
+  int pid() const { return pid_; }
   // `memory`: for Rings and passage, given to the process too.  Gives the ordinal there.
   Result<int> open_gpu(const GpuUuid& gpu, const SharedMemory& memory);
   struct There {
