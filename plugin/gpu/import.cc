@@ -34,14 +34,6 @@ int gpu_for(const Driver& d, int owner) {
   return -1;
 }
 
-int find_gpu(const Driver& d, const GpuUuid& uuid) {
-  for (int gpu = 0, n = gpu_count(d); gpu < n; ++gpu) {
-    GpuUuid id{};
-    if (d.device_uuid(id.bytes, gpu) == kSuccess && id == uuid) return gpu;
-  }
-  return kGpuNotVisible;
-}
-
 // A VMM allocation mapped once more.  Members are undone in reverse by the destructor, so a
 // half-made object cleans up after itself.
 class MappedHandle : public ImportedAllocation {
@@ -178,6 +170,14 @@ Imported open_ipc(const Driver& d, const ExportedAllocation& e, int owner, int c
 }
 
 }  // namespace
+
+int find_gpu(const Driver& d, const GpuUuid& uuid) {
+  for (int gpu = 0, n = gpu_count(d); gpu < n; ++gpu) {
+    GpuUuid id{};
+    if (d.device_uuid(id.bytes, gpu) == kSuccess && id == uuid) return gpu;
+  }
+  return kGpuNotVisible;
+}
 
 Imported import_here(ExportedAllocation exported) {
   const Driver* d = cuda::driver();

@@ -47,12 +47,7 @@ class Joined {
     machine.gpu().in_use[1] = false;
     machine.gpu().names_elsewhere[kNamed] = machine.device();
     UniqueFd theirs;
-    UnsharedFd ours = UnsharedFd::make([&] {
-      int ends[2];
-      if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-      theirs = UniqueFd(ends[1]);
-      return ends[0];
-    });
+    UnsharedFd ours = make_sockets(theirs);
     their_socket = theirs.get();
     serving = std::make_unique<Server>(std::move(theirs));
     server = std::thread([this] {
@@ -86,6 +81,16 @@ class Joined {
   std::thread server;
   std::shared_ptr<ImportedAllocation> own;
 };
+
+// What a peer sends of memory on GPU 1 that FakeGpu::names_elsewhere has under `name`.
+ExportedAllocation on_gpu_1(std::uint64_t name, std::uint64_t bytes) {
+  ExportedAllocation e;
+  e.kind = ExportedAllocation::Kind::ipc;
+  std::memcpy(e.ipc_handle, &name, sizeof name);
+  e.bytes = bytes;
+  std::memset(e.gpu.bytes, 'B', sizeof e.gpu.bytes);
+  return e;
+}
 
 CopyEnd gpu_at(std::uint64_t offset) { return {kNamed + offset, 0}; }
 CopyEnd host_at(const void* p) { return {reinterpret_cast<std::uintptr_t>(p), -1}; }
@@ -169,13 +174,7 @@ TEST_CASE("words take the way over memory of the copy process", "[gpu_process]")
     const std::lock_guard lock(fake.mutex);
     fake.names_elsewhere[88] = low;
   }
-  ExportedAllocation e;
-  e.kind = ExportedAllocation::Kind::ipc;
-  const std::uint64_t name = 88;
-  std::memcpy(e.ipc_handle, &name, sizeof name);
-  e.bytes = theirs.size() * 8;
-  std::memset(e.gpu.bytes, 'B', sizeof e.gpu.bytes);
-  auto made = import_allocation(std::move(e));
+  auto made = import_allocation(on_gpu_1(88, theirs.size() * 8));
   REQUIRE(made);
   const CopyEnd other{(*made)->address(), (*made)->gpu()};
   std::vector<std::uint64_t> host(64);
@@ -330,12 +329,7 @@ TEST_CASE("a copy process that does not answer counts as ended", "[gpu_process]"
   const Machine machine;
   const test::LogCapture log;
   UniqueFd theirs;
-  UnsharedFd ours = UnsharedFd::make([&] {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-    theirs = UniqueFd(ends[1]);
-    return ends[0];
-  });
+  UnsharedFd ours = make_sockets(theirs);
   Answer ready;
   ready.layout = kLayout;
   ready.what = Tell::ready;
@@ -372,13 +366,7 @@ TEST_CASE("memory of others gets addresses of its own", "[gpu_process]") {
   NEEDS_ONE_MAPPING;
   Joined joined;
   joined.machine.gpu().names_elsewhere[77] = joined.machine.device() + 8 * kMiB;
-  ExportedAllocation theirs;
-  theirs.kind = ExportedAllocation::Kind::ipc;
-  const std::uint64_t name = 77;
-  std::memcpy(theirs.ipc_handle, &name, sizeof name);
-  theirs.bytes = kMiB;
-  std::memset(theirs.gpu.bytes, 'B', sizeof theirs.gpu.bytes);
-  auto made = import_allocation(std::move(theirs));
+  auto made = import_allocation(on_gpu_1(77, kMiB));
   REQUIRE(made);
   CHECK((*made)->gpu() == 1);
   const std::uint64_t at = (*made)->address();

@@ -86,4 +86,24 @@ std::string NcclApi::complaint(ncclComm_t comm) const {
   return std::string("; NCCL reports: ") + get_error_string(state);
 }
 
+ncclDevCommRequirements gin_requirements(int contexts, int signals,
+                                         [[maybe_unused]] bool window_signals) {
+#ifdef NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER  // since 2.29
+  ncclDevCommRequirements out = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+#else
+  ncclDevCommRequirements out{};
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 7)
+  out.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
+#else
+  out.ginForceEnable = true;
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7)
+  out.ginVaSignalsRequired = window_signals;
+#endif
+  out.ginContextCount = contexts;
+  out.ginSignalCount = signals;
+  return out;
+}
+
 }  // namespace twinpath::gda_perf

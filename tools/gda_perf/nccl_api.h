@@ -38,4 +38,7 @@ struct NcclApi {
   decltype(&ncclDevCommDestroy) dev_comm_destroy;
 };
 
+// A device communicator that uses GIN, by the names of the NCCL this is built with.
+ncclDevCommRequirements gin_requirements(int contexts, int signals, bool window_signals);
+
 }  // namespace twinpath::gda_perf

@@ -14,22 +14,9 @@ std::string on_gpu(const char* what, int device) {
   return std::string(what) + " on GPU " + std::to_string(device);
 }
 
-ncclDevCommRequirements requirements(int contexts, [[maybe_unused]] bool window_signals) {
-#ifdef NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER  // since 2.29
-  ncclDevCommRequirements out = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-#else
-  ncclDevCommRequirements out{};
-#endif
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 7)
-  out.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
-#else
-  out.ginForceEnable = true;
-#endif
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7)
-  out.ginVaSignalsRequired = window_signals;
-#endif
-  out.ginContextCount = contexts;
-  out.ginSignalCount = static_cast<int>(kSignals);
+ncclDevCommRequirements requirements(int contexts, bool window_signals) {
+  ncclDevCommRequirements out =
+      gin_requirements(contexts, static_cast<int>(kSignals), window_signals);
   out.ginCounterCount = static_cast<int>(kCounters);
   return out;
 }

@@ -88,6 +88,15 @@ std::string driver_path(const cuda::Driver& d) {
 
 }  // namespace
 
+UnsharedFd make_sockets(UniqueFd& theirs) {
+  return UnsharedFd::make([&] {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
+    theirs = UniqueFd(ends[1]);
+    return ends[0];
+  });
+}
+
 Result<std::unique_ptr<CopyProcess>> CopyProcess::start(const std::string& executable,
                                                         std::string& why) {
   const cuda::Driver* d = cuda::driver();
@@ -96,12 +105,7 @@ Result<std::unique_ptr<CopyProcess>> CopyProcess::start(const std::string& execu
     return Status::unsupported;
   }
   UniqueFd theirs;
-  UnsharedFd ours = UnsharedFd::make([&] {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-    theirs = UniqueFd(ends[1]);
-    return ends[0];
-  });
+  UnsharedFd ours = make_sockets(theirs);
   if (!ours) {
     why = std::string("no socket for it: ") + std::strerror(errno);
     return Status::system;

@@ -17,6 +17,10 @@
 
 namespace twinpath::gpu::process {
 
+// The socket between program and copy process: the program's end, which children do not keep; the
+// other is put into `theirs`.  False and errno: there is none.
+UnsharedFd make_sockets(UniqueFd& theirs);
+
 class CopyProcess {
  public:
   // `executable`: twinpath-copier.  `why`: the reason when there is none.

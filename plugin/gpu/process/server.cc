@@ -13,14 +13,6 @@
 namespace twinpath::gpu::process {
 namespace {
 
-int find_gpu(const cuda::Driver& d, const GpuUuid& uuid) {
-  for (int gpu = 0, n = cuda::gpu_count(d); gpu < n; ++gpu) {
-    GpuUuid id{};
-    if (d.device_uuid(id.bytes, gpu) == cuda::kSuccess && id == uuid) return gpu;
-  }
-  return -1;
-}
-
 void set_text(Answer& answer, const char* text) {
   std::strncpy(answer.text, text, sizeof answer.text - 1);
 }
@@ -77,8 +69,8 @@ Answer Server::open_gpu(const Question& question, UniqueFd fd) {
   answer.what = Tell::opened;
   answer.status = Status::unsupported;
   const cuda::Driver* d = cuda::driver();
-  const int gpu = d != nullptr ? find_gpu(*d, question.gpu) : -1;
-  if (gpu < 0) {
+  const int gpu = d != nullptr ? find_gpu(*d, question.gpu) : kGpuNotVisible;
+  if (gpu == kGpuNotVisible) {
     TP_WARN("the copy process does not see a GPU that the program uses (CUDA_VISIBLE_DEVICES?)");
     return answer;
   }

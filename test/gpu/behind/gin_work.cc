@@ -7,25 +7,6 @@ namespace {
 
 constexpr std::size_t kPage = 4096;  // windows are made of whole pages
 
-ncclDevCommRequirements wanted() {
-#ifdef NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER  // since 2.29
-  ncclDevCommRequirements out = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-#else
-  ncclDevCommRequirements out{};
-#endif
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 7)
-  out.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
-#else
-  out.ginForceEnable = true;
-#endif
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7)
-  out.ginVaSignalsRequired = false;
-#endif
-  out.ginContextCount = 1;
-  out.ginSignalCount = 1;
-  return out;
-}
-
 }  // namespace
 
 GinWork::GinWork(const gda_perf::NcclApi& nccl, ncclComm_t comm, int rank, int ranks,
@@ -36,7 +17,7 @@ GinWork::GinWork(const gda_perf::NcclApi& nccl, ncclComm_t comm, int rank, int r
   nccl.check(nccl.mem_alloc(&memory_, bytes), "ncclMemAlloc", comm);
   nccl.check(nccl.window_register(comm, memory_, bytes, &exchange_.window, NCCL_WIN_COLL_SYMMETRIC),
              "ncclCommWindowRegister", comm);
-  const ncclDevCommRequirements requirements = wanted();
+  const ncclDevCommRequirements requirements = gda_perf::gin_requirements(1, 1, false);
   nccl.check(nccl.dev_comm_create(comm, &requirements, &exchange_.comm),
              "ncclDevCommCreate with GIN", comm);
   exchange_.rank = rank;
