@@ -76,9 +76,9 @@ constexpr std::array kOptions{
         "Copies host memory straight between processes where the kernel allows it."),
     option<&Config::tune>(
         "TWINPATH_TUNE", "Soft HCA", "auto, off",
-        "auto sets what NCCL needs to be fast over the software HCA (GDR level, channels, sizes; "
-        "an INFO line names them) in the process's environment, where the user has not. All ranks "
-        "must have the same."),
+        "auto sets what NCCL needs to be fast over the software HCA (GDR level, channels, sizes, "
+        "a tuner; an INFO line names them) in the process's environment, where the user has not. "
+        "All ranks must have the same."),
     option<&Config::soft_faults>("TWINPATH_SOFT_FAULTS", "Soft HCA", "fail_send=N,delay_us=T",
                                  "Faults to inject, for tests: the N-th send of the process "
                                  "fails, every send starts T us late."),

@@ -11,6 +11,7 @@
 #include "plugin/base/config.h"
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
+#include "plugin/nccl/own_folder.h"
 #include "plugin/nccl/tuning.h"
 
 #ifndef TWINPATH_VERSION
@@ -70,7 +71,10 @@ Result<Context*> Context::open() {
   const std::lock_guard lock(g_open_mutex);
   if (Context* context = get()) return context;
   Config config = config_from_environment();
-  const Tuning tuning = choose_tuning(config, [](const char* name) { return std::getenv(name); });
+  const bool tuned = config.tune != TuneChoice::off && config.fabric == FabricChoice::soft;
+  const Tuning tuning = choose_tuning(
+      config, [](const char* name) { return std::getenv(name); },
+      tuned ? find_tuner(own_folder()) : std::string());
   // Both judge by one level.
   if (const char* level = tuning.gdr_level()) config.net_gdr_level = level;
   auto transports = open_transports(config);

@@ -1,28 +1,14 @@
 #include "plugin/nccl/transports.h"
 
-#include <dlfcn.h>
-
 #include <string>
 
 #include "gda/gin_transport.h"
 #include "plugin/gpu/engine.h"
+#include "plugin/nccl/own_folder.h"
 #include "proxy/memory/devices.h"
 #include "proxy/transport.h"
 
 namespace twinpath {
-namespace {
-
-// Beside the library that this code lies in.
-std::string own_folder() {
-  Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr)
-    return ".";
-  const std::string path = info.dli_fname;
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
-}
-
-}  // namespace
 
 Result<Transports> open_transports(const Config& config) {
   auto fabric = open_fabric(config);

@@ -16,7 +16,7 @@ namespace twinpath {
 
 struct Setting {
   const char* name;
-  const char* value;
+  std::string value;
 };
 
 struct Tuning {
@@ -28,8 +28,13 @@ struct Tuning {
 };
 
 // Nothing unless the fabric is the soft HCA and TWINPATH_TUNE=auto.  `user` looks up NCCL's
-// variables; an empty one counts as not set.
-Tuning choose_tuning(const Config& config, const EnvLookup& user);
+// variables; an empty one counts as not set.  `tuner` is the path of our tuner library
+// (plugin/nccl/tuner), empty where there is none.
+Tuning choose_tuning(const Config& config, const EnvLookup& user, const std::string& tuner);
+
+// The tuner library in `folder`, or empty and a warning: ranks that have it and ranks that do not
+// would choose differently, and hang.
+std::string find_tuner(const std::string& folder);
 
 // Puts the settings into the environment and says so in one line (INFO).  Called once a process,
 // under the Context's lock.

@@ -27,11 +27,15 @@ Config soft_config() {
   return config;
 }
 
-Variables chosen(const Config& config, const Variables& user, std::string* kept = nullptr) {
-  const Tuning tuning = choose_tuning(config, [&](const char* name) -> const char* {
-    const auto found = user.find(name);
-    return found == user.end() ? nullptr : found->second.c_str();
-  });
+Variables chosen(const Config& config, const Variables& user, std::string* kept = nullptr,
+                 const std::string& tuner = {}) {
+  const Tuning tuning = choose_tuning(
+      config,
+      [&](const char* name) -> const char* {
+        const auto found = user.find(name);
+        return found == user.end() ? nullptr : found->second.c_str();
+      },
+      tuner);
   if (kept != nullptr) {
     for (const std::string& k : tuning.kept) *kept += (kept->empty() ? "" : " ") + k;
   }
@@ -147,6 +151,43 @@ TEST_CASE("the user's settings win, and those that speak of the same thing") {
     CHECK(chosen(soft_config(), row.user, &kept) == row.chosen);
     if (row.kept != nullptr) CHECK(kept == row.kept);
   }
+}
+
+TEST_CASE("the tuner is named where channels and reach are ours") {
+  const std::string path = "/somewhere/tuner.so";
+  Variables with = kAll;
+  with["NCCL_TUNER_PLUGIN"] = path;
+  struct Row {
+    Variables user;
+    bool named;
+    const char* kept;
+  };
+  const Row rows[] = {
+      {{}, true, ""},
+      {{{"NCCL_NET_GDR_LEVEL", "sys"}}, true, "NCCL_NET_GDR_LEVEL=sys"},
+      {{{"NCCL_NET_GDR_LEVEL", "LOC"}}, false, "NCCL_NET_GDR_LEVEL=LOC"},
+      {{{"NCCL_MAX_NCHANNELS", "2"}}, false, "NCCL_MAX_NCHANNELS=2"},
+      {{{"NCCL_BUFFSIZE", "4194304"}}, true, nullptr},
+      {{{"NCCL_TUNER_PLUGIN", "none"}}, false, "NCCL_TUNER_PLUGIN=none"},
+      {{{"NCCL_TUNER_PLUGIN", ""}}, true, ""},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.user.empty() ? "" : row.user.begin()->first);
+    std::string kept;
+    const Variables got = chosen(soft_config(), row.user, &kept, path);
+    CHECK(got.contains("NCCL_TUNER_PLUGIN") == row.named);
+    if (row.named) CHECK(got.at("NCCL_TUNER_PLUGIN") == path);
+    if (row.kept != nullptr) CHECK(kept == row.kept);
+  }
+  Config off = soft_config();
+  off.tune = TuneChoice::off;
+  CHECK(chosen(off, {}, nullptr, path).empty());
+}
+
+TEST_CASE("a tuner that is not beside the plugin is a warning, not a setting") {
+  LogCapture log;
+  CHECK(find_tuner("/nonexistent").empty());
+  CHECK(log.has(LogLevel::warn, "/nonexistent/libnccl-tuner-twinpath.so is not there"));
 }
 
 TEST_CASE("one line names what was set and what was kept") {

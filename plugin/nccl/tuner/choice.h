@@ -1,0 +1,28 @@
+#pragma once
+// How NCCL best uses the soft HCA for one collective: a plain function, the same on every rank.
+//
+// What is behind it (2 H200, one GPU a node, all_reduce; README, "Measured"): a message that NCCL
+// sends from host memory, as protocol LL does, takes the copy engine twice as long as one from GPU
+// memory; and every channel costs 4 us of copies a step while one block feeds 20 GB/s.  So LL is
+// for parts of 32 KiB and less, and channels are as many as the parts are worth.  LL128 would be
+// faster still from 32 KiB to 16 MiB (46 us at 256 KiB), but nothing says that copy engines write
+// 128 bytes at once, on which it relies: it stays off unless the user turns it on.
+#include <cstddef>
+
+#include "plugin/nccl/abi/tuner.h"
+
+namespace twinpath::tuner {
+
+struct Choice {
+  bool no_ll = false;  // where Simple or LL128 can be had instead
+  int channels = 0;    // at most; 0: NCCL's number
+};
+
+// `bytes`: NCCL's size of the collective, the largest of what a rank sends and receives.
+Choice choose(abi::ncclFunc_t function, std::size_t bytes, std::size_t ranks);
+
+// Puts a choice into NCCL's table of costs (see abi/tuner.h).  What NCCL or the user has ruled out
+// stays so, and LL stays where there is nothing else.
+void rule_out(const Choice& choice, float* costs, int algorithms, int protocols);
+
+}  // namespace twinpath::tuner
