@@ -37,27 +37,35 @@ WqeWords copy_wqe(const std::uint8_t* slot) {
   return words;
 }
 
-bool complete(const WqeWords& words, std::uint64_t index, std::uint32_t qpn, std::uint64_t poison) {
+Written look_at(const WqeWords& words, std::uint64_t index, std::uint32_t qpn,
+                std::uint64_t poison) {
   const auto unwritten = [&](std::size_t i) { return words[i] == poison; };
   const std::uint32_t first = first_dword(words[0]);
   const std::uint32_t second = second_dword(words[0]);
   if (unwritten(0) || unwritten(1) || (first >> 8 & 0xffff) != (index & 0xffff) ||
       second >> 8 != qpn)
-    return false;
+    return Written::no;
   const auto opcode = static_cast<Opcode>(first & 0xff);
   const std::size_t segments = std::min<std::size_t>(second & 0xff, 4);
   std::size_t whole = segments * 2;
+  Written out = Written::whole;
   if (opcode == Opcode::write && segments > 2) {
     const std::uint32_t count = first_dword(words[4]);
-    if (static_cast<std::uint32_t>(words[4]) == static_cast<std::uint32_t>(poison)) return false;
+    if (static_cast<std::uint32_t>(words[4]) == static_cast<std::uint32_t>(poison))
+      return Written::no;
     if ((count & kInlineFlag) != 0) {
-      if (!inline_complete(words, segments, count & ~kInlineFlag, poison)) return false;
+      if (!inline_complete(words, segments, count & ~kInlineFlag, poison))
+        out = Written::but_for_data;
       whole = 4;
     }
   }
-  for (std::size_t i = 2; i < whole; ++i)
-    if (unwritten(i)) return false;
-  return true;
+  for (std::size_t i = 2; i < whole; ++i) {
+    if (!unwritten(i)) continue;
+    const bool operand = opcode == Opcode::fetch_add && (i == 4 || i == 5);
+    if (!operand) return Written::no;
+    out = Written::but_for_data;
+  }
+  return out;
 }
 
 void poison_slot(std::uint8_t* slot, std::uint64_t poison) {

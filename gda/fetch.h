@@ -16,11 +16,21 @@ namespace twinpath::gda {
 // 64 bytes at `slot` (aligned to 8), word by word.
 WqeWords copy_wqe(const std::uint8_t* slot);
 
-// False when a word (of inline data: a dword) that the WQE's own control segment announces still
-// holds poison, or the control segment is not one of WQE `index` on queue `qpn`.  All words of a
-// segment count, also those that nobody reads: one that arrived after the slot's use would
-// look like data of the next lap.
-bool complete(const WqeWords& words, std::uint64_t index, std::uint32_t qpn, std::uint64_t poison);
+// Whether a WQE has come.
+enum class Written : std::uint8_t {
+  whole,
+  // All but words of its data (inline data, an atomic's operand), which hold poison: late, or equal
+  // to it by accident.
+  but_for_data,
+  no,
+};
+
+// A word (of inline data: a dword) that the WQE's own control segment announces has not come while
+// it holds poison; none has where the control segment is not one of WQE `index` on queue `qpn`. All
+// words of a segment count, also those that nobody reads: one that arrived after the slot's use
+// would look like data of the next lap.
+Written look_at(const WqeWords& words, std::uint64_t index, std::uint32_t qpn,
+                std::uint64_t poison);
 
 void poison_slot(std::uint8_t* slot, std::uint64_t poison);
 

@@ -108,6 +108,7 @@ class Context final : public GinContext, private EngineClient {
   bool poll();
   void give_up();
   void release_again();
+  void report_late() const;
   void note_failures();
   void failed_queue(std::size_t pair, const char* which, bool& seen);
 

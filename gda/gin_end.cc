@@ -22,6 +22,7 @@ Context::~Context() {
   }
   for (const std::uint32_t key : {numbers_.sink_key, numbers_.signals_key, numbers_.counters_key})
     if (key != 0) core_->keys.remove(key);
+  report_late();
   // A kernel may still spin on a queue that nobody serves any more.
   bool works = true;
   if (release_ != nullptr) {
@@ -62,6 +63,26 @@ Context::~Context() {
         "GPU %d: kernels still run after their GIN context was closed; its memory goes when "
         "they end",
         core_->gpu);
+}
+
+// For whoever looks for the cause of slow or failed kernels.
+void Context::report_late() const {
+  QueueCounts sum;
+  const auto add = [&](const WorkQueue& queue) {
+    const QueueCounts c = queue.counts();
+    sum.late += c.late;
+    sum.taken_as_is += c.taken_as_is;
+  };
+  for (const auto& main : mains_)
+    if (main != nullptr) add(main->queue);
+  for (const auto& companion : companions_)
+    if (companion != nullptr) add(companion->queue);
+  if (sum.late == 0) return;
+  TP_INFO(net,
+          "GPU %d: %llu work requests of a GIN context came later than their doorbell; %llu were "
+          "taken with data that looked unwritten",
+          core_->gpu, static_cast<unsigned long long>(sum.late),
+          static_cast<unsigned long long>(sum.taken_as_is));
 }
 
 }  // namespace twinpath::gda

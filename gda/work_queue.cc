@@ -7,6 +7,7 @@
 #include "gda/cqe.h"
 #include "gda/fetch.h"
 #include "plugin/base/clock.h"
+#include "plugin/base/log.h"
 
 namespace twinpath::gda {
 
@@ -91,14 +92,23 @@ bool WorkQueue::take() {
 
 bool WorkQueue::fetch_head() {
   const WqeWords words = copy_wqe(slot(head_));
-  if (!gda::complete(words, head_, setup_.qpn, setup_.poison)) {
+  if (const Written written = look_at(words, head_, setup_.qpn, setup_.poison);
+      written != Written::whole) {
     const std::int64_t now = now_ns();
     if (incomplete_since_ < 0) {
       incomplete_since_ = now;
       late_.fetch_add(1, std::memory_order_relaxed);
     }
-    if (now - incomplete_since_ < setup_.patience_ns) return false;
-    taken_as_is_.fetch_add(1, std::memory_order_relaxed);
+    const bool data = written == Written::but_for_data;
+    const std::int64_t patience = data ? setup_.data_patience_ns : setup_.patience_ns;
+    if (now - incomplete_since_ < patience) return false;
+    if (data) taken_as_is_.fetch_add(1, std::memory_order_relaxed);
+    if (!data)
+      TP_WARN(
+          "GIN queue 0x%x: work request %llu was announced %lld ms ago and has not come whole; the "
+          "kernel rings for what it did not write, or the GPU's writes to host memory are lost",
+          setup_.qpn, static_cast<unsigned long long>(head_),
+          static_cast<long long>((now - incomplete_since_) / kMillisecond));
   }
   incomplete_since_ = -1;
   pending_ = decode(words, head_, setup_.qpn, *setup_.keys, setup_.peer);

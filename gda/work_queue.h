@@ -32,7 +32,7 @@ enum class DoorbellKind : std::uint8_t {
 
 struct QueueCounts {
   std::uint64_t late = 0;         // WQEs whose bytes came after the doorbell
-  std::uint64_t taken_as_is = 0;  // of these, still incomplete when patience ended
+  std::uint64_t taken_as_is = 0;  // of these, with data that still looked like poison
 };
 
 // Writes finished CQEs where the kernel polls.  Host memory: at once; GPU memory: gathered until
@@ -62,9 +62,13 @@ struct WorkQueueSetup {
   // because the doorbell may overtake WQE bytes on their way to host memory.  Random per queue.
   std::uint64_t poison = 0;
   std::uint64_t first = 0;  // number of the first WQE; not 0 only where counts are to wrap soon
-  // How often an incomplete WQE is looked at again before it is taken as it is (values equal to
-  // the poison by accident); by time, in ns.
-  std::int64_t patience_ns = 100000;
+  // How long a WQE is waited for whose doorbell was rung; then the queue fails.  Milliseconds were
+  // seen where many GPU threads poll the same host memory.
+  std::int64_t patience_ns = 1'000'000'000;
+  // And how long one of which nothing is missing but data that looks like poison; then it is taken
+  // as it is.  An accident once in 2^32 dwords of inline data, while taking data too early would be
+  // wrong bytes at the peer: so not short.
+  std::int64_t data_patience_ns = 20'000'000;
 };
 
 class WorkQueue {

@@ -100,12 +100,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   alignas(8) std::uint8_t slot[kWqeBytes];
   const std::uint64_t poison = input[kWqeWords];
   poison_slot(slot, poison);
-  require(!complete(copy_wqe(slot), own, kQpn, poison));
-  if (complete(words, own, kQpn, poison)) {
+  require(look_at(copy_wqe(slot), own, kQpn, poison) == Written::no);
+  if (look_at(words, own, kQpn, poison) == Written::whole) {
     const std::size_t segments = std::min<std::size_t>(second_dword(words[0]) & 0xff, 4);
     for (std::size_t i = std::max<std::size_t>(segments, 1) * 2; i < kWqeWords; ++i)
       words[i] = poison;
-    require(complete(words, own, kQpn, poison));
+    require(look_at(words, own, kQpn, poison) == Written::whole);
   }
   return 0;
 }

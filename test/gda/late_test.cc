@@ -11,6 +11,7 @@
 #include "plugin/base/clock.h"
 #include "test/gda/rig.h"
 #include "test/support/catch.h"
+#include "test/support/log_capture.h"
 
 using namespace twinpath;
 using namespace twinpath::gda;
@@ -153,11 +154,41 @@ TEST_CASE("Data that looks like poison is taken when patience ends") {
   CHECK_FALSE(queue.front->failed());
 }
 
+TEST_CASE("A WQE that is missing is waited for longer than one whose data looks like poison") {
+  Rig rig;
+  rig.data_patience_ns = kMillisecond;
+  Queue& queue = rig.make(16, nullptr, DoorbellKind::count, 100 * kSecond);
+  const std::uint32_t qpn = queue.device.qpn;
+  const std::uint8_t data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<Wqe> wqes{
+      make_write_inline(0, qpn, 8, swap32(rig.data), data, 8),
+      make_fetch_add(1, qpn, 8, swap32(rig.table), 1, swap32(rig.sink)),
+      make_write(2, qpn, 8, swap32(rig.data), 16, swap32(rig.data), 64),
+  };
+  for (std::uint64_t i = 0; i < wqes.size(); ++i) {
+    queue.raw_doorbell(i + 1);
+    // One word is late, each time another: control, address, key.
+    for (std::size_t word = 0; word < wqes[i].segments * 2; ++word)
+      if (word != i) store_word(queue, i, wqes[i], word);
+    const std::int64_t start = now_ns();
+    while (now_ns() - start < 5 * kMillisecond) REQUIRE(queue.front->scan(64) == 0);
+    store_word(queue, i, wqes[i], i);
+    CHECK(queue.front->scan(64) == 1);
+    queue.front->complete(i);
+  }
+  CHECK(queue.front->counts().late == wqes.size());
+  CHECK(queue.front->counts().taken_as_is == 0);
+  CHECK_FALSE(queue.front->failed());
+}
+
 TEST_CASE("A WQE that never comes ends the queue when patience ends") {
   Rig rig;
   Queue& queue = rig.make();
+  test::LogCapture log;
   queue.raw_doorbell(1);
   queue.front->scan(64);
   CHECK(queue.front->failed());
+  CHECK(log.has(LogLevel::warn, "work request 0 was announced"));
+  CHECK(queue.front->counts().taken_as_is == 0);
   CHECK(queue.result(0) == Syndrome::local_qp_operation);
 }

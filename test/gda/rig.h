@@ -120,6 +120,7 @@ struct Rig {
 
   KeyTable keys;
   RecordingBackEnd back_end;
+  std::int64_t data_patience_ns = -1;  // of queues made from now on; below 0: as the other
   std::uint32_t data, table, sink, read_only;
   std::vector<std::unique_ptr<Queue>> queues;
 };
@@ -150,6 +151,7 @@ inline Queue::Queue(Rig& rig, std::uint32_t qpn, std::uint32_t queue_depth, Back
   setup.peer = 1;
   setup.poison = kPoison;
   setup.patience_ns = patience_ns;
+  setup.data_patience_ns = rig.data_patience_ns < 0 ? patience_ns : rig.data_patience_ns;
   setup.first = device.reserved = device.ready = device.rung = device.cq.consumed = first;
   *doorbell = kind == DoorbellKind::count ? first : 0;
   front = std::make_unique<WorkQueue>(setup, back_end, *cq,
