@@ -239,6 +239,9 @@ def environment_of(cell, args, links):
                        ("NCCL_SHM_DISABLE", "1")):
         env.setdefault(name, text)
     env.update(cell.environment)
+    if "--json" in cell.command:
+        # NCCL writes to stdout otherwise, into the document.
+        env.setdefault("NCCL_DEBUG_FILE", os.path.join(str(links), "nccl.%p"))
     env["NCCL_NET"] = args.plugin_name
     env["NCCL_NET_PLUGIN"] = str(args.plugin)
     if version_key(cell.version) < (2, 21):
