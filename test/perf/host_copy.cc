@@ -51,7 +51,7 @@ std::vector<int> list_of(const char* text) {
 struct Command {
   Settings settings;
   bool one_process = false, raw = true, one_way = true;
-  std::vector<int> threads{0, 1, 2, 3, 4, 6, 8}, shares{64, 256};
+  std::vector<int> threads{0, 1, 2, 3, 4, 6, 8}, shares{0, 64, 256};
 };
 
 Command parse(int argc, char** argv) {

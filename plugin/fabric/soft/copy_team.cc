@@ -44,8 +44,16 @@ void CopyTeam::set(int threads, std::uint64_t share, bool stream) {
 }
 
 CopyTeam::Look CopyTeam::look(TeamCopy& c) {
-  const bool helped = offer(c);
-  const std::uint64_t share = helped ? share_.load(std::memory_order_relaxed) : kSlice;
+  std::uint64_t share = kSlice;
+  if (offer(c)) {
+    share = share_.load(std::memory_order_relaxed);
+    if (share == 0 && chunks_left(c) != 0) {
+      // A hint: helpers that only look at it count, too.
+      const Slot& slot = slots_[static_cast<std::size_t>(c.slot)];
+      if (slot.users.load(std::memory_order_relaxed) != 0) return Look::more;
+    }
+    share = std::max(share, kChunk);
+  }
   for (std::uint64_t copied = 0; copied < share; copied += kChunk) {
     const Chunk chunk = copy_chunk(c, kMaxCopyThreads, false);
     if (chunk == Chunk::copied) continue;
@@ -114,7 +122,7 @@ void CopyTeam::cancel(TeamCopy& c) {
 
 // Of whom it does not wake, none reads `calls_` as it was: who is about to sleep finds it changed.
 void CopyTeam::wake_one() {
-  calls_.fetch_add(1, std::memory_order_release);
+  calls_.fetch_add(1, std::memory_order_seq_cst);
   calls_.notify_one();
 }
 
@@ -172,7 +180,7 @@ void CopyTeam::end_helpers() {
   const int n = running_.exchange(0, std::memory_order_acq_rel);
   if (n == 0) return;
   ending_.store(true, std::memory_order_relaxed);  // published by calls_
-  calls_.fetch_add(1, std::memory_order_release);
+  calls_.fetch_add(1, std::memory_order_seq_cst);
   calls_.notify_all();
   for (int i = 0; i < n; ++i)
     (void)pthread_join(helpers_[static_cast<std::size_t>(i)].thread, nullptr);

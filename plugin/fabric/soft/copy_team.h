@@ -48,8 +48,9 @@ class CopyTeam {
   // Processes that share the processors with this one, itself counted.
   void know_processes(int n);
   // Another number of threads from now on (-1: chooses); those that run end.  For tests and
-  // measurements: `share` is what the owner copies by itself at each look, in bytes, and `stream`
-  // whether copies within the process go past the caches.
+  // measurements: `share` is what the owner copies by itself at each look, in bytes (0: a chunk, of
+  // copies that no helper is at), and `stream` whether copies within the process go past the
+  // caches.
   void set(int threads, std::uint64_t share = kChunk, bool stream = false);
   int wanted() const { return wanted_.load(std::memory_order_relaxed); }
   int running() const { return running_.load(std::memory_order_acquire); }
@@ -57,7 +58,7 @@ class CopyTeam {
   // The owner's look at its copy: offers it, copies a share of it.
   enum class Look : std::uint8_t {
     done,    // all chunks of ours are in place, and it is not offered any more
-    more,    // a share was copied
+    more,    // a share was copied, or is being
     wait,    // helpers are at the last chunks
     failed,  // the system refused some: take_failed() has them; it is not offered any more
   };
