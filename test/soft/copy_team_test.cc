@@ -129,8 +129,9 @@ TEST_CASE("copying threads sleep when there is nothing, and end with the last co
 
 TEST_CASE("what helpers copied is there at the completion, whatever its size and place", "[soft]") {
   const auto opcode = GENERATE(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE_WITH_IMM);
+  const bool stream = GENERATE(false, true);  // stores past the caches
   Pair p(large(4u << 20));
-  const Helpers helpers(3);
+  const Helpers helpers(3, stream);
   Side& from = opcode == IBV_WR_RDMA_READ ? p.b : p.a;
   Side& to = opcode == IBV_WR_RDMA_READ ? p.a : p.b;
   for (unsigned round = 0; round < 40; ++round) {

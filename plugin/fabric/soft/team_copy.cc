@@ -10,7 +10,7 @@
 namespace twinpath::soft {
 namespace {
 
-HeldKey hold(const TeamCopy::Guard& g, std::uint64_t bytes) {
+HeldKey hold_guarded(const TeamCopy::Guard& g, std::uint64_t bytes) {
   return g.keys.hold(g.key, g.address, bytes, g.access, g.pd);
 }
 
@@ -94,9 +94,9 @@ Chunk copy_chunk(TeamCopy& c, int who, bool guarded) {
   if (!guarded) return copy_claimed(c, who);
   // Held before a chunk is claimed: a claimed one must be copied.
   Chunk done = Chunk::refused;
-  const HeldKey near = c.near_guard.keys.valid() ? hold(c.near_guard, c.total) : HeldKey{};
+  const HeldKey near = c.near_guard.keys.valid() ? hold_guarded(c.near_guard, c.total) : HeldKey{};
   if (near || !c.near_guard.keys.valid()) {
-    const HeldKey far = c.far_guard.keys.valid() ? hold(c.far_guard, c.total) : HeldKey{};
+    const HeldKey far = c.far_guard.keys.valid() ? hold_guarded(c.far_guard, c.total) : HeldKey{};
     if (far || !c.far_guard.keys.valid()) done = copy_claimed(c, who);
     if (far) KeyView::drop(far);
   }
