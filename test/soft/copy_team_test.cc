@@ -92,7 +92,8 @@ TEST_CASE("with no helpers wanted no thread is started", "[soft]") {
   auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, kLarge, p.b.address(), p.b.mr->rkey);
   REQUIRE(p.a.post(w) == 0);
   CHECK(next(p.a, p.b).status == IBV_WC_SUCCESS);
-  CHECK(copying_threads().all == 0);
+  CHECK(the_team().running() == 0);
+  CHECK(come_to(0, 0));
 }
 
 TEST_CASE("small messages start no copying threads", "[soft]") {
@@ -101,7 +102,8 @@ TEST_CASE("small messages start no copying threads", "[soft]") {
   auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, soft::kSharedFrom - 1, p.b.address(), p.b.mr->rkey);
   REQUIRE(p.a.post(w) == 0);
   CHECK(next(p.a, p.b).status == IBV_WC_SUCCESS);
-  CHECK(copying_threads().all == 0);
+  CHECK(the_team().running() == 0);
+  CHECK(come_to(0, 0));
 }
 
 TEST_CASE("copying threads sleep when there is nothing, and end with the last context", "[soft]") {
@@ -115,14 +117,14 @@ TEST_CASE("copying threads sleep when there is nothing, and end with the last co
       CHECK(come_to(3, 3));
     }
   }
-  CHECK(copying_threads().all == 0);
+  CHECK(come_to(0, 0));
   CHECK(the_team().running() == 0);
   {  // and start again
     Pair p(large());
     auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, kLarge, p.b.address(), p.b.mr->rkey);
     REQUIRE(p.a.post(w) == 0);
     CHECK(next(p.a, p.b).status == IBV_WC_SUCCESS);
-    CHECK(copying_threads().all == 3);
+    CHECK(come_to(3, 0));
   }
   the_team().set(-1);
 }
@@ -252,6 +254,6 @@ TEST_CASE("helpers at both ends copy between processes", "[soft]") {
     REQUIRE(std::memcmp(s.buffer.data(), s.buffer.data() + kBytes, bytes) == 0);
     CHECK(s.buffer[kBytes + bytes] == 0xee);
   }
-  CHECK(copying_threads().all == 3);
+  CHECK(come_to(3, 0));
   CHECK(child.finish() == 0);
 }
