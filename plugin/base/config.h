@@ -33,7 +33,8 @@ struct Config {
   EngineChoice soft_engine = EngineChoice::automatic;  // TWINPATH_SOFT_ENGINE
   std::string soft_faults;                             // TWINPATH_SOFT_FAULTS
   TuneChoice tune = TuneChoice::automatic;             // TWINPATH_TUNE
-  bool soft_direct = true;  // TWINPATH_SOFT_DIRECT: cross-process copies by process_vm_writev
+  bool soft_direct = true;     // TWINPATH_SOFT_DIRECT: cross-process copies by process_vm_writev
+  int soft_copy_threads = -1;  // TWINPATH_SOFT_COPY_THREADS: -1 automatic, 0 none
   SoftCuda soft_cuda = SoftCuda::process;  // TWINPATH_SOFT_CUDA
   std::string copier;                      // TWINPATH_COPIER: empty is beside the plugin
   int connect_timeout_ms = 20000;          // TWINPATH_CONNECT_TIMEOUT_MS

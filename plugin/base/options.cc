@@ -74,6 +74,11 @@ constexpr std::array kOptions{
     option<&Config::soft_direct>(
         "TWINPATH_SOFT_DIRECT", "Soft HCA", "0, 1",
         "Copies host memory straight between processes where the kernel allows it."),
+    option<&Config::soft_copy_threads, in_range<-1, 16>>(
+        "TWINPATH_SOFT_COPY_THREADS", "Soft HCA", "-1..16",
+        "Threads that help with large copies of host memory; they start with the first and sleep "
+        "while there is none. -1 chooses by the processors that the process may use: none on small "
+        "machines."),
     option<&Config::tune>(
         "TWINPATH_TUNE", "Soft HCA", "auto, off",
         "auto sets what NCCL needs to be fast over the software HCA (GDR level, channels, sizes, "

@@ -57,6 +57,7 @@ int child_main(const std::string& role, int fd) {
   if (role.find("otherjob") != std::string::npos) config.soft_job = "another";
   if (const auto at = role.find('@'); at != std::string::npos)
     config.soft_job = role.substr(at + 1);
+  if (role == "helped") config.soft_copy_threads = 2;
   Options o;
   o.bytes = 8 << 20;
   o.timeout = 18;

@@ -18,8 +18,12 @@ void fill(Side& s, std::uint32_t bytes) {
 
 // The port is down, so that what is posted waits for the test to look at the queue itself.
 struct Paused {
-  explicit Paused(Side& side) : s(side) { REQUIRE(soft::set_port_state(s.context, 1, false) == 0); }
+  explicit Paused(Side& side) : s(side) {
+    soft::Hca::existing()->team().set(0);  // what helpers copy is none of a look's
+    REQUIRE(soft::set_port_state(s.context, 1, false) == 0);
+  }
   ~Paused() {
+    soft::Hca::existing()->team().set(-1);
     (void)soft::set_port_state(s.context, 1, true);
     while (s.next_event(nullptr, 0) != -1) continue;
   }

@@ -87,6 +87,7 @@ TEST_CASE("what an option prints it also reads") {
       {"TWINPATH_SOFT_JOB", "job-1.x_Y"},
       {"TWINPATH_SOFT_ENGINE", "sleep"},
       {"TWINPATH_SOFT_DIRECT", "0"},
+      {"TWINPATH_SOFT_COPY_THREADS", "3"},
       {"TWINPATH_TUNE", "off"},
       {"TWINPATH_CONNECT_TIMEOUT_MS", "100"},
       {"TWINPATH_STRIPE_MIN", "3m"},
@@ -135,7 +136,7 @@ TEST_CASE("every documented range takes its ends and refuses what lies just outs
     CHECK(why == "must lie in " + std::to_string(low) + ".." + std::to_string(high));
     CHECK(o.get(c) == std::to_string(high));
   }
-  CHECK(ranges == 15);
+  CHECK(ranges == 16);
 }
 
 TEST_CASE("text that is not a value is refused and leaves the setting alone") {

@@ -90,4 +90,54 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote)
   return true;
 }
 
+bool may_help(SoftQp& qp, const SendEntry& e) {
+  return qp.hca->team().wanted() != 0 && e.num_sge == 1 && e.offset == 0 && e.length >= kSharedFrom;
+}
+
+void begin_sending(SoftQp& qp, SendEntry& e, const Region& remote, std::uint32_t id,
+                   std::uint64_t bytes, Claim& claim) {
+  TeamCopy& c = qp.out_copy;
+  const ibv_sge& sge = qp.sges_of(e)[0];
+  const bool read = is_read(e);
+  c.begin(id, qp.peer != nullptr ? qp.peer->pid : 0, !read, local_address(qp, e, sge),
+          remote.base + (e.remote_address - remote.iova), bytes, claim);
+  const auto pd = static_cast<SoftPd*>(qp.pd)->number;
+  c.near_guard = {qp.hca->keys().view(), sge.lkey,
+                  read ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0u, pd, sge.addr};
+  c.far_guard = {remote_keys(qp), e.rkey, needed_right(e),
+                 qp.theirs->pd.load(std::memory_order_relaxed), e.remote_address};
+}
+
+Step copy_with_team(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote) {
+  TeamCopy& c = qp.out_copy;
+  // The end of a WRITE that the far end's threads may watch comes last, when all else is in place.
+  const bool watched = to_remote && qp.peer == nullptr &&
+                       ((remote.base + (e.remote_address - remote.iova)) & 3) == 0;
+  if (!e.helped) {
+    constexpr std::uint32_t kOwnId = 1;  // of the claim that nobody else has
+    qp.own_claim.next.store(std::uint64_t{kOwnId} << 32, std::memory_order_relaxed);
+    begin_sending(qp, e, remote, kOwnId, watched ? e.length - last_words(e.length) : e.length,
+                  qp.own_claim);
+    e.helped = true;
+    e.offset = 1;  // begun: a draining queue finishes it
+  }
+  switch (qp.hca->team().look(c)) {
+    case CopyTeam::Look::more:
+      return Step::more;
+    case CopyTeam::Look::wait:
+      return Step::wait;
+    case CopyTeam::Look::failed:
+      e.helped = false;
+      e.offset = std::uint64_t{c.take_failed() - 1} * kChunk;
+      return Step::failed;
+    case CopyTeam::Look::done:
+      break;
+  }
+  if (watched)
+    write_ordered(reinterpret_cast<void*>(c.far + c.total),
+                  reinterpret_cast<const void*>(c.near + c.total), e.length - c.total);
+  e.offset = e.length;
+  return Step::done;
+}
+
 }  // namespace twinpath::soft

@@ -70,6 +70,7 @@ void Hca::before_fork() {
   if (Hca* h = existing()) {
     h->fork_lock_.lock();
     h->lock_.lock();
+    h->team_.before_fork();
   }
 }
 
@@ -80,6 +81,7 @@ void Hca::after_fork(bool in_child) {
       for (auto& [fd, peer] : h->outgoing_) ::close(fd);
       for (auto& [fd, caller] : h->incoming_) ::close(fd);
     }
+    h->team_.after_fork(in_child);
     h->lock_.unlock();
     h->fork_lock_.unlock();
   }
@@ -87,7 +89,10 @@ void Hca::after_fork(bool in_child) {
 }
 
 Hca::Hca(const Config& config)
-    : config_(config), rendezvous_(config.soft_job, kSlots), qps_(kQpsPerProcess, nullptr) {}
+    : config_(config),
+      team_(config.soft_copy_threads),
+      rendezvous_(config.soft_job, kSlots),
+      qps_(kQpsPerProcess, nullptr) {}
 
 Status Hca::start(std::string& why) {
   if (!faults_.set(config_.soft_faults, why)) {
@@ -216,8 +221,12 @@ void Hca::add_context(SoftContext* context) {
 }
 
 void Hca::remove_context(SoftContext* context) {
-  std::lock_guard hold(lock_);
-  std::erase(contexts_, context);
+  {
+    std::lock_guard hold(lock_);
+    std::erase(contexts_, context);
+    if (!contexts_.empty()) return;
+  }
+  team_.rest();  // nobody is left to copy for
 }
 
 void Hca::set_port(SoftDevice& device, int port, bool up) {

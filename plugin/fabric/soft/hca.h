@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "plugin/base/config.h"
+#include "plugin/fabric/soft/copy_team.h"
 #include "plugin/fabric/soft/faults.h"
 #include "plugin/fabric/soft/objects.h"
 #include "plugin/fabric/soft/rendezvous.h"
@@ -55,6 +56,7 @@ class Hca {
   KeyTable& keys() { return *keys_; }
   const Config& config() const { return config_; }
   Faults& faults() { return faults_; }
+  CopyTeam& team() { return team_; }
   bool can_fence() const { return can_fence_; }
   std::uint32_t slot() const { return slot_; }
   std::uint32_t job_hash() const { return job_hash_; }
@@ -130,6 +132,7 @@ class Hca {
 
   Config config_;
   Faults faults_;
+  CopyTeam team_;
   Rendezvous rendezvous_;
   std::uint32_t job_hash_ = 0;
   std::uint32_t slot_ = 0;

@@ -94,6 +94,10 @@ Status Hca::on_welcome(Peer& peer, Received& r) {
             "through shared memory in two copies",
             peer.pid, std::strerror(errno));
   }
+  {
+    const std::lock_guard hold(lock_);
+    team_.know_processes(static_cast<int>(peers_.size()) + 1);
+  }
   peer.greeted.store(true, std::memory_order_release);
   return Status::ok;
 }

@@ -23,6 +23,7 @@
 #include "plugin/fabric/soft/keys.h"
 #include "plugin/fabric/soft/link.h"
 #include "plugin/fabric/soft/peer.h"
+#include "plugin/fabric/soft/team_copy.h"
 #include "plugin/gpu/engine.h"
 
 namespace twinpath::soft {
@@ -142,6 +143,7 @@ struct SendEntry {
   Stage stage;
   std::uint8_t status;  // ibv_wc_status
   bool no_direct;       // direct copy was refused by the system: use packets
+  bool helped;          // out_copy is its copy
   bool shifted;         // an SGE's MR has an iova that is not its address
 };
 
@@ -216,6 +218,10 @@ struct SoftQp : ibv_qp {
   Claim* out_claim = nullptr;
   Claim* in_claim = nullptr;
   bool unreachable = false;  // no process answers for the destination
+
+  // Large host messages under way: the one that we send, or read, and the one that we take.
+  TeamCopy out_copy, in_copy;
+  Claim own_claim{};  // of one that the far end does not help with
 
   // Sender bookkeeping.
   std::uint64_t messages = 0;           // sent so far that will be acknowledged
@@ -336,6 +342,7 @@ void enter_error(SoftQp& qp);  // lock held: state ERR, flushes both queues
 void retire(SoftQp& qp);       // lock held: completes finished entries in order
 // Runs both halves once; gives false at once when somebody else holds the lock.
 bool advance(SoftQp& qp);
+void stop_copies(SoftQp& qp);           // lock held: no thread of the team is at its memory
 void reset_queues(SoftQp& qp);          // lock held: as new, its wire forgotten
 void set_carrier(SoftQp& qp, bool up);  // lock held: the port's link is there or not
 

@@ -47,6 +47,9 @@ inline void store_words(std::uint8_t* to, const std::uint8_t* from, std::size_t 
   for (; at != bytes; ++at) store_word<std::uint8_t>(to + at, from + at);
 }
 
+// How many bytes at its end a longer write stores last.
+inline std::size_t last_words(std::size_t bytes) { return (bytes & 3) + 4; }
+
 inline void write_ordered(void* target, const void* source, std::size_t bytes) {
   auto* to = static_cast<std::uint8_t*>(target);
   const auto* from = static_cast<const std::uint8_t*>(source);
@@ -58,7 +61,7 @@ inline void write_ordered(void* target, const void* source, std::size_t bytes) {
   } else if (bytes <= kOrderedWrite) {
     store_words(to, from, bytes);
   } else {
-    const std::size_t tail = (bytes & 3) + 4;
+    const std::size_t tail = last_words(bytes);
     std::memcpy(to, from, bytes - tail);
     store_words(to + (bytes - tail), from + (bytes - tail), tail);
   }

@@ -77,6 +77,8 @@ void leave_cq(ibv_cq* c, SoftQp* qp) {
 }
 
 void forget_wire(SoftQp& qp) {
+  stop_copies(qp);
+  qp.in_copy.id = 0;
   if (qp.mine != nullptr) {
     qp.mine->state.store(static_cast<std::uint32_t>(EndState::closed), std::memory_order_release);
   }
@@ -93,8 +95,14 @@ void forget_wire(SoftQp& qp) {
 
 }  // namespace
 
+void stop_copies(SoftQp& qp) {
+  qp.hca->team().cancel(qp.out_copy);
+  qp.hca->team().cancel(qp.in_copy);
+}
+
 void set_carrier(SoftQp& qp, bool up) {
   if (qp.mine == nullptr) return;
+  if (!up) stop_copies(qp);
   // Without `theirs` nothing is sent or received; the peer waits while our end is not `ready`.
   const auto ready = static_cast<std::uint32_t>(EndState::ready);
   const auto unset = static_cast<std::uint32_t>(EndState::unset);
@@ -150,6 +158,8 @@ void retire(SoftQp& qp) {
 void enter_error(SoftQp& qp) {
   if (qp.state == IBV_QPS_ERR) return;
   qp.state = IBV_QPS_ERR;
+  // Before any completion says that memory is its owner's again.
+  stop_copies(qp);
   if (qp.mine != nullptr)
     qp.mine->state.store(static_cast<std::uint32_t>(EndState::error), std::memory_order_release);
   flush(qp);

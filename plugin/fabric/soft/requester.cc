@@ -30,11 +30,6 @@ std::uint8_t solicits(const SendEntry& e) {
 }
 static_assert(kSolicited == IBV_SEND_SOLICITED << 1);
 
-std::uint32_t needed_right(const SendEntry& e) {
-  return is_read(e) ? std::uint32_t{IBV_ACCESS_REMOTE_READ}
-                    : std::uint32_t{IBV_ACCESS_REMOTE_WRITE};
-}
-
 void gather(SoftQp& qp, const SendEntry& e, std::uint64_t offset, std::uint8_t* to,
             std::uint64_t bytes) {
   const ibv_sge* sges = qp.sges_of(e);
@@ -107,20 +102,28 @@ Step start_direct(SoftQp& qp, SendEntry& e) {
   const HeldKey k = hold_remote(qp, e);
   if (!k) return refused(qp, e);
   if (shares(e) || may_share(qp, e)) {
-    Step s = shares(e) ? go_on_sharing(qp, e, k) : start_shared(qp, e, k);
+    Step s = shares(e) ? go_on_sharing(qp, e) : start_shared(qp, e, k);
     KeyView::drop(k);
     return s;
   }
-  const bool ok = copy_direct(qp, e, k, !is_read(e));
+  const bool helped = e.helped || may_help(qp, e);
+  Step step = Step::done;
+  if (helped) {
+    step = copy_with_team(qp, e, k, !is_read(e));
+  } else if (!copy_direct(qp, e, k, !is_read(e))) {
+    step = Step::failed;
+  } else if (e.offset != e.length) {
+    step = Step::more;
+  }
   KeyView::drop(k);
-  if (!ok) {
+  if (step == Step::failed) {
     // The kernel would not copy (another container's process, driver-mapped pages): packets from
     // the beginning of what is left.
     e.no_direct = true;
     if (is_read(e)) e.offset = 0;
     return Step::wait;
   }
-  if (e.offset != e.length) return Step::more;
+  if (step != Step::done) return step;
   if (has_imm(e)) return send_imm(qp, e) ? Step::done : Step::wait;
   e.received = e.length;
   e.stage = Stage::placed;

@@ -21,6 +21,11 @@ inline Step fail(SendEntry& e, ibv_wc_status status) {
   return Step::failed;
 }
 
+inline std::uint32_t needed_right(const SendEntry& e) {
+  return is_read(e) ? std::uint32_t{IBV_ACCESS_REMOTE_READ}
+                    : std::uint32_t{IBV_ACCESS_REMOTE_WRITE};
+}
+
 // The peer's table of keys, or ours when the destination is in this process; not valid() until
 // the peer has greeted.
 KeyView remote_keys(SoftQp& qp);
@@ -44,6 +49,9 @@ inline constexpr std::uint64_t kSlice = std::uint64_t{1} << 20;
 // process_vm_readv/writev between processes.  The key is already held by the caller.
 // Moves a slice of what is left of the WQE; false when the system refuses (then packets must do).
 bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote);
+// What a team may help with, when there is one: a large WRITE or READ in one piece.
+bool may_help(SoftQp& qp, const SendEntry& e);
+Step copy_with_team(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote);
 // True when every SGE is host memory registered with `access`; `cuda` says whether one is CUDA
 // memory.  False: a bad lkey.
 // Sets e.shifted.
@@ -53,7 +61,10 @@ bool check_local(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda);
 bool may_share(SoftQp& qp, const SendEntry& e);
 Step start_shared(SoftQp& qp, SendEntry& e, const Region& remote);
 inline bool shares(const SendEntry& e) { return e.pull_id != 0 && !e.no_direct; }
-Step go_on_sharing(SoftQp& qp, SendEntry& e, const Region& remote);
+Step go_on_sharing(SoftQp& qp, SendEntry& e);
+// direct.cc: makes qp.out_copy that of this message, up to `bytes`.
+void begin_sending(SoftQp& qp, SendEntry& e, const Region& remote, std::uint32_t id,
+                   std::uint64_t bytes, Claim& claim);
 // Writes the chunk that the peer could not read, if there is one.
 void fix_shared(SoftQp& qp);
 

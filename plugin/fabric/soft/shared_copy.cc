@@ -6,46 +6,13 @@
 // The requester announces the message with a `pull` packet, copies until no chunk is left, and
 // goes on (immediate data, next WQE).  The responder acknowledges the packet when its own last
 // chunk is in place; what follows in the ring is executed after that, so order is kept.
-#include <sys/uio.h>
-
+//
+// At either end the threads of the team help (copy_team.h).
 #include <cstring>
 
 #include "plugin/fabric/soft/requester.h"
 
 namespace twinpath::soft {
-namespace {
-
-constexpr std::uint64_t kChunk = 64 * 1024;
-constexpr std::uint64_t kSharedFrom = 4 * kChunk;
-
-// The next chunk of message `id`, or false when none is left (or another message runs).
-bool claim_chunk(Claim& claim, std::uint32_t id, std::uint64_t total, std::uint64_t& offset) {
-  std::uint64_t v = claim.next.load(std::memory_order_acquire);
-  for (;;) {
-    offset = (v & 0xffffffffu) * kChunk;
-    if (v >> 32 != id || offset >= total) return false;
-    if (claim.next.compare_exchange_weak(v, v + 1, std::memory_order_acq_rel)) return true;
-  }
-}
-
-bool move(int pid, std::uint64_t near, std::uint64_t far, std::uint64_t bytes, bool to_far) {
-  while (bytes != 0) {
-    iovec l{reinterpret_cast<void*>(near), bytes}, r{reinterpret_cast<void*>(far), bytes};
-    ssize_t n =
-        to_far ? process_vm_writev(pid, &l, 1, &r, 1, 0) : process_vm_readv(pid, &l, 1, &r, 1, 0);
-    if (n <= 0) return false;
-    near += static_cast<std::uint64_t>(n);
-    far += static_cast<std::uint64_t>(n);
-    bytes -= static_cast<std::uint64_t>(n);
-  }
-  return true;
-}
-
-std::uint64_t chunk_bytes(std::uint64_t total, std::uint64_t offset) {
-  return std::min(kChunk, total - offset);
-}
-
-}  // namespace
 
 bool may_share(SoftQp& qp, const SendEntry& e) {
   return qp.peer != nullptr && !qp.no_pull && e.num_sge == 1 && e.offset == 0 &&
@@ -61,6 +28,7 @@ Step start_shared(SoftQp& qp, SendEntry& e, const Region& remote) {
   if (++qp.pull_id == 0) ++qp.pull_id;
   e.pull_id = qp.pull_id;
   qp.out_claim->next.store(std::uint64_t{e.pull_id} << 32, std::memory_order_release);
+  begin_sending(qp, e, remote, e.pull_id, e.length, *qp.out_claim);
   p->op = PacketOp::pull;
   p->rkey = e.rkey;
   p->address = e.remote_address;
@@ -72,22 +40,22 @@ Step start_shared(SoftQp& qp, SendEntry& e, const Region& remote) {
   e.ack_at = ++qp.messages;
   qp.last_data_message = qp.messages;
   e.offset = 1;  // begun: a draining queue finishes it
-  return go_on_sharing(qp, e, remote);
+  return go_on_sharing(qp, e);
 }
 
-Step go_on_sharing(SoftQp& qp, SendEntry& e, const Region& remote) {
-  const std::uint64_t source = local_address(qp, e, qp.sges_of(e)[0]);
-  const std::uint64_t target = remote.base + (e.remote_address - remote.iova);
-  std::uint64_t offset = 0, slice = 0;
-  while (claim_chunk(*qp.out_claim, e.pull_id, e.length, offset)) {
-    if (move(qp.peer->pid, source + offset, target + offset, chunk_bytes(e.length, offset), true)) {
-      if ((slice += kChunk) >= kSlice) return Step::more;
-      continue;
-    }
-    // The kernel will not write there: the rest goes in packets, over what the peer read too.
-    e.no_direct = true;
-    e.offset = offset;
-    return Step::wait;
+Step go_on_sharing(SoftQp& qp, SendEntry& e) {
+  switch (qp.hca->team().look(qp.out_copy)) {
+    case CopyTeam::Look::more:
+      return Step::more;
+    case CopyTeam::Look::wait:
+      return Step::wait;
+    case CopyTeam::Look::failed:
+      // The kernel will not write there: the rest goes in packets, over what was copied of it.
+      e.no_direct = true;
+      e.offset = std::uint64_t{qp.out_copy.take_failed() - 1} * kChunk;
+      return Step::wait;
+    case CopyTeam::Look::done:
+      break;
   }
   e.offset = e.length;
   if (e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) return send_imm(qp, e) ? Step::done : Step::wait;
@@ -111,8 +79,9 @@ void fix_shared(SoftQp& qp) {
                            qp.theirs->pd.load(std::memory_order_relaxed));
     bool ok = static_cast<bool>(k);
     if (ok) {
-      ok = move(qp.peer->pid, local_address(qp, e, qp.sges_of(e)[0]) + offset,
-                k.base + (e.remote_address - k.iova) + offset, chunk_bytes(e.length, offset), true);
+      ok = move_host(qp.peer->pid, local_address(qp, e, qp.sges_of(e)[0]) + offset,
+                     k.base + (e.remote_address - k.iova) + offset, chunk_bytes(e.length, offset),
+                     true);
       KeyView::drop(k);
     }
     if (!ok) {
@@ -133,26 +102,42 @@ Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   }
   std::uint64_t source = 0;
   std::memcpy(&source, payload, sizeof source);
-  if (qp.peer == nullptr) return Executed::refused;
+  if (qp.peer == nullptr || p.imm == 0) return Executed::refused;
   const HeldKey e = hold_target(qp, p.rkey, p.address, p.total, IBV_ACCESS_REMOTE_WRITE);
   if (!e) return Executed::refused;
-  const std::uint64_t target = e.base + (p.address - e.iova);
-  Executed outcome = Executed::done;
-  std::uint64_t offset = 0, slice = 0;
-  while (claim_chunk(*qp.in_claim, p.imm, p.total, offset)) {
-    if (move(qp.peer->pid, target + offset, source + offset, chunk_bytes(p.total, offset), false)) {
-      if ((slice += kChunk) < kSlice) continue;
-      outcome = Executed::more;
-      break;
-    }
-    // Its memory cannot be read from here (driver-mapped pages): it must write this chunk itself.
-    qp.pull_stalled = (std::uint64_t{p.imm} << 32) | (offset / kChunk);
-    qp.mine->pull_failed.store(qp.pull_stalled, std::memory_order_release);
-    outcome = Executed::wait;
-    break;
+  TeamCopy& c = qp.in_copy;
+  if (c.id == 0) {  // the first look at this message
+    c.begin(p.imm, qp.peer->pid, false, e.base + (p.address - e.iova), source, p.total,
+            *qp.in_claim);
+    c.near_guard = {qp.hca->keys().view(), p.rkey, IBV_ACCESS_REMOTE_WRITE, e.pd, p.address};
+  } else if (c.id != p.imm || c.total != p.total || c.far != source || c.near_guard.key != p.rkey ||
+             c.near_guard.address != p.address) {
+    // The peer has changed the packet under our hands: what is held is not what is written.
+    KeyView::drop(e);
+    return Executed::refused;
+  }
+  CopyTeam::Look look = CopyTeam::Look::failed;
+  std::uint32_t chunk = c.take_failed();
+  if (chunk == 0) {
+    look = qp.hca->team().look(c);
+    if (look == CopyTeam::Look::failed) chunk = c.take_failed();
   }
   KeyView::drop(e);
-  return outcome;
+  switch (look) {
+    case CopyTeam::Look::more:
+      return Executed::more;
+    case CopyTeam::Look::wait:
+      return Executed::wait;
+    case CopyTeam::Look::failed:
+      break;
+    case CopyTeam::Look::done:
+      c.id = 0;
+      return Executed::done;
+  }
+  // Its memory cannot be read from here (driver-mapped pages): it must write this chunk itself.
+  qp.pull_stalled = (std::uint64_t{p.imm} << 32) | (chunk - 1);
+  qp.mine->pull_failed.store(qp.pull_stalled, std::memory_order_release);
+  return Executed::wait;
 }
 
 }  // namespace twinpath::soft
