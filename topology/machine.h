@@ -7,7 +7,8 @@
 //
 // Invariants (check_machine): Bridge::parent is smaller than the bridge's own index; every index
 // lies in its vector; gpus and hcas are sorted by bus id, those of one bus by name; gpus[i].index
-// is i.
+// is i; no GPU stands twice; there are at most kMostDevices GPUs and as many HCAs, so that a file
+// cannot ask for more pairs than memory holds.
 //
 // Threads: plain values.
 #include <compare>
@@ -212,6 +213,8 @@ struct TopologyWarning {
   std::string remedy;  // empty: nothing to do
   friend bool operator==(const TopologyWarning&, const TopologyWarning&) = default;
 };
+
+inline constexpr std::size_t kMostDevices = 1024;
 
 struct Machine {
   HostFacts host;

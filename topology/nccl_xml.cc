@@ -7,9 +7,9 @@
 
 #include "topology/finish.h"
 #include "topology/guid.h"
-#include "topology/nccl_xml_parser.h"
 #include "topology/pci_ids.h"
 #include "topology/sysfs_reader.h"
+#include "topology/xml_parser.h"
 
 namespace twinpath {
 namespace {
@@ -86,7 +86,7 @@ class HostReader {
   bool pci(const XmlElement& pci, int parent, std::string& why) {
     const auto bus = parse_bus_id(pci.attribute("busid"));
     if (!bus) {
-      why = "'" + std::string(pci.attribute("busid")) + "' is not a PCI address";
+      why = quoted(pci.attribute("busid")) + " is not a PCI address";
       return false;
     }
     PciFunction f;
@@ -205,17 +205,6 @@ void guids_are_cards(Machine& machine) {
   }
 }
 
-// A device that stands twice would give two answers.
-bool unique(const Machine& machine, std::string& why) {
-  std::vector<BusId> all;
-  for (const Gpu& g : machine.gpus) all.push_back(g.pci.bus);
-  std::sort(all.begin(), all.end());
-  const auto twice = std::adjacent_find(all.begin(), all.end());
-  if (twice == all.end()) return true;
-  why = "GPU " + twice->text() + " stands twice";
-  return false;
-}
-
 }  // namespace
 
 std::optional<std::vector<Machine>> parse_nccl_xml(std::string_view text, std::string& why) {
@@ -246,10 +235,11 @@ std::optional<std::vector<Machine>> parse_nccl_xml(std::string_view text, std::s
   }
   std::vector<Machine> machines;
   for (HostReader& r : readers) {
-    if (!unique(r.machine, why)) return std::nullopt;
     guids_are_cards(r.machine);
     r.machine.sources.push_back("nccl-xml");
     finish_machine(r.machine);
+    why = check_machine(r.machine);
+    if (!why.empty()) return std::nullopt;
     machines.push_back(std::move(r.machine));
   }
   return machines;

@@ -6,7 +6,7 @@
 
 #include "topology/classify.h"
 #include "topology/nccl_xml.h"
-#include "topology/nccl_xml_parser.h"
+#include "topology/xml_parser.h"
 
 namespace twinpath {
 namespace {

@@ -116,6 +116,7 @@ int run(Options o) {
   std::optional<Report> peer;
   if (!o.peer.empty()) {
     InputOptions from;
+    from.option = "--peer";
     from.path = o.peer;
     from.hwloc = o.input.hwloc;
     Input other = open_input(from);

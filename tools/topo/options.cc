@@ -39,7 +39,7 @@ bool parse_options(int argc, char** argv, Options& o, int& exit_code) {
                  "FILE: classes, rates and rails set by hand; on this node TWINPATH_PLATFORM_FILE "
                  "is the default");
   app.add_option("--peer", o.peer, "FILE or FOLDER: decide for this other machine (as --input)");
-  app.add_flag("!--no-hwloc", o.input.hwloc, "do not look through hwloc as well");
+  app.add_flag("!--no-hwloc", o.input.hwloc, "do not look through hwloc as well (this node only)");
   app.add_flag("!--no-cuda", o.input.cuda, "do not start the CUDA driver (this node only)");
   app.add_flag("--json", o.json, "JSON instead of text");
   app.add_option("--svg", o.svg, "FILE: write a picture");
