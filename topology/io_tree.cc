@@ -85,6 +85,7 @@ class Entry {
     if (depth > 0 && above_[depth - 1]->kind == Kind::device) {
       hca.pci = function(*above_[depth - 1], depth - 1);
       hca.kind = hca_kind(hca.pci->id);
+      hca.foreign = foreign_transport(hca.pci->id);
     }
     hca.node_guid = parse_guid(object.info("NodeGUID"));
     hca.sys_image_guid = parse_guid(object.info("SysImageGUID"));

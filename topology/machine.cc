@@ -212,6 +212,8 @@ std::string_view name_of(HcaKind kind) {
       return "mlx5";
     case HcaKind::efa:
       return "efa";
+    case HcaKind::cxi:
+      return "cxi";
     case HcaKind::soft:
       return "soft";
     case HcaKind::other:

@@ -120,6 +120,7 @@ struct Gpu {
   std::optional<int> cuda_index;  // where the driver or NCCL's XML told
   PciFunction pci;
   std::string name;  // marketing name where known, otherwise the PCI table's, otherwise empty
+  bool amd = false;  // by its id, or by words that only RCCL's XML has
   std::optional<int> compute_capability;  // 90 is 9.0
   std::optional<bool> gdr;                // the driver's own word on GPUDirect RDMA
   std::optional<int> nvlinks;             // NVLinks (or XGMI) to other GPUs or switches
@@ -140,7 +141,7 @@ struct HcaPort {
   std::optional<int> netdev_mtu;
 };
 
-enum class HcaKind : std::uint8_t { mlx5, efa, soft, other };
+enum class HcaKind : std::uint8_t { mlx5, efa, cxi, soft, other };
 enum class HcaRole : std::uint8_t { data, management };
 
 struct Hca {
@@ -156,6 +157,9 @@ struct Hca {
   std::optional<std::uint64_t> sys_image_guid;  // equal: one card
   std::string firmware;
   std::string board;  // PSID
+  // "EFA", "iWARP", "usNIC", "Slingshot": neither InfiniBand nor RoCE, which the plugin leaves out.
+  // Empty: one of these two, as far as was told.
+  std::string foreign;
   HcaRole role = HcaRole::data;
   std::string role_reason;            // why it is a management adapter; empty for data
   std::optional<bool> default_route;  // its netdev carries the default route

@@ -136,6 +136,7 @@ class HostReader {
           links += std::clamp(number<int>(l.attribute("count")).value_or(0), 0, 1024);
       out.nvlinks = links;
       if (e->child("c2c") != nullptr) out.c2c_node = numa_;
+      out.amd = !e->attribute("gcn").empty() || e->child("xgmi") != nullptr;
     }
     out.pci = std::move(f);
     // The element says what it is; a class that says otherwise would make a bridge of it elsewhere.
@@ -151,6 +152,7 @@ class HostReader {
     } else {
       hca.pci = f;
       hca.kind = hca_kind(f.id);
+      hca.foreign = foreign_transport(f.id);
     }
   }
 

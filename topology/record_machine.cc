@@ -138,6 +138,11 @@ EndFacts pair_facts(const Machine& machine, const Gpu* gpu, const Hca* hca,
   return f;
 }
 
+void keep_what_is_built(EndFacts& facts) {
+  facts.data_direct.reset();
+  facts.data_direct_refused = false;
+}
+
 std::vector<HcaCandidate> hca_candidates(const Machine& machine, const Gpu& gpu,
                                          const PlatformFile& platform) {
   std::vector<HcaCandidate> out;
@@ -157,6 +162,7 @@ std::vector<HcaCandidate> hca_candidates(const Machine& machine, const Gpu& gpu,
         });
     c.management = hca.role == HcaRole::management;
     c.excluded = platform.ignores(hca.name);
+    c.foreign = !hca.foreign.empty();
     c.bus = bus_number(hca.data_path());
     out.push_back(c);
   }

@@ -84,6 +84,7 @@ EndFacts Placement::facts(std::optional<int> ordinal, const Port& port) {
   const Gpu* g = gpu(ordinal);
   EndFacts f =
       pair_facts(source_.machine, g, source_.machine.find_hca(port.device), source_.platform);
+  keep_what_is_built(f);
   if (ordinal) f.probes = probes_.get(*ordinal, port.pd);
   f.gpu_ordered = source_.gpu_ordered;
   f.stages = gpu::cuda::driver() != nullptr;  // else there is no GPU memory here
@@ -132,7 +133,7 @@ std::vector<int> Placement::nearest(std::span<const Port* const> ports) {
   for (const Port* port : ports) {
     const EndFacts f =
         pair_facts(source_.machine, g, source_.machine.find_hca(port->device), source_.platform);
-    distances.push_back(f.data_direct.value_or(f.distance));
+    distances.push_back(f.distance);
   }
   std::vector<int> out;
   if (distances.empty()) return out;

@@ -11,6 +11,7 @@
 #include "topology/file_root.h"
 #include "topology/hwloc_xml.h"
 #include "topology/nccl_xml.h"
+#include "topology/pci_ids.h"
 #include "topology/read_machine.h"
 #include "topology/sysfs_reader.h"
 #include "topology/xml_parser.h"
@@ -227,6 +228,28 @@ TEST_CASE("a GPU without a parent is placed by its NUMA node only, and that is s
   CHECK_FALSE(m->gpus[0].pci.parent);
   CHECK(m->has_warning("GPU_NO_PARENT"));
   CHECK(gpu_to_hca(*m, m->gpus[0], m->hcas[0]).distance == Distance::node);
+}
+
+TEST_CASE("an adapter of another transport is known by its node type, else by its id") {
+  FakeMachine fake = small();
+  for (int i = 0; i < 4; ++i)
+    fake.hca("pci0000:00/0000:00:0" + std::to_string(i + 1) + ".0/0000:0" + std::to_string(i + 1) +
+                 ":00.0",
+             0, "hca" + std::to_string(i), static_cast<std::uint64_t>(i) + 1);
+  fake.at("0000:03:00.0").id = {kAmazon, 0xefa2, 0, 0, 0x020000};
+  const TemporaryFolder folder;
+  fake.write(folder.path());
+  const std::string infiniband = folder.path() + "/sys/class/infiniband/";
+  spill(infiniband + "hca0/node_type", "1: CA\n");
+  spill(infiniband + "hca1/node_type", "4: RNIC\n");
+  spill(infiniband + "hca3/node_type", "7: unspecified\n");
+  std::string why;
+  const auto m = read_sysfs(folder.path(), why);
+  REQUIRE(m);
+  CHECK(m->find_hca("hca0")->foreign.empty());
+  CHECK(m->find_hca("hca1")->foreign == "iWARP");
+  CHECK(m->find_hca("hca2")->foreign == "EFA");
+  CHECK(m->find_hca("hca3")->foreign == "a transport of its own");
 }
 
 TEST_CASE("two HCAs with one GUID are both there, and told") {

@@ -29,6 +29,8 @@ std::string node_name(const Machine& machine);
 // "0-2,5" of ascending numbers.
 std::string ranges(const std::vector<int>& numbers);
 std::string joined(const std::vector<std::string>& parts, std::string_view between);
+// "a, b" of few, "32 (a ... z)" of many.
+std::string few(const std::vector<std::string>& names);
 std::string padded(std::string text, std::size_t width);
 // Whether the machine was read from a sysfs, ours or a captured one: other sources know nothing of
 // drivers, limits and settings, so what is missing there is unknown, not absent.
