@@ -27,8 +27,14 @@ IoObject::Kind kind_of(const hwloc_obj* object) {
     case HWLOC_OBJ_PCI_DEVICE:
       return IoObject::Kind::device;
     case HWLOC_OBJ_OS_DEVICE:
-      return object->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS ? IoObject::Kind::openfabrics
-                                                                     : IoObject::Kind::other;
+      switch (object->attr->osdev.type) {
+        case HWLOC_OBJ_OSDEV_OPENFABRICS:
+          return IoObject::Kind::openfabrics;
+        case HWLOC_OBJ_OSDEV_NETWORK:
+          return IoObject::Kind::network;
+        default:
+          return IoObject::Kind::other;
+      }
     default:
       return IoObject::Kind::other;
   }

@@ -95,6 +95,7 @@ bool read_hwloc_io(const XmlElement& object, std::vector<IoObject>& out, std::st
   if (type == "Bridge" && !read_bridge(object, o, why)) return false;
   if (type == "PCIDev") o.kind = Kind::device;
   if (type == "OSDev" && object.attribute("osdev_type") == "3") o.kind = Kind::openfabrics;
+  if (type == "OSDev" && object.attribute("osdev_type") == "2") o.kind = Kind::network;
   if ((o.kind == Kind::bridge || o.kind == Kind::device) && !read_function(object, o, why))
     return false;
   o.name = object.attribute("name");

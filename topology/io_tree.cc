@@ -31,6 +31,8 @@ class Entry {
         machine_.gpus.push_back(std::move(gpu));
       } else if (is_dma_function(object.id)) {
         machine_.dma_functions.push_back(function(object, above_.size()));
+      } else if (is_slingshot(object.id)) {
+        add_slingshot(object);
       }
     } else if (object.kind == Kind::openfabrics) {
       add_adapter(object);
@@ -73,6 +75,19 @@ class Entry {
     machine_.bridges.push_back(std::move(b));
     bridge_of_[&object] = index;
     return index;
+  }
+
+  void add_slingshot(const IoObject& object) {
+    Hca hca;
+    hca.name = object.bus.text();
+    for (const IoObject& c : object.children) {
+      if (c.kind == Kind::openfabrics) return;  // newer hwloc knows it as an adapter
+      if (c.kind == Kind::network && !c.name.empty()) hca.name = c.name;
+    }
+    hca.pci = function(object, above_.size());
+    hca.kind = HcaKind::cxi;
+    hca.foreign = foreign_transport(object.id);
+    machine_.hcas.push_back(std::move(hca));
   }
 
   void add_adapter(const IoObject& object) {

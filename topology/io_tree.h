@@ -11,7 +11,7 @@
 namespace twinpath {
 
 struct IoObject {
-  enum class Kind : std::uint8_t { host_bridge, bridge, device, openfabrics, other };
+  enum class Kind : std::uint8_t { host_bridge, bridge, device, openfabrics, network, other };
   Kind kind = Kind::other;
   // Bridges and devices.  A host bridge has domain and root bus only.
   BusId bus;
@@ -19,7 +19,7 @@ struct IoObject {
   double link_gbytes = 0;  // 0: not told
   std::uint8_t secondary_bus = 0;
   std::uint8_t subordinate_bus = 0;
-  std::string name;  // of an adapter: "mlx5_0"
+  std::string name;  // of an adapter or interface: "mlx5_0", "hsi0"
   std::vector<std::pair<std::string, std::string>> infos;
   std::vector<IoObject> children;
 

@@ -150,6 +150,9 @@ struct Hca {
   // The PF (or VF) that verbs opens.  Empty for an adapter without a PCI place (rxe, siw, a soft
   // HCA that was not placed).
   std::optional<PciFunction> pci;
+  // Where an adapter without a PCI place hangs, where a file told (NCCL's XML: a bond below a
+  // <cpu>).
+  std::optional<int> numa;
   // ConnectX-8 data direct: the DMA function (class 0x0801) that moves GPU data.
   std::optional<PciFunction> data_direct;
   std::vector<HcaPort> ports;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "topology/finish.h"
@@ -62,16 +63,24 @@ class HostReader {
     model.vendor = cpu.attribute("vendor");
     model.family = number<int>(cpu.attribute("familyid"));
     model.model = number<int>(cpu.attribute("modelid"));
-    Bridge host;
-    host.kind = BridgeKind::host_bridge;
-    host.pci.numa = numa_;
-    if (const XmlElement* first = cpu.child("pci")) {
-      const BusId bus = parse_bus_id(first->attribute("busid")).value_or(BusId{});
-      host.pci.bus = {bus.domain, bus.bus, 0, 0};
+    // The file has no host bridges.  Those of one PCI domain are taken for one, as NCCL does; what
+    // lies in different domains has none in common.
+    std::map<std::uint32_t, int> hosts;  // by domain, to bridges
+    for (const XmlElement& c : cpu.children) {
+      if (c.name == "nic") nets(c, nullptr);  // an adapter without a PCI place
+      if (c.name != "pci") continue;
+      const BusId bus = parse_bus_id(c.attribute("busid")).value_or(BusId{});
+      const auto [it, first] = hosts.emplace(bus.domain, static_cast<int>(machine.bridges.size()));
+      if (first) {
+        Bridge host;
+        host.kind = BridgeKind::host_bridge;
+        host.pci.numa = numa_;
+        host.pci.bus = {bus.domain, bus.bus, 0, 0};
+        machine.bridges.push_back(std::move(host));
+      }
+      if (!pci(c, it->second, why)) return false;
     }
-    const int index = static_cast<int>(machine.bridges.size());
-    machine.bridges.push_back(std::move(host));
-    return children(cpu, index, why);
+    return true;
   }
 
  private:
@@ -172,7 +181,11 @@ class HostReader {
         hca->name = name;
         if (name.starts_with("mlx5")) hca->kind = HcaKind::mlx5;
       }
-      if (f != nullptr) place(*hca, *f);
+      if (f != nullptr) {
+        place(*hca, *f);
+      } else if (hca->data_path() == nullptr) {
+        hca->numa = numa_;
+      }
       if (!hca->node_guid) hca->node_guid = parse_guid(net.attribute("guid"));
       port(*hca, net);
     }

@@ -44,6 +44,10 @@ bool is_dma_function(const PciId& id) {
   return id.vendor == kMellanox && id.class_code >> 8 == 0x0801;
 }
 
+bool is_slingshot(const PciId& id) {
+  return hca_kind(id) == HcaKind::cxi && id.class_code >> 16 == 0x02;
+}
+
 bool is_bridge(const PciId& id) { return id.class_code >> 8 == 0x0604; }
 
 bool is_bluefield(const PciId& id) {

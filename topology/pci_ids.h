@@ -25,6 +25,9 @@ HcaKind hca_kind(const PciId& id);
 std::string_view foreign_transport(const PciId& id);
 // "ConnectX-7", "EFA"; empty for what the short table lacks.
 std::string_view model_name(const PciId& id);
+// A Slingshot adapter.  It is no RDMA device to the kernel, only a network card, so readers find it
+// by its id.
+bool is_slingshot(const PciId& id);
 // A bridge on a GPU's own board: AMD puts one or two switch levels there.
 bool is_on_card_bridge(const PciId& id);
 // A bridge that a hypervisor invents.  Amazon's only relay a true tree; their link tells nothing.

@@ -83,7 +83,7 @@ Json hca_json(const Machine& m, const Hca& h) {
           {"transport", h.foreign.empty() ? Json(nullptr) : Json(h.foreign)},
           {"role", twinpath::name_of(h.role)},
           {"role_reason", text_or_null(h.role_reason)},
-          {"numa", path != nullptr ? or_null(path->numa) : Json(nullptr)},
+          {"numa", or_null(numa_of(h))},
           {"switch",
            up ? Json(m.bridges[static_cast<std::size_t>(*up)].pci.bus.text()) : Json(nullptr)},
           {"pcie", path != nullptr ? link(path->link) : Json(nullptr)},

@@ -77,6 +77,10 @@ std::string link_text(const PcieLink& link) {
 
 std::string numa_text(std::optional<int> node) { return node ? "n" + std::to_string(*node) : "n?"; }
 
+std::string hca_numa_text(const Hca& hca) {
+  return hca.data_path() == nullptr && !hca.numa ? "-" : numa_text(numa_of(hca));
+}
+
 std::string rates_text(const Hca& hca) {
   if (hca.ports.empty()) return "?";
   const auto& first = hca.ports.front().gbps;

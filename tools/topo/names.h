@@ -18,6 +18,7 @@ std::string link_text(const PcieLink& link);                  // "Gen5 x16, 63.0
 std::string generation(double gts);                           // "Gen5"
 std::string number(double value, int digits);                 // "63.0"
 std::string numa_text(std::optional<int> node);               // "n0", "n?"
+std::string hca_numa_text(const Hca& hca);                    // "-" without a place
 std::string ports_text(const Hca& hca);                       // "400 Gb/s InfiniBand ACTIVE"
 std::string rates_text(const Hca& hca);                       // "400", "2x200", "?"
 // The fastest active port in Gb/s; nullopt when no port tells.

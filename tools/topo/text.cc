@@ -48,8 +48,7 @@ std::string classes(const Report& r) {
     std::vector<std::string> names{"", ""}, nodes{"", "NUMA"}, rates{"", "Gb/s"};
     for (const Hca& h : m.hcas) {
       names.push_back(h.name);
-      const PciFunction* f = h.data_path();
-      nodes.push_back(f == nullptr ? "-" : numa_text(f->numa));
+      nodes.push_back(hca_numa_text(h));
       rates.push_back(rates_text(h));
     }
     rows = {names, nodes};
@@ -74,9 +73,7 @@ std::string classes(const Report& r) {
     }
     rows = {names, nodes};
     for (std::size_t h = 0; h < m.hcas.size(); ++h) {
-      const PciFunction* f = m.hcas[h].data_path();
-      std::vector<std::string> row{m.hcas[h].name, f == nullptr ? "-" : numa_text(f->numa),
-                                   rates_text(m.hcas[h])};
+      std::vector<std::string> row{m.hcas[h].name, hca_numa_text(m.hcas[h]), rates_text(m.hcas[h])};
       for (std::size_t g = first; g < end; ++g)
         row.push_back(class_text(r.pair(static_cast<int>(g), static_cast<int>(h))));
       rows.push_back(std::move(row));

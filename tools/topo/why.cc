@@ -37,8 +37,11 @@ std::string port_facts(const Hca& hca) {
 
 std::string ancestor_text(const Report& r, const PairReport& p) {
   const Machine& m = r.machine;
-  const PciFunction* path = m.hcas[static_cast<std::size_t>(p.hca)].data_path();
-  if (path == nullptr) return "the HCA has no place on PCIe";
+  const Hca& hca = m.hcas[static_cast<std::size_t>(p.hca)];
+  const PciFunction* path = hca.data_path();
+  if (path == nullptr)
+    return "the HCA has no place on PCIe" +
+           (hca.numa ? ", and is at NUMA " + numa_text(hca.numa) : std::string());
   if (p.relation.lca) {
     return "nearest common: " + bridge_name(m, *p.relation.lca) + "; " +
            hops_text(p.relation.bridges_a) + " on the GPU's side, " +
