@@ -63,9 +63,12 @@ Pairing pair_up(const PairEnds& ends, bool soft_fabric, bool gpu) {
   const Decision d = decide(ends.here, ends.there, kUse);
   const bool outward = d.send.mode <= d.recv.mode;
   const Mode decided = std::min(d.send.mode, d.recv.mode);
+  const Executed send = executed(d.send, ends.here, ends.there, kUse, soft_fabric);
+  const Executed recv = executed(d.recv, ends.there, ends.here, kUse, soft_fabric);
   const ModeChoice wish = wish_of(ends);
   Pairing out;
-  if (decided >= Mode::gda_cpu && soft_fabric) out.mode = ModeChoice::gda_cpu;
+  // One queue serves both directions: the lesser mode holds.
+  if (send.mode == Mode::gda_cpu && recv.mode == Mode::gda_cpu) out.mode = ModeChoice::gda_cpu;
   out.why = summary(d, ends.here, ends.there, ends.here_names, ends.there_names);
   if (decided >= Mode::gda_cpu && !soft_fabric)
     out.why += "; queues that an adapter itself reads are not built yet: proxy";

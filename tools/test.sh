@@ -17,7 +17,7 @@ usage: tools/test.sh [--quick] [--report FILE] [--no-install] [--jobs N] [--help
 Suites: unit, soft, fabric, abi, tools, lint, faults, and gpu where there are GPUs; the VM suite
 (test/vm: real verbs under an emulated kernel, TWINPATH_VM_SECONDS, default 660, in all); then unit,
 soft, fabric, abi and gda again under address+undefined and thread sanitizers; then each fuzz
-target for TWINPATH_FUZZ_SECONDS (default 60; 20 or 5 when it is late) seconds.  Build folders:
+target for TWINPATH_FUZZ_SECONDS (default 48; 20 or 5 when it is late) seconds.  Build folders:
 build-test, build-asan (fuzz targets too), build-tsan.  Some 35 minutes on two processors, first
 run included; never asks anything.
 TEXT
@@ -242,7 +242,7 @@ else
 fi
 
 # --- fuzzing
-fuzz_seconds=${TWINPATH_FUZZ_SECONDS:-60}
+fuzz_seconds=${TWINPATH_FUZZ_SECONDS:-48}
 fuzz() {
   local target name log pids=() names=() i most=$fuzz_seconds
   if [ $SECONDS -gt $((started + 1500)) ]; then

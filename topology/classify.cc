@@ -31,11 +31,11 @@ int hops(const Machine& machine, const std::vector<int>& chain, std::size_t belo
   return n;
 }
 
-Distance by_numa(const Machine& machine, const PciFunction& a, const PciFunction& b) {
-  if (!a.numa || !b.numa) return Distance::unknown;
-  if (*a.numa == *b.numa) return Distance::node;
-  const NumaNode* x = machine.numa_node(*a.numa);
-  const NumaNode* y = machine.numa_node(*b.numa);
+Distance by_numa(const Machine& machine, std::optional<int> a, std::optional<int> b) {
+  if (!a || !b) return Distance::unknown;
+  if (*a == *b) return Distance::node;
+  const NumaNode* x = machine.numa_node(*a);
+  const NumaNode* y = machine.numa_node(*b);
   const bool one_package =
       x != nullptr && y != nullptr && x->package && y->package && *x->package == *y->package;
   return one_package ? Distance::sock : Distance::sys;
@@ -106,7 +106,7 @@ Relation relate(const Machine& machine, const PciFunction& a, const PciFunction&
   if (a.bus == b.bus) {
     r.pcie = Distance::self;
   } else if (!met) {
-    r.pcie = by_numa(machine, a, b);
+    r.pcie = by_numa(machine, a.numa, b.numa);
   } else if (bridge(machine, *r.lca).kind == BridgeKind::host_bridge) {
     r.pcie = Distance::phb;
   } else if (a.bus.same_slot(b.bus)) {
@@ -126,9 +126,20 @@ Relation gpu_to_function(const Machine& machine, const Gpu& gpu, const PciFuncti
   return with_c2c(relate(machine, gpu.pci, function), gpu.c2c_node, function.numa);
 }
 
+std::optional<int> numa_of(const Hca& hca) {
+  const PciFunction* f = hca.data_path();
+  return f == nullptr ? hca.numa : f->numa;
+}
+
 Relation gpu_to_hca(const Machine& machine, const Gpu& gpu, const Hca& hca) {
   const PciFunction* f = hca.data_path();
-  if (f == nullptr) return {};
+  if (f == nullptr) {
+    Relation r;
+    r.pcie = r.distance = by_numa(machine, gpu.pci.numa, hca.numa);
+    r = with_c2c(r, gpu.c2c_node, hca.numa);
+    r.physical_function = r.distance;
+    return r;
+  }
   Relation r = gpu_to_function(machine, gpu, *f);
   r.data_direct = hca.data_direct.has_value();
   if (r.data_direct && hca.pci) {

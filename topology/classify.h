@@ -44,6 +44,8 @@ std::optional<int> switch_above(const Machine& machine, const PciFunction& funct
 // NCCL's name of the path: LOC, PIX, PXB, P2C, PHB or SYS.
 std::string_view nccl_letter(const Machine& machine, const Gpu& gpu, const PciFunction& function);
 std::string_view nccl_letter(const Machine& machine, const Gpu& gpu, const Hca& hca);
+// The CPU node that an adapter is attached to, if it is told.
+std::optional<int> numa_of(const Hca& hca);
 // The bridges that NCCL keeps as switches above a device, nearest first, before flattening.
 std::vector<int> nccl_switches(const Machine& machine, const PciFunction& function);
 // 4 or 5 for a level of a Broadcom Gen4 or Gen5 switch that NCCL merges, 0 otherwise.  Level 0 is

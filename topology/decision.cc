@@ -143,6 +143,22 @@ Direction decide_direction(const PlacementRecord& from, const PlacementRecord& t
   return d;
 }
 
+Mode best_built(Use use, bool software) {
+  return use.device_initiated && software ? Mode::gda_cpu : Mode::proxy_gdr;
+}
+
+Executed executed(const Direction& decided, const PlacementRecord& from, const PlacementRecord& to,
+                  Use use, bool software) {
+  if (use.device_initiated && decided.mode == Mode::proxy_stage) {
+    if (!from.can(kCanSource)) return {std::nullopt, from.source_reason};
+    if (!to.can(kCanLand)) return {std::nullopt, to.land_reason};
+    return {Mode::proxy_gdr, Reason::never_staged};
+  }
+  const Mode best = best_built(use, software);
+  if (decided.mode > best) return {best, Reason::not_built};
+  return {decided.mode, Reason::none};
+}
+
 Decision decide(const PlacementRecord& local, const PlacementRecord& remote, Use use) {
   return {decide_direction(local, remote, use), decide_direction(remote, local, use)};
 }

@@ -7,6 +7,7 @@
 //
 // No allocation, no branch on anything but the records.  Threads: any.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,19 @@ struct Decision {
 
 Decision decide(const PlacementRecord& local, const PlacementRecord& remote, Use use);
 Direction decide_direction(const PlacementRecord& from, const PlacementRecord& to, Use use);
+
+// What this version does of a direction.  A decision says what the hardware allows; queues that a
+// real adapter itself reads are not built, and a GIN window is never staged.
+struct Executed {
+  std::optional<Mode> mode;      // nullopt: nothing
+  Reason reason = Reason::none;  // why it is not the decided mode; none: it is
+  friend bool operator==(const Executed&, const Executed&) = default;
+};
+// `software`: both ends are soft HCAs, whose part our own thread takes.
+Executed executed(const Direction& decided, const PlacementRecord& from, const PlacementRecord& to,
+                  Use use, bool software);
+// The best mode that this version has for a use.
+Mode best_built(Use use, bool software);
 
 // Equal at both ends of a pair; sums of these compare whole tables between ranks.
 std::uint32_t fingerprint(const Decision& decision);

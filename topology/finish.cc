@@ -117,7 +117,7 @@ void assign_roles(Machine& machine) {
   std::optional<double> best_link;
   std::optional<int> best_port;
   for (const Hca& h : machine.hcas) {
-    if (h.kind == HcaKind::soft) continue;
+    if (h.kind == HcaKind::soft || !h.foreign.empty()) continue;
     const std::optional<double> link = h.pci ? h.pci->link.at_most() : std::nullopt;
     if (link && (!best_link || *link > *best_link)) best_link = link;
     const std::optional<int> port = fastest_port(h);
@@ -157,6 +157,7 @@ void refresh_findings(Machine& machine) {
 }
 
 void finish_machine(Machine& machine) {
+  for (Gpu& g : machine.gpus) g.amd = g.amd || g.pci.id.vendor == kAmdGpu;
   complete_bridges(machine);
   sort_devices(machine);
   if (!machine.host.virtual_machine) machine.host.virtual_machine = judge_virtual(machine);

@@ -9,6 +9,7 @@ namespace {
 
 Reason refusal(const HcaCandidate& c) {
   if (c.excluded) return Reason::hca_excluded;
+  if (c.foreign) return Reason::hca_transport;
   if (!c.active) return Reason::port_down;
   if (c.management || looks_like_management(c.port_gbps, c.pcie_gbs)) return Reason::mgmt_nic;
   return Reason::none;

@@ -23,6 +23,7 @@ struct HcaCandidate {
   bool active = true;  // a port is
   bool management = false;
   bool excluded = false;  // by the user
+  bool foreign = false;   // neither InfiniBand nor RoCE
   std::uint64_t bus = 0;  // orders what is equal otherwise
 };
 

@@ -16,8 +16,6 @@ namespace twinpath {
   X(topology_set_flags, true)           \
   X(topology_set_io_types_filter, true) \
   X(topology_set_components, true)      \
-  X(topology_set_xml, true)             \
-  X(topology_set_xmlbuffer, true)       \
   X(topology_get_depth, true)           \
   X(get_type_depth, true)               \
   X(get_nbobjs_by_depth, true)          \

@@ -1,18 +1,14 @@
 #include "topology/hwloc_reader.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
-#include <utility>
+#include <optional>
+#include <string>
 
 #include "topology/finish.h"
 #include "topology/hwloc_walk.h"
 
 namespace twinpath {
 namespace {
-
-constexpr std::size_t kLargestXml = 64u << 20;
 
 // Owns a topology while it is read.
 class Topology {
@@ -60,42 +56,17 @@ class Topology {
   hwloc_topology_t topology_ = nullptr;
 };
 
-std::optional<Machine> read(bool other_machine, const std::string& what, std::string& why,
-                            const auto& set_source) {
+std::optional<Machine> read(bool other_machine, const std::string& what, std::string& why) {
   const HwlocLibrary* library = hwloc_library(why);
   if (library == nullptr) return std::nullopt;
   Topology topology(*library);
-  if (!topology.prepare(other_machine) || !set_source(*library, topology.get()) ||
-      !topology.load()) {
+  if (!topology.prepare(other_machine) || !topology.load()) {
     why = what + ": hwloc cannot read this topology";
     return std::nullopt;
   }
   Machine machine = walk_hwloc(*library, topology.get());
   finish_machine(machine);
   return machine;
-}
-
-// What hwloc would only answer with "invalid argument" to.
-bool readable_xml(std::string_view text, const std::string& what, std::string& why) {
-  const std::size_t at = text.find("<topology");
-  if (at == std::string_view::npos) {
-    why = what + ": this is not an hwloc topology" +
-          (text.find("<system") != std::string_view::npos ? "; it looks like NCCL's" : "");
-    return false;
-  }
-  const std::string_view tag = text.substr(at, text.find('>', at) - at);
-  const std::size_t version = tag.find("version=\"");
-  if (version != std::string_view::npos && tag.substr(version + 9, 1) >= "3" &&
-      tag.substr(version + 9, 1) <= "9") {
-    why = what + ": hwloc XML of version 3 or newer cannot be read; write it with " +
-          "`lstopo --export-xml-flags v2` or an hwloc 2 release";
-    return false;
-  }
-  if (text.find("</topology>") == std::string_view::npos) {
-    why = what + ": this hwloc topology is cut off; export it again";
-    return false;
-  }
-  return true;
 }
 
 // Sets an environment variable and puts the old value back.
@@ -120,31 +91,12 @@ class ScopedEnvironment {
   std::optional<std::string> old_;
 };
 
-// The form that hwloc's own small parser takes: no comments, the document type line before the
-// root.  The plugin for libxml2 is not always installed, and cannot be loaded by a library that was
-// opened for our use only.
-std::string plain_xml(std::string_view text) {
-  std::string out =
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n";
-  text.remove_prefix(text.find("<topology"));
-  while (!text.empty()) {
-    const std::size_t comment = std::min(text.find("<!--"), text.size());
-    out += text.substr(0, comment);
-    text.remove_prefix(comment);
-    const std::size_t end = text.find("-->");
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 3);
-  }
-  return out;
-}
-
-std::optional<Machine> read_text(std::string_view text, const std::string& what, std::string& why) {
-  if (!readable_xml(text, what, why)) return std::nullopt;
-  const std::string plain = plain_xml(text);
-  return read(true, what, why, [&](const HwlocLibrary& library, hwloc_topology_t topology) {
-    // hwloc wants the terminating zero counted.
-    return library.topology_set_xmlbuffer(topology, plain.c_str(),
-                                          static_cast<int>(plain.size() + 1)) == 0;
-  });
+// A variable that has hwloc read a file in place of this machine.  Its parser trusts such files: a
+// damaged one ends the process.
+const char* file_of_hwloc() {
+  for (const char* name : {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT"})
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') return name;
+  return nullptr;
 }
 
 }  // namespace
@@ -152,34 +104,17 @@ std::optional<Machine> read_text(std::string_view text, const std::string& what,
 bool hwloc_available(std::string& why_not) { return hwloc_library(why_not) != nullptr; }
 
 std::optional<Machine> read_hwloc_live(std::string& why) {
-  return read(false, "this machine", why, [](auto&, auto) { return true; });
-}
-
-std::optional<Machine> read_hwloc_xml_text(std::string_view text, std::string& why) {
-  return read_text(text, "hwloc XML", why);
-}
-
-std::optional<Machine> read_hwloc_xml(const std::string& path, std::string& why) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) {
-    std::ostringstream all;
-    all << file.rdbuf();
-    text = std::move(all).str();
-  }
-  if (!file || text.empty() || text.size() > kLargestXml) {
-    why = path + ": cannot be read, is empty or has more than 64 MiB";
+  if (const char* name = file_of_hwloc()) {
+    why = std::string(name) + " has hwloc read another machine";
     return std::nullopt;
   }
-  auto machine = read_text(text, path, why);
-  if (machine) machine->sources.back() += " " + path;
-  return machine;
+  return read(false, "this machine", why);
 }
 
 std::optional<Machine> read_hwloc_folder(const std::string& root, std::string& why) {
   const ScopedEnvironment fsroot("HWLOC_FSROOT", root.c_str());
   const ScopedEnvironment thissystem("HWLOC_THISSYSTEM", "0");
-  auto machine = read(true, root, why, [](auto&, auto) { return true; });
+  auto machine = read(true, root, why);
   if (machine) machine->sources.back() += " " + root;
   return machine;
 }

@@ -151,11 +151,15 @@ std::string check_machine(const Machine& machine) {
     if (parent && (*parent < 0 || static_cast<std::size_t>(*parent) >= i))
       return "bridge " + machine.bridges[i].pci.bus.text() + " comes before its parent";
   }
+  if (machine.gpus.size() > kMostDevices || machine.hcas.size() > kMostDevices)
+    return "it has more than " + std::to_string(kMostDevices) + " GPUs or HCAs";
   std::string breach;
   for (std::size_t i = 0; i < machine.gpus.size() && breach.empty(); ++i) {
+    const BusId& bus = machine.gpus[i].pci.bus;
     if (machine.gpus[i].index != static_cast<int>(i)) breach = "a GPU has a wrong index";
-    if (i > 0 && !(machine.gpus[i - 1].pci.bus < machine.gpus[i].pci.bus))
-      breach = "GPUs are not in the order of their bus ids, or one is there twice";
+    if (i > 0 && machine.gpus[i - 1].pci.bus == bus) breach = "GPU " + bus.text() + " stands twice";
+    if (i > 0 && bus < machine.gpus[i - 1].pci.bus)
+      breach = "GPUs are not in the order of their bus ids";
     if (breach.empty())
       breach = check_function(machine, machine.gpus[i].pci, "GPU " + std::to_string(i));
   }
@@ -208,6 +212,8 @@ std::string_view name_of(HcaKind kind) {
       return "mlx5";
     case HcaKind::efa:
       return "efa";
+    case HcaKind::cxi:
+      return "cxi";
     case HcaKind::soft:
       return "soft";
     case HcaKind::other:

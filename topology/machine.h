@@ -7,7 +7,8 @@
 //
 // Invariants (check_machine): Bridge::parent is smaller than the bridge's own index; every index
 // lies in its vector; gpus and hcas are sorted by bus id, those of one bus by name; gpus[i].index
-// is i.
+// is i; no GPU stands twice; there are at most kMostDevices GPUs and as many HCAs, so that a file
+// cannot ask for more pairs than memory holds.
 //
 // Threads: plain values.
 #include <compare>
@@ -119,6 +120,7 @@ struct Gpu {
   std::optional<int> cuda_index;  // where the driver or NCCL's XML told
   PciFunction pci;
   std::string name;  // marketing name where known, otherwise the PCI table's, otherwise empty
+  bool amd = false;  // by its id, or by words that only RCCL's XML has
   std::optional<int> compute_capability;  // 90 is 9.0
   std::optional<bool> gdr;                // the driver's own word on GPUDirect RDMA
   std::optional<int> nvlinks;             // NVLinks (or XGMI) to other GPUs or switches
@@ -139,7 +141,7 @@ struct HcaPort {
   std::optional<int> netdev_mtu;
 };
 
-enum class HcaKind : std::uint8_t { mlx5, efa, soft, other };
+enum class HcaKind : std::uint8_t { mlx5, efa, cxi, soft, other };
 enum class HcaRole : std::uint8_t { data, management };
 
 struct Hca {
@@ -148,6 +150,9 @@ struct Hca {
   // The PF (or VF) that verbs opens.  Empty for an adapter without a PCI place (rxe, siw, a soft
   // HCA that was not placed).
   std::optional<PciFunction> pci;
+  // Where an adapter without a PCI place hangs, where a file told (NCCL's XML: a bond below a
+  // <cpu>).
+  std::optional<int> numa;
   // ConnectX-8 data direct: the DMA function (class 0x0801) that moves GPU data.
   std::optional<PciFunction> data_direct;
   std::vector<HcaPort> ports;
@@ -155,6 +160,9 @@ struct Hca {
   std::optional<std::uint64_t> sys_image_guid;  // equal: one card
   std::string firmware;
   std::string board;  // PSID
+  // "EFA", "iWARP", "usNIC", "Slingshot": neither InfiniBand nor RoCE, which the plugin leaves out.
+  // Empty: one of these two, as far as was told.
+  std::string foreign;
   HcaRole role = HcaRole::data;
   std::string role_reason;            // why it is a management adapter; empty for data
   std::optional<bool> default_route;  // its netdev carries the default route
@@ -212,6 +220,8 @@ struct TopologyWarning {
   std::string remedy;  // empty: nothing to do
   friend bool operator==(const TopologyWarning&, const TopologyWarning&) = default;
 };
+
+inline constexpr std::size_t kMostDevices = 1024;
 
 struct Machine {
   HostFacts host;

@@ -67,12 +67,14 @@ std::string_view nccl_letter(const Machine& machine, const Gpu& gpu, const PciFu
 
 std::string_view nccl_letter(const Machine& machine, const Gpu& gpu, const Hca& hca) {
   if (const PciFunction* f = hca.data_path()) return nccl_letter(machine, gpu, *f);
-  // NCCL hangs an adapter without a PCI place below the first CPU.
-  const auto cpu = std::find_if(machine.numa_nodes.begin(), machine.numa_nodes.end(),
-                                [](const NumaNode& n) { return n.has_cpus; });
-  const bool first = cpu != machine.numa_nodes.end() && gpu.pci.numa == cpu->id;
-  if (!first) return "SYS";
-  return gpu.c2c_node == cpu->id ? "P2C" : "PHB";
+  // NCCL hangs an adapter without a PCI place below the first CPU, unless a file hangs it
+  // elsewhere.
+  std::optional<int> cpu = hca.numa;
+  const auto first = std::find_if(machine.numa_nodes.begin(), machine.numa_nodes.end(),
+                                  [](const NumaNode& n) { return n.has_cpus; });
+  if (!cpu && first != machine.numa_nodes.end()) cpu = first->id;
+  if (!cpu || gpu.pci.numa != cpu) return "SYS";
+  return gpu.c2c_node == cpu ? "P2C" : "PHB";
 }
 
 }  // namespace twinpath

@@ -90,6 +90,10 @@ int apply_nccl_placement(Machine& machine, const Machine& placed, const std::str
   }
   for (const NumaNode& n : placed.numa_nodes)
     if (machine.numa_node(n.id) == nullptr) machine.numa_nodes.push_back(n);
+  for (Hca& h : machine.hcas) {
+    const Hca* other_hca = placed.find_hca(h.name);
+    if (other_hca != nullptr && h.data_path() == nullptr) h.numa = other_hca->numa;
+  }
   for (Gpu& g : machine.gpus) {
     const Gpu* other_gpu = placed.find_gpu(g.pci.bus);
     if (other_gpu == nullptr) continue;

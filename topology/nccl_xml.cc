@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "topology/finish.h"
 #include "topology/guid.h"
-#include "topology/nccl_xml_parser.h"
 #include "topology/pci_ids.h"
 #include "topology/sysfs_reader.h"
+#include "topology/xml_parser.h"
 
 namespace twinpath {
 namespace {
@@ -62,16 +63,24 @@ class HostReader {
     model.vendor = cpu.attribute("vendor");
     model.family = number<int>(cpu.attribute("familyid"));
     model.model = number<int>(cpu.attribute("modelid"));
-    Bridge host;
-    host.kind = BridgeKind::host_bridge;
-    host.pci.numa = numa_;
-    if (const XmlElement* first = cpu.child("pci")) {
-      const BusId bus = parse_bus_id(first->attribute("busid")).value_or(BusId{});
-      host.pci.bus = {bus.domain, bus.bus, 0, 0};
+    // The file has no host bridges.  Those of one PCI domain are taken for one, as NCCL does; what
+    // lies in different domains has none in common.
+    std::map<std::uint32_t, int> hosts;  // by domain, to bridges
+    for (const XmlElement& c : cpu.children) {
+      if (c.name == "nic") nets(c, nullptr);  // an adapter without a PCI place
+      if (c.name != "pci") continue;
+      const BusId bus = parse_bus_id(c.attribute("busid")).value_or(BusId{});
+      const auto [it, first] = hosts.emplace(bus.domain, static_cast<int>(machine.bridges.size()));
+      if (first) {
+        Bridge host;
+        host.kind = BridgeKind::host_bridge;
+        host.pci.numa = numa_;
+        host.pci.bus = {bus.domain, bus.bus, 0, 0};
+        machine.bridges.push_back(std::move(host));
+      }
+      if (!pci(c, it->second, why)) return false;
     }
-    const int index = static_cast<int>(machine.bridges.size());
-    machine.bridges.push_back(std::move(host));
-    return children(cpu, index, why);
+    return true;
   }
 
  private:
@@ -86,7 +95,7 @@ class HostReader {
   bool pci(const XmlElement& pci, int parent, std::string& why) {
     const auto bus = parse_bus_id(pci.attribute("busid"));
     if (!bus) {
-      why = "'" + std::string(pci.attribute("busid")) + "' is not a PCI address";
+      why = quoted(pci.attribute("busid")) + " is not a PCI address";
       return false;
     }
     PciFunction f;
@@ -136,6 +145,7 @@ class HostReader {
           links += std::clamp(number<int>(l.attribute("count")).value_or(0), 0, 1024);
       out.nvlinks = links;
       if (e->child("c2c") != nullptr) out.c2c_node = numa_;
+      out.amd = !e->attribute("gcn").empty() || e->child("xgmi") != nullptr;
     }
     out.pci = std::move(f);
     // The element says what it is; a class that says otherwise would make a bridge of it elsewhere.
@@ -151,6 +161,7 @@ class HostReader {
     } else {
       hca.pci = f;
       hca.kind = hca_kind(f.id);
+      hca.foreign = foreign_transport(f.id);
     }
   }
 
@@ -170,7 +181,11 @@ class HostReader {
         hca->name = name;
         if (name.starts_with("mlx5")) hca->kind = HcaKind::mlx5;
       }
-      if (f != nullptr) place(*hca, *f);
+      if (f != nullptr) {
+        place(*hca, *f);
+      } else if (hca->data_path() == nullptr) {
+        hca->numa = numa_;
+      }
       if (!hca->node_guid) hca->node_guid = parse_guid(net.attribute("guid"));
       port(*hca, net);
     }
@@ -205,17 +220,6 @@ void guids_are_cards(Machine& machine) {
   }
 }
 
-// A device that stands twice would give two answers.
-bool unique(const Machine& machine, std::string& why) {
-  std::vector<BusId> all;
-  for (const Gpu& g : machine.gpus) all.push_back(g.pci.bus);
-  std::sort(all.begin(), all.end());
-  const auto twice = std::adjacent_find(all.begin(), all.end());
-  if (twice == all.end()) return true;
-  why = "GPU " + twice->text() + " stands twice";
-  return false;
-}
-
 }  // namespace
 
 std::optional<std::vector<Machine>> parse_nccl_xml(std::string_view text, std::string& why) {
@@ -246,10 +250,11 @@ std::optional<std::vector<Machine>> parse_nccl_xml(std::string_view text, std::s
   }
   std::vector<Machine> machines;
   for (HostReader& r : readers) {
-    if (!unique(r.machine, why)) return std::nullopt;
     guids_are_cards(r.machine);
     r.machine.sources.push_back("nccl-xml");
     finish_machine(r.machine);
+    why = check_machine(r.machine);
+    if (!why.empty()) return std::nullopt;
     machines.push_back(std::move(r.machine));
   }
   return machines;

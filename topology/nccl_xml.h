@@ -2,9 +2,10 @@
 // NCCL's topology XML: what NCCL_TOPO_FILE gives and NCCL_TOPO_DUMP_FILE writes.
 //
 // The file has one <cpu> per NUMA node, below it one <pci> per switch (its upstream port only) and
-// per device.  A switch becomes a folded Bridge, a <cpu> a host bridge: NCCL does not tell host
-// bridges apart, so two devices below one <cpu> are PHB.  Names that end in "_dma" are data-direct
-// functions of the HCA before the ending.
+// per device.  A switch becomes a folded Bridge, a <cpu> one host bridge for each PCI domain below
+// it: NCCL does not tell host bridges apart, so two devices of one domain below one <cpu> are PHB,
+// of two domains NODE.  Adapters right below a <cpu> (bonds, veth) have no PCI place and its NUMA
+// node.  Names that end in "_dma" are data-direct functions of the HCA before the ending.
 #include <optional>
 #include <string>
 #include <string_view>

@@ -6,7 +6,7 @@
 
 #include "topology/classify.h"
 #include "topology/nccl_xml.h"
-#include "topology/nccl_xml_parser.h"
+#include "topology/xml_parser.h"
 
 namespace twinpath {
 namespace {
@@ -112,14 +112,16 @@ class Writer {
     const int at = device_node(f, 0x020000);
     // A leaf that has a bus id for a name came from a file without adapters' names.
     if (h.name == f.bus.text()) return;
-    for (const HcaPort& p : h.ports) {
-      std::string tag = "<net" + attribute("name", h.name + ending);
-      if (p.gbps) tag += attribute("speed", std::to_string(*p.gbps * 1000));
-      tag += attribute("port", std::to_string(p.number));
-      if (const auto guid = h.sys_image_guid ? h.sys_image_guid : h.node_guid)
-        tag += attribute("guid", hex(*guid, 16));
-      node(at).inner.push_back(tag + "/>");
-    }
+    for (const HcaPort& p : h.ports) node(at).inner.push_back(net_tag(h, p, ending));
+  }
+
+  static std::string net_tag(const Hca& h, const HcaPort& p, const char* ending) {
+    std::string tag = "<net" + attribute("name", h.name + ending);
+    if (p.gbps) tag += attribute("speed", std::to_string(*p.gbps * 1000));
+    tag += attribute("port", std::to_string(p.number));
+    if (const auto guid = h.sys_image_guid ? h.sys_image_guid : h.node_guid)
+      tag += attribute("guid", hex(*guid, 16));
+    return tag + "/>";
   }
 
   void add_hca(const Hca& h) {
@@ -128,6 +130,9 @@ class Writer {
       add_net(*h.data_direct, h, "_dma");
     } else if (h.pci) {
       add_net(*h.pci, h, "");
+    } else if (h.numa) {
+      std::vector<std::string>& lines = loose_[*h.numa];
+      for (const HcaPort& p : h.ports) lines.push_back(net_tag(h, p, ""));
     }
   }
 
@@ -142,6 +147,11 @@ class Writer {
              attribute("modelid", std::to_string(*m.model));
     out += ">\n";
     for (const int i : tops_[numa]) print(i, 4, out);
+    if (const auto loose = loose_.find(numa); loose != loose_.end()) {
+      out += "    <nic>\n";
+      for (const std::string& line : loose->second) out += "      " + line + "\n";
+      out += "    </nic>\n";
+    }
     out += "  </cpu>\n";
   }
 
@@ -168,8 +178,9 @@ class Writer {
 
   const Machine& machine_;
   std::vector<Node> nodes_;
-  std::map<int, int> switch_of_;          // bridge index to node
-  std::map<BusId, int> device_of_;        // to node
+  std::map<int, int> switch_of_;                   // bridge index to node
+  std::map<BusId, int> device_of_;                 // to node
+  std::map<int, std::vector<std::string>> loose_;  // nets without a PCI place by NUMA node
   std::map<int, std::vector<int>> tops_;  // NUMA node, -1 unknown, to nodes below its <cpu>
 };
 

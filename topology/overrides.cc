@@ -135,19 +135,28 @@ PlatformFile PlatformFile::parse(std::string_view text) {
   PlatformFile file;
   std::size_t number = 0;
   std::size_t bad = 0;
+  bool meant = false;  // some line begins as a statement does
   while (!text.empty()) {
     ++number;
     const std::size_t end = text.find('\n');
     const std::vector<std::string_view> words = split(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (words.empty()) continue;
+    const std::string first = upper(words.front());
+    meant = meant || first == "GPU" || first == "HCA";
     const std::string error = file.statement(words);
     if (error.empty()) continue;
     if (++bad <= kMostErrors)
       file.errors_.push_back("line " + std::to_string(number) + ": " + error);
   }
-  if (bad > kMostErrors)
+  if (bad > 0 && !meant) {
+    // Some other file: its words are nothing to show.
+    file.errors_ = {
+        "is no platform file: none of its lines is GPU <bus id> HCA <name> CLASS <class>, "
+        "HCA <name> IGNORE or HCA <name> RAIL <number>"};
+  } else if (bad > kMostErrors) {
     file.errors_.push_back("and " + std::to_string(bad - kMostErrors) + " more lines");
+  }
   return file;
 }
 

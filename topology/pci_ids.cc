@@ -44,6 +44,10 @@ bool is_dma_function(const PciId& id) {
   return id.vendor == kMellanox && id.class_code >> 8 == 0x0801;
 }
 
+bool is_slingshot(const PciId& id) {
+  return hca_kind(id) == HcaKind::cxi && id.class_code >> 16 == 0x02;
+}
+
 bool is_bridge(const PciId& id) { return id.class_code >> 8 == 0x0604; }
 
 bool is_bluefield(const PciId& id) {
@@ -55,7 +59,21 @@ HcaKind hca_kind(const PciId& id) {
   if (id.vendor == kMellanox && ((id.device >= 0x1011 && id.device < 0x2000) || is_bluefield(id)))
     return HcaKind::mlx5;
   if (id.vendor == kAmazon && (id.device & 0xfff0) == 0xefa0) return HcaKind::efa;
+  if (id.vendor == kCray) return HcaKind::cxi;
   return HcaKind::other;
+}
+
+std::string_view foreign_transport(const PciId& id) {
+  constexpr std::uint16_t kChelsio = 0x1425;
+  constexpr std::uint16_t kCisco = 0x1137;
+  switch (hca_kind(id)) {
+    case HcaKind::efa:
+      return "EFA";
+    case HcaKind::cxi:
+      return "Slingshot";
+    default:
+      return id.vendor == kChelsio ? "iWARP" : id.vendor == kCisco ? "usNIC" : "";
+  }
 }
 
 std::string_view model_name(const PciId& id) {
@@ -83,6 +101,7 @@ std::string_view model_name(const PciId& id) {
                                {kMellanox, 0xa2d2, "BlueField"},
                                {kMellanox, 0xa2d6, "BlueField-2"},
                                {kMellanox, 0xa2dc, "BlueField-3"},
+                               {kCray, 0x0501, "Slingshot Cassini"},
                                {kAmazon, 0xefa0, "EFA"},
                                {kAmazon, 0xefa1, "EFA"},
                                {kAmazon, 0xefa2, "EFA"},

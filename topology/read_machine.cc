@@ -7,6 +7,7 @@
 
 #include "topology/cross_check.h"
 #include "topology/hwloc_reader.h"
+#include "topology/hwloc_xml.h"
 #include "topology/nccl_xml.h"
 #include "topology/sysfs_reader.h"
 
@@ -14,11 +15,11 @@ namespace twinpath {
 namespace {
 
 std::optional<Machine> read_folder(const std::string& root, bool use_hwloc, std::string& why) {
-  const bool live = root == "/";
   auto machine = read_sysfs(root, why);
-  if (!machine || !use_hwloc) return machine;
+  // What somebody gives us is never handed to libhwloc, which trusts it.
+  if (!machine || !use_hwloc || root != "/") return machine;
   std::string why_not;
-  const auto other = live ? read_hwloc_live(why_not) : read_hwloc_folder(root, why_not);
+  const auto other = read_hwloc_live(why_not);
   if (!other) {
     machine->sources.push_back("no hwloc (" + why_not + ")");
     return machine;

@@ -11,7 +11,7 @@ struct MachineInput {
   // Empty: this machine.  Otherwise a file (hwloc XML, NCCL XML) or a folder (root above sys and
   // proc); which of them is found out by looking.
   std::string path;
-  // Look through hwloc as well and compare, where it is installed and the input allows it.
+  // Look through libhwloc as well and compare, where it is installed: this machine only.
   bool use_hwloc = true;
   // A topology file of NCCL laid over what was read (NCCL_TOPO_FILE); empty: none.
   std::string placement;

@@ -115,6 +115,20 @@ constexpr std::array<ReasonText, kReasons> kCatalogue{{
     {relay_possible, "RELAY_POSSIBLE", "a neighbour of {gpu} over NVLink has a nearer HCA",
      "NCCL's PXN relays over NVLink unless NCCL_PXN_DISABLE=1"},
     {uar_soft, "UAR_SOFT", "{hca} is software: it has no doorbell page that a GPU could ring", ""},
+    {hca_transport, "HCA_TRANSPORT",
+     "{hca} speaks {transport}: this version connects queue pairs of InfiniBand and RoCE only",
+     "another plugin (aws-ofi-nccl serves EFA and Slingshot)"},
+    {gpu_vendor, "GPU_VENDOR", "{gpu} is AMD's: this version serves NVIDIA GPUs only",
+     "RCCL with its own transports"},
+    {not_built, "NOT_BUILT",
+     "this version has no queues that {hca} itself reads: a CPU thread posts what kernels write",
+     ""},
+    {never_staged, "NEVER_STAGED",
+     "GIN windows are never staged: {hca} reaches them at any distance, though slowly", ""},
+    {dd_not_built, "DD_NOT_BUILT",
+     "this version registers memory with the physical function of {hca} ({pf_class}), not with its "
+     "data-direct function",
+     ""},
     {foreign, "FOREIGN", "a reason that this version does not know", "use one version everywhere"},
 }};
 
@@ -126,7 +140,7 @@ constexpr bool in_order() {
 }
 static_assert(in_order(), "rows of the catalogue stand in the order of the enumerators");
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kGeneral{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kGeneral{{
     {"gpu", "the GPU"},
     {"hca", "the HCA"},
     {"class", "the distance"},
@@ -140,6 +154,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kGeneral
     {"wish", "the mode set"},
     {"mode", "one mode"},
     {"peer", "the peer"},
+    {"transport", "another transport"},
 }};
 
 std::string_view value_of(std::string_view name, std::span<const Fact> facts) {

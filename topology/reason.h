@@ -74,6 +74,12 @@ enum class Reason : std::uint8_t {
   hwloc_blind,
   relay_possible,
   uar_soft,
+  // What this version does not serve or do, whatever the hardware allows.
+  hca_transport,
+  gpu_vendor,
+  not_built,
+  never_staged,
+  dd_not_built,
   foreign,  // from a newer peer
 };
 inline constexpr int kReasons = static_cast<int>(Reason::foreign) + 1;

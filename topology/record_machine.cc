@@ -118,7 +118,7 @@ EndFacts facts_of_pair(const Machine& machine, const Gpu* gpu, const Hca* hca,
   f.gdr_expected = gdr_expected(machine, gpu, *hca);
   f.port_gbps = port_rate(*hca);
   f.pcie_gbs = pair_rate(machine, gpu, *hca);
-  if (gpu != nullptr && hca->data_path() != nullptr) {
+  if (gpu != nullptr && (hca->data_path() != nullptr || hca->numa)) {
     const Relation r = gpu_to_hca(machine, *gpu, *hca);
     f.distance = r.data_direct ? r.physical_function : r.distance;
     if (r.data_direct) f.data_direct = r.distance;
@@ -138,6 +138,11 @@ EndFacts pair_facts(const Machine& machine, const Gpu* gpu, const Hca* hca,
   return f;
 }
 
+void keep_what_is_built(EndFacts& facts) {
+  facts.data_direct.reset();
+  facts.data_direct_refused = false;
+}
+
 std::vector<HcaCandidate> hca_candidates(const Machine& machine, const Gpu& gpu,
                                          const PlatformFile& platform) {
   std::vector<HcaCandidate> out;
@@ -146,7 +151,10 @@ std::vector<HcaCandidate> hca_candidates(const Machine& machine, const Gpu& gpu,
     const EndFacts f = facts_of_pair(machine, &gpu, &hca, platform);
     HcaCandidate c;
     c.hca = static_cast<int>(i);
-    c.distance = f.data_direct.value_or(f.distance);
+    // What a file hangs below a CPU without a PCI place is mostly an interface (a bond): it serves
+    // where nothing else does.
+    const bool placed = hca.data_path() != nullptr || f.from_platform_file;
+    c.distance = placed ? f.data_direct.value_or(f.distance) : Distance::unknown;
     c.port_gbps = f.port_gbps;
     c.pcie_gbs = hca.data_path() == nullptr ? 0 : link_rate(machine, *hca.data_path());
     c.rail = f.rail;
@@ -157,6 +165,7 @@ std::vector<HcaCandidate> hca_candidates(const Machine& machine, const Gpu& gpu,
         });
     c.management = hca.role == HcaRole::management;
     c.excluded = platform.ignores(hca.name);
+    c.foreign = !hca.foreign.empty();
     c.bus = bus_number(hca.data_path());
     out.push_back(c);
   }

@@ -36,6 +36,17 @@ std::optional<int> count_gids(const FileRoot& root, const std::string& port) {
   return n;
 }
 
+// The kernel's node type is what libibverbs concludes the transport from; where it is not told the
+// device's id has to do.
+std::string_view read_foreign(const std::string& node_type, const PciId& id) {
+  if (node_type.empty()) return foreign_transport(id);
+  if (node_type.front() == '4') return "iWARP";
+  if (node_type.front() == '5' || node_type.front() == '6') return "usNIC";
+  if (node_type.front() != '7') return "";
+  const std::string_view known = foreign_transport(id);
+  return known.empty() ? "a transport of its own" : known;
+}
+
 HcaPort read_port(const FileRoot& root, const std::string& hca, int number) {
   const std::string port = hca + "/ports/" + std::to_string(number);
   HcaPort p;
@@ -124,6 +135,8 @@ void read_hcas(const FileRoot& root, Machine& machine) {
         hca.pci = std::move(f);
       }
     }
+    hca.foreign =
+        read_foreign(root.text(path + "/node_type").value_or(""), hca.pci ? hca.pci->id : PciId{});
     hca.node_guid = parse_guid(root.text(path + "/node_guid").value_or(""));
     hca.sys_image_guid = parse_guid(root.text(path + "/sys_image_guid").value_or(""));
     hca.firmware = root.text(path + "/fw_ver").value_or("");

@@ -165,6 +165,17 @@ Gpu read_gpu(const FileRoot& root, const std::string& path, const std::string& n
   return gpu;
 }
 
+Hca read_slingshot(const FileRoot& root, const std::string& path, const std::string& name,
+                   Machine& machine) {
+  Hca hca;
+  const auto interfaces = root.list(path + "/net");
+  hca.name = interfaces && !interfaces->empty() ? interfaces->front() : name;
+  hca.pci = read_function(root, path, machine);
+  hca.kind = HcaKind::cxi;
+  hca.foreign = foreign_transport(hca.pci->id);
+  return hca;
+}
+
 }  // namespace
 
 std::optional<double> parse_link_speed(const std::string& text) {
@@ -224,12 +235,14 @@ void read_pci(const FileRoot& root, Machine& machine) {
     PciId id;
     id.class_code = static_cast<std::uint32_t>(root.number(link + "/class").value_or(0) & 0xffffff);
     id.vendor = id16(root, link + "/vendor");
-    const bool gpu = is_gpu(id);
-    if (!gpu && !is_dma_function(id)) continue;
+    const bool gpu = is_gpu(id), slingshot = is_slingshot(id);
+    if (!gpu && !slingshot && !is_dma_function(id)) continue;
     const auto path = root.real(link);
     if (!path) continue;
     if (gpu) {
       machine.gpus.push_back(read_gpu(root, *path, name, machine));
+    } else if (slingshot) {
+      machine.hcas.push_back(read_slingshot(root, *path, name, machine));
     } else {
       machine.dma_functions.push_back(read_function(root, *path, machine));
     }

@@ -43,11 +43,14 @@ PlacementSource live_placement(const Config& config, const Verbs& verbs) {
     source.machine = std::move(*machine);
   else
     TP_WARN(
-        "the machine's topology cannot be read (%s): distances of GPUs and adapters are unknown",
-        why.c_str());
+        "%s cannot be read (%s): distances of GPUs and adapters are unknown%s",
+        config.topology.empty() ? "the machine's topology" : "the topology of TWINPATH_TOPOLOGY",
+        why.c_str(), config.topology.empty() ? "" : "; correct or unset TWINPATH_TOPOLOGY");
   if (source.machine.has_warning("PLACEMENT_UNREADABLE")) {
     for (const TopologyWarning& w : source.machine.warnings)
-      if (w.code == "PLACEMENT_UNREADABLE") TP_WARN("%s; %s", w.text.c_str(), w.remedy.c_str());
+      if (w.code == "PLACEMENT_UNREADABLE")
+        TP_WARN("%s%s; %s", config.topo_file.empty() ? "" : "NCCL_TOPO_FILE: ", w.text.c_str(),
+                w.remedy.c_str());
   }
   const std::vector<CudaGpu> gpus = cuda_gpus();
   enter_cuda_gpus(source.machine, gpus);
@@ -57,7 +60,7 @@ PlacementSource live_placement(const Config& config, const Verbs& verbs) {
     TP_WARN("%s: taken as an adapter without a place", why.c_str());
   if (!config.platform_file.empty()) source.platform = PlatformFile::load(config.platform_file);
   for (const std::string& error : source.platform.errors())
-    TP_WARN("%s: %s", config.platform_file.c_str(), error.c_str());
+    TP_WARN("TWINPATH_PLATFORM_FILE: %s: %s", config.platform_file.c_str(), error.c_str());
   for (const std::string& line : contradictions(config)) TP_WARN("%s", line.c_str());
   source.current_gpu = current_cuda_gpu;
   source.probes = registration_steps(verbs, cuda_memory());
@@ -81,6 +84,7 @@ EndFacts Placement::facts(std::optional<int> ordinal, const Port& port) {
   const Gpu* g = gpu(ordinal);
   EndFacts f =
       pair_facts(source_.machine, g, source_.machine.find_hca(port.device), source_.platform);
+  keep_what_is_built(f);
   if (ordinal) f.probes = probes_.get(*ordinal, port.pd);
   f.gpu_ordered = source_.gpu_ordered;
   f.stages = gpu::cuda::driver() != nullptr;  // else there is no GPU memory here
@@ -129,7 +133,7 @@ std::vector<int> Placement::nearest(std::span<const Port* const> ports) {
   for (const Port* port : ports) {
     const EndFacts f =
         pair_facts(source_.machine, g, source_.machine.find_hca(port->device), source_.platform);
-    distances.push_back(f.data_direct.value_or(f.distance));
+    distances.push_back(f.distance);
   }
   std::vector<int> out;
   if (distances.empty()) return out;

@@ -1,6 +1,13 @@
 // Soft HCAs at chosen places of captured machines: they get the decisions that the adapters which
 // really sit there would get, both ends agree, and the log says so once per peer.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
 #include <set>
 
 #include "proxy/memory/devices.h"
@@ -354,7 +361,44 @@ TEST_CASE("a topology that cannot be read leaves distances unknown and says why"
   LogCapture log;
   const PlacementSource source = live_placement(config, (*fabric)->verbs);
   CHECK(source.machine.gpus.empty());
-  CHECK(log.has(LogLevel::warn, "/no/such/topology.xml"));
+  CHECK(
+      log.has(LogLevel::warn, "TWINPATH_TOPOLOGY cannot be read (/no/such/topology.xml: no such"));
+}
+
+TEST_CASE("a damaged topology file is named with its variable, or read; it ends nothing") {
+  const auto whole = [](const std::string& name) {
+    std::ifstream in(std::string(TWINPATH_SOURCE_ROOT) + "/test/golden/topology/" + name);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  Config config = soft_config();
+  config.topology = (std::filesystem::temp_directory_path() /
+                     ("twinpath-damaged-" + std::to_string(::getpid()) + ".xml"))
+                        .string();
+  auto fabric = open_fabric(config);
+  REQUIRE(fabric);
+  std::mt19937 random(240);
+  int refused = 0;
+  for (const char* name : {"two-sockets.hwloc.xml", "eight-devices.hwloc.xml"}) {
+    const std::string text = whole(name);
+    REQUIRE(text.size() > 1000);
+    for (int i = 0; i < 120; ++i) {
+      INFO(name << " damage " << i);
+      std::string damaged = text;
+      // The word that libhwloc's parser died of, and bytes anywhere.
+      if (i == 0)
+        damaged.replace(damaged.find("complete_cpuset", damaged.find("\"PU\"")), 8, "complexe");
+      if (i > 0) damaged[random() % damaged.size()] = static_cast<char>(random() & 0xff);
+      std::ofstream(config.topology, std::ios::binary) << damaged;
+      LogCapture log;
+      const PlacementSource source = live_placement(config, (*fabric)->verbs);
+      CHECK(check_machine(source.machine) == "");
+      if (!source.machine.gpus.empty()) continue;
+      ++refused;
+      CHECK(log.has(LogLevel::warn, "TWINPATH_TOPOLOGY cannot be read (" + config.topology + ": "));
+    }
+  }
+  CHECK(refused > 10);
+  (void)std::remove(config.topology.c_str());
 }
 
 TEST_CASE("a soft HCA's place in the configuration reaches the machine; a bad one is reported") {

@@ -28,6 +28,24 @@ TEXTS = {
         "<system><cpu numaid='0'><pci busid='0:12:00.0' class='08030200'><gpu deAv='0'/></pci></cpu></system>",
         "<system><cpu numaid='0'><pci busid='ffff:ff:01.0' class='0x060400'><pci busid=",
         "<topology version='2.0'/>"],
+    "hwloc_xml": [
+        "<?xml version='1.0'?><!DOCTYPE topology SYSTEM 'hwloc2.dtd'><topology version='2.0'>"
+        "<object type='Machine' cpuset='0xf' os_index='0'><info name='HostName' value='&lt;a'/>"
+        "<object type='Package' cpuset='0x3'><object type='NUMANode' os_index='0' cpuset='0x3'/>"
+        "<object type='L3Cache'><object type='PU' os_index='0'/></object>"
+        "<object type='Bridge' bridge_type='0-1' depth='0' bridge_pci='0000:[10-1f]'>"
+        "<object type='Bridge' bridge_type='1-1' bridge_pci='0000:[11-1f]' pci_busid='0000:10:01.0' "
+        "pci_type='0604 [1000:c010] [0000:0000] 00'><object type='PCIDev' pci_busid='0000:11:00.0' "
+        "pci_type='0302 [10de:2330] [0000:0000] 00' pci_link_speed='63.015385'/>"
+        "<object type='PCIDev' pci_busid='0000:12:00.0' pci_type='0207 [15b3:1021] [0000:0000] 00'>"
+        "<object type='OSDev' osdev_type='3' name='mlx5_0'><info name='Port1State' value='4'/>"
+        "<info name='Port1LID' value='0x1'/><info name='NodeGUID' value='1:2:3:4'/></object></object>"
+        "</object></object></object></object></topology>",
+        "<topology><object type='Machine' cpuset='0xf...f,,0x3'><object type='NUMANode' os_index='0' "
+        "cpuset='0x1'><object type='Socket' cpuset='0x1'><object type='PU'/></object></object>"
+        "<object type='NUMANode' os_index='1' cpuset='0x2'><object type='PU'/><object type='PCIDev' "
+        "pci_busid='1:00.0' pci_type='0801 [15b3:2100] [0000:0000] 00'/></object></object></topology>",
+        "<topology version='3.0'></topology>", "<system/>"],
 }
 OPTION_VALUES = ["auto", "soft", "verbs", "1", "-1", "64k", "2g", "yes", "AF_INET6", "=mlx5_0:1",
                  "18446744073709551616", "0x1f", "1.5", " 7", "fd00::/8", "soft0,speed=400"]

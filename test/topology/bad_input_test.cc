@@ -5,37 +5,21 @@
 #include "test/support/needs.h"
 #include "test/topology/data.h"
 #include "test/topology/fake_machine.h"
+#include "test/topology/refusal.h"
 #include "topology/classify.h"
 #include "topology/config_space.h"
 #include "topology/file_root.h"
-#include "topology/hwloc_reader.h"
+#include "topology/hwloc_xml.h"
 #include "topology/nccl_xml.h"
-#include "topology/nccl_xml_parser.h"
+#include "topology/pci_ids.h"
 #include "topology/read_machine.h"
 #include "topology/sysfs_reader.h"
+#include "topology/xml_parser.h"
 
 using namespace twinpath;
 using namespace twinpath::test;
 
 namespace {
-
-bool contains(const std::string& text, const char* part) {
-  INFO(text);
-  return text.find(part) != std::string::npos;
-}
-
-// Why reading a file with this text fails.
-std::string refusal(const std::string& text) {
-  const TemporaryFolder folder;
-  const std::string path = folder.path() + "/input.xml";
-  spill(path, text);
-  std::string why;
-  const auto m = read_machine({.path = path}, why);
-  CHECK_FALSE(m);
-  CHECK(why.find(path) == 0);
-  CHECK(why.find('\n') == std::string::npos);
-  return why;
-}
 
 const char* const kNccl =
     "<system version=\"1\">\n"
@@ -77,22 +61,8 @@ TEST_CASE("input that is no topology is refused with its name and the cause") {
   CHECK(contains(why, "sys/devices"));
   CHECK_FALSE(parse_nccl_xml("<topology version=\"2.0\"/>", why));
   CHECK(contains(why, "looks like hwloc's"));
-  CHECK_FALSE(read_hwloc_xml_text(kNccl, why));
+  CHECK_FALSE(parse_hwloc_xml(kNccl, why));
   CHECK(contains(why, "looks like NCCL's"));
-}
-
-TEST_CASE("XML of hwloc 3 and cut files of hwloc are refused in plain words") {
-  const std::string xml = slurp(own_topologies() + "/two-sockets.hwloc.xml");
-  REQUIRE(xml.size() > 1000);
-  std::string third = xml;
-  third.replace(third.find("version=\"2.0\""), 13, "version=\"3.0\"");
-  CHECK(contains(refusal(third), "version 3"));
-  CHECK(contains(refusal(xml.substr(0, xml.size() / 2)), "cut off"));
-  std::string why;
-  NEEDS(hwloc_available(why), "libhwloc.so.15 is not installed");
-  std::string broken = xml;
-  broken.replace(broken.find("type=\"Package\""), 14, "type=\"Nonsense\"");
-  (void)read_hwloc_xml_text(broken, why);  // hwloc's own tolerance; it must only come back
 }
 
 TEST_CASE("a cut NCCL file is refused wherever it is cut") {
@@ -163,6 +133,28 @@ TEST_CASE("a GPU without a parent is placed by its NUMA node only, and that is s
   CHECK_FALSE(m->gpus[0].pci.parent);
   CHECK(m->has_warning("GPU_NO_PARENT"));
   CHECK(gpu_to_hca(*m, m->gpus[0], m->hcas[0]).distance == Distance::node);
+}
+
+TEST_CASE("an adapter of another transport is known by its node type, else by its id") {
+  FakeMachine fake = small();
+  for (int i = 0; i < 4; ++i)
+    fake.hca("pci0000:00/0000:00:0" + std::to_string(i + 1) + ".0/0000:0" + std::to_string(i + 1) +
+                 ":00.0",
+             0, "hca" + std::to_string(i), static_cast<std::uint64_t>(i) + 1);
+  fake.at("0000:03:00.0").id = {kAmazon, 0xefa2, 0, 0, 0x020000};
+  const TemporaryFolder folder;
+  fake.write(folder.path());
+  const std::string infiniband = folder.path() + "/sys/class/infiniband/";
+  spill(infiniband + "hca0/node_type", "1: CA\n");
+  spill(infiniband + "hca1/node_type", "4: RNIC\n");
+  spill(infiniband + "hca3/node_type", "7: unspecified\n");
+  std::string why;
+  const auto m = read_sysfs(folder.path(), why);
+  REQUIRE(m);
+  CHECK(m->find_hca("hca0")->foreign.empty());
+  CHECK(m->find_hca("hca1")->foreign == "iWARP");
+  CHECK(m->find_hca("hca2")->foreign == "EFA");
+  CHECK(m->find_hca("hca3")->foreign == "a transport of its own");
 }
 
 TEST_CASE("two HCAs with one GUID are both there, and told") {

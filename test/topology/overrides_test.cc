@@ -139,10 +139,15 @@ TEST_CASE("a bad line of a platform file is named and skipped, the others hold")
   REQUIRE(junk.errors().size() == 1);
   CHECK(junk.errors()[0].find('\x1b') == std::string::npos);
   std::string many;
-  for (int i = 0; i < 50; ++i) many += "what\n";
+  for (int i = 0; i < 50; ++i) many += "GPU what\n";
   const PlatformFile flood = PlatformFile::parse(many);
   REQUIRE(flood.errors().size() == 21);
   CHECK(flood.errors().back() == "and 30 more lines");
+  // A file of something else is one error, and none of its words.
+  const PlatformFile other = PlatformFile::parse("root:x:0:0::/root\nbin:x:1:1\n");
+  REQUIRE(other.errors().size() == 1);
+  CHECK(other.errors()[0].starts_with("is no platform file: "));
+  CHECK(other.errors()[0].find("root") == std::string::npos);
 }
 
 TEST_CASE("a platform file that cannot be read is an empty one, with the cause") {

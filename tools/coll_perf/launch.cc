@@ -16,11 +16,12 @@
 
 #include "plugin/base/clock.h"
 #include "tools/coll_perf/error.h"
+#include "tools/common/said_once.h"
 
 namespace twinpath::coll {
 namespace {
 
-constexpr const char* kPlaceVariable = "TWINPATH_COLL_PERF_RANK";  // "rank size fd fd ..."
+constexpr const char* kPlaceVariable = "TWINPATH_COLL_PERF_RANK";  // "rank size said fd fd ..."
 
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -34,7 +35,9 @@ std::vector<std::string> own_arguments() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExitFailed);
   std::ostringstream place;
-  place << rank << ' ' << size;
+  const int said = tools::said_once_fd();
+  if (said >= 0) fcntl(said, F_SETFD, 0);
+  place << rank << ' ' << size << ' ' << said;
   for (UniqueFd& link : links) {
     const int fd = link.release();
     fcntl(fd, F_SETFD, 0);
@@ -57,7 +60,9 @@ std::optional<Place> started_place(std::vector<UniqueFd>& links) {
   if (text == nullptr) return std::nullopt;
   std::istringstream words(text);
   Place place;
-  words >> place.rank >> place.size;
+  int said = -1;
+  words >> place.rank >> place.size >> said;
+  tools::join_said_once(said);
   place.local_rank = place.rank;
   for (int fd; words >> fd;) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -73,6 +78,7 @@ std::optional<Place> started_place(std::vector<UniqueFd>& links) {
 
 int run_processes(int size, int victim) {
   auto links = tools::Group::socket_pairs(size);
+  (void)tools::said_once_fd();  // made here, so that all ranks inherit one
   std::fflush(nullptr);
   std::vector<pid_t> pids(static_cast<std::size_t>(size), -1);
   const pid_t self = getpid();

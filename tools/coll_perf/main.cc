@@ -15,6 +15,8 @@
 #include "tools/coll_perf/gpu_bench.h"
 #include "tools/coll_perf/launch.h"
 #include "tools/common/circumstances.h"
+#include "tools/common/output.h"
+#include "tools/common/said_once.h"
 
 namespace twinpath::coll {
 namespace {
@@ -88,7 +90,9 @@ int run_gpu_rank(const Options& options, const Apis& apis, Group& group, int loc
 // A rank that fails says why and ends its process at once: cleaning up may wait for a GPU or a
 // peer that will never answer, and the others notice by the closed sockets.
 [[noreturn]] void fail_rank(int rank, const std::exception& error) {
-  std::fprintf(stderr, "coll_perf: rank %d: %s\n", rank, error.what());
+  // Ranks that find the same fault say it once; that this one ended, its status tells.
+  if (tools::first_to_say(error.what()))
+    std::fprintf(stderr, "coll_perf: rank %d: %s\n", rank, error.what());
   std::fflush(nullptr);
   _exit(exit_code_of(error));
 }
@@ -203,7 +207,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return twinpath::coll::run(argc, argv);
+    return twinpath::tools::finish_output("coll_perf", twinpath::coll::run(argc, argv),
+                                          twinpath::coll::kExitFailed);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "coll_perf: %s\n", error.what());
     return twinpath::coll::exit_code_of(error);

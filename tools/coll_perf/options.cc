@@ -148,9 +148,15 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
                     "out for all_reduce of float");
   }
   if (!gpus.empty()) out.gpus = parse_gpus(gpus);
+  const bool end_given = !end.empty();
   if (end.empty()) end = cpu ? "4m" : "128m";
   const std::size_t first = bytes_or_throw("--begin", begin);
-  const std::size_t last = std::max(first, bytes_or_throw("--end", end));
+  std::size_t last = bytes_or_throw("--end", end);
+  if (first > last && end_given) {
+    throw ToolError(kExitUsage, strf("the range of sizes is empty: --begin %s is above --end %s",
+                                     begin.c_str(), end.c_str()));
+  }
+  last = std::max(first, last);
   out.sizes = tools::size_steps(first, last, factor != 0 ? factor : (cpu ? 4 : 2));
   if (algorithm == "both" || algorithm == "ring") out.algorithms.push_back(Algorithm::ring);
   if (algorithm == "both" || algorithm == "tree") out.algorithms.push_back(Algorithm::tree);

@@ -15,26 +15,28 @@
 #include <sstream>
 
 #include "tools/common/net_abi.h"
+#include "tools/common/said_once.h"
 
 namespace twinpath::tools {
 namespace {
 
-void log_line(const char* level, const char* where, const char* format, va_list args) {
+void log_line(bool once, const char* level, const char* where, const char* format, va_list args) {
   char text[1024];
   std::vsnprintf(text, sizeof text, format, args);
+  if (once && !first_to_say(text)) return;
   std::fprintf(stderr, "[%d] %s %s: %s\n", static_cast<int>(getpid()), level, where, text);
 }
 void log_warnings(int level, unsigned long, const char* where, int, const char* format, ...) {
   if (level != 2) return;
   va_list args;
   va_start(args, format);
-  log_line("WARN", where, format, args);
+  log_line(true, "WARN", where, format, args);
   va_end(args);
 }
 void log_all(int level, unsigned long, const char* where, int, const char* format, ...) {
   va_list args;
   va_start(args, format);
-  log_line(level == 2 ? "WARN" : "INFO", where, format, args);
+  log_line(false, level == 2 ? "WARN" : "INFO", where, format, args);
   va_end(args);
 }
 void log_nothing(int, unsigned long, const char*, int, const char*, ...) {}

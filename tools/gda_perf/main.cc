@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 
+#include "tools/common/output.h"
 #include "tools/gda_perf/bench.h"
 #include "tools/gda_perf/error.h"
 
@@ -105,7 +106,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return twinpath::gda_perf::run(argc, argv);
+    return twinpath::tools::finish_output("gda_perf", twinpath::gda_perf::run(argc, argv),
+                                          twinpath::gda_perf::kExitFailed);
   } catch (const twinpath::gda_perf::Failed& error) {
     std::fprintf(stderr, "gda_perf: %s\n", error.what());
     return error.code;

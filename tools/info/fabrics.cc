@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
@@ -63,8 +64,11 @@ FabricReport look_at(const Config& base, FabricChoice choice) {
   for (const auto& [level, line] : captured().lines) {
     report.messages.push_back(line);
     last = line;
-    if (level == LogLevel::warn && warning.empty()) warning = line;
+    if (level != LogLevel::warn) continue;
+    if (warning.empty()) warning = line;
+    report.warnings.push_back(line);
   }
+  report.refused = status == Status::bad_argument;
   if (report.devices.empty()) {
     report.why_not = !warning.empty() ? warning : last;
     if (report.why_not.empty())
@@ -99,6 +103,16 @@ std::vector<FabricReport> look_at_fabrics(const Config& config) {
       break;
   }
   return fabrics;
+}
+
+std::vector<std::string> refused_settings(const std::vector<FabricReport>& fabrics) {
+  std::vector<std::string> out;
+  for (const FabricReport& f : fabrics) {
+    if (!f.selected && !f.refused) continue;
+    for (const std::string& w : f.warnings)
+      if (std::find(out.begin(), out.end(), w) == out.end()) out.push_back(w);
+  }
+  return out;
 }
 
 nlohmann::json fabrics_json(const std::vector<FabricReport>& fabrics) {

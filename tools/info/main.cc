@@ -6,6 +6,7 @@
 
 #include "plugin/base/options.h"
 #include "tools/common/circumstances.h"
+#include "tools/common/output.h"
 #include "tools/info/fabrics.h"
 #include "tools/info/readme.h"
 
@@ -60,9 +61,7 @@ nlohmann::json options_json(const std::vector<OptionState>& states) {
   return all;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app{"twinpath-info: what the Twinpath plugin finds and how it is set\n",
                "twinpath-info"};
   app.footer(kExamples);
@@ -94,22 +93,36 @@ int main(int argc, char** argv) {
   const Config config = read_config([](const char* name) { return std::getenv(name); }, &states);
   bool refused = false;
   for (const OptionState& s : states) refused = refused || !s.error.empty();
+  // What only opening a fabric finds: a list of adapters that cannot be read, a file that is none.
+  std::vector<std::string> refusals;
   if (json) {
+    const std::vector<FabricReport> fabrics = look_at_fabrics(config);
+    refusals = refused_settings(fabrics);
     nlohmann::json all = json_envelope("twinpath-info", options_json(states), nullptr);
     all.erase("results");
-    all["fabrics"] = fabrics_json(look_at_fabrics(config));
+    all["fabrics"] = fabrics_json(fabrics);
+    all["refused"] = refusals;
     std::printf("%s\n", all.dump(2).c_str());
   } else {
     std::printf("%s", describe(circumstances()).c_str());
-    if (options)
+    if (options) {
       print_options(states);
-    else
-      print_fabrics(look_at_fabrics(config), verbose);
+    } else {
+      const std::vector<FabricReport> fabrics = look_at_fabrics(config);
+      refusals = refused_settings(fabrics);
+      print_fabrics(fabrics, verbose);
+    }
   }
   for (const OptionState& s : states)
     if (!s.error.empty())
       std::fprintf(stderr, "twinpath-info: %.*s: %s; the default %s is used\n",
                    static_cast<int>(s.option->name.size()), s.option->name.data(), s.error.c_str(),
                    s.default_value.c_str());
-  return refused ? 1 : 0;
+  for (const std::string& text : refusals)
+    std::fprintf(stderr, "twinpath-info: %s\n", text.c_str());
+  return refused || !refusals.empty() ? 1 : 0;
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return finish_output("twinpath-info", run(argc, argv), 1); }

@@ -220,6 +220,11 @@ void Endpoint::connect(int want_sends, int want_receives) {
   }
 }
 
+Buffer Endpoint::buffer(std::size_t bytes) {
+  reporter.phase("allocate " + format_bytes(bytes) + std::string(kOwnWork));
+  return {bytes, gpu, options.vmm};
+}
+
 void Endpoint::close_connections() {
   for (void* c : sends) (void)plugin->close_send(c);
   for (void* c : receives) (void)plugin->close_recv(c);
@@ -228,6 +233,7 @@ void Endpoint::close_connections() {
 }
 
 std::vector<void*> Endpoint::register_on(const std::vector<void*>& comms, Buffer& buffer) {
+  if (!comms.empty()) reporter.phase("register " + format_bytes(buffer.bytes()));
   std::vector<void*> memories(comms.size());
   const int type = buffer.on_gpu() ? kMemoryCuda : kMemoryHost;
   for (std::size_t i = 0; i < comms.size(); ++i) {

@@ -32,6 +32,9 @@ class Reporter {
   std::string phase_ = "starting";
 };
 
+// Ends the name of a phase in which net_perf itself works, not the plugin.
+inline constexpr std::string_view kOwnWork = " (net_perf's own work)";
+
 // Host or GPU memory of one worker.
 class Buffer {
  public:
@@ -59,6 +62,8 @@ class Endpoint {
   Endpoint(const Options& options, int rank, Reporter& reporter, Channel& peer);
   ~Endpoint();
 
+  // Memory for messages, in a phase of its own: much of it takes seconds.
+  Buffer buffer(std::size_t bytes);
   // Opens `sends` connections to the peer and takes `receives` from it; the peer calls it with
   // the numbers exchanged.  Adds to those open already.
   void connect(int sends, int receives);

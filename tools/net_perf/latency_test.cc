@@ -20,8 +20,8 @@ class PingPong {
         size_(size),
         stride_((size + 127) / 64 * 64),
         ahead_(e.options.window_given ? static_cast<std::uint64_t>(e.options.window) : 1),
-        out_((ahead_ + 1) * stride_, e.gpu, e.options.vmm),
-        in_((ahead_ + 1) * stride_, e.gpu, e.options.vmm),
+        out_(e.buffer((ahead_ + 1) * stride_)),
+        in_(e.buffer((ahead_ + 1) * stride_)),
         out_memory_(e.register_on(e.sends, out_)),
         in_memory_(e.register_on(e.receives, in_)),
         receives_(ahead_ + 1) {}

@@ -6,6 +6,8 @@
 #include <cstdio>
 
 #include "tools/common/failure.h"
+#include "tools/common/output.h"
+#include "tools/common/said_once.h"
 #include "tools/net_perf/job.h"
 #include "tools/net_perf/supervisor.h"
 #include "tools/net_perf/tests.h"
@@ -18,6 +20,7 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   if (!parse_options(argc, argv, options, exit_code)) return exit_code;
   if (options.rank >= 0) {
+    join_said_once(options.said_fd);
     worker_main(options, options.rank, Channel(UniqueFd(options.control_fd)),
                 Channel(UniqueFd(options.peer_fd)));
     return 0;
@@ -35,7 +38,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace twinpath::tools;
   try {
-    return run(argc, argv);
+    return finish_output("net_perf", run(argc, argv), 1);
   } catch (const BadUsage& e) {
     std::fprintf(stderr, "net_perf: %s\n", e.what());
     return 2;

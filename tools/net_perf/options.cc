@@ -159,6 +159,7 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_flag("-v,--verbose", out.verbose, "show what the plugin logs");
   app.add_option("--worker", out.rank)->group("");  // the rest is between parent and workers
   app.add_option("--control-fd", out.control_fd)->group("");
+  app.add_option("--said-fd", out.said_fd)->group("");
   app.add_option("--peer-fd", out.peer_fd)->group("");
   std::vector<int> job;
   app.add_option("--job", job)->expected(3)->group("");

@@ -50,7 +50,7 @@ struct Options {
   bool one_clock() const { return job.empty() || job[2] == 1; }
 
   // A worker that the parent started: its rank and its sockets.
-  int rank = -1, control_fd = -1, peer_fd = -1;
+  int rank = -1, control_fd = -1, peer_fd = -1, said_fd = -1;
 };
 
 // How many messages one repetition moves.

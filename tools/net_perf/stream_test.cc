@@ -21,8 +21,8 @@ class SizeRun {
   SizeRun(Endpoint& e, std::size_t size)
       : e_(e),
         shape_(make_shape(e.options, size)),
-        out_(e.sends.empty() ? 0 : shape_.buffer_bytes(), e.gpu, e.options.vmm),
-        in_(e.receives.empty() ? 0 : shape_.buffer_bytes(), e.gpu, e.options.vmm),
+        out_(e.buffer(e.sends.empty() ? 0 : shape_.buffer_bytes())),
+        in_(e.buffer(e.receives.empty() ? 0 : shape_.buffer_bytes())),
         out_memory_(e.register_on(e.sends, out_)),
         in_memory_(e.register_on(e.receives, in_)),
         sender_(e, shape_, out_, out_memory_),
@@ -95,7 +95,7 @@ class SizeRun {
     double rate = 0;
     e_.pair_barrier();
     if (e_.rank == 0 && shape_.size != 0) {
-      e_.reporter.phase("memcpy " + format_bytes(shape_.size));
+      e_.reporter.phase("memcpy " + format_bytes(shape_.size) + std::string(kOwnWork));
       rate =
           memcpy_rate(shape_.size, shape_.slot_bytes() * static_cast<std::size_t>(shape_.window));
     }

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 
 #include "plugin/base/clock.h"
 #include "tools/common/failure.h"
+#include "tools/common/said_once.h"
 #include "tools/common/units.h"
 #include "tools/net_perf/report.h"
 #include "tools/net_perf/tests.h"
@@ -87,7 +89,7 @@ class Run {
         for (Worker& w : workers_)
           if (!w.done && w.error.empty())
             w.error = "timed out after " + fixed(s_.options.timeout_s, 1) + " s in phase '" +
-                      w.phase + "' and did not answer; the plugin may be blocking";
+                      w.phase + "' " + silent(w.phase);
         return false;
       }
       if (poll(fds.data(), fds.size(), 50) <= 0) continue;
@@ -111,18 +113,34 @@ class Run {
     }
   }
 
+  // One line a fault, with all workers that have it.
   std::string errors() const {
-    std::string text;
+    std::vector<std::pair<std::string, std::string>> lines;  // fault, workers
     for (const Worker& w : workers_) {
-      if (!w.error.empty())
-        text += w.name + ": " + w.error + "\n";
-      else if (!w.done)
-        text += w.name + ": was stopped in phase '" + w.phase + "'\n";
+      if (w.error.empty() && w.done) continue;
+      const std::string fault =
+          w.error.empty() ? "was stopped in phase '" + w.phase + "'" : w.error;
+      const auto it = std::find_if(lines.begin(), lines.end(),
+                                   [&](const auto& line) { return line.first == fault; });
+      if (it == lines.end())
+        lines.emplace_back(fault, w.name);
+      else
+        it->second += ", " + w.name;
     }
+    std::string text;
+    for (const auto& [fault, workers] : lines) text += workers + ": " + fault + "\n";
     return text;
   }
 
  private:
+  // Why a worker does not answer.  In some phases it is not inside the plugin.
+  static std::string silent(const std::string& phase) {
+    if (phase.ends_with(kOwnWork)) return "; give it more --timeout, or smaller --sizes";
+    if (phase.ends_with("verify") || phase.ends_with("measure"))
+      return "and did not answer; the plugin may be blocking, or filling and checking this much "
+             "takes longer: more --timeout shows which";
+    return "and did not answer; the plugin may be blocking";
+  }
   // Worker 0 here; the others come by themselves and are supervised by their own parents too.
   void start_abroad() {
     auto [mine, its] = Channel::pair();
@@ -180,7 +198,9 @@ pid_t start_worker(int argc, char** argv, const Options& options, int rank, cons
                    const Channel& peer) {
   std::vector<std::string> args(argv, argv + argc);
   args.insert(args.end(), {"--worker", std::to_string(rank), "--control-fd",
-                           std::to_string(control.fd()), "--peer-fd", std::to_string(peer.fd())});
+                           std::to_string(control.fd()), "--peer-fd", std::to_string(peer.fd()),
+                           "--said-fd", std::to_string(said_once_fd())});
+  const int said = said_once_fd();
   if (!options.job.empty()) {
     args.emplace_back("--job");
     for (const int n : options.job) args.push_back(std::to_string(n));
@@ -196,6 +216,7 @@ pid_t start_worker(int argc, char** argv, const Options& options, int rank, cons
     if (getppid() != parent) _exit(127);
     fcntl(control.fd(), F_SETFD, 0);
     fcntl(peer.fd(), F_SETFD, 0);
+    if (said >= 0) fcntl(said, F_SETFD, 0);
     execv("/proc/self/exe", pointers.data());
     _exit(127);
   }

@@ -60,12 +60,7 @@ std::string checks_text(const Checks& checks, bool strict) {
   for (const CheckItem& i : checks.items()) {
     if (i.group != group) out += (group = i.group) + "\n";
     std::string line = "  " + padded(std::string(name_of(i.level)), 8) + padded(i.id, 16) + " ";
-    if (i.objects.size() > 4) {
-      line += std::to_string(i.objects.size()) + " (" + i.objects.front() + " ... " +
-              i.objects.back() + "): ";
-    } else if (!i.objects.empty()) {
-      line += joined(i.objects, ", ") + ": ";
-    }
+    if (!i.objects.empty()) line += few(i.objects) + ": ";
     line += i.fact;
     if (!i.remedy.empty()) line += " -> " + i.remedy;
     out += wrapped(line, 27);

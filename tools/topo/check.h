@@ -1,6 +1,6 @@
 #pragma once
-// Every step that a user must take to have GPUDirect RDMA and GPU-initiated doorbells, judged on
-// what was read: OK, WARN, FAIL, or unknown where no source told.
+// Every step that a user must take to have GPUDirect RDMA and GPU-initiated transfers, as far as
+// this version does them, judged on what was read: OK, WARN, FAIL, or unknown where no source told.
 //
 // Pure.  Threads: any.
 #include <string>

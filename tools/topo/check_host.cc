@@ -37,6 +37,10 @@ void driver(const Machine& m, Checks& out) {
     return;
   }
   out.add("gpu", "", Level::ok, std::to_string(m.gpus.size()) + " found");
+  for (const Gpu& g : m.gpus)
+    if (!served(g))
+      out.add("gpu-vendor", gpu_name(g), Level::fail, sentence(Reason::gpu_vendor, {}),
+              remedy(Reason::gpu_vendor, {}));
   const HostFacts& h = m.host;
   if (!any_nvidia(m)) {
     out.add("driver", "", Level::unknown, "no NVIDIA GPU: CUDA's checks do not apply");
@@ -101,9 +105,6 @@ void dmabuf_and_peermem(const Machine& m, Checks& out) {
 
 void registry(const Report& r, Checks& out) {
   const HostFacts& h = r.machine.host;
-  constexpr const char* kCure =
-      "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1\" in /etc/modprobe.d, or run "
-      "with CAP_SYS_ADMIN";
   if (!h.nvidia_registry) {
     out.add("registry", "", Level::unknown, "RegistryDwords of the driver were not readable",
             "see /proc/driver/nvidia/params on the node");
@@ -112,8 +113,8 @@ void registry(const Report& r, Checks& out) {
   if (h.nvidia_registry->find("PeerMappingOverride=1") != std::string::npos) {
     out.add("registry", "", Level::ok, "PeerMappingOverride=1 is set");
   } else {
-    out.add("registry", "", Level::warn,
-            "PeerMappingOverride=1 is not set: only root may map doorbells into a GPU", kCure);
+    out.add("registry", "", Level::ok,
+            "PeerMappingOverride=1 is not set; this version maps no doorbell into a GPU");
   }
 }
 
@@ -152,18 +153,18 @@ void check_gdr(const Report& r, Checks& out) {
 void check_doorbells(const Report& r, Checks& out) {
   const Machine& m = r.machine;
   if (m.gpus.empty() || m.hcas.empty()) return;
-  out.begin("GPU-initiated doorbells");
+  out.begin("GPU-initiated transfers");
   bool mlx5 = false;
   for (const Hca& h : m.hcas) {
-    if (h.role == HcaRole::management) continue;
-    if (h.kind == HcaKind::mlx5) {
-      mlx5 = true;
-      continue;
-    }
-    out.add("hca-family", h.name, Level::warn, "not of the mlx5 family: a CPU thread posts for it",
-            "none: GPU-initiated transfers go through the proxy");
+    if (h.role == HcaRole::management || !h.foreign.empty()) continue;
+    mlx5 = mlx5 || h.kind == HcaKind::mlx5;
+    if (h.kind != HcaKind::mlx5 && h.kind != HcaKind::soft)
+      out.add("hca-family", h.name, Level::ok,
+              "not of the mlx5 family: a CPU thread posts what kernels write");
   }
-  if (mlx5) out.add("hca-family", "", Level::ok, "mlx5 HCAs give queues that a GPU can write");
+  if (mlx5)
+    out.add("hca-family", "", Level::ok,
+            "mlx5 HCAs have queues that a GPU can write; this version has a CPU thread post, too");
   if (!mlx5) return;
   for (const Gpu& g : m.gpus) {
     if (!g.compute_capability) {
@@ -171,8 +172,8 @@ void check_doorbells(const Report& r, Checks& out) {
               "7.0 or later is needed");
     } else if (*g.compute_capability < 70) {
       out.add("gpu-cc", gpu_name(g), Level::warn,
-              number(*g.compute_capability / 10.0, 1) + " is below 7.0",
-              "none: a CPU thread posts for it");
+              number(*g.compute_capability / 10.0, 1) + " is below 7.0: NCCL has no GIN for it",
+              "none: host-driven transfers serve it");
     } else {
       out.add("gpu-cc", gpu_name(g), Level::ok, number(*g.compute_capability / 10.0, 1));
     }

@@ -99,10 +99,8 @@ void rates(const Machine& m, const Hca& h, Checks& out) {
 void virtual_functions(const Hca& h, Checks& out) {
   if (!h.pci) return;
   if (h.pci->physical_function) {
-    out.add("sr-iov", h.name, Level::warn,
-            "a virtual function of " + h.pci->physical_function->text() +
-                ": a GPU may fail to map its doorbell",
-            "the physical function where GPU-initiated doorbells are wanted");
+    out.add("sr-iov", h.name, Level::ok,
+            "a virtual function of " + h.pci->physical_function->text());
   } else if (h.pci->virtual_functions.value_or(0) > 0) {
     out.add("sr-iov", h.name, Level::warn,
             std::to_string(*h.pci->virtual_functions) +
@@ -125,8 +123,15 @@ void check_ports(const Report& r, Checks& out) {
             "load the adapter's driver (mlx5_ib, efa); see /sys/class/infiniband");
     return;
   }
-  int data = 0;
+  int data = 0, foreign = 0;
   for (const Hca& h : m.hcas) {
+    if (!h.foreign.empty()) {
+      ++foreign;
+      const Fact facts[] = {{"hca", "it"}, {"transport", h.foreign}};
+      out.add("transport", h.name, Level::warn, sentence(Reason::hca_transport, facts),
+              remedy(Reason::hca_transport, facts));
+      continue;
+    }
     if (h.role == HcaRole::management) {
       out.add("role", h.name, Level::ok, "left out, a management adapter: " + h.role_reason);
       continue;
@@ -144,7 +149,10 @@ void check_ports(const Report& r, Checks& out) {
     rates(m, h, out);
     virtual_functions(h, out);
   }
-  if (data == 0)
+  if (data == 0 && foreign > 0)
+    out.add("hca", "", Level::fail, "no HCA speaks InfiniBand or RoCE: this version serves none",
+            remedy(Reason::hca_transport, {}));
+  else if (data == 0)
     out.add("hca", "", Level::fail, "all HCAs are management adapters",
             "name one in NCCL_IB_HCA if it is meant to carry data");
 }

@@ -114,6 +114,7 @@ Input open_input(const InputOptions& options) {
   from.placement = options.placement;
   from.host = options.host;
   from.path = options.path;
+  const std::string given = std::string(options.option) + " " + options.path;
   std::string why;
   std::error_code error;
   if (options.path.empty()) {
@@ -122,18 +123,22 @@ Input open_input(const InputOptions& options) {
   } else if (fs::is_directory(options.path, error)) {
     input.root = from.path = find_root(options.path);
     if (from.path.empty())
-      throw Failure(options.path + ": no folder 'sys' in it; give the folder above sys and proc");
+      throw Failure(given + ": no folder 'sys' in it; give the folder above sys and proc");
   } else if (looks_like_tar(options.path)) {
     input.unpacked = std::make_shared<ScratchFolder>();
-    unpack(read_tar(options.path), input.unpacked->path());
+    try {
+      unpack(read_tar(options.path), input.unpacked->path());
+    } catch (const Failure& failure) {
+      throw Failure(options.option + (" " + std::string(failure.what())));
+    }
     input.root = from.path = find_root(input.unpacked->path());
     if (from.path.empty())
-      throw Failure(options.path + ": no folder 'sys' in this archive; make one with `dump`");
+      throw Failure(given + ": no folder 'sys' in this archive; make one with `dump`");
   } else if (is_compressed(options.path)) {
-    throw Failure(options.path + ": compressed; unpack it first (tar xf) and give the folder");
+    throw Failure(given + ": compressed; unpack it first (tar xf) and give the folder");
   }
   auto machine = read_machine(from, why);
-  if (!machine) throw Failure(why);
+  if (!machine) throw Failure(options.path.empty() ? why : options.option + (" " + why));
   input.machine = std::move(*machine);
   make_printable(input.machine);
   if (input.unpacked) rename_source(input.machine, input.root, options.path);

@@ -8,11 +8,12 @@
 namespace twinpath::tools::topo {
 
 struct InputOptions {
-  std::string path;       // empty: this node
-  bool hwloc = true;      // look through hwloc as well, and compare
-  bool cuda = true;       // ask the CUDA driver (this node only)
-  std::string placement;  // NCCL_TOPO_FILE
-  int host = 0;           // of a file that holds several
+  const char* option = "--input";  // which gave the path: for messages
+  std::string path;                // empty: this node
+  bool hwloc = true;               // look through hwloc as well, and compare (this node only)
+  bool cuda = true;                // ask the CUDA driver (this node only)
+  std::string placement;           // NCCL_TOPO_FILE
+  int host = 0;                    // of a file that holds several
 };
 
 // A folder that goes with the last who holds it.

@@ -57,6 +57,7 @@ Json gpu_json(const Machine& m, const Gpu& g) {
           {"numa", or_null(g.pci.numa)},
           {"cc", or_null(g.compute_capability)},
           {"c2c_node", or_null(g.c2c_node)},
+          {"served", served(g)},
           {"switch",
            up ? Json(m.bridges[static_cast<std::size_t>(*up)].pci.bus.text()) : Json(nullptr)},
           {"pcie", link(g.pci.link)},
@@ -79,9 +80,10 @@ Json hca_json(const Machine& m, const Hca& h) {
           {"data_path_bus", path != nullptr ? Json(path->bus.text()) : Json(nullptr)},
           {"kind", twinpath::name_of(h.kind)},
           {"model", hca_model(h)},
+          {"transport", h.foreign.empty() ? Json(nullptr) : Json(h.foreign)},
           {"role", twinpath::name_of(h.role)},
           {"role_reason", text_or_null(h.role_reason)},
-          {"numa", path != nullptr ? or_null(path->numa) : Json(nullptr)},
+          {"numa", or_null(numa_of(h))},
           {"switch",
            up ? Json(m.bridges[static_cast<std::size_t>(*up)].pci.bus.text()) : Json(nullptr)},
           {"pcie", path != nullptr ? link(path->link) : Json(nullptr)},
@@ -96,12 +98,16 @@ Json plan(const EndPlan& p) {
           {"rule", name_of(p.rule)},
           {"reason", code_of(p.reason)}};
 }
-void put_issue(Json& j, const Direction& d) {
-  j["mode"] = name_of(d.mode);
-  j["issue"] = {{"rule", name_of(d.issue_rule)}, {"reason", code_of(d.issue_reason)}};
-  j["next"] = d.need == Reason::none
-                  ? Json(nullptr)
-                  : Json({{"mode", name_of(d.next)}, {"needs", Json::array({code_of(d.need)})}});
+// "mode" is what this version does, null for nothing; "hardware" what the decision would allow.
+void put_issue(Json& j, const Direction& d, const Outcome& runs) {
+  j["mode"] = runs.mode ? Json(name_of(*runs.mode)) : Json(nullptr);
+  j["reason"] = runs.reason == Reason::none ? Json(nullptr) : Json(code_of(runs.reason));
+  j["hardware"] = {
+      {"mode", name_of(d.mode)},
+      {"issue", {{"rule", name_of(d.issue_rule)}, {"reason", code_of(d.issue_reason)}}},
+      {"next", d.need == Reason::none
+                   ? Json(nullptr)
+                   : Json({{"mode", name_of(d.next)}, {"needs", Json::array({code_of(d.need)})}})}};
 }
 
 Json path_json(const Machine& m, const PairReport& p) {
@@ -149,17 +155,17 @@ Json pair_json(const Report& r, const PairReport& p) {
          {"acs", verdict(acs.verdict, acs.text)},
          {"iommu", verdict(iommu.verdict, iommu.text)},
          {"gdr", gdr_basis(p)},
-         {"write", plan(p.host.landing)},
-         {"read", plan(p.host.source)}};
-  put_issue(j, p.device);
+         {"write", plan(p.host_runs.by.landing)},
+         {"read", plan(p.host_runs.by.source)}};
+  put_issue(j, p.device, p.device_runs);
   j["host_driven"] = Json::object();
-  put_issue(j["host_driven"], p.host);
+  put_issue(j["host_driven"], p.host, p.host_runs);
   return j;
 }
 
-Json direction_json(const Direction& d) {
-  Json j{{"source", plan(d.source)}, {"landing", plan(d.landing)}};
-  put_issue(j, d);
+Json direction_json(const Direction& d, const Outcome& runs) {
+  Json j{{"source", plan(runs.by.source)}, {"landing", plan(runs.by.landing)}};
+  put_issue(j, d, runs);
   return j;
 }
 
@@ -174,7 +180,7 @@ Json one_probe(const Probe& p) {
 
 Json report_json(const Report& r) {
   const Machine& m = r.machine;
-  Json j{{"schema", 1}, {"node", node_json(m)}};
+  Json j{{"schema", 2}, {"node", node_json(m)}};
   j["gpus"] = j["hcas"] = j["pairs"] = j["selection"] = j["not_used"] = j["warnings"] =
       Json::array();
   for (const Gpu& g : m.gpus) j["gpus"].push_back(gpu_json(m, g));
@@ -201,16 +207,17 @@ Json report_json(const Report& r) {
 
 Json peers_json(const Report& peer, const std::vector<PeerPair>& pairs) {
   Json j{{"node", node_name(peer.machine)}, {"pairs", Json::array()}};
-  const auto both = [](const Decision& d) {
-    return Json{{"send", direction_json(d.send)}, {"receive", direction_json(d.recv)}};
+  const auto both = [](const Decision& d, const Runs& runs) {
+    return Json{{"send", direction_json(d.send, runs.send)},
+                {"receive", direction_json(d.recv, runs.recv)}};
   };
   for (const PeerPair& p : pairs)
     j["pairs"].push_back({{"gpu", p.gpu},
                           {"hca", p.hca ? Json(p.here.hca) : Json(nullptr)},
                           {"peer_gpu", p.peer_gpu},
                           {"peer_hca", p.peer_hca ? Json(p.there.hca) : Json(nullptr)},
-                          {"host_driven", both(p.host)},
-                          {"gpu_initiated", both(p.device)}});
+                          {"host_driven", both(p.host, p.host_runs)},
+                          {"gpu_initiated", both(p.device, p.device_runs)}});
   return j;
 }
 

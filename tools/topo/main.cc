@@ -9,6 +9,7 @@
 #include "plugin/base/options.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/failure.h"
+#include "tools/common/output.h"
 #include "tools/topo/check.h"
 #include "tools/topo/dump.h"
 #include "tools/topo/json.h"
@@ -44,8 +45,13 @@ void place_adapters(Machine& machine, const Config& config) {
 Settings settings_for(const Options& o, const Input& input) {
   Settings s;
   if (input.live) s.config = read_config([](const char* name) { return std::getenv(name); });
-  const std::string file = o.platform_file.empty() ? s.config.platform_file : o.platform_file;
+  const bool given = !o.platform_file.empty();
+  const std::string file = given ? o.platform_file : s.config.platform_file;
   if (!file.empty()) s.platform = PlatformFile::load(file);
+  // A bad line is skipped and told; a file without a good one is not what was meant.
+  if (s.platform.empty() && !s.platform.errors().empty())
+    throw Failure((given ? "--platform-file " : "TWINPATH_PLATFORM_FILE=") + file + ": " +
+                  s.platform.errors().front());
   s.ordered_gpus = input.ordered_gpus;
   return s;
 }
@@ -116,6 +122,7 @@ int run(Options o) {
   std::optional<Report> peer;
   if (!o.peer.empty()) {
     InputOptions from;
+    from.option = "--peer";
     from.path = o.peer;
     from.hwloc = o.input.hwloc;
     Input other = open_input(from);
@@ -165,9 +172,10 @@ int run(Options o) {
 int main(int argc, char** argv) {
   Options options;
   int exit_code = 0;
-  if (!parse_options(argc, argv, options, exit_code)) return exit_code;
+  if (!parse_options(argc, argv, options, exit_code))
+    return finish_output("twinpath-topo", exit_code, kBadArguments);
   try {
-    return run(std::move(options));
+    return finish_output("twinpath-topo", run(std::move(options)), kBadArguments);
   } catch (const Failure& failure) {
     std::fprintf(stderr, "twinpath-topo: %s\n", failure.what());
     return kBadArguments;

@@ -28,7 +28,7 @@ std::string gpu_name(const Gpu& gpu) { return "GPU" + std::to_string(gpu.index);
 std::string gpu_model(const Gpu& gpu) {
   if (!gpu.name.empty()) return printable(gpu.name);
   if (!gpu.pci.model.empty()) return printable(gpu.pci.model);
-  if (gpu.pci.id.vendor == 0) return "GPU";
+  if (gpu.pci.id.vendor == 0) return gpu.amd ? "AMD GPU" : "GPU";
   const char* vendor = gpu.pci.id.vendor == kNvidia   ? "NVIDIA"
                        : gpu.pci.id.vendor == kAmdGpu ? "AMD"
                                                       : "vendor";
@@ -76,6 +76,10 @@ std::string link_text(const PcieLink& link) {
 }
 
 std::string numa_text(std::optional<int> node) { return node ? "n" + std::to_string(*node) : "n?"; }
+
+std::string hca_numa_text(const Hca& hca) {
+  return hca.data_path() == nullptr && !hca.numa ? "-" : numa_text(numa_of(hca));
+}
 
 std::string rates_text(const Hca& hca) {
   if (hca.ports.empty()) return "?";
@@ -151,6 +155,11 @@ std::string joined(const std::vector<std::string>& parts, std::string_view betwe
     out += p;
   }
   return out;
+}
+
+std::string few(const std::vector<std::string>& names) {
+  if (names.size() <= 4) return joined(names, ", ");
+  return std::to_string(names.size()) + " (" + names.front() + " ... " + names.back() + ")";
 }
 
 std::string padded(std::string text, std::size_t width) {

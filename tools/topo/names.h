@@ -18,6 +18,7 @@ std::string link_text(const PcieLink& link);                  // "Gen5 x16, 63.0
 std::string generation(double gts);                           // "Gen5"
 std::string number(double value, int digits);                 // "63.0"
 std::string numa_text(std::optional<int> node);               // "n0", "n?"
+std::string hca_numa_text(const Hca& hca);                    // "-" without a place
 std::string ports_text(const Hca& hca);                       // "400 Gb/s InfiniBand ACTIVE"
 std::string rates_text(const Hca& hca);                       // "400", "2x200", "?"
 // The fastest active port in Gb/s; nullopt when no port tells.
@@ -29,6 +30,8 @@ std::string node_name(const Machine& machine);
 // "0-2,5" of ascending numbers.
 std::string ranges(const std::vector<int>& numbers);
 std::string joined(const std::vector<std::string>& parts, std::string_view between);
+// "a, b" of few, "32 (a ... z)" of many.
+std::string few(const std::vector<std::string>& names);
 std::string padded(std::string text, std::size_t width);
 // Whether the machine was read from a sysfs, ours or a captured one: other sources know nothing of
 // drivers, limits and settings, so what is missing there is unknown, not absent.

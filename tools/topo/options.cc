@@ -16,7 +16,8 @@ constexpr const char* kExamples = R"(Examples:
 
 Nothing needs root, a GPU or an adapter. What could not be read is "not known", never "no".
 
-Exit status: 0 all right; check: 1 warnings, 2 failures; 3 bad arguments or unreadable input.)";
+Exit status: 0 all right; check: 1 warnings, 2 failures; 3 bad arguments, unreadable
+input, or output that cannot be written.)";
 
 }  // namespace
 
@@ -39,7 +40,7 @@ bool parse_options(int argc, char** argv, Options& o, int& exit_code) {
                  "FILE: classes, rates and rails set by hand; on this node TWINPATH_PLATFORM_FILE "
                  "is the default");
   app.add_option("--peer", o.peer, "FILE or FOLDER: decide for this other machine (as --input)");
-  app.add_flag("!--no-hwloc", o.input.hwloc, "do not look through hwloc as well");
+  app.add_flag("!--no-hwloc", o.input.hwloc, "do not look through hwloc as well (this node only)");
   app.add_flag("!--no-cuda", o.input.cuda, "do not start the CUDA driver (this node only)");
   app.add_flag("--json", o.json, "JSON instead of text");
   app.add_option("--svg", o.svg, "FILE: write a picture");
@@ -49,7 +50,7 @@ bool parse_options(int argc, char** argv, Options& o, int& exit_code) {
   why->add_option("GPU", o.gpu, "GPU0, 0 or a bus id")->required();
   why->add_option("HCA", o.hca, "mlx5_0 or a bus id")->required();
   auto* check = app.add_subcommand(
-      "check", "every step to GPUDirect RDMA and GPU-initiated doorbells: OK, WARN, FAIL, unknown");
+      "check", "every step to GPUDirect RDMA and GPU-initiated transfers: OK, WARN, FAIL, unknown");
   check->add_flag("--strict", o.strict, "unknown counts as a warning");
   app.add_subcommand("tree", "the PCIe tree down to GPUs and HCAs");
   auto* dump = app.add_subcommand("dump", "write what --input needs to see this node again");

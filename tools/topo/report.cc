@@ -8,6 +8,33 @@
 namespace twinpath::tools::topo {
 namespace {
 
+struct Ends {
+  const PlacementRecord& from;
+  const PlacementRecord& to;
+};
+
+// What becomes of a direction: `refused` stands before all that the ends could do.
+Outcome run(Reason refused, const Direction& hardware, Ends built, Use use, bool software) {
+  Outcome out;
+  out.by = decide_direction(built.from, built.to, use);
+  if (refused != Reason::none) {
+    out.reason = refused;
+    return out;
+  }
+  const Executed e = executed(out.by, built.from, built.to, use, software);
+  out.mode = e.mode;
+  out.reason = e.reason;
+  const bool same = out.by.mode == hardware.mode && out.by.source == hardware.source &&
+                    out.by.landing == hardware.landing;
+  // The facts differ in the data-direct function only.
+  if (!same && out.mode && e.reason != Reason::not_built) out.reason = Reason::dd_not_built;
+  return out;
+}
+
+bool is_soft(const Report& r, std::optional<int> hca) {
+  return hca && r.machine.hcas[static_cast<std::size_t>(*hca)].kind == HcaKind::soft;
+}
+
 PairReport make_pair_report(const Report& r, const Gpu& gpu, int hca_index) {
   const Hca& hca = r.machine.hcas[static_cast<std::size_t>(hca_index)];
   PairReport p;
@@ -24,15 +51,24 @@ PairReport make_pair_report(const Report& r, const Gpu& gpu, int hca_index) {
   const auto& ordered = r.settings.ordered_gpus;
   p.facts.gpu_ordered = std::find(ordered.begin(), ordered.end(), gpu.index) != ordered.end();
   p.record = make_record(p.facts, end_settings(r.settings.config, -1));
+  EndFacts used = p.facts;
+  keep_what_is_built(used);
+  p.built = make_record(used, end_settings(r.settings.config, -1));
   // Nothing was tried, but what was read tells why it would fail.
   if (p.facts.probes.gdr_untried() && !p.facts.gdr_expected && p.facts.hca) {
-    for (Reason* reason : {&p.record.land_reason, &p.record.source_reason})
+    for (Reason* reason : {&p.record.land_reason, &p.record.source_reason, &p.built.land_reason,
+                           &p.built.source_reason})
       if (*reason == Reason::gdr_untried) *reason = Reason::gdr_none;
   }
-  PlacementRecord like = p.record;
+  PlacementRecord like = p.record, built_like = p.built;
   like.host ^= 1;  // another host, otherwise the same
+  built_like.host ^= 1;
   p.host = decide_direction(p.record, like, kHostUse);
   p.device = decide_direction(p.record, like, kDeviceUse);
+  const bool software = hca.kind == HcaKind::soft;
+  const Reason refused = unserved(r, gpu.index, hca_index);
+  p.host_runs = run(refused, p.host, {p.built, built_like}, kHostUse, software);
+  p.device_runs = run(refused, p.device, {p.built, built_like}, kDeviceUse, software);
   return p;
 }
 
@@ -67,7 +103,8 @@ std::vector<LeftOut> find_left_out(const Report& r) {
   for (const HcaChoice& c : order_hcas(candidates)) {
     if (c.refused == Reason::none) continue;
     const Hca& hca = r.machine.hcas[static_cast<std::size_t>(c.hca)];
-    std::string text = sentence(c.refused, {});
+    const Fact facts[] = {{"hca", "it"}, {"transport", hca.foreign}};
+    std::string text = sentence(c.refused, facts);
     if (c.refused == Reason::mgmt_nic)
       text =
           "management adapter: " + (hca.role_reason.empty() ? "narrow PCIe link" : hca.role_reason);
@@ -94,12 +131,14 @@ Report make_report(Machine machine, Settings settings) {
   return r;
 }
 
-PlacementRecord record_of(const Report& report, int gpu) {
-  const GpuReport& g = report.gpus[static_cast<std::size_t>(gpu)];
-  if (g.hca) return report.pair(gpu, *g.hca).record;
+Records records_of(const Report& report, int gpu, std::optional<int> hca) {
+  if (hca) {
+    const PairReport& p = report.pair(gpu, *hca);
+    return {p.record, p.built};
+  }
   PlacementRecord none;
   none.host = host_hash(report.machine);
-  return none;
+  return {none, none};
 }
 
 EndNames names_of(const Report& report, int gpu, std::optional<int> hca) {
@@ -107,24 +146,59 @@ EndNames names_of(const Report& report, int gpu, std::optional<int> hca) {
           hca ? report.machine.hcas[static_cast<std::size_t>(*hca)].name : "no HCA"};
 }
 
+bool served(const Gpu& gpu) { return !gpu.amd; }
+
+Reason unserved(const Report& report, int gpu, std::optional<int> hca) {
+  if (!served(report.machine.gpus[static_cast<std::size_t>(gpu)])) return Reason::gpu_vendor;
+  if (hca) {
+    const Hca& h = report.machine.hcas[static_cast<std::size_t>(*hca)];
+    return h.foreign.empty() ? Reason::none : Reason::hca_transport;
+  }
+  return report.left_out.empty() ? Reason::port_down : report.left_out.front().reason;
+}
+
+std::string runs_text(const Outcome& runs) {
+  const std::string why =
+      runs.reason == Reason::none ? rules_text(runs.by) : std::string(code_of(runs.reason));
+  return (runs.mode ? std::string(name_of(*runs.mode)) : "none") + " (" + why + ")";
+}
+
+PeerPair pair_with(const Report& local, int gpu, std::optional<int> hca, const Report& peer,
+                   int peer_gpu) {
+  PeerPair p;
+  p.gpu = gpu;
+  p.peer_gpu = peer_gpu;
+  p.hca = hca;
+  p.peer_hca = peer.gpus[static_cast<std::size_t>(p.peer_gpu)].hca;
+  const Records here = records_of(local, gpu, hca);
+  Records& there = p.theirs = records_of(peer, p.peer_gpu, p.peer_hca);
+  // Two captures of one machine.
+  for (PlacementRecord* r : {&there.hardware, &there.built})
+    if (r->host == here.hardware.host) r->host ^= 1;
+  p.host = decide(here.hardware, there.hardware, kHostUse);
+  p.device = decide(here.hardware, there.hardware, kDeviceUse);
+  Reason refused = unserved(local, p.gpu, p.hca);
+  if (refused == Reason::none) refused = unserved(peer, p.peer_gpu, p.peer_hca);
+  const bool software = is_soft(local, p.hca) && is_soft(peer, p.peer_hca);
+  const auto runs = [&](const Decision& d, Use use) {
+    return Runs{run(refused, d.send, {here.built, there.built}, use, software),
+                run(refused, d.recv, {there.built, here.built}, use, software)};
+  };
+  p.host_runs = runs(p.host, kHostUse);
+  p.device_runs = runs(p.device, kDeviceUse);
+  p.here = names_of(local, p.gpu, p.hca);
+  p.there = names_of(peer, p.peer_gpu, p.peer_hca);
+  return p;
+}
+
 std::vector<PeerPair> with_peer(const Report& local, const Report& peer) {
   std::vector<PeerPair> out;
   if (local.gpus.empty() || peer.gpus.empty()) return out;
   const std::size_t n = std::max(local.gpus.size(), peer.gpus.size());
   for (std::size_t i = 0; i < n; ++i) {
-    PeerPair p;
-    p.gpu = static_cast<int>(i % local.gpus.size());
-    p.peer_gpu = static_cast<int>(i % peer.gpus.size());
-    p.hca = local.gpus[static_cast<std::size_t>(p.gpu)].hca;
-    p.peer_hca = peer.gpus[static_cast<std::size_t>(p.peer_gpu)].hca;
-    const PlacementRecord here = record_of(local, p.gpu);
-    PlacementRecord there = record_of(peer, p.peer_gpu);
-    if (there.host == here.host) there.host ^= 1;  // two captures of one machine
-    p.host = decide(here, there, kHostUse);
-    p.device = decide(here, there, kDeviceUse);
-    p.here = names_of(local, p.gpu, p.hca);
-    p.there = names_of(peer, p.peer_gpu, p.peer_hca);
-    out.push_back(std::move(p));
+    const int gpu = static_cast<int>(i % local.gpus.size());
+    const auto hca = local.gpus[static_cast<std::size_t>(gpu)].hca;
+    out.push_back(pair_with(local, gpu, hca, peer, static_cast<int>(i % peer.gpus.size())));
   }
   return out;
 }

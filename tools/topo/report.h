@@ -35,14 +35,24 @@ struct Settings {
 inline constexpr Use kHostUse{Pattern::bulk, false};
 inline constexpr Use kDeviceUse{Pattern::latency, true};
 
+// What this version does, and the decision that it makes: of the facts that it uses.
+struct Outcome {
+  std::optional<Mode> mode;      // nullopt: nothing
+  Reason reason = Reason::none;  // why it is not what the hardware allows; none: it is
+  Direction by;
+};
+
 struct PairReport {
   int gpu = 0, hca = 0;  // indices into the machine
   Relation relation;
   std::string nccl;  // NCCL's own letter for it
   EndFacts facts;
-  PlacementRecord record;
-  // With a peer that is placed alike; both directions are the same then.
+  PlacementRecord record;  // of what the hardware allows
+  PlacementRecord built;   // of what this version uses
+  // With a peer that is placed alike; both directions are the same then.  What the hardware allows,
+  // and what this version does of it.
   Direction host, device;
+  Outcome host_runs, device_runs;
 
   // What the decision goes by: of the data path, or what the platform file says.
   Distance distance() const { return facts.data_direct.value_or(facts.distance); }
@@ -74,17 +84,36 @@ struct Report {
 };
 Report make_report(Machine machine, Settings settings);
 
-// One GPU here with one there, each over its best HCA.
+struct Runs {
+  Outcome send, recv;
+};
+struct Records {
+  PlacementRecord hardware, built;
+};
+// One GPU here with one there, each over an HCA.
 struct PeerPair {
   int gpu = 0, peer_gpu = 0;
   std::optional<int> hca, peer_hca;
+  Records theirs;  // of another host than ours
   Decision host, device;
+  Runs host_runs, device_runs;
   EndNames here, there;
 };
 // GPU i with the peer's GPU i; where one side has fewer, its GPUs serve again in turn.
 std::vector<PeerPair> with_peer(const Report& local, const Report& peer);
-// The record of a GPU over its best HCA; of an end that can do nothing when it has none.
-PlacementRecord record_of(const Report& report, int gpu);
+// One GPU here over that HCA with one GPU of the peer over its best HCA.
+PeerPair pair_with(const Report& local, int gpu, std::optional<int> hca, const Report& peer,
+                   int peer_gpu);
+// The records of a GPU over an HCA; of an end that can do nothing without one.
+Records records_of(const Report& report, int gpu, std::optional<int> hca);
+
+// Whether this version serves GPUs of its vendor.
+bool served(const Gpu& gpu);
+// Why this version does nothing with that pair, whatever the hardware allows; none: it does.  A GPU
+// without a usable HCA gives the reason of the first HCA that is left out.
+Reason unserved(const Report& report, int gpu, std::optional<int> hca);
+// "PROXY-GDR (I4 R2 W2)", "PROXY-GDR (NOT_BUILT)", "none (HCA_TRANSPORT)".
+std::string runs_text(const Outcome& runs);
 
 // "I4 R2 W2": the rows of the decision table that fixed a direction.
 std::string rules_text(const Direction& direction);

@@ -6,7 +6,7 @@
 
 #include "tools/topo/names.h"
 #include "tools/topo/svg_layout.h"
-#include "topology/nccl_xml_parser.h"
+#include "topology/xml_parser.h"
 
 namespace twinpath::tools::topo {
 namespace {
@@ -206,8 +206,9 @@ class Writer {
     const Arc arc = arc_between(a, b, far ? 10 + 8 * static_cast<double>(g.gpu % 2) : 12);
     const std::string label = gpu_name(m_.gpus[static_cast<std::size_t>(g.gpu)]) + " - " +
                               m_.hcas[static_cast<std::size_t>(*g.hca)].name + ": " +
-                              class_text(p) + ", NCCL " + std::string(name_of(p.host.mode)) +
-                              ", GPU-initiated " + std::string(name_of(p.device.mode));
+                              class_text(p) + ", NCCL " + runs_text(p.host_runs) +
+                              ", GPU-initiated " + runs_text(p.device_runs) +
+                              "; the hardware allows " + std::string(name_of(p.device.mode));
     out_ += "<g><title>" + xml_escaped(label) + "</title><path d=\"" + arc.path + "\" stroke=\"" +
             colour + "\" stroke-width=\"2.5\" fill=\"none\"/>\n";
     // The class on the curve, on a white ground.

@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "tools/topo/acs.h"
 #include "tools/topo/names.h"
 
 namespace twinpath::tools::topo {
@@ -49,8 +48,7 @@ std::string classes(const Report& r) {
     std::vector<std::string> names{"", ""}, nodes{"", "NUMA"}, rates{"", "Gb/s"};
     for (const Hca& h : m.hcas) {
       names.push_back(h.name);
-      const PciFunction* f = h.data_path();
-      nodes.push_back(f == nullptr ? "-" : numa_text(f->numa));
+      nodes.push_back(hca_numa_text(h));
       rates.push_back(rates_text(h));
     }
     rows = {names, nodes};
@@ -75,9 +73,7 @@ std::string classes(const Report& r) {
     }
     rows = {names, nodes};
     for (std::size_t h = 0; h < m.hcas.size(); ++h) {
-      const PciFunction* f = m.hcas[h].data_path();
-      std::vector<std::string> row{m.hcas[h].name, f == nullptr ? "-" : numa_text(f->numa),
-                                   rates_text(m.hcas[h])};
+      std::vector<std::string> row{m.hcas[h].name, hca_numa_text(m.hcas[h]), rates_text(m.hcas[h])};
       for (std::size_t g = first; g < end; ++g)
         row.push_back(class_text(r.pair(static_cast<int>(g), static_cast<int>(h))));
       rows.push_back(std::move(row));
@@ -107,7 +103,7 @@ std::string legend(const Report& r) {
       {Distance::unknown, "UNK place not told"}};
   std::vector<std::string> parts;
   for (const Distance d : seen) parts.push_back(kMeaning.at(d));
-  if (star) parts.push_back("* by the data-direct function");
+  if (star) parts.push_back("* by the data-direct function, which this version does not use");
   if (by_file) parts.push_back("! by the platform file");
   return wrapped("  " + joined(parts, "; "), 2);
 }
@@ -116,83 +112,58 @@ std::string rate_cell(const PairReport& p) {
   return p.facts.pcie_gbs > 0 ? number(p.facts.pcie_gbs, p.facts.pcie_gbs < 10 ? 1 : 0) : "?";
 }
 
-std::string mode_cell(const Direction& d) {
-  return std::string(name_of(d.mode)) + " (" + rules_text(d) + ")";
-}
-
 std::string choices(const Report& r) {
   const Machine& m = r.machine;
   std::vector<std::vector<std::string>> rows{{"", "HCA", "class", "PCIe GB/s", "port Gb/s",
-                                              "NCCL, host-driven", "GPU-initiated", "equal"}};
+                                              "NCCL, host-driven", "GPU-initiated", "HW allows",
+                                              "equal"}};
   for (const GpuReport& g : r.gpus) {
     const std::string name = gpu_name(m.gpus[static_cast<std::size_t>(g.gpu)]);
     if (!g.hca) {
-      rows.push_back({name, "none", "-", "-", "-", "-", "-"});
+      rows.push_back({name, "none", "-", "-", "-", "none", "none", "-"});
       continue;
     }
     const PairReport& p = r.pair(g.gpu, *g.hca);
     const Hca& h = m.hcas[static_cast<std::size_t>(*g.hca)];
-    rows.push_back({name, h.name, class_text(p), rate_cell(p), rates_text(h), mode_cell(p.host),
-                    mode_cell(p.device),
+    rows.push_back({name, h.name, class_text(p), rate_cell(p), rates_text(h),
+                    runs_text(p.host_runs), runs_text(p.device_runs),
+                    std::string(name_of(p.device.mode)),
                     g.equals.empty() ? "" : "+" + std::to_string(g.equals.size())});
   }
   return columns(rows, 2);
 }
 
-std::string acs_ports(const Report& r, const PairReport& p) {
-  const AcsView view = acs_view(r.machine, r.machine.gpus[static_cast<std::size_t>(p.gpu)],
-                                r.machine.hcas[static_cast<std::size_t>(p.hca)]);
-  return joined(view.ports, ", ");
-}
-
-// Why not better, GPUs with the same cause in one line.
-std::string needs(const Report& r) {
-  struct Need {
-    std::vector<int> gpus;
-    const PairReport* first = nullptr;
-    bool host = false, device = false;  // which uses
-  };
-  std::map<std::pair<Mode, Reason>, Need> all;
-  for (const GpuReport& g : r.gpus) {
-    if (!g.hca) continue;
-    const PairReport& p = r.pair(g.gpu, *g.hca);
-    for (const Direction* d : {&p.host, &p.device}) {
-      if (d->need == Reason::none) continue;
-      Need& n = all[{d->next, d->need}];
-      (d == &p.host ? n.host : n.device) = true;
-      if (n.gpus.empty() || n.gpus.back() != g.gpu) n.gpus.push_back(g.gpu);
-      if (n.first == nullptr) n.first = &p;
-    }
-  }
-  std::string out;
-  for (const auto& [key, need] : all) {
-    const auto& [next, reason] = key;
-    // With one GPU its names; of several the sentence speaks of "the GPU".
-    std::vector<Fact> facts{{"class", std::string(name_of(need.first->distance()))}};
-    if (need.gpus.size() == 1) {
-      const EndNames names = names_of(r, need.first->gpu, need.first->hca);
-      facts.push_back({"gpu", names.gpu});
-      facts.push_back({"hca", names.hca});
-    }
-    if (reason == Reason::gdr_acs) facts.push_back({"where", acs_ports(r, *need.first)});
-    std::string line = "  GPU" + ranges(need.gpus) + "  " + std::string(name_of(next)) +
-                       (need.device ? "" : " (host-driven)") + " lacks " +
-                       std::string(code_of(reason)) + ": " + sentence(reason, facts);
-    const std::string cure = remedy(reason, facts);
-    if (!cure.empty()) line += " -> " + cure;
-    if (reason == Reason::uar_untried) line += " (this version does not try it)";
-    out += wrapped(line, 8);
-  }
-  return out.empty() ? out : "better modes\n" + out;
+std::string unserved_gpus(const Report& r) {
+  std::vector<int> gpus;
+  for (const Gpu& g : r.machine.gpus)
+    if (!served(g)) gpus.push_back(g.index);
+  if (gpus.empty()) return {};
+  const std::vector<Fact> facts{{"gpu", "it"}};
+  return "GPUs not served\n" +
+         wrapped("  GPU" + ranges(gpus) + "  " + std::string(code_of(Reason::gpu_vendor)) + ": " +
+                     sentence(Reason::gpu_vendor, facts) + " -> " + remedy(Reason::gpu_vendor, {}),
+                 8);
 }
 
 std::string rest(const Report& r) {
-  std::string out;
+  std::string out = unserved_gpus(r);
   if (!r.left_out.empty()) out += "HCAs not used\n";
-  for (const LeftOut& l : r.left_out)
-    out += wrapped("  " + r.machine.hcas[static_cast<std::size_t>(l.hca)].name + "  " +
-                       std::string(code_of(l.reason)) + ": " + l.text,
-                   8);
+  // HCAs with one cause in one line: a cloud's machine has 32 of them.
+  std::vector<std::pair<const LeftOut*, std::vector<std::string>>> causes;
+  for (const LeftOut& l : r.left_out) {
+    const auto same = [&](const auto& c) {
+      return c.first->reason == l.reason && c.first->text == l.text;
+    };
+    auto it = std::find_if(causes.begin(), causes.end(), same);
+    if (it == causes.end()) it = causes.insert(it, {&l, {}});
+    it->second.push_back(r.machine.hcas[static_cast<std::size_t>(l.hca)].name);
+  }
+  for (const auto& [left, names] : causes) {
+    std::string line =
+        "  " + few(names) + "  " + std::string(code_of(left->reason)) + ": " + left->text;
+    if (left->reason == Reason::hca_transport) line += " -> " + remedy(left->reason, {});
+    out += wrapped(line, 8);
+  }
   if (!r.machine.dma_functions.empty())
     out +=
         wrapped("  " + counted(r.machine.dma_functions.size(), "data-direct function") +
@@ -226,8 +197,10 @@ std::string matrix_text(const Report& r) {
   if (!r.pairs.empty()) {
     out += classes(r) + legend(r);
     out +=
-        "best HCA, and the mode with a peer that is placed alike (issue, source, landing rule)\n";
-    out += choices(r) + needs(r);
+        "best HCA, and what this version does with a peer that is placed alike (issue, source, "
+        "landing "
+        "rule)\n";
+    out += choices(r) + needs_text(r);
   } else if (!r.machine.hcas.empty()) {
     std::vector<std::vector<std::string>> rows;
     for (const Hca& h : r.machine.hcas)
@@ -249,9 +222,12 @@ std::string peers_text(const Report& local, const Report& peer,
   std::vector<std::vector<std::string>> rows{
       {"here", "there", "NCCL: send", "receive", "GPU-initiated: send", "receive"}};
   for (const PeerPair& p : pairs) {
+    const auto name = [](const Outcome& e) {
+      return e.mode ? std::string(name_of(*e.mode)) : std::string("none");
+    };
     rows.push_back({p.here.gpu + " " + p.here.hca, p.there.gpu + " " + p.there.hca,
-                    mode_cell(p.host.send), std::string(name_of(p.host.recv.mode)),
-                    mode_cell(p.device.send), std::string(name_of(p.device.recv.mode))});
+                    runs_text(p.host_runs.send), name(p.host_runs.recv),
+                    runs_text(p.device_runs.send), name(p.device_runs.recv)});
   }
   return out + columns(rows, 2);
 }

@@ -12,6 +12,8 @@ inline constexpr std::size_t kColumns = 110;
 // The default output: what the node is, classes of all pairs, the HCA and mode of each GPU, HCAs
 // left out, warnings.
 std::string matrix_text(const Report& report);
+// Of it: what better modes lack, GPUs with one cause in one line; empty when nothing is lacking.
+std::string needs_text(const Report& report);
 // The modes with another machine, both directions.
 std::string peers_text(const Report& local, const Report& peer, const std::vector<PeerPair>& pairs);
 // The PCIe tree down to GPUs and HCAs, one device or bridge a line.

@@ -37,8 +37,11 @@ std::string port_facts(const Hca& hca) {
 
 std::string ancestor_text(const Report& r, const PairReport& p) {
   const Machine& m = r.machine;
-  const PciFunction* path = m.hcas[static_cast<std::size_t>(p.hca)].data_path();
-  if (path == nullptr) return "the HCA has no place on PCIe";
+  const Hca& hca = m.hcas[static_cast<std::size_t>(p.hca)];
+  const PciFunction* path = hca.data_path();
+  if (path == nullptr)
+    return "the HCA has no place on PCIe" +
+           (hca.numa ? ", and is at NUMA " + numa_text(hca.numa) : std::string());
   if (p.relation.lca) {
     return "nearest common: " + bridge_name(m, *p.relation.lca) + "; " +
            hops_text(p.relation.bridges_a) + " on the GPU's side, " +
@@ -130,9 +133,21 @@ WhySection choice(const Report& r, const PairReport& p) {
   return s;
 }
 
-WhySection decisions(const std::string& title, const Direction& d, const PlacementRecord& from,
-                     const PlacementRecord& to, const EndNames& sender, const EndNames& receiver) {
-  WhySection s{title + ": " + std::string(name_of(d.mode)), {}};
+WhySection decisions(const std::string& title, const Direction& d, const Outcome& runs,
+                     const PlacementRecord& from, const PlacementRecord& to, const EndNames& sender,
+                     const EndNames& receiver) {
+  const std::string mode = runs.mode ? std::string(name_of(*runs.mode)) : "none";
+  WhySection s{title + ": " + mode, {}};
+  if (runs.reason != Reason::none) {
+    // The lines below are about what could be, so the difference comes first.
+    if (runs.mode != d.mode)
+      s.title += " (the hardware allows " + std::string(name_of(d.mode)) + ")";
+    const std::vector<Fact> facts{{"gpu", sender.gpu},
+                                  {"hca", sender.hca},
+                                  {"pf_class", std::string(name_of(from.pf_distance))}};
+    s.lines.push_back({"this version", mode, std::string(code_of(runs.reason)),
+                       sentence(runs.reason, facts), remedy(runs.reason, facts), ""});
+  }
   for (const Explanation& e : explain(d, from, to, sender, receiver)) {
     std::string code = e.rule;
     if (!e.code.empty() && e.code != "NONE") code += (code.empty() ? "" : " ") + e.code;
@@ -161,25 +176,26 @@ std::vector<WhySection> why(const Report& r, int gpu, int hca, const Report* pee
   if (peer == nullptr || peer->gpus.empty()) {
     PlacementRecord like = p.record;
     like.host ^= 1;
-    out.push_back(
-        decisions("NCCL, host-driven, to a peer placed alike", p.host, p.record, like, here, here));
-    out.push_back(
-        decisions("GPU-initiated, to a peer placed alike", p.device, p.record, like, here, here));
+    out.push_back(decisions("NCCL, host-driven, to a peer placed alike", p.host, p.host_runs,
+                            p.record, like, here, here));
+    out.push_back(decisions("GPU-initiated, to a peer placed alike", p.device, p.device_runs,
+                            p.record, like, here, here));
     return out;
   }
-  const int other = static_cast<int>(static_cast<std::size_t>(gpu) % peer->gpus.size());
-  PlacementRecord theirs = record_of(*peer, other);
-  if (theirs.host == p.record.host) theirs.host ^= 1;
-  EndNames there = names_of(*peer, other, peer->gpus[static_cast<std::size_t>(other)].hca);
+  const auto other = static_cast<std::size_t>(gpu) % peer->gpus.size();
+  const PeerPair pair = pair_with(r, gpu, hca, *peer, static_cast<int>(other));
+  const PlacementRecord& theirs = pair.theirs.hardware;
+  EndNames there = pair.there;
   if (there.host == here.host) there.host += " (peer)";
   const std::string to = there.host + " " + there.gpu + " " + there.hca;
-  const Decision host = decide(p.record, theirs, kHostUse);
-  const Decision device = decide(p.record, theirs, kDeviceUse);
-  out.push_back(decisions("NCCL, host-driven, to " + to, host.send, p.record, theirs, here, there));
-  out.push_back(
-      decisions("NCCL, host-driven, from " + to, host.recv, theirs, p.record, there, here));
-  out.push_back(decisions("GPU-initiated, to " + to, device.send, p.record, theirs, here, there));
-  out.push_back(decisions("GPU-initiated, from " + to, device.recv, theirs, p.record, there, here));
+  const auto both = [&](const char* use, const Decision& d, const Runs& runs) {
+    out.push_back(decisions(std::string(use) + ", to " + to, d.send, runs.send, p.record, theirs,
+                            here, there));
+    out.push_back(decisions(std::string(use) + ", from " + to, d.recv, runs.recv, theirs, p.record,
+                            there, here));
+  };
+  both("NCCL, host-driven", pair.host, pair.host_runs);
+  both("GPU-initiated", pair.device, pair.device_runs);
   return out;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// The small part of XML that NCCL's topology files use: elements, attributes, comments.  Bounded in
-// size, depth, elements and attributes, so that any file may be tried.
+// The small part of XML that topology files of NCCL and hwloc use: elements, attributes, comments,
+// a document type without definitions.  Text between elements is passed over.  Bounded in size,
+// depth, elements and attributes, so that any file may be tried.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,12 +21,14 @@ struct XmlElement {
 };
 
 inline constexpr std::size_t kXmlMostBytes = 16u << 20;
-inline constexpr int kXmlMostDepth = 32;
+inline constexpr int kXmlMostDepth = 64;
 inline constexpr std::size_t kXmlMostElements = 65536;
 inline constexpr std::size_t kXmlMostAttributes = 64;
 
 // The root element; nullopt and `why` with the line.
 std::optional<XmlElement> parse_xml(std::string_view text, std::string& why);
+// A value from a file as a message may show it: in quotes, printable, not long.
+std::string quoted(std::string_view value);
 // Text as it may stand in an attribute.
 std::string xml_escaped(std::string_view text);
 

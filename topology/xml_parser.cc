@@ -1,4 +1,4 @@
-#include "topology/nccl_xml_parser.h"
+#include "topology/xml_parser.h"
 
 #include <algorithm>
 
@@ -58,6 +58,10 @@ class Parser {
       if (at_ == text_.size()) return false;
       const std::string_view rest = text_.substr(at_);
       const char* end = rest.starts_with("<!--") ? "-->" : rest.starts_with("<?") ? "?>" : nullptr;
+      if (end == nullptr && rest.starts_with("<!DOCTYPE ")) {
+        // hwloc names its document type.  One that brings definitions may define entities.
+        if (rest.substr(0, rest.find('>')).find('[') == std::string_view::npos) end = ">";
+      }
       if (end == nullptr) {
         if (rest.starts_with("<!")) return fail_now("declarations are not supported");
         return true;
@@ -156,6 +160,13 @@ std::optional<XmlElement> parse_xml(std::string_view text, std::string& why) {
     return std::nullopt;
   }
   return Parser(text, why).run();
+}
+
+std::string quoted(std::string_view value) {
+  constexpr std::size_t kShown = 48;
+  std::string out = "'";
+  for (const char c : value.substr(0, kShown)) out += c >= 0x20 && c <= 0x7e ? c : '?';
+  return out + (value.size() > kShown ? "...'" : "'");
 }
 
 std::string xml_escaped(std::string_view text) {
