@@ -18,13 +18,40 @@ Name Objects::add(Kind kind, const ibv_context* context, std::initializer_list<N
   return name;
 }
 
-int Objects::remove(Name name) {
-  std::lock_guard hold(lock_);
+int Objects::remove_locked(Name name, std::vector<std::function<void()>>& gone) {
   auto it = objects_.find(name);
   if (it == objects_.end()) return EINVAL;
   if (it->second.users != 0) return EBUSY;
-  for (const Name& used : it->second.uses) --objects_.at(used).users;
-  objects_.erase(it);
+  for (const Name& used : it->second.uses) {
+    auto other = objects_.find(used);
+    if (--other->second.users != 0 || !other->second.gone) continue;
+    gone.push_back(std::move(other->second.gone));
+    objects_.erase(other);  // a doorbell page, which uses nothing
+  }
+  objects_.erase(name);
+  return 0;
+}
+
+int Objects::remove(Name name) {
+  std::vector<std::function<void()>> gone;
+  int result = 0;
+  {
+    std::lock_guard hold(lock_);
+    result = remove_locked(name, gone);
+  }
+  for (const auto& call : gone) call();
+  return result;
+}
+
+int Objects::remove_when_free(Name name, std::function<void()> gone) {
+  {
+    std::lock_guard hold(lock_);
+    std::vector<std::function<void()>> none;
+    const int result = remove_locked(name, none);
+    if (result == EBUSY) objects_.at(name).gone = std::move(gone);
+    if (result != 0) return result;
+  }
+  gone();
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <mutex>
@@ -31,13 +32,19 @@ class Objects {
   Name add(Kind kind, const ibv_context* context, std::initializer_list<Name> uses = {});
   // 0, EBUSY while something uses it, EINVAL when there is none.
   int remove(Name name);
+  // For a call that cannot fail: removes the object once nothing uses it any more, and then calls
+  // `gone`, here or in the remove() of the last user; never under a lock.  As remove() otherwise.
+  int remove_when_free(Name name, std::function<void()> gone);
 
  private:
   struct Object {
     const ibv_context* context;
     std::vector<Name> uses;
+    std::function<void()> gone;  // set: to be removed with its last user
     int users = 0;
   };
+  int remove_locked(Name name, std::vector<std::function<void()>>& gone);
+
   std::mutex lock_;
   std::uint32_t last_ = 0x100;
   std::map<Name, Object> objects_;

@@ -7,6 +7,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -134,18 +135,21 @@ void queue_pair(ibv_context* context) {
   EXPECT(ibv_dealloc_pd(pd) == 0);
 }
 
-// A page that is freed while a queue rings there stays.
+// A page that is freed while a queue rings there goes with the queue.
 void page_in_use(ibv_context* context) {
   mlx5dv_devx_uar* const uar = lib().devx_alloc_uar(context, MLX5DV_UAR_ALLOC_TYPE_NC);
   EXPECT(uar != nullptr);
   auto* const doorbell = static_cast<volatile std::uint64_t*>(uar->reg_addr);
+  void* const page = uar->base_addr;
   std::uint32_t cqn = 0;
   mlx5dv_devx_obj* const cq =
       lib().make(context, create_cq({uar->page_id, 0, 0, 0, 0, 0, 0}, 0), cqn);
   EXPECT(cq != nullptr);
   lib().devx_free_uar(uar);
   *doorbell = 1;
+  EXPECT(msync(page, 1, MS_ASYNC) == 0);
   EXPECT(lib().devx_obj_destroy(cq) == 0);
+  EXPECT(msync(page, 1, MS_ASYNC) == -1 && errno == ENOMEM);  // not mapped
 }
 
 void memory_refused(ibv_context* context) {
@@ -269,7 +273,7 @@ int main() {
   }
   run("names", [&] { names(list[0], list[1]); });
   run("a queue pair, made, joined and destroyed", [&] { queue_pair(context); });
-  run("a doorbell page in use stays", [&] { page_in_use(context); });
+  run("a doorbell page goes with its last queue", [&] { page_in_use(context); });
   run("memory that is refused", [&] { memory_refused(context); });
   run("commands that are refused", [&] { commands_refused(context); });
   run("views of verbs objects, event channels", [&] { views(context); });
