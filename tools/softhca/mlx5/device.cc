@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "tools/softhca/address.h"
-#include "tools/softhca/mlx5/objects.h"
+#include "tools/softhca/mlx5/devices.h"
 #include "tools/softhca/mlx5/recorder.h"
 
 using namespace twinpath::softhca;
@@ -20,7 +20,7 @@ namespace {
 
 // Numbers of completion and receive queues that libibverbs made.  Global because the calls have no
 // argument to carry them; a queue that is gone leaves its entry, whose number nobody else has.
-std::uint32_t number_of(Kind kind, const ibv_context* context, const void* queue) {
+std::uint32_t number_of(model::Kind kind, ibv_context* context, const void* queue) {
   struct Numbers {
     std::mutex lock;
     std::map<const void*, std::uint32_t> by_queue;
@@ -28,7 +28,8 @@ std::uint32_t number_of(Kind kind, const ibv_context* context, const void* queue
   static auto* const numbers = new Numbers;
   std::lock_guard hold(numbers->lock);
   std::uint32_t& number = numbers->by_queue[queue];
-  if (number == 0) number = objects().add(kind, context).number;
+  if (number == 0) number = next_number();
+  device_of(context).add_verbs_object({kind, number});
   return number;
 }
 
@@ -64,7 +65,7 @@ void show(ibv_cq* in, mlx5dv_cq& out) {
   out = {};  // no buffer: the soft HCA keeps completions in a form of its own
   out.cqe_cnt = static_cast<std::uint32_t>(in->cqe);
   out.cqe_size = 64;
-  out.cqn = number_of(Kind::cq, in->context, in);
+  out.cqn = number_of(model::Kind::cq, in->context, in);
 }
 
 void show(ibv_srq* in, mlx5dv_srq& out) {
@@ -72,7 +73,7 @@ void show(ibv_srq* in, mlx5dv_srq& out) {
   out = {};
   if (!wants_number) return;
   out.comp_mask = MLX5DV_SRQ_MASK_SRQN;
-  out.srqn = number_of(Kind::other, in->context, in);
+  out.srqn = number_of(model::Kind::srq, in->context, in);
 }
 
 int init_obj(mlx5dv_obj* obj, std::uint64_t types) {
@@ -101,6 +102,8 @@ int init_obj(mlx5dv_obj* obj, std::uint64_t types) {
   }
   if (pd) {
     *obj->pd.out = {softhca_pd_number(obj->pd.in), 0};
+    // A program knows the number from here only.
+    device_of(obj->pd.in->context).add_verbs_object({model::Kind::pd, obj->pd.out->pdn});
     record.number("pdn", obj->pd.out->pdn);
   }
   record.write(0);

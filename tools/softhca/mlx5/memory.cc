@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "tools/softhca/mlx5/cuda_register.h"
-#include "tools/softhca/mlx5/objects.h"
+#include "tools/softhca/mlx5/devices.h"
 #include "tools/softhca/mlx5/recorder.h"
 
 using namespace twinpath::softhca::mlx5;
@@ -74,7 +74,9 @@ mlx5dv_devx_umem* make_umem(Record& record, ibv_context* context, const mlx5dv_d
   }
   auto umem = std::make_unique<Umem>();
   umem->context = context;
-  umem->umem_id = objects().add(Kind::umem, context).number;
+  // The kernel takes the largest page that fits; the smallest is what every place fits.
+  umem->umem_id = device_of(context).add_umem(
+      {reinterpret_cast<std::uintptr_t>(in.addr), in.size, in.pgsz_bitmap & -in.pgsz_bitmap});
   record.number("umem_id", umem->umem_id).write(0);
   return umem.release();
 }
@@ -98,7 +100,7 @@ mlx5dv_devx_uar* mlx5dv_devx_alloc_uar(ibv_context* context, std::uint32_t type)
   uar->context = context;
   uar->base_addr = uar->page.address();
   uar->reg_addr = uar->page.address() + kRegisterOffset;
-  uar->page_id = objects().add(Kind::uar, context).number;
+  uar->page_id = device_of(context).add_uar();
   uar->mmap_off = 0;
   uar->comp_mask = 0;
   uar->cuda = std::make_unique<CudaRegister>(uar->reg_addr);
@@ -112,7 +114,8 @@ void mlx5dv_devx_free_uar(mlx5dv_devx_uar* freed) {
   record.number("page_id", uar->page_id);
   // The call cannot fail, and some programs make it while queues still ring there (NCCL's GDAKI:
   // two queue pairs share a page, and the first to go frees it).
-  record.write(objects().remove_when_free({Kind::uar, uar->page_id}, [uar] { delete uar; }));
+  const bool now = device_of(uar->context).remove_uar(uar->page_id, [uar] { delete uar; });
+  record.write(now ? 0 : EBUSY);
 }
 
 mlx5dv_devx_umem* mlx5dv_devx_umem_reg(ibv_context* context, void* address, std::size_t bytes,
@@ -135,7 +138,8 @@ int mlx5dv_devx_umem_dereg(mlx5dv_devx_umem* given) {
   auto* const umem = static_cast<Umem*>(given);
   Record record("devx_umem_dereg", umem->context);
   record.number("umem_id", umem->umem_id);
-  const int result = objects().remove({Kind::umem, umem->umem_id});
+  const int result = model::errno_of(
+      model::status_of(device_of(umem->context).remove({model::Kind::umem, umem->umem_id})));
   record.write(result);
   if (result == 0) delete umem;
   return result;

@@ -135,6 +135,8 @@ def check_record(lines, commands):
         0x94: [(23, 0, cqn)], 0xac: [(23, 0, 1)], 0xc4: [(26, 24, 3)], 0xe8: [(28, 28, 1)],
         0xfc: [(31, 0, umem[3])], 0x108: [(31, 0, umem[2])], 0x10c: [(31, 31, 1)]}),
         "CREATE_QP: other bytes")
+    refused = [r for r in sent if "refused" in r]
+    expect({r["out"][:2] for r in refused} == {"02", "05"}, "refusals without their status")
     busy = [r for r in records if r["rc"] == errno.EBUSY]
     expect(len(busy) == 8, f"{len(busy)} refusals to destroy what is in use")
 
@@ -151,6 +153,17 @@ def selftest(bench, link, scratch):
     lines = record.read_text().splitlines()
     check_record(lines, commands)
     return f"{commands} commands, {len(lines)} lines of record"
+
+
+def accept_all(bench, scratch):
+    """SOFTHCA_DEVX=accept: what the device refuses succeeds, and the record says what was wrong."""
+    record = scratch / "accepted.jsonl"
+    text = bench.one(folder(bench) / "softhca-mlx5-selftest", status=1, env={"SOFTHCA_DEVX": "accept"},
+                     options=("--mlx5", "--hcas", "soft0,other", "--record", record))
+    expect("FAILED: commands that are refused" in text and text.count("FAILED") == 1, last_line(text))
+    expect("it succeeds all the same" in text, "nothing is said of it")
+    accepted = [r for r in map(json.loads, record.read_text().splitlines()) if "refused" in r]
+    expect(accepted and all(r["rc"] == 0 and r["out"][:2] == "00" for r in accepted), f"{accepted}")
 
 
 def unwritable_record(bench, scratch):
@@ -190,6 +203,7 @@ def cases(bench, scratch):
     for link in ("ethernet", "infiniband"):
         yield f"libmlx5: queue pair by DevX and its record, link {link}", lambda x=link: selftest(
             bench, x, scratch)
+    yield "libmlx5: commands that are wrong succeed on request", lambda: accept_all(bench, scratch)
     yield "libmlx5: a record that cannot be written", lambda: unwritable_record(bench, scratch)
     yield "libmlx5: doorbells to be registered without CUDA", lambda: register_without_cuda(bench)
     yield "libmlx5: pyverbs loads", lambda: pyverbs(bench)

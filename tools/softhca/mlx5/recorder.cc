@@ -32,7 +32,7 @@ int file() {
   return fd;
 }
 
-std::uint64_t next_number() {
+std::uint64_t next_line() {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
 }
@@ -43,7 +43,7 @@ Record::Record(std::string_view call, const ibv_context* context) {
   if (file() < 0) return;
   line_ = "{\"call\":\"" + std::string(call) + '"';
   number("pid", static_cast<std::uint64_t>(getpid()));
-  number("n", next_number());
+  number("n", next_line());
   if (context != nullptr) text("device", context->device->name);
 }
 

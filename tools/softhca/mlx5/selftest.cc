@@ -99,27 +99,32 @@ void queue_pair(ibv_context* context) {
 
   // To RTS, with the destination's MAC from an address handle.
   EXPECT(lib().state_of(qp, qpn) == 0);
-  EXPECT(lib().change(qp, modify_qp(0x502, qpn)) == 0 && lib().state_of(qp, qpn) == 1);
+  EXPECT(lib().change(qp, to_init(qpn)) == 0 && lib().state_of(qp, qpn) == 1);
+  ibv_gid gid{};
+  std::uint8_t mac[6] = {};
+  EXPECT(ibv_query_gid(context, 1, 1, &gid) == 0);
   if (ethernet) {
     ibv_ah_attr attr{};
     attr.port_num = 1;
     attr.is_global = 1;
     attr.grh.hop_limit = 255;
-    EXPECT(ibv_query_gid(context, 1, 1, &attr.grh.dgid) == 0);
+    attr.grh.dgid = gid;
     ibv_ah* const ah = ibv_create_ah(pd, &attr);
     mlx5dv_ah address{};
     obj.ah = {ah, &address};
     EXPECT(ah != nullptr && lib().init_obj(&obj, MLX5DV_OBJ_AH) == 0 && address.av != nullptr);
     EXPECT((address.av->rmac[0] & 3) == 2);  // somebody's own, of one destination
     EXPECT(std::memcmp(address.av->rgid, attr.grh.dgid.raw, 16) == 0);
+    std::memcpy(mac, address.av->rmac, sizeof mac);
     EXPECT(address.av->hop_limit == 255 && ibv_destroy_ah(ah) == 0);
     Bytes answered(48);
     EXPECT(lib().query(context, command(0x760, 16).put(8, 31, 16, 1), answered) == 0);
     EXPECT(answered.get(16 + 0x18, 7, 0) >= 2);  // roce_version
     EXPECT(std::memcmp(answered.data() + 16, attr.grh.dgid.raw, 16) == 0);
   }
-  EXPECT(lib().change(qp, modify_qp(0x503, qpn)) == 0 && lib().state_of(qp, qpn) == 2);
-  EXPECT(lib().change(qp, modify_qp(0x504, qpn)) == 0 && lib().state_of(qp, qpn) == 3);
+  EXPECT(lib().change(qp, to_receive(qpn, ethernet, gid.raw, mac)) == 0 &&
+         lib().state_of(qp, qpn) == 2);
+  EXPECT(lib().change(qp, to_send(qpn)) == 0 && lib().state_of(qp, qpn) == 3);
   EXPECT(lib().change(qp, modify_qp(0x507, qpn)) == 0 && lib().state_of(qp, qpn) == 6);
   EXPECT(lib().change(qp, modify_qp(0x50a, qpn)) == 0 && lib().state_of(qp, qpn) == 0);
 
@@ -142,13 +147,16 @@ void page_in_use(ibv_context* context) {
   auto* const doorbell = static_cast<volatile std::uint64_t*>(uar->reg_addr);
   void* const page = uar->base_addr;
   std::uint32_t cqn = 0;
-  mlx5dv_devx_obj* const cq =
-      lib().make(context, create_cq({uar->page_id, 0, 0, 0, 0, 0, 0}, 0), cqn);
+  mlx5dv_devx_umem* const umem = lib().umem(context, memory[0], sizeof memory[0]);
+  EXPECT(umem != nullptr);
+  const Parts parts{uar->page_id, umem->umem_id, umem->umem_id, 0, 0, 8, 0};
+  mlx5dv_devx_obj* const cq = lib().make(context, create_cq(parts, 0), cqn);
   EXPECT(cq != nullptr);
   lib().devx_free_uar(uar);
   *doorbell = 1;
   EXPECT(msync(page, 1, MS_ASYNC) == 0);
   EXPECT(lib().devx_obj_destroy(cq) == 0);
+  EXPECT(lib().devx_umem_dereg(umem) == 0);
   EXPECT(msync(page, 1, MS_ASYNC) == -1 && errno == ENOMEM);  // not mapped
 }
 
@@ -195,6 +203,15 @@ void commands_refused(ibv_context* context) {
          errno == EINVAL);
   std::uint32_t eqn = 0;
   EXPECT(lib().devx_query_eqn(context, 1u << 20, &eqn) == EINVAL);
+  // A command that is another call's, and one that nobody knows.
+  Bytes cq = create_cq({}, 0);
+  EXPECT(lib().query(context, cq, out) == EINVAL && out.get(0, 31, 24) == 0);
+  EXPECT(lib().query(context, command(0xfff, 16), out) == EINVAL && out.get(0, 31, 24) == 2);
+  // What the device refuses comes with status and syndrome; the umem is missing, and the page
+  // before.
+  std::uint32_t number = 0;
+  EXPECT(lib().make(context, cq, number) == nullptr && errno == EINVAL && number == 0);
+  EXPECT(lib().last.get(0, 31, 24) == 5 && lib().last.get(4, 31, 0) != 0);
   // An answer that has no room for all is cut, and nothing is written behind it.
   Bytes longer(64);
   longer.put(32, 31, 0, 0xdeadbeef);

@@ -81,4 +81,33 @@ inline Bytes modify_qp(std::uint32_t opcode, std::uint32_t qpn) {
   return command(opcode, 272).put(0x08, 23, 0, qpn);
 }
 
+inline Bytes to_init(std::uint32_t qpn) {
+  return modify_qp(0x502, qpn)
+      .put(0x18, 12, 11, 3)
+      .put(0x18 + 0x3c, 23, 16, 1)  // port
+      .put(0x18 + 0x90, 15, 13, 7)  // reads, writes, atomics
+      .put(0x18 + 0x90, 19, 16, 1);
+}
+
+// By GID and MAC on Ethernet, by LID on InfiniBand.
+inline Bytes to_receive(std::uint32_t qpn, bool ethernet, const std::uint8_t* gid,
+                        const std::uint8_t* mac) {
+  constexpr std::size_t kPath = 0x18 + 0x18;
+  Bytes c = modify_qp(0x503, qpn);
+  c.put(0x18 + 0x08, 31, 29, 5).put(0x18 + 0x08, 28, 24, 30).put(0x18 + 0x14, 23, 0, qpn);
+  c.put(0x18 + 0x94, 28, 24, 12);
+  if (!ethernet) return c.put(kPath + 0x04, 15, 0, 1);
+  c.put(kPath + 0x08, 23, 16, 1).put(kPath + 0x08, 7, 0, 255).put(kPath + 0x20, 15, 0, 0xc001);
+  for (std::size_t i = 0; i < 16; ++i) c.data()[kPath + 0x10 + i] = gid[i];
+  for (std::size_t i = 0; i < 6; ++i) c.data()[kPath + 0x26 + i] = mac[i];
+  return c;
+}
+
+inline Bytes to_send(std::uint32_t qpn) {
+  return modify_qp(0x504, qpn)
+      .put(0x18 + 0x18 + 0x08, 31, 27, 20)
+      .put(0x18 + 0x70, 18, 16, 7)
+      .put(0x18 + 0x70, 15, 13, 7);
+}
+
 }  // namespace twinpath::softhca

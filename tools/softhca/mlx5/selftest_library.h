@@ -16,6 +16,7 @@ namespace twinpath::softhca {
 struct Library {
   const char* missing = nullptr;  // a call that is not there
   int commands = 0;               // sent by what follows the calls
+  Bytes last{16};                 // what make() was answered
   void* handle = dlopen("libmlx5.so", RTLD_LAZY);
 #define TP_CALL(name) \
   decltype(&::mlx5dv_##name) name = load<decltype(&::mlx5dv_##name)>("mlx5dv_" #name)
@@ -61,6 +62,7 @@ struct Library {
     mlx5dv_devx_obj* const made =
         devx_obj_create(context, in.data(), in.size(), out.data(), out.size());
     number = out.get(8, 23, 0);
+    last = out;
     return out.get(0, 31, 24) == 0 ? made : nullptr;
   }
 

@@ -2,6 +2,7 @@
 // What the model says of itself in answer to QUERY_HCA_CAP.  One table: capabilities.cc.
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace twinpath::soft::mlx5 {
 
@@ -14,8 +15,12 @@ struct DeviceFacts {
   bool ethernet = true;
   unsigned ports = 1;
   unsigned gid_entries = 8;  // of a port
+  unsigned completion_vectors = 1;
+  std::vector<std::uint16_t> lids;  // of the ports, from the first; all 0 on Ethernet
 };
 
+// The event queue of completion vector 0; those below are the kernel's own.
+inline constexpr unsigned kFirstEventQueue = 8;
 // The longest queues, as powers of two.
 inline constexpr unsigned kLogMaxQpSize = 15;
 inline constexpr unsigned kLogMaxCqSize = 22;

@@ -109,4 +109,13 @@ inline constexpr Field kL3Type{340, 4};   // 0 is IPv4, 1 is IPv6
 inline constexpr Field kVersion{344, 8};  // 2 is RoCE v2
 }  // namespace roce
 
+// QUERY_HCA_VPORT_CONTEXT: the context at byte 16 of the answer.
+namespace vport {
+inline constexpr Field kPort{76, 4};
+inline constexpr std::uint32_t kContext = 16;
+inline constexpr std::size_t kBytes = 16 + 512;
+inline constexpr Field kPortState = Field{280, 4}.at(kContext);  // 4 is active
+inline constexpr Field kLid = Field{768, 16}.at(kContext);
+}  // namespace vport
+
 }  // namespace twinpath::soft::mlx5
