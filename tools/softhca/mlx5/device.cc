@@ -74,6 +74,7 @@ void show(ibv_srq* in, mlx5dv_srq& out) {
   if (!wants_number) return;
   out.comp_mask = MLX5DV_SRQ_MASK_SRQN;
   out.srqn = number_of(model::Kind::srq, in->context, in);
+  execution_of(in->context).know_srq(out.srqn, in);
 }
 
 int init_obj(mlx5dv_obj* obj, std::uint64_t types) {
@@ -103,6 +104,7 @@ int init_obj(mlx5dv_obj* obj, std::uint64_t types) {
   if (pd) {
     *obj->pd.out = {softhca_pd_number(obj->pd.in), 0};
     // A program knows the number from here only.
+    execution_of(obj->pd.in->context).know_pd(obj->pd.out->pdn, obj->pd.in);
     device_of(obj->pd.in->context).add_verbs_object({model::Kind::pd, obj->pd.out->pdn});
     record.number("pdn", obj->pd.out->pdn);
   }

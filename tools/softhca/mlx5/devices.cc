@@ -10,11 +10,16 @@
 namespace twinpath::softhca::mlx5 {
 namespace {
 
+struct Opened {
+  std::unique_ptr<Execution> execution;
+  std::unique_ptr<model::Device> device;
+};
+
 // Global because the calls of libmlx5 have no argument to carry it; never destroyed because
 // programs destroy objects from exit handlers.
 struct Devices {
   std::mutex lock;
-  std::map<const ibv_context*, std::unique_ptr<model::Device>> by_context;
+  std::map<const ibv_context*, Opened> by_context;
   std::atomic<std::uint32_t> last_number{0x100};
 };
 Devices& devices() {
@@ -37,12 +42,10 @@ model::DeviceFacts facts_of(ibv_context* context) {
   return facts;
 }
 
-}  // namespace
-
-model::Device& device_of(ibv_context* context) {
+Opened& of(ibv_context* context) {
   std::lock_guard hold(devices().lock);
-  auto& device = devices().by_context[context];
-  if (device == nullptr) {
+  Opened& opened = devices().by_context[context];
+  if (opened.device == nullptr) {
     const auto gids = [context](unsigned port, unsigned index, std::array<std::uint8_t, 16>& gid) {
       ibv_gid found{};
       if (ibv_query_gid(context, static_cast<std::uint8_t>(port), static_cast<int>(index),
@@ -51,10 +54,18 @@ model::Device& device_of(ibv_context* context) {
       std::copy_n(found.raw, gid.size(), gid.begin());
       return true;
     };
-    device = std::make_unique<model::Device>(facts_of(context), gids, devices().last_number);
+    opened.execution = std::make_unique<Execution>();
+    opened.device = std::make_unique<model::Device>(facts_of(context), gids, devices().last_number,
+                                                    opened.execution.get());
   }
-  return *device;
+  return opened;
 }
+
+}  // namespace
+
+model::Device& device_of(ibv_context* context) { return *of(context).device; }
+
+Execution& execution_of(ibv_context* context) { return *of(context).execution; }
 
 std::uint32_t next_number() { return ++devices().last_number & 0xffffff; }
 

@@ -101,6 +101,7 @@ mlx5dv_devx_uar* mlx5dv_devx_alloc_uar(ibv_context* context, std::uint32_t type)
   uar->base_addr = uar->page.address();
   uar->reg_addr = uar->page.address() + kRegisterOffset;
   uar->page_id = device_of(context).add_uar();
+  execution_of(context).know_page(uar->page_id, uar->reg_addr);
   uar->mmap_off = 0;
   uar->comp_mask = 0;
   uar->cuda = std::make_unique<CudaRegister>(uar->reg_addr);
@@ -114,7 +115,10 @@ void mlx5dv_devx_free_uar(mlx5dv_devx_uar* freed) {
   record.number("page_id", uar->page_id);
   // The call cannot fail, and some programs make it while queues still ring there (NCCL's GDAKI:
   // two queue pairs share a page, and the first to go frees it).
-  const bool now = device_of(uar->context).remove_uar(uar->page_id, [uar] { delete uar; });
+  const bool now = device_of(uar->context).remove_uar(uar->page_id, [uar] {
+    execution_of(uar->context).forget_page(uar->page_id);
+    delete uar;
+  });
   record.write(now ? 0 : EBUSY);
 }
 

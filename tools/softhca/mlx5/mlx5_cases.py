@@ -1,7 +1,9 @@
 """Cases of tools/softhca/check about libmlx5: names and versions, what refuses, a queue pair made by
 DevX commands, the record of the commands."""
 import errno
+import gzip
 import json
+import os
 import pathlib
 import re
 import sys
@@ -148,7 +150,7 @@ def selftest(bench, link, scratch):
     record = scratch / f"{link}.jsonl"
     text = bench.one(program, options=("--mlx5", "--link", link, "--hcas", "soft0,other", "--record",
                                        record))
-    expect("FAILED" not in text and text.count("ok: ") == 7, last_line(text))
+    expect("FAILED" not in text and text.count("ok: ") == 8, last_line(text))
     commands = int(re.search(r"^commands: (\d+)$", text, re.M)[1])
     lines = record.read_text().splitlines()
     check_record(lines, commands)
@@ -181,13 +183,17 @@ def register_without_cuda(bench):
     expect("has not loaded libcuda.so.1" in text and "FAILED" not in text, last_line(text))
 
 
-def pyverbs(bench):
-    """rdma-core's Python bindings load: with them its own tests will be run."""
+def needs_pyverbs(bench):
     program = "import importlib.util as u, sys; sys.exit(0 if u.find_spec('pyverbs') else 3)"
     try:
         bench.one(sys.executable, "-c", program)
     except Failed:
         raise Skipped("pyverbs is not installed (Debian: python3-pyverbs)") from None
+
+
+def pyverbs(bench):
+    """rdma-core's Python bindings load."""
+    needs_pyverbs(bench)
     text = bench.one(sys.executable, "-c",
                      "from pyverbs.providers.mlx5.mlx5dv import *\n"
                      "from pyverbs.device import get_device_list\n"
@@ -195,6 +201,45 @@ def pyverbs(bench):
                      "[is_mlx5dv_supported(d) if 'is_mlx5dv_supported' in dir() else 1 "
                      "for d in get_device_list()])", options=("--mlx5",))
     expect("['mlx5_0']" in text, last_line(text))
+
+
+# Runs one of rdma-core's test modules.  The MAC that these tests ask of a network interface, which a
+# software adapter has not, they get from here.
+RUN_TESTS = """
+import sys
+sys.path[:0] = [sys.argv[1] + "/tests", sys.argv[1]]
+module = sys.argv[2]
+sys.argv[1:] = ["--dev", "mlx5_0"]
+from args_parser import parser
+parser.parse_args()
+import unittest
+import tests.mlx5_base as base
+before = base.Mlx5DevxTrafficBase.pre_run
+def pre_run(self):
+    self.mac_addr = "02:04:00:00:00:01"
+    before(self)
+base.Mlx5DevxTrafficBase.pre_run = pre_run
+__import__(module)
+unittest.main(module=module, argv=["tests", "-v"])
+"""
+
+
+def rdma_core_tests(bench, scratch, link):
+    """rdma-core's test_mlx5_devx: 1000 messages between queue pairs that it makes by commands."""
+    needs_pyverbs(bench)
+    packaged = pathlib.Path(os.environ.get("RDMA_CORE_TESTS", "/usr/share/doc/rdma-core/tests"))
+    if not packaged.is_dir():
+        raise Skipped(f"{packaged} is not there (Debian: python3-pyverbs; RDMA_CORE_TESTS names another)")
+    unpacked = scratch / "tests"
+    unpacked.mkdir(exist_ok=True)
+    for file in packaged.iterdir():
+        if file.suffix == ".gz":
+            (unpacked / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+        elif file.suffix == ".py":
+            (unpacked / file.name).write_bytes(file.read_bytes())
+    text = bench.one(sys.executable, "-c", RUN_TESTS, scratch, "tests.test_mlx5_devx",
+                     options=("--mlx5", "--link", link), env={"PYTHONDONTWRITEBYTECODE": "1"})
+    expect(re.search(r"^OK$", text, re.M) and "skipped" not in text, last_line(text))
 
 
 def cases(bench, scratch):
@@ -207,3 +252,6 @@ def cases(bench, scratch):
     yield "libmlx5: a record that cannot be written", lambda: unwritable_record(bench, scratch)
     yield "libmlx5: doorbells to be registered without CUDA", lambda: register_without_cuda(bench)
     yield "libmlx5: pyverbs loads", lambda: pyverbs(bench)
+    for link in ("ethernet", "infiniband"):
+        yield f"libmlx5: rdma-core's test_mlx5_devx, link {link}", lambda x=link: rdma_core_tests(
+            bench, scratch, x)

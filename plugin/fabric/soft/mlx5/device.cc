@@ -5,8 +5,9 @@
 
 namespace twinpath::soft::mlx5 {
 
-Device::Device(const DeviceFacts& facts, GidLookup gids, std::atomic<std::uint32_t>& numbers)
-    : facts_(facts), gids_(std::move(gids)), numbers_(numbers) {}
+Device::Device(const DeviceFacts& facts, GidLookup gids, std::atomic<std::uint32_t>& numbers,
+               Queues* queues)
+    : facts_(facts), gids_(std::move(gids)), numbers_(numbers), queues_(queues) {}
 
 std::uint32_t Device::next_number() { return ++numbers_ & 0xffffff; }
 
@@ -37,6 +38,8 @@ Refusal Device::remove(Name name) {
     if (!objects_.has(name)) return Refusal::no_object;
     if (objects_.in_use(name)) return Refusal::in_use;
     objects_.remove(name, gone);
+    if (queues_ != nullptr && name.kind == Kind::cq) queues_->destroy_cq(name.number);
+    if (queues_ != nullptr && name.kind == Kind::qp) queues_->destroy_qp(name.number);
     if (name.kind == Kind::umem) umems_.erase(name.number);
     if (name.kind == Kind::qp) queue_pairs_.erase(name.number);
   }
@@ -148,6 +151,10 @@ Refusal Device::check_record(std::uint32_t umem, std::uint64_t offset) const {
   return Refusal::none;
 }
 
+std::uint64_t Device::address(std::uint32_t umem, std::uint64_t offset) const {
+  return umems_.at(umem).address + offset;
+}
+
 Refusal Device::create_cq(Bytes in, Answer out) {
   if (in.size() < cq::kBytes) return Refusal::short_command;
   if (get(in, kOpMod) != 0) return Refusal::no_modifier;
@@ -172,6 +179,17 @@ Refusal Device::create_cq(Bytes in, Answer out) {
     return r;
   const std::uint32_t number = next_number();
   objects_.add({Kind::cq, number}, std::array{uar, queue, record});
+  if (queues_ != nullptr) {
+    CompletionQueueFacts facts;
+    facts.number = number;
+    facts.address = address(queue.number, get(in, cq::kUmemOffset));
+    facts.record = address(record.number, get(in, cq::kDbrAddress));
+    facts.log_entries = static_cast<unsigned>(get(in, cq::kLogSize));
+    facts.entry_bytes = static_cast<unsigned>(entry);
+    facts.collapsed = collapsed;
+    facts.ignores_overrun = get(in, cq::kIgnoreOverrun) != 0;
+    queues_->make(facts);
+  }
   set(out, kNumber, number);
   return Refusal::none;
 }

@@ -4,7 +4,7 @@
 // as far as a wrong one can be told from the bytes; what a real device refuses beyond that is not
 // known here.
 //
-// Nothing is executed yet: queues are known, and nobody fetches from them.
+// What stands in the queues is carried out by whoever is given as `queues`.
 //
 // Threads: any; one lock, held while a GID is looked up, never while what is gone is called.
 #include <array>
@@ -19,6 +19,7 @@
 #include "plugin/fabric/soft/mlx5/layout.h"
 #include "plugin/fabric/soft/mlx5/objects.h"
 #include "plugin/fabric/soft/mlx5/opcode.h"
+#include "plugin/fabric/soft/mlx5/queues.h"
 #include "plugin/fabric/soft/mlx5/refusal.h"
 
 namespace twinpath::soft::mlx5 {
@@ -30,24 +31,17 @@ struct Umem {
   std::uint64_t page_bytes = 4096;
 };
 
-// States of a queue pair as the device numbers them.
-enum class State : std::uint8_t {
-  reset = 0,
-  init = 1,
-  ready_to_receive = 2,
-  ready_to_send = 3,
-  error = 6
-};
-
 class Device {
  public:
   // False when the port has no such entry.
   using GidLookup =
       std::function<bool(unsigned port, unsigned index, std::array<std::uint8_t, 16>& gid)>;
 
-  // `numbers`: the last number that an object got, of all devices of the process.  Numbers have 24
-  // bits and are not 0, because programs take 0 for none.
-  Device(const DeviceFacts& facts, GidLookup gids, std::atomic<std::uint32_t>& numbers);
+  // `queues` (null: nobody) lives as long as the device.  `numbers`: the last number that an object
+  // got, of all devices of the process.  Numbers have 24 bits and are not 0, because programs take
+  // 0 for none.
+  Device(const DeviceFacts& facts, GidLookup gids, std::atomic<std::uint32_t>& numbers,
+         Queues* queues = nullptr);
 
   // --- what comes by other ways than a command
   std::uint32_t add_uar();
@@ -90,11 +84,14 @@ class Device {
   // Whether `bytes` at `offset` of the umem are a queue, or a doorbell record.
   Refusal check_queue(std::uint32_t umem, std::uint64_t offset, std::uint64_t bytes) const;
   Refusal check_record(std::uint32_t umem, std::uint64_t offset) const;
+  // Of a place that was checked.
+  std::uint64_t address(std::uint32_t umem, std::uint64_t offset) const;
   std::uint32_t next_number();
 
   const DeviceFacts facts_;
   const GidLookup gids_;
   std::atomic<std::uint32_t>& numbers_;
+  Queues* const queues_;
   mutable std::mutex lock_;
   Objects objects_;
   std::map<std::uint32_t, Umem> umems_;

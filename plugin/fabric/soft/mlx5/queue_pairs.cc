@@ -96,7 +96,27 @@ Refusal Device::create_qp(Bytes in, Answer out) {
   uses.push_back(queue);
   uses.push_back(record);
 
-  const std::uint32_t number = next_number();
+  std::uint32_t number = 0;
+  if (queues_ == nullptr) {
+    number = next_number();
+  } else {
+    QueuePairFacts facts;
+    facts.reliable = service == kReliable;
+    facts.pd = uses[1].number;
+    facts.uar = uses[0].number;
+    facts.send_cq = sends ? name(Kind::cq, qp::kSendCq).number : 0;
+    facts.receive_cq = receives ? name(Kind::cq, qp::kReceiveCq).number : 0;
+    facts.receives = address(queue.number, get(in, qp::kUmemOffset));
+    facts.sends = facts.receives + receive_bytes;
+    facts.record = address(record.number, get(in, qp::kDbrAddress));
+    facts.receive_bytes = receive_bytes == 0 ? 0 : std::uint64_t{16} << get(in, qp::kLogRqStride);
+    facts.receive_entries = receive_bytes == 0 ? 0 : receive_bytes / facts.receive_bytes;
+    facts.send_blocks = send_bytes / 64;
+    facts.user_index = static_cast<std::uint32_t>(get(in, qp::kUserIndex));
+    facts.srq = get(in, qp::kRqType) == kSharedQueue ? name(Kind::srq, qp::kSrq).number : 0;
+    number = queues_->make(facts);
+    if (number == 0) return Refusal::no_room;
+  }
   objects_.add({Kind::qp, number}, uses);
   QueuePair& made = queue_pairs_[number];
   std::copy_n(in.begin(), qp::kBytes, made.context.begin());
@@ -141,6 +161,7 @@ Refusal Device::modify_qp(Opcode opcode, Bytes in) {
   if (get(in, kOpMod) != 0) return Refusal::no_modifier;
   if (opcode == Opcode::qp_2err || opcode == Opcode::qp_2rst) {  // from anywhere
     changed.state = opcode == Opcode::qp_2err ? State::error : State::reset;
+    if (queues_ != nullptr) (void)queues_->change(it->first, changed.state, changed.context);
     return Refusal::none;
   }
   if (in.size() < qp::kBytes) return Refusal::short_command;
@@ -180,6 +201,8 @@ Refusal Device::modify_qp(Opcode opcode, Bytes in) {
   if ((mask & kChangesRre) != 0) copy(context, in, {qp::kRre});
   if ((mask & kChangesRwe) != 0) copy(context, in, {qp::kRwe});
   if ((mask & kChangesRae) != 0) copy(context, in, {qp::kRae, qp::kAtomicMode});
+  if (queues_ != nullptr && !queues_->change(it->first, transition->to, changed.context))
+    return Refusal::not_done;
   changed.state = transition->to;
   return Refusal::none;
 }
@@ -190,7 +213,8 @@ Refusal Device::query_qp(Bytes in, Answer out) const {
   if (out.size() < qp::kBytes) return Refusal::short_answer;
   const auto& context = it->second.context;
   std::copy_n(context.begin() + qp::kContext, qp::kContextBytes, out.begin() + qp::kContext);
-  set(out, qp::kState, static_cast<std::uint64_t>(it->second.state));
+  const bool failed = queues_ != nullptr && queues_->failed(it->first);
+  set(out, qp::kState, static_cast<std::uint64_t>(failed ? State::error : it->second.state));
   return Refusal::none;
 }
 

@@ -10,6 +10,8 @@ int errno_of(Status status) {
       return 0;
     case Status::busy:
       return EBUSY;
+    case Status::no_resources:
+      return EAGAIN;
     case Status::bad_input_length:
     case Status::bad_output_length:
       return EIO;

@@ -13,6 +13,7 @@ enum class Status : std::uint8_t {
   bad_resource = 0x05,
   busy = 0x06,
   bad_index = 0x0a,
+  no_resources = 0x0f,
   bad_qp_state = 0x10,
   bad_input_length = 0x50,
   bad_output_length = 0x51,
@@ -59,6 +60,8 @@ int errno_of(Status status);
   X(reads, bad_parameter,                                                                      \
     "more reads and atomics under way than the device can (log_rra_max, "                      \
     "log_sra_max)")                                                                            \
+  X(no_room, no_resources, "the software HCA makes no further queue pair")                     \
+  X(not_done, bad_parameter, "the software HCA's queue pair refuses the transition")           \
   X(atomic_mode, bad_parameter, "remote atomics are allowed, of no size (atomic_mode)")
 
 enum class Refusal : std::uint32_t {
