@@ -3,8 +3,8 @@
 // reads the entries behind them, gives them to the software HCA (carrier.h), and writes
 // completions.
 //
-// Only memory of the host is reached: queues in GPU memory stay as they are, and one line on stderr
-// says so.  Shared receive queues that libibverbs made are served by itself.
+// Queues lie in memory of the host or of a GPU (gpu_memory.h).  Shared receive queues that
+// libibverbs made are served by itself.
 //
 // Threads: any; one lock.
 #include <infiniband/verbs.h>
@@ -61,7 +61,7 @@ class Execution : public model::Queues {
     std::unique_ptr<Carrier> carrier;
     model::State state{};
     bool failed = false;
-    bool reachable = false;     // its memory is the host's
+    bool reachable = false;     // its memory can be read
     std::uint64_t rung = 0;     // blocks that the program has written
     std::uint64_t fetched = 0;  // of which so many were read
     std::deque<Pending> pending;

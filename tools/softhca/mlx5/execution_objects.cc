@@ -3,7 +3,7 @@
 
 #include "plugin/fabric/soft/mlx5/device.h"
 #include "tools/softhca/mlx5/execution.h"
-#include "tools/softhca/mlx5/host_memory.h"
+#include "tools/softhca/mlx5/memory_access.h"
 
 namespace twinpath::softhca::mlx5 {
 
@@ -64,10 +64,10 @@ std::uint32_t Execution::make(const model::QueuePairFacts& facts) {
       made.reachable = made.reachable && reach(it->second.facts.address);
   }
   if (!made.reachable && !said_) {
-    std::fprintf(
-        stderr, "soft HCA: what is given to queue pair 0x%x is not carried out yet: %s\n", number,
-        facts.reliable ? "its queues lie in memory that the processor does not reach (of a GPU?)"
-                       : "it is a dynamic one (DCI)");
+    std::fprintf(stderr, "soft HCA: what is given to queue pair 0x%x is not carried out yet: %s\n",
+                 number,
+                 facts.reliable ? "its queues lie in memory that is neither the host's nor a GPU's"
+                                : "it is a dynamic one (DCI)");
     said_ = true;
   }
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });

@@ -157,6 +157,15 @@ def selftest(bench, link, scratch):
     return f"{commands} commands, {len(lines)} lines of record"
 
 
+def gpu_memory(bench):
+    """Queues, completions and doorbell records in the memory of a GPU that a stub of the driver plays."""
+    stub = folder(bench) / "stub/libcuda.so.1"
+    text = bench.one("env", f"LD_PRELOAD={stub}", folder(bench) / "softhca-mlx5-selftest",
+                     options=("--mlx5", "--hcas", "soft0,other"))
+    expect("FAILED" not in text and "not carried out" not in text, last_line(text))
+    expect("GPU memory is not used" in text, "the stub was not loaded")  # it lacks what the plugin wants
+
+
 def accept_all(bench, scratch):
     """SOFTHCA_DEVX=accept: what the device refuses succeeds, and the record says what was wrong."""
     record = scratch / "accepted.jsonl"
@@ -248,6 +257,7 @@ def cases(bench, scratch):
     for link in ("ethernet", "infiniband"):
         yield f"libmlx5: queue pair by DevX and its record, link {link}", lambda x=link: selftest(
             bench, x, scratch)
+    yield "libmlx5: queues in GPU memory, a stub of CUDA", lambda: gpu_memory(bench)
     yield "libmlx5: commands that are wrong succeed on request", lambda: accept_all(bench, scratch)
     yield "libmlx5: a record that cannot be written", lambda: unwritable_record(bench, scratch)
     yield "libmlx5: doorbells to be registered without CUDA", lambda: register_without_cuda(bench)

@@ -294,7 +294,7 @@ int main() {
   run("a doorbell page goes with its last queue", [&] { page_in_use(context); });
   run("memory that is refused", [&] { memory_refused(context); });
   run("commands that are refused", [&] { commands_refused(context); });
-  run("work on host memory", [&] { why = traffic(lib(), context); });
+  run("work given to queues", [&] { why = traffic(lib(), context); });
   run("views of verbs objects, event channels", [&] { views(context); });
   ibv_free_device_list(list);
   run("closing", [&] { EXPECT(ibv_close_device(context) == 0); });

@@ -1,6 +1,7 @@
 #pragma once
 // A queue pair made by commands, for softhca-mlx5-selftest, driven as a kernel or a driver would:
 // entries written to memory, records and doorbell stored, completions polled.  One thread.
+#include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 
@@ -25,21 +26,33 @@ struct DevxQueue {
   mlx5dv_devx_umem *cq_umem = nullptr, *sq_umem = nullptr, *records_umem = nullptr;
   mlx5dv_devx_obj *cq = nullptr, *qp = nullptr;
   std::uint32_t cqn = 0, qpn = 0, produced = 0, received = 0, consumed = 0;
-  alignas(4096) std::uint8_t queue[4096] = {};  // receives, then sends
-  alignas(4096) std::uint8_t completions[64 * kBlocks] = {};
-  alignas(4096) std::uint32_t records[4] = {};  // of the queue pair, of the completion queue
+  // Of the host, or of the GPU that a stub plays; `host` is where this program sees it.
+  static constexpr std::size_t kPage = 4096;
+  alignas(kPage) std::uint8_t own[3 * kPage] = {};
+  std::uint8_t* host = own;
+  std::uint64_t device = reinterpret_cast<std::uintptr_t>(own);
+  std::uint8_t* queue = nullptr;  // receives, then sends
+  std::uint8_t* completions = nullptr;
+  std::uint32_t* records = nullptr;  // of the queue pair, of the completion queue
   std::uint8_t last[64] = {};
 
   DevxQueue(Library& l, ibv_context* c, bool e) : lib(l), context(c), ethernet(e) {
-    std::memset(completions, 0xf1, sizeof completions);
+    using Gpu = bool (*)(std::size_t, std::uint64_t*, void**);
+    const auto gpu = reinterpret_cast<Gpu>(dlsym(RTLD_DEFAULT, "softhca_stub_gpu_memory"));
+    void* seen = nullptr;
+    if (gpu != nullptr && gpu(3 * kPage, &device, &seen)) host = static_cast<std::uint8_t*>(seen);
+    queue = host;
+    completions = host + kPage;
+    records = reinterpret_cast<std::uint32_t*>(host + 2 * kPage);
+    std::memset(completions, 0xf1, 64 * kBlocks);
   }
 
   // `page`: another's, to share it.
   bool make(std::uint32_t pdn, mlx5dv_devx_uar* page = nullptr) {
     uar = page != nullptr ? page : lib.devx_alloc_uar(context, 1u << 31);
-    cq_umem = lib.umem(context, completions, sizeof completions);
-    sq_umem = lib.umem(context, queue, sizeof queue);
-    records_umem = lib.umem(context, records, sizeof records);
+    cq_umem = lib.umem(context, seen_by_device(kPage), 64 * kBlocks);
+    sq_umem = lib.umem(context, seen_by_device(0), kPage);
+    records_umem = lib.umem(context, seen_by_device(2 * kPage), 16);
     if (uar == nullptr || cq_umem == nullptr || sq_umem == nullptr || records_umem == nullptr)
       return false;
     Parts p{uar->page_id,
@@ -61,6 +74,8 @@ struct DevxQueue {
                   qpn);
     return cq != nullptr && qp != nullptr;
   }
+
+  void* seen_by_device(std::size_t place) const { return reinterpret_cast<void*>(device + place); }
 
   bool join(const DevxQueue& to, const std::uint8_t* gid, std::uint32_t lid) {
     const std::uint8_t mac[6] = {2, 0, 0, 0, 0, 1};
