@@ -32,6 +32,7 @@ struct Config {
   std::string soft_job;                           // TWINPATH_SOFT_JOB, part of the rendezvous name
   EngineChoice soft_engine = EngineChoice::automatic;  // TWINPATH_SOFT_ENGINE
   std::string soft_faults;                             // TWINPATH_SOFT_FAULTS
+  std::string soft_record;                             // TWINPATH_SOFT_RECORD
   TuneChoice tune = TuneChoice::automatic;             // TWINPATH_TUNE
   bool soft_direct = true;     // TWINPATH_SOFT_DIRECT: cross-process copies by process_vm_writev
   int soft_copy_threads = -1;  // TWINPATH_SOFT_COPY_THREADS: -1 automatic, 0 none

@@ -87,6 +87,10 @@ constexpr std::array kOptions{
     option<&Config::soft_faults>("TWINPATH_SOFT_FAULTS", "Soft HCA", "fail_send=N,delay_us=T",
                                  "Faults to inject, for tests: the N-th send of the process "
                                  "fails, every send starts T us late."),
+    option<&Config::soft_record>("TWINPATH_SOFT_RECORD", "Soft HCA", "file",
+                                 "Every command that a program sends the soft HCA's libmlx5 "
+                                 "(tools/softhca) is appended there, a JSON line each. The plugin "
+                                 "sends none."),
     option<&Config::connect_timeout_ms, in_range<100, 600000>>(
         "TWINPATH_CONNECT_TIMEOUT_MS", "Connections", "ms, 100..600000",
         "How long a connection may take to be made before it is an error."),

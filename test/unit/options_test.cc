@@ -88,6 +88,7 @@ TEST_CASE("what an option prints it also reads") {
       {"TWINPATH_SOFT_ENGINE", "sleep"},
       {"TWINPATH_SOFT_DIRECT", "0"},
       {"TWINPATH_SOFT_COPY_THREADS", "3"},
+      {"TWINPATH_SOFT_RECORD", "/tmp/commands.jsonl"},
       {"TWINPATH_TUNE", "off"},
       {"TWINPATH_CONNECT_TIMEOUT_MS", "100"},
       {"TWINPATH_STRIPE_MIN", "3m"},

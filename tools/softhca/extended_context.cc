@@ -27,7 +27,7 @@ ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex* attr) {
     return unsupported<ibv_srq>();
   }
   ibv_srq_init_attr basic{attr->srq_context, attr->attr};
-  ibv_srq* const srq = soft::create_srq(attr->pd, &basic);
+  ibv_srq* const srq = soft::create_srq(real_pd(attr->pd), &basic);
   if (srq != nullptr) attr->attr = basic.attr;
   return srq;
 }
@@ -47,6 +47,7 @@ void extend(ibv_context* context) {
   extended->query_device_ex = query_device_ex;
   extended->create_qp_ex = create_qp_ex;
   extended->create_srq_ex = create_srq_ex;
+  extended->alloc_parent_domain = alloc_parent_domain;
   extended->close_xrcd = close_xrcd;
   context->abi_compat = __VERBS_ABI_IS_EXTENDED;
 }

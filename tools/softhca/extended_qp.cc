@@ -45,7 +45,7 @@ ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) {
   basic.cap = attr->cap;
   basic.qp_type = attr->qp_type;
   basic.sq_sig_all = attr->sq_sig_all;
-  ibv_qp* const qp = verbs().create_qp(attr->pd, &basic);
+  ibv_qp* const qp = verbs().create_qp(real_pd(attr->pd), &basic);
   if (qp == nullptr) return nullptr;
   attr->cap = basic.cap;
   if (extended) {

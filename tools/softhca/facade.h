@@ -51,6 +51,11 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 // --- extended_context.cc: makes `context`, just opened, an extended one.
 void extend(ibv_context* context);
 
+// --- parent_domain.cc: ibv_alloc_parent_domain of an extended context.
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
+// `pd` itself, or the protection domain of a parent domain.  The soft HCA knows only the former.
+ibv_pd* real_pd(ibv_pd* pd);
+
 // --- extended_qp.cc
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);
 // Forgets the work-request builder of a queue pair that is going away.

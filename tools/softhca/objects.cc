@@ -25,13 +25,12 @@ void address_by_gid(ibv_qp* qp, ibv_ah_attr& address) {
 extern "C" {
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) { return verbs().alloc_pd(context); }
-int ibv_dealloc_pd(ibv_pd* pd) { return verbs().dealloc_pd(pd); }
 
 // --- memory
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
                          unsigned access) {
   if ((access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED)) != 0) return unsupported<ibv_mr>();
-  return verbs().reg_mr_iova2(pd, address, bytes, iova, access);
+  return verbs().reg_mr_iova2(real_pd(pd), address, bytes, iova, access);
 }
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t bytes, int access) {
   return ibv_reg_mr_iova2(pd, address, bytes, reinterpret_cast<std::uintptr_t>(address),
@@ -48,7 +47,10 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, s
     errno = EBADF;
     return nullptr;
   }
-  return verbs().reg_dmabuf_mr(pd, offset, bytes, iova, fd, access);
+  // The soft HCA finds CUDA memory by its address, which it takes from `iova`.  Programs that want
+  // addresses from 0 (NCCL's GDAKI) register by address when this is not known, without a warning.
+  if (iova == 0) return unsupported<ibv_mr>();
+  return verbs().reg_dmabuf_mr(real_pd(pd), offset, bytes, iova, fd, access);
 }
 int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, std::size_t, int) {
   errno = EOPNOTSUPP;
@@ -75,7 +77,9 @@ int ibv_resize_cq(ibv_cq* cq, int cqe) { return soft::resize_cq(cq, cqe); }
 int ibv_destroy_cq(ibv_cq* cq) { return verbs().destroy_cq(cq); }
 
 // --- shared receive queues
-ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) { return soft::create_srq(pd, attr); }
+ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+  return soft::create_srq(real_pd(pd), attr);
+}
 int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
   return soft::modify_srq(srq, attr, mask);
 }
@@ -83,7 +87,9 @@ int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) { return soft::query_srq(srq
 int ibv_destroy_srq(ibv_srq* srq) { return soft::destroy_srq(srq); }
 
 // --- queue pairs
-ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) { return verbs().create_qp(pd, attr); }
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  return verbs().create_qp(real_pd(pd), attr);
+}
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   qp = real_qp(qp);
   if ((mask & IBV_QP_AV) == 0) return verbs().modify_qp(qp, attr, mask);
@@ -105,28 +111,7 @@ int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0
 int ibv_query_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
 int ibv_set_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
 
-// --- datagrams are not modelled, so nothing takes an address handle or joins a group; a handle can
-// be made all the same, because UCX asks in this way whether a GID works
-ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  ibv_gid gid;
-  if (attr->is_global != 0 &&
-      verbs().query_gid(pd->context, attr->port_num, attr->grh.sgid_index, &gid) != 0) {
-    errno = EINVAL;
-    return nullptr;
-  }
-  return new ibv_ah{pd->context, pd, 0};
-}
-ibv_ah* ibv_create_ah_from_wc(ibv_pd*, ibv_wc*, ibv_grh*, std::uint8_t) {
-  return unsupported<ibv_ah>();
-}
-int ibv_init_ah_from_wc(ibv_context*, std::uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*) {
-  errno = EOPNOTSUPP;
-  return -1;
-}
-int ibv_destroy_ah(ibv_ah* ah) {
-  delete ah;
-  return 0;
-}
+// --- datagrams are not modelled: nothing joins a group (address handles: address.cc)
 int ibv_attach_mcast(ibv_qp*, const ibv_gid*, std::uint16_t) { return EOPNOTSUPP; }
 int ibv_detach_mcast(ibv_qp*, const ibv_gid*, std::uint16_t) { return EOPNOTSUPP; }
 int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, std::uint8_t[6], std::uint16_t*) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 
 #include "tools/softhca/facade.h"
 
@@ -36,7 +37,12 @@ int gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t index, ibv
 
 int query_device(ibv_context* context, ibv_device_attr* attr) {
   if (int rc = verbs().query_device(context, attr); rc != 0) return rc;
-  attr->max_ah = 65536;  // objects.cc makes them
+  attr->max_ah = 65536;  // address.cc makes them
+  // Programs know by these, too, that they may use libmlx5: a ConnectX-7.  Others get what
+  // soft-RoCE says; no vendor at all is taken for a mistake.
+  const bool mlx5 = std::string_view(context->device->name).starts_with("mlx5_");
+  attr->vendor_id = mlx5 ? 0x02c9 : 0xffffff;
+  attr->vendor_part_id = mlx5 ? 4129 : 0;
   return 0;
 }
 

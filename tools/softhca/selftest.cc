@@ -2,7 +2,9 @@
 // linked to the facade: ibv_wr_*, extended queries, both sizes of the port attributes, and that
 // everything not modelled answers EOPNOTSUPP.  Needs one adapter; prints a line a case.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -128,6 +130,73 @@ void work_requests(ibv_context* context) {
   EXPECT(ibv_wr_complete(q) == EINVAL);
 }
 
+// Through the handle of a parent domain everything works as through its protection domain.
+void parent_domains(ibv_context* context) {
+  Pair p(context);
+  EXPECT(p.make(true));
+  EXPECT(p.domain != nullptr && p.pd != p.domain);
+  EXPECT(ibv_dealloc_pd(p.domain) == EBUSY);
+  std::strcpy(p.here, "parent");
+  p.receive(1);
+  ibv_wr_start(p.sender);
+  next(p.sender, 2);
+  ibv_wr_rdma_write_imm(p.sender, p.mr->rkey, p.remote(), 5);
+  ibv_wr_set_sge(p.sender, p.mr->lkey, p.local(), 7);
+  EXPECT(ibv_wr_complete(p.sender) == 0);
+  for (int i = 0; i < 2; ++i) EXPECT(p.completion().status == IBV_WC_SUCCESS);
+  EXPECT(std::strcmp(p.there, "parent") == 0);
+  ibv_srq_init_attr srq_attr{};
+  srq_attr.attr = {4, 1, 0};
+  ibv_srq* const srq = ibv_create_srq(p.pd, &srq_attr);
+  EXPECT(srq != nullptr && ibv_destroy_srq(srq) == 0);
+  ibv_qp_init_attr plain{};
+  plain.send_cq = plain.recv_cq = p.cq;
+  plain.cap = {1, 1, 1, 1, 0};
+  plain.qp_type = IBV_QPT_RC;
+  ibv_qp* const qp = ibv_create_qp(p.pd, &plain);
+  EXPECT(qp != nullptr && ibv_destroy_qp(qp) == 0);
+
+  ibv_parent_domain_init_attr attr{};
+  EXPECT(ibv_alloc_parent_domain(context, &attr) == nullptr && errno == EINVAL);
+  attr.pd = p.pd;
+  attr.comp_mask = 1u << 30;
+  EXPECT(ibv_alloc_parent_domain(context, &attr) == nullptr && errno == EINVAL);
+  attr.comp_mask = 0;  // one on another is one on its protection domain
+  ibv_pd* const second = ibv_alloc_parent_domain(context, &attr);
+  EXPECT(second != nullptr && ibv_dealloc_pd(second) == 0);
+  EXPECT(ibv_dealloc_pd(p.domain) == EBUSY);
+}
+
+void address_handles(ibv_context* context) {
+  Pair p(context);
+  EXPECT(p.make());
+  ibv_port_attr port{};
+  EXPECT(ibv_query_port(context, 1, &port) == 0);
+  ibv_ah_attr attr{};
+  attr.port_num = 1;
+  ibv_ah* const local = ibv_create_ah(p.pd, &attr);
+  if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+    EXPECT(local == nullptr && errno == EINVAL);  // no GID, no address
+  } else {
+    EXPECT(local != nullptr && ibv_destroy_ah(local) == 0);
+  }
+  attr.is_global = 1;
+  EXPECT(ibv_query_gid(context, 1, 1, &attr.grh.dgid) == 0);
+  ibv_ah* const handle = ibv_create_ah(p.pd, &attr);
+  EXPECT(handle != nullptr && ibv_destroy_ah(handle) == 0);
+  attr.grh.sgid_index = 200;
+  EXPECT(ibv_create_ah(p.pd, &attr) == nullptr && errno == EINVAL);
+  attr.grh.sgid_index = 0;
+  attr.port_num = 100;
+  EXPECT(ibv_create_ah(p.pd, &attr) == nullptr && errno == EINVAL);
+}
+
+// Newer than what NCCL may find here: it asks for the speed in another way then.
+void absent() {
+  EXPECT(dlvsym(RTLD_DEFAULT, "ibv_query_port_speed", "IBVERBS_1.16") == nullptr);
+  EXPECT(dlsym(RTLD_DEFAULT, "ibv_query_port_speed") == nullptr);
+}
+
 void queries(ibv_context* context) {
   ibv_device_attr_ex device{};
   EXPECT(ibv_query_device_ex(context, nullptr, &device) == 0);
@@ -195,8 +264,6 @@ void not_modelled(ibv_context* context) {
   REFUSED(ibv_open_xrcd(context, &xrcd));
   ibv_td_init_attr td{};
   REFUSED(ibv_alloc_td(context, &td));
-  ibv_parent_domain_init_attr parent{};
-  REFUSED(ibv_alloc_parent_domain(context, &parent));
   ibv_alloc_dm_attr dm{};
   REFUSED(ibv_alloc_dm(context, &dm));
   REFUSED(ibv_alloc_null_mr(p.pd));
@@ -208,6 +275,10 @@ void not_modelled(ibv_context* context) {
   REFUSED(ibv_create_flow(p.qp[0], &flow));
   REFUSED(ibv_import_device(0));
   REFUSED(ibv_reg_mr(p.pd, p.here, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND));
+  // CUDA memory is found by its address, so that addresses cannot begin at 0.
+  const int file = ::open("/dev/null", O_RDONLY);
+  REFUSED(ibv_reg_dmabuf_mr(p.pd, 0, 64, 0, file, kPairAccess));
+  ::close(file);
   errno = 0;  // dma-bufs are known: it is this one that does not exist
   EXPECT(ibv_reg_dmabuf_mr(p.pd, 0, 64, 0, -1, kPairAccess) == nullptr && errno == EBADF);
   ibv_ece ece{};
@@ -235,6 +306,9 @@ int main() {
   }
   ibv_free_device_list(list);
   run("ibv_wr_* calls", [&] { work_requests(context); });
+  run("parent domains", [&] { parent_domains(context); });
+  run("address handles", [&] { address_handles(context); });
+  run("what must be absent is", [&] { absent(); });
   run("extended queries", [&] { queries(context); });
   run("what is not modelled answers EOPNOTSUPP", [&] { not_modelled(context); });
   run("closing", [&] { EXPECT(ibv_close_device(context) == 0); });

@@ -18,6 +18,7 @@ inline constexpr int kPairAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WR
 struct Pair {
   ibv_context* context = nullptr;
   ibv_pd* pd = nullptr;
+  ibv_pd* domain = nullptr;  // what `pd` stands on when it is a parent domain
   ibv_cq* cq = nullptr;
   ibv_mr* mr = nullptr;
   ibv_qp* qp[2] = {};
@@ -28,8 +29,13 @@ struct Pair {
 
   explicit Pair(ibv_context* opened) : context(opened) {}
 
-  bool make() {
+  bool make(bool through_parent = false) {
     pd = ibv_alloc_pd(context);
+    if (through_parent && pd != nullptr) {
+      ibv_parent_domain_init_attr attr{};
+      attr.pd = domain = pd;
+      pd = ibv_alloc_parent_domain(context, &attr);
+    }
     cq = ibv_create_cq(context, 64, nullptr, nullptr, 0);
     if (pd == nullptr || cq == nullptr) return false;
     mr = ibv_reg_mr(pd, data, sizeof data, kPairAccess);
@@ -107,6 +113,7 @@ struct Pair {
     if (cq != nullptr) ibv_destroy_cq(cq);
     if (mr != nullptr) ibv_dereg_mr(mr);
     if (pd != nullptr) ibv_dealloc_pd(pd);
+    if (domain != nullptr) ibv_dealloc_pd(domain);
   }
 };
 

@@ -29,6 +29,9 @@ int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
 int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
 int destroy_srq(ibv_srq* srq);  // EBUSY while QPs use it
 
+// 24 bits, one space a process.
+std::uint32_t pd_number(const ibv_pd* pd);
+
 // RoCE v2, all of them.  errno value.
 int query_gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t index,
                     ibv_gid_entry* entry);

@@ -142,6 +142,10 @@ ibv_pd* alloc_pd(ibv_context* context) {
   return pd.release();
 }
 
+std::uint32_t pd_number(const ibv_pd* pd) {
+  return static_cast<const SoftPd*>(pd)->number & 0xffffff;
+}
+
 int dealloc_pd(ibv_pd* p) {
   auto* pd = static_cast<SoftPd*>(p);
   if (pd->users.load() != 0) return EBUSY;

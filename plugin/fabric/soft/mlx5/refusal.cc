@@ -1,0 +1,56 @@
+#include "plugin/fabric/soft/mlx5/refusal.h"
+
+#include <cerrno>
+
+namespace twinpath::soft::mlx5 {
+
+int errno_of(Status status) {
+  switch (status) {
+    case Status::ok:
+      return 0;
+    case Status::busy:
+      return EBUSY;
+    case Status::no_resources:
+      return EAGAIN;
+    case Status::bad_input_length:
+    case Status::bad_output_length:
+      return EIO;
+    case Status::bad_operation:
+    case Status::bad_parameter:
+    case Status::bad_resource:
+    case Status::bad_index:
+    case Status::bad_qp_state:
+      return EINVAL;
+  }
+  return EIO;
+}
+
+Status status_of(Refusal refusal) {
+  switch (refusal) {
+#define TP_REFUSAL_STATUS(name, status, text) \
+  case Refusal::name:                         \
+    return Status::status;
+    TP_REFUSALS(TP_REFUSAL_STATUS)
+#undef TP_REFUSAL_STATUS
+    case Refusal::none:
+    case Refusal::first_:
+      break;
+  }
+  return Status::ok;
+}
+
+const char* text_of(Refusal refusal) {
+  switch (refusal) {
+#define TP_REFUSAL_TEXT(name, status, text) \
+  case Refusal::name:                       \
+    return text;
+    TP_REFUSALS(TP_REFUSAL_TEXT)
+#undef TP_REFUSAL_TEXT
+    case Refusal::none:
+    case Refusal::first_:
+      break;
+  }
+  return "";
+}
+
+}  // namespace twinpath::soft::mlx5

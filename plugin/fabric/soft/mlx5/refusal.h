@@ -1,0 +1,78 @@
+#pragma once
+// Why the device refuses a command: a status, as the adapter's reference manual numbers them, and a
+// syndrome that tells the cases of one status apart.  An adapter's syndromes are its firmware's
+// business; these are ours, and have a text.
+#include <cstdint>
+
+namespace twinpath::soft::mlx5 {
+
+enum class Status : std::uint8_t {
+  ok = 0x00,
+  bad_operation = 0x02,
+  bad_parameter = 0x03,
+  bad_resource = 0x05,
+  busy = 0x06,
+  bad_index = 0x0a,
+  no_resources = 0x0f,
+  bad_qp_state = 0x10,
+  bad_input_length = 0x50,
+  bad_output_length = 0x51,
+};
+
+// What libmlx5 makes of a status: an errno value, 0 for ok.
+int errno_of(Status status);
+
+// X(name, status, text)
+#define TP_REFUSALS(X)                                                                         \
+  X(short_command, bad_input_length, "the command is shorter than its layout")                 \
+  X(short_answer, bad_output_length, "the answer is shorter than its layout")                  \
+  X(no_command, bad_operation, "there is no such command")                                     \
+  X(no_modifier, bad_parameter, "the command has no such modifier (op_mod)")                   \
+  X(no_port, bad_parameter, "there is no such port")                                           \
+  X(no_gid, bad_index, "the port has no such GID")                                             \
+  X(no_pkey, bad_index, "the port has no such partition key")                                  \
+  X(no_uar, bad_resource, "there is no such doorbell page (uar_page)")                         \
+  X(no_umem, bad_resource, "there is no such memory (umem of the queue)")                      \
+  X(no_record_umem, bad_resource, "there is no such memory (umem of the doorbell record)")     \
+  X(no_eqn, bad_resource, "there is no such event queue (c_eqn)")                              \
+  X(no_pd, bad_resource, "there is no such protection domain")                                 \
+  X(no_cq, bad_resource, "there is no such completion queue (cqn_snd, cqn_rcv)")               \
+  X(no_srq, bad_resource, "there is no such shared receive queue")                             \
+  X(no_object, bad_resource, "there is no such object")                                        \
+  X(in_use, busy, "another object uses it")                                                    \
+  X(cq_size, bad_parameter, "the completion queue is longer than the device has them")         \
+  X(cqe_size, bad_parameter, "completions have 64 or 128 bytes")                               \
+  X(queue_alignment, bad_parameter, "the queue does not begin at a 64th of its memory's page") \
+  X(queue_end, bad_parameter, "the queue ends behind its memory")                              \
+  X(record_alignment, bad_parameter, "the doorbell record does not begin at 8 bytes")          \
+  X(record_end, bad_parameter, "the doorbell record ends behind its memory")                   \
+  X(record_mode, bad_parameter, "queues without doorbell records are not offered")             \
+  X(service, bad_parameter, "the service is neither RC nor DCI")                               \
+  X(rq_type, bad_parameter, "there is no such kind of receive queue")                          \
+  X(new_state, bad_parameter, "a queue pair is made in reset")                                 \
+  X(state, bad_qp_state, "the queue pair is in another state")                                 \
+  X(mtu, bad_parameter, "the MTU is none of 256 to 4096 bytes")                                \
+  X(message, bad_parameter, "messages are longer than 1 GiB (log_msg_max)")                    \
+  X(remote_mac, bad_parameter, "no MAC of the destination, on Ethernet")                       \
+  X(remote_gid, bad_parameter, "no GID of the destination")                                    \
+  X(remote_lid, bad_parameter, "no LID of the destination, on InfiniBand without a GRH")       \
+  X(udp_port, bad_parameter, "the UDP source port is not of those for RoCE")                   \
+  X(reads, bad_parameter,                                                                      \
+    "more reads and atomics under way than the device can (log_rra_max, "                      \
+    "log_sra_max)")                                                                            \
+  X(no_room, no_resources, "the software HCA makes no further queue pair")                     \
+  X(not_done, bad_parameter, "the software HCA's queue pair refuses the transition")           \
+  X(atomic_mode, bad_parameter, "remote atomics are allowed, of no size (atomic_mode)")
+
+enum class Refusal : std::uint32_t {
+  none = 0,
+  first_ = 0x54500000,  // so that they are not taken for somebody else's
+#define TP_REFUSAL_NAME(name, status, text) name,
+  TP_REFUSALS(TP_REFUSAL_NAME)
+#undef TP_REFUSAL_NAME
+};
+
+Status status_of(Refusal refusal);
+const char* text_of(Refusal refusal);
+
+}  // namespace twinpath::soft::mlx5

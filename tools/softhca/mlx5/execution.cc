@@ -1,0 +1,288 @@
+#include "tools/softhca/mlx5/execution.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+
+#include "plugin/fabric/soft/mlx5/device.h"
+#include "tools/softhca/mlx5/memory_access.h"
+
+namespace twinpath::softhca::mlx5 {
+namespace {
+
+using model::CompletionKind;
+using model::Syndrome;
+
+constexpr std::uint32_t kReceiveWord = 0, kSendWord = 4;  // of a queue pair's record
+
+Syndrome syndrome_of(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_SUCCESS:
+      return Syndrome::none;
+    case IBV_WC_LOC_LEN_ERR:
+      return Syndrome::local_length;
+    case IBV_WC_LOC_PROT_ERR:
+      return Syndrome::local_protection;
+    case IBV_WC_WR_FLUSH_ERR:
+      return Syndrome::flushed;
+    case IBV_WC_BAD_RESP_ERR:
+      return Syndrome::bad_response;
+    case IBV_WC_LOC_ACCESS_ERR:
+      return Syndrome::local_access;
+    case IBV_WC_REM_INV_REQ_ERR:
+      return Syndrome::remote_invalid_request;
+    case IBV_WC_REM_ACCESS_ERR:
+      return Syndrome::remote_access;
+    case IBV_WC_REM_OP_ERR:
+      return Syndrome::remote_operation;
+    case IBV_WC_RETRY_EXC_ERR:
+      return Syndrome::transport_retry;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return Syndrome::receiver_not_ready;
+    case IBV_WC_REM_ABORT_ERR:
+      return Syndrome::remote_aborted;
+    default:
+      return Syndrome::local_operation;
+  }
+}
+
+CompletionKind receive_kind(const ibv_wc& wc) {
+  if (wc.status != IBV_WC_SUCCESS) return CompletionKind::responder_error;
+  if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) return CompletionKind::write_immediate;
+  return (wc.wc_flags & IBV_WC_WITH_IMM) != 0 ? CompletionKind::send_immediate
+                                              : CompletionKind::send;
+}
+
+}  // namespace
+
+Execution::CompletionQueue* Execution::find_cq(std::uint32_t number) {
+  auto it = cqs_.find(number);
+  return it == cqs_.end() ? nullptr : &it->second;
+}
+
+bool Execution::look_at_doorbells() {
+  bool rung = false;
+  for (const auto& [page, doorbell] : doorbells_) {
+    // Taken, not read: a page of memory keeps the last word only, and the same word may be stored
+    // twice.  Acquire: the records were written before the word.
+    if (std::atomic_ref<std::uint64_t>(*doorbell).exchange(0, std::memory_order_acquire) == 0)
+      continue;
+    rung = true;
+    // Whose word it was is no matter: another queue's may have been overwritten, and each has its
+    // record written before its last one.
+    for (auto& [number, qp] : qps_) {
+      if (qp.facts.uar == page) look_at_record(qp);
+    }
+  }
+  return rung;
+}
+
+void Execution::look_at_record(QueuePair& qp) {
+  std::uint32_t told = 0;
+  if (!qp.reachable || qp.facts.send_blocks == 0 || !read_record(qp.facts.record + kSendWord, told))
+    return;
+  // A record that is out of range was not written yet, or is not used by the program.
+  const auto index = model::extend_index(qp.rung, told & 0xffff, 16,
+                                         qp.facts.send_blocks - (qp.rung - qp.fetched));
+  if (index) qp.rung = *index;
+}
+
+bool Execution::fetch(QueuePair& qp) {
+  const bool runs = qp.state == model::State::ready_to_send || qp.failed;
+  bool moved = false;
+  while (runs && qp.fetched < qp.rung) {
+    if (!qp.pending.empty() && !qp.pending.back().done &&
+        qp.pending.back().work.operation == model::Operation::wait)
+      break;  // nothing overtakes it
+    const std::uint64_t place = qp.fetched % qp.facts.send_blocks;
+    std::vector<std::uint8_t> bytes(model::kBlockBytes);
+    Pending entry;
+    entry.index = qp.fetched;
+    bool read =
+        read_memory(qp.facts.sends + place * model::kBlockBytes, bytes.data(), bytes.size());
+    const std::uint64_t blocks =
+        read ? std::min<std::uint64_t>(model::blocks_of(bytes), qp.rung - qp.fetched) : 1;
+    for (std::uint64_t i = 1; read && i < blocks; ++i) {  // it may wrap
+      bytes.resize((i + 1) * model::kBlockBytes);
+      const std::uint64_t next = (place + i) % qp.facts.send_blocks;
+      read = read_memory(qp.facts.sends + next * model::kBlockBytes,
+                         bytes.data() + i * model::kBlockBytes, model::kBlockBytes);
+    }
+    const model::Defect defect =
+        read ? model::read_work(bytes, qp.carrier->number(), qp.fetched, entry.work)
+             : model::Defect::size;
+    if (qp.failed) {
+      entry.done = true;
+      entry.syndrome = Syndrome::flushed;
+    } else if (!read || defect != model::Defect::none) {
+      std::fprintf(stderr, "soft HCA: queue pair 0x%x, entry %llu: %s\n", qp.carrier->number(),
+                   static_cast<unsigned long long>(qp.fetched),
+                   read ? model::text_of(defect) : "its memory cannot be read");
+      entry.done = true;
+      entry.syndrome = Syndrome::local_operation;
+    } else if (entry.work.operation == model::Operation::nop ||
+               entry.work.operation == model::Operation::dump) {
+      entry.done = true;
+    } else if (entry.work.operation != model::Operation::wait) {
+      const int why = qp.carrier->post(entry.work, qp.fetched);
+      if (why == ENOMEM) break;  // full: again when something has completed
+      if (why != 0) {
+        entry.done = true;
+        entry.syndrome = Syndrome::local_operation;
+      }
+    }
+    qp.fetched += blocks;
+    qp.pending.push_back(std::move(entry));
+    moved = true;
+  }
+  return moved;
+}
+
+bool Execution::post_receives(QueuePair& qp) {
+  if (qp.facts.receive_entries == 0 || !qp.reachable || qp.state == model::State::reset)
+    return false;
+  std::uint32_t told = 0;
+  if (!read_record(qp.facts.record + kReceiveWord, told)) return false;
+  const auto index =
+      model::extend_index(qp.receives_told, told & 0xffff, 16, qp.facts.receive_entries);
+  if (index) qp.receives_told = *index;
+  bool moved = false;
+  for (; qp.receives_posted < qp.receives_told; ++qp.receives_posted) {
+    const std::uint64_t place = qp.receives_posted % qp.facts.receive_entries;
+    std::vector<std::uint8_t> bytes(qp.facts.receive_bytes);
+    if (!read_memory(qp.facts.receives + place * qp.facts.receive_bytes, bytes.data(),
+                     bytes.size()))
+      break;
+    const std::vector<model::Piece> pieces = model::read_receive(bytes);
+    if (qp.carrier->post_receive(pieces, qp.receives_posted) != 0) break;
+    moved = true;
+  }
+  return moved;
+}
+
+bool Execution::collect(QueuePair& qp) {
+  bool moved = false;
+  CompletionQueue* const receive_cq = find_cq(qp.facts.receive_cq);
+  while (receive_cq == nullptr || has_room(*receive_cq)) {
+    ibv_wc wc{};
+    if (!qp.carrier->poll(wc)) break;
+    moved = true;
+    if ((wc.wr_id & Carrier::kReceive) == 0) {
+      for (Pending& entry : qp.pending) {
+        if (entry.index != wc.wr_id) continue;
+        entry.done = true;
+        entry.syndrome = syndrome_of(wc.status);
+        entry.bytes = wc.byte_len;
+        break;
+      }
+      continue;
+    }
+    if (receive_cq == nullptr) continue;
+    model::Completion c;
+    c.kind = receive_kind(wc);
+    c.qpn = qp.carrier->number();
+    c.index = static_cast<std::uint16_t>(wc.wr_id);
+    c.bytes = wc.byte_len;
+    c.immediate = __builtin_bswap32(wc.imm_data);
+    c.user_index = qp.facts.user_index;
+    c.syndrome = syndrome_of(wc.status);
+    write(*receive_cq, c);
+  }
+  return moved;
+}
+
+// Completions in the order of the queue.
+bool Execution::retire(QueuePair& qp) {
+  bool moved = false;
+  while (!qp.pending.empty()) {
+    Pending& entry = qp.pending.front();
+    if (!entry.done && entry.work.operation == model::Operation::wait) {
+      const CompletionQueue* const awaited = find_cq(entry.work.wait_cqn);
+      // Its queue has a completion for each entry of its sender, counted as these are.
+      entry.done = qp.failed || (awaited != nullptr &&
+                                 static_cast<std::int32_t>(static_cast<std::uint32_t>(
+                                     awaited->written - 1 - entry.work.wait_index)) >= 0 &&
+                                 awaited->written != 0);
+    }
+    if (!entry.done) break;
+    CompletionQueue* const cq = find_cq(qp.facts.send_cq);
+    const bool error = entry.syndrome != Syndrome::none;
+    if (cq != nullptr && (error || entry.work.completion)) {
+      if (!has_room(*cq)) break;
+      model::Completion c;
+      c.kind = error ? CompletionKind::requester_error : CompletionKind::requester;
+      c.qpn = qp.carrier->number();
+      c.opcode = static_cast<std::uint8_t>(entry.work.operation);
+      c.index = static_cast<std::uint16_t>(entry.index);
+      c.bytes = entry.bytes;
+      c.user_index = qp.facts.user_index;
+      c.syndrome = entry.syndrome;
+      write(*cq, c);
+    }
+    if (error && !qp.failed) fail(qp);
+    qp.pending.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+// What is behind the first error is not carried out.
+void Execution::fail(QueuePair& qp) {
+  qp.failed = true;
+  (void)qp.carrier->change(model::State::error, {});
+}
+
+bool Execution::has_room(CompletionQueue& cq) {
+  if (cq.facts.ignores_overrun || cq.facts.collapsed) return true;
+  std::uint32_t told = 0;
+  if (read_record(cq.facts.record, told)) {
+    const auto index =
+        model::extend_index(cq.consumed, told & 0xffffff, 24, cq.written - cq.consumed);
+    if (index) cq.consumed = *index;
+  }
+  return cq.written - cq.consumed < std::uint64_t{1} << cq.facts.log_entries;
+}
+
+void Execution::write(CompletionQueue& cq, const model::Completion& completion) {
+  const auto bytes = model::completion_bytes(completion, cq.written, cq.facts.log_entries);
+  const std::uint64_t mask = (std::uint64_t{1} << cq.facts.log_entries) - 1;
+  const std::uint64_t place = cq.facts.collapsed ? 0 : cq.written & mask;
+  const std::uint64_t at =
+      cq.facts.address + place * cq.facts.entry_bytes + cq.facts.entry_bytes - bytes.size();
+  (void)write_entry(at, bytes);  // to memory that is gone: nobody waits there
+  ++cq.written;
+}
+
+bool Execution::turn() {
+  std::lock_guard hold(lock_);
+  bool moved = look_at_doorbells();
+  for (auto& [number, qp] : qps_) {
+    moved |= post_receives(qp);
+    moved |= fetch(qp);
+    moved |= collect(qp);
+    moved |= retire(qp);
+  }
+  return moved;
+}
+
+void Execution::run() {
+  constexpr int kPatience = 200;  // turns without work before it sleeps between them
+  int idle = 0;
+  for (;;) {
+    {
+      std::unique_lock hold(lock_);
+      work_.wait(hold, [this] { return stop_ || !qps_.empty(); });
+      if (stop_) return;
+    }
+    idle = turn() ? 0 : idle + 1;
+    if (idle < kPatience) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
+
+}  // namespace twinpath::softhca::mlx5

@@ -1,0 +1,96 @@
+#pragma once
+// Carries out what stands in the queues of one opened context: a thread looks at the doorbells,
+// reads the entries behind them, gives them to the software HCA (carrier.h), and writes
+// completions.
+//
+// Queues lie in memory of the host or of a GPU (gpu_memory.h).  Shared receive queues that
+// libibverbs made are served by itself.
+//
+// Threads: any; one lock.
+#include <infiniband/verbs.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "plugin/fabric/soft/mlx5/completion.h"
+#include "tools/softhca/mlx5/carrier.h"
+
+namespace twinpath::softhca::mlx5 {
+
+class Execution : public model::Queues {
+ public:
+  Execution() = default;
+  ~Execution() override;
+
+  // What the numbers in commands mean.  Objects of libibverbs, which outlive the queues that name
+  // them.
+  void know_pd(std::uint32_t number, ibv_pd* pd);
+  void know_srq(std::uint32_t number, ibv_srq* srq);
+  // A doorbell page by its number, from its allocation to its end.
+  void know_page(std::uint32_t number, void* doorbell);
+  void forget_page(std::uint32_t number);
+
+  void make(const model::CompletionQueueFacts& cq) override;
+  std::uint32_t make(const model::QueuePairFacts& qp) override;
+  bool change(std::uint32_t qpn, model::State to, std::span<const std::uint8_t> context) override;
+  bool failed(std::uint32_t qpn) override;
+  void destroy_cq(std::uint32_t number) override;
+  void destroy_qp(std::uint32_t number) override;
+
+ private:
+  struct CompletionQueue {
+    model::CompletionQueueFacts facts;
+    std::uint64_t written = 0;   // completions, since it was made
+    std::uint64_t consumed = 0;  // as the program last told
+  };
+  // An entry that was fetched and has not completed.
+  struct Pending {
+    model::Work work;
+    std::uint64_t index = 0;  // of its first block
+    bool done = false;
+    model::Syndrome syndrome = model::Syndrome::none;
+    std::uint32_t bytes = 0;  // that came
+  };
+  struct QueuePair {
+    model::QueuePairFacts facts;
+    std::unique_ptr<Carrier> carrier;
+    model::State state{};
+    bool failed = false;
+    bool reachable = false;     // its memory can be read
+    std::uint64_t rung = 0;     // blocks that the program has written
+    std::uint64_t fetched = 0;  // of which so many were read
+    std::deque<Pending> pending;
+    std::uint64_t receives_told = 0, receives_posted = 0;
+  };
+
+  void run();
+  bool turn();
+  bool look_at_doorbells();
+  void look_at_record(QueuePair& qp);
+  bool fetch(QueuePair& qp);
+  bool post_receives(QueuePair& qp);
+  bool collect(QueuePair& qp);
+  bool retire(QueuePair& qp);
+  void fail(QueuePair& qp);
+  bool has_room(CompletionQueue& cq);
+  void write(CompletionQueue& cq, const model::Completion& completion);
+  CompletionQueue* find_cq(std::uint32_t number);
+
+  std::mutex lock_;
+  std::map<std::uint32_t, ibv_pd*> pds_;
+  std::map<std::uint32_t, ibv_srq*> srqs_;
+  std::map<std::uint32_t, std::uint64_t*> doorbells_;
+  std::map<std::uint32_t, CompletionQueue> cqs_;
+  std::map<std::uint32_t, QueuePair> qps_;
+  bool said_ = false;  // that something is not carried out
+  bool stop_ = false;
+  std::condition_variable work_;  // there is a queue pair, or the end
+  std::thread thread_;
+};
+
+}  // namespace twinpath::softhca::mlx5

@@ -1,0 +1,110 @@
+// Execution's queues: made, changed, destroyed.
+#include <cstdio>
+
+#include "plugin/fabric/soft/mlx5/device.h"
+#include "tools/softhca/mlx5/execution.h"
+#include "tools/softhca/mlx5/memory_access.h"
+
+namespace twinpath::softhca::mlx5 {
+
+Execution::~Execution() {
+  {
+    std::lock_guard hold(lock_);
+    stop_ = true;
+  }
+  work_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Execution::know_pd(std::uint32_t number, ibv_pd* pd) {
+  std::lock_guard hold(lock_);
+  pds_[number] = pd;
+}
+
+void Execution::know_srq(std::uint32_t number, ibv_srq* srq) {
+  std::lock_guard hold(lock_);
+  srqs_[number] = srq;
+}
+
+void Execution::know_page(std::uint32_t number, void* doorbell) {
+  std::lock_guard hold(lock_);
+  doorbells_[number] = static_cast<std::uint64_t*>(doorbell);
+}
+
+void Execution::forget_page(std::uint32_t number) {
+  std::lock_guard hold(lock_);
+  doorbells_.erase(number);
+}
+
+void Execution::make(const model::CompletionQueueFacts& cq) {
+  std::lock_guard hold(lock_);
+  cqs_[cq.number].facts = cq;
+}
+
+std::uint32_t Execution::make(const model::QueuePairFacts& facts) {
+  std::lock_guard hold(lock_);
+  auto pd = pds_.find(facts.pd);
+  if (pd == pds_.end()) return 0;
+  auto srq = srqs_.find(facts.srq);
+  auto carrier =
+      std::make_unique<Carrier>(pd->second, srq == srqs_.end() ? nullptr : srq->second, facts);
+  const std::uint32_t number = carrier->number();
+  if (number == 0) return 0;
+  QueuePair& made = qps_[number];
+  made.facts = facts;
+  made.carrier = std::move(carrier);
+  const auto reach = [](std::uint64_t address) {
+    std::uint8_t byte = 0;
+    return read_memory(address, &byte, 1);
+  };
+  made.reachable =
+      facts.reliable && reach(facts.record) && (facts.send_blocks == 0 || reach(facts.sends));
+  for (const std::uint32_t cq : {facts.send_cq, facts.receive_cq}) {
+    if (auto it = cqs_.find(cq); it != cqs_.end())
+      made.reachable = made.reachable && reach(it->second.facts.address);
+  }
+  if (!made.reachable && !said_) {
+    std::fprintf(stderr, "soft HCA: what is given to queue pair 0x%x is not carried out yet: %s\n",
+                 number,
+                 facts.reliable ? "its queues lie in memory that is neither the host's nor a GPU's"
+                                : "it is a dynamic one (DCI)");
+    said_ = true;
+  }
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  work_.notify_one();
+  return number;
+}
+
+bool Execution::change(std::uint32_t qpn, model::State to, std::span<const std::uint8_t> context) {
+  std::lock_guard hold(lock_);
+  QueuePair& qp = qps_.at(qpn);
+  if (qp.facts.reliable && qp.carrier->change(to, context) != 0) return false;
+  qp.state = to;
+  if (to == model::State::error) qp.failed = true;
+  if (to == model::State::reset) {
+    ibv_wc stale;
+    while (qp.carrier->poll(stale)) {
+    }
+    qp.pending.clear();
+    qp.failed = false;
+    qp.rung = qp.fetched = qp.receives_told = qp.receives_posted = 0;
+  }
+  return true;
+}
+
+bool Execution::failed(std::uint32_t qpn) {
+  std::lock_guard hold(lock_);
+  return qps_.at(qpn).failed;
+}
+
+void Execution::destroy_cq(std::uint32_t number) {
+  std::lock_guard hold(lock_);
+  cqs_.erase(number);
+}
+
+void Execution::destroy_qp(std::uint32_t number) {
+  std::lock_guard hold(lock_);
+  qps_.erase(number);
+}
+
+}  // namespace twinpath::softhca::mlx5

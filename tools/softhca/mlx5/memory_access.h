@@ -1,0 +1,53 @@
+#pragma once
+// Memory of this process as a device reaches it, of the host or of a GPU: a wrong address is an
+// error, not a crash, because programs may free what they registered.  Threads: any.
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tools/softhca/mlx5/gpu_memory.h"
+
+namespace twinpath::softhca::mlx5 {
+
+inline bool read_host_memory(std::uint64_t address, void* to, std::size_t bytes) {
+  iovec here{to, bytes}, there{reinterpret_cast<void*>(address), bytes};
+  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
+}
+
+// The driver reserves a GPU's addresses without access for the processor.
+inline bool read_memory(std::uint64_t address, void* to, std::size_t bytes) {
+  return read_host_memory(address, to, bytes) || read_gpu_memory(address, to, bytes);
+}
+
+// A word of a doorbell record; false when it cannot be read.
+inline bool read_record(std::uint64_t address, std::uint32_t& value) {
+  if (!read_memory(address, &value, sizeof value)) return false;
+  value = __builtin_bswap32(value);
+  return true;
+}
+
+// Writes a completion, whose last word tells that it is there.  An adapter writes the whole at
+// once; in host memory words follow each other without a pause.  That is not only for speed:
+// programs that fill their queue with zeros take the first other byte for a completion.
+inline bool write_entry(std::uint64_t address, const std::array<std::uint8_t, 64>& bytes) {
+  std::array<std::uint64_t, 8> words;
+  std::array<std::uint64_t, 8> there;
+  constexpr std::size_t kLast = 4;
+  if (address % sizeof(std::uint64_t) != 0 ||
+      !read_host_memory(address, there.data(), sizeof there))
+    return write_gpu_memory(address, bytes.data(), bytes.size(), kLast);
+  std::memcpy(words.data(), bytes.data(), bytes.size());
+  auto* const to = reinterpret_cast<std::uint64_t*>(address);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    // Release: whoever sees the last word sees the others, and the data that came before.
+    std::atomic_ref<std::uint64_t>(to[i]).store(words[i], std::memory_order_release);
+  }
+  return true;
+}
+
+}  // namespace twinpath::softhca::mlx5

@@ -1,0 +1,13 @@
+#pragma once
+#include <infiniband/verbs.h>
+
+#include <string>
+
+namespace twinpath::softhca {
+
+struct Library;
+
+// Every operation that the model carries out, on host memory; why it failed, or nothing.
+std::string traffic(Library& lib, ibv_context* context);
+
+}  // namespace twinpath::softhca

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""usage: vectors.py RECORD > VECTOR
+
+Turns a record of commands (tools/softhca/run --mlx5 --record) of one process into what test/soft/mlx5
+plays to the device model: a line a step, in order, so that objects get the numbers that they had.
+
+  uar | umem BYTES PAGE-BYTES | pd NUMBER | free NUMBER (a uar) | forget NUMBER (a umem)
+  create SIZE HEX | modify SIZE HEX | query SIZE HEX | general SIZE HEX    the command, without the zeros
+                                                                           that it ends with
+  destroy OPCODE-THAT-MADE-IT NUMBER
+
+Calls that failed are left out, except destructions, which end with "busy".
+"""
+import json
+import sys
+
+for line in open(sys.argv[1], encoding="utf-8"):
+    r = json.loads(line)
+    call = r["call"].removeprefix("devx_")
+    busy = " busy" if r["rc"] == 16 else ""
+    if r["rc"] not in (0, 16) or (busy and call not in ("obj_destroy", "free_uar", "umem_dereg")):
+        continue
+    if "in" in r:
+        text = r["in"].rstrip("0")
+        print(call.removeprefix("obj_").removesuffix("_cmd"), len(r["in"]) // 2, text + "0" * (len(text) % 2))
+    elif call == "alloc_uar":
+        print("uar")
+    elif call.startswith("umem_reg"):
+        print("umem", r["size"], r["pgsz_bitmap"] & -r["pgsz_bitmap"])
+    elif "pdn" in r:
+        print("pd", r["pdn"])
+    elif call == "free_uar":
+        print("free", f"{r['page_id']}{busy}")
+    elif call == "umem_dereg":
+        print("forget", f"{r['umem_id']}{busy}")
+    elif call == "obj_destroy":
+        print("destroy", r["made_by"], f"{r['object']}{busy}")
