@@ -20,7 +20,7 @@ constexpr int kDmaBufSupported = 124;
 constexpr int kHostNumaId = 134;
 constexpr int kOrderedToOwner = 100;
 
-struct Calls {
+struct DeviceCalls {
   cuda::Result (*attribute)(int*, int, cuda::Device) = nullptr;
   cuda::Result (*bus_id)(char*, int, cuda::Device) = nullptr;
   cuda::Result (*name)(char*, int, cuda::Device) = nullptr;
@@ -28,19 +28,19 @@ struct Calls {
 };
 
 template <class F>
-void find(void* library, const char* symbol, F& out) {
+void find_symbol(void* library, const char* symbol, F& out) {
   out = reinterpret_cast<F>(dlsym(library, symbol));
 }
 
-std::optional<Calls> load_calls() {
+std::optional<DeviceCalls> load_device_calls() {
   if (!cuda::library_loaded()) return std::nullopt;  // cheaper to ask, for each connection does
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return std::nullopt;
-  Calls c;
-  find(library, "cuDeviceGetAttribute", c.attribute);
-  find(library, "cuDeviceGetPCIBusId", c.bus_id);
-  find(library, "cuDeviceGetName", c.name);
-  find(library, "cuCtxGetDevice", c.current);
+  DeviceCalls c;
+  find_symbol(library, "cuDeviceGetAttribute", c.attribute);
+  find_symbol(library, "cuDeviceGetPCIBusId", c.bus_id);
+  find_symbol(library, "cuDeviceGetName", c.name);
+  find_symbol(library, "cuCtxGetDevice", c.current);
   (void)dlclose(library);  // the program's own reference keeps it
   if (c.attribute == nullptr || c.bus_id == nullptr || c.name == nullptr || c.current == nullptr)
     return std::nullopt;
@@ -48,13 +48,13 @@ std::optional<Calls> load_calls() {
 }
 
 // nullopt for an attribute that the driver does not know.
-std::optional<int> attribute(const Calls& c, int which, cuda::Device gpu) {
+std::optional<int> attribute(const DeviceCalls& c, int which, cuda::Device gpu) {
   int value = 0;
   if (c.attribute(&value, which, gpu) != cuda::kSuccess) return std::nullopt;
   return value;
 }
 
-std::optional<bool> flag(const Calls& c, int which, cuda::Device gpu) {
+std::optional<bool> flag(const DeviceCalls& c, int which, cuda::Device gpu) {
   const auto value = attribute(c, which, gpu);
   return value ? std::optional(*value != 0) : std::nullopt;
 }
@@ -64,7 +64,7 @@ std::optional<bool> flag(const Calls& c, int which, cuda::Device gpu) {
 std::vector<CudaGpu> cuda_gpus() {
   std::vector<CudaGpu> out;
   const cuda::Driver* d = cuda::driver();
-  const auto calls = load_calls();
+  const auto calls = load_device_calls();
   if (d == nullptr || !calls) return out;
   for (int i = 0; i < cuda::gpu_count(*d); ++i) {
     char text[128] = {};
@@ -90,7 +90,7 @@ std::vector<CudaGpu> cuda_gpus() {
 }
 
 std::optional<int> current_cuda_gpu() {
-  const auto calls = load_calls();
+  const auto calls = load_device_calls();
   cuda::Device gpu = 0;
   if (!calls || calls->current(&gpu) != cuda::kSuccess) return std::nullopt;
   return gpu;

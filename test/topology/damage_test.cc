@@ -17,7 +17,7 @@ using namespace twinpath::test;
 
 namespace {
 
-constexpr int kDamages = 240;
+constexpr int kDamages = TWINPATH_DAMAGES;  // 240, fewer under a sanitizer
 
 std::vector<std::string> machine_files() {
   std::vector<std::string> out;
@@ -67,7 +67,7 @@ std::optional<Machine> parse(const std::string& text, std::string& why) {
 
 }  // namespace
 
-TEST_CASE("240 damages of each machine file: refused with its name, or a sound machine") {
+TEST_CASE("random damages of each machine file: refused with its name, or a sound machine") {
   const std::vector<std::string> files = machine_files();
   REQUIRE(files.size() >= 10);
   const TemporaryFolder folder;
@@ -104,7 +104,8 @@ TEST_CASE("240 damages of each machine file: refused with its name, or a sound m
       REQUIRE_FALSE(write_nccl_xml(*m).empty());
     }
   }
-  // Of every file some damage matters and some does not: neither answer is given blindly.
-  CHECK(refused.size() == files.size());
-  CHECK(read.size() == files.size());
+  // Some damage matters and some does not, of every file where it is tried often enough.
+  const std::size_t least = kDamages < 240 ? 1 : files.size();
+  CHECK(refused.size() >= least);
+  CHECK(read.size() >= least);
 }
