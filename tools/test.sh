@@ -114,6 +114,20 @@ if [ "$quick" = no ]; then
 fi
 ensure_packages optional clang-format || true
 
+# rdma-core's own tests in Python, which drive the soft HCA's libmlx5: unpacked, not installed, as
+# their packages bring udev.
+fetch_pyverbs() {
+  python3 -c 'import pyverbs.device' 2>/dev/null && return 0
+  [ "$install" = yes ] && command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
+  local folder=$PWD/build-test/pyverbs
+  if [ ! -d "$folder/usr" ]; then
+    mkdir -p "$folder"
+    (cd "$folder" && apt-get download -q python3-pyverbs python3-scapy &&
+      for p in *.deb; do dpkg -x "$p" . || exit 1; done) >/dev/null 2>&1 || return 1
+  fi
+  export SOFTHCA_PYVERBS=$folder
+}
+
 # --- the plain build
 say "source $(git describe --always --dirty 2>/dev/null || echo unknown), $(nproc) processors, $(uname -sr)"
 # Programs of others are run below, as a row of the table.
@@ -153,6 +167,7 @@ fi
 # shellcheck source=tools/lib/vm_suite.sh
 . tools/lib/vm_suite.sh
 if [ $plain = yes ]; then
+  fetch_pyverbs || leave_out "rdma-core's tests of libmlx5" 'python3-pyverbs cannot be had'
   say 'programs over the soft HCA'
   ensure_packages optional ibverbs-utils perftest || true
   vm_suite soft

@@ -192,23 +192,29 @@ def register_without_cuda(bench):
     expect("has not loaded libcuda.so.1" in text and "FAILED" not in text, last_line(text))
 
 
-def needs_pyverbs(bench):
-    program = "import importlib.util as u, sys; sys.exit(0 if u.find_spec('pyverbs') else 3)"
-    try:
-        bench.one(sys.executable, "-c", program)
-    except Failed:
-        raise Skipped("pyverbs is not installed (Debian: python3-pyverbs)") from None
+def pyverbs_place(bench):
+    """A Python that has pyverbs, and the environment that it needs: this one, or the system's, for
+    which the package is; installed, or unpacked in $SOFTHCA_PYVERBS."""
+    unpacked = os.environ.get("SOFTHCA_PYVERBS")
+    env = {"PYTHONPATH": f"{unpacked}/usr/lib/python3/dist-packages"} if unpacked else {}
+    for python in (sys.executable, "/usr/bin/python3"):
+        try:
+            bench.one(python, "-c", "import pyverbs.device", options=("--mlx5",), env=env)
+            return python, env
+        except Failed:
+            pass
+    raise Skipped("pyverbs is not installed (Debian: python3-pyverbs)")
 
 
 def pyverbs(bench):
     """rdma-core's Python bindings load."""
-    needs_pyverbs(bench)
-    text = bench.one(sys.executable, "-c",
+    python, env = pyverbs_place(bench)
+    text = bench.one(python, "-c",
                      "from pyverbs.providers.mlx5.mlx5dv import *\n"
                      "from pyverbs.device import get_device_list\n"
                      "print([d.name.decode() for d in get_device_list()], "
                      "[is_mlx5dv_supported(d) if 'is_mlx5dv_supported' in dir() else 1 "
-                     "for d in get_device_list()])", options=("--mlx5",))
+                     "for d in get_device_list()])", options=("--mlx5",), env=env)
     expect("['mlx5_0']" in text, last_line(text))
 
 
@@ -235,8 +241,9 @@ unittest.main(module=module, argv=["tests", "-v"])
 
 def rdma_core_tests(bench, scratch, link):
     """rdma-core's test_mlx5_devx: 1000 messages between queue pairs that it makes by commands."""
-    needs_pyverbs(bench)
-    packaged = pathlib.Path(os.environ.get("RDMA_CORE_TESTS", "/usr/share/doc/rdma-core/tests"))
+    python, env = pyverbs_place(bench)
+    packaged = pathlib.Path(os.environ.get("RDMA_CORE_TESTS") or
+                            os.environ.get("SOFTHCA_PYVERBS", "") + "/usr/share/doc/rdma-core/tests")
     if not packaged.is_dir():
         raise Skipped(f"{packaged} is not there (Debian: python3-pyverbs; RDMA_CORE_TESTS names another)")
     unpacked = scratch / "tests"
@@ -246,8 +253,8 @@ def rdma_core_tests(bench, scratch, link):
             (unpacked / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
         elif file.suffix == ".py":
             (unpacked / file.name).write_bytes(file.read_bytes())
-    text = bench.one(sys.executable, "-c", RUN_TESTS, scratch, "tests.test_mlx5_devx",
-                     options=("--mlx5", "--link", link), env={"PYTHONDONTWRITEBYTECODE": "1"})
+    text = bench.one(python, "-c", RUN_TESTS, scratch, "tests.test_mlx5_devx",
+                     options=("--mlx5", "--link", link), env={"PYTHONDONTWRITEBYTECODE": "1", **env})
     expect(re.search(r"^OK$", text, re.M) and "skipped" not in text, last_line(text))
 
 
