@@ -47,13 +47,16 @@ Result<std::uint32_t> KeyTable::add(const KeyedMemory& local, std::span<const Ke
     kept_.push_back(std::move(window));
     // Partner: the acquire in find().
     windows_[number].store(kept_.back().get(), std::memory_order_release);
+    ++present_;
     return kept_.back()->key;
   }
   return Status::no_memory;
 }
 
 void KeyTable::remove(std::uint32_t key) {
-  if (find(key) != nullptr) windows_[key >> 8].store(nullptr, std::memory_order_release);
+  if (find(key) == nullptr) return;
+  windows_[key >> 8].store(nullptr, std::memory_order_release);
+  --present_;
 }
 
 const KeyTable::Window* KeyTable::find(std::uint32_t key) const {

@@ -43,7 +43,7 @@ struct Located {
 
 class KeyTable {
  public:
-  static constexpr std::size_t kMaxWindows = 4096;
+  static constexpr std::size_t kMaxWindows = 4096;  // numbers; 0 is none
   explicit KeyTable(int ranks);
   ~KeyTable();
 
@@ -52,6 +52,8 @@ class KeyTable {
   Result<std::uint32_t> add(const KeyedMemory& local, std::span<const KeyedMemory> remote,
                             std::uint32_t rights);
   void remove(std::uint32_t key);
+  // By who adds: nothing can be added any more until something is removed.
+  bool full() const { return present_ + 1 == kMaxWindows; }
 
   // False when the key is unknown, lacks the right, or [offset, offset + bytes) leaves the window.
   bool local(std::uint32_t key, std::uint64_t offset, std::uint64_t bytes, std::uint32_t right,
@@ -69,6 +71,7 @@ class KeyTable {
   std::vector<std::unique_ptr<Window>> kept_;
   std::vector<std::uint8_t> tags_;
   std::size_t next_ = 1;  // number to try first
+  std::size_t present_ = 0;
 };
 
 }  // namespace twinpath::gda

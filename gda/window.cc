@@ -25,6 +25,15 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
             request.data);
     return Status::bad_argument;
   }
+  // Before anything is asked of the adapter, and with all ranks, which have the same table.
+  if (core_.keys.full()) {
+    TP_WARN(
+        "cannot register %zu bytes at %p as a window: %zu windows and contexts' tables of this "
+        "communicator are registered, and there is no room for more; deregister some first, or "
+        "register larger ranges",
+        request.bytes, request.data, KeyTable::kMaxWindows - 1);
+    return Status::no_memory;
+  }
   MrRequest mr;
   mr.address = address;
   mr.bytes = request.bytes;

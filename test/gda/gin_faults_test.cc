@@ -233,6 +233,21 @@ std::string one_address(Rank& r) {
   return {};
 }
 
+std::string too_many_windows(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  std::vector<std::unique_ptr<WindowMemory>> windows;
+  for (int i = 1; i < 4096; ++i) {
+    windows.push_back(std::make_unique<WindowMemory>(*comm, 64));
+    EXPECT_GIN(*windows.back(), i);
+  }
+  EXPECT_GIN(!WindowMemory(*comm, 64));
+  windows.pop_back();
+  EXPECT_GIN(WindowMemory(*comm, 64));
+  EXPECT_GIN(WindowMemory(*comm, 64));
+  return {};
+}
+
 }  // namespace
 
 TEST_CASE("One address on two hosts is refused with its name") {
@@ -241,6 +256,12 @@ TEST_CASE("One address on two hosts is refused with its name") {
   CHECK(run_threads(2, one_address) == "");
   CHECK(log.has(LogLevel::warn, "have the same address ::ffff:"));
   CHECK(log.has(LogLevel::warn, "soft0 here and soft0 of rank 1 ("));
+}
+
+TEST_CASE("One window too many is refused at all ranks, and there is room again behind it") {
+  test::LogCapture log;
+  CHECK(run_threads(2, too_many_windows) == "");
+  CHECK(log.has(LogLevel::warn, "4095 windows and contexts' tables"));
 }
 
 TEST_CASE("A wrong key fails its own queue and lets the kernels there go") {
