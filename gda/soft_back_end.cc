@@ -15,6 +15,14 @@ namespace {
 
 // What the copy thread copies itself when it sees the data before it arrive.
 constexpr std::uint64_t kShortCopy = 4096;
+// What the engine copies of one work request before it looks at other queues.
+constexpr std::uint64_t kSlice = 1 << 20;
+
+soft::Place behind(const soft::Place& place, std::uint64_t bytes) {
+  soft::Place out = place;
+  out.end.address += bytes;
+  return out;
+}
 
 }  // namespace
 
@@ -146,7 +154,8 @@ Issued SoftBackEnd::by_queue_pair(std::uint64_t index, const Operation& operatio
 Issued SoftBackEnd::append(Slot& slot, bool copy_engine) {
   const std::uint64_t index = slot.index;
   issued_.store(index + 1, std::memory_order_release);
-  if (!copy_engine && slot.effect != Effect::update && quiet()) {
+  const bool one_slice = slot.effect != Effect::copy || slot.bytes <= kSlice;
+  if (!copy_engine && one_slice && slot.effect != Effect::update && quiet()) {
     const bool ok = carry_out(slot);
     let_go(slot);
     if (!ok) {
@@ -189,8 +198,14 @@ bool SoftBackEnd::carry_out(Slot& slot) {
           *reinterpret_cast<std::uint64_t*>(static_cast<std::uintptr_t>(slot.to_place.end.address)))
           .fetch_add(slot.operand[0], std::memory_order_release);
       return true;
-    case Effect::copy:
-      return slot.bytes == 0 || copy_host(slot.to_place, slot.from_place, slot.bytes);
+    case Effect::copy: {
+      const std::uint64_t done = slot.moved, bytes = std::min(slot.bytes - done, kSlice);
+      if (bytes != 0 &&
+          !copy_host(behind(slot.to_place, done), behind(slot.from_place, done), bytes))
+        return false;
+      slot.moved += bytes;
+      return true;
+    }
     case Effect::update:
       break;  // not by the CPU
   }
@@ -203,7 +218,9 @@ void SoftBackEnd::let_go(Slot& slot) {
 }
 
 bool SoftBackEnd::is_long(const Slot& slot) {
-  return slot.effect == Effect::copy && slot.bytes > kShortCopy;
+  // Into and out of other processes it is a system call, which nobody makes under the ring's lock.
+  return slot.effect == Effect::copy &&
+         (slot.bytes > kShortCopy || slot.to_place.pid != 0 || slot.from_place.pid != 0);
 }
 
 void SoftBackEnd::Ring::advance() {
@@ -267,6 +284,11 @@ bool SoftBackEnd::attend() {
       hold.unlock();
       const bool ok = carry_out(slot);
       hold.lock();
+      if (ok && slot.effect == Effect::copy && slot.moved != slot.bytes) {
+        slot.state = State::pending;  // the rest at a later turn
+        ring_->attention.store(true, std::memory_order_relaxed);
+        return true;
+      }
       slot.state = ok ? State::done : State::failed;
     }
     if (slot.state != State::failed) {

@@ -81,6 +81,7 @@ class SoftBackEnd final : public BackEnd {
     State state = State::pending;
     Effect effect = Effect::nothing;
     soft::Place to_place, from_place;
+    std::uint64_t moved = 0;  // by the CPU, of `bytes`
   };
   // What the copy thread reaches; outlives this object if copies never end.
   struct Ring {
@@ -103,6 +104,7 @@ class SoftBackEnd final : public BackEnd {
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
   static void copy_done(gpu::CopyJob* job, Status status);
+  // False: the system refuses.  Of a copy the next slice.
   static bool carry_out(Slot& slot);
   static void let_go(Slot& slot);
   static bool is_long(const Slot& slot);
