@@ -102,13 +102,15 @@ bool WorkQueue::fetch_head() {
     const bool data = written == Written::but_for_data;
     const std::int64_t patience = data ? setup_.data_patience_ns : setup_.patience_ns;
     if (now - incomplete_since_ < patience) return false;
-    if (data) taken_as_is_.fetch_add(1, std::memory_order_relaxed);
-    if (!data)
+    if (data) {
+      taken_as_is_.fetch_add(1, std::memory_order_relaxed);
+    } else {
       TP_WARN(
           "GIN queue 0x%x: work request %llu was announced %lld ms ago and has not come whole; the "
           "kernel rings for what it did not write, or the GPU's writes to host memory are lost",
           setup_.qpn, static_cast<unsigned long long>(head_),
           static_cast<long long>((now - incomplete_since_) / kMillisecond));
+    }
   }
   incomplete_since_ = -1;
   pending_ = decode(words, head_, setup_.qpn, *setup_.keys, setup_.peer);

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "topology/cpu_mask.h"
 #include "topology/finish.h"
@@ -253,14 +251,12 @@ std::optional<Machine> parse_hwloc_xml(std::string_view text, std::string& why) 
 }
 
 std::optional<Machine> read_hwloc_xml(const std::string& path, std::string& why) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream all;
-  if (file) all << file.rdbuf();
-  if (!file || !all) {
+  auto text = read_xml_file(path);
+  if (!text) {
     why = path + ": cannot be read or is empty";
     return std::nullopt;
   }
-  auto machine = parse_hwloc_xml(std::move(all).str(), why);
+  auto machine = parse_hwloc_xml(std::move(*text), why);
   if (!machine) {
     why = path + ": " + why;
     return std::nullopt;

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "topology/finish.h"
 #include "topology/guid.h"
@@ -261,14 +259,12 @@ std::optional<std::vector<Machine>> parse_nccl_xml(std::string_view text, std::s
 }
 
 std::optional<std::vector<Machine>> read_nccl_xml(const std::string& path, std::string& why) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream all;
-  if (file) all << file.rdbuf();
-  if (!file || !all) {
+  auto text = read_xml_file(path);
+  if (!text) {
     why = path + ": cannot be read";
     return std::nullopt;
   }
-  auto machines = parse_nccl_xml(std::move(all).str(), why);
+  auto machines = parse_nccl_xml(std::move(*text), why);
   if (!machines) {
     why = path + ": " + why;
     return std::nullopt;

@@ -1,6 +1,8 @@
 #include "topology/xml_parser.h"
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 namespace twinpath {
 namespace {
@@ -181,6 +183,14 @@ std::string xml_escaped(std::string_view text) {
     }
   }
   return out;
+}
+
+std::optional<std::string> read_xml_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream all;
+  if (file) all << file.rdbuf();
+  if (!file || !all) return std::nullopt;
+  return std::move(all).str();
 }
 
 }  // namespace twinpath

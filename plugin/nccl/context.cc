@@ -71,10 +71,9 @@ Result<Context*> Context::open() {
   const std::lock_guard lock(g_open_mutex);
   if (Context* context = get()) return context;
   Config config = config_from_environment();
-  const bool tuned = config.tune != TuneChoice::off && config.fabric == FabricChoice::soft;
   const Tuning tuning = choose_tuning(
       config, [](const char* name) { return std::getenv(name); },
-      tuned ? find_tuner(own_folder()) : std::string());
+      [] { return find_tuner(own_folder()); });
   // Both judge by one level.
   if (const char* level = tuning.gdr_level()) config.net_gdr_level = level;
   auto transports = open_transports(config);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "plugin/base/log.h"
 #include "plugin/nccl/environment.h"
@@ -80,17 +81,17 @@ bool is_everywhere(const char* level) {
 
 // It was measured with the channels chosen above and with GPU memory within reach; whoever chose
 // otherwise wants that.
-void add_tuner(const EnvLookup& user, const std::string& path, Tuning& out) {
+void add_tuner(const EnvLookup& user, const std::function<std::string()>& find_tuner, Tuning& out) {
   const auto chosen = [&](const char* name) {
     return std::any_of(out.settings.begin(), out.settings.end(),
                        [&](const Setting& s) { return std::string_view(s.name) == name; });
   };
   const bool reached = chosen("NCCL_NET_GDR_LEVEL") || is_everywhere(user("NCCL_NET_GDR_LEVEL"));
-  if (path.empty() || !reached || !chosen("NCCL_MIN_NCHANNELS")) return;
+  if (!reached || !chosen("NCCL_MIN_NCHANNELS")) return;
   if (is_set(user, "NCCL_TUNER_PLUGIN")) {
     out.kept.push_back(std::string("NCCL_TUNER_PLUGIN=") + user("NCCL_TUNER_PLUGIN"));
-  } else {
-    out.settings.push_back({"NCCL_TUNER_PLUGIN", path});
+  } else if (std::string path = find_tuner(); !path.empty()) {
+    out.settings.push_back({"NCCL_TUNER_PLUGIN", std::move(path)});
   }
 }
 
@@ -103,7 +104,8 @@ const char* Tuning::gdr_level() const {
   return nullptr;
 }
 
-Tuning choose_tuning(const Config& config, const EnvLookup& user, const std::string& tuner) {
+Tuning choose_tuning(const Config& config, const EnvLookup& user,
+                     const std::function<std::string()>& find_tuner) {
   Tuning out;
   if (config.tune == TuneChoice::off || config.fabric != FabricChoice::soft || config.ib_disable ||
       !gpu_memory_is_reached(config)) {
@@ -124,7 +126,7 @@ Tuning choose_tuning(const Config& config, const EnvLookup& user, const std::str
     const std::string kept = std::string(in_the_way) + "=" + user(in_the_way);
     if (out.kept.empty() || out.kept.back() != kept) out.kept.push_back(kept);
   }
-  add_tuner(user, tuner, out);
+  add_tuner(user, find_tuner, out);
   return out;
 }
 

@@ -6,6 +6,7 @@
 // buffer sizes on each rank by itself, and ranks that differ hang.  So nothing is asked of the
 // machine here (its GPUs, say, of which one rank may see fewer): only settings, which the ranks of
 // a job share.
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,10 @@ struct Tuning {
 };
 
 // Nothing unless the fabric is the soft HCA and TWINPATH_TUNE=auto.  `user` looks up NCCL's
-// variables; an empty one counts as not set.  `tuner` is the path of our tuner library
-// (plugin/nccl/tuner), empty where there is none.
-Tuning choose_tuning(const Config& config, const EnvLookup& user, const std::string& tuner);
+// variables; an empty one counts as not set.  `find_tuner` gives the path of our tuner library
+// (plugin/nccl/tuner), empty where there is none; asked only where it would be used.
+Tuning choose_tuning(const Config& config, const EnvLookup& user,
+                     const std::function<std::string()>& find_tuner);
 
 // The tuner library in `folder`, or empty and a warning: ranks that have it and ranks that do not
 // would choose differently, and hang.

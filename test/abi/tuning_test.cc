@@ -35,7 +35,7 @@ Variables chosen(const Config& config, const Variables& user, std::string* kept 
         const auto found = user.find(name);
         return found == user.end() ? nullptr : found->second.c_str();
       },
-      tuner);
+      [&] { return tuner; });
   if (kept != nullptr) {
     for (const std::string& k : tuning.kept) *kept += (kept->empty() ? "" : " ") + k;
   }

@@ -13,36 +13,15 @@
 #include <functional>
 #include <string>
 
+#include "tools/softhca/selftest_cases.h"
 #include "tools/softhca/selftest_pair.h"
 
 namespace {
 
+using twinpath::softhca::failures;
 using twinpath::softhca::kPairAccess;
 using twinpath::softhca::Pair;
-
-int failures = 0;
-std::string why;
-
-#define EXPECT(condition)                                                             \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      why += std::string(why.empty() ? "" : "; ") + #condition + " is false (line " + \
-             std::to_string(__LINE__) + ", errno " + std::to_string(errno) + ")";     \
-      return;                                                                         \
-    }                                                                                 \
-  } while (0)
-
-void run(const char* name, const std::function<void()>& body) {
-  why.clear();
-  errno = 0;
-  body();
-  if (why.empty()) {
-    std::printf("ok: %s\n", name);
-  } else {
-    std::printf("FAILED: %s: %s\n", name, why.c_str());
-    ++failures;
-  }
-}
+using twinpath::softhca::run;
 
 void next(ibv_qp_ex* q, std::uint64_t id) {
   q->wr_id = id;

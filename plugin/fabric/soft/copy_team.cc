@@ -144,7 +144,7 @@ bool CopyTeam::start() {
   sigfillset(&all);
   (void)pthread_sigmask(SIG_SETMASK, &all, &before);
   int n = 0, error = 0;
-  for (; n < wanted() && error == 0; ++n) {
+  for (; n < wanted(); ++n) {
     Helper& helper = helpers_[static_cast<std::size_t>(n)];
     helper.team = this;
     helper.index = n;

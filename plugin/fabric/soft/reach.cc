@@ -1,12 +1,11 @@
 // See reach.h.
 #include "plugin/fabric/soft/reach.h"
 
-#include <sys/uio.h>
-
 #include <mutex>
 
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/soft/ordered_write.h"
+#include "plugin/fabric/soft/team_copy.h"
 
 namespace twinpath::soft {
 namespace {
@@ -94,15 +93,7 @@ bool copy_host(const Place& to, const Place& from, std::uint64_t bytes) {
   const bool write = to.pid != 0;
   const Place& near = write ? from : to;
   const Place& far = write ? to : from;
-  for (std::uint64_t done = 0; done < bytes;) {
-    const iovec here{reinterpret_cast<void*>(near.end.address + done), bytes - done};
-    const iovec there{reinterpret_cast<void*>(far.end.address + done), bytes - done};
-    const ssize_t n = write ? ::process_vm_writev(far.pid, &here, 1, &there, 1, 0)
-                            : ::process_vm_readv(far.pid, &here, 1, &there, 1, 0);
-    if (n <= 0) return false;
-    done += static_cast<std::uint64_t>(n);
-  }
-  return true;
+  return move_host(far.pid, near.end.address, far.end.address, bytes, write);
 }
 
 }  // namespace twinpath::soft

@@ -19,31 +19,11 @@
 #include "tools/softhca/mlx5/selftest_commands.h"
 #include "tools/softhca/mlx5/selftest_library.h"
 #include "tools/softhca/mlx5/selftest_traffic.h"
+#include "tools/softhca/selftest_cases.h"
 
 namespace {
 
 using namespace twinpath::softhca;
-
-int failures = 0;
-std::string why;
-
-#define EXPECT(condition)                                                             \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      why += std::string(why.empty() ? "" : "; ") + #condition + " is false (line " + \
-             std::to_string(__LINE__) + ", errno " + std::to_string(errno) + ")";     \
-      return;                                                                         \
-    }                                                                                 \
-  } while (0)
-
-void run(const char* name, const std::function<void()>& body) {
-  why.clear();
-  errno = 0;
-  body();
-  if (!why.empty()) ++failures;
-  std::printf("%s: %s%s%s\n", why.empty() ? "ok" : "FAILED", name, why.empty() ? "" : ": ",
-              why.c_str());
-}
 
 Library& lib() {
   static Library library;
