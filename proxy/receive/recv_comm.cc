@@ -150,7 +150,7 @@ Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion
   for (std::uint32_t index = 0;; index += 1u << 6) {
     const auto* memory = static_cast<const ProxyMemory*>(b->memory);
     const auto capacity = static_cast<std::uint32_t>(b->bytes);
-    *sub = {static_cast<std::uint8_t*>(b->data), capacity, 0, 0, 0, true};
+    *sub = {static_cast<std::uint8_t*>(b->data), capacity, 0, 0, 0, true, 0};
     cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(b->data), capacity, b->tag,
                        meta | index, seq, [memory](int rail) { return memory->rkey(rail); });
     ++seq, ++sub;
@@ -186,7 +186,8 @@ void ProxyRecvComm::offer(RecvRequest& r, unsigned index, const RecvBuffer& b) {
          0,
          0,
          0,
-         false};
+         false,
+         0};
   if ((r.staged_ >> index & 1) != 0) {
     stage(r, static_cast<int>(index), *memory);
     memory = &memory->mirror->memory;

@@ -49,6 +49,7 @@ class alignas(kCacheLine) RecvRequest final : public Request {
     std::uint8_t expected = 0;  // chunks; 0 until the first arrives
     std::uint8_t arrived = 0;
     bool copyable = false;
+    std::uint32_t queues = 0;  // a bit for each that brought one of several chunks
   };
   // A new use of it: answers to earlier ones bring another generation.
   void begin(unsigned count, unsigned staged, bool optional) {
@@ -144,6 +145,8 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink, private Hel
   // What an immediate announces; false when it makes no sense here (a reason given already holds).
   bool take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue);
   bool take_parcel(std::uint32_t bits, std::uint32_t bytes);
+  // Whether the data of that part had all arrived, in this or the last use of its request.
+  bool came_before(CellMeta which);
   // The request in that slot if it waits for that part, else null.
   RecvRequest* expecting(CellMeta which) {
     if (!requests_.made(which.slot())) [[unlikely]]

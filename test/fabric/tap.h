@@ -39,9 +39,12 @@ struct Tap {
   static inline WrKind fail_completion = WrKind::none;
   static inline std::uint32_t failed_qpn = 0;
   static inline WrKind fail_post = WrKind::none;  // posts of that kind give ENOMEM
-  static inline int poll_result = 0;              // not 0: what polling gives
-  static inline bool no_memory = false;           // registrations give ENOMEM
-  static inline int create_error = 0;             // not 0: no queue pair, for that errno
+  // As many of the next writes with an immediate are executed twice, the second time without bytes,
+  // as soft-RoCE may; after those, as many are taken and never sent.
+  static inline int repeat_writes = 0, lose_writes = 0;
+  static inline int poll_result = 0;     // not 0: what polling gives
+  static inline bool no_memory = false;  // registrations give ENOMEM
+  static inline int create_error = 0;    // not 0: no queue pair, for that errno
 
   // The adapter of that name, of the last fabric that on() saw.
   static ibv_context* context_of(const std::string& device) {
@@ -57,6 +60,7 @@ struct Tap {
     inline_bytes.clear();
     inline_limit = 1u << 16;
     fail_completion = fail_post = WrKind::none;
+    repeat_writes = lose_writes = 0;
     poll_result = 0;
     no_memory = false;
     create_error = 0;
@@ -122,8 +126,19 @@ struct Tap {
       for (int i = 0; i < w->num_sge; ++i) bytes += w->sg_list[i].length;
       posted.push_back({decode_wr_id(w->wr_id).kind, qp->qp_num, w->send_flags, bytes});
     }
+    if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM || repeat_writes + lose_writes == 0) {
+      hold.unlock();
+      return post_send_(qp, wr, bad);
+    }
+    if (repeat_writes == 0) return --lose_writes, 0;
+    --repeat_writes;
     hold.unlock();
-    return post_send_(qp, wr, bad);
+    if (const int error = post_send_(qp, wr, bad); error != 0) return error;
+    ibv_send_wr again = *wr;
+    again.next = nullptr;
+    again.num_sge = 0;
+    again.send_flags = 0;
+    return post_send_(qp, &again, bad);
   }
 
   static int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {

@@ -147,7 +147,7 @@ std::string Exchange::describe(Side s) {
       break;
   }
   text += " after " + std::to_string(e.messages.load()) + " messages";
-  if (e.wrong[0] != 0) text += std::string(", ") + e.wrong.data();
+  if (e.wrong[0] != 0) text += std::string(", wrong data: ") + e.wrong.data();
   const std::string why = reason(s);
   return why.empty() ? text : text + " (" + why + ")";
 }

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 
 #include "test/vm/faults/case.h"
 #include "test/vm/faults/remote_end.h"
@@ -70,6 +71,19 @@ std::vector<CaseInfo> all_cases() {
   return all;
 }
 
+// Whether a case failed because soft-RoCE executed a finished write again, with its immediate and
+// without its bytes (../README.md says how that comes), and the plugin ended the connection for it.
+// A write that we sent twice would bring its bytes twice.
+bool repeated_by_kernel(const Case& c) {
+  bool named = false;
+  for (const std::string& p : c.problems()) {
+    if (p.find("wrong data: ") != std::string::npos) return false;
+    named = named || (p.find(" a second time (immediate 0x") != std::string::npos &&
+                      p.find(", 0 bytes)") != std::string::npos);
+  }
+  return named;
+}
+
 class Runner {
  public:
   Runner(const Topology& topology, std::string json, bool messages)
@@ -87,9 +101,15 @@ class Runner {
           " rails, topology " + topology_.name + " has " + std::to_string(topology_.sender.size()));
       return;
     }
-    Case c(topology_);
     const std::int64_t begin = now_ns();
-    info.run(c);
+    std::optional<Case> attempt;
+    for (int more = 2;; --more) {
+      attempt.emplace(topology_);
+      info.run(*attempt);
+      if (more == 0 || !repeated_by_kernel(*attempt)) break;
+      say("once more: " + std::string(info.name) + ": " + attempt->problems()[0]);
+    }
+    const Case& c = *attempt;
     const double seconds = static_cast<double>(now_ns() - begin) / 1e9;
     const bool ok = c.problems().empty();
     ++(ok ? passed_ : failed_);
