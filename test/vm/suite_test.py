@@ -118,6 +118,59 @@ class ExitStatus(unittest.TestCase):
         self.assertIn("add: 0 0 1\n", done.stdout)
 
 
+class LockedUp(unittest.TestCase):
+    """A machine whose kernel stands still: what it had not done runs on another one, once."""
+
+    def run_with(self, folder, machine):
+        for name in ("run", "suite", "topologies"):
+            (folder / name).write_bytes((HERE / name).read_bytes())
+            (folder / name).chmod(0o755)
+        (folder / "rxe-run").write_text("#!/bin/bash\n"
+                                        "[ \"$1\" = --prepare ] && echo kernel && exit\n"
+                                        f"echo \"$*\" >>{folder}/calls\n" + machine)
+        (folder / "rxe-run").chmod(0o755)
+        done = subprocess.run([str(folder / "run"), "--build", str(folder), "--results",
+                               str(folder / "results"), "pair"], text=True, capture_output=True,
+                              check=False)
+        return done, (folder / "calls").read_text().splitlines()
+
+    def test_once_and_then_it_has_failed(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            done, calls = self.run_with(folder, "echo 'rxe-run: the kernel inside locked up, ...'\n"
+                                                "exit 125\n")
+        self.assertEqual([" --resume" in call for call in calls], [False, True])
+        self.assertIn("once more: pair: the machine's kernel locked up", done.stdout)
+        self.assertIn("FAILED: pair: the virtual machine ended with status 125", done.stdout)
+        self.assertEqual(done.returncode, 1)
+
+    def test_the_second_run_counts(self):
+        with tempfile.TemporaryDirectory() as name:
+            done, _ = self.run_with(pathlib.Path(name), """
+                case $* in *--resume*) echo 'cases: 3 passed, 0 failed, 1 skipped'; exit 0 ;; esac
+                echo 'rxe-run: the kernel inside locked up, ...'
+                exit 125
+                """)
+        self.assertIn("\ncases: 3 passed, 0 failed, 1 skipped\n", done.stdout)
+        self.assertEqual(done.returncode, 0)
+
+    def test_other_deaths_are_failures_at_once(self):
+        with tempfile.TemporaryDirectory() as name:
+            done, calls = self.run_with(pathlib.Path(name), "exit 125\n")
+        self.assertEqual(len(calls), 1)
+        self.assertEqual(done.returncode, 1)
+
+    def test_what_has_a_result_is_counted_and_does_not_run_again(self):
+        with tempfile.TemporaryDirectory() as name:
+            results = pathlib.Path(name) / "r.jsonl"
+            results.write_text(json.dumps({"program": "iWARP is named and not offered",
+                                           "passed": 2, "failed": 1, "skipped": 0}) + "\n")
+            done = subprocess.run([sys.executable, str(HERE / "suite"), "siw", "--build", name,
+                                   "--results", str(results), "--resume"],
+                                  text=True, capture_output=True, check=False)
+        self.assertEqual(done.stdout, "cases: 2 passed, 1 failed, 0 skipped\n")
+
+
 class Both(unittest.TestCase):
     """test/vm/both and the agent that it talks to, with this machine as both hosts."""
 
