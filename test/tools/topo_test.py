@@ -5,6 +5,7 @@ TOPO_UPDATE=1 writes the golden files anew; look at the difference before keepin
 import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -133,6 +134,52 @@ class Golden(Scratch):
                 right = float(rect.get("x")) + float(rect.get("width"))
                 low = float(rect.get("y")) + float(rect.get("height"))
                 self.assertTrue(right <= width and low <= height, (name, rect.attrib))
+
+    def test_no_line_of_a_picture_runs_over_a_device_or_its_words(self):
+        tag = "{http://www.w3.org/2000/svg}"
+        number = r"(-?[\d.]+)"
+        line = re.compile(f"M{number} {number} V{number} q.* H{number} q{number} .* V{number}$")
+        lines = 0
+        for name in MACHINES:
+            self.replay(name, "--svg", "out.svg")
+            root = ElementTree.parse(self.path("out.svg")).getroot()
+            devices = []
+            for group in root.iter(tag + "g"):
+                rect = group.find(tag + "rect")
+                if rect is not None and rect.get("fill") in ("#cdeccd", "#d3e4fd", "#e6effd"):
+                    x, y, w, h = (float(rect.get(k)) for k in ("x", "y", "width", "height"))
+                    devices.append((x, y, x + w, y + h))
+                    for text in group.iter(tag + "text"):  # within its box
+                        self.assertTrue(x < float(text.get("x")) < x + w, name)
+                        self.assertTrue(y < float(text.get("y")) < y + h, (name, text.text))
+            for path in root.iter(tag + "path"):
+                x1, y1, down, along, turn, y2 = map(float, line.match(path.get("d")).groups())
+                x2, y = along + turn, down + 5
+                lines += 1
+                for area in ((min(x1, x2), y - 1, max(x1, x2), y + 1),
+                             (x1 - 1, y1 + 1, x1 + 1, y), (x2 - 1, y2 + 1, x2 + 1, y)):
+                    for d in devices:
+                        self.assertFalse(area[0] < d[2] and d[0] < area[2] and
+                                         area[1] < d[3] and d[1] < area[3], (name, area, d))
+        self.assertGreaterEqual(lines, 12)
+
+    def test_a_png_needs_a_program_and_says_which(self):
+        self.machine("two-sockets")
+        folder = self.path("bin")
+        os.mkdir(folder)
+        arguments = ("--input", "two-sockets.hwloc.xml", "--png", "out.png")
+        path = {"PATH": folder}
+        one_line(self, topo(*arguments, cwd=self.folder, env=path), "rsvg-convert", "librsvg2-bin")
+        with open(os.path.join(folder, "rsvg-convert"), "w", encoding="utf-8") as program:
+            program.write("#!/bin/sh\nwhile read -r l; do case $l in *svg*) "
+                          "echo PNG >${1#--output=};; esac; done <$2\n")
+        os.chmod(program.name, 0o755)
+        done = topo(*arguments, cwd=self.folder, env=path)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        with open(self.path("out.png"), encoding="utf-8") as png:
+            self.assertEqual(png.read(), "PNG\n")
+        arguments = (*arguments[:-1], "/nowhere/x.png")
+        one_line(self, topo(*arguments, cwd=self.folder, env=path), "/nowhere/x.png")
 
 
 class Troubles(Scratch):

@@ -14,6 +14,7 @@
 #include "tools/topo/dump.h"
 #include "tools/topo/json.h"
 #include "tools/topo/options.h"
+#include "tools/topo/png.h"
 #include "tools/topo/probe.h"
 #include "tools/topo/svg.h"
 #include "tools/topo/text.h"
@@ -131,8 +132,10 @@ int run(Options o) {
   }
   const Report* other = peer ? &*peer : nullptr;
   if (!o.svg.empty()) write_file(o.svg, report_svg(report));
+  if (!o.png.empty()) write_png(o.png, report_svg(report));
   if (!o.nccl_xml.empty()) write_file(o.nccl_xml, write_nccl_xml(report.machine));
-  const bool quiet = !o.svg.empty() || !o.nccl_xml.empty();  // a file was what was wanted
+  const bool quiet =
+      !o.svg.empty() || !o.png.empty() || !o.nccl_xml.empty();  // a file was what was wanted
   switch (o.command) {
     case Command::why:
       return explain_pair(o, report, other);

@@ -44,6 +44,7 @@ bool parse_options(int argc, char** argv, Options& o, int& exit_code) {
   app.add_flag("!--no-cuda", o.input.cuda, "do not start the CUDA driver (this node only)");
   app.add_flag("--json", o.json, "JSON instead of text");
   app.add_option("--svg", o.svg, "FILE: write a picture");
+  app.add_option("--png", o.png, "FILE: the same as PNG; needs rsvg-convert");
   app.add_option("--nccl-xml", o.nccl_xml, "FILE: write a topology that NCCL_TOPO_FILE takes");
 
   auto* why = app.add_subcommand("why", "every fact and rule behind one GPU and one HCA");

@@ -14,7 +14,7 @@ struct Options {
   std::string peer;           // another machine's capture
   std::string platform_file;  // empty: TWINPATH_PLATFORM_FILE on this node
   bool json = false;
-  std::string svg;       // write a picture there
+  std::string svg, png;  // write a picture there
   std::string nccl_xml;  // write NCCL's topology XML there
   std::string gpu, hca;  // why
   std::string out;       // dump

@@ -37,42 +37,20 @@ Style style_of(Box::Kind kind) {
   return {"#e4e4e4", "#8a8a8a"};
 }
 
-// Curves of near pairs, one after the other; red is kept for what is far.
-constexpr std::array<const char*, 8> kCurves{"#00796b", "#6a1b9a", "#1565c0", "#ad6800",
-                                             "#2e7d32", "#4527a0", "#00838f", "#6d4c41"};
+// One for each HCA that a GPU uses; red is kept for what is far or wrong.
+constexpr std::array<const char*, 10> kRails{"#00796b", "#6a1b9a", "#1565c0", "#ad6800", "#558b2f",
+                                             "#4527a0", "#00838f", "#6d4c41", "#37474f", "#827717"};
 
 std::string n(double v) { return number(v, 1); }
-
-struct Arc {
-  std::string path;
-  double x = 0, y = 0;  // where its label goes
-};
-// Side by side: an arc below both.  One above the other: between the edges that face each other.
-Arc arc_between(const Box& a, const Box& b, double sag) {
-  const bool beside = a.y < b.bottom() && b.y < a.bottom();
-  const Box& high = a.y <= b.y ? a : b;
-  const Box& low = a.y <= b.y ? b : a;
-  const double x1 = high.middle(), x2 = low.middle(), y1 = high.bottom();
-  const double y2 = beside ? low.bottom() : low.y;
-  const double bend = beside ? std::max(y1, y2) + sag : y1 + (y2 - y1) / 2;
-  Arc arc;
-  arc.path = "M" + n(x1) + " " + n(y1) + " C" + n(x1) + " " + n(bend) + " " + n(x2) + " " +
-             n(bend) + " " + n(x2) + " " + n(y2);
-  if (beside) {
-    arc.x = (x1 + x2) / 2;
-    arc.y = (y1 + y2) / 8 + bend * 3 / 4 + 3;
-  } else {
-    // In the gap right below the upper one, where there is no text.
-    arc.x = x1 + (x2 - x1) * 0.1;
-    arc.y = y1 + 13;
-  }
-  return arc;
-}
 
 class Writer {
  public:
   explicit Writer(const Report& report)
-      : r_(report), m_(report.machine), layout_(lay_out(report, 66)) {}
+      : r_(report), m_(report.machine), layout_(lay_out(report, 66)) {
+    for (const GpuReport& g : r_.gpus)
+      if (g.hca && std::find(rails_.begin(), rails_.end(), *g.hca) == rails_.end())
+        rails_.push_back(*g.hca);
+  }
 
   std::string run() {
     const std::vector<std::string> notes = footer();
@@ -89,8 +67,7 @@ class Writer {
     legend();
     for (const Box& row : layout_.rows) draw(row);
     if (layout_.rows.empty()) text(16, 62, 12, kRed, "no GPU and no HCA known");
-    for (const auto& [hca, box] : dma_) pair_line(hca, *box);
-    for (const GpuReport& g : r_.gpus) curve(g);
+    for (const Route& route : layout_.routes) draw(route);
     double y = layout_.height + 4;
     for (const std::string& note : notes) text(16, y += 16, 12, kRed, note);
     return out_ + "</svg>\n";
@@ -113,12 +90,6 @@ class Writer {
     text(x + 21, 46, 11, "#333", word);
     x += 21 + 6.2 * static_cast<double>(word.size()) + 16;
   }
-  void stroke_sample(double& x, const char* colour, const char* dash, const std::string& word) {
-    out_ += "<path d=\"M" + n(x) + " 42 h20\" stroke=\"" + colour +
-            "\" stroke-width=\"2.5\" fill=\"none\"" + dash + "/>\n";
-    text(x + 25, 46, 11, "#333", word);
-    x += 25 + 6.2 * static_cast<double>(word.size()) + 16;
-  }
   void legend() {
     double x = 16;
     swatch(x, style_of(Box::Kind::gpu).fill, style_of(Box::Kind::gpu).stroke, "GPU");
@@ -126,17 +97,27 @@ class Writer {
     swatch(x, style_of(Box::Kind::bridge).fill, style_of(Box::Kind::bridge).stroke, "switch");
     swatch(x, style_of(Box::Kind::management).fill, style_of(Box::Kind::management).stroke,
            "not used");
-    stroke_sample(x, kCurves[0], "", "chosen HCA");
-    stroke_sample(x, kRed, "", "chosen, beyond the switches");
-    if (std::any_of(m_.hcas.begin(), m_.hcas.end(), [](const Hca& h) { return h.data_direct; }))
-      stroke_sample(x, "#1e5aa8", " stroke-dasharray=\"4 3\"", "same card (data direct)");
+    if (std::none_of(r_.gpus.begin(), r_.gpus.end(), [](const GpuReport& g) { return g.hca; }))
+      return;
+    for (int i = 0; i < 3; ++i) dot(x + 5 + 7 * i, 42, kRails[static_cast<std::size_t>(i)]);
+    text(x + 26, 46, 11, "#333", "a GPU and its HCA have one colour;");
+    text(x + 26 + 212, 46, 11, kRed, "red: beyond the switches");
+  }
+  void dot(double x, double y, const char* colour) {
+    out_ += "<circle cx=\"" + n(x) + "\" cy=\"" + n(y) + "\" r=\"3.5\" fill=\"" + colour + "\"/>\n";
+  }
+  // Colours in the order in which GPUs use their HCAs.
+  const char* colour(int rail) const {
+    const auto at = std::find(rails_.begin(), rails_.end(), rail);
+    return kRails[static_cast<std::size_t>(at - rails_.begin()) % kRails.size()];
   }
 
   std::string hover(const Box& b) const {
     if (b.kind == Box::Kind::gpu) {
       const Gpu& g = m_.gpus[static_cast<std::size_t>(b.index)];
+      const std::string way = pair_text(r_.gpus[static_cast<std::size_t>(b.index)]);
       return gpu_name(g) + ": " + gpu_model(g) + " at " + g.pci.bus.text() + ", " +
-             link_text(g.pci.link);
+             link_text(g.pci.link) + (way.empty() ? "" : "; " + way);
     }
     if ((b.kind == Box::Kind::hca || b.kind == Box::Kind::management) && b.index >= 0) {
       const Hca& h = m_.hcas[static_cast<std::size_t>(b.index)];
@@ -165,60 +146,36 @@ class Writer {
             (b.kind == Box::Kind::dma ? " stroke-dasharray=\"4 3\"" : "") + "/>\n";
     text(b.x + 8, b.y + 14, b.kind == Box::Kind::row ? 13 : 11, device ? "#000" : "#444", b.title,
          device || b.kind == Box::Kind::row ? "bold" : "normal");
-    double y = b.y + 14;
-    if (!b.detail.empty()) text(b.x + 8, y += 14, 9.5, "#444", b.detail);
-    for (const std::string& p : b.problems) text(b.x + 8, y += 12, 10, kRed, p, "bold");
+    double y = b.y + 15;
+    for (const std::string& d : b.details) text(b.x + 8, y += kLineHeight, 9.5, "#444", d);
+    if (b.rail >= 0) {
+      y += kLineHeight;
+      dot(b.x + 11, y - 3.5, colour(b.rail));
+      text(b.x + 18, y, 9.5, b.far ? kRed : colour(b.rail), b.tag, "bold");
+    }
+    for (const std::string& p : b.problems) text(b.x + 8, y += kLineHeight, 10, kRed, p, "bold");
     out_ += "</g>\n";
     for (const Box& c : b.children) draw(c);
-    if (b.kind == Box::Kind::gpu) gpus_[b.index] = &b;
-    if (b.kind == Box::Kind::hca || b.kind == Box::Kind::management) hcas_[b.index] = &b;
-    if (b.kind == Box::Kind::dma && b.index >= 0) dma_[b.index] = &b;
   }
 
-  // From the physical function to the data-direct function of one card, between the sides that
-  // face each other.
-  void pair_line(int hca, const Box& dma) {
-    const auto it = hcas_.find(hca);
-    if (it == hcas_.end()) return;
-    const Box& pf = *it->second;
-    const bool right = pf.x > dma.x;
-    const double x1 = right ? pf.x : pf.x + pf.width, y1 = pf.y + pf.height / 2;
-    const double x2 = right ? dma.x + dma.width : dma.x, y2 = dma.y + dma.height / 2;
-    const double bend = right ? 16 : -16;
-    out_ += "<path d=\"M" + n(x1) + " " + n(y1) + " C" + n(x1 - bend) + " " + n(y1) + " " +
-            n(x2 + bend) + " " + n(y2) + " " + n(x2) + " " + n(y2) +
-            "\" stroke=\"#1e5aa8\" stroke-width=\"1.5\" stroke-dasharray=\"4 3\" fill=\"none\"/>\n";
+  // A line with round corners.
+  void draw(const Route& r) {
+    const double turn = 5, way = r.x2 > r.x1 ? turn : -turn;
+    const GpuReport& g = r_.gpus[static_cast<std::size_t>(r.gpu)];
+    out_ += "<g><title>" + xml_escaped(pair_text(g)) + "</title><path d=\"M" + n(r.x1) + " " +
+            n(r.y1) + " V" + n(r.y - turn) + " q0 " + n(turn) + " " + n(way) + " " + n(turn) +
+            " H" + n(r.x2 - way) + " q" + n(way) + " 0 " + n(way) + " " + n(-turn) + " V" +
+            n(r.y2) + "\" stroke=\"" + colour(r.rail) +
+            "\" stroke-width=\"2\" fill=\"none\"/></g>\n";
   }
 
-  void curve(const GpuReport& g) {
-    if (!g.hca) return;
-    const auto gpu = gpus_.find(g.gpu);
-    // GPU data goes through the data-direct function where there is one.
-    const auto dma = dma_.find(*g.hca);
-    const auto pf = hcas_.find(*g.hca);
-    if (gpu == gpus_.end() || (dma == dma_.end() && pf == hcas_.end())) return;
-    const Box& a = *gpu->second;
-    const Box& b = dma != dma_.end() ? *dma->second : *pf->second;
+  std::string pair_text(const GpuReport& g) const {
+    if (!g.hca) return {};
     const PairReport& p = r_.pair(g.gpu, *g.hca);
-    const bool far = p.distance() > Distance::c2c;
-    const char* colour = far ? kRed : kCurves[static_cast<std::size_t>(g.gpu) % kCurves.size()];
-    // Long curves of neighbours would lie on each other.
-    const Arc arc = arc_between(a, b, far ? 10 + 8 * static_cast<double>(g.gpu % 2) : 12);
-    const std::string label = gpu_name(m_.gpus[static_cast<std::size_t>(g.gpu)]) + " - " +
-                              m_.hcas[static_cast<std::size_t>(*g.hca)].name + ": " +
-                              class_text(p) + ", NCCL " + runs_text(p.host_runs) +
-                              ", GPU-initiated " + runs_text(p.device_runs) +
-                              "; the hardware allows " + std::string(name_of(p.device.mode));
-    out_ += "<g><title>" + xml_escaped(label) + "</title><path d=\"" + arc.path + "\" stroke=\"" +
-            colour + "\" stroke-width=\"2.5\" fill=\"none\"/>\n";
-    // The class on the curve, on a white ground.
-    const std::string word = class_text(p);
-    const double half = 3.4 * static_cast<double>(word.size()) + 2;
-    out_ += "<rect x=\"" + n(arc.x - half) + "\" y=\"" + n(arc.y - 9) + "\" width=\"" +
-            n(2 * half) + "\" height=\"12\" rx=\"3\" fill=\"white\" stroke=\"" + colour +
-            "\" stroke-width=\"0.8\"/>\n";
-    text(arc.x, arc.y, 9.5, colour, word, "bold", "middle");
-    out_ += "</g>\n";
+    return gpu_name(m_.gpus[static_cast<std::size_t>(g.gpu)]) + " - " +
+           m_.hcas[static_cast<std::size_t>(*g.hca)].name + ": " + class_text(p) + ", NCCL " +
+           runs_text(p.host_runs) + ", GPU-initiated " + runs_text(p.device_runs) +
+           "; the hardware allows " + std::string(name_of(p.device.mode));
   }
 
   // Warnings, one line each, the same kind once.
@@ -239,7 +196,7 @@ class Writer {
   const Report& r_;
   const Machine& m_;
   const Layout layout_;
-  std::map<int, const Box*> gpus_, hcas_, dma_;
+  std::vector<int> rails_;  // HCAs in use
   std::string out_;
 };
 
