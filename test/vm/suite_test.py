@@ -137,7 +137,7 @@ class LockedUp(unittest.TestCase):
     def test_once_and_then_it_has_failed(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            done, calls = self.run_with(folder, "echo 'rxe-run: the kernel inside locked up, ...'\n"
+            done, calls = self.run_with(folder, "echo 'rxe-run: a kernel inside locked up, ...'\n"
                                                 "exit 125\n")
         self.assertEqual([" --resume" in call for call in calls], [False, True])
         self.assertIn("once more: pair: the machine's kernel locked up", done.stdout)
@@ -148,7 +148,7 @@ class LockedUp(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             done, _ = self.run_with(pathlib.Path(name), """
                 case $* in *--resume*) echo 'cases: 3 passed, 0 failed, 1 skipped'; exit 0 ;; esac
-                echo 'rxe-run: the kernel inside locked up, ...'
+                echo 'rxe-run: a kernel inside locked up, ...'
                 exit 125
                 """)
         self.assertIn("\ncases: 3 passed, 0 failed, 1 skipped\n", done.stdout)
