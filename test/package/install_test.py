@@ -115,5 +115,29 @@ class Commit(unittest.TestCase):
         self.assertRegex(self.run_in(self.tree, "--package", "0.1.0"), r"^0\.1\.0~git.*\.dirty$")
 
 
+class Archive(unittest.TestCase):
+    def test_meson_dist_has_every_file_and_knows_its_commit(self):
+        commit = run(SOURCE / "tools/package/commit").stdout.strip().removesuffix("-dirty")
+        if commit == "no commit" or not (SOURCE / ".git").exists():
+            self.skipTest("no git checkout")
+        with folder() as into:
+            run(os.environ["MESON"], "dist", "-C", BUILD, "--no-tests", "--allow-dirty", "--formats", "gztar")
+            archives = sorted((BUILD / "meson-dist").glob("twinpath-*.tar.gz"), key=lambda p: p.stat().st_mtime)
+            run("tar", "-xzf", archives[-1], "-C", into)
+            (tree,) = into.iterdir()
+            self.assertEqual(run(tree / "tools/package/commit").stdout.strip(), commit)
+            tracked = run("git", "-c", f"safe.directory={SOURCE}", "-C", SOURCE, "ls-tree", "-r",
+                          "--name-only", "HEAD").stdout.split()
+            for name in tracked:
+                self.assertTrue((tree / name).exists(), name)
+
+
+class Recipes(unittest.TestCase):
+    def test_the_spec_has_the_version_of_the_project(self):
+        declared = re.search(r"version: '([^']*)'", (SOURCE / "meson.build").read_text())[1]
+        spec = (SOURCE / "tools/package/twinpath.spec").read_text()
+        self.assertEqual(re.search(r"^Version: *(.*)$", spec, re.M)[1], declared)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
