@@ -133,10 +133,22 @@ class Archive(unittest.TestCase):
 
 
 class Recipes(unittest.TestCase):
-    def test_the_spec_has_the_version_of_the_project(self):
+    def test_spec_and_changelog_have_the_version_of_the_project(self):
         declared = re.search(r"version: '([^']*)'", (SOURCE / "meson.build").read_text())[1]
         spec = (SOURCE / "tools/package/twinpath.spec").read_text()
         self.assertEqual(re.search(r"^Version: *(.*)$", spec, re.M)[1], declared)
+        first = re.search(r"^## (.*)$", (SOURCE / "tools/package/CHANGELOG.md").read_text(), re.M)[1]
+        self.assertRegex(first, rf"^{re.escape(declared)} \((unreleased|20\d\d-\d\d-\d\d)\)$")
+        # Released is what has a day.
+        if run(SOURCE / "tools/package/commit", "--package", declared).stdout.strip() == declared:
+            self.assertNotIn("unreleased", first)
+
+    def test_documents_name_files_that_exist(self):
+        for document in (".github/CONTRIBUTING.md", ".github/SECURITY.md", ".github/workflows/ci.yml"):
+            text = (SOURCE / document).read_text()
+            for name in re.findall(r"(?:tools|test|plugin|\.ci|\.github)/[\w./-]*\w", text):
+                self.assertTrue((SOURCE / name).exists(), f"{document} names {name}")
+        self.assertRegex((SOURCE / ".github/workflows/ci.yml").read_text(), r"(?m)^ *- run: \.ci/run$")
 
 
 if __name__ == "__main__":
