@@ -1,5 +1,5 @@
-# Completion of Twinpath's tools in bash.  What there is to choose from the tool itself says (--help).
 # shellcheck shell=bash
+# Completion of Twinpath's tools in bash.  What there is to choose from the tool itself says (--help).
 
 _twinpath() {
   local tool=$1 word=$2 before=$3 help values
@@ -10,7 +10,7 @@ _twinpath() {
   if [[ $before == -* && -n $values ]]; then
     values=${values//,/ }
   elif [[ $word == -* ]]; then
-    values=$(grep -oE '^ *(-[^ ]*)' <<<"$help" | tr ', ' '\n\n' | sed 's/{.*//' | grep '^-')
+    values=$(grep -oE '^ *(-[^ ]*)' <<<"$help" | tr ', ' '\n' | sed 's/{.*//' | grep '^-')
   elif [[ $tool == *softhca && $before != --* ]]; then
     mapfile -t COMPREPLY < <(compgen -c -- "$word")
     return
