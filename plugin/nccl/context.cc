@@ -11,12 +11,9 @@
 #include "plugin/base/config.h"
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
+#include "plugin/base/version.h"
 #include "plugin/nccl/own_folder.h"
 #include "plugin/nccl/tuning.h"
-
-#ifndef TWINPATH_VERSION
-#define TWINPATH_VERSION "unknown"
-#endif
 
 namespace twinpath {
 namespace detail {
@@ -44,7 +41,7 @@ void log_devices(const Transport& transport, FabricKind kind) {
   for (int i = 0; i < static_cast<int>(transport.device_count()); ++i) {
     if (auto props = transport.device(i)) names += (i == 0 ? ": " : ", ") + props->name;
   }
-  TP_INFO(init, "version " TWINPATH_VERSION ", %s, %zu device%s%s",
+  TP_INFO(init, "version %s, %s, %zu device%s%s", built_from(),
           kind == FabricKind::soft ? "soft HCA" : "verbs", transport.device_count(),
           transport.device_count() == 1 ? "" : "s", names.c_str());
 }

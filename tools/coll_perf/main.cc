@@ -9,6 +9,7 @@
 #include <exception>
 #include <thread>
 
+#include "plugin/base/version.h"
 #include "tools/coll_perf/cpu_bench.h"
 #include "tools/coll_perf/environment.h"
 #include "tools/coll_perf/error.h"
@@ -64,7 +65,7 @@ void describe_run(Report& report, const Options& options, Group& group, const st
   std::vector<Line> all(static_cast<std::size_t>(group.size()));
   group.gather(&line, sizeof line, all.data());
   if (group.rank() != 0) return;
-  report.note(strf("coll_perf %s%s", TWINPATH_VERSION, nccl.c_str()));
+  report.note(strf("coll_perf %s%s", built_from(), nccl.c_str()));
   for (const Line& l : all) report.note(l.text);
   if (options.show_env) {
     for (const std::string& entry : relevant_environment()) report.note(entry);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 
+#include "plugin/base/version.h"
 #include "tools/coll_perf/error.h"
 #include "tools/common/units.h"
 
@@ -107,7 +108,9 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_flag("--threads,-t", out.threads, "one process with a thread per GPU");
   app.add_option("--nccl", out.nccl, "NCCL library [libnccl.so.2]");
   app.add_flag("--cuda-malloc", out.cuda_malloc, "buffers from cuMemAlloc, not ncclMemAlloc");
-  app.add_option("--plugin", out.plugin, "net plugin (path, or the X of libnccl-net-X.so)");
+  app.add_option("--plugin", out.plugin,
+                 "net plugin: a path, or the X of libnccl-net-X.so [with --via-plugin and --cpu: "
+                 "$NCCL_NET_PLUGIN, else the one built or installed with this program]");
   app.add_flag("--via-plugin", out.via_plugin,
                "send everything through the net plugin: sets the variables listed below");
   app.add_flag("--show-env", out.show_env, "print all NCCL_* and TWINPATH_* variables in effect");
@@ -131,7 +134,7 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
       ->check([](const std::string& text) {
         return text.empty() || text[0] == '-' ? "a device is an index or a name" : "";
       });
-  app.set_version_flag("--version", TWINPATH_VERSION);
+  app.set_version_flag("--version", std::string("coll_perf ") + built_from());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -6,7 +6,7 @@
 #include <ctime>
 #include <fstream>
 
-#include "tools_commit.h"  // generated: kCommit
+#include "plugin/base/version.h"
 
 extern char** environ;
 
@@ -39,8 +39,8 @@ int usable_cores() {
 
 Circumstances circumstances() {
   Circumstances c;
-  c.version = TWINPATH_VERSION;
-  c.commit = kCommit;
+  c.version = built_version();
+  c.commit = built_commit();
   c.build_type = TWINPATH_BUILD_TYPE;
 #ifdef __clang__
   c.compiler = "clang " __clang_version__;

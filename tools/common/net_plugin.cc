@@ -314,11 +314,12 @@ std::string find_plugin(const std::string& given) {
   }
   std::error_code ignored;
   const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const char* beside : {"../../plugin/nccl", "../plugin/nccl", ".", "../lib", "../lib64"}) {
-    const fs::path candidate = (here / beside / "libnccl-net.so").lexically_normal();
+  // In a build folder, copied together with this program, installed.
+  for (const char* folder : {"../../plugin/nccl", "../plugin/nccl", ".", TWINPATH_PLUGIN_FOLDER}) {
+    const fs::path candidate = (here / folder / "libnccl-net.so").lexically_normal();
     if (fs::exists(candidate, ignored)) return candidate.string();
   }
-  return "libnccl-net.so";
+  return "libnccl-net-twinpath.so";
 }
 
 }  // namespace twinpath::tools

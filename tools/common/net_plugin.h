@@ -82,8 +82,8 @@ class NetPlugin {
 int find_net_device(NetPlugin& plugin, const std::string& wanted, std::string& why);
 
 // Where the plugin is: `wanted` as NCCL_NET_PLUGIN gives it (path, file name, or the X of
-// libnccl-net-X.so).  Empty: $NCCL_NET_PLUGIN, else the libnccl-net.so built or installed beside
-// this program, else the plain name for the dynamic loader to search.
+// libnccl-net-X.so).  Empty: $NCCL_NET_PLUGIN, else the libnccl-net.so of the build or the
+// installation that this program belongs to, else our name for the dynamic loader to search.
 std::string find_plugin(const std::string& wanted);
 
 }  // namespace twinpath::tools

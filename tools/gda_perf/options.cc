@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "plugin/base/version.h"
 #include "tools/common/units.h"
 #include "tools/gda_perf/error.h"
 
@@ -109,7 +110,7 @@ void define(CLI::App& app, Options& out, Text& text) {
       ->check(CLI::Range(0.001, 1000000.0));
   app.add_option("--nccl", out.nccl, "NCCL library [libnccl.so.2]");
   app.add_option("--plugin", out.plugin, "GIN plugin: sets NCCL_NET_PLUGIN");
-  app.set_version_flag("--version", TWINPATH_VERSION);
+  app.set_version_flag("--version", std::string("gda_perf ") + built_from());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "plugin/base/options.h"
+#include "plugin/base/version.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/output.h"
 #include "tools/info/fabrics.h"
@@ -65,7 +66,7 @@ int run(int argc, char** argv) {
   CLI::App app{"twinpath-info: what the Twinpath plugin finds and how it is set\n",
                "twinpath-info"};
   app.footer(kExamples);
-  app.set_version_flag("--version", std::string("twinpath-info ") + TWINPATH_VERSION);
+  app.set_version_flag("--version", std::string("twinpath-info ") + built_from());
   bool options = false, json = false, markdown = false, verbose = false;
   std::string check, update;
   app.add_flag("--options", options, "list every option, its value and its origin");

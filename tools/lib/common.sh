@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2154  # names are those of the script that reads this
 # Shared by tools/demo.sh and tools/test.sh: progress lines, the packages a build needs, and
 # installing them where that is allowed.  Meant to be sourced; needs bash.
 #
@@ -19,8 +20,17 @@ quietly() {
   local title=$1 log=$2 pid ticks=0 last
   shift 2
   say "$title"
+  # A group of its own: an interrupted script can end it with all that it started.
+  set -m
   "$@" >"$log" 2>&1 </dev/null &
+  set +m
   pid=$!
+  # What is done at once costs no second.
+  while [ $ticks -lt 10 ] && kill -0 "$pid" 2>/dev/null; do
+    sleep 0.1
+    ticks=$((ticks + 1))
+  done
+  ticks=1
   while kill -0 "$pid" 2>/dev/null; do
     sleep 1
     ticks=$((ticks + 1))

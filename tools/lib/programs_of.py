@@ -2,6 +2,7 @@
 """Prints the build targets that the tests of some suites need, one a line, and the fuzz targets.
 
 usage: programs_of.py FOLDER SUITE...
+       programs_of.py --suites FOLDER      prints the suites instead
 
 FOLDER is a configured build folder.  `ninja` alone would build what other suites need as well.
 """
@@ -30,7 +31,14 @@ def main(folder, suites):
     print("\n".join(sorted(needed)))
 
 
+def print_suites(folder):
+    print("\n".join(sorted({suite.split(":")[-1] for test in introspect(folder, "--tests")
+                            for suite in test["suite"]})))
+
+
 if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] == "--suites":
+        sys.exit(print_suites(sys.argv[2]))
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     main(os.path.realpath(sys.argv[1]), sys.argv[2:])

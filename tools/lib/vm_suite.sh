@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2154  # names are those of the script that reads this
 # Part of tools/test.sh: the suite of test/vm.  Sourced; uses results (folder), say, add, leave_out
 # and tools/lib/common.sh.
 
@@ -44,16 +45,22 @@ prepare_vm() {
 vm_suite() {
   local log status line p f s
   log=$(mktemp)
-  in_vm_environment test/vm/run --build build-test --results "$results" \
-    --seconds "${TWINPATH_VM_SECONDS:-660}" "$@" 2>&1 </dev/null |
-    tee "$log" | sed -u '/^cases:/d; s/^/  /'
-  status=${PIPESTATUS[0]}
+  # In the background and waited for: a signal to this script is acted upon at once.
+  set -m
+  {
+    in_vm_environment test/vm/run --build build-test --results "$results" \
+      --seconds "${TWINPATH_VM_SECONDS:-660}" "$@" 2>&1 </dev/null
+    echo "status: $?"
+  } | tee "$log" | sed -u '/^cases:/d; /^status:/d; s/^/  /' &
+  set +m
+  wait $!
+  status=$(sed -n 's/^status: //p' "$log" | tail -n 1)
   line=$(grep '^cases:' "$log" | tail -n 1)
   if [ "$status" = 77 ]; then
-    leave_out 'VM suite' "$(grep -v '^cases:' "$log" | tail -n 1)"
+    leave_out 'VM suite' "$(grep -v -e '^cases:' -e '^status:' "$log" | tail -n 1)"
     [ -z "$line" ] || { read -r _ p _ f _ s _ <<<"$line" && add "$p" "$f" "$s"; }
   elif [ -z "$line" ]; then
-    say "FAILED: test/vm/run ended with status $status"
+    say "FAILED: test/vm/run ended with status ${status:-unknown}"
     add 0 1
   else
     read -r _ p _ f _ s _ <<<"$line"

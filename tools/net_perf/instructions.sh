@@ -27,7 +27,7 @@ examples: TWINPATH_FABRIC=soft tools/net_perf/instructions.sh --net-perf build/t
 END
 }
 
-program= plugin= softhca= loop=window size=8 messages=2000 top=0
+program='' plugin='' softhca='' loop=window size=8 messages=2000 top=0
 while [ $# -gt 0 ]; do
   case $1 in
     --net-perf|--plugin|--softhca|--loop|--size|--messages|--top)

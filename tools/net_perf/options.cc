@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "plugin/base/version.h"
 #include "tools/common/failure.h"
 #include "tools/common/net_plugin.h"
 #include "tools/common/units.h"
@@ -97,14 +98,14 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   CLI::App app{"net_perf: latency, bandwidth and message rate of any NCCL net plugin\n",
                "net_perf"};
   app.footer(kHelpFooter);
-  app.set_version_flag("--version", std::string("net_perf ") + TWINPATH_VERSION);
+  app.set_version_flag("--version", std::string("net_perf ") + built_from());
   std::string sizes, begin, end, poll = "auto", memory = "vmm", abi, test = "latency",
                                  loop = "window";
   std::size_t factor = 2;
   int processes = 0, threads = 0;
   app.add_option("--plugin", out.plugin,
                  "libnccl-net.so to test: a path, a file name, or the X of libnccl-net-X.so "
-                 "[$NCCL_NET_PLUGIN, else the one built beside this program]");
+                 "[$NCCL_NET_PLUGIN, else the one built or installed with this program]");
   app.add_option("--abi", abi, "net table to use: v8 .. v12 [newest, as NCCL does]");
   app.add_option("--test", test, "what to measure, see below [latency]");
   app.add_option("--sizes", sizes,

@@ -1,5 +1,6 @@
 // softhca-show-files FOLDER: writes below FOLDER what a kernel would show of the software HCA's
-// adapters in /sys/class/infiniband and /dev/infiniband.  `run --files` calls it.
+// adapters in /sys/class/infiniband and /dev/infiniband.  `run --files` calls it, and --version of
+// it.
 //
 // The node in /dev is a link to /dev/null: programs ask whether it is a character device that they
 // may open, and then leave it to libibverbs.
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "plugin/base/options.h"
+#include "plugin/base/version.h"
 #include "tools/softhca/facade.h"
 
 namespace {
@@ -62,8 +64,12 @@ void show(const twinpath::Verbs& verbs, bool ethernet, ibv_device* device, const
 }  // namespace
 
 int main(int count, char** arguments) try {
+  if (count == 2 && std::string(arguments[1]) == "--version") {
+    std::printf("softhca %s\n", twinpath::built_from());
+    return 0;
+  }
   if (count != 2) {
-    std::fprintf(stderr, "usage: softhca-show-files FOLDER\n");
+    std::fprintf(stderr, "usage: softhca-show-files FOLDER, or --version\n");
     return 2;
   }
   const auto* const facade = twinpath::softhca::facade();

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "plugin/base/version.h"
+
 namespace twinpath::tools::topo {
 namespace {
 
@@ -26,7 +28,7 @@ bool parse_options(int argc, char** argv, Options& o, int& exit_code) {
       "twinpath-topo: where GPUs and HCAs sit, which way data goes, why, and what is missing\n",
       "twinpath-topo"};
   app.footer(kExamples);
-  app.set_version_flag("--version", std::string("twinpath-topo ") + TWINPATH_VERSION);
+  app.set_version_flag("--version", std::string("twinpath-topo ") + built_from());
   app.fallthrough();  // options may stand before or behind the command
   app.add_option("--input", o.input.path,
                  "FILE or FOLDER instead of this node: XML of hwloc (lstopo --whole-io) or NCCL, a "

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/base/version.h"
 #include "plugin/gpu/driver.h"
 #include "plugin/gpu/process/server.h"
 
@@ -83,7 +84,7 @@ bool leave_program() {
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "--help") == 0) return usage(0);
   if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
-    (void)std::puts("twinpath-copier " TWINPATH_VERSION);
+    (void)std::printf("twinpath-copier %s\n", twinpath::built_from());
     return 0;
   }
   if (argc != 3 || std::strcmp(argv[1], "--driver") != 0 || !is_socket(process::kSocket))

@@ -1,3 +1,4 @@
+# shellcheck shell=dash disable=SC2154  # rxe-run puts the settings in front
 # Inside the VM, by sh: sets up the links, runs the command, hands back its status, powers off.
 # rxe-run puts the settings in front.  Processes are expensive in here (an exec costs some 50 ms),
 # hence one `ip` and one `rdma` for everything.

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2154  # names are those of rxe-run
 # Part of rxe-run: the kernel and the initramfs, kept in the cache.  Sourced; uses cache,
 # kernel_package, more_modules, module_files, here and die; sets kernel, release and initramfs.
 

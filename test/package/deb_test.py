@@ -1,0 +1,116 @@
+"""The Debian package, without touching this machine's: it is unpacked, and installed and removed with an
+empty root of its own."""
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import unittest
+
+from installed import BUILD, SOURCE, Works, expected, library_folder, present, run
+
+# Opened at run time -> the package that has it; none for what NVIDIA brings and for a user's plugin.
+OPENED = {"libibverbs.so.1": "libibverbs1", "libhwloc.so.15": "libhwloc15", "libcuda.so.1": None,
+          "libnccl.so.2": None}
+OWN = {"libibverbs.so.1", "libmlx5.so.1"}  # of the soft HCA, beside those that need them
+
+
+def as_debian_has_it(files):
+    """tools/package/files with the names that packages of Debian use."""
+    out = {}
+    for name, leads in files.items():
+        name = name.replace("doc/twinpath/LICENSE", "doc/twinpath/copyright")
+        name = name.replace("doc/twinpath/CHANGELOG.md", "doc/twinpath/changelog")
+        gz = "/man/" in name or name.endswith(("/changelog", "/README.md"))
+        out[name + ".gz" if gz else name] = leads
+    return out
+
+
+class Package(Works, unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="twinpath-deb-"))
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+        done = run(SOURCE / "tools/package/deb", "--build", BUILD, "--output", cls.root, "--quick", limit=120)
+        cls.package = pathlib.Path(done.stdout.strip())
+        run("dpkg-deb", "-x", cls.package, cls.root / "tree")
+        cls.prefix = cls.root / "tree/usr"
+        cls.version = run(BUILD / "tools/net_perf/net_perf", "--version").stdout.split(" ", 1)[1].strip()
+
+    def field(self, name):
+        return run("dpkg-deb", "-f", self.package, name).stdout.strip()
+
+    def names_in(self, field):
+        return {re.match(r"[^ ]+", part.strip())[0] for part in self.field(field).split(",")}
+
+    def test_files_are_those_listed(self):
+        self.assertEqual(sorted(os.listdir(self.root / "tree")), ["usr"])
+        self.assertEqual(present(self.prefix), as_debian_has_it(expected(self.prefix)))
+        self.assertEqual((self.prefix / "share/doc/twinpath/copyright").read_text(),
+                         (SOURCE / "LICENSE").read_text())
+        page = gzip.decompress((self.prefix / "share/man/man1/net_perf.1.gz").read_bytes())
+        self.assertIn(b".TH NET_PERF 1", page)
+
+    def test_everything_belongs_to_root_and_is_readable(self):
+        for line in run("dpkg-deb", "-c", self.package).stdout.splitlines():
+            self.assertRegex(line, r"^(drwxr-xr-x|-rw-r--r--|-rwxr-xr-x|lrwxrwxrwx) root/root ")
+
+    def test_version_says_whether_it_is_a_release(self):
+        declared = re.search(r"version: '([^']*)'", (SOURCE / "meson.build").read_text())[1]
+        version = self.field("Version")
+        self.assertRegex(version, rf"^{re.escape(declared)}(~git[0-9]+\.[0-9a-z]+(\.dirty)?)?$")
+        self.assertEqual(self.package.name, f"twinpath_{version}_{self.field('Architecture')}.deb")
+        order = run("dpkg", "--compare-versions", f"{declared}~git20261122.0123456789ab", "lt", declared, check=False)
+        self.assertEqual(order.returncode, 0)
+
+    def test_it_depends_on_what_its_programs_need(self):
+        linked, opened = set(), set()
+        lib = library_folder(self.prefix)
+        for path in self.prefix.rglob("*"):
+            data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+            if not data.startswith(b"\x7fELF"):
+                continue
+            needed = set(re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", path).stdout))
+            found = dict(re.findall(r"(\S+) => (/\S+)", run(
+                "ldd", path, env={"LD_LIBRARY_PATH": str(lib / "twinpath/softhca")}).stdout))
+            # ldd shows the loader itself, which libc brings, by its path only.
+            linked |= {found[name] for name in needed - OWN if not name.startswith("ld-linux")}
+            opened |= {n.decode() for n in re.findall(rb"\0(lib[a-z0-9+_-]+\.so\.\d+)\0", data)} - needed
+        owners = set()
+        for path in linked:
+            # Debian merges /lib into /usr/lib and lists files under either.
+            names = [path, os.path.realpath(path), path.removeprefix("/usr"),
+                     os.path.realpath(path).removeprefix("/usr")]
+            said = run("dpkg", "-S", *names, check=False).stdout
+            owners |= {said.split(":")[0]} if said else {f"{path} of no package"}
+        self.assertEqual(self.names_in("Depends"), owners)
+        opened -= {n for n in opened if n.startswith(("libgcc_s", "libc.so"))}  # libstdc++'s own
+        self.assertLessEqual(opened - OWN, set(OPENED), "opened at run time, and no package is known")
+        recommended = {OPENED[n] for n in opened if OPENED.get(n)}
+        self.assertEqual(self.names_in("Recommends"), recommended | {"ibverbs-providers"})
+
+    def test_it_is_installed_and_removed_without_a_trace(self):
+        root = self.root / "machine"
+        (root / "var/lib/dpkg/updates").mkdir(parents=True)
+        (root / "var/lib/dpkg/info").mkdir()
+        (root / "var/lib/dpkg/status").touch()
+        # An empty machine has nothing that it depends on; and this may not be root.
+        dpkg = ["dpkg", "--root", root, "--log", root / "var/lib/dpkg/log", "--force-depends", "--force-not-root",
+                "--force-bad-path"]
+        run(*dpkg, "--install", self.package)
+        installed = present(root / "usr")
+        self.assertEqual(installed, present(self.prefix))
+        self.assertIn("ok installed", run("dpkg", "--root", root, "--status", "twinpath").stdout)
+        run(*dpkg, "--remove", "twinpath")
+        left = [str(p.relative_to(root)) for p in root.rglob("*")]
+        self.assertEqual([p for p in left if not p.startswith("var")], [])
+        self.assertEqual(run("dpkg", "--root", root, "--status", "twinpath", check=False).returncode, 1)
+
+
+if __name__ == "__main__":
+    missing = [p for p in ("dpkg", "dpkg-deb", "dpkg-shlibdeps") if shutil.which(p) is None]
+    if missing:
+        print(f"skipped: no {', '.join(missing)}: Debian packages are made on Debian (dpkg-dev)")
+        raise SystemExit(77)
+    unittest.main(verbosity=2)

@@ -1,0 +1,155 @@
+"""meson install into an empty folder: the files are those of tools/package/files, and they work from
+there."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from installed import (BUILD, CLEAN, SOURCE, Works, expected, folder, in_build, meson_install, present,
+                       run)
+
+
+class Install(Works, unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="twinpath-install-"))
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+        cls.prefix = meson_install(cls.root)
+        cls.version = run(BUILD / "tools/net_perf/net_perf", "--version").stdout.split(" ", 1)[1].strip()
+
+    def test_files_are_those_listed(self):
+        self.assertEqual(present(self.prefix), expected(self.prefix))
+
+    def test_nothing_names_this_machine(self):
+        """Folders of the build have no place in what is installed, libraries' search paths least."""
+        for path in self.prefix.rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                head = path.read_bytes()
+                if head.startswith(b"\x7fELF"):
+                    dynamic = run("readelf", "-d", path).stdout
+                    self.assertNotRegex(dynamic, "R(UN)?PATH", path)
+                else:
+                    self.assertNotIn(str(BUILD).encode(), head, path)
+
+    def test_version_is_that_of_the_project(self):
+        declared = re.search(r"version: '([^']*)'", (SOURCE / "meson.build").read_text())[1]
+        self.assertRegex(self.version, rf"^{re.escape(declared)} \((no commit|[0-9a-f]{{12}}(-dirty)?)\)$")
+
+    def test_man_pages_have_what_the_help_has(self):
+        pages = ["net_perf", "coll_perf", "twinpath-info", "twinpath-topo", "softhca"]
+        for name in pages + (["gda_perf"] if in_build("gda_perf") else []):
+            page = (self.prefix / f"share/man/man1/{name}.1").read_text().replace("\\-", "-")
+            text = run(self.prefix / "bin" / name, "--help").stdout
+            options = re.search(r"(?ms)^(?:Options:\n)?(  --?[a-z].*?)\n\n", text)[1]
+            for option in re.findall(r"^  (--?[^ {]*)", options, re.M):
+                self.assertRegex(page, rf"\n\.B {re.escape(option)}( .*)?\n[^.\n]", name)
+            for heading in (".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS", ".SH SEE ALSO"):
+                self.assertIn(heading, page, name)
+            self.check_roff(self.prefix / f"share/man/man1/{name}.1")
+        settings = self.prefix / "share/man/man7/twinpath.7"
+        documented = run(self.prefix / "bin/twinpath-info", "--markdown").stdout
+        for name in re.findall(r"^\| `([A-Z_0-9]*)`", documented, re.M):
+            self.assertIn(f"\n.B {name}\n", settings.read_text())
+        self.check_roff(settings)
+
+    def check_roff(self, page):
+        if shutil.which("groff"):
+            done = run("groff", "-man", "-ww", "-z", "-Tutf8", page)
+            self.assertEqual(done.stderr, "", page)
+
+
+class Commit(unittest.TestCase):
+    """tools/package/commit in a checkout, in an archive, and in neither."""
+
+    def git(self, *words):
+        return run("git", "-C", self.tree, "-c", "user.name=n", "-c", "user.email=e@example.org", *words)
+
+    def run_in(self, tree, *words):
+        return run(tree / "tools/package/commit", *words).stdout.strip()
+
+    def setUp(self):
+        if not shutil.which("git"):
+            self.skipTest("no git")
+        context = folder()
+        self.root = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        self.tree = self.root / "tree"
+        (self.tree / "tools/package").mkdir(parents=True)
+        shutil.copy(SOURCE / "tools/package/commit", self.tree / "tools/package/commit")
+        shutil.copy(SOURCE / ".gitattributes", self.tree)
+
+    def archive(self, into):
+        """As somebody unpacks it."""
+        into.mkdir(parents=True)
+        data = subprocess.run(["git", "-C", self.tree, "archive", "HEAD"], check=True, env=CLEAN,
+                              stdout=subprocess.PIPE).stdout
+        subprocess.run(["tar", "-x", "-C", into], input=data, check=True)
+        return into
+
+    def test_commit_and_package_version(self):
+        self.assertEqual(self.run_in(self.tree), "no commit")
+        self.git("init", "-q")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "one")
+        commit = self.git("rev-parse", "HEAD").stdout[:12]
+        self.assertEqual(self.run_in(self.tree), commit)
+        self.assertRegex(self.run_in(self.tree, "--package", "0.1.0"), rf"^0\.1\.0~git20\d{{6}}\.{commit}$")
+
+        # An archive, within another project's checkout too.
+        within = self.archive(self.tree / "archive")
+        self.assertEqual(self.run_in(within), commit)
+        self.assertIn("~git20", self.run_in(within, "--package", "0.1.0"))
+        shutil.rmtree(within)
+
+        self.git("tag", "v0.1.0")
+        self.assertEqual(self.run_in(self.tree, "--package", "0.1.0"), "0.1.0")
+        self.assertIn("~git", self.run_in(self.tree, "--package", "0.1"))
+        self.assertEqual(self.run_in(self.archive(self.root / "released"), "--package", "0.1.0"), "0.1.0")
+
+        with open(self.tree / "tools/package/commit", "a", encoding="ascii") as out:
+            out.write("# changed\n")
+        self.assertEqual(self.run_in(self.tree), commit + "-dirty")
+        self.assertRegex(self.run_in(self.tree, "--package", "0.1.0"), r"^0\.1\.0~git.*\.dirty$")
+
+
+class Archive(unittest.TestCase):
+    def test_meson_dist_has_every_file_and_knows_its_commit(self):
+        commit = run(SOURCE / "tools/package/commit").stdout.strip().removesuffix("-dirty")
+        if commit == "no commit" or not (SOURCE / ".git").exists():
+            self.skipTest("no git checkout")
+        with folder() as into:
+            run(os.environ["MESON"], "dist", "-C", BUILD, "--no-tests", "--allow-dirty", "--formats", "gztar")
+            archives = sorted((BUILD / "meson-dist").glob("twinpath-*.tar.gz"), key=lambda p: p.stat().st_mtime)
+            run("tar", "-xzf", archives[-1], "-C", into)
+            (tree,) = into.iterdir()
+            self.assertEqual(run(tree / "tools/package/commit").stdout.strip(), commit)
+            tracked = run("git", "-c", f"safe.directory={SOURCE}", "-C", SOURCE, "ls-tree", "-r",
+                          "--name-only", "HEAD").stdout.split()
+            for name in tracked:
+                self.assertTrue((tree / name).exists(), name)
+
+
+class Recipes(unittest.TestCase):
+    def test_spec_and_changelog_have_the_version_of_the_project(self):
+        declared = re.search(r"version: '([^']*)'", (SOURCE / "meson.build").read_text())[1]
+        spec = (SOURCE / "tools/package/twinpath.spec").read_text()
+        self.assertEqual(re.search(r"^Version: *(.*)$", spec, re.M)[1], declared)
+        first = re.search(r"^## (.*)$", (SOURCE / "tools/package/CHANGELOG.md").read_text(), re.M)[1]
+        self.assertRegex(first, rf"^{re.escape(declared)} \((unreleased|20\d\d-\d\d-\d\d)\)$")
+        # Released is what has a day.
+        if run(SOURCE / "tools/package/commit", "--package", declared).stdout.strip() == declared:
+            self.assertNotIn("unreleased", first)
+
+    def test_documents_name_files_that_exist(self):
+        for document in (".github/CONTRIBUTING.md", ".github/SECURITY.md", ".github/workflows/ci.yml"):
+            text = (SOURCE / document).read_text()
+            for name in re.findall(r"(?:tools|test|plugin|\.ci|\.github)/[\w./-]*\w", text):
+                self.assertTrue((SOURCE / name).exists(), f"{document} names {name}")
+        self.assertRegex((SOURCE / ".github/workflows/ci.yml").read_text(), r"(?m)^ *- run: \.ci/run$")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

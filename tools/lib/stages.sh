@@ -1,0 +1,198 @@
+# shellcheck shell=bash disable=SC2034,SC2154  # names are those of the script that reads this
+# Part of tools/test.sh: which stages a run has, how far it is, and its last lines however it ends.
+# Sourced; uses say and elapsed of tools/lib/common.sh.  The caller sets root.
+
+# In their order.  tidy is for asking only.
+stages=(plain softhca vm format scripts asan tsan fuzz)
+on_request=(tidy)
+# Of the plain build; stage softhca has what would be the suite of this name.
+meson_suites=(unit soft fabric topology abi gda tools package lint faults gpu perf)
+
+chosen=()
+# choose NAME[,NAME...]: only these.
+choose() {
+  local name
+  local known=" ${stages[*]} ${on_request[*]} ${meson_suites[*]} "
+  for name in ${1//,/ }; do
+    if [[ $known != *" $name "* ]]; then
+      echo "test.sh: there is no suite $name.  Suites of the plain build: ${meson_suites[*]};" \
+        "stages: ${stages[*]} ${on_request[*]}" >&2
+      exit 2
+    fi
+    chosen+=("$name")
+  done
+}
+is_chosen() {
+  local name
+  for name in ${chosen[@]+"${chosen[@]}"}; do [ "$name" != "$1" ] || return 0; done
+  return 1
+}
+# The chosen suites of the plain build; none where all of it was asked for.
+chosen_meson_suites() {
+  local name
+  is_chosen plain || for name in "${meson_suites[@]}"; do
+    if is_chosen "$name"; then echo "$name"; fi
+  done
+}
+
+# plan QUICK REPORT: sets planned.
+planned=()
+plan() {
+  local stage
+  for stage in "${stages[@]}" "${on_request[@]}"; do
+    if [ ${#chosen[@]} -gt 0 ]; then
+      is_chosen "$stage" || { [ "$stage" = plain ] && [ -n "$(chosen_meson_suites)" ]; } || continue
+    else
+      case $stage in
+        tidy) continue ;;
+        vm) [ "$1" = no ] || [ -n "$2" ] || continue ;;
+        asan | tsan | fuzz) [ "$1" = no ] || continue ;;
+      esac
+    fi
+    planned+=("$stage")
+  done
+}
+wanted() { [[ " ${planned[*]} " == *" $1 "* ]]; }
+
+# What stages took when they last ran as a whole, "NAME SECONDS" a line.
+stage_times=$root/build-test/stage-times
+stage='' stage_began=0
+# time_left STAGE: ", about N min left" from this stage on, where all of them have run before.
+time_left() {
+  local name seconds sum=0 counting=no
+  for name in "${planned[@]}"; do
+    [ "$name" != "$1" ] || counting=yes
+    [ $counting = yes ] || continue
+    seconds=$(awk -v name="$name" '$1 == name {print $2}' "$stage_times" 2>/dev/null)
+    [ -n "$seconds" ] || return 0
+    sum=$((sum + seconds))
+  done
+  echo ", about $(((sum + 59) / 60)) min left, as last time"
+}
+end_stage() {
+  [ -n "$stage" ] || return 0
+  if [ "$stage" != plain ] || [ -z "$(chosen_meson_suites)" ]; then
+    mkdir -p "${stage_times%/*}"
+    {
+      [ ! -f "$stage_times" ] || awk -v name="$stage" '$1 != name' "$stage_times"
+      echo "$stage $((SECONDS - stage_began))"
+    } >"$stage_times.new" && mv "$stage_times.new" "$stage_times"
+  fi
+  stage=''
+}
+# begin STAGE: false where it is not planned.
+begin() {
+  end_stage
+  wanted "$1" || return 1
+  local i=0
+  while [ "${planned[i]}" != "$1" ]; do i=$((i + 1)); done
+  stage=$1 stage_began=$SECONDS
+  say "stage $((i + 1)) of ${#planned[@]}: $1$(time_left "$1")"
+}
+
+# Counts what is no Meson test: add PASSED FAILED [SKIPPED]
+totals=$(mktemp)
+echo '0 0 0' >"$totals"
+add() {
+  local p f s
+  read -r p f s <"$totals"
+  echo "$((p + $1)) $((f + $2)) $((s + ${3:-0}))" >"$totals"
+}
+not_run=()
+# leave_out WHAT WHY
+leave_out() {
+  not_run+=("$1: $2")
+  say "not run: $1: $2"
+}
+# The last lines, and the exit status.
+finish() {
+  local passed failed skipped
+  read -r passed failed skipped <"$totals"
+  rm -f "$totals"
+  echo
+  if [ ${#not_run[@]} -gt 0 ]; then
+    echo 'Not run on this machine:'
+    printf '  %s\n' "${not_run[@]}"
+  fi
+  echo "Took $(elapsed) (minutes:seconds); $skipped test cases skipped, each named above with its reason."
+  [ $((passed + failed)) -gt 0 ] || failed=1 # a run that shows nothing is no success
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ]
+}
+
+# Ends what was started: each job is a group of processes, and meson ends its tests' groups.
+stop_jobs() {
+  local pids pid tries
+  read -r -d '' -a pids <<<"$(jobs -p)"
+  for pid in ${pids[@]+"${pids[@]}"}; do
+    kill -TERM -- "-$pid" 2>/dev/null || kill -TERM "$pid" 2>/dev/null
+  done
+  for pid in ${pids[@]+"${pids[@]}"}; do
+    tries=0
+    while kill -0 -- "-$pid" 2>/dev/null && [ $tries -lt 50 ]; do
+      sleep 0.2
+      tries=$((tries + 1))
+    done
+    kill -KILL -- "-$pid" 2>/dev/null
+  done
+}
+# A run that was interrupted is no success: that counts as a failure.
+interrupted() {
+  trap '' INT TERM HUP
+  [ ! -t 1 ] || printf '\r\033[K'
+  say "FAILED: interrupted by SIG$2 in stage ${stage:-none}; what had ended counts"
+  stop_jobs 2>/dev/null
+  # Meson writes down each test as it ends.
+  [ -z "$counting" ] || count_suites
+  add 0 1
+  finish
+  exit $((128 + $1))
+}
+trap 'interrupted 2 INT' INT
+trap 'interrupted 15 TERM' TERM
+trap 'interrupted 1 HUP' HUP
+
+# run_suites LABEL FOLDER [MESON TEST ARGUMENT...]
+counting='' # label and folder of the run that is to be counted
+run_suites() {
+  local label=$1 folder=$2
+  shift 2
+  rm -f "$folder/meson-logs/testlog-all.json"
+  counting="$label $folder"
+  # shellcheck disable=SC2086,SC2154  # an empty wrapper is no word; the caller sets it
+  quietly "$label: testing" "$folder/test.log" \
+    $wrapper meson test -C "$folder" --no-rebuild --setup all --num-processes "$test_processes" "$@"
+  count_suites
+}
+count_suites() {
+  local label folder
+  read -r label folder <<<"$counting"
+  counting=''
+  if [ -s "$folder/meson-logs/testlog-all.json" ]; then
+    python3 tools/lib/count_tests.py --totals "$totals" "$label" "$folder"
+  else
+    say "FAILED: $label: meson test ran nothing"
+    tail -n 10 "$folder/test.log"
+    add 0 1
+  fi
+}
+# check NAME COMMAND...: one test that is a command.
+check() {
+  local name=$1 log status
+  log=$(mktemp)
+  shift
+  set -m
+  "$@" >"$log" 2>&1 </dev/null &
+  set +m
+  wait $!
+  status=$?
+  if [ $status = 0 ]; then
+    say "ok: $name"
+    add 1 0
+  else
+    say "FAILED: $name"
+    tail -n 40 "$log"
+    add 0 1
+  fi
+  rm -f "$log"
+}
