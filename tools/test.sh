@@ -9,8 +9,8 @@ usage: tools/test.sh [--quick] [--report FILE] [--no-install] [--jobs N] [--help
 
   --quick        only the plain build: no virtual machines, no sanitizer builds, no fuzzing
   --report FILE  write the table of programs and fabrics with pass or fail: a .json or .md file; a
-                 .md file with report markers gets it between these (README.md has them).  Runs
-                 the virtual machines also with --quick
+                 .md file with report markers gets it between these (test/COMPATIBILITY.md has
+                 them).  Runs the virtual machines also with --quick
   --no-install   install nothing; missing required packages end the run with the command to use
   --jobs N       compile jobs (default: number of processors)
 
@@ -157,7 +157,7 @@ if build build-test "$jobs" 'plain build' --buildtype=debugoptimized -Dtests=ena
   run_suites plain build-test "${suites[@]}"
   info=build-test/tools/twinpath-info
   [ -x "$info" ] || info=$(find build-test -name twinpath-info -type f -perm -u+x | head -n 1)
-  check 'README option table is the one of options.cc' "${info:-twinpath-info}" --check-readme README.md
+  check 'plugin/SETTINGS.md is the table of options.cc' "${info:-twinpath-info}" --check-settings plugin/SETTINGS.md
 else
   say 'FAILED: plain build'
   add 0 1
