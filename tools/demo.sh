@@ -106,6 +106,8 @@ if [ -z "${TWINPATH_FABRIC:-}" ] && [ -z "$(ls /sys/class/infiniband 2>/dev/null
   export TWINPATH_FABRIC=soft
 fi
 fabric=${TWINPATH_FABRIC:-auto}
+# As coll_perf would set them by itself, with a line about each.
+export NCCL_NET_PLUGIN=$plugin NCCL_NET=Twinpath
 results=$folder/results
 mkdir -p "$results"
 failed="the run failed, see above; README.md has a section Troubleshooting"
@@ -116,6 +118,7 @@ look_at_load() {
   local busy
   busy=$(python3 tools/lib/busy.py)
   [ $((10#${busy/./} * 4)) -lt $(($(nproc) * 10)) ] && return 0
+  [ $was_busy = no ] || return 0
   was_busy=yes
   warn "This machine is busy: other programs use $busy of $(nproc) processors. Figures are worse than on a \
 quiet one, and vary."

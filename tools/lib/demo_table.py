@@ -26,7 +26,7 @@ def size(bytes_):
 
 
 def number(value):
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def count(value):
