@@ -69,6 +69,7 @@ set_up() {
     die "Meson cannot set up $folder/; all that it said is in $folder/build.log"
   }
 }
+united=no
 # shellcheck disable=SC2086  # the list is a list
 ensure_packages required $build_packages
 if [ -f "$folder/build.ninja" ]; then
@@ -81,12 +82,20 @@ if [ -f "$folder/build.ninja" ]; then
   esac
 else
   mkdir -p "$folder"
-  set_up meson setup "$folder" "$root" --buildtype=release -Dtools=enabled -Dwerror=false
+  # Many sources to a unit: a third of the time to compile.
+  set_up meson setup "$folder" "$root" --buildtype=release -Dtools=enabled -Dwerror=false \
+    -Dunity=on -Dunity_size=16
+  united=yes
 fi
 declare -A files=()
 while read -r name file; do files[$name]=$file; done < <(
   python3 tools/lib/build_folder.py targets "$folder" "${wanted[@]}")
-quietly "compiling, $jobs at a time" "$folder/build.log" ninja -C "$folder" -j "$jobs" "${files[@]}" || {
+compile() { quietly "$1" "$folder/build.log" ninja -C "$folder" -j "$jobs" "${files[@]}"; }
+compile "compiling, $jobs at a time" || {
+  # Two sources of a unit may have chosen one name; whether there is more to it shows now.
+  [ $united = yes ] && set_up meson setup --reconfigure "$folder" "$root" -Dunity=off &&
+    compile 'compiling again, one source at a time'
+} || {
   grep -m 5 -E -A 5 'error|FAILED' "$folder/build.log" || tail -n 30 "$folder/build.log"
   die "the build failed; all of its output is in $folder/build.log"
 }

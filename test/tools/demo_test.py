@@ -38,6 +38,7 @@ NINJA = """#!/bin/sh
 folder=$2
 shift 4
 echo "ninja $*" >>"$folder/calls"
+[ ! -e "$0.fail" ] || { rm "$0.fail"; echo 'error: Table is ambiguous'; exit 1; }
 for file; do
   mkdir -p "$folder/${file%/*}"
   cp "${0%/*}/a-tool" "$folder/$file"
@@ -190,6 +191,18 @@ class Demo(unittest.TestCase):
              "'cpu  20 20 20 120 120 20 20 20 9 9\\ncpu0 1', 4), busy.processors_busy('', '', 4))"],
             cwd=ROOT / "tools/lib", capture_output=True, text=True, check=True)
         self.assertEqual(done.stdout.split(), ["2.4", "0.0"])
+
+    def test_units_that_do_not_compile_are_compiled_one_by_one(self):
+        (self.bin / "ninja.fail").touch()
+        self.assertIn("3.21", self.run_demo())
+        self.assertEqual([c.split()[0] for c in self.calls()], ["meson", "ninja", "meson", "ninja"])
+        self.assertIn("-Dunity=on", self.calls()[0])
+        self.assertIn("-Dunity=off", self.calls()[2])
+        self.configured()
+        (self.bin / "ninja.fail").touch()
+        text = self.run_demo(status=1)
+        self.assertIn("Table is ambiguous", text)
+        self.assertIn("build/build.log", text)
 
     def test_gpus(self):
         (self.bin / "nvidia-smi.gpus").write_text("GPU 0: a\nGPU 1: b\n")
