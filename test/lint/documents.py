@@ -10,7 +10,7 @@ usage: documents.py ROOT | documents.py --self-test
  4. TWINPATH_ names are settings (plugin/base/options.cc), or settings of tools and tests (OWN).
  5. Messages (first column of tables that begin with "message has" or "line has") occur in the
     source: "…" in the document and a conversion or an expression in the source match anything.
- 6. Programs (first column of the table "program" in README.md, and twinpath-... anywhere) are made
+ 6. Programs (first column of the table "program" in README.md, and `twinpath-...` anywhere) are made
     by Meson.
 """
 import pathlib
@@ -139,7 +139,7 @@ def check_messages(texts, text):
 
 
 def check_programs(root, path, text, made):
-    named = set(re.findall(r"\btwinpath-(?:info|topo|copier|\w+)\b(?!\.)", text))
+    named = {w for w in words_in_code(text) if re.fullmatch(r"twinpath-[a-z_]+", w)}
     if path == root / "README.md":
         table = re.search(r"^\| program \|.*\n\|[-|]*\n((?:\|.*\n)+)", text, re.M)
         if not table:
@@ -205,6 +205,7 @@ BAD = {"more than 200": lambda t: t + "\n" * 200,
        "quote one message": lambda t: t.replace("`no … was found: …`", "nothing at all"),
        "too little": lambda t: t.replace("no … was found: …", "no …"),
        "Meson does not make": lambda t: t.replace("| `prog`", "| `frog`"),
+       "the program twinpath-nothing": lambda t: t + "`sudo twinpath-nothing --all`\n",
        "the program tools/walk": lambda t: t.replace("`tools/run`", "`tools/walk`")}
 
 
