@@ -4,7 +4,7 @@
     tools/nccl_matrix.py --nccl ~/nccl                      folders of versions below it, coll_perf
     tools/nccl_matrix.py --nccl nccl-2.27.7 --nccl nccl-2.31.2 --types float,bf16 --gpus 2
     tools/nccl_matrix.py --nccl ~/nccl --nccl-tests tests --nccl-tests 2.31.2=tests-2.31.2
-    tools/nccl_matrix.py --results matrix.jsonl --update README.md     only the table
+    tools/nccl_matrix.py --results matrix.jsonl --update test/COMPATIBILITY.md     only the table
 
 A folder of NCCL holds libnccl.so.2, itself or in lib, lib64, build/lib or nvidia/nccl/lib; else each
 folder in it may.  Programs:

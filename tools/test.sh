@@ -11,8 +11,8 @@ usage: tools/test.sh [--quick] [--suite NAME]... [--report FILE] [--no-install] 
   --suite NAME   only this suite of the plain build, or this stage, see below; a list is possible, and
                  giving it again.  Builds what these need
   --report FILE  write the table of programs and fabrics with pass or fail: a .json or .md file; a
-                 .md file with report markers gets it between these (README.md has them).  Runs
-                 the virtual machines also with --quick
+                 .md file with report markers gets it between these (test/COMPATIBILITY.md has
+                 them).  Runs the virtual machines also with --quick
   --no-install   install nothing; missing required packages end the run with the command to use
   --jobs N       compile jobs (default: number of processors)
 
@@ -158,7 +158,7 @@ if begin plain; then
     run_suites plain build-test "${arguments[@]}"
     info=$(find build-test -name twinpath-info -type f -perm -u+x | head -n 1)
     if [ -n "$info" ] || [ -z "$(chosen_meson_suites)" ]; then
-      check 'README option table is the one of options.cc' "${info:-twinpath-info}" --check-readme README.md
+      check 'plugin/SETTINGS.md is the table of options.cc' "${info:-twinpath-info}" --check-settings plugin/SETTINGS.md
     fi
   fi
 fi

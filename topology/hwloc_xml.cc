@@ -131,12 +131,12 @@ class TopologyReader {
     if (nodes_.size() == kMostPlaces) return refuse("too many NUMA nodes");
     const auto mask = cpus(object);
     if (!mask) return false;
-    Node n{{}, *mask};
-    n.value.id = *id;
-    n.value.has_cpus = !mask->empty();
+    NumaNode value;
+    value.id = *id;
+    value.has_cpus = !mask->empty();
     // Memory without CPUs is no place for a device.
-    if (n.value.has_cpus) below_[&object].one = *id;
-    nodes_.push_back(std::move(n));
+    if (value.has_cpus) below_[&object].one = *id;
+    nodes_.push_back({std::move(value), *mask});
     return true;
   }
 
@@ -160,7 +160,7 @@ class TopologyReader {
       // A machine without NUMA is one node.
       const auto mask = cpus(machine);
       if (!mask) return false;
-      nodes_.push_back({{}, *mask});
+      nodes_.push_back({NumaNode(), *mask});
       below_[&machine].one = 0;
     }
     for (Node& n : nodes_) {

@@ -215,7 +215,7 @@ struct HostFacts {
 
 // One thing that a user should know: object and cause in `text`, what to do in `remedy`.
 struct TopologyWarning {
-  std::string code;  // "HWLOC_BLIND", "NUMA_UNKNOWN", ...: stable, see README.md
+  std::string code;  // "HWLOC_BLIND", "NUMA_UNKNOWN", ...: stable, see DECISIONS.md
   std::string text;
   std::string remedy;  // empty: nothing to do
   friend bool operator==(const TopologyWarning&, const TopologyWarning&) = default;

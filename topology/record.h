@@ -23,8 +23,8 @@ inline constexpr std::size_t kRecordBytes = 64;
 inline constexpr std::uint16_t kRecordMagic = 0x5054;  // "TP"
 inline constexpr std::uint8_t kRecordVersion = 1;
 
-// The row of the decision table (README.md) that fixed a part; W landing, R source, I issue, U the
-// user's settings.
+// The row of the decision table (DECISIONS.md) that fixed a part; W landing, R source, I issue, U
+// the user's settings.
 // clang-format off
 enum class Rule : std::uint8_t {
   none,

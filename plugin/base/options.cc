@@ -51,9 +51,9 @@ constexpr std::array kOptions{
                                 "1 offers no adapter at all, real or software."),
     option<&Config::ib_hca>(
         "NCCL_IB_HCA", "Fabric", "[^][=]name[:port],...",
-        "Adapters to use. Names are prefixes; a leading = wants exact names, a leading ^ leaves "
-        "the named ones out. At most 32 entries; a rail and plane after the port are accepted and "
-        "not used."),
+        "Adapters to use. Names are prefixes; a leading = matches exact names, a leading ^ "
+        "excludes the named ones. At most 32 entries; a rail and plane after the port are "
+        "accepted and ignored."),
     option<&Config::ib_merge_nics, in_range<-1, 1>>(
         "NCCL_IB_MERGE_NICS", "Fabric", "-1..1",
         "1 lets NCCL merge ports into one NIC that uses all of them for every message, 0 does not. "
@@ -93,21 +93,21 @@ constexpr std::array kOptions{
                                  "sends none."),
     option<&Config::connect_timeout_ms, in_range<100, 600000>>(
         "TWINPATH_CONNECT_TIMEOUT_MS", "Connections", "ms, 100..600000",
-        "How long a connection may take to be made before it is an error."),
+        "How long setting up a connection may take before it is an error."),
     option<&Config::peer_timeout_ms, in_range<4000, 3600000>>(
         "TWINPATH_PEER_TIMEOUT_MS", "Connections", "ms, 4000..3600000",
-        "How long a peer whose host does not answer on the control network may also move no data "
-        "before it is given up. A peer whose process ends is noticed at once, and one that nothing "
-        "is expected of may be silent for ever."),
+        "How long a peer may neither answer on the control network nor move data before its "
+        "connection is given up as lost. A peer whose process ends is noticed at once, and an "
+        "idle peer may be silent for ever."),
     option<&Config::ib_gid_index, in_range<-1, 65535>>(
         "NCCL_IB_GID_INDEX", "Connections", "-1..65535",
         "GID table entry to use on RoCE ports. -1 chooses by family, range and RoCE version."),
     option<&Config::ib_roce_version, in_range<1, 2>>(
         "NCCL_IB_ROCE_VERSION_NUM", "Connections", "1..2",
-        "RoCE version that the automatic GID choice wants."),
+        "RoCE version that the automatic GID choice prefers."),
     option<&Config::ib_addr_family, is_address_family>(
         "NCCL_IB_ADDR_FAMILY", "Connections", "AF_INET, AF_INET6",
-        "Address family that the automatic GID choice wants."),
+        "Address family that the automatic GID choice takes."),
     option<&Config::ib_addr_range, is_address_range>(
         "NCCL_IB_ADDR_RANGE", "Connections", "address/prefix",
         "Address range that the automatic GID choice is limited to, for example 10.1.0.0/16."),
@@ -135,8 +135,9 @@ constexpr std::array kOptions{
         "1 splits every message over the queue pairs of its port; 0 takes them in turn."),
     option<&Config::ib_adaptive_routing, in_range<-1, 1>>(
         "NCCL_IB_ADAPTIVE_ROUTING", "Data path", "-1..1",
-        "1 sends the data of long messages apart from their notice, so that switches may spread "
-        "them over paths; 0 sends both in one. -1 is 1 on InfiniBand and 0 on RoCE."),
+        "1 sends the data of long messages and their completion notice as two work requests, so "
+        "that switches may spread the data over paths; 0 sends both as one. -1 is 1 on "
+        "InfiniBand and 0 on RoCE."),
     option<&Config::ib_ar_threshold, in_range<0, 1 << 30>>(
         "NCCL_IB_AR_THRESHOLD", "Data path", "bytes, 0..1073741824",
         "Messages longer than this are long in that sense."),
@@ -151,10 +152,9 @@ constexpr std::array kOptions{
         "PCIe relaxed ordering of registered memory: 0 off, 1 on, 2 where the adapter offers it."),
     option<&Config::mode>(
         "TWINPATH_MODE", "GPU", "auto, stage, proxy, gda-cpu, gda",
-        "The best path that peers may get: stage copies GPU buffers through host memory, proxy "
-        "lets "
-        "the adapter reach them, gda-cpu and gda have the GPU issue work. auto takes the best that "
-        "works; of two ends that differ the lesser holds."),
+        "The best path that peers may use: stage copies GPU buffers through host memory, proxy "
+        "lets the adapter reach them, gda-cpu and gda have the GPU issue work. auto takes the "
+        "best that works; of two ends that differ the lesser holds."),
     option<&Config::gin>("TWINPATH_GIN", "GPU", "0, 1",
                          "Offers NCCL a GIN plugin: kernels that communicate by themselves. 0 "
                          "leaves that to NCCL's own transports."),
@@ -169,12 +169,12 @@ constexpr std::array kOptions{
         "never does (keeps a core busy)."),
     option<&Config::gin_cq>(
         "TWINPATH_GIN_CQ", "GPU", "host, gpu",
-        "Where completions lie that kernels poll: gpu takes longer for one, but many threads may "
-        "poll there without being in each other's way."),
+        "Where the completions are stored that kernels poll: gpu takes longer for one "
+        "completion, but many threads may poll there without slowing each other."),
     option<&Config::gin_atomics>(
         "TWINPATH_GIN_ATOMICS", "GPU", "0, 1",
-        "0 sends signals without the adapter's atomics, as is done where an adapter has none: the "
-        "sum of all that was added, written, and added up by the peer's thread."),
+        "0 sends signals without the adapter's atomics, as for an adapter that has none: the "
+        "sender writes its running sum, and the peer's thread adds it up."),
     option<&Config::peer_mode, is_peer_modes>(
         "TWINPATH_PEER_MODE", "GPU", "rank[-rank]:mode,...",
         "TWINPATH_MODE for single peers, for example 3:proxy,7-9:gda, where NCCL tells the peer's "
@@ -211,8 +211,8 @@ constexpr std::array kOptions{
         "1 skips the read that makes received data visible to the GPU."),
     option<&Config::socket_ifname>(
         "NCCL_SOCKET_IFNAME", "Sockets", "[^][=]name,...",
-        "Network interfaces of the control connections. Names are prefixes; = wants exact names, "
-        "^ leaves the named ones out."),
+        "Network interfaces of the control connections. Names are prefixes; = matches exact "
+        "names, ^ excludes the named ones."),
     option<&Config::socket_family, is_address_family>(
         "NCCL_SOCKET_FAMILY", "Sockets", "AF_INET, AF_INET6",
         "Address family of the control connections. Empty: any."),

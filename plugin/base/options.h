@@ -1,6 +1,7 @@
 #pragma once
 // Every run-time option in one table.  The table is the single source: it parses and
-// validates the environment, prints `twinpath-info --options` and writes the README's table.
+// validates the environment, prints `twinpath-info --options` and writes the table of
+// plugin/SETTINGS.md.
 #include <functional>
 #include <span>
 #include <string>
@@ -52,7 +53,7 @@ Config read_config(const EnvLookup& lookup, std::vector<OptionState>* states = n
 // NCCL_IB_* variable, a warning with the nearest name for an unknown TWINPATH_* variable.
 Config config_from_environment();
 
-// Markdown table of all options, as it stands in the README.
+// Markdown table of all options, as it stands in plugin/SETTINGS.md.
 std::string options_markdown();
 
 }  // namespace twinpath

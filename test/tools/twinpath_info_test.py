@@ -1,4 +1,4 @@
-"""twinpath-info: fabrics with reasons, options with origins, and the README's option table."""
+"""twinpath-info: fabrics with reasons, options with origins, and the table of plugin/SETTINGS.md."""
 import json
 import os
 import tempfile
@@ -59,13 +59,13 @@ class Options(unittest.TestCase):
 
     def test_bad_arguments(self):
         self.assertEqual(run(INFO, "--frobnicate").returncode, 2)
-        self.assertEqual(run(INFO, "--check-readme").returncode, 2)
+        self.assertEqual(run(INFO, "--check-settings").returncode, 2)
         self.assertEqual(run(INFO, "--help").returncode, 0)
 
 
-class Readme(unittest.TestCase):
+class Settings(unittest.TestCase):
     def setUp(self):
-        self.file = os.path.join(tempfile.mkdtemp(), "README.md")
+        self.file = os.path.join(tempfile.mkdtemp(), "SETTINGS.md")
 
     def tearDown(self):
         for left in os.listdir(os.path.dirname(self.file)):
@@ -78,11 +78,11 @@ class Readme(unittest.TestCase):
 
     def test_update_then_check(self):
         self.write("# Title\n" + BEGIN + "old\n" + END + "tail\n")
-        stale = run(INFO, "--check-readme", self.file)
+        stale = run(INFO, "--check-settings", self.file)
         self.assertEqual(stale.returncode, 1)
         self.assertIn("its line 1 is\n  old", stale.stderr)
-        self.assertEqual(run(INFO, "--update-readme", self.file).returncode, 0)
-        self.assertEqual(run(INFO, "--check-readme", self.file).returncode, 0)
+        self.assertEqual(run(INFO, "--update-settings", self.file).returncode, 0)
+        self.assertEqual(run(INFO, "--check-settings", self.file).returncode, 0)
         with open(self.file, encoding="utf-8") as f:
             text = f.read()
         self.assertTrue(text.startswith("# Title\n" + BEGIN))
@@ -93,18 +93,22 @@ class Readme(unittest.TestCase):
 
     def test_a_file_without_markers_is_left_alone(self):
         self.write("nothing here\n")
-        done = run(INFO, "--update-readme", self.file)
+        done = run(INFO, "--update-settings", self.file)
         self.assertEqual(done.returncode, 1)
         self.assertIn("has no lines", done.stderr)
         with open(self.file, encoding="utf-8") as f:
             self.assertEqual(f.read(), "nothing here\n")
-        self.assertEqual(run(INFO, "--check-readme", "/nowhere/README.md").returncode, 1)
+        self.assertEqual(run(INFO, "--check-settings", "/nowhere/SETTINGS.md").returncode, 1)
 
-    def test_the_readme_of_this_tree_is_up_to_date(self):
-        path = os.path.join(SOURCE_ROOT, "README.md")
-        if not os.path.exists(path):
-            self.skipTest("no README.md")
-        done = run(INFO, "--check-readme", path)
+    def test_the_older_names_work(self):
+        self.write(BEGIN + END)
+        self.assertEqual(run(INFO, "--update-readme", self.file).returncode, 0)
+        self.assertEqual(run(INFO, "--check-readme", self.file).returncode, 0)
+        self.assertEqual(run(INFO, "--check-settings", self.file).returncode, 0)
+
+    def test_the_table_of_this_tree_is_up_to_date(self):
+        path = os.path.join(SOURCE_ROOT, "plugin", "SETTINGS.md")
+        done = run(INFO, "--check-settings", path)
         self.assertEqual(done.returncode, 0, done.stderr)
 
 

@@ -18,8 +18,8 @@
 namespace twinpath::coll {
 namespace {
 
-constexpr std::size_t kGuardBytes = 4096;
-constexpr int kPoison = 0xff;
+constexpr std::size_t kCpuGuardBytes = 4096;
+constexpr int kCpuPoison = 0xff;
 
 // Page-aligned memory.
 class HostBuffer {
@@ -48,8 +48,8 @@ class CpuTable {
         report_(report),
         net_(net),
         device_(device),
-        input_(options.max_bytes() + kGuardBytes),
-        output_(options.max_bytes() + kGuardBytes),
+        input_(options.max_bytes() + kCpuGuardBytes),
+        output_(options.max_bytes() + kCpuGuardBytes),
         scratch_(kScratchBytes),
         regions_{input_.region(), output_.region(), scratch_.region()},
         idle_passes_(group.size() > get_nprocs() ? 1 : 2000) {}
@@ -153,7 +153,7 @@ class CpuTable {
     const std::size_t step = kChunkBytes / element;
     std::byte* out = regions_[kOutput].data;
     std::byte* in = in_place ? out : regions_[kInput].data;
-    std::memset(out, kPoison, p.bytes + kGuardBytes);
+    std::memset(out, kCpuPoison, p.bytes + kCpuGuardBytes);
     for (std::size_t at = 0; at < p.count; at += step) {
       std::memcpy(in + at * element, pattern.data(group_.rank(), shift + at),
                   std::min(step, p.count - at) * element);
@@ -166,8 +166,8 @@ class CpuTable {
                            std::min(step, p.count - at), at, first);
     }
     const std::byte* end = out + p.count * element;
-    wrong += static_cast<std::uint64_t>(
-        std::count_if(end, end + kGuardBytes, [](std::byte b) { return b != std::byte{kPoison}; }));
+    wrong += static_cast<std::uint64_t>(std::count_if(
+        end, end + kCpuGuardBytes, [](std::byte b) { return b != std::byte{kCpuPoison}; }));
     if (wrong != 0 && reported_++ < 5) {
       std::fprintf(stderr, "coll_perf: rank %d: all_reduce %s of %zu bytes: %llu wrong: %s\n",
                    group_.rank(), type_info(pattern.type()).name, p.bytes,

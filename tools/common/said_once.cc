@@ -13,20 +13,20 @@ namespace twinpath::tools {
 namespace {
 
 // In memory that all processes of the run map.
-struct Table {
+struct SaidTable {
   std::array<std::atomic<std::uint64_t>, 512> said;  // hashes, never 0; filled from the front
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 // What a plugin's log function prints must be known without an argument: it is a plain function.
 struct Shared {
-  Table* table = nullptr;
+  SaidTable* table = nullptr;
   int fd = -1;
 
   bool map(int from) {
-    void* const p = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, from, 0);
+    void* const p = mmap(nullptr, sizeof(SaidTable), PROT_READ | PROT_WRITE, MAP_SHARED, from, 0);
     if (p == MAP_FAILED) return false;
-    table = static_cast<Table*>(p);
+    table = static_cast<SaidTable*>(p);
     fd = from;
     return true;
   }
@@ -36,7 +36,7 @@ Shared& shared() {
   static Shared s = [] {
     Shared made;
     const int fd = memfd_create("said-once", MFD_CLOEXEC);
-    if (fd >= 0 && (ftruncate(fd, sizeof(Table)) != 0 || !made.map(fd))) close(fd);
+    if (fd >= 0 && (ftruncate(fd, sizeof(SaidTable)) != 0 || !made.map(fd))) close(fd);
     return made;
   }();
   return s;
@@ -49,15 +49,15 @@ int said_once_fd() { return shared().fd; }
 void join_said_once(int fd) {
   Shared& s = shared();
   const int own = s.fd;
-  Table* const mine = s.table;
+  SaidTable* const mine = s.table;
   if (fd < 0 || !s.map(fd)) return;
   fcntl(fd, F_SETFD, FD_CLOEXEC);
-  if (mine != nullptr) munmap(mine, sizeof(Table));
+  if (mine != nullptr) munmap(mine, sizeof(SaidTable));
   if (own >= 0) close(own);
 }
 
 bool first_to_say(std::string_view text) {
-  Table* const table = shared().table;
+  SaidTable* const table = shared().table;
   if (table == nullptr) return true;
   const std::uint64_t wanted = std::hash<std::string_view>{}(text) | 1;
   for (std::atomic<std::uint64_t>& slot : table->said) {

@@ -9,7 +9,7 @@
 #include "tools/common/circumstances.h"
 #include "tools/common/output.h"
 #include "tools/info/fabrics.h"
-#include "tools/info/readme.h"
+#include "tools/info/settings.h"
 
 namespace {
 
@@ -71,10 +71,13 @@ int run(int argc, char** argv) {
   std::string check, update;
   app.add_flag("--options", options, "list every option, its value and its origin");
   app.add_flag("--json", json, "everything as one JSON document");
-  app.add_flag("--markdown", markdown, "the option table of the README");
+  app.add_flag("--markdown", markdown, "the table of settings of plugin/SETTINGS.md");
   app.add_flag("-v,--verbose", verbose, "show what was logged while looking for devices");
-  app.add_option("--check-readme", check, "FILE: fail when its option table is not up to date");
-  app.add_option("--update-readme", update, "FILE: rewrite its option table");
+  // The second names are older: the table stood in the README.
+  app.add_option("--check-settings,--check-readme", check,
+                 "FILE: fail when its table of settings is not up to date");
+  app.add_option("--update-settings,--update-readme", update,
+                 "FILE: rewrite its table of settings");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -82,8 +85,8 @@ int run(int argc, char** argv) {
   }
 
   std::string why;
-  if ((!update.empty() && !update_readme(update, options_markdown(), why)) ||
-      (!check.empty() && !check_readme(check, options_markdown(), why))) {
+  if ((!update.empty() && !update_settings(update, options_markdown(), why)) ||
+      (!check.empty() && !check_settings(check, options_markdown(), why))) {
     std::fprintf(stderr, "twinpath-info: %s\n", why.c_str());
     return 1;
   }

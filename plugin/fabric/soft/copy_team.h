@@ -35,7 +35,8 @@ namespace twinpath::soft {
 // others, each of which has a thread that copies, and programs of their own: none where they would
 // only take the place of those.
 constexpr int suitable_copy_threads(int cpus, int processes) {
-  constexpr int kEnough = 3;  // more made two processes slower (H200 host, 32 cores; README)
+  constexpr int kEnough =
+      3;  // more made two processes slower (H200 host, 32 cores; test/MEASUREMENTS.md)
   const int own = cpus / std::max(processes, 1) - 2;
   return std::clamp(own / 2, 0, kEnough);
 }

@@ -1,7 +1,7 @@
 #pragma once
 // How NCCL best uses the soft HCA for one collective: a plain function, the same on every rank.
 //
-// What is behind it (2 H200, one GPU a node, all_reduce; README, "Measured"): a message that NCCL
+// What is behind it (2 H200, one GPU a node, all_reduce; test/MEASUREMENTS.md): a message that NCCL
 // sends from host memory, as protocol LL does, takes the copy engine twice as long as one from GPU
 // memory; and every channel costs 4 us of copies a step while one block feeds 20 GB/s.  So LL is
 // for parts of 32 KiB and less, and channels are as many as the parts are worth.  LL128 would be

@@ -1,4 +1,4 @@
-#include "tools/info/readme.h"
+#include "tools/info/settings.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -31,7 +31,7 @@ bool read_parts(const std::string& path, Parts& parts, std::string& why) {
   if (end == std::string::npos) {
     why = path +
           " has no lines '<!-- options:begin -->' and '<!-- options:end -->'; add them "
-          "where the option table belongs";
+          "where the table of settings belongs";
     return false;
   }
   const auto table = begin + std::strlen(kBegin);
@@ -46,7 +46,7 @@ std::string with_newline(std::string table) {
 
 }  // namespace
 
-bool check_readme(const std::string& path, const std::string& table, std::string& why) {
+bool check_settings(const std::string& path, const std::string& table, std::string& why) {
   Parts parts;
   if (!read_parts(path, parts, why)) return false;
   if (parts.table == with_newline(table)) return true;
@@ -60,12 +60,12 @@ bool check_readme(const std::string& path, const std::string& table, std::string
     std::getline(have, a);
     std::getline(want, b);
   } while (a == b && (have || want));
-  why = path + ": the option table is not up to date; its line " + std::to_string(line) +
-        " is\n  " + a + "\nand should be\n  " + b + "\nrun twinpath-info --update-readme " + path;
+  why = path + ": the table of settings is not up to date; its line " + std::to_string(line) +
+        " is\n  " + a + "\nand should be\n  " + b + "\nrun twinpath-info --update-settings " + path;
   return false;
 }
 
-bool update_readme(const std::string& path, const std::string& table, std::string& why) {
+bool update_settings(const std::string& path, const std::string& table, std::string& why) {
   Parts parts;
   if (!read_parts(path, parts, why)) return false;
   const std::string beside = path + ".new";
