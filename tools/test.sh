@@ -7,7 +7,7 @@ usage() {
   cat <<'TEXT'
 usage: tools/test.sh [--quick] [--suite NAME]... [--report FILE] [--no-install] [--jobs N] [--help]
 
-  --quick        only the plain build: no virtual machines, no sanitizer builds, no fuzzing
+  --quick        only the plain build: no release build, no virtual machines, no sanitizer builds, no fuzzing
   --suite NAME   only this suite of the plain build, or this stage, see below; a list is possible, and
                  giving it again.  Builds what these need
   --report FILE  write the table of programs and fabrics with pass or fail: a .json or .md file; a
@@ -19,6 +19,7 @@ usage: tools/test.sh [--quick] [--suite NAME]... [--report FILE] [--no-install] 
 Stages, in their order:
   plain    the plain build with its suites: unit, soft, fabric, topology, abi, gda, tools, package,
            lint, faults, and gpu where there are GPUs; perf only when named
+  demo     tools/demo.sh: a release build, and the main job
   softhca  other people's programs over the soft HCA
   vm       real verbs under an emulated kernel (test/vm), TWINPATH_VM_SECONDS in all, default 660
   format   clang-format
@@ -70,6 +71,7 @@ cd "$root" || exit 1
 plan "$quick" "$report"
 if [ ${#chosen[@]} -eq 0 ] && [ "$quick" = yes ]; then
   [ -n "$report" ] || leave_out 'VM suite' '--quick'
+  leave_out 'demo.sh' '--quick'
   leave_out 'sanitizer builds' '--quick'
   leave_out 'fuzzing' '--quick'
 fi
@@ -161,6 +163,13 @@ if begin plain; then
       check 'plugin/SETTINGS.md is the table of options.cc' "${info:-twinpath-info}" --check-settings plugin/SETTINGS.md
     fi
   fi
+fi
+
+# --- README's first command.  Nothing else compiles with -O3, which finds what -O2 does not.
+if begin demo; then
+  rm -rf build-demo
+  check "tools/demo.sh on $(uname -m), release build and run" \
+    tools/demo.sh --no-install --jobs "$jobs" --build build-demo
 fi
 
 # --- the soft HCA and real verbs, side by side

@@ -79,7 +79,7 @@ class TestSh(unittest.TestCase):
         self.assertEqual(done.stdout.splitlines()[-1], "7 passed, 0 failed", done.stdout)  # build, 3 x 2
         self.assertEqual(done.returncode, 0)
         self.assertIn("stage 1 of 1: plain", done.stdout)
-        self.assertNotIn("README option table", done.stdout)
+        self.assertNotIn("plugin/SETTINGS.md", done.stdout)
 
     def test_a_stage_alone_builds_nothing_that_it_does_not_need(self):
         done = self.run_script("--suite", "scripts")
@@ -102,22 +102,24 @@ class TestSh(unittest.TestCase):
         self.program("test/vm/suite", "echo 'soft 1 x'; echo 'pair 1 y'")
         for name in ("test/vm/rxe-run", "test/vm/siw-build", "build-test/tools/twinpath-info"):
             self.program(name, "exit 0")
+        self.program("tools/demo.sh", 'echo "demo $*" >>"$CALLS"')
         for name in ("clang++", "c++"):  # no sanitizer's runtime: what is compiled does not start
             self.program(f"bin/{name}", "exit 1")
         self.program("bin/uname", "[ $1 = -m ] && echo x86_64 || echo stand-in")
         self.program("build-asan/test/fuzz/fuzz-x", "echo stat::number_of_executed_units: 9")
         done = self.run_script(TWINPATH_FUZZ_SECONDS="1")
         said = re.findall(r"stage (\d) of (\d): (\w+)", done.stdout)
-        names = ["plain", "softhca", "vm", "format", "scripts", "asan", "tsan", "fuzz"]
-        self.assertEqual(said, [(str(i + 1), "8", n) for i, n in enumerate(names)], done.stdout)
-        # build, 3 x 2, settings' table; two times 3 and a failure; shellcheck; build, 3 x 2; fuzz
-        self.assertEqual(done.stdout.splitlines()[-1], "23 passed, 2 failed", done.stdout)
+        names = ["plain", "demo", "softhca", "vm", "format", "scripts", "asan", "tsan", "fuzz"]
+        self.assertEqual(said, [(str(i + 1), "9", n) for i, n in enumerate(names)], done.stdout)
+        # build, 3 x 2, settings' table; demo; two times 3 and a failure; shellcheck; build, 3 x 2; fuzz
+        self.assertEqual(done.stdout.splitlines()[-1], "24 passed, 2 failed", done.stdout)
         self.assertRegex(done.stdout, r"Took .*; 2 test cases skipped")
         self.assertEqual(done.returncode, 1)
         for line in ("  ok: something", "  FAILED: other", "not run: thread sanitizer: ", "ok: fuzz x: 9 inputs"):
             self.assertIn(line, done.stdout)
         self.assertNotIn("cases: 3", done.stdout)
         calls = self.calls.read_text()
+        self.assertIn("demo --no-install --jobs ", calls)
         self.assertRegex(calls, r"vm .* soft\n(.*\n)*vm .* pair\n")
         self.assertEqual(len(self.meson_tests()), 2)
 

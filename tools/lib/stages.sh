@@ -3,7 +3,7 @@
 # Sourced; uses say and elapsed of tools/lib/common.sh.  The caller sets root.
 
 # In their order.  tidy is for asking only.
-stages=(plain softhca vm format scripts asan tsan fuzz)
+stages=(plain demo softhca vm format scripts asan tsan fuzz)
 on_request=(tidy)
 # Of the plain build; stage softhca has what would be the suite of this name.
 meson_suites=(unit soft fabric topology abi gda tools package lint faults gpu perf)
@@ -46,7 +46,7 @@ plan() {
       case $stage in
         tidy) continue ;;
         vm) [ "$1" = no ] || [ -n "$2" ] || continue ;;
-        asan | tsan | fuzz) [ "$1" = no ] || continue ;;
+        demo | asan | tsan | fuzz) [ "$1" = no ] || continue ;;
       esac
     fi
     planned+=("$stage")
