@@ -1,7 +1,9 @@
 // What the driver or the adapter refuses becomes one warning with object, port, peer and remedy,
 // and a Status; nothing is left behind.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "test/gda/mlx5/bench.h"
 #include "test/support/log_capture.h"
@@ -33,10 +35,16 @@ bool refuses(const void* in, void* out) {
   return true;
 }
 
+// What was given back, in order: a queue pair, a completion queue, a page, memory.
+std::string given_back;
+std::vector<mlx5dv_devx_obj*> queue_pairs;
+
 struct Hooked : test::Bench {
   Hooked() {
     refused = {};
     uars_refused = uars_asked = 0;
+    given_back.clear();
+    queue_pairs.clear();
     real = mlx5;
     mlx5.devx_general_cmd = [](ibv_context* c, const void* in, std::size_t n, void* out,
                                std::size_t m) {
@@ -44,13 +52,30 @@ struct Hooked : test::Bench {
     };
     mlx5.devx_obj_create = [](ibv_context* c, const void* in, std::size_t n, void* out,
                               std::size_t m) {
-      if (!refuses(in, out)) return real.devx_obj_create(c, in, n, out, m);
+      if (!refuses(in, out)) {
+        mlx5dv_devx_obj* const made = real.devx_obj_create(c, in, n, out, m);
+        if (static_cast<const std::uint8_t*>(in)[0] == 5) queue_pairs.push_back(made);
+        return made;
+      }
       errno = refused.error;
       return static_cast<mlx5dv_devx_obj*>(nullptr);
     };
     mlx5.devx_obj_modify = [](mlx5dv_devx_obj* o, const void* in, std::size_t n, void* out,
                               std::size_t m) {
       return refuses(in, out) ? refused.error : real.devx_obj_modify(o, in, n, out, m);
+    };
+    mlx5.devx_obj_destroy = [](mlx5dv_devx_obj* o) {
+      const bool pair = std::find(queue_pairs.begin(), queue_pairs.end(), o) != queue_pairs.end();
+      given_back += pair ? 'Q' : 'C';
+      return real.devx_obj_destroy(o);
+    };
+    mlx5.devx_free_uar = [](mlx5dv_devx_uar* page) {
+      given_back += 'P';
+      real.devx_free_uar(page);
+    };
+    mlx5.devx_umem_dereg = [](mlx5dv_devx_umem* umem) {
+      given_back += 'M';
+      return real.devx_umem_dereg(umem);
     };
     mlx5.devx_alloc_uar = [](ibv_context* c, std::uint32_t type) {
       ++uars_asked;
@@ -235,4 +260,39 @@ TEST_CASE("memory that cannot be registered is named with the limit to raise") {
   CHECK(log.has("memlock"));
   h.mlx5.devx_umem_reg_ex = nullptr;  // an older library: by the other call
   CHECK(h.make() == Status::ok);
+}
+
+TEST_CASE("all is given back in the order that an adapter wants, without a word") {
+  Hooked h;
+  REQUIRE(h.open() == Status::ok);
+  REQUIRE(h.make() == Status::ok);
+  REQUIRE(h.queues->raise(0, nullptr, true) == Status::ok);
+  test::LogCapture log;
+  h.queues.reset();
+  CHECK(given_back == "QCQCPM");
+  CHECK(log.warnings().empty());
+
+  // Half-joined.
+  given_back.clear();
+  refused = {0x504, 0x09, EREMOTEIO};
+  REQUIRE(h.make() == Status::ok);
+  CHECK(h.queues->raise(0, nullptr, true) == Status::system);
+  log.clear();
+  h.queues.reset();
+  CHECK(given_back == "QCQCPM");
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("what cannot be given back is named") {
+  Hooked h;
+  REQUIRE(h.open() == Status::ok);
+  REQUIRE(h.make() == Status::ok);
+  h.mlx5.devx_umem_dereg = [](mlx5dv_devx_umem* umem) {
+    (void)real.devx_umem_dereg(umem);
+    return EBUSY;
+  };
+  test::LogCapture log;
+  h.queues.reset();
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.has("cannot let go of the memory of its queues"));
 }

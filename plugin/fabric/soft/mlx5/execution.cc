@@ -206,10 +206,11 @@ bool Execution::retire(QueuePair& qp) {
     if (!entry.done && entry.work.operation == Operation::wait) {
       const CompletionQueue* const awaited = find_cq(entry.work.wait_cqn);
       // Its queue has a completion for each entry of its sender, counted as these are.
-      entry.done = qp.failed || (awaited != nullptr &&
-                                 static_cast<std::int32_t>(static_cast<std::uint32_t>(
-                                     awaited->written - 1 - entry.work.wait_index)) >= 0 &&
-                                 awaited->written != 0);
+      const bool came = awaited != nullptr && awaited->written != 0 &&
+                        static_cast<std::int32_t>(static_cast<std::uint32_t>(
+                            awaited->written - 1 - entry.work.wait_index)) >= 0;
+      entry.done = came || qp.failed;
+      entry.syndrome = came ? Syndrome::none : Syndrome::flushed;
     }
     if (!entry.done) break;
     CompletionQueue* const cq = find_cq(qp.facts.send_cq);
