@@ -18,7 +18,7 @@ Result<std::unique_ptr<ContextQueues>> ContextQueues::make(const Adapter& adapte
   plan.queues = made->queues();
   plan.log_depth = setup.log_depth;
   plan.collapsed = setup.collapsed;
-  auto memory = QueueMemory::make(adapter, setup.gpu, plan, setup.exporter);
+  auto memory = QueueMemory::make(adapter, setup.gpu, plan, {!setup.rung_by_cpu, setup.exporter});
   if (!memory) return memory.status();
   made->memory_ = std::move(memory).take();
   auto page = DoorbellPage::make(adapter);

@@ -20,9 +20,10 @@ struct ContextQueuesSetup {
   unsigned log_depth = 8;
   bool collapsed = false;          // completion queues of one entry; NCCL's kernels want none
   bool companions = false;         // for counters
+  bool rung_by_cpu = false;        // a CPU writes doorbell records: all lies in host memory
   QueueSettings settings;          // of paths
   std::vector<std::string> peers;  // by main queue: "rank 3 (host7)"; empty: not spoken to
-  QueueMemory::Export exporter;
+  std::function<int(const DeviceBlock& block)> exporter;  // QueueWish::exporter
 };
 
 // Of one queue, as device structures carry it (abi.h): addresses as kernels see them.

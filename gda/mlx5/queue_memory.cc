@@ -33,7 +33,7 @@ const char* name_of(UmemWay way) {
 }
 
 // 0, or an errno value.
-int QueueMemory::attempt(const Adapter& adapter, int gpu, UmemWay way, const Export& exporter) {
+int QueueMemory::attempt(const Adapter& adapter, int gpu, UmemWay way, const QueueWish& wish) {
   auto block =
       DeviceBlock::make(gpu, way == UmemWay::host ? Place::shared : Place::gpu, plan_.bytes());
   if (!block) return ENOMEM;
@@ -43,7 +43,7 @@ int QueueMemory::attempt(const Adapter& adapter, int gpu, UmemWay way, const Exp
   in.pgsz_bitmap = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   UniqueFd fd;
   if (way == UmemWay::gpu_dmabuf) {
-    fd = UniqueFd(exporter(**block));
+    fd = UniqueFd(wish.exporter(**block));
     if (!fd) return ENODEV;
     in.addr = nullptr;  // a place in the dma-buf
     in.comp_mask = MLX5DV_UMEM_MASK_DMABUF;
@@ -66,17 +66,17 @@ int QueueMemory::attempt(const Adapter& adapter, int gpu, UmemWay way, const Exp
 
 Result<std::unique_ptr<QueueMemory>> QueueMemory::make(const Adapter& adapter, int gpu,
                                                        const BlockPlan& plan,
-                                                       const Export& exporter) {
+                                                       const QueueWish& wish) {
   std::unique_ptr<QueueMemory> memory(new QueueMemory(plan));
   UmemFacts facts;
-  facts.gpu = gpu >= 0;
-  facts.exported = exporter != nullptr;
+  facts.gpu = gpu >= 0 && wish.on_gpu;
+  facts.exported = wish.exporter != nullptr;
   facts.takes_dmabuf = adapter.mlx5().devx_umem_reg_ex != nullptr;
   facts.peermem = adapter.rail().port.port->peermem;
   std::string failed;
   int error = 0;
   for (const UmemWay way : umem_ways(facts)) {
-    error = memory->attempt(adapter, gpu, way, exporter);
+    error = memory->attempt(adapter, gpu, way, wish);
     if (error == 0) {
       if (!failed.empty())
         TP_INFO(net, "%s: queues lie in %s, because not in %s", adapter.name(), name_of(way),

@@ -56,16 +56,19 @@ struct UmemFacts {
 std::vector<UmemWay> umem_ways(const UmemFacts& facts);
 const char* name_of(UmemWay way);
 
+struct QueueWish {
+  bool on_gpu = true;  // where that can be; else host memory
+  // A descriptor of a dma-buf of the block (the caller's from then on), or -1; null: there are
+  // none.
+  std::function<int(const DeviceBlock& block)> exporter;
+};
+
 class QueueMemory {
  public:
-  // A descriptor of a dma-buf of the block (owned by the caller from then on), or -1.
-  using Export = std::function<int(const DeviceBlock& block)>;
-
   // Completion entries are those of no lap; all else is 0.  `gpu`: CUDA ordinal, or -1.  Logs which
   // ways failed, and why, if none is left.
   static Result<std::unique_ptr<QueueMemory>> make(const Adapter& adapter, int gpu,
-                                                   const BlockPlan& plan,
-                                                   const Export& exporter = {});
+                                                   const BlockPlan& plan, const QueueWish& wish);
 
   const BlockPlan& plan() const { return plan_; }
   UmemWay way() const { return way_; }
@@ -80,7 +83,7 @@ class QueueMemory {
  private:
   explicit QueueMemory(const BlockPlan& plan) : plan_(plan) {}
   Status fill();
-  int attempt(const Adapter& adapter, int gpu, UmemWay way, const Export& exporter);
+  int attempt(const Adapter& adapter, int gpu, UmemWay way, const QueueWish& wish);
 
   const BlockPlan plan_;
   UmemWay way_ = UmemWay::host;

@@ -1,9 +1,12 @@
 // The table of mlx5 calls: from a library, and from the software HCA.
 #include "plugin/fabric/mlx5.h"
 
+#include <dlfcn.h>
+
 #include <cstdlib>
 
 #include "test/support/catch.h"
+#include "test/support/needs.h"
 
 using namespace twinpath;
 
@@ -23,6 +26,17 @@ TEST_CASE("a libmlx5 that is not there, or too old, is named with what to instal
   CHECK_FALSE(load_libmlx5(table, why, old));
   CHECK(why.find("has no mlx5dv_init_obj@MLX5_1.2; install") != std::string::npos);
   CHECK(table.is_supported == nullptr);
+}
+
+TEST_CASE("rdma-core's own libmlx5 has every call, in the version that is asked for") {
+  void* const library = dlopen("libmlx5.so.1", RTLD_NOW | RTLD_LOCAL);
+  NEEDS(library != nullptr, "no libmlx5.so.1 on this machine");
+  Mlx5 table;
+  std::string why;
+  CHECK(load_libmlx5(table, why));
+  CHECK(why.empty());
+  CHECK(table.devx_obj_create == reinterpret_cast<decltype(table.devx_obj_create)>(
+                                     dlsym(library, "mlx5dv_devx_obj_create")));
 }
 
 TEST_CASE("the software HCA's table is of the fabric, and whole") {

@@ -204,6 +204,38 @@ TEST_CASE("queue pairs are joined as NCCL joins them, but for what is named") {
   }
 }
 
+TEST_CASE("and as rdma-core's pyverbs joins them, but for what is named") {
+  for (const bool ethernet : {true, false}) {
+    auto theirs = recorded(ethernet ? "pyverbs-44-roce" : "pyverbs-44-ib");
+    REQUIRE(!theirs[0x503].empty());
+    const CommandBytes& receive = theirs[0x503][0];
+    const CommandBytes& send = theirs[0x504][0];
+    Joint joint;
+    joint.path.ethernet = joint.path.global = ethernet;
+    joint.mtu = 3;
+    joint.log_message = 20;
+    joint.far_qpn = word_at(receive, kQpc + 0x14) & 0xffffff;
+    joint.far_psn = word_at(receive, kQpc + 0x94) & 0xffffff;
+    joint.psn = word_at(send, kQpc + 0x78) & 0xffffff;
+    joint.log_reads_out = 4;
+    joint.timeout = 14;
+    if (ethernet) {
+      joint.path.hop_limit = 64;
+      joint.path.udp_port = static_cast<std::uint16_t>(word_at(receive, kAddress + 0x20));
+      for (unsigned i = 0; i < 16; ++i) joint.path.gid.at(i) = receive[kAddress + 0x10 + i];
+      for (unsigned i = 0; i < 6; ++i) joint.path.mac.at(i) = receive[kAddress + 0x26 + i];
+    } else {
+      joint.path.lid = 9;
+    }
+    compare(to_receive(word_at(receive, 8), joint), receive,
+            {{0x10, 3, 1, "opt_param_mask: rights again; pyverbs leaves those of RST2INIT"},
+             {kQpc + 0x90, 19, 16, "atomic_mode: goes with them"},
+             {kQpc + 0x90, 15, 13, "rre, rwe, rae"}});
+    compare(to_send(word_at(send, 8), joint), send,
+            {{kAddress + 0x24, 23, 16, "vhca_port_num: told twice before"}});
+  }
+}
+
 TEST_CASE("queries are NCCL's, byte for byte") {
   auto theirs = recorded("nccl-2.30.7-roce");
   REQUIRE(!theirs[0x50b].empty());

@@ -8,7 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "gda/engine.h"
 #include "gda/gin_kernel.h"
+#include "gda/mlx5/bell_ringer.h"
+#include "gda/mlx5/region.h"
 #include "test/gda/mlx5/bench.h"
 
 namespace twinpath::test {
@@ -27,6 +30,25 @@ struct MemberSettings {
   bool collapsed = false;
   bool companions = true;
   bool by_gid = false;  // as if the far end were in another subnet
+  bool rung = false;    // mode gda-cpu: a thread rings for the kernels
+};
+
+// A thread that rings, as a process has one for each GPU.
+class Ringing final : private gda::EngineClient {
+ public:
+  explicit Ringing(std::vector<gda::mlx5::BellRinger::Queue> queues)
+      : ringer_(std::move(queues)), engine_(gda::Engine::of(-1, EngineChoice::automatic)) {
+    engine_->add(*this);
+  }
+  ~Ringing() { engine_->remove(*this); }
+  Ringing(const Ringing&) = delete;
+  Ringing& operator=(const Ringing&) = delete;
+
+ private:
+  bool turn() override { return ringer_.turn(); }
+  void look_around() override {}
+  gda::mlx5::BellRinger ringer_;
+  std::shared_ptr<gda::Engine> engine_;
 };
 
 template <class Qp = gda::DeviceQp30, class DeviceContext = gda::DeviceContext88>
@@ -43,6 +65,7 @@ class Member {
     setup.log_depth = settings.log_depth;
     setup.collapsed = settings.collapsed;
     setup.companions = settings.companions;
+    setup.rung_by_cpu = settings.rung;
     for (int r = 0; r < kRanks; ++r) setup.peers.push_back("rank " + std::to_string(r));
     // Soon enough, when somebody is gone: 67 ms, and once again.
     setup.settings.timeout = 14;
@@ -99,13 +122,9 @@ class Member {
 
  private:
   Owned<ibv_mr> reg(void* address, std::size_t bytes) {
-    // From 0: what kernels write are places in it.
-    ibv_mr* const mr =
-        bench_.fabric->verbs.reg_mr_iova2(bench_.rail.port.adapter->pd, address, bytes, 0,
-                                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-    REQUIRE(mr != nullptr);
-    return own(mr, bench_.fabric->verbs.dereg_mr);
+    auto mr = gda::mlx5::register_region(*adapter_, {.data = address, .bytes = bytes});
+    REQUIRE(mr);
+    return std::move(mr).take();
   }
 
   void fill() {
@@ -113,12 +132,21 @@ class Member {
       return std::uint64_t{reinterpret_cast<std::uintptr_t>(p)};
     };
     const std::uint32_t depth = 1u << settings_.log_depth;
+    std::vector<gda::mlx5::BellRinger::Queue> rung;
     for (std::size_t q = 0; q < queues_->queues(); ++q) {
       const gda::mlx5::QueueView v = queues_->view(q);
       Qp& qp = q < kRanks ? mains_[q] : companions_[q - kRanks];
-      qp = gda::make_device_qp<Qp>(v.qpn, v.cqn, depth, v.sq, v.cqes, address(v.bell), v.record,
-                                   gda::NicHandler::gpu_sm_db);
+      if (!settings_.rung) {
+        qp = gda::make_device_qp<Qp>(v.qpn, v.cqn, depth, v.sq, v.cqes, address(v.bell), v.record,
+                                     gda::NicHandler::gpu_sm_db);
+        continue;
+      }
+      qp = gda::make_device_qp<Qp>(v.qpn, v.cqn, depth, v.sq, v.cqes, address(&words_[q]), 0,
+                                   gda::NicHandler::cpu_proxy);
+      rung.push_back({&words_[q], reinterpret_cast<std::uint32_t*>(v.record),
+                      static_cast<std::uint64_t*>(v.bell), v.qpn});
     }
+    if (settings_.rung) ringing_ = std::make_unique<Ringing>(std::move(rung));
     context_.queues = address(mains_.data());
     if (settings_.companions) context_.companions = address(companions_.data());
     context_.signals = {address(signals_.data()), address(signal_keys_.data()),
@@ -147,6 +175,8 @@ class Member {
   std::array<std::uint64_t, kRanks> issued_{}, visible_{};
   DeviceContext context_{};
   gda::DeviceWindow window_handle_{};
+  alignas(64) std::array<std::uint64_t, 2 * kRanks> words_{};
+  std::unique_ptr<Ringing> ringing_;  // goes before the queues
 };
 
 // Both ranks in this process.

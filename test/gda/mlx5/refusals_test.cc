@@ -1,10 +1,12 @@
 // What the driver or the adapter refuses becomes one warning with object, port, peer and remedy,
 // and a Status; nothing is left behind.
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <vector>
 
+#include "gda/mlx5/bell_ringer.h"
+#include "gda/mlx5/region.h"
+#include "gda/wqe.h"
 #include "test/gda/mlx5/bench.h"
 #include "test/support/log_capture.h"
 
@@ -65,8 +67,7 @@ struct Hooked : test::Bench {
       return refuses(in, out) ? refused.error : real.devx_obj_modify(o, in, n, out, m);
     };
     mlx5.devx_obj_destroy = [](mlx5dv_devx_obj* o) {
-      const bool pair = std::find(queue_pairs.begin(), queue_pairs.end(), o) != queue_pairs.end();
-      given_back += pair ? 'Q' : 'C';
+      given_back += std::erase(queue_pairs, o) != 0 ? 'Q' : 'C';  // addresses come again
       return real.devx_obj_destroy(o);
     };
     mlx5.devx_free_uar = [](mlx5dv_devx_uar* page) {
@@ -295,4 +296,73 @@ TEST_CASE("what cannot be given back is named") {
   h.queues.reset();
   REQUIRE(log.warnings().size() == 1);
   CHECK(log.has("cannot let go of the memory of its queues"));
+}
+
+TEST_CASE("memory for kernels: by dma-buf, else by address, from 0") {
+  static int dmabufs = 0;
+  static std::uint64_t iova = 0;
+  static unsigned access = 0;
+  static Verbs below;
+  Hooked h;
+  REQUIRE(h.open() == Status::ok);
+  Verbs& verbs = h.fabric->verbs;
+  below = verbs;
+  verbs.reg_dmabuf_mr = [](ibv_pd*, std::uint64_t, std::size_t, std::uint64_t at, int, int) {
+    ++dmabufs;
+    CHECK(at == 0);
+    errno = EOPNOTSUPP;
+    return static_cast<ibv_mr*>(nullptr);
+  };
+  verbs.reg_mr_iova2 = [](ibv_pd* pd, void* data, std::size_t bytes, std::uint64_t at,
+                          unsigned rights) {
+    iova = at;
+    access = rights;
+    return below.reg_mr_iova2(pd, data, bytes, at, rights);
+  };
+  std::vector<std::uint8_t> data(4096);
+  iova = 1;
+  auto mr = register_region(*h.driven, {.data = data.data(), .bytes = data.size()});
+  REQUIRE(mr);
+  CHECK(dmabufs == 0);
+  CHECK(iova == 0);
+  CHECK((access & IBV_ACCESS_RELAXED_ORDERING) == 0);
+  mr = register_region(
+      *h.driven,
+      {.data = data.data(), .bytes = data.size(), .dmabuf_fd = 0, .relaxed_ordering = true});
+  REQUIRE(mr);
+  CHECK(dmabufs == 1);
+  CHECK((access & IBV_ACCESS_RELAXED_ORDERING) != 0);
+  verbs.reg_mr_iova2 = [](ibv_pd*, void*, std::size_t, std::uint64_t, unsigned) {
+    errno = ENOMEM;
+    return static_cast<ibv_mr*>(nullptr);
+  };
+  test::LogCapture log;
+  mr = register_region(*h.driven, {.data = data.data(), .bytes = data.size(), .dmabuf_fd = 0});
+  CHECK(mr.status() == Status::no_memory);
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.has("and by dma-buf: Operation not supported"));
+  CHECK(log.has(h.rail.port.port->name));
+}
+
+TEST_CASE("a ringer rings what has risen: record, then register") {
+  std::uint64_t words[2] = {}, bell = 0;
+  std::uint32_t records[2] = {};
+  BellRinger ringer(
+      {{&words[0], &records[0], &bell, 0x111}, {&words[1], &records[1], &bell, 0x222}});
+  CHECK_FALSE(ringer.turn());
+  CHECK(bell == 0);
+  words[1] = 0x12345;
+  CHECK(ringer.turn());
+  CHECK(records[0] == 0);
+  CHECK(records[1] == gda::swap32(0x2345));
+  CHECK(bell == gda::adapter_doorbell(0x12345, 0x222));
+  bell = 0;
+  CHECK_FALSE(ringer.turn());
+  CHECK(bell == 0);
+  words[1] = 0x12344;  // never back
+  CHECK_FALSE(ringer.turn());
+  words[0] = 0x1000001;
+  CHECK(ringer.turn());
+  CHECK(records[0] == gda::swap32(1));
+  CHECK(bell == gda::adapter_doorbell(1, 0x111));  // 24 bits of the count
 }

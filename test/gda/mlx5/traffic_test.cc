@@ -2,6 +2,7 @@
 // model alone: on RoCE and on InfiniBand, in one process and between two.
 #include <thread>
 
+#include "gda/mlx5/queue_watch.h"
 #include "test/gda/mlx5/member.h"
 #include "test/support/child_process.h"
 #include "test/support/log_capture.h"
@@ -13,7 +14,7 @@ using gda::mlx5::QueueState;
 namespace {
 
 constexpr std::size_t kPiece = 512;
-constexpr int kThreads = 3, kPuts = 400;  // of each thread
+constexpr int kThreads = 3, kPuts = 200;  // of each thread
 
 std::uint8_t pattern(int rank, std::size_t at) {
   return static_cast<std::uint8_t>(at * 31 + at / 251 + static_cast<std::size_t>(rank) * 97 + 1);
@@ -76,7 +77,7 @@ void storm_both(const MemberSettings& settings) {
   INFO(why[0] << " " << why[1]);
   CHECK(exact(pair.a).empty());
   CHECK(exact(pair.b).empty());
-  // 1200 puts and as many signals through 16 slots: the queue went round 150 times.
+  // 600 puts and as many signals through 16 slots: the queue went round 75 times.
   CHECK(pair.a.queue(1).reserved == 2 * kThreads * kPuts);
   CHECK(pair.a.companion(1).reserved == 2 * kThreads * kPuts);
 }
@@ -93,6 +94,10 @@ TEST_CASE("likewise with the structures of NCCL 2.28") {
 
 TEST_CASE("likewise by GID, as to another subnet") {
   storm_both<gda::DeviceQp30, gda::DeviceContext88>({.by_gid = true});
+}
+
+TEST_CASE("likewise where a thread rings for the kernels") {
+  storm_both<gda::DeviceQp28, gda::DeviceContext72>({.rung = true});
 }
 
 TEST_CASE("the far end in another process", "[.child]") {
@@ -258,8 +263,28 @@ TEST_CASE("a queue that is ended releases whoever waits for it") {
   CHECK(main.poll(first) == -EIO);
 }
 
+TEST_CASE("a queue that fails is seen, once, by asking a second apart") {
+  Pair<> pair;
+  auto& m = pair.a;
+  gda::mlx5::QueueWatch watch(m.queues());
+  std::int64_t now = kSecond;
+  CHECK_FALSE(watch.look(now));
+  auto kernel = m.kernel();
+  m.window_keys()[1] ^= gda::swap32(0x1000);
+  CHECK(kernel.put(1, m.window(), 0, m.window(), 0, 64, {.counter = 0}) == 0);
+  CHECK(kernel.flush(1) == -EIO);
+  CHECK_FALSE(watch.look(now + kSecond / 2));  // nobody is asked so soon again
+  CHECK(watch.look(now + kSecond) == std::optional<std::size_t>(1));
+  CHECK_FALSE(watch.look(now + kSecond));
+  CHECK_FALSE(watch.look(now + 3 * kSecond));
+  CHECK(m.queues().stop(1) == Status::ok);
+  CHECK(watch.look(now + 5 * kSecond) == std::optional<std::size_t>(kRanks + 1));  // its companion
+  CHECK_FALSE(watch.look(now + 7 * kSecond));
+}
+
 TEST_CASE("a doorbell record's 16 bits wrap") {
-  Pair<> pair({.log_depth = 8, .companions = false});
+  const bool rung = GENERATE(false, true);
+  Pair<> pair({.log_depth = 8, .companions = false, .rung = rung});
   auto& m = pair.a;
   gda::Producer<gda::DeviceQp30> main(m.queue(0));
   constexpr std::uint32_t kBatch = 64, kBatches = 1100;  // 70400 entries
