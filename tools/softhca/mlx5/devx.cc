@@ -63,6 +63,8 @@ class Command {
     }
   }
 
+  // What the library is given.
+  const void* in() const { return in_.empty() ? nullptr : in_.data(); }
   Opcode opcode() const { return static_cast<Opcode>(model::get(in_, model::kOpcode)); }
   std::uint32_t answered_number() const { return model::number_in(out_); }
   void about(std::uint32_t object) { record_.number("object", object); }
@@ -106,7 +108,7 @@ extern "C" {
 mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context* context, const void* in, std::size_t in_bytes,
                                         void* out, std::size_t out_bytes) {
   Command command("devx_obj_create", context, in, in_bytes, out, out_bytes);
-  mlx5dv_devx_obj* object = library().obj_create(context, in, in_bytes, out, out_bytes);
+  mlx5dv_devx_obj* object = library().obj_create(context, command.in(), in_bytes, out, out_bytes);
   const int why = command.end(object == nullptr ? errno : 0);
   if (command.accepted()) {
     object = new mlx5dv_devx_obj{context, library().next_number(), command.opcode(), false};
@@ -121,7 +123,8 @@ int mlx5dv_devx_obj_modify(mlx5dv_devx_obj* object, const void* in, std::size_t 
                            std::size_t out_bytes) {
   Command command("devx_obj_modify", object->context, in, in_bytes, out, out_bytes);
   command.about(object->number);
-  const int result = command.end(library().obj_modify(object, in, in_bytes, out, out_bytes));
+  const int result =
+      command.end(library().obj_modify(object, command.in(), in_bytes, out, out_bytes));
   command.write();
   return result;
 }
@@ -130,7 +133,8 @@ int mlx5dv_devx_obj_query(mlx5dv_devx_obj* object, const void* in, std::size_t i
                           std::size_t out_bytes) {
   Command command("devx_obj_query", object->context, in, in_bytes, out, out_bytes);
   command.about(object->number);
-  const int result = command.end(library().obj_query(object, in, in_bytes, out, out_bytes));
+  const int result =
+      command.end(library().obj_query(object, command.in(), in_bytes, out, out_bytes));
   command.write();
   return result;
 }
@@ -148,7 +152,8 @@ int mlx5dv_devx_obj_destroy(mlx5dv_devx_obj* object) {
 int mlx5dv_devx_general_cmd(ibv_context* context, const void* in, std::size_t in_bytes, void* out,
                             std::size_t out_bytes) {
   Command command("devx_general_cmd", context, in, in_bytes, out, out_bytes);
-  const int result = command.end(library().general_cmd(context, in, in_bytes, out, out_bytes));
+  const int result =
+      command.end(library().general_cmd(context, command.in(), in_bytes, out, out_bytes));
   command.write();
   return result;
 }
