@@ -38,18 +38,19 @@ inline bool read_record(const Surroundings& around, std::uint64_t address, std::
 // programs that fill their queue with zeros take the first other byte for a completion.
 inline bool write_entry(const Surroundings& around, std::uint64_t address,
                         const std::array<std::uint8_t, 64>& bytes) {
-  std::array<std::uint64_t, 8> words;
-  std::array<std::uint64_t, 8> there;
+  std::array<std::uint32_t, 16> words;
+  std::array<std::uint32_t, 16> there;
   constexpr std::size_t kLast = 4;
   if (address % sizeof(std::uint64_t) != 0 ||
       !read_host_memory(address, there.data(), sizeof there))
     return around.write_elsewhere != nullptr &&
            around.write_elsewhere(address, bytes.data(), bytes.size(), kLast);
   std::memcpy(words.data(), bytes.data(), bytes.size());
-  auto* const to = reinterpret_cast<std::uint64_t*>(address);
+  auto* const to = reinterpret_cast<std::uint32_t*>(address);
   for (std::size_t i = 0; i < words.size(); ++i) {
-    // Release: whoever sees the last word sees the others, and the data that came before.
-    std::atomic_ref<std::uint64_t>(to[i]).store(words[i], std::memory_order_release);
+    // Release: whoever sees the last word sees the others, and the data that came before.  Of 4
+    // bytes, as kernels read it: order holds between accesses of one size.
+    std::atomic_ref<std::uint32_t>(to[i]).store(words[i], std::memory_order_release);
   }
   return true;
 }
