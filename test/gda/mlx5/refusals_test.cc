@@ -1,112 +1,11 @@
 // What the driver or the adapter refuses becomes one warning with object, port, peer and remedy,
-// and a Status; nothing is left behind.
-#include <cerrno>
-#include <cstring>
-#include <vector>
-
-#include "gda/mlx5/bell_ringer.h"
-#include "gda/mlx5/region.h"
-#include "gda/wqe.h"
-#include "test/gda/mlx5/bench.h"
+// and a Status.
+#include "test/gda/mlx5/hooked.h"
 #include "test/support/log_capture.h"
 
 using namespace twinpath;
 using namespace twinpath::gda::mlx5;
-
-namespace {
-
-// The table's own calls, below those that a test puts before them.
-Mlx5 real;
-// Which command is refused: its opcode, the status byte, errno.
-struct Refused {
-  unsigned opcode = 0, status = 0;
-  int error = 0;
-} refused;
-int uars_refused = 0, uars_asked = 0;
-std::uint32_t last_uar_type = 0;
-
-// Whether it is that command; the answer is the adapter's then.
-bool refuses(const void* in, void* out) {
-  const auto* const bytes = static_cast<const std::uint8_t*>(in);
-  if (refused.opcode == 0 || bytes[0] * 256u + bytes[1] != refused.opcode) return false;
-  auto* const answer = static_cast<std::uint8_t*>(out);
-  std::memset(answer, 0, 16);
-  answer[0] = static_cast<std::uint8_t>(refused.status);
-  answer[6] = 0xbe;
-  answer[7] = 0xef;
-  return true;
-}
-
-// What was given back, in order: a queue pair, a completion queue, a page, memory.
-std::string given_back;
-std::vector<mlx5dv_devx_obj*> queue_pairs;
-
-struct Hooked : test::Bench {
-  Hooked() {
-    refused = {};
-    uars_refused = uars_asked = 0;
-    given_back.clear();
-    queue_pairs.clear();
-    real = mlx5;
-    mlx5.devx_general_cmd = [](ibv_context* c, const void* in, std::size_t n, void* out,
-                               std::size_t m) {
-      return refuses(in, out) ? refused.error : real.devx_general_cmd(c, in, n, out, m);
-    };
-    mlx5.devx_obj_create = [](ibv_context* c, const void* in, std::size_t n, void* out,
-                              std::size_t m) {
-      if (!refuses(in, out)) {
-        mlx5dv_devx_obj* const made = real.devx_obj_create(c, in, n, out, m);
-        if (static_cast<const std::uint8_t*>(in)[0] == 5) queue_pairs.push_back(made);
-        return made;
-      }
-      errno = refused.error;
-      return static_cast<mlx5dv_devx_obj*>(nullptr);
-    };
-    mlx5.devx_obj_modify = [](mlx5dv_devx_obj* o, const void* in, std::size_t n, void* out,
-                              std::size_t m) {
-      return refuses(in, out) ? refused.error : real.devx_obj_modify(o, in, n, out, m);
-    };
-    mlx5.devx_obj_destroy = [](mlx5dv_devx_obj* o) {
-      given_back += std::erase(queue_pairs, o) != 0 ? 'Q' : 'C';  // addresses come again
-      return real.devx_obj_destroy(o);
-    };
-    mlx5.devx_free_uar = [](mlx5dv_devx_uar* page) {
-      given_back += 'P';
-      real.devx_free_uar(page);
-    };
-    mlx5.devx_umem_dereg = [](mlx5dv_devx_umem* umem) {
-      given_back += 'M';
-      return real.devx_umem_dereg(umem);
-    };
-    mlx5.devx_alloc_uar = [](ibv_context* c, std::uint32_t type) {
-      ++uars_asked;
-      last_uar_type = type;
-      if (uars_asked > uars_refused) return real.devx_alloc_uar(c, type);
-      errno = EOPNOTSUPP;
-      return static_cast<mlx5dv_devx_uar*>(nullptr);
-    };
-  }
-  Status open() {
-    auto made = gda::mlx5::Adapter::make(fabric->verbs, mlx5, rail);
-    if (!made) return made.status();
-    driven = std::move(made).take();
-    return Status::ok;
-  }
-  Status make(unsigned log_depth = 4) {
-    ContextQueuesSetup setup;
-    setup.log_depth = log_depth;
-    setup.companions = true;
-    setup.peers = {"rank 3 (host7)"};
-    auto made = ContextQueues::make(*driven, setup);
-    if (!made) return made.status();
-    queues = std::move(made).take();
-    return Status::ok;
-  }
-  std::unique_ptr<gda::mlx5::Adapter> driven;
-  std::unique_ptr<ContextQueues> queues;
-};
-
-}  // namespace
+using namespace twinpath::test;
 
 TEST_CASE("a refused command names object, port, peer, status, syndrome and remedy") {
   struct Case {
@@ -127,7 +26,7 @@ TEST_CASE("a refused command names object, port, peer, status, syndrome and reme
     Hooked h;
     REQUIRE(h.open() == Status::ok);
     refused = one.refused;
-    test::LogCapture log;
+    LogCapture log;
     CHECK(h.make() != Status::ok);
     REQUIRE(log.warnings().size() == 1);  // and none from what had been made and goes again
     for (const char* word : one.words) {
@@ -145,7 +44,7 @@ TEST_CASE("a queue pair that cannot be joined names both ends") {
   const auto far = h.queues->end(0);
   for (const auto& [opcode, step] : {std::pair{0x503u, "INIT2RTR"}, std::pair{0x504u, "RTR2RTS"}}) {
     refused = {opcode, 0x09, EREMOTEIO};
-    test::LogCapture log;
+    LogCapture log;
     CHECK(h.queues->raise(0, &far, true) == Status::system);
     REQUIRE(log.warnings().size() == 1);
     CHECK(log.has(step));
@@ -155,7 +54,7 @@ TEST_CASE("a queue pair that cannot be joined names both ends") {
   }
 
   refused = {};
-  test::LogCapture log;
+  LogCapture log;
   auto wrong = far;
   wrong.rail.roce = !wrong.rail.roce;
   CHECK(h.queues->raise(0, &wrong, true) == Status::system);
@@ -177,7 +76,7 @@ TEST_CASE("what an adapter says of itself is asked for, and must suffice") {
   Hooked h;
   for (const unsigned status : {0x02u, 0x00u}) {
     refused = {0x100, status, status == 0 ? EPERM : EREMOTEIO};
-    test::LogCapture log;
+    LogCapture log;
     CHECK(h.open() != Status::ok);
     CHECK(log.warnings().size() == 1);
     CHECK(log.has("asking for its capabilities"));
@@ -185,7 +84,7 @@ TEST_CASE("what an adapter says of itself is asked for, and must suffice") {
   }
   refused = {};
   REQUIRE(h.open() == Status::ok);
-  test::LogCapture log;
+  LogCapture log;
   CHECK(h.make(16) == Status::unsupported);
   CHECK(log.has("its queues hold 32768 entries, not 65536"));
   CHECK(log.has("TWINPATH_MODE=proxy"));
@@ -195,36 +94,15 @@ TEST_CASE("no mlx5 adapter, no address handles: said, and left to proxy") {
   Hooked h;
   h.mlx5.is_supported = [](ibv_device*) { return false; };
   {
-    test::LogCapture log;
+    LogCapture log;
     CHECK(h.open() == Status::unsupported);
     CHECK(log.has("is no mlx5 adapter"));
   }
   h.mlx5.is_supported = real.is_supported;
   h.fabric->verbs.create_ah = nullptr;
-  test::LogCapture log;
+  LogCapture log;
   CHECK(h.open() == Status::unsupported);
   CHECK(log.has("ibv_create_ah@IBVERBS_1.1"));
-}
-
-TEST_CASE("doorbell pages: of its own, else shared, never gathering") {
-  Hooked h;
-  REQUIRE(h.open() == Status::ok);
-  REQUIRE(h.make() == Status::ok);
-  CHECK(last_uar_type == 1u << 31);
-  h.queues.reset();
-  uars_asked = 0;
-  uars_refused = 1;
-  test::LogCapture log;
-  REQUIRE(h.make() == Status::ok);
-  CHECK(last_uar_type == MLX5DV_UAR_ALLOC_TYPE_NC);
-  CHECK(log.warnings().empty());
-  h.queues.reset();
-  uars_asked = 0;
-  uars_refused = 9;
-  CHECK(h.make() == Status::unsupported);
-  CHECK(uars_asked == 2);
-  REQUIRE(log.warnings().size() == 1);
-  CHECK(log.has("Linux 5.7 and rdma-core 32"));
 }
 
 TEST_CASE("an address that does not resolve names both GIDs") {
@@ -236,7 +114,7 @@ TEST_CASE("an address that does not resolve names both GIDs") {
     errno = ETIMEDOUT;
     return static_cast<ibv_ah*>(nullptr);
   };
-  test::LogCapture log;
+  LogCapture log;
   const auto far = h.queues->end(0);
   CHECK(h.queues->raise(0, &far, true) == Status::system);
   REQUIRE(log.warnings().size() == 1);
@@ -244,125 +122,4 @@ TEST_CASE("an address that does not resolve names both GIDs") {
   CHECK(log.has("the queue to rank 3 (host7)"));
   CHECK(log.has("check routes and VLANs"));
   CHECK(log.has(gid_text(far.rail.gid)));
-}
-
-TEST_CASE("memory that cannot be registered is named with the limit to raise") {
-  Hooked h;
-  REQUIRE(h.open() == Status::ok);
-  h.mlx5.devx_umem_reg_ex = [](ibv_context*, mlx5dv_devx_umem_in* in) {
-    CHECK(in->pgsz_bitmap == static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)));
-    errno = ENOMEM;
-    return static_cast<mlx5dv_devx_umem*>(nullptr);
-  };
-  test::LogCapture log;
-  CHECK(h.make() == Status::no_memory);
-  REQUIRE(log.warnings().size() == 1);
-  CHECK(log.has("host memory (Cannot allocate memory)"));
-  CHECK(log.has("memlock"));
-  h.mlx5.devx_umem_reg_ex = nullptr;  // an older library: by the other call
-  CHECK(h.make() == Status::ok);
-}
-
-TEST_CASE("all is given back in the order that an adapter wants, without a word") {
-  Hooked h;
-  REQUIRE(h.open() == Status::ok);
-  REQUIRE(h.make() == Status::ok);
-  REQUIRE(h.queues->raise(0, nullptr, true) == Status::ok);
-  test::LogCapture log;
-  h.queues.reset();
-  CHECK(given_back == "QCQCPM");
-  CHECK(log.warnings().empty());
-
-  // Half-joined.
-  given_back.clear();
-  refused = {0x504, 0x09, EREMOTEIO};
-  REQUIRE(h.make() == Status::ok);
-  CHECK(h.queues->raise(0, nullptr, true) == Status::system);
-  log.clear();
-  h.queues.reset();
-  CHECK(given_back == "QCQCPM");
-  CHECK(log.warnings().empty());
-}
-
-TEST_CASE("what cannot be given back is named") {
-  Hooked h;
-  REQUIRE(h.open() == Status::ok);
-  REQUIRE(h.make() == Status::ok);
-  h.mlx5.devx_umem_dereg = [](mlx5dv_devx_umem* umem) {
-    (void)real.devx_umem_dereg(umem);
-    return EBUSY;
-  };
-  test::LogCapture log;
-  h.queues.reset();
-  REQUIRE(log.warnings().size() == 1);
-  CHECK(log.has("cannot let go of the memory of its queues"));
-}
-
-TEST_CASE("memory for kernels: by dma-buf, else by address, from 0") {
-  static int dmabufs = 0;
-  static std::uint64_t iova = 0;
-  static unsigned access = 0;
-  static Verbs below;
-  Hooked h;
-  REQUIRE(h.open() == Status::ok);
-  Verbs& verbs = h.fabric->verbs;
-  below = verbs;
-  verbs.reg_dmabuf_mr = [](ibv_pd*, std::uint64_t, std::size_t, std::uint64_t at, int, int) {
-    ++dmabufs;
-    CHECK(at == 0);
-    errno = EOPNOTSUPP;
-    return static_cast<ibv_mr*>(nullptr);
-  };
-  verbs.reg_mr_iova2 = [](ibv_pd* pd, void* data, std::size_t bytes, std::uint64_t at,
-                          unsigned rights) {
-    iova = at;
-    access = rights;
-    return below.reg_mr_iova2(pd, data, bytes, at, rights);
-  };
-  std::vector<std::uint8_t> data(4096);
-  iova = 1;
-  auto mr = register_region(*h.driven, {.data = data.data(), .bytes = data.size()});
-  REQUIRE(mr);
-  CHECK(dmabufs == 0);
-  CHECK(iova == 0);
-  CHECK((access & IBV_ACCESS_RELAXED_ORDERING) == 0);
-  mr = register_region(
-      *h.driven,
-      {.data = data.data(), .bytes = data.size(), .dmabuf_fd = 0, .relaxed_ordering = true});
-  REQUIRE(mr);
-  CHECK(dmabufs == 1);
-  CHECK((access & IBV_ACCESS_RELAXED_ORDERING) != 0);
-  verbs.reg_mr_iova2 = [](ibv_pd*, void*, std::size_t, std::uint64_t, unsigned) {
-    errno = ENOMEM;
-    return static_cast<ibv_mr*>(nullptr);
-  };
-  test::LogCapture log;
-  mr = register_region(*h.driven, {.data = data.data(), .bytes = data.size(), .dmabuf_fd = 0});
-  CHECK(mr.status() == Status::no_memory);
-  REQUIRE(log.warnings().size() == 1);
-  CHECK(log.has("and by dma-buf: Operation not supported"));
-  CHECK(log.has(h.rail.port.port->name));
-}
-
-TEST_CASE("a ringer rings what has risen: record, then register") {
-  std::uint64_t words[2] = {}, bell = 0;
-  std::uint32_t records[2] = {};
-  BellRinger ringer(
-      {{&words[0], &records[0], &bell, 0x111}, {&words[1], &records[1], &bell, 0x222}});
-  CHECK_FALSE(ringer.turn());
-  CHECK(bell == 0);
-  words[1] = 0x12345;
-  CHECK(ringer.turn());
-  CHECK(records[0] == 0);
-  CHECK(records[1] == gda::swap32(0x2345));
-  CHECK(bell == gda::adapter_doorbell(0x12345, 0x222));
-  bell = 0;
-  CHECK_FALSE(ringer.turn());
-  CHECK(bell == 0);
-  words[1] = 0x12344;  // never back
-  CHECK_FALSE(ringer.turn());
-  words[0] = 0x1000001;
-  CHECK(ringer.turn());
-  CHECK(records[0] == gda::swap32(1));
-  CHECK(bell == gda::adapter_doorbell(1, 0x111));  // 24 bits of the count
 }
