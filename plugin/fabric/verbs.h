@@ -32,6 +32,8 @@ namespace twinpath {
   X(reg_mr_iova2, "IBVERBS_1.8", true)     \
   X(reg_dmabuf_mr, "IBVERBS_1.12", false)  \
   X(dereg_mr, "IBVERBS_1.1", true)         \
+  X(create_ah, "IBVERBS_1.1", false)       \
+  X(destroy_ah, "IBVERBS_1.1", false)      \
   X(create_cq, "IBVERBS_1.1", true)        \
   X(destroy_cq, "IBVERBS_1.1", true)       \
   X(create_qp, "IBVERBS_1.1", true)        \

@@ -47,9 +47,6 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, s
     errno = EBADF;
     return nullptr;
   }
-  // The soft HCA finds CUDA memory by its address, which it takes from `iova`.  Programs that want
-  // addresses from 0 (NCCL's GDAKI) register by address when this is not known, without a warning.
-  if (iova == 0) return unsupported<ibv_mr>();
   return verbs().reg_dmabuf_mr(real_pd(pd), offset, bytes, iova, fd, access);
 }
 int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, std::size_t, int) {

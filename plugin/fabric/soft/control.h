@@ -5,7 +5,15 @@
 
 #include <cstdint>
 
+#include "plugin/fabric/verbs.h"
+
 namespace twinpath::soft {
+
+// soft_hca.cc: the table, for contexts that are open.
+void fill(Verbs& table);
+
+// mlx5_table.cc: a context is closed.
+void forget_mlx5(ibv_context*);
 
 // cq.cc
 ibv_cq* create_cq(ibv_context*, int cqe, void* user, ibv_comp_channel*, int vector);

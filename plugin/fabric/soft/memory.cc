@@ -165,6 +165,12 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t, std::size_t bytes, std::uint64_
     errno = EBADF;
     return nullptr;
   }
+  // Programs that want addresses from 0 register by address when this is not known, without a
+  // warning.
+  if (iova == 0) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
   return register_range(pd, reinterpret_cast<void*>(iova), bytes, iova,
                         static_cast<unsigned>(access), true);
 }

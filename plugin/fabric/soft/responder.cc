@@ -246,8 +246,13 @@ bool scatter(SoftQp& qp, ibv_pd* of, const ibv_sge* sges, int n, std::uint64_t o
                                                  IBV_ACCESS_LOCAL_WRITE, pd->number);
     if (!e) return false;
     const bool host = e.kind == static_cast<std::uint32_t>(MemoryKind::host);
-    if (host)
-      std::memcpy(reinterpret_cast<void*>(e.base + (sges[i].addr + offset - e.iova)), source, part);
+    auto* const to = reinterpret_cast<std::uint8_t*>(e.base + (sges[i].addr + offset - e.iova));
+    // Old values of atomics: queues of kernels share one word for those that nobody reads.
+    if (host && part == sizeof(std::uint64_t) && reinterpret_cast<std::uintptr_t>(to) % part == 0) {
+      store_word<std::uint64_t>(to, source);
+    } else if (host) {
+      std::memcpy(to, source, part);
+    }
     KeyView::drop(e);
     if (!host) return false;
     source += part;

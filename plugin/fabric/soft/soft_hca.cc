@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/fabric/soft/address.h"
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/verbs.h"
@@ -57,6 +58,7 @@ ibv_context* open_device(ibv_device* d) {
 
 int close_device(ibv_context* c) {
   SoftContext* context = soft(c);
+  forget_mlx5(c);  // its queue pairs are of this context
   context->hca->remove_context(context);
   delete context;
   return 0;
@@ -117,6 +119,11 @@ const char* wc_status_str(ibv_wc_status status) {
   }
 }
 
+// Ports of the plugin's own adapters say that they are Ethernet.
+ibv_ah* create_ethernet_ah(ibv_pd* pd, ibv_ah_attr* attr) { return create_ah(pd, *attr, true); }
+
+}  // namespace
+
 void fill(Verbs& t) {
   t = {};
   t.get_device_list = get_device_list;
@@ -132,6 +139,8 @@ void fill(Verbs& t) {
   t.reg_mr_iova2 = reg_mr_iova2;
   t.reg_dmabuf_mr = reg_dmabuf_mr;
   t.dereg_mr = dereg_mr;
+  t.create_ah = create_ethernet_ah;
+  t.destroy_ah = destroy_ah;
   t.create_cq = create_cq;
   t.destroy_cq = destroy_cq;
   t.create_qp = create_qp;
@@ -143,8 +152,6 @@ void fill(Verbs& t) {
   t.event_type_str = event_type_str;
   t.wc_status_str = wc_status_str;
 }
-
-}  // namespace
 
 }  // namespace soft
 

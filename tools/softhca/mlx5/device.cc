@@ -3,111 +3,32 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string_view>
 
-#include "tools/softhca/address.h"
 #include "tools/softhca/mlx5/devices.h"
 #include "tools/softhca/mlx5/recorder.h"
 
-using namespace twinpath::softhca;
 using namespace twinpath::softhca::mlx5;
 
 namespace {
 
-// Numbers of completion and receive queues that libibverbs made.  Global because the calls have no
-// argument to carry them; a queue that is gone leaves its entry, whose number nobody else has.
-std::uint32_t number_of(model::Kind kind, ibv_context* context, const void* queue) {
-  struct Numbers {
-    std::mutex lock;
-    std::map<const void*, std::uint32_t> by_queue;
-  };
-  static auto* const numbers = new Numbers;
-  std::lock_guard hold(numbers->lock);
-  std::uint32_t& number = numbers->by_queue[queue];
-  if (number == 0) number = next_number();
-  device_of(context).add_verbs_object({kind, number});
-  return number;
-}
-
-__be16 be16(std::uint16_t v) { return __builtin_bswap16(v); }
-__be32 be32(std::uint32_t v) { return __builtin_bswap32(v); }
-
-mlx5_wqe_av* vector_of(ibv_ah* ah) {
-  AddressHandle& handle = *softhca_address(ah);
-  static_assert(sizeof(mlx5_wqe_av) <= sizeof handle.vector);
-  auto* const av = new (handle.vector) mlx5_wqe_av{};
-  const ibv_ah_attr& attr = handle.attr;
-  if (handle.ethernet) {
-    av->rlid = be16(0xc000);  // there it stands for the UDP source port
-    av->stat_rate_sl = static_cast<std::uint8_t>((attr.sl & 7) << 1);
-    std::memcpy(av->rmac, handle.rmac, sizeof av->rmac);
-  } else {
-    av->fl_mlid = attr.src_path_bits & 0x7f;
-    av->rlid = be16(attr.dlid);
-    av->stat_rate_sl = attr.sl & 0xf;
-  }
-  if (attr.is_global != 0) {
-    const std::uint32_t grh = handle.ethernet ? 0 : 1u << 30;
-    av->tclass = attr.grh.traffic_class;
-    av->hop_limit = attr.grh.hop_limit;
-    av->grh_gid_fl =
-        be32(grh | std::uint32_t{attr.grh.sgid_index} << 20 | (attr.grh.flow_label & 0xfffff));
-    std::memcpy(av->rgid, attr.grh.dgid.raw, sizeof av->rgid);
-  }
-  return av;
-}
-
-void show(ibv_cq* in, mlx5dv_cq& out) {
-  out = {};  // no buffer: the soft HCA keeps completions in a form of its own
-  out.cqe_cnt = static_cast<std::uint32_t>(in->cqe);
-  out.cqe_size = 64;
-  out.cqn = number_of(model::Kind::cq, in->context, in);
-}
-
-void show(ibv_srq* in, mlx5dv_srq& out) {
-  const bool wants_number = (out.comp_mask & MLX5DV_SRQ_MASK_SRQN) != 0;
-  out = {};
-  if (!wants_number) return;
-  out.comp_mask = MLX5DV_SRQ_MASK_SRQN;
-  out.srqn = number_of(model::Kind::srq, in->context, in);
-  execution_of(in->context).know_srq(out.srqn, in);
-}
-
 int init_obj(mlx5dv_obj* obj, std::uint64_t types) {
-  constexpr std::uint64_t kKnown = MLX5DV_OBJ_PD | MLX5DV_OBJ_AH | MLX5DV_OBJ_CQ | MLX5DV_OBJ_SRQ;
-  if (types == 0) return EINVAL;
-  if ((types & ~kKnown) != 0) return EOPNOTSUPP;
   const bool cq = (types & MLX5DV_OBJ_CQ) != 0, srq = (types & MLX5DV_OBJ_SRQ) != 0;
   const bool ah = (types & MLX5DV_OBJ_AH) != 0, pd = (types & MLX5DV_OBJ_PD) != 0;
+  if (const int why = library().init_obj(obj, types); why != 0) return why;
   Record record("init_obj", cq    ? obj->cq.in->context
                             : srq ? obj->srq.in->context
                             : ah  ? obj->ah.in->context
                                   : obj->pd.in->context);
   record.number("types", types);
-  if (cq) {
-    show(obj->cq.in, *obj->cq.out);
-    record.number("cqn", obj->cq.out->cqn);
-  }
-  if (srq) {
-    show(obj->srq.in, *obj->srq.out);
-    record.number("srqn", obj->srq.out->srqn);
-  }
+  if (cq) record.number("cqn", obj->cq.out->cqn);
+  if (srq) record.number("srqn", obj->srq.out->srqn);
   if (ah) {
-    *obj->ah.out = {vector_of(obj->ah.in), 0};
     record.bytes("av",
                  {reinterpret_cast<const std::uint8_t*>(obj->ah.out->av), sizeof *obj->ah.out->av});
   }
-  if (pd) {
-    *obj->pd.out = {softhca_pd_number(obj->pd.in), 0};
-    // A program knows the number from here only.
-    execution_of(obj->pd.in->context).know_pd(obj->pd.out->pdn, obj->pd.in);
-    device_of(obj->pd.in->context).add_verbs_object({model::Kind::pd, obj->pd.out->pdn});
-    record.number("pdn", obj->pd.out->pdn);
-  }
+  if (pd) record.number("pdn", obj->pd.out->pdn);
   record.write(0);
   return 0;
 }
@@ -149,10 +70,7 @@ ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr* attr) {
 
 int mlx5dv_query_device(ibv_context* context, mlx5dv_context* attr) {
   if (!mlx5dv_is_supported(context->device)) return EOPNOTSUPP;
-  attr->version = 0;
-  attr->flags = MLX5DV_CONTEXT_FLAGS_CQE_V1;
-  attr->comp_mask = 0;  // nothing of what is asked for in it
-  return 0;
+  return library().query_device(context, attr);
 }
 
 // The first version has the address of a pointer to the doorbell page of a completion queue where

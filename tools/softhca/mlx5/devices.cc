@@ -1,72 +1,50 @@
 #include "tools/softhca/mlx5/devices.h"
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <map>
-#include <memory>
-#include <mutex>
+#include <cstdio>
+
+#include "tools/softhca/address.h"
+#include "tools/softhca/mlx5/cuda_register.h"
+#include "tools/softhca/mlx5/gpu_memory.h"
 
 namespace twinpath::softhca::mlx5 {
 namespace {
 
-struct Opened {
-  std::unique_ptr<Execution> execution;
-  std::unique_ptr<model::Device> device;
-};
-
-// Global because the calls of libmlx5 have no argument to carry it; never destroyed because
-// programs destroy objects from exit handlers.
-struct Devices {
-  std::mutex lock;
-  std::map<const ibv_context*, Opened> by_context;
-  std::atomic<std::uint32_t> last_number{0x100};
-};
-Devices& devices() {
-  static auto* const all = new Devices;
-  return *all;
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
+  return ibv_query_port(context, port, attr);  // the header's inline one
 }
 
-model::DeviceFacts facts_of(ibv_context* context) {
-  model::DeviceFacts facts;
-  ibv_device_attr device{};
-  ibv_port_attr port{};
-  if (ibv_query_device(context, &device) == 0) facts.ports = device.phys_port_cnt;
-  for (unsigned i = 1; i <= facts.ports; ++i) {
-    if (ibv_query_port(context, static_cast<std::uint8_t>(i), &port) != 0) break;
-    facts.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-    facts.gid_entries = static_cast<unsigned>(port.gid_tbl_len);
-    facts.lids.push_back(port.lid);
-  }
-  facts.completion_vectors = static_cast<unsigned>(context->num_comp_vectors);
-  return facts;
+std::shared_ptr<void> register_page(void* doorbell) {
+  auto registered = std::make_shared<CudaRegister>(doorbell);
+  return registered->done() ? registered : nullptr;
 }
 
-Opened& of(ibv_context* context) {
-  std::lock_guard hold(devices().lock);
-  Opened& opened = devices().by_context[context];
-  if (opened.device == nullptr) {
-    const auto gids = [context](unsigned port, unsigned index, std::array<std::uint8_t, 16>& gid) {
-      ibv_gid found{};
-      if (ibv_query_gid(context, static_cast<std::uint8_t>(port), static_cast<int>(index),
-                        &found) != 0)
-        return false;
-      std::copy_n(found.raw, gid.size(), gid.begin());
-      return true;
-    };
-    opened.execution = std::make_unique<Execution>();
-    opened.device = std::make_unique<model::Device>(facts_of(context), gids, devices().last_number,
-                                                    opened.execution.get());
-  }
-  return opened;
+model::Surroundings surroundings() {
+  model::Surroundings around;
+  Verbs& v = around.verbs;
+  v.query_device = ::ibv_query_device;
+  v.query_port = query_port;
+  v.query_gid = ::ibv_query_gid;
+  v.create_cq = ::ibv_create_cq;
+  v.destroy_cq = ::ibv_destroy_cq;
+  v.create_qp = ::ibv_create_qp;
+  v.modify_qp = ::ibv_modify_qp;
+  v.query_qp = ::ibv_query_qp;
+  v.destroy_qp = ::ibv_destroy_qp;
+  around.pd_number = softhca_pd_number;
+  around.address_of = softhca_address;
+  around.read_elsewhere = read_gpu_memory;
+  around.write_elsewhere = write_gpu_memory;
+  around.adorn_page = register_page;
+  around.say = [](const char* line) { std::fprintf(stderr, "soft HCA: %s\n", line); };
+  return around;
 }
 
 }  // namespace
 
-model::Device& device_of(ibv_context* context) { return *of(context).device; }
-
-Execution& execution_of(ibv_context* context) { return *of(context).execution; }
-
-std::uint32_t next_number() { return ++devices().last_number & 0xffffff; }
+model::Library& library() {
+  // Global because the calls of libmlx5 have no argument to carry it.
+  static auto* const instance = new model::Library(surroundings());
+  return *instance;
+}
 
 }  // namespace twinpath::softhca::mlx5

@@ -196,6 +196,11 @@ void commands_refused(ibv_context* context) {
   ++lib().commands;
   EXPECT(lib().devx_general_cmd(context, in.data(), 16, longer.data(), 32) == 0);
   EXPECT(longer.get(32, 31, 0) == 0xdeadbeef && longer.get(16 + 0x04, 31, 31) == 1);
+  // The answer may go where the command came from.
+  std::memcpy(longer.data(), in.data(), 16);
+  ++lib().commands;
+  EXPECT(lib().devx_general_cmd(context, longer.data(), 16, longer.data(), 32) == 0);
+  EXPECT(longer.get(16 + 0x04, 31, 31) == 1);
 }
 
 void views(ibv_context* context) {

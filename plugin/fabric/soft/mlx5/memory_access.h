@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tools/softhca/mlx5/gpu_memory.h"
+#include "plugin/fabric/soft/mlx5/surroundings.h"
 
-namespace twinpath::softhca::mlx5 {
+namespace twinpath::soft::mlx5 {
 
 inline bool read_host_memory(std::uint64_t address, void* to, std::size_t bytes) {
   iovec here{to, bytes}, there{reinterpret_cast<void*>(address), bytes};
@@ -20,13 +20,15 @@ inline bool read_host_memory(std::uint64_t address, void* to, std::size_t bytes)
 }
 
 // The driver reserves a GPU's addresses without access for the processor.
-inline bool read_memory(std::uint64_t address, void* to, std::size_t bytes) {
-  return read_host_memory(address, to, bytes) || read_gpu_memory(address, to, bytes);
+inline bool read_memory(const Surroundings& around, std::uint64_t address, void* to,
+                        std::size_t bytes) {
+  return read_host_memory(address, to, bytes) ||
+         (around.read_elsewhere != nullptr && around.read_elsewhere(address, to, bytes));
 }
 
 // A word of a doorbell record; false when it cannot be read.
-inline bool read_record(std::uint64_t address, std::uint32_t& value) {
-  if (!read_memory(address, &value, sizeof value)) return false;
+inline bool read_record(const Surroundings& around, std::uint64_t address, std::uint32_t& value) {
+  if (!read_memory(around, address, &value, sizeof value)) return false;
   value = __builtin_bswap32(value);
   return true;
 }
@@ -34,20 +36,23 @@ inline bool read_record(std::uint64_t address, std::uint32_t& value) {
 // Writes a completion, whose last word tells that it is there.  An adapter writes the whole at
 // once; in host memory words follow each other without a pause.  That is not only for speed:
 // programs that fill their queue with zeros take the first other byte for a completion.
-inline bool write_entry(std::uint64_t address, const std::array<std::uint8_t, 64>& bytes) {
-  std::array<std::uint64_t, 8> words;
-  std::array<std::uint64_t, 8> there;
+inline bool write_entry(const Surroundings& around, std::uint64_t address,
+                        const std::array<std::uint8_t, 64>& bytes) {
+  std::array<std::uint32_t, 16> words;
+  std::array<std::uint32_t, 16> there;
   constexpr std::size_t kLast = 4;
   if (address % sizeof(std::uint64_t) != 0 ||
       !read_host_memory(address, there.data(), sizeof there))
-    return write_gpu_memory(address, bytes.data(), bytes.size(), kLast);
+    return around.write_elsewhere != nullptr &&
+           around.write_elsewhere(address, bytes.data(), bytes.size(), kLast);
   std::memcpy(words.data(), bytes.data(), bytes.size());
-  auto* const to = reinterpret_cast<std::uint64_t*>(address);
+  auto* const to = reinterpret_cast<std::uint32_t*>(address);
   for (std::size_t i = 0; i < words.size(); ++i) {
-    // Release: whoever sees the last word sees the others, and the data that came before.
-    std::atomic_ref<std::uint64_t>(to[i]).store(words[i], std::memory_order_release);
+    // Release: whoever sees the last word sees the others, and the data that came before.  Of 4
+    // bytes, as kernels read it: order holds between accesses of one size.
+    std::atomic_ref<std::uint32_t>(to[i]).store(words[i], std::memory_order_release);
   }
   return true;
 }
 
-}  // namespace twinpath::softhca::mlx5
+}  // namespace twinpath::soft::mlx5

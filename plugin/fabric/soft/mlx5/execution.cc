@@ -1,19 +1,17 @@
-#include "tools/softhca/mlx5/execution.h"
+#include "plugin/fabric/soft/mlx5/execution.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdarg>
 #include <cstdio>
 
 #include "plugin/fabric/soft/mlx5/device.h"
-#include "tools/softhca/mlx5/memory_access.h"
+#include "plugin/fabric/soft/mlx5/memory_access.h"
 
-namespace twinpath::softhca::mlx5 {
+namespace twinpath::soft::mlx5 {
 namespace {
-
-using model::CompletionKind;
-using model::Syndrome;
 
 constexpr std::uint32_t kReceiveWord = 0, kSendWord = 4;  // of a queue pair's record
 
@@ -57,6 +55,16 @@ CompletionKind receive_kind(const ibv_wc& wc) {
 
 }  // namespace
 
+void Execution::say(const char* format, ...) const {
+  if (around_.say == nullptr) return;
+  char line[256];
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  around_.say(line);
+}
+
 Execution::CompletionQueue* Execution::find_cq(std::uint32_t number) {
   auto it = cqs_.find(number);
   return it == cqs_.end() ? nullptr : &it->second;
@@ -81,51 +89,50 @@ bool Execution::look_at_doorbells() {
 
 void Execution::look_at_record(QueuePair& qp) {
   std::uint32_t told = 0;
-  if (!qp.reachable || qp.facts.send_blocks == 0 || !read_record(qp.facts.record + kSendWord, told))
+  if (!qp.reachable || qp.facts.send_blocks == 0 ||
+      !read_record(around_, qp.facts.record + kSendWord, told))
     return;
   // A record that is out of range was not written yet, or is not used by the program.
-  const auto index = model::extend_index(qp.rung, told & 0xffff, 16,
-                                         qp.facts.send_blocks - (qp.rung - qp.fetched));
+  const auto index =
+      extend_index(qp.rung, told & 0xffff, 16, qp.facts.send_blocks - (qp.rung - qp.fetched));
   if (index) qp.rung = *index;
 }
 
 bool Execution::fetch(QueuePair& qp) {
-  const bool runs = qp.state == model::State::ready_to_send || qp.failed;
+  const bool runs = qp.state == State::ready_to_send || qp.failed;
   bool moved = false;
   while (runs && qp.fetched < qp.rung) {
     if (!qp.pending.empty() && !qp.pending.back().done &&
-        qp.pending.back().work.operation == model::Operation::wait)
+        qp.pending.back().work.operation == Operation::wait)
       break;  // nothing overtakes it
     const std::uint64_t place = qp.fetched % qp.facts.send_blocks;
-    std::vector<std::uint8_t> bytes(model::kBlockBytes);
+    std::vector<std::uint8_t> bytes(kBlockBytes);
     Pending entry;
     entry.index = qp.fetched;
     bool read =
-        read_memory(qp.facts.sends + place * model::kBlockBytes, bytes.data(), bytes.size());
+        read_memory(around_, qp.facts.sends + place * kBlockBytes, bytes.data(), bytes.size());
     const std::uint64_t blocks =
-        read ? std::min<std::uint64_t>(model::blocks_of(bytes), qp.rung - qp.fetched) : 1;
+        read ? std::min<std::uint64_t>(blocks_of(bytes), qp.rung - qp.fetched) : 1;
     for (std::uint64_t i = 1; read && i < blocks; ++i) {  // it may wrap
-      bytes.resize((i + 1) * model::kBlockBytes);
+      bytes.resize((i + 1) * kBlockBytes);
       const std::uint64_t next = (place + i) % qp.facts.send_blocks;
-      read = read_memory(qp.facts.sends + next * model::kBlockBytes,
-                         bytes.data() + i * model::kBlockBytes, model::kBlockBytes);
+      read = read_memory(around_, qp.facts.sends + next * kBlockBytes,
+                         bytes.data() + i * kBlockBytes, kBlockBytes);
     }
-    const model::Defect defect =
-        read ? model::read_work(bytes, qp.carrier->number(), qp.fetched, entry.work)
-             : model::Defect::size;
+    const Defect defect =
+        read ? read_work(bytes, qp.carrier->number(), qp.fetched, entry.work) : Defect::size;
     if (qp.failed) {
       entry.done = true;
       entry.syndrome = Syndrome::flushed;
-    } else if (!read || defect != model::Defect::none) {
-      std::fprintf(stderr, "soft HCA: queue pair 0x%x, entry %llu: %s\n", qp.carrier->number(),
-                   static_cast<unsigned long long>(qp.fetched),
-                   read ? model::text_of(defect) : "its memory cannot be read");
+    } else if (!read || defect != Defect::none) {
+      say("queue pair 0x%x, entry %llu: %s", qp.carrier->number(),
+          static_cast<unsigned long long>(qp.fetched),
+          read ? text_of(defect) : "its memory cannot be read");
       entry.done = true;
       entry.syndrome = Syndrome::local_operation;
-    } else if (entry.work.operation == model::Operation::nop ||
-               entry.work.operation == model::Operation::dump) {
+    } else if (entry.work.operation == Operation::nop || entry.work.operation == Operation::dump) {
       entry.done = true;
-    } else if (entry.work.operation != model::Operation::wait) {
+    } else if (entry.work.operation != Operation::wait) {
       const int why = qp.carrier->post(entry.work, qp.fetched);
       if (why == ENOMEM) break;  // full: again when something has completed
       if (why != 0) {
@@ -141,21 +148,19 @@ bool Execution::fetch(QueuePair& qp) {
 }
 
 bool Execution::post_receives(QueuePair& qp) {
-  if (qp.facts.receive_entries == 0 || !qp.reachable || qp.state == model::State::reset)
-    return false;
+  if (qp.facts.receive_entries == 0 || !qp.reachable || qp.state == State::reset) return false;
   std::uint32_t told = 0;
-  if (!read_record(qp.facts.record + kReceiveWord, told)) return false;
-  const auto index =
-      model::extend_index(qp.receives_told, told & 0xffff, 16, qp.facts.receive_entries);
+  if (!read_record(around_, qp.facts.record + kReceiveWord, told)) return false;
+  const auto index = extend_index(qp.receives_told, told & 0xffff, 16, qp.facts.receive_entries);
   if (index) qp.receives_told = *index;
   bool moved = false;
   for (; qp.receives_posted < qp.receives_told; ++qp.receives_posted) {
     const std::uint64_t place = qp.receives_posted % qp.facts.receive_entries;
     std::vector<std::uint8_t> bytes(qp.facts.receive_bytes);
-    if (!read_memory(qp.facts.receives + place * qp.facts.receive_bytes, bytes.data(),
+    if (!read_memory(around_, qp.facts.receives + place * qp.facts.receive_bytes, bytes.data(),
                      bytes.size()))
       break;
-    const std::vector<model::Piece> pieces = model::read_receive(bytes);
+    const std::vector<Piece> pieces = read_receive(bytes);
     if (qp.carrier->post_receive(pieces, qp.receives_posted) != 0) break;
     moved = true;
   }
@@ -180,7 +185,7 @@ bool Execution::collect(QueuePair& qp) {
       continue;
     }
     if (receive_cq == nullptr) continue;
-    model::Completion c;
+    Completion c;
     c.kind = receive_kind(wc);
     c.qpn = qp.carrier->number();
     c.index = static_cast<std::uint16_t>(wc.wr_id);
@@ -198,20 +203,21 @@ bool Execution::retire(QueuePair& qp) {
   bool moved = false;
   while (!qp.pending.empty()) {
     Pending& entry = qp.pending.front();
-    if (!entry.done && entry.work.operation == model::Operation::wait) {
+    if (!entry.done && entry.work.operation == Operation::wait) {
       const CompletionQueue* const awaited = find_cq(entry.work.wait_cqn);
       // Its queue has a completion for each entry of its sender, counted as these are.
-      entry.done = qp.failed || (awaited != nullptr &&
-                                 static_cast<std::int32_t>(static_cast<std::uint32_t>(
-                                     awaited->written - 1 - entry.work.wait_index)) >= 0 &&
-                                 awaited->written != 0);
+      const bool came = awaited != nullptr && awaited->written != 0 &&
+                        static_cast<std::int32_t>(static_cast<std::uint32_t>(
+                            awaited->written - 1 - entry.work.wait_index)) >= 0;
+      entry.done = came || qp.failed;
+      entry.syndrome = came ? Syndrome::none : Syndrome::flushed;
     }
     if (!entry.done) break;
     CompletionQueue* const cq = find_cq(qp.facts.send_cq);
     const bool error = entry.syndrome != Syndrome::none;
     if (cq != nullptr && (error || entry.work.completion)) {
       if (!has_room(*cq)) break;
-      model::Completion c;
+      Completion c;
       c.kind = error ? CompletionKind::requester_error : CompletionKind::requester;
       c.qpn = qp.carrier->number();
       c.opcode = static_cast<std::uint8_t>(entry.work.operation);
@@ -231,27 +237,26 @@ bool Execution::retire(QueuePair& qp) {
 // What is behind the first error is not carried out.
 void Execution::fail(QueuePair& qp) {
   qp.failed = true;
-  (void)qp.carrier->change(model::State::error, {});
+  (void)qp.carrier->change(State::error, {});
 }
 
 bool Execution::has_room(CompletionQueue& cq) {
   if (cq.facts.ignores_overrun || cq.facts.collapsed) return true;
   std::uint32_t told = 0;
-  if (read_record(cq.facts.record, told)) {
-    const auto index =
-        model::extend_index(cq.consumed, told & 0xffffff, 24, cq.written - cq.consumed);
+  if (read_record(around_, cq.facts.record, told)) {
+    const auto index = extend_index(cq.consumed, told & 0xffffff, 24, cq.written - cq.consumed);
     if (index) cq.consumed = *index;
   }
   return cq.written - cq.consumed < std::uint64_t{1} << cq.facts.log_entries;
 }
 
-void Execution::write(CompletionQueue& cq, const model::Completion& completion) {
-  const auto bytes = model::completion_bytes(completion, cq.written, cq.facts.log_entries);
+void Execution::write(CompletionQueue& cq, const Completion& completion) {
+  const auto bytes = completion_bytes(completion, cq.written, cq.facts.log_entries);
   const std::uint64_t mask = (std::uint64_t{1} << cq.facts.log_entries) - 1;
   const std::uint64_t place = cq.facts.collapsed ? 0 : cq.written & mask;
   const std::uint64_t at =
       cq.facts.address + place * cq.facts.entry_bytes + cq.facts.entry_bytes - bytes.size();
-  (void)write_entry(at, bytes);  // to memory that is gone: nobody waits there
+  (void)write_entry(around_, at, bytes);  // to memory that is gone: nobody waits there
   ++cq.written;
 }
 
@@ -285,4 +290,4 @@ void Execution::run() {
   }
 }
 
-}  // namespace twinpath::softhca::mlx5
+}  // namespace twinpath::soft::mlx5

@@ -3,8 +3,8 @@
 // reads the entries behind them, gives them to the software HCA (carrier.h), and writes
 // completions.
 //
-// Queues lie in memory of the host or of a GPU (gpu_memory.h).  Shared receive queues that
-// libibverbs made are served by itself.
+// Queues lie in memory of the host, or of a GPU where somebody reaches that (surroundings.h).
+// Shared receive queues that libibverbs made are served by itself.
 //
 // Threads: any; one lock.
 #include <infiniband/verbs.h>
@@ -17,14 +17,16 @@
 #include <mutex>
 #include <thread>
 
+#include "plugin/fabric/soft/mlx5/carrier.h"
 #include "plugin/fabric/soft/mlx5/completion.h"
-#include "tools/softhca/mlx5/carrier.h"
+#include "plugin/fabric/soft/mlx5/surroundings.h"
 
-namespace twinpath::softhca::mlx5 {
+namespace twinpath::soft::mlx5 {
 
-class Execution : public model::Queues {
+class Execution : public Queues {
  public:
-  Execution() = default;
+  // `around` outlives it.
+  explicit Execution(const Surroundings& around) : around_(around) {}
   ~Execution() override;
 
   // What the numbers in commands mean.  Objects of libibverbs, which outlive the queues that name
@@ -35,31 +37,31 @@ class Execution : public model::Queues {
   void know_page(std::uint32_t number, void* doorbell);
   void forget_page(std::uint32_t number);
 
-  void make(const model::CompletionQueueFacts& cq) override;
-  std::uint32_t make(const model::QueuePairFacts& qp) override;
-  bool change(std::uint32_t qpn, model::State to, std::span<const std::uint8_t> context) override;
+  void make(const CompletionQueueFacts& cq) override;
+  std::uint32_t make(const QueuePairFacts& qp) override;
+  bool change(std::uint32_t qpn, State to, std::span<const std::uint8_t> context) override;
   bool failed(std::uint32_t qpn) override;
   void destroy_cq(std::uint32_t number) override;
   void destroy_qp(std::uint32_t number) override;
 
  private:
   struct CompletionQueue {
-    model::CompletionQueueFacts facts;
+    CompletionQueueFacts facts;
     std::uint64_t written = 0;   // completions, since it was made
     std::uint64_t consumed = 0;  // as the program last told
   };
   // An entry that was fetched and has not completed.
   struct Pending {
-    model::Work work;
+    Work work;
     std::uint64_t index = 0;  // of its first block
     bool done = false;
-    model::Syndrome syndrome = model::Syndrome::none;
+    Syndrome syndrome = Syndrome::none;
     std::uint32_t bytes = 0;  // that came
   };
   struct QueuePair {
-    model::QueuePairFacts facts;
+    QueuePairFacts facts;
     std::unique_ptr<Carrier> carrier;
-    model::State state{};
+    State state{};
     bool failed = false;
     bool reachable = false;     // its memory can be read
     std::uint64_t rung = 0;     // blocks that the program has written
@@ -78,9 +80,12 @@ class Execution : public model::Queues {
   bool retire(QueuePair& qp);
   void fail(QueuePair& qp);
   bool has_room(CompletionQueue& cq);
-  void write(CompletionQueue& cq, const model::Completion& completion);
+  void write(CompletionQueue& cq, const Completion& completion);
   CompletionQueue* find_cq(std::uint32_t number);
 
+  void say(const char* format, ...) const __attribute__((format(printf, 2, 3)));
+
+  const Surroundings& around_;
   std::mutex lock_;
   std::map<std::uint32_t, ibv_pd*> pds_;
   std::map<std::uint32_t, ibv_srq*> srqs_;
@@ -93,4 +98,4 @@ class Execution : public model::Queues {
   std::thread thread_;
 };
 
-}  // namespace twinpath::softhca::mlx5
+}  // namespace twinpath::soft::mlx5

@@ -1,11 +1,9 @@
 // Execution's queues: made, changed, destroyed.
-#include <cstdio>
-
 #include "plugin/fabric/soft/mlx5/device.h"
-#include "tools/softhca/mlx5/execution.h"
-#include "tools/softhca/mlx5/memory_access.h"
+#include "plugin/fabric/soft/mlx5/execution.h"
+#include "plugin/fabric/soft/mlx5/memory_access.h"
 
-namespace twinpath::softhca::mlx5 {
+namespace twinpath::soft::mlx5 {
 
 Execution::~Execution() {
   {
@@ -36,26 +34,26 @@ void Execution::forget_page(std::uint32_t number) {
   doorbells_.erase(number);
 }
 
-void Execution::make(const model::CompletionQueueFacts& cq) {
+void Execution::make(const CompletionQueueFacts& cq) {
   std::lock_guard hold(lock_);
   cqs_[cq.number].facts = cq;
 }
 
-std::uint32_t Execution::make(const model::QueuePairFacts& facts) {
+std::uint32_t Execution::make(const QueuePairFacts& facts) {
   std::lock_guard hold(lock_);
   auto pd = pds_.find(facts.pd);
   if (pd == pds_.end()) return 0;
   auto srq = srqs_.find(facts.srq);
-  auto carrier =
-      std::make_unique<Carrier>(pd->second, srq == srqs_.end() ? nullptr : srq->second, facts);
+  auto carrier = std::make_unique<Carrier>(around_.verbs, pd->second,
+                                           srq == srqs_.end() ? nullptr : srq->second, facts);
   const std::uint32_t number = carrier->number();
   if (number == 0) return 0;
   QueuePair& made = qps_[number];
   made.facts = facts;
   made.carrier = std::move(carrier);
-  const auto reach = [](std::uint64_t address) {
+  const auto reach = [this](std::uint64_t address) {
     std::uint8_t byte = 0;
-    return read_memory(address, &byte, 1);
+    return read_memory(around_, address, &byte, 1);
   };
   made.reachable =
       facts.reliable && reach(facts.record) && (facts.send_blocks == 0 || reach(facts.sends));
@@ -64,10 +62,9 @@ std::uint32_t Execution::make(const model::QueuePairFacts& facts) {
       made.reachable = made.reachable && reach(it->second.facts.address);
   }
   if (!made.reachable && !said_) {
-    std::fprintf(stderr, "soft HCA: what is given to queue pair 0x%x is not carried out yet: %s\n",
-                 number,
-                 facts.reliable ? "its queues lie in memory that is neither the host's nor a GPU's"
-                                : "it is a dynamic one (DCI)");
+    say("what is given to queue pair 0x%x is not carried out yet: %s", number,
+        facts.reliable ? "its queues lie in memory that is neither the host's nor a GPU's"
+                       : "it is a dynamic one (DCI)");
     said_ = true;
   }
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
@@ -75,13 +72,13 @@ std::uint32_t Execution::make(const model::QueuePairFacts& facts) {
   return number;
 }
 
-bool Execution::change(std::uint32_t qpn, model::State to, std::span<const std::uint8_t> context) {
+bool Execution::change(std::uint32_t qpn, State to, std::span<const std::uint8_t> context) {
   std::lock_guard hold(lock_);
   QueuePair& qp = qps_.at(qpn);
   if (qp.facts.reliable && qp.carrier->change(to, context) != 0) return false;
   qp.state = to;
-  if (to == model::State::error) qp.failed = true;
-  if (to == model::State::reset) {
+  if (to == State::error) qp.failed = true;
+  if (to == State::reset) {
     ibv_wc stale;
     while (qp.carrier->poll(stale)) {
     }
@@ -107,4 +104,4 @@ void Execution::destroy_qp(std::uint32_t number) {
   qps_.erase(number);
 }
 
-}  // namespace twinpath::softhca::mlx5
+}  // namespace twinpath::soft::mlx5

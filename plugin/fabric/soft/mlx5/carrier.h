@@ -11,33 +11,33 @@
 
 #include "plugin/fabric/soft/mlx5/queues.h"
 #include "plugin/fabric/soft/mlx5/work.h"
+#include "plugin/fabric/verbs.h"
 
-namespace twinpath::softhca::mlx5 {
-
-namespace model = soft::mlx5;
+namespace twinpath::soft::mlx5 {
 
 class Carrier {
  public:
   // `srq`: null for receives of its own.  number() is 0 when there is none to be had.
-  Carrier(ibv_pd* pd, ibv_srq* srq, const model::QueuePairFacts& facts);
+  Carrier(const Verbs& verbs, ibv_pd* pd, ibv_srq* srq, const QueuePairFacts& facts);
   ~Carrier();
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;
 
   std::uint32_t number() const { return qp_ == nullptr ? 0 : qp_->qp_num; }
   // `context`: as in a command (layout.h).
-  int change(model::State to, std::span<const std::uint8_t> context);
+  int change(State to, std::span<const std::uint8_t> context);
   // ENOMEM while the queue is full; EOPNOTSUPP for what verbs have no request for.
-  int post(const model::Work& work, std::uint64_t id);
-  int post_receive(std::span<const model::Piece> pieces, std::uint64_t id);
+  int post(const Work& work, std::uint64_t id);
+  int post_receive(std::span<const Piece> pieces, std::uint64_t id);
   // The next completion of a send (id as given) or of a receive (id with kReceive).
   bool poll(ibv_wc& wc) { return cq_ != nullptr && ibv_poll_cq(cq_, 1, &wc) == 1; }
 
   static constexpr std::uint64_t kReceive = std::uint64_t{1} << 63;
 
  private:
+  const Verbs& verbs_;
   ibv_cq* cq_ = nullptr;
   ibv_qp* qp_ = nullptr;
 };
 
-}  // namespace twinpath::softhca::mlx5
+}  // namespace twinpath::soft::mlx5

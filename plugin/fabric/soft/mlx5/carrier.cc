@@ -1,4 +1,4 @@
-#include "tools/softhca/mlx5/carrier.h"
+#include "plugin/fabric/soft/mlx5/carrier.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -7,19 +7,16 @@
 
 #include "plugin/fabric/soft/mlx5/layout.h"
 
-namespace twinpath::softhca::mlx5 {
+namespace twinpath::soft::mlx5 {
 namespace {
-
-using model::Operation;
-namespace qp = model::qp;
 
 constexpr std::uint32_t kMostRequests =
     4096;                                  // under way at once; longer queues wait in their memory
 constexpr std::uint32_t kMostPieces = 16;  // the software HCA's
 constexpr std::uint32_t kMostInline = 512;
 
-std::uint32_t at(std::span<const std::uint8_t> context, model::Field field) {
-  return static_cast<std::uint32_t>(model::get(context, field));
+std::uint32_t at(std::span<const std::uint8_t> context, Field field) {
+  return static_cast<std::uint32_t>(get(context, field));
 }
 
 unsigned access_of(std::span<const std::uint8_t> context) {
@@ -31,20 +28,20 @@ unsigned access_of(std::span<const std::uint8_t> context) {
 }
 
 // The attributes of `to`; their mask.
-int attributes(model::State to, std::span<const std::uint8_t> c, ibv_qp_attr& a) {
+int attributes(State to, std::span<const std::uint8_t> c, ibv_qp_attr& a) {
   a.port_num = static_cast<std::uint8_t>(at(c, qp::kPort));
   a.qp_access_flags = access_of(c);
   switch (to) {
-    case model::State::reset:
+    case State::reset:
       a.qp_state = IBV_QPS_RESET;
       return IBV_QP_STATE;
-    case model::State::error:
+    case State::error:
       a.qp_state = IBV_QPS_ERR;
       return IBV_QP_STATE;
-    case model::State::init:
+    case State::init:
       a.qp_state = IBV_QPS_INIT;
       return IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-    case model::State::ready_to_receive:
+    case State::ready_to_receive:
       a.qp_state = IBV_QPS_RTR;
       a.path_mtu = static_cast<ibv_mtu>(at(c, qp::kMtu));
       a.dest_qp_num = at(c, qp::kRemoteQpn);
@@ -62,7 +59,7 @@ int attributes(model::State to, std::span<const std::uint8_t> c, ibv_qp_attr& a)
       a.ah_attr.grh.hop_limit = static_cast<std::uint8_t>(at(c, qp::kHopLimit));
       return IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS;
-    case model::State::ready_to_send:
+    case State::ready_to_send:
       a.qp_state = IBV_QPS_RTS;
       a.timeout = static_cast<std::uint8_t>(at(c, qp::kAckTimeout));
       a.retry_cnt = static_cast<std::uint8_t>(at(c, qp::kRetryCount));
@@ -106,12 +103,13 @@ bool opcode_of(Operation operation, ibv_wr_opcode& opcode) {
 
 }  // namespace
 
-Carrier::Carrier(ibv_pd* pd, ibv_srq* srq, const model::QueuePairFacts& facts) {
+Carrier::Carrier(const Verbs& verbs, ibv_pd* pd, ibv_srq* srq, const QueuePairFacts& facts)
+    : verbs_(verbs) {
   const auto sends =
       static_cast<std::uint32_t>(std::clamp<std::uint64_t>(facts.send_blocks, 1, kMostRequests));
   const auto receives = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(facts.receive_entries, 1, kMostRequests));
-  cq_ = ibv_create_cq(pd->context, static_cast<int>(sends + receives), nullptr, nullptr, 0);
+  cq_ = verbs_.create_cq(pd->context, static_cast<int>(sends + receives), nullptr, nullptr, 0);
   if (cq_ == nullptr) return;
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = cq_;
@@ -119,27 +117,27 @@ Carrier::Carrier(ibv_pd* pd, ibv_srq* srq, const model::QueuePairFacts& facts) {
   attr.qp_type = IBV_QPT_RC;
   attr.sq_sig_all = 1;  // the queue's own order of completions is kept by them
   attr.cap = {sends, receives, kMostPieces, kMostPieces, kMostInline};
-  qp_ = ibv_create_qp(pd, &attr);
+  qp_ = verbs_.create_qp(pd, &attr);
 }
 
 Carrier::~Carrier() {
-  if (qp_ != nullptr) (void)ibv_destroy_qp(qp_);
-  if (cq_ != nullptr) (void)ibv_destroy_cq(cq_);
+  if (qp_ != nullptr) (void)verbs_.destroy_qp(qp_);
+  if (cq_ != nullptr) (void)verbs_.destroy_cq(cq_);
 }
 
-int Carrier::change(model::State to, std::span<const std::uint8_t> context) {
+int Carrier::change(State to, std::span<const std::uint8_t> context) {
   ibv_qp_attr attr{};
   int mask = attributes(to, context, attr);
   ibv_qp_attr now{};
   ibv_qp_init_attr init{};
-  if (ibv_query_qp(qp_, &now, IBV_QP_STATE, &init) != 0) return EIO;
+  if (verbs_.query_qp(qp_, &now, IBV_QP_STATE, &init) != 0) return EIO;
   // RTS to RTS changes rights at most.
-  if (to == model::State::ready_to_send && now.qp_state == IBV_QPS_RTS)
+  if (to == State::ready_to_send && now.qp_state == IBV_QPS_RTS)
     mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
-  return ibv_modify_qp(qp_, &attr, mask);
+  return verbs_.modify_qp(qp_, &attr, mask);
 }
 
-int Carrier::post(const model::Work& work, std::uint64_t id) {
+int Carrier::post(const Work& work, std::uint64_t id) {
   ibv_send_wr wr{}, *bad = nullptr;
   if (!opcode_of(work.operation, wr.opcode)) return EOPNOTSUPP;
   if (work.pieces.size() > kMostPieces || work.inline_data.size() > kMostInline) return EINVAL;
@@ -172,7 +170,7 @@ int Carrier::post(const model::Work& work, std::uint64_t id) {
   return ibv_post_send(qp_, &wr, &bad);
 }
 
-int Carrier::post_receive(std::span<const model::Piece> pieces, std::uint64_t id) {
+int Carrier::post_receive(std::span<const Piece> pieces, std::uint64_t id) {
   if (pieces.size() > kMostPieces) return EINVAL;
   ibv_sge list[kMostPieces];
   for (std::size_t i = 0; i < pieces.size(); ++i)
@@ -181,4 +179,4 @@ int Carrier::post_receive(std::span<const model::Piece> pieces, std::uint64_t id
   return ibv_post_recv(qp_, &wr, &bad);
 }
 
-}  // namespace twinpath::softhca::mlx5
+}  // namespace twinpath::soft::mlx5

@@ -1,0 +1,71 @@
+#pragma once
+// The queues of one context on an adapter: a main queue to each peer, for counters a companion
+// beside it, which waits for the main's completions and adds in this rank's own memory; one
+// doorbell page and one block of memory for all of them.
+//
+// Queues are numbered as in context_memory.h: mains first, then companions.  Companions, and the
+// mains to oneself, are joined to themselves.
+//
+// Threads: made, raised and destroyed by one thread; look() and stop() from any, one at a time.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gda/mlx5/queue.h"
+
+namespace twinpath::gda::mlx5 {
+
+struct ContextQueuesSetup {
+  int gpu = -1;  // CUDA ordinal; -1: a CPU thread plays the GPU
+  unsigned log_depth = 8;
+  bool collapsed = false;          // completion queues of one entry; NCCL's kernels want none
+  bool companions = false;         // for counters
+  bool rung_by_cpu = false;        // a CPU writes doorbell records: all lies in host memory
+  QueueSettings settings;          // of paths
+  std::vector<std::string> peers;  // by main queue: "rank 3 (host7)"; empty: not spoken to
+  std::function<int(const DeviceBlock& block)> exporter;  // QueueWish::exporter
+};
+
+// Of one queue, as device structures carry it (abi.h): addresses as kernels see them.
+struct QueueView {
+  std::uint64_t sq = 0, cqes = 0;
+  std::uint64_t record = 0;  // of the send counter
+  void* bell = nullptr;      // the adapter's register, as this process sees it
+  std::uint32_t qpn = 0, cqn = 0;
+};
+
+class ContextQueues {
+ public:
+  // Refuses by name what the adapter lacks.  The adapter outlives it.  Logs what is wrong.
+  static Result<std::unique_ptr<ContextQueues>> make(const Adapter& adapter,
+                                                     const ContextQueuesSetup& setup);
+
+  std::size_t mains() const { return setup_.peers.size(); }
+  std::size_t queues() const { return setup_.companions ? 2 * mains() : mains(); }
+  bool used(std::size_t queue) const { return queues_[queue] != nullptr; }
+  QueueEnd end(std::size_t main) const { return queues_[main]->end(); }
+  QueueView view(std::size_t queue) const;
+
+  // Joins a main queue with the peer's, and its companion to itself.  `far`: null for the queue to
+  // oneself.
+  Status raise(std::size_t main, const QueueEnd* far, bool here);
+
+  // Of a queue that is used.
+  Result<QueueState> look(std::size_t queue) const { return queues_[queue]->look(); }
+  // Ends one main queue and its companion, whose waits would not end by themselves.
+  Status stop(std::size_t main);
+
+  const QueueMemory& memory() const { return *memory_; }
+
+ private:
+  explicit ContextQueues(const ContextQueuesSetup& setup) : setup_(setup) {}
+  Status make_queues(const Adapter& adapter);
+
+  const ContextQueuesSetup setup_;
+  // An adapter wants them destroyed in this order's reverse: queues, page, memory.
+  std::unique_ptr<QueueMemory> memory_;
+  std::unique_ptr<DoorbellPage> page_;
+  std::vector<std::unique_ptr<AdapterQueue>> queues_;
+};
+
+}  // namespace twinpath::gda::mlx5

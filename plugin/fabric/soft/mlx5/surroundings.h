@@ -1,0 +1,30 @@
+#pragma once
+// What the model needs of where it runs: the software HCA's own calls, either in the plugin or
+// below the facades of libibverbs and libmlx5.
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "plugin/fabric/soft/address.h"
+#include "plugin/fabric/verbs.h"
+
+namespace twinpath::soft::mlx5 {
+
+struct Surroundings {
+  Verbs verbs;  // those that made the contexts
+  std::uint32_t (*pd_number)(ibv_pd* pd) = nullptr;
+  AddressHandle* (*address_of)(ibv_ah* handle) = nullptr;
+  // Memory that is not the host's; null: there is none.  False: no such memory.  The last `after`
+  // bytes become visible after the others.
+  bool (*read_elsewhere)(std::uint64_t address, void* to, std::size_t bytes) = nullptr;
+  bool (*write_elsewhere)(std::uint64_t address, const void* from, std::size_t bytes,
+                          std::size_t after) = nullptr;
+  // Kept with a doorbell page, and let go before it; null: nothing is.
+  std::shared_ptr<void> (*adorn_page)(void* doorbell) = nullptr;
+  // A line for the user, of an entry that is not carried out.
+  void (*say)(const char* line) = nullptr;
+};
+
+}  // namespace twinpath::soft::mlx5

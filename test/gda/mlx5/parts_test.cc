@@ -1,0 +1,152 @@
+// Pages, memory, regions, the ringer: what is asked for in which order, and given back.
+#include "gda/mlx5/bell_ringer.h"
+#include "gda/mlx5/region.h"
+#include "gda/wqe.h"
+#include "test/gda/mlx5/hooked.h"
+#include "test/support/log_capture.h"
+
+using namespace twinpath;
+using namespace twinpath::gda::mlx5;
+using namespace twinpath::test;
+
+TEST_CASE("doorbell pages: of its own, else shared, never gathering") {
+  Hooked h;
+  REQUIRE(h.open() == Status::ok);
+  REQUIRE(h.make() == Status::ok);
+  CHECK(last_uar_type == 1u << 31);
+  h.queues.reset();
+  uars_asked = 0;
+  uars_refused = 1;
+  LogCapture log;
+  REQUIRE(h.make() == Status::ok);
+  CHECK(last_uar_type == MLX5DV_UAR_ALLOC_TYPE_NC);
+  CHECK(log.warnings().empty());
+  h.queues.reset();
+  uars_asked = 0;
+  uars_refused = 9;
+  CHECK(h.make() == Status::unsupported);
+  CHECK(uars_asked == 2);
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.has("Linux 5.7 and rdma-core 32"));
+}
+
+TEST_CASE("memory that cannot be registered is named with the limit to raise") {
+  Hooked h;
+  REQUIRE(h.open() == Status::ok);
+  h.mlx5.devx_umem_reg_ex = [](ibv_context*, mlx5dv_devx_umem_in* in) {
+    CHECK(in->pgsz_bitmap == static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)));
+    errno = ENOMEM;
+    return static_cast<mlx5dv_devx_umem*>(nullptr);
+  };
+  LogCapture log;
+  CHECK(h.make() == Status::no_memory);
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.has("host memory (Cannot allocate memory)"));
+  CHECK(log.has("memlock"));
+  h.mlx5.devx_umem_reg_ex = nullptr;  // an older library: by the other call
+  CHECK(h.make() == Status::ok);
+}
+
+TEST_CASE("all is given back in the order that an adapter wants, without a word") {
+  Hooked h;
+  REQUIRE(h.open() == Status::ok);
+  REQUIRE(h.make() == Status::ok);
+  REQUIRE(h.queues->raise(0, nullptr, true) == Status::ok);
+  LogCapture log;
+  h.queues.reset();
+  CHECK(given_back == "QCQCPM");
+  CHECK(log.warnings().empty());
+
+  // Half-joined.
+  given_back.clear();
+  refused = {0x504, 0x09, EREMOTEIO};
+  REQUIRE(h.make() == Status::ok);
+  CHECK(h.queues->raise(0, nullptr, true) == Status::system);
+  log.clear();
+  h.queues.reset();
+  CHECK(given_back == "QCQCPM");
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("what cannot be given back is named") {
+  Hooked h;
+  REQUIRE(h.open() == Status::ok);
+  REQUIRE(h.make() == Status::ok);
+  h.mlx5.devx_umem_dereg = [](mlx5dv_devx_umem* umem) {
+    (void)real.devx_umem_dereg(umem);
+    return EBUSY;
+  };
+  LogCapture log;
+  h.queues.reset();
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.has("cannot let go of the memory of its queues"));
+}
+
+TEST_CASE("memory for kernels: by dma-buf, else by address, from 0") {
+  static int dmabufs = 0;
+  static std::uint64_t iova = 0;
+  static unsigned access = 0;
+  static Verbs below;
+  Hooked h;
+  REQUIRE(h.open() == Status::ok);
+  Verbs& verbs = h.fabric->verbs;
+  below = verbs;
+  verbs.reg_dmabuf_mr = [](ibv_pd*, std::uint64_t, std::size_t, std::uint64_t at, int, int) {
+    ++dmabufs;
+    CHECK(at == 0);
+    errno = EOPNOTSUPP;
+    return static_cast<ibv_mr*>(nullptr);
+  };
+  verbs.reg_mr_iova2 = [](ibv_pd* pd, void* data, std::size_t bytes, std::uint64_t at,
+                          unsigned rights) {
+    iova = at;
+    access = rights;
+    return below.reg_mr_iova2(pd, data, bytes, at, rights);
+  };
+  std::vector<std::uint8_t> data(4096);
+  iova = 1;
+  auto mr = register_region(*h.driven, {.data = data.data(), .bytes = data.size()});
+  REQUIRE(mr);
+  CHECK(dmabufs == 0);
+  CHECK(iova == 0);
+  CHECK((access & IBV_ACCESS_RELAXED_ORDERING) == 0);
+  mr = register_region(
+      *h.driven,
+      {.data = data.data(), .bytes = data.size(), .dmabuf_fd = 0, .relaxed_ordering = true});
+  REQUIRE(mr);
+  CHECK(dmabufs == 1);
+  CHECK((access & IBV_ACCESS_RELAXED_ORDERING) != 0);
+  verbs.reg_mr_iova2 = [](ibv_pd*, void*, std::size_t, std::uint64_t, unsigned) {
+    errno = ENOMEM;
+    return static_cast<ibv_mr*>(nullptr);
+  };
+  LogCapture log;
+  mr = register_region(*h.driven, {.data = data.data(), .bytes = data.size(), .dmabuf_fd = 0});
+  CHECK(mr.status() == Status::no_memory);
+  REQUIRE(log.warnings().size() == 1);
+  CHECK(log.has("and by dma-buf: Operation not supported"));
+  CHECK(log.has(h.rail.port.port->name));
+}
+
+TEST_CASE("a ringer rings what has risen: record, then register") {
+  std::uint64_t words[2] = {}, bell = 0;
+  std::uint32_t records[2] = {};
+  BellRinger ringer(
+      {{&words[0], &records[0], &bell, 0x111}, {&words[1], &records[1], &bell, 0x222}});
+  CHECK_FALSE(ringer.turn());
+  CHECK(bell == 0);
+  words[1] = 0x12345;
+  CHECK(ringer.turn());
+  CHECK(records[0] == 0);
+  CHECK(records[1] == gda::swap32(0x2345));
+  CHECK(bell == gda::adapter_doorbell(0x12345, 0x222));
+  bell = 0;
+  CHECK_FALSE(ringer.turn());
+  CHECK(bell == 0);
+  words[1] = 0x12344;  // never back
+  CHECK_FALSE(ringer.turn());
+  words[0] = 0x1000001;
+  CHECK(ringer.turn());
+  CHECK(records[0] == gda::swap32(1));
+  CHECK(bell == gda::adapter_doorbell(1, 0x111));  // 24 bits of the count
+}
