@@ -143,11 +143,13 @@ suite_arguments() {
   [ "$(gpu_count)" -gt 0 ] || echo --no-suite=gpu
 }
 if begin plain; then
-  TWINPATH_NCCL=$(find_nccl) && export TWINPATH_NCCL
+  if [ "$(gpu_count)" -gt 0 ]; then
+    TWINPATH_NCCL=$(find_nccl) && export TWINPATH_NCCL
+  fi
   if [ -z "$(chosen_meson_suites)" ]; then
     if [ "$(gpu_count)" -eq 0 ]; then
       leave_out 'gpu suite' 'no GPU (nvidia-smi -L names none)'
-    elif [ -z "$TWINPATH_NCCL" ]; then
+    elif [ -z "${TWINPATH_NCCL:-}" ]; then
       leave_out 'NCCL tests' 'libnccl.so.2 not found; set TWINPATH_NCCL=/path/libnccl.so.2'
     fi
     [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] ||

@@ -273,8 +273,9 @@ std::string_view nearest_name(std::string_view name) {
 
 void report_unknown(std::string_view name) {
   const int length = static_cast<int>(name.size());
-  // The test programs' own settings (seeds and the like) are theirs.
-  if (name.starts_with("TWINPATH_TEST_")) return;
+  // The test programs' own settings (seeds and the like) are theirs, and so is NCCL's place, which
+  // tools/demo.sh and tools/test.sh hand on.
+  if (name.starts_with("TWINPATH_TEST_") || name == "TWINPATH_NCCL") return;
   if (name.starts_with("TWINPATH_")) {
     const std::string_view nearest = nearest_name(name);
     TP_WARN("%.*s is set but no such option exists; did you mean %.*s?", length, name.data(),

@@ -215,6 +215,7 @@ TEST_CASE("a refused value is reported with variable, text, what is allowed and 
 TEST_CASE("an unknown option of ours is reported with the nearest name") {
   ScopedEnv typo("TWINPATH_FABRICS", "soft");
   ScopedEnv tests("TWINPATH_TEST_SEED", "1");
+  ScopedEnv scripts("TWINPATH_NCCL", "/nowhere/libnccl.so.2");
   test::LogCapture log;
   (void)config_from_environment();
   REQUIRE(log.warnings().size() == 1);
