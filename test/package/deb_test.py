@@ -22,7 +22,7 @@ def as_debian_has_it(files):
     for name, leads in files.items():
         name = name.replace("doc/twinpath/LICENSE", "doc/twinpath/copyright")
         name = name.replace("doc/twinpath/CHANGELOG.md", "doc/twinpath/changelog")
-        gz = "/man/" in name or name.endswith(("/changelog", "/README.md"))
+        gz = "/man/" in name or name.endswith("/changelog")
         out[name + ".gz" if gz else name] = leads
     return out
 
