@@ -84,12 +84,10 @@ wrapper=''
 test_processes=$(((jobs + 1) / 2))
 
 # --- packages
-clang_release=$(apt-cache depends clang 2>/dev/null | grep -o -m 1 'clang-[0-9]*$' | cut -d- -f2)
 # shellcheck disable=SC2086,SC2154  # the list is a list, of tools/lib/common.sh
 ensure_packages required $build_packages
 if wanted asan || wanted tsan || wanted fuzz; then
-  [ -n "$clang_release" ] || clang_release=$(apt-cache depends clang 2>/dev/null |
-    grep -o -m 1 'clang-[0-9]*$' | cut -d- -f2)
+  clang_release=$(apt-cache depends clang 2>/dev/null | grep -o -m 1 'clang-[0-9]*$' | cut -d- -f2)
   ensure_packages optional clang "libclang-rt-${clang_release:-14}-dev" || true
 fi
 if wanted format; then ensure_packages optional clang-format || true; fi
