@@ -6,41 +6,26 @@
 //            then all SQs, then all CQs (or, in a block of their own, GPU)
 //   tables   shared and registered: signals, counters, the sink of fetched values, scratch memory
 //            (kScratchSlot bytes for each work request of each main queue)
-//   device   GPU: queue structs, context structs, arrays of keys
+//   device   GPU: queue structs, context structs, arrays of keys (device_image.h)
 //
-// Queues are numbered: context * ranks + rank; companions come after all main queues.
+// Where an adapter serves the queues (ContextShape::adapter) only the doorbells are here, for those
+// that a thread rings; and the tables are GPU memory, each part on pages of its own: the adapter
+// writes data and signals into the same memory then, in order, and registers the parts apart. Their
+// sink is beside the doorbells: nobody reads it, and the host is as good a place.
 //
 // Threads: setup only.
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "gda/device_image.h"
 #include "gda/device_memory.h"
 #include "gda/gin.h"
 #include "gda/shared_tables.h"
+#include "gda/table_release.h"
 
 namespace twinpath::gda {
-
-struct ContextShape {
-  DeviceLayout layout = DeviceLayout::v2_28;
-  int ranks = 1;
-  int contexts = 1;
-  std::uint32_t depth = 0;
-  std::uint64_t signals = 0, counters = 0;  // of each context
-  bool gpu_cqs = false;                     // CQs in GPU memory
-  bool counted = false;                     // some peers' signals come without atomics
-
-  std::size_t pairs() const {
-    return static_cast<std::size_t>(ranks) * static_cast<std::size_t>(contexts);
-  }
-  std::size_t queues() const { return counters != 0 ? 2 * pairs() : pairs(); }
-};
-
-// Numbers that the device structures carry.
-struct ContextNumbers {
-  std::uint32_t first_queue = 0;  // QPN and CQN of queue 0; the others follow
-  std::uint32_t signals_key = 0, counters_key = 0, sink_key = 0;
-};
 
 class ContextMemory {
  public:
@@ -62,6 +47,7 @@ class ContextMemory {
   std::uint64_t signals_address() const;
   std::uint64_t counters_address() const;
   std::uint64_t sink_address() const;
+  std::uint64_t tables_end() const;  // of signals and counters
   std::uint8_t* scratch(std::size_t pair) const;
   // Rows of all signals, one a pair, which its peer alone writes; see counted_signals.h.
   std::uint64_t inbox_address() const;
@@ -71,35 +57,41 @@ class ContextMemory {
   std::uint64_t signals_bytes() const { return shape_.signals * 8 * contexts(); }
   std::uint64_t counters_bytes() const { return shape_.counters * 8 * contexts(); }
 
-  // Writes the device structures.  `used[rank]`: whether that rank is spoken to.
-  Status fill(const ContextNumbers& numbers, const std::vector<bool>& used);
-  std::uint64_t device_handle() const;
+  // One of its queues, that has this number.
+  DeviceQueue device_queue(std::size_t queue, std::uint32_t number) const;
+  // Writes the device structures.
+  Status fill(std::span<const DeviceQueue> queues, const DeviceKeys& keys);
+  std::uint64_t device_handle() const { return device_->device_address() + image_.contexts(); }
 
   DeviceBlock& device() { return *device_; }
-  std::vector<std::size_t> consumed_offsets() const;  // in device(), of each queue
+  // In device(), of each queue.
+  std::vector<std::size_t> consumed_offsets() const { return image_.consumed_offsets(); }
   std::uint64_t* release_source() const;
   bool on_gpu() const { return device_->host() == nullptr; }
-  // Ends waits for signals and counters, see signal_release.h.
+  // Ends waits for signals and counters, see signal_release.h.  In GPU memory: begins to.
   void release_waiters() const;
+  // Until what was begun has ended; false after the time limit: the tables must stay.
+  bool wait(std::int64_t limit_ns) const {
+    return table_release_ == nullptr || table_release_->wait(limit_ns);
+  }
   // Frees what is GPU memory, which the driver does when no kernel runs any more (retired.h).  Ends
   // the use of device().
   void free_gpu_memory();
 
  private:
-  explicit ContextMemory(const ContextShape& shape) : shape_(shape) {}
-  struct Layout;  // offsets in device_
-  Layout layout() const;
+  explicit ContextMemory(const ContextShape& shape) : shape_(shape), image_(shape) {}
   std::uint64_t contexts() const { return static_cast<std::uint64_t>(shape_.contexts); }
   std::size_t queue_bytes() const { return std::size_t{shape_.depth} * 64; }
   std::size_t bells_bytes() const;
-  template <class Qp>
-  void fill_queues(std::uint8_t* to, const ContextNumbers& numbers,
-                   const std::vector<bool>& used) const;
+  std::size_t part(std::size_t bytes) const;  // of the tables
+  std::size_t tables_size() const;
 
   const ContextShape shape_;
+  const DeviceImage image_;
   std::unique_ptr<DeviceBlock> queues_, tables_, device_;
   std::unique_ptr<DeviceBlock> cqs_;  // null: at the end of queues_
   TableOffer offer_;
+  std::unique_ptr<TableRelease> table_release_;  // tables in GPU memory
 };
 
 }  // namespace twinpath::gda

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <string>
 
@@ -52,7 +53,11 @@ Engine::Engine(int gpu, EngineChoice choice)
 }
 
 Engine::~Engine() {
-  stop_.store(true, std::memory_order_relaxed);
+  {
+    const std::lock_guard hold(mutex_);
+    stop_.store(true, std::memory_order_relaxed);
+  }
+  woken_.notify_all();
   thread_.join();
 }
 
@@ -81,6 +86,7 @@ void Engine::pass_round() {
   // Two: the first may have been under way.
   const std::uint64_t mine = asked_ = std::max(asked_, passed_ + 2);
   changed_.store(true, std::memory_order_release);
+  woken_.notify_all();
   round_passed_.wait(hold, [&] { return passed_ >= mine; });
 }
 
@@ -120,21 +126,39 @@ void Engine::idle(std::int64_t since) {
   }
 }
 
+void Engine::sleep_until_changed(std::int64_t limit_ns) {
+  std::unique_lock hold(mutex_);
+  woken_.wait_for(hold, std::chrono::nanoseconds(limit_ns), [&] {
+    return changed_.load(std::memory_order_relaxed) || stop_.load(std::memory_order_relaxed);
+  });
+}
+
 void Engine::run() {
   std::int64_t last_work = now_ns();
   std::int64_t looked = last_work;
+  bool turns = true;
+  const auto ask = [&] {
+    turns = serving_.empty() || std::any_of(serving_.begin(), serving_.end(),
+                                            [](auto* client) { return client->needs_turns(); });
+  };
   while (!stop_.load(std::memory_order_relaxed)) {
-    if (changed_.load(std::memory_order_acquire)) adopt_changes();
+    if (changed_.load(std::memory_order_acquire)) {
+      adopt_changes();
+      ask();
+    }
     bool moved = false;
     for (EngineClient* client : serving_) moved |= client->turn();
     if (moved) {
       last_work = now_ns();
+    } else if (!turns) {
+      sleep_until_changed(kLookAround);
     } else {
       idle(last_work);
     }
     if (const std::int64_t now = now_ns(); now - looked >= kLookAround) {
       looked = now;
       for (EngineClient* client : serving_) client->look_around();
+      ask();
     }
   }
 }

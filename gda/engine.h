@@ -2,6 +2,9 @@
 // The thread that serves the queues of kernels: one per process and GPU, shared by all contexts
 // there.  It goes round its clients without ever blocking: kernels wait for it.
 //
+// Where an adapter serves the queues of all clients there is nothing to go round for: the thread
+// looks around ten times a second and sleeps else.
+//
 // Rules of the thread: no CUDA call that may wait, no allocation, no lock that anybody holds while
 // waiting for a kernel.
 //
@@ -24,6 +27,8 @@ class EngineClient {
   virtual bool turn() = 0;
   // Now and then (about ten times a second): what need not be looked at each turn.
   virtual void look_around() = 0;
+  // Where no client of an engine does, its thread sleeps between looks; asked after each.
+  virtual bool needs_turns() const { return true; }
 
  protected:
   ~EngineClient() = default;
@@ -53,11 +58,12 @@ class Engine {
   void run();
   void adopt_changes();
   void idle(std::int64_t since);
+  void sleep_until_changed(std::int64_t limit_ns);
 
   const EngineChoice choice_;
   const bool few_cores_;
   std::mutex mutex_;
-  std::condition_variable round_passed_;
+  std::condition_variable round_passed_, woken_;
   std::vector<EngineClient*> wanted_;   // under mutex_
   std::vector<EngineClient*> spare_;    // under mutex_: what the thread gets next, allocated by us
   std::vector<EngineClient*> serving_;  // the thread's own

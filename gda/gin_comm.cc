@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "gda/adapter_context.h"
 #include "gda/gin_context.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
@@ -22,6 +23,11 @@ Comm::~Comm() {
 }
 
 Result<std::unique_ptr<GinContext>> Comm::create_context(const ContextSettings& settings) {
+  if (core_->adapter != nullptr) {
+    auto made = AdapterContext::make(core_, settings);
+    if (!made) return made.status();
+    return std::unique_ptr<GinContext>(std::move(made).take());
+  }
   auto context = Context::make(core_, settings);
   if (!context) return context.status();
   return std::unique_ptr<GinContext>(std::move(context).take());

@@ -2,11 +2,11 @@
 #include "gda/gin_context.h"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <random>
 
+#include "gda/context_settings.h"
 #include "gda/retired.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
@@ -19,14 +19,6 @@ static_assert(ContextMemory::kScratchSlot == VerbsBackEnd::kScratchSlot);
 
 namespace {
 
-constexpr std::uint64_t kMostTableEntries = std::uint64_t{1} << 26;  // 512 MiB of signals
-
-// What a queue holds is a power of two, for kernels count round it by a mask.  More than was asked
-// for does no harm: NCCL's own adapter queues round up alike, and NCCL EP asks for 193.
-std::uint32_t rounded_depth(int wanted) {
-  return std::bit_ceil(std::max(static_cast<std::uint32_t>(wanted), kMinDepth));
-}
-
 std::uint64_t random_word() {
   std::random_device source;
   return std::uint64_t{source()} << 32 | source();
@@ -36,14 +28,7 @@ std::uint64_t random_word() {
 
 Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
                                                const ContextSettings& settings) {
-  ContextShape shape;
-  shape.layout = settings.layout;
-  shape.ranks = core->ranks();
-  shape.contexts = settings.contexts;
-  shape.depth =
-      rounded_depth(settings.queue_depth > 0 ? settings.queue_depth : core->config().gin_depth);
-  shape.signals = static_cast<std::uint64_t>(std::max(settings.signals, 0));
-  shape.counters = static_cast<std::uint64_t>(std::max(settings.counters, 0));
+  ContextShape shape = shape_of(*core, settings);
   shape.gpu_cqs = core->config().gin_cq == QueuePlace::gpu;
   for (const PeerPlan& plan : core->plans) shape.counted |= plan.counted;
   std::unique_ptr<Context> context(new Context(core, shape));
@@ -68,28 +53,9 @@ Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
   return context;
 }
 
-Status Context::check(const ContextSettings& settings) const {
-  if (settings.contexts < 1 || settings.rank_stride < 1 || settings.signals < 0 ||
-      settings.counters < 0 || shape_.pairs() > 0xffff ||
-      (shape_.signals + shape_.counters) * static_cast<std::uint64_t>(shape_.contexts) >
-          kMostTableEntries ||
-      (settings.layout == DeviceLayout::v2_28 && settings.contexts != 1)) {
-    TP_WARN("a context of %d signals, %d counters, %d queue sets, stride %d cannot be made",
-            settings.signals, settings.counters, settings.contexts, settings.rank_stride);
-    return Status::bad_argument;
-  }
-  if (shape_.depth > kMaxDepth) {
-    TP_WARN("a queue depth of %d is not possible; a queue holds up to %u work requests",
-            settings.queue_depth, kMaxDepth);
-    return Status::bad_argument;
-  }
-  return Status::ok;
-}
-
 Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& settings) {
-  TP_TRY(check(settings));
-  const int stride = settings.rank_stride;
-  for (int r = 0; r < shape_.ranks; ++r) used_.push_back(r % stride == core_->rank() % stride);
+  TP_TRY(check_settings(settings, shape_));
+  used_ = spoken_to(*core_, settings);
   bool share = false;
   direct_.resize(static_cast<std::size_t>(shape_.ranks));
   for (int r = 0; r < shape_.ranks; ++r) {
@@ -233,7 +199,7 @@ Status Context::connect(const std::vector<Bytes>& from) {
   TP_TRY(add_keys(signals));
   numbers_.first_queue = core_->engine->take_numbers(static_cast<std::uint32_t>(shape_.queues()));
   TP_TRY(make_queues());
-  TP_TRY(memory_->fill(numbers_, used_));
+  TP_TRY(fill());
   release_ = std::make_unique<KernelRelease>(
       core_->gpu, memory_->device(), memory_->consumed_offsets(), memory_->release_source());
   return Status::ok;
@@ -325,6 +291,19 @@ Status Context::make_queues() {
     mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);
   }
   return Status::ok;
+}
+
+Status Context::fill() {
+  std::vector<DeviceQueue> queues(shape_.queues());
+  for (std::size_t q = 0; q < queues.size(); ++q)
+    if (used(rank_of(q)))
+      queues[q] = memory_->device_queue(q, numbers_.first_queue + static_cast<std::uint32_t>(q));
+  DeviceKeys keys;
+  keys.signals = numbers_.signals_key;
+  keys.signals_there.assign(static_cast<std::size_t>(shape_.ranks), numbers_.signals_key);
+  keys.counters = keys.counters_here = numbers_.counters_key;
+  keys.sink = numbers_.sink_key;
+  return memory_->fill(queues, keys);
 }
 
 const WorkQueue* Context::find_cq(std::uint32_t cqn) const {

@@ -27,6 +27,12 @@
 
 namespace twinpath::gda {
 
+// Numbers that the device structures carry.
+struct ContextNumbers {
+  std::uint32_t first_queue = 0;  // QPN and CQN of queue 0; the others follow
+  std::uint32_t signals_key = 0, counters_key = 0, sink_key = 0;
+};
+
 class Context final : public GinContext, private EngineClient {
  public:
   // Collective.
@@ -81,7 +87,6 @@ class Context final : public GinContext, private EngineClient {
 
   Context(std::shared_ptr<GinCore> core, const ContextShape& shape)
       : core_(std::move(core)), shape_(shape) {}
-  Status check(const ContextSettings& settings) const;
   // What each rank must know of this one.
   Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
   Status make_pairs(const ContextSettings& settings);
@@ -90,6 +95,7 @@ class Context final : public GinContext, private EngineClient {
   Status connect(const std::vector<Bytes>& from);
   Status add_keys(std::vector<KeyedMemory>& signals);
   Status make_queues();
+  Status fill();
   // Maps a peer's signals, or finds why its queues must go by the fabric.
   void reach_signals(int rank, const TableOffer& offer);
   Bytes directness() const;

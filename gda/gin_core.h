@@ -17,11 +17,12 @@
 
 namespace twinpath::gda {
 
+struct AdapterSide;
 class Context;
 
 // How the queues to one rank are served; see modes.h.
 struct PeerPlan {
-  ModeChoice mode = ModeChoice::proxy;  // that, or gda_cpu
+  ModeChoice mode = ModeChoice::proxy;  // stage is never one
   bool counted = false;                 // no atomics between the two: counted_signals.h
   std::string why;
 };
@@ -37,6 +38,9 @@ struct GinCore {
   int gpu = -1;  // CUDA ordinal; -1: CPU threads play the GPU
   std::unique_ptr<Mesh> mesh;
   std::vector<PeerPlan> plans;  // by rank
+  // Set: the adapter serves the queues of all contexts, and windows have the fabric's keys.
+  std::shared_ptr<AdapterSide> adapter;
+  BellChoice bells = BellChoice::automatic;  // who rings it: the GPU where it can, or the CPU
   KeyTable keys;
   std::shared_ptr<Engine> engine;
   std::vector<Context*> contexts;

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 
+#include "gda/adapter_side.h"
 #include "plugin/base/log.h"
 #include "plugin/base/peer_modes.h"
 #include "topology/overrides.h"
@@ -15,7 +17,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 constexpr Use kUse{Pattern::latency, true};
 
-Bytes encode(const Placement::End& end, bool atomics) {
+Bytes encode(const Placement::End& end, bool atomics, const std::string& no_adapter) {
   Writer w;
   w.integer(static_cast<std::uint8_t>(atomics));
   const auto record = encode_record(end.record);
@@ -23,22 +25,30 @@ Bytes encode(const Placement::End& end, bool atomics) {
   w.text(end.names.host);
   w.text(end.names.gpu);
   w.text(end.names.hca);
+  w.text(no_adapter);
   return w.take();
 }
 
-bool decode(const Bytes& bytes, Placement::End& end, bool& atomics, std::string& why) {
+struct Told {
+  Placement::End end;
+  bool atomics = false;
+  std::string no_adapter;
+};
+
+bool decode(const Bytes& bytes, Told& told, std::string& why) {
   Reader in(bytes);
-  atomics = in.integer<std::uint8_t>() != 0;
+  told.atomics = in.integer<std::uint8_t>() != 0;
   std::array<std::uint8_t, kRecordBytes> record{};
   in.raw(record.data(), record.size());
-  end.names.host = in.text();
-  end.names.gpu = in.text();
-  end.names.hca = in.text();
+  told.end.names.host = in.text();
+  told.end.names.gpu = in.text();
+  told.end.names.hca = in.text();
+  told.no_adapter = in.text();
   if (!in.ok()) {
     why = "it is too short";
     return false;
   }
-  return decode_record(record, end.record, why);
+  return decode_record(record, told.end.record, why);
 }
 
 // What was asked for of the pair: the lesser wish that an end has.
@@ -57,7 +67,37 @@ std::string why_not(const PairEnds& e, const Direction& lesser, bool outward) {
   return {};
 }
 
+// Why an adapter's own queues cannot be had for the pair; empty: they can.
+std::string why_no_adapter(const PairEnds& e) {
+  const auto at = [](const std::string& why, const EndNames& names) {
+    return "at " + names.host + ": " + why;
+  };
+  if (!e.no_adapter_here.empty()) return at(e.no_adapter_here, e.here_names);
+  if (!e.no_adapter_there.empty()) return at(e.no_adapter_there, e.there_names);
+  return {};
+}
+
+// This rank's adapter, if queues of its own are asked for towards anybody; else `why_not`.
+std::shared_ptr<AdapterSide> open_adapter(const GinCore& core, std::string& why_not) {
+  const bool soft = core.config().fabric == FabricChoice::soft;
+  bool asked = false;
+  for (int r = 0; r < core.ranks(); ++r)
+    asked |= asks_for_adapter(end_settings(core.config(), r).wish, soft);
+  why_not = "it was not asked for";
+  if (!asked) return nullptr;
+  if (!core.config().gin_atomics) {
+    why_not = "TWINPATH_GIN_ATOMICS=0";
+    return nullptr;
+  }
+  why_not.clear();
+  return AdapterSide::open(core.devices, core.rail, why_not);
+}
+
 }  // namespace
+
+bool asks_for_adapter(ModeChoice wish, bool soft_fabric) {
+  return wish == ModeChoice::gda || (wish == ModeChoice::gda_cpu && !soft_fabric);
+}
 
 Pairing pair_up(const PairEnds& ends, bool soft_fabric, bool gpu) {
   const Decision d = decide(ends.here, ends.there, kUse);
@@ -66,12 +106,19 @@ Pairing pair_up(const PairEnds& ends, bool soft_fabric, bool gpu) {
   const Executed send = executed(d.send, ends.here, ends.there, kUse, soft_fabric);
   const Executed recv = executed(d.recv, ends.there, ends.here, kUse, soft_fabric);
   const ModeChoice wish = wish_of(ends);
+  const bool asked = asks_for_adapter(ends.here.wish, soft_fabric) &&
+                     asks_for_adapter(ends.there.wish, soft_fabric);
+  const bool issues = send.mode >= Mode::gda_cpu && recv.mode >= Mode::gda_cpu;
   Pairing out;
-  // One queue serves both directions: the lesser mode holds.
-  if (send.mode == Mode::gda_cpu && recv.mode == Mode::gda_cpu) out.mode = ModeChoice::gda_cpu;
   out.why = summary(d, ends.here, ends.there, ends.here_names, ends.there_names);
-  if (decided >= Mode::gda_cpu && !soft_fabric)
-    out.why += "; queues that an adapter itself reads are not built yet: proxy";
+  const std::string lacking = asked ? why_no_adapter(ends) : std::string();
+  // One queue serves both directions: the lesser mode holds.
+  if (issues && asked && lacking.empty()) {
+    out.adapter = true;
+    out.mode = wish;
+  } else if (issues && soft_fabric) {
+    out.mode = ModeChoice::gda_cpu;
+  }
   if (decided == Mode::proxy_stage)
     out.why += "; GIN windows are never staged: the adapter must reach them";
   if (wish == ModeChoice::stage && gpu) {
@@ -79,7 +126,9 @@ Pairing pair_up(const PairEnds& ends, bool soft_fabric, bool gpu) {
         "mode stage was asked for, but GIN windows are GPU memory that is never staged; proxy is "
         "used (TWINPATH_GIN=0 turns GIN off)";
   } else if (wish >= ModeChoice::gda_cpu && wish > out.mode) {
-    const std::string reason = why_not(ends, outward ? d.send : d.recv, outward);
+    const std::string reason = !lacking.empty() ? lacking
+                               : !asked         ? "one end alone asks for it"
+                                                : why_not(ends, outward ? d.send : d.recv, outward);
     out.warning = "mode " + name_of(wish) + " was asked for and cannot be had" +
                   (reason.empty() ? "" : " (" + reason + ")") + "; " + name_of(out.mode) +
                   " is used";
@@ -87,7 +136,62 @@ Pairing pair_up(const PairEnds& ends, bool soft_fabric, bool gpu) {
   return out;
 }
 
-Result<std::vector<PeerPlan>> agree_on_modes(const GinCore& core, int device) {
+namespace {
+
+// What this rank says of its own pairs: empty, or of which and why they are no adapter's.
+std::string first_without(const GinCore& core, const std::vector<Pairing>& pairings) {
+  for (int r = 0; r < core.ranks(); ++r) {
+    const Pairing& p = pairings[static_cast<std::size_t>(r)];
+    if (p.adapter) continue;
+    return "queues of rank " + std::to_string(core.rank()) + " to rank " + std::to_string(r) +
+           " are " + name_of(p.mode);
+  }
+  return {};
+}
+
+// Collective: an adapter's own queues for all pairs of the team, or for none.
+Status settle_adapters(GinCore& core, std::vector<Pairing>& pairings,
+                       std::shared_ptr<AdapterSide> side) {
+  Writer w;
+  w.text(first_without(core, pairings));
+  auto all = gather_or_fail(*core.mesh, w.take(), "agreeing on modes");
+  if (!all) return all.status();
+  std::string without;
+  for (const Bytes& bytes : *all) {
+    Reader in(bytes);
+    const std::string theirs = in.text();
+    if (without.empty()) without = theirs;
+    if (!in.ok()) without = "a rank sent a damaged answer";
+  }
+  if (without.empty()) {
+    core.adapter = std::move(side);
+    core.bells = core.config().gin_nic_handler;
+    for (const Pairing& p : pairings)
+      if (p.mode == ModeChoice::gda_cpu) core.bells = BellChoice::cpu;
+    return Status::ok;
+  }
+  bool warned = false;
+  for (Pairing& p : pairings) {
+    if (!p.adapter) continue;
+    const ModeChoice asked = p.mode;
+    p.adapter = false;
+    p.mode = core.config().fabric == FabricChoice::soft ? ModeChoice::gda_cpu : ModeChoice::proxy;
+    if (!warned)
+      TP_WARN(
+          "mode %s was asked for and cannot be had (%s, and all queues of a communicator are an "
+          "adapter's or none is: a signal has one kind of writer); %s is used",
+          name_of(asked).c_str(), without.c_str(), name_of(p.mode).c_str());
+    warned = true;
+  }
+  return Status::ok;
+}
+
+}  // namespace
+
+Status agree_on_modes(GinCore& core, int device) {
+  const bool soft = core.config().fabric == FabricChoice::soft;
+  std::string no_adapter;
+  std::shared_ptr<AdapterSide> side = open_adapter(core, no_adapter);
   const Placement::End mine = core.devices->placement(device);
   std::vector<Bytes> to;
   std::vector<PlacementRecord> records;
@@ -95,32 +199,37 @@ Result<std::vector<PeerPlan>> agree_on_modes(const GinCore& core, int device) {
     Placement::End end = mine;
     end.record.wish = end_settings(core.config(), r).wish;
     records.push_back(end.record);
-    to.push_back(encode(end, core.limits.atomics));
+    to.push_back(encode(end, core.limits.atomics, no_adapter));
   }
   auto from = exchange_or_fail(*core.mesh, to, "agreeing on modes");
   if (!from) return from.status();
-  std::vector<PeerPlan> plans;
+  std::vector<Pairing> pairings;
+  std::vector<bool> counted;
   bool warned = false;
   for (int r = 0; r < core.ranks(); ++r) {
     const auto at = static_cast<std::size_t>(r);
-    Placement::End theirs;
-    bool atomics = false;
-    if (std::string why; !decode((*from)[at], theirs, atomics, why)) {
+    Told told;
+    if (std::string why; !decode((*from)[at], told, why)) {
       TP_WARN(
           "%s sent a placement that cannot be read (%s); use one version of Twinpath everywhere",
           core.mesh->peer_text(r).c_str(), why.c_str());
       return Status::remote;
     }
-    const PairEnds ends{records[at], theirs.record, mine.names, theirs.names};
-    Pairing pairing = pair_up(ends, core.config().fabric == FabricChoice::soft, core.gpu >= 0);
+    const PairEnds ends{records[at],    told.end.record, mine.names,
+                        told.end.names, no_adapter,      told.no_adapter};
+    Pairing pairing = pair_up(ends, soft, core.gpu >= 0);
     if (!pairing.warning.empty() && !warned) {
       TP_WARN("GIN queue to %s: %s", r == core.rank() ? "itself" : core.mesh->peer_text(r).c_str(),
               pairing.warning.c_str());
       warned = true;
     }
-    plans.push_back({pairing.mode, !(core.limits.atomics && atomics), std::move(pairing.why)});
+    pairings.push_back(std::move(pairing));
+    counted.push_back(!(core.limits.atomics && told.atomics));
   }
-  return plans;
+  TP_TRY(settle_adapters(core, pairings, std::move(side)));
+  for (std::size_t r = 0; r < pairings.size(); ++r)
+    core.plans.push_back({pairings[r].mode, counted[r], std::move(pairings[r].why)});
+  return Status::ok;
 }
 
 }  // namespace twinpath::gda

@@ -2,12 +2,17 @@
 // Which of the modes each peer of a GIN comm gets: the decision of topology/ from both ends'
 // placement records, as far as the fabric of this process can do it.
 //
-//   gda-cpu  the adapter itself executes the kernel's work requests, a CPU rings: the software
-//            HCA only, see soft_back_end.h
+//   gda      the adapter executes what kernels write and ring: mlx5 adapters, and the software
+//            HCA's model of one (adapter_context.h); where the GPU turns out not to be able to
+//            ring, gda-cpu
+//   gda-cpu  the same, a CPU rings; on the software HCA its own engine takes the adapter's part
+//            (soft_back_end.h)
 //   proxy    a CPU thread posts them on a queue pair: every adapter
 //
-// Mode `gda` needs an adapter whose doorbell a GPU can ring; `stage` would need windows that are
-// not registered: both get the next that can be had, and the log says so.
+// An adapter's own queues are used where both ends of every pair of the team ask for them, for a
+// signal has one kind of writer and windows have one kind of keys: else nobody's are.  `stage`
+// would need windows that are not registered: it gets the next that can be had, and the log says
+// so.
 //
 // Threads: setup.
 #include <string>
@@ -17,19 +22,25 @@
 
 namespace twinpath::gda {
 
-// Collective.  By rank, the own one included; both ends of a pair come to the same mode.
-Result<std::vector<PeerPlan>> agree_on_modes(const GinCore& core, int device);
+// Collective.  Fills plans (by rank, the own one included; both ends of a pair come to the same
+// mode), adapter and bells.
+Status agree_on_modes(GinCore& core, int device);
 
 // What both ends of one pair of ranks do, from the records and what is under them.  Pure.
 struct PairEnds {
   PlacementRecord here, there;
   EndNames here_names, there_names;
+  // Why an end's adapter cannot serve queues; empty: it can, and is ready to.
+  std::string no_adapter_here = "it was not asked for", no_adapter_there = no_adapter_here;
 };
 struct Pairing {
   ModeChoice mode = ModeChoice::proxy;
-  std::string why;      // for the log line of the peer
-  std::string warning;  // what was asked for and is not had; empty: nothing
+  bool adapter = false;  // its own queues, if those of all pairs are
+  std::string why;       // for the log line of the peer
+  std::string warning;   // what was asked for and is not had; empty: nothing
 };
 Pairing pair_up(const PairEnds& ends, bool soft_fabric, bool gpu);
+// Whether such a wish asks for an adapter's own queues.
+bool asks_for_adapter(ModeChoice wish, bool soft_fabric);
 
 }  // namespace twinpath::gda

@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "gda/abi.h"
+#include "gda/adapter_side.h"
 #include "gda/host_device.h"
+#include "gda/mlx5/region.h"
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {
@@ -34,20 +36,8 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
         request.bytes, request.data, KeyTable::kMaxWindows - 1);
     return Status::no_memory;
   }
-  MrRequest mr;
-  mr.address = address;
-  mr.bytes = request.bytes;
-  mr.kind = request.dmabuf_fd >= 0             ? MrKind::dmabuf
-            : request.type == MemoryType::cuda ? MrKind::cuda
-                                               : MrKind::host;
-  mr.relaxed_ordering = !request.strict && core_.config().ib_pci_relaxed_ordering != 0;
-  mr.remote_atomic = core_.limits.atomics;
-  mr.dmabuf_offset = request.dmabuf_offset;
-  mr.dmabuf_fd = request.dmabuf_fd;
-  cache_ = &core_.rail.port.adapter->mrs;
-  auto region = cache_->acquire(mr);
-  if (!region) return region.status();
-  region_ = *region;
+  auto rkey = register_memory(request);
+  if (!rkey) return rkey.status();
   if (!core_.spare_handles.empty()) {
     device_ = std::move(core_.spare_handles.back());
     core_.spare_handles.pop_back();
@@ -61,8 +51,36 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   Writer w;
   w.integer(std::uint64_t{address});
   w.integer(std::uint64_t{request.bytes});
-  w.integer(region_->mr->rkey);
+  w.integer(*rkey);
   return w.take();
+}
+
+// Result: the rkey.
+Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
+  const bool relaxed = !request.strict && core_.config().ib_pci_relaxed_ordering != 0;
+  if (core_.adapter != nullptr) {
+    auto mr = mlx5::register_region(
+        *core_.adapter->adapter,
+        {request.data, request.bytes, request.dmabuf_fd, request.dmabuf_offset, relaxed});
+    if (!mr) return mr.status();
+    mr_ = std::move(mr).take();
+    return mr_->rkey;
+  }
+  MrRequest mr;
+  mr.address = reinterpret_cast<std::uintptr_t>(request.data);
+  mr.bytes = request.bytes;
+  mr.kind = request.dmabuf_fd >= 0             ? MrKind::dmabuf
+            : request.type == MemoryType::cuda ? MrKind::cuda
+                                               : MrKind::host;
+  mr.relaxed_ordering = relaxed;
+  mr.remote_atomic = core_.limits.atomics;
+  mr.dmabuf_offset = request.dmabuf_offset;
+  mr.dmabuf_fd = request.dmabuf_fd;
+  cache_ = &core_.rail.port.adapter->mrs;
+  auto region = cache_->acquire(mr);
+  if (!region) return region.status();
+  region_ = *region;
+  return region_->mr->rkey;
 }
 
 Status Window::publish(const WindowRequest& request,
@@ -81,6 +99,11 @@ Status Window::publish(const WindowRequest& request,
     }
     remote.push_back(memory);
   }
+  if (mr_) {
+    std::vector<std::uint32_t> rkeys;
+    for (const KeyedMemory& memory : remote) rkeys.push_back(memory.fabric_key);
+    return fill(mr_->lkey, rkeys);
+  }
   const KeyedMemory local{reinterpret_cast<std::uintptr_t>(request.data), request.bytes,
                           region_->mr->lkey};
   unsigned rights = kLocalRead | kLocalWrite | kRemoteWrite | kRemoteRead;
@@ -88,14 +111,21 @@ Status Window::publish(const WindowRequest& request,
   auto key = core_.keys.add(local, remote, rights);
   if (!key) return key.status();
   key_ = *key;
-  const std::uint32_t key_be = swap32(key_);
+  return fill(key_, std::vector<std::uint32_t>(remote.size(), key_));
+}
+
+Status Window::fill(std::uint32_t lkey, const std::vector<std::uint32_t>& rkeys) {
   std::vector<std::uint8_t> image(device_->bytes());
   DeviceWindow handle{};
   handle.rkeys_be = device_->device_address() + sizeof handle;
-  handle.lkey_be = key_be;
+  handle.lkey_be = swap32(lkey);
   std::memcpy(image.data(), &handle, sizeof handle);
-  for (std::size_t at = sizeof handle; at < image.size(); at += sizeof key_be)
+  std::size_t at = sizeof handle;
+  for (const std::uint32_t rkey : rkeys) {
+    const std::uint32_t key_be = swap32(rkey);
     std::memcpy(image.data() + at, &key_be, sizeof key_be);
+    at += sizeof key_be;
+  }
   return device_->copy_in(0, image.data(), image.size());
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // Memory that kernels of all ranks may name: registered with the fabric here, its keys known to
-// everybody, one key of ours for kernels.
+// everybody.  Kernels get one key of ours; or, where an adapter serves their queues, the fabric's.
 //
 // Threads: one at a time; the engine uses what is in the key table.
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include "gda/device_memory.h"
 #include "gda/gin.h"
 #include "gda/gin_core.h"
+#include "plugin/base/owned.h"
 
 namespace twinpath::gda {
 
@@ -40,8 +41,12 @@ class Window final : public GinWindow {
   Status publish(const WindowRequest& request, const std::vector<std::vector<std::uint8_t>>& from);
 
   GinCore& core_;
+  Result<std::uint32_t> register_memory(const WindowRequest& request);
+  Status fill(std::uint32_t lkey, const std::vector<std::uint32_t>& rkeys);
+
   MrCache* cache_ = nullptr;
   MrRegion* region_ = nullptr;
+  Owned<ibv_mr> mr_;  // instead of it, where an adapter serves the queues: from address 0
   std::unique_ptr<DeviceBlock> device_;  // DeviceWindow, then the array of keys
   std::uint32_t key_ = 0;
 };

@@ -143,8 +143,14 @@ Direction decide_direction(const PlacementRecord& from, const PlacementRecord& t
   return d;
 }
 
-Mode best_built(Use use, bool software) {
-  return use.device_initiated && software ? Mode::gda_cpu : Mode::proxy_gdr;
+Mode best_built(Use use, bool software, bool asked) {
+  if (!use.device_initiated) return Mode::proxy_gdr;
+  if (software) return Mode::gda_cpu;
+  return asked ? Mode::gda : Mode::proxy_gdr;
+}
+
+bool gpu_issue_asked(const PlacementRecord& from, const PlacementRecord& to) {
+  return from.wish >= ModeChoice::gda_cpu && to.wish >= ModeChoice::gda_cpu;
 }
 
 Executed executed(const Direction& decided, const PlacementRecord& from, const PlacementRecord& to,
@@ -154,8 +160,8 @@ Executed executed(const Direction& decided, const PlacementRecord& from, const P
     if (!to.can(kCanLand)) return {std::nullopt, to.land_reason};
     return {Mode::proxy_gdr, Reason::never_staged};
   }
-  const Mode best = best_built(use, software);
-  if (decided.mode > best) return {best, Reason::not_built};
+  const Mode best = best_built(use, software, gpu_issue_asked(from, to));
+  if (decided.mode > best) return {best, Reason::not_asked};
   return {decided.mode, Reason::none};
 }
 

@@ -76,7 +76,8 @@ Decision decide(const PlacementRecord& local, const PlacementRecord& remote, Use
 Direction decide_direction(const PlacementRecord& from, const PlacementRecord& to, Use use);
 
 // What this version does of a direction.  A decision says what the hardware allows; queues that a
-// real adapter itself reads are not built, and a GIN window is never staged.
+// real adapter itself reads have run on none yet, so they are used only where both ends ask for
+// them (TWINPATH_MODE), and a GIN window is never staged.
 struct Executed {
   std::optional<Mode> mode;      // nullopt: nothing
   Reason reason = Reason::none;  // why it is not the decided mode; none: it is
@@ -85,8 +86,9 @@ struct Executed {
 // `software`: both ends are soft HCAs, whose part our own thread takes.
 Executed executed(const Direction& decided, const PlacementRecord& from, const PlacementRecord& to,
                   Use use, bool software);
-// The best mode that this version has for a use.
-Mode best_built(Use use, bool software);
+// The best mode that this version takes for a use.  `asked`: both ends ask for gda or gda-cpu.
+Mode best_built(Use use, bool software, bool asked);
+bool gpu_issue_asked(const PlacementRecord& from, const PlacementRecord& to);
 
 // Equal at both ends of a pair; sums of these compare whole tables between ranks.
 std::uint32_t fingerprint(const Decision& decision);

@@ -120,9 +120,10 @@ constexpr std::array<ReasonText, kReasons> kCatalogue{{
      "another plugin (aws-ofi-nccl serves EFA and Slingshot)"},
     {gpu_vendor, "GPU_VENDOR", "{gpu} is AMD's: this version serves NVIDIA GPUs only",
      "RCCL with its own transports"},
-    {not_built, "NOT_BUILT",
-     "this version has no queues that {hca} itself reads: a CPU thread posts what kernels write",
-     ""},
+    {not_asked, "NOT_ASKED",
+     "queues that {hca} itself reads have run on no real adapter yet: a CPU thread posts what "
+     "kernels write",
+     "TWINPATH_MODE=gda on both ends tries them"},
     {never_staged, "NEVER_STAGED",
      "GIN windows are never staged: {hca} reaches them at any distance, though slowly", ""},
     {dd_not_built, "DD_NOT_BUILT",

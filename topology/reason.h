@@ -77,7 +77,7 @@ enum class Reason : std::uint8_t {
   // What this version does not serve or do, whatever the hardware allows.
   hca_transport,
   gpu_vendor,
-  not_built,
+  not_asked,
   never_staged,
   dd_not_built,
   foreign,  // from a newer peer

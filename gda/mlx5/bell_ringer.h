@@ -4,7 +4,7 @@
 // calls turn() writes the doorbell record and the register.  That is all that a CPU does; the
 // adapter fetches and executes.
 //
-// Queues and records lie in host memory then (ContextQueuesSetup::rung_by_cpu).
+// Records lie in host memory then (ContextQueuesSetup::rung_by_cpu).
 //
 // Threads: turn() from one thread, an engine's mostly; it allocates nothing, waits for nothing.
 #include <cstdint>

@@ -52,7 +52,7 @@ Command create_cq(const CqRequest& r) {
   constexpr Part context = cq::kContext;
   Command c = command(Opcode::create_cq, cq::kBytes);
   c.put(context[cq::cc], r.collapsed ? 1 : 0).put(context[cq::oi], 1);
-  c.put(context[cq::dbr_umem_valid], 1).put(context[cq::dbr_umem_id], r.place.umem);
+  c.put(context[cq::dbr_umem_valid], 1).put(context[cq::dbr_umem_id], r.place.record_umem);
   c.put64(context.at(cq::dbr_addr), r.place.record);
   c.put(context[cq::log_cq_size], r.log_entries).put(context[cq::uar_page], r.uar_page);
   c.put(context[cq::c_eqn], r.eqn);
@@ -67,7 +67,7 @@ Command create_qp(const QpRequest& r) {
   c.put(context[qp::log_sq_size], r.log_entries).put(context[qp::uar_page], r.uar_page);
   c.put(context[qp::cqn_snd], r.cqn).put(context[qp::cqn_rcv], r.cqn);
   c.put(context[qp::rq_type], kNoReceives).put(context[qp::cd_master], r.waits ? 1 : 0);
-  c.put(context[qp::dbr_umem_valid], 1).put(context[qp::dbr_umem_id], r.place.umem);
+  c.put(context[qp::dbr_umem_valid], 1).put(context[qp::dbr_umem_id], r.place.record_umem);
   c.put64(context.at(qp::dbr_addr), r.place.record);
   c.put64(qp::wq_umem_offset, r.place.queue);
   return c.put(qp::wq_umem_id, r.place.umem).put(qp::wq_umem_valid, 1);

@@ -8,10 +8,12 @@
 
 namespace twinpath::gda::mlx5 {
 
-// Where a queue lies: a place in registered memory, and that of its doorbell record.
+// Where a queue and its doorbell record lie: places in registered memory, of which there may be
+// two.
 struct Where {
   std::uint32_t umem = 0;
-  std::uint64_t queue = 0;   // bytes from the umem's beginning; 4 KiB-aligned
+  std::uint64_t queue = 0;  // bytes from the umem's beginning; 4 KiB-aligned
+  std::uint32_t record_umem = 0;
   std::uint64_t record = 0;  // 8-aligned
 };
 

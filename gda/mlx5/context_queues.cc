@@ -14,18 +14,48 @@ Result<std::unique_ptr<ContextQueues>> ContextQueues::make(const Adapter& adapte
   if (!lacks.empty()) return Status::unsupported;
 
   std::unique_ptr<ContextQueues> made(new ContextQueues(setup));
+  auto page = DoorbellPage::make(adapter);
+  if (!page) return page.status();
+  made->page_ = std::make_unique<DoorbellPage>(std::move(page).take());
+  TP_TRY(made->try_gpu_bell(adapter));  // who rings decides where the records lie
   BlockPlan plan;
   plan.queues = made->queues();
   plan.log_depth = setup.log_depth;
   plan.collapsed = setup.collapsed;
-  auto memory = QueueMemory::make(adapter, setup.gpu, plan, {!setup.rung_by_cpu, setup.exporter});
+  auto memory =
+      QueueMemory::make(adapter, setup.gpu, plan, {made->setup_.rung_by_cpu, setup.exporter});
   if (!memory) return memory.status();
   made->memory_ = std::move(memory).take();
-  auto page = DoorbellPage::make(adapter);
-  if (!page) return page.status();
-  made->page_ = std::make_unique<DoorbellPage>(std::move(page).take());
   TP_TRY(made->make_queues(adapter));
   return made;
+}
+
+Status ContextQueues::try_gpu_bell(const Adapter& adapter) {
+  if (setup_.gpu < 0 || setup_.rung_by_cpu) return Status::ok;
+  gpu_bell_ = GpuBell::map(setup_.gpu, page_->bell(), setup_.real_page, why_by_cpu_);
+  if (gpu_bell_ != nullptr) return Status::ok;
+  if (setup_.rung_by_gpu) {
+    TP_WARN("%s: %s; NCCL_GIN_GDAKI_NIC_HANDLER=2 lets no CPU thread ring instead, 0 would",
+            adapter.name(), why_by_cpu_.c_str());
+    return Status::unsupported;
+  }
+  setup_.rung_by_cpu = true;
+  TP_INFO(net, "%s: %s; a CPU thread rings", adapter.name(), why_by_cpu_.c_str());
+  return Status::ok;
+}
+
+std::shared_ptr<void> ContextQueues::end(std::unique_ptr<ContextQueues> queues) {
+  struct Rest {  // destroyed in reverse
+    std::vector<std::unique_ptr<DeviceBlock>> blocks;
+    std::unique_ptr<DoorbellPage> page;
+    std::unique_ptr<GpuBell> bell;
+  };
+  auto rest = std::make_shared<Rest>();
+  queues->queues_.clear();
+  rest->blocks = queues->memory_->take();
+  rest->page = std::move(queues->page_);
+  rest->bell = std::move(queues->gpu_bell_);
+  return rest;
 }
 
 Status ContextQueues::make_queues(const Adapter& adapter) {
@@ -48,8 +78,10 @@ QueueView ContextQueues::view(std::size_t queue) const {
   QueueView v;
   v.sq = memory_->address(plan.sq(queue));
   v.cqes = memory_->address(plan.cq(queue));
-  v.record = memory_->address(plan.qp_record(queue)) + sizeof(std::uint32_t);
+  v.record = memory_->record(queue) + sizeof(std::uint32_t);
   v.bell = page_->bell();
+  if (gpu_bell_ != nullptr) v.gpu_bell = gpu_bell_->address();
+  if (setup_.gpu < 0) v.gpu_bell = reinterpret_cast<std::uintptr_t>(v.bell);
   v.qpn = queues_[queue]->qpn();
   v.cqn = queues_[queue]->cqn();
   return v;

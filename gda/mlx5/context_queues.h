@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "gda/mlx5/gpu_bell.h"
 #include "gda/mlx5/queue.h"
 
 namespace twinpath::gda::mlx5 {
@@ -20,7 +21,9 @@ struct ContextQueuesSetup {
   unsigned log_depth = 8;
   bool collapsed = false;          // completion queues of one entry; NCCL's kernels want none
   bool companions = false;         // for counters
-  bool rung_by_cpu = false;        // a CPU writes doorbell records: all lies in host memory
+  bool rung_by_cpu = false;        // wanted so; else only where the GPU cannot ring
+  bool rung_by_gpu = false;        // or nobody
+  bool real_page = true;           // doorbell pages are a device's registers, not memory
   QueueSettings settings;          // of paths
   std::vector<std::string> peers;  // by main queue: "rank 3 (host7)"; empty: not spoken to
   std::function<int(const DeviceBlock& block)> exporter;  // QueueWish::exporter
@@ -29,8 +32,9 @@ struct ContextQueuesSetup {
 // Of one queue, as device structures carry it (abi.h): addresses as kernels see them.
 struct QueueView {
   std::uint64_t sq = 0, cqes = 0;
-  std::uint64_t record = 0;  // of the send counter
-  void* bell = nullptr;      // the adapter's register, as this process sees it
+  std::uint64_t record = 0;    // of the send counter; rung by a CPU: as that sees it
+  void* bell = nullptr;        // the adapter's register, as this process sees it
+  std::uint64_t gpu_bell = 0;  // as kernels see it; 0: they do not
   std::uint32_t qpn = 0, cqn = 0;
 };
 
@@ -55,16 +59,28 @@ class ContextQueues {
   // Ends one main queue and its companion, whose waits would not end by themselves.
   Status stop(std::size_t main);
 
+  // Kernels raise counts (BellRinger); because of what, empty if it was wanted so.
+  bool rung_by_cpu() const { return setup_.rung_by_cpu; }
+  const std::string& why_by_cpu() const { return why_by_cpu_; }
+
   const QueueMemory& memory() const { return *memory_; }
+
+  // Ends the queues; nothing of the adapter reads or writes memory for them any more.  What kernels
+  // may still store to lives on in the result: giving that back waits for kernels, and must come
+  // before the adapter's end.
+  static std::shared_ptr<void> end(std::unique_ptr<ContextQueues> queues);
 
  private:
   explicit ContextQueues(const ContextQueuesSetup& setup) : setup_(setup) {}
+  Status try_gpu_bell(const Adapter& adapter);
   Status make_queues(const Adapter& adapter);
 
-  const ContextQueuesSetup setup_;
+  ContextQueuesSetup setup_;
+  std::string why_by_cpu_;
   // An adapter wants them destroyed in this order's reverse: queues, page, memory.
   std::unique_ptr<QueueMemory> memory_;
   std::unique_ptr<DoorbellPage> page_;
+  std::unique_ptr<GpuBell> gpu_bell_;  // null: none, or a CPU thread plays the GPU
   std::vector<std::unique_ptr<AdapterQueue>> queues_;
 };
 

@@ -13,7 +13,7 @@ Result<std::unique_ptr<AdapterQueue>> AdapterQueue::make(
   std::unique_ptr<AdapterQueue> made(new AdapterQueue(adapter, settings, std::move(what)));
   const BlockPlan& plan = memory.plan();
   CqRequest cq;
-  cq.place = {memory.umem(), plan.cq(queue), plan.cq_record(queue)};
+  cq.place = {memory.umem(), plan.cq(queue), memory.record_umem(), memory.cq_record(queue)};
   // Collapsed, too, it has the send queue's length: owner bits and the counts that WAITs await go
   // by it.
   cq.log_entries = plan.log_depth;
@@ -25,7 +25,7 @@ Result<std::unique_ptr<AdapterQueue>> AdapterQueue::make(
   made->cq_ = std::move(completions).take();
 
   QpRequest qp;
-  qp.place = {memory.umem(), plan.sq(queue), plan.qp_record(queue)};
+  qp.place = {memory.umem(), plan.sq(queue), memory.record_umem(), memory.qp_record(queue)};
   qp.log_entries = plan.log_depth;
   qp.pd = adapter.pd_number();
   qp.cqn = made->cq_.number;

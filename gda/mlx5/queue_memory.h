@@ -5,6 +5,12 @@
 //   CQs      likewise (collapsed: one entry)
 //   records  8 bytes of each queue pair, then 8 of each completion queue
 //
+// Where a GPU writes the queues they are its memory.  Not the host's: a kernel's fence before the
+// doorbell is of the GPU's scope, which orders what the adapter then reads from the GPU, but not
+// stores of two kinds on their way through PCIe; the doorbell could come before the entry.  Where a
+// CPU rings for the GPU it writes the records, too: these lie in host memory then, as a block and a
+// umem of their own.
+//
 // An adapter tells a queue's place in 64ths of the umem's page, so 4 KiB-aligned queues fit with
 // pages up to 256 KiB; the umem is asked for with the system's.
 //
@@ -33,6 +39,7 @@ struct BlockPlan {
   }
   std::size_t cq_record(std::size_t queue) const { return qp_record(queues) + 8 * queue; }
   std::size_t bytes() const { return rounded(cq_record(queues)); }
+  std::size_t records() const { return qp_record(0); }  // where they begin
   std::size_t cq_used() const { return std::size_t{64} << (collapsed ? 0 : log_depth); }
 
  private:
@@ -45,7 +52,7 @@ struct BlockPlan {
 enum class UmemWay : std::uint8_t {
   gpu_dmabuf,   // GPU memory, exported
   gpu_address,  // GPU memory by its address: nvidia_peermem
-  host,         // host memory that the GPU sees, too
+  host,         // a CPU thread plays the GPU
 };
 struct UmemFacts {
   bool gpu = false;           // a GPU writes the queues; else a CPU thread plays it
@@ -57,7 +64,7 @@ std::vector<UmemWay> umem_ways(const UmemFacts& facts);
 const char* name_of(UmemWay way);
 
 struct QueueWish {
-  bool on_gpu = true;  // where that can be; else host memory
+  bool rung_by_cpu = false;  // records in host memory
   // A descriptor of a dma-buf of the block (the caller's from then on), or -1; null: there are
   // none.
   std::function<int(const DeviceBlock& block)> exporter;
@@ -72,23 +79,39 @@ class QueueMemory {
 
   const BlockPlan& plan() const { return plan_; }
   UmemWay way() const { return way_; }
+  // For commands: which umem, and places in it.
   std::uint32_t umem() const { return umem_->umem_id; }
-  // As kernels see it, of a place in the plan.
+  std::uint32_t record_umem() const { return (apart() ? record_umem_ : umem_)->umem_id; }
+  std::uint64_t qp_record(std::size_t queue) const { return place_of(plan_.qp_record(queue)); }
+  std::uint64_t cq_record(std::size_t queue) const { return place_of(plan_.cq_record(queue)); }
+  // Of a queue in the plan, as kernels see it.
   std::uint64_t address(std::size_t place) const { return block_->device_address() + place; }
+  // Of a queue pair's record, as who writes it sees it.
+  std::uint64_t record(std::size_t queue) const {
+    return (apart() ? records_ : block_)->device_address() + qp_record(queue);
+  }
   // As the CPU sees it; null for GPU memory.
   std::uint8_t* host(std::size_t place) const {
     return block_->host() == nullptr ? nullptr : block_->host() + place;
   }
 
+  // The adapter knows it no more.  What it was, for kernels may still look at it: freeing GPU
+  // memory waits for them.  After the queues; ends the use of this.
+  std::vector<std::unique_ptr<DeviceBlock>> take();
+
  private:
   explicit QueueMemory(const BlockPlan& plan) : plan_(plan) {}
+  bool apart() const { return records_ != nullptr; }
+  std::uint64_t place_of(std::size_t record) const {
+    return apart() ? record - plan_.records() : record;
+  }
   Status fill();
   int attempt(const Adapter& adapter, int gpu, UmemWay way, const QueueWish& wish);
 
   const BlockPlan plan_;
   UmemWay way_ = UmemWay::host;
-  std::unique_ptr<DeviceBlock> block_;
-  Handle<mlx5dv_devx_umem> umem_;
+  std::unique_ptr<DeviceBlock> block_, records_;  // no records_: they are in block_
+  Handle<mlx5dv_devx_umem> umem_, record_umem_;
 };
 
 }  // namespace twinpath::gda::mlx5

@@ -14,6 +14,8 @@ enum class TuneChoice : std::uint8_t { automatic, off };
 enum class EngineChoice { automatic, spin, sleep };
 // Where that lies which kernels poll.
 enum class QueuePlace : std::uint8_t { host, gpu };
+// Who rings an adapter for kernels: the GPU where it can, else a CPU; a CPU; the GPU or nobody.
+enum class BellChoice : std::uint8_t { automatic, cpu, gpu };
 // A path to a peer, least to best after automatic: GPU buffers go through host memory (stage), the
 // HCA reaches them (proxy), the GPU writes work requests for it (gda_cpu), and rings it (gda).
 enum class ModeChoice : std::uint8_t { automatic, stage, proxy, gda_cpu, gda };
@@ -51,9 +53,10 @@ struct Config {
 
   bool gin = true;      // TWINPATH_GIN: offer the devices to kernels (NCCL's GIN)
   int gin_depth = 256;  // TWINPATH_GIN_DEPTH: WQEs of a kernel's queue, power of two
-  EngineChoice gin_engine = EngineChoice::automatic;  // TWINPATH_GIN_ENGINE
-  QueuePlace gin_cq = QueuePlace::host;               // TWINPATH_GIN_CQ
-  bool gin_atomics = true;                            // TWINPATH_GIN_ATOMICS
+  EngineChoice gin_engine = EngineChoice::automatic;   // TWINPATH_GIN_ENGINE
+  QueuePlace gin_cq = QueuePlace::host;                // TWINPATH_GIN_CQ
+  bool gin_atomics = true;                             // TWINPATH_GIN_ATOMICS
+  BellChoice gin_nic_handler = BellChoice::automatic;  // NCCL_GIN_GDAKI_NIC_HANDLER
 
   // --- NCCL's own, same meaning as in NCCL's IB transport
   bool ib_disable = false;                 // NCCL_IB_DISABLE

@@ -20,6 +20,7 @@ bool parse_value(std::string_view text, FabricChoice& out, std::string& why);
 bool parse_value(std::string_view text, EngineChoice& out, std::string& why);
 bool parse_value(std::string_view text, ModeChoice& out, std::string& why);
 bool parse_value(std::string_view text, QueuePlace& out, std::string& why);
+bool parse_value(std::string_view text, BellChoice& out, std::string& why);
 bool parse_value(std::string_view text, SoftCuda& out, std::string& why);
 bool parse_value(std::string_view text, TuneChoice& out, std::string& why);
 
@@ -29,6 +30,7 @@ std::string print_value(Bytes v);
 std::string print_value(const std::string& v);
 std::string print_value(FabricChoice v);
 std::string print_value(EngineChoice v);
+std::string print_value(BellChoice v);
 std::string print_value(ModeChoice v);
 std::string print_value(QueuePlace v);
 std::string print_value(SoftCuda v);

@@ -154,7 +154,8 @@ constexpr std::array kOptions{
         "TWINPATH_MODE", "GPU", "auto, stage, proxy, gda-cpu, gda",
         "The best path that peers may use: stage copies GPU buffers through host memory, proxy "
         "lets the adapter reach them, gda-cpu and gda have the GPU issue work. auto takes the "
-        "best that works; of two ends that differ the lesser holds."),
+        "best that works and has been tried: queues that a real adapter reads itself are used "
+        "only where gda-cpu or gda asks for them. Of two ends that differ the lesser holds."),
     option<&Config::gin>("TWINPATH_GIN", "GPU", "0, 1",
                          "Offers NCCL a GIN plugin: kernels that communicate by themselves. 0 "
                          "leaves that to NCCL's own transports."),
@@ -175,6 +176,10 @@ constexpr std::array kOptions{
         "TWINPATH_GIN_ATOMICS", "GPU", "0, 1",
         "0 sends signals without the adapter's atomics, as for an adapter that has none: the "
         "sender writes its running sum, and the peer's thread adds it up."),
+    option<&Config::gin_nic_handler>(
+        "NCCL_GIN_GDAKI_NIC_HANDLER", "GPU", "0, 1, 2",
+        "Who rings an adapter that serves kernels' queues itself: 1 a CPU thread, 2 the GPU and "
+        "nobody else, 0 the GPU where it may and a CPU thread where not."),
     option<&Config::peer_mode, is_peer_modes>(
         "TWINPATH_PEER_MODE", "GPU", "rank[-rank]:mode,...",
         "TWINPATH_MODE for single peers, for example 3:proxy,7-9:gda, where NCCL tells the peer's "

@@ -41,7 +41,7 @@ inline constexpr int kAttributeMappingSize = 18;
 inline constexpr int kAttributeMappingBase = 19;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 
-inline constexpr unsigned kHostAllocPortable = 1;
+inline constexpr unsigned kHostAllocPortable = 1;  // of cuMemHostRegister, too
 inline constexpr unsigned kHostAllocMapped = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
@@ -127,6 +127,8 @@ struct MemOp {
   X(host_device_pointer, "cuMemHostGetDevicePointer", 3020, true, (Address*, void*, unsigned))   \
   X(host_register, "cuMemHostRegister", 6050, false, (void*, std::size_t, unsigned))             \
   X(host_unregister, "cuMemHostUnregister", 4000, false, (void*))                                \
+  X(range_handle, "cuMemGetHandleForAddressRange", 11070, false,                                 \
+    (void*, Address, std::size_t, int, unsigned long long))                                      \
   X(mem_alloc, "cuMemAlloc", 3020, true, (Address*, std::size_t))                                \
   X(mem_free, "cuMemFree", 3020, true, (Address))                                                \
   X(stream_create, "cuStreamCreate", 2000, true, (Stream*, unsigned))                            \

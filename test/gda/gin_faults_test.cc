@@ -53,13 +53,16 @@ std::string bad_key(Rank& r) {
   extras.signal = 1;
   for (int p = 0; p < r.ranks; ++p) {
     if (r.rank == 0 && p == 1) continue;
+    if (r.rank == 1 && p == 0 && on_adapter_queues()) continue;  // an adapter's end has failed
     TRY_GIN(kernel.put(p, to.handle(), static_cast<std::uint64_t>(r.rank) * 1024, from.handle(), 0,
                        1000, extras));
   }
-  const int writers = r.rank == 1 ? r.ranks - 1 : r.ranks;
+  const bool one_less = r.rank == 1 || (r.rank == 0 && on_adapter_queues());
+  const int writers = one_less ? r.ranks - 1 : r.ranks;
   TRY_GIN(kernel.wait_signal(1, static_cast<std::uint64_t>(writers)));
   for (int p = 0; p < r.ranks; ++p) {
     if (r.rank == 1 && p == 0) continue;
+    if (r.rank == 0 && p == 1 && on_adapter_queues()) continue;
     EXPECT_GIN(to.mismatch(static_cast<unsigned>(p), static_cast<std::size_t>(p) * 1024, 1000) ==
                -1);
   }
@@ -259,6 +262,7 @@ TEST_CASE("One address on two hosts is refused with its name") {
 }
 
 TEST_CASE("One window too many is refused at all ranks, and there is room again behind it") {
+  NEEDS(!on_adapter_queues(), "windows of an adapter's queues are the adapter's to count");
   test::LogCapture log;
   CHECK(run_threads(2, too_many_windows) == "");
   CHECK(log.has(LogLevel::warn, "4095 windows and contexts' tables"));

@@ -110,6 +110,8 @@ Config gin_config() {
   c.socket_ifname = "lo";
   std::string allowed;
   if (const char* mode = std::getenv("TWINPATH_MODE")) (void)parse_value(mode, c.mode, allowed);
+  if (const char* who = std::getenv("NCCL_GIN_GDAKI_NIC_HANDLER"))
+    (void)parse_value(who, c.gin_nic_handler, allowed);
   if (const char* atomics = std::getenv("TWINPATH_GIN_ATOMICS")) c.gin_atomics = *atomics != '0';
   return c;
 }
@@ -118,6 +120,8 @@ bool on_adapters() {
   const char* fabric = std::getenv("TWINPATH_FABRIC");
   return fabric != nullptr && std::strcmp(fabric, "verbs") == 0;
 }
+
+bool on_adapter_queues() { return gin_config().mode == ModeChoice::gda; }
 
 std::shared_ptr<Devices> open_devices(const Config& config) {
   auto fabric = open_fabric(config);

@@ -48,6 +48,8 @@ class Meeting {
 // ranks in turn on each.
 Config gin_config();
 bool on_adapters();
+// Whether the adapter itself serves the queues (TWINPATH_MODE=gda).
+bool on_adapter_queues();
 // A tenth of the work on adapters: soft-RoCE in an emulated machine is slow.
 template <class T>
 T scaled(T n) {

@@ -76,12 +76,11 @@ struct Queues {
     shape.gpu_cqs = true;
     memory = ContextMemory::make(0, shape).take();
     cqs = ContextCqs::make(0, shape, *memory).take();
-    ContextNumbers numbers;
-    numbers.first_queue = 0x100;
+    constexpr std::uint32_t kFirst = 0x100;
     back_ends.resize(shape.queues());
     for (std::size_t q = 0; q < shape.queues(); ++q) {
       WorkQueueSetup setup;
-      setup.qpn = setup.cqn = numbers.first_queue + static_cast<std::uint32_t>(q);
+      setup.qpn = setup.cqn = kFirst + static_cast<std::uint32_t>(q);
       setup.depth = depth;
       setup.sq = memory->sq(q);
       setup.doorbell = memory->doorbell(q);
@@ -91,7 +90,12 @@ struct Queues {
                                                    [](std::uint32_t) { return nullptr; }));
       back_ends[q].queue = queues.back().get();
     }
-    filled = memory->fill(numbers, std::vector<bool>(static_cast<std::size_t>(ranks), true));
+    std::vector<DeviceQueue> seen;
+    for (std::size_t q = 0; q < shape.queues(); ++q)
+      seen.push_back(memory->device_queue(q, kFirst + static_cast<std::uint32_t>(q)));
+    DeviceKeys none;
+    none.signals_there.assign(static_cast<std::size_t>(ranks), 0);
+    filled = memory->fill(seen, none);
   }
   GinKernel28 kernel() const { return {memory->device_handle(), 0, kTimeLimit}; }
   // What the engine does.

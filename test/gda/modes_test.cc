@@ -40,12 +40,18 @@ PairEnds soft_ends(ModeChoice here = ModeChoice::automatic,
   return ends;
 }
 
-PairEnds swapped(const PairEnds& e) { return {e.there, e.here, e.there_names, e.here_names}; }
+PairEnds swapped(const PairEnds& e) {
+  return {e.there, e.here, e.there_names, e.here_names, e.no_adapter_there, e.no_adapter_here};
+}
 
 // --- traffic of all kinds between all ranks ---------------------------------------------
 
 std::uint32_t key_of(const WindowMemory& window) {
   return device::at<DeviceWindow>(window.handle()).lkey_be;
+}
+std::uint32_t key_there(const WindowMemory& window, int rank) {
+  const std::uint64_t keys = device::at<DeviceWindow>(window.handle()).rkeys_be;
+  return (&device::at<std::uint32_t>(keys))[rank];
 }
 
 std::string traffic(Rank& r, GinComm& comm, int signals = 64, bool atomics = true) {
@@ -127,9 +133,9 @@ std::string traffic(Rank& r, GinComm& comm, int signals = 64, bool atomics = tru
       std::uint64_t first = 0;
       TRY_GIN(queue.reserve(2, first));
       queue.write(first, make_write(first, queue.qpn(), static_cast<std::size_t>(r.rank) * kMost,
-                                    key_of(to), 0, key_of(from), 100));
-      queue.write(first + 1,
-                  make_fetch_add(first + 1, queue.qpn(), 0, key_of(values), 3, shape.sink_lkey_be));
+                                    key_there(to, p), 0, key_of(from), 100));
+      queue.write(first + 1, make_fetch_add(first + 1, queue.qpn(), 0, key_there(values, p), 3,
+                                            shape.sink_lkey_be));
       TRY_GIN(queue.submit(first, 2));
     }
   }
@@ -150,7 +156,8 @@ std::string traffic(Rank& r, GinComm& comm, int signals = 64, bool atomics = tru
 struct Mixture {
   const char* what;
   int ranks;
-  // Of each rank, its own settings; and per pair 'g' for gda-cpu, 'p' for proxy, row by row.
+  // Of each rank, its own settings; and per pair 'a' for gda, 'g' for gda-cpu, 'p' for proxy, row
+  // by row.
   struct {
     ModeChoice mode;
     const char* peers;
@@ -170,7 +177,7 @@ constexpr Mixture kMixtures[] = {
      {{kAuto, "1:proxy"}, {kAuto, ""}, {kAuto, "2-3:proxy"}, {kProxy, "0:gda-cpu"}},
      "gpgg pggp ggpp gppp"},
     {"stage", 2, {{kStage, ""}, {kAuto, ""}}, "pp pg"},
-    {"gda", 2, {{kGda, ""}, {kGda, ""}}, "gg gg"},
+    {"gda", 2, {{kGda, ""}, {kGda, ""}}, "aa aa"},
 };
 
 std::string pairs_row(const LogCapture& log, int rank, int ranks) {
@@ -182,6 +189,7 @@ std::string pairs_row(const LogCapture& log, int rank, int ranks) {
     for (const LogLine& line : log.lines()) {
       if (line.level != LogLevel::info || line.text.find(start) == std::string::npos) continue;
       if (line.text.find(": gda-cpu over soft0") != std::string::npos) got = 'g';
+      if (line.text.find(": gda over soft0") != std::string::npos) got = 'a';
       if (line.text.find(": proxy over soft0") != std::string::npos) got = 'p';
       // The reason stands behind it.
       if (line.text.find("; CPU soft0 with ") == std::string::npos &&
@@ -219,7 +227,7 @@ std::string logged_mixture(Rank& r) {
     if (line.find("mode gda was asked for and cannot be had") != std::string::npos &&
         line.find("is used") != std::string::npos)
       ++said;
-  bool asks = m.rank[r.rank].mode == kGda;
+  const bool asks = m.rank[r.rank].mode == kGda && row.find('a') == std::string::npos;
   if (said != (asks ? 1 : 0)) return text("warnings about mode gda", said, asks);
   return {};
 }
@@ -297,6 +305,32 @@ TEST_CASE("The mode of a pair is the lesser of what both ends want and can") {
   }
 }
 
+TEST_CASE("An adapter's own queues are used where both ends ask and can, on any fabric") {
+  for (const bool soft : {true, false}) {
+    for (const ModeChoice here : {kAuto, kProxy, kCpu, kGda}) {
+      for (const ModeChoice there : {kAuto, kProxy, kCpu, kGda}) {
+        for (const bool ready : {true, false}) {
+          CAPTURE(soft, static_cast<int>(here), static_cast<int>(there), ready);
+          PairEnds ends = soft_ends(here, there);
+          ends.no_adapter_here.clear();
+          if (ready) ends.no_adapter_there.clear();
+          const Pairing p = pair_up(ends, soft, true);
+          const Pairing q = pair_up(swapped(ends), soft, true);
+          const bool asked = asks_for_adapter(here, soft) && asks_for_adapter(there, soft);
+          CHECK(p.adapter == (asked && ready));
+          CHECK(p.adapter == q.adapter);
+          CHECK(p.mode == q.mode);
+          if (p.adapter) CHECK(p.mode == std::min(here, there));
+          if (p.adapter) CHECK(p.warning.empty());
+        }
+      }
+    }
+  }
+  // gda-cpu is the software adapter's own way; elsewhere it is the adapter's with a CPU that rings.
+  CHECK_FALSE(asks_for_adapter(kCpu, true));
+  CHECK(asks_for_adapter(kCpu, false));
+}
+
 TEST_CASE("The reason of a mode names both ends and what a better one lacks") {
   Pairing p = pair_up(soft_ends(), true, true);
   CHECK(p.warning.empty());
@@ -306,10 +340,15 @@ TEST_CASE("The reason of a mode names both ends and what a better one lacks") {
   p = pair_up(soft_ends(kProxy), true, true);
   CHECK(p.warning.empty());
   CHECK(p.why.find("MODE_SET at alpha") != std::string::npos);
-  p = pair_up(soft_ends(kGda), true, true);
+  PairEnds ends = soft_ends(kGda, kGda);
+  ends.no_adapter_here.clear();
+  ends.no_adapter_there = "soft1 is no mlx5 adapter";
+  p = pair_up(ends, true, true);
   CHECK(p.warning.find("mode gda was asked for and cannot be had") == 0);
-  CHECK(p.warning.find("no doorbell page") != std::string::npos);
+  CHECK(p.warning.find("(at beta: soft1 is no mlx5 adapter)") != std::string::npos);
   CHECK(p.warning.find("; gda-cpu is used") != std::string::npos);
+  p = pair_up(ends, false, true);
+  CHECK(p.warning.find("; proxy is used") != std::string::npos);
   p = pair_up(soft_ends(kStage), true, true);
   CHECK(p.warning.find("mode stage was asked for") == 0);
   CHECK(p.warning.find("proxy is used") != std::string::npos);

@@ -26,9 +26,9 @@ TEST_CASE("this version does of a decision what it has built, and never more tha
   using enum Mode;
   const Case table[] = {
       {"near, host", facts(Distance::pix, kAll), kNet, false, proxy_gdr, proxy_gdr, Reason::none},
-      {"near, GPU", facts(Distance::pix, kAll), kGin, false, gda, proxy_gdr, Reason::not_built},
+      {"near, GPU", facts(Distance::pix, kAll), kGin, false, gda, proxy_gdr, Reason::not_asked},
       {"near, GPU, CPU rings", facts(Distance::pix, kAll & ~kUar), kGin, false, gda_cpu, proxy_gdr,
-       Reason::not_built},
+       Reason::not_asked},
       {"far, GPU", facts(Distance::unknown, kAll & ~kDevx), kGin, false, proxy_gdr, proxy_gdr,
        Reason::none},
       {"no registration, host", facts(Distance::pix, kAll & ~kGdr), kNet, false, proxy_stage,
@@ -43,6 +43,20 @@ TEST_CASE("this version does of a decision what it has built, and never more tha
     const Direction d = decide_direction(end, end, c.use);
     CHECK(d.mode == c.decided);
     CHECK(executed(d, end, end, c.use, c.software) == Executed{c.runs, c.reason});
+  }
+  // Where both ends ask for it, all that the hardware allows.
+  for (const ModeChoice wish : {ModeChoice::gda_cpu, ModeChoice::gda}) {
+    EndSettings asked;
+    asked.wish = wish;
+    const PlacementRecord one = make_record(facts(Distance::pix, kAll), asked);
+    const PlacementRecord other = make_record(facts(Distance::pix, kAll), {});
+    const Direction both = decide_direction(one, one, kGin);
+    CHECK(both.mode == (wish == ModeChoice::gda ? gda : gda_cpu));
+    CHECK(executed(both, one, one, kGin, false) == Executed{both.mode, Reason::none});
+    CHECK(executed(decide_direction(one, other, kGin), one, other, kGin, false) ==
+          Executed{proxy_gdr, Reason::not_asked});
+    CHECK(best_built(kGin, false, gpu_issue_asked(one, one)) == gda);
+    CHECK(best_built(kNet, false, gpu_issue_asked(one, one)) == proxy_gdr);
   }
   // What was asked to be staged is not for windows, which never are.
   EndSettings stage;

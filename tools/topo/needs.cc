@@ -27,10 +27,11 @@ void need_of(const PairReport& p, bool device, bool software, Needs& all) {
   const Outcome& runs = device ? p.device_runs : p.host_runs;
   std::optional<std::pair<Mode, Reason>> key;
   const Direction& by = runs.by;
-  if (runs.reason == Reason::not_built || runs.reason == Reason::dd_not_built) {
+  if (runs.reason == Reason::not_asked || runs.reason == Reason::dd_not_built) {
     if (runs.mode != d.mode) key.emplace(d.mode, runs.reason);
   } else if (runs.reason == Reason::none || !runs.mode) {
-    const Mode best = best_built(device ? kDeviceUse : kHostUse, software);
+    const bool asked = gpu_issue_asked(p.record, p.record);
+    const Mode best = best_built(device ? kDeviceUse : kHostUse, software, asked);
     if (by.need != Reason::none && by.next <= best) key.emplace(by.next, by.need);
   }
   if (!key) return;

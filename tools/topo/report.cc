@@ -27,7 +27,7 @@ Outcome run(Reason refused, const Direction& hardware, Ends built, Use use, bool
   const bool same = out.by.mode == hardware.mode && out.by.source == hardware.source &&
                     out.by.landing == hardware.landing;
   // The facts differ in the data-direct function only.
-  if (!same && out.mode && e.reason != Reason::not_built) out.reason = Reason::dd_not_built;
+  if (!same && out.mode && e.reason != Reason::not_asked) out.reason = Reason::dd_not_built;
   return out;
 }
 

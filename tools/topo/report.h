@@ -112,7 +112,7 @@ bool served(const Gpu& gpu);
 // Why this version does nothing with that pair, whatever the hardware allows; none: it does.  A GPU
 // without a usable HCA gives the reason of the first HCA that is left out.
 Reason unserved(const Report& report, int gpu, std::optional<int> hca);
-// "PROXY-GDR (I4 R2 W2)", "PROXY-GDR (NOT_BUILT)", "none (HCA_TRANSPORT)".
+// "PROXY-GDR (I4 R2 W2)", "PROXY-GDR (NOT_ASKED)", "none (HCA_TRANSPORT)".
 std::string runs_text(const Outcome& runs);
 
 // "I4 R2 W2": the rows of the decision table that fixed a direction.

@@ -1,6 +1,7 @@
 // RDMA WRITE and READ where an end is CUDA memory.  The WQE becomes one copy job per SGE; jobs
 // of one QP share an order and so finish in order; the immediate data follows when the last has.
 #include <cerrno>
+#include <cstring>
 
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/requester.h"
@@ -121,6 +122,57 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
     return fail(e, IBV_WC_LOC_PROT_ERR);
   }
   return Step::done;
+}
+
+namespace {
+
+// Copy thread: what an atomic has fetched is there.
+void fetched_done(CopyJob* base, Status status) {
+  auto* job = static_cast<QpCopyJob*>(base);
+  SoftQp& qp = *job->qp;
+  const std::lock_guard hold(qp.lock);
+  SendEntry& e = *job->entry;
+  --e.jobs_left;
+  --qp.jobs_in_flight;
+  if (status != Status::ok && e.status == IBV_WC_SUCCESS) {
+    e.status = status == Status::closed ? IBV_WC_FATAL_ERR : IBV_WC_LOC_PROT_ERR;
+    enter_error(qp);
+  } else if (qp.state == IBV_QPS_RTS) {
+    (void)run_send_queue(qp);
+  } else {
+    retire(qp);
+  }
+}
+
+}  // namespace
+
+bool lands_on_gpu(SoftQp& qp, const SendEntry& e) {
+  return e.num_sge == 1 && gpu_of(qp, e, qp.sges_of(e)[0]) >= 0;
+}
+
+bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uint64_t bytes) {
+  const ibv_sge& sge = qp.sges_of(e)[0];
+  if (bytes != sizeof e.operand[0] || sge.length != bytes) return false;
+  const std::size_t at = static_cast<std::size_t>(&e - qp.sq.data.get());
+  if (qp.sq_jobs.empty()) qp.sq_jobs.resize(std::size_t{qp.sq.size} * qp.cap.max_send_sge);
+  QpCopyJob& job = qp.sq_jobs[at * qp.cap.max_send_sge];
+  std::memcpy(&e.operand[0], value, bytes);  // the request has been carried out: it is free
+  job = QpCopyJob{};
+  job.to = {local_address(qp, e, sge), gpu_of(qp, e, sge)};
+  job.from = {reinterpret_cast<std::uintptr_t>(&e.operand[0]), -1};
+  job.bytes = bytes;
+  job.executor = job.to.gpu;
+  job.order = qp.qp_num;
+  job.done = fetched_done;
+  job.qp = &qp;
+  job.entry = &e;
+  e.received = e.length;
+  e.jobs_left = 1;
+  ++qp.jobs_in_flight;
+  if (submit_copy(&job) == Status::ok) return true;
+  e.jobs_left = 0;
+  --qp.jobs_in_flight;
+  return false;
 }
 
 bool finish_moved(SoftQp& qp) {

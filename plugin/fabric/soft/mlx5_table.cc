@@ -6,6 +6,7 @@
 #include "plugin/fabric/soft/address.h"
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/extended.h"
+#include "plugin/fabric/soft/gpu_words.h"
 #include "plugin/fabric/soft/mlx5/library.h"
 
 namespace twinpath {
@@ -20,6 +21,9 @@ mlx5::Library& model() {
     fill(around.verbs);
     around.pd_number = [](ibv_pd* pd) { return pd_number(pd); };
     around.address_of = [](ibv_ah* ah) { return static_cast<AddressHandle*>(ah); };
+    around.hold_memory = hold_gpu_memory;
+    around.read_elsewhere = read_gpu_memory;
+    around.write_elsewhere = write_gpu_memory;
     around.say = [](const char* line) { TP_WARN("soft HCA: %s", line); };
     return new mlx5::Library(around);
   }();

@@ -50,7 +50,7 @@ void complete_send(SoftQp& qp, SendEntry& e, ibv_wc_status status) {
 void flush(SoftQp& qp) {
   while (qp.sq_head != qp.sq_tail) {
     SendEntry& e = qp.entry(qp.sq_head);
-    if (e.stage == Stage::moving && e.jobs_left != 0) return;  // the copy engine still reads it
+    if (e.jobs_left != 0) return;  // the copy engine still reads it
     complete_send(qp, e,
                   e.status != 0 ? static_cast<ibv_wc_status>(e.status) : IBV_WC_WR_FLUSH_ERR);
   }
@@ -147,7 +147,7 @@ void retire(SoftQp& qp) {
         }
         return;
       }
-      if (atomic_or_read(e) && e.received != e.length) return;
+      if (atomic_or_read(e) && (e.received != e.length || e.jobs_left != 0)) return;
     } else if (e.stage != Stage::placed) {
       return;
     }

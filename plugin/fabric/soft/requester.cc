@@ -155,7 +155,7 @@ Step start(SoftQp& qp, SendEntry& e) {
     if (far_key != nullptr && far_key->region.kind == static_cast<std::uint32_t>(MemoryKind::cuda))
       cuda = true;
   }
-  if (cuda) {
+  if (cuda && !is_atomic(e)) {
     if (!(is_write(e) || is_read(e))) return fail(e, IBV_WC_LOC_PROT_ERR);  // not modelled
     if (far_key == nullptr) return refused(qp, e);
     return start_cuda(qp, e);

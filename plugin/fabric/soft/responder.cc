@@ -6,6 +6,7 @@
 
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/soft/ordered_write.h"
+#include "plugin/fabric/soft/requester.h"
 
 namespace twinpath::soft {
 namespace {
@@ -139,6 +140,12 @@ Outcome on_response(SoftQp& qp, const PacketHeader& p, const std::uint8_t* paylo
     SendEntry& e = qp.entry(i);
     const bool waits = is_read(e) || is_atomic(e);
     if (!waits || e.stage != Stage::sent || e.received == e.length) continue;
+    if (is_atomic(e) && lands_on_gpu(qp, e)) {
+      if (place_fetched(qp, e, payload, p.length)) return Outcome::done;
+      e.status = IBV_WC_LOC_PROT_ERR;
+      enter_error(qp);
+      return Outcome::refused;
+    }
     if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, e.received, payload, p.length)) {
       e.status = IBV_WC_LOC_PROT_ERR;
       enter_error(qp);

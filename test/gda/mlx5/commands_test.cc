@@ -93,7 +93,7 @@ constexpr unsigned kQpc = 0x18, kAddress = 0x18 + 0x18;
 // where NCCL has one for each.
 CqRequest nccl_cq() {
   CqRequest r;
-  r.place = {0x102, 0, 0x4000};
+  r.place = {0x102, 0, 0x102, 0x4000};
   r.log_entries = 7;
   r.uar_page = 0x101;
   r.eqn = 8;
@@ -101,7 +101,7 @@ CqRequest nccl_cq() {
 }
 QpRequest nccl_qp() {
   QpRequest r;
-  r.place = {0x105, 0, 0x4008};
+  r.place = {0x105, 0, 0x105, 0x4008};
   r.log_entries = 7;
   r.pd = 1;
   r.cqn = 0x104;
@@ -152,16 +152,16 @@ TEST_CASE("queues are made as NCCL makes them, but for what is named") {
     CqRequest cq = nccl_cq();
     QpRequest qp = nccl_qp();
     // The record tells its own numbers of objects.
-    cq.place.umem = word_at(theirs[0x400][0], 0x58);
+    cq.place.umem = cq.place.record_umem = word_at(theirs[0x400][0], 0x58);
     cq.uar_page = qp.uar_page = word_at(theirs[0x400][0], 0x1c) & 0xffffff;
-    qp.place.umem = word_at(theirs[0x500][0], 0x108);
+    qp.place.umem = qp.place.record_umem = word_at(theirs[0x500][0], 0x108);
     qp.cqn = word_at(theirs[0x500][0], kQpc + 0x7c) & 0xffffff;
     compare(create_cq(cq), theirs[0x400][0], kCqDifferences);
     compare(create_qp(qp), theirs[0x500][0], kQpDifferences);
 
     // The companion: NCCL means to set cd_master, too.
     qp.waits = true;
-    qp.place.umem = word_at(theirs[0x500][1], 0x108);
+    qp.place.umem = qp.place.record_umem = word_at(theirs[0x500][1], 0x108);
     qp.cqn = word_at(theirs[0x500][1], kQpc + 0x7c) & 0xffffff;
     auto with_master = kQpDifferences;
     with_master.push_back(
@@ -260,7 +260,7 @@ TEST_CASE("our commands are, byte for byte, as they were written down") {
   collapsed.collapsed = true;
   QpRequest companion = nccl_qp();
   companion.waits = true;
-  companion.place = {0x105, 0x2000, 0x4010};
+  companion.place = {0x105, 0x2000, 0x105, 0x4010};
   Joint roce = nccl_joint(true, true);
   roce.far_psn = 0xabcdef;
   roce.psn = 0x123456;

@@ -105,6 +105,9 @@ bool Execution::fetch(QueuePair& qp) {
     if (!qp.pending.empty() && !qp.pending.back().done &&
         qp.pending.back().work.operation == Operation::wait)
       break;  // nothing overtakes it
+    if (!qp.failed && !qp.pending.empty() && qp.pending.back().done &&
+        qp.pending.back().syndrome != Syndrome::none)
+      break;  // the queue ends there, when those before it have completed
     const std::uint64_t place = qp.fetched % qp.facts.send_blocks;
     std::vector<std::uint8_t> bytes(kBlockBytes);
     Pending entry;

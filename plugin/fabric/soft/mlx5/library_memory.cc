@@ -41,6 +41,7 @@ struct Uar : mlx5dv_devx_uar {
 
 struct ContextUmem : mlx5dv_devx_umem {
   ibv_context* context = nullptr;
+  std::shared_ptr<void> held;
 };
 
 // Why a umem is refused, or 0.
@@ -114,6 +115,8 @@ mlx5dv_devx_umem* Library::umem_reg_ex(ibv_context* context, mlx5dv_devx_umem_in
   }
   auto umem = std::make_unique<ContextUmem>();
   umem->context = context;
+  if (around_.hold_memory != nullptr)
+    umem->held = around_.hold_memory(reinterpret_cast<std::uintptr_t>(in->addr), in->size);
   // The kernel takes the largest page that fits; the smallest is what every place fits.
   umem->umem_id = device_of(context).add_umem(
       {reinterpret_cast<std::uintptr_t>(in->addr), in->size, in->pgsz_bitmap & -in->pgsz_bitmap});
