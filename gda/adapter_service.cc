@@ -9,7 +9,7 @@ namespace twinpath::gda {
 namespace {
 
 // Kernels poll what they wait for by then; only a GPU that has failed takes longer.
-constexpr std::int64_t kReleaseLimit = 2 * kSecond;
+constexpr std::int64_t kLetGoLimit = 2 * kSecond;
 
 }  // namespace
 
@@ -100,8 +100,7 @@ AdapterContext::~AdapterContext() {
   if (release_ != nullptr) {
     release_->release_all();
     memory_->release_waiters();
-    works = release_->wait(kReleaseLimit) && memory_->wait(kReleaseLimit) &&
-            errors_->wait(kReleaseLimit);
+    works = release_->wait(kLetGoLimit) && memory_->wait(kLetGoLimit) && errors_->wait(kLetGoLimit);
   }
   std::shared_ptr<void> rest;
   if (queues_ != nullptr) rest = mlx5::ContextQueues::end(std::move(queues_));

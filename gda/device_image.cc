@@ -10,8 +10,8 @@
 namespace twinpath::gda {
 namespace {
 
-constexpr std::size_t kLine = 64;
-std::size_t lines(std::size_t n) { return (n + kLine - 1) / kLine * kLine; }
+constexpr std::size_t kCacheLine = 64;
+std::size_t lines(std::size_t n) { return (n + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
 static_assert(offsetof(DeviceQp28, cq) + offsetof(DeviceCq, consumed) ==
               offsetof(DeviceQp30, cq) + offsetof(DeviceCq30, consumed));

@@ -2,6 +2,7 @@
 #include "gda/engine.h"
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -48,6 +49,43 @@ TEST_CASE("An engine serves a client from add to remove, and not afterwards") {
     CHECK(b->looks.load() >= 2);
     engine.remove(*b);
   }
+}
+
+TEST_CASE("An engine sleeps between looks where nobody needs its turns, and wakes for changes") {
+  struct Quiet final : EngineClient {
+    std::atomic<std::uint64_t> turns{0}, looks{0};
+    std::atomic<bool> needs{false};
+    bool turn() override {
+      turns.fetch_add(1);
+      return false;
+    }
+    void look_around() override { looks.fetch_add(1); }
+    bool needs_turns() const override { return needs.load(); }
+  };
+  Engine engine(-1, EngineChoice::spin);
+  Quiet a;
+  engine.add(a);
+  const auto wait = [&](auto&& until) {
+    const std::int64_t end = now_ns() + 20 * kSecond;
+    while (!until() && now_ns() < end) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return until();
+  };
+  const std::uint64_t turns = a.turns.load(), looks = a.looks.load();
+  CHECK(wait([&] { return a.looks.load() >= looks + 3; }));
+  // A turn for each look; an engine that spins makes millions.
+  CHECK(a.turns.load() - turns <= 3 * (a.looks.load() - looks) + 3);
+  const std::int64_t begin = now_ns();
+  for (int i = 0; i < 50; ++i) engine.pass_round();  // a look's time each would be 10 s
+  CHECK(now_ns() - begin < 5 * kSecond);
+  a.needs = true;
+  CHECK(wait([&] { return a.turns.load() > turns + 10000; }));
+  a.needs = false;
+  Counting busy;
+  engine.add(busy);  // the other's turns come, too
+  const std::uint64_t later = a.turns.load();
+  CHECK(wait([&] { return busy.turns.load() > 1000 && a.turns.load() > later + 1000; }));
+  engine.remove(busy);
+  engine.remove(a);
 }
 
 TEST_CASE("Clients of many threads share the engine of one GPU") {

@@ -270,10 +270,12 @@ TEST_CASE("A signal comes after the data of all puts before it, in GPU memory an
   LogCapture log;
   FakeGpu gpu;
   fake = &gpu;
-  SECTION("a quick GPU") { CHECK(run_threads(3, gpu_puts, with_gpu()) == ""); }
+  Config config = with_gpu();
+  config.mode = GENERATE(ModeChoice::gda_cpu, ModeChoice::gda);
+  SECTION("a quick GPU") { CHECK(run_threads(3, gpu_puts, config) == ""); }
   SECTION("a GPU that takes its time") {
     gpu.slow = true;
-    CHECK(run_threads(2, gpu_puts, with_gpu()) == "");
+    CHECK(run_threads(2, gpu_puts, config) == "");
   }
   CHECK(gpu.copies > 100);
   CHECK(log.warnings().empty());
@@ -285,7 +287,7 @@ TEST_CASE("Signals in windows of GPU memory come after their data, and none is l
   FakeGpu gpu;
   fake = &gpu;
   Config config = with_gpu();
-  config.mode = GENERATE(ModeChoice::gda_cpu, ModeChoice::proxy);
+  config.mode = GENERATE(ModeChoice::gda_cpu, ModeChoice::proxy, ModeChoice::gda);
   SECTION("a quick GPU") { CHECK(run_threads(3, window_signals, config) == ""); }
   SECTION("a GPU that takes its time") {
     gpu.slow = true;

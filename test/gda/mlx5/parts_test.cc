@@ -1,5 +1,8 @@
 // Pages, memory, regions, the ringer: what is asked for in which order, and given back.
+#include "gda/cqe.h"
 #include "gda/mlx5/bell_ringer.h"
+#include "gda/mlx5/error_look.h"
+#include "gda/mlx5/gpu_bell.h"
 #include "gda/mlx5/region.h"
 #include "gda/wqe.h"
 #include "test/gda/mlx5/hooked.h"
@@ -149,4 +152,41 @@ TEST_CASE("a ringer rings what has risen: record, then register") {
   CHECK(ringer.turn());
   CHECK(records[0] == gda::swap32(1));
   CHECK(bell == gda::adapter_doorbell(1, 0x111));  // 24 bits of the count
+}
+
+TEST_CASE("the first error of a queue's own is told, not those that are flushed behind it") {
+  using twinpath::gda::CqeBytes;
+  using twinpath::gda::Syndrome;
+  std::vector<std::uint8_t> ring(8 * twinpath::gda::kCqeBytes, twinpath::gda::kCqeFill);
+  CHECK(first_error(ring) == Syndrome::none);
+  CHECK(first_error({}) == Syndrome::none);
+  const auto put = [&](std::size_t at, auto&& make) {
+    CqeBytes cqe;
+    make(cqe);
+    std::copy(std::begin(cqe), std::end(cqe), ring.begin() + static_cast<std::ptrdiff_t>(at * 64));
+  };
+  using twinpath::gda::make_cqe;
+  using twinpath::gda::make_error_cqe;
+  put(0, [](CqeBytes& c) { make_cqe(c, 8, 8, 0x11, 8, 64); });
+  put(1, [](CqeBytes& c) { make_error_cqe(c, 9, 8, 0x11, 8, Syndrome::flushed); });
+  CHECK(first_error(ring) == Syndrome::flushed);
+  put(7, [](CqeBytes& c) { make_error_cqe(c, 7, 8, 0x11, 8, Syndrome::retry_exceeded); });
+  CHECK(first_error(ring) == Syndrome::retry_exceeded);
+  ring.resize(7 * 64 + 63);  // half an entry is none
+  CHECK(first_error(ring) == Syndrome::flushed);
+  CHECK(std::string(text_of(Syndrome::retry_exceeded)).find("peer does not answer") !=
+        std::string::npos);
+  CHECK(std::string(text_of(Syndrome::none)).find("peer's log") != std::string::npos);
+}
+
+TEST_CASE("a doorbell that the GPU may not ring is told with what to do") {
+  CHECK(bell_refusal(800, "CUDA_ERROR_NOT_PERMITTED").find("PeerMappingOverride=1") !=
+        std::string::npos);
+  CHECK(bell_refusal(712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED")
+            .find("another library of this process") != std::string::npos);
+  CHECK(bell_refusal(1, "CUDA_ERROR_INVALID_VALUE").find("ordinary memory") != std::string::npos);
+  CHECK(bell_refusal(999, "CUDA error 999").find("(CUDA error 999)") != std::string::npos);
+  std::string why;
+  CHECK(GpuBell::map(0, &why, true, why) == nullptr);  // no driver
+  CHECK(why.find("cuMemHostRegister") != std::string::npos);
 }

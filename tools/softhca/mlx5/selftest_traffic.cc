@@ -144,6 +144,7 @@ std::string silence(Both& t) {
   t.a->post(loud.put(8, 7, 0, 8), 0x00, 1);
   t.a->ring();
   TRY(t.a->wait() == kRequester && t.a->last_index() == ((t.a->produced - 1) & 0xffff));
+  TRY(t.settle());  // a ring stores its word twice, and the second may not have been taken yet
   t.a->post(loud, 0x00, 1);
   t.a->ring(false);  // the record alone
   t.b->post(loud, 0x00, 1);
