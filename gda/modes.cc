@@ -6,7 +6,7 @@
 
 #include "plugin/base/log.h"
 #include "plugin/base/peer_modes.h"
-#include "topology/overrides.h"
+#include "topology/decide/overrides.h"
 
 namespace twinpath::gda {
 namespace {
