@@ -7,7 +7,7 @@
 #include "plugin/base/log.h"
 #include "proxy/connect/connection.h"
 #include "proxy/memory/devices.h"
-#include "topology/probe_gpus.h"
+#include "topology/probe/probe_gpus.h"
 
 namespace twinpath::gda {
 namespace {

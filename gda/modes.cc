@@ -8,7 +8,7 @@
 #include "gda/adapter_side.h"
 #include "plugin/base/log.h"
 #include "plugin/base/peer_modes.h"
-#include "topology/overrides.h"
+#include "topology/decide/overrides.h"
 
 namespace twinpath::gda {
 namespace {

@@ -47,7 +47,7 @@ struct Config {
 
   ModeChoice mode = ModeChoice::automatic;  // TWINPATH_MODE: the best path that may be taken
   std::string peer_mode;      // TWINPATH_PEER_MODE: the same for single peers, see peer_modes.h
-  std::string platform_file;  // TWINPATH_PLATFORM_FILE, see topology/overrides.h
+  std::string platform_file;  // TWINPATH_PLATFORM_FILE, see topology/decide/overrides.h
   std::string topology;       // TWINPATH_TOPOLOGY: what to read in place of this machine
   std::string topo_file;      // NCCL_TOPO_FILE: laid over what was read
 

@@ -17,7 +17,7 @@
 #include "proxy/queues/registered_buffer.h"
 #include "proxy/wire/cts.h"
 #include "proxy/wire/handshake.h"
-#include "topology/decision.h"
+#include "topology/decide/decision.h"
 
 namespace twinpath {
 

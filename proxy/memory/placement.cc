@@ -7,11 +7,11 @@
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
 #include "proxy/wire/handle.h"
-#include "topology/place.h"
-#include "topology/probe_gpus.h"
-#include "topology/read_machine.h"
-#include "topology/record_machine.h"
-#include "topology/soft_places.h"
+#include "topology/decide/record_machine.h"
+#include "topology/model/place.h"
+#include "topology/model/soft_places.h"
+#include "topology/probe/probe_gpus.h"
+#include "topology/read/read_machine.h"
 
 namespace twinpath {
 namespace {

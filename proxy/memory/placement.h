@@ -14,10 +14,10 @@
 
 #include "plugin/base/config.h"
 #include "plugin/fabric/fabric.h"
-#include "topology/decision.h"
-#include "topology/machine.h"
-#include "topology/overrides.h"
-#include "topology/probe.h"
+#include "topology/decide/decision.h"
+#include "topology/decide/overrides.h"
+#include "topology/model/machine.h"
+#include "topology/probe/probe.h"
 
 namespace twinpath {
 

@@ -14,7 +14,7 @@
 
 #include "plugin/gpu/engine.h"
 #include "proxy/memory/devices.h"
-#include "topology/decision.h"
+#include "topology/decide/decision.h"
 
 namespace twinpath {
 

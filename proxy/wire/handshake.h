@@ -21,7 +21,7 @@
 #include "plugin/base/limits.h"
 #include "plugin/fabric/verbs.h"
 #include "proxy/wire/handle.h"
-#include "topology/record.h"
+#include "topology/decide/record.h"
 
 namespace twinpath {
 

@@ -14,9 +14,9 @@
 #include "test/fabric/fake_gpu.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
-#include "topology/place.h"
-#include "topology/read_machine.h"
-#include "topology/record_machine.h"
+#include "topology/decide/record_machine.h"
+#include "topology/model/place.h"
+#include "topology/read/read_machine.h"
 
 namespace twinpath::test {
 namespace {

@@ -4,8 +4,8 @@
 #include "proxy/memory/devices.h"
 #include "test/fabric/fake_gpu.h"
 #include "test/fabric/world.h"
-#include "topology/place.h"
-#include "topology/read_machine.h"
+#include "topology/model/place.h"
+#include "topology/read/read_machine.h"
 
 namespace twinpath::test {
 

@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "topology/classify.h"
-#include "topology/hwloc_xml.h"
-#include "topology/nccl_xml.h"
+#include "topology/model/classify.h"
+#include "topology/read/hwloc_xml.h"
+#include "topology/read/nccl_xml.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace twinpath;

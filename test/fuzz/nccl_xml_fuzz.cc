@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "topology/classify.h"
-#include "topology/nccl_xml.h"
+#include "topology/model/classify.h"
+#include "topology/read/nccl_xml.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace twinpath;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "topology/decision.h"
-#include "topology/overrides.h"
-#include "topology/policy.h"
+#include "topology/decide/decision.h"
+#include "topology/decide/overrides.h"
+#include "topology/decide/policy.h"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
-#include "topology/policy.h"
+#include "topology/decide/policy.h"
 
 using namespace twinpath;
 using namespace twinpath::gda;

@@ -3,7 +3,7 @@
 
 usage: codes.py [--write] ROOT | codes.py --self-test
 
-Rules (enum Rule, topology/record.h), reasons (catalogue of topology/reason.cc) and warnings (every
+Rules (enum Rule, topology/decide/record.h), reasons (catalogue of topology/model/reason.cc) and warnings (every
 `warn("CODE", ...)`).  The table of reasons is generated: --write brings it up to date.
 """
 import pathlib
@@ -107,8 +107,8 @@ def main(arguments):
     root = pathlib.Path([a for a in arguments if a != "--write"][0])
     path = root / "topology" / "DECISIONS.md"
     document = path.read_text(encoding="utf-8")
-    record_h = (root / "topology" / "record.h").read_text(encoding="utf-8")
-    reason_cc = (root / "topology" / "reason.cc").read_text(encoding="utf-8")
+    record_h = (root / "topology" / "decide" / "record.h").read_text(encoding="utf-8")
+    reason_cc = (root / "topology" / "model" / "reason.cc").read_text(encoding="utf-8")
     others = [p.read_text(encoding="utf-8") for folder in ("topology", "plugin", "proxy", "gda", "tools")
               for p in sorted((root / folder).rglob("*.cc"))]
     if write:

@@ -17,11 +17,13 @@ import re
 import sys
 
 # A folder's rooms stand before it: what lies in the folder itself is above all of them.
-ORDER = ["plugin/base", "plugin/gpu", "plugin/fabric", "topology",
+ORDER = ["plugin/base", "plugin/gpu", "plugin/fabric",
+         "topology/model", "topology/read", "topology/probe", "topology/decide", "topology",
          "proxy/wire", "proxy/memory", "proxy/queues", "proxy/connect", "proxy/send", "proxy/receive",
          "proxy", "gda", "plugin/nccl", "tools", "test"]
 # Rooms side by side: neither may know the other.
-SIBLINGS = [{"proxy/send", "proxy/receive"}]
+SIBLINGS = [{"proxy/send", "proxy/receive"},
+            {"topology/read", "topology/probe"}, {"topology/read", "topology/decide"}]
 # Single files that stand outside a layer's folder: the upper seam, which needs base only.
 FILES = {"plugin/transport.h": "plugin/base"}
 VERBS = ("plugin/fabric/", "tools/softhca/", "test/fabric/conformance/")
@@ -78,6 +80,10 @@ def self_test():
         "proxy/receive/a.h": '#include "proxy/send/send_comm.h"',
         "proxy/connect/a.h": '#include "proxy/session.h"',
         "plugin/base/a.h": '#include "plugin/fabric/verbs.h"',
+        "topology/model/a.h": '#include "topology/read/guid.h"',
+        "topology/probe/a.h": '#include "topology/decide/record.h"',
+        "topology/decide/a.h": '#include "topology/read/read_machine.h"',
+        "topology/read/a.h": '#include "topology/probe/probe.h"',
         "plugin/transport.h": '#include "plugin/fabric/fabric.h"',
         "gda/a.cc": '#include "plugin/nccl/abi/net.h"',
         "proxy/b.cc": "  auto* qp = ibv_create_qp(pd, &attr);",
@@ -88,6 +94,7 @@ def self_test():
     }
     good = {
         "plugin/fabric/a.cc": "ibv_free_device_list(list);",
+        "topology/decide/b.h": '#include "topology/probe/probe.h"',
         "proxy/receive/b.h": '#include "proxy/connect/connection.h"',
         "proxy/session.cc": '#include "proxy/send/send_comm.h"',
         "test/fabric/conformance/a.cc": "ibv_free_device_list(list);",

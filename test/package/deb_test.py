@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import time
 import unittest
 
 from installed import BUILD, SOURCE, Works, expected, library_folder, present, run
@@ -55,6 +56,27 @@ class Package(Works, unittest.TestCase):
     def test_everything_belongs_to_root_and_is_readable(self):
         for line in run("dpkg-deb", "-c", self.package).stdout.splitlines():
             self.assertRegex(line, r"^(drwxr-xr-x|-rw-r--r--|-rwxr-xr-x|lrwxrwxrwx) root/root ")
+
+    def test_packed_again_it_is_the_same_file(self):
+        # Later, by somebody with another umask and zone; the clock of files that are made on the way
+        # goes on by itself.
+        made = os.stat(self.package).st_mtime
+        while int(time.time()) <= int(made) + 1:
+            time.sleep(0.1)
+        again = self.root / "again"
+        environment = {"TZ": "Asia/Tokyo", "LC_ALL": "C"}
+        before = os.umask(0o077)
+        self.addCleanup(os.umask, before)
+        run(SOURCE / "tools/package/deb", "--build", BUILD, "--output", again, "--quick", limit=120,
+            env=environment)
+        self.assertEqual((again / self.package.name).read_bytes(), self.package.read_bytes())
+        for line in run("dpkg-deb", "-c", self.package, env={"TZ": "UTC"}).stdout.splitlines():
+            self.assertEqual(line.split()[3:5], self.moment().split())
+
+    @staticmethod
+    def moment():
+        epoch = int(run(SOURCE / "tools/package/commit", "--epoch").stdout)
+        return time.strftime("%Y-%m-%d %H:%M", time.gmtime(epoch))
 
     def test_version_says_whether_it_is_a_release(self):
         declared = re.search(r"version: '([^']*)'", (SOURCE / "meson.build").read_text())[1]

@@ -5,7 +5,9 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tarfile
 import tempfile
+import time
 import unittest
 
 from installed import (BUILD, CLEAN, SOURCE, Works, expected, folder, in_build, meson_install, present,
@@ -85,7 +87,8 @@ class Commit(unittest.TestCase):
         self.addCleanup(context.__exit__, None, None, None)
         self.tree = self.root / "tree"
         (self.tree / "tools/package").mkdir(parents=True)
-        shutil.copy(SOURCE / "tools/package/commit", self.tree / "tools/package/commit")
+        for name in ("commit", "dist"):
+            shutil.copy(SOURCE / "tools/package" / name, self.tree / "tools/package" / name)
         shutil.copy(SOURCE / ".gitattributes", self.tree)
 
     def archive(self, into):
@@ -95,6 +98,22 @@ class Commit(unittest.TestCase):
                               stdout=subprocess.PIPE).stdout
         subprocess.run(["tar", "-x", "-C", into], input=data, check=True)
         return into
+
+    def test_an_archive_does_not_know_its_branch(self):
+        self.git("init", "-q")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "one")
+        self.git("tag", "v0.1.0")
+        packed = []
+        for branch in ("first", "release/2.3"):
+            self.git("checkout", "-q", "-b", branch)
+            into = self.archive(self.root / branch.replace("/", "-"))
+            run(self.tree / "tools/package/dist", env={"MESON_DIST_ROOT": str(into)})
+            packed.append((into / "tools/package/commit").read_text())
+            self.assertEqual(self.run_in(into, "--package", "0.1.0"), "0.1.0")
+            self.assertEqual(self.run_in(into, "--epoch"), self.run_in(self.tree, "--epoch"))
+        self.assertEqual(*packed)
+        self.assertIn(" tag: v0.1.0'", packed[0])
 
     def test_commit_and_package_version(self):
         self.assertEqual(self.run_in(self.tree), "no commit")
@@ -123,14 +142,30 @@ class Commit(unittest.TestCase):
 
 
 class Archive(unittest.TestCase):
+    @staticmethod
+    def dist(**env):
+        run(os.environ["MESON"], "dist", "-C", BUILD, "--no-tests", "--allow-dirty", "--formats", "xztar",
+            env=env, limit=120)
+        archives = sorted((BUILD / "meson-dist").glob("twinpath-*.tar.xz"), key=lambda p: p.stat().st_mtime)
+        return archives[-1]
+
+    def test_an_archive_bears_the_time_that_is_asked_for(self):
+        if not (SOURCE / ".git").exists():
+            self.skipTest("no git checkout")
+        with tarfile.open(self.dist(SOURCE_DATE_EPOCH="1700000000")) as archive:
+            self.assertEqual({entry.mtime for entry in archive}, {1700000000})
+        # Nothing of the moment, nor of the branch, is in it.
+        first = self.dist().read_bytes()
+        time.sleep(1.1)
+        self.assertEqual(self.dist().read_bytes(), first)
+
     def test_meson_dist_has_every_file_and_knows_its_commit(self):
         commit = run(SOURCE / "tools/package/commit").stdout.strip().removesuffix("-dirty")
         if commit == "no commit" or not (SOURCE / ".git").exists():
             self.skipTest("no git checkout")
         with folder() as into:
-            run(os.environ["MESON"], "dist", "-C", BUILD, "--no-tests", "--allow-dirty", "--formats", "gztar")
-            archives = sorted((BUILD / "meson-dist").glob("twinpath-*.tar.gz"), key=lambda p: p.stat().st_mtime)
-            run("tar", "-xzf", archives[-1], "-C", into)
+            archive = self.dist()
+            run("tar", "-xJf", archive, "-C", into)
             (tree,) = into.iterdir()
             self.assertEqual(run(tree / "tools/package/commit").stdout.strip(), commit)
             tracked = run("git", "-c", f"safe.directory={SOURCE}", "-C", SOURCE, "ls-tree", "-r",

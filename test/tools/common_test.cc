@@ -47,6 +47,7 @@ TEST_CASE("Quantiles are nearest ranks") {
   CHECK(s.min == 1);
   CHECK(s.median == 50);
   CHECK(s.p99 == 99);
+  CHECK(s.p999 == 100);
   CHECK(s.max == 100);
   CHECK(s.mean == 50.5);
   CHECK(summarize({7}).p99 == 7);

@@ -1,10 +1,13 @@
 // What gda_perf decides without a GPU: options, sizes, plans, and the report.
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "test/support/catch.h"
+#include "tools/common/net_plugin.h"
 #include "tools/gda_perf/error.h"
 #include "tools/gda_perf/options.h"
 #include "tools/gda_perf/report.h"
@@ -39,6 +42,7 @@ bool has(const std::string& text, const char* part) { return text.find(part) != 
 Row latency_row(std::uint64_t wrong) {
   Row row{.test = "pingpong", .bytes = 8, .messages = 4};
   row.us = twinpath::tools::summarize({4, 1, 3, 2});
+  for (const unsigned ns : {4000u, 1000u, 3000u, 2000u}) row.times_ns.add(ns);
   row.wrong = wrong;
   row.cpu_s = 3;
   row.wall_s = 2;
@@ -174,4 +178,87 @@ TEST_CASE("One wrong word fails the run, and a file that cannot be written is sa
     CHECK(error.code == kExitUsage);
     CHECK(has(error.what(), "cannot be written"));
   }
+}
+
+TEST_CASE("Every key of the document is explained in tools/JSON.md") {
+  Report report(parsed({}));
+  for (const char* fact : {"nccl", "plugin", "gpus", "backend", "contexts"}) report.fact(fact, 1);
+  report.row(latency_row(0));
+  Row row{.test = "bw", .variant = "bidirectional", .bytes = 8};
+  row.messages_per_s = 1;
+  row.gb_per_s = twinpath::tools::summarize({1, 2});
+  report.row(row);
+  std::ifstream file(TWINPATH_JSON_DOCUMENT);
+  std::string section, line;
+  bool inside = false;
+  while (std::getline(file, line)) {
+    if (line.rfind("## ", 0) == 0)
+      inside = line == "## gda_perf/" + std::to_string(kSchema) || line == "## Common keys";
+    if (inside) section += line + "\n";
+  }
+  const auto explained = [&](const std::string& key, const std::string& parent) {
+    // On the line that begins with its parent.
+    return has(section, ("`" + parent + key + "`").c_str()) ||
+           has(section, ("`." + key + "`").c_str());
+  };
+  const nlohmann::json j = report.document();
+  for (const auto& [key, value] : j.items()) {
+    INFO(key);
+    CHECK(explained(key, ""));
+  }
+  for (const nlohmann::json& result : j["results"])
+    for (const auto& [key, value] : result.items()) {
+      INFO(key);
+      CHECK(explained(key, "results[]."));
+      if (!value.is_object()) continue;
+      for (const auto& [inner, ignored] : value.items())
+        CHECK(explained(inner, "results[]." + key + "."));
+    }
+}
+
+TEST_CASE("Latencies have p99.9 and a histogram, and all figures are drawn") {
+  const std::string name = temporary_name();
+  Report report(parsed({"--plot", name}));
+  report.row(latency_row(0));
+  Row rate{.test = "rate", .variant = "put+signal", .bytes = 8, .blocks = 4};
+  rate.messages_per_s = 2.5e6;
+  report.row(rate);
+  Row bw{.test = "bw", .variant = "one way", .bytes = 4096, .blocks = 1};
+  bw.gb_per_s = twinpath::tools::summarize({1, 2, 3});
+  report.row(bw);
+  CHECK(report.finish());
+  const nlohmann::json first = report.document()["results"][0];
+  CHECK(first["us"]["p999"] == 4.0);
+  CHECK(first["histogram_us"].size() == 4);
+  const auto panels = report.plots();
+  REQUIRE(panels.size() == 3);
+  CHECK(panels[0].series.size() == 2);  // median and p99.9
+  CHECK(panels[2].series[0].points[0].low == 1.0);
+  std::ifstream file(name);
+  const std::string svg((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  CHECK(has(svg, "pingpong p99.9"));
+  CHECK(has(svg, "bw one way, 1 blocks"));
+  std::remove(name.c_str());
+  try {
+    const Report unwritable(parsed({"--plot", "/nonexistent/folder/x.svg"}));
+    CHECK(false);
+  } catch (const Failed& error) {
+    CHECK(error.code == kExitUsage);
+    CHECK(has(error.what(), "--plot /nonexistent/folder/x.svg cannot be written"));
+  }
+}
+
+TEST_CASE("The plugin is the one that is named, else NCCL_NET_PLUGIN's, else this program's own") {
+  unsetenv("NCCL_NET_PLUGIN");
+  // As the other tools find it: of the build, the installation, or what the loader has by our name.
+  const std::string own = plugin_for_nccl(parsed({}));
+  CHECK(has(own, "libnccl-net"));
+  CHECK(own == twinpath::tools::find_plugin(""));
+  CHECK(plugin_for_nccl(parsed({"--plugin", "/x/libnccl-net.so"})) == "/x/libnccl-net.so");
+  CHECK(plugin_for_nccl(parsed({"--plugin", "other"})) == "libnccl-net-other.so");
+  CHECK(plugin_for_nccl(parsed({"--plugin", "none"})) == "none");  // NCCL's own
+  setenv("NCCL_NET_PLUGIN", "mine", 1);
+  CHECK(plugin_for_nccl(parsed({})).empty());  // stays
+  CHECK(plugin_for_nccl(parsed({"--plugin", "other"})) == "libnccl-net-other.so");
+  unsetenv("NCCL_NET_PLUGIN");
 }

@@ -474,7 +474,7 @@ class ThisNode(Scratch):
         self.assertEqual(topo("tree").returncode, 0)
         self.assertIn(topo("check").returncode, (0, 1, 2))
         report = json.loads(topo("--json").stdout)
-        self.assertEqual(report["schema"], 2)
+        self.assertEqual(report["schema"], "twinpath-topo/3")
         self.assertIn("circumstances", report)
         done = topo("dump", self.path("here.tar"))
         self.assertEqual(done.returncode, 0, done.stderr)

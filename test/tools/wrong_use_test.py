@@ -62,6 +62,39 @@ class EmptyRange(unittest.TestCase):
         self.assertNotIn("OK", done.stdout)
 
 
+class Pictures(unittest.TestCase):
+    def test_a_file_that_cannot_be_written_is_said_before_anything_runs(self):
+        if COLL_PERF is None:
+            self.skipTest("coll_perf is not built")
+        for words in (["--cpu", 2], ["--cpu", 2, "--rank", "0/2", "--rendezvous", "127.0.0.1:9"]):
+            done = run(COLL_PERF, *words, "--plugin", PLUGIN, "--plot", "/nowhere/x.svg", env=SOFT)
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertIn("--plot /nowhere/x.svg cannot be written: No such file", done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertNotIn("busbw", done.stdout)
+
+    def test_a_picture_that_is_lost_is_no_success(self):
+        if COLL_PERF is None:
+            self.skipTest("coll_perf is not built")
+        done = run(COLL_PERF, "--cpu", 2, "--plugin", PLUGIN, "-b", 8, "-e", 8, "-n", 1, "--plot",
+                   "/dev/full", env=SOFT)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("--plot /dev/full cannot be written", done.stderr)
+
+    def test_the_picture(self):
+        if COLL_PERF is None:
+            self.skipTest("coll_perf is not built")
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "x.svg")
+            done = run(COLL_PERF, "--cpu", 2, "--plugin", PLUGIN, "-b", 8, "-e", 128, "-n", 1, "--plot",
+                       file, env=SOFT)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(file, encoding="utf-8") as svg:
+                text = svg.read()
+            for words in ("bus bandwidth", "all_reduce ring float", "all_reduce tree float"):
+                self.assertIn(words, text)
+
+
 class Files(unittest.TestCase):
     def test_a_file_that_is_no_platform_file(self):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as other:

@@ -7,10 +7,10 @@
 
 #include "test/support/catch.h"
 #include "test/topology/data.h"
-#include "topology/classify.h"
-#include "topology/hwloc_xml.h"
-#include "topology/nccl_xml.h"
-#include "topology/read_machine.h"
+#include "topology/model/classify.h"
+#include "topology/read/hwloc_xml.h"
+#include "topology/read/nccl_xml.h"
+#include "topology/read/read_machine.h"
 
 using namespace twinpath;
 using namespace twinpath::test;

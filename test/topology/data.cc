@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "topology/classify.h"
+#include "topology/model/classify.h"
 
 namespace twinpath::test {
 

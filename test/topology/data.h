@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "topology/machine.h"
+#include "topology/model/machine.h"
 
 namespace twinpath::test {
 

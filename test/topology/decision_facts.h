@@ -1,6 +1,6 @@
 #pragma once
 // Ends for tests of the decision: a distance, and a set of things that the end can do.
-#include "topology/policy.h"
+#include "topology/decide/policy.h"
 
 namespace twinpath::test {
 

@@ -1,5 +1,5 @@
 // The decision over its whole input space.
-#include "topology/decision.h"
+#include "topology/decide/decision.h"
 
 #include <array>
 #include <memory>

@@ -1,5 +1,5 @@
 // The cases of the decision that a reader would look up, and what is said about them.
-#include "topology/decision.h"
+#include "topology/decide/decision.h"
 
 #include <array>
 

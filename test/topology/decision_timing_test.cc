@@ -6,8 +6,8 @@
 
 #include "plugin/base/clock.h"
 #include "test/support/catch.h"
-#include "topology/decision.h"
-#include "topology/policy.h"
+#include "topology/decide/decision.h"
+#include "topology/decide/policy.h"
 
 namespace twinpath {
 namespace {

@@ -1,8 +1,8 @@
 // What this version does of a decision, which says what the hardware allows.
 #include "test/support/catch.h"
 #include "test/topology/decision_facts.h"
-#include "topology/decision.h"
-#include "topology/record_machine.h"
+#include "topology/decide/decision.h"
+#include "topology/decide/record_machine.h"
 
 namespace twinpath {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/machine.h"
+#include "topology/model/machine.h"
 
 namespace twinpath::test {
 

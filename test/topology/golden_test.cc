@@ -6,12 +6,12 @@
 #include "test/support/catch.h"
 #include "test/support/needs.h"
 #include "test/topology/data.h"
-#include "topology/classify.h"
-#include "topology/cross_check.h"
-#include "topology/hwloc_reader.h"
-#include "topology/hwloc_xml.h"
-#include "topology/nccl_xml.h"
-#include "topology/sysfs_reader.h"
+#include "topology/model/classify.h"
+#include "topology/read/cross_check.h"
+#include "topology/read/hwloc_reader.h"
+#include "topology/read/hwloc_xml.h"
+#include "topology/read/nccl_xml.h"
+#include "topology/read/sysfs_reader.h"
 
 using namespace twinpath;
 using namespace twinpath::test;

@@ -1,5 +1,5 @@
 // Which HCA serves which GPU.
-#include "topology/hca_order.h"
+#include "topology/decide/hca_order.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // Files of hwloc with values that are none, and what they are read by.
-#include "topology/hwloc_xml.h"
+#include "topology/read/hwloc_xml.h"
 
 #include "test/topology/refusal.h"
-#include "topology/cpu_mask.h"
+#include "topology/read/cpu_mask.h"
 
 using namespace twinpath;
 using namespace twinpath::test;

@@ -3,12 +3,12 @@
 #include "test/support/catch.h"
 #include "test/topology/data.h"
 #include "test/topology/fake_machine.h"
-#include "topology/classify.h"
-#include "topology/hwloc_xml.h"
-#include "topology/nccl_xml.h"
-#include "topology/pci_ids.h"
-#include "topology/record_machine.h"
-#include "topology/sysfs_reader.h"
+#include "topology/decide/record_machine.h"
+#include "topology/model/classify.h"
+#include "topology/model/pci_ids.h"
+#include "topology/read/hwloc_xml.h"
+#include "topology/read/nccl_xml.h"
+#include "topology/read/sysfs_reader.h"
 
 using namespace twinpath;
 using namespace twinpath::test;

@@ -1,5 +1,5 @@
 // The user's word: settings, the platform file, and what contradicts itself.
-#include "topology/overrides.h"
+#include "topology/decide/overrides.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include "plugin/base/options.h"
 #include "plugin/base/peer_modes.h"
 #include "test/support/catch.h"
-#include "topology/decision.h"
+#include "topology/decide/decision.h"
 
 namespace twinpath {
 namespace {

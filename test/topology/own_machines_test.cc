@@ -6,13 +6,13 @@
 #include "test/support/needs.h"
 #include "test/topology/data.h"
 #include "test/topology/fake_machine.h"
-#include "topology/classify.h"
-#include "topology/cross_check.h"
-#include "topology/hwloc_reader.h"
-#include "topology/hwloc_xml.h"
-#include "topology/nccl_xml.h"
-#include "topology/read_machine.h"
-#include "topology/sysfs_reader.h"
+#include "topology/model/classify.h"
+#include "topology/read/cross_check.h"
+#include "topology/read/hwloc_reader.h"
+#include "topology/read/hwloc_xml.h"
+#include "topology/read/nccl_xml.h"
+#include "topology/read/read_machine.h"
+#include "topology/read/sysfs_reader.h"
 
 using namespace twinpath;
 using namespace twinpath::test;

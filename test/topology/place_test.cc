@@ -1,11 +1,11 @@
 // Placing soft adapters, tying data-direct functions, NCCL's view and its files.
-#include "topology/place.h"
+#include "topology/model/place.h"
 #include "test/support/catch.h"
 #include "test/topology/data.h"
 #include "test/topology/fake_machine.h"
-#include "topology/classify.h"
-#include "topology/nccl_xml.h"
-#include "topology/sysfs_reader.h"
+#include "topology/model/classify.h"
+#include "topology/read/nccl_xml.h"
+#include "topology/read/sysfs_reader.h"
 
 using namespace twinpath;
 using namespace twinpath::test;

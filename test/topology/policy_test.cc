@@ -1,5 +1,5 @@
 // One end's rows: landing (W), source (R), and the settings that overrule them.
-#include "topology/policy.h"
+#include "topology/decide/policy.h"
 
 #include "test/support/catch.h"
 

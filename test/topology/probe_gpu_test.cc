@@ -5,8 +5,8 @@
 
 #include "test/support/catch.h"
 #include "test/support/needs.h"
-#include "topology/probe.h"
-#include "topology/probe_gpus.h"
+#include "topology/probe/probe.h"
+#include "topology/probe/probe_gpus.h"
 
 namespace twinpath {
 namespace {

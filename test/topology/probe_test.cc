@@ -1,5 +1,5 @@
 // Probes: each pair is tried once, errors become reasons, registrations are given back.
-#include "topology/probe.h"
+#include "topology/probe/probe.h"
 
 #include <atomic>
 #include <cerrno>

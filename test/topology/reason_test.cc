@@ -1,5 +1,5 @@
 // The catalogue of reasons: complete, unique, and its sentences have no holes.
-#include "topology/reason.h"
+#include "topology/model/reason.h"
 
 #include <set>
 

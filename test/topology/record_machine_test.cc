@@ -1,9 +1,9 @@
 // From a machine to decisions: software HCAs at chosen places get what real ones there would.
-#include "topology/record_machine.h"
+#include "topology/decide/record_machine.h"
 
 #include "test/support/catch.h"
-#include "topology/decision.h"
-#include "topology/place.h"
+#include "topology/decide/decision.h"
+#include "topology/model/place.h"
 
 namespace twinpath {
 namespace {

@@ -1,5 +1,5 @@
 // The placement record: its bytes stay what they are, and damaged or foreign ones are refused.
-#include "topology/record.h"
+#include "topology/decide/record.h"
 
 #include <algorithm>
 #include <random>

@@ -4,7 +4,7 @@
 
 #include "test/support/catch.h"
 #include "test/topology/data.h"
-#include "topology/read_machine.h"
+#include "topology/read/read_machine.h"
 
 namespace twinpath::test {
 

@@ -17,6 +17,7 @@
 #include "tools/coll_perf/launch.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/output.h"
+#include "tools/common/plot.h"
 #include "tools/common/said_once.h"
 
 namespace twinpath::coll {
@@ -180,9 +181,13 @@ int run(int argc, char** argv) {
     return run_rank(options, Group(place->rank, place->size, std::move(links), options.timeout_s),
                     place->local_rank);
   }
-  if (const auto place = tools::find_place(options.rank, options.no_mpi)) {
-    return run_job(options, *place);
+  const auto place = tools::find_place(options.rank, options.no_mpi);
+  // Rank 0 draws; another host need not have that folder.
+  if (!place || place->rank == 0) {
+    const std::string why = tools::plot_file_complaint(options.plot);
+    if (!why.empty()) throw ToolError(kExitUsage, why);
   }
+  if (place) return run_job(options, *place);
   if (!options.json) std::fputs(tools::describe(tools::circumstances()).c_str(), stdout);
   std::fflush(stdout);  // before anything that stderr may say
   if (options.cpu_ranks > 0) {

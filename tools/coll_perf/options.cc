@@ -37,6 +37,7 @@ constexpr const char* kFooter =
     "  coll_perf -b 8 -e 1g --collective all            all GPUs, one process each\n"
     "  coll_perf --via-plugin --plugin ./libnccl-net.so  all traffic through this plugin\n"
     "  coll_perf --cpu 4                                 no GPU: 4 processes over the net ABI\n"
+    "  coll_perf --cpu 4 --plot cpu.svg                  the same, and a picture\n"
     "  coll_perf --scenario kill --via-plugin            a rank dies; the others must notice\n"
     "  mpirun -np 4 coll_perf --rendezvous host1:29500   one rank per MPI process\n"
     "\n"
@@ -101,6 +102,7 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
       ->default_str("1")
       ->check(CLI::Range(0, 1000000));
   app.add_flag("--json", out.json, "one JSON object on stdout in place of the table");
+  app.add_option("--plot", out.plot, "the results as a picture, an SVG file");
   app.add_option("--timeout", out.timeout_s, "seconds that one step may take [120]")
       ->check(CLI::Range(1, 1000000));
   app.add_option("--gpus", gpus, "list of GPU numbers, one per rank [all]");
@@ -177,6 +179,9 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
                                     "\" is unknown; use split, many-comms, abort or kill");
   }
   out.scenario = found->second;
+  if (out.scenario != Scenario::none && !out.plot.empty()) {
+    throw ToolError(kExitUsage, "--scenario has no figures to draw; leave out --plot");
+  }
   if (cpu && out.scenario != Scenario::none) {
     throw ToolError(kExitUsage, "--scenario needs GPUs and NCCL; leave out --cpu");
   }

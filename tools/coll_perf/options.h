@@ -9,6 +9,9 @@
 
 namespace twinpath::coll {
 
+// Of the JSON document: tools/JSON.md says when it changes.
+inline constexpr int kSchema = 2;
+
 enum class Scenario { none, split, many_comms, abort, kill };
 enum class Algorithm { ring, tree };
 
@@ -23,6 +26,7 @@ struct Options {
   int warmup = 5;
   int checks = 1;
   bool json = false;
+  std::string plot;  // file; empty: none
   double timeout_s = 120;
   std::vector<int> gpus;  // ordinals by local rank; empty: 0, 1, ...
   int gpu_count = 0;      // 0: all

@@ -36,6 +36,7 @@ Report::Report(bool live, const Options& options)
     : live_(live),
       json_(options.json),
       bar_(live && !options.json),
+      plot_(options.plot),
       notes_(nlohmann::json::array()),
       results_(nlohmann::json::array()) {
   options_ = {{"iterations", options.iterations}, {"warmup", options.warmup},
@@ -46,9 +47,8 @@ Report::Report(bool live, const Options& options)
 
 void Report::note(const std::string& text) {
   if (!live_) return;
-  if (json_) {
-    notes_.push_back(text);
-  } else {
+  notes_.push_back(text);
+  if (!json_) {
     bar_.clear();
     std::printf("# %s\n", text.c_str());
     std::fflush(stdout);
@@ -78,6 +78,7 @@ void Report::row(const Row& row) {
     bus_sum_ += gb_per_s(row.plan.bytes, m->time_us) * row.plan.bus_factor;
     checked_ = checked_ || row.checked;
   }
+  if (!plot_.empty()) keep_for_plot(row);
   const char* op = row.plan.reduces ? op_name(row.op) : "none";
   if (json_) {
     results_.push_back({{"what", row.what},
@@ -103,6 +104,30 @@ void Report::row(const Row& row) {
   std::fflush(stdout);
 }
 
+// Rows come in order of size, those of a kind one after the other.
+void Report::keep_for_plot(const Row& row) {
+  const std::string name = row.what + " " + type_info(row.type).name;
+  if (times_.empty() || times_.back().name != name) {
+    times_.push_back({name, {}});
+    bandwidths_.push_back({name, {}});
+  }
+  const auto bytes = static_cast<double>(row.plan.bytes);
+  const double us = row.out_of_place.time_us;
+  times_.back().points.push_back({bytes, us});
+  bandwidths_.back().points.push_back({bytes, gb_per_s(row.plan.bytes, us) * row.plan.bus_factor});
+}
+
+void Report::draw() const {
+  std::vector<std::string> heading{"coll_perf, out of place"};
+  for (const nlohmann::json& note : notes_) heading.push_back(note.get<std::string>());
+  const tools::Circumstances c = tools::circumstances();
+  heading.push_back(c.time + ", " + c.host + ": " + std::to_string(c.cores) + " cores of " + c.cpu);
+  const tools::PlotAxis size{"bytes", true, true};
+  tools::write_plots(
+      plot_, heading,
+      {{"time", size, {"us", true}, times_}, {"bus bandwidth", size, {"GB/s"}, bandwidths_}});
+}
+
 void Report::verdict(const std::string& scenario, bool passed, const std::string& detail) {
   scenario_failed_ = scenario_failed_ || !passed;
   if (!live_) return;
@@ -120,7 +145,7 @@ bool Report::finish() {
   bar_.clear();
   const double average = figures_ > 0 ? bus_sum_ / static_cast<double>(figures_) : 0;
   if (json_) {
-    nlohmann::json out = tools::json_envelope("coll_perf", options_, results_);
+    nlohmann::json out = tools::json_envelope("coll_perf", options_, results_, kSchema);
     out["notes"] = notes_;
     out["wrong"] = wrong_;
     out["avg_busbw_gb_s"] = average;
@@ -135,6 +160,7 @@ bool Report::finish() {
     std::printf("# Avg bus bandwidth    : %g\n#\n", average);
   }
   std::fflush(stdout);
+  if (!plot_.empty() && !times_.empty()) draw();
   return !scenario_failed_ && wrong_ == 0;
 }
 

@@ -4,9 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/coll_perf/collective.h"
 #include "tools/coll_perf/options.h"
+#include "tools/common/plot.h"
 #include "tools/common/progress_bar.h"
 
 namespace twinpath::coll {
@@ -36,10 +38,14 @@ class Report {
   void progress(double fraction, const std::string& what) { bar_.update(fraction, what); }
   // One line per scenario.
   void verdict(const std::string& scenario, bool passed, const std::string& detail);
-  // Prints the last lines (table) or everything (JSON); true when nothing was wrong.
+  // Prints the last lines (table) or everything (JSON), and draws --plot; true when nothing was
+  // wrong.
   bool finish();
 
  private:
+  void keep_for_plot(const Row& row);
+  void draw() const;
+
   bool live_;
   bool json_;
   bool scenario_failed_ = false;
@@ -48,6 +54,8 @@ class Report {
   std::uint64_t figures_ = 0;
   double bus_sum_ = 0;
   bool checked_ = false;
+  std::string plot_;
+  std::vector<tools::PlotSeries> times_, bandwidths_;
   nlohmann::json options_, notes_, results_;
 };
 

@@ -98,10 +98,14 @@ void to_json(nlohmann::json& j, const Circumstances& c) {
        {"environment", c.environment}};
 }
 
+std::string json_schema(const std::string& name, int version) {
+  return name + "/" + std::to_string(version);
+}
+
 nlohmann::json json_envelope(const std::string& tool, nlohmann::json options,
-                             nlohmann::json results) {
+                             nlohmann::json results, int version) {
   return {{"tool", tool},
-          {"schema", 1},
+          {"schema", json_schema(tool, version)},
           {"circumstances", circumstances()},
           {"options", std::move(options)},
           {"results", std::move(results)}};

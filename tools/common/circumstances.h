@@ -20,8 +20,11 @@ std::string describe(const Circumstances& c);
 void to_json(nlohmann::json& j, const Circumstances& c);
 
 // What every tool prints for --json: {"tool", "schema", "circumstances", "options", "results"},
-// to which the tool may add keys of its own.
+// to which the tool may add keys of its own.  "schema" is "TOOL/VERSION"; tools/JSON.md says what
+// each has, and when the version changes.
 nlohmann::json json_envelope(const std::string& tool, nlohmann::json options,
-                             nlohmann::json results);
+                             nlohmann::json results, int version = 1);
+// "net_perf/2": also for documents that are not of this form.
+std::string json_schema(const std::string& name, int version);
 
 }  // namespace twinpath::tools

@@ -18,6 +18,7 @@ Summary summarize(std::vector<double> samples) {
           .min = samples.front(),
           .median = rank(0.5),
           .p99 = rank(0.99),
+          .p999 = rank(0.999),
           .max = samples.back(),
           .mean = std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(n)};
 }

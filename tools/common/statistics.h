@@ -1,5 +1,5 @@
 #pragma once
-// Order statistics of repeated measurements.  Medians and p99, because means hide the tail.
+// Order statistics of repeated measurements.  Medians, p99 and p99.9, because means hide the tail.
 #include <cstddef>
 #include <vector>
 
@@ -7,7 +7,7 @@ namespace twinpath::tools {
 
 struct Summary {
   std::size_t count = 0;
-  double min = 0, median = 0, p99 = 0, max = 0, mean = 0;
+  double min = 0, median = 0, p99 = 0, p999 = 0, max = 0, mean = 0;
 };
 
 // Nearest-rank quantiles; all zero for no samples.

@@ -29,7 +29,8 @@ int choose_gpus(const Options& options) {
 }
 
 void set_environment(const Options& options) {
-  if (!options.plugin.empty()) setenv("NCCL_NET_PLUGIN", options.plugin.c_str(), 1);
+  const std::string plugin = plugin_for_nccl(options);
+  if (!plugin.empty()) setenv("NCCL_NET_PLUGIN", plugin.c_str(), 1);
   // Nothing here uses multicast, and setting it up can fail where GIN does not.
   setenv("NCCL_NVLS_ENABLE", "0", 0);
 }
@@ -97,6 +98,7 @@ int run(int argc, char** argv) {
   const int gpus = choose_gpus(options);
   Report report(options);
   report.fact("nccl", nccl.version_text() + " from " + nccl.file);
+  report.fact("plugin", std::getenv("NCCL_NET_PLUGIN"));
   report.fact("gpus", std::to_string(gpus) + " x " + gpu_name(0));
   return measure(options, nccl, gpus, report);
 }

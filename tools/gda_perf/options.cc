@@ -3,8 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "plugin/base/version.h"
+#include "tools/common/net_plugin.h"
 #include "tools/common/units.h"
 #include "tools/gda_perf/error.h"
 
@@ -34,12 +36,13 @@ constexpr const char* kFooter =
     "microseconds taken on the GPU, bandwidths 1e9 bytes per second, summed over pairs.  CPU is\n"
     "the number of cores that this whole process kept busy meanwhile.\n"
     "\n"
-    "Environment: --plugin sets NCCL_NET_PLUGIN.  NCCL_NVLS_ENABLE=0 is set where it is not.\n"
+    "Environment: NCCL_NET_PLUGIN is set to the plugin, NCCL_NVLS_ENABLE=0 where it is not set.\n"
     "\n"
     "Examples:\n"
-    "  TWINPATH_FABRIC=soft gda_perf --plugin ./libnccl-net.so\n"
+    "  TWINPATH_FABRIC=soft gda_perf\n"
     "  gda_perf --test pingpong,signal --max 4k --iters 10000\n"
     "  gda_perf -g 4 --test bw --min 1m --max 256m --bw-blocks 1,2,4 --json bw.json\n"
+    "  gda_perf --plugin /opt/other/libnccl-net.so --test rate --plot rate.svg\n"
     "\n"
     "Exit status: 0 all right, 1 wrong data, 2 bad option, 3 no GPU or NCCL, 4 an operation\n"
     "failed or timed out.";
@@ -104,12 +107,15 @@ void define(CLI::App& app, Options& out, Text& text) {
       ->check(CLI::Range(1, 100000));
   app.add_option("--json", out.json_file, "one JSON object, into FILE or in place of the table")
       ->expected(0, 1);
+  app.add_option("--plot", out.plot, "the results as a picture, an SVG file");
   app.add_option("--timeout", out.timeout_s, "seconds that one step may take [60]")
       ->check(CLI::Range(1, 1000000));
   app.add_option("--wait", out.wait_s, "seconds that a kernel waits for one signal [10]")
       ->check(CLI::Range(0.001, 1000000.0));
   app.add_option("--nccl", out.nccl, "NCCL library [libnccl.so.2]");
-  app.add_option("--plugin", out.plugin, "GIN plugin: sets NCCL_NET_PLUGIN");
+  app.add_option("--plugin", out.plugin,
+                 "GIN plugin: a path, or the X of libnccl-net-X.so [$NCCL_NET_PLUGIN, else the one "
+                 "built or installed with this program]; none: NCCL's own");
   app.set_version_flag("--version", std::string("gda_perf ") + built_from());
 }
 
@@ -189,6 +195,13 @@ StreamPlan plan_stream(const Options& options, std::size_t bytes, int blocks) {
 std::uint64_t rate_messages(const Options& options, int blocks) {
   return std::max<std::uint64_t>(
       1, std::uint64_t{options.iterations} * 32 / static_cast<std::uint64_t>(blocks));
+}
+
+std::string plugin_for_nccl(const Options& options) {
+  if (options.plugin == "none") return options.plugin;
+  // As the user has set it: what that means, NCCL knows.
+  if (options.plugin.empty() && std::getenv("NCCL_NET_PLUGIN") != nullptr) return {};
+  return tools::find_plugin(options.plugin);
 }
 
 bool parse_options(int argc, char** argv, Options& out, int& exit_code) {

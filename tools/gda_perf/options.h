@@ -7,6 +7,9 @@
 
 namespace twinpath::gda_perf {
 
+// Of the JSON document: tools/JSON.md says when it changes.
+inline constexpr int kSchema = 2;
+
 // The last two need device headers of NCCL 2.30.7 or newer: only if asked for by name.
 enum class Test { pingpong, putvalue, signal, putflush, counter, rate, bw, wpingpong, wsignal };
 const char* name_of(Test test);
@@ -29,6 +32,7 @@ struct Options {
   int repetitions = 5;
   bool json = false;
   std::string json_file;  // empty: stdout
+  std::string plot;       // file; empty: none
   double timeout_s = 60;
   double wait_s = 10;
   std::string nccl, plugin;
@@ -52,6 +56,10 @@ StreamPlan plan_stream(const Options& options, std::size_t bytes, int blocks);
 
 // Messages that each of `blocks` posts in the rate test.
 std::uint64_t rate_messages(const Options& options, int blocks);
+
+// What NCCL_NET_PLUGIN has to become: the plugin of --plugin, else that of the build or the
+// installation this program belongs to.  Empty: it stays as it is.
+std::string plugin_for_nccl(const Options& options);
 
 // Prints help or the complaint and sets `exit_code` when the program has to end at once.
 bool parse_options(int argc, char** argv, Options& out, int& exit_code);

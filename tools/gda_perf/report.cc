@@ -11,8 +11,8 @@ namespace twinpath::gda_perf {
 namespace {
 
 nlohmann::json summary_json(const tools::Summary& s) {
-  return {{"count", s.count}, {"min", s.min}, {"median", s.median},
-          {"p99", s.p99},     {"max", s.max}, {"mean", s.mean}};
+  return {{"count", s.count}, {"min", s.min}, {"median", s.median}, {"p99", s.p99},
+          {"p999", s.p999},   {"max", s.max}, {"mean", s.mean}};
 }
 
 nlohmann::json options_json(const Options& o) {
@@ -37,6 +37,7 @@ nlohmann::json row_json(const Row& row) {
       {"cpu_s", row.cpu_s},       {"wall_s", row.wall_s},     {"cpu_cores", cores(row)}};
   if (!row.variant.empty()) out["variant"] = row.variant;
   if (row.us) out["us"] = summary_json(*row.us);
+  if (row.times_ns.count() != 0) out["histogram_us"] = tools::buckets_json(row.times_ns, 1000);
   if (row.messages_per_s) out["messages_per_s"] = *row.messages_per_s;
   if (row.gb_per_s) out["gb_per_s"] = summary_json(*row.gb_per_s);
   return out;
@@ -53,6 +54,7 @@ tools::Table make_table() {
                        {.title = "blocks", .width = 6},
                        {.title = "median", .unit = "us", .width = 8},
                        {.title = "p99", .unit = "us", .width = 8},
+                       {.title = "p99.9", .unit = "us", .width = 8},
                        {.title = "min", .unit = "us", .width = 8},
                        {.title = "rate", .unit = "Mmsg/s", .width = 8},
                        {.title = "median", .unit = "GB/s", .width = 8},
@@ -72,6 +74,7 @@ std::vector<std::string> cells(const Row& row) {
           std::to_string(row.blocks),
           number(row.us.has_value(), us.median, 2),
           number(row.us.has_value(), us.p99, 2),
+          number(row.us.has_value(), us.p999, 2),
           number(row.us.has_value(), us.min, 2),
           number(row.messages_per_s.has_value(), row.messages_per_s.value_or(0) / 1e6, 3),
           number(row.gb_per_s.has_value(), gb.median, 2),
@@ -91,6 +94,8 @@ Report::Report(const Options& options)
   // Known before minutes of measuring, not after.
   if (!options.json_file.empty() && !std::ofstream(options.json_file, std::ios::app))
     throw unwritable(options.json_file);
+  if (const std::string why = tools::plot_file_complaint(options.plot); !why.empty())
+    throw Failed(kExitUsage, why);
   if (!to_stdout()) std::fputs(tools::describe(tools::circumstances()).c_str(), stdout);
 }
 
@@ -117,7 +122,7 @@ void Report::row(const Row& row) {
 }
 
 nlohmann::json Report::document() const {
-  nlohmann::json out = tools::json_envelope("gda_perf", options_json(options_), results_);
+  nlohmann::json out = tools::json_envelope("gda_perf", options_json(options_), results_, kSchema);
   out.update(facts_);
   out["wrong"] = wrong_;
   return out;
@@ -138,7 +143,46 @@ bool Report::finish() {
     file.close();
     if (!file) throw unwritable(options_.json_file);
   }
+  if (options_.plot.empty() || results_.empty()) return wrong_ == 0;
+  const tools::Circumstances c = tools::circumstances();
+  std::vector<std::string> heading{"gda_perf"};
+  for (const auto& [name, value] : facts_.items())
+    heading.push_back(name + ": " + (value.is_string() ? value.get<std::string>() : value.dump()));
+  heading.push_back("Twinpath " + c.version + " (" + c.commit + "), " + c.time + ", " + c.host);
+  tools::write_plots(options_.plot, heading, plots());
   return wrong_ == 0;
+}
+
+std::vector<tools::PlotPanel> Report::plots() const {
+  const tools::PlotAxis size{"bytes", true, true}, us{"us", true};
+  tools::PlotPanel latency{"latency", size, us, {}},
+      rate{"message rate", {"blocks"}, {"messages/s"}, {}},
+      bandwidth{"bandwidth", size, {"GB/s"}, {}};
+  const auto add = [](tools::PlotPanel& panel, const std::string& name, tools::PlotPoint point) {
+    for (tools::PlotSeries& s : panel.series)
+      if (s.name == name) return s.points.push_back(point);
+    panel.series.push_back({name, {point}});
+  };
+  for (const nlohmann::json& r : results_) {
+    const auto bytes = r["bytes"].get<double>(), blocks = r["blocks"].get<double>();
+    const auto name = r["test"].get<std::string>() +
+                      (r.contains("variant") ? " " + r["variant"].get<std::string>() : "");
+    if (r.contains("us")) {
+      const nlohmann::json& s = r["us"];
+      add(latency, name, {bytes, s["median"].get<double>()});
+      add(latency, name + " p99.9", {bytes, s["p999"].get<double>()});
+    }
+    if (r.contains("messages_per_s")) add(rate, name, {blocks, r["messages_per_s"].get<double>()});
+    if (r.contains("gb_per_s")) {
+      const nlohmann::json& s = r["gb_per_s"];
+      add(bandwidth, name + ", " + std::to_string(r["blocks"].get<int>()) + " blocks",
+          {bytes, s["median"].get<double>(), s["min"].get<double>(), s["max"].get<double>()});
+    }
+  }
+  std::vector<tools::PlotPanel> out;
+  for (tools::PlotPanel* panel : {&latency, &rate, &bandwidth})
+    if (!panel->series.empty()) out.push_back(std::move(*panel));
+  return out;
 }
 
 }  // namespace twinpath::gda_perf

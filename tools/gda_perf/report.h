@@ -7,7 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "tools/common/histogram.h"
+#include "tools/common/plot.h"
 #include "tools/common/progress_bar.h"
 #include "tools/common/statistics.h"
 #include "tools/common/table.h"
@@ -23,6 +26,7 @@ struct Row {
   int contexts = 1;            // that these blocks used
   std::uint64_t messages = 0;  // timed, of one repetition, all senders
   std::optional<tools::Summary> us;
+  tools::Histogram times_ns;  // what `us` sums up; empty where there is none
   std::optional<double> messages_per_s;
   std::optional<tools::Summary> gb_per_s;
   std::uint64_t wrong = 0;  // 8-byte words, stamps and surplus signals
@@ -31,13 +35,14 @@ struct Row {
 
 class Report {
  public:
-  explicit Report(const Options& options);  // throws Failed when FILE cannot be written
+  explicit Report(const Options& options);  // throws Failed when a file cannot be written
   void fact(const std::string& name, const nlohmann::json& value);  // a key of its own, a "# " line
   void row(const Row& row);
   void progress(const std::string& what);
   // Prints what is left; true when nothing was wrong.  Throws as above.
   bool finish();
   nlohmann::json document() const;
+  std::vector<tools::PlotPanel> plots() const;
 
  private:
   bool to_stdout() const { return options_.json && options_.json_file.empty(); }

@@ -73,6 +73,7 @@ void latency_line(Part& part, Test test, std::size_t bytes) {
   part.hand_in(wrong, std::move(times), [&](std::uint64_t sum, std::vector<double>& all) {
     Row row{.test = name_of(test), .bytes = bytes, .messages = all.size()};
     row.us = tools::summarize(all);
+    for (const double us : all) row.times_ns.add(static_cast<std::uint64_t>(us * 1000));
     row.wrong = sum;
     row.cpu_s = spent.cpu_s;
     row.wall_s = spent.wall_s;

@@ -16,6 +16,9 @@ namespace {
 using namespace twinpath;
 using namespace twinpath::tools;
 
+// Of the JSON document: tools/JSON.md says when it changes.
+constexpr int kSchema = 2;
+
 constexpr const char* kExamples = R"(Examples:
   twinpath-info                          what the plugin would use here, and why
   TWINPATH_FABRIC=soft twinpath-info     the same with the software HCA
@@ -102,7 +105,7 @@ int run(int argc, char** argv) {
   if (json) {
     const std::vector<FabricReport> fabrics = look_at_fabrics(config);
     refusals = refused_settings(fabrics);
-    nlohmann::json all = json_envelope("twinpath-info", options_json(states), nullptr);
+    nlohmann::json all = json_envelope("twinpath-info", options_json(states), nullptr, kSchema);
     all.erase("results");
     all["fabrics"] = fabrics_json(fabrics);
     all["refused"] = refusals;

@@ -23,6 +23,11 @@ Loops (--loop; of one connection, the same calls whatever the plugin):
   poll       a full window; each round posts one message and tests the oldest: one post a poll (in
              one thread receives are posted half a window ahead of their sends)
 
+--against: both plugins have their turns in one run, --rounds of each, in changing order, each with
+workers of its own.  A round gives a ratio; printed are the median of these, the least and the
+largest.  "ratio" is above 1 where this plugin is the better one; where the rounds lie on both sides
+of 1 the two are not told apart.  The plugin against itself shows what the machine's noise is.
+
 Two hosts, or more: one process a worker, started by mpirun or srun, or by hand with --rank; their
 number is even, workers 2k and 2k+1 are a pair.  All get the same options; --dev and --gpu lists go
 round over workers.  Rank 0 prints.  Where it listens is --rendezvous, else
@@ -39,6 +44,7 @@ Examples:
   net_perf --test solo --loop poll --sizes 8,64
   net_perf --test conns --connections 1,64,512 --json
   net_perf --plugin /usr/lib/libnccl-net-other.so --abi 10 --test rate
+  net_perf --test latency --against /usr/lib/libnccl-net-other.so --plot compared.svg
 
 Exit status: 0 all right, 1 a test failed (wrong data, error, time-out), 2 bad arguments.)";
 

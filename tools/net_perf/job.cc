@@ -15,8 +15,8 @@
 
 #include "plugin/base/clock.h"
 #include "tools/common/failure.h"
-#include "tools/net_perf/supervisor.h"
-#include "tools/net_perf/tests.h"
+#include "tools/net_perf/compare.h"
+#include "tools/net_perf/run.h"
 
 namespace twinpath::tools {
 namespace {
@@ -137,7 +137,8 @@ Channel connect_pair(Group& group, double timeout_s) {
 // Workers with other sizes or counts would wait for each other.  Devices and files may differ.
 void expect_same_options(Group& group, const Options& options, const Hosts& hosts) {
   nlohmann::json j = options_json(options);
-  for (const char* free : {"plugin", "devices", "gpus", "yield_every", "timeout_s"}) j.erase(free);
+  for (const char* free : {"plugin", "against", "devices", "gpus", "yield_every", "timeout_s"})
+    j.erase(free);
   const std::uint64_t mine = std::hash<std::string>{}(j.dump());
   std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
   group.all_gather(&mine, sizeof mine, all.data());
@@ -210,10 +211,8 @@ int relay(int argc, char** argv, const Options& options, int rank, Channel up, C
       .run(now_ns() + static_cast<std::int64_t>(options.timeout_s * 1e9) + 5 * kSecond);
 }
 
-}  // namespace
-
-int run_job(int argc, char** argv, Options& options, const Place& place) {
-  take_job(options, {place.size, place.size, 1});  // complains early
+// Makes this process part of the job; `options` learn how many ranks are where.
+Abroad join(Options& options, const Place& place) {
   Group group(place.rank, place.size, rendezvous(place, options.rendezvous, options.timeout_s),
               options.timeout_s);
   const Hosts hosts(group);
@@ -221,10 +220,33 @@ int run_job(int argc, char** argv, Options& options, const Place& place) {
   expect_same_options(group, options, hosts);
   Abroad abroad{{}, connect_pair(group, options.timeout_s), hosts.names()};
   for (UniqueFd& link : group.take_links()) abroad.controls.emplace_back(std::move(link));
-  if (place.rank != 0)
-    return relay(argc, argv, options, place.rank, std::move(abroad.controls[0]),
-                 std::move(abroad.peer));
-  return run_workers(argc, argv, options, &abroad);
+  return abroad;
+}
+
+int follow(int argc, char** argv, Options options, const Place& place) {
+  Abroad abroad = join(options, place);
+  return relay(argc, argv, options, place.rank, std::move(abroad.controls[0]),
+               std::move(abroad.peer));
+}
+
+}  // namespace
+
+int run_job(int argc, char** argv, Options& options, const Place& place) {
+  take_job(options, {place.size, place.size, 1});  // complains early
+  const bool compares = !options.against.empty();
+  if (place.rank != 0 && compares)
+    return follow_comparison(options,
+                             [&](const Options& turn) { return follow(argc, argv, turn, place); });
+  if (place.rank != 0) return follow(argc, argv, options, place);
+  if (!compares) {
+    Abroad abroad = join(options, place);
+    return run_workers(argc, argv, options, &abroad);
+  }
+  return run_comparison(options, [&](const Options& turn, Report& report, std::string& why) {
+    Options mine = turn;
+    Abroad abroad = join(mine, place);
+    return run_once(argc, argv, mine, &abroad, report, why);
+  });
 }
 
 }  // namespace twinpath::tools

@@ -3,7 +3,7 @@
 // one host and watches it; rank 0 supervises all, the others pass on what their worker and rank 0
 // say to each other, and end their worker when rank 0 ends.
 #include "tools/common/job.h"
-#include "tools/net_perf/report.h"
+#include "tools/net_perf/options.h"
 
 namespace twinpath::tools {
 

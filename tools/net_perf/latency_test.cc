@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "plugin/base/clock.h"
+#include "tools/common/histogram.h"
 #include "tools/common/pattern.h"
-#include "tools/common/statistics.h"
 #include "tools/common/units.h"
 #include "tools/net_perf/tests.h"
 
@@ -34,18 +34,17 @@ class PingPong {
     const Options& o = e_.options;
     const std::string label = "latency " + format_bytes(size_);
     const std::size_t count = iterations(o, size_);
-    std::vector<std::int64_t> ignored, samples;
+    Histogram times;
     if (o.verify) {
       e_.reporter.phase(label + ": verify");
-      rounds(std::min<std::size_t>(count, 100), true, ignored);
+      rounds(std::min<std::size_t>(count, 100), true, nullptr);
     }
     e_.reporter.phase(label + ": warm up");
-    rounds(o.warmup_given ? o.warmup : count / 10, false, ignored);
+    rounds(o.warmup_given ? o.warmup : count / 10, false, nullptr);
     e_.reporter.phase(label + ": measure");
     if (o.workers > 2) e_.reporter.barrier(e_.deadline_ns);
-    samples.reserve(count);
     const std::int64_t before = cpu_ns();
-    rounds(count, false, samples);
+    rounds(count, false, &times);
     const std::int64_t mine = cpu_ns() - before, theirs = e_.exchange(mine);
     const std::int64_t cpu = o.threads ? std::max(mine, theirs) : mine + theirs;
     const std::uint64_t wrong = wrong_ + e_.exchange(wrong_);
@@ -53,7 +52,7 @@ class PingPong {
     if (e_.rank % 2 != 0) return;
     e_.reporter.result({{"size", size_},
                         {"messages", 2 * count},
-                        {"samples", samples},  // round trips, ns
+                        {"times", times.to_json()},  // round trips, ns
                         {"cpu", cpu},
                         {"wrong", wrong}});
   }
@@ -134,19 +133,18 @@ class PingPong {
     if (wrong_++ == 0) first_wrong_ = "message " + std::to_string(n) + " " + what;
   }
 
-  void rounds(std::size_t count, bool full, std::vector<std::int64_t>& samples) {
+  void rounds(std::size_t count, bool full, Histogram* times) {
     if (count == 0) return;
     const bool first = e_.rank % 2 == 0;
-    const bool keep = samples.capacity() >= count;
     for (std::uint64_t n = 0; n < std::min<std::uint64_t>(ahead_, count); ++n) post(n);
     e_.pair_barrier();
     for (std::uint64_t n = 0; n < count; ++n) {
       std::int64_t begin = 0;
       if (first) {
-        begin = keep ? now_ns() : 0;
+        begin = times != nullptr ? now_ns() : 0;
         send(n, full);
         wait_received(n);
-        if (keep) samples.push_back(now_ns() - begin);
+        if (times != nullptr) times->add(static_cast<std::uint64_t>(now_ns() - begin));
         verify(n, full);
         if (n + ahead_ < count) post(n + ahead_);
       } else {

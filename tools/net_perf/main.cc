@@ -7,9 +7,11 @@
 
 #include "tools/common/failure.h"
 #include "tools/common/output.h"
+#include "tools/common/plot.h"
 #include "tools/common/said_once.h"
+#include "tools/net_perf/compare.h"
 #include "tools/net_perf/job.h"
-#include "tools/net_perf/supervisor.h"
+#include "tools/net_perf/run.h"
 #include "tools/net_perf/tests.h"
 
 namespace twinpath::tools {
@@ -25,11 +27,18 @@ int run(int argc, char** argv) {
                 Channel(UniqueFd(options.peer_fd)));
     return 0;
   }
-  if (const auto place = find_place(options.place, options.no_mpi))
-    return run_job(argc, argv, options, *place);
+  const auto place = find_place(options.place, options.no_mpi);
+  // Rank 0 draws; another host need not have that folder.
+  if (!place || place->rank == 0)
+    if (const std::string why = plot_file_complaint(options.plot); !why.empty())
+      throw BadUsage(why);
+  if (place) return run_job(argc, argv, options, *place);
   if (options.test == Test::callgrind || options.test == Test::solo)
     return run_single_thread(options);
-  return run_workers(argc, argv, options, nullptr);
+  if (options.against.empty()) return run_workers(argc, argv, options, nullptr);
+  return run_comparison(options, [&](const Options& turn, Report& report, std::string& why) {
+    return run_once(argc, argv, turn, nullptr, report, why);
+  });
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "tools/net_perf/options.h"
 
-#include <sched.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "plugin/base/version.h"
 #include "tools/common/failure.h"
@@ -15,22 +17,6 @@ namespace twinpath::tools {
 namespace {
 
 constexpr std::size_t kLargest = std::size_t{1} << 30;  // test() reports sizes as int
-
-const std::vector<std::pair<std::string, Test>>& test_names() {
-  static const std::vector<std::pair<std::string, Test>> names{
-      {"latency", Test::latency}, {"bw", Test::bw},       {"bibw", Test::bibw},
-      {"rate", Test::rate},       {"group", Test::group}, {"step", Test::step},
-      {"conns", Test::conns},     {"solo", Test::solo},   {"callgrind", Test::callgrind}};
-  return names;
-}
-
-const std::vector<std::pair<std::string, LoopKind>>& loop_names() {
-  static const std::vector<std::pair<std::string, LoopKind>> names{{"window", LoopKind::window},
-                                                                   {"one", LoopKind::one},
-                                                                   {"group", LoopKind::group},
-                                                                   {"poll", LoopKind::poll}};
-  return names;
-}
 
 // What --test and --loop mean for options that were not given.
 void choose_defaults(Options& o, bool group_given, bool connections_given) {
@@ -46,11 +32,7 @@ void choose_defaults(Options& o, bool group_given, bool connections_given) {
     o.window = 1;
 }
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
+std::string complain_of_comparison(const Options& o);
 
 // What CLI11's own checks cannot say; empty when all is well.
 std::string complain(const Options& o) {
@@ -70,29 +52,27 @@ std::string complain(const Options& o) {
     return "--loop group moves one group at a time: no --window";
   if (o.loop != LoopKind::window && o.optional_recv) return "--optional-recv is for --loop window";
   if (o.dmabuf && o.gpus.empty()) return "--dmabuf needs --gpu";
+  if (o.histogram && o.test != Test::latency) return "--histogram is for --test latency";
+  if (!o.plot.empty() && o.test == Test::callgrind) return "--plot is not for --test callgrind";
+  return complain_of_comparison(o);
+}
+
+// Two plugins in one process would share what libraries have one of.
+std::string complain_of_comparison(const Options& o) {
+  if (o.against.empty()) return {};
+  if (o.test == Test::solo || o.test == Test::callgrind)
+    return std::string("--against is not for --test ") + test_name(o.test) +
+           ", which is one process; run it once for each plugin";
+  if (o.threads) return "--against needs a process for each worker: leave out --threads";
+  if (o.histogram) return "--histogram is of one plugin; leave out --against, or use --json";
+  // A bare name is the loader's to find.
+  if (o.against.find('/') != std::string::npos && access(o.against.c_str(), R_OK) != 0)
+    return "--against " + o.against + ": " + std::strerror(errno) +
+           "; give the path of the other plugin's libnccl-net.so";
   return {};
 }
 
 }  // namespace
-
-const char* test_name(Test t) {
-  for (const auto& [name, test] : test_names())
-    if (test == t) return name.c_str();
-  return "?";
-}
-
-const char* loop_name(LoopKind k) {
-  for (const auto& [name, loop] : loop_names())
-    if (loop == k) return name.c_str();
-  return "?";
-}
-
-std::size_t iterations(const Options& o, std::size_t size) {
-  if (o.iters != 0) return o.iters;
-  const std::size_t most = o.test == Test::rate ? 50000 : o.test == Test::latency ? 10000 : 5000;
-  const std::size_t bytes = std::size_t{256} << 20;
-  return std::clamp<std::size_t>(bytes / std::max<std::size_t>(size, 1), 20, most);
-}
 
 bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   CLI::App app{"net_perf: latency, bandwidth and message rate of any NCCL net plugin\n",
@@ -106,6 +86,11 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_option("--plugin", out.plugin,
                  "libnccl-net.so to test: a path, a file name, or the X of libnccl-net-X.so "
                  "[$NCCL_NET_PLUGIN, else the one built or installed with this program]");
+  auto* against = app.add_option("--against", out.against,
+                                 "another net plugin to compare with, named as for --plugin");
+  app.add_option("--rounds", out.rounds, "of --against: times that each plugin has its turn [5]")
+      ->needs(against)
+      ->check(CLI::Range(2, 1000));
   app.add_option("--abi", abi, "net table to use: v8 .. v12 [newest, as NCCL does]");
   app.add_option("--test", test, "what to measure, see below [latency]");
   app.add_option("--sizes", sizes,
@@ -118,8 +103,10 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
       ->check(CLI::Range(1, 100000000));
   auto* warmup =
       app.add_option("--warmup", out.warmup, "messages before measuring [a tenth of --iters]");
-  app.add_option("--repeats", out.repeats, "repetitions; median and p99 are over these [10]")
-      ->check(CLI::Range(1, 10000));
+  auto* repeats =
+      app.add_option("--repeats", out.repeats,
+                     "repetitions; median and p99 are over these [10; 3 with --against]")
+          ->check(CLI::Range(1, 10000));
   auto* window = app.add_option("--window", out.window,
                                 "messages (or groups) in flight per connection [16; 8 for "
                                 "step, 1 for callgrind; less when buffers would exceed 256 MiB]");
@@ -157,6 +144,8 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_option("--rank", out.place, "RANK/RANKS of this process in a job started by hand");
   app.add_flag("--no-mpi", out.no_mpi, "ignore an mpirun or Slurm environment");
   app.add_flag("--json", out.json, "one JSON document on stdout instead of the table");
+  app.add_flag("--histogram", out.histogram, "latency: how often which time came, below the table");
+  app.add_option("--plot", out.plot, "the results as a picture, an SVG file");
   app.add_flag("-v,--verbose", out.verbose, "show what the plugin logs");
   app.add_option("--worker", out.rank)->group("");  // the rest is between parent and workers
   app.add_option("--control-fd", out.control_fd)->group("");
@@ -164,6 +153,10 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_option("--peer-fd", out.peer_fd)->group("");
   std::vector<int> job;
   app.add_option("--job", job)->expected(3)->group("");
+  std::string turn_plugin;
+  double turn_timeout = 0;
+  app.add_option("--turn-plugin", turn_plugin)->group("");
+  app.add_option("--turn-timeout", turn_timeout)->group("");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -231,51 +224,15 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
                     : poll == "spin" ? 0
                                      : yield_interval(alone ? 1 : out.workers);
   out.processes_given = processes != 0;
+  if (!out.against.empty()) {
+    out.against = find_plugin(out.against);
+    if (repeats->count() == 0) out.repeats = 3;
+  }
   if (why = complain(out); !why.empty()) return refuse(why);
   if (!job.empty()) take_job(out, job);
-  out.plugin = find_plugin(out.plugin);
+  out.plugin = turn_plugin.empty() ? find_plugin(out.plugin) : turn_plugin;
+  if (turn_timeout > 0) out.timeout_s = turn_timeout;
   return true;
-}
-
-// As many workers as cores leave none for the plugin's own threads: yield now and then.
-unsigned yield_interval(int busy) {
-  const int cores = usable_cores();
-  return busy > cores ? 1 : busy == cores ? 16 : 0;
-}
-
-void take_job(Options& o, const std::vector<int>& job) {
-  const std::string ranks = std::to_string(job[0]);
-  if (job[0] % 2 != 0)
-    throw BadUsage("a job of " + ranks + " ranks: workers go in pairs; start an even number");
-  if (o.test == Test::solo || o.test == Test::callgrind)
-    throw BadUsage(std::string("--test ") + test_name(o.test) +
-                   " is one thread of one process; start it without a launcher or with --no-mpi");
-  if (o.threads || (o.processes_given && o.workers != job[0]))
-    throw BadUsage("a job of " + ranks + " ranks has " + ranks +
-                   " workers; leave out --threads and --processes");
-  o.job = job;
-  o.workers = job[0];
-  if (!o.poll_chosen) o.yield_every = yield_interval(job[1]);
-}
-
-nlohmann::json options_json(const Options& o) {
-  return {{"plugin", o.plugin},
-          {"test", test_name(o.test)},
-          {"sizes", o.sizes},
-          {"iters", o.iters},
-          {"repeats", o.repeats},
-          {"window", o.window},
-          {"loop", loop_name(o.loop)},
-          {"group", o.group},
-          {"connections", o.connections},
-          {"workers", o.workers},
-          {"threads", o.threads},
-          {"devices", o.devices},
-          {"gpus", o.gpus},
-          {"verify", o.verify},
-          {"optional_recv", o.optional_recv},
-          {"yield_every", o.yield_every},
-          {"timeout_s", o.timeout_s}};
 }
 
 }  // namespace twinpath::tools

@@ -3,20 +3,29 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace twinpath::tools {
 
+// Of the JSON document: tools/JSON.md says when it changes.
+inline constexpr int kSchema = 2;
+
 enum class Test { latency, bw, bibw, rate, group, step, conns, solo, callgrind };
 const char* test_name(Test t);
+const std::vector<std::pair<std::string, Test>>& test_names();
 
 // How the client drives a connection; see --help.
 enum class LoopKind { window, one, group, poll };
 const char* loop_name(LoopKind k);
+const std::vector<std::pair<std::string, LoopKind>>& loop_names();
 
 struct Options {
   std::string plugin;  // resolved path
-  int abi = 0;         // 0: newest
+  // The plugin to compare with, resolved; empty: none.  Rounds of each plugin in turn.
+  std::string against;
+  int rounds = 5;
+  int abi = 0;  // 0: newest
   Test test = Test::latency;
   std::vector<std::size_t> sizes;
   std::size_t iters = 0;  // per repetition; 0: chosen by size
@@ -39,6 +48,8 @@ struct Options {
   unsigned yield_every = 0;  // idle polls between yields of the core; 0: never
   bool poll_chosen = false, processes_given = false;
   bool json = false;
+  bool histogram = false;
+  std::string plot;  // file; empty: none
   bool verbose = false;
   double timeout_s = 120;
 
@@ -49,7 +60,8 @@ struct Options {
   std::vector<int> job;  // workers in all, on this host, hosts; empty: all workers are ours
   bool one_clock() const { return job.empty() || job[2] == 1; }
 
-  // A worker that the parent started: its rank and its sockets.
+  // A worker that the parent started: its rank and its sockets.  Of a comparison, `plugin` is the
+  // one whose turn it is, and `timeout_s` what is left.
   int rank = -1, control_fd = -1, peer_fd = -1, said_fd = -1;
 };
 

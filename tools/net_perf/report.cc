@@ -5,9 +5,10 @@
 #include <limits>
 
 #include "tools/common/circumstances.h"
+#include "tools/common/histogram.h"
+#include "tools/common/plot.h"
 #include "tools/common/statistics.h"
-#include "tools/common/table.h"
-#include "tools/common/units.h"
+#include "tools/net_perf/plots.h"
 
 namespace twinpath::tools {
 namespace {
@@ -37,16 +38,18 @@ void Report::add(int rank, const json& result) {
 }
 
 json Report::latency_row(const std::vector<json>& pairs) const {
-  std::vector<double> us;  // one way
-  for (const json& p : pairs)
-    for (const json& ns : p.at("samples")) us.push_back(ns.get<double>() / 2000);
-  const Summary s = summarize(std::move(us));
+  constexpr double kOneWay = 2000;  // round trips in ns to us one way
+  Histogram times;
+  for (const json& p : pairs) times.merge(Histogram::from_json(p.at("times")));
   return {{"size", pairs[0].at("size")},
-          {"samples", s.count},
-          {"median_us", s.median},
-          {"p99_us", s.p99},
-          {"min_us", s.min},
-          {"max_us", s.max},
+          {"samples", times.count()},
+          {"median_us", times.quantile(0.5) / kOneWay},
+          {"p99_us", times.quantile(0.99) / kOneWay},
+          {"p999_us", times.quantile(0.999) / kOneWay},
+          {"min_us", static_cast<double>(times.min()) / kOneWay},
+          {"max_us", static_cast<double>(times.max()) / kOneWay},
+          {"mean_us", times.mean() / kOneWay},
+          {"histogram_us", buckets_json(times, kOneWay)},
           {"cpu_us_per_message", sum(pairs, "cpu") / sum(pairs, "messages") / 1000}};
 }
 
@@ -116,83 +119,7 @@ json Report::row(const std::vector<json>& pairs) const {
   return r;
 }
 
-void Report::print_table(const json& rows) const {
-  const auto cell = [](const json& r, const char* key, int digits) {
-    return r.contains(key) ? fixed(r[key].get<double>(), digits) : std::string("-");
-  };
-  const auto wrong = [&](const json& r) {
-    return options_.verify ? cell(r, "wrong", 0) : std::string("-");
-  };
-  if (options_.test == Test::latency) {
-    Table t({{"size", "bytes", 8},
-             {"median", "us", 9},
-             {"p99", "us", 9},
-             {"min", "us", 9},
-             {"max", "us", 9},
-             {"CPU/message", "us"},
-             {"samples"},
-             {"wrong"}});
-    for (const json& r : rows)
-      t.add({format_bytes(r["size"].get<std::size_t>()), cell(r, "median_us", 2),
-             cell(r, "p99_us", 2), cell(r, "min_us", 2), cell(r, "max_us", 2),
-             cell(r, "cpu_us_per_message", 2), cell(r, "samples", 0), wrong(r)});
-    return t.print(stdout);
-  }
-  if (options_.test == Test::conns) {
-    Table t({{"connections"},
-             {"open", "ms"},
-             {"open each", "us"},
-             {"close each", "us"},
-             {"sender", "KiB each"},
-             {"receiver", "KiB each"},
-             {"wrong"}});
-    for (const json& r : rows)
-      t.add({cell(r, "connections", 0), cell(r, "open_ms", 2), cell(r, "open_us_each", 1),
-             cell(r, "close_us_each", 1), cell(r, "sender_kib_each", 1),
-             cell(r, "receiver_kib_each", 1), wrong(r)});
-    return t.print(stdout);
-  }
-  if (options_.test == Test::step) {
-    Table t({{"size", "bytes", 8},
-             {"connections"},
-             {"window"},
-             {"median", "us/step", 8},
-             {"p99", "us/step", 8},
-             {"min", "us/step", 8},
-             {"median", "GB/s", 8},
-             {"CPU/step", "us"},
-             {"memcpy", "GB/s", 8},
-             {"ratio"},
-             {"wrong"}});
-    for (const json& r : rows)
-      t.add({format_bytes(r["size"].get<std::size_t>()), cell(r, "connections", 0),
-             cell(r, "window", 0), cell(r, "median_us_per_step", 2), cell(r, "p99_us_per_step", 2),
-             cell(r, "min_us_per_step", 2), cell(r, "median_gbytes_per_s", 3),
-             cell(r, "cpu_us_per_message", 2), cell(r, "memcpy_gbytes_per_s", 2),
-             cell(r, "ratio_to_memcpy", 2), wrong(r)});
-    return t.print(stdout);
-  }
-  Table t({{"size", "bytes", 8},
-           {"window"},
-           {"median", "GB/s", 8},
-           {"p99 slow", "GB/s"},
-           {"median", "Mmsg/s", 8},
-           {"p99 slow", "Mmsg/s"},
-           {"CPU/message", "us"},
-           {"memcpy", "GB/s", 8},
-           {"ratio"},
-           {"wrong"}});
-  for (const json& r : rows)
-    t.add({format_bytes(r["size"].get<std::size_t>()), cell(r, "window", 0),
-           cell(r, "median_gbytes_per_s", 3), cell(r, "p99_slowest_gbytes_per_s", 3),
-           cell(r, "median_mmessages_per_s", 4), cell(r, "p99_slowest_mmessages_per_s", 4),
-           cell(r, "cpu_us_per_message", 2), cell(r, "memcpy_gbytes_per_s", 2),
-           cell(r, "ratio_to_memcpy", 2), wrong(r)});
-  t.print(stdout);
-}
-
-void Report::print(const std::string& failure) {
-  bar_.clear();
+json Report::rows() const {
   json rows = json::array();
   std::size_t count = results_.empty() ? 0 : std::numeric_limits<std::size_t>::max();
   for (const auto& [rank, list] : results_) count = std::min(count, list.size());
@@ -201,41 +128,32 @@ void Report::print(const std::string& failure) {
     for (const auto& [rank, list] : results_) pairs.push_back(list[i]);
     rows.push_back(row(pairs));
   }
+  return rows;
+}
+
+void Report::print(const std::string& failure) {
+  bar_.clear();
+  const json rows = this->rows();
   if (options_.json) {
-    json all = json_envelope("net_perf", options_json(options_), std::move(rows));
+    json all = json_envelope("net_perf", options_json(options_), rows, kSchema);
     all["plugin"] = plugin_;
     if (!hosts_.empty()) all["hosts"] = hosts_;
     all["failure"] = failure;
     all["wrong_details"] = wrong_details_;
     std::printf("%s\n", all.dump(2).c_str());
   } else {
-    std::printf("%s", describe(circumstances()).c_str());
-    if (!plugin_.empty()) {
-      const json& device = plugin_["device"];
-      std::printf("# plugin %s (%s, net v%d), device %s\n",
-                  plugin_["path"].get<std::string>().c_str(),
-                  plugin_["name"].get<std::string>().c_str(), plugin_["abi"].get<int>(),
-                  device["name"].get<std::string>().c_str());
-      if (device["pci_path"].get<std::string>().empty())
-        std::printf(
-            "# %s has no PCI device behind it: the figures are the cost of software, "
-            "not of a network\n",
-            device["name"].get<std::string>().c_str());
-    }
-    std::printf("# %s, %d %s, loop '%s', %d repetitions\n", test_name(options_.test),
+    std::printf("%s%s# %s, %d %s, loop '%s', %d repetitions\n%s", describe(circumstances()).c_str(),
+                describe_plugin("plugin", plugin_).c_str(), test_name(options_.test),
                 options_.workers, options_.threads ? "threads" : "processes",
-                loop_name(options_.loop), options_.repeats);
-    if (!hosts_.empty()) {
-      std::string names;
-      for (const std::string& host : hosts_) names += " " + host;
-      std::printf("# workers on%s\n", names.c_str());
-    }
-    if (!rows.empty()) print_table(rows);
+                loop_name(options_.loop), options_.repeats, describe_hosts(hosts_).c_str());
+    if (!rows.empty()) print_rows(options_, rows);
   }
   std::fflush(stdout);
   for (const std::string& detail : wrong_details_)
     std::fprintf(stderr, "net_perf: wrong data, %s\n", detail.c_str());
   if (!failure.empty()) std::fprintf(stderr, "net_perf: failed\n%s", failure.c_str());
+  if (!options_.plot.empty() && !rows.empty())
+    write_plots(options_.plot, plot_heading(options_, plugin_), plots_of(options_, rows));
 }
 
 }  // namespace twinpath::tools

@@ -13,6 +13,7 @@
 #include "tools/common/table.h"
 #include "tools/common/units.h"
 #include "tools/net_perf/pair_loop.h"
+#include "tools/net_perf/plots.h"
 #include "tools/net_perf/stream.h"
 #include "tools/net_perf/tests.h"
 
@@ -148,7 +149,7 @@ void print(const Endpoint& e, const nlohmann::json& rows) {
     return;
   }
   if (o.json) {
-    std::printf("%s\n", json_envelope("net_perf", options_json(o), rows).dump(2).c_str());
+    std::printf("%s\n", json_envelope("net_perf", options_json(o), rows, kSchema).dump(2).c_str());
     return;
   }
   std::printf(
@@ -195,6 +196,8 @@ int run_single_thread(const Options& options) {
       if (options.test == Test::callgrind) break;
     }
     print(e, rows);
+    if (!options.plot.empty())
+      write_plots(options.plot, plot_heading(options, {}), plots_of(options, rows));
   } catch (const std::exception& e) {
     std::fprintf(stderr, "net_perf: %s\n", e.what());
     return 1;

@@ -19,7 +19,6 @@
 #include "tools/common/failure.h"
 #include "tools/common/said_once.h"
 #include "tools/common/units.h"
-#include "tools/net_perf/report.h"
 #include "tools/net_perf/tests.h"
 
 namespace twinpath::tools {
@@ -205,6 +204,9 @@ pid_t start_worker(int argc, char** argv, const Options& options, int rank, cons
     args.emplace_back("--job");
     for (const int n : options.job) args.push_back(std::to_string(n));
   }
+  if (!options.against.empty())
+    args.insert(args.end(), {"--turn-plugin", options.plugin, "--turn-timeout",
+                             std::to_string(options.timeout_s)});
   std::vector<char*> pointers;
   for (std::string& a : args) pointers.push_back(a.data());
   pointers.push_back(nullptr);
@@ -270,24 +272,6 @@ bool Supervisor::run(std::string& why) {
   well = well && why.empty();
   if (well || !options.threads) delete run;
   return well;
-}
-
-int run_workers(int argc, char** argv, const Options& options, Abroad* abroad) {
-  Report report(options, abroad == nullptr ? std::vector<std::string>{} : abroad->hosts);
-  std::string why;
-  Supervisor supervisor{argc,
-                        argv,
-                        options,
-                        worker_main,
-                        abroad,
-                        [&](int rank, const nlohmann::json& j) { report.add(rank, j); },
-                        [&](double f, const std::string& phase) { report.progress(f, phase); }};
-  const bool well = supervisor.run(why);
-  report.print(why);
-  const int status = well && !report.wrong_data() ? 0 : 1;
-  // A failed run may have left threads inside the plugin; do not run destructors under them.
-  if (!well && options.threads) _exit(status);
-  return status;
 }
 
 }  // namespace twinpath::tools

@@ -37,9 +37,6 @@ struct Supervisor {
   bool run(std::string& why);
 };
 
-// A whole run with its report; gives the exit status.  `abroad` as above.
-int run_workers(int argc, char** argv, const Options& options, Abroad* abroad);
-
 // One worker process: this program again, with `argv` and what tells a worker its place.  It dies
 // with the thread that calls this.  Throws Failure.
 pid_t start_worker(int argc, char** argv, const Options& options, int rank, const Channel& control,

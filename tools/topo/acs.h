@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/machine.h"
+#include "topology/model/machine.h"
 
 namespace twinpath::tools::topo {
 

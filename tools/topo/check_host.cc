@@ -3,7 +3,7 @@
 
 #include "tools/topo/check.h"
 #include "tools/topo/names.h"
-#include "topology/pci_ids.h"
+#include "topology/model/pci_ids.h"
 
 namespace twinpath::tools::topo {
 namespace {

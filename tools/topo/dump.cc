@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "tools/topo/names.h"
-#include "topology/config_space.h"
-#include "topology/file_root.h"
-#include "topology/record.h"
+#include "topology/decide/record.h"
+#include "topology/read/config_space.h"
+#include "topology/read/file_root.h"
 
 namespace twinpath::tools::topo {
 namespace {

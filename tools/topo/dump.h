@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tools/topo/tar.h"
-#include "topology/machine.h"
+#include "topology/model/machine.h"
 
 namespace twinpath::tools::topo {
 

@@ -12,8 +12,8 @@
 
 #include "tools/common/failure.h"
 #include "tools/topo/tar.h"
-#include "topology/probe_gpus.h"
-#include "topology/read_machine.h"
+#include "topology/probe/probe_gpus.h"
+#include "topology/read/read_machine.h"
 
 namespace twinpath::tools::topo {
 namespace {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "topology/machine.h"
+#include "topology/model/machine.h"
 
 namespace twinpath::tools::topo {
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tools/common/circumstances.h"
 #include "tools/topo/acs.h"
 #include "tools/topo/names.h"
 
@@ -180,7 +181,7 @@ Json one_probe(const Probe& p) {
 
 Json report_json(const Report& r) {
   const Machine& m = r.machine;
-  Json j{{"schema", 2}, {"node", node_json(m)}};
+  Json j{{"schema", json_schema("twinpath-topo", 3)}, {"node", node_json(m)}};
   j["gpus"] = j["hcas"] = j["pairs"] = j["selection"] = j["not_used"] = j["warnings"] =
       Json::array();
   for (const Gpu& g : m.gpus) j["gpus"].push_back(gpu_json(m, g));
@@ -230,7 +231,7 @@ Json checks_json(const Checks& checks, bool strict) {
                      {"objects", i.objects},
                      {"fact", i.fact},
                      {"remedy", i.remedy}});
-  return {{"schema", 1},
+  return {{"schema", json_schema("twinpath-topo-check", 2)},
           {"checks", std::move(items)},
           {"ok", checks.count(Level::ok)},
           {"warn", checks.count(Level::warn)},
@@ -252,7 +253,7 @@ Json why_json(const std::vector<WhySection>& sections) {
                        {"source", l.source}});
     out.push_back({{"title", s.title}, {"lines", std::move(lines)}});
   }
-  return {{"schema", 1}, {"sections", std::move(out)}};
+  return {{"schema", json_schema("twinpath-topo-why", 2)}, {"sections", std::move(out)}};
 }
 
 Json probe_json(const Report& r) {
@@ -264,7 +265,7 @@ Json probe_json(const Report& r) {
                    {"peermem", one_probe(p.peermem)},
                    {"doorbell", one_probe(p.uar)},
                    {"atomics", one_probe(p.atomics)}});
-  return {{"schema", 1}, {"probes", std::move(out)}};
+  return {{"schema", json_schema("twinpath-topo-probe", 2)}, {"probes", std::move(out)}};
 }
 
 }  // namespace twinpath::tools::topo

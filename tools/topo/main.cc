@@ -19,8 +19,8 @@
 #include "tools/topo/svg.h"
 #include "tools/topo/text.h"
 #include "tools/topo/why.h"
-#include "topology/nccl_xml.h"
-#include "topology/soft_places.h"
+#include "topology/model/soft_places.h"
+#include "topology/read/nccl_xml.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "topology/pci_ids.h"
+#include "topology/model/pci_ids.h"
 
 namespace twinpath::tools::topo {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "topology/classify.h"
-#include "topology/machine.h"
+#include "topology/model/classify.h"
+#include "topology/model/machine.h"
 
 namespace twinpath::tools::topo {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tools/topo/names.h"
-#include "topology/record_machine.h"
+#include "topology/decide/record_machine.h"
 
 namespace twinpath::tools::topo {
 namespace {

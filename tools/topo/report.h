@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "plugin/base/config.h"
-#include "topology/classify.h"
-#include "topology/decision.h"
-#include "topology/hca_order.h"
-#include "topology/machine.h"
-#include "topology/overrides.h"
-#include "topology/policy.h"
+#include "topology/decide/decision.h"
+#include "topology/decide/hca_order.h"
+#include "topology/decide/overrides.h"
+#include "topology/decide/policy.h"
+#include "topology/model/classify.h"
+#include "topology/model/machine.h"
 
 namespace twinpath::tools::topo {
 

@@ -6,7 +6,7 @@
 
 #include "tools/topo/names.h"
 #include "tools/topo/svg_layout.h"
-#include "topology/xml_parser.h"
+#include "topology/read/xml_parser.h"
 
 namespace twinpath::tools::topo {
 namespace {

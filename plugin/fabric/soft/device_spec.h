@@ -19,7 +19,7 @@ struct DeviceSpec {
   int speed_gbps = 400;
   int ports = 1;
   std::string pci_path;  // sysfs path; empty: none
-  std::string place;     // words of place_soft_hca (topology/place.h); empty: pci_path
+  std::string place;     // words of place_soft_hca (topology/model/place.h); empty: pci_path
   int mtu = 4096;
   bool up = true;
   bool operator==(const DeviceSpec&) const = default;
