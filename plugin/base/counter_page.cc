@@ -17,23 +17,14 @@
 
 namespace twinpath {
 
+using counters::begin_change;
+using counters::end_change;
 using counters::State;
 
 namespace {
 
 // Reserved at once: a few dozen connections.
 constexpr std::size_t kReserveStep = 65536;
-
-void begin_change(counters::Connection& c) {
-  c.sequence.store(c.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  // What follows must not be seen before the odd number.
-  std::atomic_thread_fence(std::memory_order_release);
-}
-
-// Partner of the reader's acquire: who sees the even number sees all that was changed.
-void end_change(counters::Connection& c) {
-  c.sequence.store(c.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-}
 
 // As if it had never been in use.
 void reset(counters::Connection& c) {
@@ -143,9 +134,10 @@ counters::Connection& CounterPage::connection(std::uint32_t index) const {
 counters::Connection* CounterPage::place_for(const counters::Identity& who) {
   const std::uint32_t used = page_->used.load(std::memory_order_relaxed);
   counters::Connection* closed = nullptr;
-  for (std::uint32_t i = 0; closed_ > 0 && i < used; ++i) {
+  for (std::uint32_t i = 0, left = closed_; left > 0 && i < used; ++i) {
     counters::Connection& c = connection(i);
     if (c.state.get() != static_cast<std::uint32_t>(State::closed)) continue;
+    --left;
     closed = &c;
     if (!(c.identity == who)) continue;
     --closed_;

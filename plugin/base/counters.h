@@ -115,6 +115,17 @@ struct alignas(64) Connection {
   std::array<Rail, kMaxRails> rails;
 };
 
+// Around every change of who a connection is.
+inline void begin_change(Connection& c) {
+  c.sequence.store(c.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  // What follows must not be seen before the odd number.
+  std::atomic_thread_fence(std::memory_order_release);
+}
+// Partner of the reader's acquire: who sees the even number sees all that was changed.
+inline void end_change(Connection& c) {
+  c.sequence.store(c.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
 enum class PortState : std::uint32_t { unknown, up, down };
 
 struct alignas(64) PortCounts {
