@@ -201,22 +201,6 @@ void Connection::decide_mode() {
                         theirs_.placement, end_.names, {theirs_.host, theirs_.gpu, theirs_.device});
 }
 
-counters::Identity Connection::identity() const {
-  counters::Identity id = path_;
-  put_name(id.peer_host, theirs_.host);
-  put_name(id.peer_device, theirs_.device);
-  if (theirs_.placement.gpu != kNoIndex) put_name(id.peer_gpu, theirs_.gpu);
-  put_name(id.device, mine_.device);
-  if (end_.record.gpu != kNoIndex) put_name(id.gpu, mine_.gpu);
-  id.communicator = core_->settings.comm_id;
-  id.peer_pid = theirs_.pid;
-  id.role = role_ == Role::connector ? counters::Role::sender : counters::Role::receiver;
-  id.rails = static_cast<std::uint8_t>(rails_.size());
-  for (std::size_t i = 0; i < rails_.size(); ++i)
-    id.ports[i] = core_->devices->counted_port(rails_[i].port.port->name);
-  return id;
-}
-
 void DecisionLog::tell(const std::string& peer, const Decision& decision,
                        const PlacementRecord& local, const PlacementRecord& remote,
                        const EndNames& here, const EndNames& there) {

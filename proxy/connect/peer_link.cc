@@ -85,7 +85,7 @@ void PeerLink::fail(const char* format, ...) {
 void PeerLink::lost(const std::string& text) {
   broken_ = true;
   counts_.lost();
-  TP_WARN("connection to %s is lost: %s", peer_.text.c_str(), text.c_str());
+  TP_WARN("connection to %s is lost: %s%s", peer_.text.c_str(), text.c_str(), last_text().c_str());
   say(kBroken);
   hub().announce_failure(this);
 }
@@ -156,11 +156,6 @@ const Queue& PeerLink::queue_of(const QueueSet& set, const ibv_wc& wc) {
   for (const Queue& q : set.queues())
     if (q.engine == hub().polled() && q.qp->qp_num == wc.qp_num) return q;
   return set.queues().front();
-}
-
-void PeerLink::count_error(const ibv_wc& wc) {
-  const auto status = static_cast<std::size_t>(wc.status);
-  counts()->errors[std::min(status, counters::kStatuses - 1)].add(1);
 }
 
 void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {

@@ -139,6 +139,7 @@ class PeerLink final : private FailureListener {
   std::string down_text(const Rail& rail) const;
   std::string death_text() const;
   std::string silence_text() const;
+  std::string last_text() const;
   void count_error(const ibv_wc& wc);
   const Queue& queue_of(const QueueSet& set, const ibv_wc& wc);
   // What the peer said last: left_at_ is set, or the link is broken.

@@ -231,4 +231,22 @@ TEST_CASE("A connection that is lost is marked, with the status of what failed")
   CHECK(c.sender().errors[IBV_WC_REM_ACCESS_ERR].get() == 1);
 }
 
+TEST_CASE("The message of a lost connection says what was waited for") {
+  LogCapture log;
+  Counted c;
+  Link link = c.world.connect();
+  carry(link, 1000, 3);
+  Buffer to(*link.recv, 100);
+  Request* receive = start_recv(*link.recv, {to.receive(0)});
+  Completion done;
+  ask(400, [&] { REQUIRE(receive->test(done) == Status::ok); });
+  link.send.reset();
+  REQUIRE(eventually([&] { return receive->test(done) == Status::remote; }));
+  REQUIRE(log.warnings().size() == 1);
+  CAPTURE(log.warnings()[0]);
+  CHECK(
+      log.warnings()[0].find(" ms while 1 requests waited for the peer's data, after 3 messages") !=
+      std::string::npos);
+}
+
 }  // namespace twinpath::test

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,6 +195,19 @@ class Processes(unittest.TestCase):
             pair.processes["sender"].send_signal(signal.SIGKILL)
             pair.processes["sender"].wait()
             top("--once", "--pid", str(pair.pid("sender")), "--interval", "0", status=1)
+
+    @unittest.skipUnless(os.getuid() == 0, "only root can become another user")
+    def test_another_user_sees_nothing(self):
+        with Pair() as pair, tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            mine = shutil.copy(TOP, folder)
+            args = [mine, "--once", "--interval", "0", "--pid", str(pair.pid("sender"))]
+            self.assertEqual(subprocess.run(args, env=CLEAN, stdout=subprocess.DEVNULL,
+                                            timeout=60).returncode, 0)
+            done = subprocess.run(args, env=CLEAN, capture_output=True, text=True, timeout=60,
+                                  user=65534, group=65534, extra_groups=[])
+            self.assertEqual((done.returncode, done.stderr), (1, ""))
+            self.assertIn("no process to look at", done.stdout)
 
     def test_without_counters_there_is_nothing_to_see(self):
         with Pair(env={"TWINPATH_COUNTERS": "0"}) as pair:
