@@ -45,6 +45,9 @@ struct Config {
   bool optional_recv_completion = true;    // TWINPATH_OPTIONAL_RECV_COMPLETION
   Bytes stripe_min{64 * 1024};             // TWINPATH_STRIPE_MIN: smaller messages go whole
 
+  bool counters = true;     // TWINPATH_COUNTERS
+  std::string metrics_dir;  // TWINPATH_METRICS_DIR
+
   ModeChoice mode = ModeChoice::automatic;  // TWINPATH_MODE: the best path that may be taken
   std::string peer_mode;      // TWINPATH_PEER_MODE: the same for single peers, see peer_modes.h
   std::string platform_file;  // TWINPATH_PLATFORM_FILE, see topology/decide/overrides.h

@@ -150,6 +150,14 @@ constexpr std::array kOptions{
     option<&Config::ib_pci_relaxed_ordering, in_range<0, 2>>(
         "NCCL_IB_PCI_RELAXED_ORDERING", "Data path", "0..2",
         "PCIe relaxed ordering of registered memory: 0 off, 1 on, 2 where the adapter offers it."),
+    option<&Config::counters>(
+        "TWINPATH_COUNTERS", "Counters", "0, 1",
+        "Counts bytes, messages and waits by peer in memory that twinpath-top and "
+        "twinpath-exporter of the same user read. 0 shows them nothing."),
+    option<&Config::metrics_dir>(
+        "TWINPATH_METRICS_DIR", "Counters", "folder",
+        "A copy of the counters is left there when a connection is lost and when the last one "
+        "closes; twinpath-top --post-mortem reads it. Empty leaves none."),
     option<&Config::mode>(
         "TWINPATH_MODE", "GPU", "auto, stage, proxy, gda-cpu, gda",
         "The best path that peers may use: stage copies GPU buffers through host memory, proxy "

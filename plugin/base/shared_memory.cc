@@ -45,11 +45,30 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& o) noexcept {
 }
 
 Result<SharedMemory> SharedMemory::create(const char* name, std::size_t bytes, Writers writers) {
+  return make(name, bytes, writers, true);
+}
+
+Result<SharedMemory> SharedMemory::create_sparse(const char* name, std::size_t bytes,
+                                                 Writers writers) {
+  return make(name, bytes, writers, false);
+}
+
+Status SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
+  const int rc = posix_fallocate(fd(), static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  return rc == 0 ? Status::ok : failed("more", bytes, "reserving shared memory", rc);
+}
+
+Result<SharedMemory> SharedMemory::make(const char* name, std::size_t bytes, Writers writers,
+                                        bool reserve_all) {
   SharedMemory m;
   m.fd_ = UniqueFd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!m.fd_) return failed(name, bytes, "memfd_create", errno);
-  if (int rc = posix_fallocate(m.fd(), 0, static_cast<off_t>(bytes)); rc != 0)
-    return failed(name, bytes, "reserving shared memory", rc);
+  if (reserve_all) {
+    if (int rc = posix_fallocate(m.fd(), 0, static_cast<off_t>(bytes)); rc != 0)
+      return failed(name, bytes, "reserving shared memory", rc);
+  } else if (ftruncate(m.fd(), static_cast<off_t>(bytes)) != 0) {
+    return failed(name, bytes, "ftruncate", errno);
+  }
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd(), 0);
   if (p == MAP_FAILED) return failed(name, bytes, "mapping shared memory", errno);
   m.data_ = p;

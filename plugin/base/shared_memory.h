@@ -29,6 +29,9 @@ class SharedMemory {
   // All zero, mapped for writing, pages reserved now, so that a full system shows here as an error
   // and not later as SIGBUS.  Logs the cause.
   static Result<SharedMemory> create(const char* name, std::size_t bytes, Writers writers);
+  // The same without pages yet: none may be touched before reserve() has reserved it.
+  static Result<SharedMemory> create_sparse(const char* name, std::size_t bytes, Writers writers);
+  Status reserve(std::size_t offset, std::size_t bytes);
   // What another process made with that size and those writers; refused (`why`) when it is smaller
   // or not sealed.  The descriptor is not needed afterwards.
   static Result<SharedMemory> map(int fd, std::size_t bytes, Writers writers, std::string& why);
@@ -43,6 +46,8 @@ class SharedMemory {
   UniqueFd take_fd() { return std::move(fd_); }
 
  private:
+  static Result<SharedMemory> make(const char* name, std::size_t bytes, Writers writers,
+                                   bool reserve_all);
   UniqueFd fd_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;

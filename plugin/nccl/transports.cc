@@ -3,10 +3,13 @@
 #include <string>
 
 #include "gda/gin_transport.h"
+#include "plugin/base/counter_page.h"
+#include "plugin/base/version.h"
 #include "plugin/gpu/engine.h"
 #include "plugin/nccl/own_folder.h"
 #include "proxy/memory/devices.h"
 #include "proxy/transport.h"
+#include "proxy/wire/handle.h"
 
 namespace twinpath {
 
@@ -17,7 +20,11 @@ Result<Transports> open_transports(const Config& config) {
     gpu::copy_elsewhere(config.copier.empty() ? own_folder() + "/twinpath-copier" : config.copier);
   Transports transports;
   transports.kind = (*fabric)->kind;
-  const auto devices = std::make_shared<Devices>(std::move(fabric).take(), config);
+  auto counters = config.counters
+                      ? CounterPage::create(host_name(), built_from(), config.metrics_dir)
+                      : nullptr;
+  const auto devices = std::make_shared<Devices>(std::move(fabric).take(), config, std::nullopt,
+                                                 std::move(counters));
   transports.proxy = make_proxy_transport(devices);
   transports.make_gin = [devices] { return gda::make_gin_transport(devices); };
   return transports;

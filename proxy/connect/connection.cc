@@ -144,9 +144,9 @@ Status Connection::run() {
         break;
       case Step::recv_ready:
         TP_TRY(recv_frame(FrameType::ready));
-        parts_.link = std::make_unique<PeerLink>(std::move(queues_), std::move(socket_),
-                                                 PeerName{peer_text(), theirs_.rails},
-                                                 parts_.remote_memory, parts_.remote_rkeys[0]);
+        parts_.link = std::make_unique<PeerLink>(
+            std::move(queues_), std::move(socket_), PeerName{peer_text(), theirs_.rails},
+            parts_.remote_memory, parts_.remote_rkeys[0], core_->devices->count(identity()));
         step_ = Step::done;
         break;
       case Step::done:
@@ -188,7 +188,15 @@ void Connection::decide_mode() {
   parts_.peer_stages =
       !sender && theirs_.placement.can(kCanStage) && d.recv.source.direct_max != kAnySize;
   // Without GPUs nothing was decided.
+  put_name(path_.path, "HOST");
   if (end_.record.gpu == kNoIndex && theirs_.placement.gpu == kNoIndex) return;
+  const Direction& way = sender ? d.send : d.recv;
+  put_name(path_.path, name_of(way.mode));
+  std::string why =
+      std::string(code_of(way.source.reason)) + " " + std::string(code_of(way.landing.reason));
+  if (way.need != Reason::none)
+    why += ", " + std::string(name_of(way.next)) + " lacks " + std::string(code_of(way.need));
+  put_name(path_.reason, why);
   core_->decisions.tell(theirs_.host + "/" + std::to_string(theirs_.pid), d, end_.record,
                         theirs_.placement, end_.names, {theirs_.host, theirs_.gpu, theirs_.device});
 }

@@ -156,9 +156,13 @@ class Connection {
   std::vector<std::uint8_t> body_;
   std::size_t body_got_ = 0;
 
+  // Who this connection is, for whoever reads the counters.
+  counters::Identity identity() const;
+
   Placement::End end_;
   Hello mine_, theirs_;
   Queues their_queues_;
+  counters::Identity path_;  // how data goes, and why
   ConnectionParts parts_;
   std::unique_ptr<QueueSet> queues_;  // until the link has them; destroyed before the ring
 };

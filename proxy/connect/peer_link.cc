@@ -34,8 +34,9 @@ bool DrainClock::look() {
 }
 
 PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer,
-                   std::uint64_t memory, std::uint32_t rkey)
-    : socket_(std::move(socket)),
+                   std::uint64_t memory, std::uint32_t rkey, ConnectionCounts counts)
+    : counts_(std::move(counts)),
+      socket_(std::move(socket)),
       queues_(std::move(queues)),
       peer_(std::move(peer)),
       watch_(queues_->devices().config().peer_timeout_ms),
@@ -83,7 +84,8 @@ void PeerLink::fail(const char* format, ...) {
 
 void PeerLink::lost(const std::string& text) {
   broken_ = true;
-  TP_WARN("connection to %s is lost: %s", peer_.text.c_str(), text.c_str());
+  counts_.lost();
+  TP_WARN("connection to %s is lost: %s%s", peer_.text.c_str(), text.c_str(), last_text().c_str());
   say(kBroken);
   hub().announce_failure(this);
 }
@@ -158,6 +160,7 @@ const Queue& PeerLink::queue_of(const QueueSet& set, const ibv_wc& wc) {
 
 void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   if (broken_) return;
+  count_error(wc);
   const Queue& queue = queue_of(*queues_, wc);
   const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
   const HelloRail& remote = peer_.rails[static_cast<std::size_t>(queue.remote_rail)];
@@ -178,6 +181,7 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
 
 void PeerLink::fail_local_completion(const WrId& id, const ibv_wc& wc, const QueueSet& queues) {
   if (broken_) return;
+  count_error(wc);
   const Queue& queue = queue_of(queues, wc);
   const Rail& rail = queues.rails()[static_cast<std::size_t>(queue.rail)];
   lost(completion_text(id, wc) + " on " + rail_text(rail) + ", QP " + std::to_string(wc.qp_num) +

@@ -17,8 +17,10 @@
 #include <thread>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/counter_page.h"
 #include "plugin/base/peer_watch.h"
 #include "plugin/base/socket.h"
+#include "proxy/connect/wait_clock.h"
 #include "proxy/queues/queue_set.h"
 
 namespace twinpath {
@@ -58,7 +60,7 @@ class PeerLink final : private FailureListener {
  public:
   // `memory` and `rkey`: of the peer, where it may be written to.
   PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer, std::uint64_t memory,
-           std::uint32_t rkey);
+           std::uint32_t rkey, ConnectionCounts counts);
   // Says goodbye if the socket takes it, destroys the queues, closes; never waits.
   ~PeerLink();
   PeerLink(const PeerLink&) = delete;
@@ -70,6 +72,8 @@ class PeerLink final : private FailureListener {
   CompletionHub& hub() { return queues_->hub(); }
   const PeerName& peer() const { return peer_; }
   bool broken() const { return broken_; }
+  // As long as the link.
+  counters::Connection* counts() const { return counts_.get(); }
 
   // Takes waiting completions of all engines in use, one batch each; a queue that cannot be read
   // breaks the link.  How many there were.
@@ -82,9 +86,10 @@ class PeerLink final : private FailureListener {
   int poll(const QueueSet& queues);
   // To be called for each call that had to answer "not yet".  Every now and then (100 ms) it looks
   // at the peer and the devices, and may break the link.
-  // `waiting()`: for what.
-  template <class Wait>
-  void waited(Wait&& waiting) {
+  // `waiting()`: for what.  `moved` and `cause`: as WaitClock has them.
+  template <class Cause, class Wait>
+  void waited(std::uint64_t moved, Cause&& cause, Wait&& waiting) {
+    wait_clock_.look(*counts_.get(), moved, cause, [&] { return waiting().requests; });
     if (++idle_calls_ % kCallsPerClock == 0 && time_to_watch()) watch(now_ns(), waiting());
   }
   // The peer's adapter has acknowledged our question.
@@ -134,6 +139,8 @@ class PeerLink final : private FailureListener {
   std::string down_text(const Rail& rail) const;
   std::string death_text() const;
   std::string silence_text() const;
+  std::string last_text() const;
+  void count_error(const ibv_wc& wc);
   const Queue& queue_of(const QueueSet& set, const ibv_wc& wc);
   // What the peer said last: left_at_ is set, or the link is broken.
   void read_words(std::int64_t now);
@@ -141,6 +148,8 @@ class PeerLink final : private FailureListener {
   std::string hear(std::int64_t now);
   void sibling_failed() override;
 
+  ConnectionCounts counts_;
+  WaitClock wait_clock_;
   TcpSocket socket_;
   std::unique_ptr<QueueSet> queues_;
   CompletionEngine* only_ = nullptr;  // where there is no more than one

@@ -28,8 +28,36 @@ void AsyncEvents::poll() {
     if (::poll(&p, 1, 0) != 1 || (p.revents & POLLIN) == 0) return;
     ibv_async_event event{};
     if (verbs_.get_async_event(context_, &event) != 0) return;
+    count(event);
     handle(event);
     verbs_.ack_async_event(&event);
+  }
+}
+
+// Under the lock, so each number has one writer at a time.
+void AsyncEvents::count(const ibv_async_event& event) {
+  const auto set = [](counters::PortCounts& c, counters::PortState state) {
+    c.state.set(static_cast<std::uint32_t>(state));
+  };
+  for (const Counted& c : counted_) {
+    if (event.event_type == IBV_EVENT_DEVICE_FATAL) c.counts->failed.add(1);
+    if (c.port != event.element.port_num) continue;
+    switch (event.event_type) {
+      case IBV_EVENT_PORT_ERR:
+        c.counts->went_down.add(1);
+        set(*c.counts, counters::PortState::down);
+        break;
+      case IBV_EVENT_PORT_ACTIVE:
+        c.counts->came_up.add(1);
+        set(*c.counts, counters::PortState::up);
+        break;
+      case IBV_EVENT_GID_CHANGE:
+      case IBV_EVENT_LID_CHANGE:
+        c.counts->changed_address.add(1);
+        break;
+      default:
+        break;
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin/base/counters.h"
 #include "plugin/base/sync.h"
 #include "plugin/fabric/verbs.h"
 
@@ -19,6 +20,9 @@ class AsyncEvents {
   AsyncEvents(const Verbs& verbs, ibv_context* context, std::string device);
   AsyncEvents(const AsyncEvents&) = delete;
   AsyncEvents& operator=(const AsyncEvents&) = delete;
+
+  // That port's events.  Before the first poll().
+  void count_into(int port, counters::PortCounts* counts) { counted_.push_back({port, counts}); }
 
   void poll();
   bool device_failed() const { return device_failed_.load(std::memory_order_relaxed); }
@@ -32,6 +36,7 @@ class AsyncEvents {
 
  private:
   void handle(const ibv_async_event& event);
+  void count(const ibv_async_event& event);
 
   const Verbs& verbs_;
   ibv_context* context_;
@@ -43,6 +48,11 @@ class AsyncEvents {
     std::int64_t at;
   };
   std::vector<PortDown> ports_down_;  // the last time of each port
+  struct Counted {
+    int port;
+    counters::PortCounts* counts;
+  };
+  std::vector<Counted> counted_;
   std::atomic<bool> device_failed_{false};
   std::atomic<bool> any_queue_failed_{false};
   std::atomic<std::uint32_t> address_changes_{0};

@@ -57,9 +57,10 @@ DeviceProps merge_properties(std::span<const DeviceProps> members) {
 }
 
 Devices::Devices(std::unique_ptr<Fabric> fabric, const Config& config,
-                 std::optional<PlacementSource> placement)
+                 std::optional<PlacementSource> placement, std::shared_ptr<CounterPage> counters)
     : fabric_(std::move(fabric)),
       config_(config),
+      counters_(std::move(counters)),
       placement_(std::make_unique<Placement>(
           placement ? std::move(*placement) : live_placement(config, fabric_->verbs), config)),
       live_(*fabric_) {
@@ -71,7 +72,11 @@ Devices::Devices(std::unique_ptr<Fabric> fabric, const Config& config,
       adapters_.push_back(
           std::make_unique<Adapter>(fabric_->verbs, port.context, port.pd, port.device));
       adapter = adapters_.back().get();
+      if (counters_ != nullptr) adapter->mrs.count_into(&counters_->memory());
     }
+    if (counters_ != nullptr)
+      if (auto* counts = counters_->add_port(port.name, port.device, port.number, port.speed_mbps))
+        adapter->events.count_into(port.number, counts);
     const int index = static_cast<int>(ports_.size());
     ports_.push_back({&port, adapter});
     DeviceProps p = port_properties(port, fabric_->verbs, index);

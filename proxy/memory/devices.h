@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "plugin/base/config.h"
+#include "plugin/base/counter_page.h"
 #include "plugin/fabric/fabric.h"
 #include "plugin/transport.h"
 #include "proxy/memory/async_events.h"
@@ -81,15 +82,23 @@ class ProxyMemory final : public Memory {
 
 class Devices {
  public:
-  // Without a placement: this machine's.
+  // Without a placement: this machine's.  Without a page nothing is counted for readers.
   Devices(std::unique_ptr<Fabric> fabric, const Config& config,
-          std::optional<PlacementSource> placement = std::nullopt);
+          std::optional<PlacementSource> placement = std::nullopt,
+          std::shared_ptr<CounterPage> counters = nullptr);
   ~Devices();
 
   const Config& config() const { return config_; }
   const Verbs& verbs() const { return fabric_->verbs; }
 
   std::size_t count() const;
+  // A place for that connection's counts, among others' or of its own.
+  ConnectionCounts count(const counters::Identity& who) const {
+    return counters_ != nullptr ? counters_->open(who) : ConnectionCounts();
+  }
+  std::uint8_t counted_port(const std::string& name) const {
+    return counters_ != nullptr ? counters_->port(name) : std::uint8_t{0};
+  }
   // As the calling thread's GPU sees it: GPUDirect is withdrawn (and the reason logged, once)
   // where an adapter was found to register none of that GPU's memory.
   Result<DeviceProps> properties(int index) const;
@@ -116,6 +125,7 @@ class Devices {
 
   std::unique_ptr<Fabric> fabric_;
   const Config config_;
+  const std::shared_ptr<CounterPage> counters_;  // may be null
   const std::unique_ptr<Placement> placement_;
   std::vector<std::unique_ptr<Adapter>> adapters_;
   std::vector<RailPort> ports_;

@@ -55,6 +55,7 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
         at->relaxed_ordering == request.relaxed_ordering &&
         at->remote_atomic == request.remote_atomic) {
       ++at->users;
+      if (counts_ != nullptr) counts_->hits.fetch_add(1, std::memory_order_relaxed);
       return &*at;
     }
   }
@@ -63,6 +64,10 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
   if (mr == nullptr) {
     report(request, error);
     return error == ENOMEM ? Status::no_memory : Status::system;
+  }
+  if (counts_ != nullptr) {
+    counts_->registrations.fetch_add(1, std::memory_order_relaxed);
+    counts_->registered_bytes.fetch_add(end - start, std::memory_order_relaxed);
   }
   at = regions_.insert(
       at, {start, end, request.kind, request.relaxed_ordering, request.remote_atomic, mr, 1});

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "plugin/base/counters.h"
 #include "plugin/base/status.h"
 #include "plugin/fabric/verbs.h"
 
@@ -49,6 +50,8 @@ class MrCache {
   Result<MrRegion*> acquire(const MrRequest& request);
   void release(MrRegion* region);
   std::size_t regions() const;
+  // Before the first acquire().
+  void count_into(counters::MemoryCounts* counts) { counts_ = counts; }
 
  private:
   ibv_mr* register_range(const MrRequest& request, std::uint64_t start, std::size_t bytes,
@@ -58,6 +61,7 @@ class MrCache {
   const Verbs& verbs_;
   ibv_pd* pd_;
   std::string device_;
+  counters::MemoryCounts* counts_ = nullptr;
   mutable std::mutex mutex_;
   std::list<MrRegion> regions_;  // by start; addresses of elements stay
   bool relaxed_accepted_ = true;

@@ -44,6 +44,8 @@ class SlotPool {
     free_ = static_cast<std::uint16_t>(&t - &at(0));
   }
   bool full() const { return free_ == kNone && made_ == N; }
+  // Another number after one was taken or given back.
+  std::uint16_t next() const { return free_; }
   // Counts: not for the data path.
   int used() {
     int n = made_;

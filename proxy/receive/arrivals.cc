@@ -24,6 +24,7 @@ void ProxyRecvComm::on_completion(const ibv_wc& wc) {
       if (sub.expected == 0 && wc.byte_len <= sub.capacity && r->staged_ == 0) [[likely]] {
         sub.expected = sub.arrived = 1;
         sub.bytes = wc.byte_len;
+        rail_counts_[queue]->bytes.add(wc.byte_len);
         if (wc.byte_len > 0) carried_ |= rail_bit_[queue];
         sub_complete(*r);
         return;
@@ -58,8 +59,8 @@ void ProxyRecvComm::on_other(const ibv_wc& wc) {
 void ProxyRecvComm::on_data(const ibv_wc& wc, int queue) {
   const std::uint32_t bits = ntohl(wc.imm_data);
   const bool valid = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
-  if (valid &&
-      (is_parcel(bits) ? take_parcel(bits, wc.byte_len) : take_chunk(bits, wc.byte_len, queue)))
+  if (valid && (is_parcel(bits) ? take_parcel(bits, wc.byte_len, queue)
+                                : take_chunk(bits, wc.byte_len, queue)))
     return;
   if (valid && !is_parcel(bits) && came_before(CellMeta(bits)))
     link_->fail("it sent one message a second time (immediate 0x%x, %u bytes)",
@@ -113,8 +114,11 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
   if (imm.sized) {
     // Each queue writes it before its own immediate, the same from each: only behind the last of
     // them does nobody write it any more.
-    if (sub.arrived == sub.expected)
+    if (sub.arrived == sub.expected) {
       std::memcpy(&sub.bytes, box_->data() + size_offset(imm.slot, imm.sub), sizeof sub.bytes);
+      if (sub.bytes <= sub.capacity)
+        rail_counts_[static_cast<std::size_t>(queue)]->bytes.add(sub.bytes);
+    }
     bytes = 0;
     carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
   }
@@ -123,6 +127,7 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
     return false;
   }
   sub.bytes += bytes;
+  rail_counts_[static_cast<std::size_t>(queue)]->bytes.add(bytes);
   if ((r->staged_ >> imm.sub & 1) != 0) [[unlikely]]
     return land(*r, imm.sub, imm.in_order);
   if (bytes > 0) carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
@@ -130,13 +135,14 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
   return true;
 }
 
-bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes) {
+bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes, int queue) {
   ParcelImmediate imm;
   if (!decode_immediate(bits, imm) || bytes > kParcelStride) [[unlikely]]
     return false;
   const std::uint8_t* entry = box_->data() + place_offset(imm.number);
   const std::uint8_t* const end = entry + bytes;
   const std::uint8_t* data = entry + parcel_data_at(imm.count);
+  std::uint64_t got = 0;
   const std::uint8_t* const last_entry = entry + sizeof(std::uint32_t) * imm.count;
   for (; entry != last_entry; entry += sizeof(std::uint32_t)) {
     std::uint32_t word;
@@ -156,6 +162,7 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes) {
       return false;
     sub.bytes = length;
     sub.expected = sub.arrived = 1;
+    got += length;
     if (r->staged_ == 0 || (r->staged_ >> which.sub() & 1) == 0) [[likely]] {
       copy_words(sub.to, from, length);
       sub_complete(*r);
@@ -163,6 +170,7 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes) {
       return false;
     }
   }
+  rail_counts_[static_cast<std::size_t>(queue)]->bytes.add(got);
   return data == end && parcels_.read(imm.number);
 }
 

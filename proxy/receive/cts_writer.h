@@ -60,6 +60,8 @@ class CtsWriter {
   // Whether those that wait should go now: the sender has no more than they are.
   bool due() const { return static_cast<std::int64_t>(held()) >= open_; }
   bool posted(std::uint64_t seq) const { return seq < posted_; }
+  // Counts: cells of all receives so far.
+  std::uint64_t added() const { return next_; }
   // Counts: cells that are on the wire, and those known to be used without a gap.
   std::uint64_t posted() const { return posted_; }
   std::uint64_t ended() const { return free_; }

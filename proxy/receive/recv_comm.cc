@@ -22,11 +22,15 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
       // One queue for all cells, so that the sender sees them early: it looks at them in order.
       cts_(shadow_.get(), parts.layout, link_->queue(0), parts.remote_memory, parts.remote_rkeys[0],
            link_->set().comm_id()),
+      counts_(link_->counts()),
       core_(std::move(core)),
       flush_(core_->hub, core_->devices, link_->set().rails(), link_->set().comm_id()),
       plan_(parts.plan) {
-  for (int q = 0; q < link_->queue_count(); ++q)
-    rail_bit_[static_cast<std::size_t>(q)] = 1u << link_->queue(q).rail;
+  for (int q = 0; q < link_->queue_count(); ++q) {
+    const auto rail = static_cast<std::size_t>(link_->queue(q).rail);
+    rail_bit_[static_cast<std::size_t>(q)] = 1u << rail;
+    rail_counts_[static_cast<std::size_t>(q)] = &counts_->rails[rail];
+  }
   hub_->attach(link_->set().comm_id(), this);
 }
 
@@ -213,13 +217,23 @@ void ProxyRecvComm::look_in_box() {
   // Whoever sees the number may write over the cells before it: the sender reads those no more.
   auto* word = reinterpret_cast<std::uint32_t*>(box_->data() + kUsedAt);
   cts_.learn_used(std::atomic_ref<std::uint32_t>(*word).load(std::memory_order_acquire));
+  counts_->messages.set(cts_.ended());
 }
 
 Status ProxyRecvComm::no_room_yet() {
   post_cells();
   (void)link_->poll();
-  link_->waited([this] { return waiting(0); });
+  in_vain(false);
   return link_->broken() ? Status::remote : Status::again;
+}
+
+void ProxyRecvComm::in_vain(bool accepted) {
+  if (link_->broken()) return;
+  const auto cause = [this, accepted] {
+    if (staged_ != nullptr && staged_->busy()) return counters::Wait::gpu_copy;
+    return accepted ? counters::Wait::peer_data : counters::Wait::slots;
+  };
+  link_->waited(moved(), cause, [this] { return waiting(0); });
 }
 
 bool ProxyRecvComm::post_held(bool overdue) {
@@ -251,7 +265,7 @@ Status RecvRequest::test(Completion& out) {
 bool ProxyRecvComm::still_pending(RecvRequest& request, Status& status) {
   (void)link_->poll();
   if (finished(request)) return false;
-  if (!link_->broken()) link_->waited([this] { return waiting(0); });
+  in_vain(true);
   status = link_->broken() ? Status::remote : Status::ok;
   return true;
 }

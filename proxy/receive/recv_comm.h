@@ -144,7 +144,7 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink, private Hel
   void on_data(const ibv_wc& wc, int queue);
   // What an immediate announces; false when it makes no sense here (a reason given already holds).
   bool take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue);
-  bool take_parcel(std::uint32_t bits, std::uint32_t bytes);
+  bool take_parcel(std::uint32_t bits, std::uint32_t bytes, int queue);
   // Whether the data of that part had all arrived, in this or the last use of its request.
   bool came_before(CellMeta which);
   // The request in that slot if it waits for that part, else null.
@@ -157,8 +157,14 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink, private Hel
                : nullptr;
   }
   TP_ALWAYS_INLINE void sub_complete(RecvRequest& r) {
-    if (--r.left_ == 0) cts_.used(r.first_cell_, r.count_);
+    if (--r.left_ != 0) return;
+    cts_.used(r.first_cell_, r.count_);
+    counts_->messages.set(cts_.ended());
   }
+  // Since the caller's last call in vain: whether anything was accepted or finished.
+  std::uint64_t moved() const { return cts_.added() << 16 ^ requests_.next(); }
+  // A call could achieve nothing; `accepted`: for a receive that was.
+  [[gnu::noinline]] void in_vain(bool accepted);
   void repost(int queue);
 
   // --- staged_recv.cc
@@ -187,6 +193,8 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink, private Hel
   CtsWriter cts_;
   std::array<std::uint8_t, kMaxQps> unposted_{};   // receive work requests used up, by queue
   std::array<std::uint32_t, kMaxQps> rail_bit_{};  // of each queue
+  counters::Connection* const counts_;
+  std::array<counters::Rail*, kMaxQps> rail_counts_{};  // of each queue
 
   std::shared_ptr<SessionCore> core_;
   FlushQueues flush_;

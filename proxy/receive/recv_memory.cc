@@ -93,7 +93,10 @@ Status ProxyRecvComm::test(FlushRequest& request, Completion& out) {
   if (!request.active_) return Status::bad_argument;
   if (request.pending_ > 0) (void)link_->poll(flush_.queues());
   // A failed adapter says so by an event, perhaps without a completion.
-  if (request.pending_ > 0 && !link_->broken()) link_->waited([this] { return waiting(1); });
+  if (request.pending_ > 0 && !link_->broken())
+    link_->waited(
+        moved() ^ request.generation_, [] { return counters::Wait::flush; },
+        [this] { return waiting(1); });
   if (request.pending_ > 0) return link_->broken() ? Status::remote : Status::ok;
   request.active_ = false;
   out.done = true;

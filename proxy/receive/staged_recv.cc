@@ -130,6 +130,9 @@ void ProxyRecvComm::copy_on() {
       case StagedReceives::Progress::waiting:
         return false;
       case StagedReceives::Progress::done:
+        counts_->staged_bytes.add(requests_.at(static_cast<std::size_t>(slot))
+                                      .subs_[static_cast<std::size_t>(sub)]
+                                      .bytes);
         sub_complete(requests_.at(static_cast<std::size_t>(slot)));
         return true;
       case StagedReceives::Progress::copy_failed:

@@ -68,6 +68,7 @@ int SendBatch::post(const Lane& lane, const WriteMaker& maker, const Parcel& par
   wrs[n - 1].wr_id = wr_id;
   count_ = 0;
   small_ = 0;
+  bytes_ = 0;
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(lane.qp, wrs.data(), &bad);
 }

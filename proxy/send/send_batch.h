@@ -21,7 +21,10 @@ class SendBatch {
   void add(const Outgoing& message) {
     if (message.small()) small_ |= 1u << count_;
     messages_[static_cast<std::size_t>(count_++)] = message;
+    bytes_ += message.bytes;
   }
+  // Of all messages in it.
+  std::uint64_t bytes() const { return bytes_; }
   // Whether a parcel can be made of some.
   bool wants_parcel() const { return (small_ & (small_ - 1)) != 0; }
 
@@ -38,6 +41,7 @@ class SendBatch {
  private:
   std::array<Outgoing, kSendBatch> messages_;
   int count_ = 0;
+  std::uint64_t bytes_ = 0;
   std::uint32_t small_ = 0;  // a bit for each that a parcel may carry
 };
 

@@ -24,6 +24,7 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
     : hub_(&parts.link->hub()),
       ring_data_(parts.ring->data()),
       layout_(parts.layout),
+      counts_(parts.link->counts()),
       wr_base_(encode(WrId{parts.link->set().comm_id().index, parts.link->set().comm_id().epoch,
                            WrKind::send_data, 0, 0})),
       most_bytes_(most_bytes_of(*core->devices, device)),
@@ -132,7 +133,7 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
     return no_cell_yet();
   }
   SendRequest* r = nullptr;
-  if (cell.tag() != tag || bytes > cell.bytes() || head_ >= tell_at_ - 1 ||
+  if (cell.tag() != tag || bytes > cell.bytes() || head_ >= slow_from_ ||
       (r = requests_.take_again()) == nullptr) [[unlikely]]
     return answer(data, bytes, tag, mine, false, request);
   const CellMeta meta = cell.meta();
@@ -163,6 +164,7 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
     ++small_ahead_;
   }
   use_cell(head_);
+  counts_->rails[0].bytes.add(bytes);
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
     return post_failed(lane_, bytes, error);
@@ -204,6 +206,7 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
   }
   use_cell(seq);
   if (meta.no_completion()) tell_at_ = told_ + kUsedPeriod;
+  set_slow_from();
   SendRequest& r = *make_request();
   r.begin(bytes);
   *request = &r;
@@ -220,7 +223,7 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
 // Waiting for the peer's cell counts: it must not wait for a peer that has gone.
 Status ProxySendComm::no_cell_yet() {
   (void)link_->poll();
-  link_->waited([this] { return waiting(1); });
+  in_vain(1);
   return link_->broken() ? Status::remote : Status::again;
 }
 
@@ -261,12 +264,14 @@ void ProxySendComm::on_completion(const ibv_wc& wc) {
     last.small_ = false;
     --small_ahead_;
   }
-  if (last.block_ != kNoBlock || last.before_ != SendRequest::kNone || last.chunked_) [[unlikely]]
-    batch_completed(last);
+  if (last.block_ != kNoBlock || last.before_ != SendRequest::kNone || last.special_ != 0)
+      [[unlikely]]
+    batch_completed(last, wc);
 }
 
-void ProxySendComm::batch_completed(SendRequest& last) {
-  if (last.chunked_) --staged_writes_;
+void ProxySendComm::batch_completed(SendRequest& last, const ibv_wc& wc) {
+  if ((last.special_ & SendRequest::kChunked) != 0) --staged_writes_;
+  if ((last.special_ & SendRequest::kTimed) != 0) end_timing(last, wc);
   if (last.block_ != kNoBlock) pools_[last.pool_]->give(std::exchange(last.block_, kNoBlock));
   // Those before it in its batch have no completion of their own, and stay active until now.
   for (std::uint16_t slot = std::exchange(last.before_, SendRequest::kNone);
@@ -295,7 +300,7 @@ Status SendRequest::test(Completion& out) {
 bool ProxySendComm::still_pending(SendRequest& request, Status& status) {
   (void)link_->poll();
   if (request.pending_ == 0) return false;
-  if (!link_->broken()) link_->waited([this] { return waiting(0); });
+  in_vain(0);
   status = link_->broken() ? Status::remote : Status::ok;
   return true;
 }

@@ -16,6 +16,7 @@
 // Threads: isend and tests from one thread at a time; all state is under the hub's lock because
 // any comm that polls a shared CQ, and the hub's thread, may deliver our completions.
 // Registration: any thread.
+#include <algorithm>
 #include <array>
 #include <bitset>
 
@@ -44,12 +45,15 @@ class alignas(kCacheLine) SendRequest final : public Request {
   template <class T, std::uint16_t N>
   friend class SlotPool;
   static constexpr std::uint16_t kNone = 0xffff;
+  static constexpr std::uint8_t kChunked = 1;  // staged, in several writes on one queue
+  static constexpr std::uint8_t kTimed = 2;    // how long it takes is counted
   // A new use of it: completions of earlier ones find another number.
   void begin(std::size_t bytes) {
     bytes_ = bytes;
     wr_id_ += std::uint64_t{1} << 48;
     pending_ = 1;
     active_ = true;
+    special_ = 0;
   }
   ProxySendComm* const comm_;
   std::uint64_t wr_id_;
@@ -60,8 +64,8 @@ class alignas(kCacheLine) SendRequest final : public Request {
   std::uint8_t pool_ = 0;     // rail of that block
   std::uint8_t pending_ = 0;  // writes without completion
   bool active_ = false;
-  bool small_ = false;    // its completion is what others are held for
-  bool chunked_ = false;  // staged, in several writes on one queue
+  std::uint8_t special_ = 0;  // kChunked, kTimed
+  bool small_ = false;        // its completion is what others are held for
 };
 static_assert(sizeof(SendRequest) == kCacheLine);
 
@@ -81,7 +85,7 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
   // Of one that is not done: polls.  Locked.
   bool still_pending(SendRequest& request, Status& status);
   void on_completion(const ibv_wc& wc) override;
-  void batch_completed(SendRequest& last);
+  void batch_completed(SendRequest& last, const ibv_wc& wc);
   bool post_held(bool overdue) override;
 
   // Whatever isend's short way is not for; the second of them locked.
@@ -92,6 +96,19 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
   SendRequest* make_request();
   bool writes_under_way();
   Waiting waiting(int more);
+  // --- what readers of the counters learn
+  // Since the caller's last call in vain: whether anything was accepted or finished.
+  std::uint64_t moved() const { return head_ << 16 ^ requests_.next(); }
+  counters::Wait cause();
+  // A call could achieve nothing, with `more` requests beside those accepted.
+  [[gnu::noinline]] void in_vain(int more);
+  void count_bytes(const Lane& lane, std::uint64_t bytes) {
+    counts_->rails[lane.rail].bytes.add(bytes);
+  }
+  void set_slow_from() { slow_from_ = std::min(tell_at_ - 1, time_at_); }
+  void begin_timing(SendRequest& request);
+  void end_timing(SendRequest& request, const ibv_wc& wc);
+
   // Whether it may be sent at all; `stage`: through host memory.
   Status check(const void* data, std::size_t bytes, const ProxyMemory* memory, bool& stage) const;
   Status no_cell_yet();
@@ -116,6 +133,7 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
     ++head_;
     for (; used_ahead_ != 0 && used_[cts_place(head_)]; ++head_, --used_ahead_)
       used_[cts_place(head_)] = false;
+    counts_->messages.set(head_);
   }
   const std::uint8_t* cell_at(std::uint64_t seq) const { return ring_data_ + layout_.offset(seq); }
   bool used(std::uint64_t seq) const { return used_ahead_ != 0 && used_[cts_place(seq)]; }
@@ -130,6 +148,7 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
       request.small_ = true;
       ++small_ahead_;
     }
+    count_bytes(lane, m.bytes);
     WriteMaker::fill(m, WriteMaker::whole(m), lane, wr_, sge_);
     wr_.wr_id = request.wr_id_;
     wr_.imm_data = htonl(message_immediate(m.meta.receive(), 1));
@@ -173,6 +192,9 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
   // without completion was answered.
   std::uint64_t tell_at_ = kNever;
   std::uint64_t told_ = 0;
+  std::uint64_t time_at_ = 0;    // the next message to be timed
+  std::uint64_t slow_from_ = 0;  // messages from here on go no short way: the lesser of both
+  counters::Connection* const counts_;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   const std::uint64_t wr_base_;
   const std::size_t most_bytes_;
@@ -210,7 +232,8 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
   std::unique_ptr<PeerLink> link_;
   const EndPlan plan_;
   std::unique_ptr<StagedSends> staged_;  // made with the first memory to be staged
-  int staged_writes_ = 0;                // writes of chunked_ requests under way
+  int staged_writes_ = 0;                // writes of kChunked requests under way
+  std::int64_t timed_since_ = 0;         // when the message that is timed was posted; 0: none is
   bool warned_truncated_ = false;
 };
 

@@ -8,17 +8,25 @@
 namespace twinpath {
 
 Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
+  const bool time = head_ > time_at_;
+  if (time) {
+    time_at_ =
+        head_ + (m.bytes > counters::kSmallBytes ? counters::kTimedLarge : counters::kTimedSmall);
+    set_slow_from();
+  }
   int first = 0, lanes = 1;
   if (!one_queue_) [[unlikely]] {
     lanes = choose_lanes(m.bytes, first);
     if (lanes > 1) {
       // It goes by itself, but the others of its group need not wait for it.
       const bool last = m.meta.group() > 1 && groups_.complete(m.meta);
+      if (time) begin_timing(request);
       TP_TRY(post_striped(request, m, first, lanes));
       return last && !batch_.empty() ? post_batch() : Status::ok;
     }
   }
   if (m.meta.group() > 1 || (small_ahead_ > 0 && m.small())) return gather(request, m);
+  if (time) begin_timing(request);
   const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
   if (maker_.splits(m.bytes) || m.meta.no_completion())
     return post_piece(request, m, WriteMaker::whole(m), lane);
@@ -68,6 +76,7 @@ Status ProxySendComm::post_batch() {
   batch_last_ = SendRequest::kNone;
   last.small_ = true;
   ++small_ahead_;
+  count_bytes(lane, batch_.bytes());
   const int error = batch_.post(lane, maker_, take_parcel(last, lane.rail), last.wr_id_);
   return error == 0 ? Status::ok : post_failed(lane, last.bytes_, error);
 }
@@ -79,6 +88,7 @@ Status ProxySendComm::post_piece(const SendRequest& request, const Outgoing& m,
   std::uint32_t size = 0;
   const int count = maker_.count(m, piece, lane);
   ibv_send_wr* last = maker_.write(m, piece, lane, count, wr.data(), sge.data(), size);
+  count_bytes(lane, piece.bytes);
   wr[0].wr_id = last->wr_id = request.wr_id_;
   last->send_flags |= IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
@@ -105,6 +115,7 @@ Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, int 
 
 Status ProxySendComm::tell_used() {
   tell_at_ = kNever;
+  set_slow_from();
   told_ = head_;
   auto word = static_cast<std::uint32_t>(head_);
   const Lane& lane = lanes_.front();

@@ -107,7 +107,8 @@ void ProxySendComm::send_staged(SendRequest& request, const Outgoing& m) {
   if (staged_ == nullptr) staged_ = std::make_unique<StagedSends>();
   const ChunkPlan plan = plan_chunks(m.bytes);
   request.pending_ = static_cast<std::uint8_t>(plan.count);
-  request.chunked_ = plan.count > 1;
+  request.special_ = plan.count > 1 ? SendRequest::kChunked : std::uint8_t{0};
+  counts_->staged_bytes.add(m.bytes);
   staged_->add(m, layout_.stride(), next_queue());
   // The others of its group need not wait for its copies.
   if (m.meta.group() > 1 && groups_.complete(m.meta) && !batch_.empty()) (void)post_batch();

@@ -12,6 +12,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/fabric/fabric.h"
+#include "proxy/memory/devices.h"
 #include "proxy/transport.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -94,14 +95,13 @@ struct World {
 
   // `adjust` may change the fabric before the transport gets it (see tap.h).
   explicit World(const Config& c = soft_config(), int traffic_class = -1,
-                 void (*adjust)(Fabric&) = nullptr)
+                 void (*adjust)(Fabric&) = nullptr, std::shared_ptr<CounterPage> counters = nullptr)
       : config(c) {
     auto fabric = open_fabric(config);
     REQUIRE(fabric);
     if (adjust != nullptr) adjust(**fabric);
-    auto t = make_proxy_transport(std::move(fabric).take(), config);
-    REQUIRE(t);
-    transport = std::move(t).take();
+    transport = make_proxy_transport(std::make_shared<Devices>(std::move(fabric).take(), config,
+                                                               std::nullopt, std::move(counters)));
     a = open(1, traffic_class);
     b = open(2, traffic_class);
   }

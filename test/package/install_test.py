@@ -48,7 +48,8 @@ class Install(Works, unittest.TestCase):
         self.assertRegex(self.version, rf"^{re.escape(declared)} \((no commit|[0-9a-f]{{12}}(-dirty)?)\)$")
 
     def test_man_pages_have_what_the_help_has(self):
-        pages = ["net_perf", "coll_perf", "twinpath-info", "twinpath-topo", "softhca"]
+        pages = ["net_perf", "coll_perf", "twinpath-exporter", "twinpath-info", "twinpath-top",
+                 "twinpath-topo", "softhca"]
         for name in pages + (["gda_perf"] if in_build("gda_perf") else []):
             page = (self.prefix / f"share/man/man1/{name}.1").read_text().replace("\\-", "-")
             text = run(self.prefix / "bin" / name, "--help").stdout

@@ -12,7 +12,8 @@ import tempfile
 SOURCE = pathlib.Path(os.environ["SOURCE_ROOT"])
 BUILD = pathlib.Path(os.environ["BUILD_ROOT"])
 STUB_CUDA = os.environ["STUB_CUDA"]
-TOOLS = ["net_perf", "coll_perf", "twinpath-info", "twinpath-topo", "softhca"]
+TOOLS = ["net_perf", "coll_perf", "twinpath-exporter", "twinpath-info", "twinpath-top",
+         "twinpath-topo", "softhca"]
 CLEAN = {k: v for k, v in os.environ.items()
          if not k.startswith(("TWINPATH_", "NCCL_", "LD_", "OMPI_", "PMI", "SLURM_"))}
 

@@ -92,6 +92,8 @@ TEST_CASE("what an option prints it also reads") {
       {"TWINPATH_TUNE", "off"},
       {"TWINPATH_CONNECT_TIMEOUT_MS", "100"},
       {"TWINPATH_STRIPE_MIN", "3m"},
+      {"TWINPATH_COUNTERS", "0"},
+      {"TWINPATH_METRICS_DIR", "/var/tmp/counters"},
       {"NCCL_IB_HCA", "=mlx5_0:1"},
       {"NCCL_IB_TC", "106"},
       {"NCCL_IB_ADDR_RANGE", "10.1.0.0/16"},

@@ -1,0 +1,231 @@
+#include "plugin/base/counter_page.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+
+namespace twinpath {
+
+using counters::begin_change;
+using counters::end_change;
+using counters::State;
+
+namespace {
+
+// Reserved at once: a few dozen connections.
+constexpr std::size_t kReserveStep = 65536;
+
+// As if it had never been in use.
+void reset(counters::Connection& c) {
+  c.messages_before = 0;
+  c.messages.set(0);
+  c.since.set(0);
+  c.waits_for.set(0);
+  for (auto& n : c.waited_ns) n.set(0);
+  c.staged_bytes.set(0);
+  for (auto& n : c.errors) n.set(0);
+  for (counters::Rail& r : c.rails) {
+    r.bytes.set(0);
+    r.timed_ns.set(0);
+    for (auto& n : r.buckets) n.set(0);
+  }
+}
+
+bool write_all(int fd, const char* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t n = ::write(fd, data, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    data += n;
+    bytes -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+}  // namespace
+
+ConnectionCounts::ConnectionCounts()
+    : own_(std::make_unique<counters::Connection>()), at_(own_.get()) {}
+
+ConnectionCounts::ConnectionCounts(std::shared_ptr<CounterPage> page, counters::Connection* at)
+    : page_(std::move(page)), at_(at) {}
+
+ConnectionCounts::~ConnectionCounts() {
+  if (page_ != nullptr) page_->close(*at_);
+}
+
+void ConnectionCounts::lost() {
+  at_->state.set(static_cast<std::uint32_t>(State::lost));
+  if (page_ != nullptr) page_->leave_behind_soon();
+}
+
+CounterPage::CounterPage(SharedMemory memory, std::string leave_in)
+    : memory_(std::move(memory)),
+      page_(new (memory_.as<void>()) counters::Process),
+      leave_in_(std::move(leave_in)) {}
+
+std::shared_ptr<CounterPage> CounterPage::create(const std::string& host,
+                                                 const std::string& version,
+                                                 const std::string& leave_in) {
+  auto memory =
+      SharedMemory::create_sparse(counters::kMemoryName, counters::kPageBytes, Writers::creator);
+  if (!memory || memory->reserve(0, counters::kConnectionsAt) != Status::ok) {
+    TP_INFO(init, "counters are not offered: there is no shared memory for them");
+    return nullptr;
+  }
+  std::shared_ptr<CounterPage> made(new CounterPage(std::move(memory).take(), leave_in));
+  made->reserved_ = counters::kConnectionsAt;
+  counters::Process& p = *made->page_;
+  put_name(p.host, host);
+  put_name(p.plugin, version);
+  p.pid = static_cast<std::uint32_t>(::getpid());
+  p.started_ns = now_ns();
+  p.started_unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count();
+  p.connection_bytes = sizeof(counters::Connection);
+  p.connections_at = counters::kConnectionsAt;
+  p.capacity = counters::kMaxConnections;
+  p.version = counters::kVersion;
+  // Last: a page without it is not read.
+  std::atomic_ref<std::uint64_t>(p.magic).store(counters::kMagic, std::memory_order_release);
+  return made;
+}
+
+counters::PortCounts* CounterPage::add_port(const std::string& name, const std::string& device,
+                                            int number, int speed_mbps) {
+  const std::lock_guard hold(mutex_);
+  const std::uint32_t n = page_->ports_used.get();
+  if (n == page_->ports.size()) return nullptr;
+  counters::PortCounts& port = page_->ports[n];
+  put_name(port.name, name);
+  put_name(port.device, device);
+  port.number = static_cast<std::uint32_t>(number);
+  port.speed_mbps = static_cast<std::uint32_t>(speed_mbps);
+  port.state.set(static_cast<std::uint32_t>(counters::PortState::up));
+  page_->ports_used.set(n + 1);
+  return &port;
+}
+
+std::uint8_t CounterPage::port(std::string_view name) const {
+  for (std::uint32_t i = 0; i < page_->ports_used.get(); ++i)
+    if (name == page_->ports[i].name.data()) return static_cast<std::uint8_t>(i);
+  return 0;
+}
+
+counters::Connection& CounterPage::connection(std::uint32_t index) const {
+  auto* first = memory_.as<std::uint8_t>() + counters::kConnectionsAt;
+  return *std::launder(reinterpret_cast<counters::Connection*>(
+      first + std::size_t{index} * sizeof(counters::Connection)));
+}
+
+// A closed one that was like it, a new one, or any closed one.
+counters::Connection* CounterPage::place_for(const counters::Identity& who) {
+  const std::uint32_t used = page_->used.load(std::memory_order_relaxed);
+  counters::Connection* closed = nullptr;
+  for (std::uint32_t i = 0, left = closed_; left > 0 && i < used; ++i) {
+    counters::Connection& c = connection(i);
+    if (c.state.get() != static_cast<std::uint32_t>(State::closed)) continue;
+    --left;
+    closed = &c;
+    if (!(c.identity == who)) continue;
+    --closed_;
+    begin_change(c);
+    c.messages_before += c.messages.get();
+    c.messages.set(0);
+    return &c;
+  }
+  if (used == counters::kMaxConnections) {
+    if (closed == nullptr) return nullptr;
+    --closed_;
+    begin_change(*closed);
+    reset(*closed);
+    return closed;
+  }
+  const std::size_t end =
+      counters::kConnectionsAt + (std::size_t{used} + 1) * sizeof(counters::Connection);
+  if (end > reserved_) {
+    const std::size_t to = std::min(std::max(end, reserved_ + kReserveStep), counters::kPageBytes);
+    if (memory_.reserve(reserved_, to - reserved_) != Status::ok) return nullptr;
+    reserved_ = to;
+  }
+  auto* made = new (&connection(used)) counters::Connection;
+  begin_change(*made);
+  return made;
+}
+
+ConnectionCounts CounterPage::open(const counters::Identity& who) {
+  const std::lock_guard hold(mutex_);
+  counters::Connection* c = place_for(who);
+  if (c == nullptr) {
+    page_->uncounted.add(1);
+    return {};
+  }
+  c->identity = who;
+  c->state.set(static_cast<std::uint32_t>(State::open));
+  c->in_flight.set(0);
+  c->looked_at.set(0);
+  end_change(*c);
+  if (c == &connection(page_->used.load(std::memory_order_relaxed)))
+    page_->used.store(page_->used.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  ++open_;
+  return {shared_from_this(), c};
+}
+
+void CounterPage::close(counters::Connection& c) {
+  {
+    const std::lock_guard hold(mutex_);
+    c.in_flight.set(0);
+    c.state.set(static_cast<std::uint32_t>(State::closed));
+    ++closed_;
+    if (--open_ > 0) return;
+  }
+  leave_behind();
+}
+
+// When one connection breaks, others follow.
+void CounterPage::leave_behind_soon() {
+  {
+    const std::lock_guard hold(copying_);
+    const std::int64_t now = now_ns();
+    if (now - copied_at_ < kSecond) return;
+    copied_at_ = now;
+  }
+  leave_behind();
+}
+
+void CounterPage::leave_behind() {
+  if (leave_in_.empty()) return;
+  const std::lock_guard hold(copying_);
+  const std::string name = leave_in_ + "/twinpath-" + page_->host.data() + "-" +
+                           std::to_string(page_->pid) + ".counters";
+  const std::string temporary = name + ".new";
+  std::vector<char> all(counters::kConnectionsAt +
+                        std::size_t{page_->used.load(std::memory_order_acquire)} *
+                            sizeof(counters::Connection));
+  std::memcpy(all.data(), memory_.as<char>(), all.size());
+  const std::int64_t now = now_ns();
+  std::memcpy(all.data() + offsetof(counters::Process, copied_at), &now, sizeof now);
+  errno = 0;
+  const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+                           S_IRUSR | S_IWUSR));
+  if (!fd || !write_all(fd.get(), all.data(), all.size()) ||
+      ::rename(temporary.c_str(), name.c_str()) != 0)
+    TP_WARN(
+        "the counters cannot be left in %s: %s; TWINPATH_METRICS_DIR names a folder that this "
+        "user may write to",
+        name.c_str(), std::strerror(errno));
+}
+
+}  // namespace twinpath

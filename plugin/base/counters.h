@@ -1,0 +1,169 @@
+#pragma once
+// The counters of one process as they lie in shared memory, for readers in other processes: one
+// page that the plugin writes (counter_page.h) and that readers map read-only (tools/counters).
+//
+// Layout: a Process, and from `connections_at` on `capacity` Connections of which the first `used`
+// were ever in use.  Whoever changes any of it raises kVersion; a reader refuses another version.
+//
+// Threads: each number has one writer at a time and any readers.  The writer's stores are relaxed:
+// numbers are independent of each other, a reader may see one before another, and each only whole.
+// What must fit together (who a connection is, and what its counts start from) is under the
+// connection's `sequence`: odd while it is changed, another even number afterwards.
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "plugin/base/limits.h"
+
+namespace twinpath::counters {
+
+// Of the memfd; readers look for it in /proc/PID/fd.
+inline constexpr const char* kMemoryName = "twinpath-counters";
+inline constexpr std::uint64_t kMagic = 0x73746e756f435054;  // "TPCounts"
+inline constexpr std::uint32_t kVersion = 1;
+// Connections of a process that are counted one by one.
+inline constexpr std::uint32_t kMaxConnections = 8192;
+
+template <class T>
+class Number {
+ public:
+  T get() const { return value_.load(std::memory_order_relaxed); }
+  void set(T value) { value_.store(value, std::memory_order_relaxed); }
+  // No read-modify-write: there is one writer.
+  void add(T n) { set(static_cast<T>(get() + n)); }
+
+ private:
+  static_assert(std::atomic<T>::is_always_lock_free);
+  std::atomic<T> value_{0};
+};
+using Count = Number<std::uint64_t>;
+
+template <std::size_t N>
+using Name = std::array<char, N>;  // ends with 0
+
+// What a connection waits for while its caller asks in vain.
+enum class Wait : std::uint8_t {
+  peer_cts,   // sender: the peer has offered no buffer
+  peer_data,  // receiver: buffers are offered, and nothing has come
+  network,    // sender: posted, and the adapter has not said that it arrived
+  flush,      // receiver: a read through the adapter that makes data visible to the GPU
+  gpu_copy,   // a copy between GPU and host memory
+  slots,      // all requests of the connection are in use
+};
+inline constexpr std::size_t kWaits = 6;
+inline constexpr std::array<const char*, kWaits> kWaitNames{"peer_cts", "peer_data", "network",
+                                                            "flush",    "gpu_copy",  "slots"};
+
+// Bucket b counts what took less than 1024 << b ns, and not less than the bucket before; the last
+// one also all that took longer.
+inline constexpr std::size_t kBuckets = 24;
+constexpr std::size_t bucket_of(std::uint64_t ns) {
+  const auto b = static_cast<std::size_t>(std::bit_width(ns >> 10));
+  return b < kBuckets ? b : kBuckets - 1;
+}
+
+// Of ibv_wc_status; others count as the last.
+inline constexpr std::size_t kStatuses = 24;
+// One message of so many is timed: of small ones, which the clock would make dearer, and of others.
+inline constexpr std::uint64_t kTimedSmall = 256, kTimedLarge = 32;
+inline constexpr std::size_t kSmallBytes = 4096;
+
+enum class State : std::uint32_t { none, open, lost, closed };
+enum class Role : std::uint8_t { sender, receiver };
+
+// Who a connection is.  A connection that is like a closed one goes on with its counts.
+struct Identity {
+  Name<64> peer_host{};
+  Name<64> peer_device{};
+  Name<16> peer_gpu{};
+  Name<64> device{};
+  Name<16> gpu{};
+  Name<24> path{};                 // "PROXY-GDR"; "HOST" where neither end has a GPU
+  Name<160> reason{};              // codes of topology/DECISIONS.md
+  std::uint64_t communicator = 0;  // NCCL's commId; 0: not told
+  std::uint32_t peer_pid = 0;
+  Role role = Role::sender;
+  std::uint8_t rails = 1;
+  std::array<std::uint8_t, kMaxRails> ports{};  // by rail: index into Process::ports
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+struct alignas(64) Rail {
+  Count bytes;
+  Count timed_ns;  // of the timed messages: from posting to completion
+  std::array<Number<std::uint32_t>, kBuckets> buckets;
+};
+
+struct alignas(64) Connection {
+  std::atomic<std::uint32_t> sequence{0};
+  Number<std::uint32_t> state;  // a State
+  Identity identity;
+  std::uint64_t messages_before = 0;  // of earlier connections like this one
+
+  // Written once a message, with the first rail's bytes.
+  alignas(64) Count messages;
+  // Written while the caller asks in vain, once a tick of the system's coarse clock (1 to 4 ms).
+  alignas(64) Number<std::int64_t> looked_at;  // CLOCK_MONOTONIC, ns
+  Number<std::int64_t> since;                  // nothing has moved since then
+  Number<std::uint32_t> in_flight;             // requests
+  Number<std::uint32_t> waits_for;             // a Wait
+  std::array<Count, kWaits> waited_ns;
+  Count staged_bytes;
+  std::array<Number<std::uint32_t>, kStatuses> errors;  // failed completions, by ibv_wc_status
+  std::array<Rail, kMaxRails> rails;
+};
+
+// Around every change of who a connection is.
+inline void begin_change(Connection& c) {
+  c.sequence.store(c.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  // What follows must not be seen before the odd number.
+  std::atomic_thread_fence(std::memory_order_release);
+}
+// Partner of the reader's acquire: who sees the even number sees all that was changed.
+inline void end_change(Connection& c) {
+  c.sequence.store(c.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+enum class PortState : std::uint32_t { unknown, up, down };
+
+struct alignas(64) PortCounts {
+  Name<64> name{};    // "mlx5_0:1", as NCCL sees it
+  Name<64> device{};  // of libibverbs
+  std::uint32_t number = 0;
+  std::uint32_t speed_mbps = 0;
+  Number<std::uint32_t> state;  // a PortState, as of the last event
+  Count went_down, came_up, changed_address, failed;
+};
+
+// Registrations happen on any thread, so these are really added to.
+struct alignas(64) MemoryCounts {
+  std::atomic<std::uint64_t> registrations{0}, registered_bytes{0}, hits{0};
+};
+
+struct Process {
+  std::uint64_t magic = 0;
+  std::uint32_t version = 0;
+  std::uint32_t connection_bytes = 0;
+  std::uint64_t connections_at = 0;
+  std::uint32_t capacity = 0;
+  std::uint32_t pid = 0;             // in its own namespace
+  std::int64_t started_ns = 0;       // CLOCK_MONOTONIC
+  std::int64_t started_unix_ns = 0;  // CLOCK_REALTIME
+  Name<64> host{};
+  Name<64> plugin{};                   // version
+  std::atomic<std::uint32_t> used{0};  // released after the connection before it was filled in
+  Number<std::uint32_t> ports_used;
+  Number<std::uint32_t> uncounted;  // open connections that found no place
+  Number<std::int64_t> copied_at;   // a copy that was left behind: when; else 0
+  MemoryCounts memory;
+  std::array<PortCounts, kMaxPorts> ports;
+};
+
+inline constexpr std::size_t kConnectionsAt = 16384;
+static_assert(sizeof(Process) <= kConnectionsAt && sizeof(Connection) == 1728);
+inline constexpr std::size_t kPageBytes =
+    kConnectionsAt + std::size_t{kMaxConnections} * sizeof(Connection);
+
+}  // namespace twinpath::counters

@@ -1,0 +1,47 @@
+// Who a connection is for readers of the counters; what a link that breaks leaves there, and takes
+// from there for its message.
+#include <algorithm>
+#include <array>
+
+#include "plugin/base/clock.h"
+#include "proxy/connect/connection.h"
+#include "proxy/connect/peer_link.h"
+
+namespace twinpath {
+
+counters::Identity Connection::identity() const {
+  counters::Identity id = path_;
+  put_name(id.peer_host, theirs_.host);
+  put_name(id.peer_device, theirs_.device);
+  if (theirs_.placement.gpu != kNoIndex) put_name(id.peer_gpu, theirs_.gpu);
+  put_name(id.device, mine_.device);
+  if (end_.record.gpu != kNoIndex) put_name(id.gpu, mine_.gpu);
+  id.communicator = core_->settings.comm_id;
+  id.peer_pid = theirs_.pid;
+  id.role = role_ == Role::connector ? counters::Role::sender : counters::Role::receiver;
+  id.rails = static_cast<std::uint8_t>(rails_.size());
+  for (std::size_t i = 0; i < rails_.size(); ++i)
+    id.ports[i] = core_->devices->counted_port(rails_[i].port.port->name);
+  return id;
+}
+
+void PeerLink::count_error(const ibv_wc& wc) {
+  const auto status = static_cast<std::size_t>(wc.status);
+  counts()->errors[std::min(status, counters::kStatuses - 1)].add(1);
+}
+
+// Empty, or what its caller was waiting for when nothing moved any more.
+std::string PeerLink::last_text() const {
+  static constexpr std::array<const char*, counters::kWaits> kFor{
+      "the peer's clear-to-send",           "the peer's data", "the network", "a flush",
+      "a copy between GPU and host memory", "free requests"};
+  const counters::Connection& c = *counts();
+  const std::int64_t looked = c.looked_at.get(), still = looked - c.since.get();
+  if (looked == 0 || now_ns() - looked > kSecond || still < kWatchPeriod) return {};
+  return "; before that nothing had moved for " + std::to_string(still / kMillisecond) +
+         " ms while " + std::to_string(c.in_flight.get()) + " requests waited for " +
+         kFor[c.waits_for.get() % kFor.size()] + ", after " + std::to_string(c.messages.get()) +
+         " messages";
+}
+
+}  // namespace twinpath

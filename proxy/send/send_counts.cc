@@ -1,0 +1,49 @@
+// What a sender tells readers of the counters besides its bytes: what it waits for, and how long
+// some of its messages take.
+#include "plugin/base/clock.h"
+#include "proxy/send/send_comm.h"
+
+namespace twinpath {
+
+using counters::Wait;
+
+// Asked once a tick of the coarse clock at most.
+Wait ProxySendComm::cause() {
+  if (requests_.full()) return Wait::slots;
+  // While something is on its way, that comes first: the peer may offer nothing because its own
+  // receives wait for just this.
+  if (requests_.used() == 0) return Wait::peer_cts;
+  return staged_ != nullptr && staged_->busy() && staged_writes_ == 0 ? Wait::gpu_copy
+                                                                      : Wait::network;
+}
+
+void ProxySendComm::in_vain(int more) {
+  if (link_->broken()) return;
+  link_->waited(
+      moved(), [this] { return cause(); }, [this, more] { return waiting(more); });
+}
+
+// One at a time: its beginning stands in the comm.
+void ProxySendComm::begin_timing(SendRequest& request) {
+  if (timed_since_ != 0) return;
+  request.special_ |= SendRequest::kTimed;
+  timed_since_ = now_ns();
+}
+
+// Of a message in pieces each queue's last is told, as what its rail took.
+void ProxySendComm::end_timing(SendRequest& request, const ibv_wc& wc) {
+  const auto took = static_cast<std::uint64_t>(now_ns() - timed_since_);
+  std::size_t rail = 0;
+  for (int q = 0; q < link_->queue_count(); ++q)
+    if (const Queue& queue = link_->queue(q);
+        queue.qp->qp_num == wc.qp_num && queue.engine == hub_->polled())
+      rail = static_cast<std::size_t>(queue.rail);
+  counters::Rail& to = counts_->rails[rail];
+  to.timed_ns.add(took);
+  to.buckets[counters::bucket_of(took)].add(1);
+  if (request.pending_ > 0) return;
+  request.special_ &= static_cast<std::uint8_t>(~SendRequest::kTimed);
+  timed_since_ = 0;
+}
+
+}  // namespace twinpath

@@ -1,0 +1,333 @@
+"""twinpath-top and twinpath-exporter beside processes that are late, throttled or out of slots."""
+import ctypes
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+SOURCE_ROOT = os.environ["SOURCE_ROOT"]
+sys.path.insert(0, os.path.join(SOURCE_ROOT, "test", "faults"))
+from net import HANDLE_BYTES, HOST, Net  # noqa: E402
+
+PLUGIN = os.environ["PLUGIN"]
+# Ranks, which get no settings of the outside, know neither.
+TOP = os.environ.get("TWINPATH_TOP")
+EXPORTER = os.environ.get("TWINPATH_EXPORTER")
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TWINPATH_", "NCCL_"))}
+
+
+# --- what a rank does: this file again, as `rank ROLE`, with handles over pipes ---------------------
+
+class Rank:
+    """One end of one connection that posts and tests as NCCL's proxy thread does."""
+
+    def __init__(self, role):
+        self.net, self.role = Net(PLUGIN), role
+        self.comm, self.device_comm = ctypes.c_void_p(), ctypes.c_void_p()
+        self.memory = ctypes.c_void_p()
+        self.buffer = ctypes.create_string_buffer(1 << 20)
+
+    def connect(self):
+        net = self.net
+        net.init()
+        net.devices()
+        handle = ctypes.create_string_buffer(HANDLE_BYTES)
+        comm, device = ctypes.pointer(self.comm), ctypes.pointer(self.device_comm)
+        if self.role == "receiver":
+            listener = ctypes.c_void_p()
+            net.call("listen", ctypes.c_int(0), handle, ctypes.pointer(listener))
+            print(handle.raw.hex(), flush=True)
+            assert net.until("accept", 30, self.comm, listener, comm, device)
+        else:
+            handle.raw = bytes.fromhex(sys.stdin.readline())
+            assert net.until("connect", 30, self.comm, ctypes.c_int(0), handle, comm, device)
+        net.call("regMr", self.comm, self.buffer, ctypes.c_size_t(len(self.buffer)),
+                 ctypes.c_int(HOST), ctypes.pointer(self.memory))
+        print("ready", flush=True)
+
+    def start(self, bytes_, group):
+        """A request, or None when there is no room for it."""
+        request = ctypes.c_void_p()
+        if self.role == "sender":
+            self.net.call("isend", self.comm, self.buffer, ctypes.c_int(bytes_), ctypes.c_int(0),
+                          self.memory, ctypes.pointer(request))
+        else:
+            data = (ctypes.c_void_p * group)(*[ctypes.addressof(self.buffer)] * group)
+            sizes = (ctypes.c_int * group)(*[bytes_] * group)
+            memory = (ctypes.c_void_p * group)(*[self.memory.value] * group)
+            self.net.call("irecv", self.comm, ctypes.c_int(group), data, sizes,
+                          (ctypes.c_int * group)(), memory, ctypes.pointer(request))
+        return request if request.value else None
+
+    def run(self, bytes_, window, group, late):
+        """A full window of requests for ever; `late`: seconds before each of them."""
+        done, sizes = ctypes.c_int(), (ctypes.c_int * 8)()
+        requests = []
+        while True:
+            if len(requests) < window:
+                if late:
+                    time.sleep(late)
+                request = self.start(bytes_, group)
+                if request:
+                    requests.append(request)
+            if requests:
+                self.net.call("test", requests[0], ctypes.pointer(done), sizes)
+                if done.value:
+                    requests.pop(0)
+
+
+class Pair:
+    """A sender and a receiver in processes of their own."""
+
+    def __init__(self, bytes_=4096, window=4, group=1, sender_late=0, receiver_late=0, env=None,
+                 sender_env=None):
+        self.processes = {}
+        base = {**CLEAN, "TWINPATH_FABRIC": "soft", "TWINPATH_TUNE": "off",
+                "NCCL_SOCKET_IFNAME": "lo", **(env or {})}
+        for role, late in ("receiver", receiver_late), ("sender", sender_late):
+            self.processes[role] = subprocess.Popen(
+                [sys.executable, __file__, "rank", role, str(bytes_), str(window),
+                 str(group if role == "receiver" else 1), str(late)], text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                env={**base, **((sender_env or {}) if role == "sender" else {})})
+        receiver, sender = self.processes["receiver"], self.processes["sender"]
+        sender.stdin.write(receiver.stdout.readline())
+        sender.stdin.flush()
+        for p in receiver, sender:
+            assert p.stdout.readline() == "ready\n"
+
+    def pid(self, role):
+        return self.processes[role].pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for p in self.processes.values():
+            p.kill()
+            p.wait()
+            p.stdin.close()
+            p.stdout.close()
+
+
+def top(*args, status=0):
+    done = subprocess.run([TOP, *args], env=CLEAN, capture_output=True, text=True, timeout=60)
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    return done.stdout
+
+
+def look(seconds=0.6, pid=None):
+    only = ("--pid", str(pid)) if pid else ()
+    return json.loads(top("--once", "--json", "--interval", str(seconds), *only))
+
+
+def row_of(seen, pid):
+    return next(r for r in seen["peers"] if r["pid"] == pid)
+
+
+class Culprits(unittest.TestCase):
+    """The first line names who holds things up.  Other jobs of this user may run: --pid."""
+
+    def test_a_late_rank(self):
+        with Pair(receiver_late=0.2) as pair:
+            seen = look(pid=pair.pid("sender"))
+            culprit = seen["culprit"]
+            self.assertEqual(culprit["wait"], "peer_cts", seen)
+            self.assertEqual(culprit["peer_pid"], pair.pid("receiver"))
+            self.assertGreater(culprit["share"], 0.5)
+            first = top("--once", "--interval", "0.5", "--pid",
+                        str(pair.pid("sender"))).splitlines()[0]
+            self.assertRegex(first, rf"pid {pair.pid('receiver')} is late: .* clear-to-send")
+
+    def test_a_rank_that_sends_late(self):
+        with Pair(sender_late=0.2) as pair:
+            culprit = look(pid=pair.pid("receiver"))["culprit"]
+            self.assertEqual(culprit["wait"], "peer_data")
+            self.assertEqual(culprit["peer_pid"], pair.pid("sender"))
+
+    def test_a_throttled_rail(self):
+        slow = {"TWINPATH_SOFT_FAULTS": "delay_us=30000", "TWINPATH_SOFT_HCAS": "railb"}
+        with Pair(8192, env={"TWINPATH_SOFT_HCAS": "raila"}, sender_env=slow) as pair, \
+                Pair(8192, env={"TWINPATH_SOFT_HCAS": "railc"}) as other:
+            seen = look(1.5)
+            ours = {p.pid(r) for p in (pair, other) for r in ("sender", "receiver")}
+            self.assertLessEqual(ours, {p["pid"] for p in seen["processes"]})
+            culprit = seen["culprit"]
+            self.assertEqual((culprit["wait"], culprit["pid"], culprit["device"]),
+                             ("network", pair.pid("sender"), "railb"), culprit)
+            self.assertIn("rail railb is", culprit["text"])
+            row = row_of(seen, pair.pid("sender"))
+            self.assertGreater(row["rails"][0]["p50_ns"], 16e6)
+            self.assertLess(row_of(seen, other.pid("sender"))["rails"][0]["p50_ns"], 16e6)
+
+    def test_too_few_slots(self):
+        # Receives of 8 fill the sender's 256 requests, and a slow network keeps them busy.
+        slow = {"TWINPATH_SOFT_FAULTS": "delay_us=300000"}
+        with Pair(bytes_=1024, window=1000, group=8, sender_env=slow) as pair:
+            time.sleep(0.5)
+            culprit = look(1, pid=pair.pid("sender"))["culprit"]
+            self.assertEqual(culprit["wait"], "slots", culprit)
+            self.assertIn("too few slots", culprit["text"])
+
+    def test_nobody_is_named_when_nothing_waits(self):
+        with Pair(sender_late=0.3, receiver_late=0.001) as pair:
+            seen = look(pid=pair.pid("sender"))
+            self.assertIsNone(seen["culprit"], seen["culprit"])
+
+
+class Processes(unittest.TestCase):
+    def test_counts_grow_and_a_killed_process_is_gone(self):
+        with Pair() as pair:
+            first = row_of(look(0.2, pair.pid("sender")), pair.pid("sender"))
+            second = row_of(look(0.2, pair.pid("sender")), pair.pid("sender"))
+            self.assertGreater(second["messages"], first["messages"])
+            self.assertEqual(second["bytes"], 4096 * second["messages"])
+            self.assertEqual(second["path"], "HOST")
+            pair.processes["sender"].send_signal(signal.SIGKILL)
+            pair.processes["sender"].wait()
+            top("--once", "--pid", str(pair.pid("sender")), "--interval", "0", status=1)
+
+    @unittest.skipUnless(os.getuid() == 0, "only root can become another user")
+    def test_another_user_sees_nothing(self):
+        with Pair() as pair, tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            mine = shutil.copy(TOP, folder)
+            args = [mine, "--once", "--interval", "0", "--pid", str(pair.pid("sender"))]
+            self.assertEqual(subprocess.run(args, env=CLEAN, stdout=subprocess.DEVNULL,
+                                            timeout=60).returncode, 0)
+            done = subprocess.run(args, env=CLEAN, capture_output=True, text=True, timeout=60,
+                                  user=65534, group=65534, extra_groups=[])
+            self.assertEqual((done.returncode, done.stderr), (1, ""))
+            self.assertIn("no process to look at", done.stdout)
+
+    def test_without_counters_there_is_nothing_to_see(self):
+        with Pair(env={"TWINPATH_COUNTERS": "0"}) as pair:
+            self.assertIn("no process to look at",
+                          top("--once", "--pid", str(pair.pid("sender")), status=1))
+
+    def test_what_a_lost_connection_leaves_behind(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Pair(sender_env={"TWINPATH_METRICS_DIR": folder}) as pair:
+                pair.processes["receiver"].kill()
+                pair.processes["sender"].wait(60)
+                files = list(pathlib.Path(folder).glob("twinpath-*.counters"))
+                self.assertEqual([f.name.rsplit("-")[-1] for f in files],
+                                 [f"{pair.pid('sender')}.counters"])
+                seen = json.loads(top("--post-mortem", str(files[0]), "--json"))
+                self.assertEqual(seen["peers"][0]["lost"], 1)
+                self.assertGreater(seen["peers"][0]["messages"], 0)
+            spoilt = pathlib.Path(folder, "spoilt")
+            spoilt.write_bytes(b"x" * 40000)
+            top("--post-mortem", str(spoilt), status=1)
+
+    def test_wrong_use(self):
+        top("--interval", "0", status=2)
+        top("--pid", "-1", status=2)
+        top("--once", "--pid", "1", "--interval", "0", "--frobnicate", status=2)
+
+
+# --- the exporter ----------------------------------------------------------------------------------
+
+SERIES = re.compile(r'^([a-z_]+)(\{[^{}]*\})? (\S+)$')
+
+
+def parse(text):
+    """{(name, labels)}: value; fails where Prometheus would."""
+    out, family, done = {}, None, set()
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            family = line.split()[2]
+            assert family not in done, f"{family} in two places"
+            done.add(family)
+        elif not line.startswith("#"):
+            name, labels, value = SERIES.match(line).groups()
+            assert name == family or re.fullmatch(family + "_(bucket|sum|count)", name), line
+            assert (name, labels) not in out, f"twice: {line}"
+            out[name, labels] = float(value)
+    return out
+
+
+def sum_of(series, name, *having):
+    return sum(v for (n, labels), v in series.items()
+               if n == name and all(h in (labels or "") for h in having))
+
+
+class Exporter(unittest.TestCase):
+    def setUp(self):
+        self.server = subprocess.Popen([EXPORTER, "--listen", "127.0.0.1:0"], env=CLEAN, text=True,
+                                       stdout=subprocess.PIPE)
+        self.url = self.server.stdout.readline().strip()
+
+    def tearDown(self):
+        self.server.kill()
+        self.server.wait()
+        self.server.stdout.close()
+
+    def scrape(self):
+        with urllib.request.urlopen(self.url, timeout=30) as answer:
+            self.assertIn("version=0.0.4", answer.headers["Content-Type"])
+            return parse(answer.read().decode())
+
+    def test_a_scrape(self):
+        with Pair(receiver_late=0.05) as pair:
+            mine = f'pid="{pair.pid("sender")}"'
+            time.sleep(0.5)
+            first = self.scrape()
+            time.sleep(0.5)
+            second = self.scrape()
+            for name in "twinpath_messages_total", "twinpath_bytes_total":
+                self.assertGreater(sum_of(second, name, mine), sum_of(first, name, mine))
+            self.assertGreater(
+                sum_of(second, "twinpath_wait_seconds_total", mine, 'for="peer_cts"'), 0.3)
+            self.assertGreaterEqual(
+                sum_of(second, "twinpath_message_seconds_count", mine), 1)
+            self.assertEqual(sum_of(second, "twinpath_rail_up", mine, 'rail="soft0"'), 1)
+            self.assertEqual(sum_of(second, "twinpath_path_info", mine, 'path="HOST"'), 1)
+            pair.processes["sender"].kill()
+            pair.processes["sender"].wait()
+            self.assertFalse([k for k in self.scrape() if mine in (k[1] or "")])
+
+    def test_what_is_no_scrape(self):
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(self.url.replace("/metrics", "/etc"), timeout=30)
+        self.assertEqual(refused.exception.code, 404)
+        refused.exception.close()
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(self.url, data=b"x", timeout=30)
+        self.assertEqual(refused.exception.code, 405)
+        refused.exception.close()
+        self.scrape()
+
+    def test_a_file_for_node_exporter(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([EXPORTER, "--textfile", folder, "--once"], env=CLEAN, timeout=60)
+            self.assertEqual(done.returncode, 0)
+            self.assertEqual([f.name for f in pathlib.Path(folder).iterdir()], ["twinpath.prom"])
+            self.assertIn(("twinpath_processes", None),
+                          parse(pathlib.Path(folder, "twinpath.prom").read_text()))
+        done = subprocess.run([EXPORTER, "--textfile", folder, "--once"], env=CLEAN, timeout=60,
+                              capture_output=True)
+        self.assertEqual(done.returncode, 1)
+        done = subprocess.run([EXPORTER, "--listen", "nonsense"], env=CLEAN, timeout=60,
+                              capture_output=True)
+        self.assertEqual(done.returncode, 1)
+
+
+def rank():
+    role, bytes_, window, group, late = sys.argv[2:]
+    end = Rank(role)
+    end.connect()
+    end.run(int(bytes_), int(window), int(group), float(late))
+
+
+if __name__ == "__main__":
+    rank() if sys.argv[1:2] == ["rank"] else unittest.main()

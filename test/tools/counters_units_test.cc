@@ -1,0 +1,253 @@
+// Reading a page of counters while it is written, and what a summary makes of samples.
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/counter_page.h"
+#include "test/support/catch.h"
+#include "tools/counters/summary.h"
+#include "tools/counters/view.h"
+#include "tools/exporter/http.h"
+#include "tools/exporter/prometheus.h"
+
+namespace twinpath::tools {
+namespace {
+
+using counters::Role;
+using counters::State;
+using counters::Wait;
+
+// Each of whose fields says the same number.
+counters::Identity numbered(std::uint32_t n) {
+  counters::Identity id;
+  put_name(id.peer_host, "host" + std::to_string(n));
+  put_name(id.device, "hca" + std::to_string(n));
+  put_name(id.reason, std::string(150, static_cast<char>('a' + n % 26)));
+  id.peer_pid = n;
+  return id;
+}
+
+ProcessSample process(const std::string& host, int pid) {
+  ProcessSample p;
+  p.host = host;
+  p.pid = p.inner_pid = pid;
+  p.taken_at = 10 * kSecond;
+  return p;
+}
+
+ConnectionSample connection(Role role, const std::string& host, std::uint32_t pid) {
+  ConnectionSample c;
+  c.state = State::open;
+  c.role = role;
+  c.peer_host = host;
+  c.peer_pid = pid;
+  c.device = "mlx5_0";
+  c.path = "HOST";
+  c.rails.emplace_back().port = "mlx5_0";
+  return c;
+}
+
+void waits(ProcessSample& p, Role role, const std::string& host, std::uint32_t pid, Wait wait,
+           double share) {
+  ConnectionSample c = connection(role, host, pid);
+  c.key = p.connections.size() << 32;
+  c.waited_ns[static_cast<std::size_t>(wait)] = static_cast<std::uint64_t>(share * 10 * kSecond);
+  p.connections.push_back(c);
+}
+
+std::string culprit_of(std::vector<ProcessSample> processes) {
+  const Summary s = summarize({}, std::move(processes));
+  return s.culprit ? s.culprit->text.substr(0, s.culprit->text.find(':')) : "nobody";
+}
+
+}  // namespace
+
+TEST_CASE("A reader never mixes two users of a place") {
+  const auto page = CounterPage::create("here", "test", {});
+  REQUIRE(page != nullptr);
+  const ConnectionCounts place = page->open(numbered(0));
+  std::string why;
+  const auto view = CounterView::of_memory(page->fd(), why);
+  INFO(why);
+  REQUIRE(view != nullptr);
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    counters::Connection& c = *place.get();
+    for (std::uint32_t n = 0; !stop.load(); n = (n + 1) % 500) {
+      begin_change(c);
+      c.identity = numbered(n);
+      std::this_thread::yield();  // a change may take long
+      c.messages_before = n;
+      end_change(c);
+      std::this_thread::yield();
+    }
+  });
+  std::set<std::uint32_t> seen;
+  int mixed = 0, reads = 0;
+  for (const std::int64_t end = now_ns() + 5 * kSecond;
+       (reads < 200 || seen.size() < 2) && now_ns() < end;) {
+    const ProcessSample p = view->read();
+    if (p.connections.empty()) continue;
+    ++reads;
+    const ConnectionSample& c = p.connections.front();
+    seen.insert(c.peer_pid);
+    const std::string n = std::to_string(c.peer_pid);
+    if (c.peer_host != "host" + n || c.device != "hca" + n || c.reason.size() != 150 ||
+        c.reason[149] != static_cast<char>('a' + c.peer_pid % 26) || c.messages != c.peer_pid)
+      ++mixed;
+  }
+  stop = true;
+  writer.join();
+  CHECK(mixed == 0);
+  CHECK(seen.size() >= 2);
+}
+
+TEST_CASE("A place that is being given away is passed by") {
+  const auto page = CounterPage::create("here", "test", {});
+  REQUIRE(page != nullptr);
+  const ConnectionCounts a = page->open(numbered(1)), b = page->open(numbered(2));
+  std::string why;
+  const auto view = CounterView::of_memory(page->fd(), why);
+  REQUIRE(view != nullptr);
+  CHECK(view->read().connections.size() == 2);
+  a.get()->sequence.fetch_add(1);  // as by a process that died within
+  const ProcessSample left = view->read();
+  REQUIRE(left.connections.size() == 1);
+  CHECK(left.connections[0].peer_pid == 2);
+}
+
+TEST_CASE("What is no page of this version is refused with the reason") {
+  std::string why;
+  auto memory = SharedMemory::create("twinpath-counters", counters::kPageBytes, Writers::creator);
+  REQUIRE(memory);
+  CHECK(CounterView::of_memory(memory->fd(), why) == nullptr);
+  CHECK(why == "it has no counters in it");
+  auto* p = memory->as<counters::Process>();
+  p->magic = counters::kMagic;
+  p->version = counters::kVersion + 1;
+  CHECK(CounterView::of_memory(memory->fd(), why) == nullptr);
+  CHECK(why.find("layout 2, this program knows 1") != std::string::npos);
+  // Numbers that lead out of the page are held to it, and text is printable.
+  p->version = counters::kVersion;
+  p->connection_bytes = sizeof(counters::Connection);
+  p->connections_at = counters::kConnectionsAt;
+  p->capacity = counters::kMaxConnections;
+  p->used.store(~0u);
+  p->ports_used.set(~0u);
+  p->host.fill('\x1b');
+  auto* c = new (memory->as<std::uint8_t>() + counters::kConnectionsAt) counters::Connection;
+  c->state.set(1);
+  c->identity.rails = 200;
+  c->identity.ports.fill(255);
+  c->waits_for.set(99);
+  c->looked_at.set(1);
+  const auto view = CounterView::of_memory(memory->fd(), why);
+  REQUIRE(view != nullptr);
+  const ProcessSample sample = view->read();
+  CHECK(sample.host == std::string(64, '?'));
+  CHECK(sample.ports.size() == static_cast<std::size_t>(kMaxPorts));
+  REQUIRE(sample.connections.size() == 1);
+  CHECK(sample.connections[0].rails.size() == static_cast<std::size_t>(kMaxRails));
+  CHECK_FALSE(sample.connections[0].waits_for);
+}
+
+TEST_CASE("The first line names the one who waits for nobody") {
+  // 1 waits for 2, which waits for 3, which does not wait.
+  ProcessSample one = process("a", 1), two = process("a", 2), three = process("a", 3);
+  waits(one, Role::sender, "a", 2, Wait::peer_cts, 0.95);
+  waits(two, Role::sender, "a", 3, Wait::peer_cts, 0.9);
+  CHECK(culprit_of({one, two, three}) == "a pid 3 is late");
+  // Seen from one process alone it is the next one.
+  CHECK(culprit_of({one}) == "a pid 2 is late");
+
+  // The receiver waits for data because the sender's rail is slow.
+  ProcessSample sender = process("a", 4), receiver = process("a", 5);
+  waits(sender, Role::sender, "a", 5, Wait::network, 0.6);
+  waits(receiver, Role::receiver, "a", 4, Wait::peer_data, 0.99);
+  CHECK(culprit_of({sender, receiver}) == "rail mlx5_0 is the limit");
+  // The sender does not wait: it is late itself.
+  CHECK(culprit_of({process("a", 4), receiver}) == "a pid 4 is late");
+
+  ProcessSample copies = process("a", 6);
+  waits(copies, Role::sender, "b", 7, Wait::gpu_copy, 0.3);
+  CHECK(culprit_of({copies}) == "copies through host memory are slow");
+  ProcessSample calm = process("a", 8);
+  waits(calm, Role::sender, "b", 9, Wait::network, 0.05);
+  CHECK(culprit_of({calm}) == "nobody");
+}
+
+TEST_CASE("A stretch of time is the difference of two samples, whoever came in between") {
+  ProcessSample before = process("a", 1), after = process("a", 1);
+  after.taken_at = 12 * kSecond;
+  ConnectionSample c = connection(Role::sender, "b", 2);
+  c.messages = 100;
+  c.rails[0].bytes = 1000;
+  c.rails[0].buckets[3] = 7;
+  before.connections.push_back(c);
+  c.messages = 300;
+  c.rails[0].bytes = 5000;
+  c.rails[0].buckets[3] = 8;
+  c.rails[0].buckets[10] = 1;
+  after.connections.push_back(c);
+  c.key = 77;  // new
+  after.connections.push_back(c);
+  const Summary s = summarize({before}, {after});
+  REQUIRE(s.rows.size() == 1);
+  CHECK(s.rows[0].connections == 2);
+  CHECK(s.rows[0].messages == 600);
+  CHECK(s.rows[0].messages_per_s == Approx((200 + 300) / 2.0));
+  CHECK(s.rows[0].bytes_per_s == Approx((4000 + 5000) / 2.0));
+  CHECK(timed(s.rows[0].rails[0]) == 2 + 9);
+  CHECK(quantile(s.rows[0].rails[0].buckets, 0.5) == 1024u << 3);
+  CHECK(quantile(s.rows[0].rails[0].buckets, 0.99) == 1024u << 10);
+  // Another process with the same number.
+  after.started_at = 11 * kSecond;
+  CHECK(summarize({before}, {after}).rows[0].messages_per_s == Approx(600));
+}
+
+TEST_CASE("Series of a process are bounded, and what is left out is added up") {
+  ProcessSample p = process("a\"\\\n", 1);
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    ConnectionSample c = connection(Role::sender, "b", i);
+    c.key = i;
+    c.messages = 1;
+    c.waited_ns[0] = i * 1'000'000;
+    p.connections.push_back(c);
+  }
+  const std::string text = prometheus_text({p}, {{"mlx5_0", "1", "out_of_sequence", 4}});
+  std::size_t series = 0;
+  for (std::size_t at = 0; (at = text.find("\ntwinpath_messages_total{", at)) != std::string::npos;
+       ++at)
+    ++series;
+  CHECK(series == kMostPeers + 1);
+  CHECK(text.find("peer=\"b pid 99\"") != std::string::npos);
+  CHECK(text.find("peer=\"b pid 67\"") == std::string::npos);
+  CHECK(text.find("peer=\"other\",gpu=\"\",device=\"\",path=\"\",dir=\"send\"} 68\n") !=
+        std::string::npos);
+  CHECK(text.find("node=\"a\\\"\\\\ \"") != std::string::npos);
+  CHECK(text.find(
+            "twinpath_nic_counter_total{hca=\"mlx5_0\",port=\"1\",name=\"out_of_sequence\"} 4") !=
+        std::string::npos);
+}
+
+TEST_CASE("An answer waits for the whole request and refuses what is none") {
+  const auto body = [](const std::string& path) {
+    return path == "/metrics" ? std::string("x 1\n") : std::string();
+  };
+  CHECK(http_answer("GET /metrics HTTP/1.1\r\nHost: a\r\n", body).empty());
+  const std::string good = http_answer("GET /metrics?a=b HTTP/1.1\r\nHost: a\r\n\r\n", body);
+  CHECK(good.rfind("HTTP/1.1 200 OK\r\n", 0) == 0);
+  CHECK(good.find("Content-Length: 4\r\n") != std::string::npos);
+  CHECK(good.substr(good.size() - 4) == "x 1\n");
+  const auto status = [&](const std::string& request) {
+    return http_answer(request, body).substr(9, 3);
+  };
+  CHECK(status("GET / HTTP/1.1\r\n\r\n") == "404");
+  CHECK(status("POST /metrics HTTP/1.1\r\n\r\n") == "405");
+  CHECK(status("GET\r\n\r\n") == "400");
+  CHECK(status("\r\n\r\n") == "400");
+  CHECK(status(std::string(kMostRequest + 1, 'x')) == "431");
+}
+
+}  // namespace twinpath::tools

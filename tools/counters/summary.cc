@@ -1,0 +1,262 @@
+#include "tools/counters/summary.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "plugin/base/clock.h"
+#include "tools/common/units.h"
+
+namespace twinpath::tools {
+
+using counters::kWaits;
+using counters::Role;
+using counters::State;
+using counters::Wait;
+
+namespace {
+
+// A caller that waits asks much more often.
+constexpr std::int64_t kFresh = kSecond / 2;
+constexpr double kWorthTelling = 0.1;
+
+bool about_peer(Wait wait) { return wait == Wait::peer_cts || wait == Wait::peer_data; }
+
+using Key = std::tuple<std::size_t, Role, std::string, std::uint32_t, std::string, std::string,
+                       std::string, std::string>;
+
+const ProcessSample* earlier(const std::vector<ProcessSample>& before, const ProcessSample& p) {
+  for (const ProcessSample& b : before)
+    if (b.pid == p.pid && b.started_at == p.started_at) return &b;
+  return nullptr;
+}
+
+const ConnectionSample* earlier(const ProcessSample* before, std::uint64_t key) {
+  if (before == nullptr) return nullptr;
+  for (const ConnectionSample& c : before->connections)
+    if (c.key == key) return &c;
+  return nullptr;
+}
+
+std::string peer_text(const ConnectionSample& c) {
+  return c.peer_host + " pid " + std::to_string(c.peer_pid) +
+         (c.peer_gpu.empty() ? "" : " " + c.peer_gpu);
+}
+
+void add_rails(PeerRow& row, const ConnectionSample& c, const ConnectionSample* old) {
+  for (std::size_t r = 0; r < c.rails.size(); ++r) {
+    auto known = std::find_if(row.rails.begin(), row.rails.end(),
+                              [&](const RailSample& x) { return x.port == c.rails[r].port; });
+    if (known == row.rails.end()) {
+      row.rails.emplace_back().port = c.rails[r].port;
+      known = row.rails.end() - 1;
+    }
+    const RailSample* was = old != nullptr && r < old->rails.size() ? &old->rails[r] : nullptr;
+    known->bytes += c.rails[r].bytes - (was != nullptr ? was->bytes : 0);
+    known->timed_ns += c.rails[r].timed_ns - (was != nullptr ? was->timed_ns : 0);
+    for (std::size_t b = 0; b < counters::kBuckets; ++b)
+      known->buckets[b] += c.rails[r].buckets[b] - (was != nullptr ? was->buckets[b] : 0);
+  }
+}
+
+void add(PeerRow& row, const ConnectionSample& c, const ConnectionSample* old, double seconds,
+         std::int64_t now) {
+  if (c.state == State::open) ++row.connections;
+  if (c.state == State::lost) ++row.lost;
+  row.bytes += c.bytes();
+  row.messages += c.messages;
+  row.staged_bytes += c.staged_bytes;
+  for (const std::uint64_t n : c.errors) row.errors += n;
+  row.bytes_per_s += static_cast<double>(c.bytes() - (old != nullptr ? old->bytes() : 0)) / seconds;
+  row.messages_per_s +=
+      static_cast<double>(c.messages - (old != nullptr ? old->messages : 0)) / seconds;
+  for (std::size_t w = 0; w < kWaits; ++w) {
+    row.waited_s[w] += static_cast<double>(c.waited_ns[w]) * 1e-9;
+    row.share[w] += static_cast<double>(c.waited_ns[w] - (old != nullptr ? old->waited_ns[w] : 0)) *
+                    1e-9 / seconds;
+  }
+  if (c.state == State::open && c.looked_at != 0 && now - c.looked_at < kFresh) {
+    row.in_flight += c.in_flight;
+    row.stalled_s = std::max(row.stalled_s, static_cast<double>(c.looked_at - c.since) * 1e-9);
+  }
+  add_rails(row, c, old);
+}
+
+const RailSample* slowest(const PeerRow& row) {
+  const RailSample* slow = nullptr;
+  for (const RailSample& r : row.rails)
+    if (slow == nullptr || quantile(r.buckets, 0.5) > quantile(slow->buckets, 0.5)) slow = &r;
+  return slow;
+}
+
+std::string duration(std::uint64_t ns) {
+  if (ns < 1'000'000) return fixed(static_cast<double>(ns) * 1e-3, 0) + " us";
+  if (ns < 1'000'000'000) return fixed(static_cast<double>(ns) * 1e-6, 0) + " ms";
+  return fixed(static_cast<double>(ns) * 1e-9, 1) + " s";
+}
+
+// "; soft0 takes up to 64 us": the quickest rail that the process sends over and that takes a
+// quarter of this one's time or less.
+std::string sibling(const Summary& s, const PeerRow& row, std::uint64_t p50, bool& slower) {
+  std::string out;
+  std::uint64_t best = p50 / 4 + 1;
+  for (const PeerRow& other : s.rows) {
+    if (other.process != row.process) continue;
+    for (const RailSample& r : other.rails) {
+      const std::uint64_t q = quantile(r.buckets, 0.5);
+      if (q == 0 || q >= best) continue;
+      best = q;
+      out = ", over " + r.port + " up to " + duration(q);
+      slower = true;
+    }
+  }
+  return out;
+}
+
+std::string tell(const Summary& s, const PeerRow& row, Wait wait, double share) {
+  const std::string who = name_of(s.processes[row.process]);
+  const std::string part = fixed(100 * share, 0) + "% of the time";
+  switch (wait) {
+    case Wait::peer_cts:
+      return row.peer + " is late: " + who + " waits " + part +
+             " for its clear-to-send; that rank or its GPU takes nothing in";
+    case Wait::peer_data:
+      return row.peer + " is late: " + who + " waits " + part +
+             " for its data; that rank or its GPU sends nothing, or its network is slow";
+    case Wait::network: {
+      const RailSample* rail = slowest(row);
+      const std::string name = rail != nullptr && !rail->port.empty() ? rail->port : row.device;
+      const std::uint64_t p50 = rail != nullptr ? quantile(rail->buckets, 0.5) : 0;
+      bool slower = false;
+      const std::string others = sibling(s, row, p50, slower);
+      return "rail " + name + (slower ? " is slow: " : " is the limit: ") + who + " waits " + part +
+             " for what it sends to " + row.peer +
+             (p50 == 0 ? "" : "; every other message takes up to " + duration(p50) + others);
+    }
+    case Wait::flush:
+      return "flushes over " + row.device + " are slow: " + who + " waits " + part +
+             " until its GPU may see what came from " + row.peer;
+    case Wait::gpu_copy:
+      return "copies through host memory are slow: " + who + " waits " + part + " for them, with " +
+             row.peer + " over " + row.device + " (" + row.path + ": " + row.reason + ")";
+    case Wait::slots:
+      return "too few slots: " + who + " has all requests of its connections with " + row.peer +
+             " in use " + part + "; more channels would carry more";
+  }
+  return {};
+}
+
+}  // namespace
+
+double PeerRow::waiting() const {
+  double sum = 0;
+  for (const double s : share) sum += s;
+  return sum;
+}
+
+Wait PeerRow::main_wait() const {
+  return static_cast<Wait>(std::max_element(share.begin(), share.end()) - share.begin());
+}
+
+std::string name_of(const ProcessSample& p) {
+  std::string gpu;
+  for (const ConnectionSample& c : p.connections)
+    if (!c.gpu.empty()) gpu = " " + c.gpu;
+  return p.host + " pid " + std::to_string(p.pid) + gpu;
+}
+
+std::uint64_t timed(const RailSample& rail) {
+  std::uint64_t n = 0;
+  for (const std::uint64_t b : rail.buckets) n += b;
+  return n;
+}
+
+std::uint64_t quantile(const std::array<std::uint64_t, counters::kBuckets>& buckets, double part) {
+  std::uint64_t all = 0;
+  for (const std::uint64_t n : buckets) all += n;
+  if (all == 0) return 0;
+  std::uint64_t below = 0;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    below += buckets[b];
+    if (static_cast<double>(below) >= part * static_cast<double>(all))
+      return std::uint64_t{1024} << b;
+  }
+  return std::uint64_t{1024} << (buckets.size() - 1);
+}
+
+namespace {
+
+// Whoever waits himself holds up nobody: a peer whose own process was looked at and waits for
+// something else is not named if there is another to name.
+bool waits_too(const Summary& s, const PeerRow& row) {
+  for (const PeerRow& other : s.rows) {
+    const ProcessSample& p = s.processes[other.process];
+    if (p.host != row.peer_host || p.inner_pid != static_cast<int>(row.peer_pid)) continue;
+    const ProcessSample& me = s.processes[row.process];
+    const bool for_me = other.peer_host == me.host &&
+                        static_cast<int>(other.peer_pid) == me.inner_pid &&
+                        about_peer(other.main_wait());
+    if (!for_me && other.waiting() > row.waiting() / 2) return true;
+  }
+  return false;
+}
+
+// Waiting for data says least of all: the cause is at the other end, or between.
+std::optional<Summary::Culprit> find_culprit(const Summary& s) {
+  std::optional<Summary::Culprit> best;
+  double most = -1;
+  for (std::size_t i = 0; i < s.rows.size(); ++i) {
+    const PeerRow& row = s.rows[i];
+    for (std::size_t w = 0; w < kWaits; ++w) {
+      if (row.share[w] < kWorthTelling) continue;
+      const auto wait = static_cast<Wait>(w);
+      double weight = row.share[w] * (wait == Wait::peer_data ? 0.5 : 1);
+      if (about_peer(wait) && waits_too(s, row)) weight *= 0.1;
+      if (weight <= most) continue;
+      most = weight;
+      best = {i, wait, std::min(row.share[w], 1.0), {}};
+    }
+  }
+  if (best) best->text = tell(s, s.rows[best->row], best->wait, best->share);
+  return best;
+}
+
+}  // namespace
+
+Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessSample> after) {
+  Summary s;
+  s.processes = std::move(after);
+  std::map<Key, PeerRow> rows;
+  for (std::size_t i = 0; i < s.processes.size(); ++i) {
+    const ProcessSample& p = s.processes[i];
+    const ProcessSample* old = earlier(before, p);
+    const std::int64_t from = old != nullptr ? old->taken_at : p.started_at;
+    const double seconds = std::max(1e-3, static_cast<double>(p.taken_at - from) * 1e-9);
+    s.seconds = std::max(s.seconds, seconds);
+    for (const ConnectionSample& c : p.connections) {
+      PeerRow& row =
+          rows[{i, c.role, c.peer_host, c.peer_pid, c.peer_gpu, c.device, c.gpu, c.path}];
+      row.process = i;
+      row.role = c.role;
+      row.peer = peer_text(c);
+      row.peer_host = c.peer_host;
+      row.peer_pid = c.peer_pid;
+      row.peer_gpu = c.peer_gpu;
+      row.gpu = c.gpu;
+      row.device = c.device;
+      row.path = c.path;
+      row.reason = c.reason;
+      add(row, c, earlier(old, c.key), seconds, p.taken_at);
+    }
+  }
+  for (auto& [key, row] : rows) {
+    for (double& share : row.share) share /= std::max(1, row.connections + row.lost);
+    s.rows.push_back(std::move(row));
+  }
+  std::stable_sort(s.rows.begin(), s.rows.end(),
+                   [](const PeerRow& a, const PeerRow& b) { return a.waiting() > b.waiting(); });
+  s.culprit = find_culprit(s);
+  return s;
+}
+
+}  // namespace twinpath::tools

@@ -1,0 +1,58 @@
+#pragma once
+// What counters say about a stretch of time: a row for each peer and direction of each process, and
+// who holds it up.  Pure.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/counters/view.h"
+
+namespace twinpath::tools {
+
+// All connections of one process in one direction with one peer, over the same device and by the
+// same path.
+struct PeerRow {
+  std::size_t process = 0;  // index into the samples
+  counters::Role role = counters::Role::sender;
+  std::string peer;  // "node07 pid 42 GPU1"
+  std::string peer_host, peer_gpu, gpu, device, path, reason;
+  std::uint32_t peer_pid = 0;
+  int connections = 0;  // open
+  int lost = 0;
+  double bytes_per_s = 0, messages_per_s = 0;
+  std::uint64_t bytes = 0, messages = 0, staged_bytes = 0, errors = 0;  // since they began
+  // Of the time of an open connection, 0 to 1, by cause; the whole since they began, in seconds.
+  std::array<double, counters::kWaits> share{};
+  std::array<double, counters::kWaits> waited_s{};
+  std::uint64_t in_flight = 0;    // of those that ask in vain now
+  double stalled_s = 0;           // the longest time in which nothing has moved, of those
+  std::vector<RailSample> rails;  // of the stretch
+  double waiting() const;         // sum of `share`
+  counters::Wait main_wait() const;
+};
+
+// Nanoseconds below which that part of the timed messages lies, to a power of two; 0 without any.
+std::uint64_t quantile(const std::array<std::uint64_t, counters::kBuckets>& buckets, double part);
+std::uint64_t timed(const RailSample& rail);
+
+struct Summary {
+  std::vector<ProcessSample> processes;  // the later samples
+  std::vector<PeerRow> rows;             // the longest waits first
+  double seconds = 0;                    // of the stretch
+  struct Culprit {
+    std::size_t row = 0;
+    counters::Wait wait = counters::Wait::network;
+    double share = 0;
+    std::string text;  // one line
+  };
+  std::optional<Culprit> culprit;  // none: nobody waits for a tenth of the time
+};
+
+// From `before` to `after`.  A process, or a connection, that is only in the latter counts from its
+// beginning; `before` empty: all do.
+Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessSample> after);
+
+// "node07 pid 42 GPU1" of a process that was looked at.
+std::string name_of(const ProcessSample& process);
+
+}  // namespace twinpath::tools

@@ -1,0 +1,282 @@
+#include "tools/exporter/prometheus.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <tuple>
+
+#include "plugin/base/clock.h"
+#include "tools/counters/summary.h"
+
+namespace twinpath::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Label values may hold anything; these three must be written otherwise.
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+using Labels = std::vector<std::pair<const char*, std::string>>;
+
+std::string text_of(const Labels& labels) {
+  std::string out;
+  for (const auto& [name, value] : labels)
+    out += (out.empty() ? "{" : ",") + std::string(name) + "=\"" + escaped(value) + "\"";
+  return out.empty() ? out : out + "}";
+}
+
+std::string number(double value) {
+  std::array<char, 32> text;
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} ? std::string(text.data(), end) : "NaN";
+}
+
+// All series of a name stand together, below one line that says what they are.
+class Families {
+ public:
+  void add(const std::string& name, const char* type, const char* help, const Labels& labels,
+           double value) {
+    add(name, type, help, name, labels, number(value));
+  }
+  void add(const std::string& name, const char* type, const char* help, const std::string& series,
+           const Labels& labels, const std::string& value) {
+    auto [family, fresh] = families_.try_emplace(name);
+    if (fresh) {
+      order_.push_back(name);
+      family->second = "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
+    }
+    family->second += series + text_of(labels) + " " + value + "\n";
+  }
+  std::string text() const {
+    std::string out;
+    for (const std::string& name : order_) out += families_.at(name);
+    return out;
+  }
+
+ private:
+  std::vector<std::string> order_;
+  std::map<std::string, std::string> families_;
+};
+
+Labels with(Labels labels, const Labels& more) {
+  labels.insert(labels.end(), more.begin(), more.end());
+  return labels;
+}
+
+void add_peer(Families& out, const Labels& process, const PeerRow& row, bool other) {
+  const char* dir = row.role == counters::Role::sender ? "send" : "receive";
+  const Labels peer = with(process, {{"peer", other ? "other" : row.peer},
+                                     {"gpu", row.gpu},
+                                     {"device", row.device},
+                                     {"path", row.path},
+                                     {"dir", dir}});
+  out.add("twinpath_messages_total", "counter", "Messages that were carried.", peer,
+          static_cast<double>(row.messages));
+  for (std::size_t w = 0; w < counters::kWaits; ++w)
+    if (row.waited_s[w] > 0)
+      out.add("twinpath_wait_seconds_total", "counter",
+              "Time in which a connection's caller asked in vain, by what it waited for; added up "
+              "over connections.",
+              with(peer, {{"for", counters::kWaitNames[w]}}), row.waited_s[w]);
+  out.add("twinpath_connections", "gauge", "Open connections.", peer, row.connections);
+  out.add("twinpath_inflight", "gauge", "Requests that wait now.", peer,
+          static_cast<double>(row.in_flight));
+  out.add("twinpath_stalled_seconds", "gauge", "For how long none of them has moved.", peer,
+          row.stalled_s);
+  out.add("twinpath_errors_total", "counter", "Transfers that failed.", peer,
+          static_cast<double>(row.errors));
+  out.add("twinpath_connections_lost", "gauge", "Connections that broke and are not closed yet.",
+          peer, row.lost);
+  if (row.staged_bytes > 0)
+    out.add("twinpath_staged_bytes_total", "counter",
+            "Bytes of GPU memory that went through host memory.", peer,
+            static_cast<double>(row.staged_bytes));
+  if (!other)
+    out.add("twinpath_path_info", "gauge", "Which way data goes to a peer, and why.",
+            with(peer, {{"reason", row.reason}}), 1);
+  for (const RailSample& rail : row.rails)
+    out.add("twinpath_bytes_total", "counter", "Bytes that were carried.",
+            with(peer, {{"rail", rail.port}}), static_cast<double>(rail.bytes));
+}
+
+// Of all peers together: what tells a slow rail from its siblings.
+void add_rails(Families& out, const Labels& process, const std::vector<const PeerRow*>& rows) {
+  std::map<std::string, RailSample> rails;
+  for (const PeerRow* row : rows) {
+    if (row->role != counters::Role::sender) continue;
+    for (const RailSample& r : row->rails) {
+      RailSample& sum = rails[r.port];
+      sum.timed_ns += r.timed_ns;
+      for (std::size_t b = 0; b < counters::kBuckets; ++b) sum.buckets[b] += r.buckets[b];
+    }
+  }
+  const std::string name = "twinpath_message_seconds";
+  const char* help =
+      "From posting a message to its acknowledgement, of some messages: one in 32, of those up to "
+      "4 KiB one in 256.";
+  for (const auto& [port, rail] : rails) {
+    const Labels labels = with(process, {{"rail", port}});
+    std::uint64_t below = 0;
+    for (std::size_t b = 0; b < counters::kBuckets; ++b) {
+      below += rail.buckets[b];
+      const bool last = b + 1 == counters::kBuckets;
+      const std::string le =
+          last ? "+Inf" : number(static_cast<double>(std::uint64_t{1024} << b) * 1e-9);
+      out.add(name, "histogram", help, name + "_bucket", with(labels, {{"le", le}}),
+              std::to_string(below));
+    }
+    out.add(name, "histogram", help, name + "_sum", labels,
+            number(static_cast<double>(rail.timed_ns) * 1e-9));
+    out.add(name, "histogram", help, name + "_count", labels, std::to_string(below));
+  }
+}
+
+void add_process(Families& out, const Labels& labels, const ProcessSample& p) {
+  out.add("twinpath_process_info", "gauge", "A process that has the plugin open.",
+          with(labels, {{"program", p.program}, {"plugin", p.plugin}}), 1);
+  out.add("twinpath_process_start_time_seconds", "gauge",
+          "When the process opened the plugin, since 1970.", labels,
+          static_cast<double>(p.started_unix_ns) * 1e-9);
+  out.add("twinpath_mr_registrations_total", "counter", "Memory that was registered anew.", labels,
+          static_cast<double>(p.registrations));
+  out.add("twinpath_mr_registered_bytes_total", "counter", "Bytes of these.", labels,
+          static_cast<double>(p.registered_bytes));
+  out.add("twinpath_mr_cache_hits_total", "counter",
+          "Registrations that an earlier one already covered.", labels,
+          static_cast<double>(p.registration_hits));
+  out.add("twinpath_uncounted_connections_total", "counter",
+          "Connections beyond those that are counted.", labels, static_cast<double>(p.uncounted));
+  for (const PortSample& port : p.ports) {
+    const Labels rail = with(labels, {{"rail", port.name}});
+    out.add("twinpath_rail_up", "gauge", "0 after the port went down.", rail,
+            port.state == counters::PortState::down ? 0 : 1);
+    const std::array<std::pair<const char*, std::uint64_t>, 4> events{
+        {{"down", port.went_down},
+         {"up", port.came_up},
+         {"address", port.changed_address},
+         {"device_failed", port.failed}}};
+    for (const auto& [event, n] : events)
+      out.add("twinpath_port_events_total", "counter", "Events of the adapter's ports.",
+              with(rail, {{"event", event}}), static_cast<double>(n));
+  }
+}
+
+// What of several rows stands under "other".
+void merge(PeerRow& to, const PeerRow& from) {
+  to.connections += from.connections;
+  to.lost += from.lost;
+  to.messages += from.messages;
+  to.staged_bytes += from.staged_bytes;
+  to.errors += from.errors;
+  to.in_flight += from.in_flight;
+  to.stalled_s = std::max(to.stalled_s, from.stalled_s);
+  for (std::size_t w = 0; w < counters::kWaits; ++w) to.waited_s[w] += from.waited_s[w];
+  for (const RailSample& r : from.rails) {
+    auto at = std::find_if(to.rails.begin(), to.rails.end(),
+                           [&](const RailSample& x) { return x.port == r.port; });
+    if (at == to.rails.end()) {
+      to.rails.push_back(r);
+      continue;
+    }
+    at->bytes += r.bytes;
+  }
+}
+
+double waited(const PeerRow& row) {
+  double sum = 0;
+  for (const double s : row.waited_s) sum += s;
+  return sum;
+}
+
+void add_rows(Families& out, const Labels& labels, std::vector<const PeerRow*> rows) {
+  add_rails(out, labels, rows);
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const PeerRow* a, const PeerRow* b) { return waited(*a) > waited(*b); });
+  std::map<counters::Role, PeerRow> others;
+  std::map<counters::Role, std::size_t> told;
+  for (const PeerRow* row : rows) {
+    if (++told[row->role] <= kMostPeers) {
+      add_peer(out, labels, *row, false);
+      continue;
+    }
+    PeerRow& other = others[row->role];
+    other.role = row->role;
+    merge(other, *row);
+  }
+  for (const auto& [role, row] : others) add_peer(out, labels, row, true);
+}
+
+bool wanted(const std::string& name) {
+  static constexpr std::array kNames{"out_of_sequence",       "packet_seq_err",
+                                     "local_ack_timeout_err", "rnr_nak_retry_err",
+                                     "roce_adp_retrans",      "np_cnp_sent",
+                                     "rp_cnp_handled",        "np_ecn_marked_roce_packets",
+                                     "link_downed",           "symbol_error",
+                                     "port_xmit_wait",        "completer_retry_err",
+                                     "out_of_seq_request",    "retry_exceeded_err",
+                                     "port_xmit_discards",    "send_retry_exceeded_err"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+}  // namespace
+
+std::vector<NicCounter> nic_counters(const std::string& sysfs) {
+  std::vector<NicCounter> out;
+  std::error_code error;
+  for (fs::directory_iterator hca(sysfs, error), end; !error && hca != end; hca.increment(error)) {
+    std::error_code none;
+    for (fs::directory_iterator port(hca->path() / "ports", none); !none && port != end;
+         port.increment(none)) {
+      for (const char* folder : {"counters", "hw_counters"}) {
+        std::error_code no;
+        for (fs::directory_iterator file(port->path() / folder, no); !no && file != end;
+             file.increment(no)) {
+          const std::string name = file->path().filename();
+          std::uint64_t value = 0;
+          if (wanted(name) && std::ifstream(file->path()) >> value)
+            out.push_back({hca->path().filename(), port->path().filename(), name, value});
+        }
+      }
+    }
+  }
+  std::sort(out.begin(), out.end(), [](const NicCounter& a, const NicCounter& b) {
+    return std::tie(a.hca, a.port, a.name) < std::tie(b.hca, b.port, b.name);
+  });
+  return out;
+}
+
+std::string prometheus_text(const std::vector<ProcessSample>& processes,
+                            const std::vector<NicCounter>& nics) {
+  Families out;
+  const Summary s = summarize({}, processes);
+  out.add("twinpath_processes", "gauge", "Processes that have the plugin open and may be read.", {},
+          static_cast<double>(processes.size()));
+  for (std::size_t i = 0; i < s.processes.size(); ++i) {
+    const ProcessSample& p = s.processes[i];
+    // A process that has two copies of the plugin: series must differ.
+    if (i > 0 && s.processes[i - 1].pid == p.pid) continue;
+    const Labels labels{{"node", p.host}, {"pid", std::to_string(p.pid)}};
+    add_process(out, labels, p);
+    std::vector<const PeerRow*> rows;
+    for (const PeerRow& row : s.rows)
+      if (row.process == i) rows.push_back(&row);
+    add_rows(out, labels, std::move(rows));
+  }
+  for (const NicCounter& n : nics)
+    out.add("twinpath_nic_counter_total", "counter",
+            "Counters of the adapters' ports, of the kernel.",
+            {{"hca", n.hca}, {"port", n.port}, {"name", n.name}}, static_cast<double>(n.value));
+  return out.text();
+}
+
+}  // namespace twinpath::tools

@@ -1,0 +1,101 @@
+#include "tools/top/show.h"
+
+namespace twinpath::tools {
+namespace {
+
+const char* word(counters::PortState state) {
+  return state == counters::PortState::up     ? "up"
+         : state == counters::PortState::down ? "down"
+                                              : "unknown";
+}
+
+nlohmann::json by_wait(const std::array<double, counters::kWaits>& values) {
+  nlohmann::json all = nlohmann::json::object();
+  for (std::size_t w = 0; w < counters::kWaits; ++w) all[counters::kWaitNames[w]] = values[w];
+  return all;
+}
+
+nlohmann::json process_json(const ProcessSample& p) {
+  nlohmann::json ports = nlohmann::json::array();
+  for (const PortSample& port : p.ports)
+    ports.push_back({{"name", port.name},
+                     {"device", port.device},
+                     {"port", port.number},
+                     {"speed_mbps", port.speed_mbps},
+                     {"state", word(port.state)},
+                     {"went_down", port.went_down},
+                     {"came_up", port.came_up},
+                     {"changed_address", port.changed_address},
+                     {"device_failed", port.failed}});
+  return {{"pid", p.pid},
+          {"inner_pid", p.inner_pid},
+          {"uid", p.uid},
+          {"host", p.host},
+          {"program", p.program},
+          {"plugin", p.plugin},
+          {"uncounted_connections", p.uncounted},
+          {"registrations", p.registrations},
+          {"registered_bytes", p.registered_bytes},
+          {"registration_hits", p.registration_hits},
+          {"ports", std::move(ports)}};
+}
+
+nlohmann::json row_json(const PeerRow& row, const ProcessSample& p) {
+  nlohmann::json rails = nlohmann::json::array();
+  for (const RailSample& r : row.rails)
+    rails.push_back({{"port", r.port},
+                     {"bytes", r.bytes},
+                     {"timed_messages", timed(r)},
+                     {"timed_ns", r.timed_ns},
+                     {"p50_ns", quantile(r.buckets, 0.5)},
+                     {"p99_ns", quantile(r.buckets, 0.99)},
+                     {"buckets", r.buckets}});
+  return {{"pid", p.pid},
+          {"role", row.role == counters::Role::sender ? "sender" : "receiver"},
+          {"peer", row.peer},
+          {"peer_host", row.peer_host},
+          {"peer_pid", row.peer_pid},
+          {"peer_gpu", row.peer_gpu},
+          {"gpu", row.gpu},
+          {"device", row.device},
+          {"path", row.path},
+          {"reason", row.reason},
+          {"connections", row.connections},
+          {"lost", row.lost},
+          {"bytes", row.bytes},
+          {"messages", row.messages},
+          {"staged_bytes", row.staged_bytes},
+          {"bytes_per_s", row.bytes_per_s},
+          {"messages_per_s", row.messages_per_s},
+          {"waiting", row.waiting()},
+          {"share", by_wait(row.share)},
+          {"waited_s", by_wait(row.waited_s)},
+          {"in_flight", row.in_flight},
+          {"stalled_s", row.stalled_s},
+          {"errors", row.errors},
+          {"rails", std::move(rails)}};
+}
+
+}  // namespace
+
+nlohmann::json summary_json(const Summary& s) {
+  nlohmann::json all{{"seconds", s.seconds},
+                     {"culprit", nullptr},
+                     {"processes", nlohmann::json::array()},
+                     {"peers", nlohmann::json::array()}};
+  if (s.culprit) {
+    const PeerRow& row = s.rows[s.culprit->row];
+    all["culprit"] = {{"text", s.culprit->text},
+                      {"wait", counters::kWaitNames[static_cast<std::size_t>(s.culprit->wait)]},
+                      {"share", s.culprit->share},
+                      {"pid", s.processes[row.process].pid},
+                      {"peer", row.peer},
+                      {"peer_pid", row.peer_pid},
+                      {"device", row.device}};
+  }
+  for (const ProcessSample& p : s.processes) all["processes"].push_back(process_json(p));
+  for (const PeerRow& row : s.rows) all["peers"].push_back(row_json(row, s.processes[row.process]));
+  return all;
+}
+
+}  // namespace twinpath::tools

@@ -1,0 +1,96 @@
+#include <array>
+
+#include "tools/common/table.h"
+#include "tools/common/units.h"
+#include "tools/top/show.h"
+
+namespace twinpath::tools {
+
+using counters::Wait;
+
+namespace {
+
+constexpr std::array<const char*, counters::kWaits> kWords{
+    "peer's clear-to-send", "peer's data", "network", "flush", "GPU copy", "free slots"};
+
+std::string time_text(double s) {
+  if (s <= 0) return "-";
+  if (s < 1e-3) return fixed(s * 1e6, 0) + " us";
+  if (s < 1) return fixed(s * 1e3, 0) + " ms";
+  return fixed(s, 1) + " s";
+}
+
+std::string rate_text(double bytes_per_s) {
+  if (bytes_per_s >= 1e9) return fixed(bytes_per_s * 1e-9, 2) + " G";
+  if (bytes_per_s >= 1e6) return fixed(bytes_per_s * 1e-6, 1) + " M";
+  if (bytes_per_s >= 1e3) return fixed(bytes_per_s * 1e-3, 1) + " k";
+  return fixed(bytes_per_s, 0);
+}
+
+std::string rails_text(const PeerRow& row) {
+  std::string out;
+  for (const RailSample& r : row.rails) out += (out.empty() ? "" : "+") + r.port;
+  return out.empty() ? row.device : out;
+}
+
+// Of all rails: where a quantile lies.
+std::string quantile_text(const PeerRow& row, double part) {
+  std::array<std::uint64_t, counters::kBuckets> all{};
+  for (const RailSample& r : row.rails)
+    for (std::size_t b = 0; b < all.size(); ++b) all[b] += r.buckets[b];
+  return time_text(static_cast<double>(quantile(all, part)) * 1e-9);
+}
+
+}  // namespace
+
+void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
+  if (s.processes.empty()) {
+    std::fprintf(out,
+                 "no process to look at: none of this user's has the plugin open with "
+                 "TWINPATH_COUNTERS=1\n");
+    return;
+  }
+  std::fprintf(out, "%s\n",
+               s.culprit ? s.culprit->text.c_str()
+                         : "nobody waits for a tenth of the time for a peer or the network");
+  for (const ProcessSample& p : s.processes)
+    for (const PortSample& port : p.ports)
+      if (port.state == counters::PortState::down)
+        std::fprintf(out, "port %s of pid %d is down\n", port.name.c_str(), p.pid);
+  Table table({{"pid"},
+               {"GPU", "", 0, true},
+               {"", "", 0, true},
+               {"peer", "", 0, true},
+               {"rail", "", 0, true},
+               {"path", "", 0, true},
+               {"conns"},
+               {"B/s"},
+               {"msg/s"},
+               {"waits", "%"},
+               {"mostly for", "", 0, true},
+               {"asked"},
+               {"stalled"},
+               {"p50", "<="},
+               {"p99", "<="},
+               {"errors"}});
+  std::size_t shown = 0;
+  for (const PeerRow& row : s.rows) {
+    if (most != 0 && shown == most) break;
+    ++shown;
+    const bool waits = row.waiting() >= 0.005;
+    table.add({std::to_string(s.processes[row.process].pid), row.gpu.empty() ? "-" : row.gpu,
+               row.role == counters::Role::sender ? "to" : "from", row.peer, rails_text(row),
+               row.path, std::to_string(row.connections) + (row.lost > 0 ? " lost" : ""),
+               rate_text(row.bytes_per_s), rate_text(row.messages_per_s),
+               fixed(100 * row.waiting(), 0),
+               waits ? kWords[static_cast<std::size_t>(row.main_wait())] : "-",
+               row.in_flight == 0 ? "-" : std::to_string(row.in_flight), time_text(row.stalled_s),
+               quantile_text(row, 0.5), quantile_text(row, 0.99),
+               row.errors == 0 ? "-" : std::to_string(row.errors)});
+  }
+  table.print(out);
+  if (shown < s.rows.size())
+    std::fprintf(out, "%zu more rows (--rows 0 shows all)\n", s.rows.size() - shown);
+}
+
+}  // namespace twinpath::tools
