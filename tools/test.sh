@@ -28,6 +28,7 @@ Stages, in their order:
            unit, soft, fabric, abi and gda again under address+undefined and thread sanitizers
   fuzz     each fuzz target for TWINPATH_FUZZ_SECONDS (default 48; 20 or 5 when it is late)
   tidy     only when named: clang-tidy on the lines that differ from TWINPATH_TIDY_BASE (origin/main)
+  arm64    only when named: cross-built, unit tests under qemu-user (test/arm64/run --help: packages)
 
 Build folders: build-test, build-asan (fuzz targets too), build-tsan.  Some 35 minutes on two
 processors, first run included; later runs tell how long the rest will take.  Never asks anything.
@@ -244,6 +245,15 @@ if begin tidy; then
   # shellcheck source=tools/lib/tidy.sh
   . tools/lib/tidy.sh
   tidy
+fi
+
+# --- another architecture
+if begin arm64; then
+  if command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null; then
+    TWINPATH_ARM64_JOBS=$jobs check 'cross-built for arm64, unit tests under qemu-user' test/arm64/run
+  else
+    leave_out 'arm64' 'no cross compiler or no qemu-user; test/arm64/run --help names the packages'
+  fi
 fi
 end_stage
 

@@ -2,9 +2,9 @@
 # Part of tools/test.sh: which stages a run has, how far it is, and its last lines however it ends.
 # Sourced; uses say and elapsed of tools/lib/common.sh.  The caller sets root.
 
-# In their order.  tidy is for asking only.
+# In their order.  The others are for asking only.
 stages=(plain demo softhca vm format scripts asan tsan fuzz)
-on_request=(tidy)
+on_request=(tidy arm64)
 # Of the plain build; stage softhca has what would be the suite of this name.
 meson_suites=(unit soft fabric topology abi gda tools package lint faults gpu perf)
 
@@ -44,7 +44,7 @@ plan() {
       is_chosen "$stage" || { [ "$stage" = plain ] && [ -n "$(chosen_meson_suites)" ]; } || continue
     else
       case $stage in
-        tidy) continue ;;
+        tidy | arm64) continue ;;
         vm) [ "$1" = no ] || [ -n "$2" ] || continue ;;
         demo | asan | tsan | fuzz) [ "$1" = no ] || continue ;;
       esac
