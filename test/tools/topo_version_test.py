@@ -22,20 +22,20 @@ class ThisVersion(Scratch):
     def first_pair(self, source):
         return json.loads(topo("--input", source, "--json").stdout)["pairs"][0]
 
-    def test_no_adapter_reads_the_queues_of_kernels_itself(self):
+    def test_an_adapter_reads_the_queues_of_kernels_itself_only_where_that_is_asked_for(self):
         source = self.machine_of(self.GPU, self.adapter("mlx5_0", "0x15b3", "0x1021"))
         pair = self.first_pair(source)
-        self.assertEqual((pair["mode"], pair["reason"]), ("PROXY-GDR", "NOT_BUILT"))
+        self.assertEqual((pair["mode"], pair["reason"]), ("PROXY-GDR", "NOT_ASKED"))
         self.assertEqual(pair["hardware"]["mode"], "GDA-P")
         self.assertEqual((pair["host_driven"]["mode"], pair["host_driven"]["reason"]),
                          ("PROXY-GDR", None))
         text = topo("--input", source).stdout
-        self.assertRegex(text, r"GPU0 .* PROXY-GDR \(I4 R2 W2\) +PROXY-GDR \(NOT_BUILT\) +GDA-P\n")
+        self.assertRegex(text, r"GPU0 .* PROXY-GDR \(I4 R2 W2\) +PROXY-GDR \(NOT_ASKED\) +GDA-P\n")
         self.assertNotIn("has not been tried", text)  # what this version never tries
         why = topo("--input", source, "why", "GPU0", "mlx5_0").stdout
         self.assertIn("GPU-initiated, to a peer placed alike: PROXY-GDR (the hardware allows GDA-P)",
                       why)
-        self.assertRegex(why, r"this version +PROXY-GDR +NOT_BUILT: ")
+        self.assertRegex(why, r"this version +PROXY-GDR +NOT_ASKED: ")
         check = topo("--input", source, "check").stdout
         self.assertNotIn("PeerMappingOverride=1 in", check)
         peer = json.loads(topo("--input", source, "--peer", source, "--json").stdout)["peer"]
