@@ -166,7 +166,7 @@ class Producer {
       const std::uint64_t value = adapter_doorbell(count, qp_.qpn);
       device::atomic(word).store(value, std::memory_order_release);
       device::atomic(device::at<std::uint32_t>(qp_.dbrec))
-          .store(doorbell_record(count), std::memory_order_relaxed);
+          .store(doorbell_record(count), std::memory_order_release);
       device::atomic(word).store(value, std::memory_order_release);
     }
     lock.store(0, std::memory_order_release);

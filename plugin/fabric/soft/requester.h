@@ -72,8 +72,8 @@ void fix_shared(SoftQp& qp);
 Step start_cuda(SoftQp& qp, SendEntry& e);
 // Sends what follows finished copies (immediate data), in order.
 bool finish_moved(SoftQp& qp);
-// Of an atomic whose answer has come: whether what it fetched goes to memory of a GPU; and brings it
-// there, after which the entry can end.  False: it cannot.
+// Of an atomic whose answer has come: whether what it fetched goes to memory of a GPU; and brings
+// it there, after which the entry can end.  False: it cannot.
 bool lands_on_gpu(SoftQp& qp, const SendEntry& e);
 bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uint64_t bytes);
 

@@ -28,7 +28,14 @@ inline bool read_memory(const Surroundings& around, std::uint64_t address, void*
 
 // A word of a doorbell record; false when it cannot be read.
 inline bool read_record(const Surroundings& around, std::uint64_t address, std::uint32_t& value) {
-  if (!read_memory(around, address, &value, sizeof value)) return false;
+  if (read_host_memory(address, &value, sizeof value) && address % sizeof value == 0) {
+    // It is there.  Acquire: what the program wrote before the record is seen with it, also where
+    // the word of another queue has led here.
+    value = std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(address))
+                .load(std::memory_order_acquire);
+  } else if (!read_memory(around, address, &value, sizeof value)) {
+    return false;
+  }
   value = __builtin_bswap32(value);
   return true;
 }
