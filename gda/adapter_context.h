@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "gda/adapter_side.h"
+#include "gda/context_end.h"
 #include "gda/context_memory.h"
 #include "gda/engine.h"
 #include "gda/gin.h"
@@ -76,7 +77,6 @@ class AdapterContext final : public GinContext, private EngineClient {
   void told(const mlx5::ErrorLook::Cause& cause);
   void look_at(int rank, std::int64_t now);
   void give_up();
-  void release_again();
 
   const std::shared_ptr<GinCore> core_;
   const ContextShape shape_;
@@ -92,7 +92,7 @@ class AdapterContext final : public GinContext, private EngineClient {
   std::vector<PeerWatch> watches_;  // by rank
   bool serving_ = false;
   bool given_up_ = false;
-  std::int64_t release_next_ = 0;  // when waiters are released again
+  PacedRelease waiters_;
   std::atomic<bool> failed_{false};
 };
 

@@ -1,7 +1,6 @@
 // What the engine does for a context of an adapter's queues, and how that ends.
 #include "gda/adapter_context.h"
 #include "gda/retired.h"
-#include "gda/signal_release.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
@@ -15,12 +14,12 @@ constexpr std::int64_t kLetGoLimit = 2 * kSecond;
 
 bool AdapterContext::turn() {
   const bool rang = ringer_ != nullptr && ringer_->turn();
-  if (given_up_) release_again();
+  if (given_up_) waiters_.turn(*memory_);
   return rang;
 }
 
 void AdapterContext::look_around() {
-  if (given_up_) return release_again();
+  if (given_up_) return waiters_.turn(*memory_);
   const std::int64_t now = now_ns();
   look_at_queues(now);
   questions_->look();
@@ -79,15 +78,7 @@ void AdapterContext::give_up() {
   given_up_ = true;
   failed_.store(true, std::memory_order_release);
   release_->release_all();
-  release_again();
-}
-
-void AdapterContext::release_again() {
-  const std::int64_t now = now_ns();
-  if (now < release_next_) return;
-  memory_->release_waiters();
-  const std::int64_t end = now_ns();
-  release_next_ = end + release_pause(end - now);
+  waiters_.turn(*memory_);
 }
 
 AdapterContext::~AdapterContext() {
@@ -107,10 +98,7 @@ AdapterContext::~AdapterContext() {
   questions_.reset();
   for (Table* const table : {&signals_, &counters_, &sink_}) table->mr.reset();
   if (!works) {
-    TP_WARN(
-        "GPU %d does not take copies any more; the memory of a context is left to the "
-        "process's end",
-        core_->gpu);
+    warn_left_behind(core_->gpu);
     (void)release_.release();
     (void)errors_.release();
     (void)memory_.release();
@@ -119,24 +107,12 @@ AdapterContext::~AdapterContext() {
   }
   release_.reset();
   if (memory_ == nullptr || !memory_->on_gpu()) return;
-  // The page goes before the adapter.
-  struct Remains {
+  struct Remains {  // destroyed in reverse: the page goes before the adapter
     std::shared_ptr<AdapterSide> side;
     std::shared_ptr<void> rest;
-    std::shared_ptr<ContextMemory> memory;
   };
-  const auto remains = std::make_shared<Remains>(
-      Remains{core_->adapter, std::move(rest), std::shared_ptr<ContextMemory>(std::move(memory_))});
-  const auto free = [remains] {
-    remains->memory->free_gpu_memory();
-    remains->rest.reset();
-  };
-  if (!Retired::of_process().put(
-          {.free = free, .release = [remains] { remains->memory->release_waiters(); }}))
-    TP_WARN(
-        "GPU %d: kernels still run after their GIN context was closed; its memory goes when "
-        "they end",
-        core_->gpu);
+  retire_memory(core_->gpu, std::move(memory_),
+                std::make_shared<Remains>(Remains{core_->adapter, std::move(rest)}));
 }
 
 }  // namespace twinpath::gda

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gda/context_cqs.h"
+#include "gda/context_end.h"
 #include "gda/context_memory.h"
 #include "gda/counted_signals.h"
 #include "gda/counter_back_end.h"
@@ -113,7 +114,6 @@ class Context final : public GinContext, private EngineClient {
   void look_at(int rank, std::int64_t now);
   bool poll();
   void give_up();
-  void release_again();
   void report_late() const;
   void note_failures();
   void failed_queue(std::size_t pair, const char* which, bool& seen);
@@ -148,7 +148,7 @@ class Context final : public GinContext, private EngineClient {
   bool serving_ = false;
   bool peer_died_ = false;
   bool given_up_ = false;
-  std::int64_t release_next_ = 0;  // when waiters are released again
+  PacedRelease waiters_;
   std::atomic<bool> failed_{false};
 };
 

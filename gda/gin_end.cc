@@ -34,10 +34,7 @@ Context::~Context() {
       if (main != nullptr && main->soft != nullptr) main->soft->end_by(copies_end);
   }
   if (!works) {
-    TP_WARN(
-        "GPU %d does not take copies any more; the memory of a context is left to the "
-        "process's end",
-        core_->gpu);
+    warn_left_behind(core_->gpu);
     (void)release_.release();
     (void)cqs_.release();
     (void)memory_.release();
@@ -51,18 +48,7 @@ Context::~Context() {
   cq_ = {};
   tables_mr_ = {};
   if (memory_ == nullptr || !memory_->on_gpu()) return;
-  const std::shared_ptr<ContextMemory> memory = std::move(memory_);
-  const auto cqs = std::make_shared<std::unique_ptr<ContextCqs>>(std::move(cqs_));
-  const auto free = [memory, cqs] {
-    memory->free_gpu_memory();
-    cqs->reset();
-  };
-  if (!Retired::of_process().put(
-          {.free = free, .release = [memory] { memory->release_waiters(); }}))
-    TP_WARN(
-        "GPU %d: kernels still run after their GIN context was closed; its memory goes when "
-        "they end",
-        core_->gpu);
+  retire_memory(core_->gpu, std::move(memory_), std::shared_ptr<ContextCqs>(std::move(cqs_)));
 }
 
 // For whoever looks for the cause of slow or failed kernels.

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "gda/gin_context.h"
-#include "gda/signal_release.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
@@ -31,7 +30,7 @@ bool Context::turn() {
     if (companion != nullptr) moved |= companion->queue.scan(kBudget) != 0;
   moved |= cqs_->send();
   note_failures();
-  if (given_up_) release_again();
+  if (given_up_) waiters_.turn(*memory_);
   return moved;
 }
 
@@ -131,15 +130,7 @@ void Context::give_up() {
   failed_.store(true, std::memory_order_release);
   note_failures();
   release_->release_all();
-  release_again();
-}
-
-void Context::release_again() {
-  const std::int64_t now = now_ns();
-  if (now < release_next_) return;
-  memory_->release_waiters();
-  const std::int64_t end = now_ns();
-  release_next_ = end + release_pause(end - now);
+  waiters_.turn(*memory_);
 }
 
 void Context::settle(std::int64_t deadline) {
