@@ -19,6 +19,7 @@
 #include "plugin/fabric/fabric.h"
 #include "proxy/transport.h"
 #include "test/vm/faults/network.h"
+#include "test/vm/faults/once.h"
 #include "test/vm/faults/payload.h"
 
 namespace twinpath::test {
@@ -87,6 +88,7 @@ class End {
   bool open() {
     auto fabric = open_fabric(plan_.config);
     if (!fabric) return failed("open", fabric.status());
+    watch_posts(**fabric, mine_.posted_twice);
     auto transport = make_proxy_transport(std::move(fabric).take(), plan_.config);
     if (!transport) return failed("open", transport.status());
     transport_ = std::move(transport).take();

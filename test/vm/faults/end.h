@@ -39,6 +39,7 @@ struct EndState {
   std::atomic<Status> status;               // of the call that failed
   std::array<char, 16> call;                // which that was
   std::array<char, 200> wrong;              // wrong data: what and where
+  std::atomic<std::uint32_t> posted_twice;  // an immediate, see once.h; not of an end over there
   std::atomic<int> warnings;
   std::array<LoggedWarning, kMaxWarnings> warning;
 };
@@ -63,6 +64,9 @@ struct EndPlan {
   int peer_timeout_ms = -1;  // >= 0: how long a silent peer is waited for
   bool remote = false;       // on the other host; see remote_end.h
 };
+
+// How an end that has posted a message twice is described.
+inline constexpr const char* kPostedTwice = "has posted twice immediate";
 
 inline constexpr std::size_t kMaxMessage = 256 * 1024;
 inline constexpr std::size_t kMaxWindow = 4;

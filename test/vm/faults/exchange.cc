@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -148,6 +149,11 @@ std::string Exchange::describe(Side s) {
   }
   text += " after " + std::to_string(e.messages.load()) + " messages";
   if (e.wrong[0] != 0) text += std::string(", wrong data: ") + e.wrong.data();
+  if (const std::uint32_t twice = e.posted_twice.load(); twice != 0) {
+    std::array<char, 40> said;
+    (void)std::snprintf(said.data(), said.size(), ", %s 0x%x", kPostedTwice, twice);
+    text += said.data();
+  }
   const std::string why = reason(s);
   return why.empty() ? text : text + " (" + why + ")";
 }
