@@ -91,7 +91,7 @@ if wanted asan || wanted tsan || wanted fuzz; then
   clang_release=$(apt-cache depends clang 2>/dev/null | grep -o -m 1 'clang-[0-9]*$' | cut -d- -f2)
   ensure_packages optional clang "libclang-rt-${clang_release:-14}-dev" || true
 fi
-if wanted format; then ensure_packages optional clang-format || true; fi
+if wanted format; then ensure_packages optional clang-format-14 || true; fi
 if wanted scripts; then ensure_packages optional shellcheck || true; fi
 if wanted plain; then ensure_packages optional dpkg-dev || true; fi
 
@@ -201,7 +201,7 @@ if begin format; then
     mapfile -t sources < <(find plugin proxy topology gda tools test -name '*.h' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu')
     check "clang-format of ${#sources[@]} files" "$format" --dry-run -Werror "${sources[@]}"
   else
-    leave_out 'clang-format' 'needs release 14 (Debian 12: clang-format, Ubuntu 24.04: clang-format-14)'
+    leave_out 'clang-format' 'needs release 14 (Debian 12, Ubuntu 24.04: clang-format-14)'
   fi
 fi
 if begin scripts; then

@@ -6,27 +6,16 @@
 #include <vector>
 
 #include "test/support/catch.h"
+#include "test/tools/complaint.h"
 #include "tools/coll_perf/collective.h"
 #include "tools/coll_perf/error.h"
 #include "tools/coll_perf/pattern.h"
 #include "tools/coll_perf/types.h"
 
 using namespace twinpath::coll;
+using twinpath::tools::complaint, twinpath::tools::has;
 
 namespace {
-
-// The message of the ToolError that `call` throws; "" when it throws none.
-template <class F>
-std::string complaint(F call, ExitCode code = kExitUsage) {
-  try {
-    call();
-  } catch (const ToolError& error) {
-    return error.code() == code ? error.what() : "(another exit status)";
-  }
-  return "";
-}
-
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 double element(const std::byte* data, DataType type, std::size_t index) {
   return decode(type, data + index * type_info(type).bytes);

@@ -63,11 +63,14 @@ extern "C" int cuMemFreeHost(void* data) {
 #define FAKE_ENTRY(name, result) \
   extern "C" int name() { return result; }
 
-FAKE_ENTRY(cuDriverGetVersion, 0)
+FAKE_ENTRY(cuDeviceGetAttribute, 0)
 FAKE_ENTRY(cuDevicePrimaryCtxRetain, 0)
 FAKE_ENTRY(cuDevicePrimaryCtxRelease_v2, 0)
 FAKE_ENTRY(cuCtxSetCurrent, 0)
+FAKE_ENTRY(cuCtxSynchronize, 0)
 FAKE_ENTRY(cuMemFree_v2, 0)
+FAKE_ENTRY(cuMemcpyHtoD_v2, 0)
+FAKE_ENTRY(cuMemcpyDtoH_v2, 0)
 FAKE_ENTRY(cuMemcpyHtoDAsync_v2, 0)
 FAKE_ENTRY(cuMemcpyDtoHAsync_v2, 0)
 FAKE_ENTRY(cuMemsetD8Async, 0)

@@ -9,23 +9,11 @@
 
 #include "test/support/catch.h"
 #include "test/support/needs.h"
+#include "test/tools/complaint.h"
 #include "tools/common/failure.h"
 
 namespace twinpath::tools {
 namespace {
-
-// What was thrown; empty when nothing of that kind was.
-template <class Kind, class F>
-std::string complaint(F call) {
-  try {
-    call();
-  } catch (const Kind& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 TEST_CASE("The first node of a Slurm node list is its first name, brackets opened") {
   CHECK(first_node("node1") == "node1");

@@ -33,6 +33,16 @@ class Fabrics(unittest.TestCase):
         guids = [d["guid"] for d in soft["devices"]]
         self.assertEqual(len(set(guids)), 2)
 
+    def test_rail_and_plane_are_shown_as_named(self):
+        env = {"TWINPATH_FABRIC": "soft", "TWINPATH_SOFT_HCAS": "a,b",
+               "NCCL_IB_HCA": "=a::7:2,b"}
+        _, report = info_json(env=env)
+        places = [(d["rail_id"], d["plane_id"]) for d in report["fabrics"][1]["devices"]]
+        self.assertEqual(places, [(7, 2), (-1, -1)])
+        text = run(INFO, env=env).stdout
+        self.assertIn(" 7/2 ", text)
+        self.assertIn(" -/- ", text)
+
     def test_text_says_what_to_set_when_nothing_is_found(self):
         done = run(INFO)
         self.assertEqual(done.returncode, 0)

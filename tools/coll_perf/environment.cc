@@ -1,9 +1,7 @@
 #include "tools/coll_perf/environment.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "tools/coll_perf/error.h"
@@ -80,16 +78,6 @@ std::vector<std::string> choose_fabric(const Options& options) {
   if (options.via_plugin || options.cpu_ranks > 0)
     set_if_unset(lines, "TWINPATH_FABRIC", "soft", options.via_plugin ? "--via-plugin" : "--cpu");
   return lines;
-}
-
-std::vector<std::string> relevant_environment() {
-  std::vector<std::string> out;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string entry = *at;
-    if (entry.rfind("NCCL_", 0) == 0 || entry.rfind("TWINPATH_", 0) == 0) out.push_back(entry);
-  }
-  std::sort(out.begin(), out.end());
-  return out;
 }
 
 }  // namespace twinpath::coll

@@ -1,6 +1,6 @@
 #pragma once
-// Environment variables that steer NCCL and the plugin: what --plugin and --via-plugin set, and
-// what --show-env prints.  Applied by the first process, before NCCL is opened; ranks inherit.
+// Environment variables that steer NCCL and the plugin: what --plugin and --via-plugin set.
+// Applied by the first process, before NCCL is opened; ranks inherit.
 #include <string>
 #include <vector>
 
@@ -14,8 +14,5 @@ namespace twinpath::coll {
 std::vector<std::string> apply_environment(const Options& options, int nccl_version);
 // The software adapter for --cpu and --via-plugin, which reaches no other host: for runs on one.
 std::vector<std::string> choose_fabric(const Options& options);
-
-// "NAME=value" of every NCCL_* and TWINPATH_* variable, sorted.
-std::vector<std::string> relevant_environment();
 
 }  // namespace twinpath::coll

@@ -5,11 +5,6 @@
 
 namespace twinpath::coll {
 
-int exit_code_of(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const ToolError*>(&error)) return own->code();
-  return dynamic_cast<const tools::BadUsage*>(&error) != nullptr ? kExitUsage : kExitFailed;
-}
-
 std::string strf(const char* format, ...) {
   va_list args;
   va_start(args, format);

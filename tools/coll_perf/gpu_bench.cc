@@ -106,12 +106,12 @@ class Table {
     // One more before the clock starts: ranks leave the barrier at different times.
     start(p, pattern.type(), in_place);
     const CudaApi& cuda = job_.apis.cuda;
-    cuda.check(cuda.EventRecord(start_.get(), stream_.get()), "recording an event");
+    cuda.check(cuda.event_record(start_.get(), stream_.get()), "recording an event");
     for (int i = 0; i < job_.options.iterations; ++i) start(p, pattern.type(), in_place);
-    cuda.check(cuda.EventRecord(stop_.get(), stream_.get()), "recording an event");
+    cuda.check(cuda.event_record(stop_.get(), stream_.get()), "recording an event");
     finish(p);
     float ms = 0;
-    cuda.check(cuda.EventElapsedTime(&ms, start_.get(), stop_.get()), "reading a time");
+    cuda.check(cuda.event_elapsed(&ms, start_.get(), stop_.get()), "reading a time");
     mine.time_us = static_cast<double>(ms) * 1e3 / job_.options.iterations;
     for (int i = 0; i < job_.options.checks; ++i) {
       mine.wrong += check(p.collective, pattern, size, in_place);

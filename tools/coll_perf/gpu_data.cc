@@ -38,7 +38,7 @@ void GpuData::fill(CuDevicePtr to, Pattern& pattern, std::span<const Segment> se
       const std::size_t bytes = std::min(step, s.count - done) * element;
       std::memcpy(pinned_.data(), source(pattern, s, done, {}), bytes);
       apis_.cuda.check(
-          apis_.cuda.MemcpyHtoDAsync(to + (s.at + done) * element, pinned_.data(), bytes, stream_),
+          apis_.cuda.copy_in_async(to + (s.at + done) * element, pinned_.data(), bytes, stream_),
           "copying test data to the GPU");
       wait("copying test data to the GPU");
     }
@@ -46,7 +46,7 @@ void GpuData::fill(CuDevicePtr to, Pattern& pattern, std::span<const Segment> se
 }
 
 void GpuData::poison(CuDevicePtr to, std::size_t bytes) {
-  apis_.cuda.check(apis_.cuda.MemsetD8Async(to, kPoison, bytes, stream_), "filling GPU memory");
+  apis_.cuda.check(apis_.cuda.set_bytes_async(to, kPoison, bytes, stream_), "filling GPU memory");
 }
 
 std::uint64_t GpuData::count_wrong(CuDevicePtr from, Pattern& pattern,
@@ -59,8 +59,8 @@ std::uint64_t GpuData::count_wrong(CuDevicePtr from, Pattern& pattern,
     const auto fetch = [&](std::size_t done) {
       const std::size_t count = std::min(step, s.count - done);
       apis_.cuda.check(
-          apis_.cuda.MemcpyDtoHAsync(pinned_.data() + (done / step % 2) * kChunkBytes,
-                                     from + (s.at + done) * element, count * element, stream_),
+          apis_.cuda.copy_out_async(pinned_.data() + (done / step % 2) * kChunkBytes,
+                                    from + (s.at + done) * element, count * element, stream_),
           "copying results from the GPU");
     };
     fetch(0);
@@ -76,7 +76,7 @@ std::uint64_t GpuData::count_wrong(CuDevicePtr from, Pattern& pattern,
 }
 
 std::uint64_t GpuData::count_touched(CuDevicePtr from, std::size_t bytes) {
-  apis_.cuda.check(apis_.cuda.MemcpyDtoHAsync(pinned_.data(), from, bytes, stream_),
+  apis_.cuda.check(apis_.cuda.copy_out_async(pinned_.data(), from, bytes, stream_),
                    "copying results from the GPU");
   wait("copying results from the GPU");
   return static_cast<std::uint64_t>(std::count_if(

@@ -13,22 +13,22 @@ namespace twinpath::coll {
 
 Context::Context(const CudaApi& cuda, int gpu) : cuda_(cuda) {
   const std::string what = strf("GPU %d", gpu);
-  cuda_.check(cuda_.DeviceGet(&device_, gpu), what);
+  cuda_.check(cuda_.device_get(&device_, gpu), what);
   CuContext context = nullptr;
-  cuda_.check(cuda_.DevicePrimaryCtxRetain(&context, device_),
+  cuda_.check(cuda_.primary_retain(&context, device_),
               what + ", making its context (is it used exclusively, or its memory full?)");
-  cuda_.check(cuda_.CtxSetCurrent(context), what);
+  cuda_.check(cuda_.ctx_set(context), what);
 }
 
-Context::~Context() { (void)cuda_.DevicePrimaryCtxRelease(device_); }
+Context::~Context() { (void)cuda_.primary_release(device_); }
 
 Stream::Stream(const CudaApi& cuda) : cuda_(cuda) {
   constexpr unsigned kNonBlocking = 1;
-  cuda_.check(cuda_.StreamCreate(&stream_, kNonBlocking), "making a stream");
+  cuda_.check(cuda_.stream_create(&stream_, kNonBlocking), "making a stream");
 }
 
 Event::Event(const CudaApi& cuda) : cuda_(cuda) {
-  cuda_.check(cuda_.EventCreate(&event_, 0), "making an event");
+  cuda_.check(cuda_.event_create(&event_, 0), "making an event");
 }
 
 DeviceBuffer::DeviceBuffer(const Apis& apis, std::size_t bytes, bool from_nccl)
@@ -41,7 +41,7 @@ DeviceBuffer::DeviceBuffer(const Apis& apis, std::size_t bytes, bool from_nccl)
     apis_.nccl.check(apis_.nccl.MemAlloc(&address, bytes), nullptr, what);
     address_ = reinterpret_cast<CuDevicePtr>(address);
   } else {
-    apis_.cuda.check(apis_.cuda.MemAlloc(&address_, bytes), what);
+    apis_.cuda.check(apis_.cuda.mem_alloc(&address_, bytes), what);
   }
 }
 
@@ -49,12 +49,12 @@ DeviceBuffer::~DeviceBuffer() {
   if (from_nccl_) {
     (void)apis_.nccl.MemFree(reinterpret_cast<void*>(address_));
   } else {
-    (void)apis_.cuda.MemFree(address_);
+    (void)apis_.cuda.mem_free(address_);
   }
 }
 
 PinnedBuffer::PinnedBuffer(const CudaApi& cuda, std::size_t bytes) : cuda_(cuda) {
-  cuda_.check(cuda_.MemHostAlloc(&data_, bytes, 0), strf("%zu bytes of pinned memory", bytes));
+  cuda_.check(cuda_.host_alloc(&data_, bytes, 0), strf("%zu bytes of pinned memory", bytes));
 }
 
 Communicator::Communicator(const NcclApi& nccl, int rank, int size, const NcclUniqueId& id)
@@ -81,9 +81,9 @@ Waited wait_stream(const Apis& apis, CuStream stream, NcclComm comm, double time
   const std::int64_t start = now_ns();
   std::int64_t ask_nccl_at = start + kMillisecond;
   for (;;) {
-    const CuResult state = apis.cuda.StreamQuery(stream);
-    if (state == kCuSuccess) return Waited::done;
-    if (state != kCuNotReady) apis.cuda.check(state, "waiting for the GPU");
+    const CuResult state = apis.cuda.stream_query(stream);
+    if (state == gpu::cuda::kSuccess) return Waited::done;
+    if (state != gpu::cuda::kNotReady) apis.cuda.check(state, "waiting for the GPU");
     const std::int64_t now = now_ns();
     if (now >= ask_nccl_at && comm != nullptr) {
       ask_nccl_at = now + kMillisecond;

@@ -33,7 +33,7 @@ class Context {
 class Stream {
  public:
   explicit Stream(const CudaApi& cuda);
-  ~Stream() { (void)cuda_.StreamDestroy(stream_); }
+  ~Stream() { (void)cuda_.stream_destroy(stream_); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   CuStream get() const { return stream_; }
@@ -46,7 +46,7 @@ class Stream {
 class Event {
  public:
   explicit Event(const CudaApi& cuda);
-  ~Event() { (void)cuda_.EventDestroy(event_); }
+  ~Event() { (void)cuda_.event_destroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   CuEvent get() const { return event_; }
@@ -76,7 +76,7 @@ class DeviceBuffer {
 class PinnedBuffer {
  public:
   PinnedBuffer(const CudaApi& cuda, std::size_t bytes);
-  ~PinnedBuffer() { (void)cuda_.MemFreeHost(data_); }
+  ~PinnedBuffer() { (void)cuda_.host_free(data_); }
   PinnedBuffer(const PinnedBuffer&) = delete;
   PinnedBuffer& operator=(const PinnedBuffer&) = delete;
   std::byte* data() const { return static_cast<std::byte*>(data_); }

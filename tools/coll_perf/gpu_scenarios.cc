@@ -168,7 +168,7 @@ void run_abort(GpuJob& job) {
   job.group.barrier();
   start_traffic(job, lane, kBytes, comm.get());
   usleep(30000);
-  const bool running = job.apis.cuda.StreamQuery(lane.stream.get()) == kCuNotReady;
+  const bool running = job.apis.cuda.stream_query(lane.stream.get()) == gpu::cuda::kNotReady;
   job.watchdog.step(rank, "ncclCommAbort");
   const std::int64_t begin = now_ns();
   comm.abort();

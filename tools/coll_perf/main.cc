@@ -69,7 +69,7 @@ void describe_run(Report& report, const Options& options, Group& group, const st
   report.note(strf("coll_perf %s%s", built_from(), nccl.c_str()));
   for (const Line& l : all) report.note(l.text);
   if (options.show_env) {
-    for (const std::string& entry : relevant_environment()) report.note(entry);
+    for (const auto& [name, value] : tools::relevant_environment()) report.note(name + "=" + value);
   }
 }
 

@@ -1,79 +1,49 @@
 #include "tools/coll_perf/nccl_api.h"
 
-#include <dlfcn.h>
-
 #include "tools/coll_perf/error.h"
+#include "tools/common/nccl_library.h"
 
 namespace twinpath::coll {
-namespace {
-
-template <class F>
-void look_up(void* library, const char* name, F& function, bool required, const std::string& file) {
-  function = reinterpret_cast<F>(dlsym(library, name));
-  if (function == nullptr && required) {
-    throw ToolError(kExitMissing, file + " has no " + name +
-                                      ": it is not NCCL, or older than 2.19; give another one "
-                                      "with --nccl PATH");
-  }
-}
-
-}  // namespace
 
 NcclApi NcclApi::open(const std::string& path) {
-  const std::string file = path.empty() ? "libnccl.so.2" : path;
-  // Never closed: NCCL keeps threads until the process ends.
-  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
-    throw ToolError(kExitMissing,
-                    strf("NCCL cannot be opened (%s); install libnccl2, set LD_LIBRARY_PATH or "
-                         "give --nccl PATH; without GPUs use --cpu 4",
-                         why != nullptr ? why : file.c_str()));
-  }
+  const tools::NcclLibrary library(path, "2.19",
+                                   "install libnccl2, set LD_LIBRARY_PATH or give --nccl PATH; "
+                                   "without GPUs use --cpu 4");
   NcclApi api{};
-  api.file = file;
-  look_up(library, "ncclGetVersion", api.GetVersion, true, file);
+  api.file = library.file();
+  library.find("ncclGetVersion", api.GetVersion);
   const NcclResult result = api.GetVersion(&api.version);
   if (result != kNcclSuccess || api.version < 21900) {
     throw ToolError(kExitMissing, strf("%s is NCCL %s, too old: 2.19 or newer is needed; give "
                                        "another one with --nccl PATH",
-                                       file.c_str(), api.version_text().c_str()));
+                                       api.file.c_str(), api.version_text().c_str()));
   }
-  look_up(library, "ncclGetUniqueId", api.GetUniqueId, true, file);
-  look_up(library, "ncclCommInitRank", api.CommInitRank, true, file);
-  look_up(library, "ncclCommDestroy", api.CommDestroy, true, file);
-  look_up(library, "ncclCommAbort", api.CommAbort, true, file);
-  look_up(library, "ncclCommGetAsyncError", api.CommGetAsyncError, true, file);
-  look_up(library, "ncclGetErrorString", api.GetErrorString, true, file);
-  look_up(library, "ncclAllReduce", api.AllReduce, true, file);
-  look_up(library, "ncclAllGather", api.AllGather, true, file);
-  look_up(library, "ncclReduceScatter", api.ReduceScatter, true, file);
-  look_up(library, "ncclBroadcast", api.Broadcast, true, file);
-  look_up(library, "ncclSend", api.Send, true, file);
-  look_up(library, "ncclRecv", api.Recv, true, file);
-  look_up(library, "ncclGroupStart", api.GroupStart, true, file);
-  look_up(library, "ncclGroupEnd", api.GroupEnd, true, file);
-  look_up(library, "ncclGetLastError", api.GetLastError, false, file);
-  look_up(library, "ncclCommSplit", api.CommSplit, false, file);
-  look_up(library, "ncclMemAlloc", api.MemAlloc, false, file);
-  look_up(library, "ncclMemFree", api.MemFree, false, file);
+  library.find("ncclGetUniqueId", api.GetUniqueId);
+  library.find("ncclCommInitRank", api.CommInitRank);
+  library.find("ncclCommDestroy", api.CommDestroy);
+  library.find("ncclCommAbort", api.CommAbort);
+  library.find("ncclCommGetAsyncError", api.CommGetAsyncError);
+  library.find("ncclGetErrorString", api.GetErrorString);
+  library.find("ncclAllReduce", api.AllReduce);
+  library.find("ncclAllGather", api.AllGather);
+  library.find("ncclReduceScatter", api.ReduceScatter);
+  library.find("ncclBroadcast", api.Broadcast);
+  library.find("ncclSend", api.Send);
+  library.find("ncclRecv", api.Recv);
+  library.find("ncclGroupStart", api.GroupStart);
+  library.find("ncclGroupEnd", api.GroupEnd);
+  library.find_optional("ncclGetLastError", api.GetLastError);
+  library.find_optional("ncclCommSplit", api.CommSplit);
+  library.find_optional("ncclMemAlloc", api.MemAlloc);
+  library.find_optional("ncclMemFree", api.MemFree);
   return api;
 }
 
-std::string NcclApi::version_text() const {
-  // From 2.9 on a release is major * 10000 + minor * 100 + patch, before that 1000.
-  if (version >= 10000) {
-    return strf("%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-  }
-  return strf("%d.%d.%d", version / 1000, version / 100 % 10, version % 100);
-}
+std::string NcclApi::version_text() const { return tools::nccl_version_text(version); }
 
 std::string NcclApi::describe(NcclResult result, NcclComm comm) const {
-  std::string text = strf("NCCL error %d (%s)", result, GetErrorString(result));
-  const char* last = GetLastError != nullptr ? GetLastError(comm) : nullptr;
-  if (last != nullptr && last[0] != '\0') text += std::string(", last: ") + last;
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
+  return tools::nccl_error_text(result, GetErrorString(result),
+                                GetLastError != nullptr ? GetLastError(comm) : nullptr);
 }
 
 void NcclApi::check(NcclResult result, NcclComm comm, const std::string& what) const {

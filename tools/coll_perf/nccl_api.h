@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <string>
 
+#include "tools/coll_perf/cuda_api.h"  // CuStream
+
 namespace twinpath::coll {
 
 struct NcclUniqueId {
@@ -15,7 +17,6 @@ using NcclComm = struct NcclCommOpaque*;
 using NcclResult = int;  // 0 success, 7 in progress
 inline constexpr NcclResult kNcclSuccess = 0;
 inline constexpr NcclResult kNcclInProgress = 7;
-using CuStream = struct CuStreamOpaque*;
 
 struct NcclApi {
   NcclResult (*GetVersion)(int*);

@@ -29,13 +29,24 @@ std::string cpu_model() {
   return uname(&u) == 0 ? u.machine : "unknown";
 }
 
+}  // namespace
+
 int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-}  // namespace
+std::map<std::string, std::string> relevant_environment() {
+  std::map<std::string, std::string> out;
+  for (char** e = environ; *e != nullptr; ++e) {
+    const std::string entry = *e;
+    if (!entry.starts_with("TWINPATH_") && !entry.starts_with("NCCL_")) continue;
+    const auto equals = entry.find('=');
+    out.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return out;
+}
 
 Circumstances circumstances() {
   Circumstances c;
@@ -60,13 +71,7 @@ Circumstances circumstances() {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
   c.time = text;
-  c.environment = nlohmann::json::object();
-  for (char** e = environ; *e != nullptr; ++e) {
-    const std::string entry = *e;
-    if (!entry.starts_with("TWINPATH_") && !entry.starts_with("NCCL_")) continue;
-    const auto equals = entry.find('=');
-    c.environment[entry.substr(0, equals)] = entry.substr(equals + 1);
-  }
+  c.environment = relevant_environment();
   return c;
 }
 

@@ -1,10 +1,16 @@
 #pragma once
 // Under what circumstances a figure was taken; printed with every result, so that a number
 // never travels without them.
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace twinpath::tools {
+
+// Processors that this process may use.
+int usable_cores();
+// TWINPATH_* and NCCL_* variables that are set, by name.
+std::map<std::string, std::string> relevant_environment();
 
 struct Circumstances {
   std::string version, commit, build_type, compiler;

@@ -62,8 +62,8 @@ void in_threads(int count, const std::function<void(int)>& work) {
     threads.emplace_back([&work, i] {
       try {
         work(i);
-      } catch (const Failed& error) {
-        give_up(error.code, error.what());
+      } catch (const ToolError& error) {
+        give_up(error.code(), error.what());
       } catch (const std::exception& error) {
         give_up(kExitFailed, error.what());
       }

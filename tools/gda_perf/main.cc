@@ -16,14 +16,15 @@ int choose_gpus(const Options& options) {
   int present = 0;
   const cudaError_t error = cudaGetDeviceCount(&present);
   if (error != cudaSuccess || present == 0) {
-    throw Failed(kExitMissing, std::string("this host shows no GPU (") + cudaGetErrorString(error) +
-                                   "); see nvidia-smi and CUDA_VISIBLE_DEVICES");
+    throw ToolError(kExitMissing, std::string("this host shows no GPU (") +
+                                      cudaGetErrorString(error) +
+                                      "); see nvidia-smi and CUDA_VISIBLE_DEVICES");
   }
   const int wanted = options.gpus != 0 ? options.gpus : present > 1 ? 2 : 1;
   if (wanted > present) {
-    throw Failed(kExitMissing, "--gpus " + std::to_string(wanted) + ", but this host shows " +
-                                   std::to_string(present) +
-                                   "; see nvidia-smi and CUDA_VISIBLE_DEVICES, or give fewer");
+    throw ToolError(kExitMissing, "--gpus " + std::to_string(wanted) + ", but this host shows " +
+                                      std::to_string(present) +
+                                      "; see nvidia-smi and CUDA_VISIBLE_DEVICES, or give fewer");
   }
   return wanted;
 }
@@ -89,9 +90,10 @@ int run(int argc, char** argv) {
   int code = kExitOk;
   if (!parse_options(argc, argv, options, code)) return code;
   if (options.window_signals() && !kWindowSignals) {
-    throw Failed(kExitUsage,
-                 "signals in windows need NCCL 2.30.7: this program was built with the headers of "
-                 "an older one; see -Dgda_perf_nccl");
+    throw ToolError(
+        kExitUsage,
+        "signals in windows need NCCL 2.30.7: this program was built with the headers of "
+        "an older one; see -Dgda_perf_nccl");
   }
   set_environment(options);
   const NcclApi nccl = NcclApi::open(options.nccl);
@@ -110,11 +112,8 @@ int main(int argc, char** argv) {
   try {
     return twinpath::tools::finish_output("gda_perf", twinpath::gda_perf::run(argc, argv),
                                           twinpath::gda_perf::kExitFailed);
-  } catch (const twinpath::gda_perf::Failed& error) {
-    std::fprintf(stderr, "gda_perf: %s\n", error.what());
-    return error.code;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gda_perf: %s\n", error.what());
-    return twinpath::gda_perf::kExitFailed;
+    return twinpath::tools::exit_code_of(error);
   }
 }

@@ -1,7 +1,6 @@
 #include "tools/gda_perf/nccl_api.h"
 
-#include <dlfcn.h>
-
+#include "tools/common/nccl_library.h"
 #include "tools/gda_perf/error.h"
 
 namespace twinpath::gda_perf {
@@ -13,70 +12,49 @@ constexpr const char* kGinAdvice =
     "interferes (NCCL_GIN_ENABLE=0, NCCL_GIN_TYPE, NCCL_CUMEM_ENABLE=0); NCCL_DEBUG=INFO and "
     "NCCL_DEBUG_SUBSYS=INIT,NET tell which";
 
-template <class F>
-void look_up(void* library, const char* name, F& function, const std::string& file) {
-  function = reinterpret_cast<F>(dlsym(library, name));
-  if (function == nullptr) {
-    throw Failed(kExitMissing, file + " has no " + name +
-                                   ": it is not NCCL, or older than 2.28; give another one with "
-                                   "--nccl PATH");
-  }
-}
-
-std::string text_of(int version) {
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
-}
-
 }  // namespace
 
 NcclApi NcclApi::open(const std::string& path) {
+  const tools::NcclLibrary library(path, "2.28",
+                                   "install NCCL " + tools::nccl_version_text(NCCL_VERSION_CODE) +
+                                       ", set LD_LIBRARY_PATH or give --nccl PATH");
   NcclApi api{};
-  api.file = path.empty() ? "libnccl.so.2" : path;
-  void* library = dlopen(api.file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
-    throw Failed(kExitMissing, std::string("NCCL cannot be opened (") +
-                                   (why != nullptr ? why : api.file.c_str()) + "); install NCCL " +
-                                   text_of(NCCL_VERSION_CODE) +
-                                   ", set LD_LIBRARY_PATH or give --nccl PATH");
-  }
-  look_up(library, "ncclGetVersion", api.get_version, api.file);
+  api.file = library.file();
+  library.find("ncclGetVersion", api.get_version);
   if (api.get_version(&api.version) != ncclSuccess) api.version = 0;
   // GIN is looked up from 2.28.7 on; device structures change from minor to minor release.
   if (api.version < 22807 || api.version / 100 != NCCL_VERSION_CODE / 100) {
-    throw Failed(kExitMissing, api.file + " is NCCL " + text_of(api.version) +
-                                   ", but these kernels were compiled for the device structures "
-                                   "of " +
-                                   text_of(NCCL_VERSION_CODE) +
-                                   "; give another library with --nccl PATH, or compile with its "
-                                   "headers");
+    throw ToolError(kExitMissing,
+                    api.file + " is NCCL " + tools::nccl_version_text(api.version) +
+                        ", but these kernels were compiled for the device structures "
+                        "of " +
+                        tools::nccl_version_text(NCCL_VERSION_CODE) +
+                        "; give another library with --nccl PATH, or compile with its "
+                        "headers");
   }
-  look_up(library, "ncclGetUniqueId", api.get_unique_id, api.file);
-  look_up(library, "ncclGetErrorString", api.get_error_string, api.file);
-  look_up(library, "ncclGetLastError", api.get_last_error, api.file);
-  look_up(library, "ncclCommInitRank", api.comm_init_rank, api.file);
-  look_up(library, "ncclCommDestroy", api.comm_destroy, api.file);
-  look_up(library, "ncclCommGetAsyncError", api.comm_get_async_error, api.file);
-  look_up(library, "ncclMemAlloc", api.mem_alloc, api.file);
-  look_up(library, "ncclMemFree", api.mem_free, api.file);
-  look_up(library, "ncclCommWindowRegister", api.window_register, api.file);
-  look_up(library, "ncclCommWindowDeregister", api.window_deregister, api.file);
-  look_up(library, "ncclDevCommCreate", api.dev_comm_create, api.file);
-  look_up(library, "ncclDevCommDestroy", api.dev_comm_destroy, api.file);
+  library.find("ncclGetUniqueId", api.get_unique_id);
+  library.find("ncclGetErrorString", api.get_error_string);
+  library.find("ncclGetLastError", api.get_last_error);
+  library.find("ncclCommInitRank", api.comm_init_rank);
+  library.find("ncclCommDestroy", api.comm_destroy);
+  library.find("ncclCommGetAsyncError", api.comm_get_async_error);
+  library.find("ncclMemAlloc", api.mem_alloc);
+  library.find("ncclMemFree", api.mem_free);
+  library.find("ncclCommWindowRegister", api.window_register);
+  library.find("ncclCommWindowDeregister", api.window_deregister);
+  library.find("ncclDevCommCreate", api.dev_comm_create);
+  library.find("ncclDevCommDestroy", api.dev_comm_destroy);
   return api;
 }
 
-std::string NcclApi::version_text() const { return text_of(version); }
+std::string NcclApi::version_text() const { return tools::nccl_version_text(version); }
 
 void NcclApi::check(ncclResult_t result, const std::string& what, ncclComm_t comm) const {
   if (result == ncclSuccess) return;
-  std::string text =
-      what + ": NCCL error " + std::to_string(result) + " (" + get_error_string(result) + ")";
-  const char* last = get_last_error(comm);
-  if (last != nullptr && *last != '\0') text += std::string(", last: ") + last;
-  while (text.back() == '\n') text.pop_back();
-  throw Failed(kExitFailed, text + kGinAdvice);
+  throw ToolError(
+      kExitFailed,
+      what + ": " + tools::nccl_error_text(result, get_error_string(result), get_last_error(comm)) +
+          kGinAdvice);
 }
 
 std::string NcclApi::complaint(ncclComm_t comm) const {

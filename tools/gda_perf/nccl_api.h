@@ -11,14 +11,14 @@
 namespace twinpath::gda_perf {
 
 struct NcclApi {
-  // `path` empty: libnccl.so.2.  Throws Failed when there is none, or when its device structures
+  // `path` empty: libnccl.so.2.  Throws ToolError when there is none, or when its device structures
   // are not those that the kernels were compiled for.
   static NcclApi open(const std::string& path);
 
   std::string file;
   int version = 0;
   std::string version_text() const;
-  // Throws Failed with NCCL's words, and what to set where that is known.
+  // Throws ToolError with NCCL's words, and what to set where that is known.
   void check(ncclResult_t result, const std::string& what, ncclComm_t comm = nullptr) const;
   // What NCCL says of a communicator on which something went wrong; "" when nothing.
   std::string complaint(ncclComm_t comm) const;

@@ -51,7 +51,7 @@ struct Text {
   std::string tests = "all", min, max, volume = "512m";
 };
 
-[[noreturn]] void refuse(const std::string& what) { throw Failed(kExitUsage, what); }
+[[noreturn]] void refuse(const std::string& what) { throw ToolError(kExitUsage, what); }
 
 std::size_t bytes_of(const char* option, const std::string& text) {
   const auto value = tools::parse_bytes(text);

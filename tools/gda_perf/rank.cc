@@ -35,8 +35,9 @@ int type_of(const Comm& comm) {
 
 void check(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return;
-  throw Failed(kExitFailed, what + ": " + cudaGetErrorString(error) + " (" +
-                                cudaGetErrorName(error) + "); see nvidia-smi and the kernel log");
+  throw ToolError(kExitFailed, what + ": " + cudaGetErrorString(error) + " (" +
+                                   cudaGetErrorName(error) +
+                                   "); see nvidia-smi and the kernel log");
 }
 
 Rank::Rank(const NcclApi& nccl, int rank, int ranks, const ncclUniqueId& id, std::size_t area,
@@ -52,10 +53,10 @@ Rank::Rank(const NcclApi& nccl, int rank, int ranks, const ncclUniqueId& id, std
   nccl_.check(nccl_.window_register(comm_, memory_, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
               on_gpu("ncclCommWindowRegister", device_), comm_);
   if (window_ == nullptr) {
-    throw Failed(kExitFailed,
-                 on_gpu("ncclCommWindowRegister", device_) +
-                     " made no window: NCCL has no symmetric memory here; unset NCCL_WIN_ENABLE "
-                     "and NCCL_CUMEM_ENABLE, and see that the GPUs can reach each other");
+    throw ToolError(kExitFailed,
+                    on_gpu("ncclCommWindowRegister", device_) +
+                        " made no window: NCCL has no symmetric memory here; unset NCCL_WIN_ENABLE "
+                        "and NCCL_CUMEM_ENABLE, and see that the GPUs can reach each other");
   }
   const ncclDevCommRequirements wanted = requirements(contexts, window_signals);
   nccl_.check(nccl_.dev_comm_create(comm_, &wanted, &device_comm_),
@@ -139,9 +140,9 @@ void Player::finish(int blocks, const std::string& what) {
     if (worst == nullptr || worst->fault == Fault::gate) worst = o;
   }
   if (worst != nullptr) {
-    throw Failed(kExitFailed, where + ": " + fault_text(*worst) + nccl_.complaint(rank_.comm()) +
-                                  "; see the log with NCCL_DEBUG=INFO, or give more time with "
-                                  "--wait");
+    throw ToolError(kExitFailed, where + ": " + fault_text(*worst) + nccl_.complaint(rank_.comm()) +
+                                     "; see the log with NCCL_DEBUG=INFO, or give more time with "
+                                     "--wait");
   }
 }
 

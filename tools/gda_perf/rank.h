@@ -15,7 +15,7 @@
 
 namespace twinpath::gda_perf {
 
-// Throws Failed, naming `what`.
+// Throws ToolError, naming `what`.
 void check(cudaError_t error, const std::string& what);
 
 class Rank {
@@ -64,8 +64,8 @@ class Player {
   // Zero before each launch; one per block.
   Outcome* outcomes() const { return outcomes_; }
   void clear_outcomes();
-  // Waits for the stream; throws Failed when the GPU or NCCL reports an error, or one of the first
-  // `blocks` outcomes has a fault.
+  // Waits for the stream; throws ToolError when the GPU or NCCL reports an error, or one of the
+  // first `blocks` outcomes has a fault.
   void finish(int blocks, const std::string& what);
   // Durations of `count` timed iterations in microseconds.
   std::vector<double> times_us(unsigned count) const;

@@ -43,9 +43,9 @@ nlohmann::json row_json(const Row& row) {
   return out;
 }
 
-Failed unwritable(const std::string& file) {
-  return Failed(kExitUsage,
-                "--json " + file + " cannot be written; give a file in a folder of yours");
+ToolError unwritable(const std::string& file) {
+  return ToolError(kExitUsage,
+                   "--json " + file + " cannot be written; give a file in a folder of yours");
 }
 
 tools::Table make_table() {
@@ -95,7 +95,7 @@ Report::Report(const Options& options)
   if (!options.json_file.empty() && !std::ofstream(options.json_file, std::ios::app))
     throw unwritable(options.json_file);
   if (const std::string why = tools::plot_file_complaint(options.plot); !why.empty())
-    throw Failed(kExitUsage, why);
+    throw ToolError(kExitUsage, why);
   if (!to_stdout()) std::fputs(tools::describe(tools::circumstances()).c_str(), stdout);
 }
 

@@ -35,7 +35,7 @@ struct Row {
 
 class Report {
  public:
-  explicit Report(const Options& options);  // throws Failed when a file cannot be written
+  explicit Report(const Options& options);  // throws ToolError when a file cannot be written
   void fact(const std::string& name, const nlohmann::json& value);  // a key of its own, a "# " line
   void row(const Row& row);
   void progress(const std::string& what);

@@ -1,22 +1,12 @@
 // What options mean, apart from how they are written; see options.h.
-#include <sched.h>
-
 #include <algorithm>
 
+#include "tools/common/circumstances.h"
 #include "tools/common/failure.h"
 #include "tools/common/units.h"
 #include "tools/net_perf/options.h"
 
 namespace twinpath::tools {
-namespace {
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-}  // namespace
 
 const std::vector<std::pair<std::string, Test>>& test_names() {
   static const std::vector<std::pair<std::string, Test>> names{

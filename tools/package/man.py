@@ -126,6 +126,8 @@ def settings_page(markdown):
             name, values, default, text = (c.strip("`") for c in cells)
             out += tagged(name, f"{values}; default {default}.  {text}")
             rows += 1
+        elif len(cells) == 2 and cells[0].startswith("`"):  # without effect
+            out += tagged(cells[0].strip("`"), cells[1][:1].upper() + cells[1][1:] + ".")
     if rows == 0:
         raise ValueError("twinpath-info --markdown shows no table")
     return out

@@ -1,6 +1,5 @@
 #include "tools/topo/input.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tools/common/cuda_api.h"
 #include "tools/common/failure.h"
 #include "tools/topo/tar.h"
 #include "topology/probe/probe_gpus.h"
@@ -69,17 +69,6 @@ void rename_source(Machine& machine, const std::string& folder, const std::strin
   for (std::string& s : machine.sources)
     if (const auto at = s.find(folder); at != std::string::npos)
       s.replace(at, folder.size(), archive);
-}
-
-// Starts the CUDA driver, so that topology/ may ask it.  No context is made.
-std::string start_cuda() {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) return "libcuda.so.1 is not there";
-  const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(library, "cuInit"));
-  if (init == nullptr) return "libcuda.so.1 has no cuInit";
-  // Never closed: the driver does not come back from that.
-  const int error = init(0);
-  return error == 0 ? std::string() : "cuInit: CUDA error " + std::to_string(error);
 }
 
 void ask_cuda(Input& input) {
