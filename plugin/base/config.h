@@ -42,7 +42,11 @@ struct Config {
   std::string copier;                      // TWINPATH_COPIER: empty is beside the plugin
   int connect_timeout_ms = 20000;          // TWINPATH_CONNECT_TIMEOUT_MS
   int peer_timeout_ms = 40000;             // TWINPATH_PEER_TIMEOUT_MS
-  bool optional_recv_completion = true;    // TWINPATH_OPTIONAL_RECV_COMPLETION
+  bool failover = true;                    // TWINPATH_FAILOVER
+  int failover_hold_ms = 10000;            // TWINPATH_FAILOVER_HOLD_MS
+  int stall_ms = 200;                      // TWINPATH_STALL_MS: 0 never
+  bool flow_labels = true;                 // TWINPATH_FLOW_LABELS
+  bool optional_recv_completion = true;    // TWINPATH_OPTIONAL_RECV_COMPLETION, with NCCL's below
   Bytes stripe_min{64 * 1024};             // TWINPATH_STRIPE_MIN: smaller messages go whole
 
   bool counters = true;     // TWINPATH_COUNTERS
@@ -70,7 +74,12 @@ struct Config {
   std::string ib_addr_range;               // NCCL_IB_ADDR_RANGE
   int ib_timeout = 20;                     // NCCL_IB_TIMEOUT
   int ib_retry_cnt = 7;                    // NCCL_IB_RETRY_CNT
+  bool ib_ece_enable = true;               // NCCL_IB_ECE_ENABLE
+  bool ib_mqp_retry_all = false;           // NCCL_IB_MQP_RETRY_ALL
+  int ib_mqp_retry_cnt = 34;               // NCCL_IB_MQP_RETRY_CNT
+  int ib_mqp_retry_sleep_ms = 100;         // NCCL_IB_MQP_RETRY_SLEEP_MSEC
   int ib_pkey = 0;                         // NCCL_IB_PKEY (an index)
+  int ib_pkey_value = -1;                  // NCCL_IB_PKEY_VALUE (-1: by index)
   int ib_sl = -1;                          // NCCL_IB_SL
   int ib_tc = -1;                          // NCCL_IB_TC
   int ib_fifo_tc = -1;                     // NCCL_IB_FIFO_TC
@@ -82,6 +91,7 @@ struct Config {
   int ib_pci_relaxed_ordering = 2;         // NCCL_IB_PCI_RELAXED_ORDERING (0, 1, 2 = auto)
   std::string net_gdr_level;               // NCCL_NET_GDR_LEVEL (a word or 0..5)
   int net_gdr_read = -1;                   // NCCL_NET_GDR_READ (-1 automatic, 0, 1)
+  bool net_optional_recv = true;           // NCCL_NET_OPTIONAL_RECV_COMPLETION
   bool gdr_flush_disable = false;          // NCCL_GDR_FLUSH_DISABLE
   std::string socket_ifname;               // NCCL_SOCKET_IFNAME
   std::string socket_family;               // NCCL_SOCKET_FAMILY (AF_INET, AF_INET6 or empty)

@@ -50,10 +50,10 @@ constexpr std::array kOptions{
     option<&Config::ib_disable>("NCCL_IB_DISABLE", "Fabric", "0, 1",
                                 "1 offers no adapter at all, real or software."),
     option<&Config::ib_hca>(
-        "NCCL_IB_HCA", "Fabric", "[^][=]name[:port],...",
+        "NCCL_IB_HCA", "Fabric", "[^][=]name[:port[:rail[:plane]]],...",
         "Adapters to use. Names are prefixes; a leading = matches exact names, a leading ^ "
-        "excludes the named ones. At most 32 entries; a rail and plane after the port are "
-        "accepted and ignored."),
+        "excludes the named ones. At most 32 entries. Rail (0..32767) and plane (0..16383) choose "
+        "nothing: NCCL 2.30 and newer is told them and keeps to rails, and within planes."),
     option<&Config::ib_merge_nics, in_range<-1, 1>>(
         "NCCL_IB_MERGE_NICS", "Fabric", "-1..1",
         "1 lets NCCL merge ports into one NIC that uses all of them for every message, 0 does not. "
@@ -62,7 +62,7 @@ constexpr std::array kOptions{
         "TWINPATH_SOFT_HCAS", "Soft HCA", "count, or name[,key=value...],...",
         "Software adapters to show. Keys: speed in Gb/s (1..6400), ports (1..8), pci (address or "
         "sysfs path), place (below=ADDRESS, bridge=ADDRESS or numa=N: for decisions only), mtu "
-        "(256..4096), state (up, down)."),
+        "(256..4096), state (up, down), link (roce, ib), ece (1..255), pkeys (value:value...)."),
     option<&Config::soft_job, is_job_name>(
         "TWINPATH_SOFT_JOB", "Soft HCA", "up to 48 of A-Z a-z 0-9 . _ -",
         "Name of the job: only processes with the same name find each other."),
@@ -84,9 +84,17 @@ constexpr std::array kOptions{
         "auto sets what NCCL needs to be fast over the software HCA (GDR level, channels, sizes, "
         "a tuner; an INFO line names them) in the process's environment, where the user has not. "
         "All ranks must have the same."),
-    option<&Config::soft_faults>("TWINPATH_SOFT_FAULTS", "Soft HCA", "fail_send=N,delay_us=T",
+    option<&Config::soft_faults>("TWINPATH_SOFT_FAULTS", "Soft HCA",
+                                 "fail_send=N, delay_us=T, late_us=T, split_us=T, fail_init=N, "
+                                 "fail_rtr=N, fail_rts=N, down_device=N, down_at_ms=T, down_ms=T, "
+                                 "down_every_ms=T",
                                  "Faults to inject, for tests: the N-th send of the process "
-                                 "fails, every send starts T us late."),
+                                 "fails; every send starts T us late; data for GPU memory is "
+                                 "placed up to T us after what follows it into host memory; "
+                                 "atomics on host memory are not atomic with what CPUs do in T "
+                                 "us; the first N moves of queue pairs to INIT, RTR or RTS time "
+                                 "out; the N-th device's port goes down, when, for how long, and "
+                                 "how often."),
     option<&Config::soft_record>("TWINPATH_SOFT_RECORD", "Soft HCA", "file",
                                  "Every command that a program sends the soft HCA's libmlx5 "
                                  "(tools/softhca) is appended there, a JSON line each. The plugin "
@@ -99,6 +107,19 @@ constexpr std::array kOptions{
         "How long a peer may neither answer on the control network nor move data before its "
         "connection is given up as lost. A peer whose process ends is noticed at once, and an "
         "idle peer may be silent for ever."),
+    option<&Config::failover>(
+        "TWINPATH_FAILOVER", "Connections", "0, 1",
+        "1 keeps a connection over several ports (a merged device) alive while one of them works: "
+        "both ends stop, what had not arrived is sent again over the others, and a port that comes "
+        "back is used again. 0 ends the connection with its first failed transfer."),
+    option<&Config::failover_hold_ms, in_range<0, 3600000>>(
+        "TWINPATH_FAILOVER_HOLD_MS", "Connections", "ms, 0..3600000",
+        "How long such a connection waits for a port when none works."),
+    option<&Config::stall_ms, in_range<0, 600000>>(
+        "TWINPATH_STALL_MS", "Connections", "ms, 0..600000",
+        "After how long without an acknowledgement a port is given up although no error was "
+        "reported, if another port of the connection answers meanwhile. 0 waits for the adapter's "
+        "own error."),
     option<&Config::ib_gid_index, in_range<-1, 65535>>(
         "NCCL_IB_GID_INDEX", "Connections", "-1..65535",
         "GID table entry to use on RoCE ports. -1 chooses by family, range and RoCE version."),
@@ -117,8 +138,25 @@ constexpr std::array kOptions{
     option<&Config::ib_retry_cnt, in_range<0, 7>>(
         "NCCL_IB_RETRY_CNT", "Connections", "0..7",
         "How often a packet is sent again before the connection fails."),
+    option<&Config::ib_mqp_retry_cnt, in_range<0, 1000>>(
+        "NCCL_IB_MQP_RETRY_CNT", "Connections", "0..1000",
+        "How often a queue pair is moved to its next state again when the adapter gives a timeout "
+        "(the peer's address does not resolve yet). TWINPATH_CONNECT_TIMEOUT_MS bounds all of it."),
+    option<&Config::ib_mqp_retry_sleep_ms, in_range<0, 60000>>(
+        "NCCL_IB_MQP_RETRY_SLEEP_MSEC", "Connections", "ms, 0..60000",
+        "How long before the first such try, before the n-th n times as long. Nothing sleeps."),
+    option<&Config::ib_mqp_retry_all>("NCCL_IB_MQP_RETRY_ALL", "Connections", "0, 1",
+                                      "1 tries again after any error, not after timeouts alone."),
+    option<&Config::ib_ece_enable>(
+        "NCCL_IB_ECE_ENABLE", "Connections", "0, 1",
+        "Lets two adapters of one vendor agree on what they do beyond the standard (enhanced "
+        "connection establishment). Both ends need it; adapters without it connect as ever."),
     option<&Config::ib_pkey, in_range<0, 65535>>("NCCL_IB_PKEY", "Connections", "0..65535",
                                                  "Index into the partition key table."),
+    option<&Config::ib_pkey_value, in_range<-1, 65535>>(
+        "NCCL_IB_PKEY_VALUE", "Connections", "-1..65535",
+        "The partition key itself (its low 15 bits count), whatever index it has on each port; "
+        "goes before NCCL_IB_PKEY. -1 takes the index."),
     option<&Config::ib_sl, in_range<-1, 15>>("NCCL_IB_SL", "Connections", "-1..15",
                                              "Service level. -1 means 0."),
     option<&Config::ib_tc, in_range<-1, 255>>(
@@ -127,6 +165,11 @@ constexpr std::array kOptions{
     option<&Config::ib_fifo_tc, in_range<-1, 255>>(
         "NCCL_IB_FIFO_TC", "Connections", "-1..255",
         "Traffic class of clear-to-send messages. -1 takes that of data."),
+    option<&Config::flow_labels>(
+        "TWINPATH_FLOW_LABELS", "Connections", "0, 1",
+        "1 gives every queue pair on RoCE v2 a flow label of its own, out of which adapters make "
+        "the UDP source port by which switches choose among equal paths; those of one connection "
+        "all differ. 0 leaves it to the driver, as NCCL's transport does."),
     option<&Config::ib_qps_per_connection, in_range<1, kMaxQps>>(
         "NCCL_IB_QPS_PER_CONNECTION", "Data path", "1..32",
         "Queue pairs of a connection on each port."),
@@ -147,6 +190,9 @@ constexpr std::array kOptions{
     option<&Config::optional_recv_completion>(
         "TWINPATH_OPTIONAL_RECV_COMPLETION", "Data path", "0, 1",
         "Skips the notice to the receiver where NCCL says that it does not need it (LL, LL128)."),
+    option<&Config::net_optional_recv>(
+        "NCCL_NET_OPTIONAL_RECV_COMPLETION", "Data path", "0, 1",
+        "The same under NCCL's name; NCCL reads it, too. 0 in either switches it off."),
     option<&Config::ib_pci_relaxed_ordering, in_range<0, 2>>(
         "NCCL_IB_PCI_RELAXED_ORDERING", "Data path", "0..2",
         "PCIe relaxed ordering of registered memory: 0 off, 1 on, 2 where the adapter offers it."),
@@ -231,37 +277,54 @@ constexpr std::array kOptions{
         "Address family of the control connections. Empty: any."),
 };
 
-constexpr std::string_view kNotOurWay = "a choice that this plugin makes by itself";
-constexpr std::string_view kNoFailover = "port failover and recovery are not implemented";
+constexpr std::string_view kNoFailover =
+    "see TWINPATH_FAILOVER, which is on by itself and has no such steps";
+constexpr std::string_view kOwnCounters =
+    "waits are counted by peer and cause always; twinpath-top shows them";
+constexpr std::string_view kReads = "as many reads are under way as both adapters take, 16 at most";
+constexpr std::string_view kOneDevice = "the device that NCCL names is always taken";
+constexpr std::string_view kNoWeights =
+    "shares follow the ports' speeds as they were when the connection was made";
 
+// Every variable that NCCL's InfiniBand transport of 2.19 to 2.32 reads and this plugin does not.
 constexpr std::array kUnsupported{
     UnsupportedOption{"NCCL_IBVERBS_LIB", "libibverbs.so.1 is always the library opened"},
     UnsupportedOption{"NCCL_IB_CUDA_SUPPORT", "use NCCL_NET_GDR_LEVEL"},
     UnsupportedOption{"NCCL_IB_DATA_DIRECT", "Data Direct adapters are used by their usual path"},
     UnsupportedOption{"NCCL_IB_DEVICE_PCI_ORDER", "devices always come in PCI order"},
-    UnsupportedOption{"NCCL_IB_ECE_ENABLE", "enhanced connection establishment is not implemented"},
+    UnsupportedOption{"NCCL_IB_EVENT_BASED_LB", kNoWeights},
+    UnsupportedOption{"NCCL_IB_EVENT_BASED_LB_REMOTE", kNoWeights},
     UnsupportedOption{"NCCL_IB_MERGE_VFS", "virtual functions keep their own PCI path"},
-    UnsupportedOption{"NCCL_IB_MQP_RETRY_ALL",
-                      "a failed connection is reported at once instead of sleeping"},
-    UnsupportedOption{"NCCL_IB_MQP_RETRY_CNT",
-                      "a failed connection is reported at once instead of sleeping"},
-    UnsupportedOption{"NCCL_IB_MQP_RETRY_SLEEP_MSEC",
-                      "a failed connection is reported at once instead of sleeping"},
     UnsupportedOption{"NCCL_IB_OOO_RQ", "out-of-order receive queues are not implemented"},
     UnsupportedOption{"NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "receives are always pre-posted"},
     UnsupportedOption{"NCCL_IB_QUERY_PORT_SPEED", "the speed is link width times link speed"},
+    UnsupportedOption{"NCCL_IB_RAIL_POLICY", "rails are those that NCCL_IB_HCA names"},
     UnsupportedOption{"NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME",
                       "messages are always matched by the slot in the immediate data"},
     UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_FAILOVER", kNoFailover},
     UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_FAILOVER_MAX_ATTEMPTS", kNoFailover},
     UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_FAILOVER_PROBE_DELAY", kNoFailover},
     UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_ACK_TIMEOUT", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_INTERVAL", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_TIMEOUT", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_ATTEMPTS_MAX", kNoFailover},
+    UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_START_DELAY", kNoFailover},
     UnsupportedOption{"NCCL_IB_RETURN_ASYNC_EVENTS", "fatal device events are always errors"},
     UnsupportedOption{"NCCL_IB_ROUTABLE_FLID_GID_INDEX", "InfiniBand routers are not supported"},
-    UnsupportedOption{"NCCL_IB_SUBNET_AWARE_ROUTING", "the listener's device is always taken"},
-    UnsupportedOption{"NCCL_IB_SUBNET_PREFIX_LEN", "the listener's device is always taken"},
+    UnsupportedOption{"NCCL_IB_SUBNET_AWARE_ROUTING", kOneDevice},
+    UnsupportedOption{"NCCL_IB_SUBNET_PREFIX_LEN", kOneDevice},
     UnsupportedOption{"NCCL_IB_USE_INLINE", "clear-to-send messages are always sent inline"},
-    UnsupportedOption{"NCCL_IB_WARN_RAIL_LOCAL", kNotOurWay},
+    UnsupportedOption{"NCCL_IB_WARN_RAIL_LOCAL", "NCCL is told the rails and keeps to them itself"},
+    UnsupportedOption{"NCCL_IB_WQE_LATENCY_REPORT", kOwnCounters},
+    UnsupportedOption{"NCCL_IB_WQE_LATENCY_THRESHOLD_NS", kOwnCounters},
+    UnsupportedOption{"NCCL_GIN_ERROR_QUERY_SEC", "errors of kernels' queues are told at once"},
+    UnsupportedOption{"NCCL_GIN_GDAKI_MAX_DEST_RD_ATOMIC", kReads},
+    UnsupportedOption{"NCCL_GIN_GDAKI_MAX_QP_RD_ATOMIC", kReads},
+    UnsupportedOption{"NCCL_GIN_GDAKI_QP_DEPTH", "use TWINPATH_GIN_DEPTH"},
+    UnsupportedOption{"NCCL_GIN_IB_TC", "NCCL_IB_TC holds for kernels' queues, too"},
 };
 
 const Option* find_option(std::string_view name) {
@@ -374,6 +437,10 @@ std::string options_markdown() {
     out += "| `" + std::string(o.name) + "` | " + cell(o.values) + " | ";
     out += (value.empty() ? "(empty)" : "`" + cell(value) + "`") + " | " + cell(o.doc) + " |\n";
   }
+  out += "\n**Without effect: what else NCCL's InfiniBand transport reads**\n\n";
+  out += "| Variable | Why |\n|---|---|\n";
+  for (const UnsupportedOption& u : kUnsupported)
+    out += "| `" + std::string(u.name) + "` | " + cell(u.reason) + " |\n";
   return out;
 }
 

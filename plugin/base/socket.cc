@@ -274,6 +274,11 @@ PeerSign TcpSocket::look() const {
   return end_.code() == 0 ? PeerSign::quiet : sign_of(end_.code());
 }
 
+int TcpSocket::next_byte() const {
+  std::uint8_t byte = 0;
+  return ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1 ? byte : -1;
+}
+
 std::int64_t TcpSocket::silence_ms() const {
   tcp_info info{};
   socklen_t length = sizeof info;

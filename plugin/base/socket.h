@@ -127,6 +127,8 @@ class TcpSocket {
   // Reads nothing.  Once ended, reset or unreachable it stays so, with the first reason.  May be
   // called while another thread sends or receives.
   PeerSign look() const;
+  // The next byte to be read, which stays there; -1: none is.
+  int next_byte() const;
   // Milliseconds since the other host last answered; after set_control_options() that is asked
   // every second.  0 where the system does not tell.
   std::int64_t silence_ms() const;

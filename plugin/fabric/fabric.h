@@ -27,16 +27,28 @@ struct GidEntry {
   int roce_version = 0;  // 1 or 2 for RoCE; 0 for InfiniBand or unknown
 };
 
+// Where a port is attached, in networks of several rails and planes; nothing tells it but the
+// user's NCCL_IB_HCA.  NCCL keeps rings on one rail, and never joins two planes.
+struct NetworkPlace {
+  int rail = -1;   // 0..kMostRail, -1: not named
+  int plane = -1;  // 0..kMostPlane, -1: not named
+  friend bool operator==(const NetworkPlace&, const NetworkPlace&) = default;
+};
+// NCCL carries both in 16 bits; a plane above this would look like those of merged devices.
+inline constexpr int kMostRail = 0x7fff, kMostPlane = 0x3fff;
+
 // One active port of one HCA, as found at start.  GIDs, MTU and LID may change later: connections
 // ask again (proxy/memory/live_ports.h).
 struct Port {
   std::string device;  // "mlx5_0", "soft0"
   std::uint8_t number = 1;
-  std::string name;        // shown to NCCL: device, or "device:port" when several ports are used
-  std::string pci_path;    // realpath in sysfs ending in a BDF; empty when unknown
-  std::uint64_t guid = 0;  // node GUID (host order), never 0
-  int speed_mbps = 0;      // data rate of link width x speed
-  bool roce = false;       // Ethernet link layer
+  std::string name;           // shown to NCCL: device, or "device:port" when several ports are used
+  std::string pci_path;       // realpath in sysfs ending in a BDF; empty when unknown
+  std::uint64_t guid = 0;     // node GUID (host order), never 0
+  int speed_mbps = 0;         // data rate of link width x speed
+  NetworkPlace place;         // as the user named it
+  bool roce = false;          // Ethernet link layer
+  bool grh_required = false;  // InfiniBand: takes no packet without a global header
   ibv_mtu active_mtu = IBV_MTU_1024;
   std::uint16_t lid = 0;
   std::uint64_t max_message_bytes = 0;
@@ -67,13 +79,15 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config);
 
 // --- pure helpers, table-tested -------------------------------------------------------
 
-// NCCL_IB_HCA: "[^][=]name[:port],..." ; ^ excludes, = wants exact names instead of prefixes;
-// at most 32 entries.
+// NCCL_IB_HCA: "[^][=]name[:port[:rail[:plane]]],..." ; ^ excludes, = wants exact names instead of
+// prefixes; a number that is left out is "any" or "none"; at most 32 entries.
 class HcaFilter {
  public:
   // nullopt and `why` for text that is not a filter.
   static std::optional<HcaFilter> parse(std::string_view text, std::string& why);
   bool accepts(std::string_view device, int port) const;
+  // What the first entry that takes the port says of it.  Nothing where the filter excludes.
+  NetworkPlace place(std::string_view device, int port) const;
   bool empty() const { return entries_.empty(); }
   bool excludes() const { return exclude_; }
   // Entries that match no (device, port) of `present`: for the "unknown device name" message.
@@ -83,6 +97,7 @@ class HcaFilter {
   struct Entry {
     std::string name;
     int port = -1;  // -1: any
+    NetworkPlace place;
   };
   bool entry_matches(const Entry& e, std::string_view device, int port) const;
   bool exclude_ = false, exact_ = false;

@@ -58,10 +58,15 @@ std::optional<HcaFilter> HcaFilter::parse(std::string_view text, std::string& wh
       why = quoted + ": the port must be a number from 1 to 255";
       return std::nullopt;
     }
-    // NCCL 2.30 lets a rail and a plane follow; they do not choose adapters.
-    int rail = -1, plane = -1;
-    if (!parse_number(next_field(rest, ':'), rail) || !parse_number(rest, plane)) {
+    // Since NCCL 2.30 a rail and a plane may follow; they do not choose adapters.
+    NetworkPlace& place = entry.place;
+    if (!parse_number(next_field(rest, ':'), place.rail) || !parse_number(rest, place.plane)) {
       why = quoted + " is not name[:port[:rail[:plane]]]";
+      return std::nullopt;
+    }
+    if (place.rail > kMostRail || place.plane > kMostPlane) {
+      why = quoted + ": a rail is at most " + std::to_string(kMostRail) + ", a plane at most " +
+            std::to_string(kMostPlane);
       return std::nullopt;
     }
     if (filter.entries_.size() == kMaxEntries) {
@@ -84,6 +89,13 @@ bool HcaFilter::accepts(std::string_view device, int port) const {
   const bool found = std::any_of(entries_.begin(), entries_.end(),
                                  [&](const Entry& e) { return entry_matches(e, device, port); });
   return found != exclude_;
+}
+
+NetworkPlace HcaFilter::place(std::string_view device, int port) const {
+  if (exclude_) return {};
+  for (const Entry& e : entries_)
+    if (entry_matches(e, device, port)) return e.place;
+  return {};
 }
 
 std::vector<std::string> HcaFilter::unmatched(

@@ -247,7 +247,9 @@ void PortFinder::look_at_port(Device& device, std::uint8_t number) {
   port.guid = device.guid;
   port.speed_mbps = port_speed_mbps(speed_code(attr), attr.active_width);
   if (port.speed_mbps == 0) port.speed_mbps = kUnknownSpeedMbps;
+  port.place = filter_.place(device.name, number);
   port.roce = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+  port.grh_required = (attr.flags & IBV_QPF_GRH_REQUIRED) != 0;
   port.active_mtu = attr.active_mtu;
   port.lid = attr.lid;
   port.max_message_bytes = attr.max_msg_sz != 0 ? attr.max_msg_sz : 1u << 30;
@@ -331,8 +333,10 @@ Status find_ports(Fabric& fabric, const Config& config, const std::string& sysfs
   std::string why;
   std::optional<HcaFilter> filter = HcaFilter::parse(config.ib_hca, why);
   if (!filter) {
-    TP_WARN("NCCL_IB_HCA=%s cannot be read: %s; use [^][=]name[:port],...", config.ib_hca.c_str(),
-            why.c_str());
+    TP_WARN(
+        "NCCL_IB_HCA=%s cannot be read: %s; use "
+        "[^][=]name[:port[:rail[:plane]]],...",
+        config.ib_hca.c_str(), why.c_str());
     return Status::bad_argument;
   }
   PortFinder finder(fabric, config, sysfs, *std::move(filter));

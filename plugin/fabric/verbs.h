@@ -27,6 +27,7 @@ namespace twinpath {
   X(close_device, "IBVERBS_1.1", true)     \
   X(query_device, "IBVERBS_1.1", true)     \
   X(query_gid, "IBVERBS_1.1", true)        \
+  X(query_pkey, "IBVERBS_1.1", false)      \
   X(alloc_pd, "IBVERBS_1.1", true)         \
   X(dealloc_pd, "IBVERBS_1.1", true)       \
   X(reg_mr_iova2, "IBVERBS_1.8", true)     \
@@ -40,6 +41,8 @@ namespace twinpath {
   X(modify_qp, "IBVERBS_1.1", true)        \
   X(query_qp, "IBVERBS_1.1", true)         \
   X(destroy_qp, "IBVERBS_1.1", true)       \
+  X(query_ece, "IBVERBS_1.10", false)      \
+  X(set_ece, "IBVERBS_1.10", false)        \
   X(get_async_event, "IBVERBS_1.1", true)  \
   X(ack_async_event, "IBVERBS_1.1", true)  \
   X(event_type_str, "IBVERBS_1.1", true)   \
@@ -54,6 +57,9 @@ struct Verbs {
   // ibv_query_port's exported symbol takes an older struct; this one is asked with the full
   // ibv_port_attr and zero-fills what the provider does not know.
   int (*query_port)(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) = nullptr;
+  // Who sees what a queue pair brought, a completion for instance, sees all that it brought before,
+  // in whatever memory: the software HCA.  Behind PCIe that holds within one memory only.
+  bool ordered = false;
 };
 
 // Fills the table from libibverbs.so.1 (dlopen, never closed).  On failure `why_not` names the

@@ -1,11 +1,10 @@
 // Atomics on GPU memory, over a made-up CUDA driver: the copy thread of the memory's GPU makes them
 // while the responder stands still.
-#include <atomic>
-#include <cstdlib>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
-#include "test/fabric/fake_gpu.h"
-#include "test/soft/pair.h"
+#include "test/soft/gpu_page.h"
 #include "test/support/log_capture.h"
 
 using namespace twinpath;
@@ -18,39 +17,6 @@ Config with_cuda() {
   c.soft_cuda = SoftCuda::inprocess;
   return c;
 }
-
-// A page of GPU memory, registered at one side.
-class GpuPage {
- public:
-  GpuPage(FakeGpu& gpu, Side& side, unsigned access = Options{}.access)
-      : gpu_(gpu),
-        side_(side),
-        words_(static_cast<std::uint64_t*>(std::aligned_alloc(4096, 4096))) {
-    std::memset(words_, 0, 4096);
-    gpu.own(words_, 4096);
-    mr = side.verbs.reg_mr_iova2(side.pd, words_, 4096, address(), access);
-  }
-  ~GpuPage() {
-    if (mr != nullptr) side_.verbs.dereg_mr(mr);
-    gpu_.disown(words_);
-    std::free(words_);
-  }
-  GpuPage(const GpuPage&) = delete;
-  GpuPage& operator=(const GpuPage&) = delete;
-  std::uint64_t address(std::size_t word = 0) const {
-    return reinterpret_cast<std::uint64_t>(words_ + word);
-  }
-  // The fake GPU's thread writes it.
-  std::uint64_t value(std::size_t word = 0) const {
-    return std::atomic_ref(words_[word]).load(std::memory_order_acquire);
-  }
-  ibv_mr* mr = nullptr;
-
- private:
-  FakeGpu& gpu_;
-  Side& side_;
-  std::uint64_t* const words_;
-};
 
 Side::Wr fetch_add(Side& s, const GpuPage& page, std::uint64_t add, std::size_t word = 0) {
   auto w = s.request(IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8, page.address(word), page.mr->rkey);

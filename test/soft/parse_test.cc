@@ -8,7 +8,9 @@ using namespace twinpath::soft;
 TEST_CASE("device specifications name adapters and their properties", "[soft]") {
   std::string why;
   auto d = parse_device_specs(
-      "soft0,speed=200,ports=2,pci=/sys/none/0000:17:00.0,left,mtu=1024,state=down", why);
+      "soft0,speed=200,ports=2,pci=/sys/none/"
+      "0000:17:00.0,left,mtu=1024,state=down,link=ib,ece=5,pkeys=65535:0x8001",
+      why);
   REQUIRE(d);
   REQUIRE(d->size() == 2);
   CHECK((*d)[0].name == "soft0");
@@ -19,6 +21,12 @@ TEST_CASE("device specifications name adapters and their properties", "[soft]") 
   CHECK((*d)[1].name == "left");
   CHECK((*d)[1].mtu == 1024);
   CHECK_FALSE((*d)[1].up);
+  CHECK_FALSE((*d)[0].infiniband);
+  CHECK((*d)[1].infiniband);
+  CHECK((*d)[0].ece == 0);
+  CHECK((*d)[1].ece == 5);
+  CHECK((*d)[0].pkeys == std::vector<std::uint16_t>{0xffff});
+  CHECK((*d)[1].pkeys == std::vector<std::uint16_t>{0xffff, 0x8001});
   d = parse_device_specs("4", why);
   REQUIRE(d);
   CHECK(d->size() == 4);
@@ -35,6 +43,9 @@ TEST_CASE("a bad device specification is refused with the item quoted", "[soft]"
                     Case{"soft0,ports=9", "1 to 8"}, Case{"soft0,colour=red", "colour"},
                     Case{"soft0,soft0", "twice"}, Case{"so ft", "not an adapter name"},
                     Case{"soft0,mtu=1500", "1024"}, Case{"soft0,state=maybe", "up or down"},
+                    Case{"soft0,link=IB", "roce or ib"}, Case{"soft0,ece=0", "1 to 255"},
+                    Case{"soft0,pkeys=", "1 to 32"}, Case{"soft0,pkeys=1:65536", "1 to 32"},
+                    Case{"soft0,pkeys=1::2", "1 to 32"}, Case{"soft0,pkeys=0x", "1 to 32"},
                     Case{"a,ports=8,b,ports=8,c,ports=8,d,ports=8,e", "32"});
   std::string why;
   CHECK_FALSE(parse_device_specs(c.text, why));
@@ -50,12 +61,29 @@ TEST_CASE("fault lists are parsed whole or refused", "[soft]") {
   CHECK_FALSE(f.next_send_fails());
   CHECK(f.next_send_fails());
   CHECK_FALSE(f.next_send_fails());
+  CHECK(f.late_us() == 0);
+  Faults order;
+  REQUIRE(order.set("late_us=7,split_us=8", why));
+  CHECK(order.any());
+  CHECK(order.late_us() == 7);
+  CHECK(order.split_us() == 8);
+  CHECK_FALSE(order.next_send_fails());
   for (const char* bad : {"fail_send", "fail_send=", "fail_send=x", "fail_send=0", "nothing=1"}) {
     Faults g;
     CHECK_FALSE(g.set(bad, why));
     CHECK_FALSE(g.any());
     CHECK(why.find("not a fault") != std::string::npos);
   }
+  Faults moves;
+  REQUIRE(moves.set("fail_rtr=2,fail_rts=1", why));
+  CHECK(moves.any());
+  CHECK_FALSE(moves.next_move_fails(IBV_QPS_INIT));
+  CHECK(moves.next_move_fails(IBV_QPS_RTR));
+  CHECK(moves.next_move_fails(IBV_QPS_RTR));
+  CHECK_FALSE(moves.next_move_fails(IBV_QPS_RTR));
+  CHECK(moves.next_move_fails(IBV_QPS_RTS));
+  CHECK_FALSE(moves.next_move_fails(IBV_QPS_RTS));
+  CHECK_FALSE(moves.next_move_fails(IBV_QPS_ERR));
   Faults none;
   REQUIRE(none.set("", why));
   CHECK_FALSE(none.any());

@@ -67,7 +67,7 @@ int child_main(const std::string& role, int fd) {
   if (!tell(fd, mine)) return 2;
   if (!hear(fd, theirs)) return 3;
   if (s.to_init() != 0) return 4;
-  if (int rc = s.to_rtr(theirs.qpn, theirs.gid); rc != 0) return rc == ETIMEDOUT ? 40 : 5;
+  if (int rc = s.to_rtr(theirs.qpn, theirs.gid); rc != 0) return rc == EHOSTUNREACH ? 40 : 5;
   if (s.to_rts() != 0) return 6;
   char go = 1;
   if (o.channel) {
@@ -144,7 +144,7 @@ TEST_CASE("a process of another job is out of reach", "[soft]") {
   Side s(o);
   REQUIRE(tell(child.fd, address_of(s)));
   REQUIRE(s.to_init() == 0);
-  CHECK(s.to_rtr(child.theirs.qpn, child.theirs.gid) == ETIMEDOUT);
+  CHECK(s.to_rtr(child.theirs.qpn, child.theirs.gid) == EHOSTUNREACH);
   CHECK(child.finish() == 40);
 }
 

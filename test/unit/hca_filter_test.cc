@@ -43,6 +43,36 @@ TEST_CASE("NCCL_IB_HCA takes and leaves adapters as in NCCL") {
   }
 }
 
+TEST_CASE("NCCL_IB_HCA tells rail and plane of the ports that it takes, by the first entry") {
+  struct Row {
+    const char* filter;
+    const char* device;
+    int port;
+    NetworkPlace place;
+  };
+  const Row rows[] = {
+      {"", "mlx5_0", 1, {-1, -1}},
+      {"mlx5_0", "mlx5_0", 1, {-1, -1}},
+      {"mlx5_0:1:0:1", "mlx5_0", 1, {0, 1}},
+      {"mlx5_0::3", "mlx5_0", 2, {3, -1}},
+      {"mlx5_0:::2", "mlx5_0", 2, {-1, 2}},
+      {"=mlx5_1::1,mlx5_10::10", "mlx5_10", 1, {10, -1}},
+      {"mlx5_1::1,mlx5_10::10", "mlx5_10", 1, {1, -1}},
+      {"mlx5_0:1:4,mlx5_0:2:5:6", "mlx5_0", 2, {5, 6}},
+      {"mlx5_0:1:4", "mlx5_0", 2, {-1, -1}},
+      {"^mlx5_0::7:7", "mlx5_0", 1, {-1, -1}},
+      {"^mlx5_0::7:7", "mlx5_1", 1, {-1, -1}},
+      {"mlx5_0::32767:16383", "mlx5_0", 1, {32767, 16383}},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.filter, row.device, row.port);
+    std::string why;
+    const auto filter = HcaFilter::parse(row.filter, why);
+    REQUIRE(filter.has_value());
+    CHECK(filter->place(row.device, row.port) == row.place);
+  }
+}
+
 TEST_CASE("NCCL_IB_HCA that cannot be read is refused with the entry quoted") {
   struct Row {
     const char* filter;
@@ -57,6 +87,9 @@ TEST_CASE("NCCL_IB_HCA that cannot be read is refused with the entry quoted") {
       {"mlx5_0:99999999999", "the port must be"},
       {"mlx5_0:1:a", "'mlx5_0:1:a' is not name[:port[:rail[:plane]]]"},
       {"mlx5_0:1:1:1:1", "is not name[:port"},
+      {"mlx5_0:1:32768", "a rail is at most 32767"},
+      {"mlx5_0:1:0:16384", "a plane at most 16383"},
+      {"mlx5_0:1:-1", "is not name[:port"},
       {"a,^b", "'^b'"},
       {"=^a", "'^a'"},
       {"a, b", "' b'"},

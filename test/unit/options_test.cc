@@ -101,6 +101,13 @@ TEST_CASE("what an option prints it also reads") {
       {"NCCL_SOCKET_IFNAME", "^lo,docker"},
       {"NCCL_IB_MERGE_NICS", "0"},
       {"NCCL_IB_QPS_PER_CONNECTION", "32"},
+      {"NCCL_IB_ECE_ENABLE", "0"},
+      {"NCCL_IB_PKEY_VALUE", "32769"},
+      {"NCCL_NET_OPTIONAL_RECV_COMPLETION", "0"},
+      {"TWINPATH_FLOW_LABELS", "0"},
+      {"NCCL_IB_MQP_RETRY_ALL", "1"},
+      {"NCCL_IB_MQP_RETRY_CNT", "5"},
+      {"NCCL_IB_MQP_RETRY_SLEEP_MSEC", "20"},
   };
   std::vector<OptionState> states;
   const Config first = read(environment, &states);
@@ -139,7 +146,7 @@ TEST_CASE("every documented range takes its ends and refuses what lies just outs
     CHECK(why == "must lie in " + std::to_string(low) + ".." + std::to_string(high));
     CHECK(o.get(c) == std::to_string(high));
   }
-  CHECK(ranges == 16);
+  CHECK(ranges == 21);
 }
 
 TEST_CASE("text that is not a value is refused and leaves the setting alone") {
@@ -237,6 +244,72 @@ TEST_CASE("NCCL's settings that have no effect here are named once, at info") {
   CHECK(log.has(LogLevel::info, "NCCL_IB_NEVER_HEARD_OF is set but this plugin does not know it"));
 }
 
+TEST_CASE(
+    "every variable of NCCL's InfiniBand transport is an option, or named as without effect") {
+  // Of 2.19 to 2.32, without what NCCL itself reads and a plugin never sees.
+  const char* names[] = {"ADAPTIVE_ROUTING",
+                         "ADDR_FAMILY",
+                         "ADDR_RANGE",
+                         "AR_THRESHOLD",
+                         "CUDA_SUPPORT",
+                         "DATA_DIRECT",
+                         "DEVICE_PCI_ORDER",
+                         "DISABLE",
+                         "ECE_ENABLE",
+                         "EVENT_BASED_LB",
+                         "EVENT_BASED_LB_REMOTE",
+                         "FIFO_TC",
+                         "GID_INDEX",
+                         "HCA",
+                         "MERGE_NICS",
+                         "MERGE_VFS",
+                         "MQP_RETRY_ALL",
+                         "MQP_RETRY_CNT",
+                         "MQP_RETRY_SLEEP_MSEC",
+                         "OOO_RQ",
+                         "PCI_RELAXED_ORDERING",
+                         "PKEY",
+                         "PKEY_VALUE",
+                         "PREPOST_RECEIVE_WORK_REQUESTS",
+                         "QPS_PER_CONNECTION",
+                         "QUERY_PORT_SPEED",
+                         "RAIL_POLICY",
+                         "RECEIVER_SIDE_MATCHING_SCHEME",
+                         "RESILIENCY_PORT_FAILOVER",
+                         "RESILIENCY_PORT_FAILOVER_MAX_ATTEMPTS",
+                         "RESILIENCY_PORT_FAILOVER_PROBE_DELAY",
+                         "RESILIENCY_PORT_RECOVERY",
+                         "RESILIENCY_PORT_RECOVERY_ACK_TIMEOUT",
+                         "RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_INTERVAL",
+                         "RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE",
+                         "RESILIENCY_PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE",
+                         "RESILIENCY_PORT_RECOVERY_ALIVE_MSG_TIMEOUT",
+                         "RESILIENCY_PORT_RECOVERY_ATTEMPTS_MAX",
+                         "RESILIENCY_PORT_RECOVERY_START_DELAY",
+                         "RETRY_CNT",
+                         "RETURN_ASYNC_EVENTS",
+                         "ROCE_VERSION_NUM",
+                         "ROUTABLE_FLID_GID_INDEX",
+                         "SL",
+                         "SPLIT_DATA_ON_QPS",
+                         "SUBNET_AWARE_ROUTING",
+                         "SUBNET_PREFIX_LEN",
+                         "TC",
+                         "TIMEOUT",
+                         "USE_INLINE",
+                         "WARN_RAIL_LOCAL",
+                         "WQE_LATENCY_REPORT",
+                         "WQE_LATENCY_THRESHOLD_NS"};
+  for (const char* name : names) {
+    const std::string full = std::string("NCCL_IB_") + name;
+    CAPTURE(full);
+    int found = 0;
+    for (const Option& o : options()) found += o.name == full ? 1 : 0;
+    for (const UnsupportedOption& u : unsupported_options()) found += u.name == full ? 1 : 0;
+    CHECK(found == 1);
+  }
+}
+
 TEST_CASE("the Markdown table has one row per option and one heading per group") {
   const std::string text = options_markdown();
   std::set<std::string_view> groups;
@@ -254,6 +327,11 @@ TEST_CASE("the Markdown table has one row per option and one heading per group")
   }
   CHECK(headings == groups.size());
   CHECK(text.find("| `NCCL_IB_TIMEOUT` | 0..31 | `20` | ") != std::string::npos);
+  for (const UnsupportedOption& u : unsupported_options()) {
+    CAPTURE(std::string(u.name));
+    CHECK(text.find("| `" + std::string(u.name) + "` | " + std::string(u.reason)) !=
+          std::string::npos);
+  }
 }
 
 }  // namespace twinpath

@@ -253,6 +253,25 @@ TEST_CASE("a port that is down is named, with a warning when NCCL_IB_HCA asked f
   CHECK(none.why.find("mlx5_0:2: its state is INIT") != std::string::npos);
 }
 
+TEST_CASE("ports carry the rail and plane that NCCL_IB_HCA names") {
+  Config c;
+  c.ib_hca = "=mlx5_0:1:0:1,mlx5_0:2:3,mlx5_1";
+  const Found f = scan({make_device("mlx5_0", 2), make_device("mlx5_1")}, c, "/nonexistent");
+  REQUIRE(f.names() == "mlx5_0:1 mlx5_0:2 mlx5_1");
+  CHECK(f.fabric->ports[0].place == NetworkPlace{0, 1});
+  CHECK(f.fabric->ports[1].place == NetworkPlace{3, -1});
+  CHECK(f.fabric->ports[2].place == NetworkPlace{-1, -1});
+}
+
+TEST_CASE("a port that takes no packet without a global header is known by its flag") {
+  auto d = make_device("mlx5_0", 2);
+  d.attr[1].flags = IBV_QPF_GRH_REQUIRED;
+  const Found f = scan({d}, {}, "/nonexistent");
+  REQUIRE(f.names() == "mlx5_0:1 mlx5_0:2");
+  CHECK(f.fabric->ports[0].grh_required);
+  CHECK_FALSE(f.fabric->ports[1].grh_required);
+}
+
 TEST_CASE("unknown names in NCCL_IB_HCA are warned of together with what exists") {
   test::LogCapture log;
   Config c;

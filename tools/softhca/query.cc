@@ -52,7 +52,11 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
     attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
     attr->lid = lid_of(context, port);
     attr->sm_lid = 1;
+  } else {
+    attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+    attr->lid = attr->sm_lid = 0;
   }
+  attr->flags = 0;  // an address without a GID gets one (objects.cc)
   return 0;
 }
 

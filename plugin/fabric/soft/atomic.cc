@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "plugin/base/clock.h"
 #include "plugin/fabric/soft/hca.h"
 
 namespace twinpath::soft {
@@ -50,6 +51,26 @@ std::uint64_t update_host(std::uint64_t address, bool compare, const std::uint64
   return old;
 }
 
+// The fault split_us: what a CPU does to the word in between is lost.
+Executed update_split(SoftQp& qp, std::uint64_t address, bool compare,
+                      const std::uint64_t (&operand)[2], std::uint64_t& old) {
+  std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(address));
+  std::atomic<const SoftQp*>& unit = qp.hca->splitting();
+  if (qp.split.due == 0) {
+    const SoftQp* nobody = nullptr;
+    if (!unit.compare_exchange_strong(nobody, &qp, std::memory_order_acq_rel))
+      return Executed::wait;
+    qp.split.old = word.load(std::memory_order_acquire);
+    qp.split.due = now_ns() + qp.hca->faults().split_us() * 1000;
+  }
+  if (now_ns() < qp.split.due) return Executed::wait;
+  old = qp.split.old;
+  if (!compare) word.store(old + operand[0], std::memory_order_release);
+  if (compare && old == operand[0]) word.store(operand[1], std::memory_order_release);
+  end_split(qp);
+  return Executed::done;
+}
+
 Executed answer(SoftQp& qp, PacketHeader* out, std::uint64_t old) {
   out->op = PacketOp::atomic_response;
   out->length = sizeof old;
@@ -59,6 +80,12 @@ Executed answer(SoftQp& qp, PacketHeader* out, std::uint64_t old) {
 }
 
 }  // namespace
+
+void end_split(SoftQp& qp) {
+  if (qp.split.due == 0) return;
+  qp.split.due = 0;
+  qp.hca->splitting().store(nullptr, std::memory_order_release);
+}
 
 Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   if (qp.update.state == QpUpdate::State::moving) return Executed::wait;
@@ -81,13 +108,24 @@ Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* p
     return Executed::refused;
   }
   if (e.kind == static_cast<std::uint32_t>(MemoryKind::cuda)) {
+    // It reads, and that pushes what was posted before it.
+    if (PostedWrites& posted = qp.hca->posted(); posted.on() && !posted.push(e.pd, e.gpu)) {
+      KeyView::drop(e);
+      return Executed::wait;
+    }
     if (start_update(qp, e, address, compare, operand)) return Executed::wait;
     KeyView::drop(e);
     return Executed::failed;
   }
-  const std::uint64_t old = update_host(address, compare, operand);
+  std::uint64_t old = 0;
+  Executed executed = Executed::done;
+  if (qp.hca->faults().split_us() != 0) [[unlikely]] {
+    executed = update_split(qp, address, compare, operand, old);
+  } else {
+    old = update_host(address, compare, operand);
+  }
   KeyView::drop(e);
-  return answer(qp, out, old);
+  return executed == Executed::done ? answer(qp, out, old) : executed;
 }
 
 }  // namespace twinpath::soft

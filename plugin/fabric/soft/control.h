@@ -48,6 +48,10 @@ int modify_qp(ibv_qp*, ibv_qp_attr*, int mask);
 int query_qp(ibv_qp*, ibv_qp_attr*, int mask, ibv_qp_init_attr*);
 int destroy_qp(ibv_qp*);
 
+// ece.cc
+int query_ece(ibv_qp*, ibv_ece*);
+int set_ece(ibv_qp*, ibv_ece*);
+
 // post.cc
 int post_send(ibv_qp*, ibv_send_wr*, ibv_send_wr** bad);
 int post_recv(ibv_qp*, ibv_recv_wr*, ibv_recv_wr** bad);

@@ -2,9 +2,9 @@
 #include "plugin/fabric/soft/copy_team.h"
 
 #include <bit>
-#include <csignal>
 #include <cstring>
 
+#include "plugin/base/blocked_signals.h"
 #include "plugin/base/cpus.h"
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/requester.h"
@@ -139,11 +139,8 @@ bool CopyTeam::start() {
   if (sched_getaffinity(0, sizeof own, &own) == 0 && CPU_COUNT(&own) <= wanted() &&
       CPU_COUNT(&process_cpus_) > CPU_COUNT(&own))
     (void)pthread_attr_setaffinity_np(&attributes, sizeof process_cpus_, &process_cpus_);
-  // The program's signals are not for threads of ours.
-  sigset_t all, before;
-  sigfillset(&all);
-  (void)pthread_sigmask(SIG_SETMASK, &all, &before);
   int n = 0, error = 0;
+  const BlockedSignals blocked;
   for (; n < wanted(); ++n) {
     Helper& helper = helpers_[static_cast<std::size_t>(n)];
     helper.team = this;
@@ -158,7 +155,6 @@ bool CopyTeam::start() {
         &helper);
     if (error != 0) break;
   }
-  (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
   (void)pthread_attr_destroy(&attributes);
   if (error != 0) {
     TP_INFO(net,

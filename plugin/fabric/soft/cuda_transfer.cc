@@ -21,8 +21,7 @@ void job_done(CopyJob* base, Status status) {
   --e.jobs_left;
   --qp.jobs_in_flight;
   if (e.jobs_left == 0) {
-    if (e.held != nullptr) KeyView::drop(e.held);
-    e.held = nullptr;
+    end_late(qp, e);
     if (qp.state == IBV_QPS_RTS) {
       (void)run_send_queue(qp);
     } else {
@@ -58,6 +57,15 @@ CopyEnd far_end(SoftQp& qp, const SendEntry& e, const Region& k, bool& failed) {
   return {mapping->address() + offset, mapping->gpu()};
 }
 
+// Whether what was posted to the GPU that it reads from is placed; if not, it will be.
+bool pushed(SoftQp& qp, const SendEntry& e, const Region& k, const CopyEnd& far) {
+  PostedWrites& posted = qp.hca->posted();
+  return !posted.on() || qp.peer != nullptr || !is_read(e) || far.gpu < 0 ||
+         posted.push(k.pd, far.gpu);
+}
+
+}  // namespace
+
 int gpu_of(SoftQp& qp, const SendEntry& e, const ibv_sge& sge) {
   if ((e.flags & IBV_SEND_INLINE) != 0) return -1;
   const KeyEntry* k = qp.hca->keys().view().peek(sge.lkey);
@@ -66,7 +74,13 @@ int gpu_of(SoftQp& qp, const SendEntry& e, const ibv_sge& sge) {
              : -1;
 }
 
-}  // namespace
+void late_job(SoftQp& qp, SendEntry& e, QpCopyJob& job) {
+  job = QpCopyJob{};
+  job.order = qp.qp_num;
+  job.done = job_done;
+  job.qp = &qp;
+  job.entry = &e;
+}
 
 Step start_cuda(SoftQp& qp, SendEntry& e) {
   const bool read = is_read(e);
@@ -77,6 +91,8 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
     e.stage = Stage::placed;
     return Step::done;
   }
+  // What is late is posted in the order in which it was taken.
+  if (qp.hca->posted().on() && qp.sq_sent != qp.sq_exec) return Step::wait;
   const HeldKey k = hold_remote(qp, e);
   if (!k) return refused(qp, e);
   bool failed = false;
@@ -85,9 +101,14 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
     KeyView::drop(k);
     return failed ? fail(e, IBV_WC_REM_OP_ERR) : Step::wait;
   }
+  if (!pushed(qp, e, k, far)) {
+    KeyView::drop(k);
+    return Step::wait;
+  }
   if (qp.sq_jobs.empty()) qp.sq_jobs.resize(std::size_t{qp.sq.size} * qp.cap.max_send_sge);
   QpCopyJob* jobs =
       &qp.sq_jobs[static_cast<std::size_t>(&e - qp.sq.data.get()) * qp.cap.max_send_sge];
+  if (comes_late(qp, e, far)) return start_late(qp, e, k, far, jobs);
   const ibv_sge* sges = qp.sges_of(e);
   e.held = k.count;
   e.stage = Stage::moving;

@@ -12,9 +12,13 @@
 namespace twinpath::soft {
 namespace {
 
+constexpr std::size_t kMostPkeys = 32;
+
 std::optional<int> integer(std::string_view s, int low, int high) {
   int v = 0;
-  auto [end, ec] = std::from_chars(s.data(), s.data() + s.size(), v);
+  const bool hex = s.starts_with("0x");
+  if (hex) s.remove_prefix(2);
+  auto [end, ec] = std::from_chars(s.data(), s.data() + s.size(), v, hex ? 16 : 10);
   if (ec != std::errc{} || end != s.data() + s.size() || v < low || v > high) return std::nullopt;
   return v;
 }
@@ -53,6 +57,22 @@ bool set_key(DeviceSpec& d, std::string_view key, std::string_view value, std::s
   } else if (key == "state") {
     if (value != "up" && value != "down") return bad("up or down");
     d.up = value == "up";
+  } else if (key == "link") {
+    if (value != "roce" && value != "ib") return bad("roce or ib");
+    d.infiniband = value == "ib";
+  } else if (key == "ece") {
+    auto v = integer(value, 1, 255);
+    if (!v) return bad("1 to 255");
+    d.ece = static_cast<std::uint32_t>(*v);
+  } else if (key == "pkeys") {
+    d.pkeys.clear();
+    for (std::string_view rest = value; !rest.empty();) {
+      const auto v = integer(rest.substr(0, rest.find(':')), 0, 0xffff);
+      if (!v || d.pkeys.size() == kMostPkeys) return bad("1 to 32 numbers up to 65535");
+      d.pkeys.push_back(static_cast<std::uint16_t>(*v));
+      rest = rest.find(':') == std::string_view::npos ? "" : rest.substr(rest.find(':') + 1);
+    }
+    if (d.pkeys.empty()) return bad("1 to 32 numbers up to 65535");
   } else if (key == "pci") {
     if (value.empty()) return bad("a PCI address such as 0000:17:00.0 or a sysfs path");
     d.pci_path = sysfs_path(value);
@@ -61,7 +81,8 @@ bool set_key(DeviceSpec& d, std::string_view key, std::string_view value, std::s
       return bad("below=ADDRESS, bridge=ADDRESS or numa=NUMBER");
     d.place = value;
   } else {
-    why = "unknown key '" + std::string(key) + "' (known: speed, ports, pci, place, mtu, state)";
+    why = "unknown key '" + std::string(key) +
+          "' (known: speed, ports, pci, place, mtu, state, link, ece, pkeys)";
     return false;
   }
   return true;

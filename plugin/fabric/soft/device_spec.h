@@ -4,9 +4,13 @@
 //   name[,key=value...][,name[,key=value...]...]      or just a number: that many adapters
 //
 // keys: speed=GBITS (1..6400), ports=N (1..8), pci=BDF or absolute sysfs path, mtu=256..4096,
-// state=up|down, place=below=BDF|bridge=BDF|numa=N (where decisions take it to sit; NCCL does not
-// learn it).  An item without '=' begins the next adapter.
+// state=up|down, link=roce|ib (ib: ports with LIDs that take no packet without a global header; the
+// soft HCA finds nobody by a LID), ece=BITS (1..255: options of enhanced connection establishment,
+// which mean nothing), pkeys=VALUE[:VALUE...] (the partition table of its ports, 0..65535; nobody
+// compares them on the way), place=below=BDF|bridge=BDF|numa=N (where decisions take it to
+// sit; NCCL does not learn it).  An item without '=' begins the next adapter.
 //   soft0,speed=400,pci=0000:17:00.0,soft1,speed=200,ports=2
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +26,9 @@ struct DeviceSpec {
   std::string place;     // words of place_soft_hca (topology/model/place.h); empty: pci_path
   int mtu = 4096;
   bool up = true;
+  bool infiniband = false;  // what its ports say they are
+  std::vector<std::uint16_t> pkeys{0xffff};
+  std::uint32_t ece = 0;  // options that it offers beyond the standard; 0: it knows none
   bool operator==(const DeviceSpec&) const = default;
 };
 

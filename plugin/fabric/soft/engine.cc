@@ -73,6 +73,17 @@ int Hca::engine_wait_us(std::int64_t now, bool moved) {
   return 1000;
 }
 
+void Hca::keep_failing_port(std::int64_t now) {
+  if (started_ == 0) started_ = now;
+  const auto which = static_cast<std::size_t>(faults_.failing_device());
+  SoftDevice* device = nullptr;
+  {
+    const std::lock_guard hold(lock_);
+    if (which < devices_.size()) device = devices_[which];
+  }
+  if (device != nullptr) set_port(*device, 1, faults_.up_at((now - started_) / kMillisecond));
+}
+
 void Hca::engine_loop() {
   int wait_us = 1000;
   for (;;) {
@@ -96,6 +107,7 @@ void Hca::engine_loop() {
       accept_again_ = 0;
       watch(listen_socket_.get());
     }
+    if (faults_.failing_device() >= 0) keep_failing_port(now);
     wait_us = engine_wait_us(now, sweep(now));
   }
 }

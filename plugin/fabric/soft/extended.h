@@ -44,4 +44,13 @@ int resize_cq(ibv_cq* cq, int cqe);  // grows or shrinks above what is queued
 // transport's retry limit.
 int set_port_state(ibv_context* context, std::uint8_t port, bool up);
 
+// What a port loses without a word: no event, and it says that it is active.
+enum class PortLoss : std::uint8_t {
+  none,
+  all,       // whatever it sends and what is sent to it
+  incoming,  // what is sent to it, acknowledgements too: the peer gets what it sends
+  answers,   // acknowledgements of what it sends: the peer has it all
+};
+int set_port_loss(ibv_context* context, std::uint8_t port, PortLoss loss);
+
 }  // namespace twinpath::soft

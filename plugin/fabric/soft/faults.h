@@ -2,7 +2,20 @@
 // Faults on demand (TWINPATH_SOFT_FAULTS), for tests and the demo:
 //   fail_send=N      the N-th send WQE of this process ends in a retry-exceeded error
 //   delay_us=T       every send WQE waits T microseconds before it starts
+//   down_device=N    the first port of the N-th device (from 1) goes down
+//   down_at_ms=T     so long after the process opened the soft HCA (default 1000)
+//   down_ms=T        and for so long (default: for good)
+//   down_every_ms=T  and again each time so much later (default: once)
+//   fail_init=N, fail_rtr=N, fail_rts=N
+//                    the first N times that a queue pair is to go there end in ETIMEDOUT
+//   late_us=T        data for GPU memory is placed up to T microseconds after what follows it into
+//                    host memory, as behind PCIe: posted_writes.h
+//   split_us=T       an atomic on host memory reads its word T microseconds before it writes it:
+//                    atomic among atomics, not with what CPUs do to the word (IBV_ATOMIC_HCA)
 // Comma separated.  Nothing is random: the same run fails at the same place.
+#include <infiniband/verbs.h>
+
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -19,13 +32,29 @@ class Faults {
   bool next_send_fails() {
     return fail_send_ != 0 && counter_.fetch_add(1, std::memory_order_relaxed) + 1 == fail_send_;
   }
+  // Counts one move to that state; true when this one must fail.  Any thread.
+  bool next_move_fails(ibv_qp_state to);
   std::int64_t delay_us() const { return delay_us_; }
+  // Index of the device whose port comes and goes; -1: none does.
+  int failing_device() const { return down_device_ - 1; }
+  // Whether it is up, so long after the beginning.  Pure.
+  bool up_at(std::int64_t ms) const {
+    if (ms < down_at_ms_) return true;
+    const std::int64_t since =
+        down_every_ms_ > 0 ? (ms - down_at_ms_) % down_every_ms_ : ms - down_at_ms_;
+    return down_ms_ > 0 && since >= down_ms_;
+  }
+  std::int64_t late_us() const { return late_us_; }
+  std::int64_t split_us() const { return split_us_; }
 
  private:
   bool any_ = false;
   std::uint64_t fail_send_ = 0;
-  std::int64_t delay_us_ = 0;
+  std::int64_t delay_us_ = 0, late_us_ = 0, split_us_ = 0;
+  int down_device_ = 0;
+  std::int64_t down_at_ms_ = 1000, down_ms_ = 0, down_every_ms_ = 0;
   std::atomic<std::uint64_t> counter_{0};
+  std::array<std::atomic<std::int64_t>, 3> failing_moves_{};  // left, of INIT, RTR, RTS
 };
 
 }  // namespace twinpath::soft

@@ -99,6 +99,7 @@ Status Hca::start(std::string& why) {
     why = "TWINPATH_SOFT_FAULTS: " + why;
     return Status::bad_argument;
   }
+  posted_.set_delay(faults_.late_us() * 1000);
   // The job is told apart by user, name and mount of /tmp-independent identity: the boot id keeps
   // equal names on two hosts from looking alike.
   char boot[64] = "";
@@ -236,7 +237,7 @@ void Hca::set_port(SoftDevice& device, int port, bool up) {
   for (SoftQp* qp : live_) {
     if (qp->soft_context->soft_device != &device) continue;
     std::lock_guard hold_qp(qp->lock);
-    if (qp->attr.port_num == port) set_carrier(*qp, up);
+    if (qp->attr.port_num == port) set_carrier(*qp, device.carries(port));
     rouse_if_asleep(*qp);
   }
   for (SoftContext* c : contexts_) {
@@ -245,6 +246,30 @@ void Hca::set_port(SoftDevice& device, int port, bool up) {
     e.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
     e.element.port_num = port;
     c->events.push(e);
+  }
+}
+
+void Hca::set_loss(SoftDevice& device, int port, PortLoss loss) {
+  std::lock_guard hold(lock_);
+  const std::uint32_t bit = 1u << port;
+  const auto set = [bit](std::atomic<std::uint32_t>& bits, bool on) {
+    if (on) {
+      bits.fetch_or(bit);
+    } else {
+      bits.fetch_and(~bit);
+    }
+  };
+  set(device.ports_silent, loss == PortLoss::all);
+  set(device.ports_deaf, loss == PortLoss::incoming);
+  set(device.ports_unanswered, loss == PortLoss::incoming || loss == PortLoss::answers);
+  for (SoftQp* qp : live_) {
+    if (qp->soft_context->soft_device != &device) continue;
+    std::lock_guard hold_qp(qp->lock);
+    if (qp->attr.port_num == port) {
+      set_carrier(*qp, device.carries(port));
+      take_losses(*qp);
+    }
+    rouse_if_asleep(*qp);
   }
 }
 

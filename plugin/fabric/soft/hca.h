@@ -19,8 +19,10 @@
 
 #include "plugin/base/config.h"
 #include "plugin/fabric/soft/copy_team.h"
+#include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/faults.h"
 #include "plugin/fabric/soft/objects.h"
+#include "plugin/fabric/soft/posted_writes.h"
 #include "plugin/fabric/soft/rendezvous.h"
 
 namespace twinpath::soft {
@@ -43,6 +45,7 @@ class Hca {
   void remove_context(SoftContext* context);
   // The link of a port goes or comes back, for all QPs that use it.
   void set_port(SoftDevice& device, int port, bool up);
+  void set_loss(SoftDevice& device, int port, PortLoss loss);
   // Has the engine thread look at all queues now.
   void wake_engine();
 
@@ -56,6 +59,9 @@ class Hca {
   KeyTable& keys() { return *keys_; }
   const Config& config() const { return config_; }
   Faults& faults() { return faults_; }
+  PostedWrites& posted() { return posted_; }
+  // Fault injection: one atomic at a time is between its read and its write.
+  std::atomic<const SoftQp*>& splitting() { return splitting_; }
   CopyTeam& team() { return team_; }
   bool can_fence() const { return can_fence_; }
   std::uint32_t slot() const { return slot_; }
@@ -85,6 +91,7 @@ class Hca {
   static void before_fork();
   static void after_fork(bool in_child);
   void engine_loop();
+  void keep_failing_port(std::int64_t now);
   static bool unattended(const SoftQp& qp);
   void note_idle(std::int64_t now);
   bool sweep(std::int64_t now);
@@ -132,6 +139,9 @@ class Hca {
 
   Config config_;
   Faults faults_;
+  std::int64_t started_ = 0;  // for what faults are timed by
+  PostedWrites posted_;
+  std::atomic<const SoftQp*> splitting_{nullptr};
   CopyTeam team_;
   Rendezvous rendezvous_;
   std::uint32_t job_hash_ = 0;

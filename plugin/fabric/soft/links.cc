@@ -19,7 +19,8 @@ void set_far(SoftQp& qp, const LinkHalf& far) {
   qp.theirs = &far.end;
   qp.in_ring = far.ring;
   rouse_if_asleep(qp);  // the peer may have sent already
-  if (!qp.soft_context->soft_device->port_up(qp.attr.port_num)) set_carrier(qp, false);
+  if (!qp.soft_context->soft_device->carries(qp.attr.port_num)) set_carrier(qp, false);
+  take_losses(qp);
 }
 
 void give_up(SoftQp& qp) {

@@ -61,6 +61,11 @@ struct SoftDevice : ibv_device {
   bool port_up(int port) const {
     return (ports_down.load(std::memory_order_acquire) >> port & 1) == 0;
   }
+  // What ports lose unnoticed (set_port_loss), a bit each.
+  std::atomic<std::uint32_t> ports_silent{0}, ports_deaf{0}, ports_unanswered{0};
+  bool carries(int port) const {
+    return port_up(port) && (ports_silent.load(std::memory_order_acquire) >> port & 1) == 0;
+  }
 };
 
 // Lives inside a verbs_context, so that a libibverbs facade may make an extended context of it
@@ -133,6 +138,7 @@ struct SendEntry {
   std::uint64_t completion;  // done: what push_completion gave, else kNoCompletion
   std::int64_t not_before;   // fault injection: start no earlier than this (now_ns); 0 = at once
   std::atomic<std::uint32_t>* held;  // remote key's count, held while the copy engine writes
+  struct PostedWrite* late;          // fault injection: takes its data; owned
   std::uint32_t rkey;
   std::uint32_t imm;
   std::uint32_t pull_id;  // nonzero: both ends copy it
@@ -174,6 +180,13 @@ struct QpUpdate : WordUpdate {
   SoftQp* qp = nullptr;
   std::atomic<std::uint32_t>* held = nullptr;  // count of the key that it is under
   State state = State::idle;
+};
+
+// Fault injection: the atomic on host memory that the responder stands at, between its read and its
+// write.
+struct SplitAtomic {
+  std::int64_t due = 0;  // of the write; 0: none
+  std::uint64_t old = 0;
 };
 
 struct SoftQp : ibv_qp {
@@ -218,6 +231,8 @@ struct SoftQp : ibv_qp {
   Claim* out_claim = nullptr;
   Claim* in_claim = nullptr;
   bool unreachable = false;  // no process answers for the destination
+  bool deaf = false;         // takes nothing in
+  bool unanswered = false;   // hears no acknowledgement
 
   // Large host messages under way: the one that we send, or read, and the one that we take.
   TeamCopy out_copy, in_copy;
@@ -243,8 +258,12 @@ struct SoftQp : ibv_qp {
   bool pull_offered = false;
   std::uint64_t pull_stalled = 0;  // what pull_failed says, until it is fixed
   QpUpdate update;
+  SplitAtomic split;
 
   bool drain_event = false;  // IBV_EVENT_SQ_DRAINED is owed
+
+  bool ece_set = false;  // the owner has chosen `ece` of the device's options
+  std::uint32_t ece = 0;
 
   // Guarded by Hca::lock_: when it last had something to do, and how much it had done by then.
   std::int64_t busy_at = 0;
@@ -313,6 +332,8 @@ enum class Executed : std::uint8_t { done, wait, more, refused, failed };
 Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
 // atomic.cc: FETCH_ADD and CMP_SWAP; answers with the old value.
 Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload);
+// An atomic that the fault split_us has begun is not ended.
+void end_split(SoftQp& qp);
 // Our own memory under a key that the peer named, held; none when the QP's or the key's rights,
 // bounds or PD refuse it.
 HeldKey hold_any_target(SoftQp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
@@ -344,6 +365,7 @@ void retire(SoftQp& qp);       // lock held: completes finished entries in order
 bool advance(SoftQp& qp);
 void stop_copies(SoftQp& qp);           // lock held: no thread of the team is at its memory
 void reset_queues(SoftQp& qp);          // lock held: as new, its wire forgotten
+void take_losses(SoftQp& qp);           // lock held: what its port loses
 void set_carrier(SoftQp& qp, bool up);  // lock held: the port's link is there or not
 
 // --- activity.cc: queue pairs that have nothing to do sleep.

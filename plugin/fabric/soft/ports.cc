@@ -1,4 +1,6 @@
 // Ports: what they answer, and taking them up and down.
+#include <endian.h>
+
 #include <cerrno>
 
 #include "plugin/fabric/soft/control.h"
@@ -61,10 +63,16 @@ int query_port(ibv_context* c, std::uint8_t port, ibv_port_attr* a) {
   a->max_mtu = IBV_MTU_4096;
   a->active_mtu = mtu_code(device.spec.mtu);
   a->gid_tbl_len = kGidEntries;
-  a->pkey_tbl_len = 1;
+  a->pkey_tbl_len = static_cast<std::uint16_t>(device.spec.pkeys.size());
   a->max_msg_sz = static_cast<std::uint32_t>(kMaxMessage);
   a->max_vl_num = 1;
   a->link_layer = IBV_LINK_LAYER_ETHERNET;
+  if (device.spec.infiniband) {
+    a->link_layer = IBV_LINK_LAYER_INFINIBAND;
+    a->lid = static_cast<std::uint16_t>(device.index * 8 + port);  // a device has 8 ports at most
+    a->sm_lid = 1;
+    a->flags = IBV_QPF_GRH_REQUIRED;
+  }
   speed_codes(device.spec.speed_gbps, *a);
   return 0;
 }
@@ -91,11 +99,13 @@ int query_gid_entry(ibv_context* c, std::uint32_t port, std::uint32_t index, ibv
 }
 
 int query_pkey(ibv_context* c, std::uint8_t port, int index, __be16* pkey) {
-  if (!has_port(*soft(c)->soft_device, port) || index != 0) {
+  const SoftDevice& device = *soft(c)->soft_device;
+  if (!has_port(device, port) || index < 0 ||
+      static_cast<std::size_t>(index) >= device.spec.pkeys.size()) {
     errno = EINVAL;
     return -1;
   }
-  *pkey = 0xffff;  // the default partition, as every RoCE port has it
+  *pkey = htobe16(device.spec.pkeys[static_cast<std::size_t>(index)]);
   return 0;
 }
 
@@ -103,6 +113,13 @@ int set_port_state(ibv_context* c, std::uint8_t port, bool up) {
   SoftContext* context = soft(c);
   if (!has_port(*context->soft_device, port)) return EINVAL;
   context->hca->set_port(*context->soft_device, port, up);
+  return 0;
+}
+
+int set_port_loss(ibv_context* c, std::uint8_t port, PortLoss loss) {
+  SoftContext* context = soft(c);
+  if (!has_port(*context->soft_device, port)) return EINVAL;
+  context->hca->set_loss(*context->soft_device, port, loss);
   return 0;
 }
 

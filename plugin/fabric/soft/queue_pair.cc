@@ -78,6 +78,7 @@ void leave_cq(ibv_cq* c, SoftQp* qp) {
 
 void forget_wire(SoftQp& qp) {
   stop_copies(qp);
+  end_split(qp);
   qp.in_copy.id = 0;
   if (qp.mine != nullptr) {
     qp.mine->state.store(static_cast<std::uint32_t>(EndState::closed), std::memory_order_release);
@@ -112,6 +113,13 @@ void set_carrier(SoftQp& qp, bool up) {
   if (up && qp.parked != nullptr) qp.theirs = std::exchange(qp.parked, nullptr);
 }
 
+void take_losses(SoftQp& qp) {
+  const SoftDevice& d = *qp.soft_context->soft_device;
+  const int port = qp.attr.port_num;
+  qp.deaf = (d.ports_deaf.load(std::memory_order_acquire) >> port & 1) != 0;
+  qp.unanswered = (d.ports_unanswered.load(std::memory_order_acquire) >> port & 1) != 0;
+}
+
 void reset_queues(SoftQp& qp) {
   forget_wire(qp);
   qp.attr = {};
@@ -121,7 +129,7 @@ void reset_queues(SoftQp& qp) {
   qp.reads_outstanding = 0;
   qp.waiting_since = 0;
   qp.rnr_reported = qp.pull_offered = qp.no_pull = qp.established = false;
-  qp.drain_event = false;
+  qp.drain_event = qp.ece_set = false;
   qp.pull_stalled = 0;
   qp.update.state = QpUpdate::State::idle;
   qp.pull_id = 0;
@@ -133,7 +141,7 @@ void retire(SoftQp& qp) {
     flush(qp);
     return;
   }
-  if (qp.theirs == nullptr) return;
+  if (qp.theirs == nullptr || qp.unanswered) return;
   while (qp.sq_head != qp.sq_sent) {
     SendEntry& e = qp.entry(qp.sq_head);
     if (e.stage == Stage::sent) {
@@ -160,6 +168,7 @@ void enter_error(SoftQp& qp) {
   qp.state = IBV_QPS_ERR;
   // Before any completion says that memory is its owner's again.
   stop_copies(qp);
+  end_split(qp);
   if (qp.mine != nullptr)
     qp.mine->state.store(static_cast<std::uint32_t>(EndState::error), std::memory_order_release);
   flush(qp);

@@ -70,6 +70,15 @@ void fix_shared(SoftQp& qp);
 
 // cuda_transfer.cc: RDMA WRITE and READ with CUDA memory at either end, by the copy engine.
 Step start_cuda(SoftQp& qp, SendEntry& e);
+// The GPU that an SGE's memory is on; -1: host memory.
+int gpu_of(SoftQp& qp, const SendEntry& e, const ibv_sge& sge);
+// late_transfer.cc, with the fault late_us: whether this one ends in GPU memory and so is placed
+// later; begins it, as start_cuda; ends its first step when no job of it is left, or does nothing.
+bool comes_late(SoftQp& qp, const SendEntry& e, CopyEnd far);
+Step start_late(SoftQp& qp, SendEntry& e, const HeldKey& k, CopyEnd far, QpCopyJob* jobs);
+void end_late(SoftQp& qp, SendEntry& e);
+// A job of the entry that ends as start_cuda's do.
+void late_job(SoftQp& qp, SendEntry& e, QpCopyJob& job);
 // Sends what follows finished copies (immediate data), in order.
 bool finish_moved(SoftQp& qp);
 // Of an atomic whose answer has come: whether what it fetched goes to memory of a GPU; and brings

@@ -270,7 +270,7 @@ bool scatter(SoftQp& qp, ibv_pd* of, const ibv_sge* sges, int n, std::uint64_t o
 }
 
 bool respond(SoftQp& qp) {
-  if (qp.theirs == nullptr) return false;
+  if (qp.theirs == nullptr || qp.deaf) return false;
   bool moved = false, stalled = false;
   std::uint64_t at = qp.mine->consumed.load(std::memory_order_relaxed);
   // Bounded per call, so that one busy QP does not starve the others of a poll.

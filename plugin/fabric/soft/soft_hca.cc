@@ -5,6 +5,7 @@
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/address.h"
 #include "plugin/fabric/soft/control.h"
+#include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/verbs.h"
 
@@ -87,7 +88,7 @@ int query_device(ibv_context* c, ibv_device_attr* a) {
   a->max_srq = 65536;
   a->max_srq_wr = static_cast<int>(kMaxWr);
   a->max_srq_sge = kMaxSge;
-  a->max_pkeys = 1;
+  a->max_pkeys = static_cast<std::uint16_t>(device.spec.pkeys.size());
   a->phys_port_cnt = static_cast<std::uint8_t>(device.spec.ports);
   return 0;
 }
@@ -134,6 +135,7 @@ void fill(Verbs& t) {
   t.query_device = query_device;
   t.query_port = query_port;
   t.query_gid = query_gid;
+  t.query_pkey = query_pkey;
   t.alloc_pd = alloc_pd;
   t.dealloc_pd = dealloc_pd;
   t.reg_mr_iova2 = reg_mr_iova2;
@@ -147,6 +149,8 @@ void fill(Verbs& t) {
   t.modify_qp = modify_qp;
   t.query_qp = query_qp;
   t.destroy_qp = destroy_qp;
+  t.query_ece = query_ece;
+  t.set_ece = set_ece;
   t.get_async_event = get_async_event;
   t.ack_async_event = ack_async_event;
   t.event_type_str = event_type_str;
@@ -159,6 +163,7 @@ bool load_soft_hca(Verbs& table, const Config& config, std::string& why_not) {
   auto hca = soft::Hca::instance(config, why_not);
   if (!hca || !(*hca)->set_devices(config.soft_hcas, why_not)) return false;
   soft::fill(table);
+  table.ordered = !(*hca)->posted().on();
   return true;
 }
 

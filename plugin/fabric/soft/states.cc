@@ -42,10 +42,10 @@ constexpr Transition kTransitions[] = {
 // 0 when the attributes of `mask` are in the range that the device has.
 int check_values(const SoftQp& qp, const ibv_qp_attr& a, int mask) {
   const auto given = [mask](int bit) { return (mask & bit) != 0; };
-  const int ports = qp.soft_context->soft_device->spec.ports;
+  const DeviceSpec& spec = qp.soft_context->soft_device->spec;
   const bool bad =
-      (given(IBV_QP_PORT) && (a.port_num < 1 || a.port_num > ports)) ||
-      (given(IBV_QP_PKEY_INDEX) && a.pkey_index != 0) ||
+      (given(IBV_QP_PORT) && (a.port_num < 1 || a.port_num > spec.ports)) ||
+      (given(IBV_QP_PKEY_INDEX) && a.pkey_index >= spec.pkeys.size()) ||
       (given(IBV_QP_CUR_STATE) && a.cur_qp_state != qp.state) ||
       (given(IBV_QP_PATH_MTU) && (a.path_mtu < IBV_MTU_256 || a.path_mtu > IBV_MTU_4096)) ||
       (given(IBV_QP_TIMEOUT) && a.timeout > 31) || (given(IBV_QP_RETRY_CNT) && a.retry_cnt > 7) ||
@@ -71,7 +71,7 @@ int check_address(const SoftQp& qp, const ibv_qp_attr& a) {
       "another job (TWINPATH_SOFT_JOB); the soft HCA joins processes of one host, user and job "
       "only",
       d.name);
-  return ETIMEDOUT;
+  return EHOSTUNREACH;
 }
 
 void copy_attributes(SoftQp& qp, const ibv_qp_attr& a, int mask) {
@@ -125,6 +125,8 @@ int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
              (mask & ~(x.required | x.optional | IBV_QP_STATE)) == 0;
     });
     if (t == std::end(kTransitions)) return EINVAL;
+    if (from != next && qp.hca->faults().next_move_fails(next)) [[unlikely]]
+      return ETIMEDOUT;
     if (int rc = check_values(qp, *a, mask); rc != 0) return rc;
     if ((mask & IBV_QP_AV) != 0) {
       if (int rc = check_address(qp, *a); rc != 0) return rc;
@@ -139,7 +141,7 @@ int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
       qp.mine->rnr_timer.store(qp.attr.min_rnr_timer, std::memory_order_relaxed);
     }
     if ((mask & IBV_QP_PORT) != 0)
-      set_carrier(qp, qp.soft_context->soft_device->port_up(qp.attr.port_num));
+      set_carrier(qp, qp.soft_context->soft_device->carries(qp.attr.port_num));
     // What was posted while it drained.
     if (from == IBV_QPS_SQD && next == IBV_QPS_RTS) (void)run_send_queue(qp);
     rouse_if_asleep(qp);  // what it may do is another matter now

@@ -1,0 +1,34 @@
+// Enhanced connection establishment: the device's options, or those that a peer left of them.
+#include <cerrno>
+
+#include "plugin/fabric/soft/control.h"
+#include "plugin/fabric/soft/hca.h"
+
+namespace twinpath::soft {
+namespace {
+
+constexpr std::uint32_t kVendor = 0x5457;  // nobody's
+
+}  // namespace
+
+int query_ece(ibv_qp* q, ibv_ece* ece) {
+  SoftQp& qp = *soft(q);
+  const std::uint32_t options = qp.soft_context->soft_device->spec.ece;
+  if (options == 0) return EOPNOTSUPP;
+  std::lock_guard hold(qp.lock);
+  *ece = {kVendor, qp.ece_set ? qp.ece : options, 0};
+  return 0;
+}
+
+int set_ece(ibv_qp* q, ibv_ece* ece) {
+  SoftQp& qp = *soft(q);
+  const std::uint32_t options = qp.soft_context->soft_device->spec.ece;
+  if (options == 0) return EOPNOTSUPP;
+  if (ece->vendor_id != kVendor || ece->comp_mask != 0) return EINVAL;
+  std::lock_guard hold(qp.lock);
+  qp.ece = ece->options & options;
+  qp.ece_set = true;
+  return 0;
+}
+
+}  // namespace twinpath::soft
