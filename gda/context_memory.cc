@@ -25,14 +25,17 @@ std::size_t ContextMemory::part(std::size_t bytes) const {
 }
 
 std::size_t ContextMemory::tables_size() const {
-  const std::size_t words = part(signals_bytes()) + part(counters_bytes()) + kLine;
+  const std::size_t signals = signals_ != nullptr ? 0 : part(signals_bytes());
+  const std::size_t words = signals + part(counters_bytes()) + kLine;
   return shape_.adapter ? words
                         : words + shape_.pairs() * shape_.depth * kScratchSlot + inbox_bytes();
 }
 
 Result<std::unique_ptr<ContextMemory>> ContextMemory::make(int gpu, const ContextShape& shape,
-                                                           bool share) {
+                                                           bool share,
+                                                           std::unique_ptr<DeviceBlock> signals) {
   std::unique_ptr<ContextMemory> memory(new ContextMemory(shape));
+  memory->signals_ = std::move(signals);
   const std::size_t cqs = shape.queues() * memory->queue_bytes();
   std::size_t queues = memory->bells_bytes();
   if (!shape.adapter) queues += shape.gpu_cqs ? cqs : 2 * cqs;
@@ -58,11 +61,23 @@ Result<std::unique_ptr<ContextMemory>> ContextMemory::make(int gpu, const Contex
     if (!block) return block.status();
     part.block = std::move(block).take();
   }
-  if (memory->tables_->host() == nullptr) {
-    auto release = TableRelease::make(gpu, *memory->tables_, memory->tables_size() - kLine);
+  // What of the words the CPU does not reach.
+  const bool apart = memory->gpu_signals();
+  if (apart || memory->tables_->host() == nullptr) {
+    auto release = TableRelease::make(
+        gpu, apart ? *memory->signals_ : *memory->tables_,
+        apart ? static_cast<std::size_t>(memory->signals_bytes()) : memory->tables_size() - kLine);
     if (!release) return release.status();
     memory->table_release_ = std::move(release).take();
   }
+  const auto words_of = [](const DeviceBlock& block, std::size_t bytes) {
+    auto* const first = reinterpret_cast<std::uint64_t*>(block.host());
+    return std::span(first, first == nullptr ? 0 : bytes / sizeof(std::uint64_t));
+  };
+  memory->host_words_ = words_of(*memory->tables_, memory->words_bytes());
+  if (memory->signals_ != nullptr)
+    memory->host_signals_ =
+        words_of(*memory->signals_, static_cast<std::size_t>(memory->signals_bytes()));
   if (shape.gpu_cqs && !shape.adapter) {
     auto block = DeviceBlock::make(gpu, Place::gpu, cqs);
     if (!block) return block.status();
@@ -97,9 +112,9 @@ Status ContextMemory::fill_cqs() {
 }
 
 void ContextMemory::release_waiters() const {
-  if (table_release_ != nullptr) return table_release_->begin();
-  gda::release_waiters(reinterpret_cast<std::uint64_t*>(tables_->host()),
-                       (tables_end() - signals_address()) / sizeof(std::uint64_t));
+  if (table_release_ != nullptr) table_release_->begin();
+  for (const std::span<std::uint64_t> words : {host_signals_, host_words_})
+    gda::release_waiters(words.data(), words.size());
 }
 
 void ContextMemory::free_gpu_memory() {
@@ -107,18 +122,21 @@ void ContextMemory::free_gpu_memory() {
   cqs_.reset();
   if (table_release_ == nullptr) return;
   // No kernel runs any more, so nobody waits for their words.
+  std::unique_ptr<DeviceBlock>& released = gpu_signals() ? signals_ : tables_;
   if (table_release_->stop(kStopLimit)) {
-    tables_.reset();
+    released.reset();
   } else {
-    (void)tables_.release();
+    (void)released.release();
     (void)table_release_.release();
   }
 }
 
 // Shared memory has one address for both sides.
-std::uint64_t ContextMemory::signals_address() const { return tables_->device_address(); }
+std::uint64_t ContextMemory::signals_address() const {
+  return (signals_ != nullptr ? signals_ : tables_)->device_address();
+}
 std::uint64_t ContextMemory::counters_address() const {
-  return signals_address() + part(signals_bytes());
+  return tables_->device_address() + (signals_ != nullptr ? 0 : part(signals_bytes()));
 }
 std::uint64_t ContextMemory::tables_end() const {
   return counters_address() + part(counters_bytes());
@@ -132,8 +150,7 @@ std::uint64_t ContextMemory::inbox_address() const {
 }
 
 std::uint8_t* ContextMemory::scratch(std::size_t pair) const {
-  return tables_->host() + (tables_end() - signals_address()) + kLine +
-         pair * shape_.depth * kScratchSlot;
+  return tables_->host() + words_bytes() + kLine + pair * shape_.depth * kScratchSlot;
 }
 
 DeviceQueue ContextMemory::device_queue(std::size_t queue, std::uint32_t number) const {

@@ -4,6 +4,7 @@
 //
 //   queues   shared: doorbells (8 bytes each, dense: a scan of 64 idle queues is 8 cache lines),
 //            then all SQs, then all CQs (or, in a block of their own, GPU)
+//   signals  in the tables, or GPU memory of their own (gpu_signals.h)
 //   tables   shared and registered: signals, counters, the sink of fetched values, scratch memory
 //            (kScratchSlot bytes for each work request of each main queue)
 //   device   GPU: queue structs, context structs, arrays of keys (device_image.h)
@@ -32,8 +33,10 @@ class ContextMemory {
   static constexpr std::size_t kScratchSlot = 32;
 
   // `share`: other processes of this host may map the tables (shared_tables.h), where possible.
-  static Result<std::unique_ptr<ContextMemory>> make(int gpu, const ContextShape& shape,
-                                                     bool share = false);
+  // `signals`: where they shall lie; null: in the tables.
+  static Result<std::unique_ptr<ContextMemory>> make(
+      int gpu, const ContextShape& shape, bool share = false,
+      std::unique_ptr<DeviceBlock> signals = nullptr);
   TableOffer tables_offer() const { return offer_; }
 
   std::uint64_t* doorbell(std::size_t queue) const;
@@ -47,7 +50,7 @@ class ContextMemory {
   std::uint64_t signals_address() const;
   std::uint64_t counters_address() const;
   std::uint64_t sink_address() const;
-  std::uint64_t tables_end() const;  // of signals and counters
+  std::uint64_t tables_end() const;  // of counters, and signals if they are there
   std::uint8_t* scratch(std::size_t pair) const;
   // Rows of all signals, one a pair, which its peer alone writes; see counted_signals.h.
   std::uint64_t inbox_address() const;
@@ -70,6 +73,8 @@ class ContextMemory {
   bool on_gpu() const { return device_->host() == nullptr; }
   // Ends waits for signals and counters, see signal_release.h.  In GPU memory: begins to.
   void release_waiters() const;
+  // Whether signals lie in GPU memory of their own.
+  bool gpu_signals() const { return signals_ != nullptr && signals_->host() == nullptr; }
   // Until what was begun has ended; false after the time limit: the tables must stay.
   bool wait(std::int64_t limit_ns) const {
     return table_release_ == nullptr || table_release_->wait(limit_ns);
@@ -85,13 +90,17 @@ class ContextMemory {
   std::size_t bells_bytes() const;
   std::size_t part(std::size_t bytes) const;  // of the tables
   std::size_t tables_size() const;
+  std::size_t words_bytes() const { return tables_end() - tables_->device_address(); }
 
   const ContextShape shape_;
   const DeviceImage image_;
   std::unique_ptr<DeviceBlock> queues_, tables_, device_;
-  std::unique_ptr<DeviceBlock> cqs_;  // null: at the end of queues_
+  std::unique_ptr<DeviceBlock> signals_;  // null: at the beginning of tables_
+  std::unique_ptr<DeviceBlock> cqs_;      // null: at the end of queues_
+  // What of signals and counters the CPU reaches: looked at while GPU memory is being freed.
+  std::span<std::uint64_t> host_words_, host_signals_;
   TableOffer offer_;
-  std::unique_ptr<TableRelease> table_release_;  // tables in GPU memory
+  std::unique_ptr<TableRelease> table_release_;  // of what lies in GPU memory
 };
 
 }  // namespace twinpath::gda

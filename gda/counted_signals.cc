@@ -21,8 +21,14 @@ std::uint64_t CountedSender::fill(ibv_send_wr& wr, std::uint64_t remote, std::ui
 }
 
 CountedInbox::CountedInbox(std::uint64_t* words, std::uint64_t* table, std::size_t pairs,
-                           std::size_t signals)
-    : words_(words), table_(table), signals_(signals), rows_(pairs), seen_(pairs * signals) {}
+                           std::size_t signals, GpuFlush* flush)
+    : words_(words),
+      table_(table),
+      signals_(signals),
+      rows_(pairs),
+      seen_(pairs * signals),
+      flush_(flush),
+      waiting_(flush == nullptr ? 0 : pairs * kReceives) {}
 
 Status CountedInbox::listen(std::size_t pair, ibv_qp* qp) {
   rows_[pair].qp = qp;
@@ -55,13 +61,35 @@ void CountedInbox::on_receive(const ibv_wc& wc) {
     const std::uint64_t sum =
         std::atomic_ref<std::uint64_t>(words_[at]).load(std::memory_order_acquire);
     // Two may have arrived since; then the second completion finds nothing new.
-    if (sum != seen_[at]) {
-      // Partner: the acquire of a kernel that waits for the signal.
-      std::atomic_ref<std::uint64_t>(table_[index])
-          .fetch_add(sum - seen_[at], std::memory_order_release);
-      seen_[at] = sum;
+    const std::uint64_t what = sum - seen_[at];
+    seen_[at] = sum;
+    // The READ is posted after this load, so it pushes the data of every signal in the sum.  While
+    // others wait, this one does, too: who sees it may rely on what its sender signalled before.
+    if (flush_ != nullptr && (flush_->needed() || first_waiting_ != next_waiting_)) {
+      waiting(next_waiting_++) = {static_cast<std::uint32_t>(pair),
+                                  static_cast<std::uint32_t>(index), what, flush_->request()};
+      return;
     }
+    add(index, what);
   }
+  give_back(pair);
+}
+
+void CountedInbox::settle() {
+  while (first_waiting_ != next_waiting_ && waiting(first_waiting_).ticket <= flush_->done()) {
+    const Waiting& next = waiting(first_waiting_++);
+    add(next.index, next.add);
+    give_back(next.pair);
+  }
+}
+
+void CountedInbox::add(std::size_t index, std::uint64_t what) {
+  // Partner: the acquire of a kernel that waits for the signal.
+  if (what != 0)
+    std::atomic_ref<std::uint64_t>(table_[index]).fetch_add(what, std::memory_order_release);
+}
+
+void CountedInbox::give_back(std::size_t pair) {
   Row& row = rows_[pair];
   if (++row.owed < kRefill) return;
   // An error is the queue pair's end, which its sends report.

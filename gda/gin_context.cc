@@ -64,15 +64,22 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
     share |= direct_[at].wanted && r != core_->rank();
   }
   counted_.resize(direct_.size());
-  auto memory = ContextMemory::make(core_->gpu, shape_, share);
+  auto signals = place_signals(
+      *core_, shape_.signals * sizeof(std::uint64_t) * static_cast<std::uint64_t>(shape_.contexts));
+  if (!signals) return signals.status();
+  signals_mr_ = std::move(signals->mr);
+  auto memory = ContextMemory::make(core_->gpu, shape_, share, std::move(signals->block));
   if (!memory) return memory.status();
   memory_ = std::move(memory).take();
   TP_TRY(register_tables());
+  auto flush = GpuFlush::make(*core_, {memory_->sink_address(), tables_mr_->lkey});
+  if (!flush) return flush.status();
+  flush_ = std::move(flush).take();
   if (shape_.counted)
     inbox_ = std::make_unique<CountedInbox>(
         reinterpret_cast<std::uint64_t*>(memory_->inbox_address()),
         reinterpret_cast<std::uint64_t*>(memory_->signals_address()), shape_.pairs(),
-        memory_->signals_bytes() / sizeof(std::uint64_t));
+        memory_->signals_bytes() / sizeof(std::uint64_t), flush_.get());
   TP_TRY(make_pairs(settings));
 
   std::vector<Bytes> out;
@@ -82,7 +89,7 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
     w.integer(static_cast<std::uint8_t>(used(r)));
     w.integer(memory_->signals_address());
     w.integer(memory_->signals_bytes());
-    w.integer(tables_mr_->rkey);
+    w.integer(signals_region().rkey);  // and of the inbox, which the tables have if there is one
     w.integer(memory_->inbox_address());
     encode_offer(memory_->tables_offer(), w);
     for (std::size_t p = 0; p < shape_.pairs(); ++p)
@@ -214,7 +221,8 @@ Status Context::add_keys(std::vector<KeyedMemory>& signals) {
   if (!key) return key.status();
   numbers_.sink_key = *key;
   if (shape_.signals != 0) {
-    const KeyedMemory mine{memory_->signals_address(), memory_->signals_bytes(), tables_mr_->lkey};
+    const KeyedMemory mine{memory_->signals_address(), memory_->signals_bytes(),
+                           signals_region().lkey};
     key = core_->keys.add(mine, signals, kRemoteAtomic);
     if (!key) return key.status();
     numbers_.signals_key = *key;
@@ -265,11 +273,13 @@ Status Context::make_queues() {
     back.scratch_lkey = tables_mr_->lkey;
     // The soft HCA would keep it in memory that copy engines read slowly.
     back.post_inline = core_->config().fabric != FabricChoice::soft;
+    back.flush = flush_.get();
     back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
                 core_->mesh->peer_text(rank_of(p));
     const CountedSender::Target& signals = counted_[static_cast<std::size_t>(front.peer)];
     back.remote = signals.signals;
     back.remote_key = signals.rkey;
+    back.atomics = core_->plans[static_cast<std::size_t>(front.peer)].atomics;
     if (counted(front.peer)) {
       // My row there: the peer numbers its pairs by the same contexts, and my rank.
       back.counted = signals;

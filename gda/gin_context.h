@@ -21,6 +21,8 @@
 #include "gda/counter_back_end.h"
 #include "gda/gin.h"
 #include "gda/gin_core.h"
+#include "gda/gpu_flush.h"
+#include "gda/gpu_signals.h"
 #include "gda/kernel_release.h"
 #include "gda/shared_tables.h"
 #include "gda/soft_back_end.h"
@@ -92,6 +94,7 @@ class Context final : public GinContext, private EngineClient {
   Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
   Status make_pairs(const ContextSettings& settings);
   Status register_tables();
+  const ibv_mr& signals_region() const { return signals_mr_ ? *signals_mr_ : *tables_mr_; }
   // What each rank has said.
   Status connect(const std::vector<Bytes>& from);
   Status add_keys(std::vector<KeyedMemory>& signals);
@@ -113,6 +116,7 @@ class Context final : public GinContext, private EngineClient {
   void look_around() override;
   void look_at(int rank, std::int64_t now);
   bool poll();
+  bool flush();
   void give_up();
   void report_late() const;
   void note_failures();
@@ -136,7 +140,9 @@ class Context final : public GinContext, private EngineClient {
 
   std::unique_ptr<ContextMemory> memory_;
   Owned<ibv_mr> tables_mr_;
+  Owned<ibv_mr> signals_mr_;  // null: they are in the tables
   Owned<ibv_cq> cq_;
+  std::unique_ptr<GpuFlush> flush_;                    // null: none is ever needed
   std::vector<std::unique_ptr<QueuePair>> pairs_;      // by pair; null: not spoken to
   std::vector<std::unique_ptr<QueuePair>> loopbacks_;  // far ends of the queues to oneself
   ContextNumbers numbers_;

@@ -1,14 +1,15 @@
 #pragma once
 // What the parts of one GIN comm share.  Each context holds it, so that it outlives them all.
 //
-// Threads: made by connect; afterwards only `keys` and `contexts` change, by the comm's callers
-// (one at a time); the engine's thread looks keys up.
+// Threads: made by connect; afterwards only `keys`, `flush_sources` and `contexts` change, by the
+// comm's callers (one at a time); the engine's thread looks keys up.
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gda/device_memory.h"
 #include "gda/engine.h"
+#include "gda/flush_sources.h"
 #include "gda/key_table.h"
 #include "gda/mesh.h"
 #include "gda/queue_pair.h"
@@ -23,7 +24,8 @@ class Context;
 // How the queues to one rank are served; see modes.h.
 struct PeerPlan {
   ModeChoice mode = ModeChoice::proxy;  // stage is never one
-  bool counted = false;                 // no atomics between the two: counted_signals.h
+  bool counted = false;                 // signals without atomics: counted_signals.h
+  bool atomics = true;                  // both ends have them, for words of windows
   std::string why;
 };
 
@@ -42,6 +44,8 @@ struct GinCore {
   std::shared_ptr<AdapterSide> adapter;
   BellChoice bells = BellChoice::automatic;  // who rings it: the GPU where it can, or the CPU
   KeyTable keys;
+  FlushSources flush_sources;
+  bool signals_in_host = false, told_of_signals = false;  // gpu_signals.h
   std::shared_ptr<Engine> engine;
   std::vector<Context*> contexts;
   // Handles of windows that were closed, all of one size: the next window takes one.  Freeing

@@ -28,7 +28,8 @@ Context::~Context() {
   if (release_ != nullptr) {
     release_->release_all();
     memory_->release_waiters();
-    works = release_->wait(kReleaseLimit) && cqs_->wait(kReleaseLimit);
+    works =
+        release_->wait(kReleaseLimit) && cqs_->wait(kReleaseLimit) && memory_->wait(kReleaseLimit);
     const std::int64_t copies_end = now_ns() + (works ? SoftBackEnd::kCopyLimit : 0);
     for (auto& main : mains_)
       if (main != nullptr && main->soft != nullptr) main->soft->end_by(copies_end);
@@ -43,10 +44,13 @@ Context::~Context() {
   release_.reset();
   companions_.clear();
   mains_.clear();
+  inbox_.reset();
   loopbacks_.clear();
   pairs_.clear();
+  flush_.reset();
   cq_ = {};
   tables_mr_ = {};
+  signals_mr_ = {};
   if (memory_ == nullptr || !memory_->on_gpu()) return;
   retire_memory(core_->gpu, std::move(memory_), std::shared_ptr<ContextCqs>(std::move(cqs_)));
 }

@@ -63,8 +63,9 @@ void Context::log_peers() const {
     std::string why = core_->plans[at].why;
     if (direct.wanted && !direct.possible)
       why = "gda-cpu is not possible: " + direct.why_not + "; " + why;
-    const char* signals =
-        counted(r) ? "signals without atomics, by the peer's engine" : "signals in host memory";
+    const char* signals = counted(r)               ? "signals without atomics, by the peer's engine"
+                          : memory_->gpu_signals() ? "signals in GPU memory"
+                                                   : "signals in host memory";
     TP_INFO(net, "GIN queue to %s: %s over %s (%s), %d x depth %u, %s; %s",
             r == core_->rank() ? "itself" : core_->mesh->peer_text(r).c_str(),
             name_of(direct.possible ? ModeChoice::gda_cpu : ModeChoice::proxy).c_str(),

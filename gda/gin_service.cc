@@ -26,6 +26,7 @@ bool Context::turn() {
     moved |= main->poll();
   }
   moved |= poll();
+  if (flush_ != nullptr && flush_->under_way()) moved |= flush();
   for (auto& companion : companions_)
     if (companion != nullptr) moved |= companion->queue.scan(kBudget) != 0;
   moved |= cqs_->send();
@@ -57,6 +58,21 @@ bool Context::poll() {
     if (n < kPollBatch) break;
   }
   return moved;
+}
+
+// After poll(): one READ for all that it has found.
+bool Context::flush() {
+  if (flush_->turn()) {
+    if (inbox_ != nullptr) inbox_->settle();
+    for (auto& main : mains_)
+      if (main != nullptr) main->back_end.settle();
+  }
+  if (flush_->dead() && !given_up_) {
+    for (auto& main : mains_)
+      if (main != nullptr) main->fail_all(Syndrome::local_qp_operation);
+    give_up();
+  }
+  return !flush_->dead();
 }
 
 void Context::note_failures() {
@@ -134,6 +150,10 @@ void Context::give_up() {
 }
 
 void Context::settle(std::int64_t deadline) {
+  if (flush_ != nullptr) {
+    const std::uint64_t posted = flush_->posted();
+    while (!flush_->settled(posted) && now_ns() < deadline) sched_yield();
+  }
   for (auto& main : mains_) {
     if (main == nullptr) continue;
     const std::uint64_t target = main->issued();

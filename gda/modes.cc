@@ -17,7 +17,14 @@ using Bytes = std::vector<std::uint8_t>;
 
 constexpr Use kUse{Pattern::latency, true};
 
-Bytes encode(const Placement::End& end, bool atomics, const std::string& no_adapter) {
+// On a GPU a table that CPUs add to is no good for atomics, however global: it lies in host memory,
+// where they may be seen before data in the GPU's (gpu_signals.h).
+Atomics atomics_of(const GinCore& core) {
+  if (!core.limits.atomics) return Atomics::none;
+  return core.limits.atomics_global && core.gpu < 0 ? Atomics::global : Atomics::own;
+}
+
+Bytes encode(const Placement::End& end, Atomics atomics, const std::string& no_adapter) {
   Writer w;
   w.integer(static_cast<std::uint8_t>(atomics));
   const auto record = encode_record(end.record);
@@ -31,13 +38,15 @@ Bytes encode(const Placement::End& end, bool atomics, const std::string& no_adap
 
 struct Told {
   Placement::End end;
-  bool atomics = false;
+  Atomics atomics = Atomics::none;
   std::string no_adapter;
 };
 
 bool decode(const Bytes& bytes, Told& told, std::string& why) {
   Reader in(bytes);
-  told.atomics = in.integer<std::uint8_t>() != 0;
+  const auto atomics = in.integer<std::uint8_t>();
+  told.atomics =
+      static_cast<Atomics>(std::min(atomics, static_cast<std::uint8_t>(Atomics::global)));
   std::array<std::uint8_t, kRecordBytes> record{};
   in.raw(record.data(), record.size());
   told.end.names.host = in.text();
@@ -97,6 +106,20 @@ std::shared_ptr<AdapterSide> open_adapter(const GinCore& core, std::string& why_
 
 bool asks_for_adapter(ModeChoice wish, bool soft_fabric) {
   return wish == ModeChoice::gda || (wish == ModeChoice::gda_cpu && !soft_fabric);
+}
+
+std::vector<bool> counted_peers(std::span<const Atomics> all, int rank) {
+  const bool some_without = std::find(all.begin(), all.end(), Atomics::none) != all.end();
+  const Atomics mine = all[static_cast<std::size_t>(rank)];
+  std::vector<bool> counted;
+  for (const Atomics theirs : all) {
+    // The tables of both get this pair's adds.  Where somebody has no atomics each has a CPU that
+    // adds for that one, and mixes only what is atomic with a CPU.
+    const bool mixes = mine == Atomics::global && theirs == Atomics::global;
+    const bool both = mine != Atomics::none && theirs != Atomics::none;
+    counted.push_back(!both || (some_without && !mixes));
+  }
+  return counted;
 }
 
 Pairing pair_up(const PairEnds& ends, bool soft_fabric, bool gpu) {
@@ -199,12 +222,12 @@ Status agree_on_modes(GinCore& core, int device) {
     Placement::End end = mine;
     end.record.wish = end_settings(core.config(), r).wish;
     records.push_back(end.record);
-    to.push_back(encode(end, core.limits.atomics, no_adapter));
+    to.push_back(encode(end, atomics_of(core), no_adapter));
   }
   auto from = exchange_or_fail(*core.mesh, to, "agreeing on modes");
   if (!from) return from.status();
   std::vector<Pairing> pairings;
-  std::vector<bool> counted;
+  std::vector<Atomics> atomics;
   bool warned = false;
   for (int r = 0; r < core.ranks(); ++r) {
     const auto at = static_cast<std::size_t>(r);
@@ -224,11 +247,14 @@ Status agree_on_modes(GinCore& core, int device) {
       warned = true;
     }
     pairings.push_back(std::move(pairing));
-    counted.push_back(!(core.limits.atomics && told.atomics));
+    atomics.push_back(told.atomics);
   }
   TP_TRY(settle_adapters(core, pairings, std::move(side)));
+  const std::vector<bool> counted = counted_peers(atomics, core.rank());
   for (std::size_t r = 0; r < pairings.size(); ++r)
-    core.plans.push_back({pairings[r].mode, counted[r], std::move(pairings[r].why)});
+    core.plans.push_back({pairings[r].mode, counted[r],
+                          core.limits.atomics && atomics[r] != Atomics::none,
+                          std::move(pairings[r].why)});
   return Status::ok;
 }
 

@@ -14,7 +14,13 @@
 // would need windows that are not registered: it gets the next that can be had, and the log says
 // so.
 //
+// Signals are counted (counted_signals.h) where an adapter has no atomics, and then mostly for all:
+// a signal table gets adapters' atomics or a CPU's adds.  An adapter's atomics are atomic among its
+// own, with a CPU's only where it says so (IBV_ATOMIC_GLOB): elsewhere adds of one kind would be
+// lost to the other.
+//
 // Threads: setup.
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +31,12 @@ namespace twinpath::gda {
 // Collective.  Fills plans (by rank, the own one included; both ends of a pair come to the same
 // mode), adapter and bells.
 Status agree_on_modes(GinCore& core, int device);
+
+// What an end's adapter has and may use.
+enum class Atomics : std::uint8_t { none, own, global };
+// By peer: whether the signals between rank `rank` and it, both ways, are counted.  `all`: by rank.
+// Pure; both ends of a pair come to the same.
+std::vector<bool> counted_peers(std::span<const Atomics> all, int rank);
 
 // What both ends of one pair of ranks do, from the records and what is under them.  Pure.
 struct PairEnds {

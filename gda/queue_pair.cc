@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "plugin/base/log.h"
 #include "proxy/queues/completion_text.h"
+#include "proxy/queues/flow_label.h"
 
 namespace twinpath::gda {
 namespace {
@@ -37,6 +39,17 @@ ibv_qp* create(const Verbs& verbs, const Rail& rail, ibv_cq* cq, const QueueSett
   return nullptr;
 }
 
+// NCCL waits for all ranks here anyway, so this thread may sleep.
+template <class F>
+int patiently(const RetrySettings& settings, F move) {
+  ModifyRetry retry(settings);
+  for (;;) {
+    const int result = move();
+    if (result == 0 || !retry.failed(modify_error(result), now_ns())) return result;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(retry.due_in(now_ns())));
+  }
+}
+
 }  // namespace
 
 void encode_end(const QueueEnd& end, Writer& out) {
@@ -45,7 +58,7 @@ void encode_end(const QueueEnd& end, Writer& out) {
   out.integer(static_cast<std::uint8_t>(end.rail.mtu));
   out.raw(end.rail.gid.raw, sizeof end.rail.gid.raw);
   out.integer(end.rail.gid_index);
-  out.integer(static_cast<std::uint8_t>(end.rail.roce));
+  out.integer(encode_port_flags(end.rail));
   out.integer(end.queue.qpn);
   out.integer(end.queue.psn);
   out.integer(end.reads_in);
@@ -59,7 +72,7 @@ QueueEnd decode_end(Reader& in) {
       static_cast<ibv_mtu>(std::clamp<int>(in.integer<std::uint8_t>(), IBV_MTU_256, IBV_MTU_4096));
   in.raw(end.rail.gid.raw, sizeof end.rail.gid.raw);
   end.rail.gid_index = in.integer<std::uint8_t>();
-  end.rail.roce = in.integer<std::uint8_t>() != 0;
+  decode_port_flags(in.integer<std::uint8_t>(), end.rail);
   end.queue.qpn = in.integer<std::uint32_t>() & 0xffffff;
   end.queue.psn = in.integer<std::uint32_t>() & 0xffffff;
   end.reads_in = reads(in.integer<std::uint8_t>());
@@ -75,6 +88,7 @@ Result<AdapterLimits> adapter_limits(const Verbs& verbs, const Rail& rail) {
   }
   AdapterLimits limits;
   limits.atomics = attr.atomic_cap != IBV_ATOMIC_NONE;
+  limits.atomics_global = attr.atomic_cap == IBV_ATOMIC_GLOB;
   limits.reads_in = reads(attr.max_qp_rd_atom);
   limits.reads_out = reads(attr.max_qp_init_rd_atom);
   limits.max_work_requests = std::max(attr.max_qp_wr, 1);
@@ -99,14 +113,19 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Verbs& verbs, const Rai
   rail.port.adapter->events.forget_queue(qp->qp_num);
   ibv_qp_attr a{};
   a.qp_state = IBV_QPS_INIT;
-  a.pkey_index = settings.pkey_index;
+  a.pkey_index = rail.pkey_index;
   a.port_num = rail.port.port->number;
   a.qp_access_flags = static_cast<unsigned>(settings.access);
-  const int error =
-      verbs.modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-  if (error == 0) return pair;
-  TP_WARN("%s: queue pair cannot go to INIT: %s (errno %d); NCCL_IB_PKEY is index %d", name,
-          std::strerror(error), error, settings.pkey_index);
+  const int result = patiently(settings.retry, [&] {
+    return verbs.modify_qp(qp, &a,
+                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  });
+  if (result == 0) return pair;
+  const int error = modify_error(result);
+  TP_WARN(
+      "%s: queue pair cannot go to INIT: %s (errno %d); the partition is index %d "
+      "(NCCL_IB_PKEY, NCCL_IB_PKEY_VALUE)",
+      name, std::strerror(error), error, rail.pkey_index);
   return Status::system;
 }
 
@@ -126,7 +145,8 @@ QueueEnd QueuePair::end() const {
 }
 
 int QueuePair::to_rtr(const QueueEnd& far) {
-  ibv_qp_attr a = path_attributes(rail_, far.rail, far.queue, settings_);
+  const std::uint32_t label = settings_.flow_labels ? flow_label(qp_->qp_num, far.queue.qpn, 0) : 0;
+  ibv_qp_attr a = path_attributes(rail_, far.rail, far.queue, settings_, label);
   a.max_dest_rd_atomic = limits_.reads_in;
   return verbs_.modify_qp(qp_.get(), &a,
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -160,13 +180,13 @@ Status QueuePair::raise(const QueueEnd& far, const std::string& peer, bool here)
     return Status::system;
   }
   const char* step = "RTR";
-  int error = to_rtr(far);
+  int error = patiently(settings_.retry, [&] { return to_rtr(far); });
   if (error == 0) {
     step = "RTS";
-    error = to_rts(far);
+    error = patiently(settings_.retry, [&] { return to_rts(far); });
   }
   if (error == 0) return Status::ok;
-  const int code = error > 0 ? error : errno;
+  const int code = modify_error(error);
   TP_WARN(
       "%s (GID index %d, %s) cannot reach %s at %s (GID index %d, %s): queue pair to %s gives %s "
       "(errno %d); check routes between the two and NCCL_IB_GID_INDEX",

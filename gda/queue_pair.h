@@ -28,6 +28,7 @@ QueueEnd decode_end(Reader& in);
 // What the adapter can do, asked once.
 struct AdapterLimits {
   bool atomics = false;
+  bool atomics_global = false;  // with CPUs', too (IBV_ATOMIC_GLOB)
   std::uint8_t reads_in = 1, reads_out = 1;
   int max_work_requests = 1;
   int max_cqes = 1;

@@ -54,8 +54,8 @@ Issued VerbsBackEnd::issue(std::uint64_t index, const Operation& operation) {
     nothing(index);
     return Issued::accepted;
   }
-  if (counted_ && operation.kind == OperationKind::fetch_add &&
-      !counted_->covers(operation.remote)) {
+  if (!setup_.atomics && operation.kind == OperationKind::fetch_add &&
+      !(counted_ && counted_->covers(operation.remote))) {
     post();
     if (!dead()) {
       TP_WARN("%s: work request %llu is an atomic outside the signals, and there are no atomics",
@@ -88,8 +88,10 @@ Issued VerbsBackEnd::issue(std::uint64_t index, const Operation& operation) {
 // Done with whatever comes before it.
 void VerbsBackEnd::nothing(std::uint64_t index) {
   issued_.store(index + 1, std::memory_order_release);
-  if (idle()) {
+  if (idle() && held_.done == 0) {
     finish(index + 1);
+  } else if (idle()) {
+    (later_.done != 0 ? later_ : held_).done = index + 1;
   } else if (chained_ != 0) {
     chain_done_ = index + 1;
   } else {
@@ -109,6 +111,7 @@ void VerbsBackEnd::add(std::uint64_t index, const Operation& operation, std::uin
   ++sequence_;
   chain_index_ = index;
   chain_done_ = last ? index + 1 : index;
+  unsignalled_reads_ |= operation.kind == OperationKind::read;
   if (++unsignalled_ == kSignalEvery) signal(wr, index, chain_done_);
   if (chained_ == chain_.size()) post();
 }
@@ -128,7 +131,7 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
       wr.opcode = IBV_WR_RDMA_READ;
       return;
     case OperationKind::fetch_add:
-      if (counted_) {
+      if (counted_ && counted_->covers(operation.remote)) {
         const std::uint64_t sum = counted_->fill(wr, operation.remote, operation.add);
         std::memcpy(scratch, &sum, sizeof sum);
         sge = {scratch_address, sizeof sum, setup_.scratch_lkey};
@@ -158,8 +161,9 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
 
 void VerbsBackEnd::signal(ibv_send_wr& wr, std::uint64_t index, std::uint64_t done) {
   wr.send_flags |= IBV_SEND_SIGNALED;
-  mark(next_mark_++) = {index, done, unsignalled_};
+  mark(next_mark_++) = {index, done, unsignalled_, unsignalled_reads_};
   unsignalled_ = 0;
+  unsignalled_reads_ = false;
 }
 
 void VerbsBackEnd::flush() { post(); }
@@ -203,15 +207,33 @@ void VerbsBackEnd::on_completion(const ibv_wc& wc) {
             setup_.name.c_str(), static_cast<unsigned long long>(index),
             static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
     unreachable_ = wc.status == IBV_WC_RETRY_EXC_ERR;
-    finish(index);  // everything before it has succeeded
-    die(index, syndrome_of(wc.status));
+    // Everything before it has succeeded; but what is held is not visible yet.
+    if (held_.done == 0) finish(index);
+    die(held_.done == 0 ? index : finished_.load(std::memory_order_relaxed),
+        syndrome_of(wc.status));
     return;
   }
   // Pieces of one operation have one number, so exactly one mark goes per completion.
   if (first_mark_ == next_mark_) return;
   const Mark& done = mark(first_mark_++);
   in_flight_ -= done.requests;
-  finish(done.done);
+  arrived(done);
+}
+
+void VerbsBackEnd::arrived(const Mark& mark) {
+  const bool flush = mark.reads && setup_.flush != nullptr && setup_.flush->needed();
+  if (!flush && held_.done == 0) return finish(mark.done);
+  Held& into = held_.done == 0 ? held_ : later_;
+  into.done = mark.done;
+  into.ticket = flush ? setup_.flush->request() : std::max(into.ticket, held_.ticket);
+}
+
+void VerbsBackEnd::settle() {
+  while (held_.done != 0 && held_.ticket <= setup_.flush->done()) {
+    finish(held_.done);
+    held_ = later_;
+    later_ = {};
+  }
 }
 
 void VerbsBackEnd::ask() {
@@ -240,6 +262,7 @@ void VerbsBackEnd::fail_all(Syndrome syndrome) {
 void VerbsBackEnd::die(std::uint64_t index, Syndrome syndrome) {
   dead_.store(true, std::memory_order_release);
   chained_ = 0;
+  held_ = later_ = {};
   setup_.pair->stop();
   queue_->fail(index, syndrome);
 }

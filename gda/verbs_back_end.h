@@ -5,7 +5,8 @@
 // Work requests of one scan are chained and posted with one call.  Every eighth and the last of a
 // chain ask for a completion; one completion retires everything before it, because RC completes in
 // order.  A NOP is nothing on the wire: it is done with what was posted before it.  Transfers
-// larger than a message of the adapter go in pieces.
+// larger than a message of the adapter go in pieces.  What a READ brings to GPU memory may come
+// after its completion: that, a DUMP behind it and all later ones are reported after a flush.
 //
 // Threads: the engine's, except issued(), finished() and dead(), from any.
 #include <infiniband/verbs.h>
@@ -18,6 +19,7 @@
 
 #include "gda/back_end.h"
 #include "gda/counted_signals.h"
+#include "gda/gpu_flush.h"
 #include "gda/queue_pair.h"
 #include "gda/work_queue.h"
 
@@ -35,10 +37,12 @@ struct VerbsBackEndSetup {
   bool post_inline =
       false;  // let the work request itself hold the data, where the queue pair takes it
   std::optional<CountedSender::Target> counted;  // signals without atomics
+  bool atomics = true;  // of words that are no signals, which no CPU adds to
   // Of the peer, where it may be written to.  The queue pair holds one work request more, to ask.
   std::uint64_t remote = 0;
   std::uint32_t remote_key = 0;
-  std::string name;  // "queue to rank 3", for messages
+  GpuFlush* flush = nullptr;  // null: none is needed
+  std::string name;           // "queue to rank 3", for messages
 };
 
 class VerbsBackEnd final : public BackEnd {
@@ -55,6 +59,8 @@ class VerbsBackEnd final : public BackEnd {
 
   // A completion whose wr_id has this back end's tag.
   void on_completion(const ibv_wc& wc);
+  // The flush has come further: reports what waited for it.
+  void settle();
   // The peer is gone, or somebody will not wait any longer: nothing more is moved.
   void fail_all(Syndrome syndrome);
 
@@ -85,12 +91,18 @@ class VerbsBackEnd final : public BackEnd {
     std::uint64_t index = 0;  // of its WQE
     std::uint64_t done = 0;   // WQEs before this number are done with it
     std::uint32_t requests = 0;
+    bool reads = false;
+  };
+  // WQEs before `done` have completed and wait for a flush; 0: none.
+  struct Held {
+    std::uint64_t done = 0, ticket = 0;
   };
 
   std::uint64_t wr_id(std::uint64_t index) const {
     return std::uint64_t{setup_.tag} << 48 | (index & 0xffffffffffffu);
   }
   bool idle() const { return chained_ == 0 && first_mark_ == next_mark_; }
+  void arrived(const Mark& mark);
   Mark& mark(std::uint64_t number) { return marks_[number % marks_.size()]; }
   void nothing(std::uint64_t index);
   void add(std::uint64_t index, const Operation& operation, std::uint64_t offset,
@@ -115,6 +127,8 @@ class VerbsBackEnd final : public BackEnd {
   std::uint64_t sequence_ = 0;     // of work requests, for the scratch slots
   std::vector<Mark> marks_;        // ring of [first_mark_, next_mark_)
   std::uint64_t first_mark_ = 0, next_mark_ = 0;
+  bool unsignalled_reads_ = false;
+  Held held_, later_;  // what has completed since goes to later_
   bool asking_ = false;
   std::uint64_t answers_ = 0;
   std::uint64_t partial_index_ = 0;   // operation of which a part is posted...

@@ -5,6 +5,7 @@
 
 #include "gda/abi.h"
 #include "gda/adapter_side.h"
+#include "gda/gpu_signals.h"
 #include "gda/host_device.h"
 #include "gda/mlx5/region.h"
 #include "plugin/base/log.h"
@@ -80,6 +81,10 @@ Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
   auto region = cache_->acquire(mr);
   if (!region) return region.status();
   region_ = *region;
+  if (request.type == MemoryType::cuda) {
+    flush_source_ = core_.flush_sources.add({mr.address, region_->mr->rkey});
+    warn_of_host_signals(core_);
+  }
   return region_->mr->rkey;
 }
 
@@ -132,6 +137,8 @@ Status Window::fill(std::uint32_t lkey, const std::vector<std::uint32_t>& rkeys)
 void Window::close() {
   if (key_ != 0) core_.keys.remove(key_);
   key_ = 0;
+  if (flush_source_ != nullptr) core_.flush_sources.remove(flush_source_);
+  flush_source_ = nullptr;
 }
 
 Window::~Window() {

@@ -49,6 +49,7 @@ class Window final : public GinWindow {
   Owned<ibv_mr> mr_;  // instead of it, where an adapter serves the queues: from address 0
   std::unique_ptr<DeviceBlock> device_;  // DeviceWindow, then the array of keys
   std::uint32_t key_ = 0;
+  const FlushSource* flush_source_ = nullptr;  // it is GPU memory
 };
 
 }  // namespace twinpath::gda

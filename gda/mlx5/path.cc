@@ -14,8 +14,6 @@ constexpr unsigned kMostLogReads = 4;  // 16: more gains nothing and takes memor
 constexpr unsigned kLogLongest = 30;   // messages of kernels are cut there
 constexpr unsigned kMtuNames = 5;      // IBV_MTU_256 to IBV_MTU_4096 are 1 to 5, in commands, too
 
-bool same_subnet(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, 8) == 0; }
-
 // Switches choose among equal ways by it: a different one for each pair of queues, the same for
 // both directions of a pair.
 std::uint16_t udp_port(const Capabilities& caps, std::uint32_t one, std::uint32_t other) {
@@ -37,11 +35,10 @@ Joint make_joint(const Rail& rail, const QueueSettings& settings, const Capabili
   Joint j;
   Path& p = j.path;
   p.port = rail.port.port->number;
-  p.pkey_index = settings.pkey_index;
+  p.pkey_index = rail.pkey_index;
   p.service_level = settings.service_level;
   p.ethernet = rail.port.port->roce;
-  // Ethernet always needs the GID; InfiniBand across subnets or without a LID.
-  p.global = p.ethernet || far.rail.lid == 0 || !same_subnet(rail.gid.gid, far.rail.gid);
+  p.global = needs_global_header(rail, far.rail);
   if (!p.ethernet) p.lid = far.rail.lid;
   if (p.global) {
     std::copy_n(far.rail.gid.raw, p.gid.size(), p.gid.begin());

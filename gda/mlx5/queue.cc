@@ -38,7 +38,7 @@ Result<std::unique_ptr<AdapterQueue>> AdapterQueue::make(
 
   Path path;
   path.port = adapter.rail().port.port->number;
-  path.pkey_index = settings.pkey_index;
+  path.pkey_index = adapter.rail().pkey_index;
   TP_TRY(made->modify(to_init(made->qpn(), path), "RST2INIT", nullptr));
   return made;
 }

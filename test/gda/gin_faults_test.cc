@@ -17,16 +17,14 @@ namespace {
 
 // Rank 0's kernel writes a key that does not exist to rank 1: that queue fails, others do not.
 std::string bad_key(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
   ContextSettings settings = settings28();
   settings.queue_depth = 16;
-  auto context = comm->create_context(settings);
-  EXPECT_GIN(context);
-  WindowMemory from(*comm, 4096), to(*comm, 4096);
+  Member member = join(r, settings);
+  EXPECT_GIN(member.context);
+  WindowMemory from(*member.comm, 4096), to(*member.comm, 4096);
   EXPECT_GIN(from && to);
   from.fill(static_cast<unsigned>(r.rank), 0, 4096);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel();
   if (r.rank == 0) {
     Producer<DeviceQp28> queue = kernel.queue_to(1);
     std::uint64_t first = 0;
@@ -36,8 +34,8 @@ std::string bad_key(Rank& r) {
     const int code = queue.poll(first);
     EXPECT_GIN(code == -EIO || code == 0, code);  // 0: let go already
     const std::int64_t end = now_ns() + 10 * kSecond;
-    while (!(*context)->failed() && now_ns() < end) std::this_thread::yield();
-    EXPECT_GIN((*context)->failed());
+    while (!member.context->failed() && now_ns() < end) std::this_thread::yield();
+    EXPECT_GIN(member.context->failed());
     // Kernels at that queue come through, however many work requests they have.
     for (int i = 0; i < 40; ++i) {
       TRY_GIN(queue.reserve(1, first));
@@ -66,7 +64,7 @@ std::string bad_key(Rank& r) {
     EXPECT_GIN(to.mismatch(static_cast<unsigned>(p), static_cast<std::size_t>(p) * 1024, 1000) ==
                -1);
   }
-  EXPECT_GIN((*context)->failed() == (r.rank == 0));
+  EXPECT_GIN(member.context->failed() == (r.rank == 0));
   r.meeting->barrier();
   return {};
 }
@@ -74,15 +72,13 @@ const NamedScenario bad_key_name("bad_key", bad_key);
 
 // A window that has been given back is refused by our own table; nothing reaches the fabric.
 std::string closed_window(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
-  WindowMemory to(*comm, 4096);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel();
+  WindowMemory to(*member.comm, 4096);
   std::uint32_t stale = 0;
   {
-    WindowMemory from(*comm, 4096);
+    WindowMemory from(*member.comm, 4096);
     EXPECT_GIN(from && to);
     stale = device::at<DeviceWindow>(from.handle()).lkey_be;
   }
@@ -94,22 +90,19 @@ std::string closed_window(Rank& r) {
   TRY_GIN(queue.submit(first, 1));
   (void)queue.poll(first);
   const std::int64_t end = now_ns() + 10 * kSecond;
-  while (!(*context)->failed() && now_ns() < end) std::this_thread::yield();
-  EXPECT_GIN((*context)->failed());
+  while (!member.context->failed() && now_ns() < end) std::this_thread::yield();
+  EXPECT_GIN(member.context->failed());
   r.meeting->barrier();
   return {};
 }
 
 // The last rank dies while the others put to it and wait for its signals.
 std::string peer_dies(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto made = comm->create_context(settings28());
-  EXPECT_GIN(made);
-  auto context = std::move(made).take();
-  WindowMemory from(*comm, 1 << 20), to(*comm, 1 << 20);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  WindowMemory from(*member.comm, 1 << 20), to(*member.comm, 1 << 20);
   EXPECT_GIN(from && to);
-  GinKernel28 kernel(context->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel();
   r.meeting->barrier();
   const int victim = r.ranks - 1;
   if (r.rank == victim)
@@ -124,7 +117,7 @@ std::string peer_dies(Rank& r) {
     while (failed_since == 0 || now_ns() < failed_since + kSecond) {
       if (kernel.put(victim, to.handle(), 0, from.handle(), 0, 1 << 20, extras) == -ETIMEDOUT)
         return;
-      if (failed_since == 0 && context->failed()) failed_since = now_ns();
+      if (failed_since == 0 && member.context->failed()) failed_since = now_ns();
     }
     if (kernel.flush(victim) == -ETIMEDOUT) return;
     if (kernel.flush_counters(victim) == -ETIMEDOUT) return;
@@ -133,18 +126,18 @@ std::string peer_dies(Rank& r) {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (r.rank == 0) r.meeting->barrier();  // the test kills now
   const std::int64_t killed = now_ns();
-  while (!context->failed() && now_ns() < killed + 20 * kSecond) std::this_thread::yield();
+  while (!member.context->failed() && now_ns() < killed + 20 * kSecond) std::this_thread::yield();
   const std::int64_t after_ms = (now_ns() - killed) / kMillisecond;
   producer.join();
-  EXPECT_GIN(context->failed());
+  EXPECT_GIN(member.context->failed());
   EXPECT_GIN(after_ms < 10000, after_ms);
   EXPECT_GIN(released_at.load() != 0);
   // Teardown waits for nobody.
   const std::int64_t start = now_ns();
   from.release();
   to.release();
-  context.reset();
-  comm.reset();
+  member.context.reset();
+  member.comm.reset();
   EXPECT_GIN(now_ns() - start < 5 * kSecond, (now_ns() - start) / kMillisecond);
   return {};
 }
@@ -153,13 +146,11 @@ const NamedScenario peer_dies_name("peer_dies", peer_dies);
 // Contexts go while work requests are queued and under way, in no order among the ranks.
 std::string outstanding_work(Rank& r) {
   for (int i = 0; i < 5; ++i) {
-    auto comm = r.connect();
-    EXPECT_GIN(comm != nullptr);
-    auto context = comm->create_context(settings28());
-    EXPECT_GIN(context);
-    WindowMemory from(*comm, 4 << 20), to(*comm, 4 << 20);
+    Member member = join(r);
+    EXPECT_GIN(member.context);
+    WindowMemory from(*member.comm, 4 << 20), to(*member.comm, 4 << 20);
     EXPECT_GIN(from && to);
-    GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+    auto kernel = member.kernel();
     r.meeting->barrier();
     PutExtras extras;
     extras.signal = 0;
@@ -168,7 +159,7 @@ std::string outstanding_work(Rank& r) {
       TRY_GIN(
           kernel.put((r.rank + 1) % r.ranks, to.handle(), 0, from.handle(), 0, 1 << 16, extras));
     const std::int64_t start = now_ns();
-    auto gone = std::move(context).take();
+    auto gone = std::move(member.context);
     gone.reset();
     EXPECT_GIN(now_ns() - start < 5 * kSecond);
     r.meeting->barrier();  // windows are what peers still write to

@@ -154,6 +154,14 @@ std::unique_ptr<gda::GinComm> Rank::connect() const {
   return comm ? std::move(comm).take() : nullptr;
 }
 
+Member join(const Rank& r, const gda::ContextSettings& settings) {
+  Member member{r.connect(), nullptr, r.rank};
+  if (member.comm == nullptr) return member;
+  auto context = member.comm->create_context(settings);
+  if (context) member.context = std::move(context).take();
+  return member;
+}
+
 WindowMemory::WindowMemory(gda::GinComm& comm, std::size_t bytes) : comm_(comm), bytes_(bytes) {
   auto window = comm.register_window(bytes_.data(), bytes, MemoryType::host, 0, -1, false);
   if (window) window_ = *window;

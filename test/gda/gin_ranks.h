@@ -145,6 +145,21 @@ inline gda::ContextSettings settings30(int contexts = 1) {
   return s;
 }
 
+// What most scenarios start from.
+struct Member {
+  std::unique_ptr<gda::GinComm> comm;
+  std::unique_ptr<gda::GinContext> context;  // null: one of the two could not be made
+  int rank = 0;
+
+  // A CPU thread's part of a kernel on the context.
+  template <class Kernel = gda::GinKernel28>
+  Kernel kernel(std::int64_t limit_ns = kLimit) const {
+    return Kernel(context->device_handle(), rank, limit_ns);
+  }
+};
+// Collective.
+Member join(const Rank& r, const gda::ContextSettings& settings = settings28());
+
 }  // namespace twinpath::test
 
 // In scenarios: leave with a text.

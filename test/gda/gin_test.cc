@@ -17,15 +17,13 @@ namespace {
 // Every rank puts to every rank, itself included, in all sizes; the signal says that the data is
 // there, the counter that the source may be changed.
 std::string all_to_all(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
   const std::size_t most = on_adapters() ? std::size_t{1} << 20 : std::size_t{8} << 20;
   const auto n = static_cast<std::size_t>(r.ranks);
-  WindowMemory from(*comm, most * n), to(*comm, most * n);
+  WindowMemory from(*member.comm, most * n), to(*member.comm, most * n);
   EXPECT_GIN(from && to);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel();
   std::uint64_t round = 0;
   for (const std::size_t bytes :
        {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{8}, std::size_t{4096},
@@ -52,7 +50,7 @@ std::string all_to_all(Rank& r) {
     for (int p = 0; p < r.ranks; ++p) TRY_GIN(kernel.flush(p));
     r.meeting->barrier();
   }
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   return {};
 }
 const NamedScenario all_to_all_name("all_to_all", all_to_all);
@@ -60,14 +58,12 @@ const NamedScenario all_to_all_name("all_to_all", all_to_all);
 // The signal never comes before the data: each round's data differs, many rounds, and the next
 // round starts as soon as the signal is seen.
 std::string signal_after_data(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
   constexpr std::size_t most = 128 << 10;
-  WindowMemory from(*comm, most), to(*comm, most);
+  WindowMemory from(*member.comm, most), to(*member.comm, most);
   EXPECT_GIN(from && to);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel();
   const int next = (r.rank + 1) % r.ranks, previous = (r.rank + r.ranks - 1) % r.ranks;
   std::uint64_t expected = 0;
   for (unsigned round = 1; round <= scaled(1500u); ++round) {
@@ -93,14 +89,12 @@ std::string signal_after_data(Rank& r) {
 const NamedScenario signal_after_data_name("signal_after_data", signal_after_data);
 
 std::string values_and_gets(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings30());
-  EXPECT_GIN(context);
+  Member member = join(r, settings30());
+  EXPECT_GIN(member.context);
   constexpr std::size_t kBytes = 3 << 20;
-  WindowMemory mine(*comm, kBytes), theirs(*comm, kBytes);
+  WindowMemory mine(*member.comm, kBytes), theirs(*member.comm, kBytes);
   EXPECT_GIN(mine && theirs);
-  GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel<GinKernel30>();
   mine.fill(static_cast<unsigned>(r.rank), 0, kBytes);
   std::memset(theirs.data(), 0, kBytes);
   r.meeting->barrier();
@@ -136,7 +130,7 @@ std::string values_and_gets(Rank& r) {
       EXPECT_GIN(got[1] == 0, p, bytes);
     }
   }
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   r.meeting->barrier();
   return {};
 }
@@ -146,18 +140,16 @@ const NamedScenario values_and_gets_name("values_and_gets", values_and_gets);
 // for its turn, which on few processors beside busy programs takes a time slice of these: with 64 a
 // step took half a second.
 std::string many_producers(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
   ContextSettings settings = settings28();
   settings.queue_depth = 16;
-  auto context = comm->create_context(settings);
-  EXPECT_GIN(context);
+  Member member = join(r, settings);
+  EXPECT_GIN(member.context);
   constexpr int kProducers = 16;
   const int puts = on_adapters() ? 4 : 30;
   constexpr std::size_t kBytes = 512;
-  WindowMemory from(*comm, kProducers * kBytes), to(*comm, kProducers * kBytes);
+  WindowMemory from(*member.comm, kProducers * kBytes), to(*member.comm, kProducers * kBytes);
   EXPECT_GIN(from && to);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel();
   const int next = (r.rank + 1) % r.ranks, previous = (r.rank + r.ranks - 1) % r.ranks;
   from.fill(static_cast<unsigned>(r.rank), 0, kProducers * kBytes);
   std::atomic<int> error{0};
@@ -269,15 +261,13 @@ const NamedScenario several_contexts_name("several_contexts", several_contexts);
 
 // Windows come and go while other traffic goes on.
 std::string windows_again(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel();
   const int next = (r.rank + 1) % r.ranks, previous = (r.rank + r.ranks - 1) % r.ranks;
   std::set<std::uint64_t> handles;
   for (unsigned i = 1; i <= 20; ++i) {
-    WindowMemory from(*comm, 10000 + i), to(*comm, 20000 + i);
+    WindowMemory from(*member.comm, 10000 + i), to(*member.comm, 20000 + i);
     EXPECT_GIN(from && to);
     // Closing a window frees nothing, as that could wait for kernels; the next has its handle.
     handles.insert({from.handle(), to.handle()});
@@ -291,24 +281,22 @@ std::string windows_again(Rank& r) {
     TRY_GIN(kernel.flush(next));
     r.meeting->barrier();
   }
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   return {};
 }
 const NamedScenario windows_again_name("windows_again", windows_again);
 
 // Ranks of one rail only: those that are alike modulo the stride.
 std::string rail_only(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
   ContextSettings settings = settings30();
   settings.rank_stride = 2;
-  auto context = comm->create_context(settings);
-  EXPECT_GIN(context);
+  Member member = join(r, settings);
+  EXPECT_GIN(member.context);
   constexpr std::size_t kBytes = 20000;
   const auto n = static_cast<std::size_t>(r.ranks);
-  WindowMemory from(*comm, kBytes * n), to(*comm, kBytes * n);
+  WindowMemory from(*member.comm, kBytes * n), to(*member.comm, kBytes * n);
   EXPECT_GIN(from && to);
-  GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel<GinKernel30>();
   const auto seed = [](int source, int target, unsigned round) {
     return static_cast<unsigned>(source * 16 + target) + round * 5;
   };
@@ -327,7 +315,7 @@ std::string rail_only(Rank& r) {
     }
     r.meeting->barrier();
   }
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   return {};
 }
 

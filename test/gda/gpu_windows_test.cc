@@ -5,8 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "test/fabric/fake_gpu.h"
-#include "test/gda/gin_ranks.h"
+#include "test/gda/gpu_window.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
@@ -17,45 +16,12 @@ using namespace twinpath::test;
 
 namespace {
 
-FakeGpu* fake = nullptr;
-
 Config with_gpu() {
   Config c = gin_config();
   c.soft_cuda = SoftCuda::inprocess;
   c.mode = ModeChoice::gda_cpu;
   return c;
 }
-
-// A window of GPU memory.
-class GpuWindow {
- public:
-  GpuWindow(GinComm& comm, std::size_t bytes)
-      : comm_(comm), p_(static_cast<std::uint8_t*>(std::aligned_alloc(4096, bytes))) {
-    std::memset(p_, 0, bytes);
-    fake->own(p_, bytes);
-    auto window = comm.register_window(p_, bytes, MemoryType::cuda, 0, -1, false);
-    if (window) window_ = *window;
-  }
-  ~GpuWindow() {
-    release();
-    fake->disown(p_);
-    std::free(p_);
-  }
-  GpuWindow(const GpuWindow&) = delete;
-  GpuWindow& operator=(const GpuWindow&) = delete;
-  void release() {
-    if (window_ != nullptr) (void)comm_.deregister_window(window_);
-    window_ = nullptr;
-  }
-  explicit operator bool() const { return window_ != nullptr; }
-  std::uint64_t handle() const { return window_->device_handle(); }
-  std::uint8_t* data() { return p_; }
-
- private:
-  GinComm& comm_;
-  std::uint8_t* const p_;
-  GinWindow* window_ = nullptr;
-};
 
 // What a rank sends to each in a round, in this order; the signal comes with the last.
 struct Piece {
@@ -75,15 +41,13 @@ std::uint8_t pattern(int from, int to, int round, std::size_t piece, std::size_t
 }
 
 std::string gpu_puts(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
   const auto n = static_cast<std::size_t>(r.ranks);
-  GpuWindow from(*comm, kOf * n), to(*comm, kOf * n);
-  WindowMemory host_from(*comm, kOf * n), host_to(*comm, kOf * n);
+  GpuWindow from(*member.comm, kOf * n), to(*member.comm, kOf * n);
+  WindowMemory host_from(*member.comm, kOf * n), host_to(*member.comm, kOf * n);
   EXPECT_GIN(from && to && host_from && host_to);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel();
   const auto mine = static_cast<std::size_t>(r.rank) * kOf;
   for (int round = 1; round <= 12; ++round) {
     for (int p = 0; p < r.ranks; ++p) {
@@ -122,21 +86,19 @@ std::string gpu_puts(Rank& r) {
     }
     r.meeting->barrier();
   }
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   return {};
 }
 
 // 2.30's VA signals: words of a window in GPU memory, raised by all ranks at once, each after data.
 std::string window_signals(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings30());
-  EXPECT_GIN(context);
+  Member member = join(r, settings30());
+  EXPECT_GIN(member.context);
   const auto n = static_cast<std::size_t>(r.ranks);
   constexpr std::size_t kBytes = 5000, kPart = 8192, kShared = 64;
-  GpuWindow from(*comm, kPart), to(*comm, kPart * n), words(*comm, 4096);
+  GpuWindow from(*member.comm, kPart), to(*member.comm, kPart * n), words(*member.comm, 4096);
   EXPECT_GIN(from && to && words);
-  GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel<GinKernel30>();
   const auto word = [&](std::size_t i) {
     return std::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t*>(words.data())[i]);
   };
@@ -172,28 +134,26 @@ std::string window_signals(Rank& r) {
                  static_cast<std::int64_t>(i));
     r.meeting->barrier();
   }
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   r.meeting->barrier();
   return {};
 }
 
 // The GPU refuses the word: that queue fails.
 std::string refused_word(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings30());
-  EXPECT_GIN(context);
-  GpuWindow words(*comm, 4096);
+  Member member = join(r, settings30());
+  EXPECT_GIN(member.context);
+  GpuWindow words(*member.comm, 4096);
   EXPECT_GIN(words);
-  GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel<GinKernel30>();
   TRY_GIN(kernel.signal_word(0, words.handle(), 16));
   TRY_GIN(kernel.flush(0));
   fake->bad_address = reinterpret_cast<std::uintptr_t>(words.data()) + 8;
   TRY_GIN(kernel.signal_word(0, words.handle(), 8));
   (void)kernel.flush(0);  // an error CQE, or let go
   const std::int64_t end = now_ns() + kLimit;
-  while (!(*context)->failed() && now_ns() < end) std::this_thread::yield();
-  EXPECT_GIN((*context)->failed());
+  while (!member.context->failed() && now_ns() < end) std::this_thread::yield();
+  EXPECT_GIN(member.context->failed());
   fake->bad_address = 0;
   EXPECT_GIN(words.data()[8] == 0);
   EXPECT_GIN(words.data()[16] == 1);
@@ -202,20 +162,16 @@ std::string refused_word(Rank& r) {
 
 // One rank that puts to itself while its GPU stands still.
 struct Alone {
-  std::unique_ptr<GinComm> comm;
-  std::unique_ptr<GinContext> context;
+  Member member;
   std::unique_ptr<GpuWindow> from, to;
   std::string start(Rank& r) {
-    comm = r.connect();
-    EXPECT_GIN(comm != nullptr);
-    auto made = comm->create_context(settings28());
-    EXPECT_GIN(made);
-    context = std::move(made).take();
-    from = std::make_unique<GpuWindow>(*comm, kOf);
-    to = std::make_unique<GpuWindow>(*comm, kOf);
+    member = join(r);
+    EXPECT_GIN(member.context);
+    from = std::make_unique<GpuWindow>(*member.comm, kOf);
+    to = std::make_unique<GpuWindow>(*member.comm, kOf);
     EXPECT_GIN(*from && *to);
     std::memset(from->data(), 77, kOf);
-    GinKernel28 kernel(context->device_handle(), 0, kLimit);
+    auto kernel = member.kernel();
     TRY_GIN(kernel.put(0, to->handle(), 0, from->handle(), 0, 4096, {.signal = 0}));
     TRY_GIN(kernel.wait_signal(0, 1));  // its copy thread has started
     fake->pause(true);
@@ -246,7 +202,7 @@ std::int64_t timed_with_gpu_back_after(int ms, F f) {
 std::string destroyed_under_way(Rank& r) {
   Alone all;
   if (std::string error = all.start(r); !error.empty()) return error;
-  const std::int64_t took = timed_with_gpu_back_after(100, [&] { all.context.reset(); });
+  const std::int64_t took = timed_with_gpu_back_after(100, [&] { all.member.context.reset(); });
   EXPECT_GIN(took >= 90 && took < 5000, took);
   return {};
 }
@@ -258,7 +214,7 @@ std::string window_back_under_way(Rank& r) {
   if (std::string error = all.start(r); !error.empty()) return error;
   const std::int64_t took = timed_with_gpu_back_after(3200, [&] { all.from->release(); });
   EXPECT_GIN(took >= 3000 && took < 8000, took);
-  EXPECT_GIN(all.context->failed());
+  EXPECT_GIN(all.member.context->failed());
   EXPECT_GIN(all.to->data()[5000] == 77);  // the copy was complete before the window went
   return {};
 }

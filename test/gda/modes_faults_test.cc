@@ -16,28 +16,16 @@ namespace {
 
 constexpr ModeChoice kByProxy = ModeChoice::proxy, kByCpu = ModeChoice::gda_cpu;
 
-// A rank with one context, in that mode.
-std::string join(Rank& r, ModeChoice mode, std::unique_ptr<GinComm>& comm,
-                 std::unique_ptr<GinContext>& context) {
-  EXPECT_GIN(set_modes(r, mode, ""));
-  comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto made = comm->create_context(settings28());
-  EXPECT_GIN(made);
-  context = std::move(made).take();
-  return {};
-}
+// In that mode; no context where it cannot be had.
+Member join(Rank& r, ModeChoice mode) { return set_modes(r, mode, "") ? test::join(r) : Member{}; }
 
 // A wrong key of the fabric itself: our table knows the window, the peer has given it back.
 std::string window_gone(Rank& r) {
-  EXPECT_GIN(set_modes(r, kByCpu, ""));
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
-  WindowMemory from(*comm, 4096), to(*comm, 4096);
+  Member member = join(r, kByCpu);
+  EXPECT_GIN(member.context);
+  WindowMemory from(*member.comm, 4096), to(*member.comm, 4096);
   EXPECT_GIN(from && to);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel();
   TRY_GIN(kernel.signal(1 - r.rank, 0));
   TRY_GIN(kernel.wait_signal(0, 1));
   r.meeting->barrier();
@@ -47,8 +35,8 @@ std::string window_gone(Rank& r) {
     // More than the queue holds: whoever waits for a slot comes through.
     (void)kernel.put(1, to.handle(), 0, from.handle(), 0, 64);
     const std::int64_t end = now_ns() + 10 * kSecond;
-    while (!(*context)->failed() && now_ns() < end) std::this_thread::yield();
-    EXPECT_GIN((*context)->failed());
+    while (!member.context->failed() && now_ns() < end) std::this_thread::yield();
+    EXPECT_GIN(member.context->failed());
     std::atomic<int> through{0};
     std::vector<std::thread> producers;
     for (int t = 0; t < 4; ++t) {
@@ -68,12 +56,11 @@ const NamedScenario window_gone_name("window_gone", window_gone);
 
 // The last rank dies in the middle of puts; everybody else's producers come through.
 std::string direct_peer_dies(Rank& r) {
-  std::unique_ptr<GinComm> comm;
-  std::unique_ptr<GinContext> context;
-  if (std::string error = join(r, kByCpu, comm, context); !error.empty()) return error;
-  WindowMemory from(*comm, 1 << 20), to(*comm, 1 << 20);
+  Member member = join(r, kByCpu);
+  EXPECT_GIN(member.context);
+  WindowMemory from(*member.comm, 1 << 20), to(*member.comm, 1 << 20);
   EXPECT_GIN(from && to);
-  GinKernel28 kernel(context->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel();
   r.meeting->barrier();
   const int victim = r.ranks - 1;
   if (r.rank == victim)
@@ -85,24 +72,24 @@ std::string direct_peer_dies(Rank& r) {
       if (kernel.put(victim, to.handle(), 0, from.handle(), 0, 1 << 18,
                      {.signal = 0, .counter = 0}) == -ETIMEDOUT)
         return;
-      if (failed_since == 0 && context->failed()) failed_since = now_ns();
+      if (failed_since == 0 && member.context->failed()) failed_since = now_ns();
     }
     released.store(kernel.flush(victim) != -ETIMEDOUT);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (r.rank == 0) r.meeting->barrier();  // the test kills now
   const std::int64_t killed = now_ns();
-  while (!context->failed() && now_ns() < killed + 20 * kSecond) std::this_thread::yield();
+  while (!member.context->failed() && now_ns() < killed + 20 * kSecond) std::this_thread::yield();
   const std::int64_t after_ms = (now_ns() - killed) / kMillisecond;
   producer.join();
-  EXPECT_GIN(context->failed());
+  EXPECT_GIN(member.context->failed());
   EXPECT_GIN(after_ms < 10000, after_ms);
   EXPECT_GIN(released.load());
   const std::int64_t start = now_ns();
   from.release();
   to.release();
-  context.reset();
-  comm.reset();
+  member.context.reset();
+  member.comm.reset();
   EXPECT_GIN(now_ns() - start < 5 * kSecond, (now_ns() - start) / kMillisecond);
   return {};
 }
@@ -112,10 +99,9 @@ const NamedScenario direct_peer_dies_name("direct_peer_dies", direct_peer_dies);
 // that do not know of it would.
 template <ModeChoice Mode>
 std::string signals_of_the_dead(Rank& r) {
-  std::unique_ptr<GinComm> comm;
-  std::unique_ptr<GinContext> context;
-  if (std::string error = join(r, Mode, comm, context); !error.empty()) return error;
-  GinKernel28 kernel(context->device_handle(), r.rank, 20 * kSecond);
+  Member member = join(r, Mode);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel(20 * kSecond);
   const int victim = r.ranks - 1;
   TRY_GIN(kernel.signal((r.rank + 1) % r.ranks, 5, 1, 0));
   TRY_GIN(kernel.wait_signal(5, 1));
@@ -123,7 +109,7 @@ std::string signals_of_the_dead(Rank& r) {
   r.meeting->barrier();
   if (r.rank == victim)
     for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
-  const auto& table = device::at<DeviceContext72>(context->device_handle());
+  const auto& table = device::at<DeviceContext72>(member.context->device_handle());
   const auto set_back = [](const DeviceTable& words, std::uint64_t id) {
     device::atomic((&device::at<std::uint64_t>(words.buffer))[id]).store(0);
   };
@@ -145,7 +131,7 @@ std::string signals_of_the_dead(Rank& r) {
   waiter.join();
   EXPECT_GIN(before == 0, before);
   EXPECT_GIN(rounds.load() == 50, rounds.load());
-  EXPECT_GIN(context->failed());
+  EXPECT_GIN(member.context->failed());
   EXPECT_GIN(now_ns() - killed < 10 * kSecond, (now_ns() - killed) / kMillisecond);
   return {};
 }
@@ -156,21 +142,20 @@ const NamedScenario dead_proxy("signals_of_the_dead_proxy", signals_of_the_dead<
 // signals end, too.
 template <ModeChoice Mode>
 std::string signals_of_the_gone(Rank& r) {
-  std::unique_ptr<GinComm> comm;
-  std::unique_ptr<GinContext> context;
-  if (std::string error = join(r, Mode, comm, context); !error.empty()) return error;
-  GinKernel28 kernel(context->device_handle(), r.rank, 20 * kSecond);
+  Member member = join(r, Mode);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel(20 * kSecond);
   TRY_GIN(kernel.signal(1 - r.rank, 5));
   TRY_GIN(kernel.wait_signal(5, 1));
   r.meeting->barrier();
-  if (r.rank == 1) context.reset();
+  if (r.rank == 1) member.context.reset();
   r.meeting->barrier();
   if (r.rank == 0) {
     TRY_GIN(kernel.signal(1, 5));
     const std::int64_t start = now_ns();
     for (int i = 0; i < 5; ++i) TRY_GIN(kernel.wait_signal(6, kernel.read_signal(6) + 1));
     EXPECT_GIN(now_ns() - start < 10 * kSecond);
-    EXPECT_GIN(context->failed());
+    EXPECT_GIN(member.context->failed());
   }
   r.meeting->barrier();
   return {};

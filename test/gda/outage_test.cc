@@ -20,11 +20,9 @@ namespace {
 constexpr std::int64_t kCut = 8 * kSecond;
 
 std::string outage(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel();
   r.meeting->barrier();
   {
     std::unique_ptr<Outage> cut;
@@ -35,9 +33,9 @@ std::string outage(Rank& r) {
     std::thread waiter;
     int waited = 0;
     if (r.rank != 0) waiter = std::thread([&] { waited = kernel.wait_signal(0, 1); });
-    while (now_ns() < end && !(*context)->failed())
+    while (now_ns() < end && !member.context->failed())
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const bool failed = (*context)->failed();
+    const bool failed = member.context->failed();
     if (r.rank == 0)
       for (int p = 1; p < r.ranks; ++p) TRY_GIN(kernel.signal(p, 0));
     if (waiter.joinable()) waiter.join();
@@ -47,25 +45,23 @@ std::string outage(Rank& r) {
   r.meeting->barrier();
   TRY_GIN(kernel.signal((r.rank + 1) % r.ranks, 1));
   TRY_GIN(kernel.wait_signal(1, 1));
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   r.meeting->barrier();
   return {};
 }
 
 std::string host_crashes(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
   r.meeting->barrier();
   if (r.rank == 1) (void)raise(SIGSTOP);
   LogCapture log;
   const Outage cut;
   EXPECT_GIN(cut);
   const std::int64_t begin = now_ns();
-  while (!(*context)->failed() && now_ns() - begin < 60 * kSecond)
+  while (!member.context->failed() && now_ns() - begin < 60 * kSecond)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_GIN((*context)->failed());
+  EXPECT_GIN(member.context->failed());
   EXPECT_GIN(now_ns() - begin > 2 * kSecond, (now_ns() - begin) / kMillisecond);
   // By the queue's retries or by the limit, whichever ends first.
   EXPECT_GIN(log.has(LogLevel::warn, "silent on the control connection") ||

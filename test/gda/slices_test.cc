@@ -19,15 +19,13 @@ constexpr std::size_t kLarge = 64 << 20;
 // large one still under way?
 std::string small_beside_large(Rank& r) {
   EXPECT_GIN(set_modes(r, ModeChoice::gda_cpu, ""));
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
-  WindowMemory from(*comm, kLarge), to(*comm, kLarge);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  WindowMemory from(*member.comm, kLarge), to(*member.comm, kLarge);
   EXPECT_GIN(from && to);
   int ahead = 0;
   if (r.rank == 0) {
-    GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+    auto kernel = member.kernel();
     from.fill(1, 0, kLarge);
     // What the soft HCA stores last of a write (ordered_write.h).
     constexpr std::size_t kLast = kLarge - sizeof(std::uint32_t);
@@ -44,7 +42,7 @@ std::string small_beside_large(Rank& r) {
     EXPECT_GIN(to.mismatch(1, 0, kLast) == -1);
   }
   r.meeting->barrier();
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   // One round in which nothing took our core away is enough: without slices there is none.
   return r.rank == 0 && ahead == 0 ? "a small put never ended before a large one of another queue"
                                    : "";

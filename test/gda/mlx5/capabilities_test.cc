@@ -154,7 +154,7 @@ TEST_CASE("paths: what both ends can, addressed as the fabric wants it") {
   QueueSettings settings;
   settings.traffic_class = 0x6a;
   settings.service_level = 3;
-  settings.pkey_index = 1;
+  rail.pkey_index = 1;
 
   QueueEnd far = far_of(other);
   far.rail.mtu = IBV_MTU_1024;

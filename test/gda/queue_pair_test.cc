@@ -1,0 +1,85 @@
+// Queue pairs that carry what kernels ask for: moves that the adapter does not make at once.
+#include "gda/queue_pair.h"
+
+#include <cerrno>
+
+#include "proxy/connect/connection.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+
+namespace twinpath::gda {
+namespace {
+
+// One soft adapter whose next moves to a state end in an error.
+struct Moves {
+  static inline ibv_qp_state state = IBV_QPS_RESET;
+  static inline int failing = 0, error = ETIMEDOUT, tried = 0;
+  static inline Verbs below;
+
+  static int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+    if (attr->qp_state == state) {
+      ++tried;
+      if (failing > 0) return --failing, error;
+    }
+    return below.modify_qp(qp, attr, mask);
+  }
+
+  Config config;
+  std::unique_ptr<Devices> devices;
+  std::vector<Rail> rails;
+  Owned<ibv_cq> cq;
+
+  Moves(ibv_qp_state to, int times, int with) {
+    config.fabric = FabricChoice::soft;
+    config.soft_cuda = SoftCuda::off;
+    config.ib_mqp_retry_cnt = 3;
+    config.ib_mqp_retry_sleep_ms = 1;
+    auto fabric = open_fabric(config);
+    REQUIRE(fabric);
+    below = (*fabric)->verbs;
+    (*fabric)->verbs.modify_qp = modify_qp;
+    devices = std::make_unique<Devices>(std::move(fabric).take(), config);
+    auto chosen = choose_rails(*devices, 0);
+    REQUIRE(chosen);
+    rails = std::move(chosen).take();
+    cq = own(below.create_cq(rails[0].port.adapter->context, 64, nullptr, nullptr, 0),
+             below.destroy_cq);
+    state = to;
+    failing = times;
+    error = with;
+    tried = 0;
+  }
+
+  // A queue pair that is joined to itself.
+  Status join() {
+    const QueueSettings settings = queue_settings(true, config, {});
+    auto pair = QueuePair::make(devices->verbs(), rails[0], cq.get(), settings, AdapterLimits{});
+    if (!pair) return pair.status();
+    return (*pair)->raise((*pair)->end(), "this rank", true);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a kernel's queue pair is moved later where its adapter times out, and not for ever") {
+  const auto to = GENERATE(IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS);
+  CAPTURE(to);
+  test::LogCapture log;
+  {
+    Moves some(to, 3, ETIMEDOUT);
+    CHECK(some.join() == Status::ok);
+    CHECK(Moves::tried == 4);
+    CHECK(log.warnings().empty());
+  }
+  {
+    Moves all(to, 1000, ETIMEDOUT);
+    CHECK(all.join() == Status::system);
+    CHECK(Moves::tried == 4);
+    CHECK(log.has(LogLevel::warn, "Connection timed out (errno 110)"));
+  }
+  Moves other(to, 1, EIO);
+  CHECK(other.join() == Status::system);
+  CHECK(Moves::tried == 1);
+}
+
+}  // namespace twinpath::gda
