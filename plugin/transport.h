@@ -29,6 +29,8 @@ struct DeviceProps {
   bool dmabuf = false;      // regMrDmaBuf works
   int speed_mbps = 0;       // sum over the merged ports
   int port = 1;
+  int rail_id = -1;      // of NCCL_IB_HCA; -1: not named, or merged ports differ
+  int plane_id = -1;     // the same; of merged ports a value that no single port has
   float latency_us = 0;  // 0: NCCL's default
   int max_comms = 65536;
   int max_recvs = kMaxRecvs;

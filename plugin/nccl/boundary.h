@@ -4,6 +4,7 @@
 //
 // Casts: a comm's void* is always the address of its Comm base, because regMr gets either kind;
 // isend and irecv go down from there.
+#include <array>
 #include <exception>
 #include <new>
 #include <span>
@@ -104,7 +105,18 @@ inline Comm* comm_of(void* p) { return static_cast<Comm*>(p); }
 inline SendComm* send_comm_of(void* p) { return static_cast<SendComm*>(comm_of(p)); }
 inline RecvComm* recv_comm_of(void* p) { return static_cast<RecvComm*>(comm_of(p)); }
 inline Listener* listener_of(void* p) { return static_cast<Listener*>(p); }
-inline Session* session_of(void* p) { return static_cast<Session*>(p); }
+// What NCCL calls ctx.  NCCL 2.30.7 takes any plugin's for that of its own transports, which begins
+// with a traffic class, and writes one there when it sets up GIN on a machine with adapters: so the
+// beginning is NCCL's to write, and ours comes behind it.
+template <class T>
+struct Instance {
+  std::array<int, 16> nccls{};
+  T ours{};
+};
+using NetInstance = Instance<Session*>;
+inline Session* session_of(void* p) {
+  return p != nullptr ? static_cast<NetInstance*>(p)->ours : nullptr;
+}
 inline Memory* memory_of(void* p) { return static_cast<Memory*>(p); }
 
 }  // namespace twinpath

@@ -32,9 +32,7 @@ using abi::ncclResult_t;
 
 // ctx.  NCCL 2.28 gives it to listen only; connect and finalize may get null, or one of another
 // life, for every communicator but the first.
-struct GinInstance {
-  std::uint64_t comm_id = 0;
-};
+using GinInstance = Instance<std::uint64_t>;  // the communicator's id
 
 // listenComm; brings the communicator's id to connect.
 struct ListenComm {
@@ -84,7 +82,7 @@ ncclResult_t init(void** ctx, std::uint64_t comm_id, LogSink log) {
     const auto context = Context::open();
     if (!context) return context.status();
     // Without devices NCCL 2.28 forgets the context instead of giving it back.
-    if ((*context)->offers_gin()) *ctx = new GinInstance{comm_id};
+    if ((*context)->offers_gin()) *ctx = new GinInstance{{}, comm_id};
     return Status::ok;
   });
 }
@@ -145,7 +143,7 @@ ncclResult_t listen(void* ctx, int dev, void* handle, void** listen_comm) {
     const auto gin = context->gin();
     if (!gin) return gin.status();
     auto made = std::make_unique<ListenComm>();
-    if (ctx != nullptr) made->comm_id = static_cast<GinInstance*>(ctx)->comm_id;
+    if (ctx != nullptr) made->comm_id = static_cast<GinInstance*>(ctx)->ours;
     auto listener = (*gin)->listen(dev, handle_bytes(handle));
     if (!listener) return listener.status();
     made->listener = std::move(listener).take();

@@ -42,11 +42,10 @@ ncclResult_t init(void** ctx, std::uint64_t comm_id, ncclNetCommConfig_t* config
     auto context = Context::open();
     if (!context) return context.status();
     (*context)->note_init();
-    auto session = (*context)->open_session(
-        {.comm_id = comm_id,
-         .traffic_class = config == nullptr ? abi::kUndefined : config->trafficClass});
+    const int traffic_class = config == nullptr ? abi::kUndefined : config->trafficClass;
+    auto session = (*context)->open_session({.comm_id = comm_id, .traffic_class = traffic_class});
     if (!session) return session.status();
-    *ctx = *session;
+    *ctx = new NetInstance{{traffic_class}, *session};
     return Status::ok;
   });
 }
@@ -77,6 +76,7 @@ ncclResult_t finalize(void* ctx) {
   return guarded("finalize", [&] {
     if (Context* context = Context::get(); context != nullptr && ctx != nullptr) {
       context->close_session(session_of(ctx));
+      delete static_cast<NetInstance*>(ctx);
     }
     return Status::ok;
   });

@@ -68,8 +68,8 @@ Status fill_properties(int dev, Props* out, DeviceKind kind) {
   }
   if constexpr (requires { out->maxMultiRequestSize; }) out->maxMultiRequestSize = 1;  // v11
   if constexpr (requires { out->railId; }) {                                           // v12
-    out->railId = abi::kUndefined;
-    out->planeId = abi::kUndefined;
+    out->railId = static_cast<std::int16_t>(device.rail_id);
+    out->planeId = static_cast<std::int16_t>(device.plane_id);
   }
   return Status::ok;
 }

@@ -5,6 +5,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/queues/depths.h"
+#include "proxy/queues/ece.h"
 #include "proxy/queues/receive_queue.h"
 #include "proxy/wire/parcel.h"
 #include "proxy/wire/stripe.h"
@@ -27,9 +28,10 @@ QueueSettings queue_settings(bool sender, const Config& config, const CommSettin
   if (!sender && config.ib_fifo_tc >= 0) tc = config.ib_fifo_tc;  // receivers send only CTS
   s.traffic_class = static_cast<std::uint8_t>(tc >= 0 ? tc & 0xff : 0);
   s.service_level = static_cast<std::uint8_t>(config.ib_sl >= 0 ? config.ib_sl & 0xf : 0);
-  s.pkey_index = static_cast<std::uint16_t>(config.ib_pkey);
   s.timeout = static_cast<std::uint8_t>(config.ib_timeout);
   s.retry_count = static_cast<std::uint8_t>(config.ib_retry_cnt);
+  s.retry = retry_settings(config);
+  s.flow_labels = config.flow_labels;
   return s;
 }
 
@@ -44,10 +46,10 @@ Result<std::vector<Rail>> choose_rails(const Devices& devices, int device) {
     std::string why;
     auto now = devices.live(port, why);
     if (!now) {
-      TP_WARN("no usable GID: %s", why.c_str());
+      TP_WARN("a port cannot be used: %s", why.c_str());
       return now.status();
     }
-    rails.push_back({port, now->gid, now->mtu, now->lid});
+    rails.push_back(Rail::of(port, *now));
   }
   if (rails.empty()) {
     TP_WARN("there is no device %d", device);
@@ -75,6 +77,7 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
   if (auto props = core_->devices->properties(device_)) mine_.device = props->name;
   mine_.qps_per_connection =
       static_cast<std::uint16_t>(core_->devices->config().ib_qps_per_connection);
+  if (core_->devices->config().failover) mine_.capabilities |= kCanRecover;
   for (const Rail& rail : rails_) mine_.rails.push_back(rail.hello());
   end_ = core_->devices->placement(device_);
   end_.names.host = mine_.host;
@@ -124,11 +127,11 @@ Status Connection::run() {
         break;
       case Step::make_queues:
         TP_TRY(make_queues());
-        step_ = Step::send_queues;
+        step_ = first ? Step::send_queues : Step::recv_queues;
         break;
       case Step::send_queues:
         TP_TRY(send_queues());
-        step_ = Step::recv_queues;
+        step_ = first ? Step::recv_queues : Step::send_ready;
         break;
       case Step::recv_queues:
         TP_TRY(recv_queues());
@@ -136,7 +139,8 @@ Status Connection::run() {
         break;
       case Step::raise_queues:
         TP_TRY(raise_queues());
-        step_ = Step::send_ready;
+        // The connector has waited: what its adapter may use is settled by the acceptor's.
+        step_ = first ? Step::send_ready : Step::send_queues;
         break;
       case Step::send_ready:
         TP_TRY(send_frame(FrameType::ready, {}));
@@ -146,7 +150,8 @@ Status Connection::run() {
         TP_TRY(recv_frame(FrameType::ready));
         parts_.link = std::make_unique<PeerLink>(
             std::move(queues_), std::move(socket_), PeerName{peer_text(), theirs_.rails},
-            parts_.remote_memory, parts_.remote_rkeys[0], core_->devices->count(identity()));
+            PeerMemory{parts_.remote_memory, parts_.remote_rkeys},
+            core_->devices->count(identity()), recoverable() ? core_->attendant.get() : nullptr);
         step_ = Step::done;
         break;
       case Step::done:
@@ -231,6 +236,18 @@ std::size_t ring_bytes(CtsLayout layout, std::uint32_t inline_bytes) {
 }  // namespace
 
 Status Connection::make_queues() {
+  if (queues_ == nullptr) TP_TRY(create_queues());
+  TP_TRY(moved(queues_->init(unreached_)));
+  return register_own_memory();
+}
+
+// What moving queue pairs to another state came to.
+Status Connection::moved(Status s) {
+  if (s == Status::ok) unreached_.clear();
+  return s == Status::ok || s == Status::again ? s : refuse(s, unreached_);
+}
+
+Status Connection::create_queues() {
   const bool sender = role_ == Role::connector;
   const int count =
       queues_for(mine_.qps_per_connection, theirs_.qps_per_connection,
@@ -247,6 +264,11 @@ Status Connection::make_queues() {
     return refuse(queues.status(),
                   "the connection's queues cannot be made" + remedy(queues.status()));
   queues_ = std::move(queues).take();
+  return Status::ok;
+}
+
+Status Connection::register_own_memory() {
+  const bool sender = role_ == Role::connector;
   const std::uint32_t inline_bytes = queues_->queues().front().inline_bytes;
   auto ring = RegisteredBuffer::make(core_->devices->verbs(), rails_,
                                      sender ? ring_bytes(parts_.layout, inline_bytes) : kBoxBytes,
@@ -265,9 +287,17 @@ Status Connection::make_queues() {
   return Status::ok;
 }
 
+// With one path there is nothing to go to.
+bool Connection::recoverable() const {
+  return (mine_.capabilities & theirs_.capabilities & kCanRecover) != 0 &&
+         std::max(mine_.rails.size(), theirs_.rails.size()) > 1;
+}
+
 Status Connection::send_queues() {
   Queues q;
   q.queues = queues_->addresses();
+  q.extras = role_ == Role::connector ? offer_extras(*queues_)
+                                      : agreed_extras(*queues_, their_queues_.extras);
   q.address = parts_.ring->address();
   for (std::size_t i = 0; i < rails_.size(); ++i)
     q.rkeys.push_back(parts_.ring->rkey(static_cast<int>(i)));
@@ -286,13 +316,17 @@ Status Connection::recv_queues() {
     return refuse(Status::remote, "the peer gave no keys to its ring");
   parts_.remote_memory = their_queues_.address;
   std::copy(their_queues_.rkeys.begin(), their_queues_.rkeys.end(), parts_.remote_rkeys.begin());
+  // Once only: raising the queues may take several calls, and the adapter forgets with the first.
+  if (role_ == Role::acceptor) {
+    take_extras(*queues_, their_queues_.extras);
+  } else if (const Status s = use_extras(*queues_, their_queues_.extras, why); s != Status::ok) {
+    return refuse(s, why);
+  }
   return Status::ok;
 }
 
 Status Connection::raise_queues() {
-  std::string why;
-  const Status s = queues_->raise(theirs_.rails, their_queues_.queues, why);
-  if (s != Status::ok) return refuse(s, why);
+  TP_TRY(moved(queues_->raise(theirs_.rails, their_queues_.queues, unreached_)));
   if (role_ == Role::acceptor) {
     if (!prepost_receives(*queues_))
       return refuse(Status::system, "the receive queues cannot be filled");

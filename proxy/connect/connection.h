@@ -40,7 +40,8 @@ struct SessionCore {
   CommSettings settings;
   DecisionLog decisions;
   StrangerLog strangers;
-  SpareFd spare;  // for a listener that has no descriptor left
+  SpareFd spare;                         // for a listener that has no descriptor left
+  std::unique_ptr<Attendant> attendant;  // of the hub; last, so that it ends first
 };
 
 // Everything a comm is made of.
@@ -121,6 +122,11 @@ class Connection {
   // How GPU memory of this connection is used, from both ends' records.
   void decide_mode();
   Status make_queues();
+  // Whether it survives the failure of a queue.
+  bool recoverable() const;
+  Status create_queues();
+  Status register_own_memory();
+  Status moved(Status s);
   Status send_queues();
   Status recv_queues();
   Status raise_queues();
@@ -146,7 +152,7 @@ class Connection {
   bool another_host_ = false;
   int unheard_ = 0;  // calls that the listener closed without a word
   std::string turned_away_;
-  std::string unreached_;  // why the last try to connect failed
+  std::string unreached_;  // why the last try to connect, or to move a queue pair, failed
 
   std::vector<std::uint8_t> out_;
   std::size_t sent_ = 0;

@@ -134,6 +134,9 @@ const char* Connection::waiting_for() const {
       return "the TCP connection";
     case Step::recv_hello:
       return "the peer's hello";
+    case Step::make_queues:
+    case Step::raise_queues:
+      return "the adapter to take a queue pair's address";
     case Step::recv_queues:
       return "the peer's queues";
     case Step::recv_ready:

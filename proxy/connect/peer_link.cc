@@ -34,14 +34,15 @@ bool DrainClock::look() {
 }
 
 PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer,
-                   std::uint64_t memory, std::uint32_t rkey, ConnectionCounts counts)
+                   const PeerMemory& memory, ConnectionCounts counts, Attendant* attendant)
     : counts_(std::move(counts)),
       socket_(std::move(socket)),
       queues_(std::move(queues)),
       peer_(std::move(peer)),
       watch_(queues_->devices().config().peer_timeout_ms),
       memory_(memory),
-      rkey_(rkey) {
+      attendant_(attendant) {
+  if (attendant_ != nullptr) recovery_ = std::make_unique<Recovery>(*this);
   if (queues_->engines().size() == 1) only_ = queues_->engines().front();
   hub().listen(this);
 }
@@ -52,7 +53,7 @@ PeerLink::~PeerLink() {
   broken_ = true;  // whatever the peer still says is no news for a comm that closes
   // Bytes left unread would turn our close into a reset, which can overtake the goodbye.
   (void)hear(1);
-  socket_.leave({&kGoodbye, 1});
+  if (outbox_.empty()) socket_.leave({&kGoodbye, 1});
 }
 
 int PeerLink::poll(const QueueSet& queues) {
@@ -83,18 +84,14 @@ void PeerLink::fail(const char* format, ...) {
 }
 
 void PeerLink::lost(const std::string& text) {
-  broken_ = true;
+  broken_ = halted_ = true;
   counts_.lost();
   TP_WARN("connection to %s is lost: %s%s", peer_.text.c_str(), text.c_str(), last_text().c_str());
   say(kBroken);
   hub().announce_failure(this);
 }
 
-void PeerLink::say(std::uint8_t byte) {
-  if (!socket_.is_open()) return;
-  std::size_t sent = 0;
-  (void)socket_.send_part({&byte, 1}, sent);
-}
+void PeerLink::say(std::uint8_t byte) { send({byte}); }
 
 void PeerLink::sibling_failed() {
   if (!broken_) say(kFailure);
@@ -152,20 +149,25 @@ std::string PeerLink::silence_text() const {
 }
 
 // Rails on several devices may well have queues of the same number.
-const Queue& PeerLink::queue_of(const QueueSet& set, const ibv_wc& wc) {
+const Queue* PeerLink::find_queue(const QueueSet& set, const ibv_wc& wc) {
   for (const Queue& q : set.queues())
-    if (q.engine == hub().polled() && q.qp->qp_num == wc.qp_num) return q;
-  return set.queues().front();
+    if (q.engine == hub().polled() && q.qp != nullptr && q.qp->qp_num == wc.qp_num) return &q;
+  return nullptr;
 }
 
 void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   if (broken_) return;
+  const Queue* found = find_queue(*queues_, wc);
+  // Of queues that were halted, or replaced.
+  if (recovery_ != nullptr && (recovery_->running() || found == nullptr)) return;
   count_error(wc);
-  const Queue& queue = queue_of(*queues_, wc);
+  const Queue& queue = found != nullptr ? *found : queues_->queues().front();
   const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
   const HelloRail& remote = peer_.rails[static_cast<std::size_t>(queue.remote_rail)];
   // The adapter may be faster than the peer's last words were read.
   const std::string said = left_at_ == 0 ? hear(now_ns()) : std::string();
+  // The peer may have stopped for the same reason.
+  if (broken_ || halted_ || (said.empty() && recovers(id, wc, queue))) return;
   std::string cause = down_text(rail);
   if (cause.empty()) cause = said;
   if (cause.empty() && left_at_ != 0)
@@ -182,7 +184,8 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
 void PeerLink::fail_local_completion(const WrId& id, const ibv_wc& wc, const QueueSet& queues) {
   if (broken_) return;
   count_error(wc);
-  const Queue& queue = queue_of(queues, wc);
+  const Queue* found = find_queue(queues, wc);
+  const Queue& queue = found != nullptr ? *found : queues.queues().front();
   const Rail& rail = queues.rails()[static_cast<std::size_t>(queue.rail)];
   lost(completion_text(id, wc) + " on " + rail_text(rail) + ", QP " + std::to_string(wc.qp_num) +
        ": " +
@@ -204,7 +207,7 @@ bool PeerLink::time_to_watch() {
   const std::int64_t now = now_ns();
   if (now < next_watch_) return false;
   const bool first = next_watch_ == 0;
-  next_watch_ = now + kWatchPeriod;
+  next_watch_ = now + (recovery_ != nullptr ? kCloseWatch : kWatchPeriod);
   return !first && !broken_;
 }
 
@@ -218,11 +221,24 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
       return;
     }
   }
+  if (recovery_ != nullptr) {
+    recovery_->look_at_ports(now);
+    if (waiting.requests > 0) recovery_->look_for_stalls(now);
+    if (broken_) return;
+  }
   for (const Queue& q : queues_->queues()) {
     const Rail& rail = queues_->rails()[static_cast<std::size_t>(q.rail)];
-    if (!rail.port.adapter->events.queue_failed(q.qp->qp_num)) continue;
+    if (q.qp == nullptr || halted_) continue;
+    const std::uint32_t qpn = q.qp->qp_num;
+    if (!rail.port.adapter->events.queue_failed(qpn)) continue;
     // Its completions say more than the event does, where there are any.
     while (poll() > 0) {
+    }
+    if (halted_) return;
+    if (recovery_ != nullptr && recovery_->ready()) {
+      recovery_->queue_failed(number_of(q), "QP " + std::to_string(qpn) + " of " +
+                                                rail.port.port->name + " went into error");
+      return;
     }
     fail("QP %u of %s went into error; see the logs of both ends and the kernel log (dmesg)",
          q.qp->qp_num, rail.port.port->name.c_str());
@@ -262,35 +278,33 @@ void PeerLink::watch_socket(std::int64_t now, Waiting waiting) {
 
 // No bytes and no notice: the peer's process learns nothing of it.
 void PeerLink::ask() {
-  if (asking_ || broken_) return;
+  if (halted_) return;
+  if (recovery_ != nullptr)
+    recovery_->ask(now_ns());
+  else if (!asking_)
+    asking_ = ask(0);
+}
+
+bool PeerLink::ask(int number) {
+  const Queue& q = queue(number);
   const auto id = set().comm_id();
   ibv_send_wr wr{};
-  wr.wr_id = encode(WrId{id.index, id.epoch, WrKind::probe, 0, 0});
+  wr.wr_id = encode(WrId{id.index, id.epoch, WrKind::probe, static_cast<std::uint16_t>(number),
+                         static_cast<std::uint16_t>(incarnation_)});
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = memory_;
-  wr.wr.rdma.rkey = rkey_;
+  wr.wr.rdma.remote_addr = memory_.address;
+  wr.wr.rdma.rkey = rkey(q);
   ibv_send_wr* bad = nullptr;
   // Without room for it there is work under way, which tells as much.
-  asking_ = ibv_post_send(queue(0).qp.get(), &wr, &bad) == 0;
+  return ibv_post_send(q.qp.get(), &wr, &bad) == 0;
 }
 
-void PeerLink::read_words(std::int64_t now) {
-  if (const std::string said = hear(now); !said.empty()) fail("%s", said.c_str());
-}
-
-std::string PeerLink::hear(std::int64_t now) {
-  std::array<std::uint8_t, 16> bytes;
-  std::size_t got = 0;
-  (void)socket_.recv_part(bytes, got);
-  std::string said;
-  for (std::size_t i = 0; i < got; ++i) {
-    if (bytes[i] == kGoodbye) left_at_ = now;
-    if (bytes[i] == kFailure)
-      said = "the peer lost another rank of this communicator; its log names that rank";
-    if (bytes[i] == kBroken) said = "the peer lost this connection at its end; its log says why";
-  }
-  return said;
+void PeerLink::answered(const ibv_wc& wc) {
+  if (generation_of(wc.wr_id) != static_cast<std::uint16_t>(incarnation_)) return;
+  asking_ = false;
+  ++answers_;
+  if (recovery_ != nullptr) recovery_->answered(slot_of(wc.wr_id));
 }
 
 }  // namespace twinpath

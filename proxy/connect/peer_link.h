@@ -20,6 +20,8 @@
 #include "plugin/base/counter_page.h"
 #include "plugin/base/peer_watch.h"
 #include "plugin/base/socket.h"
+#include "proxy/connect/attendant.h"
+#include "proxy/connect/recovery.h"
 #include "proxy/connect/wait_clock.h"
 #include "proxy/queues/queue_set.h"
 
@@ -56,11 +58,17 @@ class DrainClock {
   std::int64_t now_ = 0, begun_ = 0, moved_ = 0, looked_ = 0;
 };
 
-class PeerLink final : private FailureListener {
+// The peer's memory that a question may be asked of: by rail of the peer.
+struct PeerMemory {
+  std::uint64_t address = 0;
+  std::array<std::uint32_t, kMaxRails> rkeys{};
+};
+
+class PeerLink final : private FailureListener, private Attended {
  public:
-  // `memory` and `rkey`: of the peer, where it may be written to.
-  PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer, std::uint64_t memory,
-           std::uint32_t rkey, ConnectionCounts counts);
+  // `attendant`: null where queues that fail end the link (one path, or either end cannot recover).
+  PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer,
+           const PeerMemory& memory, ConnectionCounts counts, Attendant* attendant);
   // Says goodbye if the socket takes it, destroys the queues, closes; never waits.
   ~PeerLink();
   PeerLink(const PeerLink&) = delete;
@@ -72,6 +80,17 @@ class PeerLink final : private FailureListener {
   CompletionHub& hub() { return queues_->hub(); }
   const PeerName& peer() const { return peer_; }
   bool broken() const { return broken_; }
+  // Broken, or its queues are being replaced: nothing may be posted.
+  bool halted() const { return halted_; }
+  // From when the comm exists until it closes (null).  Without the lock.
+  void serve(Recoverable* comm);
+  // Whether it survives the failure of a queue, and of that kind.
+  bool recoverable() const { return recovery_ != nullptr; }
+  bool excuses(const ibv_wc& wc) const;
+  // The rail of the peer that queue q leads to has this key to the peer's memory.
+  std::uint32_t rkey(const Queue& q) const {
+    return memory_.rkeys[static_cast<std::size_t>(q.remote_rail)];
+  }
   // As long as the link.
   counters::Connection* counts() const { return counts_.get(); }
 
@@ -93,10 +112,7 @@ class PeerLink final : private FailureListener {
     if (++idle_calls_ % kCallsPerClock == 0 && time_to_watch()) watch(now_ns(), waiting());
   }
   // The peer's adapter has acknowledged our question.
-  void answered() {
-    asking_ = false;
-    ++answers_;
-  }
+  void answered(const ibv_wc& wc);
 
   // Before a comm closes: polls while `busy()` says that what was accepted is not done, as long as
   // the peer is there and something moves.  Not for longer than 100 ms, and no longer than 20 ms
@@ -125,6 +141,7 @@ class PeerLink final : private FailureListener {
  private:
   static constexpr unsigned kCallsPerClock = 16;
   static constexpr std::int64_t kWatchPeriod = 100'000'000;     // ns
+  static constexpr std::int64_t kCloseWatch = 50'000'000;       // of one that is recoverable
   static constexpr std::int64_t kGoodbyeGrace = 1'000'000'000;  // ns
   // The peer's host is asked every second whether it is there.
   static constexpr std::int64_t kQuietMs = 2500;
@@ -132,6 +149,20 @@ class PeerLink final : private FailureListener {
   void watch(std::int64_t now, Waiting waiting);
   void watch_socket(std::int64_t now, Waiting waiting);
   void ask();
+  bool ask(int q);
+  std::int64_t attend(std::int64_t now) override;
+  // --- for its recovery
+  friend class Recovery;
+  void stopped(bool stopped);
+  void tell(const std::string& text);
+  // Queues bytes for the peer and sends what goes.
+  void send(const std::vector<std::uint8_t>& frame);
+  void exchange_words(std::int64_t now);
+  void meet(const std::vector<HelloRail>& rails) { peer_.rails = rails; }
+  bool recovers(const WrId& id, const ibv_wc& wc, const Queue& queue);
+  int number_of(const Queue& queue) const {
+    return static_cast<int>(&queue - queues_->queues().data());
+  }
   void lost(const std::string& text);
   void say(std::uint8_t byte);
   std::string ends_text() const;
@@ -141,7 +172,8 @@ class PeerLink final : private FailureListener {
   std::string silence_text() const;
   std::string last_text() const;
   void count_error(const ibv_wc& wc);
-  const Queue& queue_of(const QueueSet& set, const ibv_wc& wc);
+  // Null: of none that is in use.
+  const Queue* find_queue(const QueueSet& set, const ibv_wc& wc);
   // What the peer said last: left_at_ is set, or the link is broken.
   void read_words(std::int64_t now);
   // Empty, or why the peer says that nothing will come of it.
@@ -155,11 +187,16 @@ class PeerLink final : private FailureListener {
   CompletionEngine* only_ = nullptr;  // where there is no more than one
   PeerName peer_;
   PeerWatch watch_;
-  const std::uint64_t memory_;
-  const std::uint32_t rkey_;
-  bool asking_ = false;        // a question is under way
-  std::uint64_t answers_ = 0;  // to questions
+  const PeerMemory memory_;
+  Attendant* const attendant_;
+  std::unique_ptr<Recovery> recovery_;  // null: there is none
+  std::vector<std::uint8_t> inbox_;     // words of the peer that are not whole yet
+  std::vector<std::uint8_t> outbox_;    // ours that the socket has not taken
+  std::uint32_t incarnation_ = 0;       // of the queues
+  bool asking_ = false;                 // a question is under way
+  std::uint64_t answers_ = 0;           // to questions
   bool broken_ = false;
+  bool halted_ = false;
   unsigned idle_calls_ = 0;
   std::int64_t next_watch_ = 0;
   std::int64_t left_at_ = 0;  // when the peer said goodbye

@@ -89,6 +89,7 @@ void AsyncEvents::handle(const ibv_async_event& event) {
       std::erase_if(ports_down_,
                     [&](const PortDown& p) { return p.port == event.element.port_num; });
       ports_down_.push_back({event.element.port_num, now_ns()});
+      downs_.fetch_add(1, std::memory_order_relaxed);
       return;
     case IBV_EVENT_GID_CHANGE:
     case IBV_EVENT_LID_CHANGE:

@@ -31,6 +31,10 @@ class AsyncEvents {
   std::int64_t port_went_down(std::uint8_t port);
   // How often a port's addresses changed, as far as poll() has seen.
   std::uint32_t address_changes() const { return address_changes_.load(std::memory_order_relaxed); }
+  // How often a port went down, came up or got other addresses, as far as poll() has seen.
+  std::uint32_t port_changes() const {
+    return address_changes() + downs_.load(std::memory_order_relaxed);
+  }
   // QP numbers are reused: called when a queue is made and when it goes.
   void forget_queue(std::uint32_t qpn);
 
@@ -55,7 +59,7 @@ class AsyncEvents {
   std::vector<Counted> counted_;
   std::atomic<bool> device_failed_{false};
   std::atomic<bool> any_queue_failed_{false};
-  std::atomic<std::uint32_t> address_changes_{0};
+  std::atomic<std::uint32_t> address_changes_{0}, downs_{0};
 };
 
 }  // namespace twinpath

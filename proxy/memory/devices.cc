@@ -24,6 +24,8 @@ DeviceProps port_properties(const Port& port, const Verbs& verbs, int index) {
   p.dmabuf = port.dmabuf && verbs.reg_dmabuf_mr != nullptr;
   p.speed_mbps = port.speed_mbps;
   p.port = port.number;
+  p.rail_id = port.place.rail;
+  p.plane_id = port.place.plane;
   p.max_comms = port.max_qp > 0 ? std::min(port.max_qp, 65536) : 65536;
   p.max_message_bytes = port.max_message_bytes == 0
                             ? kMostMessageBytes
@@ -33,28 +35,7 @@ DeviceProps port_properties(const Port& port, const Verbs& verbs, int index) {
   return p;
 }
 
-std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
-  h ^= v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2);
-  return h;
-}
-
 }  // namespace
-
-DeviceProps merge_properties(std::span<const DeviceProps> members) {
-  DeviceProps p = members[0];
-  for (const DeviceProps& m : members.subspan(1)) {
-    p.name += "+" + m.name;
-    p.guid = mix(p.guid, m.guid);
-    p.gpu_direct = p.gpu_direct && m.gpu_direct;
-    p.dmabuf = p.dmabuf && m.dmabuf;
-    p.speed_mbps += m.speed_mbps;
-    p.max_comms = std::min(p.max_comms, m.max_comms);
-    p.max_message_bytes = std::min(p.max_message_bytes, m.max_message_bytes);
-    p.members.insert(p.members.end(), m.members.begin(), m.members.end());
-  }
-  if (p.guid == 0) p.guid = 1;
-  return p;
-}
 
 Devices::Devices(std::unique_ptr<Fabric> fabric, const Config& config,
                  std::optional<PlacementSource> placement, std::shared_ptr<CounterPage> counters)
@@ -83,7 +64,8 @@ Devices::Devices(std::unique_ptr<Fabric> fabric, const Config& config,
     // Two ports of one HCA share its node GUID, but NCCL wants one GUID per device.
     while (std::any_of(devices_.begin(), devices_.end(),
                        [&](const DeviceProps& d) { return d.guid == p.guid; }))
-      p.guid = mix(p.guid, port.number);
+      p.guid = mix_guid(p.guid, port.number);
+    planes_.note(p.plane_id);
     devices_.push_back(std::move(p));
   }
 }
@@ -171,11 +153,12 @@ Result<int> Devices::merge(std::span<const int> members) {
     TP_WARN("there are %zu devices already, no more can be merged", devices_.size());
     return Status::bad_argument;
   }
-  DeviceProps p = merge_properties(parts);
+  DeviceProps p = merge_properties(parts, planes_);
   while (std::any_of(devices_.begin(), devices_.end(),
                      [&](const DeviceProps& d) { return d.guid == p.guid; }))
-    p.guid = mix(p.guid, devices_.size());
-  TP_INFO(net, "device %zu is %s, %d Mb/s", devices_.size(), p.name.c_str(), p.speed_mbps);
+    p.guid = mix_guid(p.guid, devices_.size());
+  TP_INFO(net, "device %zu is %s, %d Mb/s, rail %d, plane %d", devices_.size(), p.name.c_str(),
+          p.speed_mbps, p.rail_id, p.plane_id);
   devices_.push_back(std::move(p));
   return static_cast<int>(devices_.size()) - 1;
 }

@@ -19,6 +19,7 @@
 #include "plugin/transport.h"
 #include "proxy/memory/async_events.h"
 #include "proxy/memory/live_ports.h"
+#include "proxy/memory/merged_device.h"
 #include "proxy/memory/mr_cache.h"
 #include "proxy/memory/placement.h"
 
@@ -129,6 +130,7 @@ class Devices {
   const std::unique_ptr<Placement> placement_;
   std::vector<std::unique_ptr<Adapter>> adapters_;
   std::vector<RailPort> ports_;
+  Planes planes_;  // of the ports
   mutable LivePorts live_;
   mutable std::mutex mutex_;
   std::vector<DeviceProps> devices_;        // members = indices into ports_
@@ -137,8 +139,5 @@ class Devices {
   // NCCL may give a registration back through another comm of the device, or not at all.
   std::unordered_map<Memory*, std::unique_ptr<ProxyMemory>> memories_;
 };
-
-// How a merged device stands in for its members.  Pure.
-DeviceProps merge_properties(std::span<const DeviceProps> members);
 
 }  // namespace twinpath

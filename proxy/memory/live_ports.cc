@@ -3,12 +3,13 @@
 #include <cstring>
 
 #include "plugin/fabric/port.h"
+#include "proxy/memory/partition.h"
 
 namespace twinpath {
 
 LivePorts::LivePorts(const Fabric& fabric, std::string sysfs)
     : fabric_(fabric), sysfs_(std::move(sysfs)) {
-  for (const Port& port : fabric.ports) seen_.push_back({0, port});
+  for (const Port& port : fabric.ports) seen_.push_back({0, port, 0});
 }
 
 bool LivePorts::still_there(const Port& port, const GidEntry& gid) const {
@@ -29,12 +30,18 @@ Result<LivePort> LivePorts::look(const Port& port, std::uint32_t changes, const 
   if (fabric_.verbs.query_port(port.context, port.number, &attr) == 0) {
     seen.port.active_mtu = attr.active_mtu;
     seen.port.lid = attr.lid;
+    seen.port.grh_required = (attr.flags & IBV_QPF_GRH_REQUIRED) != 0;
     entries = attr.gid_tbl_len;
+    seen.partitions = attr.pkey_tbl_len;
   }
+  const auto partition = find_partition(fabric_.verbs, port, seen.partitions, config, why);
+  if (!partition) return partition.status();
   const auto choose = [&]() -> Result<LivePort> {
     auto gid = choose_gid(seen.port, config, why);
     if (!gid) return gid.status();
-    if (still_there(seen.port, *gid)) return LivePort{*gid, seen.port.active_mtu, seen.port.lid};
+    if (still_there(seen.port, *gid))
+      return LivePort{*gid, seen.port.active_mtu, seen.port.lid, seen.port.grh_required,
+                      *partition};
     why = port.device + ":" + std::to_string(port.number) + ": GID index " +
           std::to_string(gid->index) + " has just changed; connect again";
     return Status::system;

@@ -1,7 +1,7 @@
 #pragma once
-// What may change of a port while the process runs, asked at each connect: its GID table, MTU and
-// LID.  An address that is taken from a network interface and given back lies at another index
-// afterwards, and a process may live for weeks.
+// What may change of a port while the process runs, asked at each connect: its GID table, MTU,
+// LID and addressing.  An address that is taken from a network interface and given back lies at
+// another index afterwards, and a process may live for weeks.
 //
 // A connect costs one query of the port and one of the chosen entry.  The whole table is read
 // again when the adapter told of a change, when that entry holds another GID by now, and when
@@ -23,13 +23,15 @@ struct LivePort {
   GidEntry gid;
   ibv_mtu mtu = IBV_MTU_1024;
   std::uint16_t lid = 0;
+  bool grh_required = false;
+  std::uint16_t pkey_index = 0;
 };
 
 class LivePorts {
  public:
   explicit LivePorts(const Fabric& fabric, std::string sysfs = "/sys");
   // `changes`: how often the adapter has told of other addresses (AsyncEvents).  bad_argument and
-  // `why` as choose_gid() gives them.
+  // `why` as choose_gid() and find_partition() give them.
   Result<LivePort> look(const Port& port, std::uint32_t changes, const Config& config,
                         std::string& why);
 
@@ -37,6 +39,7 @@ class LivePorts {
   struct Seen {
     std::uint32_t changes = 0;
     Port port;
+    int partitions = 0;  // entries of its table
   };
   bool still_there(const Port& port, const GidEntry& gid) const;
 

@@ -134,6 +134,13 @@ class CompletionHub {
   const CompletionEngine* polled() const { return polled_; }
   static constexpr int kPollBatch = 32;
 
+  // Locked: whether a second has passed since this last said so.  `now` in ns.
+  bool time_to_tell(std::int64_t now) {
+    if (told_at_ != 0 && now - told_at_ < 1'000'000'000) return false;
+    told_at_ = now;
+    return true;
+  }
+
  private:
   struct Place {
     CompletionSink* sink = nullptr;
@@ -155,6 +162,7 @@ class CompletionHub {
   std::vector<Place> comms_;                         // under `lock`
   std::vector<CompletionEngine*> polled_by_thread_;  // under `lock`
   const CompletionEngine* polled_ = nullptr;         // under `lock`
+  std::int64_t told_at_ = 0;                         // under `lock`
   std::size_t next_place_ = 0;
   ProgressThread thread_;  // last: it ends first
 };

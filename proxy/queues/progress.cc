@@ -4,20 +4,17 @@
 #include <sys/prctl.h>
 
 #include <chrono>
-#include <csignal>
 #include <mutex>
 #include <system_error>
 
+#include "plugin/base/blocked_signals.h"
 #include "plugin/base/log.h"
 
 namespace twinpath {
 
 void ProgressThread::start() {
   if (thread_.joinable()) return;
-  // The application's signals are not for a thread of ours.
-  sigset_t all, before;
-  sigfillset(&all);
-  (void)::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -26,7 +23,6 @@ void ProgressThread::start() {
         "communicator; raise the limit of threads (ulimit -u)",
         error.what());
   }
-  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 ProgressThread::~ProgressThread() {

@@ -9,6 +9,7 @@
 
 #include "plugin/base/log.h"
 #include "proxy/queues/completion_text.h"
+#include "proxy/queues/flow_label.h"
 
 namespace twinpath {
 namespace {
@@ -20,7 +21,7 @@ constexpr std::uint8_t kMinRnrTimer = 12;
 
 bool same_subnet(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, 8) == 0; }
 
-const char* raise_remedy(int error, bool roce) {
+const char* raise_remedy(int error, bool roce, bool soft) {
   switch (error) {
     case ETIMEDOUT:
       return roce ? "the peer's GID does not resolve: check routes and VLANs between the two "
@@ -31,7 +32,10 @@ const char* raise_remedy(int error, bool roce) {
              "NCCL_IB_ROCE_VERSION_NUM and that both GIDs are of one family";
     case ENETUNREACH:
     case EHOSTUNREACH:
-      return "no route from this GID to the peer's: check NCCL_IB_GID_INDEX";
+      return soft
+                 ? "the soft HCA reaches no process on another host, of another user or in another "
+                   "job (TWINPATH_SOFT_JOB)"
+                 : "no route from this GID to the peer's: check NCCL_IB_GID_INDEX";
     default:
       return "see the kernel log (dmesg) of this host";
   }
@@ -53,11 +57,17 @@ HelloRail Rail::hello() const {
           gid.gid,
           static_cast<std::uint8_t>(gid.index),
           p.roce,
+          grh_required,
           static_cast<std::uint32_t>(std::max(p.speed_mbps, 0))};
 }
 
+bool needs_global_header(const Rail& local, const HelloRail& remote) {
+  return local.port.port->roce || remote.lid == 0 || local.grh_required || remote.grh_required ||
+         !same_subnet(local.gid.gid, remote.gid);
+}
+
 ibv_qp_attr path_attributes(const Rail& local, const HelloRail& remote, QueueAddress to,
-                            const QueueSettings& settings) {
+                            const QueueSettings& settings, std::uint32_t flow_label) {
   const Port& port = *local.port.port;
   ibv_qp_attr a{};
   a.qp_state = IBV_QPS_RTR;
@@ -68,12 +78,12 @@ ibv_qp_attr path_attributes(const Rail& local, const HelloRail& remote, QueueAdd
   a.min_rnr_timer = kMinRnrTimer;
   a.ah_attr.port_num = port.number;  // ours: the peer's number says nothing about this HCA
   a.ah_attr.sl = settings.service_level;
-  // Ethernet always needs the global header; InfiniBand across subnets or without a LID.
-  if (port.roce || remote.lid == 0 || !same_subnet(local.gid.gid, remote.gid)) {
+  if (needs_global_header(local, remote)) {
     a.ah_attr.is_global = 1;
     a.ah_attr.grh.dgid = remote.gid;
     a.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(local.gid.index);
     a.ah_attr.grh.hop_limit = 255;
+    if (port.roce) a.ah_attr.grh.flow_label = flow_label;
     a.ah_attr.grh.traffic_class = settings.traffic_class;
   }
   if (!port.roce) a.ah_attr.dlid = remote.lid;
@@ -105,10 +115,13 @@ Status QueueSet::add_queue(int index) {
   if (!engine) return engine.status();
   queue.engine = *engine;
   queues_.push_back(std::move(queue));
-  Queue& q = queues_.back();
-  if (std::find(engines_.begin(), engines_.end(), q.engine) == engines_.end())
-    engines_.push_back(q.engine);
+  if (std::find(engines_.begin(), engines_.end(), *engine) == engines_.end())
+    engines_.push_back(*engine);
+  return make_pair(queues_.back());
+}
 
+Status QueueSet::make_pair(Queue& q) {
+  const RailPort& port = rails_[static_cast<std::size_t>(q.rail)].port;
   // Devices differ in how much they take inline, and say so only by refusing.
   ibv_qp* qp = nullptr;
   int error = 0;
@@ -136,80 +149,180 @@ Status QueueSet::add_queue(int index) {
   q.qp = own(qp, devices_->verbs().destroy_qp);
   port.adapter->events.forget_queue(qp->qp_num);
 
+  return Status::ok;
+}
+
+int QueueSet::to_init(Queue& q) {
   ibv_qp_attr a{};
   a.qp_state = IBV_QPS_INIT;
-  a.pkey_index = settings_.pkey_index;
-  a.port_num = port.port->number;
+  a.pkey_index = rail_of(q).pkey_index;
+  a.port_num = rail_of(q).port.port->number;
   a.qp_access_flags = static_cast<unsigned>(settings_.access);
-  error = devices_->verbs().modify_qp(
-      qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-  if (error != 0) {
-    TP_WARN("%s: queue pair cannot go to INIT: %s (errno %d); NCCL_IB_PKEY is index %d",
-            port.port->name.c_str(), std::strerror(error), error, settings_.pkey_index);
-    return Status::system;
-  }
-  return Status::ok;
+  return devices_->verbs().modify_qp(
+      q.qp.get(), &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int QueueSet::to_rtr(Queue& q, const HelloRail& remote, QueueAddress to, std::uint32_t label) {
+  ibv_qp_attr a = path_attributes(rail_of(q), remote, to, settings_, label);
+  return devices_->verbs().modify_qp(q.qp.get(), &a,
+                                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                         IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                         IBV_QP_MIN_RNR_TIMER);
+}
+
+int QueueSet::to_rts(Queue& q) {
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_RTS;
+  a.timeout = settings_.timeout;
+  a.retry_cnt = settings_.retry_count;
+  a.rnr_retry = kRnrRetryForever;
+  a.sq_psn = q.psn;
+  a.max_rd_atomic = 1;
+  return devices_->verbs().modify_qp(q.qp.get(), &a,
+                                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                         IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                         IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+// `what` was tried; the errno value's text and the remedy come behind it.
+Status QueueSet::refused(int result, const std::string& what, const std::string& remedy,
+                         std::string& why) {
+  const int error = modify_error(result);
+  why = what + " gives " + std::strerror(error) + " (errno " + std::to_string(error) + ")";
+  const bool again = retry_.failed(error, now_ns());
+  if (again && retry_.failures() == 1)
+    TP_INFO(net, "%s; trying again, %d times at most", why.c_str(), settings_.retry.count);
+  if (retry_.failures() > 1) why += ", " + std::to_string(retry_.failures()) + " times";
+  why += "; " + remedy;
+  return again ? Status::again : Status::system;
 }
 
 QueueSet::~QueueSet() {
   if (registered_) hub_->drop_comm(comm_);
   const int share = settings_.send_depth + settings_.recv_depth;
   for (Queue& q : queues_) {
-    Adapter* adapter = rails_[static_cast<std::size_t>(q.rail)].port.adapter;
-    if (q.qp != nullptr) {
-      const std::uint32_t qpn = q.qp->qp_num;
-      q.qp.reset();
-      adapter->events.forget_queue(qpn);
-    }
+    drop_pair(q);
     if (q.engine != nullptr) hub_->release(q.engine, share);
   }
 }
 
-Status QueueSet::raise(const std::vector<HelloRail>& remote, const std::vector<QueueAddress>& to,
-                       std::string& why) {
+void QueueSet::drop_pair(Queue& q) {
+  if (q.qp == nullptr) return;
+  const std::uint32_t qpn = q.qp->qp_num;
+  q.qp.reset();
+  rails_[static_cast<std::size_t>(q.rail)].port.adapter->events.forget_queue(qpn);
+}
+
+void QueueSet::halt() {
+  for (Queue& q : queues_) {
+    if (q.qp == nullptr) continue;
+    ibv_qp_attr a{};
+    a.qp_state = IBV_QPS_ERR;
+    // One that is there already, or whose adapter has gone, says so: it is halted.
+    (void)devices_->verbs().modify_qp(q.qp.get(), &a, IBV_QP_STATE);
+  }
+}
+
+Status QueueSet::remake(QueueMask wanted, QueueMask& failed, std::string& why) {
+  failed = 0;
+  next_ = 0;
+  receives_ = false;
+  retry_.succeeded();
+  for (Queue& q : queues_) drop_pair(q);
+  std::vector<bool> asked(rails_.size());
   for (std::size_t i = 0; i < queues_.size(); ++i) {
     Queue& q = queues_[i];
-    const Rail& local = rails_[static_cast<std::size_t>(q.rail)];
-    q.remote_rail = static_cast<int>(i % remote.size());
+    if ((wanted & queue_bit(static_cast<int>(i))) == 0) continue;
+    const auto rail = static_cast<std::size_t>(q.rail);
+    if (!asked[rail]) {
+      auto now = devices_->live(rails_[rail].port, why);
+      if (!now) {
+        failed |= queue_bit(static_cast<int>(i));
+        return now.status();
+      }
+      rails_[rail] = Rail::of(rails_[rail].port, *now);
+      asked[rail] = true;
+    }
+    q.psn = random_24_bits();
+    if (make_pair(q) == Status::ok && to_init(q) == 0) continue;
+    drop_pair(q);
+    failed |= queue_bit(static_cast<int>(i));
+    why = rails_[rail].port.port->name + " makes no queue pair";
+    return Status::system;
+  }
+  return Status::ok;
+}
+
+QueueMask QueueSet::in_use() const {
+  QueueMask mask = 0;
+  for (std::size_t i = 0; i < queues_.size(); ++i)
+    if (queues_[i].qp != nullptr) mask |= queue_bit(static_cast<int>(i));
+  return mask;
+}
+
+int QueueSet::first() const {
+  for (std::size_t i = 0; i < queues_.size(); ++i)
+    if (queues_[i].qp != nullptr) return static_cast<int>(i);
+  return 0;
+}
+
+Status QueueSet::init(std::string& why) {
+  for (; next_ < queues_.size(); ++next_) {
+    if (!retry_.due(now_ns())) return Status::again;
+    Queue& q = queues_[next_];
+    if (const int result = to_init(q); result != 0)
+      return refused(result, rail_of(q).port.port->name + ": queue pair to INIT",
+                     "see the kernel log (dmesg) of this host; the partition is index " +
+                         std::to_string(rail_of(q).pkey_index) +
+                         " (NCCL_IB_PKEY, NCCL_IB_PKEY_VALUE)",
+                     why);
+    retry_.succeeded();
+  }
+  next_ = 0;
+  return Status::ok;
+}
+
+Status QueueSet::raise(const std::vector<HelloRail>& remote, const std::vector<QueueAddress>& to,
+                       std::string& why) {
+  const auto base = static_cast<std::size_t>(first());
+  while (next_ < queues_.size()) {
+    if (!retry_.due(now_ns())) return Status::again;
+    Queue& q = queues_[next_];
+    if (q.qp == nullptr) {
+      ++next_;
+      continue;
+    }
+    const Rail& local = rail_of(q);
+    q.remote_rail = static_cast<int>(next_ % remote.size());
     const HelloRail& peer = remote[static_cast<std::size_t>(q.remote_rail)];
     q.speed_mbps = std::min(static_cast<std::uint32_t>(std::max(local.port.port->speed_mbps, 0)),
                             peer.speed_mbps);
-    ibv_qp_attr a = path_attributes(local, peer, to[i], settings_);
-    int error = devices_->verbs().modify_qp(q.qp.get(), &a,
-                                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-                                                IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    const char* step = "RTR";
-    if (error == 0) {
-      a = {};
-      a.qp_state = IBV_QPS_RTS;
-      a.timeout = settings_.timeout;
-      a.retry_cnt = settings_.retry_count;
-      a.rnr_retry = kRnrRetryForever;
-      a.sq_psn = q.psn;
-      a.max_rd_atomic = 1;
-      error = devices_->verbs().modify_qp(q.qp.get(), &a,
-                                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                              IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                              IBV_QP_MAX_QP_RD_ATOMIC);
-      step = "RTS";
-    }
-    if (error == 0) continue;
-    // The C library sets errno and providers return it; some do only one of both.
-    const int code = error > 0 ? error : errno;
-    why = local.port.port->name + " (GID index " + std::to_string(local.gid.index) + ", " +
-          gid_text(local.gid.gid) + ") cannot reach " + peer.port + " (GID index " +
-          std::to_string(peer.gid_index) + ", " + gid_text(peer.gid) + ", LID " +
-          std::to_string(peer.lid) + "): queue pair to " + step + " gives " + std::strerror(code) +
-          " (errno " + std::to_string(code) + "); " + raise_remedy(code, local.port.port->roce);
-    return Status::system;
+    const std::uint32_t label =
+        settings_.flow_labels
+            ? flow_label(queues_[base].qp->qp_num, to[base].qpn, static_cast<std::uint32_t>(next_))
+            : 0;
+    const int result = receives_ ? to_rts(q) : to_rtr(q, peer, to[next_], label);
+    if (result != 0)
+      return refused(result,
+                     local.port.port->name + " (GID index " + std::to_string(local.gid.index) +
+                         ", " + gid_text(local.gid.gid) + ") cannot reach " + peer.port +
+                         " (GID index " + std::to_string(peer.gid_index) + ", " +
+                         gid_text(peer.gid) + ", LID " + std::to_string(peer.lid) +
+                         "): queue pair to " + (receives_ ? "RTS" : "RTR"),
+                     raise_remedy(modify_error(result), local.port.port->roce,
+                                  devices_->config().fabric == FabricChoice::soft),
+                     why);
+    retry_.succeeded();
+    if (receives_) ++next_;
+    receives_ = !receives_;
   }
   return Status::ok;
 }
 
 std::vector<QueueAddress> QueueSet::addresses() const {
   std::vector<QueueAddress> out;
-  for (const Queue& q : queues_) out.push_back({q.qp->qp_num, q.psn});
+  for (const Queue& q : queues_)
+    if (q.qp != nullptr) out.push_back({q.qp->qp_num, q.psn});
   return out;
 }
 

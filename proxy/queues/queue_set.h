@@ -2,8 +2,8 @@
 // The RC queue pairs of one connection, over all its rails.  Queue q lies on local rail
 // q % (local rails) and talks to remote rail q % (remote rails).
 //
-// Made in INIT, raised to RTR and RTS once the peer's addresses are known.  Owns its place in
-// the hub's table of comms and its share of the CQs; gives both back when destroyed.
+// Made, moved to INIT, and raised to RTR and RTS once the peer's addresses are known.  Owns its
+// place in the hub's table of comms and its share of the CQs; gives both back when destroyed.
 // Threads: made, raised and destroyed by one thread; posting needs the hub's lock.
 #include <memory>
 #include <string>
@@ -11,7 +11,9 @@
 
 #include "proxy/memory/devices.h"
 #include "proxy/queues/completion_engine.h"
+#include "proxy/queues/modify_retry.h"
 #include "proxy/wire/handshake.h"
+#include "proxy/wire/recovery.h"
 
 namespace twinpath {
 
@@ -21,6 +23,12 @@ struct Rail {
   GidEntry gid;
   ibv_mtu mtu = IBV_MTU_1024;
   std::uint16_t lid = 0;
+  bool grh_required = false;
+  std::uint16_t pkey_index = 0;
+  // The port with the addresses that it has now.
+  static Rail of(const RailPort& port, const LivePort& now) {
+    return {port, now.gid, now.mtu, now.lid, now.grh_required, now.pkey_index};
+  }
   // What the peer is told of it.
   HelloRail hello() const;
 };
@@ -33,24 +41,32 @@ struct QueueSettings {
   int access = 0;
   std::uint8_t traffic_class = 0;
   std::uint8_t service_level = 0;
-  std::uint16_t pkey_index = 0;
   std::uint8_t timeout = 20;
   std::uint8_t retry_count = 7;
+  RetrySettings retry;  // of moves to the next state
+  bool flow_labels = false;
 };
 
 struct Queue {
   CompletionEngine* engine = nullptr;
-  Owned<ibv_qp> qp;
+  Owned<ibv_qp> qp;     // null: out of use (halt and remake below)
   int rail = 0;         // local
   int remote_rail = 0;  // 0 until raised
   std::uint32_t psn = 0;
   std::uint32_t inline_bytes = 0;
   std::uint32_t speed_mbps = 0;  // of the slower end, 0 until raised
+  bool extras = false;           // its adapter was told of some (ece.h)
 };
 
+// Whether packets between the two need the global header, which names ports by GID: always on
+// Ethernet; on InfiniBand where a LID is missing or does not reach, or where a port asks for it
+// (one of several virtual ports behind one LID).  Pure.
+bool needs_global_header(const Rail& local, const HelloRail& remote);
+
 // Address vector and path of one queue, out of both ends.  Pure.
+// `flow_label`: see flow_label.h; goes with RoCE only.
 ibv_qp_attr path_attributes(const Rail& local, const HelloRail& remote, QueueAddress to,
-                            const QueueSettings& settings);
+                            const QueueSettings& settings, std::uint32_t flow_label = 0);
 
 class QueueSet {
  public:
@@ -62,9 +78,26 @@ class QueueSet {
   QueueSet(const QueueSet&) = delete;
   QueueSet& operator=(const QueueSet&) = delete;
 
-  // To RTR and RTS.  On failure `why` names port, GID, errno and what to do.
+  // To INIT; then, with the peer's addresses, to RTR and RTS.  `again`: the adapter refused what it
+  // may take later; to be called again with the same arguments, which costs nothing before the next
+  // try is due.  With that and on failure `why` names port, GIDs, errno and what to do; `to` by
+  // number of the queue, moving() is the one.
+  Status init(std::string& why);
   Status raise(const std::vector<HelloRail>& remote, const std::vector<QueueAddress>& to,
                std::string& why);
+  int moving() const { return static_cast<int>(next_); }
+
+  // The queues go into error: what they had under way ends, and their receives are given back.  For
+  // the peer's writes that is so only once halt() has been called at both ends.
+  void halt();
+  // New queue pairs in place of all, in INIT, for those in `wanted`; the others are out of use.
+  // Their rails' addresses are what the ports have now.  On failure `failed` has the queues to
+  // blame.
+  Status remake(QueueMask wanted, QueueMask& failed, std::string& why);
+  // Those in use.
+  QueueMask in_use() const;
+  // The first of them.
+  int first() const;
 
   std::vector<Queue>& queues() { return queues_; }
   const std::vector<Queue>& queues() const { return queues_; }
@@ -74,7 +107,7 @@ class QueueSet {
   CompletionHub& hub() { return *hub_; }
   Devices& devices() { return *devices_; }
   CompletionHub::CommId comm_id() const { return comm_; }
-  std::vector<QueueAddress> addresses() const;
+  std::vector<QueueAddress> addresses() const;  // of those in use
   // The queue with that number, or null.
   const Queue* find(std::uint32_t qpn) const;
 
@@ -84,8 +117,16 @@ class QueueSet {
       : devices_(std::move(devices)),
         hub_(std::move(hub)),
         rails_(std::move(rails)),
-        settings_(settings) {}
+        settings_(settings),
+        retry_(settings.retry) {}
   Status add_queue(int index);
+  Status make_pair(Queue& queue);
+  void drop_pair(Queue& queue);
+  const Rail& rail_of(const Queue& q) const { return rails_[static_cast<std::size_t>(q.rail)]; }
+  int to_init(Queue& q);
+  int to_rtr(Queue& q, const HelloRail& remote, QueueAddress to, std::uint32_t label);
+  int to_rts(Queue& q);
+  Status refused(int result, const std::string& what, const std::string& remedy, std::string& why);
 
   std::shared_ptr<Devices> devices_;  // before the hub: CQs go before their context
   std::shared_ptr<CompletionHub> hub_;
@@ -95,6 +136,10 @@ class QueueSet {
   CompletionHub::CommId comm_;
   std::vector<CompletionEngine*> engines_;
   std::vector<Queue> queues_;
+  // How far the moves have come: of which queue, and whether that one has reached RTR.
+  std::size_t next_ = 0;
+  bool receives_ = false;
+  ModifyRetry retry_;
 };
 
 // GIDs as text.

@@ -23,7 +23,7 @@ bool prepost_receives(QueueSet& set) {
   static_assert(kRecvDepth % kRecvChain == 0);
   int q = 0;
   for (Queue& queue : set.queues()) {
-    for (int i = 0; i < set.receive_depth(); i += kRecvChain) {
+    for (int i = 0; queue.qp != nullptr && i < set.receive_depth(); i += kRecvChain) {
       const int error = post_receives(queue, set.comm_id(), q);
       if (error == 0) continue;
       TP_WARN("QP %u: cannot post receives: %s (errno %d)", queue.qp->qp_num, std::strerror(error),

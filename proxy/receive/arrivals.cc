@@ -38,22 +38,36 @@ void ProxyRecvComm::on_completion(const ibv_wc& wc) {
 void ProxyRecvComm::on_other(const ibv_wc& wc) {
   const WrKind kind = kind_of(wc.wr_id);
   if (wc.status != IBV_WC_SUCCESS) {
-    if (kind == WrKind::flush && flush_.ready())
+    if (kind == WrKind::receive) ++unposted_[slot_of(wc.wr_id)];
+    if (kind == WrKind::flush && link_->excuses(wc))
+      flush_failed(wc);
+    else if (kind == WrKind::flush && flush_.ready())
       link_->fail_local_completion(decode_wr_id(wc.wr_id), wc, flush_.queues());
     else
       link_->fail_completion(decode_wr_id(wc.wr_id), wc);
     return;
   }
   if (kind == WrKind::cts) {
-    cts_.on_completion();
+    cts_.on_completion(wc.wr_id);
   } else if (kind == WrKind::probe) {
-    link_->answered();
+    link_->answered(wc);
   } else if (kind == WrKind::flush) {
-    const std::size_t slot = slot_of(wc.wr_id);
-    if (flushes_ == nullptr || slot >= flushes_->size()) return;
-    FlushRequest& f = (*flushes_)[slot];
-    if (f.active_ && f.generation_ == generation_of(wc.wr_id)) --f.pending_;
+    flush_done(wc);
   }
+}
+
+void ProxyRecvComm::flush_done(const ibv_wc& wc) {
+  const std::size_t slot = slot_of(wc.wr_id);
+  if (flushes_ == nullptr || slot >= flushes_->size()) return;
+  FlushRequest& f = (*flushes_)[slot];
+  if (f.active_ && f.generation_ == generation_of(wc.wr_id)) --f.pending_;
+}
+
+// An adapter whose port has gone no longer reads through it.  It took its retries to say so, a
+// thousand times longer than writes of before need to reach the GPU.
+void ProxyRecvComm::flush_failed(const ibv_wc& wc) {
+  flush_stale_ = true;
+  flush_done(wc);
 }
 
 void ProxyRecvComm::on_data(const ibv_wc& wc, int queue) {
@@ -175,13 +189,14 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes, int que
 }
 
 void ProxyRecvComm::repost(int queue) {
+  if (link_->halted()) return;
   Queue& q = link_->queue(queue);
   const int error = post_receives(q, link_->set().comm_id(), queue);
   if (error != 0)
     link_->fail("cannot post receives on QP %u: %s (errno %d)", q.qp->qp_num, std::strerror(error),
                 error);
-  std::uint8_t& unposted = unposted_[static_cast<std::size_t>(queue)];
-  unposted = static_cast<std::uint8_t>(unposted - kRecvChain);
+  std::uint16_t& unposted = unposted_[static_cast<std::size_t>(queue)];
+  unposted = static_cast<std::uint16_t>(unposted - kRecvChain);
 }
 
 }  // namespace twinpath

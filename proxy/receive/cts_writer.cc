@@ -20,20 +20,40 @@ static_assert(kCtsCells % kCtsBatch == 0);
 }  // namespace
 
 CtsWriter::CtsWriter(RegisteredBuffer* shadow, CtsLayout layout, const Queue& queue,
-                     std::uint64_t remote_ring, std::uint32_t remote_rkey, CompletionHub::CommId id)
-    : cells_(shadow != nullptr ? shadow->data() : waiting_.data()),
-      place_mask_(shadow != nullptr ? kCtsCells - 1 : kCtsBatch - 1),
+                     std::uint64_t remote_ring, std::uint32_t remote_rkey, CompletionHub::CommId id,
+                     bool keep)
+    : shadow_(shadow),
+      kept_(keep && shadow == nullptr
+                ? std::make_unique_for_overwrite<std::uint8_t[]>(layout.ring_bytes())
+                : nullptr),
+      cells_(shadow != nullptr  ? shadow->data()
+             : kept_ != nullptr ? kept_.get()
+                                : waiting_.data()),
+      place_mask_(cells_ != waiting_.data() ? kCtsCells - 1 : kCtsBatch - 1),
       layout_(layout),
-      qp_(queue.qp.get()),
-      run_cells_(cells_of_write(shadow, layout, queue.inline_bytes)),
       ring_(remote_ring),
       flags_(shadow != nullptr ? 0u : unsigned{IBV_SEND_INLINE}) {
-  sge_.lkey = shadow != nullptr ? shadow->lkey(queue.rail) : 0;
   wr_.wr_id = encode(WrId{id.index, id.epoch, WrKind::cts, 0, 0});
   wr_.sg_list = &sge_;
   wr_.num_sge = 1;
   wr_.opcode = IBV_WR_RDMA_WRITE;
+  use(queue, remote_rkey);
+}
+
+void CtsWriter::use(const Queue& queue, std::uint32_t remote_rkey) {
+  qp_ = queue.qp.get();
+  run_cells_ = cells_of_write(shadow_, layout_, queue.inline_bytes);
+  sge_.lkey = shadow_ != nullptr ? shadow_->lkey(queue.rail) : 0;
   wr_.wr.rdma.rkey = remote_rkey;
+}
+
+void CtsWriter::restart(const Queue& queue, std::uint32_t remote_rkey, std::uint64_t seen) {
+  use(queue, remote_rkey);
+  wr_.wr_id += std::uint64_t{1} << 48;  // completions of the old queue find another number
+  unpolled_ = unsignalled_ = 0;
+  open_ -= static_cast<std::int64_t>(posted_ - seen);  // posting adds them again
+  posted_ = seen;
+  for (std::uint64_t seq = seen; seq != next_; ++seq) layout_.clear_parcels(cell(seq));
 }
 
 int CtsWriter::post() {
@@ -76,6 +96,8 @@ void CtsWriter::learn_used(std::uint32_t before) {
   pass_used();
 }
 
-void CtsWriter::on_completion() { unpolled_ -= kCtsSignalPeriod; }
+void CtsWriter::on_completion(std::uint64_t wr_id) {
+  if (wr_id == wr_.wr_id) unpolled_ -= kCtsSignalPeriod;
+}
 
 }  // namespace twinpath

@@ -14,6 +14,7 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <memory>
 
 #include "proxy/queues/depths.h"
 #include "proxy/queues/queue_set.h"
@@ -28,9 +29,15 @@ inline constexpr int kCtsBatch = 16;
 class CtsWriter {
  public:
   // `shadow`: registered memory of layout.ring_bytes(), for adapters that take too little inline;
-  // else null.
+  // else null.  `keep`: cells can be written again (restart).
   CtsWriter(RegisteredBuffer* shadow, CtsLayout layout, const Queue& queue,
-            std::uint64_t remote_ring, std::uint32_t remote_rkey, CompletionHub::CommId id);
+            std::uint64_t remote_ring, std::uint32_t remote_rkey, CompletionHub::CommId id,
+            bool keep);
+
+  // Goes on with another queue, at cell `seen`: those before it have reached the sender, those from
+  // it on have not.  The queues before it are halted.  All of these cells say that no parcel has
+  // been read.
+  void restart(const Queue& queue, std::uint32_t remote_rkey, std::uint64_t seen);
 
   // Whether that many more cells may be written.
   bool room_for(unsigned cells) const { return next_ + cells - free_ <= kCtsCells; }
@@ -79,8 +86,8 @@ class CtsWriter {
     }
     if (used_ahead_ > 0) pass_used();
   }
-  // A signalled write of ours is done, and with it those before.
-  void on_completion();
+  // A signalled write of ours is done, and with it those before; of a queue in use.
+  void on_completion(std::uint64_t wr_id);
 
  private:
   void pass_used() {
@@ -88,6 +95,10 @@ class CtsWriter {
       used_[cts_place(free_)] = false;
   }
 
+  void use(const Queue& queue, std::uint32_t remote_rkey);
+
+  RegisteredBuffer* const shadow_;
+  std::unique_ptr<std::uint8_t[]> kept_;  // untouched until cells are laid there
   std::uint8_t* cells_;
   const std::uint64_t place_mask_;
   const CtsLayout layout_;
@@ -100,8 +111,8 @@ class CtsWriter {
   std::uint64_t learned_ = 0;  // what learn_used was told last
   int unpolled_ = 0;           // work requests posted and not known complete
   int unsignalled_ = 0;        // since the last signalled one
-  ibv_qp* const qp_;
-  const std::uint64_t run_cells_;  // of one write
+  ibv_qp* qp_ = nullptr;
+  std::uint64_t run_cells_ = 1;  // of one write
   ibv_send_wr wr_{};
   ibv_sge sge_{};
   const std::uint64_t ring_;

@@ -17,13 +17,16 @@ Status FlushQueues::prepare() {
   settings.send_depth = kFlushSlots;
   settings.recv_depth = 1;
   settings.inline_bytes = 0;
+  settings.retry = {};  // nobody comes again, and there is no peer that might be late
   settings.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
   auto queues = QueueSet::make(hub_, devices_, rails_, static_cast<int>(rails_.size()), settings);
   if (!queues) return queues.status();
   std::vector<HelloRail> self;
   for (const Rail& rail : rails_) self.push_back(rail.hello());
   std::string why;
-  if (const Status s = (*queues)->raise(self, (*queues)->addresses(), why); s != Status::ok) {
+  Status s = (*queues)->init(why);
+  if (s == Status::ok) s = (*queues)->raise(self, (*queues)->addresses(), why);
+  if (s != Status::ok) {
     TP_WARN("the flush queue cannot connect to itself: %s", why.c_str());
     return s;
   }
@@ -31,6 +34,13 @@ Status FlushQueues::prepare() {
   sink_ = std::move(sink).take();
   queues_ = std::move(queues).take();
   return Status::ok;
+}
+
+void FlushQueues::drop() {
+  std::unique_ptr<QueueSet> gone;
+  std::lock_guard hold(making_);
+  std::lock_guard seen(hub_->lock);
+  gone = std::move(queues_);
 }
 
 int FlushQueues::post(int rail, std::uint64_t address, std::uint32_t rkey, std::uint16_t slot,

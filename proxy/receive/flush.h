@@ -24,6 +24,8 @@ class FlushQueues {
   // Makes the queues if there are none yet.  Never with the hub's lock held.
   Status prepare();
   bool ready() const { return queues_ != nullptr; }
+  // Takes them down, to be made anew.  Without the hub's lock.
+  void drop();
   // One read of `address` on that rail, completed under WrKind::flush with this slot.  An errno.
   int post(int rail, std::uint64_t address, std::uint32_t rkey, std::uint16_t slot,
            std::uint16_t generation);

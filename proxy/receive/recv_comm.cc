@@ -15,13 +15,14 @@ constexpr std::uint32_t kMostCapacity = std::numeric_limits<std::uint32_t>::max(
 ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts)
     : hub_(&parts.link->hub()),
       device_(device),
-      optional_allowed_(core->devices->config().optional_recv_completion),
+      optional_allowed_(core->devices->config().optional_recv_completion &&
+                        core->devices->config().net_optional_recv),
       box_(std::move(parts.ring)),
       shadow_(std::move(parts.shadow)),
       link_(std::move(parts.link)),
       // One queue for all cells, so that the sender sees them early: it looks at them in order.
       cts_(shadow_.get(), parts.layout, link_->queue(0), parts.remote_memory, parts.remote_rkeys[0],
-           link_->set().comm_id()),
+           link_->set().comm_id(), link_->recoverable()),
       counts_(link_->counts()),
       core_(std::move(core)),
       flush_(core_->hub, core_->devices, link_->set().rails(), link_->set().comm_id()),
@@ -32,6 +33,7 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
     rail_counts_[static_cast<std::size_t>(q)] = &counts_->rails[rail];
   }
   hub_->attach(link_->set().comm_id(), this);
+  link_->serve(this);
 }
 
 ProxyRecvComm::~ProxyRecvComm() {
@@ -39,6 +41,7 @@ ProxyRecvComm::~ProxyRecvComm() {
     post_cells();
     return expects_data();
   });
+  link_->serve(nullptr);
   // From here on completions find nobody, and so nothing is held any more.
   hub_->attach(link_->set().comm_id(), nullptr);
   std::lock_guard hold(hub_->lock);
@@ -104,7 +107,7 @@ TP_ALWAYS_INLINE inline void ProxyRecvComm::post_new_cells() {
 }
 
 void ProxyRecvComm::post_cells() {
-  if (!link_->broken() && cts_.held() != 0) post_new_cells();
+  if (!link_->halted() && cts_.held() != 0) post_new_cells();
 }
 
 void ProxyRecvComm::not_posted(int error) {
@@ -112,7 +115,7 @@ void ProxyRecvComm::not_posted(int error) {
     hub_->hold(*this);  // the send queue is full of writes whose completions nobody has polled
   else
     link_->fail("cannot post a clear-to-send write on QP %u: %s (errno %d)",
-                link_->queue(0).qp->qp_num, std::strerror(error), error);
+                link_->queue(link_->set().first()).qp->qp_num, std::strerror(error), error);
 }
 
 // A request with its cells; null when there is no room, or the link is broken.
@@ -120,7 +123,7 @@ TP_ALWAYS_INLINE inline RecvRequest* ProxyRecvComm::begin(unsigned count, unsign
                                                           bool optional) {
   if (!cts_.room_for(count)) [[unlikely]]
     look_in_box();
-  if (link_->broken() || !cts_.room_for(count)) [[unlikely]]
+  if (link_->halted() || !cts_.room_for(count)) [[unlikely]]
     return nullptr;
   RecvRequest* r = requests_.take_again();
   if (r == nullptr && (r = make_request()) == nullptr) [[unlikely]]
@@ -239,6 +242,7 @@ void ProxyRecvComm::in_vain(bool accepted) {
 bool ProxyRecvComm::post_held(bool overdue) {
   if (link_->broken()) return false;
   if (staged_ != nullptr && staged_->busy()) copy_on();
+  if (link_->halted()) return staged_ != nullptr && staged_->busy();
   if (cts_.held() > 0 && (overdue || cts_.due() || ++patience_ > kCtsPatience)) post_cells();
   return !link_->broken() && (cts_.held() > 0 || (staged_ != nullptr && staged_->busy()));
 }

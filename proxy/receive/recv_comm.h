@@ -85,11 +85,16 @@ class FlushRequest final : public Request {
   std::uint16_t slot_ = 0;
   std::uint16_t generation_ = 0;
   std::uint32_t rails_ = 0;  // a bit each
+  std::uint64_t address_ = 0;
+  const ProxyMemory* memory_ = nullptr;
   int pending_ = 0;
   bool active_ = false;
 };
 
-class ProxyRecvComm final : public RecvComm, private CompletionSink, private HeldWork {
+class ProxyRecvComm final : public RecvComm,
+                            private CompletionSink,
+                            private HeldWork,
+                            private Recoverable {
  public:
   ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
   // What was accepted is offered first, and what is on its way taken in, as far as that takes a
@@ -166,6 +171,8 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink, private Hel
   // A call could achieve nothing; `accepted`: for a receive that was.
   [[gnu::noinline]] void in_vain(bool accepted);
   void repost(int queue);
+  void flush_done(const ibv_wc& wc);
+  void flush_failed(const ibv_wc& wc);
 
   // --- staged_recv.cc
   // Has a part land in the mirror.
@@ -175,6 +182,17 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink, private Hel
   bool land_parcel(RecvRequest& request, int sub, const std::uint8_t* from);
   void copy_on();
   void prepare_staging();
+
+  // --- when queues are replaced (recv_recovery.cc)
+  AtRisk at_risk() override;
+  bool drained() override;
+  HeldState held() override;
+  void receives_posted() override { unposted_.fill(0); }
+  int resume(const HeldState& theirs) override;
+  std::uint64_t progress() override { return waiting(0).progress; }
+  // The rails of queues in use, a bit each.
+  std::uint32_t rails_in_use() const;
+  Status post_flush(FlushRequest& request, std::uint32_t rails);
 
   // Flush queues and requests, unless there are some.  Without the hub's lock.
   Status prepare_flush();
@@ -191,13 +209,14 @@ class ProxyRecvComm final : public RecvComm, private CompletionSink, private Hel
   std::unique_ptr<RegisteredBuffer> shadow_;  // null where cells go inline
   std::unique_ptr<PeerLink> link_;
   CtsWriter cts_;
-  std::array<std::uint8_t, kMaxQps> unposted_{};   // receive work requests used up, by queue
+  std::array<std::uint16_t, kMaxQps> unposted_{};  // receive work requests used up, by queue
   std::array<std::uint32_t, kMaxQps> rail_bit_{};  // of each queue
   counters::Connection* const counts_;
   std::array<counters::Rail*, kMaxQps> rail_counts_{};  // of each queue
 
   std::shared_ptr<SessionCore> core_;
   FlushQueues flush_;
+  bool flush_stale_ = false;  // its queues, or their ports, failed
   const EndPlan plan_;
   std::unique_ptr<StagedReceives> staged_;  // made with the first memory to be staged
   std::unique_ptr<Flushes> flushes_;        // made with the first GPU memory

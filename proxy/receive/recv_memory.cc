@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "proxy/receive/recv_comm.h"
 
@@ -24,10 +25,13 @@ Status ProxyRecvComm::deregister_memory(Memory* memory) {
 }
 
 Status ProxyRecvComm::prepare_flush() {
+  bool stale = false;
   {
     std::lock_guard hold(hub_->lock);
-    if (flushes_ != nullptr) return Status::ok;
+    if (flushes_ != nullptr && !flush_stale_) return Status::ok;
+    stale = std::exchange(flush_stale_, false);
   }
+  if (stale) flush_.drop();
   TP_TRY(flush_.prepare());
   auto made = std::make_unique<Flushes>();
   for (std::size_t i = 0; i < made->size(); ++i) {
@@ -51,12 +55,17 @@ Status ProxyRecvComm::iflush(std::span<const RecvBuffer> buffers, Request** requ
   }
   if (gpu == nullptr || !flush_wanted()) return Status::ok;
   std::unique_lock hold(hub_->lock);
-  if (flushes_ == nullptr) {  // made at registration, unless that was through another comm
+  // Made at registration, unless that was through another comm; anew after a failure.
+  if ((flushes_ == nullptr || flush_stale_) && !link_->halted()) {
     hold.unlock();
     TP_TRY(prepare_flush());
     hold.lock();
   }
-  if (link_->broken()) return Status::remote;
+  if (link_->halted()) {
+    (void)link_->poll();
+    in_vain(true);
+    return link_->broken() ? Status::remote : Status::again;
+  }
   // A flush under way was posted after this data, too; but it is not done, so it does not count.
   std::uint32_t rails = carried_;
   for (const FlushRequest& r : *flushes_)
@@ -66,22 +75,27 @@ Status ProxyRecvComm::iflush(std::span<const RecvBuffer> buffers, Request** requ
                         [](const FlushRequest& r) { return !r.active_; });
   if (f == flushes_->end()) return Status::again;
   f->active_ = true;
-  f->pending_ = 0;
   f->rails_ = rails;
-  ++f->generation_;
-  const auto* memory = static_cast<const ProxyMemory*>(gpu->memory);
+  f->address_ = reinterpret_cast<std::uintptr_t>(gpu->data);
+  f->memory_ = static_cast<const ProxyMemory*>(gpu->memory);
+  TP_TRY(post_flush(*f, rails));
+  carried_ = 0;
+  *request = &*f;
+  return Status::ok;
+}
+
+Status ProxyRecvComm::post_flush(FlushRequest& f, std::uint32_t rails) {
+  f.pending_ = 0;
+  ++f.generation_;
   for (int rail = 0; rail < cts_.layout().rails(); ++rail) {
     if ((rails >> rail & 1u) == 0) continue;
-    const int error = flush_.post(rail, reinterpret_cast<std::uintptr_t>(gpu->data),
-                                  memory->rkey(rail), f->slot_, f->generation_);
+    const int error = flush_.post(rail, f.address_, f.memory_->rkey(rail), f.slot_, f.generation_);
     if (error != 0) {
       link_->fail("cannot post a flush read: %s (errno %d)", std::strerror(error), error);
       return Status::system;
     }
-    ++f->pending_;
+    ++f.pending_;
   }
-  carried_ = 0;
-  *request = &*f;
   return Status::ok;
 }
 

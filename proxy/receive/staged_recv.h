@@ -26,6 +26,14 @@ class StagedReceives {
   // The first `bytes` have arrived; `all`: no more will.  False when it is more than was asked.
   bool arrived(int slot, int sub, std::size_t bytes, bool all);
 
+  // What has arrived of that receive does not count: it will come again.  A copy that is under way
+  // goes on, of bytes that will be the same.
+  void restart(int slot, int sub) {
+    Landing& l = landing(slot, sub);
+    l.arrived = l.started = 0;
+    l.all = false;
+  }
+
   enum class Progress : std::uint8_t { waiting, done, copy_failed, taken_away };
   // Goes on with the copies of that receive.
   Progress advance(int slot, int sub);

@@ -55,6 +55,7 @@ class WriteMaker {
   };
   static Piece whole(const Outgoing& m) { return {0, m.bytes, 1, false}; }
 
+  std::size_t split_above() const { return split_above_; }
   bool splits(std::size_t bytes) const { return bytes > split_above_; }
   // How many work requests a piece takes: 1 or 2.
   int count(const Outgoing& m, const Piece& piece, const Lane& lane) const {

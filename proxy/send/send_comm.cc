@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <bit>
 #include <mutex>
 #include <utility>
 
@@ -33,33 +34,49 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
       core_(std::move(core)),
       ring_(std::move(parts.ring)),
       link_(std::move(parts.link)),
+      near_rails_(parts.near_rails),
       plan_(parts.plan) {
-  const auto& rails = link_->set().rails();
   const Config& config = core_->devices->config();
-  rails_ = std::max(static_cast<int>(rails.size()), layout_.rails());
   stripe_min_ = config.stripe_min.n;
-  for (const Rail& rail : rails) pools_.push_back(hub_->parcel_pool(*rail.port.adapter));
-  const auto& near = parts.near_rails;
-  for (int q = 0; q < link_->queue_count(); ++q) {
-    const Queue& queue = link_->queue(q);
+  split_all_ = config.ib_split_data_on_qps;
+  for (const Rail& rail : link_->set().rails())
+    pools_.push_back(hub_->parcel_pool(*rail.port.adapter));
+  choose_queues();
+  wr_.sg_list = &sge_;
+  wr_.num_sge = 1;
+  wr_.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  hub_->attach(link_->set().comm_id(), this);
+  link_->serve(this);
+}
+
+// Of those in use: which are taken in turn, and whether there is anything to choose.
+void ProxySendComm::choose_queues() {
+  lanes_.clear();
+  whole_count_ = next_whole_ = 0;
+  next_queue_ = 0;
+  std::uint32_t local = 0, remote = 0;
+  for (const Queue& queue : link_->set().queues()) {
+    if (queue.qp == nullptr) continue;
+    if (near_rails_.empty() ||
+        std::find(near_rails_.begin(), near_rails_.end(), queue.rail) != near_rails_.end())
+      whole_[whole_count_++] = static_cast<std::uint8_t>(lanes_.size());
     lanes_.push_back(
         {queue.qp.get(), static_cast<std::uint8_t>(queue.rail),
          static_cast<std::uint8_t>(queue.remote_rail),
          static_cast<std::uint16_t>(std::min<std::uint32_t>(queue.inline_bytes, kInlineData)),
          queue.speed_mbps});
-    if (near.empty() || std::find(near.begin(), near.end(), queue.rail) != near.end())
-      whole_[whole_count_++] = static_cast<std::uint8_t>(q);
+    local |= 1u << queue.rail;
+    remote |= 1u << queue.remote_rail;
   }
-  if (whole_count_ == 0) whole_count_ = 1;  // fewer queues than rails: the first
+  // Fewer queues than rails, or those near the GPU are out of use.
+  if (whole_count_ == 0)
+    for (; whole_count_ < lanes_.size(); ++whole_count_) whole_[whole_count_] = whole_count_;
+  rails_ = std::max(std::popcount(local), std::popcount(remote));
   one_queue_ = lanes_.size() == 1;
-  split_all_ = config.ib_split_data_on_qps;
-  lane_ = lanes_.front();
   // On one queue there is nothing to choose.
-  if (one_queue_) short_way_ = std::min(most_bytes_, parts.split_above);
-  wr_.sg_list = &sge_;
-  wr_.num_sge = 1;
-  wr_.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  hub_->attach(link_->set().comm_id(), this);
+  short_way_.store(one_queue_ ? std::min(most_bytes_, maker_.split_above()) : 0,
+                   std::memory_order_relaxed);
+  lane_ = lanes_.front();
 }
 
 ProxySendComm::~ProxySendComm() {
@@ -67,6 +84,7 @@ ProxySendComm::~ProxySendComm() {
     (void)post_held(true);
     return writes_under_way();
   });
+  link_->serve(nullptr);
   // From here on completions find nobody; then the queues go, then what they wrote to.
   hub_->attach(link_->set().comm_id(), nullptr);
   {
@@ -123,12 +141,12 @@ Status ProxySendComm::check(const void* data, std::size_t bytes, const ProxyMemo
 Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memory,
                             Request** request) {
   const auto* mine = static_cast<const ProxyMemory*>(memory);
-  if (mine == nullptr || bytes > short_way_ || !mine->plainly_covers(data, bytes, device_))
-      [[unlikely]]
+  if (mine == nullptr || bytes > short_way_.load(std::memory_order_relaxed) ||
+      !mine->plainly_covers(data, bytes, device_)) [[unlikely]]
     return isend_any(data, bytes, tag, mine, request);
   std::lock_guard hold(hub_->lock);
   const CellView cell(cell_at(head_));
-  if ((head_ == seen_ && !see_cell()) || link_->broken()) [[unlikely]] {
+  if (link_->halted() || (head_ == seen_ && !see_cell())) [[unlikely]] {
     *request = nullptr;
     return no_cell_yet();
   }
@@ -138,7 +156,7 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
     return answer(data, bytes, tag, mine, false, request);
   const CellMeta meta = cell.meta();
   *request = r;
-  r->begin(bytes);
+  r->begin(data, bytes, mine, head_);
   if (!meta.lone() || (small_ahead_ != 0 && bytes <= kParcelBytes && meta.copyable()))
       [[unlikely]] {
     if (meta.valid() && !meta.no_completion()) [[likely]] {
@@ -189,7 +207,7 @@ SendRequest* ProxySendComm::make_request() {
 Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
                              bool stage, Request** request) {
   *request = nullptr;
-  if (link_->broken()) return Status::remote;
+  if (link_->halted()) return no_cell_yet();
   std::uint64_t seq = head_;
   if (!find_cell(tag, seq) || requests_.full()) return no_cell_yet();
   const CellView cell(cell_at(seq));
@@ -208,7 +226,9 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
   if (meta.no_completion()) tell_at_ = told_ + kUsedPeriod;
   set_slow_from();
   SendRequest& r = *make_request();
-  r.begin(bytes);
+  r.begin(data, bytes, memory, seq);
+  if (stage) r.special_ = SendRequest::kStaged;
+  if (meta.no_completion()) keep_cell(r, cell);
   *request = &r;
   const Outgoing m{static_cast<const std::uint8_t*>(data), memory,           cell, meta,
                    static_cast<std::uint32_t>(bytes),      slot_of(r.wr_id_)};
@@ -253,7 +273,7 @@ void ProxySendComm::on_completion(const ibv_wc& wc) {
   }
   const std::uint16_t slot = slot_of(wc.wr_id);
   if (!requests_.made(slot) || requests_.at(slot).wr_id_ != wc.wr_id) [[unlikely]] {
-    if (kind_of(wc.wr_id) == WrKind::probe) link_->answered();
+    if (kind_of(wc.wr_id) == WrKind::probe) link_->answered(wc);
     return;
   }
   SendRequest& last = requests_.at(slot);

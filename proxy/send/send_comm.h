@@ -18,6 +18,7 @@
 // Registration: any thread.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bitset>
 
 #include "proxy/connect/connection.h"
@@ -47,9 +48,14 @@ class alignas(kCacheLine) SendRequest final : public Request {
   static constexpr std::uint16_t kNone = 0xffff;
   static constexpr std::uint8_t kChunked = 1;  // staged, in several writes on one queue
   static constexpr std::uint8_t kTimed = 2;    // how long it takes is counted
-  // A new use of it: completions of earlier ones find another number.
-  void begin(std::size_t bytes) {
-    bytes_ = bytes;
+  static constexpr std::uint8_t kUnnoted = 4;  // the receiver gets no notice of it
+  static constexpr std::uint8_t kStaged = 8;   // from its memory's mirror
+  // A new use of it: completions of earlier ones find another number.  `seq`: of its cell.
+  void begin(const void* data, std::size_t bytes, const ProxyMemory* memory, std::uint64_t seq) {
+    bytes_ = static_cast<std::uint32_t>(bytes);
+    data_ = static_cast<const std::uint8_t*>(data);
+    memory_ = memory;
+    cell_ = static_cast<std::uint32_t>(seq);
     wr_id_ += std::uint64_t{1} << 48;
     pending_ = 1;
     active_ = true;
@@ -57,7 +63,11 @@ class alignas(kCacheLine) SendRequest final : public Request {
   }
   ProxySendComm* const comm_;
   std::uint64_t wr_id_;
-  std::size_t bytes_ = 0;
+  std::uint32_t bytes_ = 0;
+  // What it takes to send it again.
+  std::uint32_t cell_ = 0;  // low half of its number
+  const std::uint8_t* data_ = nullptr;
+  const ProxyMemory* memory_ = nullptr;
   std::uint16_t before_ = kNone;    // slot of the one before it in its batch
   std::uint16_t block_ = kNoBlock;  // of the parcel whose completion this one gets
   std::uint16_t next_free_ = 0;
@@ -69,7 +79,10 @@ class alignas(kCacheLine) SendRequest final : public Request {
 };
 static_assert(sizeof(SendRequest) == kCacheLine);
 
-class ProxySendComm final : public SendComm, private CompletionSink, private HeldWork {
+class ProxySendComm final : public SendComm,
+                            private CompletionSink,
+                            private HeldWork,
+                            private Recoverable {
  public:
   ProxySendComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
   // What was accepted goes out first, as far as that takes a moment.
@@ -174,12 +187,30 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
   SendBatch::Parcel take_parcel(SendRequest& last, int rail);
   void warn_truncated(std::size_t sent, std::size_t posted);
 
+  // --- when queues are replaced (send_recovery.cc)
+  AtRisk at_risk() override;
+  bool drained() override { return true; }
+  HeldState held() override;
+  void receives_posted() override {}
+  int resume(const HeldState& theirs) override;
+  std::uint64_t progress() override { return waiting(0).progress; }
+  void choose_queues();
+  // The cell of an answer without notice: the receiver may use its place again before the answer
+  // has arrived.
+  void keep_cell(SendRequest& request, const CellView& cell);
+  Status send_again(SendRequest& request);
+  // The number of its cell, which is not 2^32 back.
+  std::uint64_t cell_of(const SendRequest& r) const {
+    return seen_ - static_cast<std::uint32_t>(static_cast<std::uint32_t>(seen_) - r.cell_);
+  }
+
   // --- through host memory (staged_send.cc): the copies are started at once, and each poll of the
   // session posts what has been copied.
   void prepare_staging();
   void send_staged(SendRequest& request, const Outgoing& m);
   void start_copies();
   void post_staged();
+  int post_staged_again();
   Status post_copied(const StagedSends::Piece& piece);
 
   // What each isend looks at.
@@ -198,7 +229,9 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   const std::uint64_t wr_base_;
   const std::size_t most_bytes_;
-  std::size_t short_way_ = 0;  // messages of up to this may go it
+  // Messages of up to this may go it.  isend looks before it has the lock: whichever value it finds
+  // while queues are replaced, both ways are right.
+  std::atomic<std::size_t> short_way_{0};
   const int device_;
   int used_ahead_ = 0;   // cells after head_ that are used
   int small_ahead_ = 0;  // writes of small messages under way
@@ -217,6 +250,7 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
   ibv_send_wr wr_{};  // of a message that goes whole
   ibv_sge sge_{};
 
+  // Queues in use, in the order of their numbers.
   std::vector<Lane> lanes_;
   std::vector<ParcelPool*> pools_;  // by rail
   // Queues for messages that go whole, in turn: those of the rails near the GPU.
@@ -230,10 +264,14 @@ class ProxySendComm final : public SendComm, private CompletionSink, private Hel
   std::shared_ptr<SessionCore> core_;
   std::unique_ptr<RegisteredBuffer> ring_;
   std::unique_ptr<PeerLink> link_;
+  const std::vector<int> near_rails_;
+  // By slot, kept_stride_ each; made with the first answer without notice that could be lost.
+  std::vector<std::uint8_t> kept_cells_;
   const EndPlan plan_;
   std::unique_ptr<StagedSends> staged_;  // made with the first memory to be staged
   int staged_writes_ = 0;                // writes of kChunked requests under way
   std::int64_t timed_since_ = 0;         // when the message that is timed was posted; 0: none is
+  std::uint64_t looks_ = 0;              // at what is at risk
   bool warned_truncated_ = false;
 };
 

@@ -36,7 +36,7 @@ void ProxySendComm::end_timing(SendRequest& request, const ibv_wc& wc) {
   std::size_t rail = 0;
   for (int q = 0; q < link_->queue_count(); ++q)
     if (const Queue& queue = link_->queue(q);
-        queue.qp->qp_num == wc.qp_num && queue.engine == hub_->polled())
+        queue.qp != nullptr && queue.qp->qp_num == wc.qp_num && queue.engine == hub_->polled())
       rail = static_cast<std::size_t>(queue.rail);
   counters::Rail& to = counts_->rails[rail];
   to.timed_ns.add(took);

@@ -44,12 +44,12 @@ Status ProxySendComm::gather(SendRequest& request, const Outgoing& m) {
 }
 
 bool ProxySendComm::post_held(bool overdue) {
-  if (link_->broken()) return false;
+  if (link_->halted()) return false;
   if (staged_ != nullptr && staged_->busy()) post_staged();
   if (!batch_.empty() && (overdue || ++patience_ > kPatience ||
                           (small_ahead_ == 0 && batch_.last().meta.group() == 1)))
     (void)post_batch();
-  return !link_->broken() && (!batch_.empty() || (staged_ != nullptr && staged_->busy()));
+  return !link_->halted() && (!batch_.empty() || (staged_ != nullptr && staged_->busy()));
 }
 
 bool ProxySendComm::bad_credit() {

@@ -76,14 +76,20 @@ bool StagedSends::front(Piece& piece) {
   const State state = jobs_[first_job_ % kStagedCopies].state.load(std::memory_order_acquire);
   if (state == State::copying) return false;
   const Message& m = message(first_);
-  piece.message = &m.out;
-  piece.mirror = m.mirror.get();
-  piece.offset = m.plan.offset(m.popped);
-  piece.bytes = m.plan.size(m.popped);
-  piece.chunks = m.plan.count;
-  piece.queue = m.queue;
+  piece = piece_of(m, m.popped);
   piece.copied = state == State::copied;
   return true;
+}
+
+StagedSends::Piece StagedSends::piece_of(const Message& m, int i) {
+  Piece piece;
+  piece.message = &m.out;
+  piece.mirror = m.mirror.get();
+  piece.offset = m.plan.offset(i);
+  piece.bytes = m.plan.size(i);
+  piece.chunks = m.plan.count;
+  piece.queue = m.queue;
+  return piece;
 }
 
 void StagedSends::pop() {
@@ -107,9 +113,9 @@ void ProxySendComm::send_staged(SendRequest& request, const Outgoing& m) {
   if (staged_ == nullptr) staged_ = std::make_unique<StagedSends>();
   const ChunkPlan plan = plan_chunks(m.bytes);
   request.pending_ = static_cast<std::uint8_t>(plan.count);
-  request.special_ = plan.count > 1 ? SendRequest::kChunked : std::uint8_t{0};
+  if (plan.count > 1) request.special_ |= SendRequest::kChunked;
   counts_->staged_bytes.add(m.bytes);
-  staged_->add(m, layout_.stride(), next_queue());
+  staged_->add(m, layout_.field_bytes(), next_queue());
   // The others of its group need not wait for its copies.
   if (m.meta.group() > 1 && groups_.complete(m.meta) && !batch_.empty()) (void)post_batch();
   start_copies();
@@ -126,7 +132,7 @@ void ProxySendComm::start_copies() {
 
 void ProxySendComm::post_staged() {
   StagedSends::Piece piece;
-  while (!link_->broken() && staged_->front(piece)) {
+  while (!link_->halted() && staged_->front(piece)) {
     if (piece.chunks > 1 && staged_writes_ == kStagedWrites) break;
     if (!piece.copied || !piece.mirror->enter()) {
       link_->fail("%zu bytes of GPU %d cannot be sent through host memory: %s", piece.bytes,
@@ -140,7 +146,7 @@ void ProxySendComm::post_staged() {
     piece.mirror->leave();
     staged_->pop();
   }
-  if (!link_->broken()) start_copies();
+  if (!link_->halted()) start_copies();
 }
 
 Status ProxySendComm::post_copied(const StagedSends::Piece& piece) {

@@ -42,6 +42,16 @@ class StagedSends {
   bool front(Piece& piece);
   void pop();
 
+  // Calls `f(slot, queue)` for each message that is not wholly popped, the oldest first; `queue` is
+  // where it will go and may be changed.
+  template <class F>
+  void for_waiting(F&& f) {
+    for (std::uint64_t n = first_; n != last_; ++n) f(message(n).out.slot, message(n).queue);
+  }
+  // How many pieces of the oldest message have been popped, and each of them again.
+  int popped() { return busy() ? message(first_).popped : 0; }
+  Piece popped_piece(int i) { return piece_of(message(first_), i); }
+
   static constexpr std::size_t kMost = 256;
 
  private:
@@ -63,6 +73,7 @@ class StagedSends {
   };
   static void copy_done(gpu::CopyJob* base, Status status);
   bool start_copy(Message& m);
+  static Piece piece_of(const Message& m, int i);
   Message& message(std::uint64_t number) { return messages_[number % kMost]; }
 
   std::unique_ptr<Message[]> messages_ = std::make_unique<Message[]>(kMost);

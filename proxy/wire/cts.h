@@ -149,6 +149,8 @@ class CtsLayout {
   constexpr std::size_t wire_bytes(std::size_t cells) const {
     return stride() * (cells - 1) + gen_offset() + sizeof(std::uint32_t);
   }
+  // What is of use in a ready cell, for a copy: behind it the next write may be under way.
+  constexpr std::size_t field_bytes() const { return gen_offset(); }
   constexpr std::size_t ring_bytes() const { return stride() * kCtsCells; }
   constexpr std::size_t offset(std::uint64_t seq) const { return stride() * cts_place(seq); }
 
@@ -168,6 +170,14 @@ class CtsLayout {
     for (int i = 1; i < rails_; ++i)
       put(offsetof(WideCell, rkeys) + sizeof(std::uint32_t) * static_cast<std::size_t>(i), rkey(i));
     put(gen_at_, cts_gen(seq));
+  }
+
+  // The cell is written again when parcels are counted anew: it says that none has been read.
+  static void clear_parcels(std::uint8_t* cell) {
+    std::uint32_t meta;
+    std::memcpy(&meta, cell + offsetof(NarrowCell, meta), sizeof meta);
+    meta &= ~(std::uint32_t{0xff} << 22);
+    std::memcpy(cell + offsetof(NarrowCell, meta), &meta, sizeof meta);
   }
 
   // Pairs with the HCA's write of the cell: everything before gen is visible after a true.

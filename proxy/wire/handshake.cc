@@ -2,23 +2,31 @@
 
 #include <algorithm>
 
-#include "plugin/base/wire.h"
-
 namespace twinpath {
 namespace {
 
-constexpr std::size_t kMaxText = 255;
 constexpr std::uint32_t k24Bits = 0xffffff;
+constexpr std::uint8_t kEthernet = 1, kGrhRequired = 2;
 
-// Names of the peer end up in our log: no control characters, bounded.
-std::string printable(std::string text) {
-  if (text.size() > kMaxText) text.resize(kMaxText);
+}  // namespace
+
+std::string printable(std::string text, std::size_t most) {
+  if (text.size() > most) text.resize(most);
   for (char& c : text)
     if (c < 0x20 || c > 0x7e) c = '?';
   return text;
 }
 
-}  // namespace
+void encode_address(Writer& w, QueueAddress address) {
+  w.integer(address.qpn);
+  w.integer(address.psn);
+}
+
+bool decode_address(Reader& r, QueueAddress& address) {
+  address.qpn = r.integer<std::uint32_t>();
+  address.psn = r.integer<std::uint32_t>();
+  return address.qpn <= k24Bits && address.psn <= k24Bits;
+}
 
 FrameHeader decode_header(std::span<const std::uint8_t, kFrameHeaderBytes> bytes) {
   Reader r(bytes);
@@ -43,6 +51,46 @@ std::vector<std::uint8_t> make_frame(FrameType type, const Nonce& nonce,
   return w.take();
 }
 
+std::uint8_t encode_port_flags(const HelloRail& rail) {
+  return static_cast<std::uint8_t>((rail.roce ? kEthernet : 0) |
+                                   (rail.grh_required ? kGrhRequired : 0));
+}
+
+void decode_port_flags(std::uint8_t flags, HelloRail& rail) {
+  rail.roce = (flags & kEthernet) != 0;
+  rail.grh_required = (flags & kGrhRequired) != 0;
+}
+
+void encode_rail(Writer& w, const HelloRail& rail) {
+  w.text(rail.port);
+  w.integer(rail.lid);
+  w.integer(static_cast<std::uint8_t>(rail.mtu));
+  w.raw(rail.gid.raw, sizeof rail.gid.raw);
+  w.integer(rail.gid_index);
+  w.integer(encode_port_flags(rail));
+  w.integer(rail.speed_mbps);
+}
+
+bool decode_rail(Reader& r, int number, HelloRail& rail, std::string& why) {
+  rail.port = printable(r.text());
+  rail.lid = r.integer<std::uint16_t>();
+  const int mtu = r.integer<std::uint8_t>();
+  r.raw(rail.gid.raw, sizeof rail.gid.raw);
+  rail.gid_index = r.integer<std::uint8_t>();
+  decode_port_flags(r.integer<std::uint8_t>(), rail);
+  rail.speed_mbps = r.integer<std::uint32_t>();
+  if (!r.ok()) {
+    why = "the hello ends inside rail " + std::to_string(number);
+    return false;
+  }
+  if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096) {
+    why = "rail " + std::to_string(number) + " of the hello has MTU code " + std::to_string(mtu);
+    return false;
+  }
+  rail.mtu = static_cast<ibv_mtu>(mtu);
+  return true;
+}
+
 std::vector<std::uint8_t> encode_hello(const Hello& hello) {
   Writer w;
   w.text(hello.version);
@@ -52,15 +100,7 @@ std::vector<std::uint8_t> encode_hello(const Hello& hello) {
   w.integer(hello.qps_per_connection);
   w.integer(hello.capabilities);
   w.integer(static_cast<std::uint8_t>(hello.rails.size()));
-  for (const HelloRail& rail : hello.rails) {
-    w.text(rail.port);
-    w.integer(rail.lid);
-    w.integer(static_cast<std::uint8_t>(rail.mtu));
-    w.raw(rail.gid.raw, sizeof rail.gid.raw);
-    w.integer(rail.gid_index);
-    w.integer(static_cast<std::uint8_t>(rail.roce ? 1 : 0));
-    w.integer(rail.speed_mbps);
-  }
+  for (const HelloRail& rail : hello.rails) encode_rail(w, rail);
   w.text(hello.gpu);
   const auto record = encode_record(hello.placement);
   w.integer(static_cast<std::uint16_t>(record.size()));
@@ -94,22 +134,7 @@ bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string&
   hello.rails.clear();
   for (int i = 0; i < rails; ++i) {
     HelloRail rail;
-    rail.port = printable(r.text());
-    rail.lid = r.integer<std::uint16_t>();
-    const int mtu = r.integer<std::uint8_t>();
-    r.raw(rail.gid.raw, sizeof rail.gid.raw);
-    rail.gid_index = r.integer<std::uint8_t>();
-    rail.roce = r.integer<std::uint8_t>() != 0;
-    rail.speed_mbps = r.integer<std::uint32_t>();
-    if (!r.ok()) {
-      why = "the hello ends inside rail " + std::to_string(i);
-      return false;
-    }
-    if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096) {
-      why = "rail " + std::to_string(i) + " of the hello has MTU code " + std::to_string(mtu);
-      return false;
-    }
-    rail.mtu = static_cast<ibv_mtu>(mtu);
+    if (!decode_rail(r, i, rail, why)) return false;
     hello.rails.push_back(std::move(rail));
   }
   hello.gpu = printable(r.text());
@@ -130,13 +155,16 @@ bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string&
 std::vector<std::uint8_t> encode_queues(const Queues& queues) {
   Writer w;
   w.integer(static_cast<std::uint8_t>(queues.queues.size()));
-  for (const QueueAddress& q : queues.queues) {
-    w.integer(q.qpn);
-    w.integer(q.psn);
-  }
+  for (const QueueAddress& q : queues.queues) encode_address(w, q);
   w.integer(queues.address);
   w.integer(static_cast<std::uint8_t>(queues.rkeys.size()));
   for (std::uint32_t key : queues.rkeys) w.integer(key);
+  w.integer(static_cast<std::uint8_t>(queues.extras.size()));
+  for (const QueueExtras& e : queues.extras) {
+    w.integer(e.vendor);
+    w.integer(e.options);
+    w.integer(e.mask);
+  }
   return w.take();
 }
 
@@ -151,9 +179,7 @@ bool decode_queues(std::span<const std::uint8_t> body, Queues& queues, std::stri
   queues = {};
   for (int i = 0; i < count; ++i) {
     QueueAddress q;
-    q.qpn = r.integer<std::uint32_t>();
-    q.psn = r.integer<std::uint32_t>();
-    if (q.qpn > k24Bits || q.psn > k24Bits) {
+    if (!decode_address(r, q)) {
       why = "queue " + std::to_string(i) + " has a number of more than 24 bits";
       return false;
     }
@@ -166,6 +192,19 @@ bool decode_queues(std::span<const std::uint8_t> body, Queues& queues, std::stri
     return false;
   }
   for (int i = 0; i < keys; ++i) queues.rkeys.push_back(r.integer<std::uint32_t>());
+  const int extras = r.integer<std::uint8_t>();
+  if (r.ok() && extras != 0 && extras != count) {
+    why = "the queue list has extras of " + std::to_string(extras) + " queues, but " +
+          std::to_string(count) + " queues";
+    return false;
+  }
+  for (int i = 0; i < extras; ++i) {
+    QueueExtras e;
+    e.vendor = r.integer<std::uint32_t>();
+    e.options = r.integer<std::uint32_t>();
+    e.mask = r.integer<std::uint32_t>();
+    queues.extras.push_back(e);
+  }
   if (!r.ok()) {
     why = "the queue list is cut short";
     return false;
@@ -183,10 +222,7 @@ std::string decode_refusal(std::span<const std::uint8_t> body) {
   Reader r(body);
   std::string text = r.text();
   if (!r.ok() || text.empty()) return "(no reason given)";
-  if (text.size() > 1024) text.resize(1024);
-  for (char& c : text)
-    if (c < 0x20 || c > 0x7e) c = '?';
-  return text;
+  return printable(std::move(text), 1024);
 }
 
 }  // namespace twinpath

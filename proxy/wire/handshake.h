@@ -8,7 +8,10 @@
 //   connector            acceptor
 //   hello        ->               who I am, my rails, how many queues I want
 //                <-      hello
-//   queues      <->      queues   QP numbers and PSNs, and what the other end may write to
+//   queues       ->               QP numbers and PSNs, what the other end may write to, and what
+//   the
+//                                 adapter offers beyond the standard
+//                <-      queues   the same, once the acceptor's queues can receive and send
 //   ready       <->      ready    all my queues can receive
 //   refuse      <->      refuse   at any point, with a text
 #include <array>
@@ -19,6 +22,7 @@
 #include <vector>
 
 #include "plugin/base/limits.h"
+#include "plugin/base/wire.h"
 #include "plugin/fabric/verbs.h"
 #include "proxy/wire/handle.h"
 #include "topology/decide/record.h"
@@ -26,7 +30,7 @@
 namespace twinpath {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46505457;  // "WTPF"
-inline constexpr std::uint16_t kProtocolVersion = 4;
+inline constexpr std::uint16_t kProtocolVersion = 5;
 inline constexpr std::size_t kFrameHeaderBytes = 28;
 inline constexpr std::size_t kMaxFrameBody = 8192;
 // After the handshake the socket carries single bytes, and few of them; unknown ones are ignored.
@@ -50,6 +54,9 @@ FrameHeader decode_header(std::span<const std::uint8_t, kFrameHeaderBytes> bytes
 std::vector<std::uint8_t> make_frame(FrameType type, const Nonce& nonce,
                                      std::span<const std::uint8_t> body);
 
+// Text of the peer as our log may have it: no control characters, and not longer than `most`.
+std::string printable(std::string text, std::size_t most = 255);
+
 // One rail of an end.
 struct HelloRail {
   std::string port;  // "mlx5_0:1"
@@ -58,8 +65,13 @@ struct HelloRail {
   ibv_gid gid{};
   std::uint8_t gid_index = 0;  // for messages only
   bool roce = false;
+  bool grh_required = false;
   std::uint32_t speed_mbps = 0;
 };
+
+void encode_rail(Writer& w, const HelloRail& rail);
+// `number`: of the rail, for `why`.
+bool decode_rail(Reader& r, int number, HelloRail& rail, std::string& why);
 
 struct Hello {
   std::string version;  // plugin version text
@@ -67,11 +79,14 @@ struct Hello {
   std::uint32_t pid = 0;
   std::string device;
   std::uint16_t qps_per_connection = 1;
-  std::uint32_t capabilities = 0;  // none defined yet; unknown ones are ignored
+  std::uint32_t capabilities = 0;  // kCanRecover (recovery.h); unknown ones are ignored
   std::vector<HelloRail> rails;    // 1..kMaxRails
   std::string gpu;                 // "GPU3", for messages
   PlacementRecord placement;       // of that GPU and the rails
 };
+// What a port is, as one byte on the wire.
+std::uint8_t encode_port_flags(const HelloRail& rail);
+void decode_port_flags(std::uint8_t flags, HelloRail& rail);
 std::vector<std::uint8_t> encode_hello(const Hello& hello);
 bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string& why);
 
@@ -79,8 +94,21 @@ struct QueueAddress {
   std::uint32_t qpn = 0;  // 24 bits
   std::uint32_t psn = 0;  // 24 bits
 };
+void encode_address(Writer& w, QueueAddress address);
+// False when a number has more than 24 bits.
+bool decode_address(Reader& r, QueueAddress& address);
+
+// What an adapter would use on a queue pair beyond the standard, or both ends do (ibv_ece).  The
+// bits mean something to adapters of that vendor only; vendor 0: nothing.
+struct QueueExtras {
+  std::uint32_t vendor = 0, options = 0, mask = 0;
+  friend bool operator==(const QueueExtras&, const QueueExtras&) = default;
+};
 struct Queues {
   std::vector<QueueAddress> queues;  // 1..kMaxQps
+  // The connector's offer; the acceptor's part of it that its adapter has put to use.  None, or one
+  // per queue.
+  std::vector<QueueExtras> extras;
   // The connection's own memory at this end: the sender's CTS ring, the receiver's box.
   std::uint64_t address = 0;
   std::vector<std::uint32_t> rkeys;  // one per rail of this end

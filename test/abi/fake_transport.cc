@@ -139,6 +139,8 @@ class FakeTransport final : public Transport {
     props.name = "fake" + std::to_string(index);
     if (index == 1) props.pci_path = "/sys/devices/pci0000:00/0000:00:1f.0";
     props.guid = 100 + static_cast<std::uint64_t>(index);
+    if (index == 1) props.rail_id = 5;
+    if (index == 1) props.plane_id = 0x4006;
     props.gpu_direct = index == 1;
     props.dmabuf = index == 1;
     props.speed_mbps = 400000;

@@ -4,7 +4,6 @@
 // TWINPATH_TEST_PLUGIN names the library.  The process has no CUDA driver, so all memory that
 // kernels would see is host memory.
 #include <dirent.h>
-#include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "gda/gin_kernel.h"
+#include "test/abi/built_plugin.h"
 #include "test/abi/gin_team.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -64,43 +64,23 @@ abi::ncclGinConfig_v14_t config_of(int backend_version, int contexts = 1) {
           .rankStride = 1};
 }
 
-LogSink current_sink() {
-  const LogSink sink = set_log_sink(nullptr);
-  set_log_sink(sink);
-  return sink;
-}
-
-// One dlopen, as NCCL does it.  NET is initialised first, as always.
-class Plugin {
+// The built plugin's tables.  NET is initialised first, as always.
+class Plugin : private BuiltPlugin {
  public:
-  Plugin() {
-    const char* path = std::getenv("TWINPATH_TEST_PLUGIN");
-    library_ = ::dlopen(path == nullptr ? "./libnccl-net.so" : path, RTLD_NOW | RTLD_LOCAL);
-    INFO((library_ == nullptr ? ::dlerror() : ""));
-    REQUIRE(library_ != nullptr);
-    const auto find = [this](const char* symbol) { return ::dlsym(library_, symbol); };
-    nets = all_versions(find);
-    gins = all_gin_versions(find);
-    REQUIRE(nets.size() == 7);
+  Plugin() : gins(all_gin_versions([this](const char* symbol) { return find(symbol); })) {
     REQUIRE(gins.size() == 2);
-    REQUIRE(::dlsym(library_, "ncclGinPlugin_v12") == nullptr);
-    REQUIRE(::dlsym(library_, "ncclGinPlugin_v13") == nullptr);
+    REQUIRE(find("ncclGinPlugin_v12") == nullptr);
+    REQUIRE(find("ncclGinPlugin_v13") == nullptr);
     REQUIRE(nets.back()->init(&net_ctx_, current_sink(), -1) == abi::ncclSuccess);
   }
-  ~Plugin() {
-    (void)nets.back()->finalize(net_ctx_);
-    ::dlclose(library_);
-  }
-  Plugin(const Plugin&) = delete;
-  Plugin& operator=(const Plugin&) = delete;
+  ~Plugin() { (void)nets.back()->finalize(net_ctx_); }
   AnyGin& v11() { return *gins[0]; }
   AnyGin& v14() { return *gins[1]; }
 
-  std::vector<std::unique_ptr<AnyNet>> nets;
+  using BuiltPlugin::nets;
   std::vector<std::unique_ptr<AnyGin>> gins;
 
  private:
-  void* library_ = nullptr;
   void* net_ctx_ = nullptr;
 };
 

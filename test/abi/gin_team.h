@@ -2,31 +2,21 @@
 // NCCL's host side of GIN, call by call, for ranks that are threads of one process: what
 // ncclGinConnectOnce, ncclGinRegister, ncclGinDevCommSetup and ncclGinFinalize do with a plugin.
 //
-// Failures are thrown, not REQUIREd: ranks run on threads, where Catch2 cannot.
+// Failures are thrown (must.h): ranks run on threads.
 #include <array>
 #include <barrier>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "test/abi/gin_any.h"
+#include "test/abi/must.h"
 
 namespace twinpath::test {
-
-struct Failure : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-inline void must(bool ok, const std::string& what) {
-  if (!ok) throw Failure(what);
-}
-inline void must(abi::ncclResult_t result, const std::string& what) {
-  if (result != abi::ncclSuccess) throw Failure(what + ": result " + std::to_string(result));
-}
 
 // Bootstrap of a communicator: all-gather of handles, and a barrier.  A rank that fails drops out,
 // so that the others do not wait for it here.

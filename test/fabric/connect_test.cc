@@ -45,13 +45,6 @@ struct Listening {
   }
 };
 
-void exchange(Link& link) {
-  Buffer from(*link.send, 1000, 1), to(*link.recv, 1000);
-  Request* receive = start_recv(*link.recv, {to.receive(0)});
-  finish(start_send(*link.send, from, 1000, 0, receive));
-  CHECK(finish(receive).bytes[0] == 1000);
-}
-
 TEST_CASE("A listener serves one peer after another and comms outlive it") {
   Listening l;
   Link one, two;

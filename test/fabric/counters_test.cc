@@ -106,11 +106,8 @@ TEST_CASE("A long message's bytes are counted on the rails that carry them") {
     Config config = soft_config("soft0,speed=400,soft1,speed=100,soft2,speed=400,soft3,speed=100");
     config.ib_adaptive_routing = adaptive;
     Counted c(config);
-    const int ab[] = {0, 1}, cd[] = {2, 3};
-    auto left = c.world.transport->make_virtual_device(ab);
-    auto right = c.world.transport->make_virtual_device(cd);
-    REQUIRE((left && right));
-    Link link = c.world.connect(*left, *right);
+    const int left = c.world.merge({0, 1}), right = c.world.merge({2, 3});
+    Link link = c.world.connect(left, right);
     carry(link, 1 << 20, 1);
     CHECK(bytes_of(c.sender()) == 1 << 20);
     CHECK(bytes_of(c.receiver()) == 1 << 20);

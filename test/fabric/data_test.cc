@@ -6,22 +6,12 @@
 namespace twinpath::test {
 namespace {
 
-void one_message(Link& link, std::size_t bytes, unsigned seed) {
-  Buffer from(*link.send, bytes, seed), to(*link.recv, bytes);
-  to.clear();
-  Request* receive = start_recv(*link.recv, {to.receive(0)});
-  Request* send = start_send(*link.send, from, bytes, 0, receive);
-  CHECK(finish(send).bytes[0] == bytes);
-  CHECK(finish(receive).bytes[0] == bytes);
-  CHECK(to.holds(seed, bytes));
-}
-
 TEST_CASE("Messages of awkward sizes arrive whole") {
   World world;
   Link link = world.connect();
   unsigned seed = 1;
   for (std::size_t bytes : {1, 7, 63, 64, 65, 127, 128, 129, 4095, 4096, 4097, 65537, 3 << 20})
-    one_message(link, bytes, seed++);
+    exchange(link, bytes, seed++);
 }
 
 TEST_CASE("A message of no bytes needs no memory and completes") {
@@ -187,7 +177,7 @@ TEST_CASE("A buffer outside its registration is refused and named") {
   // A registration of another device has other keys.
   b = {from.data(), 100, 0, from.memory};
   CHECK(link.recv->irecv({&b, 1}, false, &r) == Status::bad_argument);
-  one_message(link, 64, 1);
+  exchange(link, 64, 1);
 }
 
 TEST_CASE("Optional completions finish without data and never overrun the sender's ring") {
@@ -229,15 +219,35 @@ TEST_CASE("Optional completions finish without data and never overrun the sender
   for (std::size_t i = 0; i < 1000; ++i) REQUIRE(to.holds(4, 64, i * 64));
 }
 
-TEST_CASE("An optional completion is a normal one when the setting says so") {
-  Config config = soft_config();
-  config.optional_recv_completion = false;
-  World world(config);
-  Link link = world.connect();
-  Buffer from(*link.send, 64, 4), to(*link.recv, 64);
-  Request* receive = start_recv(*link.recv, {to.receive(0)}, true);
-  finish(start_send(*link.send, from, 64, 0, receive));
-  CHECK(finish(receive).bytes[0] == 64);
+TEST_CASE("An optional completion is a normal one when a setting says so, ours or NCCL's") {
+  struct Row {
+    bool ours, nccls;
+  };
+  for (const Row row : {Row{true, true}, Row{false, true}, Row{true, false}, Row{false, false}}) {
+    CAPTURE(row.ours, row.nccls);
+    Config config = soft_config();
+    config.optional_recv_completion = row.ours;
+    config.net_optional_recv = row.nccls;
+    World world(config);
+    Link link = world.connect();
+    Buffer from(*link.send, 64, 4), to(*link.recv, 64);
+    Request* receive = start_recv(*link.recv, {to.receive(0)}, true);
+    // Without a completion of the data's it ends as soon as the sender knows of the buffer.
+    Completion c;
+    const auto done = [&] {
+      REQUIRE(receive->test(c) == Status::ok);
+      return c.done;
+    };
+    if (row.ours && row.nccls) {
+      CHECK(eventually(done));
+      finish(start_send(*link.send, from, 64, 0, nullptr));
+      continue;
+    }
+    for (int i = 0; i < 1000; ++i) REQUIRE_FALSE(done());
+    finish(start_send(*link.send, from, 64, 0, receive));
+    CHECK(finish(receive).bytes[0] == 64);
+    CHECK(to.holds(4, 64));
+  }
 }
 
 TEST_CASE("Mixed tags with optional completions keep their messages") {
@@ -264,7 +274,7 @@ TEST_CASE("Whole messages go round over several queues") {
   config.ib_qps_per_connection = 4;
   World world(config);
   Link link = world.connect();
-  for (unsigned i = 0; i < 9; ++i) one_message(link, 5000, i);
+  for (unsigned i = 0; i < 9; ++i) exchange(link, 5000, i);
 }
 
 TEST_CASE("Messages split over queues arrive whole at any size") {
@@ -275,7 +285,7 @@ TEST_CASE("Messages split over queues arrive whole at any size") {
   Link link = world.connect();
   unsigned seed = 1;
   for (std::size_t bytes : {1, 128, 129, 1000, 4097, 65536 + 77, 1 << 20})
-    one_message(link, bytes, seed++);
+    exchange(link, bytes, seed++);
 }
 
 TEST_CASE("A flush reads back after GPU data arrived, and only then") {

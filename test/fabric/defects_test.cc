@@ -13,25 +13,8 @@
 namespace twinpath::test {
 namespace {
 
-int merged(World& world, std::vector<int> members) {
-  auto device = world.transport->make_virtual_device(members);
-  REQUIRE(device);
-  return *device;
-}
-
-// One message of `bytes` into a larger buffer.
-void exchange(Link& link, std::size_t bytes, unsigned seed) {
-  Buffer from(*link.send, bytes, seed), to(*link.recv, bytes + 512);
-  to.clear();
-  Request* receive = start_recv(*link.recv, {to.receive(0)});
-  CHECK(finish(start_send(*link.send, from, bytes, 0, receive)).bytes[0] == bytes);
-  const Completion received = finish(receive);
-  CHECK(received.count == 1);
-  CHECK(received.bytes[0] == bytes);
-  CHECK(to.holds(seed, bytes));
-  CHECK(std::all_of(to.data() + bytes, to.data() + bytes + 512,
-                    [](std::uint8_t b) { return b == 0; }));
-}
+// Room that a message leaves.
+constexpr std::size_t kBeyond = 512;
 
 TEST_CASE("D4: the size of a receive is exact however the message travelled") {
   for (int qps : {1, 4}) {
@@ -40,13 +23,13 @@ TEST_CASE("D4: the size of a receive is exact however the message travelled") {
       config.ib_qps_per_connection = qps;
       config.ib_split_data_on_qps = split;
       World world(config);
-      const int two = merged(world, {0, 1}), three = merged(world, {2, 3, 4});
+      const int two = world.merge({0, 1}), three = world.merge({2, 3, 4});
       for (auto [a, b] : {std::pair{0, 5}, {two, three}, {three, 5}}) {
         INFO(qps << " QPs, split " << split << ", device " << a << " to " << b);
         Link link = world.connect(a, b);
         unsigned seed = 0;
         for (std::size_t bytes : {0u, 1u, 127u, 128u, 129u, 5000u, 65535u, 65536u, 300001u})
-          exchange(link, bytes, ++seed);
+          exchange(link, bytes, ++seed, kBeyond);
       }
     }
   }
@@ -54,7 +37,7 @@ TEST_CASE("D4: the size of a receive is exact however the message travelled") {
 
 TEST_CASE("D4: the sizes of a group are exact one by one, empty messages among them") {
   World world(soft_config("4"));
-  Link link = world.connect(merged(world, {0, 1}), merged(world, {2, 3}));
+  Link link = world.connect(world.merge({0, 1}), world.merge({2, 3}));
   const std::size_t sizes[] = {0, 1, 70000, 0, 128, 200001, 4096, 0};
   Buffer from(*link.send, 200001, 3), to(*link.recv, 8 * 200001);
   std::vector<RecvBuffer> group;
@@ -77,7 +60,7 @@ TEST_CASE("D10: as many merged devices as there may be stay in bounds, one more 
   for (int a = 0; a < 16; ++a) {
     for (int b = 0; b < 16 && next < kMaxDevices; ++b) {
       if (a == b) continue;
-      REQUIRE(merged(world, {a, b}) == next++);
+      REQUIRE(world.merge({a, b}) == next++);
     }
   }
   REQUIRE(world.transport->device_count() == static_cast<std::size_t>(kMaxDevices));
@@ -102,7 +85,7 @@ TEST_CASE("D10: as many merged devices as there may be stay in bounds, one more 
     CHECK(world.b->listen(outside, handle, listener) == Status::bad_argument);
   }
   Link link = world.connect(kMaxDevices - 1, kMaxDevices - 2);
-  exchange(link, 100000, 1);
+  exchange(link, 100000, 1, kBeyond);
 }
 
 TEST_CASE("D10: a merged device takes GPU memory only when every member does") {
@@ -122,7 +105,7 @@ TEST_CASE("D10: a merged device takes GPU memory only when every member does") {
                         {{3, 2}, true, false},
                         {{2, 3}, true, false},
                         {{0, 3, 2, 1}, false, false}}) {
-    auto p = world.transport->device(merged(world, c.members));
+    auto p = world.transport->device(world.merge(c.members));
     REQUIRE(p);
     INFO(p->name);
     CHECK(p->gpu_direct == c.gpu_direct);
@@ -135,7 +118,7 @@ TEST_CASE("D12: a group of clear-to-sends is inlined or gathered, never refused"
   for (std::uint32_t limit : {0u, 32u, 64u, 256u}) {
     World world(soft_config("16"), -1, Tap::on);
     Tap::inline_limit = limit;
-    const int two = merged(world, {8, 9}), eight = merged(world, {8, 9, 10, 11, 12, 13, 14, 15});
+    const int two = world.merge({8, 9}), eight = world.merge({8, 9, 10, 11, 12, 13, 14, 15});
     for (int device : {8, two, eight}) {
       Link link = world.connect(0, device);
       Buffer from(*link.send, 1000, 1), to(*link.recv, 8000);
@@ -196,14 +179,10 @@ TEST_CASE("D18: both ends make the same queues out of unequal rails and wishes")
     auto first = [](World& w, int rails) {
       std::vector<int> members(static_cast<std::size_t>(rails));
       std::iota(members.begin(), members.end(), 0);
-      return merged(w, members);
+      return w.merge(members);
     };
     const int from = first(a, c.rails_a), to = first(b, c.rails_b);
-    HandleArray handle;
-    std::unique_ptr<Listener> listener;
-    REQUIRE(b.b->listen(to, handle, listener) == Status::ok);
-    Link link;
-    a.connect_to(from, *listener, handle, link);
+    Link link = connect(*a.a, from, *b.b, to);
     const int queues = queues_for(c.qps_a, c.qps_b, c.rails_a, c.rails_b);
     CHECK(queues == std::min(kMaxQps, std::max(c.qps_a, c.qps_b) * std::max(c.rails_a, c.rails_b)));
     CHECK(Tap::raised.size() == 2 * static_cast<std::size_t>(queues));
@@ -214,8 +193,8 @@ TEST_CASE("D18: both ends make the same queues out of unequal rails and wishes")
     for (auto [qpn, other] : partner)
       CHECK((partner.count(other) == 1 && partner.at(other) == qpn && other != qpn));
     for (int i = 0; i < queues + 1; ++i) {
-      exchange(link, 1000, static_cast<unsigned>(i));
-      exchange(link, 200000, static_cast<unsigned>(i));
+      exchange(link, 1000, static_cast<unsigned>(i), kBeyond);
+      exchange(link, 200000, static_cast<unsigned>(i), kBeyond);
     }
   }
 }
@@ -243,7 +222,7 @@ TEST_CASE("D21: a call that gave up early leaves no lock behind") {
   std::unique_ptr<SendComm> none;
   const int no_port[] = {9};
   CHECK(world.transport->make_virtual_device(no_port).status() == Status::bad_argument);
-  merged(world, {0, 1});
+  world.merge({0, 1});
   CHECK(world.b->listen(9, bad, listener) == Status::bad_argument);
   CHECK(world.a->connect(0, bad, none) == Status::bad_argument);
   Link link = world.connect();
@@ -259,7 +238,7 @@ TEST_CASE("D21: a call that gave up early leaves no lock behind") {
   CHECK(link.send->isend(from.data(), 1 << 20, 0, from.memory, &request) == Status::bad_argument);
   CHECK(link.send->isend(from.data(), 100, 0, nullptr, &request) == Status::bad_argument);
   CHECK(request == nullptr);
-  exchange(link, 100, 1);
+  exchange(link, 100, 1, kBeyond);
   Request* receive = start_recv(*link.recv, {to.receive(0)});
   Request* send = start_send(*link.send, from, 100, 0, receive);
   Completion c;
@@ -267,7 +246,7 @@ TEST_CASE("D21: a call that gave up early leaves no lock behind") {
   finish(receive);
   CHECK(send->test(c) == Status::bad_argument);  // over already
   CHECK(receive->test(c) == Status::bad_argument);
-  exchange(link, 100, 2);
+  exchange(link, 100, 2, kBeyond);
 }
 
 TEST_CASE("Too little lockable memory for a connection is named with its remedy") {
@@ -291,7 +270,7 @@ TEST_CASE("Too little lockable memory for a connection is named with its remedy"
   CHECK(log.has(LogLevel::warn, "ulimit -l unlimited"));
   Tap::no_memory = false;
   Link link = world.connect();
-  exchange(link, 1000, 1);
+  exchange(link, 1000, 1, kBeyond);
 }
 
 }  // namespace

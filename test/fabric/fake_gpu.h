@@ -62,6 +62,8 @@ class FakeGpu {
   }
 
   std::atomic<bool> slow{false};
+  // Copies of words of 8 bytes store each at once, for who polls what a copy writes.
+  std::atomic<bool> whole_words{false};
   // Copies from or to this address are refused.
   std::atomic<std::uint64_t> bad_address{0};
   // Allocations of pinned memory of that many bytes fail.
@@ -111,6 +113,15 @@ class FakeGpu {
   Result copy(Address to, Address from, std::size_t n, Stream s) {
     if (bad_address != 0 && (to == bad_address || from == bad_address)) return 1;
     ++copies;
+    if (whole_words && (to | from | n) % sizeof(std::uint64_t) == 0)
+      return enqueue(s, [=] {
+        auto* const words = static_cast<std::uint64_t*>(pointer(to));
+        auto* const source = static_cast<std::uint64_t*>(pointer(from));
+        for (std::size_t i = 0; i < n / sizeof *words; ++i)
+          std::atomic_ref(words[i]).store(
+              std::atomic_ref(source[i]).load(std::memory_order_acquire),
+              std::memory_order_release);
+      });
     return enqueue(s, [=] { std::memcpy(pointer(to), pointer(from), n); });
   }
   Result write(Stream s, Address to, std::uint64_t value) {

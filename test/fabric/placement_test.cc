@@ -99,21 +99,7 @@ std::vector<std::string> decisions(const Seat& here, const Seat& there, int time
   REQUIRE(to);
   LogCapture log;
   for (int i = 0; i < times; ++i) {
-    HandleArray handle;
-    std::unique_ptr<Listener> listener;
-    Link link;
-    REQUIRE((*to)->listen(1, handle, listener) == Status::ok);
-    REQUIRE(eventually([&] {
-      if (!link.send) {
-        const Status s = (*from)->connect(0, handle, link.send);
-        REQUIRE((s == Status::ok || s == Status::again));
-      }
-      if (!link.recv) {
-        const Status s = listener->accept(link.recv);
-        REQUIRE((s == Status::ok || s == Status::again));
-      }
-      return link.send && link.recv;
-    }));
+    (void)connect(**from, 0, **to, 1);
   }
   std::vector<std::string> out;
   for (const LogLine& line : log.lines())
@@ -329,12 +315,7 @@ TEST_CASE("messages that go whole keep to the rail beside the GPU, long ones use
       std::make_shared<Devices>(std::move(fabric).take(), world.config, std::move(source)));
   world.a = world.open(1, -1);
   world.b = world.open(2, -1);
-  const int ab[] = {0, 1}, cd[] = {2, 3};
-  auto left = world.transport->make_virtual_device(ab);
-  auto right = world.transport->make_virtual_device(cd);
-  REQUIRE(left);
-  REQUIRE(right);
-  Link link = world.connect(*left, *right);
+  Link link = world.connect(world.merge({0, 1}), world.merge({2, 3}));
   Buffer out(*link.send, 1 << 20, 1), in(*link.recv, 1 << 20, 2);
   const auto queues_of = [&](std::size_t bytes) {
     Tap::posted.clear();

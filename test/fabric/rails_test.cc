@@ -43,6 +43,56 @@ TEST_CASE("A merged device adds up its members") {
   CHECK(m->max_message_bytes <= std::size_t{1} << 30);
 }
 
+TEST_CASE("A merged device has its members' rail, and a plane that no other has") {
+  Config config = soft_config("a,b,c,d,e");
+  config.ib_hca = "=a::0:4,b::0:9,c::1:4,d::0:4,e";
+  World world(config);
+  const auto props = [&](int index) {
+    auto p = world.transport->device(index);
+    REQUIRE(p);
+    return std::move(p).take();
+  };
+  CHECK(props(0).rail_id == 0);
+  CHECK(props(0).plane_id == 4);
+  CHECK(props(4).rail_id == -1);
+  CHECK(props(4).plane_id == -1);
+  struct Row {
+    std::vector<int> members;
+    int rail, plane;
+  };
+  // Plane 4 is the host's first, 9 its second, "not named" number 0.
+  const Row rows[] = {{{0, 1}, 0, 0x4006},  {{0, 2}, -1, 0x4002}, {{0, 3}, 0, 0x4002},
+                      {{0, 4}, -1, 0x4003}, {{4, 0}, -1, 0x4003}, {{0}, 0, 4},
+                      {{4}, -1, -1}};
+  for (const Row& row : rows) {
+    CAPTURE(row.members);
+    auto merged = world.transport->make_virtual_device(row.members);
+    REQUIRE(merged);
+    CHECK(props(*merged).rail_id == row.rail);
+    CHECK(props(*merged).plane_id == row.plane);
+  }
+}
+
+TEST_CASE("Merged ports without planes have none, and neither have those of too many") {
+  Config config = soft_config("20");
+  World unnamed(config);
+  const int both[] = {0, 1};
+  auto merged = unnamed.transport->make_virtual_device(both);
+  REQUIRE(merged);
+  CHECK(unnamed.transport->device(*merged)->rail_id == -1);
+  CHECK(unnamed.transport->device(*merged)->plane_id == -1);
+  for (int i = 0; i < 20; ++i)
+    config.ib_hca += (i == 0 ? "=soft" : ",soft") + std::to_string(i) + ":::" + std::to_string(i);
+  World many(config);
+  const int last[] = {12, 13};
+  merged = many.transport->make_virtual_device(last);
+  REQUIRE(merged);
+  CHECK(many.transport->device(*merged)->plane_id == -1);
+  merged = many.transport->make_virtual_device(both);
+  REQUIRE(merged);
+  CHECK(many.transport->device(*merged)->plane_id == 0x4006);
+}
+
 TEST_CASE("A device cannot be merged from nothing, from strangers or twice from itself") {
   LogCapture log;
   World world;

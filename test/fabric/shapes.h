@@ -51,9 +51,7 @@ inline int shaped_device(Transport& transport, const Shape& shape, int end) {
   if (shape.rails == 1) return first;
   std::vector<int> members;
   for (int i = 0; i < shape.rails; ++i) members.push_back(first + i);
-  auto device = transport.make_virtual_device(members);
-  REQUIRE(device);
-  return *device;
+  return merge_devices(transport, members);
 }
 
 // Two sessions joined by connections of one shape, both ways.

@@ -70,30 +70,11 @@ struct Ends {
     if (rails > 1) {
       std::vector<int> members(static_cast<std::size_t>(rails));
       std::iota(members.begin(), members.end(), first);
-      auto merged = t->make_virtual_device(members);
-      REQUIRE(merged);
-      device = *merged;
+      device = merge_devices(*t, members);
     }
     return t;
   }
-  Link connect() {
-    Link link;
-    HandleArray handle;
-    std::unique_ptr<Listener> listener;
-    REQUIRE(receiver->listen(to, handle, listener) == Status::ok);
-    REQUIRE(eventually([&] {
-      if (!link.send) {
-        const Status s = sender->connect(from, handle, link.send);
-        REQUIRE((s == Status::ok || s == Status::again));
-      }
-      if (!link.recv) {
-        const Status s = listener->accept(link.recv);
-        REQUIRE((s == Status::ok || s == Status::again));
-      }
-      return link.send && link.recv;
-    }));
-    return link;
-  }
+  Link connect() { return test::connect(*sender, from, *receiver, to); }
   std::unique_ptr<Transport> a, b;
   std::unique_ptr<Session> sender, receiver;
   int from = 0, to = 0;
@@ -153,21 +134,6 @@ class GpuBuffer {
   std::size_t bytes_ = 0;
   std::vector<std::uint8_t> storage_;
 };
-
-// Starts the send of a piece of GPU memory; `receives` make progress meanwhile.
-inline Request* start_gpu_send(SendComm& comm, GpuBuffer& from, std::size_t at, std::size_t bytes,
-                               int tag, Request* receive) {
-  Request* request = nullptr;
-  Completion early;
-  REQUIRE(eventually([&] {
-    if (receive != nullptr && !early.done) REQUIRE(receive->test(early) == Status::ok);
-    const Status s = comm.isend(from.data() + at, bytes, tag, from.memory, &request);
-    REQUIRE((s == Status::ok || s == Status::again));
-    return request != nullptr;
-  }));
-  REQUIRE_FALSE(early.done);
-  return request;
-}
 
 // Until the receive is done; the send goes on meanwhile, as in a process of its own: what a sender
 // has to copy needs its own polls.  Both completions.

@@ -1,13 +1,11 @@
 // Host staging when something goes wrong or goes away in the middle.
 #include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-
+#include "test/fabric/lone_sender.h"
 #include "test/fabric/staged_world.h"
+#include "test/support/child_process.h"
 
 namespace twinpath::test {
 namespace {
@@ -36,7 +34,7 @@ TEST_CASE("A copy from the GPU that fails ends the connection and names GPU and 
   GpuBuffer from(fake, *link.send, kOneMiB), to(fake, *link.recv, kOneMiB);
   fake.bad_address = reinterpret_cast<std::uintptr_t>(from.data()) + 512 * 1024;
   Request* receive = start_recv(*link.recv, {to.receive(0, 0, kOneMiB)});
-  Request* send = start_gpu_send(*link.send, from, 0, kOneMiB, 0, receive);
+  Request* send = start_send(*link.send, from, kOneMiB, 0, receive);
   CHECK(until_error(send, nullptr) == Status::remote);
   CHECK(log.has(LogLevel::warn, "cuMemcpyAsync"));
   CHECK(log.has(LogLevel::warn, "262144 bytes of GPU 0 cannot be sent through host memory"));
@@ -51,7 +49,7 @@ TEST_CASE("A copy to the GPU that fails ends the connection and names GPU and ca
   GpuBuffer from(fake, *link.send, kOneMiB), to(fake, *link.recv, kOneMiB);
   fake.bad_address = reinterpret_cast<std::uintptr_t>(to.data());
   Request* receive = start_recv(*link.recv, {to.receive(0, 0, 24)});
-  Request* send = start_gpu_send(*link.send, from, 0, 24, 0, receive);
+  Request* send = start_send(*link.send, from, 24, 0, receive);
   CHECK(until_error(receive, send) == Status::remote);
   CHECK(log.has(LogLevel::warn, "received data cannot be copied from host memory to GPU 0"));
 }
@@ -116,8 +114,7 @@ TEST_CASE("A message longer than its staged receive is cut to it") {
   for (const std::size_t room : {std::size_t{300000}, std::size_t{10}}) {
     to.blank();
     Request* receive = start_recv(*link.recv, {to.receive(0, 0, room)});
-    const Both both =
-        finish_both(start_gpu_send(*link.send, from, 0, kOneMiB, 0, receive), receive);
+    const Both both = finish_both(start_send(*link.send, from, kOneMiB, 0, receive), receive);
     CHECK(both.sent.bytes[0] == room);
     CHECK(both.received.bytes[0] == room);
     CHECK(to.holds(4, 0, room));
@@ -138,7 +135,7 @@ TEST_CASE("Closing while copies are under way waits for them and for nothing els
         to.push_back(std::make_unique<GpuBuffer>(fake, *link.recv, 3 * kOneMiB));
         Request* receive = start_recv(*link.recv, {to.back()->receive(i, 0, 3 * kOneMiB)});
         if (i == 3) fake.pause(true);
-        (void)start_gpu_send(*link.send, *from.back(), 0, 3 * kOneMiB, i, receive);
+        (void)start_send(*link.send, *from.back(), 3 * kOneMiB, i, receive);
         Completion c;
         for (int k = 0; i < 3 && k < 20; ++k) (void)receive->test(c);
       }
@@ -175,30 +172,24 @@ TEST_CASE("Memory given back in the middle of a transfer breaks that connection 
   Request *send = nullptr, *receive = start_recv(*link.recv, {to.receive(0, 0, 30 * kOneMiB)});
   {
     GpuBuffer from(fake, *link.send, 30 * kOneMiB);
-    send = start_gpu_send(*link.send, from, 0, 30 * kOneMiB, 0, receive);
+    send = start_send(*link.send, from, 30 * kOneMiB, 0, receive);
   }
   CHECK(until_error(send, nullptr) == Status::remote);
   CHECK(log.has(LogLevel::warn, "deregistered while it was being sent"));
   GpuBuffer here(fake, *other.send, 1000), there(fake, *other.recv, 1000);
   here.fill(1, 0, 1000);
   Request* r = start_recv(*other.recv, {there.receive(0, 0, 1000)});
-  finish_both(start_gpu_send(*other.send, here, 0, 1000, 0, r), r);
+  finish_both(start_send(*other.send, here, 1000, 0, r), r);
   CHECK(there.holds(1, 0, 1000));
 }
 
 // A second process over the same fabric that sends from host memory and then waits to be killed.
-TEST_CASE("(the other process of the staging test below)", "[.staging_peer]") {
-  const char* fds = std::getenv("FABRIC_TEST_FDS");
-  if (fds == nullptr) return;
-  int in = -1, out = -1;
-  REQUIRE(std::sscanf(fds, "%d,%d", &in, &out) == 2);
+TEST_CASE("(the other process of the staging test below)", "[.child]") {
+  const Role role = own_role();
   HandleArray handle;
-  if (::read(in, handle.data(), handle.size()) != static_cast<ssize_t>(handle.size())) _exit(1);
-  World world;
-  std::unique_ptr<SendComm> comm;
-  while (comm == nullptr)
-    if (const Status s = world.a->connect(0, handle, comm); s != Status::ok && s != Status::again)
-      _exit(3);
+  if (!hear(role.fd, handle)) _exit(1);
+  const LoneSender sender = connect_or_exit(soft_config(), handle);
+  SendComm* const comm = sender.comm.get();
   Buffer from(*comm, 3 * kOneMiB, 5);
   for (int i = 0; i < 3; ++i) {
     Request* r = nullptr;
@@ -210,33 +201,20 @@ TEST_CASE("(the other process of the staging test below)", "[.staging_peer]") {
     while (!c.done)
       if (r->test(c) != Status::ok) _exit(6);
   }
-  const char one = 1;
-  if (::write(out, &one, 1) != 1) _exit(7);
+  if (!tell(role.fd, char{1})) _exit(7);
   for (;;) ::pause();
 }
 
 TEST_CASE(
     "A sender that is killed while its data are being copied is noticed, and closing is safe") {
-  int to_child[2], from_child[2];
-  REQUIRE(::pipe(to_child) == 0);
-  REQUIRE(::pipe(from_child) == 0);
-  const std::string fds = std::to_string(to_child[0]) + "," + std::to_string(from_child[1]);
-  ::setenv("FABRIC_TEST_FDS", fds.c_str(), 1);
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::execl("/proc/self/exe", "staging", "[.staging_peer]", static_cast<char*>(nullptr));
-    _exit(9);
-  }
-  ::unsetenv("FABRIC_TEST_FDS");
+  const ChildProcess child("sender");  // forked before this process has an adapter
   FakeGpu fake;
   LogCapture log;
   Ends ends(Use::staged, Use::staged);
   HandleArray handle;
   std::unique_ptr<Listener> listener;
   REQUIRE(ends.receiver->listen(ends.to, handle, listener) == Status::ok);
-  REQUIRE(::write(to_child[1], handle.data(), handle.size()) ==
-          static_cast<ssize_t>(handle.size()));
+  REQUIRE(tell(child.fd, handle));
   std::unique_ptr<RecvComm> recv;
   REQUIRE(eventually([&] { return listener->accept(recv) == Status::ok; }, 10000));
   {
@@ -245,7 +223,7 @@ TEST_CASE(
     for (std::size_t i = 0; i < 4; ++i)
       receives.push_back(start_recv(*recv, {to.receive(0, i * 3 * kOneMiB, 3 * kOneMiB)}));
     fake.pause(true);  // three arrive, none of them on the GPU
-    pollfd ready{from_child[0], POLLIN, 0};
+    pollfd ready{child.fd, POLLIN, 0};
     Completion c;
     REQUIRE(eventually(
         [&] {
@@ -254,9 +232,9 @@ TEST_CASE(
         },
         10000));
     CHECK_FALSE(c.done);
-    REQUIRE(::kill(child, SIGKILL) == 0);
+    REQUIRE(::kill(child.pid, SIGKILL) == 0);
     CHECK(until_error(receives[0], nullptr) == Status::remote);
-    CHECK(log.has(LogLevel::warn, "pid " + std::to_string(child)));
+    CHECK(log.has(LogLevel::warn, "pid " + std::to_string(child.pid)));
     CHECK(until_error(receives[3], nullptr) == Status::remote);
     fake.pause(false);
     recv.reset();
@@ -264,9 +242,6 @@ TEST_CASE(
     CHECK(to.is_blank(9 * kOneMiB, 3 * kOneMiB));
     CHECK(to.guards_intact());
   }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  for (int fd : {to_child[0], to_child[1], from_child[0], from_child[1]}) ::close(fd);
 }
 
 }  // namespace twinpath::test

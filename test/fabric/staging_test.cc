@@ -28,7 +28,7 @@ void exchange(FakeGpu& fake, Link& link, const std::vector<std::size_t>& sizes) 
     from.fill(++seed, 0, bytes);
     to.blank();
     Request* receive = start_recv(*link.recv, {to.receive(3, 0, bytes + 100)});
-    Request* send = start_gpu_send(*link.send, from, 0, bytes, 3, receive);
+    Request* send = start_send(*link.send, from, bytes, 3, receive);
     const Both both = finish_both(send, receive);
     CHECK(both.received.bytes[0] == bytes);
     CHECK(both.sent.bytes[0] == bytes);
@@ -89,7 +89,7 @@ TEST_CASE("With a limit, short messages go directly and long ones through host m
   // A flush is due after direct data only.
   const auto flushes = [&](std::size_t bytes) {
     Request* receive = start_recv(*link.recv, {to.receive(0, 0, bytes)});
-    finish_both(start_gpu_send(*link.send, from, 0, bytes, 0, receive), receive);
+    finish_both(start_send(*link.send, from, bytes, 0, receive), receive);
     const RecvBuffer b = to.receive(0, 0, bytes);
     Request* flush = nullptr;
     REQUIRE(link.recv->iflush({&b, 1}, &flush) == Status::ok);
@@ -124,7 +124,7 @@ TEST_CASE("Receives without completion: a staged sender writes plainly, a staged
     GpuBuffer from(fake, *link.send, bytes), to(fake, *link.recv, bytes);
     from.fill(7, 0, bytes);
     Request* receive = start_recv(*link.recv, {to.receive(0, 0, bytes)}, true);
-    const Both both = finish_both(start_gpu_send(*link.send, from, 0, bytes, 0, receive), receive);
+    const Both both = finish_both(start_send(*link.send, from, bytes, 0, receive), receive);
     CHECK(both.received.bytes[0] == bytes);
     CHECK(to.holds(7, 0, bytes));
   }

@@ -45,6 +45,10 @@ struct Tap {
   static inline int poll_result = 0;     // not 0: what polling gives
   static inline bool no_memory = false;  // registrations give ENOMEM
   static inline int create_error = 0;    // not 0: no queue pair, for that errno
+  // Moves to that state that are still to fail, and with what; any number below 0 for all.
+  static inline std::map<ibv_qp_state, int> failing_moves;
+  static inline int move_error = ETIMEDOUT;
+  static inline int moves = 0;  // tried, of any kind
 
   // The adapter of that name, of the last fabric that on() saw.
   static ibv_context* context_of(const std::string& device) {
@@ -64,6 +68,9 @@ struct Tap {
     poll_result = 0;
     no_memory = false;
     create_error = 0;
+    failing_moves.clear();
+    move_error = ETIMEDOUT;
+    moves = 0;
     real_ = fabric.verbs;
     fabric.verbs.modify_qp = modify_qp;
     fabric.verbs.create_qp = create_qp;
@@ -85,6 +92,15 @@ struct Tap {
   static inline decltype(ibv_context_ops::poll_cq) poll_cq_ = nullptr;
 
   static int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+    std::unique_lock hold(mutex);  // queues are also replaced on threads of the sessions
+    ++moves;
+    if ((mask & IBV_QP_STATE) != 0)
+      if (auto at = failing_moves.find(attr->qp_state);
+          at != failing_moves.end() && at->second != 0) {
+        if (at->second > 0) --at->second;
+        return move_error;
+      }
+    hold.unlock();
     const int error = real_.modify_qp(qp, attr, mask);
     if (error == 0 && (mask & IBV_QP_AV) != 0) {
       Raised r;
@@ -92,6 +108,7 @@ struct Tap {
       r.qpn = qp->qp_num;
       (void)real_.query_qp(qp, &r.attr, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN, &init);
       r.send_depth = init.cap.max_send_wr;
+      hold.lock();
       raised.push_back(r);
     }
     return error;
@@ -103,6 +120,7 @@ struct Tap {
       return nullptr;
     }
     ibv_qp* qp = real_.create_qp(pd, init);
+    std::lock_guard hold(mutex);
     if (qp != nullptr) inline_bytes[qp->qp_num] = init->cap.max_inline_data;
     return qp;
   }

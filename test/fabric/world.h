@@ -1,6 +1,7 @@
 #pragma once
 // Two sessions of one transport over the soft HCA, and how to connect them: what every test of
 // this folder starts from.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -88,6 +89,38 @@ class Buffer {
   std::vector<std::uint8_t> storage_;
 };
 
+// Connects a device with a listener of another session (or its own), in turn as NCCL would.
+inline void connect_in_turn(Session& from, int device, HandleArray handle, Listener& listener,
+                            Link& link) {
+  REQUIRE(eventually([&] {
+    if (!link.send) {
+      const Status s = from.connect(device, handle, link.send);
+      REQUIRE((s == Status::ok || s == Status::again));
+    }
+    if (!link.recv) {
+      const Status s = listener.accept(link.recv);
+      REQUIRE((s == Status::ok || s == Status::again));
+    }
+    return link.send && link.recv;
+  }));
+}
+
+inline Link connect(Session& from, int from_device, Session& to, int to_device) {
+  Link link;
+  HandleArray handle;
+  std::unique_ptr<Listener> listener;
+  REQUIRE(to.listen(to_device, handle, listener) == Status::ok);
+  connect_in_turn(from, from_device, handle, *listener, link);
+  return link;
+}
+
+// The device made of these.
+inline int merge_devices(Transport& transport, const std::vector<int>& members) {
+  auto device = transport.make_virtual_device(members);
+  REQUIRE(device);
+  return *device;
+}
+
 struct World {
   Config config;
   std::unique_ptr<Transport> transport;
@@ -110,27 +143,11 @@ struct World {
     REQUIRE(s);
     return std::move(s).take();
   }
-  Link connect(int from = 0, int to = 1) {
-    Link link;
-    HandleArray handle;
-    std::unique_ptr<Listener> listener;
-    REQUIRE(b->listen(to, handle, listener) == Status::ok);
-    connect_to(from, *listener, handle, link);
-    return link;
-  }
+  Link connect(int from = 0, int to = 1) { return test::connect(*a, from, *b, to); }
   void connect_to(int from, Listener& listener, HandleArray handle, Link& link) {
-    REQUIRE(eventually([&] {
-      if (!link.send) {
-        const Status s = a->connect(from, handle, link.send);
-        REQUIRE((s == Status::ok || s == Status::again));
-      }
-      if (!link.recv) {
-        const Status s = listener.accept(link.recv);
-        REQUIRE((s == Status::ok || s == Status::again));
-      }
-      return link.send && link.recv;
-    }));
+    connect_in_turn(*a, from, handle, listener, link);
   }
+  int merge(const std::vector<int>& members) { return merge_devices(*transport, members); }
 };
 
 // Until done; the completion.
@@ -145,8 +162,9 @@ inline Completion finish(Request* request) {
 }
 
 // Starts a send, letting the receiver's request make progress meanwhile (it posts its cell).
-inline Request* start_send(SendComm& comm, Buffer& buffer, std::size_t bytes, int tag,
-                           Request* receive, std::size_t at = 0) {
+template <class AnyBuffer>
+Request* start_send(SendComm& comm, AnyBuffer& buffer, std::size_t bytes, int tag, Request* receive,
+                    std::size_t at = 0) {
   Request* request = nullptr;
   Completion early;
   REQUIRE(eventually([&] {
@@ -164,6 +182,21 @@ inline Request* start_recv(RecvComm& comm, std::vector<RecvBuffer> buffers, bool
   REQUIRE(comm.irecv(buffers, optional, &request) == Status::ok);
   REQUIRE(request != nullptr);
   return request;
+}
+
+// One message into a buffer that is larger by `beyond`, and stays as it was there.
+inline void exchange(Link& link, std::size_t bytes = 1000, unsigned seed = 1,
+                     std::size_t beyond = 0) {
+  Buffer from(*link.send, bytes, seed), to(*link.recv, bytes + beyond);
+  to.clear();
+  Request* receive = start_recv(*link.recv, {to.receive(0)});
+  CHECK(finish(start_send(*link.send, from, bytes, 0, receive)).bytes[0] == bytes);
+  const Completion received = finish(receive);
+  CHECK(received.count == 1);
+  CHECK(received.bytes[0] == bytes);
+  CHECK(to.holds(seed, bytes));
+  CHECK(std::all_of(to.data() + bytes, to.data() + bytes + beyond,
+                    [](std::uint8_t b) { return b == 0; }));
 }
 
 }  // namespace twinpath::test

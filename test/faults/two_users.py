@@ -48,8 +48,9 @@ def another_user_who_has_the_handle_is_not_connected_and_both_ends_say_why(args)
         listener.say("go")
         answers = sender.hear(), listener.hear()
         texts = sender.end(), listener.end()
-        for answer, text in zip(answers, texts):
-            expect(answer.startswith("error 2"), f"{answer}\n{text}")  # ncclSystemError
+        # The listener's adapter finds out (ncclSystemError), and the sender is told (ncclRemoteError).
+        for answer, error, text in zip(answers, ("error 6", "error 2"), texts):
+            expect(answer.startswith(error), f"{answer}\n{text}")
             expect("of another user" in warnings(text), f"the cause is not named: {text}")
 
 
@@ -58,7 +59,7 @@ STRANGERS = """
 import os, socket, sys
 held = [socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) for _ in range(150)]
 for s in held[::3]: s.sendall(os.urandom(300))
-for s in held[1::3]: s.sendall(b"WTPF" + bytes.fromhex("0400010004000000") + os.urandom(20))
+for s in held[1::3]: s.sendall(b"WTPF" + bytes.fromhex("0500010004000000") + os.urandom(20))
 print("called", flush=True)
 sys.stdin.read()
 """

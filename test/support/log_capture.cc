@@ -70,4 +70,10 @@ void LogCapture::clear() {
   store().lines.clear();
 }
 
+LogSink current_sink() {
+  const LogSink sink = set_log_sink(nullptr);
+  set_log_sink(sink);
+  return sink;
+}
+
 }  // namespace twinpath::test

@@ -34,4 +34,8 @@ class LogCapture {
   LogSink previous_;
 };
 
+// The sink that logs go to, a LogCapture's if there is one: to be handed to init as NCCL's logger.
+// On the test's thread.
+LogSink current_sink();
+
 }  // namespace twinpath::test

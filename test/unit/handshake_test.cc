@@ -26,6 +26,7 @@ Hello sample_hello(int rails) {
     HelloRail r;
     r.port = "mlx5_" + std::to_string(i);
     r.lid = static_cast<std::uint16_t>(100 + i);
+    r.grh_required = i % 2 == 1;
     r.mtu = IBV_MTU_4096;
     r.gid.raw[15] = static_cast<std::uint8_t>(i);
     r.gid_index = 3;
@@ -49,6 +50,8 @@ TEST_CASE("A hello comes back as it went") {
   REQUIRE(out.rails.size() == in.rails.size());
   CHECK(out.rails[7].port == "mlx5_7");
   CHECK(out.rails[7].lid == 107);
+  CHECK(out.rails[7].grh_required);
+  CHECK_FALSE(out.rails[6].grh_required);
   CHECK(out.rails[7].mtu == IBV_MTU_4096);
   CHECK(out.rails[7].gid.raw[15] == 7);
   CHECK(out.rails[7].speed_mbps == 400000);
@@ -93,6 +96,7 @@ TEST_CASE("Queues come back as they went and a cut or overlong list is refused")
   for (std::uint32_t i = 0; i < kMaxQps; ++i) in.queues.push_back({0xfffff0 + i % 16, i});
   in.address = 0x7fff00001000;
   in.rkeys = {1, 2, 3};
+  for (std::uint32_t i = 0; i < kMaxQps; ++i) in.extras.push_back({0x2c9, i, 0});
   const auto whole = encode_queues(in);
   Queues out;
   std::string why;
@@ -101,8 +105,15 @@ TEST_CASE("Queues come back as they went and a cut or overlong list is refused")
   CHECK(out.queues[31].psn == 31);
   CHECK(out.address == in.address);
   CHECK(out.rkeys == in.rkeys);
+  CHECK(out.extras == in.extras);
   for (std::size_t n = 0; n < whole.size(); ++n)
     CHECK_FALSE(decode_queues({whole.data(), n}, out, why));
+  in.extras.pop_back();
+  CHECK_FALSE(decode_queues(encode_queues(in), out, why));
+  CHECK(why.find("extras of 31 queues") != std::string::npos);
+  in.extras.clear();
+  REQUIRE(decode_queues(encode_queues(in), out, why));
+  CHECK(out.extras.empty());
   in.queues[0].qpn = 1u << 24;
   CHECK_FALSE(decode_queues(encode_queues(in), out, why));
   in.queues.assign(kMaxQps + 1, {1, 1});

@@ -77,6 +77,12 @@ FabricReport look_at(const Config& base, FabricChoice choice) {
   return report;
 }
 
+// What NCCL_IB_HCA says of it.
+std::string network_place(const DeviceProps& d) {
+  const auto text = [](int id) { return id < 0 ? std::string("-") : std::to_string(id); };
+  return text(d.rail_id) + "/" + text(d.plane_id);
+}
+
 std::string memory_kinds(const DeviceProps& d) {
   std::string text = "host";
   if (d.gpu_direct) text += ", CUDA";
@@ -125,6 +131,8 @@ nlohmann::json fabrics_json(const std::vector<FabricReport>& fabrics) {
                          {"guid", d.guid},
                          {"speed_mbps", d.speed_mbps},
                          {"port", d.port},
+                         {"rail_id", d.rail_id},
+                         {"plane_id", d.plane_id},
                          {"max_recvs", d.max_recvs},
                          {"max_message_bytes", d.max_message_bytes},
                          {"gpu_direct", d.gpu_direct},
@@ -152,14 +160,15 @@ void print_fabrics(const std::vector<FabricReport>& fabrics, bool verbose) {
     Table table({{"  device", "", 0, true},
                  {"speed", "Gb/s"},
                  {"port"},
+                 {"rail/plane"},
                  {"GUID"},
                  {"memory", "", 0, true},
                  {"PCI", "", 0, true}});
     for (const DeviceProps& d : f.devices) {
       char guid[32];
       std::snprintf(guid, sizeof guid, "%016llx", static_cast<unsigned long long>(d.guid));
-      table.add({"  " + d.name, fixed(d.speed_mbps / 1000.0, 0), std::to_string(d.port), guid,
-                 memory_kinds(d), d.pci_path.empty() ? "-" : d.pci_path});
+      table.add({"  " + d.name, fixed(d.speed_mbps / 1000.0, 0), std::to_string(d.port),
+                 network_place(d), guid, memory_kinds(d), d.pci_path.empty() ? "-" : d.pci_path});
     }
     table.print(stdout);
   }

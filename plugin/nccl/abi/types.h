@@ -30,7 +30,7 @@ inline constexpr int kPtrDmaBuf = 4;
 inline constexpr std::size_t kHandleMaxSize = 128;           // NCCL_NET_HANDLE_MAXSIZE
 inline constexpr int kMaxNetRequests = 32;                   // NCCL_NET_MAX_REQUESTS
 inline constexpr std::size_t kMaxNetSizeBytes = 1ULL << 40;  // NCCL_MAX_NET_SIZE_BYTES
-inline constexpr int kUndefined = -1;  // traffic class, rail and plane ids, attributes
+inline constexpr int kUndefined = -1;  // traffic class, rail and plane, attributes
 
 // On entry of irecv `*request` may hold this: the caller does not need the completion.
 inline constexpr std::uintptr_t kOptionalRecvCompletion = 0x1;

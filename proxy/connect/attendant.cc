@@ -1,0 +1,116 @@
+#include "proxy/connect/attendant.h"
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+
+#include "plugin/base/blocked_signals.h"
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+
+namespace twinpath {
+
+bool Attendant::start() {
+  if (thread_.joinable()) return true;
+  epoll_ = UnsharedFd::make([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+  bell_ = UnsharedFd::make([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+  if (!epoll_ || !bell_) return false;
+  epoll_event e{};
+  e.events = EPOLLIN | EPOLLET;
+  e.data.fd = bell_.get();
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &e) != 0) return false;
+  const BlockedSignals blocked;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    TP_WARN(
+        "no thread can be started (%s): a failed port is noticed only by callers that wait; raise "
+        "the limit of threads (ulimit -u)",
+        error.what());
+  }
+  return thread_.joinable();
+}
+
+Attendant::~Attendant() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard hold(lock_);
+    stop_ = true;
+  }
+  wake();
+  thread_.join();
+}
+
+void Attendant::wake() {
+  const std::uint64_t one = 1;
+  (void)!::write(bell_.get(), &one, sizeof one);
+}
+
+void Attendant::add(Attended& who, const std::vector<int>& fds) {
+  const std::lock_guard changes(changes_);
+  if (!start()) return;
+  // Told once of each change: who does not read all of it has others that will.
+  for (const int fd : fds) {
+    epoll_event e{};
+    e.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
+    e.data.fd = fd;
+    if (std::find(watched_.begin(), watched_.end(), fd) == watched_.end())
+      (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e);
+    watched_.push_back(fd);
+  }
+  {
+    const std::lock_guard hold(lock_);
+    entries_.push_back({&who, fds});
+  }
+  wake();
+}
+
+void Attendant::remove(Attended& who) {
+  const std::lock_guard changes(changes_);
+  Entry gone;
+  {
+    const std::lock_guard hold(lock_);
+    const auto at = std::find_if(entries_.begin(), entries_.end(),
+                                 [&](const Entry& e) { return e.who == &who; });
+    if (at == entries_.end()) return;
+    gone = std::move(*at);
+    entries_.erase(at);
+  }
+  for (const int fd : gone.fds) {
+    const auto at = std::find(watched_.begin(), watched_.end(), fd);
+    if (at != watched_.end()) watched_.erase(at);
+    if (std::find(watched_.begin(), watched_.end(), fd) == watched_.end())
+      (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  }
+}
+
+void Attendant::run() {
+  (void)::pthread_setname_np(::pthread_self(), "twinpath-attend");
+  int wait_ms = -1;
+  for (;;) {
+    std::array<epoll_event, 16> events;
+    (void)::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms);
+    std::uint64_t rung = 0;
+    (void)!::read(bell_.get(), &rung, sizeof rung);
+    const std::int64_t now = now_ns();
+    std::int64_t next = 0;
+    {
+      const std::lock_guard hold(lock_);
+      if (stop_) return;
+      for (const Entry& e : entries_) {
+        const std::int64_t wants = e.who->attend(now);
+        if (wants != 0 && (next == 0 || wants < next)) next = wants;
+      }
+    }
+    wait_ms = next == 0 ? -1
+                        : static_cast<int>(
+                              std::clamp<std::int64_t>((next - now) / kMillisecond + 1, 1, 60'000));
+  }
+}
+
+}  // namespace twinpath

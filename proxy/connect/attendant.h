@@ -1,0 +1,57 @@
+#pragma once
+// Wakes connections whose callers do not call: when the peer of one has to be answered, when a port
+// goes down or comes back, and when a time is up.  One thread a session, asleep in the kernel
+// otherwise; it exists only where a connection can be recovered (recovery.h).
+//
+// Threads: add() and remove() any, without the hub's lock.  attend() is called with it.
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "plugin/base/sync.h"
+#include "plugin/base/unshared_fd.h"
+
+namespace twinpath {
+
+class Attended {
+ public:
+  // Looks at what may have happened.  When it wants to be called next (now_ns clock); 0: when
+  // something happens.
+  virtual std::int64_t attend(std::int64_t now) = 0;
+
+ protected:
+  ~Attended() = default;
+};
+
+class Attendant {
+ public:
+  explicit Attendant(SpinLock& lock) : lock_(lock) {}
+  ~Attendant();
+  Attendant(const Attendant&) = delete;
+  Attendant& operator=(const Attendant&) = delete;
+
+  // All are called whenever one of the descriptors has something new.
+  void add(Attended& who, const std::vector<int>& fds);
+  // The descriptors are still open.  Afterwards it is not called any more.
+  void remove(Attended& who);
+
+ private:
+  struct Entry {
+    Attended* who = nullptr;
+    std::vector<int> fds;
+  };
+  bool start();
+  void run();
+  void wake();
+
+  SpinLock& lock_;  // the hub's: guards entries_ and stop_ as far as the thread is concerned
+  std::mutex changes_;
+  std::vector<Entry> entries_;
+  std::vector<int> watched_;  // each descriptor as often as it was added
+  UnsharedFd epoll_, bell_;
+  std::thread thread_;
+  bool stop_ = false;
+};
+
+}  // namespace twinpath

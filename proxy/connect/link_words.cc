@@ -1,0 +1,151 @@
+// What a link hears from its peer and says to it over the control socket, and how it takes part in
+// the recovery of its queues.
+#include <array>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+#include "proxy/connect/peer_link.h"
+
+namespace twinpath {
+namespace {
+
+// In one look: a peer that talks without end does not keep us.
+constexpr std::size_t kMostHeard = 16384;
+
+// What the path may be blamed for.  Others are somebody's mistake, and would be so again.
+bool of_the_path(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_WR_FLUSH_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_REM_ABORT_ERR:
+    case IBV_WC_GENERAL_ERR:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void PeerLink::read_words(std::int64_t now) {
+  if (const std::string said = hear(now); !said.empty()) fail("%s", said.c_str());
+}
+
+std::string PeerLink::hear(std::int64_t now) {
+  std::array<std::uint8_t, 256> bytes;
+  std::size_t got = bytes.size();
+  for (std::size_t heard = 0; got == bytes.size() && heard < kMostHeard; heard += got) {
+    got = 0;
+    (void)socket_.recv_part(bytes, got);
+    inbox_.insert(inbox_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(got));
+  }
+  std::string said;
+  std::size_t at = 0;
+  while (at < inbox_.size()) {
+    const std::span<const std::uint8_t> rest(inbox_.data() + at, inbox_.size() - at);
+    if (rest[0] == kRecoveryByte && recovery_ != nullptr) {
+      const std::size_t n = recovery_frame_bytes(rest);
+      if (n > kRecoveryHeader + kMostRecoveryBody) {
+        said = "it says something that makes no sense on the control connection";
+        at = inbox_.size();
+        break;
+      }
+      if (n == 0 || rest.size() < n) break;
+      if (!broken_ && !recovery_->hear(static_cast<RecoveryKind>(rest[1]),
+                                       rest.subspan(kRecoveryHeader, n - kRecoveryHeader)))
+        said = "it says something that makes no sense about its queues";
+      at += n;
+      continue;
+    }
+    if (rest[0] == kGoodbye) left_at_ = now;
+    if (rest[0] == kFailure)
+      said = "the peer lost another rank of this communicator; its log names that rank";
+    if (rest[0] == kBroken) said = "the peer lost this connection at its end; its log says why";
+    ++at;
+  }
+  inbox_.erase(inbox_.begin(), inbox_.begin() + static_cast<std::ptrdiff_t>(at));
+  return said;
+}
+
+void PeerLink::send(const std::vector<std::uint8_t>& frame) {
+  outbox_.insert(outbox_.end(), frame.begin(), frame.end());
+  if (!socket_.is_open() || outbox_.empty()) return;
+  std::size_t sent = 0;
+  (void)socket_.send_part(outbox_, sent);
+  outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(sent));
+}
+
+void PeerLink::exchange_words(std::int64_t now) {
+  send({});
+  if (!broken_ && left_at_ == 0) read_words(now);
+}
+
+// --- recovery -----------------------------------------------------------------------------
+
+void PeerLink::serve(Recoverable* comm) {
+  if (recovery_ == nullptr) return;
+  if (comm == nullptr) attendant_->remove(*this);
+  {
+    std::lock_guard hold(hub().lock);
+    recovery_->serve(comm);
+  }
+  if (comm == nullptr) return;
+  std::vector<int> fds{socket_.fd()};
+  for (const Rail& rail : queues_->rails())
+    if (const int fd = rail.port.port->context->async_fd; fd >= 0) fds.push_back(fd);
+  attendant_->add(*this, fds);
+}
+
+std::int64_t PeerLink::attend(std::int64_t now) {
+  if (broken_) return 0;
+  for (const Rail& rail : queues_->rails()) rail.port.adapter->events.poll();
+  if (recovery_->running() || socket_.next_byte() == kRecoveryByte) {
+    // What the peer did before it spoke counts: take every completion first.
+    while (poll() > 0) {
+    }
+    if (!broken_) read_words(now);
+  }
+  if (!broken_) recovery_->look_at_ports(now);
+  if (recovery_->running()) recovery_->go_on(now);
+  return recovery_->next_look();
+}
+
+bool PeerLink::excuses(const ibv_wc& wc) const {
+  if (recovery_ == nullptr) return false;
+  if (of_the_path(wc.status)) return true;
+  for (const Rail& rail : queues_->rails())
+    if (!down_text(rail).empty()) return true;
+  return false;
+}
+
+bool PeerLink::recovers(const WrId& id, const ibv_wc& wc, const Queue& queue) {
+  if (recovery_ == nullptr || !recovery_->ready() || left_at_ != 0 || !death_text().empty())
+    return false;
+  const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
+  std::string why = completion_text(id, wc) + " on " + rail.port.port->name;
+  // Of a port that is down adapters say various things (soft-RoCE: local QP operation error).
+  if (const std::string down = down_text(rail); !down.empty())
+    why += ", " + down;
+  else if (!of_the_path(wc.status))
+    return false;
+  recovery_->queue_failed(number_of(queue), why);
+  return true;
+}
+
+void PeerLink::stopped(bool stopped) {
+  halted_ = stopped || broken_;
+  if (!stopped) return;
+  ++incarnation_;
+  asking_ = false;
+}
+
+// One connection of many that meet the same fate at a time is told of aloud.
+void PeerLink::tell(const std::string& text) {
+  if (hub().time_to_tell(now_ns()))
+    TP_WARN("connection to %s %s", peer_.text.c_str(), text.c_str());
+  else
+    TP_INFO(net, "connection to %s %s", peer_.text.c_str(), text.c_str());
+}
+
+}  // namespace twinpath

@@ -1,0 +1,389 @@
+#include "proxy/connect/recovery.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+#include "proxy/connect/peer_link.h"
+#include "proxy/queues/receive_queue.h"
+
+namespace twinpath {
+namespace {
+
+// An adapter flushes its queues at once.
+constexpr std::int64_t kFlushLimit = 5 * kSecond;
+// A queue that failed while its port is up is tried again after this, and after twice as long each
+// time it fails anew.
+constexpr std::int64_t kFirstPause = kSecond, kLongestPause = 60 * kSecond;
+// How long a port must have been back.
+constexpr std::int64_t kSettle = 100 * kMillisecond;
+constexpr std::int64_t kHoldLook = 20 * kMillisecond;
+constexpr std::int64_t kStatesPeriod = kSecond;
+// An address that does not resolve may do so a moment later; another rail is there at once.
+constexpr std::int64_t kRaiseLimit = 300 * kMillisecond;
+
+}  // namespace
+
+Recovery::~Recovery() {
+  const std::lock_guard hold(link_.hub().lock);
+  link_.hub().drop_held(*this);
+}
+
+QueueMask Recovery::all() const {
+  const int n = link_.queue_count();
+  return n == 32 ? ~QueueMask{0} : queue_bit(n) - 1;
+}
+
+// Asking is a system call for each port: only after an adapter told of a change, and now and then.
+void Recovery::look_at_states(std::int64_t now) {
+  QueueSet& set = link_.set();
+  std::uint32_t changes = 0;
+  for (const Rail& rail : set.rails()) changes += rail.port.adapter->events.port_changes();
+  if (changes == changes_ && looked_ != 0 && now - looked_ < kStatesPeriod) return;
+  changes_ = changes;
+  looked_ = now;
+  QueueMask rails_down = 0;
+  for (std::size_t r = 0; r < set.rails().size(); ++r) {
+    const Port& port = *set.rails()[r].port.port;
+    ibv_port_attr attr{};
+    if (set.devices().verbs().query_port(port.context, port.number, &attr) != 0 ||
+        attr.state != IBV_PORT_ACTIVE)
+      rails_down |= queue_bit(static_cast<int>(r));
+  }
+  down_ = 0;
+  for (int q = 0; q < link_.queue_count(); ++q)
+    if ((rails_down >> link_.queue(q).rail & 1) != 0) down_ |= queue_bit(q);
+}
+
+QueueMask Recovery::unusable(std::int64_t now) const {
+  QueueMask sick = 0;
+  for (int q = 0; q < link_.queue_count(); ++q)
+    if (sick_[static_cast<std::size_t>(q)].until > now) sick |= queue_bit(q);
+  // A doubtful one is better than none.
+  return (down_ | sick) == all() ? down_ : down_ | sick;
+}
+
+void Recovery::mark_sick(int q, std::int64_t now) {
+  Sick& s = sick_[static_cast<std::size_t>(q)];
+  // Long after the last time it begins anew.
+  s.pause = s.pause == 0 || now > s.until + kLongestPause ? kFirstPause
+                                                          : std::min(2 * s.pause, kLongestPause);
+  s.until = now + s.pause;
+}
+
+// A queue that fails again before anything was achieved is the old trouble.
+void Recovery::note_trouble(std::int64_t now, bool may_be_old) {
+  const std::uint64_t progress = comm_->progress();
+  if (!may_be_old || trouble_since_ == 0 || progress != last_progress_) trouble_since_ = now;
+}
+
+bool Recovery::out_of_time(std::int64_t now) const {
+  return now - trouble_since_ >
+         std::int64_t{link_.set().devices().config().failover_hold_ms} * kMillisecond;
+}
+
+void Recovery::give_up(std::int64_t now) {
+  link_.fail("%s; no port has brought anything through for %lld ms (TWINPATH_FAILOVER_HOLD_MS)",
+             why_.c_str(), static_cast<long long>((now - trouble_since_) / kMillisecond));
+}
+
+void Recovery::queue_failed(int q, const std::string& why) {
+  const std::int64_t now = now_ns();
+  looked_ = 0;  // events may lag behind completions
+  look_at_states(now);
+  if (q < link_.queue_count() && (down_ & queue_bit(q)) == 0) mark_sick(q, now);
+  // The rest of what a halted or given-up queue says is no news.
+  if (running()) return;
+  note_trouble(now, true);
+  why_ = why;
+  if (out_of_time(now)) return give_up(now);
+  begin(round_ + 1, why);
+}
+
+void Recovery::look_at_ports(std::int64_t now) {
+  if (comm_ == nullptr || link_.broken() || running()) return;
+  look_at_states(now);
+  const QueueMask cannot = unusable(now), in_use = link_.set().in_use();
+  if ((in_use & down_) != 0 && (all() & ~cannot) != 0) {
+    note_trouble(now, false);
+    for (const Rail& rail : link_.set().rails())
+      if (const std::string down = link_.down_text(rail); !down.empty()) why_ = down;
+    return begin(round_ + 1, why_);
+  }
+  // The peer looks after what it alone cannot use.
+  if ((mine_ & ~cannot & ~in_use) == 0) {
+    back_since_ = 0;
+  } else if (back_since_ == 0) {
+    back_since_ = now;
+  } else if (now - back_since_ >= kSettle) {
+    note_trouble(now, false);
+    begin(round_ + 1, "a port that had failed can be used again");
+  }
+}
+
+void Recovery::look_for_stalls(std::int64_t now) {
+  const int stall_ms = link_.set().devices().config().stall_ms;
+  if (comm_ == nullptr || running() || stall_ms == 0) return;
+  const QueueMask in_use = link_.set().in_use();
+  const AtRisk risk = comm_->at_risk();
+  if (!risk.any || std::popcount(in_use) < 2) return;
+  for (int q = 0; q < link_.queue_count(); ++q) {
+    const Question& mute = questions_[static_cast<std::size_t>(q)];
+    if ((in_use & queue_bit(q)) == 0 || mute.asked == 0) continue;
+    // What is in front of the question takes its time: a 64th of the port's speed is still alive.
+    const std::int64_t limit =
+        stall_ms * kMillisecond +
+        static_cast<std::int64_t>(risk.bytes * 512 / std::max(link_.queue(q).speed_mbps, 1000u)) *
+            1000;
+    if (now - mute.asked < limit) continue;
+    for (int p = 0; p < link_.queue_count(); ++p) {
+      if ((in_use & queue_bit(p)) == 0 ||
+          questions_[static_cast<std::size_t>(p)].answered <= mute.asked)
+        continue;
+      const auto name = [this](int of) {
+        return link_.set().rails()[static_cast<std::size_t>(link_.queue(of).rail)].port.port->name;
+      };
+      return queue_failed(
+          q, "queue " + std::to_string(q) + " on " + name(q) + " has acknowledged nothing for " +
+                 std::to_string((now - mute.asked) / kMillisecond) + " ms while queue " +
+                 std::to_string(p) + " on " + name(p) + " does");
+    }
+  }
+  // What a question was behind has arrived when that is answered.
+  bool known = true;
+  for (int q = 0; q < link_.queue_count(); ++q) {
+    const Question& last = questions_[static_cast<std::size_t>(q)];
+    if ((in_use & queue_bit(q)) != 0)
+      known = known && last.asked == 0 && last.answered != 0 && last.mark == risk.mark;
+  }
+  if (!known) ask(now);
+}
+
+void Recovery::ask(std::int64_t now) {
+  if (comm_ == nullptr || running()) return;
+  const std::uint64_t mark = comm_->at_risk().mark;
+  for (int q = 0; q < link_.queue_count(); ++q) {
+    Question& question = questions_[static_cast<std::size_t>(q)];
+    if (link_.queue(q).qp == nullptr || question.asked != 0 || !link_.ask(q)) continue;
+    question.asked = now;
+    question.mark = mark;
+  }
+}
+
+void Recovery::answered(int q) {
+  if (q >= link_.queue_count()) return;
+  Question& question = questions_[static_cast<std::size_t>(q)];
+  question.asked = 0;
+  question.answered = now_ns();
+}
+
+std::int64_t Recovery::next_look() const {
+  if (comm_ == nullptr || link_.broken() || running()) return 0;  // held work, then
+  if (back_since_ != 0) return back_since_ + kSettle;
+  std::int64_t next = 0;
+  for (int q = 0; q < link_.queue_count(); ++q) {
+    const std::int64_t until = sick_[static_cast<std::size_t>(q)].until;
+    if ((mine_ & queue_bit(q)) != 0 && until != 0 && (next == 0 || until < next)) next = until;
+  }
+  return next;
+}
+
+void Recovery::begin(std::uint32_t round, const std::string& why) {
+  const std::int64_t now = now_ns();
+  round_ = round;
+  looked_ = 0;
+  look_at_states(now);
+  mine_ = unusable(now);
+  if (!running()) {
+    since_ = now;
+    why_ = why;
+    if (!why.empty()) link_.tell("stops and goes on: " + why);
+  }
+  phase_ = Phase::stopping;
+  phase_since_ = now;
+  back_since_ = 0;
+  their_stop_.reset();
+  their_fence_.reset();
+  they_are_ready_ = false;
+  link_.stopped(true);
+  link_.send(encode_recovery(StopNote{round, mine_, why}));
+  link_.hub().hold(*this);
+}
+
+// The round has failed: the next one a little later, so that a port which lies about its state
+// costs no more than that.
+void Recovery::try_again(std::int64_t now, QueueMask failed, const std::string& why) {
+  for (int q = 0; q < link_.queue_count(); ++q)
+    if ((failed & queue_bit(q)) != 0) mark_sick(q, now);
+  why_ = why;
+  phase_ = Phase::holding;
+  phase_since_ = now;
+  again_at_ = now + std::min(kHoldLook << std::min(failures_++, 6), kSecond);
+}
+
+bool Recovery::hear(RecoveryKind kind, std::span<const std::uint8_t> body) {
+  if (comm_ == nullptr) return true;  // it closes
+  switch (kind) {
+    case RecoveryKind::stop: {
+      StopNote note;
+      if (!decode_recovery(body, note)) return false;
+      const auto ahead = static_cast<std::int32_t>(note.round - round_);
+      if (ahead < 0 || (ahead == 0 && !running())) return true;  // overtaken by a later one
+      if (ahead > 0) {
+        if (!running()) note_trouble(now_ns(), false);
+        if (!note.why.empty()) why_ = "the peer says: " + note.why;
+        begin(note.round, running() ? std::string() : why_);
+      }
+      their_stop_ = std::move(note);
+      return true;
+    }
+    case RecoveryKind::fenced: {
+      FencedNote note;
+      if (!decode_recovery(body, note)) return false;
+      if (note.round == round_) their_fence_ = std::move(note);
+      return true;
+    }
+    case RecoveryKind::ready: {
+      std::uint32_t round = 0;
+      if (!decode_ready(body, round)) return false;
+      they_are_ready_ = they_are_ready_ || round == round_;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Recovery::post_held(bool) {
+  go_on(now_ns());
+  return running() && !link_.broken();
+}
+
+void Recovery::go_on(std::int64_t now) {
+  link_.exchange_words(now);
+  while (running() && !link_.broken() && step(now)) {
+  }
+}
+
+bool Recovery::step(std::int64_t now) {
+  switch (phase_) {
+    case Phase::whole:
+      return false;
+    case Phase::stopping:
+      if (!their_stop_) return false;
+      unwanted_ = mine_ | their_stop_->unwanted;
+      link_.set().halt();
+      phase_ = Phase::flushing;
+      phase_since_ = now;
+      return true;
+    case Phase::flushing:
+      return fence(now);
+    case Phase::meeting:
+      return their_fence_ && raise(now);
+    case Phase::raising:
+      if (!they_are_ready_) return false;
+      finish(now);
+      return true;
+    case Phase::holding:
+      if (now - phase_since_ < kHoldLook) return false;
+      if (out_of_time(now)) {
+        give_up(now);
+        return false;
+      }
+      phase_since_ = now;
+      look_at_states(now);
+      if (unusable(now) == mine_ && (again_at_ == 0 || now < again_at_)) return false;
+      begin(round_ + 1, "");
+      return true;
+  }
+  return false;
+}
+
+bool Recovery::fence(std::int64_t now) {
+  if (receives_posted_ && !comm_->drained()) {
+    if (now - phase_since_ > kFlushLimit)
+      link_.fail("%s, and an adapter does not give its receives back", why_.c_str());
+    return false;
+  }
+  FencedNote note;
+  note.round = round_;
+  note.held = comm_->held();
+  if (link_.broken()) return false;
+  note.made = all() & ~unwanted_;
+  receives_posted_ = false;
+  if (note.made == 0) {
+    phase_ = Phase::holding;
+    phase_since_ = now;
+    again_at_ = 0;
+    return true;
+  }
+  QueueMask failed = 0;
+  std::string why;
+  if (link_.set().remake(note.made, failed, why) != Status::ok) {
+    try_again(now, failed, why);
+    return true;
+  }
+  note.queues = link_.set().addresses();
+  for (const Rail& rail : link_.set().rails()) note.rails.push_back(rail.hello());
+  link_.send(encode_recovery(note));
+  phase_ = Phase::meeting;
+  phase_since_ = now;
+  return true;
+}
+
+bool Recovery::raise(std::int64_t now) {
+  QueueSet& set = link_.set();
+  if (their_fence_->made != set.in_use() ||
+      their_fence_->rails.size() != link_.peer().rails.size()) {
+    link_.fail("the peer made other queues than was agreed");
+    return false;
+  }
+  link_.meet(their_fence_->rails);
+  std::vector<QueueAddress> to(static_cast<std::size_t>(link_.queue_count()));
+  std::size_t next = 0;
+  for (int q = 0; q < link_.queue_count(); ++q)
+    if ((their_fence_->made & queue_bit(q)) != 0)
+      to[static_cast<std::size_t>(q)] = their_fence_->queues[next++];
+  std::string why;
+  if (const Status s = set.raise(link_.peer().rails, to, why); s != Status::ok) {
+    if (s == Status::again && now - phase_since_ < kRaiseLimit) return false;
+    try_again(now, queue_bit(set.moving()), why);
+    return true;
+  }
+  if (set.receive_depth() > 1 && !prepost_receives(set)) {
+    try_again(now, 0, "the receive queues cannot be filled");
+    return true;
+  }
+  receives_posted_ = set.receive_depth() > 1;
+  comm_->receives_posted();
+  link_.send(encode_ready(round_));
+  phase_ = Phase::raising;
+  phase_since_ = now;
+  return true;
+}
+
+void Recovery::finish(std::int64_t now) {
+  phase_ = Phase::whole;
+  failures_ = 0;
+  questions_ = {};
+  link_.stopped(false);
+  const HeldState theirs = their_fence_->held;
+  const int again = comm_->resume(theirs);
+  if (again < 0 || link_.broken()) return;
+  const QueueMask in_use = link_.set().in_use();
+  std::string rails;
+  for (std::size_t r = 0; r < link_.set().rails().size(); ++r) {
+    bool used = false;
+    for (int q = 0; q < link_.queue_count(); ++q)
+      used = used || ((in_use & queue_bit(q)) != 0 && link_.queue(q).rail == static_cast<int>(r));
+    if (used) rails += (rails.empty() ? "" : ", ") + link_.set().rails()[r].port.port->name;
+  }
+  link_.tell("goes on over " + rails + " (" + std::to_string(std::popcount(in_use)) + " of " +
+             std::to_string(link_.queue_count()) + " queues) after " +
+             std::to_string((now - since_) / kMillisecond) + " ms; " + std::to_string(again) +
+             (again == 1 ? " message was sent again" : " messages were sent again"));
+  last_progress_ = comm_->progress();
+}
+
+}  // namespace twinpath

@@ -1,0 +1,143 @@
+#pragma once
+// A connection outlives its queues: when one of them fails, or its port goes down or comes back,
+// both ends stop, agree on which queues can be used, replace all, and go on.
+//
+// The rule.  No byte is written to a buffer that may have been given back to its owner.  So nothing
+// is sent again before the receiver has halted its old queues and taken from its CQ what they had
+// brought, and before the sender has halted its own: then no old write can arrive any more, and
+// what the receiver says it awaits is the truth.  The sender sends again exactly that; of
+// everything else the receiver has all bytes, whatever the sender's adapter has said.
+//
+//   whole     -> stopping   something failed here, or the peer says stop (recovery.h in wire/)
+//   stopping  -> flushing   both have said stop; the union of what each cannot use is left out
+//   flushing  -> meeting    own queues halted, their completions taken, new queues made
+//   meeting   -> raising    the peer has fenced, too: raise the queues to its addresses
+//   raising   -> whole      the peer can receive: the comm goes on
+//   any       -> holding    no queue can be used: wait for a port, no longer than the hold time
+//   any       -> stopping   a failure within a round begins the next one
+//
+// Who makes progress: whoever polls the session, the hub's thread (this is held work while it
+// runs), and the session's Attendant, which wakes an idle end when the peer speaks.
+//
+// Threads: all under the hub's lock.
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "proxy/queues/completion_engine.h"
+#include "proxy/queues/queue_set.h"
+#include "proxy/wire/recovery.h"
+
+namespace twinpath {
+
+class PeerLink;
+
+// What a comm has posted that no completion has told to have arrived.
+struct AtRisk {
+  bool any = false;
+  std::uint64_t mark = 0;   // another number after more was posted
+  std::uint64_t bytes = 0;  // which take their time
+};
+
+// The comm, to the recovery of its connection.
+class Recoverable {
+ public:
+  virtual AtRisk at_risk() = 0;
+  // Whether everything that the halted queues will ever bring has been taken from the CQ.
+  virtual bool drained() = 0;
+  // After that: what this end has.  What had arrived in part is as if nothing had.
+  virtual HeldState held() = 0;
+  // New queues are about to receive; their receives are posted.
+  virtual void receives_posted() = 0;
+  // Goes on over the queues in use.  How many messages were sent again; negative when what the peer
+  // says makes no sense (the link is then broken).
+  virtual int resume(const HeldState& theirs) = 0;
+  // Another number after something was achieved.
+  virtual std::uint64_t progress() = 0;
+
+ protected:
+  ~Recoverable() = default;
+};
+
+class Recovery final : private HeldWork {
+ public:
+  explicit Recovery(PeerLink& link) : link_(link) {}
+  ~Recovery();
+  Recovery(const Recovery&) = delete;
+  Recovery& operator=(const Recovery&) = delete;
+
+  // From when the comm is there until it goes.
+  void serve(Recoverable* comm) { comm_ = comm; }
+  bool ready() const { return comm_ != nullptr; }
+  bool running() const { return phase_ != Phase::whole; }
+
+  // A queue has failed by itself.
+  void queue_failed(int q, const std::string& why);
+  // Whether ports went down or came back; to be called when one may have, and now and then.
+  void look_at_ports(std::int64_t now);
+  // While callers wait: whether a queue has stopped without a word.  Each queue in use is asked by
+  // a write of no bytes; one that does not answer while another one does is given up.
+  void look_for_stalls(std::int64_t now);
+  // Asks those that have no question under way.
+  void ask(std::int64_t now);
+  void answered(int q);
+  // A frame of the peer.  False when it is nonsense.
+  bool hear(RecoveryKind kind, std::span<const std::uint8_t> body);
+  // Goes on as far as possible.
+  void go_on(std::int64_t now);
+  // When it wants to be called next; 0: not by the clock.
+  std::int64_t next_look() const;
+
+ private:
+  enum class Phase : std::uint8_t { whole, stopping, flushing, meeting, raising, holding };
+  struct Sick {
+    std::int64_t until = 0;
+    std::int64_t pause = 0;
+  };
+  struct Question {
+    std::int64_t asked = 0;     // under way since then; 0: none
+    std::int64_t answered = 0;  // the last time
+    std::uint64_t mark = 0;     // AtRisk::mark when it was asked
+  };
+  bool post_held(bool overdue) override;
+  void begin(std::uint32_t round, const std::string& why);
+  void try_again(std::int64_t now, QueueMask failed, const std::string& why);
+  bool step(std::int64_t now);
+  bool fence(std::int64_t now);
+  bool raise(std::int64_t now);
+  void finish(std::int64_t now);
+  QueueMask all() const;
+  void look_at_states(std::int64_t now);
+  QueueMask unusable(std::int64_t now) const;
+  void mark_sick(int q, std::int64_t now);
+  bool out_of_time(std::int64_t now) const;
+  void give_up(std::int64_t now);
+  void note_trouble(std::int64_t now, bool may_be_old);
+
+  PeerLink& link_;
+  Recoverable* comm_ = nullptr;
+  Phase phase_ = Phase::whole;
+  std::uint32_t round_ = 0;
+  QueueMask mine_ = 0;      // what this end left out of the round
+  QueueMask unwanted_ = 0;  // what both did
+  std::string why_;
+  std::optional<StopNote> their_stop_;
+  std::optional<FencedNote> their_fence_;
+  bool they_are_ready_ = false;
+  bool receives_posted_ = true;  // on the queues that are there
+  std::int64_t since_ = 0;       // the beginning of the first of these rounds
+  std::int64_t phase_since_ = 0;
+  std::int64_t again_at_ = 0;    // holding: when to try the next round although nothing changed
+  std::int64_t back_since_ = 0;  // a left-out queue can be used since then; 0: none can
+  std::int64_t trouble_since_ = 0;
+  std::uint64_t last_progress_ = 0;
+  int failures_ = 0;  // rounds that failed in a row
+  std::array<Sick, kMaxQps> sick_{};
+  std::array<Question, kMaxQps> questions_{};
+  QueueMask down_ = 0;  // queues on ports that are not active, as of the last look
+  std::int64_t looked_ = 0;
+  std::uint32_t changes_ = 0;  // that the adapters had told of
+};
+
+}  // namespace twinpath

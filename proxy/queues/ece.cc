@@ -1,0 +1,87 @@
+#include "proxy/queues/ece.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "plugin/base/log.h"
+
+namespace twinpath {
+namespace {
+
+bool known(QueueSet& set) {
+  const Verbs& verbs = set.devices().verbs();
+  return set.devices().config().ib_ece_enable && verbs.query_ece != nullptr &&
+         verbs.set_ece != nullptr;
+}
+
+QueueExtras query(QueueSet& set, Queue& q) {
+  ibv_ece ece{};
+  if (set.devices().verbs().query_ece(q.qp.get(), &ece) != 0) return {};
+  return {ece.vendor_id, ece.options, ece.comp_mask};
+}
+
+// 0, or an errno value.
+int tell(QueueSet& set, Queue& q, const QueueExtras& extras) {
+  ibv_ece ece{extras.vendor, extras.options, extras.mask};
+  const int result = set.devices().verbs().set_ece(q.qp.get(), &ece);
+  return result == 0 ? 0 : modify_error(result);
+}
+
+bool any(const std::vector<QueueExtras>& all) {
+  return std::any_of(all.begin(), all.end(), [](const QueueExtras& e) { return e.vendor != 0; });
+}
+
+std::vector<QueueExtras> or_none(std::vector<QueueExtras> all) {
+  if (!any(all)) all.clear();
+  return all;
+}
+
+}  // namespace
+
+std::vector<QueueExtras> offer_extras(QueueSet& set) {
+  std::vector<QueueExtras> out;
+  if (!known(set)) return out;
+  for (Queue& q : set.queues()) out.push_back(query(set, q));
+  return or_none(std::move(out));
+}
+
+void take_extras(QueueSet& set, const std::vector<QueueExtras>& offered) {
+  if (!known(set) || offered.size() != set.queues().size()) return;
+  for (std::size_t i = 0; i < offered.size(); ++i) {
+    Queue& q = set.queues()[i];
+    // What its adapter does not know, another vendor's above all, is no reason to part.
+    if (offered[i].vendor != 0) q.extras = tell(set, q, offered[i]) == 0;
+  }
+}
+
+std::vector<QueueExtras> agreed_extras(QueueSet& set, const std::vector<QueueExtras>& offered) {
+  std::vector<QueueExtras> out;
+  if (!known(set) || offered.size() != set.queues().size()) return out;
+  for (Queue& q : set.queues()) out.push_back(q.extras ? query(set, q) : QueueExtras{});
+  return or_none(std::move(out));
+}
+
+Status use_extras(QueueSet& set, const std::vector<QueueExtras>& agreed, std::string& why) {
+  if (agreed.empty() || agreed.size() != set.queues().size()) return Status::ok;
+  for (std::size_t i = 0; i < agreed.size(); ++i) {
+    Queue& q = set.queues()[i];
+    if (agreed[i].vendor == 0) continue;
+    const int error = known(set) ? tell(set, q, agreed[i]) : EOPNOTSUPP;
+    q.extras = error == 0;
+    // mlx5 on an old kernel offers, and cannot be told; with no bit set there is nothing to tell.
+    if (error == 0 || error == EOPNOTSUPP || agreed[i].options == 0) continue;
+    char text[200];
+    (void)std::snprintf(text, sizeof text,
+                        "%s cannot use what the peer's adapter has agreed to (ECE, vendor 0x%x, "
+                        "options 0x%x): %s (errno %d); set NCCL_IB_ECE_ENABLE=0 on both hosts",
+                        set.rails()[static_cast<std::size_t>(q.rail)].port.port->name.c_str(),
+                        agreed[i].vendor, agreed[i].options, std::strerror(error), error);
+    why = text;
+    return Status::system;
+  }
+  return Status::ok;
+}
+
+}  // namespace twinpath

@@ -1,0 +1,91 @@
+#include "proxy/wire/recovery.h"
+
+#include <bit>
+
+namespace twinpath {
+namespace {
+
+constexpr std::size_t kMostWhy = 400;
+
+std::vector<std::uint8_t> frame(RecoveryKind kind, const std::vector<std::uint8_t>& body) {
+  Writer w;
+  w.integer(kRecoveryByte);
+  w.integer(static_cast<std::uint8_t>(kind));
+  w.integer(static_cast<std::uint16_t>(body.size()));
+  w.raw(body.data(), body.size());
+  return w.take();
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> encode_recovery(const StopNote& note) {
+  Writer w;
+  w.integer(note.round);
+  w.integer(note.unwanted);
+  w.text(printable(note.why, kMostWhy));
+  return frame(RecoveryKind::stop, w.bytes());
+}
+
+std::vector<std::uint8_t> encode_recovery(const FencedNote& note) {
+  Writer w;
+  w.integer(note.round);
+  w.integer(note.held.begin);
+  w.integer(note.held.end);
+  for (const std::uint64_t word : note.held.open) w.integer(word);
+  w.integer(note.made);
+  for (const QueueAddress& q : note.queues) encode_address(w, q);
+  w.integer(static_cast<std::uint8_t>(note.rails.size()));
+  for (const HelloRail& rail : note.rails) encode_rail(w, rail);
+  return frame(RecoveryKind::fenced, w.bytes());
+}
+
+std::vector<std::uint8_t> encode_ready(std::uint32_t round) {
+  Writer w;
+  w.integer(round);
+  return frame(RecoveryKind::ready, w.bytes());
+}
+
+std::size_t recovery_frame_bytes(std::span<const std::uint8_t> bytes) {
+  if (bytes.size() < kRecoveryHeader) return 0;
+  return kRecoveryHeader + (std::size_t{bytes[2]} | std::size_t{bytes[3]} << 8);
+}
+
+bool decode_recovery(std::span<const std::uint8_t> body, StopNote& note) {
+  Reader r(body);
+  note.round = r.integer<std::uint32_t>();
+  note.unwanted = r.integer<std::uint32_t>();
+  note.why = printable(r.text(), kMostWhy);
+  return r.ok();
+}
+
+bool decode_recovery(std::span<const std::uint8_t> body, FencedNote& note) {
+  Reader r(body);
+  note = {};
+  note.round = r.integer<std::uint32_t>();
+  note.held.begin = r.integer<std::uint64_t>();
+  note.held.end = r.integer<std::uint64_t>();
+  for (std::uint64_t& word : note.held.open) word = r.integer<std::uint64_t>();
+  note.made = r.integer<std::uint32_t>();
+  for (int left = std::popcount(note.made); left > 0; --left) {
+    QueueAddress q;
+    if (!decode_address(r, q)) return false;
+    note.queues.push_back(q);
+  }
+  const int rails = r.integer<std::uint8_t>();
+  if (!r.ok() || rails < 1 || rails > kMaxRails) return false;
+  std::string why;
+  for (int i = 0; i < rails; ++i) {
+    HelloRail rail;
+    if (!decode_rail(r, i, rail, why)) return false;
+    note.rails.push_back(std::move(rail));
+  }
+  return r.ok();
+}
+
+bool decode_ready(std::span<const std::uint8_t> body, std::uint32_t& round) {
+  Reader r(body);
+  round = r.integer<std::uint32_t>();
+  return r.ok();
+}
+
+}  // namespace twinpath

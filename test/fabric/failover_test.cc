@@ -1,0 +1,251 @@
+// A rail fails, both do, one comes back: what was accepted arrives, once, and nothing is written to
+// a buffer that was given back.
+#include "test/fabric/failover.h"
+#include "test/support/needs.h"
+
+namespace twinpath::test {
+namespace {
+
+// Random schedules in a run; the thread sanitizer takes ten times as long for each.
+constexpr unsigned kRuns = kSanitizesThreads ? 4 : 12;
+
+// How many queues the last line of that kind says are in use; 0: there was none.
+int queues_at_last(const LogCapture& log) {
+  int n = 0;
+  for (const LogLine& line : log.lines()) {
+    const std::size_t at = line.text.find("goes on over ");
+    if (at != std::string::npos) n = std::atoi(line.text.c_str() + line.text.find('(', at) + 1);
+  }
+  return n;
+}
+
+bool settles_at(LogCapture& log, Stream& stream, int queues, std::int64_t limit_ms = 5000) {
+  return eventually([&] { return !stream.run_for(5) || queues_at_last(log) == queues; },
+                    limit_ms) &&
+         stream.failure.empty();
+}
+
+TEST_CASE("F1: a port that goes down under a stream takes nothing with it") {
+  const char* down = GENERATE("soft0", "soft1", "soft2", "soft3");
+  CAPTURE(down);
+  LogCapture log;
+  FailoverWorld w;
+  Link link = w.connect();
+  Stream stream(link, {}, 7);
+  CHECK(stream.run(50));
+  stream.forget_gap();
+  FailoverWorld::port(down, false);
+  CHECK(stream.run(400));
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
+  CHECK(queues_at_last(log) == 1);
+  CHECK(stream.longest_gap() < 2 * kSecond);
+}
+
+TEST_CASE("F2, F8, F3: a port that loses packets without a word is left by both ends") {
+  const auto what =
+      GENERATE(soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers);
+  const char* where = GENERATE("soft0", "soft1", "soft2", "soft3");
+  CAPTURE(static_cast<int>(what), where);
+  LogCapture log;
+  FailoverWorld w;
+  Link link = w.connect();
+  Stream stream(link, {}, 11);
+  CHECK(stream.run(50));
+  FailoverWorld::loss(where, what);
+  CHECK(stream.run(400));
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
+}
+
+TEST_CASE("F4: a port that flaps is used again each time it is back") {
+  LogCapture log;
+  FailoverWorld w;
+  Link link = w.connect();
+  Stream stream(link, {}, 3);
+  for (int i = 0; i < 5; ++i) {
+    CAPTURE(i, log.warnings());
+    FailoverWorld::port(i % 2 == 0 ? "soft1" : "soft2", false);
+    CHECK(settles_at(log, stream, 1));
+    FailoverWorld::port(i % 2 == 0 ? "soft1" : "soft2", true);
+    CHECK(settles_at(log, stream, 2));
+  }
+  CHECK(stream.finish());
+  CAPTURE(stream.failure);
+  CHECK(stream.failure.empty());
+}
+
+TEST_CASE("F6: with all ports down a connection waits for one, for as long as it may") {
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  c.failover_hold_ms = 20000;
+  FailoverWorld w(c);
+  Link link = w.connect();
+  Stream stream(link, {}, 5);
+  CHECK(stream.run(20));
+  FailoverWorld::port("soft0", false);
+  CHECK(settles_at(log, stream, 1));
+  FailoverWorld::port("soft1", false);
+  CHECK(stream.run_for(400));
+  FailoverWorld::port("soft0", true);
+  CHECK(stream.run(300));
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
+}
+
+TEST_CASE("F6: and not longer, with an error that names the port") {
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  c.failover_hold_ms = 300;
+  c.ib_timeout = 10;  // the adapter gives up after 34 ms
+  FailoverWorld w(c);
+  Link link = w.connect();
+  Stream stream(link, {}, 5);
+  CHECK(stream.run(20));
+  FailoverWorld::port("soft0", false);
+  FailoverWorld::port("soft1", false);
+  CHECK_FALSE(stream.run_for(10000));
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(log.has("TWINPATH_FAILOVER_HOLD_MS"));
+}
+
+TEST_CASE("F7: a second port fails while the first is being left") {
+  const int later_us = GENERATE(0, 100, 500, 1000, 2000, 4000);
+  CAPTURE(later_us);
+  LogCapture log;
+  FailoverWorld w;
+  Link link = w.connect();
+  Stream stream(link, {}, 5);
+  CHECK(stream.run(20));
+  FailoverWorld::port("soft1", false);
+  const std::int64_t then = now_ns() + later_us * 1000;
+  while (now_ns() < then) CHECK(stream.step(~std::uint64_t{0}));
+  FailoverWorld::port("soft2", false);
+  CHECK(stream.run_for(50));
+  FailoverWorld::port("soft1", true);
+  FailoverWorld::port("soft2", true);
+  CHECK(stream.run(500));
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
+}
+
+// The receiver is told nothing, so all that can be checked is that what the sender calls done is
+// there, and that nobody writes a buffer later which went on to other messages.
+TEST_CASE("F12: receives without completion lose nothing, and nothing comes later") {
+  LogCapture log;
+  FailoverWorld w;
+  Link link = w.connect();
+  constexpr std::size_t kSlots = 8, kBytes = 20'000;
+  std::vector<std::unique_ptr<Buffer>> from, to;
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    from.push_back(std::make_unique<Buffer>(*link.send, kBytes));
+    to.push_back(std::make_unique<Buffer>(*link.recv, kBytes));
+  }
+  const auto seed_of = [](std::uint64_t n) { return static_cast<unsigned>(n % 250 + 1); };
+  std::array<Request*, kSlots> sends{};
+  std::string wrong;
+  std::uint64_t offered = 0, sent = 0, done = 0;
+  const std::array<const char*, 3> ports{"soft1", "soft2", "soft0"};
+  int flips = 0;
+  const bool ended = eventually(
+      [&] {
+        while (offered < done + kSlots && wrong.empty()) {
+          Request* receive = nullptr;
+          const RecvBuffer b = to[offered % kSlots]->receive(0);
+          const Status s = link.recv->irecv({&b, 1}, true, &receive);
+          if (s != Status::ok && s != Status::again) wrong = "irecv";
+          if (receive == nullptr) break;
+          Completion c;
+          // It is done once its cell is on the wire.
+          if (!eventually([&] { return receive->test(c) != Status::ok || c.done; })) wrong = "test";
+          ++offered;
+        }
+        if (sent < offered) {
+          Buffer& b = *from[sent % kSlots];
+          for (std::size_t i = 0; i < kBytes; ++i) b.data()[i] = Buffer::pattern(seed_of(sent), i);
+          const Status s = link.send->isend(b.data(), kBytes, 0, b.memory, &sends[sent % kSlots]);
+          if (s != Status::ok && s != Status::again) wrong = "isend";
+          if (sends[sent % kSlots] != nullptr) ++sent;
+        }
+        while (done < sent) {
+          Completion c;
+          if (sends[done % kSlots]->test(c) != Status::ok) wrong = "a send";
+          if (!c.done) break;
+          sends[done % kSlots] = nullptr;
+          if (!to[done % kSlots]->holds(seed_of(done), kBytes))
+            wrong = "the bytes of message " + std::to_string(done);
+          if (++done % 50 == 0) {
+            FailoverWorld::port(ports[static_cast<std::size_t>(flips / 2) % 3], flips % 2 != 0);
+            ++flips;
+          }
+        }
+        return !wrong.empty() || done >= 600;
+      },
+      20000);
+  CAPTURE(wrong, done, log.warnings());
+  CHECK(wrong.empty());
+  CHECK(ended);
+  CHECK(log.has("goes on over"));
+  for (auto& b : from) b->forget();
+  for (auto& b : to) b->forget();
+}
+
+// What may happen to a rail, at random; the same again for the same seed, but for the time that
+// threads take.
+void misfortune(unsigned seed, int steps) {
+  std::mt19937 random(seed);
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  c.failover_hold_ms = 60000;
+  c.ib_qps_per_connection = static_cast<int>(random() % 3 + 1);
+  c.ib_split_data_on_qps = random() % 2 == 0;
+  c.ib_adaptive_routing = random() % 2 == 0 ? 1 : 0;
+  c.ib_ar_threshold = 1000;
+  c.stripe_min = Bytes{random() % 2 == 0 ? 256u : 65536u};
+  c.stall_ms = 50;
+  Stream::Shape shape;
+  shape.group = static_cast<int>(random() % 8 + 1);
+  shape.window = static_cast<int>(random() % 8 + 1);
+  shape.reversed = random() % 2 == 0;
+  if (random() % 3 == 0) shape.sizes = {0, 1, 8, 63, 64};
+  FailoverWorld w(c);
+  Link link = w.connect();
+  Stream stream(link, shape, seed);
+  const std::array<std::string, 4> ports{"soft0", "soft1", "soft2", "soft3"};
+  for (int i = 0; i < steps && stream.failure.empty(); ++i) {
+    const std::string& port = ports[random() % 4];
+    switch (random() % 6) {
+      case 0:
+      case 1:
+        FailoverWorld::port(port, false);
+        break;
+      case 2:
+        FailoverWorld::loss(port, static_cast<soft::PortLoss>(random() % 3 + 1));
+        break;
+      default:
+        FailoverWorld::port(port, true);
+        FailoverWorld::loss(port, soft::PortLoss::none);
+    }
+    (void)stream.run_for(static_cast<std::int64_t>(random() % 40));
+  }
+  for (const std::string& port : ports) {
+    FailoverWorld::port(port, true);
+    FailoverWorld::loss(port, soft::PortLoss::none);
+  }
+  CHECK(stream.finish());
+  CHECK(stream.run_for(20));
+  CHECK(stream.finish());
+  CAPTURE(seed, stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
+}
+
+TEST_CASE("random misfortune of rails loses, doubles and misplaces no byte") {
+  const char* from = std::getenv("TWINPATH_FAILOVER_SEED");
+  const char* count = std::getenv("TWINPATH_FAILOVER_RUNS");
+  const unsigned first = from != nullptr ? static_cast<unsigned>(std::atoi(from)) : 1;
+  const unsigned runs = count != nullptr ? static_cast<unsigned>(std::atoi(count)) : kRuns;
+  for (unsigned seed = first; seed < first + runs; ++seed) misfortune(seed, 12);
+}
+
+}  // namespace
+}  // namespace twinpath::test

@@ -1,0 +1,143 @@
+// Ports that come and go under messages between GPUs, direct and through host memory, with the
+// flush that NCCL asks for.
+#include <deque>
+
+#include "plugin/fabric/soft/extended.h"
+#include "test/fabric/staged_world.h"
+
+namespace twinpath::test {
+namespace {
+
+constexpr std::size_t kPlace = std::size_t{1} << 20;
+constexpr std::uint64_t kPlaces = 6;
+
+class GpuStream {
+ public:
+  GpuStream(FakeGpu& fake, Link& link)
+      : link_(link),
+        from_(fake, *link.send, kPlace * kPlaces),
+        to_(fake, *link.recv, kPlace * kPlaces) {
+    from_.forget();
+    to_.forget();
+  }
+  // Until so many have arrived and been flushed; what went wrong, or empty.
+  std::string run(std::uint64_t messages) {
+    std::string wrong;
+    const bool ended = eventually(
+        [&] {
+          wrong = step(messages);
+          return !wrong.empty() || (arrived_ >= messages && sends_.empty());
+        },
+        30000);
+    return ended || !wrong.empty() ? wrong : "nothing more came";
+  }
+
+ private:
+  static std::size_t bytes(std::uint64_t n) {
+    constexpr std::size_t kSizes[] = {0, 24, 4096, 65536, 65664, 300'000, kPlace};
+    return kSizes[n % std::size(kSizes)];
+  }
+  std::string step(std::uint64_t messages) {
+    if (posted_ < messages && posted_ - arrived_ < kPlaces) {
+      const RecvBuffer b =
+          to_.receive(0, posted_ % kPlaces * kPlace, std::max<std::size_t>(bytes(posted_), 1));
+      Request* r = nullptr;
+      const Status s = link_.recv->irecv({&b, 1}, false, &r);
+      if (s != Status::ok && s != Status::again) return "irecv fails";
+      if (r != nullptr) receives_.push_back(r), ++posted_;
+    }
+    // A place may be filled anew once its last message has left.
+    if (sent_ < posted_ && sends_.size() < kPlaces) {
+      const std::size_t at = sent_ % kPlaces * kPlace;
+      from_.fill(seed(sent_), at, bytes(sent_));
+      Request* r = nullptr;
+      const Status s = link_.send->isend(from_.data() + at, bytes(sent_), 0, from_.memory, &r);
+      if (s != Status::ok && s != Status::again) return "isend fails";
+      if (r != nullptr) sends_.push_back(r), ++sent_;
+    }
+    Completion c;
+    while (!sends_.empty()) {
+      if (sends_.front()->test(c) != Status::ok) return "a send fails";
+      if (!c.done) break;
+      sends_.pop_front();
+    }
+    return take();
+  }
+  std::string take() {
+    Completion c;
+    const std::size_t at = arrived_ % kPlaces * kPlace, n = bytes(arrived_);
+    if (flushing_ == nullptr && !flushed_ && !wanted_) {
+      if (receives_.empty()) return {};
+      if (receives_.front()->test(c) != Status::ok) return "a receive fails";
+      if (!c.done) return {};
+      receives_.pop_front();
+      flushed_ = n == 0;
+      wanted_ = !flushed_;
+    }
+    if (wanted_) {
+      const RecvBuffer b = to_.receive(0, at, n);
+      const Status s = link_.recv->iflush({&b, 1}, &flushing_);
+      if (s == Status::again) return {};
+      if (s != Status::ok) return "iflush fails";
+      wanted_ = false;
+      flushed_ = flushing_ == nullptr;
+    }
+    if (flushing_ != nullptr) {
+      if (flushing_->test(c) != Status::ok) return "a flush fails";
+      if (!c.done) return {};
+      flushing_ = nullptr;
+      flushed_ = true;
+    }
+    if (!flushed_) return {};
+    flushed_ = false;
+    if (!to_.holds(seed(arrived_), at, n))
+      return "wrong bytes in message " + std::to_string(arrived_);
+    ++arrived_;
+    return {};
+  }
+  static unsigned seed(std::uint64_t n) { return static_cast<unsigned>(n % 250 + 1); }
+
+  Link& link_;
+  GpuBuffer from_, to_;
+  std::deque<Request*> sends_, receives_;
+  Request* flushing_ = nullptr;
+  bool wanted_ = false, flushed_ = false;
+  std::uint64_t posted_ = 0, sent_ = 0, arrived_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("Ports come and go under messages of GPU memory, direct and staged") {
+  const auto source = GENERATE(Use::direct, Use::staged, Use::up_to_64k);
+  const auto landing = GENERATE(Use::direct, Use::staged);
+  CAPTURE(name_of(source), name_of(landing));
+  FakeGpu fake;
+  LogCapture log;
+  const Config config = gpu_config("soft0,soft1,soft2,soft3");
+  Ends ends(source, landing, config, 2);
+  // The devices are this process's: another context of theirs will do.
+  auto fabric = open_fabric(config);
+  REQUIRE(fabric);
+  const auto port = [&](const std::string& name, bool up) {
+    for (const Port& p : (*fabric)->ports)
+      if (p.device == name) CHECK(soft::set_port_state(p.context, 1, up) == 0);
+  };
+  Link link = ends.connect();
+  GpuStream stream(fake, link);
+  std::string wrong = stream.run(10);
+  for (std::uint64_t i = 1; i <= 6 && wrong.empty(); ++i) {
+    const std::string name = "soft" + std::to_string(i % 4);
+    port(name, false);
+    wrong = stream.run(10 + 20 * i - 10);
+    port(name, true);
+    if (wrong.empty()) wrong = stream.run(10 + 20 * i);
+  }
+  for (const char* name : {"soft0", "soft1", "soft2", "soft3"}) port(name, true);
+  std::string told;
+  for (const LogLine& l : log.lines()) told += l.text.substr(0, 170) + "\n";
+  CAPTURE(wrong, told);
+  CHECK(wrong.empty());
+  CHECK(log.has("goes on over"));
+}
+
+}  // namespace twinpath::test

@@ -1,0 +1,102 @@
+// What two ends say when queues are replaced: whole, cut short, and turned over bit by bit.
+#include "proxy/wire/recovery.h"
+
+#include <algorithm>
+
+#include "test/support/catch.h"
+
+using namespace twinpath;
+
+namespace {
+
+std::span<const std::uint8_t> body_of(const std::vector<std::uint8_t>& frame) {
+  return std::span(frame).subspan(kRecoveryHeader);
+}
+
+FencedNote some_fence() {
+  FencedNote note;
+  note.round = 7;
+  note.held.begin = (std::uint64_t{1} << 40) + 5;
+  note.held.end = note.held.begin + 200;
+  note.held.set_open(note.held.begin);
+  note.held.set_open(note.held.begin + 199);
+  note.made = 0b1011;
+  note.queues = {{0x10, 0xffffff}, {0x11, 1}, {0xffffff, 0}};
+  HelloRail rail;
+  rail.port = "mlx5_0:1";
+  rail.lid = 9;
+  rail.mtu = IBV_MTU_4096;
+  rail.gid.raw[15] = 3;
+  rail.gid_index = 2;
+  rail.roce = true;
+  rail.speed_mbps = 400000;
+  note.rails = {rail, rail};
+  note.rails[1].port = "mlx5_1:1";
+  return note;
+}
+
+}  // namespace
+
+TEST_CASE("words about queues arrive as they were said", "[recovery]") {
+  const auto stop = encode_recovery(StopNote{3, 0b101, "soft0:1 is down\n"});
+  CHECK(stop[0] == kRecoveryByte);
+  CHECK(stop[1] == static_cast<std::uint8_t>(RecoveryKind::stop));
+  CHECK(recovery_frame_bytes(stop) == stop.size());
+  StopNote stopped;
+  REQUIRE(decode_recovery(body_of(stop), stopped));
+  CHECK(stopped.round == 3);
+  CHECK(stopped.unwanted == 0b101);
+  CHECK(stopped.why == "soft0:1 is down?");  // it goes into a log
+
+  const FencedNote note = some_fence();
+  const auto frame = encode_recovery(note);
+  CHECK(frame.size() < kMostRecoveryBody);
+  FencedNote fenced;
+  REQUIRE(decode_recovery(body_of(frame), fenced));
+  CHECK(fenced.round == note.round);
+  CHECK(fenced.held.begin == note.held.begin);
+  CHECK(fenced.held.end == note.held.end);
+  CHECK(fenced.held.open == note.held.open);
+  CHECK(fenced.made == note.made);
+  REQUIRE(fenced.queues.size() == 3);
+  CHECK(fenced.queues[2].qpn == 0xffffff);
+  REQUIRE(fenced.rails.size() == 2);
+  CHECK(fenced.rails[1].port == "mlx5_1:1");
+  CHECK(fenced.rails[1].speed_mbps == 400000);
+
+  const auto ready = encode_ready(9);
+  std::uint32_t round = 0;
+  REQUIRE(decode_ready(body_of(ready), round));
+  CHECK(round == 9);
+}
+
+TEST_CASE("what a receiver awaits is told by cell, round the ring", "[recovery]") {
+  HeldState held;
+  held.begin = 1020;  // 1024 is place 0
+  held.end = 1040;
+  held.set_open(1023);
+  held.set_open(1024);
+  CHECK(held.awaits(1023));
+  CHECK(held.awaits(1024));
+  CHECK_FALSE(held.awaits(1022));
+  CHECK_FALSE(held.awaits(1023 - kCtsCells));  // complete: an earlier use of the place
+  CHECK_FALSE(held.awaits(0));
+}
+
+TEST_CASE("no damaged word about queues is read beyond its end", "[recovery]") {
+  const auto frame = encode_recovery(some_fence());
+  const auto body = body_of(frame);
+  FencedNote note;
+  for (std::size_t n = 0; n < body.size(); ++n) CHECK_FALSE(decode_recovery(body.first(n), note));
+  // A bit more in the mask of queues asks for an address that is not there.
+  for (std::size_t bit = 0; bit < 8 * body.size(); ++bit) {
+    std::vector<std::uint8_t> damaged(body.begin(), body.end());
+    damaged[bit / 8] = static_cast<std::uint8_t>(damaged[bit / 8] ^ 1u << bit % 8);
+    if (!decode_recovery(damaged, note)) continue;
+    CHECK(note.queues.size() <= static_cast<std::size_t>(kMaxQps));
+    CHECK((!note.rails.empty() && note.rails.size() <= static_cast<std::size_t>(kMaxRails)));
+    for (const QueueAddress& q : note.queues) CHECK((q.qpn <= 0xffffff && q.psn <= 0xffffff));
+  }
+  for (std::size_t n = 0; n < kRecoveryHeader; ++n)
+    CHECK(recovery_frame_bytes(std::span(frame).first(n)) == 0);
+}
