@@ -6,6 +6,7 @@
 #include "test/fabric/lone_sender.h"
 #include "test/fabric/world.h"
 #include "test/support/child_process.h"
+#include "test/support/needs.h"
 #include "test/support/outage.h"
 
 namespace twinpath::test {
@@ -96,6 +97,7 @@ TEST_CASE("A connection that the peer's host reset is said to be reset") {
 }
 
 TEST_CASE("A host of which nothing is heard or seen is given up after the limit, not before") {
+  NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   WaitingChild w("sender");
   REQUIRE(::kill(w.child.pid, SIGSTOP) == 0);
   Outage outage;
@@ -108,6 +110,7 @@ TEST_CASE("A host of which nothing is heard or seen is given up after the limit,
 }
 
 TEST_CASE("A process that is stopped while its host answers may come back") {
+  NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   WaitingChild w("sender");
   REQUIRE(::kill(w.child.pid, SIGSTOP) == 0);
   CHECK(w.fails_after(2 * kLimitMs) == -1);

@@ -25,8 +25,14 @@ bool settles_at(LogCapture& log, Stream& stream, int queues, std::int64_t limit_
          stream.failure.empty();
 }
 
+// Both ends' ports; all of them without a sanitizer.
+std::vector<const char*> some_ports() {
+  if (kSanitizes) return {"soft1", "soft2"};
+  return {"soft0", "soft1", "soft2", "soft3"};
+}
+
 TEST_CASE("F1: a port that goes down under a stream takes nothing with it") {
-  const char* down = GENERATE("soft0", "soft1", "soft2", "soft3");
+  const char* down = GENERATE(from_range(some_ports()));
   CAPTURE(down);
   LogCapture log;
   FailoverWorld w;
@@ -45,7 +51,7 @@ TEST_CASE("F1: a port that goes down under a stream takes nothing with it") {
 TEST_CASE("F2, F8, F3: a port that loses packets without a word is left by both ends") {
   const auto what =
       GENERATE(soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers);
-  const char* where = GENERATE("soft0", "soft1", "soft2", "soft3");
+  const char* where = GENERATE(from_range(some_ports()));
   CAPTURE(static_cast<int>(what), where);
   LogCapture log;
   FailoverWorld w;
@@ -111,6 +117,7 @@ TEST_CASE("F6: and not longer, with an error that names the port") {
 
 TEST_CASE("F7: a second port fails while the first is being left") {
   const int later_us = GENERATE(0, 100, 500, 1000, 2000, 4000);
+  if (kSanitizes && later_us % 1000 != 0) return;
   CAPTURE(later_us);
   LogCapture log;
   FailoverWorld w;

@@ -13,6 +13,7 @@
 #include "proxy/wire/handshake.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
+#include "test/support/needs.h"
 #include "test/support/outage.h"
 
 namespace twinpath::test {
@@ -36,6 +37,7 @@ void exchange(Link& link, Buffer& from, Buffer& to) {
 }
 
 TEST_CASE("A cut control network ends no connection: not a busy, a waiting or an idle one") {
+  NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   LogCapture log;
   World world(patient());
   Link busy = world.connect(), waiting = world.connect(), idle = world.connect();
@@ -77,6 +79,7 @@ TEST_CASE("A cut control network ends no connection: not a busy, a waiting or an
 }
 
 TEST_CASE("Lost SYNs are waited for as long as a connection may take") {
+  NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   Config config = patient(6500);
   World world(config);
   HandleArray handle{};
@@ -182,6 +185,7 @@ TEST_CASE("An acceptor without descriptors says so to both ends, at once") {
 }
 
 TEST_CASE("Connections that were begun and forgotten go when their time is over") {
+  NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   Config config = patient(4000);
   World world(config);
   HandleArray handle{};

@@ -34,8 +34,8 @@ class GpuStream {
 
  private:
   static std::size_t bytes(std::uint64_t n) {
-    constexpr std::size_t kSizes[] = {0, 24, 4096, 65536, 65664, 300'000, kPlace};
-    return kSizes[n % std::size(kSizes)];
+    constexpr std::size_t kLengths[] = {0, 24, 4096, 65536, 65664, 300'000, kPlace};
+    return kLengths[n % std::size(kLengths)];
   }
   std::string step(std::uint64_t messages) {
     if (posted_ < messages && posted_ - arrived_ < kPlaces) {

@@ -17,6 +17,16 @@
 #ifndef TWINPATH_SANITIZES_THREADS
 #define TWINPATH_SANITIZES_THREADS false
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+#define TWINPATH_SANITIZES_ADDRESSES true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TWINPATH_SANITIZES_ADDRESSES true
+#endif
+#endif
+#ifndef TWINPATH_SANITIZES_ADDRESSES
+#define TWINPATH_SANITIZES_ADDRESSES false
+#endif
 
 namespace twinpath::test {
 
@@ -24,6 +34,9 @@ namespace twinpath::test {
 // tell the peer, and the peer's answer has our engine thread write the buffer again, it finds a
 // race unless both happen to take one lock.
 inline constexpr bool kSanitizesThreads = TWINPATH_SANITIZES_THREADS;
+// Any: the same code has run in the plain build.  Cases in which little happens but time passing
+// are left out here, and tables of like cases are shorter.
+inline constexpr bool kSanitizes = kSanitizesThreads || TWINPATH_SANITIZES_ADDRESSES;
 
 // Called by NEEDS on the test thread.
 void note_skip(const std::string& why);

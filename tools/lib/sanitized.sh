@@ -4,7 +4,7 @@
 
 # -O0 with g++: at -O2 g++ 12 warns falsely inside the standard library.  clang++,
 # where it is, makes programs that run in half the time.  Many sources to a unit: a third of the time
-# to compile; the plain build shows that each compiles alone.
+# to compile; the build of tools/demo.sh shows that each compiles alone.
 sanitized_suites=(unit soft fabric abi gda)
 # sanitized LABEL FOLDER SANITIZER [MESON OPTION...]: builds, and runs these suites.  Of fuzzing alone
 # only the targets are built.

@@ -62,10 +62,10 @@ std::string classes(const Report& r) {
     }
     return columns(rows, 2);
   }
-  constexpr std::size_t kBlock = 12;
+  constexpr std::size_t kColumns = 12;
   std::string out;
-  for (std::size_t first = 0; first < m.gpus.size(); first += kBlock) {
-    const std::size_t end = std::min(first + kBlock, m.gpus.size());
+  for (std::size_t first = 0; first < m.gpus.size(); first += kColumns) {
+    const std::size_t end = std::min(first + kColumns, m.gpus.size());
     std::vector<std::string> names{"", "NUMA", "Gb/s"}, nodes{"", "", ""};
     for (std::size_t g = first; g < end; ++g) {
       names.push_back(gpu_name(m.gpus[g]));

@@ -210,10 +210,10 @@ std::string errors(Both& t) {
 
 std::string traffic(Library& lib, ibv_context* context) {
   Both t{lib, context};
-  if (std::string why = t.make(); !why.empty()) return why;
+  if (std::string wrong = t.make(); !wrong.empty()) return wrong;
   for (const auto& part :
        {every_operation, many_sends, shared_doorbell, silence, waiting, full, errors}) {
-    if (std::string why = part(t); !why.empty()) return why;
+    if (std::string wrong = part(t); !wrong.empty()) return wrong;
   }
   return t.end();
 }
