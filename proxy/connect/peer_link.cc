@@ -105,16 +105,21 @@ std::string PeerLink::ends_text() const {
   return text;
 }
 
-// Empty while the port is up.  Asks the adapter, whose events may lag behind its completions.
+// Empty while the port is up and has the address that the queues were made with.  Asks the adapter,
+// whose events may lag behind its completions.
 std::string PeerLink::down_text(const Rail& rail) const {
   const Port& port = *rail.port.port;
   AsyncEvents& events = rail.port.adapter->events;
   events.poll();
   ibv_port_attr attr{};
   if (queues_->devices().verbs().query_port(port.context, port.number, &attr) != 0) return {};
-  if (attr.state == IBV_PORT_ACTIVE) return {};
-  std::string text =
-      "the local port " + port.device + ":" + std::to_string(port.number) + " is down";
+  const std::string name = "the local port " + port.device + ":" + std::to_string(port.number);
+  if (attr.state == IBV_PORT_ACTIVE) {
+    if (queues_->devices().address_stands(rail.port, rail.gid)) return {};
+    return name + " has lost the address " + gid_text(rail.gid.gid) + " at GID index " +
+           std::to_string(rail.gid.index) + ", or has it at another index (ip addr)";
+  }
+  std::string text = name + " is down";
   if (const std::int64_t at = events.port_went_down(port.number); at != 0)
     text += " since " + std::to_string((now_ns() - at) / kMillisecond) + " ms or more";
   return text + ", check its cable and switch port (ip link, ibstat)";

@@ -44,17 +44,25 @@ void Recovery::look_at_states(std::int64_t now) {
   if (changes == changes_ && looked_ != 0 && now - looked_ < kStatesPeriod) return;
   changes_ = changes;
   looked_ = now;
-  QueueMask rails_down = 0;
+  QueueMask rails_down = 0, rails_moved = 0;
   for (std::size_t r = 0; r < set.rails().size(); ++r) {
-    const Port& port = *set.rails()[r].port.port;
+    const Rail& rail = set.rails()[r];
+    const QueueMask bit = queue_bit(static_cast<int>(r));
     ibv_port_attr attr{};
-    if (set.devices().verbs().query_port(port.context, port.number, &attr) != 0 ||
+    std::string why;
+    if (set.devices().verbs().query_port(rail.port.port->context, rail.port.port->number, &attr) !=
+            0 ||
         attr.state != IBV_PORT_ACTIVE)
-      rails_down |= queue_bit(static_cast<int>(r));
+      rails_down |= bit;
+    else if (!set.devices().address_stands(rail.port, rail.gid))
+      (set.devices().live(rail.port, why) ? rails_moved : rails_down) |= bit;
   }
-  down_ = 0;
-  for (int q = 0; q < link_.queue_count(); ++q)
-    if ((rails_down >> link_.queue(q).rail & 1) != 0) down_ |= queue_bit(q);
+  down_ = moved_ = 0;
+  for (int q = 0; q < link_.queue_count(); ++q) {
+    const int rail = link_.queue(q).rail;
+    if ((rails_down >> rail & 1) != 0) down_ |= queue_bit(q);
+    if ((rails_moved >> rail & 1) != 0) moved_ |= queue_bit(q);
+  }
 }
 
 QueueMask Recovery::unusable(std::int64_t now) const {
@@ -93,7 +101,7 @@ void Recovery::queue_failed(int q, const std::string& why) {
   const std::int64_t now = now_ns();
   looked_ = 0;  // events may lag behind completions
   look_at_states(now);
-  if (q < link_.queue_count() && (down_ & queue_bit(q)) == 0) mark_sick(q, now);
+  if (q < link_.queue_count() && ((down_ | moved_) & queue_bit(q)) == 0) mark_sick(q, now);
   // The rest of what a halted or given-up queue says is no news.
   if (running()) return;
   note_trouble(now, true);
@@ -106,7 +114,7 @@ void Recovery::look_at_ports(std::int64_t now) {
   if (comm_ == nullptr || link_.broken() || running()) return;
   look_at_states(now);
   const QueueMask cannot = unusable(now), in_use = link_.set().in_use();
-  if ((in_use & down_) != 0 && (all() & ~cannot) != 0) {
+  if ((in_use & moved_) != 0 || ((in_use & down_) != 0 && (all() & ~cannot) != 0)) {
     note_trouble(now, false);
     for (const Rail& rail : link_.set().rails())
       if (const std::string down = link_.down_text(rail); !down.empty()) why_ = down;
@@ -371,6 +379,11 @@ void Recovery::finish(std::int64_t now) {
   const HeldState theirs = their_fence_->held;
   const int again = comm_->resume(theirs);
   if (again < 0 || link_.broken()) return;
+  counters::Connection& counts = *link_.counts();
+  const auto stopped = static_cast<std::uint64_t>(now - since_);
+  counts.recoveries.add(1);
+  counts.stopped_ns.add(stopped);
+  counts.longest_stop_ns.set(std::max(counts.longest_stop_ns.get(), stopped));
   const QueueMask in_use = link_.set().in_use();
   std::string rails;
   for (std::size_t r = 0; r < link_.set().rails().size(); ++r) {

@@ -135,7 +135,9 @@ class Recovery final : private HeldWork {
   int failures_ = 0;  // rounds that failed in a row
   std::array<Sick, kMaxQps> sick_{};
   std::array<Question, kMaxQps> questions_{};
-  QueueMask down_ = 0;  // queues on ports that are not active, as of the last look
+  // As of the last look: queues on ports that are not active, or have no address; and those made
+  // with an address that their port has no longer, but another.
+  QueueMask down_ = 0, moved_ = 0;
   std::int64_t looked_ = 0;
   std::uint32_t changes_ = 0;  // that the adapters had told of
 };

@@ -112,6 +112,10 @@ class Devices {
   std::vector<RailPort> rails(int index) const;
   // The port as it is now, for a connection that is being made.
   Result<LivePort> live(const RailPort& rail, std::string& why) const;
+  // Whether a port still has the address that it had.
+  bool address_stands(const RailPort& rail, const GidEntry& gid) const {
+    return live_.still_there(*rail.port, gid);
+  }
 
   Result<Memory*> register_memory(int device, void* data, std::size_t bytes, MemoryType type,
                                   std::uint64_t dmabuf_offset, int dmabuf_fd,

@@ -34,6 +34,9 @@ class LivePorts {
   // `why` as choose_gid() and find_partition() give them.
   Result<LivePort> look(const Port& port, std::uint32_t changes, const Config& config,
                         std::string& why);
+  // Whether that entry of the port's table still holds that GID: a queue made with it is mute
+  // otherwise.
+  bool still_there(const Port& port, const GidEntry& gid) const;
 
  private:
   struct Seen {
@@ -41,7 +44,6 @@ class LivePorts {
     Port port;
     int partitions = 0;  // entries of its table
   };
-  bool still_there(const Port& port, const GidEntry& gid) const;
 
   const Fabric& fabric_;
   const std::string sysfs_;

@@ -2,6 +2,7 @@
 // at another index of the port's GID table, or a larger MTU.
 #include "proxy/wire/handle.h"
 #include "test/fabric/event_feed.h"
+#include "test/fabric/failover.h"
 #include "test/fabric/world.h"
 
 namespace twinpath::test {
@@ -10,6 +11,7 @@ namespace {
 // GID tables that the test moves about: what the adapter has at index 0 stands where `places` says.
 struct Moving {
   static constexpr int kEntries = 8;
+  static inline std::mutex mutex;  // for tests whose connections are made anew behind their back
   static inline std::vector<int> places;
   static inline ibv_mtu mtu = IBV_MTU_4096;
   static inline std::vector<ibv_qp_attr> raised;
@@ -22,10 +24,12 @@ struct Moving {
     raised.clear();
     real_ = fabric.verbs;
     fabric.verbs.query_gid = [](ibv_context* c, std::uint8_t port, int index, ibv_gid* gid) {
+      std::unique_lock hold(mutex);
       ++gid_queries;
       *gid = {};
-      for (const int place : places)
-        if (index == place) return real_.query_gid(c, port, 0, gid);
+      const bool there = std::find(places.begin(), places.end(), index) != places.end();
+      hold.unlock();
+      if (there) return real_.query_gid(c, port, 0, gid);
       return 0;
     };
     fabric.verbs.query_port = [](ibv_context* c, std::uint8_t port, ibv_port_attr* attr) {
@@ -37,6 +41,7 @@ struct Moving {
     fabric.verbs.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int mask) {
       ibv_qp_attr own = *attr;
       if ((mask & IBV_QP_AV) != 0) {
+        const std::lock_guard hold(mutex);
         raised.push_back(own);
         own.ah_attr.grh.sgid_index = 0;
       }
@@ -169,6 +174,54 @@ TEST_CASE("without any address connect and listen say so, and go on when there i
   CHECK(log.has(LogLevel::warn, "soft1:1: the GID table is empty"));
   Moving::places = {7};
   CHECK(connect_once(world).front().index == 7);
+}
+
+// F9.  All ports at once, which is the worst: there is no other to go over.
+TEST_CASE("F9: a connection over several ports goes on with the addresses that they have now") {
+  LogCapture log;
+  EventFeed feed;
+  Config c = soft_config("soft0,soft1,soft2,soft3");
+  c.soft_copy_threads = 0;
+  World world(c, -1, Moving::on);
+  Link link = world.connect(merge_devices(*world.transport, {0, 1}),
+                            merge_devices(*world.transport, {2, 3}));
+  Stream stream(link, {}, 3);
+  CHECK(stream.run(50));
+  const auto raised_with = [&](int index) {
+    const std::lock_guard hold(Moving::mutex);
+    return std::any_of(Moving::raised.begin(), Moving::raised.end(),
+                       [&](const ibv_qp_attr& a) { return a.ah_attr.grh.sgid_index == index; });
+  };
+  const auto put = [&](std::vector<int> places, bool tell) {
+    {
+      const std::lock_guard hold(Moving::mutex);
+      Moving::places = std::move(places);
+    }
+    for (const char* device : {"soft0", "soft1", "soft2", "soft3"}) {
+      ibv_async_event event{};
+      event.event_type = IBV_EVENT_GID_CHANGE;
+      event.element.port_num = 1;
+      if (tell) EventFeed::send(Tap::context_of(device), event);
+    }
+  };
+  SECTION("moved, with an event") {
+    put({5}, true);
+    CHECK(eventually([&] { return !stream.run_for(10) || raised_with(5); }));
+  }
+  SECTION("moved, without an event") {
+    put({5}, false);
+    CHECK(eventually([&] { return !stream.run_for(10) || raised_with(5); }));
+  }
+  SECTION("gone for a while") {
+    put({}, true);
+    CHECK(stream.run_for(300));
+    put({6}, true);
+    CHECK(eventually([&] { return !stream.run_for(10) || raised_with(6); }));
+    CHECK(log.has("has lost the address"));
+  }
+  CHECK(stream.run(stream.received() + 200));
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
 }
 
 }  // namespace twinpath::test
