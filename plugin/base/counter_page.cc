@@ -33,11 +33,13 @@ void reset(counters::Connection& c) {
   c.since.set(0);
   c.waits_for.set(0);
   for (auto& n : c.waited_ns) n.set(0);
-  c.staged_bytes.set(0);
+  for (counters::Count* n : {&c.staged_bytes, &c.recoveries, &c.stopped_ns, &c.longest_stop_ns})
+    n->set(0);
   for (auto& n : c.errors) n.set(0);
   for (counters::Rail& r : c.rails) {
     r.bytes.set(0);
     r.timed_ns.set(0);
+    r.permille.set(0);
     for (auto& n : r.buckets) n.set(0);
   }
 }

@@ -22,7 +22,7 @@ namespace twinpath::counters {
 // Of the memfd; readers look for it in /proc/PID/fd.
 inline constexpr const char* kMemoryName = "twinpath-counters";
 inline constexpr std::uint64_t kMagic = 0x73746e756f435054;  // "TPCounts"
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 // Connections of a process that are counted one by one.
 inline constexpr std::uint32_t kMaxConnections = 8192;
 
@@ -94,6 +94,7 @@ struct alignas(64) Rail {
   Count bytes;
   Count timed_ns;  // of the timed messages: from posting to completion
   std::array<Number<std::uint32_t>, kBuckets> buckets;
+  Number<std::uint32_t> permille;  // sender of several rails: its share of messages that are cut
 };
 
 struct alignas(64) Connection {
@@ -111,6 +112,8 @@ struct alignas(64) Connection {
   Number<std::uint32_t> waits_for;             // a Wait
   std::array<Count, kWaits> waited_ns;
   Count staged_bytes;
+  // Times that all its queues were replaced, how long it stood still for that, and at most.
+  Count recoveries, stopped_ns, longest_stop_ns;
   std::array<Number<std::uint32_t>, kStatuses> errors;  // failed completions, by ibv_wc_status
   std::array<Rail, kMaxRails> rails;
 };
@@ -162,7 +165,7 @@ struct Process {
 };
 
 inline constexpr std::size_t kConnectionsAt = 16384;
-static_assert(sizeof(Process) <= kConnectionsAt && sizeof(Connection) == 1728);
+static_assert(sizeof(Process) <= kConnectionsAt && sizeof(Connection) == 1792);
 inline constexpr std::size_t kPageBytes =
     kConnectionsAt + std::size_t{kMaxConnections} * sizeof(Connection);
 

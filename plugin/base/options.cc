@@ -87,14 +87,14 @@ constexpr std::array kOptions{
     option<&Config::soft_faults>("TWINPATH_SOFT_FAULTS", "Soft HCA",
                                  "fail_send=N, delay_us=T, late_us=T, split_us=T, fail_init=N, "
                                  "fail_rtr=N, fail_rts=N, down_device=N, down_at_ms=T, down_ms=T, "
-                                 "down_every_ms=T",
+                                 "down_every_ms=T, slow_device=N, slow_mbps=R",
                                  "Faults to inject, for tests: the N-th send of the process "
                                  "fails; every send starts T us late; data for GPU memory is "
                                  "placed up to T us after what follows it into host memory; "
                                  "atomics on host memory are not atomic with what CPUs do in T "
                                  "us; the first N moves of queue pairs to INIT, RTR or RTS time "
                                  "out; the N-th device's port goes down, when, for how long, and "
-                                 "how often."),
+                                 "how often; or sends at no more than R Mb/s."),
     option<&Config::soft_record>("TWINPATH_SOFT_RECORD", "Soft HCA", "file",
                                  "Every command that a program sends the soft HCA's libmlx5 "
                                  "(tools/softhca) is appended there, a JSON line each. The plugin "
@@ -120,6 +120,11 @@ constexpr std::array kOptions{
         "After how long without an acknowledgement a port is given up although no error was "
         "reported, if another port of the connection answers meanwhile. 0 waits for the adapter's "
         "own error."),
+    option<&Config::measure_rails>(
+        "TWINPATH_MEASURE_RAILS", "Connections", "0, 1",
+        "1 cuts messages over several ports (TWINPATH_STRIPE_MIN) by how much each has brought "
+        "through of late, so that one that is slower than its port's speed does not hold up the "
+        "others; the log names it. 0 cuts by the ports' speeds."),
     option<&Config::ib_gid_index, in_range<-1, 65535>>(
         "NCCL_IB_GID_INDEX", "Connections", "-1..65535",
         "GID table entry to use on RoCE ports. -1 chooses by family, range and RoCE version."),

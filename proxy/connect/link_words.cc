@@ -148,4 +148,17 @@ void PeerLink::tell(const std::string& text) {
     TP_INFO(net, "connection to %s %s", peer_.text.c_str(), text.c_str());
 }
 
+void PeerLink::tell_pace(int rail, int remote_rail, bool slow, std::uint32_t permille) {
+  const std::string ours = queues_->rails()[static_cast<std::size_t>(rail)].port.port->name;
+  const std::string& theirs = peer_.rails[static_cast<std::size_t>(remote_rail)].port;
+  const std::string share = std::to_string((permille + 5) / 10) + " % of each message";
+  if (slow)
+    tell("finds rail " + ours + " (to " + theirs + ") slow beside the others: it now gets " +
+         share +
+         "; look at the link's speed and width, the adapter's PCIe slot, and congestion "
+         "(TWINPATH_MEASURE_RAILS=0 cuts messages by the ports' speeds)");
+  else
+    tell("finds rail " + ours + " (to " + theirs + ") as fast as its port again: it gets " + share);
+}
+
 }  // namespace twinpath

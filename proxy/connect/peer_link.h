@@ -91,6 +91,9 @@ class PeerLink final : private FailureListener, private Attended {
   std::uint32_t rkey(const Queue& q) const {
     return memory_.rkeys[static_cast<std::size_t>(q.remote_rail)];
   }
+  // Says that a rail brings through less than its port's speed promises, or no longer does; how
+  // much of each message it now gets.
+  void tell_pace(int rail, int remote_rail, bool slow, std::uint32_t permille);
   // As long as the link.
   counters::Connection* counts() const { return counts_.get(); }
 

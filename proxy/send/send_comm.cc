@@ -52,14 +52,10 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
 // Of those in use: which are taken in turn, and whether there is anything to choose.
 void ProxySendComm::choose_queues() {
   lanes_.clear();
-  whole_count_ = next_whole_ = 0;
   next_queue_ = 0;
   std::uint32_t local = 0, remote = 0;
   for (const Queue& queue : link_->set().queues()) {
     if (queue.qp == nullptr) continue;
-    if (near_rails_.empty() ||
-        std::find(near_rails_.begin(), near_rails_.end(), queue.rail) != near_rails_.end())
-      whole_[whole_count_++] = static_cast<std::uint8_t>(lanes_.size());
     lanes_.push_back(
         {queue.qp.get(), static_cast<std::uint8_t>(queue.rail),
          static_cast<std::uint8_t>(queue.remote_rail),
@@ -68,15 +64,14 @@ void ProxySendComm::choose_queues() {
     local |= 1u << queue.rail;
     remote |= 1u << queue.remote_rail;
   }
-  // Fewer queues than rails, or those near the GPU are out of use.
-  if (whole_count_ == 0)
-    for (; whole_count_ < lanes_.size(); ++whole_count_) whole_[whole_count_] = whole_count_;
   rails_ = std::max(std::popcount(local), std::popcount(remote));
   one_queue_ = lanes_.size() == 1;
   // On one queue there is nothing to choose.
   short_way_.store(one_queue_ ? std::min(most_bytes_, maker_.split_above()) : 0,
                    std::memory_order_relaxed);
   lane_ = lanes_.front();
+  begin_pacing();
+  choose_turns();
 }
 
 ProxySendComm::~ProxySendComm() {
@@ -292,6 +287,7 @@ void ProxySendComm::on_completion(const ibv_wc& wc) {
 void ProxySendComm::batch_completed(SendRequest& last, const ibv_wc& wc) {
   if ((last.special_ & SendRequest::kChunked) != 0) --staged_writes_;
   if ((last.special_ & SendRequest::kTimed) != 0) end_timing(last, wc);
+  if ((last.special_ & SendRequest::kPaced) != 0) piece_arrived(wc);
   if (last.block_ != kNoBlock) pools_[last.pool_]->give(std::exchange(last.block_, kNoBlock));
   // Those before it in its batch have no completion of their own, and stay active until now.
   for (std::uint16_t slot = std::exchange(last.before_, SendRequest::kNone);

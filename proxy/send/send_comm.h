@@ -24,6 +24,7 @@
 #include "proxy/connect/connection.h"
 #include "proxy/queues/depths.h"
 #include "proxy/queues/slot_pool.h"
+#include "proxy/send/lane_shares.h"
 #include "proxy/send/send_batch.h"
 #include "proxy/send/staged_send.h"
 #include "proxy/wire/stripe.h"
@@ -50,6 +51,7 @@ class alignas(kCacheLine) SendRequest final : public Request {
   static constexpr std::uint8_t kTimed = 2;    // how long it takes is counted
   static constexpr std::uint8_t kUnnoted = 4;  // the receiver gets no notice of it
   static constexpr std::uint8_t kStaged = 8;   // from its memory's mirror
+  static constexpr std::uint8_t kPaced = 16;   // its pieces are measured
   // A new use of it: completions of earlier ones find another number.  `seq`: of its cell.
   void begin(const void* data, std::size_t bytes, const ProxyMemory* memory, std::uint64_t seq) {
     bytes_ = static_cast<std::uint32_t>(bytes);
@@ -74,7 +76,7 @@ class alignas(kCacheLine) SendRequest final : public Request {
   std::uint8_t pool_ = 0;     // rail of that block
   std::uint8_t pending_ = 0;  // writes without completion
   bool active_ = false;
-  std::uint8_t special_ = 0;  // kChunked, kTimed
+  std::uint8_t special_ = 0;  // of those
   bool small_ = false;        // its completion is what others are held for
 };
 static_assert(sizeof(SendRequest) == kCacheLine);
@@ -183,6 +185,13 @@ class ProxySendComm final : public SendComm,
     next_whole_ = next_whole_ + 1u < whole_count_ ? static_cast<std::uint8_t>(next_whole_ + 1) : 0;
     return queue;
   }
+  // --- how fast lanes are (send_pace.cc)
+  void begin_pacing();
+  void choose_turns();
+  void piece_arrived(const ibv_wc& wc);
+  void tell_pace(std::int64_t now);
+  int lane_of(const ibv_wc& wc) const;
+
   Status tell_used();
   SendBatch::Parcel take_parcel(SendRequest& last, int rail);
   void warn_truncated(std::size_t sent, std::size_t posted);
@@ -253,7 +262,15 @@ class ProxySendComm final : public SendComm,
   // Queues in use, in the order of their numbers.
   std::vector<Lane> lanes_;
   std::vector<ParcelPool*> pools_;  // by rail
-  // Queues for messages that go whole, in turn: those of the rails near the GPU.
+  // Of what messages are cut by; null where they are not, or go by the ports' speeds.
+  struct Pace {
+    LaneShares shares;
+    std::array<std::int64_t, kMaxQps> slow_since{};  // 0: it is not
+    std::array<std::int64_t, kMaxQps> told_at{};     // 0: the log does not say that it is
+    std::array<std::int64_t, kMaxQps> silent_until{};
+  };
+  std::unique_ptr<Pace> pace_;
+  // Queues for messages that go whole, in turn: those of the rails near the GPU, but for slow ones.
   std::array<std::uint8_t, kMaxQps> whole_{};
   std::uint8_t whole_count_ = 0;
   std::uint8_t next_whole_ = 0;

@@ -33,12 +33,8 @@ void ProxySendComm::begin_timing(SendRequest& request) {
 // Of a message in pieces each queue's last is told, as what its rail took.
 void ProxySendComm::end_timing(SendRequest& request, const ibv_wc& wc) {
   const auto took = static_cast<std::uint64_t>(now_ns() - timed_since_);
-  std::size_t rail = 0;
-  for (int q = 0; q < link_->queue_count(); ++q)
-    if (const Queue& queue = link_->queue(q);
-        queue.qp != nullptr && queue.qp->qp_num == wc.qp_num && queue.engine == hub_->polled())
-      rail = static_cast<std::size_t>(queue.rail);
-  counters::Rail& to = counts_->rails[rail];
+  const int lane = lane_of(wc);
+  counters::Rail& to = counts_->rails[lane < 0 ? 0 : lanes_[static_cast<std::size_t>(lane)].rail];
   to.timed_ns.add(took);
   to.buckets[counters::bucket_of(took)].add(1);
   if (request.pending_ > 0) return;

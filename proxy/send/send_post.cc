@@ -3,6 +3,7 @@
 #include <cstring>
 #include <span>
 
+#include "plugin/base/clock.h"
 #include "proxy/send/send_comm.h"
 
 namespace twinpath {
@@ -99,12 +100,20 @@ Status ProxySendComm::post_piece(const SendRequest& request, const Outgoing& m,
 
 Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, int first, int lanes) {
   std::array<std::uint32_t, kMaxQps> weights;
-  for (int i = 0; i < lanes; ++i)
-    weights[static_cast<std::size_t>(i)] = lanes_[static_cast<std::size_t>(first + i)].speed_mbps;
+  for (int i = 0; i < lanes; ++i) {
+    const auto lane = static_cast<std::size_t>(first + i);
+    weights[static_cast<std::size_t>(i)] =
+        pace_ != nullptr ? pace_->shares.weight(lane) : lanes_[lane].speed_mbps;
+  }
   const StripePlan plan = plan_stripes(m.bytes, {weights.data(), static_cast<std::size_t>(lanes)});
   request.pending_ = static_cast<std::uint8_t>(plan.count);
+  const std::int64_t now = pace_ != nullptr && m.bytes >= stripe_min_ ? now_ns() : 0;
+  if (now != 0) request.special_ |= SendRequest::kPaced;
   for (int i = 0; i < plan.count; ++i) {
     const Chunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
+    if (now != 0)
+      pace_->shares.posted(static_cast<std::size_t>(first + chunk.lane),
+                           static_cast<std::uint32_t>(chunk.bytes), now);
     TP_TRY(post_piece(request, m,
                       {chunk.offset, static_cast<std::uint32_t>(chunk.bytes),
                        static_cast<std::uint32_t>(plan.count), false},

@@ -35,6 +35,7 @@ struct FailoverWorld {
     for (const char* name : {"soft0", "soft1", "soft2", "soft3"}) {
       port(name, true);
       loss(name, soft::PortLoss::none);
+      rate(name, 0);
     }
   }
   static void port(const std::string& name, bool up) {
@@ -42,6 +43,9 @@ struct FailoverWorld {
   }
   static void loss(const std::string& name, soft::PortLoss what) {
     if (ibv_context* c = Tap::context_of(name)) (void)soft::set_port_loss(c, 1, what);
+  }
+  static void rate(const std::string& name, std::uint32_t mbps) {
+    if (ibv_context* c = Tap::context_of(name)) (void)soft::set_port_rate(c, 1, mbps);
   }
   Link connect() { return world.connect(from, to); }
 };

@@ -117,6 +117,40 @@ TEST_CASE("A place that is being given away is passed by") {
   CHECK(left.connections[0].peer_pid == 2);
 }
 
+TEST_CASE("A rail that gets less than half of what its port promises is named") {
+  struct Row {
+    std::uint32_t first, second;  // permille
+    std::uint32_t mbps;           // of the second port; the first has 400000
+    std::string named;
+  };
+  for (const Row& row : {Row{500, 500, 400'000, ""}, Row{910, 90, 400'000, "mlx5_1"},
+                         Row{0, 1000, 400'000, "mlx5_0"}, Row{800, 200, 100'000, ""},
+                         Row{700, 300, 400'000, ""}, Row{0, 0, 400'000, ""}}) {
+    CAPTURE(row.first, row.second, row.mbps);
+    ProcessSample p = process("a", 1);
+    p.ports.push_back({"mlx5_0", "mlx5_0", 1, 400'000, counters::PortState::up, 0, 0, 0, 0});
+    p.ports.push_back({"mlx5_1", "mlx5_1", 1, row.mbps, counters::PortState::up, 0, 0, 0, 0});
+    ConnectionSample c = connection(Role::sender, "b", 2);
+    c.rails.emplace_back().port = "mlx5_1";
+    c.rails[0].permille = row.first;
+    c.rails[1].permille = row.second;
+    c.recoveries = 3;
+    c.stopped_ns = 2'000'000'000;
+    c.longest_stop_ns = 1'500'000'000;
+    p.connections.push_back(c);
+    const Summary s = summarize({}, {p});
+    const std::vector<std::string> lines = slow_rails(s);
+    REQUIRE(lines.size() == (row.named.empty() ? 0 : 1));
+    if (!row.named.empty())
+      CHECK(lines[0].find("rail " + row.named +
+                          " is slow: of each message from a pid 1 to b pid 2") == 0);
+    CHECK(shares(s.rows[0]).size() == (row.first + row.second == 0 ? 0 : 2));
+    CHECK(s.rows[0].recoveries == 3);
+    CHECK(s.rows[0].stopped_s == 2.0);
+    CHECK(s.rows[0].longest_stop_s == 1.5);
+  }
+}
+
 TEST_CASE("What is no page of this version is refused with the reason") {
   std::string why;
   auto memory = SharedMemory::create("twinpath-counters", counters::kPageBytes, Writers::creator);
@@ -127,7 +161,7 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   p->magic = counters::kMagic;
   p->version = counters::kVersion + 1;
   CHECK(CounterView::of_memory(memory->fd(), why) == nullptr);
-  CHECK(why.find("layout 2, this program knows 1") != std::string::npos);
+  CHECK(why.find("layout 3, this program knows 2") != std::string::npos);
   // Numbers that lead out of the page are held to it, and text is printable.
   p->version = counters::kVersion;
   p->connection_bytes = sizeof(counters::Connection);

@@ -53,6 +53,7 @@ void add_rails(PeerRow& row, const ConnectionSample& c, const ConnectionSample* 
     }
     const RailSample* was = old != nullptr && r < old->rails.size() ? &old->rails[r] : nullptr;
     known->bytes += c.rails[r].bytes - (was != nullptr ? was->bytes : 0);
+    if (c.state == State::open) known->permille = c.rails[r].permille;
     known->timed_ns += c.rails[r].timed_ns - (was != nullptr ? was->timed_ns : 0);
     for (std::size_t b = 0; b < counters::kBuckets; ++b)
       known->buckets[b] += c.rails[r].buckets[b] - (was != nullptr ? was->buckets[b] : 0);
@@ -66,6 +67,9 @@ void add(PeerRow& row, const ConnectionSample& c, const ConnectionSample* old, d
   row.bytes += c.bytes();
   row.messages += c.messages;
   row.staged_bytes += c.staged_bytes;
+  row.recoveries += c.recoveries;
+  row.stopped_s += static_cast<double>(c.stopped_ns) * 1e-9;
+  row.longest_stop_s = std::max(row.longest_stop_s, static_cast<double>(c.longest_stop_ns) * 1e-9);
   for (const std::uint64_t n : c.errors) row.errors += n;
   row.bytes_per_s += static_cast<double>(c.bytes() - (old != nullptr ? old->bytes() : 0)) / seconds;
   row.messages_per_s +=
@@ -80,6 +84,12 @@ void add(PeerRow& row, const ConnectionSample& c, const ConnectionSample* old, d
     row.stalled_s = std::max(row.stalled_s, static_cast<double>(c.looked_at - c.since) * 1e-9);
   }
   add_rails(row, c, old);
+}
+
+std::uint32_t speed_of(const ProcessSample& p, const std::string& port) {
+  for (const PortSample& x : p.ports)
+    if (x.name == port) return x.speed_mbps;
+  return 0;
 }
 
 const RailSample* slowest(const PeerRow& row) {
@@ -257,6 +267,33 @@ Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessS
                    [](const PeerRow& a, const PeerRow& b) { return a.waiting() > b.waiting(); });
   s.culprit = find_culprit(s);
   return s;
+}
+
+std::vector<double> shares(const PeerRow& row) {
+  double sum = 0;
+  for (const RailSample& r : row.rails) sum += r.permille;
+  std::vector<double> out;
+  if (sum == 0 || row.rails.size() < 2) return out;
+  for (const RailSample& r : row.rails) out.push_back(r.permille / sum);
+  return out;
+}
+
+std::vector<std::string> slow_rails(const Summary& s) {
+  std::vector<std::string> out;
+  for (const PeerRow& row : s.rows) {
+    const ProcessSample& p = s.processes[row.process];
+    const std::vector<double> got = shares(row);
+    double speeds = 0;
+    for (const RailSample& r : row.rails) speeds += speed_of(p, r.port);
+    for (std::size_t i = 0; i < got.size() && speeds > 0; ++i) {
+      const double promised = speed_of(p, row.rails[i].port) / speeds;
+      if (got[i] >= promised / 2) continue;
+      out.push_back("rail " + row.rails[i].port + " is slow: of each message from " + name_of(p) +
+                    " to " + row.peer + " it gets " + fixed(100 * got[i], 0) +
+                    "%, by its port's speed " + fixed(100 * promised, 0) + "%");
+    }
+  }
+  return out;
 }
 
 }  // namespace twinpath::tools

@@ -21,6 +21,10 @@ struct PeerRow {
   int lost = 0;
   double bytes_per_s = 0, messages_per_s = 0;
   std::uint64_t bytes = 0, messages = 0, staged_bytes = 0, errors = 0;  // since they began
+  // Times that connections went over to other ports (the plugin's failover), and how long they
+  // stood still for that, since they began.
+  std::uint64_t recoveries = 0;
+  double stopped_s = 0, longest_stop_s = 0;
   // Of the time of an open connection, 0 to 1, by cause; the whole since they began, in seconds.
   std::array<double, counters::kWaits> share{};
   std::array<double, counters::kWaits> waited_s{};
@@ -34,6 +38,9 @@ struct PeerRow {
 // Nanoseconds below which that part of the timed messages lies, to a power of two; 0 without any.
 std::uint64_t quantile(const std::array<std::uint64_t, counters::kBuckets>& buckets, double part);
 std::uint64_t timed(const RailSample& rail);
+
+// Shares of a row's rails in the messages that are cut over them, 0 to 1; empty where none are.
+std::vector<double> shares(const PeerRow& row);
 
 struct Summary {
   std::vector<ProcessSample> processes;  // the later samples
@@ -51,6 +58,9 @@ struct Summary {
 // From `before` to `after`.  A process, or a connection, that is only in the latter counts from its
 // beginning; `before` empty: all do.
 Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessSample> after);
+
+// A line for each rail that gets less than half of what its port's speed beside the others' says.
+std::vector<std::string> slow_rails(const Summary& summary);
 
 // "node07 pid 42 GPU1" of a process that was looked at.
 std::string name_of(const ProcessSample& process);

@@ -129,6 +129,9 @@ bool CounterView::read(std::uint32_t index, const std::vector<PortSample>& ports
   out.peer_pid = id.peer_pid;
   out.communicator = id.communicator;
   out.staged_bytes = c.staged_bytes.get();
+  out.recoveries = c.recoveries.get();
+  out.stopped_ns = c.stopped_ns.get();
+  out.longest_stop_ns = c.longest_stop_ns.get();
   out.looked_at = c.looked_at.get();
   out.since = c.since.get();
   out.in_flight = c.in_flight.get();
@@ -142,6 +145,7 @@ bool CounterView::read(std::uint32_t index, const std::vector<PortSample>& ports
     if (id.ports[r] < ports.size()) to.port = ports[id.ports[r]].name;
     to.bytes = rail.bytes.get();
     to.timed_ns = rail.timed_ns.get();
+    to.permille = std::min(rail.permille.get(), 1000u);
     for (std::size_t b = 0; b < counters::kBuckets; ++b) to.buckets[b] = rail.buckets[b].get();
   }
   return true;

@@ -20,6 +20,7 @@ struct RailSample {
   std::string port;
   std::uint64_t bytes = 0;
   std::uint64_t timed_ns = 0;
+  std::uint32_t permille = 0;  // of messages that are cut over several rails; 0: none are
   std::array<std::uint64_t, counters::kBuckets> buckets{};
 };
 
@@ -32,6 +33,7 @@ struct ConnectionSample {
   std::uint32_t peer_pid = 0;
   std::uint64_t communicator = 0;
   std::uint64_t messages = 0, staged_bytes = 0;
+  std::uint64_t recoveries = 0, stopped_ns = 0, longest_stop_ns = 0;
   // As of the last call in vain; they mean something only while such calls go on.
   std::int64_t looked_at = 0, since = 0;
   std::uint32_t in_flight = 0;

@@ -104,6 +104,20 @@ void add_peer(Families& out, const Labels& process, const PeerRow& row, bool oth
   if (!other)
     out.add("twinpath_path_info", "gauge", "Which way data goes to a peer, and why.",
             with(peer, {{"reason", row.reason}}), 1);
+  if (row.rails.size() > 1) {
+    out.add("twinpath_failovers_total", "counter",
+            "Times that connections went over to other ports, or back.", peer,
+            static_cast<double>(row.recoveries));
+    out.add("twinpath_failover_seconds_total", "counter",
+            "How long connections stood still for that, added up.", peer, row.stopped_s);
+    out.add("twinpath_failover_longest_seconds", "gauge", "The longest of these.", peer,
+            row.longest_stop_s);
+  }
+  const std::vector<double> parts = shares(row);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    out.add("twinpath_rail_share", "gauge",
+            "What a rail gets of each message that is cut over several.",
+            with(peer, {{"rail", row.rails[i].port}}), parts[i]);
   for (const RailSample& rail : row.rails)
     out.add("twinpath_bytes_total", "counter", "Bytes that were carried.",
             with(peer, {{"rail", rail.port}}), static_cast<double>(rail.bytes));
@@ -178,6 +192,9 @@ void merge(PeerRow& to, const PeerRow& from) {
   to.messages += from.messages;
   to.staged_bytes += from.staged_bytes;
   to.errors += from.errors;
+  to.recoveries += from.recoveries;
+  to.stopped_s += from.stopped_s;
+  to.longest_stop_s = std::max(to.longest_stop_s, from.longest_stop_s);
   to.in_flight += from.in_flight;
   to.stalled_s = std::max(to.stalled_s, from.stalled_s);
   for (std::size_t w = 0; w < counters::kWaits; ++w) to.waited_s[w] += from.waited_s[w];

@@ -42,14 +42,17 @@ nlohmann::json process_json(const ProcessSample& p) {
 
 nlohmann::json row_json(const PeerRow& row, const ProcessSample& p) {
   nlohmann::json rails = nlohmann::json::array();
+  const std::vector<double> parts = shares(row);
   for (const RailSample& r : row.rails)
-    rails.push_back({{"port", r.port},
-                     {"bytes", r.bytes},
-                     {"timed_messages", timed(r)},
-                     {"timed_ns", r.timed_ns},
-                     {"p50_ns", quantile(r.buckets, 0.5)},
-                     {"p99_ns", quantile(r.buckets, 0.99)},
-                     {"buckets", r.buckets}});
+    rails.push_back(
+        {{"port", r.port},
+         {"share", parts.empty() ? nlohmann::json() : nlohmann::json(parts[rails.size()])},
+         {"bytes", r.bytes},
+         {"timed_messages", timed(r)},
+         {"timed_ns", r.timed_ns},
+         {"p50_ns", quantile(r.buckets, 0.5)},
+         {"p99_ns", quantile(r.buckets, 0.99)},
+         {"buckets", r.buckets}});
   return {{"pid", p.pid},
           {"role", row.role == counters::Role::sender ? "sender" : "receiver"},
           {"peer", row.peer},
@@ -73,6 +76,9 @@ nlohmann::json row_json(const PeerRow& row, const ProcessSample& p) {
           {"in_flight", row.in_flight},
           {"stalled_s", row.stalled_s},
           {"errors", row.errors},
+          {"failovers", row.recoveries},
+          {"stopped_s", row.stopped_s},
+          {"longest_stop_s", row.longest_stop_s},
           {"rails", std::move(rails)}};
 }
 
@@ -81,6 +87,7 @@ nlohmann::json row_json(const PeerRow& row, const ProcessSample& p) {
 nlohmann::json summary_json(const Summary& s) {
   nlohmann::json all{{"seconds", s.seconds},
                      {"culprit", nullptr},
+                     {"slow_rails", slow_rails(s)},
                      {"processes", nlohmann::json::array()},
                      {"peers", nlohmann::json::array()}};
   if (s.culprit) {

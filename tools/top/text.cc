@@ -30,6 +30,10 @@ std::string rate_text(double bytes_per_s) {
 std::string rails_text(const PeerRow& row) {
   std::string out;
   for (const RailSample& r : row.rails) out += (out.empty() ? "" : "+") + r.port;
+  std::string parts;
+  for (const double share : shares(row))
+    parts += (parts.empty() ? "" : ":") + fixed(100 * share, 0);
+  if (!parts.empty()) out += " " + parts;
   return out.empty() ? row.device : out;
 }
 
@@ -57,6 +61,7 @@ void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
     for (const PortSample& port : p.ports)
       if (port.state == counters::PortState::down)
         std::fprintf(out, "port %s of pid %d is down\n", port.name.c_str(), p.pid);
+  for (const std::string& line : slow_rails(s)) std::fprintf(out, "%s\n", line.c_str());
   Table table({{"pid"},
                {"GPU", "", 0, true},
                {"", "", 0, true},
@@ -72,7 +77,8 @@ void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
                {"stalled"},
                {"p50", "<="},
                {"p99", "<="},
-               {"errors"}});
+               {"errors"},
+               {"failovers"}});
   std::size_t shown = 0;
   for (const PeerRow& row : s.rows) {
     if (most != 0 && shown == most) break;
@@ -86,7 +92,8 @@ void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
                waits ? kWords[static_cast<std::size_t>(row.main_wait())] : "-",
                row.in_flight == 0 ? "-" : std::to_string(row.in_flight), time_text(row.stalled_s),
                quantile_text(row, 0.5), quantile_text(row, 0.99),
-               row.errors == 0 ? "-" : std::to_string(row.errors)});
+               row.errors == 0 ? "-" : std::to_string(row.errors),
+               row.recoveries == 0 ? "-" : std::to_string(row.recoveries)});
   }
   table.print(out);
   if (shown < s.rows.size())

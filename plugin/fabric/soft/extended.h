@@ -53,4 +53,7 @@ enum class PortLoss : std::uint8_t {
 };
 int set_port_loss(ibv_context* context, std::uint8_t port, PortLoss loss);
 
+// What a port sends takes as long as at that many Mb/s, without a word; 0: as fast as it goes.
+int set_port_rate(ibv_context* context, std::uint8_t port, std::uint32_t mbps);
+
 }  // namespace twinpath::soft

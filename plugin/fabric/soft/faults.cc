@@ -18,11 +18,14 @@ enum Key : std::size_t {
   kDownEvery,
   kLate,
   kSplit,
+  kSlowDevice,
+  kSlowMbps,
   kKeys
 };
 constexpr std::array<std::string_view, kKeys> kNames{
-    "fail_send",  "delay_us", "fail_init",     "fail_rtr", "fail_rts", "down_device",
-    "down_at_ms", "down_ms",  "down_every_ms", "late_us",  "split_us"};
+    "fail_send",   "delay_us",    "fail_init", "fail_rtr",      "fail_rts",
+    "down_device", "down_at_ms",  "down_ms",   "down_every_ms", "late_us",
+    "split_us",    "slow_device", "slow_mbps"};
 constexpr std::uint64_t kMostDevices = 32;
 
 }  // namespace
@@ -39,10 +42,12 @@ bool Faults::set(std::string_view text, std::string& why) {
     auto [end, ec] = std::from_chars(number.data(), number.data() + number.size(), v);
     bool good = ec == std::errc{} && end == number.data() + number.size() && v > 0 &&
                 v < (std::uint64_t{1} << 40);
-    if (!good || key == kNames.end() || (*key == kNames[kDownDevice] && v > kMostDevices)) {
+    if (!good || key == kNames.end() ||
+        ((*key == kNames[kDownDevice] || *key == kNames[kSlowDevice]) && v > kMostDevices)) {
       why = "'" + std::string(item) +
             "' is not a fault (fail_send=N, delay_us=T, fail_init=N, fail_rtr=N, fail_rts=N, "
-            "down_device=N, down_at_ms=T, down_ms=T, down_every_ms=T, late_us=T, split_us=T)";
+            "down_device=N, down_at_ms=T, down_ms=T, down_every_ms=T, late_us=T, split_us=T, "
+            "slow_device=N, slow_mbps=R)";
       return false;
     }
     values[static_cast<std::size_t>(key - kNames.begin())] = v;
@@ -57,6 +62,8 @@ bool Faults::set(std::string_view text, std::string& why) {
   if (values[kDownAt] != 0) down_at_ms_ = static_cast<std::int64_t>(values[kDownAt]);
   down_ms_ = static_cast<std::int64_t>(values[kDownFor]);
   down_every_ms_ = static_cast<std::int64_t>(values[kDownEvery]);
+  slow_device_ = static_cast<int>(values[kSlowDevice]);
+  slow_mbps_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(values[kSlowMbps], 0xffffffffu));
   any_ = std::any_of(values.begin(), values.end(), [](std::uint64_t v) { return v != 0; });
   return true;
 }

@@ -6,6 +6,8 @@
 //   down_at_ms=T     so long after the process opened the soft HCA (default 1000)
 //   down_ms=T        and for so long (default: for good)
 //   down_every_ms=T  and again each time so much later (default: once)
+//   slow_device=N    what the first port of the N-th device sends takes as long as
+//   slow_mbps=R      at R Mb/s
 //   fail_init=N, fail_rtr=N, fail_rts=N
 //                    the first N times that a queue pair is to go there end in ETIMEDOUT
 //   late_us=T        data for GPU memory is placed up to T microseconds after what follows it into
@@ -44,6 +46,9 @@ class Faults {
         down_every_ms_ > 0 ? (ms - down_at_ms_) % down_every_ms_ : ms - down_at_ms_;
     return down_ms_ > 0 && since >= down_ms_;
   }
+  // Index of the device whose port is slow, and how; -1: none is.
+  int slow_device() const { return slow_device_ - 1; }
+  std::uint32_t slow_mbps() const { return slow_mbps_; }
   std::int64_t late_us() const { return late_us_; }
   std::int64_t split_us() const { return split_us_; }
 
@@ -51,7 +56,8 @@ class Faults {
   bool any_ = false;
   std::uint64_t fail_send_ = 0;
   std::int64_t delay_us_ = 0, late_us_ = 0, split_us_ = 0;
-  int down_device_ = 0;
+  int down_device_ = 0, slow_device_ = 0;
+  std::uint32_t slow_mbps_ = 0;
   std::int64_t down_at_ms_ = 1000, down_ms_ = 0, down_every_ms_ = 0;
   std::atomic<std::uint64_t> counter_{0};
   std::array<std::atomic<std::int64_t>, 3> failing_moves_{};  // left, of INIT, RTR, RTS

@@ -165,6 +165,11 @@ bool Hca::set_devices(const std::string& spec, std::string& why) {
     if (!device->spec.up) device->ports_down = ~0u;
     devices_.push_back(device);
   }
+  for (SoftDevice* device : devices_) {
+    const bool slow = device->index == faults_.slow_device();
+    device->rates[1].set(slow ? faults_.slow_mbps() : 0);
+    if (slow) device->limited.store(true, std::memory_order_relaxed);
+  }
   return true;
 }
 

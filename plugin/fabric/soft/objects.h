@@ -8,6 +8,7 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +54,30 @@ struct Raw {
   T& operator[](std::uint64_t i) { return data[i % size]; }
 };
 
+// A port that sends at a rate of its own (set_port_rate).  Any thread.
+class PortRate {
+ public:
+  // What was posted before leaves as it would have.
+  void set(std::uint32_t mbps) {
+    free_at_.store(0, std::memory_order_relaxed);
+    mbps_.store(mbps, std::memory_order_relaxed);
+  }
+  // When so many bytes have left that are posted now, behind those before them; 0: at once.
+  std::int64_t left_at(std::uint64_t bytes, std::int64_t now) {
+    const std::uint32_t mbps = mbps_.load(std::memory_order_relaxed);
+    if (mbps == 0) return 0;
+    const auto takes = static_cast<std::int64_t>(bytes * 8000 / mbps);  // ns
+    std::int64_t free = free_at_.load(std::memory_order_relaxed), next;
+    do next = std::max(free, now) + takes;
+    while (!free_at_.compare_exchange_weak(free, next, std::memory_order_relaxed));
+    return next;
+  }
+
+ private:
+  std::atomic<std::uint32_t> mbps_{0};
+  std::atomic<std::int64_t> free_at_{0};
+};
+
 struct SoftDevice : ibv_device {
   DeviceSpec spec;
   Hca* hca = nullptr;
@@ -63,6 +88,8 @@ struct SoftDevice : ibv_device {
   }
   // What ports lose unnoticed (set_port_loss), a bit each.
   std::atomic<std::uint32_t> ports_silent{0}, ports_deaf{0}, ports_unanswered{0};
+  std::array<PortRate, 9> rates;     // by number of the port
+  std::atomic<bool> limited{false};  // one of these was ever set
   bool carries(int port) const {
     return port_up(port) && (ports_silent.load(std::memory_order_acquire) >> port & 1) == 0;
   }

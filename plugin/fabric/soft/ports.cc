@@ -123,4 +123,12 @@ int set_port_loss(ibv_context* c, std::uint8_t port, PortLoss loss) {
   return 0;
 }
 
+int set_port_rate(ibv_context* c, std::uint8_t port, std::uint32_t mbps) {
+  SoftDevice& device = *soft(c)->soft_device;
+  if (!has_port(device, port)) return EINVAL;
+  device.rates[port].set(mbps);
+  device.limited.store(true, std::memory_order_relaxed);
+  return 0;
+}
+
 }  // namespace twinpath::soft

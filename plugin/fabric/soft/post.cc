@@ -1,4 +1,5 @@
 // Posting: a work request is checked, copied into its queue and begun in the caller's thread.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -81,6 +82,9 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr) {
     if (qp.hca->faults().delay_us() != 0)
       e.not_before = now_ns() + qp.hca->faults().delay_us() * 1000;
   }
+  if (SoftDevice& d = *qp.soft_context->soft_device; d.limited.load(std::memory_order_relaxed))
+      [[unlikely]]
+    e.not_before = std::max(e.not_before, d.rates[qp.attr.port_num].left_at(e.length, now_ns()));
   ++qp.sq_tail;
   return 0;
 }

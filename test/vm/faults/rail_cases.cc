@@ -1,4 +1,8 @@
 // Two rails, of which one is missing, fails or is bad.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
 #include "test/vm/faults/case.h"
 
 namespace twinpath::test {
@@ -135,6 +139,79 @@ void rail_lossy(Case& c) {
   expect_carried(c, second, 200);
 }
 
+bool address(const char* verb, const RailEnds& end) {
+  std::vector<std::string> words{"ip", "addr", verb, end.address + "/24", "dev", end.netdev};
+  if (verb == std::string("add")) words.emplace_back("noprefixroute");
+  return run_program(words);
+}
+
+// A rail's address, and with it its GID, as long as this lives.
+class AddressAway {
+ public:
+  explicit AddressAway(const RailEnds& end) : end_(end), ok_(address("del", end)) {}
+  ~AddressAway() {
+    (void)address("add", end_);
+    (void)restore_link(end_.netdev);
+  }
+  AddressAway(const AddressAway&) = delete;
+  AddressAway& operator=(const AddressAway&) = delete;
+  bool ok() const { return ok_; }
+
+ private:
+  const RailEnds end_;
+  const bool ok_;
+};
+
+void rail_address(Case& c) {
+  survives(
+      c, [](const RailEnds& here, const RailEnds&) { return AddressAway(here); }, true);
+  // At the index that it had: nobody holds that any more.
+  { const AddressAway again(c.topology.of(Side::sender, 1)); }
+  c.expect(wait_ports_active({c.topology.of(Side::sender, 1).rdma}),
+           "the address does not come back");
+}
+
+void rail_slow(Case& c) {
+  // Slow enough that the link is what counts, not the machine.
+  const std::string healthy = "rate 160mbit limit 4000", slow = "rate 16mbit limit 4000";
+  constexpr std::size_t kBytes = 131072;
+  EndPlan sender = c.plan_all_rails(Side::sender), receiver = c.plan_all_rails(Side::receiver);
+  for (EndPlan* p : {&sender, &receiver}) {
+    p->window = 2;
+    p->config.ib_timeout = 15;
+    p->config.stall_ms = 0;  // an emulated machine stands still for as long itself
+  }
+  Exchange x(sender, receiver, {kBytes});
+  if (!c.expect(x.wait_connected(kConnect) && x.wait_messages(4, kMove), x.describe(Side::sender)))
+    return;
+  Netem first(c.topology.of(Side::sender, 0).netdev, healthy);
+  Netem second(c.topology.of(Side::sender, 1).netdev, healthy);
+  const auto rate = [&](int ms) {  // MB/s
+    const std::uint64_t before = x.messages();
+    const std::int64_t begin = now_ns();
+    rest_ms(ms);
+    return static_cast<double>(x.messages() - before) * kBytes * 1e3 /
+           static_cast<double>(now_ns() - begin);
+  };
+  rest_ms(300);
+  const double alone = rate(1500) / 2;
+  second.change(slow);
+  rest_ms(1000);
+  // The best of some: other programs may want the processor.
+  double now = rate(600);
+  for (int i = 0; i < 6 && now <= 0.9 * alone; ++i) now = std::max(now, rate(600));
+  c.expect(first.ok() && second.ok(), "tc cannot set netem");
+  std::array<char, 120> text;
+  (void)std::snprintf(text.data(), text.size(), "%.1f MB/s where a healthy rail alone brings %.1f",
+                      now, alone);
+  if (c.expect(now > 0.9 * alone, text.data())) c.note(text.data());
+  c.expect(x.warnings(Side::sender).find("finds rail " + c.topology.of(Side::sender, 1).rdma) !=
+               std::string::npos,
+           "the rail is not named: " + x.warnings(Side::sender));
+  second.change(healthy);
+  c.expect_all_right(x, kMove);
+}
+
 }  // namespace
 
 const std::vector<CaseInfo>& rail_cases() {
@@ -147,7 +224,11 @@ const std::vector<CaseInfo>& rail_cases() {
        rail_down_during, 2},
       {"rail-down-there", "F1: the same at the receiver", rail_down_there, 2},
       {"rail-cut", "F2: one of two rails loses everything without a word", rail_cut, 2},
-      {"rail-acks", "F3: one of two rails loses acknowledgements", rail_acknowledgements, 2}};
+      {"rail-acks", "F3: one of two rails loses acknowledgements", rail_acknowledgements, 2},
+      {"rail-address", "F9: the address of one of two rails goes and comes back at another index",
+       rail_address, 2},
+      {"rail-slow", "F10: one of two rails is throttled to a tenth without any event", rail_slow,
+       2}};
   return cases;
 }
 
