@@ -1,13 +1,16 @@
 #include "proxy/send/lane_shares.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace twinpath {
 namespace {
 
 constexpr std::int64_t kFirstRest = 50'000'000, kLongestRest = 30'000'000'000;
-constexpr double kLeast = 1.0 / 16;  // of the best lane
-constexpr std::uint32_t kTrial = 4;  // that part of the best lane's weight
+constexpr double kLeast = 1.0 / 16;          // of the best lane
+constexpr std::uint32_t kTrial = 4;          // that part of the best lane's weight
+constexpr std::uint32_t kUnknown = 100'000;  // Mb/s, of a port that does not say
+constexpr double kLeastGain = 0.1;
 // Within this of what it is given a lane stays; all above the other, and speeds say enough.
 constexpr double kSlack = 0.25, kAsGoodAsNew = 0.8;
 
@@ -17,7 +20,7 @@ void LaneShares::reset(std::span<const std::uint32_t> speeds) {
   lanes_ = {};
   count_ = std::min(speeds.size(), lanes_.size());
   for (std::size_t i = 0; i < count_; ++i)
-    lanes_[i].speed = lanes_[i].weight = std::max(speeds[i], 1u);
+    lanes_[i].speed = lanes_[i].weight = speeds[i] != 0 ? speeds[i] : kUnknown;
   window_began_ = 0;
   fastest_ = best_factor_ = 0;
 }
@@ -104,13 +107,23 @@ void LaneShares::judge(std::int64_t now) {
       l.state = Lane::State::mute;
     } else if (rate[i] < kLeast * fastest) {
       park(l, now);
-    } else if (as_good_as_new) {
+    } else if (as_good_as_new && fits) {
       l.weight = l.speed;
       l.pause = 0;
     } else if (!fits) {
-      l.weight = std::clamp(static_cast<std::uint32_t>(fair[i]), 1u, l.speed);
+      go_towards(l, fair[i]);
     }
   }
+}
+
+void LaneShares::go_towards(Lane& l, double fair) {
+  const int direction = fair > l.weight ? 1 : -1;
+  l.gain = direction == l.direction ? std::min(1.5 * l.gain, 1.0)
+           : l.direction != 0       ? std::max(l.gain / 2, kLeastGain)
+                                    : l.gain;
+  l.direction = direction;
+  const double weight = l.weight * std::pow(fair / l.weight, l.gain);
+  l.weight = std::clamp(static_cast<std::uint32_t>(weight), 1u, l.speed);
 }
 
 void LaneShares::park(Lane& l, std::int64_t now) {

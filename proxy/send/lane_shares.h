@@ -13,12 +13,14 @@
 // wire's, but latency's or that of a caller who polls seldom, all pieces take as long as each
 // other: what comes out is in proportion to what each lane was given, and nothing changes.
 //
-// What is done with it: lanes that are within a quarter of what they are given stay.  A lane with
-// less than a 16th of the best gets nothing, as even its least piece would be the last.  It is
-// tried by one piece of one message, which costs no more than that message's delay: when it has
-// brought what was under way (a packet that was lost is sent again only after the queue pair's
-// timeout), after 50 ms, and after twice as long each time that this shows nothing better, up to 30
-// s.
+// What is done with it: lanes that are within a quarter of what they are given stay.  Others go
+// there at once; where a step turns back, the next is half as long, and longer again when steps
+// agree.  For where flows share a link, what each finds is more than its part while the link is
+// idle at times, and all of them would go to and fro.  A lane with less than a 16th of the best
+// gets nothing, as even its least piece would be the last.  It is tried by one piece of one
+// message, which costs no more than that message's delay: when it has brought what was under way (a
+// packet that was lost is sent again only after the queue pair's timeout), after 50 ms, and after
+// twice as long each time that this shows nothing better, up to 30 s.
 //
 // Threads: one at a time (the hub's lock).  Decides by what it is told alone, so tests say the
 // time.
@@ -37,7 +39,8 @@ class LaneShares {
   static constexpr std::int64_t kWindow = 20'000'000, kLongWindow = 200'000'000;
   static constexpr std::uint32_t kPieces = 8;  // of each lane, unless the window is a long one
 
-  // By the ports' speeds (Mb/s) alone; what was measured is forgotten.  1..kMaxQps lanes.
+  // By the ports' speeds (Mb/s; 0: not known) alone; what was measured is forgotten.  1..kMaxQps
+  // lanes.
   void reset(std::span<const std::uint32_t> speeds);
   // A piece leaves on a lane.
   void posted(std::size_t lane, std::uint32_t bytes, std::int64_t now);
@@ -48,6 +51,7 @@ class LaneShares {
   std::uint32_t weight(std::size_t lane) const { return lanes_[lane].weight; }
   // Of the sum of all.
   std::uint32_t permille(std::size_t lane) const;
+  std::uint32_t speed(std::size_t lane) const { return lanes_[lane].speed; }
   // Less than half of what the lane's port should bring beside the others.
   bool slow(std::size_t lane) const { return lanes_[lane].weight < lanes_[lane].speed / 2; }
 
@@ -69,12 +73,15 @@ class LaneShares {
     } state = State::carries;
     std::int64_t until = 0;  // parked; tried: since
     std::int64_t pause = 0;  // the last one
+    double gain = 1;         // how much of the way a step goes
+    int direction = 0;       // of the last one
   };
   bool window_is_over(std::int64_t now) const;
   void judge(std::int64_t now);
   void offer(std::int64_t now);
   void tried(Lane& lane, std::uint64_t bytes, std::int64_t now);
   void park(Lane& lane, std::int64_t now);
+  static void go_towards(Lane& lane, double fair);
 
   std::array<Lane, kMaxQps> lanes_{};
   std::size_t count_ = 0;

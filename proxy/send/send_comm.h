@@ -265,9 +265,12 @@ class ProxySendComm final : public SendComm,
   // Of what messages are cut by; null where they are not, or go by the ports' speeds.
   struct Pace {
     LaneShares shares;
-    std::array<std::int64_t, kMaxQps> slow_since{};  // 0: it is not
-    std::array<std::int64_t, kMaxQps> told_at{};     // 0: the log does not say that it is
-    std::array<std::int64_t, kMaxQps> silent_until{};
+    struct Rail {
+      std::int64_t slow_since = 0;  // 0: it is not
+      bool told = false;            // the log says that it is
+      std::int64_t silent_until = 0;
+    };
+    std::array<Rail, kMaxRails> rails;  // of the end that has more
   };
   std::unique_ptr<Pace> pace_;
   // Queues for messages that go whole, in turn: those of the rails near the GPU, but for slow ones.

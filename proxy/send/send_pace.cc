@@ -22,7 +22,7 @@ void ProxySendComm::begin_pacing() {
   std::array<std::uint32_t, kMaxQps> speeds;
   for (std::size_t i = 0; i < lanes_.size(); ++i) speeds[i] = lanes_[i].speed_mbps;
   pace_->shares.reset({speeds.data(), lanes_.size()});
-  pace_->slow_since = pace_->told_at = {};
+  for (Pace::Rail& rail : pace_->rails) rail.slow_since = 0, rail.told = false;
 }
 
 // Queues that messages take in turn which are not cut, and how much of the others each rail gets.
@@ -68,15 +68,30 @@ void ProxySendComm::piece_arrived(const ibv_wc& wc) {
 }
 
 void ProxySendComm::tell_pace(std::int64_t now) {
+  struct Sum {
+    std::uint64_t weight = 0, speed = 0;
+    std::uint32_t permille = 0;
+    const Lane* lane = nullptr;
+  };
+  std::array<Sum, kMaxRails> sums;
+  const bool by_remote = pools_.size() == 1;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    const bool slow = pace_->shares.slow(i);
-    std::int64_t& since = pace_->slow_since[i];
-    since = !slow ? 0 : since != 0 ? since : now;
-    const bool say = slow && now - since >= kSlowFor && now >= pace_->silent_until[i];
-    if (slow == (pace_->told_at[i] != 0) || (slow && !say)) continue;
-    pace_->told_at[i] = slow ? now : 0;
-    if (slow) pace_->silent_until[i] = now + kSayAgain;
-    link_->tell_pace(lanes_[i].rail, lanes_[i].remote_rail, slow, pace_->shares.permille(i));
+    Sum& sum = sums[by_remote ? lanes_[i].remote_rail : lanes_[i].rail];
+    sum.weight += pace_->shares.weight(i);
+    sum.speed += pace_->shares.speed(i);
+    sum.permille += pace_->shares.permille(i);
+    sum.lane = &lanes_[i];
+  }
+  for (std::size_t r = 0; r < sums.size(); ++r) {
+    const Sum& sum = sums[r];
+    Pace::Rail& rail = pace_->rails[r];
+    const bool slow = sum.weight < sum.speed / 2;
+    rail.slow_since = !slow ? 0 : rail.slow_since != 0 ? rail.slow_since : now;
+    if (slow == rail.told || sum.lane == nullptr) continue;
+    if (slow && (now - rail.slow_since < kSlowFor || now < rail.silent_until)) continue;
+    rail.told = slow;
+    if (slow) rail.silent_until = now + kSayAgain;
+    link_->tell_pace(sum.lane->rail, sum.lane->remote_rail, slow, sum.permille);
   }
 }
 

