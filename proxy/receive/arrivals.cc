@@ -39,6 +39,7 @@ void ProxyRecvComm::on_other(const ibv_wc& wc) {
   const WrKind kind = kind_of(wc.wr_id);
   if (wc.status != IBV_WC_SUCCESS) {
     if (kind == WrKind::receive) ++unposted_[slot_of(wc.wr_id)];
+    if (kind == WrKind::flush && flush_of(wc) == nullptr) return;  // of queues that were replaced
     if (kind == WrKind::flush && link_->excuses(wc))
       flush_failed(wc);
     else if (kind == WrKind::flush && flush_.ready())
@@ -56,11 +57,15 @@ void ProxyRecvComm::on_other(const ibv_wc& wc) {
   }
 }
 
-void ProxyRecvComm::flush_done(const ibv_wc& wc) {
+FlushRequest* ProxyRecvComm::flush_of(const ibv_wc& wc) {
   const std::size_t slot = slot_of(wc.wr_id);
-  if (flushes_ == nullptr || slot >= flushes_->size()) return;
+  if (flushes_ == nullptr || slot >= flushes_->size()) return nullptr;
   FlushRequest& f = (*flushes_)[slot];
-  if (f.active_ && f.generation_ == generation_of(wc.wr_id)) --f.pending_;
+  return f.active_ && f.generation_ == generation_of(wc.wr_id) ? &f : nullptr;
+}
+
+void ProxyRecvComm::flush_done(const ibv_wc& wc) {
+  if (FlushRequest* f = flush_of(wc)) --f->pending_;
 }
 
 // An adapter whose port has gone no longer reads through it.  It took its retries to say so, a

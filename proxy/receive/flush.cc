@@ -1,17 +1,45 @@
 #include "proxy/receive/flush.h"
 
+#include <cstring>
+
 #include "plugin/base/log.h"
 #include "proxy/connect/connection.h"
 
 namespace twinpath {
 
-Status FlushQueues::prepare() {
+Status FlushQueues::prepare(bool all) {
   std::lock_guard hold(making_);
   {
     std::lock_guard seen(hub_->lock);
     if (queues_ != nullptr) return Status::ok;
   }
-  auto sink = RegisteredBuffer::make(devices_->verbs(), rails_, 64, IBV_ACCESS_LOCAL_WRITE);
+  std::vector<Rail> rails = rails_;
+  std::vector<int> which;
+  std::string why;
+  for (std::size_t r = 0; r < rails.size(); ++r) {
+    const Port& port = *rails[r].port.port;
+    ibv_port_attr attr{};
+    const bool up = devices_->verbs().query_port(port.context, port.number, &attr) != 0 ||
+                    attr.state == IBV_PORT_ACTIVE;
+    auto now = devices_->live(rails[r].port, why);
+    if (now) rails[r] = Rail::of(rails[r].port, *now);
+    if (all || (up && now)) which.push_back(static_cast<int>(r));
+  }
+  while (!which.empty()) {
+    std::size_t failed = 0;
+    const Status s = make(rails, which, failed, why);
+    if (s == Status::ok) return s;
+    if (all || failed >= which.size()) break;
+    which.erase(which.begin() + static_cast<std::ptrdiff_t>(failed));
+  }
+  if (all) TP_WARN("the flush queue cannot connect to itself: %s", why.c_str());
+  return Status::system;
+}
+
+Status FlushQueues::make(const std::vector<Rail>& rails, const std::vector<int>& which,
+                         std::size_t& failed, std::string& why) {
+  failed = which.size();
+  auto sink = RegisteredBuffer::make(devices_->verbs(), rails, 64, IBV_ACCESS_LOCAL_WRITE);
   if (!sink) return sink.status();
   QueueSettings settings = queue_settings(true, devices_->config(), {});
   settings.send_depth = kFlushSlots;
@@ -19,28 +47,38 @@ Status FlushQueues::prepare() {
   settings.inline_bytes = 0;
   settings.retry = {};  // nobody comes again, and there is no peer that might be late
   settings.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
-  auto queues = QueueSet::make(hub_, devices_, rails_, static_cast<int>(rails_.size()), settings);
-  if (!queues) return queues.status();
+  std::vector<Rail> used;
   std::vector<HelloRail> self;
-  for (const Rail& rail : rails_) self.push_back(rail.hello());
-  std::string why;
+  std::vector<int> places(rails.size(), -1);
+  for (const int r : which) {
+    places[static_cast<std::size_t>(r)] = static_cast<int>(used.size());
+    used.push_back(rails[static_cast<std::size_t>(r)]);
+    self.push_back(used.back().hello());
+  }
+  auto queues = QueueSet::make(hub_, devices_, used, static_cast<int>(used.size()), settings);
+  if (!queues) return queues.status();
   Status s = (*queues)->init(why);
   if (s == Status::ok) s = (*queues)->raise(self, (*queues)->addresses(), why);
   if (s != Status::ok) {
-    TP_WARN("the flush queue cannot connect to itself: %s", why.c_str());
+    failed = static_cast<std::size_t>((*queues)->moving());
     return s;
   }
   std::lock_guard publish(hub_->lock);
   sink_ = std::move(sink).take();
+  rails_ = rails;
+  places_ = std::move(places);
   queues_ = std::move(queues).take();
   return Status::ok;
 }
 
-void FlushQueues::drop() {
-  std::unique_ptr<QueueSet> gone;
-  std::lock_guard hold(making_);
-  std::lock_guard seen(hub_->lock);
-  gone = std::move(queues_);
+bool FlushQueues::fits(const std::vector<Rail>& now, std::uint32_t in_use) const {
+  for (std::size_t r = 0; r < now.size(); ++r) {
+    if ((in_use >> r & 1) == 0) continue;
+    if (!serves(static_cast<int>(r)) || rails_[r].gid.index != now[r].gid.index ||
+        std::memcmp(rails_[r].gid.gid.raw, now[r].gid.gid.raw, sizeof now[r].gid.gid.raw) != 0)
+      return false;
+  }
+  return true;
 }
 
 int FlushQueues::post(int rail, std::uint64_t address, std::uint32_t rkey, std::uint16_t slot,
@@ -55,7 +93,8 @@ int FlushQueues::post(int rail, std::uint64_t address, std::uint32_t rkey, std::
   wr.wr.rdma.remote_addr = address;
   wr.wr.rdma.rkey = rkey;
   ibv_send_wr* bad = nullptr;
-  return ibv_post_send(queues_->queues()[static_cast<std::size_t>(rail)].qp.get(), &wr, &bad);
+  const auto place = static_cast<std::size_t>(places_[static_cast<std::size_t>(rail)]);
+  return ibv_post_send(queues_->queues()[place].qp.get(), &wr, &bad);
 }
 
 }  // namespace twinpath

@@ -89,6 +89,7 @@ class FlushRequest final : public Request {
   const ProxyMemory* memory_ = nullptr;
   int pending_ = 0;
   bool active_ = false;
+  bool waits_ = false;  // to be posted by its test: queues are being replaced
 };
 
 class ProxyRecvComm final : public RecvComm,
@@ -171,6 +172,7 @@ class ProxyRecvComm final : public RecvComm,
   // A call could achieve nothing; `accepted`: for a receive that was.
   [[gnu::noinline]] void in_vain(bool accepted);
   void repost(int queue);
+  FlushRequest* flush_of(const ibv_wc& wc);  // null: of an earlier use
   void flush_done(const ibv_wc& wc);
   void flush_failed(const ibv_wc& wc);
 
@@ -192,10 +194,15 @@ class ProxyRecvComm final : public RecvComm,
   std::uint64_t progress() override { return waiting(0).progress; }
   // The rails of queues in use, a bit each.
   std::uint32_t rails_in_use() const;
+  // Posts it, unless queues are being replaced: then it waits.
+  Status begin_flush(std::unique_lock<SpinLock>& hold, FlushRequest& request);
   Status post_flush(FlushRequest& request, std::uint32_t rails);
+  // Those under way are to be posted anew.
+  void repeat_flushes();
 
-  // Flush queues and requests, unless there are some.  Without the hub's lock.
+  // Flush queues and requests, unless there are some.  Without the hub's lock; the other with it.
   Status prepare_flush();
+  void make_flushes();
   bool flush_wanted() const;
 
   CompletionHub* const hub_;
@@ -216,7 +223,9 @@ class ProxyRecvComm final : public RecvComm,
 
   std::shared_ptr<SessionCore> core_;
   FlushQueues flush_;
-  bool flush_stale_ = false;  // its queues, or their ports, failed
+  bool flush_stale_ = false;           // its queues, or their ports, failed
+  std::int64_t flush_try_at_ = 0;      // not made anew before
+  std::int64_t flush_mute_since_ = 0;  // they cannot be made since then
   const EndPlan plan_;
   std::unique_ptr<StagedReceives> staged_;  // made with the first memory to be staged
   std::unique_ptr<Flushes> flushes_;        // made with the first GPU memory

@@ -5,15 +5,23 @@
 #include <mutex>
 #include <utility>
 
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
 #include "proxy/receive/recv_comm.h"
 
 namespace twinpath {
+namespace {
+
+// Between tries to make flush queues while a port is in trouble, and how long that may take.
+constexpr std::int64_t kFlushPause = 20 * kMillisecond, kFlushPatience = 10 * kSecond;
+
+}  // namespace
 
 Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, MemoryType type,
                                                std::uint64_t dmabuf_offset, int dmabuf_fd) {
   const Staging staging = staging_of(plan_);
   if (type == MemoryType::cuda && flush_wanted() && staging != Staging::always)
-    TP_TRY(prepare_flush());
+    if (const Status s = prepare_flush(); s != Status::ok && !link_->recoverable()) return s;
   auto memory = core_->devices->register_memory(device_, data, bytes, type, dmabuf_offset,
                                                 dmabuf_fd, staging);
   if (memory && type == MemoryType::cuda && staging != Staging::never) prepare_staging();
@@ -25,22 +33,36 @@ Status ProxyRecvComm::deregister_memory(Memory* memory) {
 }
 
 Status ProxyRecvComm::prepare_flush() {
-  bool stale = false;
+  std::unique_ptr<QueueSet> stale;
   {
     std::lock_guard hold(hub_->lock);
-    if (flushes_ != nullptr && !flush_stale_) return Status::ok;
-    stale = std::exchange(flush_stale_, false);
+    make_flushes();
+    if (flush_.ready() && !flush_stale_) return Status::ok;
+    flush_stale_ = false;
+    stale = flush_.take();
+    repeat_flushes();  // what the old queues have under way is lost with them
   }
-  if (stale) flush_.drop();
-  TP_TRY(flush_.prepare());
-  auto made = std::make_unique<Flushes>();
-  for (std::size_t i = 0; i < made->size(); ++i) {
-    (*made)[i].comm_ = this;
-    (*made)[i].slot_ = static_cast<std::uint16_t>(i);
+  stale.reset();
+  return flush_.prepare(!link_->recoverable());
+}
+
+void ProxyRecvComm::make_flushes() {
+  if (flushes_ != nullptr) return;
+  flushes_ = std::make_unique<Flushes>();
+  for (std::size_t i = 0; i < flushes_->size(); ++i) {
+    (*flushes_)[i].comm_ = this;
+    (*flushes_)[i].slot_ = static_cast<std::uint16_t>(i);
   }
-  std::lock_guard hold(hub_->lock);
-  if (flushes_ == nullptr) flushes_ = std::move(made);
-  return Status::ok;
+}
+
+void ProxyRecvComm::repeat_flushes() {
+  if (flushes_ == nullptr) return;
+  for (FlushRequest& f : *flushes_) {
+    if (!f.active_ || f.pending_ == 0) continue;
+    ++f.generation_;
+    f.pending_ = 1;
+    f.waits_ = true;
+  }
 }
 
 bool ProxyRecvComm::flush_wanted() const { return !core_->devices->config().gdr_flush_disable; }
@@ -55,17 +77,8 @@ Status ProxyRecvComm::iflush(std::span<const RecvBuffer> buffers, Request** requ
   }
   if (gpu == nullptr || !flush_wanted()) return Status::ok;
   std::unique_lock hold(hub_->lock);
-  // Made at registration, unless that was through another comm; anew after a failure.
-  if ((flushes_ == nullptr || flush_stale_) && !link_->halted()) {
-    hold.unlock();
-    TP_TRY(prepare_flush());
-    hold.lock();
-  }
-  if (link_->halted()) {
-    (void)link_->poll();
-    in_vain(true);
-    return link_->broken() ? Status::remote : Status::again;
-  }
+  if (link_->broken()) return Status::remote;
+  make_flushes();
   // A flush under way was posted after this data, too; but it is not done, so it does not count.
   std::uint32_t rails = carried_;
   for (const FlushRequest& r : *flushes_)
@@ -73,15 +86,60 @@ Status ProxyRecvComm::iflush(std::span<const RecvBuffer> buffers, Request** requ
   if (rails == 0) return Status::ok;
   auto f = std::find_if(flushes_->begin(), flushes_->end(),
                         [](const FlushRequest& r) { return !r.active_; });
-  if (f == flushes_->end()) return Status::again;
+  if (f == flushes_->end()) {
+    // NCCL takes a call without a request for one that had nothing to do.
+    TP_WARN("more than %d flushes of one connection are under way", kFlushSlots);
+    return Status::bad_argument;
+  }
   f->active_ = true;
   f->rails_ = rails;
   f->address_ = reinterpret_cast<std::uintptr_t>(gpu->data);
   f->memory_ = static_cast<const ProxyMemory*>(gpu->memory);
-  TP_TRY(post_flush(*f, rails));
+  f->pending_ = 1;
+  f->waits_ = true;
   carried_ = 0;
+  if (const Status s = begin_flush(hold, *f); s != Status::ok) {
+    f->active_ = false;
+    return s;
+  }
   *request = &*f;
   return Status::ok;
+}
+
+// Where nothing can be posted now there is a request all the same: the caller must not take the
+// data for visible.
+Status ProxyRecvComm::begin_flush(std::unique_lock<SpinLock>& hold, FlushRequest& f) {
+  const auto served = [&] {
+    const std::uint32_t rails = f.rails_ & rails_in_use();
+    for (int r = 0; rails >> r != 0; ++r)
+      if ((rails >> r & 1) != 0 && !flush_.serves(r)) return false;
+    return flush_.ready() && !flush_stale_;
+  };
+  if (link_->broken()) return Status::remote;
+  if (link_->halted()) return Status::ok;
+  // Made at registration, unless that was through another comm; anew after a failure.
+  if (!served()) {
+    const std::int64_t now = now_ns();
+    if (now < flush_try_at_) return Status::ok;
+    flush_try_at_ = now + kFlushPause;
+    flush_stale_ = flush_.ready();
+    hold.unlock();
+    const Status s = prepare_flush();
+    hold.lock();
+    if (link_->broken()) return Status::remote;
+    if (s != Status::ok && !link_->recoverable()) return s;
+    if (link_->halted()) return Status::ok;
+    // The connection's own queues will say what is wrong with the port, or all is well soon.
+    if (!served()) {
+      if (flush_mute_since_ == 0) flush_mute_since_ = now;
+      if (now - flush_mute_since_ < kFlushPatience) return Status::ok;
+      link_->fail("a port that brought data to a GPU cannot be read back through (flush)");
+      return Status::remote;
+    }
+  }
+  flush_mute_since_ = flush_try_at_ = 0;
+  f.waits_ = false;
+  return post_flush(f, f.rails_ & rails_in_use());
 }
 
 Status ProxyRecvComm::post_flush(FlushRequest& f, std::uint32_t rails) {
@@ -103,9 +161,11 @@ Status FlushRequest::test(Completion& out) { return comm_->test(*this, out); }
 
 Status ProxyRecvComm::test(FlushRequest& request, Completion& out) {
   out.done = false;
-  std::lock_guard hold(hub_->lock);
+  std::unique_lock hold(hub_->lock);
   if (!request.active_) return Status::bad_argument;
-  if (request.pending_ > 0) (void)link_->poll(flush_.queues());
+  if (request.waits_) TP_TRY(begin_flush(hold, request));
+  if (request.pending_ > 0 && !request.waits_) (void)link_->poll(flush_.queues());
+  if (request.waits_) (void)link_->poll();
   // A failed adapter says so by an event, perhaps without a completion.
   if (request.pending_ > 0 && !link_->broken())
     link_->waited(

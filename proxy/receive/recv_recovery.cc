@@ -63,9 +63,8 @@ int ProxyRecvComm::resume(const HeldState& theirs) {
   // A port that is out of use flushes nothing; see flush_failed() for why its data are there.
   const std::uint32_t rails = rails_in_use();
   carried_ &= rails;
-  if (flushes_ != nullptr && rails != (1u << link_->set().rails().size()) - 1)
-    for (FlushRequest& f : *flushes_)
-      if (f.active_ && f.pending_ > 0 && post_flush(f, f.rails_ & rails) != Status::ok) return -1;
+  if (flush_.ready() && !flush_.fits(link_->set().rails(), rails)) flush_stale_ = true;
+  if (flush_stale_ || rails != (1u << link_->set().rails().size()) - 1) repeat_flushes();
   if (staged_ != nullptr && staged_->busy()) hub_->hold(*this);
   return again;
 }
