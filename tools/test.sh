@@ -30,8 +30,8 @@ Stages, in their order:
   tidy     only when named: clang-tidy on the lines that differ from TWINPATH_TIDY_BASE (origin/main)
   arm64    only when named: cross-built, unit tests under qemu-user (test/arm64/run --help: packages)
 
-Build folders: build-test, build-asan (fuzz targets too), build-tsan.  Some 35 minutes on two
-processors, first run included; later runs tell how long the rest will take.  Never asks anything.
+Build folders: build-test, build-asan (fuzz targets too), build-tsan.  Some 50 minutes on two
+processors the first time; later runs tell how long the rest will take.  Never asks anything.
 Interrupted, it ends what it started and counts what was run.
 TEXT
 }
