@@ -262,21 +262,21 @@ Status TcpSocket::recv_part(std::span<std::uint8_t> bytes, std::size_t& done) {
 }
 
 PeerSign TcpSocket::look() const {
-  std::uint8_t byte = 0;
-  const ssize_t n = ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   // What came before an end is still there to be read.
-  if (n > 0) return PeerSign::talking;
-  if (n == 0) {
-    end_.note(SocketEnd::kEndOfFile);
-  } else if (const int error = errno; !would_block(error)) {
-    end_.note(error);
-  }
+  if (next_byte() >= 0) return PeerSign::talking;
   return end_.code() == 0 ? PeerSign::quiet : sign_of(end_.code());
 }
 
 int TcpSocket::next_byte() const {
   std::uint8_t byte = 0;
-  return ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1 ? byte : -1;
+  const ssize_t n = ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (n > 0) return byte;
+  if (n == 0) {
+    end_.note(SocketEnd::kEndOfFile);
+  } else if (const int error = errno; !would_block(error)) {
+    end_.note(error);
+  }
+  return -1;
 }
 
 std::int64_t TcpSocket::silence_ms() const {
