@@ -43,6 +43,7 @@ struct Config {
   int connect_timeout_ms = 20000;          // TWINPATH_CONNECT_TIMEOUT_MS
   int peer_timeout_ms = 40000;             // TWINPATH_PEER_TIMEOUT_MS
   bool failover = true;                    // TWINPATH_FAILOVER
+  int standby_ports = 2;                   // TWINPATH_STANDBY
   int failover_hold_ms = 10000;            // TWINPATH_FAILOVER_HOLD_MS
   int stall_ms = 200;                      // TWINPATH_STALL_MS: 0 never
   bool measure_rails = true;               // TWINPATH_MEASURE_RAILS

@@ -22,7 +22,7 @@ namespace twinpath::counters {
 // Of the memfd; readers look for it in /proc/PID/fd.
 inline constexpr const char* kMemoryName = "twinpath-counters";
 inline constexpr std::uint64_t kMagic = 0x73746e756f435054;  // "TPCounts"
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 // Connections of a process that are counted one by one.
 inline constexpr std::uint32_t kMaxConnections = 8192;
 
@@ -85,7 +85,8 @@ struct Identity {
   std::uint64_t communicator = 0;  // NCCL's commId; 0: not told
   std::uint32_t peer_pid = 0;
   Role role = Role::sender;
-  std::uint8_t rails = 1;
+  std::uint8_t rails = 1;                       // those in reserve too
+  std::uint8_t standby = 0;                     // so many at the end are in reserve
   std::array<std::uint8_t, kMaxRails> ports{};  // by rail: index into Process::ports
   friend bool operator==(const Identity&, const Identity&) = default;
 };

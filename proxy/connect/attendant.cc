@@ -47,6 +47,7 @@ Attendant::~Attendant() {
 }
 
 void Attendant::wake() {
+  if (!bell_) return;
   const std::uint64_t one = 1;
   (void)!::write(bell_.get(), &one, sizeof one);
 }

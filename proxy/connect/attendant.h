@@ -35,6 +35,9 @@ class Attendant {
   void add(Attended& who, const std::vector<int>& fds);
   // The descriptors are still open.  Afterwards it is not called any more.
   void remove(Attended& who);
+  // Has all called soon: one wants to be called at another time than it said.  Any thread, and
+  // between add and remove.
+  void wake();
 
  private:
   struct Entry {
@@ -43,7 +46,6 @@ class Attendant {
   };
   bool start();
   void run();
-  void wake();
 
   SpinLock& lock_;  // the hub's: guards entries_ and stop_ as far as the thread is concerned
   std::mutex changes_;

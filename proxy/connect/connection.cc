@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstring>
+
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/queues/depths.h"
@@ -78,6 +80,13 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
   mine_.qps_per_connection =
       static_cast<std::uint16_t>(core_->devices->config().ib_qps_per_connection);
   if (core_->devices->config().failover) mine_.capabilities |= kCanRecover;
+  // One that has no address now may have one when it is needed.
+  for (const RailPort& port : core_->devices->standby(device_)) {
+    std::string why;
+    auto now = core_->devices->live(port, why);
+    rails_.push_back(now ? Rail::of(port, *now) : Rail{.port = port});
+    ++mine_.standby;
+  }
   for (const Rail& rail : rails_) mine_.rails.push_back(rail.hello());
   end_ = core_->devices->placement(device_);
   end_.names.host = mine_.host;
@@ -149,7 +158,8 @@ Status Connection::run() {
       case Step::recv_ready:
         TP_TRY(recv_frame(FrameType::ready));
         parts_.link = std::make_unique<PeerLink>(
-            std::move(queues_), std::move(socket_), PeerName{peer_text(), theirs_.rails},
+            std::move(queues_), std::move(socket_),
+            PeerName{peer_text(), theirs_.rails, theirs_.ends().regular},
             PeerMemory{parts_.remote_memory, parts_.remote_rkeys},
             core_->devices->count(identity()), recoverable() ? core_->attendant.get() : nullptr);
         step_ = Step::done;
@@ -229,9 +239,11 @@ std::string Connection::remedy(Status s) const {
 }
 
 namespace {
-// Behind the ring a word that the sender writes from, on adapters that take nothing inline.
-std::size_t ring_bytes(CtsLayout layout, std::uint32_t inline_bytes) {
-  return layout.ring_bytes() + (inline_bytes < sizeof(std::uint32_t) ? sizeof(std::uint64_t) : 0);
+// Behind the ring a word that the sender writes from, on adapters that take nothing inline: which
+// those in reserve may be.
+std::size_t ring_bytes(CtsLayout layout, std::uint32_t inline_bytes, std::size_t standby) {
+  const bool word = inline_bytes < sizeof(std::uint32_t) || standby > 0;
+  return layout.ring_bytes() + (word ? sizeof(std::uint64_t) : 0);
 }
 }  // namespace
 
@@ -249,14 +261,13 @@ Status Connection::moved(Status s) {
 
 Status Connection::create_queues() {
   const bool sender = role_ == Role::connector;
-  const int count =
-      queues_for(mine_.qps_per_connection, theirs_.qps_per_connection,
-                 static_cast<int>(mine_.rails.size()), static_cast<int>(theirs_.rails.size()));
+  const int count = queues_for(mine_.qps_per_connection, theirs_.qps_per_connection,
+                               mine_.ends().regular, theirs_.ends().regular);
   const Hello& receiver = sender ? theirs_ : mine_;
   if (sender) parts_.split_above = split_above(core_->devices->config(), mine_.rails.front().roce);
-  parts_.layout = CtsLayout(static_cast<int>(receiver.rails.size()));
+  parts_.layout = CtsLayout(receiver.ends().regular);
   auto queues = QueueSet::make(
-      core_->hub, core_->devices, rails_, count,
+      core_->hub, core_->devices, rails_, paths(count),
       queue_settings(sender, core_->devices->config(), core_->settings,
                      sender ? parts_.plan.direct_max != kAnySize : parts_.peer_stages,
                      parts_.split_above != SIZE_MAX));
@@ -270,16 +281,18 @@ Status Connection::create_queues() {
 Status Connection::register_own_memory() {
   const bool sender = role_ == Role::connector;
   const std::uint32_t inline_bytes = queues_->queues().front().inline_bytes;
-  auto ring = RegisteredBuffer::make(core_->devices->verbs(), rails_,
-                                     sender ? ring_bytes(parts_.layout, inline_bytes) : kBoxBytes,
-                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  const auto standby = static_cast<std::size_t>(mine_.standby);
+  auto ring =
+      RegisteredBuffer::make(core_->devices->verbs(), rails_,
+                             sender ? ring_bytes(parts_.layout, inline_bytes, standby) : kBoxBytes,
+                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, standby);
   if (!ring)
     return refuse(ring.status(),
                   "the connection's memory cannot be registered" + remedy(ring.status()));
   parts_.ring = std::move(ring).take();
   if (sender || parts_.layout.wire_bytes(1) <= inline_bytes) return Status::ok;
   auto shadow = RegisteredBuffer::make(core_->devices->verbs(), rails_, parts_.layout.ring_bytes(),
-                                       IBV_ACCESS_LOCAL_WRITE);
+                                       IBV_ACCESS_LOCAL_WRITE, standby);
   if (!shadow)
     return refuse(shadow.status(),
                   "the connection's memory cannot be registered" + remedy(shadow.status()));
@@ -287,10 +300,26 @@ Status Connection::register_own_memory() {
   return Status::ok;
 }
 
+bool Connection::both_can_recover() const {
+  return (mine_.capabilities & theirs_.capabilities & kCanRecover) != 0;
+}
+
 // With one path there is nothing to go to.
 bool Connection::recoverable() const {
-  return (mine_.capabilities & theirs_.capabilities & kCanRecover) != 0 &&
-         std::max(mine_.rails.size(), theirs_.rails.size()) > 1;
+  return both_can_recover() && std::max(mine_.rails.size(), theirs_.rails.size()) > 1;
+}
+
+QueuePaths Connection::paths(int queues) const {
+  EndRails mine = mine_.ends(), theirs = theirs_.ends();
+  if (!both_can_recover()) mine.standby = theirs.standby = 0;
+  return choose_paths(queues, mine, theirs, [this](int local, int remote) {
+    const HelloRail& a = mine_.rails[static_cast<std::size_t>(local)];
+    const HelloRail& b = theirs_.rails[static_cast<std::size_t>(remote)];
+    // Two hosts with one address: see check_rails().
+    return a.roce == b.roce && (mine_.host == theirs_.host ||
+                                std::memcmp(a.gid.raw, b.gid.raw, sizeof a.gid.raw) != 0 ||
+                                a.gid.global.interface_id == 0);
+  });
 }
 
 Status Connection::send_queues() {
@@ -308,9 +337,8 @@ Status Connection::recv_queues() {
   TP_TRY(recv_frame(FrameType::queues));
   std::string why;
   if (!decode_queues(body_, their_queues_, why)) return refuse(Status::remote, why);
-  if (their_queues_.queues.size() != queues_->queues().size())
-    return refuse(Status::remote, "one side made " + std::to_string(queues_->queues().size()) +
-                                      " queues, the other " +
+  if (const std::size_t made = queues_->addresses().size(); their_queues_.queues.size() != made)
+    return refuse(Status::remote, "one side made " + std::to_string(made) + " queues, the other " +
                                       std::to_string(their_queues_.queues.size()));
   if (their_queues_.rkeys.size() != theirs_.rails.size())
     return refuse(Status::remote, "the peer gave no keys to its ring");

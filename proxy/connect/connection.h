@@ -93,7 +93,7 @@ class Connection {
     done
   };
 
-  // `socket` is connecting (connector) or accepted (acceptor).
+  // `socket` is connecting (connector) or accepted (acceptor); `rails` are the device's.
   Connection(Role role, std::shared_ptr<SessionCore> core, int device, std::vector<Rail> rails,
              const Nonce& nonce, TcpSocket socket, std::int64_t deadline);
 
@@ -122,8 +122,10 @@ class Connection {
   // How GPU memory of this connection is used, from both ends' records.
   void decide_mode();
   Status make_queues();
+  bool both_can_recover() const;
   // Whether it survives the failure of a queue.
   bool recoverable() const;
+  QueuePaths paths(int queues) const;
   Status create_queues();
   Status register_own_memory();
   Status moved(Status s);

@@ -68,8 +68,11 @@ Status Connection::check_header() {
 }
 
 Status Connection::check_rails() {
-  for (const HelloRail& a : mine_.rails) {
-    for (const HelloRail& b : theirs_.rails) {
+  const auto regular = [](const Hello& hello) {
+    return std::span(hello.rails).first(static_cast<std::size_t>(hello.ends().regular));
+  };
+  for (const HelloRail& a : regular(mine_)) {
+    for (const HelloRail& b : regular(theirs_)) {
       if (a.roce != b.roce)
         return refuse(Status::unsupported, a.port + " of " + mine_.host + " is " +
                                                (a.roce ? "Ethernet" : "InfiniBand") + " but " +

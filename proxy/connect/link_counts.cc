@@ -20,6 +20,7 @@ counters::Identity Connection::identity() const {
   id.peer_pid = theirs_.pid;
   id.role = role_ == Role::connector ? counters::Role::sender : counters::Role::receiver;
   id.rails = static_cast<std::uint8_t>(rails_.size());
+  id.standby = static_cast<std::uint8_t>(mine_.standby);
   for (std::size_t i = 0; i < rails_.size(); ++i)
     id.ports[i] = core_->devices->counted_port(rails_[i].port.port->name);
   return id;

@@ -1,10 +1,12 @@
 // What a link hears from its peer and says to it over the control socket, and how it takes part in
 // the recovery of its queues.
 #include <array>
+#include <mutex>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/connect/peer_link.h"
+#include "proxy/memory/staging.h"
 
 namespace twinpath {
 namespace {
@@ -114,8 +116,8 @@ std::int64_t PeerLink::attend(std::int64_t now) {
 bool PeerLink::excuses(const ibv_wc& wc) const {
   if (recovery_ == nullptr) return false;
   if (of_the_path(wc.status)) return true;
-  for (const Rail& rail : queues_->rails())
-    if (!down_text(rail).empty()) return true;
+  for (std::size_t r = 0; r < queues_->rails().size(); ++r)
+    if (counts_on(r) && !down_text(queues_->rails()[r]).empty()) return true;
   return false;
 }
 
@@ -135,6 +137,7 @@ bool PeerLink::recovers(const WrId& id, const ibv_wc& wc, const Queue& queue) {
 
 void PeerLink::stopped(bool stopped) {
   halted_ = stopped || broken_;
+  only_ = queues_->engines().size() == 1 ? queues_->engines().front() : nullptr;
   if (!stopped) return;
   ++incarnation_;
   asking_ = false;
@@ -146,6 +149,26 @@ void PeerLink::tell(const std::string& text) {
     TP_WARN("connection to %s %s", peer_.text.c_str(), text.c_str());
   else
     TP_INFO(net, "connection to %s %s", peer_.text.c_str(), text.c_str());
+}
+
+std::string PeerLink::not_registered(int rail) const {
+  return queues_->rails()[static_cast<std::size_t>(rail)].port.port->name +
+         ", in reserve (TWINPATH_STANDBY), cannot register what messages under way need, or takes "
+         "less inline; warnings before this one say why";
+}
+
+Result<Memory*> PeerLink::if_reached(Result<Memory*> made) {
+  if (!made || !has_reserve()) return made;
+  const auto& memory = static_cast<const ProxyMemory&>(**made);
+  int rail = -1;
+  {
+    const std::lock_guard hold(hub().lock);
+    rail = set().reserve_rail();
+  }
+  if (rail < 0 || (memory.direct ? memory : memory.mirror->memory).lkey(rail) != 0) return made;
+  (void)set().devices().deregister_memory(*made);
+  TP_WARN("connection to %s: %s", peer_.text.c_str(), not_registered(rail).c_str());
+  return Status::system;
 }
 
 void PeerLink::tell_pace(int rail, int remote_rail, bool slow, std::uint32_t permille) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdarg>
 #include <cstdio>
 
@@ -58,11 +59,13 @@ PeerLink::~PeerLink() {
 
 int PeerLink::poll(const QueueSet& queues) {
   int taken = 0;
-  for (CompletionEngine* engine : queues.engines()) {
+  // Whoever is served may need a further engine.
+  for (std::size_t i = 0; i < queues.engines().size(); ++i) {
+    CompletionEngine* engine = queues.engines()[i];
     const int n = hub().poll(*engine);
     if (n >= 0) {
       taken += n;
-    } else {
+    } else if (queues.uses(*engine)) {
       fail("the completion queue of %s cannot be read (%d); see the kernel log (dmesg)",
            engine->device(), n);
     }
@@ -78,8 +81,10 @@ void PeerLink::fail(const char* format, ...) {
   (void)std::vsnprintf(text.data(), text.size(), format, args);
   va_end(args);
   std::string all = text.data();
-  for (const Rail& rail : queues_->rails())
-    if (const std::string down = down_text(rail); !down.empty()) all += "; " + down;
+  for (std::size_t r = 0; r < queues_->rails().size(); ++r)
+    if (const std::string down = counts_on(r) ? down_text(queues_->rails()[r]) : std::string();
+        !down.empty())
+      all += "; " + down;
   lost(all + "; " + ends_text());
 }
 
@@ -100,7 +105,7 @@ void PeerLink::sibling_failed() {
 // The first rail's ends; messages about a queue name its own.
 std::string PeerLink::ends_text() const {
   std::string text = "from " + rail_text(queues_->rails()[0]) + " to " + rail_text(peer_.rails[0]);
-  const std::size_t more = std::max(queues_->rails().size(), peer_.rails.size()) - 1;
+  const int more = std::max(std::popcount(queues_->regular_rails()), peer_.regular) - 1;
   if (more > 0) text += " and " + std::to_string(more) + (more == 1 ? " more rail" : " more rails");
   return text;
 }
@@ -217,10 +222,11 @@ bool PeerLink::time_to_watch() {
 }
 
 void PeerLink::watch(std::int64_t now, Waiting waiting) {
-  for (const Rail& rail : queues_->rails()) {
+  for (std::size_t r = 0; r < queues_->rails().size(); ++r) {
+    const Rail& rail = queues_->rails()[r];
     AsyncEvents& events = rail.port.adapter->events;
     events.poll();
-    if (events.device_failed()) {
+    if (events.device_failed() && (queues_->rails_in_use() >> r & 1) != 0) {
       fail("the local device %s failed; see the kernel log (dmesg)",
            rail.port.port->device.c_str());
       return;

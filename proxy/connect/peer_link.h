@@ -31,6 +31,7 @@ namespace twinpath {
 struct PeerName {
   std::string text;
   std::vector<HelloRail> rails;
+  int regular = 1;  // of these; the others are in reserve
 };
 
 // What a comm waits for.
@@ -75,6 +76,7 @@ class PeerLink final : private FailureListener, private Attended {
   PeerLink& operator=(const PeerLink&) = delete;
 
   QueueSet& set() { return *queues_; }
+  const QueueSet& set() const { return *queues_; }
   Queue& queue(int q) { return queues_->queues()[static_cast<std::size_t>(q)]; }
   int queue_count() const { return static_cast<int>(queues_->queues().size()); }
   CompletionHub& hub() { return queues_->hub(); }
@@ -87,6 +89,15 @@ class PeerLink final : private FailureListener, private Attended {
   // Whether it survives the failure of a queue, and of that kind.
   bool recoverable() const { return recovery_ != nullptr; }
   bool excuses(const ibv_wc& wc) const;
+  // Whether there are queues in reserve, over other ports than the device's.
+  bool has_reserve() const {
+    return recoverable() && set().regular() != (~QueueMask{0} >> (32 - queue_count()));
+  }
+  // Why a queue in reserve over that rail cannot serve: the port's name, and what it lacks.
+  std::string not_registered(int rail) const;
+  // A registration that was just made, or an error: while a queue in reserve serves, its rail must
+  // have the memory, too.  Takes the lock.
+  Result<Memory*> if_reached(Result<Memory*> made);
   // The rail of the peer that queue q leads to has this key to the peer's memory.
   std::uint32_t rkey(const Queue& q) const {
     return memory_.rkeys[static_cast<std::size_t>(q.remote_rail)];
@@ -157,11 +168,20 @@ class PeerLink final : private FailureListener, private Attended {
   // --- for its recovery
   friend class Recovery;
   void stopped(bool stopped);
+  // Whether the rail's queues are in use, or would be if nothing had failed.
+  bool counts_on(std::size_t rail) const {
+    return ((set().rails_in_use() | set().regular_rails()) >> rail & 1) != 0;
+  }
   void tell(const std::string& text);
   // Queues bytes for the peer and sends what goes.
   void send(const std::vector<std::uint8_t>& frame);
   void exchange_words(std::int64_t now);
+  // That this process runs; unless the peer has not read what it was told before.
+  void answer_ask() {
+    if (outbox_.empty()) send(encode_recovery(RecoveryKind::answer));
+  }
   void meet(const std::vector<HelloRail>& rails) { peer_.rails = rails; }
+  void call_again() { attendant_->wake(); }
   bool recovers(const WrId& id, const ibv_wc& wc, const Queue& queue);
   int number_of(const Queue& queue) const {
     return static_cast<int>(&queue - queues_->queues().data());

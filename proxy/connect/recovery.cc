@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <mutex>
 
 #include "plugin/base/clock.h"
@@ -14,15 +15,16 @@ namespace {
 
 // An adapter flushes its queues at once.
 constexpr std::int64_t kFlushLimit = 5 * kSecond;
-// A queue that failed while its port is up is tried again after this, and after twice as long each
-// time it fails anew.
-constexpr std::int64_t kFirstPause = kSecond, kLongestPause = 60 * kSecond;
-// How long a port must have been back.
-constexpr std::int64_t kSettle = 100 * kMillisecond;
 constexpr std::int64_t kHoldLook = 20 * kMillisecond;
-constexpr std::int64_t kStatesPeriod = kSecond;
 // An address that does not resolve may do so a moment later; another rail is there at once.
 constexpr std::int64_t kRaiseLimit = 300 * kMillisecond;
+
+// How long an adapter tries to send before it gives up: 4.096 us * 2^timeout each time (IB spec
+// vol. 1, 9.7.6.1.3), 0 without end.
+std::int64_t adapter_patience(int timeout, int retries) {
+  if (timeout == 0) return std::numeric_limits<std::int64_t>::max();
+  return (std::int64_t{4096} << timeout) * (retries + 1);
+}
 
 }  // namespace
 
@@ -36,60 +38,20 @@ QueueMask Recovery::all() const {
   return n == 32 ? ~QueueMask{0} : queue_bit(n) - 1;
 }
 
-// Asking is a system call for each port: only after an adapter told of a change, and now and then.
-void Recovery::look_at_states(std::int64_t now) {
-  QueueSet& set = link_.set();
-  std::uint32_t changes = 0;
-  for (const Rail& rail : set.rails()) changes += rail.port.adapter->events.port_changes();
-  if (changes == changes_ && looked_ != 0 && now - looked_ < kStatesPeriod) return;
-  changes_ = changes;
-  looked_ = now;
-  QueueMask rails_down = 0, rails_moved = 0;
-  for (std::size_t r = 0; r < set.rails().size(); ++r) {
-    const Rail& rail = set.rails()[r];
-    const QueueMask bit = queue_bit(static_cast<int>(r));
-    ibv_port_attr attr{};
-    std::string why;
-    if (set.devices().verbs().query_port(rail.port.port->context, rail.port.port->number, &attr) !=
-            0 ||
-        attr.state != IBV_PORT_ACTIVE)
-      rails_down |= bit;
-    else if (!set.devices().address_stands(rail.port, rail.gid))
-      (set.devices().live(rail.port, why) ? rails_moved : rails_down) |= bit;
-  }
-  down_ = moved_ = 0;
-  for (int q = 0; q < link_.queue_count(); ++q) {
-    const int rail = link_.queue(q).rail;
-    if ((rails_down >> rail & 1) != 0) down_ |= queue_bit(q);
-    if ((rails_moved >> rail & 1) != 0) moved_ |= queue_bit(q);
-  }
-}
-
-QueueMask Recovery::unusable(std::int64_t now) const {
-  QueueMask sick = 0;
-  for (int q = 0; q < link_.queue_count(); ++q)
-    if (sick_[static_cast<std::size_t>(q)].until > now) sick |= queue_bit(q);
-  // A doubtful one is better than none.
-  return (down_ | sick) == all() ? down_ : down_ | sick;
-}
-
-void Recovery::mark_sick(int q, std::int64_t now) {
-  Sick& s = sick_[static_cast<std::size_t>(q)];
-  // Long after the last time it begins anew.
-  s.pause = s.pause == 0 || now > s.until + kLongestPause ? kFirstPause
-                                                          : std::min(2 * s.pause, kLongestPause);
-  s.until = now + s.pause;
-}
-
 // A queue that fails again before anything was achieved is the old trouble.
 void Recovery::note_trouble(std::int64_t now, bool may_be_old) {
   const std::uint64_t progress = comm_->progress();
   if (!may_be_old || trouble_since_ == 0 || progress != last_progress_) trouble_since_ = now;
 }
 
+// One port alone may be away for as long as its adapter would try by itself: to leave it is to
+// gain.
 bool Recovery::out_of_time(std::int64_t now) const {
-  return now - trouble_since_ >
-         std::int64_t{link_.set().devices().config().failover_hold_ms} * kMillisecond;
+  const Config& config = link_.set().devices().config();
+  std::int64_t hold = std::int64_t{config.failover_hold_ms} * kMillisecond;
+  if (std::popcount(link_.set().regular_rails()) == 1 && link_.peer().regular == 1)
+    hold = std::max(hold, adapter_patience(config.ib_timeout, config.ib_retry_cnt));
+  return now - trouble_since_ > hold;
 }
 
 void Recovery::give_up(std::int64_t now) {
@@ -108,94 +70,6 @@ void Recovery::queue_failed(int q, const std::string& why) {
   why_ = why;
   if (out_of_time(now)) return give_up(now);
   begin(round_ + 1, why);
-}
-
-void Recovery::look_at_ports(std::int64_t now) {
-  if (comm_ == nullptr || link_.broken() || running()) return;
-  look_at_states(now);
-  const QueueMask cannot = unusable(now), in_use = link_.set().in_use();
-  if ((in_use & moved_) != 0 || ((in_use & down_) != 0 && (all() & ~cannot) != 0)) {
-    note_trouble(now, false);
-    for (const Rail& rail : link_.set().rails())
-      if (const std::string down = link_.down_text(rail); !down.empty()) why_ = down;
-    return begin(round_ + 1, why_);
-  }
-  // The peer looks after what it alone cannot use.
-  if ((mine_ & ~cannot & ~in_use) == 0) {
-    back_since_ = 0;
-  } else if (back_since_ == 0) {
-    back_since_ = now;
-  } else if (now - back_since_ >= kSettle) {
-    note_trouble(now, false);
-    begin(round_ + 1, "a port that had failed can be used again");
-  }
-}
-
-void Recovery::look_for_stalls(std::int64_t now) {
-  const int stall_ms = link_.set().devices().config().stall_ms;
-  if (comm_ == nullptr || running() || stall_ms == 0) return;
-  const QueueMask in_use = link_.set().in_use();
-  const AtRisk risk = comm_->at_risk();
-  if (!risk.any || std::popcount(in_use) < 2) return;
-  for (int q = 0; q < link_.queue_count(); ++q) {
-    const Question& mute = questions_[static_cast<std::size_t>(q)];
-    if ((in_use & queue_bit(q)) == 0 || mute.asked == 0) continue;
-    // What is in front of the question takes its time: a 64th of the port's speed is still alive.
-    const std::int64_t limit =
-        stall_ms * kMillisecond +
-        static_cast<std::int64_t>(risk.bytes * 512 / std::max(link_.queue(q).speed_mbps, 1000u)) *
-            1000;
-    if (now - mute.asked < limit) continue;
-    for (int p = 0; p < link_.queue_count(); ++p) {
-      if ((in_use & queue_bit(p)) == 0 ||
-          questions_[static_cast<std::size_t>(p)].answered <= mute.asked)
-        continue;
-      const auto name = [this](int of) {
-        return link_.set().rails()[static_cast<std::size_t>(link_.queue(of).rail)].port.port->name;
-      };
-      return queue_failed(
-          q, "queue " + std::to_string(q) + " on " + name(q) + " has acknowledged nothing for " +
-                 std::to_string((now - mute.asked) / kMillisecond) + " ms while queue " +
-                 std::to_string(p) + " on " + name(p) + " does");
-    }
-  }
-  // What a question was behind has arrived when that is answered.
-  bool known = true;
-  for (int q = 0; q < link_.queue_count(); ++q) {
-    const Question& last = questions_[static_cast<std::size_t>(q)];
-    if ((in_use & queue_bit(q)) != 0)
-      known = known && last.asked == 0 && last.answered != 0 && last.mark == risk.mark;
-  }
-  if (!known) ask(now);
-}
-
-void Recovery::ask(std::int64_t now) {
-  if (comm_ == nullptr || running()) return;
-  const std::uint64_t mark = comm_->at_risk().mark;
-  for (int q = 0; q < link_.queue_count(); ++q) {
-    Question& question = questions_[static_cast<std::size_t>(q)];
-    if (link_.queue(q).qp == nullptr || question.asked != 0 || !link_.ask(q)) continue;
-    question.asked = now;
-    question.mark = mark;
-  }
-}
-
-void Recovery::answered(int q) {
-  if (q >= link_.queue_count()) return;
-  Question& question = questions_[static_cast<std::size_t>(q)];
-  question.asked = 0;
-  question.answered = now_ns();
-}
-
-std::int64_t Recovery::next_look() const {
-  if (comm_ == nullptr || link_.broken() || running()) return 0;  // held work, then
-  if (back_since_ != 0) return back_since_ + kSettle;
-  std::int64_t next = 0;
-  for (int q = 0; q < link_.queue_count(); ++q) {
-    const std::int64_t until = sick_[static_cast<std::size_t>(q)].until;
-    if ((mine_ & queue_bit(q)) != 0 && until != 0 && (next == 0 || until < next)) next = until;
-  }
-  return next;
 }
 
 void Recovery::begin(std::uint32_t round, const std::string& why) {
@@ -259,11 +133,18 @@ bool Recovery::hear(RecoveryKind kind, std::span<const std::uint8_t> body) {
       they_are_ready_ = they_are_ready_ || round == round_;
       return true;
     }
+    case RecoveryKind::ask:
+      link_.answer_ask();
+      return true;
+    case RecoveryKind::answer:
+      peer_answered_ = now_ns();
+      return true;
   }
   return false;
 }
 
 bool Recovery::post_held(bool) {
+  if (comm_ == nullptr) return false;  // it closes
   go_on(now_ns());
   return running() && !link_.broken();
 }
@@ -318,7 +199,7 @@ bool Recovery::fence(std::int64_t now) {
   note.round = round_;
   note.held = comm_->held();
   if (link_.broken()) return false;
-  note.made = all() & ~unwanted_;
+  note.made = link_.set().choose(all() & ~unwanted_);
   receives_posted_ = false;
   if (note.made == 0) {
     phase_ = Phase::holding;
@@ -330,6 +211,10 @@ bool Recovery::fence(std::int64_t now) {
   std::string why;
   if (link_.set().remake(note.made, failed, why) != Status::ok) {
     try_again(now, failed, why);
+    return true;
+  }
+  if (comm_->reach(note, why) != Status::ok) {
+    try_again(now, note.made, why);
     return true;
   }
   note.queues = link_.set().addresses();
@@ -376,7 +261,7 @@ void Recovery::finish(std::int64_t now) {
   failures_ = 0;
   questions_ = {};
   link_.stopped(false);
-  const HeldState theirs = their_fence_->held;
+  const FencedNote theirs = std::move(*their_fence_);
   const int again = comm_->resume(theirs);
   if (again < 0 || link_.broken()) return;
   counters::Connection& counts = *link_.counts();

@@ -16,6 +16,9 @@
 //   any       -> holding    no queue can be used: wait for a port, no longer than the hold time
 //   any       -> stopping   a failure within a round begins the next one
 //
+// Queues in reserve (wire/paths.h) count as queues that are out of use while any other can be used;
+// then the best of them serves, alone.
+//
 // Who makes progress: whoever polls the session, the hub's thread (this is held work while it
 // runs), and the session's Attendant, which wakes an idle end when the peer speaks.
 //
@@ -48,11 +51,14 @@ class Recoverable {
   virtual bool drained() = 0;
   // After that: what this end has.  What had arrived in part is as if nothing had.
   virtual HeldState held() = 0;
+  // New queues are there, perhaps over ports that nothing was registered on.  Keys of the memory
+  // that cells name go into `note`.
+  virtual Status reach(FencedNote& note, std::string& why) = 0;
   // New queues are about to receive; their receives are posted.
   virtual void receives_posted() = 0;
   // Goes on over the queues in use.  How many messages were sent again; negative when what the peer
   // says makes no sense (the link is then broken).
-  virtual int resume(const HeldState& theirs) = 0;
+  virtual int resume(const FencedNote& theirs) = 0;
   // Another number after something was achieved.
   virtual std::uint64_t progress() = 0;
 
@@ -77,7 +83,10 @@ class Recovery final : private HeldWork {
   // Whether ports went down or came back; to be called when one may have, and now and then.
   void look_at_ports(std::int64_t now);
   // While callers wait: whether a queue has stopped without a word.  Each queue in use is asked by
-  // a write of no bytes; one that does not answer while another one does is given up.
+  // a write of no bytes; one that does not answer while another one does is given up.  Where none
+  // does they are given up for one in reserve, if the peer's process answers on the control
+  // connection meanwhile: what is silent otherwise may be an adapter that is software, in a process
+  // that was stopped.
   void look_for_stalls(std::int64_t now);
   // Asks those that have no question under way.
   void ask(std::int64_t now);
@@ -108,6 +117,9 @@ class Recovery final : private HeldWork {
   bool raise(std::int64_t now);
   void finish(std::int64_t now);
   QueueMask all() const;
+  void all_mute(QueueMask mute, std::int64_t now, std::int64_t limit);
+  std::string mute_text(int q, std::int64_t now) const;
+  const Rail& rail_of(int q) const;
   void look_at_states(std::int64_t now);
   QueueMask unusable(std::int64_t now) const;
   void mark_sick(int q, std::int64_t now);
@@ -140,6 +152,8 @@ class Recovery final : private HeldWork {
   QueueMask down_ = 0, moved_ = 0;
   std::int64_t looked_ = 0;
   std::uint32_t changes_ = 0;  // that the adapters had told of
+  // When the peer's process was last asked whether it runs, and when it answered.
+  std::int64_t peer_asked_ = 0, peer_answered_ = 0;
 };
 
 }  // namespace twinpath

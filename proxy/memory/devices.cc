@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
@@ -180,7 +181,7 @@ Result<LivePort> Devices::live(const RailPort& rail, std::string& why) const {
 Result<Memory*> Devices::register_memory(int device, void* data, std::size_t bytes, MemoryType type,
                                          std::uint64_t dmabuf_offset, int dmabuf_fd,
                                          Staging staging) {
-  const std::vector<RailPort> ports = rails(device);
+  const std::vector<RailPort> ports = rails(device), more = standby(device);
   if (data == nullptr || bytes == 0 || ports.empty() ||
       reinterpret_cast<std::uintptr_t>(data) + bytes < bytes) {
     TP_WARN("cannot register %zu bytes at %p: not a range of memory", bytes, data);
@@ -201,7 +202,13 @@ Result<Memory*> Devices::register_memory(int device, void* data, std::size_t byt
                                               : MrKind::host;
     request.dmabuf_offset = dmabuf_offset;
     request.dmabuf_fd = dmabuf_fd;
+    request.keep_descriptor = !more.empty() && fabric_->kind != FabricKind::soft;
     s = acquire(*memory, ports, request);
+    // The software HCA asks the driver about GPU memory, which may wait for what itself waits for a
+    // message (plugin/gpu/engine.h): not in the middle of a transfer.
+    if (s == Status::ok && type == MemoryType::cuda && fabric_->kind == FabricKind::soft)
+      for (std::size_t n = 0; n < more.size(); ++n)
+        (void)acquire(*memory, request, more[n], ports.size() + n);
   }
   if (s == Status::ok && staging != Staging::never) {
     auto mirror = Mirror::make(memory->address, bytes);
@@ -219,22 +226,30 @@ Result<Memory*> Devices::register_memory(int device, void* data, std::size_t byt
   if (type == MemoryType::host && memory->direct) memory->plain_device_ = device;
   Memory* out = memory.get();
   std::lock_guard hold(memory_mutex_);
-  memories_.emplace(out, std::move(memory));
+  ProxyMemory& kept = *memories_.emplace(out, std::move(memory)).first->second;
+  const auto at = standing_by_.find(device);
+  const std::uint32_t wanted = at != standing_by_.end() ? at->second.used : 0;
+  for (std::size_t n = 0; n < more.size(); ++n)
+    if ((wanted >> n & 1) != 0) (void)acquire_standby(kept, more[n], ports.size() + n, false);
   return out;
 }
 
 // The keys of memory's range on each port; the caller releases it also after a failure.
 Status Devices::acquire(ProxyMemory& memory, const std::vector<RailPort>& ports,
-                        MrRequest request) {
+                        const MrRequest& request) {
+  for (std::size_t i = 0; i < ports.size(); ++i) TP_TRY(acquire(memory, request, ports[i], i));
+  return Status::ok;
+}
+
+Status Devices::acquire(ProxyMemory& memory, MrRequest request, const RailPort& port,
+                        std::size_t rail) {
   request.address = memory.address;
   request.bytes = memory.length;
   request.relaxed_ordering = config_.ib_pci_relaxed_ordering != 0;
-  for (std::size_t i = 0; i < ports.size(); ++i) {
-    MrCache& cache = ports[i].adapter->mrs;
-    auto region = cache.acquire(request);
-    if (!region) return region.status();
-    memory.keys_[i] = {(*region)->mr->lkey, (*region)->mr->rkey, *region, &cache};
-  }
+  MrCache& cache = port.adapter->mrs;
+  auto region = cache.acquire(request);
+  if (!region) return region.status();
+  memory.keys_[rail] = {(*region)->mr->lkey, (*region)->mr->rkey, *region, &cache};
   return Status::ok;
 }
 

@@ -22,6 +22,7 @@
 #include "proxy/memory/merged_device.h"
 #include "proxy/memory/mr_cache.h"
 #include "proxy/memory/placement.h"
+#include "proxy/wire/recovery.h"
 
 namespace twinpath {
 
@@ -47,7 +48,8 @@ class Mirror;
 // in for it (staging.h), or both, as it depends on the size.
 enum class Staging : std::uint8_t { never, some, always };
 
-// A registration on every rail of a device.
+// A registration on every rail of a device, and on standby rails from when one is first needed.
+// Of keys those are read only that stood when the reader's queues were made.
 class ProxyMemory final : public Memory {
  public:
   // Whether [data, data + bytes) lies inside what was registered.
@@ -78,7 +80,7 @@ class ProxyMemory final : public Memory {
     MrRegion* region = nullptr;
     MrCache* cache = nullptr;
   };
-  std::array<Keys, kMaxRails> keys_{};
+  std::array<Keys, kMaxRails> keys_{};  // those of standby rails behind the device's own
 };
 
 class Devices {
@@ -110,6 +112,8 @@ class Devices {
   Result<int> merge(std::span<const int> members);
   // The ports of a device; empty for an index out of range.
   std::vector<RailPort> rails(int index) const;
+  // Its standby rails, the nearest first: ports of the same kind that are no part of it.
+  std::vector<RailPort> standby(int index) const;
   // The port as it is now, for a connection that is being made.
   Result<LivePort> live(const RailPort& rail, std::string& why) const;
   // Whether a port still has the address that it had.
@@ -120,11 +124,20 @@ class Devices {
   Result<Memory*> register_memory(int device, void* data, std::size_t bytes, MemoryType type,
                                   std::uint64_t dmabuf_offset, int dmabuf_fd,
                                   Staging staging = Staging::never);
+  // Registers what this device's memory is, and will be, on its standby rail number `n`, too, as
+  // far as that goes: what cannot be (its owner may have freed it without a word) has no key there.
+  void stand_by(int device, int n);
+  // Of memory that was registered here and not given back, the part (itself or its mirror) that
+  // has these bytes: its keys by rail or, where `only` names one, that rail's as every key.
+  std::optional<KeyRange> key_range(const Memory* memory, std::uint64_t address,
+                                    std::uint64_t bytes, int rails, std::optional<int> only) const;
   // May wait for copies of staged memory that are under way.
   Status deregister_memory(Memory* memory);
 
  private:
-  Status acquire(ProxyMemory& memory, const std::vector<RailPort>& ports, MrRequest request);
+  Status acquire(ProxyMemory& memory, const std::vector<RailPort>& ports, const MrRequest& request);
+  Status acquire(ProxyMemory& memory, MrRequest request, const RailPort& port, std::size_t rail);
+  Status acquire_standby(ProxyMemory& memory, const RailPort& port, std::size_t rail, bool quiet);
   void release(ProxyMemory& memory);
   std::vector<const Port*> ports_of(int index) const;
 
@@ -139,7 +152,12 @@ class Devices {
   mutable std::mutex mutex_;
   std::vector<DeviceProps> devices_;        // members = indices into ports_
   mutable std::set<std::string> refusals_;  // told already
-  std::mutex memory_mutex_;
+  mutable std::mutex memory_mutex_;
+  // By device: standby rails that were used, and those of which a failure was told, a bit each.
+  struct StandingBy {
+    std::uint32_t used = 0, told = 0;
+  };
+  std::unordered_map<int, StandingBy> standing_by_;
   // NCCL may give a registration back through another comm of the device, or not at all.
   std::unordered_map<Memory*, std::unique_ptr<ProxyMemory>> memories_;
 };

@@ -1,5 +1,6 @@
 #include "proxy/memory/mr_cache.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -62,15 +63,26 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
   int error = 0;
   ibv_mr* mr = register_range(request, start, static_cast<std::size_t>(end - start), error);
   if (mr == nullptr) {
-    report(request, error);
+    if (!request.quiet) report(request, error);
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
   if (counts_ != nullptr) {
     counts_->registrations.fetch_add(1, std::memory_order_relaxed);
     counts_->registered_bytes.fetch_add(end - start, std::memory_order_relaxed);
   }
-  at = regions_.insert(
-      at, {start, end, request.kind, request.relaxed_ordering, request.remote_atomic, mr, 1});
+  at = regions_.insert(at, MrRegion{start,
+                                    end,
+                                    request.kind,
+                                    request.relaxed_ordering,
+                                    request.remote_atomic,
+                                    mr,
+                                    1,
+                                    request.dmabuf_offset,
+                                    {}});
+  // The caller's is its own, and gone by the time that another adapter needs it.
+  if (request.keep_descriptor && request.dmabuf_fd >= 0)
+    at->descriptor =
+        UnsharedFd::make([&request] { return ::fcntl(request.dmabuf_fd, F_DUPFD_CLOEXEC, 0); });
   return &*at;
 }
 

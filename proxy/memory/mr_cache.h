@@ -13,6 +13,7 @@
 
 #include "plugin/base/counters.h"
 #include "plugin/base/status.h"
+#include "plugin/base/unshared_fd.h"
 #include "plugin/fabric/verbs.h"
 
 namespace twinpath {
@@ -27,6 +28,8 @@ struct MrRequest {
   bool remote_atomic = false;     // peers may do atomics on it
   std::uint64_t dmabuf_offset = 0;
   int dmabuf_fd = -1;
+  bool keep_descriptor = false;  // of a dma-buf, for other adapters later
+  bool quiet = false;            // a failure is not logged
 };
 
 struct MrRegion {
@@ -36,6 +39,8 @@ struct MrRegion {
   bool remote_atomic = false;
   ibv_mr* mr = nullptr;
   int users = 0;
+  std::uint64_t dmabuf_offset = 0;  // of `start`
+  UnsharedFd descriptor;            // of the dma-buf, if it was to be kept
 };
 
 class MrCache {

@@ -8,6 +8,7 @@
 #include "plugin/gpu/driver.h"
 #include "proxy/wire/handle.h"
 #include "topology/decide/record_machine.h"
+#include "topology/model/classify.h"
 #include "topology/model/place.h"
 #include "topology/model/soft_places.h"
 #include "topology/probe/probe_gpus.h"
@@ -124,6 +125,23 @@ std::string Placement::refusal(std::span<const Port* const> ports) {
            sentence(p.reason, facts) + " (" + p.note + ")";
   }
   return {};
+}
+
+std::vector<int> Placement::by_distance(const Port& from,
+                                        std::span<const Port* const> others) const {
+  const Hca* here = source_.machine.find_hca(from.device);
+  std::vector<std::pair<Distance, int>> order;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const Hca* there = source_.machine.find_hca(others[i]->device);
+    order.emplace_back(here == nullptr || there == nullptr
+                           ? Distance::unknown
+                           : hca_to_hca(source_.machine, *here, *there).distance,
+                       static_cast<int>(i));
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<int> out;
+  for (const auto& [distance, index] : order) out.push_back(index);
+  return out;
 }
 
 std::vector<int> Placement::nearest(std::span<const Port* const> ports) {

@@ -55,6 +55,10 @@ class Placement {
   // rails keep to them.  All of them where distances are equal or unknown.
   std::vector<int> nearest(std::span<const Port* const> ports);
 
+  // `others` by how near their adapters are to this one's, as indices, the nearest first; in their
+  // order where distances are equal or unknown.
+  std::vector<int> by_distance(const Port& from, std::span<const Port* const> others) const;
+
  private:
   const Gpu* gpu(std::optional<int> ordinal) const;
   EndFacts facts(std::optional<int> ordinal, const Port& port);

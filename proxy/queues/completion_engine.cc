@@ -72,6 +72,23 @@ void CompletionHub::announce_failure(const FailureListener* failed) {
 }
 
 Result<CompletionEngine*> CompletionHub::reserve(ibv_context* context, int entries) {
+  bool made = false;
+  auto engine = find_or_make(context, entries, made);
+  if (!made) return engine;
+  std::lock_guard publish(lock);
+  polled_by_thread_.push_back(*engine);
+  return engine;
+}
+
+Result<CompletionEngine*> CompletionHub::reserve_locked(ibv_context* context, int entries) {
+  bool made = false;
+  auto engine = find_or_make(context, entries, made);
+  if (made) polled_by_thread_.push_back(*engine);
+  return engine;
+}
+
+Result<CompletionEngine*> CompletionHub::find_or_make(ibv_context* context, int entries,
+                                                      bool& made) {
   std::lock_guard hold(setup_);
   int size = kFirstEntries;
   for (auto& engine : engines_) {
@@ -100,8 +117,7 @@ Result<CompletionEngine*> CompletionHub::reserve(ibv_context* context, int entri
   engine->capacity_ = size;
   engine->reserved_ = entries;
   engines_.push_back(std::move(engine));
-  std::lock_guard publish(lock);
-  polled_by_thread_.push_back(engines_.back().get());
+  made = true;
   return engines_.back().get();
 }
 
@@ -136,7 +152,8 @@ void CompletionHub::post_held(bool overdue) {
 
 bool CompletionHub::take_turn() {
   if (first_held_ == nullptr) return false;
-  for (CompletionEngine* engine : polled_by_thread_) (void)poll(*engine);
+  // Whoever is served may need a further engine (reserve_locked).
+  for (std::size_t i = 0; i < polled_by_thread_.size(); ++i) (void)poll(*polled_by_thread_[i]);
   post_held(true);
   return true;
 }

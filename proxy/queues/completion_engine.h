@@ -10,7 +10,8 @@
 //
 // Threads: isend, irecv, iflush and test take `lock` once per call; NCCL has one progress thread
 // per session, so it is nearly always free.  Everything that a completion changes is guarded by
-// it.  make/drop functions take `setup_` (never while `lock` is held).
+// it.  make/drop functions take `setup_`, which may be taken while `lock` is held; never the other
+// way round.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -110,6 +111,8 @@ class CompletionHub {
   // An engine on that device with room for `entries` more completions: an existing one or, as
   // CQs cannot grow, a new one of twice the size.
   Result<CompletionEngine*> reserve(ibv_context* context, int entries);
+  // The same, locked: callers wait while an adapter makes a queue.
+  Result<CompletionEngine*> reserve_locked(ibv_context* context, int entries);
   void release(CompletionEngine* engine, int entries);
   // Of that adapter; null when there can be none.
   ParcelPool* parcel_pool(const Adapter& adapter);
@@ -151,6 +154,8 @@ class CompletionHub {
   // anything was held.
   bool take_turn();
   void post_held(bool overdue);
+  // `made`: it is new.
+  Result<CompletionEngine*> find_or_make(ibv_context* context, int entries, bool& made);
 
   const Verbs& verbs_;
   const bool one_communicator_;

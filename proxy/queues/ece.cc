@@ -43,12 +43,13 @@ std::vector<QueueExtras> or_none(std::vector<QueueExtras> all) {
 std::vector<QueueExtras> offer_extras(QueueSet& set) {
   std::vector<QueueExtras> out;
   if (!known(set)) return out;
-  for (Queue& q : set.queues()) out.push_back(query(set, q));
+  for (Queue& q : set.queues())
+    if (q.qp != nullptr) out.push_back(query(set, q));
   return or_none(std::move(out));
 }
 
 void take_extras(QueueSet& set, const std::vector<QueueExtras>& offered) {
-  if (!known(set) || offered.size() != set.queues().size()) return;
+  if (!known(set) || offered.size() > set.queues().size()) return;
   for (std::size_t i = 0; i < offered.size(); ++i) {
     Queue& q = set.queues()[i];
     // What its adapter does not know, another vendor's above all, is no reason to part.
@@ -58,13 +59,14 @@ void take_extras(QueueSet& set, const std::vector<QueueExtras>& offered) {
 
 std::vector<QueueExtras> agreed_extras(QueueSet& set, const std::vector<QueueExtras>& offered) {
   std::vector<QueueExtras> out;
-  if (!known(set) || offered.size() != set.queues().size()) return out;
-  for (Queue& q : set.queues()) out.push_back(q.extras ? query(set, q) : QueueExtras{});
+  if (!known(set) || offered.empty()) return out;
+  for (Queue& q : set.queues())
+    if (q.qp != nullptr) out.push_back(q.extras ? query(set, q) : QueueExtras{});
   return or_none(std::move(out));
 }
 
 Status use_extras(QueueSet& set, const std::vector<QueueExtras>& agreed, std::string& why) {
-  if (agreed.empty() || agreed.size() != set.queues().size()) return Status::ok;
+  if (agreed.size() > set.queues().size()) return Status::ok;
   for (std::size_t i = 0; i < agreed.size(); ++i) {
     Queue& q = set.queues()[i];
     if (agreed[i].vendor == 0) continue;

@@ -92,7 +92,7 @@ ibv_qp_attr path_attributes(const Rail& local, const HelloRail& remote, QueueAdd
 
 Result<std::unique_ptr<QueueSet>> QueueSet::make(std::shared_ptr<CompletionHub> hub,
                                                  std::shared_ptr<Devices> devices,
-                                                 std::vector<Rail> rails, int count,
+                                                 std::vector<Rail> rails, const QueuePaths& paths,
                                                  const QueueSettings& settings) {
   std::unique_ptr<QueueSet> set(
       new QueueSet(std::move(hub), std::move(devices), std::move(rails), settings));
@@ -100,24 +100,29 @@ Result<std::unique_ptr<QueueSet>> QueueSet::make(std::shared_ptr<CompletionHub> 
   if (!id) return id.status();
   set->comm_ = *id;
   set->registered_ = true;
-  set->queues_.reserve(static_cast<std::size_t>(count));
-  for (int q = 0; q < count; ++q) TP_TRY(set->add_queue(q));
+  set->queues_.resize(paths.queues.size());
+  for (std::size_t i = 0; i < paths.queues.size(); ++i) {
+    Queue& q = set->queues_[i];
+    q.rail = paths.queues[i].local;
+    q.remote_rail = paths.queues[i].remote;
+    if (static_cast<int>(i) >= paths.regular) continue;
+    set->regular_ |= queue_bit(static_cast<int>(i));
+    q.psn = random_24_bits();
+    TP_TRY(set->reserve(q, false));
+    TP_TRY(set->make_pair(q));
+  }
   return set;
 }
 
-Status QueueSet::add_queue(int index) {
-  const int rail = index % static_cast<int>(rails_.size());
-  const RailPort& port = rails_[static_cast<std::size_t>(rail)].port;
-  Queue queue;
-  queue.rail = rail;
-  queue.psn = random_24_bits();
-  auto engine = hub_->reserve(port.adapter->context, settings_.send_depth + settings_.recv_depth);
+Status QueueSet::reserve(Queue& q, bool locked) {
+  ibv_context* context = rails_[static_cast<std::size_t>(q.rail)].port.adapter->context;
+  const int share = settings_.send_depth + settings_.recv_depth;
+  auto engine = locked ? hub_->reserve_locked(context, share) : hub_->reserve(context, share);
   if (!engine) return engine.status();
-  queue.engine = *engine;
-  queues_.push_back(std::move(queue));
+  q.engine = *engine;
   if (std::find(engines_.begin(), engines_.end(), *engine) == engines_.end())
     engines_.push_back(*engine);
-  return make_pair(queues_.back());
+  return Status::ok;
 }
 
 Status QueueSet::make_pair(Queue& q) {
@@ -244,7 +249,9 @@ Status QueueSet::remake(QueueMask wanted, QueueMask& failed, std::string& why) {
       asked[rail] = true;
     }
     q.psn = random_24_bits();
-    if (make_pair(q) == Status::ok && to_init(q) == 0) continue;
+    if ((q.engine != nullptr || reserve(q, true) == Status::ok) && make_pair(q) == Status::ok &&
+        to_init(q) == 0)
+      continue;
     drop_pair(q);
     failed |= queue_bit(static_cast<int>(i));
     why = rails_[rail].port.port->name + " makes no queue pair";
@@ -260,6 +267,28 @@ QueueMask QueueSet::in_use() const {
   return mask;
 }
 
+QueueMask QueueSet::choose(QueueMask usable) const {
+  if (const QueueMask regular = usable & regular_; regular != 0) return regular;
+  return usable & (~usable + 1);
+}
+
+int QueueSet::reserve_rail() const {
+  const QueueMask mask = in_use();
+  return mask == 0 || (mask & regular_) != 0 ? -1 : queues_[static_cast<std::size_t>(first())].rail;
+}
+
+bool QueueSet::uses(const CompletionEngine& engine) const {
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [&](const Queue& q) { return q.qp != nullptr && q.engine == &engine; });
+}
+
+std::uint32_t QueueSet::rails_of(QueueMask mask) const {
+  std::uint32_t rails = 0;
+  for (std::size_t i = 0; i < queues_.size(); ++i)
+    if ((mask & queue_bit(static_cast<int>(i))) != 0) rails |= 1u << queues_[i].rail;
+  return rails;
+}
+
 int QueueSet::first() const {
   for (std::size_t i = 0; i < queues_.size(); ++i)
     if (queues_[i].qp != nullptr) return static_cast<int>(i);
@@ -270,6 +299,7 @@ Status QueueSet::init(std::string& why) {
   for (; next_ < queues_.size(); ++next_) {
     if (!retry_.due(now_ns())) return Status::again;
     Queue& q = queues_[next_];
+    if (q.qp == nullptr) continue;
     if (const int result = to_init(q); result != 0)
       return refused(result, rail_of(q).port.port->name + ": queue pair to INIT",
                      "see the kernel log (dmesg) of this host; the partition is index " +
@@ -293,7 +323,6 @@ Status QueueSet::raise(const std::vector<HelloRail>& remote, const std::vector<Q
       continue;
     }
     const Rail& local = rail_of(q);
-    q.remote_rail = static_cast<int>(next_ % remote.size());
     const HelloRail& peer = remote[static_cast<std::size_t>(q.remote_rail)];
     q.speed_mbps = std::min(static_cast<std::uint32_t>(std::max(local.port.port->speed_mbps, 0)),
                             peer.speed_mbps);

@@ -1,6 +1,6 @@
 #pragma once
-// The RC queue pairs of one connection, over all its rails.  Queue q lies on local rail
-// q % (local rails) and talks to remote rail q % (remote rails).
+// The RC queue pairs of one connection, over all its rails: which of both ends each queue joins is
+// settled by wire/paths.h.  Those in reserve have no pair until they are made (remake).
 //
 // Made, moved to INIT, and raised to RTR and RTS once the peer's addresses are known.  Owns its
 // place in the hub's table of comms and its share of the CQs; gives both back when destroyed.
@@ -13,6 +13,7 @@
 #include "proxy/queues/completion_engine.h"
 #include "proxy/queues/modify_retry.h"
 #include "proxy/wire/handshake.h"
+#include "proxy/wire/paths.h"
 #include "proxy/wire/recovery.h"
 
 namespace twinpath {
@@ -48,10 +49,10 @@ struct QueueSettings {
 };
 
 struct Queue {
-  CompletionEngine* engine = nullptr;
-  Owned<ibv_qp> qp;     // null: out of use (halt and remake below)
-  int rail = 0;         // local
-  int remote_rail = 0;  // 0 until raised
+  CompletionEngine* engine = nullptr;  // null: not needed yet
+  Owned<ibv_qp> qp;                    // null: out of use (halt and remake below)
+  int rail = 0;                        // local
+  int remote_rail = 0;
   std::uint32_t psn = 0;
   std::uint32_t inline_bytes = 0;
   std::uint32_t speed_mbps = 0;  // of the slower end, 0 until raised
@@ -72,7 +73,7 @@ class QueueSet {
  public:
   static Result<std::unique_ptr<QueueSet>> make(std::shared_ptr<CompletionHub> hub,
                                                 std::shared_ptr<Devices> devices,
-                                                std::vector<Rail> rails, int count,
+                                                std::vector<Rail> rails, const QueuePaths& paths,
                                                 const QueueSettings& settings);
   ~QueueSet();
   QueueSet(const QueueSet&) = delete;
@@ -94,15 +95,27 @@ class QueueSet {
   // Their rails' addresses are what the ports have now.  On failure `failed` has the queues to
   // blame.
   Status remake(QueueMask wanted, QueueMask& failed, std::string& why);
+  // Those that are not in reserve.
+  QueueMask regular() const { return regular_; }
+  // Of queues that can be used, those that are to be: all regular ones, else the best in reserve.
+  QueueMask choose(QueueMask usable) const;
+  // The rail of the queue in reserve that is in use now, or -1.
+  int reserve_rail() const;
   // Those in use.
   QueueMask in_use() const;
+  // Their rails, and those of regular queues, a bit each.
+  std::uint32_t rails_in_use() const { return rails_of(in_use()); }
+  std::uint32_t regular_rails() const { return rails_of(regular_); }
   // The first of them.
   int first() const;
 
   std::vector<Queue>& queues() { return queues_; }
   const std::vector<Queue>& queues() const { return queues_; }
   const std::vector<Rail>& rails() const { return rails_; }
-  const std::vector<CompletionEngine*>& engines() const { return engines_; }  // each once
+  // Each once; also those whose queues are out of use: completions may lie there.
+  const std::vector<CompletionEngine*>& engines() const { return engines_; }
+  // Whether a queue in use has its completions there.
+  bool uses(const CompletionEngine& engine) const;
   int receive_depth() const { return settings_.recv_depth; }
   CompletionHub& hub() { return *hub_; }
   Devices& devices() { return *devices_; }
@@ -119,8 +132,9 @@ class QueueSet {
         rails_(std::move(rails)),
         settings_(settings),
         retry_(settings.retry) {}
-  Status add_queue(int index);
   Status make_pair(Queue& queue);
+  Status reserve(Queue& queue, bool locked);
+  std::uint32_t rails_of(QueueMask queues) const;
   void drop_pair(Queue& queue);
   const Rail& rail_of(const Queue& q) const { return rails_[static_cast<std::size_t>(q.rail)]; }
   int to_init(Queue& q);
@@ -136,6 +150,7 @@ class QueueSet {
   CompletionHub::CommId comm_;
   std::vector<CompletionEngine*> engines_;
   std::vector<Queue> queues_;
+  QueueMask regular_ = 0;
   // How far the moves have come: of which queue, and whether that one has reached RTR.
   std::size_t next_ = 0;
   bool receives_ = false;

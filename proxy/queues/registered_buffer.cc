@@ -12,7 +12,8 @@ namespace twinpath {
 
 Result<std::unique_ptr<RegisteredBuffer>> RegisteredBuffer::make(const Verbs& verbs,
                                                                  const std::vector<Rail>& rails,
-                                                                 std::size_t bytes, int access) {
+                                                                 std::size_t bytes, int access,
+                                                                 std::size_t standby) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   bytes = (bytes + page - 1) / page * page;
   auto buffer = std::make_unique<RegisteredBuffer>();
@@ -23,7 +24,7 @@ Result<std::unique_ptr<RegisteredBuffer>> RegisteredBuffer::make(const Verbs& ve
     errno = 0;
     ibv_mr* mr = verbs.reg_mr_iova2(rail.port.adapter->pd, buffer->data(), bytes, buffer->address(),
                                     static_cast<unsigned>(access));
-    if (mr == nullptr) {
+    if (mr == nullptr && buffer->mrs_.size() + standby < rails.size()) {
       const int error = errno;
       TP_WARN("%s cannot register %zu bytes of the connection's own memory: %s (errno %d)%s",
               rail.port.port->name.c_str(), bytes, std::strerror(error), error,

@@ -56,6 +56,17 @@ void CtsWriter::restart(const Queue& queue, std::uint32_t remote_rkey, std::uint
   for (std::uint64_t seq = seen; seq != next_; ++seq) layout_.clear_parcels(cell(seq));
 }
 
+void CtsWriter::renew_keys(std::span<const KeyRange> memory) {
+  for (std::uint64_t seq = free_; seq != next_; ++seq) {
+    const CellView view(cell(seq));
+    for (const KeyRange& range : memory) {
+      if (!range.covers(view.address(), view.bytes())) continue;
+      layout_.set_keys(cell(seq), range.rkeys);
+      break;
+    }
+  }
+}
+
 int CtsWriter::post() {
   do {
     const std::uint64_t first = posted_;

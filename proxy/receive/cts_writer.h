@@ -15,11 +15,13 @@
 #include <bitset>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "proxy/queues/depths.h"
 #include "proxy/queues/queue_set.h"
 #include "proxy/queues/registered_buffer.h"
 #include "proxy/wire/cts.h"
+#include "proxy/wire/recovery.h"
 
 namespace twinpath {
 
@@ -38,6 +40,9 @@ class CtsWriter {
   // it on have not.  The queues before it are halted.  All of these cells say that no parcel has
   // been read.
   void restart(const Queue& queue, std::uint32_t remote_rkey, std::uint64_t seen);
+
+  // Gives the cells that are not known to be used these keys of the memory that they name.
+  void renew_keys(std::span<const KeyRange> memory);
 
   // Whether that many more cells may be written.
   bool room_for(unsigned cells) const { return next_ + cells - free_ <= kCtsCells; }

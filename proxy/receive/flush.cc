@@ -7,7 +7,7 @@
 
 namespace twinpath {
 
-Status FlushQueues::prepare(bool all) {
+Status FlushQueues::prepare(std::uint32_t wanted, bool all) {
   std::lock_guard hold(making_);
   {
     std::lock_guard seen(hub_->lock);
@@ -17,6 +17,7 @@ Status FlushQueues::prepare(bool all) {
   std::vector<int> which;
   std::string why;
   for (std::size_t r = 0; r < rails.size(); ++r) {
+    if ((wanted >> r & 1) == 0) continue;
     const Port& port = *rails[r].port.port;
     ibv_port_attr attr{};
     const bool up = devices_->verbs().query_port(port.context, port.number, &attr) != 0 ||
@@ -39,8 +40,6 @@ Status FlushQueues::prepare(bool all) {
 Status FlushQueues::make(const std::vector<Rail>& rails, const std::vector<int>& which,
                          std::size_t& failed, std::string& why) {
   failed = which.size();
-  auto sink = RegisteredBuffer::make(devices_->verbs(), rails, 64, IBV_ACCESS_LOCAL_WRITE);
-  if (!sink) return sink.status();
   QueueSettings settings = queue_settings(true, devices_->config(), {});
   settings.send_depth = kFlushSlots;
   settings.recv_depth = 1;
@@ -50,12 +49,18 @@ Status FlushQueues::make(const std::vector<Rail>& rails, const std::vector<int>&
   std::vector<Rail> used;
   std::vector<HelloRail> self;
   std::vector<int> places(rails.size(), -1);
+  QueuePaths paths;
   for (const int r : which) {
-    places[static_cast<std::size_t>(r)] = static_cast<int>(used.size());
+    const auto place = static_cast<int>(used.size());
+    places[static_cast<std::size_t>(r)] = place;
+    paths.queues.push_back({place, place});
     used.push_back(rails[static_cast<std::size_t>(r)]);
     self.push_back(used.back().hello());
   }
-  auto queues = QueueSet::make(hub_, devices_, used, static_cast<int>(used.size()), settings);
+  auto sink = RegisteredBuffer::make(devices_->verbs(), used, 64, IBV_ACCESS_LOCAL_WRITE);
+  if (!sink) return sink.status();
+  paths.regular = static_cast<int>(used.size());
+  auto queues = QueueSet::make(hub_, devices_, used, paths, settings);
   if (!queues) return queues.status();
   Status s = (*queues)->init(why);
   if (s == Status::ok) s = (*queues)->raise(self, (*queues)->addresses(), why);
@@ -83,7 +88,8 @@ bool FlushQueues::fits(const std::vector<Rail>& now, std::uint32_t in_use) const
 
 int FlushQueues::post(int rail, std::uint64_t address, std::uint32_t rkey, std::uint16_t slot,
                       std::uint16_t generation) {
-  ibv_sge sge{sink_->address(), 1, sink_->lkey(rail)};
+  const int place = places_[static_cast<std::size_t>(rail)];
+  ibv_sge sge{sink_->address(), 1, sink_->lkey(place)};
   ibv_send_wr wr{};
   wr.wr_id = encode(WrId{id_.index, id_.epoch, WrKind::flush, slot, generation});
   wr.sg_list = &sge;
@@ -93,8 +99,7 @@ int FlushQueues::post(int rail, std::uint64_t address, std::uint32_t rkey, std::
   wr.wr.rdma.remote_addr = address;
   wr.wr.rdma.rkey = rkey;
   ibv_send_wr* bad = nullptr;
-  const auto place = static_cast<std::size_t>(places_[static_cast<std::size_t>(rail)]);
-  return ibv_post_send(queues_->queues()[place].qp.get(), &wr, &bad);
+  return ibv_post_send(queues_->queues()[static_cast<std::size_t>(place)].qp.get(), &wr, &bad);
 }
 
 }  // namespace twinpath

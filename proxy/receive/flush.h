@@ -22,9 +22,9 @@ class FlushQueues {
               std::vector<Rail> rails, CompletionHub::CommId sink)
       : hub_(std::move(hub)), devices_(std::move(devices)), rails_(std::move(rails)), id_(sink) {}
 
-  // Makes the queues if there are none yet.  Never with the hub's lock held.  `all`: an error where
-  // any rail cannot be used, else where none can.
-  Status prepare(bool all);
+  // Makes the queues if there are none yet, for the rails of that mask.  Never with the hub's lock
+  // held.  `all`: an error where any of them cannot be used, else where none can.
+  Status prepare(std::uint32_t wanted, bool all);
   bool ready() const { return queues_ != nullptr; }
   // Whether a read can be posted on that rail.
   bool serves(int rail) const { return ready() && places_[static_cast<std::size_t>(rail)] >= 0; }

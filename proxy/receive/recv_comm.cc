@@ -15,6 +15,7 @@ constexpr std::uint32_t kMostCapacity = std::numeric_limits<std::uint32_t>::max(
 ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts)
     : hub_(&parts.link->hub()),
       device_(device),
+      own_rails_(static_cast<int>(core->devices->rails(device).size())),
       optional_allowed_(core->devices->config().optional_recv_completion &&
                         core->devices->config().net_optional_recv),
       box_(std::move(parts.ring)),
@@ -32,6 +33,7 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
     rail_bit_[static_cast<std::size_t>(q)] = 1u << rail;
     rail_counts_[static_cast<std::size_t>(q)] = &counts_->rails[rail];
   }
+  if (link_->has_reserve()) cell_memory_ = std::make_unique<std::array<const Memory*, kCtsCells>>();
   hub_->attach(link_->set().comm_id(), this);
   link_->serve(this);
 }
@@ -159,7 +161,9 @@ Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion
     const auto capacity = static_cast<std::uint32_t>(b->bytes);
     *sub = {static_cast<std::uint8_t*>(b->data), capacity, 0, 0, 0, true, 0};
     cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(b->data), capacity, b->tag,
-                       meta | index, seq, [memory](int rail) { return memory->rkey(rail); });
+                       meta | index, seq,
+                       [this, memory](int i) { return memory->rkey(key_rail(i)); });
+    remember(seq, memory);
     ++seq, ++sub;
     if (++b == buffers.data() + count) break;
   }
@@ -204,7 +208,8 @@ void ProxyRecvComm::offer(RecvRequest& r, unsigned index, const RecvBuffer& b) {
       cell_meta({r.bits_, index, 0, r.count_, r.optional_, sub.copyable}, parcels_.frontier());
   const std::uint64_t seq = r.first_cell_ + index;
   cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(sub.to), sub.capacity, b.tag,
-                     meta, seq, [&](int rail) { return b.bytes > 0 ? memory->rkey(rail) : 0; });
+                     meta, seq, [&](int i) { return b.bytes > 0 ? memory->rkey(key_rail(i)) : 0; });
+  remember(seq, b.memory);
 }
 
 Status ProxyRecvComm::wait_or_post() {

@@ -190,10 +190,16 @@ class ProxyRecvComm final : public RecvComm,
   bool drained() override;
   HeldState held() override;
   void receives_posted() override { unposted_.fill(0); }
-  int resume(const HeldState& theirs) override;
+  Status reach(FencedNote& note, std::string& why) override;
+  bool reachable(int rail);
+  int resume(const FencedNote& theirs) override;
   std::uint64_t progress() override { return waiting(0).progress; }
-  // The rails of queues in use, a bit each.
-  std::uint32_t rails_in_use() const;
+  // Of the cell of that memory: the rail whose key is a cell's key `i`.
+  int key_rail(int i) const { return first_key_rail_ + (i & key_rail_mask_); }
+  void remember(std::uint64_t seq, const Memory* memory) {
+    if (cell_memory_ != nullptr) [[unlikely]]
+      (*cell_memory_)[cts_place(seq)] = memory;
+  }
   // Posts it, unless queues are being replaced: then it waits.
   Status begin_flush(std::unique_lock<SpinLock>& hold, FlushRequest& request);
   Status post_flush(FlushRequest& request, std::uint32_t rails);
@@ -207,9 +213,14 @@ class ProxyRecvComm final : public RecvComm,
 
   CompletionHub* const hub_;
   const int device_;
-  int patience_ = 0;  // polls since cells began to wait
+  const int own_rails_;  // of the device; standby rails are behind
+  int patience_ = 0;     // polls since cells began to wait
   bool optional_allowed_ = true;
   std::uint32_t carried_ = 0;  // rails that brought data since the last flush, a bit each
+  // Rails of the keys in cells: all of the device's, or the one of a queue in reserve.
+  int first_key_rail_ = 0, key_rail_mask_ = ~0;
+  // By the cell's place: the memory it names, where its keys may change.
+  std::unique_ptr<std::array<const Memory*, kCtsCells>> cell_memory_;
   ParcelFrontier parcels_;
   SlotPool<RecvRequest, kRecvSlots> requests_;
   std::unique_ptr<RegisteredBuffer> box_;

@@ -22,8 +22,8 @@ Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, Me
   const Staging staging = staging_of(plan_);
   if (type == MemoryType::cuda && flush_wanted() && staging != Staging::always)
     if (const Status s = prepare_flush(); s != Status::ok && !link_->recoverable()) return s;
-  auto memory = core_->devices->register_memory(device_, data, bytes, type, dmabuf_offset,
-                                                dmabuf_fd, staging);
+  auto memory = link_->if_reached(core_->devices->register_memory(
+      device_, data, bytes, type, dmabuf_offset, dmabuf_fd, staging));
   if (memory && type == MemoryType::cuda && staging != Staging::never) prepare_staging();
   return memory;
 }
@@ -34,16 +34,18 @@ Status ProxyRecvComm::deregister_memory(Memory* memory) {
 
 Status ProxyRecvComm::prepare_flush() {
   std::unique_ptr<QueueSet> stale;
+  std::uint32_t rails = 0;
   {
     std::lock_guard hold(hub_->lock);
     make_flushes();
+    rails = link_->set().rails_in_use();
     if (flush_.ready() && !flush_stale_) return Status::ok;
     flush_stale_ = false;
     stale = flush_.take();
     repeat_flushes();  // what the old queues have under way is lost with them
   }
   stale.reset();
-  return flush_.prepare(!link_->recoverable());
+  return flush_.prepare(rails, !link_->recoverable());
 }
 
 void ProxyRecvComm::make_flushes() {
@@ -110,7 +112,7 @@ Status ProxyRecvComm::iflush(std::span<const RecvBuffer> buffers, Request** requ
 // data for visible.
 Status ProxyRecvComm::begin_flush(std::unique_lock<SpinLock>& hold, FlushRequest& f) {
   const auto served = [&] {
-    const std::uint32_t rails = f.rails_ & rails_in_use();
+    const std::uint32_t rails = f.rails_ & link_->set().rails_in_use();
     for (int r = 0; rails >> r != 0; ++r)
       if ((rails >> r & 1) != 0 && !flush_.serves(r)) return false;
     return flush_.ready() && !flush_stale_;
@@ -139,13 +141,13 @@ Status ProxyRecvComm::begin_flush(std::unique_lock<SpinLock>& hold, FlushRequest
   }
   flush_mute_since_ = flush_try_at_ = 0;
   f.waits_ = false;
-  return post_flush(f, f.rails_ & rails_in_use());
+  return post_flush(f, f.rails_ & link_->set().rails_in_use());
 }
 
 Status ProxyRecvComm::post_flush(FlushRequest& f, std::uint32_t rails) {
   f.pending_ = 0;
   ++f.generation_;
-  for (int rail = 0; rail < cts_.layout().rails(); ++rail) {
+  for (int rail = 0; rails >> rail != 0; ++rail) {
     if ((rails >> rail & 1u) == 0) continue;
     const int error = flush_.post(rail, f.address_, f.memory_->rkey(rail), f.slot_, f.generation_);
     if (error != 0) {

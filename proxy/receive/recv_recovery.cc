@@ -1,6 +1,9 @@
 // What a receive comm does when its queues are replaced (connect/recovery.h): it takes in all that
 // the old ones had brought, tells what it still awaits, and writes again the cells that the sender
 // has not seen.
+#include <algorithm>
+#include <optional>
+
 #include "plugin/base/log.h"
 #include "proxy/receive/recv_comm.h"
 
@@ -42,14 +45,46 @@ HeldState ProxyRecvComm::held() {
   return held;
 }
 
-std::uint32_t ProxyRecvComm::rails_in_use() const {
-  std::uint32_t rails = 0;
-  for (const Queue& q : link_->set().queues())
-    if (q.qp != nullptr) rails |= 1u << q.rail;
-  return rails;
+// The keys that cells have now: of those that wait first, then of older ones, which an answer
+// without notice may still be on its way for.  Cells that the sender has not seen get them here.
+Status ProxyRecvComm::reach(FencedNote& note, std::string& why) {
+  if (cell_memory_ == nullptr) return Status::ok;
+  const int alone = link_->set().reserve_rail();
+  if (alone >= own_rails_) core_->devices->stand_by(device_, alone - own_rails_);
+  first_key_rail_ = std::max(alone, 0);
+  key_rail_mask_ = alone < 0 ? ~0 : 0;
+  note.key_rails = cts_.layout().rails();
+  const std::uint64_t first = cts_.added() - std::min<std::uint64_t>(cts_.added(), kCtsCells);
+  bool known = alone < 0 || reachable(alone);
+  const auto add = [&](std::uint64_t seq, bool waits) {
+    const CellView cell(cts_.cell(seq));
+    if (cell.bytes() == 0) return;
+    for (const KeyRange& range : note.memory)
+      if (range.covers(cell.address(), cell.bytes())) return;
+    const auto range =
+        core_->devices->key_range((*cell_memory_)[cts_place(seq)], cell.address(), cell.bytes(),
+                                  note.key_rails, alone < 0 ? std::nullopt : std::optional(alone));
+    if (range) note.memory.push_back(*range);
+    if (waits && alone >= 0) known = known && range && range->rkeys[0] != 0;
+  };
+  for (std::uint64_t seq = cts_.ended(); seq != cts_.added(); ++seq) add(seq, true);
+  for (std::uint64_t seq = first; seq < cts_.ended(); ++seq) add(seq, false);
+  if (!known) why = link_->not_registered(alone);
+  cts_.renew_keys(note.memory);
+  return known ? Status::ok : Status::system;
 }
 
-int ProxyRecvComm::resume(const HeldState& theirs) {
+// Whether the connection's own memory can be used over that rail: cells inline as before, or out of
+// the shadow, and the peer's ring.
+bool ProxyRecvComm::reachable(int rail) {
+  const Queue& queue = link_->queue(link_->set().first());
+  return link_->rkey(queue) != 0 &&
+         (shadow_ != nullptr ? shadow_->lkey(rail) != 0
+                             : cts_.layout().wire_bytes(1) <= queue.inline_bytes);
+}
+
+int ProxyRecvComm::resume(const FencedNote& note) {
+  const HeldState& theirs = note.held;
   if (theirs.begin < cts_.ended() || theirs.begin > cts_.posted()) {
     link_->fail("it says that it has seen %llu clear-to-send cells of %llu",
                 static_cast<unsigned long long>(theirs.begin),
@@ -61,10 +96,10 @@ int ProxyRecvComm::resume(const HeldState& theirs) {
   cts_.restart(queue, link_->rkey(queue), theirs.begin);
   post_cells();
   // A port that is out of use flushes nothing; see flush_failed() for why its data are there.
-  const std::uint32_t rails = rails_in_use();
+  const std::uint32_t rails = link_->set().rails_in_use();
   carried_ &= rails;
   if (flush_.ready() && !flush_.fits(link_->set().rails(), rails)) flush_stale_ = true;
-  if (flush_stale_ || rails != (1u << link_->set().rails().size()) - 1) repeat_flushes();
+  if (flush_stale_ || rails != link_->set().regular_rails()) repeat_flushes();
   if (staged_ != nullptr && staged_->busy()) hub_->hold(*this);
   return again;
 }

@@ -34,6 +34,7 @@ struct Lane {
   ibv_qp* qp = nullptr;
   std::uint8_t rail = 0;
   std::uint8_t remote_rail = 0;
+  std::uint8_t cell_key = 0;       // which of a cell's keys is for its remote rail
   std::uint16_t inline_bytes = 0;  // at most kInlineData
   std::uint32_t speed_mbps = 0;
 };
@@ -80,7 +81,7 @@ class WriteMaker {
       wr.num_sge = 0;
     }
     wr.wr.rdma.remote_addr = m.cell.address() + piece.offset;
-    wr.wr.rdma.rkey = m.cell.rkey(lane.remote_rail);
+    wr.wr.rdma.rkey = m.cell.rkey(lane.cell_key);
   }
   // Fills wr[0 .. count) and sge[0 .. count), linked with each other, without wr_id and signal.
   // Returns the last.  `size` must live until they are posted.

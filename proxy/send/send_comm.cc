@@ -30,6 +30,7 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
                            WrKind::send_data, 0, 0})),
       most_bytes_(most_bytes_of(*core->devices, device)),
       device_(device),
+      own_rails_(static_cast<int>(core->devices->rails(device).size())),
       maker_(parts.remote_memory, parts.remote_rkeys, parts.split_above),
       core_(std::move(core)),
       ring_(std::move(parts.ring)),
@@ -39,8 +40,7 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
   const Config& config = core_->devices->config();
   stripe_min_ = config.stripe_min.n;
   split_all_ = config.ib_split_data_on_qps;
-  for (const Rail& rail : link_->set().rails())
-    pools_.push_back(hub_->parcel_pool(*rail.port.adapter));
+  pools_.resize(link_->set().rails().size());
   choose_queues();
   wr_.sg_list = &sge_;
   wr_.num_sge = 1;
@@ -54,11 +54,17 @@ void ProxySendComm::choose_queues() {
   lanes_.clear();
   next_queue_ = 0;
   std::uint32_t local = 0, remote = 0;
+  const bool reserve = link_->set().reserve_rail() >= 0;
   for (const Queue& queue : link_->set().queues()) {
     if (queue.qp == nullptr) continue;
+    const auto rail = static_cast<std::size_t>(queue.rail);
+    if (pools_[rail] == nullptr)
+      pools_[rail] = hub_->parcel_pool(*link_->set().rails()[rail].port.adapter);
     lanes_.push_back(
         {queue.qp.get(), static_cast<std::uint8_t>(queue.rail),
          static_cast<std::uint8_t>(queue.remote_rail),
+         // A queue in reserve is alone, and then all keys of a cell are for its rail.
+         static_cast<std::uint8_t>(reserve ? 0 : queue.remote_rail),
          static_cast<std::uint16_t>(std::min<std::uint32_t>(queue.inline_bytes, kInlineData)),
          queue.speed_mbps});
     local |= 1u << queue.rail;
@@ -171,13 +177,13 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
   wr_.imm_data = htonl(message_immediate(meta.receive(), 1));
   wr_.send_flags = bytes <= lane_.inline_bytes ? kInlineSignalled : unsigned{IBV_SEND_SIGNALED};
   wr_.wr.rdma.remote_addr = cell.address();
-  wr_.wr.rdma.rkey = cell.rkey(lane_.remote_rail);
+  wr_.wr.rdma.rkey = cell.rkey(lane_.cell_key);
   if (bytes <= kParcelBytes) {
     r->small_ = true;
     ++small_ahead_;
   }
   use_cell(head_);
-  counts_->rails[0].bytes.add(bytes);
+  count_bytes(lane_, bytes);
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
     return post_failed(lane_, bytes, error);
@@ -324,8 +330,8 @@ bool ProxySendComm::still_pending(SendRequest& request, Status& status) {
 Result<Memory*> ProxySendComm::register_memory(void* data, std::size_t bytes, MemoryType type,
                                                std::uint64_t dmabuf_offset, int dmabuf_fd) {
   const Staging staging = staging_of(plan_);
-  auto made = core_->devices->register_memory(device_, data, bytes, type, dmabuf_offset, dmabuf_fd,
-                                              staging);
+  auto made = link_->if_reached(core_->devices->register_memory(device_, data, bytes, type,
+                                                                dmabuf_offset, dmabuf_fd, staging));
   if (made && type == MemoryType::cuda && staging != Staging::never) prepare_staging();
   return made;
 }

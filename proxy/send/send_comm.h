@@ -201,7 +201,11 @@ class ProxySendComm final : public SendComm,
   bool drained() override { return true; }
   HeldState held() override;
   void receives_posted() override {}
-  int resume(const HeldState& theirs) override;
+  Status reach(FencedNote& note, std::string& why) override;
+  int resume(const FencedNote& theirs) override;
+  // Cells that were seen before with the keys that they have now; false: one names memory that the
+  // receiver does not.
+  bool renew_keys(const FencedNote& theirs);
   std::uint64_t progress() override { return waiting(0).progress; }
   void choose_queues();
   // The cell of an answer without notice: the receiver may use its place again before the answer
@@ -242,6 +246,7 @@ class ProxySendComm final : public SendComm,
   // while queues are replaced, both ways are right.
   std::atomic<std::size_t> short_way_{0};
   const int device_;
+  const int own_rails_;  // of the device; standby rails are behind
   int used_ahead_ = 0;   // cells after head_ that are used
   int small_ahead_ = 0;  // writes of small messages under way
   int patience_ = 0;     // polls since the batch was begun or something went
@@ -293,6 +298,7 @@ class ProxySendComm final : public SendComm,
   std::int64_t timed_since_ = 0;         // when the message that is timed was posted; 0: none is
   std::uint64_t looks_ = 0;              // at what is at risk
   bool warned_truncated_ = false;
+  bool keys_change_ = false;  // of cells: a queue in reserve was in use
 };
 
 }  // namespace twinpath

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bitset>
+#include <string>
 
 #include "proxy/send/send_comm.h"
 
@@ -40,8 +41,63 @@ void ProxySendComm::keep_cell(SendRequest& request, const CellView& cell) {
 
 // Each message of its own, the oldest first: of two without notice for one buffer the later one
 // must be the last to arrive, and NCCL's own rule is that it waits for the earlier.
-int ProxySendComm::resume(const HeldState& theirs) {
+// What is to be sent again must be known to the adapter, and the peer's box to the peer's.
+Status ProxySendComm::reach(FencedNote&, std::string& why) {
+  const int rail = link_->set().reserve_rail();
+  if (rail < 0) return Status::ok;
+  keys_change_ = true;
+  if (rail >= own_rails_) core_->devices->stand_by(device_, rail - own_rails_);
+  const Queue& queue = link_->queue(link_->set().first());
+  bool known = link_->rkey(queue) != 0 &&
+               (queue.inline_bytes >= sizeof(std::uint32_t) || ring_->lkey(rail) != 0);
+  for (std::size_t i = 0; requests_.made(i) && known; ++i) {
+    const SendRequest& r = requests_.at(i);
+    if (!r.active_ || r.pending_ == 0 || r.bytes_ == 0) continue;
+    const bool staged = (r.special_ & SendRequest::kStaged) != 0;
+    known = (staged ? r.memory_->mirror->memory : *r.memory_).lkey(rail) != 0;
+  }
+  if (!known) why = link_->not_registered(rail);
+  return known ? Status::ok : Status::system;
+}
+
+// The receiver writes nothing into cells that this end has seen, until they are answered; what it
+// writes into later ones has the new keys.
+bool ProxySendComm::renew_keys(const FencedNote& theirs) {
+  const auto renew = [&](std::uint8_t* cell) {
+    const CellView view(cell);
+    if (view.bytes() == 0) return true;
+    for (const KeyRange& range : theirs.memory) {
+      if (!range.covers(view.address(), view.bytes())) continue;
+      layout_.set_keys(cell, range.rkeys);
+      return true;
+    }
+    // Where they have never changed, the old ones are right.
+    return !keys_change_;
+  };
+  for (std::uint64_t seq = head_; seq != seen_; ++seq)
+    if (!used(seq) && !renew(ring_->data() + layout_.offset(seq))) return false;
+  for (std::uint16_t slot = 0; requests_.made(slot); ++slot) {
+    const SendRequest& r = requests_.at(slot);
+    if (!r.active_ || r.pending_ == 0) continue;
+    const bool unnoted = (r.special_ & SendRequest::kUnnoted) != 0;
+    const std::uint64_t seq = cell_of(r);
+    if (!unnoted && !theirs.held.awaits(seq)) continue;
+    if (!renew(unnoted ? kept_cells_.data() + layout_.stride() * slot
+                       : ring_->data() + layout_.offset(seq)))
+      return false;
+  }
+  bool all = true;
+  if (staged_ != nullptr) staged_->for_cells([&](std::uint8_t* cell) { all = renew(cell) && all; });
+  return all;
+}
+
+int ProxySendComm::resume(const FencedNote& note) {
+  const HeldState& theirs = note.held;
   choose_queues();
+  if (link_->has_reserve() && (note.key_rails != layout_.rails() || !renew_keys(note))) {
+    link_->fail("it does not say which keys a clear-to-send cell has now");
+    return -1;
+  }
   credit_ = {};  // the receiver counts parcels anew, too
   small_ahead_ = 0;
   timed_since_ = 0;

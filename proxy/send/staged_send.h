@@ -48,6 +48,11 @@ class StagedSends {
   void for_waiting(F&& f) {
     for (std::uint64_t n = first_; n != last_; ++n) f(message(n).out.slot, message(n).queue);
   }
+  // And `f(cell)` for the copy of its cell.
+  template <class F>
+  void for_cells(F&& f) {
+    for (std::uint64_t n = first_; n != last_; ++n) f(message(n).cell.data());
+  }
   // How many pieces of the oldest message have been popped, and each of them again.
   int popped() { return busy() ? message(first_).popped : 0; }
   Piece popped_piece(int i) { return piece_of(message(first_), i); }

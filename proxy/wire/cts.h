@@ -172,6 +172,12 @@ class CtsLayout {
     put(gen_at_, cts_gen(seq));
   }
 
+  // The keys of a cell that is there.
+  void set_keys(std::uint8_t* cell, const std::array<std::uint32_t, kMaxRails>& rkeys) const {
+    std::memcpy(cell + offsetof(NarrowCell, rkey), rkeys.data(),
+                sizeof(std::uint32_t) * static_cast<std::size_t>(rails_));
+  }
+
   // The cell is written again when parcels are counted anew: it says that none has been read.
   static void clear_parcels(std::uint8_t* cell) {
     std::uint32_t meta;

@@ -101,6 +101,7 @@ std::vector<std::uint8_t> encode_hello(const Hello& hello) {
   w.integer(hello.capabilities);
   w.integer(static_cast<std::uint8_t>(hello.rails.size()));
   for (const HelloRail& rail : hello.rails) encode_rail(w, rail);
+  w.integer(static_cast<std::uint8_t>(hello.standby));
   w.text(hello.gpu);
   const auto record = encode_record(hello.placement);
   w.integer(static_cast<std::uint16_t>(record.size()));
@@ -136,6 +137,12 @@ bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string&
     HelloRail rail;
     if (!decode_rail(r, i, rail, why)) return false;
     hello.rails.push_back(std::move(rail));
+  }
+  hello.standby = r.integer<std::uint8_t>();
+  if (r.ok() && (hello.standby > kMaxStandby || hello.standby >= rails)) {
+    why = "the hello says that " + std::to_string(hello.standby) + " of " + std::to_string(rails) +
+          " rails are in reserve";
+    return false;
   }
   hello.gpu = printable(r.text());
   const std::size_t bytes = r.integer<std::uint16_t>();

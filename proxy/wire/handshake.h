@@ -25,12 +25,13 @@
 #include "plugin/base/wire.h"
 #include "plugin/fabric/verbs.h"
 #include "proxy/wire/handle.h"
+#include "proxy/wire/paths.h"
 #include "topology/decide/record.h"
 
 namespace twinpath {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46505457;  // "WTPF"
-inline constexpr std::uint16_t kProtocolVersion = 5;
+inline constexpr std::uint16_t kProtocolVersion = 6;
 inline constexpr std::size_t kFrameHeaderBytes = 28;
 inline constexpr std::size_t kMaxFrameBody = 8192;
 // After the handshake the socket carries single bytes, and few of them; unknown ones are ignored.
@@ -80,9 +81,12 @@ struct Hello {
   std::string device;
   std::uint16_t qps_per_connection = 1;
   std::uint32_t capabilities = 0;  // kCanRecover (recovery.h); unknown ones are ignored
-  std::vector<HelloRail> rails;    // 1..kMaxRails
-  std::string gpu;                 // "GPU3", for messages
-  PlacementRecord placement;       // of that GPU and the rails
+  // 1..kMaxRails; the last `standby` of them are in reserve (paths.h).
+  std::vector<HelloRail> rails;
+  int standby = 0;
+  EndRails ends() const { return {static_cast<int>(rails.size()) - standby, standby}; }
+  std::string gpu;            // "GPU3", for messages
+  PlacementRecord placement;  // of that GPU and the rails
 };
 // What a port is, as one byte on the wire.
 std::uint8_t encode_port_flags(const HelloRail& rail);
@@ -105,13 +109,13 @@ struct QueueExtras {
   friend bool operator==(const QueueExtras&, const QueueExtras&) = default;
 };
 struct Queues {
-  std::vector<QueueAddress> queues;  // 1..kMaxQps
+  std::vector<QueueAddress> queues;  // of the regular queues, 1..kMaxQps
   // The connector's offer; the acceptor's part of it that its adapter has put to use.  None, or one
   // per queue.
   std::vector<QueueExtras> extras;
   // The connection's own memory at this end: the sender's CTS ring, the receiver's box.
   std::uint64_t address = 0;
-  std::vector<std::uint32_t> rkeys;  // one per rail of this end
+  std::vector<std::uint32_t> rkeys;  // one per rail of this end, standby ones too
 };
 std::vector<std::uint8_t> encode_queues(const Queues& queues);
 bool decode_queues(std::span<const std::uint8_t> body, Queues& queues, std::string& why);

@@ -36,6 +36,13 @@ std::vector<std::uint8_t> encode_recovery(const FencedNote& note) {
   for (const QueueAddress& q : note.queues) encode_address(w, q);
   w.integer(static_cast<std::uint8_t>(note.rails.size()));
   for (const HelloRail& rail : note.rails) encode_rail(w, rail);
+  w.integer(static_cast<std::uint8_t>(note.key_rails));
+  w.integer(static_cast<std::uint16_t>(note.memory.size()));
+  for (const KeyRange& range : note.memory) {
+    w.integer(range.address);
+    w.integer(range.bytes);
+    for (int i = 0; i < note.key_rails; ++i) w.integer(range.rkeys[static_cast<std::size_t>(i)]);
+  }
   return frame(RecoveryKind::fenced, w.bytes());
 }
 
@@ -44,6 +51,8 @@ std::vector<std::uint8_t> encode_ready(std::uint32_t round) {
   w.integer(round);
   return frame(RecoveryKind::ready, w.bytes());
 }
+
+std::vector<std::uint8_t> encode_recovery(RecoveryKind kind) { return frame(kind, {}); }
 
 std::size_t recovery_frame_bytes(std::span<const std::uint8_t> bytes) {
   if (bytes.size() < kRecoveryHeader) return 0;
@@ -78,6 +87,17 @@ bool decode_recovery(std::span<const std::uint8_t> body, FencedNote& note) {
     HelloRail rail;
     if (!decode_rail(r, i, rail, why)) return false;
     note.rails.push_back(std::move(rail));
+  }
+  note.key_rails = r.integer<std::uint8_t>();
+  const std::size_t ranges = r.integer<std::uint16_t>();
+  if (!r.ok() || note.key_rails > kMaxRails || ranges > kMostKeyRanges) return false;
+  for (std::size_t i = 0; i < ranges && r.ok(); ++i) {
+    KeyRange range;
+    range.address = r.integer<std::uint64_t>();
+    range.bytes = r.integer<std::uint64_t>();
+    for (int k = 0; k < note.key_rails; ++k)
+      range.rkeys[static_cast<std::size_t>(k)] = r.integer<std::uint32_t>();
+    note.memory.push_back(range);
   }
   return r.ok();
 }

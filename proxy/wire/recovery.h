@@ -7,8 +7,12 @@
 //           are my new queues.
 //   ready   the new queues can receive.
 //
-// Each is said once by both ends in a round; rounds are numbered, and a failure within one begins
-// the next.  A frame is the byte kRecoveryByte, one for its kind, and two of its body's length.
+//   ask     does your process run?  It answers at once, whatever it does:
+//   answer  it does.
+//
+// Each but the last two is said once by both ends in a round; rounds are numbered, and a failure
+// within one begins the next.  A frame is the byte kRecoveryByte, one for its kind, and two of its
+// body's length.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -22,11 +26,11 @@ namespace twinpath {
 
 inline constexpr std::uint8_t kRecoveryByte = 'R';
 inline constexpr std::size_t kRecoveryHeader = 4;
-inline constexpr std::size_t kMostRecoveryBody = 4096;
+inline constexpr std::size_t kMostRecoveryBody = 16384;
 // Hello::capabilities: understands these frames.
 inline constexpr std::uint32_t kCanRecover = 1;
 
-enum class RecoveryKind : std::uint8_t { stop = 1, fenced = 2, ready = 3 };
+enum class RecoveryKind : std::uint8_t { stop = 1, fenced = 2, ready = 3, ask = 4, answer = 5 };
 
 // Queues as a bit each.
 using QueueMask = std::uint32_t;
@@ -56,17 +60,34 @@ struct HeldState {
   }
 };
 
+// Memory that cells of the receiver name, with the keys that it has now, by the rail of a cell's
+// key: other queues may be on other ports, whose keys are others.
+struct KeyRange {
+  std::uint64_t address = 0, bytes = 0;
+  std::array<std::uint32_t, kMaxRails> rkeys{};
+  bool covers(std::uint64_t at, std::uint64_t size) const {
+    return at - address <= bytes && size <= bytes - (at - address);
+  }
+};
+// There are no more cells than that.
+inline constexpr std::size_t kMostKeyRanges = kCtsCells;
+
 struct FencedNote {
   std::uint32_t round = 0;
   HeldState held;
   QueueMask made = 0;
   std::vector<QueueAddress> queues;  // of the queues in `made`, in order
   std::vector<HelloRail> rails;      // this end's, as they are now
+  // Of a receiver with queues in reserve.
+  std::vector<KeyRange> memory;
+  int key_rails = 0;  // keys of each
 };
 
 std::vector<std::uint8_t> encode_recovery(const StopNote& note);
 std::vector<std::uint8_t> encode_recovery(const FencedNote& note);
 std::vector<std::uint8_t> encode_ready(std::uint32_t round);
+// `ask` or `answer`.
+std::vector<std::uint8_t> encode_recovery(RecoveryKind kind);
 
 // The length of the frame that begins with these bytes; 0 while that cannot be told, and more than
 // the frame may have when it is none.

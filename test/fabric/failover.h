@@ -4,6 +4,7 @@
 // must still be paint when it is offered again.
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <random>
 
 #include "plugin/fabric/soft/extended.h"
@@ -12,20 +13,33 @@
 
 namespace twinpath::test {
 
-// Two devices of two soft ports each, merged: soft0+soft1 sends to soft2+soft3.
+// What each end's two ports are to NCCL: one device, or one device each.
+enum class Ports { merged, apart };
+
+// soft0 and soft1 send to soft2 and soft3.
 struct FailoverWorld {
   World world;
   int from = -1, to = -1;
+  std::optional<World> left, right;  // hosts of their own, where ports are apart
 
   static Config config(const std::string& hcas = "soft0,soft1,soft2,soft3") {
     Config c = soft_config(hcas);
     c.soft_copy_threads = 0;
     return c;
   }
-  explicit FailoverWorld(const Config& c = config()) : world(c, -1, Tap::on) {
-    const int left[] = {0, 1}, right[] = {2, 3};
-    auto a = world.transport->make_virtual_device(left);
-    auto b = world.transport->make_virtual_device(right);
+  explicit FailoverWorld(const Config& c = config(), Ports ports = Ports::merged)
+      : world(c, -1, Tap::on) {
+    if (ports == Ports::apart) {
+      Config own = c;
+      own.ib_hca = "=soft0,soft1";
+      left.emplace(own);
+      own.ib_hca = "=soft2,soft3";
+      right.emplace(own);
+      return;
+    }
+    const int first[] = {0, 1}, second[] = {2, 3};
+    auto a = world.transport->make_virtual_device(first);
+    auto b = world.transport->make_virtual_device(second);
     REQUIRE(a);
     REQUIRE(b);
     from = *a;
@@ -47,7 +61,9 @@ struct FailoverWorld {
   static void rate(const std::string& name, std::uint32_t mbps) {
     if (ibv_context* c = Tap::context_of(name)) (void)soft::set_port_rate(c, 1, mbps);
   }
-  Link connect() { return world.connect(from, to); }
+  Link connect() {
+    return left ? test::connect(*left->a, 0, *right->b, 0) : world.connect(from, to);
+  }
 };
 
 class Stream {

@@ -139,8 +139,9 @@ TEST_CASE("F7: a second port fails while the first is being left") {
 // The receiver is told nothing, so all that can be checked is that what the sender calls done is
 // there, and that nobody writes a buffer later which went on to other messages.
 TEST_CASE("F12: receives without completion lose nothing, and nothing comes later") {
+  const Ports apart = GENERATE(Ports::merged, Ports::apart);
   LogCapture log;
-  FailoverWorld w;
+  FailoverWorld w(FailoverWorld::config(), apart);
   Link link = w.connect();
   constexpr std::size_t kSlots = 8, kBytes = 20'000;
   std::vector<std::unique_ptr<Buffer>> from, to;
@@ -215,7 +216,7 @@ void misfortune(unsigned seed, int steps) {
   shape.window = static_cast<int>(random() % 8 + 1);
   shape.reversed = random() % 2 == 0;
   if (random() % 3 == 0) shape.sizes = {0, 1, 8, 63, 64};
-  FailoverWorld w(c);
+  FailoverWorld w(c, seed % 2 == 0 ? Ports::apart : Ports::merged);
   Link link = w.connect();
   Stream stream(link, shape, seed);
   const std::array<std::string, 4> ports{"soft0", "soft1", "soft2", "soft3"};

@@ -54,6 +54,15 @@ struct Ends {
     sender = session(*a, 1);
     receiver = session(*b, 2);
   }
+  // Each end uses the first of adapters of its own, the others are in reserve.
+  Ends(Use source, Use landing, Config config, const std::string& here, const std::string& there) {
+    config.ib_hca = "=" + here;
+    a = open(source, config, 1, 0, from);
+    config.ib_hca = "=" + there;
+    b = open(landing, config, 1, 0, to);
+    sender = session(*a, 1);
+    receiver = session(*b, 2);
+  }
   static std::unique_ptr<Session> session(Transport& t, std::uint64_t id) {
     auto s = t.open_session({id, -1});
     REQUIRE(s);
@@ -65,7 +74,7 @@ struct Ends {
     auto fabric = open_fabric(config);
     REQUIRE(fabric);
     auto t = make_proxy_transport(
-        std::make_shared<Devices>(std::move(fabric).take(), config, source_for(use, 2 * rails)));
+        std::make_shared<Devices>(std::move(fabric).take(), config, source_for(use, 4)));
     device = first;
     if (rails > 1) {
       std::vector<int> members(static_cast<std::size_t>(rails));

@@ -1,6 +1,7 @@
 // Ports that come and go under messages between GPUs, direct and through host memory, with the
 // flush that NCCL asks for.
 #include <deque>
+#include <optional>
 
 #include "plugin/fabric/soft/extended.h"
 #include "test/fabric/staged_world.h"
@@ -102,13 +103,17 @@ class GpuStream {
   std::uint64_t posted_ = 0, sent_ = 0, arrived_ = 0;
 };
 
-void ports_come_and_go(Use source, Use landing, const std::string& faults) {
-  CAPTURE(name_of(source), name_of(landing));
+void ports_come_and_go(Use source, Use landing, const std::string& faults, bool merged = true) {
+  CAPTURE(name_of(source), name_of(landing), merged);
   FakeGpu fake;
   LogCapture log;
   Config config = gpu_config("soft0,soft1,soft2,soft3");
   config.soft_faults = faults;
-  Ends ends(source, landing, config, 2);
+  std::optional<Ends> ends;
+  if (merged)
+    ends.emplace(source, landing, config, 2);
+  else
+    ends.emplace(source, landing, config, "soft0,soft1", "soft2,soft3");
   // The devices are this process's: another context of theirs will do.
   auto fabric = open_fabric(config);
   REQUIRE(fabric);
@@ -116,7 +121,7 @@ void ports_come_and_go(Use source, Use landing, const std::string& faults) {
     for (const Port& p : (*fabric)->ports)
       if (p.device == name) CHECK(soft::set_port_state(p.context, 1, up) == 0);
   };
-  Link link = ends.connect();
+  Link link = ends->connect();
   GpuStream stream(fake, link);
   std::string wrong = stream.run(10);
   for (std::uint64_t i = 1; i <= 6 && wrong.empty(); ++i) {
@@ -138,7 +143,7 @@ void ports_come_and_go(Use source, Use landing, const std::string& faults) {
 
 TEST_CASE("Ports come and go under messages of GPU memory, direct and staged") {
   ports_come_and_go(GENERATE(Use::direct, Use::staged, Use::up_to_64k),
-                    GENERATE(Use::direct, Use::staged), "");
+                    GENERATE(Use::direct, Use::staged), "", GENERATE(true, false));
 }
 
 TEST_CASE("A flush waits for a port when none works: no request would mean that none was needed") {
@@ -196,7 +201,8 @@ TEST_CASE("A flush waits for a port when none works: no request would mean that 
 // As behind PCIe: who takes data for visible before its flush is done sees what was there before. A
 // program has the faults that it first opened the soft HCA with.
 TEST_CASE("Ports come and go, and data reach the GPU late", "[.late]") {
-  ports_come_and_go(GENERATE(Use::direct, Use::staged), Use::direct, "late_us=300");
+  ports_come_and_go(GENERATE(Use::direct, Use::staged), Use::direct, "late_us=300",
+                    GENERATE(true, false));
 }
 
 }  // namespace twinpath::test

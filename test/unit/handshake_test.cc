@@ -38,10 +38,12 @@ Hello sample_hello(int rails) {
 }
 
 TEST_CASE("A hello comes back as it went") {
-  const Hello in = sample_hello(kMaxRails);
+  Hello in = sample_hello(kMaxRails);
+  in.standby = 2;
   Hello out;
   std::string why;
   REQUIRE(decode_hello(encode_hello(in), out, why));
+  CHECK(out.standby == in.standby);
   CHECK(out.version == in.version);
   CHECK(out.host == in.host);
   CHECK(out.pid == in.pid);
@@ -79,6 +81,12 @@ TEST_CASE("A hello with impossible values is refused") {
   h.rails[0].mtu = static_cast<ibv_mtu>(6);
   CHECK_FALSE(decode_hello(encode_hello(h), out, why));
   CHECK(why.find("MTU") != std::string::npos);
+  h = sample_hello(2);
+  for (const int standby : {2, kMaxStandby + 1, 255}) {
+    h.standby = standby;
+    CHECK_FALSE(decode_hello(encode_hello(h), out, why));
+    CHECK(why.find("in reserve") != std::string::npos);
+  }
 }
 
 TEST_CASE("A peer cannot put control characters into our log") {

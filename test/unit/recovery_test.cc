@@ -32,6 +32,8 @@ FencedNote some_fence() {
   rail.speed_mbps = 400000;
   note.rails = {rail, rail};
   note.rails[1].port = "mlx5_1:1";
+  note.key_rails = 2;
+  note.memory = {{4096, 4096, {5, 6}}, {0x7f0000000000, std::uint64_t{1} << 40, {77, 78}}};
   return note;
 }
 
@@ -64,6 +66,12 @@ TEST_CASE("words about queues arrive as they were said", "[recovery]") {
   CHECK(fenced.rails[1].port == "mlx5_1:1");
   CHECK(fenced.rails[1].speed_mbps == 400000);
 
+  REQUIRE(fenced.key_rails == 2);
+  REQUIRE(fenced.memory.size() == 2);
+  CHECK(fenced.memory[1].address == 0x7f0000000000);
+  CHECK(fenced.memory[1].bytes == std::uint64_t{1} << 40);
+  CHECK(fenced.memory[1].rkeys == std::array<std::uint32_t, kMaxRails>{77, 78});
+
   const auto ready = encode_ready(9);
   std::uint32_t round = 0;
   REQUIRE(decode_ready(body_of(ready), round));
@@ -81,6 +89,36 @@ TEST_CASE("what a receiver awaits is told by cell, round the ring", "[recovery]"
   CHECK_FALSE(held.awaits(1022));
   CHECK_FALSE(held.awaits(1023 - kCtsCells));  // complete: an earlier use of the place
   CHECK_FALSE(held.awaits(0));
+}
+
+TEST_CASE("a range of memory covers what lies wholly in it", "[recovery]") {
+  const KeyRange range{4096, 100, {}};
+  CHECK(range.covers(4096, 100));
+  CHECK(range.covers(4195, 1));
+  CHECK(range.covers(4196, 0));
+  CHECK_FALSE(range.covers(4095, 1));
+  CHECK_FALSE(range.covers(4096, 101));
+  CHECK_FALSE(range.covers(4197, 0));
+  CHECK_FALSE(range.covers(0, 1));
+  CHECK_FALSE(range.covers(~std::uint64_t{0}, 2));
+}
+
+TEST_CASE("the largest word about queues fits", "[recovery]") {
+  FencedNote note = some_fence();
+  note.made = ~QueueMask{0};
+  note.queues.assign(kMaxQps, {1, 2});
+  note.rails.assign(kMaxRails, note.rails[0]);
+  for (HelloRail& rail : note.rails) rail.port = std::string(63, 'x');
+  note.key_rails = kMaxRails;
+  note.memory.assign(kMostKeyRanges, note.memory[0]);
+  const auto frame = encode_recovery(note);
+  CHECK(frame.size() <= kRecoveryHeader + kMostRecoveryBody);
+  CHECK(recovery_frame_bytes(frame) == frame.size());
+  FencedNote read;
+  REQUIRE(decode_recovery(body_of(frame), read));
+  CHECK(read.memory.size() == kMostKeyRanges);
+  note.memory.push_back(note.memory[0]);
+  CHECK_FALSE(decode_recovery(body_of(encode_recovery(note)), read));
 }
 
 TEST_CASE("no damaged word about queues is read beyond its end", "[recovery]") {

@@ -50,8 +50,12 @@ void add_rails(PeerRow& row, const ConnectionSample& c, const ConnectionSample* 
     if (known == row.rails.end()) {
       row.rails.emplace_back().port = c.rails[r].port;
       known = row.rails.end() - 1;
+      known->standby = true;
     }
-    const RailSample* was = old != nullptr && r < old->rails.size() ? &old->rails[r] : nullptr;
+    known->standby = known->standby && c.rails[r].standby;
+    const RailSample* was = nullptr;
+    for (std::size_t o = 0; old != nullptr && o < old->rails.size(); ++o)
+      if (old->rails[o].port == c.rails[r].port) was = &old->rails[o];
     known->bytes += c.rails[r].bytes - (was != nullptr ? was->bytes : 0);
     if (c.state == State::open) known->permille = c.rails[r].permille;
     known->timed_ns += c.rails[r].timed_ns - (was != nullptr ? was->timed_ns : 0);
@@ -284,10 +288,11 @@ std::vector<std::string> slow_rails(const Summary& s) {
     const ProcessSample& p = s.processes[row.process];
     const std::vector<double> got = shares(row);
     double speeds = 0;
-    for (const RailSample& r : row.rails) speeds += speed_of(p, r.port);
+    for (const RailSample& r : row.rails)
+      if (!r.standby) speeds += speed_of(p, r.port);
     for (std::size_t i = 0; i < got.size() && speeds > 0; ++i) {
       const double promised = speed_of(p, row.rails[i].port) / speeds;
-      if (got[i] >= promised / 2) continue;
+      if (row.rails[i].standby || got[i] >= promised / 2) continue;
       out.push_back("rail " + row.rails[i].port + " is slow: of each message from " + name_of(p) +
                     " to " + row.peer + " it gets " + fixed(100 * got[i], 0) +
                     "%, by its port's speed " + fixed(100 * promised, 0) + "%");

@@ -141,8 +141,11 @@ bool CounterView::read(std::uint32_t index, const std::vector<PortSample>& ports
   for (std::size_t i = 0; i < counters::kStatuses; ++i) out.errors[i] = c.errors[i].get();
   for (std::size_t r = 0; r < std::min<std::size_t>(id.rails, kMaxRails); ++r) {
     const counters::Rail& rail = c.rails[r];
+    const bool standby = r + id.standby >= id.rails;
+    if (standby && rail.bytes.get() == 0) continue;
     RailSample& to = out.rails.emplace_back();
     if (id.ports[r] < ports.size()) to.port = ports[id.ports[r]].name;
+    to.standby = standby;
     to.bytes = rail.bytes.get();
     to.timed_ns = rail.timed_ns.get();
     to.permille = std::min(rail.permille.get(), 1000u);

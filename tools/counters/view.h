@@ -18,6 +18,7 @@ namespace twinpath::tools {
 
 struct RailSample {
   std::string port;
+  bool standby = false;  // in reserve; there only if it has carried something
   std::uint64_t bytes = 0;
   std::uint64_t timed_ns = 0;
   std::uint32_t permille = 0;  // of messages that are cut over several rails; 0: none are

@@ -104,7 +104,7 @@ void add_peer(Families& out, const Labels& process, const PeerRow& row, bool oth
   if (!other)
     out.add("twinpath_path_info", "gauge", "Which way data goes to a peer, and why.",
             with(peer, {{"reason", row.reason}}), 1);
-  if (row.rails.size() > 1) {
+  if (row.rails.size() > 1 || row.recoveries > 0) {
     out.add("twinpath_failovers_total", "counter",
             "Times that connections went over to other ports, or back.", peer,
             static_cast<double>(row.recoveries));
@@ -115,9 +115,10 @@ void add_peer(Families& out, const Labels& process, const PeerRow& row, bool oth
   }
   const std::vector<double> parts = shares(row);
   for (std::size_t i = 0; i < parts.size(); ++i)
-    out.add("twinpath_rail_share", "gauge",
-            "What a rail gets of each message that is cut over several.",
-            with(peer, {{"rail", row.rails[i].port}}), parts[i]);
+    if (!row.rails[i].standby)
+      out.add("twinpath_rail_share", "gauge",
+              "What a rail gets of each message that is cut over several.",
+              with(peer, {{"rail", row.rails[i].port}}), parts[i]);
   for (const RailSample& rail : row.rails)
     out.add("twinpath_bytes_total", "counter", "Bytes that were carried.",
             with(peer, {{"rail", rail.port}}), static_cast<double>(rail.bytes));

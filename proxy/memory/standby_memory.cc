@@ -1,0 +1,86 @@
+// Ports in reserve (wire/paths.h), and memory registered on them when one is first needed: a
+// registration may be of many gigabytes, and pins entries of the adapter's tables.
+#include <algorithm>
+
+#include "proxy/memory/devices.h"
+#include "proxy/memory/staging.h"
+
+namespace twinpath {
+
+std::vector<RailPort> Devices::standby(int index) const {
+  std::vector<RailPort> out;
+  const std::vector<RailPort> own = rails(index);
+  const auto most = std::min(
+      {static_cast<std::size_t>(config_.failover ? config_.standby_ports : 0),
+       static_cast<std::size_t>(kMaxStandby), static_cast<std::size_t>(kMaxRails) - own.size()});
+  if (own.empty() || most == 0) return out;
+  std::vector<const Port*> others;
+  std::vector<const RailPort*> rails;
+  for (const RailPort& rail : ports_) {
+    if (rail.port->roce != own.front().port->roce ||
+        std::any_of(own.begin(), own.end(), [&](const RailPort& o) { return o.port == rail.port; }))
+      continue;
+    others.push_back(rail.port);
+    rails.push_back(&rail);
+  }
+  for (const int i : placement_->by_distance(*own.front().port, others)) {
+    if (out.size() == most) break;
+    out.push_back(*rails[static_cast<std::size_t>(i)]);
+  }
+  return out;
+}
+
+Status Devices::acquire_standby(ProxyMemory& memory, const RailPort& port, std::size_t rail,
+                                bool quiet) {
+  if (memory.mirror != nullptr && memory.mirror->memory.keys_[rail].region == nullptr)
+    TP_TRY(acquire(memory.mirror->memory, {.quiet = quiet}, port, rail));
+  if (!memory.direct || memory.keys_[rail].region != nullptr) return Status::ok;
+  const MrRegion& first = *memory.keys_[0].region;
+  MrRequest request;
+  request.quiet = quiet;
+  request.kind = first.kind;
+  if (first.kind == MrKind::dmabuf) {
+    request.dmabuf_fd = first.descriptor.get();
+    request.dmabuf_offset = first.dmabuf_offset + (memory.address - first.start);
+    if (request.dmabuf_fd < 0) return Status::system;  // there was none left to keep
+  }
+  return acquire(memory, request, port, rail);
+}
+
+void Devices::stand_by(int device, int n) {
+  const std::size_t own = rails(device).size();
+  const std::vector<RailPort> more = standby(device);
+  if (n < 0 || static_cast<std::size_t>(n) >= more.size()) return;
+  std::lock_guard hold(memory_mutex_);
+  StandingBy& state = standing_by_[device];
+  state.used |= 1u << n;
+  for (auto& [key, memory] : memories_) {
+    if (memory->device != device) continue;
+    // One failure is enough to read: there may be many, and many tries.
+    const bool quiet = (state.told >> n & 1) != 0;
+    if (acquire_standby(*memory, more[static_cast<std::size_t>(n)],
+                        own + static_cast<std::size_t>(n), quiet) != Status::ok)
+      state.told |= 1u << n;
+  }
+}
+
+std::optional<KeyRange> Devices::key_range(const Memory* memory, std::uint64_t address,
+                                           std::uint64_t bytes, int rails,
+                                           std::optional<int> only) const {
+  std::lock_guard hold(memory_mutex_);
+  const auto at = memories_.find(const_cast<Memory*>(memory));
+  if (at == memories_.end()) return std::nullopt;
+  const ProxyMemory* const mirror =
+      at->second->mirror != nullptr ? &at->second->mirror->memory : nullptr;
+  for (const ProxyMemory* part : {static_cast<const ProxyMemory*>(at->second.get()), mirror}) {
+    if (part == nullptr || (part != mirror && !part->direct)) continue;
+    KeyRange range{part->address, part->length, {}};
+    if (!range.covers(address, bytes)) continue;
+    for (int i = 0; i < rails; ++i)
+      range.rkeys[static_cast<std::size_t>(i)] = part->rkey(only.value_or(i));
+    return range;
+  }
+  return std::nullopt;
+}
+
+}  // namespace twinpath

@@ -1,0 +1,268 @@
+// A port fails that NCCL uses alone: its connections go over another port of the host, and back.
+#include <sys/mman.h>
+
+#include "test/fabric/failover.h"
+#include "test/support/needs.h"
+
+namespace twinpath::test {
+namespace {
+
+// The ports that the last line of that kind names for the sender, and for the receiver.
+std::string last_used(const LogCapture& log, const std::string& device) {
+  std::string used;
+  for (const LogLine& line : log.lines()) {
+    const std::size_t at = line.text.find(", " + device + " goes on over ");
+    if (at == std::string::npos) continue;
+    const std::size_t from = line.text.find("over ", at) + 5;
+    used = line.text.substr(from, line.text.find(" (", from) - from);
+  }
+  return used;
+}
+
+bool goes_over(LogCapture& log, Stream& stream, const std::string& port,
+               std::int64_t limit_ms = 5000) {
+  // The log names the peer's device, and our port.
+  return eventually([&] { return !stream.run_for(5) || last_used(log, "soft2") == port; },
+                    limit_ms) &&
+         stream.failure.empty();
+}
+
+TEST_CASE("F1: a port that is used alone goes down, and others of both hosts are used meanwhile") {
+  const char* down = GENERATE("soft0", "soft2");
+  CAPTURE(down);
+  LogCapture log;
+  FailoverWorld w(FailoverWorld::config(), Ports::apart);
+  Link link = w.connect();
+  Stream stream(link, {}, 7);
+  CHECK(stream.run(50));
+  stream.forget_gap();
+  FailoverWorld::port(down, false);
+  CHECK(goes_over(log, stream, "soft1"));
+  CHECK(last_used(log, "soft0") == "soft3");
+  CHECK(stream.run(stream.received() + 300));
+  CHECK(stream.longest_gap() < 2 * kSecond);
+  FailoverWorld::port(down, true);
+  CHECK(goes_over(log, stream, "soft0"));
+  CHECK(last_used(log, "soft0") == "soft2");
+  CHECK(stream.run(stream.received() + 300));
+  CHECK(stream.finish());
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
+}
+
+TEST_CASE("F2, F8, F3: a lone port that loses packets without a word is left") {
+  const auto what =
+      GENERATE(soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers);
+  const char* where = GENERATE("soft0", "soft2");
+  CAPTURE(static_cast<int>(what), where);
+  LogCapture log;
+  FailoverWorld w(FailoverWorld::config(), Ports::apart);
+  Link link = w.connect();
+  Stream stream(link, {}, 11);
+  CHECK(stream.run(50));
+  stream.forget_gap();
+  FailoverWorld::loss(where, what);
+  CHECK(stream.run(400));
+  CAPTURE(stream.failure, log.warnings(), stream.longest_gap() / kMillisecond);
+  CHECK(stream.failure.empty());
+  CHECK(log.has("while the peer's process answers"));
+  CHECK(stream.longest_gap() < 3 * kSecond);
+}
+
+TEST_CASE("F4: a lone port that flaps is used again each time it is back") {
+  LogCapture log;
+  FailoverWorld w(FailoverWorld::config(), Ports::apart);
+  Link link = w.connect();
+  Stream stream(link, {}, 3);
+  for (int i = 0; i < 4; ++i) {
+    CAPTURE(i, log.warnings());
+    FailoverWorld::port(i % 2 == 0 ? "soft0" : "soft2", false);
+    CHECK(goes_over(log, stream, "soft1"));
+    FailoverWorld::port(i % 2 == 0 ? "soft0" : "soft2", true);
+    CHECK(goes_over(log, stream, "soft0"));
+  }
+  CHECK(stream.finish());
+  CAPTURE(stream.failure);
+  CHECK(stream.failure.empty());
+}
+
+// One message of memory that is registered for it; queues may be replaced meanwhile.
+void exchange_anew(Link& link, std::size_t bytes, unsigned seed) {
+  Buffer from(*link.send, bytes, seed), to(*link.recv, bytes);
+  to.clear();
+  const RecvBuffer b = to.receive(0);
+  Request* receive = nullptr;
+  REQUIRE(eventually([&] {
+    (void)link.recv->irecv({&b, 1}, false, &receive);
+    return receive != nullptr;
+  }));
+  Request* send = start_send(*link.send, from, bytes, 0, receive);
+  Completion sent, received;
+  REQUIRE(eventually([&] {
+    if (!sent.done) REQUIRE(send->test(sent) == Status::ok);
+    if (!received.done) REQUIRE(receive->test(received) == Status::ok);
+    return sent.done && received.done;
+  }));
+  CHECK(to.holds(seed, bytes));
+}
+
+TEST_CASE("memory that is registered and given back while a port in reserve serves") {
+  LogCapture log;
+  FailoverWorld w(FailoverWorld::config(), Ports::apart);
+  Link link = w.connect();
+  exchange_anew(link, 100'000, 1);
+  FailoverWorld::port("soft0", false);
+  for (unsigned i = 2; i < 20; ++i) exchange_anew(link, 1000 * i, i);
+  CHECK(last_used(log, "soft2") == "soft1");
+  FailoverWorld::port("soft0", true);
+  CHECK(eventually([&] {
+    exchange_anew(link, 5000, 21);
+    return last_used(log, "soft2") == "soft0";
+  }));
+  exchange_anew(link, 300'000, 22);
+}
+
+TEST_CASE("without ports in reserve a lone port's failure is the connection's, as both ends say") {
+  // Either end may have none: then the other's ports lead to its only one.
+  const int here = GENERATE(0, 2), there = GENERATE(0, 2);
+  CAPTURE(here, there);
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  c.ib_hca = "=soft0,soft1";
+  c.ib_timeout = 10;  // the adapter gives up after 34 ms
+  c.standby_ports = here;
+  World switchboard(FailoverWorld::config(), -1, Tap::on);
+  World left(c);
+  c.ib_hca = "=soft2,soft3";
+  c.standby_ports = there;
+  World right(c);
+  Link link = test::connect(*left.a, 0, *right.b, 0);
+  Stream stream(link, {}, 5);
+  CHECK(stream.run(20));
+  FailoverWorld::port("soft0", false);
+  const bool ran = stream.run(200, 15000);
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(ran == (here != 0));
+  FailoverWorld::port("soft0", true);
+}
+
+TEST_CASE("F6: with every port down a lone one waits, and ends with an error that says why") {
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  c.failover_hold_ms = 300;
+  c.ib_timeout = 10;
+  FailoverWorld w(c, Ports::apart);
+  Link link = w.connect();
+  Stream stream(link, {}, 5);
+  CHECK(stream.run(20));
+  for (const char* port : {"soft0", "soft1"}) FailoverWorld::port(port, false);
+  CHECK_FALSE(stream.run_for(10000));
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(log.has("TWINPATH_FAILOVER_HOLD_MS"));
+}
+
+TEST_CASE("F2: a lone port with two queues that goes silent is left, too") {
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  c.ib_qps_per_connection = 2;
+  FailoverWorld w(c, Ports::apart);
+  Link link = w.connect();
+  Stream stream(link, {}, 13);
+  CHECK(stream.run(50));
+  stream.forget_gap();
+  FailoverWorld::loss("soft2", soft::PortLoss::all);
+  CHECK(stream.run(300));
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.longest_gap() < 3 * kSecond);
+}
+
+TEST_CASE("a lone port may be away for as long as its adapter tries by itself") {
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  c.failover_hold_ms = 50;
+  c.ib_timeout = 15;  // 134 ms, eight times
+  FailoverWorld w(c, Ports::apart);
+  Link link = w.connect();
+  Stream stream(link, {}, 5);
+  CHECK(stream.run(20));
+  for (const char* port : {"soft0", "soft1"}) FailoverWorld::port(port, false);
+  CHECK(stream.run_for(400));
+  FailoverWorld::port("soft0", true);
+  CHECK(stream.run(200));
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
+}
+
+TEST_CASE("memory that a program freed without a word keeps no connection from a port in reserve") {
+  LogCapture log;
+  FailoverWorld w(FailoverWorld::config(), Ports::apart);
+  Link link = w.connect();
+  constexpr std::size_t kGone = 65536;
+  void* gone = ::mmap(nullptr, kGone, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(gone != MAP_FAILED);
+  REQUIRE(link.send->register_memory(gone, kGone, MemoryType::host, 0, -1));
+  REQUIRE(link.recv->register_memory(gone, kGone, MemoryType::host, 0, -1));
+  REQUIRE(::munmap(gone, kGone) == 0);
+  Stream stream(link, {}, 7);
+  CHECK(stream.run(50));
+  FailoverWorld::port("soft0", false);
+  CHECK(stream.run(200));
+  CHECK(last_used(log, "soft2") == "soft1");
+  FailoverWorld::port("soft0", true);
+}
+
+TEST_CASE("a port in reserve that registers nothing is named, and serves when it does") {
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  c.ib_timeout = 10;
+  World w(c, -1, Tap::on);
+  Link link = w.connect(0, 2);
+  Stream stream(link, {}, 7);
+  CHECK(stream.run(20));
+  Tap::no_memory = true;
+  FailoverWorld::port("soft0", false);
+  CHECK(stream.run_for(200));
+  CHECK(log.has("cannot register"));
+  CHECK(log.warnings().size() < 12);  // however often it is tried
+  Tap::no_memory = false;
+  CHECK(stream.run(100));
+  // From now on memory that it does not take is refused.
+  CHECK(log.has("goes on over"));
+  Tap::no_memory = true;
+  std::vector<std::uint8_t> more(1 << 20);
+  CHECK_FALSE(link.send->register_memory(more.data(), more.size(), MemoryType::host, 0, -1));
+  Tap::no_memory = false;
+  CHECK(link.send->register_memory(more.data(), more.size(), MemoryType::host, 0, -1));
+  FailoverWorld::port("soft0", true);
+  CHECK(stream.finish());
+}
+
+TEST_CASE("either end may close while queues are replaced") {
+  for (int i = 0; i < 24; ++i) {
+    LogCapture log;
+    FailoverWorld w(FailoverWorld::config(), Ports::apart);
+    Link link = w.connect();
+    {
+      Stream stream(link, {}, static_cast<unsigned>(i));
+      CHECK(stream.run(5));
+      FailoverWorld::port(i % 2 == 0 ? "soft0" : "soft2", false);
+      const std::int64_t then = now_ns() + i * 60'000;
+      while (now_ns() < then && stream.step(~std::uint64_t{0})) {
+      }
+    }
+    if (i % 4 < 2) link.send.reset();
+    link.recv.reset();
+  }
+}
+
+TEST_CASE("a connection has no queue pair on a port in reserve before it needs one") {
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  World w(c, -1, Tap::on);
+  Link link = w.connect(0, 2);
+  exchange(link, 1000, 1);
+  CHECK(Tap::raised.size() == 2);
+}
+
+}  // namespace
+}  // namespace twinpath::test
