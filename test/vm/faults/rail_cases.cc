@@ -68,11 +68,17 @@ void rail_missing_here(Case& c) {
     c.expect_error(x, s, kDetect, begin, {"check", "its log says why", "NCCL_IB_GID_INDEX"});
 }
 
-// Traffic goes on over the other rail, and over both when it is back.
+// One device out of both rails, or the first rail alone, with the second in reserve.
+enum class Used { both, first };
+
+// Traffic goes on over the other rail, and over both (or the first) when it is back.
 template <class Fault>
-void survives(Case& c, Fault&& fault, bool comes_back) {
-  const RailEnds &here = c.topology.of(Side::sender, 1), &there = c.topology.of(Side::receiver, 1);
+void survives(Case& c, Fault&& fault, bool comes_back, Used used = Used::both) {
+  const std::size_t rail = used == Used::both ? 1 : 0;
+  const RailEnds& here = c.topology.of(Side::sender, rail);
+  const RailEnds& there = c.topology.of(Side::receiver, rail);
   EndPlan sender = c.plan_all_rails(Side::sender), receiver = c.plan_all_rails(Side::receiver);
+  sender.merge = receiver.merge = used == Used::both;
   // The adapter would take its time to say so.
   sender.config.ib_retry_cnt = receiver.config.ib_retry_cnt = 7;
   Exchange x(sender, receiver, kStriped);
@@ -89,10 +95,10 @@ void survives(Case& c, Fault&& fault, bool comes_back) {
   }
   if (comes_back) {
     c.expect(wait_ports_active({here.rdma, there.rdma}), "the rail does not come back");
-    const Counter second({here.rdma}, "sent_pkts");
-    for (int i = 0; i < 100 && second.grown() < 200; ++i)
+    const Counter again({here.rdma}, "sent_pkts");
+    for (int i = 0; i < 100 && again.grown() < 200; ++i)
       c.expect(x.wait_messages(x.messages() + 10, kMove), x.describe(Side::sender));
-    expect_carried(c, second, 200);
+    expect_carried(c, again, 200);
   }
   c.expect_all_right(x, kMove);
   // "goes on over ... after 12 ms"
@@ -121,6 +127,24 @@ void rail_acknowledgements(Case& c) {
   survives(
       c, [](const RailEnds&, const RailEnds& there) { return OpcodeFilter(there.netdev, 0x11); },
       false);
+}
+
+void alone_down(Case& c) {
+  survives(
+      c, [](const RailEnds& here, const RailEnds&) { return LinkDown(here.netdev); }, true,
+      Used::first);
+}
+
+void alone_down_there(Case& c) {
+  survives(
+      c, [](const RailEnds&, const RailEnds& there) { return LinkDown(there.netdev); }, true,
+      Used::first);
+}
+
+void alone_cut(Case& c) {
+  survives(
+      c, [](const RailEnds& here, const RailEnds&) { return Cut(here.netdev); }, false,
+      Used::first);
 }
 
 void rail_lossy(Case& c) {
@@ -225,6 +249,12 @@ const std::vector<CaseInfo>& rail_cases() {
       {"rail-down-there", "F1: the same at the receiver", rail_down_there, 2},
       {"rail-cut", "F2: one of two rails loses everything without a word", rail_cut, 2},
       {"rail-acks", "F3: one of two rails loses acknowledgements", rail_acknowledgements, 2},
+      {"alone-down",
+       "F1: a port that NCCL uses alone goes down, another one serves till it is back", alone_down,
+       2},
+      {"alone-down-there", "F1: the same at the receiver", alone_down_there, 2},
+      {"alone-cut", "F2: a port that NCCL uses alone loses everything without a word", alone_cut,
+       2},
       {"rail-address", "F9: the address of one of two rails goes and comes back at another index",
        rail_address, 2},
       {"rail-slow", "F10: one of two rails is throttled to a tenth without any event", rail_slow,
