@@ -90,12 +90,6 @@ void add(PeerRow& row, const ConnectionSample& c, const ConnectionSample* old, d
   add_rails(row, c, old);
 }
 
-std::uint32_t speed_of(const ProcessSample& p, const std::string& port) {
-  for (const PortSample& x : p.ports)
-    if (x.name == port) return x.speed_mbps;
-  return 0;
-}
-
 const RailSample* slowest(const PeerRow& row) {
   const RailSample* slow = nullptr;
   for (const RailSample& r : row.rails)
@@ -271,34 +265,6 @@ Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessS
                    [](const PeerRow& a, const PeerRow& b) { return a.waiting() > b.waiting(); });
   s.culprit = find_culprit(s);
   return s;
-}
-
-std::vector<double> shares(const PeerRow& row) {
-  double sum = 0;
-  for (const RailSample& r : row.rails) sum += r.permille;
-  std::vector<double> out;
-  if (sum == 0 || row.rails.size() < 2) return out;
-  for (const RailSample& r : row.rails) out.push_back(r.permille / sum);
-  return out;
-}
-
-std::vector<std::string> slow_rails(const Summary& s) {
-  std::vector<std::string> out;
-  for (const PeerRow& row : s.rows) {
-    const ProcessSample& p = s.processes[row.process];
-    const std::vector<double> got = shares(row);
-    double speeds = 0;
-    for (const RailSample& r : row.rails)
-      if (!r.standby) speeds += speed_of(p, r.port);
-    for (std::size_t i = 0; i < got.size() && speeds > 0; ++i) {
-      const double promised = speed_of(p, row.rails[i].port) / speeds;
-      if (row.rails[i].standby || got[i] >= promised / 2) continue;
-      out.push_back("rail " + row.rails[i].port + " is slow: of each message from " + name_of(p) +
-                    " to " + row.peer + " it gets " + fixed(100 * got[i], 0) +
-                    "%, by its port's speed " + fixed(100 * promised, 0) + "%");
-    }
-  }
-  return out;
 }
 
 }  // namespace twinpath::tools
