@@ -113,6 +113,9 @@ class Listener {
 struct CommSettings {
   std::uint64_t comm_id = 0;
   int traffic_class = -1;
+  // The Context's number of the session, from 1, for a process that is several ranks of one
+  // communicator: they have the id in common.  0: no communicator's own.
+  std::uint16_t serial = 0;
 };
 
 // The per-communicator view of a transport (NCCL's ctx); splits may share one.

@@ -18,6 +18,7 @@
 namespace twinpath {
 
 using counters::begin_change;
+using counters::CommunicatorState;
 using counters::end_change;
 using counters::State;
 
@@ -183,6 +184,36 @@ ConnectionCounts CounterPage::open(const counters::Identity& who) {
     page_->used.store(page_->used.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   ++open_;
   return {shared_from_this(), c};
+}
+
+counters::Communicator* CounterPage::begin_communicator(const counters::CommunicatorIdentity& who) {
+  const std::lock_guard hold(mutex_);
+  const std::uint32_t used = page_->communicators_used.load(std::memory_order_relaxed);
+  const bool fresh = used < counters::kMaxCommunicators;
+  if (!fresh && ended_.empty()) {
+    page_->unnamed.add(1);
+    return nullptr;
+  }
+  counters::Communicator& c = page_->communicators[fresh ? used : ended_.front()];
+  if (!fresh) ended_.pop_front();
+  begin_change(c);
+  c.identity = who;
+  c.state.set(static_cast<std::uint32_t>(CommunicatorState::living));
+  end_change(c);
+  if (fresh) page_->communicators_used.store(used + 1, std::memory_order_release);
+  return &c;
+}
+
+void CounterPage::end_communicator(const void* communicator) {
+  const std::lock_guard hold(mutex_);
+  for (std::uint32_t i = 0; i < page_->communicators_used.load(std::memory_order_relaxed); ++i) {
+    counters::Communicator& c = page_->communicators[i];
+    if (&c != communicator ||
+        c.state.get() != static_cast<std::uint32_t>(CommunicatorState::living))
+      continue;
+    ended_.push_back(i);
+    c.state.set(static_cast<std::uint32_t>(CommunicatorState::ended));
+  }
 }
 
 void CounterPage::close(counters::Connection& c) {

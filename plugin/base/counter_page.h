@@ -7,6 +7,7 @@
 // connection that finds no place counts into memory of its own: whoever counts need not know.
 //
 // Threads: any.
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -53,6 +54,11 @@ class CounterPage : public std::enable_shared_from_this<CounterPage> {
   // Index of the port with that name; 0 when there is none.
   std::uint8_t port(std::string_view name) const;
   ConnectionCounts open(const counters::Identity& who);
+  // Gives a communicator a name.  It is kept after end_communicator until all places are taken;
+  // then the one that ended first gives its place.  Null where none has ended.
+  counters::Communicator* begin_communicator(const counters::CommunicatorIdentity& who);
+  // What is no living communicator of this page is passed over.
+  void end_communicator(const void* communicator);
   // Writes the copy, again if there is one.
   void leave_behind();
   // For tests: what a reader sees, and the memory's descriptor.
@@ -75,6 +81,7 @@ class CounterPage : public std::enable_shared_from_this<CounterPage> {
   std::size_t reserved_ = 0;  // bytes
   std::uint32_t open_ = 0;
   std::uint32_t closed_ = 0;
+  std::deque<std::uint32_t> ended_;  // communicators, the first to end in front
   std::mutex copying_;
   std::int64_t copied_at_ = 0;
 };

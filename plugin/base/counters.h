@@ -2,13 +2,14 @@
 // The counters of one process as they lie in shared memory, for readers in other processes: one
 // page that the plugin writes (counter_page.h) and that readers map read-only (tools/counters).
 //
-// Layout: a Process, and from `connections_at` on `capacity` Connections of which the first `used`
-// were ever in use.  Whoever changes any of it raises kVersion; a reader refuses another version.
+// Layout: a Process, in which its communicators have their names, and from `connections_at` on
+// `capacity` Connections of which the first `used` were ever in use.  Whoever changes any of it
+// raises kVersion; a reader refuses another version.
 //
 // Threads: each number has one writer at a time and any readers.  The writer's stores are relaxed:
 // numbers are independent of each other, a reader may see one before another, and each only whole.
-// What must fit together (who a connection is, and what its counts start from) is under the
-// connection's `sequence`: odd while it is changed, another even number afterwards.
+// What must fit together (who a connection is, and what its counts start from; who a communicator
+// is) is under a `sequence` of its own: odd while it is changed, another even number afterwards.
 #include <array>
 #include <atomic>
 #include <bit>
@@ -25,6 +26,10 @@ inline constexpr std::uint64_t kMagic = 0x73746e756f435054;  // "TPCounts"
 inline constexpr std::uint32_t kVersion = 3;
 // Connections of a process that are counted one by one.
 inline constexpr std::uint32_t kMaxConnections = 8192;
+// Communicators that are told by name, those that have ended among them; a process that has more at
+// a time leaves the rest unnamed.
+inline constexpr std::uint32_t kMaxCommunicators = 128;
+inline constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 
 template <class T>
 class Number {
@@ -84,6 +89,7 @@ struct Identity {
   Name<160> reason{};              // codes of topology/DECISIONS.md
   std::uint64_t communicator = 0;  // NCCL's commId; 0: not told
   std::uint32_t peer_pid = 0;
+  std::uint16_t session = 0;  // CommSettings::serial
   Role role = Role::sender;
   std::uint8_t rails = 1;                       // those in reserve too
   std::uint8_t standby = 0;                     // so many at the end are in reserve
@@ -119,14 +125,37 @@ struct alignas(64) Connection {
   std::array<Rail, kMaxRails> rails;
 };
 
-// Around every change of who a connection is.
-inline void begin_change(Connection& c) {
+enum class CommunicatorState : std::uint32_t { none, living, ended };
+
+// Who a rank of this process is in a communicator, as NCCL's profiler interface tells it.  A
+// process with several GPUs may be several ranks of one communicator: they have its id in common.
+struct CommunicatorIdentity {
+  std::uint64_t id = 0;       // NCCL's commId, as in Identity
+  std::uint16_t session = 0;  // of its connections (Identity); 0: none is known to be its own
+  std::uint32_t rank = kNoRank;
+  std::uint32_t ranks = 0, nodes = 0;
+  Name<80> name{};  // empty: its user gave it none
+  friend bool operator==(const CommunicatorIdentity&, const CommunicatorIdentity&) = default;
+};
+
+// One that has ended keeps its name until another needs the place: connections and readers may be
+// later than NCCL's end of it.
+struct alignas(64) Communicator {
+  std::atomic<std::uint32_t> sequence{0};
+  Number<std::uint32_t> state;  // a CommunicatorState
+  CommunicatorIdentity identity;
+};
+
+// Around every change of who a connection or a communicator is.
+template <class Place>
+void begin_change(Place& c) {
   c.sequence.store(c.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   // What follows must not be seen before the odd number.
   std::atomic_thread_fence(std::memory_order_release);
 }
 // Partner of the reader's acquire: who sees the even number sees all that was changed.
-inline void end_change(Connection& c) {
+template <class Place>
+void end_change(Place& c) {
   c.sequence.store(c.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
@@ -163,10 +192,14 @@ struct Process {
   Number<std::int64_t> copied_at;   // a copy that was left behind: when; else 0
   MemoryCounts memory;
   std::array<PortCounts, kMaxPorts> ports;
+  std::atomic<std::uint32_t> communicators_used{0};  // as `used`
+  Number<std::uint32_t> unnamed;                     // communicators that found no place
+  std::array<Communicator, kMaxCommunicators> communicators;
 };
 
-inline constexpr std::size_t kConnectionsAt = 16384;
-static_assert(sizeof(Process) <= kConnectionsAt && sizeof(Connection) == 1792);
+inline constexpr std::size_t kConnectionsAt = 24576;
+static_assert(sizeof(Process) <= kConnectionsAt && sizeof(Connection) == 1856 &&
+              sizeof(Communicator) == 128);
 inline constexpr std::size_t kPageBytes =
     kConnectionsAt + std::size_t{kMaxConnections} * sizeof(Connection);
 

@@ -17,6 +17,7 @@ counters::Identity Connection::identity() const {
   put_name(id.device, mine_.device);
   if (end_.record.gpu != kNoIndex) put_name(id.gpu, mine_.gpu);
   id.communicator = core_->settings.comm_id;
+  id.session = core_->settings.serial;
   id.peer_pid = theirs_.pid;
   id.role = role_ == Role::connector ? counters::Role::sender : counters::Role::receiver;
   id.rails = static_cast<std::uint8_t>(rails_.size());

@@ -114,6 +114,35 @@ TEST_CASE("A full page takes a closed place, and without one it counts unseen") 
   CHECK(page->at(9).identity.peer_pid == 2);
 }
 
+TEST_CASE("A communicator's name stays behind its end, and the first to end gives its place") {
+  const auto page = make_page();
+  const counters::Process& p = page->process();
+  counters::CommunicatorIdentity who;
+  put_name(who.name, "tp");
+  std::vector<counters::Communicator*> all;
+  for (std::uint32_t i = 0; i < counters::kMaxCommunicators; ++i) {
+    who.id = i + 1;
+    all.push_back(page->begin_communicator(who));
+    REQUIRE(all.back() == &p.communicators[i]);
+    CHECK(p.communicators_used.load() == i + 1);
+  }
+  CHECK(page->begin_communicator(who) == nullptr);
+  CHECK(p.unnamed.get() == 1);
+  for (const std::size_t i : {40, 3, 40}) page->end_communicator(all[i]);
+  page->end_communicator(nullptr);
+  page->end_communicator(reinterpret_cast<char*>(all[7]) + 1);
+  CHECK(all[7]->state.get() == static_cast<std::uint32_t>(counters::CommunicatorState::living));
+  CHECK(all[40]->state.get() == static_cast<std::uint32_t>(counters::CommunicatorState::ended));
+  CHECK(all[40]->identity.id == 41);
+  const std::uint32_t sequence = all[40]->sequence.load();
+  who.id = 1000;
+  CHECK(page->begin_communicator(who) == all[40]);
+  CHECK(all[40]->identity == who);
+  CHECK(all[40]->sequence.load() == sequence + 2);
+  CHECK(page->begin_communicator(who) == all[3]);
+  CHECK(page->begin_communicator(who) == nullptr);
+}
+
 TEST_CASE("A copy is left behind for a connection that is lost, and when the last one closes") {
   char folder[] = "/tmp/twinpath-counters-XXXXXX";
   REQUIRE(::mkdtemp(folder) != nullptr);
