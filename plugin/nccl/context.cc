@@ -54,7 +54,8 @@ Status as_usage(Status status) {
 }  // namespace
 
 Context::Context(Transports transports, const Config& config)
-    : transport_(std::move(transports.proxy)),
+    : counters_(std::move(transports.counters)),
+      transport_(std::move(transports.proxy)),
       may_merge_(config.ib_merge_nics),
       physical_(static_cast<int>(transport_->device_count())),
       visible_(physical_),
@@ -90,7 +91,7 @@ int Context::device_count() {
 
 void Context::note_init() {
   const std::lock_guard lock(mutex_);
-  if (open_sessions_ == 0) visible_ = physical_;
+  if (open_sessions_.empty()) visible_ = physical_;
 }
 
 Result<const DeviceProps*> Context::device(int index) {
@@ -153,18 +154,45 @@ Result<int> Context::merge(std::span<const int> members) {
   return known->second;
 }
 
-Result<Session*> Context::open_session(const CommSettings& settings) {
+Result<Session*> Context::open_session(CommSettings settings) {
+  {
+    const std::lock_guard lock(mutex_);
+    settings.serial = serials_ = static_cast<std::uint16_t>(serials_ % 0xffff + 1);
+  }
   auto session = transport_->open_session(settings);
   if (!session) return session.status();
   const std::lock_guard lock(mutex_);
-  ++open_sessions_;
+  open_sessions_[session->get()] = {settings.comm_id, settings.serial, std::this_thread::get_id(),
+                                    false};
   return std::move(session).take().release();
 }
 
 void Context::close_session(Session* session) {
+  {
+    // First: afterwards a new session may have the address.
+    const std::lock_guard lock(mutex_);
+    open_sessions_.erase(session);
+  }
   delete session;
-  const std::lock_guard lock(mutex_);
-  --open_sessions_;
+}
+
+counters::Communicator* Context::begin_communicator(counters::CommunicatorIdentity who) {
+  if (counters_ == nullptr) return nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [session, opened] : open_sessions_) {
+      if (opened.comm_id != who.id || opened.by != std::this_thread::get_id() || opened.named)
+        continue;
+      opened.named = true;
+      who.session = opened.serial;
+      break;
+    }
+  }
+  return counters_->begin_communicator(who);
+}
+
+void Context::end_communicator(const void* communicator) {
+  if (counters_ != nullptr) counters_->end_communicator(communicator);
 }
 
 Result<Session*> Context::shared_session(int traffic_class) {

@@ -11,8 +11,10 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <vector>
 
+#include "plugin/base/counter_page.h"
 #include "plugin/nccl/transports.h"
 #include "plugin/transport.h"
 
@@ -37,10 +39,16 @@ class Context {
   Result<int> merge(std::span<const int> members);
 
   // A communicator's own session (v11 and later); given back by close_session.
-  Result<Session*> open_session(const CommSettings& settings);
+  // It gets a serial number.
+  Result<Session*> open_session(CommSettings settings);
   void close_session(Session* session);
   // The session for calls without a context: one per traffic class, kept for ever.
   Result<Session*> shared_session(int traffic_class);
+
+  // Shows readers of the counters a communicator's name.  It gets the session that the calling
+  // thread has opened for that id and that has no name yet, if there is one.  Null: not shown.
+  counters::Communicator* begin_communicator(counters::CommunicatorIdentity who);
+  void end_communicator(const void* communicator);
 
   // Whether devices are offered to kernels, too (TWINPATH_GIN).
   bool offers_gin() const { return offers_gin_; }
@@ -53,11 +61,19 @@ class Context {
   Status check_merge(std::span<const int> members);
 
   std::mutex mutex_;
+  const std::shared_ptr<CounterPage> counters_;  // may be null
   const std::unique_ptr<Transport> transport_;
   const int may_merge_;  // NCCL_IB_MERGE_NICS
   const int physical_;
   int visible_;
-  int open_sessions_ = 0;
+  struct Opened {
+    std::uint64_t comm_id;
+    std::uint16_t serial;
+    std::thread::id by;
+    bool named;
+  };
+  std::map<const Session*, Opened> open_sessions_;
+  std::uint16_t serials_ = 0;
   std::map<int, std::unique_ptr<DeviceProps>> devices_;
   std::map<std::vector<int>, int> merged_;
   std::map<int, std::unique_ptr<Session>> shared_;

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "gda/gin_transport.h"
-#include "plugin/base/counter_page.h"
 #include "plugin/base/version.h"
 #include "plugin/gpu/engine.h"
 #include "plugin/nccl/own_folder.h"
@@ -20,11 +19,10 @@ Result<Transports> open_transports(const Config& config) {
     gpu::copy_elsewhere(config.copier.empty() ? own_folder() + "/twinpath-copier" : config.copier);
   Transports transports;
   transports.kind = (*fabric)->kind;
-  auto counters = config.counters
-                      ? CounterPage::create(host_name(), built_from(), config.metrics_dir)
-                      : nullptr;
+  if (config.counters)
+    transports.counters = CounterPage::create(host_name(), built_from(), config.metrics_dir);
   const auto devices = std::make_shared<Devices>(std::move(fabric).take(), config, std::nullopt,
-                                                 std::move(counters));
+                                                 transports.counters);
   transports.proxy = make_proxy_transport(devices);
   transports.make_gin = [devices] { return gda::make_gin_transport(devices); };
   return transports;

@@ -6,6 +6,7 @@
 
 #include "gda/gin.h"
 #include "plugin/base/config.h"
+#include "plugin/base/counter_page.h"
 #include "plugin/base/status.h"
 #include "plugin/fabric/fabric.h"
 #include "plugin/transport.h"
@@ -14,6 +15,7 @@ namespace twinpath {
 
 struct Transports {
   FabricKind kind = FabricKind::soft;
+  std::shared_ptr<CounterPage> counters;  // null: nothing is counted for readers
   std::unique_ptr<Transport> proxy;
   // Called once, when NCCL first wants a GIN connection: most programs never do, and their init
   // must not pay for it.

@@ -181,6 +181,7 @@ Result<Transports> open_transports(const Config&) {
   Transports transports;
   transports.proxy = std::make_unique<test::FakeTransport>();
   transports.make_gin = test::make_fake_gin;
+  transports.counters = test::fake().counters;
   return transports;
 }
 

@@ -4,9 +4,11 @@
 // can be tested for what they pass on and what they make of each Status.
 //
 // Threads: one.
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "plugin/base/counter_page.h"
 #include "plugin/transport.h"
 
 namespace twinpath::test {
@@ -21,6 +23,7 @@ struct FakeState {
   Completion completion;       // of Request::test
   std::size_t physical = 2;
   bool merge_nics = true;
+  std::shared_ptr<CounterPage> counters;  // for open_transports
 
   // noted
   CommSettings last_session;
