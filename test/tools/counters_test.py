@@ -16,7 +16,7 @@ import urllib.request
 
 SOURCE_ROOT = os.environ["SOURCE_ROOT"]
 sys.path.insert(0, os.path.join(SOURCE_ROOT, "test", "faults"))
-from net import HANDLE_BYTES, HOST, Net  # noqa: E402
+from net import HANDLE_BYTES, HOST, Net, log_to_stderr  # noqa: E402
 
 PLUGIN = os.environ["PLUGIN"]
 # Ranks, which get no settings of the outside, know neither.
@@ -27,11 +27,54 @@ CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TWINPATH_", "
 
 # --- what a rank does: this file again, as `rank ROLE`, with handles over pipes ---------------------
 
+class Communicator:
+    """Makes connections of a communicator through the v11 table, and tells the v5 profiler of it,
+    as NCCL 2.28 does.  The comms are the same in all versions."""
+
+    NET = ["name", "init", "devices", "getProperties", "listen", "connect"]
+    PROFILER = ["name", "init", "startEvent", "stopEvent", "recordEventState", "finalize"]
+
+    def __init__(self, commid, name, rank, ranks):
+        library = ctypes.CDLL(PLUGIN)
+        self.net = self.table(library, "ncclNetPlugin_v11", self.NET)
+        profiler = self.table(library, "ncclProfiler_v5", self.PROFILER)
+        self.context, profiling, mask = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int(-1)
+        self.call(self.net.init, ctypes.byref(self.context), ctypes.c_uint64(commid), None,
+                  log_to_stderr, None)
+        self.call(profiler.init, ctypes.byref(profiling), ctypes.c_uint64(commid),
+                  ctypes.byref(mask), name.encode() or None, ctypes.c_int(2), ctypes.c_int(ranks),
+                  ctypes.c_int(rank), log_to_stderr)
+        assert mask.value == 0
+
+    @staticmethod
+    def table(library, symbol, members):
+        kind = type(symbol, (ctypes.Structure,), {"_fields_": [(m, ctypes.c_void_p) for m in members]})
+        return kind.in_dll(library, symbol)
+
+    @staticmethod
+    def call(address, *args):
+        rc = ctypes.CFUNCTYPE(ctypes.c_int)(address)(*args)
+        assert rc == 0, rc
+
+    def listen(self, handle, listener):
+        self.call(self.net.listen, self.context, ctypes.c_int(0), handle, ctypes.byref(listener))
+
+    def connect(self, handle, comm):
+        device = ctypes.c_void_p()
+        end = time.monotonic() + 30
+        while not comm.value:
+            assert time.monotonic() < end
+            self.call(self.net.connect, self.context, ctypes.c_int(0), handle, ctypes.byref(comm),
+                      ctypes.byref(device))
+            time.sleep(0.001)
+
+
 class Rank:
     """One end of one connection that posts and tests as NCCL's proxy thread does."""
 
     def __init__(self, role):
         self.net, self.role = Net(PLUGIN), role
+        self.of = None
         self.comm, self.device_comm = ctypes.c_void_p(), ctypes.c_void_p()
         self.memory = ctypes.c_void_p()
         self.buffer = ctypes.create_string_buffer(1 << 20)
@@ -40,16 +83,25 @@ class Rank:
         net = self.net
         net.init()
         net.devices()
+        if "COMMUNICATOR" in os.environ:
+            self.of = Communicator(0x7b, os.environ["COMMUNICATOR"],
+                                   3 if self.role == "sender" else 4, 8)
         handle = ctypes.create_string_buffer(HANDLE_BYTES)
         comm, device = ctypes.pointer(self.comm), ctypes.pointer(self.device_comm)
         if self.role == "receiver":
             listener = ctypes.c_void_p()
-            net.call("listen", ctypes.c_int(0), handle, ctypes.pointer(listener))
+            if self.of:
+                self.of.listen(handle, listener)
+            else:
+                net.call("listen", ctypes.c_int(0), handle, ctypes.pointer(listener))
             print(handle.raw.hex(), flush=True)
             assert net.until("accept", 30, self.comm, listener, comm, device)
         else:
             handle.raw = bytes.fromhex(sys.stdin.readline())
-            assert net.until("connect", 30, self.comm, ctypes.c_int(0), handle, comm, device)
+            if self.of:
+                self.of.connect(handle, self.comm)
+            else:
+                assert net.until("connect", 30, self.comm, ctypes.c_int(0), handle, comm, device)
         net.call("regMr", self.comm, self.buffer, ctypes.c_size_t(len(self.buffer)),
                  ctypes.c_int(HOST), ctypes.pointer(self.memory))
         print("ready", flush=True)
@@ -206,6 +258,33 @@ class Processes(unittest.TestCase):
             pair.processes["sender"].send_signal(signal.SIGKILL)
             pair.processes["sender"].wait()
             top("--once", "--pid", str(pair.pid("sender")), "--interval", "0", status=1)
+
+    def test_a_communicator_by_its_name(self):
+        with Pair(env={"COMMUNICATOR": 'tp "α"'}, receiver_late=0.05) as pair:
+            sender, receiver = pair.pid("sender"), pair.pid("receiver")
+            seen = look(pid=sender)
+            row = row_of(seen, sender)
+            self.assertEqual((row["comm_name"], row["rank"], row["ranks"]), ('tp "??"', 3, 8))
+            self.assertEqual(seen["processes"][0]["communicators"],
+                             [{"id": "0x7b", "comm_name": 'tp "??"', "rank": 3, "ranks": 8,
+                               "nodes": 2, "ended": False}])
+            self.assertEqual(seen["processes"][0]["unnamed_communicators"], 0)
+            self.assertEqual(row_of(look(pid=receiver), receiver)["rank"], 4)
+            shown = top("--once", "--interval", "0", "--pid", str(sender))
+            self.assertIn("(rank 3 of 8 in tp", shown)
+            self.assertRegex(shown, r'as rank[^$]*tp "\?\?" 3/8')
+            series = parse(subprocess.run([EXPORTER, "--once"], env=CLEAN, capture_output=True,
+                                          text=True, timeout=60, check=True).stdout)
+            self.assertEqual(sum_of(series, "twinpath_connections", f'pid="{sender}"',
+                                    'rank="3",comm_name="tp \\"??\\""'), 1)
+        with Pair(env={"COMMUNICATOR": ""}) as pair:
+            row = row_of(look(pid=pair.pid("sender")), pair.pid("sender"))
+            self.assertEqual((row["comm_name"], row["rank"], row["ranks"]), (None, 3, 8))
+        with Pair() as pair:
+            row = row_of(look(pid=pair.pid("sender")), pair.pid("sender"))
+            self.assertEqual((row["comm_name"], row["rank"], row["ranks"]), (None, None, None))
+            self.assertNotIn("as rank", top("--once", "--interval", "0", "--pid",
+                                            str(pair.pid("sender"))))
 
     @unittest.skipUnless(os.getuid() == 0, "only root can become another user")
     def test_another_user_sees_nothing(self):

@@ -117,6 +117,140 @@ TEST_CASE("A place that is being given away is passed by") {
   CHECK(left.connections[0].peer_pid == 2);
 }
 
+TEST_CASE("A reader never mixes two users of a communicator's place, and drops what is damaged") {
+  const auto page = CounterPage::create("here", "test", {});
+  REQUIRE(page != nullptr);
+  std::string why;
+  const auto view = CounterView::of_memory(page->fd(), why);
+  REQUIRE(view != nullptr);
+  counters::CommunicatorIdentity who;
+  counters::Communicator* place = page->begin_communicator(who);
+  REQUIRE(place != nullptr);
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (std::uint32_t n = 0; !stop.load(); n = (n + 1) % 500) {
+      begin_change(*place);
+      place->identity.id = n;
+      std::this_thread::yield();
+      put_name(place->identity.name, "comm" + std::to_string(n));
+      place->identity.rank = n;
+      place->identity.ranks = n + 1;
+      end_change(*place);
+      std::this_thread::yield();
+    }
+  });
+  std::set<std::uint64_t> seen;
+  int mixed = 0, reads = 0;
+  for (const std::int64_t end = now_ns() + 5 * kSecond;
+       (reads < 200 || seen.size() < 2) && now_ns() < end;) {
+    const ProcessSample p = view->read();
+    if (p.communicators.empty() || p.communicators[0].name.empty()) continue;
+    ++reads;
+    const CommunicatorSample& c = p.communicators[0];
+    seen.insert(c.id);
+    if (c.name != "comm" + std::to_string(c.id) || c.rank != c.id || c.ranks != c.id + 1) ++mixed;
+  }
+  stop = true;
+  writer.join();
+  CHECK(mixed == 0);
+  CHECK(seen.size() >= 2);
+  // What no plugin writes: no end of the name, no such rank, no such state.
+  place->identity.name.fill('\x1b');
+  place->identity.rank = place->identity.ranks;
+  const ProcessSample odd = view->read();
+  REQUIRE(odd.communicators.size() == 1);
+  CHECK(odd.communicators[0].name == std::string(80, '?'));
+  CHECK(!odd.communicators[0].rank);
+  place->state.set(77);
+  CHECK(view->read().communicators.empty());
+  place->state.set(1);
+  place->sequence.fetch_add(1);
+  CHECK(view->read().communicators.empty());
+}
+
+TEST_CASE("From page to reader: a connection has its communicator's name, whose end or not") {
+  const auto page = CounterPage::create("here", "test", {});
+  REQUIRE(page != nullptr);
+  std::string why;
+  const auto view = CounterView::of_memory(page->fd(), why);
+  REQUIRE(view != nullptr);
+  const auto begin = [&](std::uint64_t id, std::uint16_t session, const char* name,
+                         std::uint32_t rank, std::uint32_t ranks) {
+    counters::CommunicatorIdentity who;
+    who.id = id;
+    who.session = session;
+    who.rank = rank;
+    who.ranks = ranks;
+    put_name(who.name, name);
+    return page->begin_communicator(who);
+  };
+  // Two ranks of one communicator, a split of it, and one without a name.
+  begin(7, 1, "world", 0, 4);
+  begin(7, 2, "world", 1, 4);
+  counters::Communicator* const split = begin(8, 3, "tp", 1, 2);
+  begin(9, 4, "", 5, 6);
+  page->end_communicator(split);
+  std::vector<ConnectionCounts> all;
+  for (const auto& [id, session] :
+       {std::pair{7, 2}, {7, 0}, {8, 3}, {9, 4}, {10, 0}, {0, 0}, {7, 99}}) {
+    counters::Identity c = numbered(1);
+    c.communicator = static_cast<std::uint64_t>(id);
+    c.session = static_cast<std::uint16_t>(session);
+    all.push_back(page->open(c));
+  }
+  const ProcessSample p = view->read();
+  REQUIRE(p.communicators.size() == 4);
+  CHECK(p.communicators[2].ended);
+  CHECK(!p.communicators[3].ended);
+  REQUIRE(p.connections.size() == all.size());
+  std::vector<std::string> words;
+  for (const ConnectionSample& c : p.connections) words.push_back(c.member.in_words());
+  CHECK(words == std::vector<std::string>{" (rank 1 of 4 in world)", " (in world)",
+                                          " (rank 1 of 2 in tp)", " (rank 5 of 6)", "", "",
+                                          " (in world)"});
+  CHECK(p.connections[0].member.brief() == "world 1/4");
+  CHECK(p.connections[3].member.brief() == "5/6");
+  CHECK(p.connections[1].member.brief() == "world");
+}
+
+TEST_CASE("Rows and series of a peer are told apart by communicator, and only where it is known") {
+  ProcessSample p = process("a", 1);
+  const auto add = [&](const Membership& member) {
+    ConnectionSample c = connection(Role::sender, "b", 2);
+    c.key = p.connections.size() << 32;
+    c.member = member;
+    c.messages = 1;
+    c.waited_ns[0] = 9 * kSecond;
+    p.connections.push_back(c);
+  };
+  add({"tp \"1\"", 3, 8});
+  add({"tp \"1\"", 3, 8});
+  add({"", 3, 8});
+  add({"", 3, 2});
+  add({});
+  const Summary s = summarize({}, {p});
+  REQUIRE(s.rows.size() == 3);
+  REQUIRE(s.culprit);
+  for (const PeerRow& row : s.rows) {
+    CHECK(row.connections == (row.member.rank ? 2 : 1));
+    // Of two communicators without a name in which it is rank 3.
+    CHECK(row.member.ranks == (row.member.name.empty() ? 0 : 8));
+  }
+  const std::string text = prometheus_text({p}, {});
+  const std::string series =
+      "twinpath_messages_total{node=\"a\",pid=\"1\",peer=\"b pid 2\",gpu=\"\",device=\"mlx5_0\","
+      "path=\"HOST\",dir=\"send\"";
+  CHECK(text.find(series + ",rank=\"3\",comm_name=\"tp \\\"1\\\"\"} 2\n") != std::string::npos);
+  CHECK(text.find(series + ",rank=\"3\"} 2\n") != std::string::npos);
+  CHECK(text.find(series + "} 1\n") != std::string::npos);
+  ProcessSample named = process("a", 1);
+  waits(named, Role::sender, "b", 2, Wait::peer_cts, 0.9);
+  named.connections[0].member = {"tp", 3, 8};
+  const Summary told = summarize({}, {named});
+  REQUIRE(told.culprit);
+  CHECK(told.culprit->text.find("a pid 1 (rank 3 of 8 in tp) waits 90%") != std::string::npos);
+}
+
 TEST_CASE("A rail that gets less than half of what its port promises is named") {
   struct Row {
     std::uint32_t first, second;  // permille
@@ -162,6 +296,13 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   p->version = counters::kVersion + 1;
   CHECK(CounterView::of_memory(memory->fd(), why) == nullptr);
   CHECK(why.find("layout 4, this program knows 3") != std::string::npos);
+  // An earlier one's page was shorter.
+  auto shorter = SharedMemory::create("twinpath-counters", 16384, Writers::creator);
+  REQUIRE(shorter);
+  shorter->as<counters::Process>()->magic = counters::kMagic;
+  shorter->as<counters::Process>()->version = 2;
+  CHECK(CounterView::of_memory(shorter->fd(), why) == nullptr);
+  CHECK(why.find("layout 2, this program knows 3") != std::string::npos);
   // Numbers that lead out of the page are held to it, and text is printable.
   p->version = counters::kVersion;
   p->connection_bytes = sizeof(counters::Connection);
@@ -169,6 +310,7 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   p->capacity = counters::kMaxConnections;
   p->used.store(~0u);
   p->ports_used.set(~0u);
+  p->communicators_used.store(~0u);
   p->host.fill('\x1b');
   auto* c = new (memory->as<std::uint8_t>() + counters::kConnectionsAt) counters::Connection;
   c->state.set(1);
@@ -181,6 +323,7 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   const ProcessSample sample = view->read();
   CHECK(sample.host == std::string(64, '?'));
   CHECK(sample.ports.size() == static_cast<std::size_t>(kMaxPorts));
+  CHECK(sample.communicators.empty());
   REQUIRE(sample.connections.size() == 1);
   CHECK(sample.connections[0].rails.size() == static_cast<std::size_t>(kMaxRails));
   CHECK_FALSE(sample.connections[0].waits_for);

@@ -23,7 +23,7 @@ constexpr double kWorthTelling = 0.1;
 bool about_peer(Wait wait) { return wait == Wait::peer_cts || wait == Wait::peer_data; }
 
 using Key = std::tuple<std::size_t, Role, std::string, std::uint32_t, std::string, std::string,
-                       std::string, std::string>;
+                       std::string, std::string, std::string, std::optional<std::uint32_t>>;
 
 const ProcessSample* earlier(const std::vector<ProcessSample>& before, const ProcessSample& p) {
   for (const ProcessSample& b : before)
@@ -122,7 +122,7 @@ std::string sibling(const Summary& s, const PeerRow& row, std::uint64_t p50, boo
 }
 
 std::string tell(const Summary& s, const PeerRow& row, Wait wait, double share) {
-  const std::string who = name_of(s.processes[row.process]);
+  const std::string who = name_of(s.processes[row.process]) + row.member.in_words();
   const std::string part = fixed(100 * share, 0) + "% of the time";
   switch (wait) {
     case Wait::peer_cts:
@@ -242,8 +242,11 @@ Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessS
     const double seconds = std::max(1e-3, static_cast<double>(p.taken_at - from) * 1e-9);
     s.seconds = std::max(s.seconds, seconds);
     for (const ConnectionSample& c : p.connections) {
-      PeerRow& row =
-          rows[{i, c.role, c.peer_host, c.peer_pid, c.peer_gpu, c.device, c.gpu, c.path}];
+      auto [at, fresh] = rows.try_emplace({i, c.role, c.peer_host, c.peer_pid, c.peer_gpu, c.device,
+                                           c.gpu, c.path, c.member.name, c.member.rank});
+      PeerRow& row = at->second;
+      if (fresh) row.member = c.member;
+      if (row.member.ranks != c.member.ranks) row.member.ranks = 0;
       row.process = i;
       row.role = c.role;
       row.peer = peer_text(c);

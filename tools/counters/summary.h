@@ -10,13 +10,14 @@
 namespace twinpath::tools {
 
 // All connections of one process in one direction with one peer, over the same device and by the
-// same path.
+// same path, of communicators that have the same name and in which it is the same rank.
 struct PeerRow {
   std::size_t process = 0;  // index into the samples
   counters::Role role = counters::Role::sender;
   std::string peer;  // "node07 pid 42 GPU1"
   std::string peer_host, peer_gpu, gpu, device, path, reason;
   std::uint32_t peer_pid = 0;
+  Membership member;    // `ranks` 0 where they differ
   int connections = 0;  // open
   int lost = 0;
   double bytes_per_s = 0, messages_per_s = 0;

@@ -13,6 +13,7 @@
 
 namespace twinpath::tools {
 
+using counters::CommunicatorState;
 using counters::Count;
 
 namespace {
@@ -28,6 +29,24 @@ std::string text_of(const counters::Name<N>& name) {
   return out;
 }
 
+// What all layouts begin with.
+constexpr std::size_t kFixedBytes = offsetof(counters::Process, pid);
+
+// Copies what is under a place's sequence, of which it gives the number; none while it changes.
+// A change takes nanoseconds; who died within keeps it odd.
+template <class Place, class Copy>
+std::optional<std::uint32_t> read_settled(const Place& place, Copy&& copy) {
+  for (int tries = 0; tries < 1000; ++tries) {
+    const std::uint32_t before = place.sequence.load(std::memory_order_acquire);
+    if ((before & 1) != 0) continue;
+    copy();
+    // What was read is read before the sequence is looked at again.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (place.sequence.load(std::memory_order_relaxed) == before) return before;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::uint64_t ConnectionSample::bytes() const {
@@ -40,13 +59,17 @@ std::uint64_t ConnectionSample::waited() const {
 }
 
 std::unique_ptr<CounterView> CounterView::of_memory(int fd, std::string& why) {
-  auto memory = SharedMemory::map(fd, counters::kPageBytes, Writers::creator, why);
-  if (!memory) return nullptr;
   std::unique_ptr<CounterView> view(new CounterView);
-  view->memory_ = std::move(memory).take();
-  view->at_ = view->memory_.as<const std::byte>();
-  view->bytes_ = counters::kPageBytes;
-  return view->check(why) ? std::move(view) : nullptr;
+  // Another layout's page may be shorter.
+  for (const std::size_t bytes : {kFixedBytes, counters::kPageBytes}) {
+    auto memory = SharedMemory::map(fd, bytes, Writers::creator, why);
+    if (!memory) return nullptr;
+    view->memory_ = std::move(memory).take();
+    view->at_ = view->memory_.as<const std::byte>();
+    view->bytes_ = bytes;
+    if (!view->check(why)) return nullptr;
+  }
+  return view;
 }
 
 std::unique_ptr<CounterView> CounterView::of_file(const std::string& path, std::string& why) {
@@ -56,7 +79,7 @@ std::unique_ptr<CounterView> CounterView::of_file(const std::string& path, std::
     why = std::strerror(errno);
     return nullptr;
   }
-  if (!S_ISREG(st.st_mode) || st.st_size < static_cast<off_t>(counters::kConnectionsAt) ||
+  if (!S_ISREG(st.st_mode) || st.st_size < static_cast<off_t>(kFixedBytes) ||
       st.st_size > static_cast<off_t>(counters::kPageBytes)) {
     why = "it is no copy of a process's counters";
     return nullptr;
@@ -74,7 +97,10 @@ std::unique_ptr<CounterView> CounterView::of_file(const std::string& path, std::
     got += static_cast<std::size_t>(n);
   }
   view->at_ = to;
-  return view->check(why) ? std::move(view) : nullptr;
+  if (!view->check(why)) return nullptr;
+  if (view->bytes_ >= counters::kConnectionsAt) return view;
+  why = "it ends too early";
+  return nullptr;
 }
 
 bool CounterView::check(std::string& why) {
@@ -99,21 +125,14 @@ bool CounterView::read(std::uint32_t index, const std::vector<PortSample>& ports
   const auto& c = *reinterpret_cast<const counters::Connection*>(
       at_ + counters::kConnectionsAt + std::size_t{index} * sizeof(counters::Connection));
   counters::Identity id;
-  // It changes when a connection begins, which takes nanoseconds; who died within keeps it odd.
-  for (int tries = 0;; ++tries) {
-    const std::uint32_t before = c.sequence.load(std::memory_order_acquire);
-    if (tries == 1000) return false;
-    if ((before & 1) != 0) continue;
+  const auto settled = read_settled(c, [&] {
     std::memcpy(&id, &c.identity, sizeof id);
     std::uint64_t earlier;
     std::memcpy(&earlier, &c.messages_before, sizeof earlier);
     out.messages = earlier + c.messages.get();
-    // What was read is read before the sequence is looked at again.
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (c.sequence.load(std::memory_order_relaxed) != before) continue;
-    out.key = std::uint64_t{index} << 32 | before;
-    break;
-  }
+  });
+  if (!settled) return false;
+  out.key = std::uint64_t{index} << 32 | *settled;
   const std::uint32_t state = c.state.get();
   if (state == 0 || state > static_cast<std::uint32_t>(counters::State::closed)) return false;
   out.state = static_cast<counters::State>(state);
@@ -128,6 +147,7 @@ bool CounterView::read(std::uint32_t index, const std::vector<PortSample>& ports
   out.reason = text_of(id.reason);
   out.peer_pid = id.peer_pid;
   out.communicator = id.communicator;
+  out.session = id.session;
   out.staged_bytes = c.staged_bytes.get();
   out.recoveries = c.recoveries.get();
   out.stopped_ns = c.stopped_ns.get();
@@ -152,6 +172,35 @@ bool CounterView::read(std::uint32_t index, const std::vector<PortSample>& ports
     for (std::size_t b = 0; b < counters::kBuckets; ++b) to.buckets[b] = rail.buckets[b].get();
   }
   return true;
+}
+
+std::vector<CommunicatorSample> CounterView::communicators() const {
+  const counters::Process& p = process();
+  std::vector<CommunicatorSample> out;
+  const std::size_t used = std::min<std::size_t>(
+      p.communicators_used.load(std::memory_order_acquire), p.communicators.size());
+  for (std::size_t i = 0; i < used; ++i) {
+    const counters::Communicator& c = p.communicators[i];
+    counters::CommunicatorIdentity id;
+    std::uint32_t state = 0;
+    const auto settled = read_settled(c, [&] {
+      std::memcpy(&id, &c.identity, sizeof id);
+      state = c.state.get();
+    });
+    if (!settled || state == 0 || state > static_cast<std::uint32_t>(CommunicatorState::ended))
+      continue;
+    CommunicatorSample& sample = out.emplace_back();
+    sample.id = id.id;
+    sample.session = id.session;
+    sample.name = text_of(id.name);
+    if (id.rank < id.ranks) {
+      sample.rank = id.rank;
+      sample.ranks = id.ranks;
+    }
+    sample.nodes = id.nodes;
+    sample.ended = state == static_cast<std::uint32_t>(CommunicatorState::ended);
+  }
+  return out;
 }
 
 ProcessSample CounterView::read() const {
@@ -183,6 +232,11 @@ ProcessSample CounterView::read() const {
     ConnectionSample c;
     if (read(i, out.ports, c)) out.connections.push_back(std::move(c));
   }
+  // Behind the connections: a communicator has its name before it has any.
+  out.communicators = communicators();
+  out.unnamed = p.unnamed.get();
+  for (ConnectionSample& c : out.connections)
+    c.member = membership(out.communicators, c.communicator, c.session);
   return out;
 }
 

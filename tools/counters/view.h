@@ -13,6 +13,7 @@
 
 #include "plugin/base/counters.h"
 #include "plugin/base/shared_memory.h"
+#include "tools/counters/communicators.h"
 
 namespace twinpath::tools {
 
@@ -33,6 +34,8 @@ struct ConnectionSample {
   std::string peer_host, peer_device, peer_gpu, device, gpu, path, reason;
   std::uint32_t peer_pid = 0;
   std::uint64_t communicator = 0;
+  std::uint16_t session = 0;
+  Membership member;
   std::uint64_t messages = 0, staged_bytes = 0;
   std::uint64_t recoveries = 0, stopped_ns = 0, longest_stop_ns = 0;
   // As of the last call in vain; they mean something only while such calls go on.
@@ -64,7 +67,9 @@ struct ProcessSample {
   std::int64_t started_unix_ns = 0;
   std::uint64_t uncounted = 0;
   std::uint64_t registrations = 0, registered_bytes = 0, registration_hits = 0;
+  std::uint64_t unnamed = 0;  // communicators that found no place for their names
   std::vector<PortSample> ports;
+  std::vector<CommunicatorSample> communicators;
   std::vector<ConnectionSample> connections;
 };
 
@@ -86,6 +91,7 @@ class CounterView {
     return *reinterpret_cast<const counters::Process*>(at_);
   }
   bool read(std::uint32_t index, const std::vector<PortSample>& ports, ConnectionSample& out) const;
+  std::vector<CommunicatorSample> communicators() const;
 
   SharedMemory memory_;
   std::vector<std::uint64_t> copy_;  // words: numbers in it are aligned

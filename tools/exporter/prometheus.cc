@@ -75,11 +75,13 @@ Labels with(Labels labels, const Labels& more) {
 
 void add_peer(Families& out, const Labels& process, const PeerRow& row, bool other) {
   const char* dir = row.role == counters::Role::sender ? "send" : "receive";
-  const Labels peer = with(process, {{"peer", other ? "other" : row.peer},
-                                     {"gpu", row.gpu},
-                                     {"device", row.device},
-                                     {"path", row.path},
-                                     {"dir", dir}});
+  Labels peer = with(process, {{"peer", other ? "other" : row.peer},
+                               {"gpu", row.gpu},
+                               {"device", row.device},
+                               {"path", row.path},
+                               {"dir", dir}});
+  if (row.member.rank) peer.emplace_back("rank", std::to_string(*row.member.rank));
+  if (!row.member.name.empty()) peer.emplace_back("comm_name", row.member.name);
   out.add("twinpath_messages_total", "counter", "Messages that were carried.", peer,
           static_cast<double>(row.messages));
   for (std::size_t w = 0; w < counters::kWaits; ++w)

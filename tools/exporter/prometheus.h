@@ -1,8 +1,9 @@
 #pragma once
 // Counters as Prometheus' text format.
 //
-// Series are bounded: of each process the kMostPeers peers that it waited for longest have series
-// of their own, the others are added up under peer "other".  A process that has ended has none.
+// Series are bounded: of each process the kMostPeers peers that it waited for longest (a peer in
+// two communicators counts twice) have series of their own, the others are added up under peer
+// "other".  A process that has ended has none.
 #include <string>
 #include <vector>
 

@@ -1,7 +1,16 @@
+#include <array>
+#include <charconv>
+
 #include "tools/top/show.h"
 
 namespace twinpath::tools {
 namespace {
+
+// As NCCL writes a commId in its lines; JSON's readers may not keep 64 bits of a number.
+std::string hex(std::uint64_t n) {
+  std::array<char, 16> text;
+  return "0x" + std::string(text.data(), std::to_chars(text.data(), text.data() + 16, n, 16).ptr);
+}
 
 const char* word(counters::PortState state) {
   return state == counters::PortState::up     ? "up"
@@ -12,6 +21,26 @@ const char* word(counters::PortState state) {
 nlohmann::json by_wait(const std::array<double, counters::kWaits>& values) {
   nlohmann::json all = nlohmann::json::object();
   for (std::size_t w = 0; w < counters::kWaits; ++w) all[counters::kWaitNames[w]] = values[w];
+  return all;
+}
+
+nlohmann::json known(const std::string& text) {
+  return text.empty() ? nlohmann::json() : nlohmann::json(text);
+}
+nlohmann::json known(std::uint32_t n) { return n == 0 ? nlohmann::json() : nlohmann::json(n); }
+nlohmann::json known(const std::optional<std::uint32_t>& n) {
+  return n ? nlohmann::json(*n) : nlohmann::json();
+}
+
+nlohmann::json communicators_json(const ProcessSample& p) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const CommunicatorSample& c : p.communicators)
+    all.push_back({{"id", hex(c.id)},
+                   {"comm_name", known(c.name)},
+                   {"rank", known(c.rank)},
+                   {"ranks", known(c.ranks)},
+                   {"nodes", known(c.nodes)},
+                   {"ended", c.ended}});
   return all;
 }
 
@@ -34,6 +63,8 @@ nlohmann::json process_json(const ProcessSample& p) {
           {"program", p.program},
           {"plugin", p.plugin},
           {"uncounted_connections", p.uncounted},
+          {"communicators", communicators_json(p)},
+          {"unnamed_communicators", p.unnamed},
           {"registrations", p.registrations},
           {"registered_bytes", p.registered_bytes},
           {"registration_hits", p.registration_hits},
@@ -59,6 +90,9 @@ nlohmann::json row_json(const PeerRow& row, const ProcessSample& p) {
           {"peer_host", row.peer_host},
           {"peer_pid", row.peer_pid},
           {"peer_gpu", row.peer_gpu},
+          {"comm_name", known(row.member.name)},
+          {"rank", known(row.member.rank)},
+          {"ranks", known(row.member.ranks)},
           {"gpu", row.gpu},
           {"device", row.device},
           {"path", row.path},

@@ -24,6 +24,7 @@ one per process, peer and direction, the longest wait first:
                has nowhere to write to: the peer or its GPU is late), peer's data (a receiver has
                offered buffers), network (posted and not acknowledged), flush, GPU copy (through
                host memory), free slots (all requests of the connections in use)
+  as rank      the communicator's name, its rank of how many in it; only where NCCL told (2.28 on)
   asked        requests that wait now;  stalled: for how long none of them has moved
   p50, p99     of messages sent, from posting to acknowledgement (one in 32, of small ones in 256)
 Only processes of the same user are seen; root sees all.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "tools/common/table.h"
@@ -62,38 +63,53 @@ void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
       if (port.state == counters::PortState::down)
         std::fprintf(out, "port %s of pid %d is down\n", port.name.c_str(), p.pid);
   for (const std::string& line : slow_rails(s)) std::fprintf(out, "%s\n", line.c_str());
-  Table table({{"pid"},
-               {"GPU", "", 0, true},
-               {"", "", 0, true},
-               {"peer", "", 0, true},
-               {"rail", "", 0, true},
-               {"path", "", 0, true},
-               {"conns"},
-               {"B/s"},
-               {"msg/s"},
-               {"waits", "%"},
-               {"mostly for", "", 0, true},
-               {"asked"},
-               {"stalled"},
-               {"p50", "<="},
-               {"p99", "<="},
-               {"errors"},
-               {"failovers"}});
+  // Of programs that told no names there is nothing to show.
+  const bool named = std::any_of(s.rows.begin(), s.rows.end(),
+                                 [](const PeerRow& row) { return !row.member.brief().empty(); });
+  std::vector<Table::Column> columns{{"pid"},
+                                     {"GPU", "", 0, true},
+                                     {"", "", 0, true},
+                                     {"peer", "", 0, true},
+                                     {"rail", "", 0, true},
+                                     {"path", "", 0, true},
+                                     {"conns"},
+                                     {"B/s"},
+                                     {"msg/s"},
+                                     {"waits", "%"},
+                                     {"mostly for", "", 0, true},
+                                     {"asked"},
+                                     {"stalled"},
+                                     {"p50", "<="},
+                                     {"p99", "<="},
+                                     {"errors"},
+                                     {"failovers"}};
+  if (named) columns.insert(columns.begin() + 2, {"as rank", "", 0, true});
+  Table table(columns);
   std::size_t shown = 0;
   for (const PeerRow& row : s.rows) {
     if (most != 0 && shown == most) break;
     ++shown;
     const bool waits = row.waiting() >= 0.005;
-    table.add({std::to_string(s.processes[row.process].pid), row.gpu.empty() ? "-" : row.gpu,
-               row.role == counters::Role::sender ? "to" : "from", row.peer, rails_text(row),
-               row.path, std::to_string(row.connections) + (row.lost > 0 ? " lost" : ""),
-               rate_text(row.bytes_per_s), rate_text(row.messages_per_s),
-               fixed(100 * row.waiting(), 0),
-               waits ? kWords[static_cast<std::size_t>(row.main_wait())] : "-",
-               row.in_flight == 0 ? "-" : std::to_string(row.in_flight), time_text(row.stalled_s),
-               quantile_text(row, 0.5), quantile_text(row, 0.99),
-               row.errors == 0 ? "-" : std::to_string(row.errors),
-               row.recoveries == 0 ? "-" : std::to_string(row.recoveries)});
+    std::vector<std::string> cells{std::to_string(s.processes[row.process].pid),
+                                   row.gpu.empty() ? "-" : row.gpu,
+                                   row.role == counters::Role::sender ? "to" : "from",
+                                   row.peer,
+                                   rails_text(row),
+                                   row.path,
+                                   std::to_string(row.connections) + (row.lost > 0 ? " lost" : ""),
+                                   rate_text(row.bytes_per_s),
+                                   rate_text(row.messages_per_s),
+                                   fixed(100 * row.waiting(), 0),
+                                   waits ? kWords[static_cast<std::size_t>(row.main_wait())] : "-",
+                                   row.in_flight == 0 ? "-" : std::to_string(row.in_flight),
+                                   time_text(row.stalled_s),
+                                   quantile_text(row, 0.5),
+                                   quantile_text(row, 0.99),
+                                   row.errors == 0 ? "-" : std::to_string(row.errors),
+                                   row.recoveries == 0 ? "-" : std::to_string(row.recoveries)};
+    if (named)
+      cells.insert(cells.begin() + 2, row.member.brief().empty() ? "-" : row.member.brief());
+    table.add(std::move(cells));
   }
   table.print(out);
   if (shown < s.rows.size())
