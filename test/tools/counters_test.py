@@ -306,7 +306,8 @@ class Processes(unittest.TestCase):
 
     def test_what_a_lost_connection_leaves_behind(self):
         with tempfile.TemporaryDirectory() as folder:
-            with Pair(sender_env={"TWINPATH_METRICS_DIR": folder}) as pair:
+            with Pair(env={"COMMUNICATOR": "tp"},
+                      sender_env={"TWINPATH_METRICS_DIR": folder}) as pair:
                 sender = pair.pid("sender")
                 look_until(lambda seen: any(r["messages"] > 0 for r in seen["peers"]), 0.1, sender)
                 pair.processes["receiver"].kill()
@@ -316,6 +317,7 @@ class Processes(unittest.TestCase):
                                  [f"{pair.pid('sender')}.counters"])
                 seen = json.loads(top("--post-mortem", str(files[0]), "--json"))
                 self.assertEqual(seen["peers"][0]["lost"], 1)
+                self.assertEqual(seen["peers"][0]["comm_name"], "tp")
                 self.assertGreater(seen["peers"][0]["messages"], 0)
             spoilt = pathlib.Path(folder, "spoilt")
             spoilt.write_bytes(b"x" * 40000)
