@@ -131,15 +131,17 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
   }
   ++sub.arrived;
   if (imm.sized) {
-    // Each queue writes it before its own immediate, the same from each: only behind the last of
-    // them does nobody write it any more.
-    if (sub.arrived == sub.expected) {
-      std::memcpy(&sub.bytes, box_->data() + size_offset(imm.slot, imm.sub), sizeof sub.bytes);
-      if (sub.bytes <= sub.capacity)
-        rail_counts_[static_cast<std::size_t>(queue)]->bytes.add(sub.bytes);
-    }
+    sub.sized = true;
     bytes = 0;
     carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
+  }
+  // Each queue that brings a long chunk writes the size before its own immediate, the same from each:
+  // only behind the last chunk does nobody write it any more.  Short ones among them have theirs in
+  // the completion, and the message's is all of them.
+  if (sub.sized && sub.arrived == sub.expected) {
+    std::uint32_t whole;
+    std::memcpy(&whole, box_->data() + size_offset(imm.slot, imm.sub), sizeof whole);
+    bytes = whole - sub.bytes;  // less than nothing is more than there is room for
   }
   if (sub.bytes > sub.capacity || bytes > sub.capacity - sub.bytes) [[unlikely]] {
     link_->fail("it sent %u bytes into a receive of %u", sub.bytes + bytes, sub.capacity);

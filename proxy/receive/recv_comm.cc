@@ -159,7 +159,7 @@ Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion
   for (std::uint32_t index = 0;; index += 1u << 6) {
     const auto* memory = static_cast<const ProxyMemory*>(b->memory);
     const auto capacity = static_cast<std::uint32_t>(b->bytes);
-    *sub = {static_cast<std::uint8_t*>(b->data), capacity, 0, 0, 0, true, 0};
+    *sub = {static_cast<std::uint8_t*>(b->data), capacity, 0, 0, 0, true, false, 0};
     cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(b->data), capacity, b->tag,
                        meta | index, seq,
                        [this, memory](int i) { return memory->rkey(key_rail(i)); });
@@ -197,6 +197,7 @@ void ProxyRecvComm::offer(RecvRequest& r, unsigned index, const RecvBuffer& b) {
          0,
          0,
          0,
+         false,
          false,
          0};
   if ((r.staged_ >> index & 1) != 0) {

@@ -49,6 +49,7 @@ class alignas(kCacheLine) RecvRequest final : public Request {
     std::uint8_t expected = 0;  // chunks; 0 until the first arrives
     std::uint8_t arrived = 0;
     bool copyable = false;
+    bool sized = false;        // a chunk has left the message's size in the box
     std::uint32_t queues = 0;  // a bit for each that brought one of several chunks
   };
   // A new use of it: answers to earlier ones bring another generation.

@@ -38,6 +38,7 @@ HeldState ProxyRecvComm::held() {
       sub.expected = sub.arrived = 0;
       sub.bytes = 0;
       sub.queues = 0;
+      sub.sized = false;
       if ((r.staged_ >> i & 1) != 0) staged_->restart(static_cast<int>(slot), static_cast<int>(i));
     }
   }

@@ -190,5 +190,24 @@ TEST_CASE("D20: a traffic class of the communicator is no service level") {
   CHECK(classes_of(config, 106) == Classes{3, 200, 3, 7});
 }
 
+// Where switches route adaptively a long piece leaves its size to a write behind it, a short one
+// has its own in the completion: whichever comes last, the message's is both.
+TEST_CASE("A message in a long and a short piece has its whole size, whichever comes last") {
+  const bool short_first = GENERATE(false, true);
+  const std::string fast = ",speed=400,", slow = ",speed=40,";
+  CAPTURE(short_first);
+  Config c = soft_config("soft0" + (short_first ? slow : fast) + "soft1" +
+                         (short_first ? fast : slow) + "soft2" + (short_first ? slow : fast) +
+                         "soft3" + (short_first ? fast : slow).substr(0, fast.size() - 1));
+  c.ib_adaptive_routing = 1;
+  c.ib_ar_threshold = 1000;
+  c.stripe_min = Bytes{256};
+  c.measure_rails = false;
+  World w(c);
+  Link link = w.connect(w.merge({0, 1}), w.merge({2, 3}));
+  for (unsigned i = 1; i <= 40; ++i) exchange(link, 4096 + 128 * (i % 3), i, 100);
+  for (unsigned i = 1; i <= 4; ++i) exchange(link, 300'000, i, 100);
+}
+
 }  // namespace
 }  // namespace twinpath::test
