@@ -114,6 +114,14 @@ void Context::look_around() {
     give_up();
   }
   const std::int64_t now = now_ns();
+  if (const std::string lost = given_up_ ? std::string() : port_.look(now); !lost.empty()) {
+    TP_WARN("GIN of rank %d: %s; all kernels are let go", core_->rank(), lost.c_str());
+    for (auto& main : mains_)
+      if (main != nullptr) main->fail_all(Syndrome::retry_exceeded);
+    give_up();
+    core_->mesh->give_up();
+    return;
+  }
   for (int rank = 0; rank < shape_.ranks && !peer_died_; ++rank)
     if (rank != core_->rank()) look_at(rank, now);
 }

@@ -193,6 +193,10 @@ Mesh::PeerState Mesh::look(int rank) const {
   return state;
 }
 
+void Mesh::give_up() const {
+  for (const Peer& peer : peers_) peer.socket.end_words();
+}
+
 int Mesh::dead_peer() const {
   for (int r = 0; r < ranks(); ++r) {
     const PeerSign sign = look(r).sign;
@@ -205,7 +209,7 @@ std::string Mesh::verdict_text(int rank, Verdict verdict) const {
   const TcpSocket& socket = peers_[static_cast<std::size_t>(rank)].socket;
   switch (verdict) {
     case Verdict::ended:
-      return "its process ended without closing its communicator";
+      return "its process ended without closing its communicator, or gave it up (see its log)";
     case Verdict::reset:
       return "its host reset the control connection (" + socket.end_text() +
              "): its process was killed, or the host was started anew";

@@ -12,7 +12,7 @@
 //
 // A rank whose socket is silent is not dead for that: the context asks over its queues.
 //
-// Threads: one at a time, except look, dead_peer and the texts.
+// Threads: one at a time, except look, dead_peer, give_up and the texts.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -71,6 +71,8 @@ class Mesh {
   PeerState look(int rank) const;
   // A rank whose process has gone, or -1; not one that said goodbye.
   int dead_peer() const;
+  // Every other rank finds the end of this one.  Nothing can be said afterwards.
+  void give_up() const;
   ~Mesh();
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;

@@ -122,7 +122,9 @@ constexpr std::array kOptions{
         "nothing until then but a page or two of registered memory for each connection."),
     option<&Config::failover_hold_ms, in_range<0, 3600000>>(
         "TWINPATH_FAILOVER_HOLD_MS", "Connections", "ms, 0..3600000",
-        "How long such a connection waits for a port when none works."),
+        "How long such a connection waits for a port when none works, and GIN for its port before "
+        "it "
+        "lets kernels go. A connection over one port waits at least as long as its adapter tries."),
     option<&Config::stall_ms, in_range<0, 600000>>(
         "TWINPATH_STALL_MS", "Connections", "ms, 0..600000",
         "After how long without an acknowledgement a port is given up although no error was "

@@ -304,6 +304,10 @@ void TcpSocket::leave(std::span<const std::uint8_t> words) {
   (void)send_part(words, done);
 }
 
+void TcpSocket::end_words() const {
+  if (is_open()) (void)::shutdown(fd_.get(), SHUT_WR);
+}
+
 void TcpSocket::set_control_options() {
   const int fd = fd_.get();
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);

@@ -143,6 +143,8 @@ class TcpSocket {
   // The last words before it is closed, as far as they go at once.  The kernel tries to bring them
   // for half a minute, and not for the day that an open connection has.
   void leave(std::span<const std::uint8_t> words);
+  // The peer finds the end behind what was sent so far.  Any thread.
+  void end_words() const;
   const SocketAddress& peer() const { return peer_; }
   int fd() const { return fd_.get(); }
   bool is_open() const { return static_cast<bool>(fd_); }

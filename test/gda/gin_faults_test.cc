@@ -3,6 +3,7 @@
 #include <cstring>
 #include <thread>
 
+#include "plugin/fabric/soft/extended.h"
 #include "proxy/wire/handle.h"
 #include "test/gda/gin_ranks.h"
 #include "test/support/catch.h"
@@ -143,6 +144,53 @@ std::string peer_dies(Rank& r) {
 }
 const NamedScenario peer_dies_name("peer_dies", peer_dies);
 
+// Rank 0's port goes down for a moment, which costs nothing, and then for good: its own kernels are
+// let go, and those of the other rank, which wait for its signals.
+std::string port_lost(Rank& r) {
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  WindowMemory from(*member.comm, 4096), to(*member.comm, 4096);
+  EXPECT_GIN(from && to);
+  auto kernel = member.kernel();
+  const Port& port = *r.devices->rails(0).front().port;
+  PutExtras extras;
+  extras.signal = 0;
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
+    std::thread back([&port] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      (void)soft::set_port_state(port.context, port.number, true);
+    });
+    const int sent = kernel.put(1, to.handle(), 0, from.handle(), 0, 4096, extras);
+    back.join();
+    EXPECT_GIN(sent == 0, sent);
+  } else {
+    TRY_GIN(kernel.wait_signal(0, 1));
+  }
+  r.meeting->barrier();
+  const std::int64_t down = now_ns();
+  if (r.rank == 0) EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
+  // A kernel that only waits knows of nothing by itself.
+  std::thread waits([&] { (void)kernel.wait_signal(0, 1'000'000); });
+  while (!member.context->failed() && now_ns() < down + 10 * kSecond) std::this_thread::yield();
+  const std::int64_t after_ms = (now_ns() - down) / kMillisecond;
+  waits.join();
+  const std::int64_t let_go_ms = (now_ns() - down) / kMillisecond;
+  r.meeting->barrier();
+  if (r.rank == 0) (void)soft::set_port_state(port.context, port.number, true);
+  EXPECT_GIN(member.context->failed());
+  EXPECT_GIN(after_ms >= 250 && after_ms < 3000, after_ms);
+  EXPECT_GIN(let_go_ms < 5000, let_go_ms);
+  const std::int64_t start = now_ns();
+  from.release();
+  to.release();
+  member.context.reset();
+  member.comm.reset();
+  EXPECT_GIN(now_ns() - start < 5 * kSecond);
+  return {};
+}
+
 // Contexts go while work requests are queued and under way, in no order among the ranks.
 std::string outstanding_work(Rank& r) {
   for (int i = 0; i < 5; ++i) {
@@ -277,6 +325,19 @@ TEST_CASE("Kernels are let go within 10 s when a peer dies") {
   REQUIRE(processes.serve_one(0));
   processes.kill(kRanks - 1);
   CHECK(processes.finish() == "");
+}
+
+TEST_CASE(
+    "F13: A port that is down for longer than the hold time lets the kernels of all ranks go") {
+  NEEDS(!on_adapters(), "ports of the soft HCA can be told to go down");
+  Config config = gin_config();
+  config.soft_hcas = "soft0,soft1";
+  config.failover_hold_ms = 300;
+  config.ib_timeout = 20;  // the adapter's own patience is longer
+  test::LogCapture log;
+  CHECK(run_threads(2, port_lost, config) == "");
+  CHECK(log.has(LogLevel::warn, "the local port soft0:1 has been down for"));
+  CHECK(log.has(LogLevel::warn, "or gave it up"));
 }
 
 TEST_CASE("Contexts are destroyed with work under way") {

@@ -1,0 +1,30 @@
+#pragma once
+// Whether a team's port is lost.  A port that is down may come back, and the adapter's retries wait
+// for that; but kernels spin meanwhile.  So it has the time that connections of the other transport
+// give theirs (TWINPATH_FAILOVER_HOLD_MS).  Queues of kernels are not moved to another port: what
+// an atomic did there, and whether, nobody could tell.
+//
+// Threads: the engine's.
+#include <cstdint>
+#include <string>
+
+#include "proxy/queues/queue_set.h"
+
+namespace twinpath::gda {
+
+class PortWatch {
+ public:
+  PortWatch(const Rail& rail, const Verbs& verbs, int hold_ms)
+      : rail_(rail), verbs_(verbs), hold_ms_(hold_ms) {}
+  // To be called about ten times a second.  Empty, or why nothing will come over it any more.
+  std::string look(std::int64_t now);
+
+ private:
+  const Rail& rail_;
+  const Verbs& verbs_;
+  const int hold_ms_;
+  std::int64_t looked_ = 0, down_since_ = 0;
+  std::uint32_t changes_ = 0;  // that the adapter had told of
+};
+
+}  // namespace twinpath::gda
