@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <system_error>
 
 #include "plugin/base/blocked_signals.h"
@@ -52,9 +53,20 @@ void Attendant::wake() {
   (void)!::write(bell_.get(), &one, sizeof one);
 }
 
+void Attendant::call(const Attended& who) {
+  for (Entry& e : entries_)
+    if (e.who == &who) e.next = 1;
+  wake();
+}
+
 void Attendant::add(Attended& who, const std::vector<int>& fds) {
   const std::lock_guard changes(changes_);
   if (!start()) return;
+  // First: what the descriptors tell is for somebody.
+  {
+    const std::lock_guard hold(lock_);
+    entries_.push_back({&who, fds, 1});
+  }
   // Told once of each change: who does not read all of it has others that will.
   for (const int fd : fds) {
     epoll_event e{};
@@ -63,10 +75,6 @@ void Attendant::add(Attended& who, const std::vector<int>& fds) {
     if (std::find(watched_.begin(), watched_.end(), fd) == watched_.end())
       (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e);
     watched_.push_back(fd);
-  }
-  {
-    const std::lock_guard hold(lock_);
-    entries_.push_back({&who, fds});
   }
   wake();
 }
@@ -95,7 +103,9 @@ void Attendant::run() {
   int wait_ms = -1;
   for (;;) {
     std::array<epoll_event, 16> events;
-    (void)::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms);
+    const int n =
+        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms);
+    const std::span fired(events.data(), static_cast<std::size_t>(std::max(n, 0)));
     std::uint64_t rung = 0;
     (void)!::read(bell_.get(), &rung, sizeof rung);
     const std::int64_t now = now_ns();
@@ -103,9 +113,16 @@ void Attendant::run() {
     {
       const std::lock_guard hold(lock_);
       if (stop_) return;
-      for (const Entry& e : entries_) {
-        const std::int64_t wants = e.who->attend(now);
-        if (wants != 0 && (next == 0 || wants < next)) next = wants;
+      // A look costs some system calls, and a host may have a thousand connections.
+      const auto concerned = [&](const Entry& e) {
+        return (e.next != 0 && e.next <= now) ||
+               std::any_of(fired.begin(), fired.end(), [&](const epoll_event& event) {
+                 return std::find(e.fds.begin(), e.fds.end(), event.data.fd) != e.fds.end();
+               });
+      };
+      for (Entry& e : entries_) {
+        if (concerned(e)) e.next = e.who->attend(now);
+        if (e.next != 0 && (next == 0 || e.next < next)) next = e.next;
       }
     }
     wait_ms = next == 0 ? -1

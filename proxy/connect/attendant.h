@@ -31,21 +31,22 @@ class Attendant {
   Attendant(const Attendant&) = delete;
   Attendant& operator=(const Attendant&) = delete;
 
-  // All are called whenever one of the descriptors has something new.
+  // It is called whenever one of its descriptors has something new.
   void add(Attended& who, const std::vector<int>& fds);
   // The descriptors are still open.  Afterwards it is not called any more.
   void remove(Attended& who);
-  // Has all called soon: one wants to be called at another time than it said.  Any thread, and
-  // between add and remove.
-  void wake();
+  // Calls it soon, although it said another time.  Locked; between add and remove.
+  void call(const Attended& who);
 
  private:
   struct Entry {
     Attended* who = nullptr;
     std::vector<int> fds;
+    std::int64_t next = 0;  // wants to be called then (1: now); 0: when something happens
   };
   bool start();
   void run();
+  void wake();
 
   SpinLock& lock_;  // the hub's: guards entries_ and stop_ as far as the thread is concerned
   std::mutex changes_;

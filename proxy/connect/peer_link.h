@@ -181,7 +181,7 @@ class PeerLink final : private FailureListener, private Attended {
     if (outbox_.empty()) send(encode_recovery(RecoveryKind::answer));
   }
   void meet(const std::vector<HelloRail>& rails) { peer_.rails = rails; }
-  void call_again() { attendant_->wake(); }
+  void call_again() { attendant_->call(*this); }
   bool recovers(const WrId& id, const ibv_wc& wc, const Queue& queue);
   int number_of(const Queue& queue) const {
     return static_cast<int>(&queue - queues_->queues().data());
