@@ -135,9 +135,9 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
     bytes = 0;
     carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
   }
-  // Each queue that brings a long chunk writes the size before its own immediate, the same from each:
-  // only behind the last chunk does nobody write it any more.  Short ones among them have theirs in
-  // the completion, and the message's is all of them.
+  // Each queue that brings a long chunk writes the size before its own immediate, the same from
+  // each: only behind the last chunk does nobody write it any more.  Short ones among them have
+  // theirs in the completion, and the message's is all of them.
   if (sub.sized && sub.arrived == sub.expected) {
     std::uint32_t whole;
     std::memcpy(&whole, box_->data() + size_offset(imm.slot, imm.sub), sizeof whole);
