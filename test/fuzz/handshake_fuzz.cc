@@ -6,6 +6,7 @@
 #include <string>
 
 #include "proxy/wire/handshake.h"
+#include "proxy/wire/recovery.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace twinpath;
@@ -15,6 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Hello hello;
   if (decode_hello(bytes, hello, why)) {
     if (hello.rails.empty() || hello.rails.size() > kMaxRails) std::abort();
+    if (hello.standby < 0 || hello.ends().regular < 1) std::abort();
     Hello again;
     if (!decode_hello(encode_hello(hello), again, why)) std::abort();
     if (again.rails.size() != hello.rails.size() || again.device != hello.device) std::abort();
@@ -31,6 +33,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } else if (why.empty()) {
     std::abort();
   }
+  // And what a known peer says later.
+  FencedNote fence;
+  if (decode_recovery(bytes, fence)) {
+    if (fence.memory.size() > kMostKeyRanges || fence.rails.size() > kMaxRails) std::abort();
+    const auto frame = encode_recovery(fence);
+    FencedNote again;
+    if (!decode_recovery(std::span(frame).subspan(kRecoveryHeader), again)) std::abort();
+    if (again.memory.size() != fence.memory.size() || again.made != fence.made) std::abort();
+  }
+  StopNote stop;
+  (void)decode_recovery(bytes, stop);
   for (const char c : decode_refusal(bytes)) {
     if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7f) std::abort();
   }

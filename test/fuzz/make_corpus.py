@@ -60,7 +60,15 @@ def hello(rails):
     body += struct.pack("<HIB", 1, 0, rails)
     for i in range(rails):
         body += text(f"mlx5_{i}:1") + struct.pack("<HB16sBBI", 0, 5, bytes(range(16)), 3, 1, 400000)
-    return body
+    return body + struct.pack("<B", min(rails - 1, 2)) + text("GPU0")
+
+
+def fence(queues, ranges):
+    body = struct.pack("<IQQ4QI", 3, 1000, 1200, 1, 2, 3, 4, (1 << queues) - 1)
+    body += b"".join(struct.pack("<II", 256 + i, i) for i in range(queues)) + struct.pack("<B", 1)
+    body += text("mlx5_0:1") + struct.pack("<HB16sBBI", 0, 5, bytes(range(16)), 3, 1, 400000)
+    body += struct.pack("<BH", 2, ranges)
+    return body + b"".join(struct.pack("<QQII", 4096 * i, 4096, i, i) for i in range(ranges))
 
 
 def queues(count):
@@ -101,7 +109,7 @@ def main():
     root = pathlib.Path(sys.argv[1])
     inputs = {name: [s.encode() for s in samples] for name, samples in TEXTS.items()}
     inputs["options"] = [bytes([i]) + v.encode() for i, v in enumerate(OPTION_VALUES * 3)]
-    bodies = [hello(1), hello(8), queues(1), queues(32), b"other version\n\x1b[31m"]
+    bodies = [hello(1), hello(8), fence(1, 0), fence(3, 2), queues(1), queues(32), b"other version\n\x1b[31m"]
     inputs["handshake"] = bodies + [frame(1 + i % 4, b) for i, b in enumerate(bodies)]
     inputs["handle"] = [bytes(128), struct.pack("<IHH16sHH16sI", 0x48505457, 1, 0, b"n" * 16, 2, 4242,
                                                 b"\x7f\0\0\1" + bytes(12), 0) + bytes(76)]
