@@ -127,20 +127,26 @@ std::string Placement::refusal(std::span<const Port* const> ports) {
   return {};
 }
 
-std::vector<int> Placement::by_distance(const Port& from,
-                                        std::span<const Port* const> others) const {
-  const Hca* here = source_.machine.find_hca(from.device);
-  std::vector<std::pair<Distance, int>> order;
+std::vector<int> Placement::in_reserve(const Port& of, std::span<const Port* const> others) const {
+  struct Candidate {
+    bool slow;
+    Distance distance;
+    int index;
+    auto operator<=>(const Candidate&) const = default;
+  };
+  const Hca* here = source_.machine.find_hca(of.device);
+  std::vector<Candidate> order;
   for (std::size_t i = 0; i < others.size(); ++i) {
     const Hca* there = source_.machine.find_hca(others[i]->device);
-    order.emplace_back(here == nullptr || there == nullptr
-                           ? Distance::unknown
-                           : hca_to_hca(source_.machine, *here, *there).distance,
-                       static_cast<int>(i));
+    if (there != nullptr && there->role == HcaRole::management) continue;
+    const Distance distance = here == nullptr || there == nullptr
+                                  ? Distance::unknown
+                                  : hca_to_hca(source_.machine, *here, *there).distance;
+    order.push_back({2 * others[i]->speed_mbps < of.speed_mbps, distance, static_cast<int>(i)});
   }
   std::sort(order.begin(), order.end());
   std::vector<int> out;
-  for (const auto& [distance, index] : order) out.push_back(index);
+  for (const Candidate& c : order) out.push_back(c.index);
   return out;
 }
 

@@ -55,9 +55,10 @@ class Placement {
   // rails keep to them.  All of them where distances are equal or unknown.
   std::vector<int> nearest(std::span<const Port* const> ports);
 
-  // `others` by how near their adapters are to this one's, as indices, the nearest first; in their
-  // order where distances are equal or unknown.
-  std::vector<int> by_distance(const Port& from, std::span<const Port* const> others) const;
+  // Which of `others` may stand in for that port, as indices, the best first: those of half its
+  // speed or more before slower ones, then the nearest; in their order where distances are equal or
+  // unknown.  None of an adapter that manages the host.
+  std::vector<int> in_reserve(const Port& of, std::span<const Port* const> others) const;
 
  private:
   const Gpu* gpu(std::optional<int> ordinal) const;

@@ -23,7 +23,7 @@ std::vector<RailPort> Devices::standby(int index) const {
     others.push_back(rail.port);
     rails.push_back(&rail);
   }
-  for (const int i : placement_->by_distance(*own.front().port, others)) {
+  for (const int i : placement_->in_reserve(*own.front().port, others)) {
     if (out.size() == most) break;
     out.push_back(*rails[static_cast<std::size_t>(i)]);
   }

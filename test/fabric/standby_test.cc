@@ -255,6 +255,32 @@ TEST_CASE("either end may close while queues are replaced") {
   }
 }
 
+TEST_CASE("ports in reserve are of the device's kind, and the fast and near ones come first") {
+  Config c = soft_config("a,speed=400,b,speed=25,c,speed=400,d,speed=200,e,speed=400,link=ib");
+  const auto names = [&](int device) {
+    auto fabric = open_fabric(c);
+    REQUIRE(fabric);
+    const Devices devices(std::move(fabric).take(), c);
+    std::string all;
+    for (const RailPort& rail : devices.standby(device)) all += rail.port->name + " ";
+    return all;
+  };
+  CHECK(names(0) == "c d ");
+  CHECK(names(1) == "a c ");
+  CHECK(names(3) == "a c ");
+  CHECK(names(4).empty());
+  c.standby_ports = 1;
+  CHECK(names(0) == "c ");
+  c.standby_ports = 0;
+  CHECK(names(0).empty());
+  c.standby_ports = 2;
+  c.failover = false;
+  CHECK(names(0).empty());
+  c.failover = true;
+  c.ib_hca = "=a,b";
+  CHECK(names(0) == "b ");
+}
+
 TEST_CASE("a connection has no queue pair on a port in reserve before it needs one") {
   LogCapture log;
   Config c = FailoverWorld::config();
