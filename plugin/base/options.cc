@@ -116,7 +116,8 @@ constexpr std::array kOptions{
         "back is used again. 0 ends the connection with its first failed transfer."),
     option<&Config::standby_ports, in_range<0, 2>>(
         "TWINPATH_STANDBY", "Connections", "0..2",
-        "How many other ports of the host, the nearest first, a connection may go over when none "
+        "How many other ports of the host, fast and near ones first, a connection may go over when "
+        "none "
         "of "
         "its device's own can be used, so that one port is no single point of failure. They cost "
         "nothing until then but a page or two of registered memory for each connection."),
