@@ -90,7 +90,7 @@ void Recovery::begin(std::uint32_t round, const std::string& why) {
   their_fence_.reset();
   they_are_ready_ = false;
   link_.stopped(true);
-  link_.send(encode_recovery(StopNote{round, mine_, why}));
+  link_.send(encode_recovery(StopNote{round, mine_, mine_ & down_, why}));
   link_.hub().hold(*this);
 }
 
@@ -118,6 +118,7 @@ bool Recovery::hear(RecoveryKind kind, std::span<const std::uint8_t> body) {
         if (!note.why.empty()) why_ = "the peer says: " + note.why;
         begin(note.round, running() ? std::string() : why_);
       }
+      leave_to_peer(note.down & ~down_);
       their_stop_ = std::move(note);
       return true;
     }

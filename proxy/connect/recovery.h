@@ -81,7 +81,9 @@ class Recovery final : private HeldWork {
   // A queue has failed by itself.
   void queue_failed(int q, const std::string& why);
   // Whether ports went down or came back; to be called when one may have, and now and then.
-  void look_at_ports(std::int64_t now);
+  // `anew`: whether or not an adapter is known to have told of a change, which another connection
+  // may be reading just now.
+  void look_at_ports(std::int64_t now, bool anew = false);
   // While callers wait: whether a queue has stopped without a word.  Each queue in use is asked by
   // a write of no bytes; one that does not answer while another one does is given up.  Where none
   // does they are given up for one in reserve, if the peer's process answers on the control
@@ -123,6 +125,8 @@ class Recovery final : private HeldWork {
   void look_at_states(std::int64_t now);
   QueueMask unusable(std::int64_t now) const;
   void mark_sick(int q, std::int64_t now);
+  // These were no fault of the path: the peer's ports are down, and it will tell when they are not.
+  void leave_to_peer(QueueMask queues);
   bool out_of_time(std::int64_t now) const;
   void give_up(std::int64_t now);
   void note_trouble(std::int64_t now, bool may_be_old);

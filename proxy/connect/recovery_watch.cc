@@ -64,8 +64,15 @@ void Recovery::mark_sick(int q, std::int64_t now) {
   s.until = now + s.pause;
 }
 
-void Recovery::look_at_ports(std::int64_t now) {
+void Recovery::leave_to_peer(QueueMask queues) {
+  mine_ &= ~queues;
+  for (int q = 0; q < link_.queue_count(); ++q)
+    if ((queues & queue_bit(q)) != 0) sick_[static_cast<std::size_t>(q)] = {};
+}
+
+void Recovery::look_at_ports(std::int64_t now, bool anew) {
   if (comm_ == nullptr || link_.broken() || running()) return;
+  if (anew) looked_ = 0;
   look_at_states(now);
   const QueueMask cannot = unusable(now), in_use = link_.set().in_use();
   if ((in_use & moved_) != 0 || ((in_use & down_) != 0 && (all() & ~cannot) != 0)) {

@@ -22,6 +22,7 @@ std::vector<std::uint8_t> encode_recovery(const StopNote& note) {
   Writer w;
   w.integer(note.round);
   w.integer(note.unwanted);
+  w.integer(note.down);
   w.text(printable(note.why, kMostWhy));
   return frame(RecoveryKind::stop, w.bytes());
 }
@@ -63,6 +64,7 @@ bool decode_recovery(std::span<const std::uint8_t> body, StopNote& note) {
   Reader r(body);
   note.round = r.integer<std::uint32_t>();
   note.unwanted = r.integer<std::uint32_t>();
+  note.down = r.integer<std::uint32_t>();
   note.why = printable(r.text(), kMostWhy);
   return r.ok();
 }

@@ -40,7 +40,8 @@ constexpr QueueMask queue_bit(int q) { return QueueMask{1} << q; }
 struct StopNote {
   std::uint32_t round = 0;
   QueueMask unwanted = 0;
-  std::string why;  // empty: because the peer stopped
+  QueueMask down = 0;  // of these, because their ports are: the sender will say when they are back
+  std::string why;     // empty: because the peer stopped
 };
 
 // What an end has of the connection's messages.

@@ -40,7 +40,7 @@ FencedNote some_fence() {
 }  // namespace
 
 TEST_CASE("words about queues arrive as they were said", "[recovery]") {
-  const auto stop = encode_recovery(StopNote{3, 0b101, "soft0:1 is down\n"});
+  const auto stop = encode_recovery(StopNote{3, 0b101, 0b100, "soft0:1 is down\n"});
   CHECK(stop[0] == kRecoveryByte);
   CHECK(stop[1] == static_cast<std::uint8_t>(RecoveryKind::stop));
   CHECK(recovery_frame_bytes(stop) == stop.size());
@@ -48,6 +48,7 @@ TEST_CASE("words about queues arrive as they were said", "[recovery]") {
   REQUIRE(decode_recovery(body_of(stop), stopped));
   CHECK(stopped.round == 3);
   CHECK(stopped.unwanted == 0b101);
+  CHECK(stopped.down == 0b100);
   CHECK(stopped.why == "soft0:1 is down?");  // it goes into a log
 
   const FencedNote note = some_fence();
