@@ -115,10 +115,7 @@ std::int64_t PeerLink::attend(std::int64_t now) {
 
 bool PeerLink::excuses(const ibv_wc& wc) const {
   if (recovery_ == nullptr) return false;
-  if (of_the_path(wc.status)) return true;
-  for (std::size_t r = 0; r < queues_->rails().size(); ++r)
-    if (counts_on(r) && !down_text(queues_->rails()[r]).empty()) return true;
-  return false;
+  return of_the_path(wc.status) || !down_texts().empty();
 }
 
 bool PeerLink::recovers(const WrId& id, const ibv_wc& wc, const Queue& queue) {

@@ -80,12 +80,7 @@ void PeerLink::fail(const char* format, ...) {
   va_start(args, format);
   (void)std::vsnprintf(text.data(), text.size(), format, args);
   va_end(args);
-  std::string all = text.data();
-  for (std::size_t r = 0; r < queues_->rails().size(); ++r)
-    if (const std::string down = counts_on(r) ? down_text(queues_->rails()[r]) : std::string();
-        !down.empty())
-      all += "; " + down;
-  lost(all + "; " + ends_text());
+  lost(text.data() + down_texts() + "; " + ends_text());
 }
 
 void PeerLink::lost(const std::string& text) {
@@ -116,10 +111,10 @@ std::string PeerLink::down_text(const Rail& rail) const {
   const Port& port = *rail.port.port;
   AsyncEvents& events = rail.port.adapter->events;
   events.poll();
-  ibv_port_attr attr{};
-  if (queues_->devices().verbs().query_port(port.context, port.number, &attr) != 0) return {};
+  const std::optional<bool> active = queues_->devices().port_active(rail.port);
+  if (!active) return {};
   const std::string name = "the local port " + port.device + ":" + std::to_string(port.number);
-  if (attr.state == IBV_PORT_ACTIVE) {
+  if (*active) {
     if (queues_->devices().address_stands(rail.port, rail.gid)) return {};
     return name + " has lost the address " + gid_text(rail.gid.gid) + " at GID index " +
            std::to_string(rail.gid.index) + ", or has it at another index (ip addr)";
@@ -128,6 +123,17 @@ std::string PeerLink::down_text(const Rail& rail) const {
   if (const std::int64_t at = events.port_went_down(port.number); at != 0)
     text += " since " + std::to_string((now_ns() - at) / kMillisecond) + " ms or more";
   return text + ", check its cable and switch port (ip link, ibstat)";
+}
+
+std::string PeerLink::down_texts() const {
+  const std::uint32_t counted = set().rails_in_use() | set().regular_rails();
+  std::string all;
+  for (std::size_t r = 0; r < queues_->rails().size(); ++r)
+    if (const std::string down =
+            (counted >> r & 1) != 0 ? down_text(queues_->rails()[r]) : std::string();
+        !down.empty())
+      all += "; " + down;
+  return all;
 }
 
 // Empty while the control connection lives.

@@ -90,9 +90,7 @@ class PeerLink final : private FailureListener, private Attended {
   bool recoverable() const { return recovery_ != nullptr; }
   bool excuses(const ibv_wc& wc) const;
   // Whether there are queues in reserve, over other ports than the device's.
-  bool has_reserve() const {
-    return recoverable() && set().regular() != (~QueueMask{0} >> (32 - queue_count()));
-  }
+  bool has_reserve() const { return recoverable() && set().regular() != set().all(); }
   // Why a queue in reserve over that rail cannot serve: the port's name, and what it lacks.
   std::string not_registered(int rail) const;
   // A registration that was just made, or an error: while a queue in reserve serves, its rail must
@@ -168,10 +166,6 @@ class PeerLink final : private FailureListener, private Attended {
   // --- for its recovery
   friend class Recovery;
   void stopped(bool stopped);
-  // Whether the rail's queues are in use, or would be if nothing had failed.
-  bool counts_on(std::size_t rail) const {
-    return ((set().rails_in_use() | set().regular_rails()) >> rail & 1) != 0;
-  }
   void tell(const std::string& text);
   // Queues bytes for the peer and sends what goes.
   void send(const std::vector<std::uint8_t>& frame);
@@ -191,6 +185,8 @@ class PeerLink final : private FailureListener, private Attended {
   std::string ends_text() const;
   std::string completion_text(const WrId& id, const ibv_wc& wc) const;
   std::string down_text(const Rail& rail) const;
+  // Of all rails whose queues are in use, or would be if nothing had failed: "; " and each.
+  std::string down_texts() const;
   std::string death_text() const;
   std::string silence_text() const;
   std::string last_text() const;

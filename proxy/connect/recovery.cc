@@ -33,10 +33,7 @@ Recovery::~Recovery() {
   link_.hub().drop_held(*this);
 }
 
-QueueMask Recovery::all() const {
-  const int n = link_.queue_count();
-  return n == 32 ? ~QueueMask{0} : queue_bit(n) - 1;
-}
+QueueMask Recovery::all() const { return link_.set().all(); }
 
 // A queue that fails again before anything was achieved is the old trouble.
 void Recovery::note_trouble(std::int64_t now, bool may_be_old) {

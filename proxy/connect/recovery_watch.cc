@@ -31,11 +31,9 @@ void Recovery::look_at_states(std::int64_t now) {
   for (std::size_t r = 0; r < set.rails().size(); ++r) {
     const Rail& rail = set.rails()[r];
     const QueueMask bit = queue_bit(static_cast<int>(r));
-    ibv_port_attr attr{};
     std::string why;
-    if (set.devices().verbs().query_port(rail.port.port->context, rail.port.port->number, &attr) !=
-            0 ||
-        attr.state != IBV_PORT_ACTIVE || rail.port.adapter->events.device_failed())
+    if (!set.devices().port_active(rail.port).value_or(false) ||
+        rail.port.adapter->events.device_failed())
       rails_down |= bit;
     else if (!set.devices().address_stands(rail.port, rail.gid))
       (set.devices().live(rail.port, why) ? rails_moved : rails_down) |= bit;

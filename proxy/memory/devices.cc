@@ -173,6 +173,12 @@ std::vector<RailPort> Devices::rails(int index) const {
   return out;
 }
 
+std::optional<bool> Devices::port_active(const RailPort& rail) const {
+  ibv_port_attr attr{};
+  if (verbs().query_port(rail.port->context, rail.port->number, &attr) != 0) return std::nullopt;
+  return attr.state == IBV_PORT_ACTIVE;
+}
+
 Result<LivePort> Devices::live(const RailPort& rail, std::string& why) const {
   rail.adapter->events.poll();
   return live_.look(*rail.port, rail.adapter->events.address_changes(), config_, why);

@@ -116,6 +116,8 @@ class Devices {
   std::vector<RailPort> standby(int index) const;
   // The port as it is now, for a connection that is being made.
   Result<LivePort> live(const RailPort& rail, std::string& why) const;
+  // Whether a port is active; nothing where it cannot be asked.  A system call.
+  std::optional<bool> port_active(const RailPort& rail) const;
   // Whether a port still has the address that it had.
   bool address_stands(const RailPort& rail, const GidEntry& gid) const {
     return live_.still_there(*rail.port, gid);
@@ -124,9 +126,10 @@ class Devices {
   Result<Memory*> register_memory(int device, void* data, std::size_t bytes, MemoryType type,
                                   std::uint64_t dmabuf_offset, int dmabuf_fd,
                                   Staging staging = Staging::never);
-  // Registers what this device's memory is, and will be, on its standby rail number `n`, too, as
-  // far as that goes: what cannot be (its owner may have freed it without a word) has no key there.
-  void stand_by(int device, int n);
+  // Registers what this device's memory is, and will be, on that rail if it is a standby one
+  // (behind the device's own), as far as that goes: what cannot be (its owner may have freed it
+  // without a word) has no key there.
+  void stand_by(int device, int rail);
   // Of memory that was registered here and not given back, the part (itself or its mirror) that
   // has these bytes: its keys by rail or, where `only` names one, that rail's as every key.
   std::optional<KeyRange> key_range(const Memory* memory, std::uint64_t address,
@@ -150,8 +153,9 @@ class Devices {
   Planes planes_;  // of the ports
   mutable LivePorts live_;
   mutable std::mutex mutex_;
-  std::vector<DeviceProps> devices_;        // members = indices into ports_
-  mutable std::set<std::string> refusals_;  // told already
+  std::vector<DeviceProps> devices_;                                // members = indices into ports_
+  mutable std::set<std::string> refusals_;                          // told already
+  mutable std::unordered_map<int, std::vector<RailPort>> standby_;  // by device, once asked
   mutable std::mutex memory_mutex_;
   // By device: standby rails that were used, and those of which a failure was told, a bit each.
   struct StandingBy {

@@ -7,7 +7,12 @@
 
 namespace twinpath {
 
+// Every registration asks; a device's ports never change.
 std::vector<RailPort> Devices::standby(int index) const {
+  {
+    const std::lock_guard hold(mutex_);
+    if (const auto known = standby_.find(index); known != standby_.end()) return known->second;
+  }
   std::vector<RailPort> out;
   const std::vector<RailPort> own = rails(index);
   const auto most = std::min(
@@ -27,7 +32,8 @@ std::vector<RailPort> Devices::standby(int index) const {
     if (out.size() == most) break;
     out.push_back(*rails[static_cast<std::size_t>(i)]);
   }
-  return out;
+  const std::lock_guard hold(mutex_);
+  return standby_[index] = std::move(out);
 }
 
 Status Devices::acquire_standby(ProxyMemory& memory, const RailPort& port, std::size_t rail,
@@ -47,8 +53,8 @@ Status Devices::acquire_standby(ProxyMemory& memory, const RailPort& port, std::
   return acquire(memory, request, port, rail);
 }
 
-void Devices::stand_by(int device, int n) {
-  const std::size_t own = rails(device).size();
+void Devices::stand_by(int device, int rail) {
+  const int n = rail - static_cast<int>(rails(device).size());
   const std::vector<RailPort> more = standby(device);
   if (n < 0 || static_cast<std::size_t>(n) >= more.size()) return;
   std::lock_guard hold(memory_mutex_);
@@ -58,8 +64,8 @@ void Devices::stand_by(int device, int n) {
     if (memory->device != device) continue;
     // One failure is enough to read: there may be many, and many tries.
     const bool quiet = (state.told >> n & 1) != 0;
-    if (acquire_standby(*memory, more[static_cast<std::size_t>(n)],
-                        own + static_cast<std::size_t>(n), quiet) != Status::ok)
+    if (acquire_standby(*memory, more[static_cast<std::size_t>(n)], static_cast<std::size_t>(rail),
+                        quiet) != Status::ok)
       state.told |= 1u << n;
   }
 }

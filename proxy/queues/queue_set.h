@@ -95,6 +95,7 @@ class QueueSet {
   // Their rails' addresses are what the ports have now.  On failure `failed` has the queues to
   // blame.
   Status remake(QueueMask wanted, QueueMask& failed, std::string& why);
+  QueueMask all() const { return ~QueueMask{0} >> (32 - queues_.size()); }
   // Those that are not in reserve.
   QueueMask regular() const { return regular_; }
   // Of queues that can be used, those that are to be: all regular ones, else the best in reserve.

@@ -57,14 +57,8 @@ void CtsWriter::restart(const Queue& queue, std::uint32_t remote_rkey, std::uint
 }
 
 void CtsWriter::renew_keys(std::span<const KeyRange> memory) {
-  for (std::uint64_t seq = free_; seq != next_; ++seq) {
-    const CellView view(cell(seq));
-    for (const KeyRange& range : memory) {
-      if (!range.covers(view.address(), view.bytes())) continue;
-      layout_.set_keys(cell(seq), range.rkeys);
-      break;
-    }
-  }
+  for (std::uint64_t seq = free_; seq != next_; ++seq)
+    (void)twinpath::renew_keys(layout_, cell(seq), memory);
 }
 
 int CtsWriter::post() {

@@ -18,10 +18,7 @@ Status FlushQueues::prepare(std::uint32_t wanted, bool all) {
   std::string why;
   for (std::size_t r = 0; r < rails.size(); ++r) {
     if ((wanted >> r & 1) == 0) continue;
-    const Port& port = *rails[r].port.port;
-    ibv_port_attr attr{};
-    const bool up = devices_->verbs().query_port(port.context, port.number, &attr) != 0 ||
-                    attr.state == IBV_PORT_ACTIVE;
+    const bool up = devices_->port_active(rails[r].port).value_or(true);
     auto now = devices_->live(rails[r].port, why);
     if (now) rails[r] = Rail::of(rails[r].port, *now);
     if (all || (up && now)) which.push_back(static_cast<int>(r));

@@ -15,7 +15,6 @@ constexpr std::uint32_t kMostCapacity = std::numeric_limits<std::uint32_t>::max(
 ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts)
     : hub_(&parts.link->hub()),
       device_(device),
-      own_rails_(static_cast<int>(core->devices->rails(device).size())),
       optional_allowed_(core->devices->config().optional_recv_completion &&
                         core->devices->config().net_optional_recv),
       box_(std::move(parts.ring)),

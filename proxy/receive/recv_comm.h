@@ -214,8 +214,7 @@ class ProxyRecvComm final : public RecvComm,
 
   CompletionHub* const hub_;
   const int device_;
-  const int own_rails_;  // of the device; standby rails are behind
-  int patience_ = 0;     // polls since cells began to wait
+  int patience_ = 0;  // polls since cells began to wait
   bool optional_allowed_ = true;
   std::uint32_t carried_ = 0;  // rails that brought data since the last flush, a bit each
   // Rails of the keys in cells: all of the device's, or the one of a queue in reserve.

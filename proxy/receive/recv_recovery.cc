@@ -51,7 +51,7 @@ HeldState ProxyRecvComm::held() {
 Status ProxyRecvComm::reach(FencedNote& note, std::string& why) {
   if (cell_memory_ == nullptr) return Status::ok;
   const int alone = link_->set().reserve_rail();
-  if (alone >= own_rails_) core_->devices->stand_by(device_, alone - own_rails_);
+  if (alone >= 0) core_->devices->stand_by(device_, alone);
   first_key_rail_ = std::max(alone, 0);
   key_rail_mask_ = alone < 0 ? ~0 : 0;
   note.key_rails = cts_.layout().rails();

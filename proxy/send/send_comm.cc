@@ -30,7 +30,6 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
                            WrKind::send_data, 0, 0})),
       most_bytes_(most_bytes_of(*core->devices, device)),
       device_(device),
-      own_rails_(static_cast<int>(core->devices->rails(device).size())),
       maker_(parts.remote_memory, parts.remote_rkeys, parts.split_above),
       core_(std::move(core)),
       ring_(std::move(parts.ring)),

@@ -246,7 +246,6 @@ class ProxySendComm final : public SendComm,
   // while queues are replaced, both ways are right.
   std::atomic<std::size_t> short_way_{0};
   const int device_;
-  const int own_rails_;  // of the device; standby rails are behind
   int used_ahead_ = 0;   // cells after head_ that are used
   int small_ahead_ = 0;  // writes of small messages under way
   int patience_ = 0;     // polls since the batch was begun or something went

@@ -76,7 +76,7 @@ void ProxySendComm::tell_pace(std::int64_t now) {
     const Lane* lane = nullptr;
   };
   std::array<Sum, kMaxRails> sums;
-  const bool by_remote = own_rails_ == 1;
+  const bool by_remote = std::popcount(link_->set().regular_rails()) == 1;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     Sum& sum = sums[by_remote ? lanes_[i].remote_rail : lanes_[i].rail];
     sum.weight += pace_->shares.weight(i);

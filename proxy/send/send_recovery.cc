@@ -46,7 +46,7 @@ Status ProxySendComm::reach(FencedNote&, std::string& why) {
   const int rail = link_->set().reserve_rail();
   if (rail < 0) return Status::ok;
   keys_change_ = true;
-  if (rail >= own_rails_) core_->devices->stand_by(device_, rail - own_rails_);
+  core_->devices->stand_by(device_, rail);
   const Queue& queue = link_->queue(link_->set().first());
   bool known = link_->rkey(queue) != 0 &&
                (queue.inline_bytes >= sizeof(std::uint32_t) || ring_->lkey(rail) != 0);
@@ -64,15 +64,9 @@ Status ProxySendComm::reach(FencedNote&, std::string& why) {
 // writes into later ones has the new keys.
 bool ProxySendComm::renew_keys(const FencedNote& theirs) {
   const auto renew = [&](std::uint8_t* cell) {
-    const CellView view(cell);
-    if (view.bytes() == 0) return true;
-    for (const KeyRange& range : theirs.memory) {
-      if (!range.covers(view.address(), view.bytes())) continue;
-      layout_.set_keys(cell, range.rkeys);
-      return true;
-    }
     // Where they have never changed, the old ones are right.
-    return !keys_change_;
+    return CellView(cell).bytes() == 0 || twinpath::renew_keys(layout_, cell, theirs.memory) ||
+           !keys_change_;
   };
   for (std::uint64_t seq = head_; seq != seen_; ++seq)
     if (!used(seq) && !renew(ring_->data() + layout_.offset(seq))) return false;

@@ -18,6 +18,16 @@ std::vector<std::uint8_t> frame(RecoveryKind kind, const std::vector<std::uint8_
 
 }  // namespace
 
+bool renew_keys(const CtsLayout& layout, std::uint8_t* cell, std::span<const KeyRange> memory) {
+  const CellView view(cell);
+  for (const KeyRange& range : memory) {
+    if (!range.covers(view.address(), view.bytes())) continue;
+    layout.set_keys(cell, range.rkeys);
+    return true;
+  }
+  return false;
+}
+
 std::vector<std::uint8_t> encode_recovery(const StopNote& note) {
   Writer w;
   w.integer(note.round);

@@ -70,6 +70,8 @@ struct KeyRange {
     return at - address <= bytes && size <= bytes - (at - address);
   }
 };
+// Gives a cell the keys of the memory that it names; false where none of these ranges has it.
+bool renew_keys(const CtsLayout& layout, std::uint8_t* cell, std::span<const KeyRange> memory);
 // There are no more cells than that.
 inline constexpr std::size_t kMostKeyRanges = kCtsCells;
 
