@@ -28,7 +28,6 @@
 #include "gda/mlx5/bell_ringer.h"
 #include "gda/mlx5/error_look.h"
 #include "gda/mlx5/queue_watch.h"
-#include "gda/port_watch.h"
 #include "gda/questions.h"
 
 namespace twinpath::gda {
@@ -55,9 +54,7 @@ class AdapterContext final : public GinContext, private EngineClient {
   };
 
   AdapterContext(std::shared_ptr<GinCore> core, const ContextShape& shape)
-      : core_(std::move(core)),
-        shape_(shape),
-        port_(core_->rail, core_->verbs(), core_->config().failover_hold_ms) {}
+      : core_(std::move(core)), shape_(shape) {}
   // What each rank must know of this one.
   Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
   Status register_tables();
@@ -95,7 +92,6 @@ class AdapterContext final : public GinContext, private EngineClient {
   std::vector<PeerWatch> watches_;  // by rank
   bool serving_ = false;
   bool given_up_ = false;
-  PortWatch port_;
   PacedRelease waiters_;
   std::atomic<bool> failed_{false};
 };

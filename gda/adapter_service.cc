@@ -21,12 +21,7 @@ bool AdapterContext::turn() {
 void AdapterContext::look_around() {
   if (given_up_) return waiters_.turn(*memory_);
   const std::int64_t now = now_ns();
-  if (const std::string lost = port_.look(now); !lost.empty()) {
-    TP_WARN("GIN of rank %d: %s; all kernels are let go", core_->rank(), lost.c_str());
-    give_up();
-    core_->mesh->give_up();
-    return;
-  }
+  if (core_->lost_port(now)) return give_up();
   look_at_queues(now);
   questions_->look();
   for (int rank = 0; rank < shape_.ranks && !given_up_; ++rank)

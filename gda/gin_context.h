@@ -24,7 +24,6 @@
 #include "gda/gpu_flush.h"
 #include "gda/gpu_signals.h"
 #include "gda/kernel_release.h"
-#include "gda/port_watch.h"
 #include "gda/shared_tables.h"
 #include "gda/soft_back_end.h"
 #include "gda/verbs_back_end.h"
@@ -90,9 +89,7 @@ class Context final : public GinContext, private EngineClient {
   using Bytes = std::vector<std::uint8_t>;
 
   Context(std::shared_ptr<GinCore> core, const ContextShape& shape)
-      : core_(std::move(core)),
-        shape_(shape),
-        port_(core_->rail, core_->verbs(), core_->config().failover_hold_ms) {}
+      : core_(std::move(core)), shape_(shape) {}
   // What each rank must know of this one.
   Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
   Status make_pairs(const ContextSettings& settings);
@@ -156,7 +153,6 @@ class Context final : public GinContext, private EngineClient {
   std::vector<PeerWatch> watches_;  // by rank
   bool serving_ = false;
   bool peer_died_ = false;
-  PortWatch port_;
   bool given_up_ = false;
   PacedRelease waiters_;
   std::atomic<bool> failed_{false};

@@ -38,6 +38,14 @@ Result<std::vector<Bytes>> unmark(const Mesh& mesh, Result<std::vector<Bytes>> g
 
 }  // namespace
 
+bool GinCore::lost_port(std::int64_t now) {
+  const std::string lost = port->look(now);
+  if (lost.empty()) return false;
+  TP_WARN("GIN of rank %d: %s; all kernels are let go", rank(), lost.c_str());
+  mesh->give_up();
+  return true;
+}
+
 GinCore::~GinCore() {
   if (spare_handles.empty() || spare_handles.front()->host() != nullptr) return;
   const auto handles = std::make_shared<decltype(spare_handles)>(std::move(spare_handles));

@@ -4,6 +4,7 @@
 // Threads: made by connect; afterwards only `keys`, `flush_sources` and `contexts` change, by the
 // comm's callers (one at a time); the engine's thread looks keys up.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "gda/flush_sources.h"
 #include "gda/key_table.h"
 #include "gda/mesh.h"
+#include "gda/port_watch.h"
 #include "gda/queue_pair.h"
 #include "plugin/transport.h"
 #include "proxy/memory/devices.h"
@@ -39,7 +41,8 @@ struct GinCore {
   CommSettings settings;
   int gpu = -1;  // CUDA ordinal; -1: CPU threads play the GPU
   std::unique_ptr<Mesh> mesh;
-  std::vector<PeerPlan> plans;  // by rank
+  std::optional<PortWatch> port;  // the engine's
+  std::vector<PeerPlan> plans;    // by rank
   // Set: the adapter serves the queues of all contexts, and windows have the fabric's keys.
   std::shared_ptr<AdapterSide> adapter;
   BellChoice bells = BellChoice::automatic;  // who rings it: the GPU where it can, or the CPU
@@ -51,6 +54,9 @@ struct GinCore {
   // Handles of windows that were closed, all of one size: the next window takes one.  Freeing
   // waits for kernels, and NCCL's abort closes windows before it lets us let kernels go.
   std::vector<std::unique_ptr<DeviceBlock>> spare_handles;
+
+  // Whether the team's port is lost: then it is told here, and to all other ranks.  The engine's.
+  bool lost_port(std::int64_t now);
 
   const Config& config() const { return devices->config(); }
   const Verbs& verbs() const { return devices->verbs(); }

@@ -114,13 +114,10 @@ void Context::look_around() {
     give_up();
   }
   const std::int64_t now = now_ns();
-  if (const std::string lost = given_up_ ? std::string() : port_.look(now); !lost.empty()) {
-    TP_WARN("GIN of rank %d: %s; all kernels are let go", core_->rank(), lost.c_str());
+  if (!given_up_ && core_->lost_port(now)) {
     for (auto& main : mains_)
       if (main != nullptr) main->fail_all(Syndrome::retry_exceeded);
-    give_up();
-    core_->mesh->give_up();
-    return;
+    return give_up();
   }
   for (int rank = 0; rank < shape_.ranks && !peer_died_; ++rank)
     if (rank != core_->rank()) look_at(rank, now);

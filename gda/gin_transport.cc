@@ -70,6 +70,7 @@ class Transport final : public GinTransport {
     auto mesh = Mesh::connect(devices_->config(), mine.mesh(), handles, rank);
     if (!mesh) return mesh.status();
     core->mesh = std::move(mesh).take();
+    core->port.emplace(core->rail, *devices_);
     TP_TRY(agree_on_modes(*core, mine.device()));
     core->engine = Engine::of(core->gpu, devices_->config().gin_engine);
     return std::unique_ptr<GinComm>(std::make_unique<Comm>(std::move(core)));

@@ -15,13 +15,13 @@ std::string PortWatch::look(std::int64_t now) {
   if (changes == changes_ && down_since_ == 0 && now - looked_ < kSecond) return {};
   changes_ = changes;
   looked_ = now;
-  ibv_port_attr attr{};
-  if (verbs_.query_port(port.context, port.number, &attr) != 0 || attr.state == IBV_PORT_ACTIVE) {
+  if (devices_.port_active(rail_.port).value_or(true)) {
     down_since_ = 0;
     return {};
   }
   if (down_since_ == 0) down_since_ = now;
-  if (now - down_since_ < std::int64_t{hold_ms_} * kMillisecond) return {};
+  if (now - down_since_ < std::int64_t{devices_.config().failover_hold_ms} * kMillisecond)
+    return {};
   return "the local port " + port.device + ":" + std::to_string(port.number) +
          " has been down for " + std::to_string((now - down_since_) / kMillisecond) +
          " ms (TWINPATH_FAILOVER_HOLD_MS), check its cable and switch port (ip link, ibstat)";

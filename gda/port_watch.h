@@ -14,15 +14,13 @@ namespace twinpath::gda {
 
 class PortWatch {
  public:
-  PortWatch(const Rail& rail, const Verbs& verbs, int hold_ms)
-      : rail_(rail), verbs_(verbs), hold_ms_(hold_ms) {}
+  PortWatch(const Rail& rail, const Devices& devices) : rail_(rail), devices_(devices) {}
   // To be called about ten times a second.  Empty, or why nothing will come over it any more.
   std::string look(std::int64_t now);
 
  private:
   const Rail& rail_;
-  const Verbs& verbs_;
-  const int hold_ms_;
+  const Devices& devices_;
   std::int64_t looked_ = 0, down_since_ = 0;
   std::uint32_t changes_ = 0;  // that the adapter had told of
 };
