@@ -110,22 +110,20 @@ constexpr std::array kOptions{
     option<&Config::failover>(
         "TWINPATH_FAILOVER", "Connections", "0, 1",
         "1 keeps a connection over several ports (a merged device, or TWINPATH_STANDBY) alive "
-        "while "
-        "one of them works: both ends stop, what had not arrived is sent again over the others, "
-        "and "
-        "a port that comes back is used again. 0 ends the connection with its first failed "
-        "transfer."),
+        "while one of them works: both ends stop, what had not arrived is sent again over the "
+        "others, and a port that comes back is used again. 0 ends the connection with its first "
+        "failed transfer."),
     option<&Config::standby_ports, in_range<0, 2>>(
         "TWINPATH_STANDBY", "Connections", "0..2",
         "How many other ports of the host, fast and near ones first, a connection may go over when "
         "none of its device's own can be used, so that one port is no single point of failure. "
-        "They "
-        "cost nothing until then but a page or two of registered memory for each connection."),
+        "They cost nothing until then but a page or two of registered memory for each "
+        "connection."),
     option<&Config::failover_hold_ms, in_range<0, 3600000>>(
         "TWINPATH_FAILOVER_HOLD_MS", "Connections", "ms, 0..3600000",
         "How long such a connection waits for a port when none works, and GIN for its port before "
-        "it "
-        "lets kernels go. A connection over one port waits at least as long as its adapter tries."),
+        "it lets kernels go. A connection over one port waits at least as long as its adapter "
+        "tries."),
     option<&Config::stall_ms, in_range<0, 600000>>(
         "TWINPATH_STALL_MS", "Connections", "ms, 0..600000",
         "After how long without an acknowledgement a port is given up although no error was "
