@@ -1,6 +1,7 @@
 // What a link hears from its peer and says to it over the control socket, and how it takes part in
 // the recovery of its queues.
 #include <array>
+#include <bit>
 #include <mutex>
 
 #include "plugin/base/clock.h"
@@ -141,8 +142,8 @@ void PeerLink::stopped(bool stopped) {
 }
 
 // One connection of many that meet the same fate at a time is told of aloud.
-void PeerLink::tell(const std::string& text) {
-  if (hub().time_to_tell(now_ns()))
+void PeerLink::tell(const std::string& text, std::size_t topic) {
+  if (hub().time_to_tell(topic, now_ns()))
     TP_WARN("connection to %s %s", peer_.text.c_str(), text.c_str());
   else
     TP_INFO(net, "connection to %s %s", peer_.text.c_str(), text.c_str());
@@ -172,13 +173,17 @@ void PeerLink::tell_pace(int rail, int remote_rail, bool slow, std::uint32_t per
   const std::string ours = queues_->rails()[static_cast<std::size_t>(rail)].port.port->name;
   const std::string& theirs = peer_.rails[static_cast<std::size_t>(remote_rail)].port;
   const std::string share = std::to_string((permille + 5) / 10) + " % of each message";
+  const int which = std::popcount(set().regular_rails()) == 1 ? remote_rail : rail;
+  const std::size_t topic = 2 * static_cast<std::size_t>(which) + (slow ? 1 : 2);
   if (slow)
     tell("finds rail " + ours + " (to " + theirs + ") slow beside the others: it now gets " +
-         share +
-         "; look at the link's speed and width, the adapter's PCIe slot, and congestion "
-         "(TWINPATH_MEASURE_RAILS=0 cuts messages by the ports' speeds)");
+             share +
+             "; look at the link's speed and width, the adapter's PCIe slot, and congestion "
+             "(TWINPATH_MEASURE_RAILS=0 cuts messages by the ports' speeds)",
+         topic);
   else
-    tell("finds rail " + ours + " (to " + theirs + ") as fast as its port again: it gets " + share);
+    tell("finds rail " + ours + " (to " + theirs + ") as fast as its port again: it gets " + share,
+         topic);
 }
 
 }  // namespace twinpath

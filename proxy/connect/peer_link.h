@@ -166,7 +166,7 @@ class PeerLink final : private FailureListener, private Attended {
   // --- for its recovery
   friend class Recovery;
   void stopped(bool stopped);
-  void tell(const std::string& text);
+  void tell(const std::string& text, std::size_t topic = 0);
   // Queues bytes for the peer and sends what goes.
   void send(const std::vector<std::uint8_t>& frame);
   void exchange_words(std::int64_t now);

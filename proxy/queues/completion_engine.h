@@ -12,11 +12,14 @@
 // per session, so it is nearly always free.  Everything that a completion changes is guarded by
 // it.  make/drop functions take `setup_`, which may be taken while `lock` is held; never the other
 // way round.
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "plugin/base/limits.h"
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
 #include "plugin/base/sync.h"
@@ -137,10 +140,13 @@ class CompletionHub {
   const CompletionEngine* polled() const { return polled_; }
   static constexpr int kPollBatch = 32;
 
-  // Locked: whether a second has passed since this last said so.  `now` in ns.
-  bool time_to_tell(std::int64_t now) {
-    if (told_at_ != 0 && now - told_at_ < 1'000'000'000) return false;
-    told_at_ = now;
+  // Locked: whether a second has passed since this last said so of the topic (0: paths that fail
+  // and come back; 1 + 2 r: rail r turns out to be slow; 2 + 2 r: no longer).  `now` in ns.
+  static constexpr std::size_t kTopics = 1 + 2 * std::size_t{kMaxRails};
+  bool time_to_tell(std::size_t topic, std::int64_t now) {
+    std::int64_t& told = told_at_[topic];
+    if (told != 0 && now - told < 1'000'000'000) return false;
+    told = now;
     return true;
   }
 
@@ -167,7 +173,7 @@ class CompletionHub {
   std::vector<Place> comms_;                         // under `lock`
   std::vector<CompletionEngine*> polled_by_thread_;  // under `lock`
   const CompletionEngine* polled_ = nullptr;         // under `lock`
-  std::int64_t told_at_ = 0;                         // under `lock`
+  std::array<std::int64_t, kTopics> told_at_{};      // under `lock`
   std::size_t next_place_ = 0;
   ProgressThread thread_;  // last: it ends first
 };
