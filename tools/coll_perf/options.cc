@@ -1,7 +1,9 @@
 #include "tools/coll_perf/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 
 #include "plugin/base/version.h"
@@ -54,6 +56,8 @@ std::size_t bytes_or_throw(const char* option, const std::string& text) {
 }
 
 std::vector<int> parse_gpus(const std::string& text) {
+  // NCCL takes ranks with different ones for ranks of different hosts, and does not mind.
+  const bool may_share = std::getenv("NCCL_HOSTID") != nullptr;
   std::vector<int> out;
   for (const std::string& word : CLI::detail::split(text, ',')) {
     char* end = nullptr;
@@ -62,11 +66,10 @@ std::vector<int> parse_gpus(const std::string& text) {
       throw ToolError(kExitUsage, "--gpus \"" + text + "\": \"" + word +
                                       "\" is not a GPU number; use for example 0,1,3");
     }
-    for (const int other : out) {
-      if (other == n) {
-        throw ToolError(kExitUsage, "--gpus \"" + text + "\" names GPU " + word +
-                                        " twice; NCCL needs a GPU per rank");
-      }
+    if (!may_share && std::find(out.begin(), out.end(), n) != out.end()) {
+      throw ToolError(kExitUsage, "--gpus \"" + text + "\" names GPU " + word +
+                                      " twice; NCCL needs a GPU per rank (processes of which each "
+                                      "has an NCCL_HOSTID of its own may share one)");
     }
     out.push_back(static_cast<int>(n));
   }
