@@ -6,6 +6,7 @@
 // and isend, irecv, iflush, test from its progress thread, on the same comm at the same time.
 // Several ranks of one process do so at once on different comms.  Each class says what it
 // allows.  Nothing here blocks, except Transport::open.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -55,14 +56,36 @@ struct Completion {
   std::array<std::size_t, kMaxRecvs> bytes;
 };
 
+// What one rail carries of a send, or one buffer of a receive.
+struct Part {
+  int device = -1;          // index of the physical device; -1: not known
+  std::uint32_t queue = 0;  // number of the queue pair; 0: not settled when the operation began
+  std::uint64_t id = 0;     // of the operation in the queue's work requests
+  std::size_t bytes = 0;    // of a receive what there is room for
+  int buffer = 0;           // which one of the receive's
+};
+// There is one for each rail, or for each buffer.
+inline constexpr std::size_t kMaxParts = std::max(kMaxRails, kMaxRecvs);
+
 // A started operation.  Owned by its comm; dead once test() reported done or an error.
 class Request {
  public:
   // Never blocks.  An error names the peer in the log (once per comm).
   virtual Status test(Completion& out) = 0;
+  // Of watched comms, by the thread that started it, before it is done: how it goes over the
+  // network, as it was when it began (a failure may have it go another way).  How many there are.
+  virtual std::size_t parts(std::span<Part, kMaxParts>) const { return 0; }
+  // A bit for each of them that is not known to have arrived.
+  virtual std::uint32_t parts_left() const { return ~0u; }
 
  protected:
   ~Request() = default;
+};
+
+// What the user of the seam keeps with one of its objects; it ends with that.
+class Companion {
+ public:
+  virtual ~Companion() = default;
 };
 
 class Comm {
@@ -73,6 +96,10 @@ class Comm {
   virtual Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
                                           std::uint64_t dmabuf_offset, int dmabuf_fd) = 0;
   virtual Status deregister_memory(Memory* memory) = 0;
+  // Called before the first operation: parts() of the requests will be asked for.
+  virtual void watch() {}
+
+  std::unique_ptr<Companion> companion;
 };
 
 class SendComm : public Comm {
@@ -107,6 +134,8 @@ class Listener {
   // Status::again while no peer has finished its handshake.  May be called again after a
   // success: a listener serves any number of peers.  Comms outlive it.
   virtual Status accept(std::unique_ptr<RecvComm>& comm) = 0;
+
+  std::unique_ptr<Companion> companion;
 };
 
 // Settings of one communicator (ncclNetCommConfig): -1 = not set.

@@ -173,6 +173,10 @@ std::vector<RailPort> Devices::rails(int index) const {
   return out;
 }
 
+int Devices::index_of(const RailPort& rail) const {
+  return static_cast<int>(rail.port - fabric_->ports.data());
+}
+
 std::optional<bool> Devices::port_active(const RailPort& rail) const {
   ibv_port_attr attr{};
   if (verbs().query_port(rail.port->context, rail.port->number, &attr) != 0) return std::nullopt;

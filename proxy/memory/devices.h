@@ -115,6 +115,8 @@ class Devices {
   // Its standby rails, the nearest first: ports of the same kind that are no part of it.
   std::vector<RailPort> standby(int index) const;
   // The port as it is now, for a connection that is being made.
+  // Of the physical device that the port is.
+  int index_of(const RailPort& rail) const;
   Result<LivePort> live(const RailPort& rail, std::string& why) const;
   // Whether a port is active; nothing where it cannot be asked.  A system call.
   std::optional<bool> port_active(const RailPort& rail) const;

@@ -206,4 +206,33 @@ void ProxyRecvComm::repost(int queue) {
   unposted = static_cast<std::uint16_t>(unposted - kRecvChain);
 }
 
+// Data may come over any rail; the first queue in use stands for them.
+std::size_t RecvRequest::parts(std::span<Part, kMaxParts> out) const {
+  std::lock_guard hold(comm_->hub_->lock);
+  Part part;
+  const QueueSet& set = comm_->link_->set();
+  for (const Queue& queue : set.queues()) {
+    if (queue.qp == nullptr) continue;
+    part.device =
+        comm_->core_->devices->index_of(set.rails()[static_cast<std::size_t>(queue.rail)].port);
+    part.queue = queue.qp->qp_num;
+    break;
+  }
+  for (std::size_t i = 0; i < count_; ++i) {
+    part.id = first_cell_ + i;
+    part.bytes = subs_[i].capacity;
+    part.buffer = static_cast<int>(i);
+    out[i] = part;
+  }
+  return count_;
+}
+
+std::uint32_t RecvRequest::parts_left() const {
+  std::lock_guard hold(comm_->hub_->lock);
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < count_; ++i)
+    if (subs_[i].expected == 0 || subs_[i].arrived < subs_[i].expected) bits |= 1u << i;
+  return bits;
+}
+
 }  // namespace twinpath

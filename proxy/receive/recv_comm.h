@@ -36,6 +36,8 @@ class alignas(kCacheLine) RecvRequest final : public Request {
   RecvRequest(ProxyRecvComm* comm, std::uint32_t slot) : comm_(comm), bits_(slot) {}
   ~RecvRequest() = default;
   Status test(Completion& out) override;
+  std::size_t parts(std::span<Part, kMaxParts> out) const override;
+  std::uint32_t parts_left() const override;
 
  private:
   friend class ProxyRecvComm;

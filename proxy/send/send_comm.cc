@@ -71,9 +71,10 @@ void ProxySendComm::choose_queues() {
   }
   rails_ = std::max(std::popcount(local), std::popcount(remote));
   one_queue_ = lanes_.size() == 1;
-  // On one queue there is nothing to choose.
-  short_way_.store(one_queue_ ? std::min(most_bytes_, maker_.split_above()) : 0,
-                   std::memory_order_relaxed);
+  // On one queue there is nothing to choose; whoever is watched goes the long way.
+  short_way_.store(
+      one_queue_ && flights_ == nullptr ? std::min(most_bytes_, maker_.split_above()) : 0,
+      std::memory_order_relaxed);
   lane_ = lanes_.front();
   begin_pacing();
   choose_turns();
@@ -229,6 +230,8 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
   r.begin(data, bytes, memory, seq);
   if (stage) r.special_ = SendRequest::kStaged;
   if (meta.no_completion()) keep_cell(r, cell);
+  if (flights_ != nullptr) [[unlikely]]
+    flights_->begin(slot_of(r.wr_id_));
   *request = &r;
   const Outgoing m{static_cast<const std::uint8_t*>(data), memory,           cell, meta,
                    static_cast<std::uint32_t>(bytes),      slot_of(r.wr_id_)};
@@ -236,6 +239,8 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
     send_staged(r, m);
   else
     TP_TRY(send_now(r, m));
+  if (flights_ != nullptr) [[unlikely]]
+    flights_->end();
   // Behind the message: its cell has been read, or copied.
   return head_ >= tell_at_ ? tell_used() : Status::ok;
 }
@@ -293,6 +298,7 @@ void ProxySendComm::batch_completed(SendRequest& last, const ibv_wc& wc) {
   if ((last.special_ & SendRequest::kChunked) != 0) --staged_writes_;
   if ((last.special_ & SendRequest::kTimed) != 0) end_timing(last, wc);
   if ((last.special_ & SendRequest::kPaced) != 0) piece_arrived(wc);
+  if ((last.special_ & SendRequest::kWatched) != 0) leg_arrived(last, wc);
   if (last.block_ != kNoBlock) pools_[last.pool_]->give(std::exchange(last.block_, kNoBlock));
   // Those before it in its batch have no completion of their own, and stay active until now.
   for (std::uint16_t slot = std::exchange(last.before_, SendRequest::kNone);

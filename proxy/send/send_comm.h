@@ -24,6 +24,7 @@
 #include "proxy/connect/connection.h"
 #include "proxy/queues/depths.h"
 #include "proxy/queues/slot_pool.h"
+#include "proxy/send/flights.h"
 #include "proxy/send/lane_shares.h"
 #include "proxy/send/send_batch.h"
 #include "proxy/send/staged_send.h"
@@ -41,17 +42,20 @@ class alignas(kCacheLine) SendRequest final : public Request {
   SendRequest(ProxySendComm* comm, std::uint64_t wr_id) : comm_(comm), wr_id_(wr_id) {}
   ~SendRequest() = default;
   Status test(Completion& out) override;
+  std::size_t parts(std::span<Part, kMaxParts> out) const override;
+  std::uint32_t parts_left() const override;
 
  private:
   friend class ProxySendComm;
   template <class T, std::uint16_t N>
   friend class SlotPool;
   static constexpr std::uint16_t kNone = 0xffff;
-  static constexpr std::uint8_t kChunked = 1;  // staged, in several writes on one queue
-  static constexpr std::uint8_t kTimed = 2;    // how long it takes is counted
-  static constexpr std::uint8_t kUnnoted = 4;  // the receiver gets no notice of it
-  static constexpr std::uint8_t kStaged = 8;   // from its memory's mirror
-  static constexpr std::uint8_t kPaced = 16;   // its pieces are measured
+  static constexpr std::uint8_t kChunked = 1;   // staged, in several writes on one queue
+  static constexpr std::uint8_t kTimed = 2;     // how long it takes is counted
+  static constexpr std::uint8_t kUnnoted = 4;   // the receiver gets no notice of it
+  static constexpr std::uint8_t kStaged = 8;    // from its memory's mirror
+  static constexpr std::uint8_t kPaced = 16;    // its pieces are measured
+  static constexpr std::uint8_t kWatched = 32;  // its flight is told of them
   // A new use of it: completions of earlier ones find another number.  `seq`: of its cell.
   void begin(const void* data, std::size_t bytes, const ProxyMemory* memory, std::uint64_t seq) {
     bytes_ = static_cast<std::uint32_t>(bytes);
@@ -94,6 +98,7 @@ class ProxySendComm final : public SendComm,
   Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
                                   std::uint64_t dmabuf_offset, int dmabuf_fd) override;
   Status deregister_memory(Memory* memory) override;
+  void watch() override;
 
  private:
   friend class SendRequest;
@@ -121,6 +126,12 @@ class ProxySendComm final : public SendComm,
     counts_->rails[lane.rail].bytes.add(bytes);
   }
   void set_slow_from() { slow_from_ = std::min(tell_at_ - 1, time_at_); }
+  void leg_arrived(const SendRequest& request, const ibv_wc& wc);
+  // Locked, like all of flights_.
+  void note_leg(const Lane& lane, std::size_t bytes) {
+    if (flights_ != nullptr) [[unlikely]]
+      flights_->add(lane.rail, lane.qp->qp_num, static_cast<std::uint32_t>(bytes));
+  }
   void begin_timing(SendRequest& request);
   void end_timing(SendRequest& request, const ibv_wc& wc);
 
@@ -292,6 +303,7 @@ class ProxySendComm final : public SendComm,
   // By slot, kept_stride_ each; made with the first answer without notice that could be lost.
   std::vector<std::uint8_t> kept_cells_;
   const EndPlan plan_;
+  std::unique_ptr<Flights> flights_;     // null: nobody watches
   std::unique_ptr<StagedSends> staged_;  // made with the first memory to be staged
   int staged_writes_ = 0;                // writes of kChunked requests under way
   std::int64_t timed_since_ = 0;         // when the message that is timed was posted; 0: none is

@@ -1,5 +1,7 @@
-// What a sender tells readers of the counters besides its bytes: what it waits for, and how long
-// some of its messages take.
+// What a sender tells besides its bytes.  Readers of the counters: what it waits for, and how long
+// some of its messages take.  Who watches it: how each message goes.
+#include <mutex>
+
 #include "plugin/base/clock.h"
 #include "proxy/send/send_comm.h"
 
@@ -40,6 +42,36 @@ void ProxySendComm::end_timing(SendRequest& request, const ibv_wc& wc) {
   if (request.pending_ > 0) return;
   request.special_ &= static_cast<std::uint8_t>(~SendRequest::kTimed);
   timed_since_ = 0;
+}
+
+void ProxySendComm::watch() {
+  auto made = std::make_unique<Flights>();
+  std::lock_guard hold(hub_->lock);
+  flights_ = std::move(made);
+  short_way_.store(0, std::memory_order_relaxed);
+}
+
+void ProxySendComm::leg_arrived(const SendRequest& request, const ibv_wc& wc) {
+  if (const int lane = lane_of(wc); lane >= 0)
+    flights_->of(slot_of(request.wr_id_)).landed(lanes_[static_cast<std::size_t>(lane)].rail);
+}
+
+std::size_t SendRequest::parts(std::span<Part, kMaxParts> out) const {
+  std::lock_guard hold(comm_->hub_->lock);
+  if (comm_->flights_ == nullptr) return 0;
+  const Flight& flight = comm_->flights_->of(slot_of(wr_id_));
+  const std::vector<Rail>& rails = comm_->link_->set().rails();
+  for (std::size_t i = 0; i < flight.count; ++i) {
+    const Flight::Leg& leg = flight.legs[i];
+    out[i] = {comm_->core_->devices->index_of(rails[leg.rail].port), leg.queue, wr_id_, leg.bytes,
+              0};
+  }
+  return flight.count;
+}
+
+std::uint32_t SendRequest::parts_left() const {
+  std::lock_guard hold(comm_->hub_->lock);
+  return comm_->flights_ == nullptr ? ~0u : comm_->flights_->of(slot_of(wr_id_)).left();
 }
 
 }  // namespace twinpath

@@ -29,6 +29,7 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
   if (m.meta.group() > 1 || (small_ahead_ > 0 && m.small())) return gather(request, m);
   if (time) begin_timing(request);
   const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
+  note_leg(lane, m.bytes);
   if (maker_.splits(m.bytes) || m.meta.no_completion())
     return post_piece(request, m, WriteMaker::whole(m), lane);
   return post_whole(request, m, lane);
@@ -37,6 +38,8 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
 Status ProxySendComm::gather(SendRequest& request, const Outgoing& m) {
   if (batch_.empty()) patience_ = 0;
   batch_.add(m);
+  if (flights_ != nullptr) [[unlikely]]  // the queue is chosen when the batch goes
+    flights_->add(lanes_.front().rail, 0, m.bytes);
   request.before_ = batch_last_;
   batch_last_ = m.slot;
   if ((m.meta.group() > 1 && groups_.complete(m.meta)) || batch_.full()) return post_batch();
@@ -109,11 +112,14 @@ Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, int 
   request.pending_ = static_cast<std::uint8_t>(plan.count);
   const std::int64_t now = pace_ != nullptr && m.bytes >= stripe_min_ ? now_ns() : 0;
   if (now != 0) request.special_ |= SendRequest::kPaced;
+  if (flights_ != nullptr) [[unlikely]]
+    request.special_ |= SendRequest::kWatched;
   for (int i = 0; i < plan.count; ++i) {
     const Chunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
     if (now != 0)
       pace_->shares.posted(static_cast<std::size_t>(first + chunk.lane),
                            static_cast<std::uint32_t>(chunk.bytes), now);
+    note_leg(lanes_[static_cast<std::size_t>(first + chunk.lane)], chunk.bytes);
     TP_TRY(post_piece(request, m,
                       {chunk.offset, static_cast<std::uint32_t>(chunk.bytes),
                        static_cast<std::uint32_t>(plan.count), false},
