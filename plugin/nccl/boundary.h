@@ -113,10 +113,16 @@ struct Instance {
   std::array<int, 16> nccls{};
   T ours{};
 };
-using NetInstance = Instance<Session*>;
-inline Session* session_of(void* p) {
-  return p != nullptr ? static_cast<NetInstance*>(p)->ours : nullptr;
+// A communicator's session, and whom NCCL gave to be told of events; either may be null.
+struct NetOurs {
+  Session* session = nullptr;
+  abi::ncclProfilerCallback_t events = nullptr;
+};
+using NetInstance = Instance<NetOurs>;
+inline NetOurs ours_of(void* p) {
+  return p != nullptr ? static_cast<NetInstance*>(p)->ours : NetOurs{};
 }
+inline Session* session_of(void* p) { return ours_of(p).session; }
 inline Memory* memory_of(void* p) { return static_cast<Memory*>(p); }
 
 }  // namespace twinpath

@@ -91,7 +91,9 @@ int Context::device_count() {
 
 void Context::note_init() {
   const std::lock_guard lock(mutex_);
-  if (open_sessions_.empty()) visible_ = physical_;
+  if (!open_sessions_.empty()) return;
+  visible_ = physical_;
+  own_profiler_.store(false, std::memory_order_relaxed);
 }
 
 Result<const DeviceProps*> Context::device(int index) {

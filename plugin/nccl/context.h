@@ -50,6 +50,10 @@ class Context {
   counters::Communicator* begin_communicator(counters::CommunicatorIdentity who);
   void end_communicator(const void* communicator);
 
+  // NCCL's profiler is ours, which wants no events: then nobody else can.
+  void note_own_profiler() { own_profiler_.store(true, std::memory_order_relaxed); }
+  bool own_profiler() const { return own_profiler_.load(std::memory_order_relaxed); }
+
   // Whether devices are offered to kernels, too (TWINPATH_GIN).
   bool offers_gin() const { return offers_gin_; }
   // Made by the first call; a failed attempt is repeated by the next.
@@ -74,6 +78,8 @@ class Context {
   };
   std::map<const Session*, Opened> open_sessions_;
   std::uint16_t serials_ = 0;
+  // Of this life: NCCL loads a profiler with its first communicator, and lets it go with the last.
+  std::atomic<bool> own_profiler_{false};
   std::map<int, std::unique_ptr<DeviceProps>> devices_;
   std::map<std::vector<int>, int> merged_;
   std::map<int, std::unique_ptr<Session>> shared_;

@@ -20,6 +20,7 @@
 #include "plugin/nccl/abi/net.h"
 #include "plugin/nccl/boundary.h"
 #include "plugin/nccl/context.h"
+#include "plugin/nccl/net_events.h"
 #include "plugin/nccl/properties.h"
 
 namespace twinpath {
@@ -34,7 +35,7 @@ using abi::ncclResult_t;
 // --- init, devices, finalize ----------------------------------------------------------
 
 ncclResult_t init(void** ctx, std::uint64_t comm_id, ncclNetCommConfig_t* config, LogSink log,
-                  ncclProfilerCallback_t) {  // v11
+                  ncclProfilerCallback_t events) {  // v11
   if (ctx != nullptr) *ctx = nullptr;
   set_log_sink(log);
   return guarded("init", [&]() -> Status {
@@ -45,7 +46,7 @@ ncclResult_t init(void** ctx, std::uint64_t comm_id, ncclNetCommConfig_t* config
     const int traffic_class = config == nullptr ? abi::kUndefined : config->trafficClass;
     auto session = (*context)->open_session({.comm_id = comm_id, .traffic_class = traffic_class});
     if (!session) return session.status();
-    *ctx = new NetInstance{{traffic_class}, *session};
+    *ctx = new NetInstance{{traffic_class}, {*session, events}};
     return Status::ok;
   });
 }
@@ -132,6 +133,8 @@ ncclResult_t listen(void* ctx, int dev, void* handle, void** listen_comm) {  // 
     TP_TRY(find_session("listen", ctx, abi::kUndefined, session));
     std::unique_ptr<Listener> listener;
     TP_TRY(session->listen(dev, handle_bytes(handle), listener));
+    if (const auto events = ours_of(ctx).events; events != nullptr)
+      listener->companion = std::make_unique<EventSource>(events);
     *listen_comm = listener.release();
     return Status::ok;
   });
@@ -149,6 +152,7 @@ ncclResult_t connect_any(void* ctx, int traffic_class, int dev, void* handle, vo
     TP_TRY(find_session("connect", ctx, traffic_class, session));
     std::unique_ptr<SendComm> connected;
     TP_TRY(session->connect(dev, handle_bytes(handle), connected));
+    NetEvents::attach(*connected, ours_of(ctx).events, NetEvents::Direction::send);
     *comm = comm_to_nccl(connected.release());
     return Status::ok;
   });
@@ -174,7 +178,10 @@ ncclResult_t accept(void* listen_comm, void** comm, ncclNetDeviceHandle_t**) {  
   return guarded("accept", [&]() -> Status {
     if (listen_comm == nullptr || comm == nullptr) return refuse("accept", "null argument");
     std::unique_ptr<RecvComm> accepted;
-    TP_TRY(listener_of(listen_comm)->accept(accepted));
+    Listener* const listener = listener_of(listen_comm);
+    TP_TRY(listener->accept(accepted));
+    if (const auto* source = static_cast<const EventSource*>(listener->companion.get()))
+      NetEvents::attach(*accepted, source->callback, NetEvents::Direction::receive);
     *comm = comm_to_nccl(accepted.release());
     return Status::ok;
   });
@@ -234,7 +241,18 @@ ncclResult_t dereg_mr(void* comm, void* mhandle) {
 
 // --- data path ------------------------------------------------------------------------
 
-ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhandle, void*,
+// The request to give NCCL for an operation of the comm that has begun.
+TP_ALWAYS_INLINE inline Request* watched(Comm* comm, Request* started, void* const* handles,
+                                         int count) {
+  Companion* const events = comm->companion.get();
+  if (events == nullptr) [[likely]]
+    return started;
+  if (started == nullptr) return nullptr;
+  return static_cast<NetEvents*>(events)->watch(
+      started, {handles, handles == nullptr ? 0 : static_cast<std::size_t>(count)});
+}
+
+ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhandle, void* phandle,
                    void** request) {  // v10
   if (request != nullptr) *request = nullptr;
   return guarded("isend", [&]() TP_ALWAYS_INLINE -> Status {
@@ -242,7 +260,7 @@ ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhan
       return refuse("isend", "null argument");
     Request* started = nullptr;
     TP_TRY(send_comm_of(comm)->isend(data, size, tag, memory_of(mhandle), &started));
-    *request = started;
+    *request = watched(comm_of(comm), started, &phandle, 1);
     return Status::ok;
   });
 }
@@ -296,7 +314,8 @@ TP_ALWAYS_INLINE inline Status gather(const char* entry, int n, void** data, con
 
 template <class Size>
 TP_ALWAYS_INLINE inline ncclResult_t irecv_any(void* comm, int n, void** data, Size* sizes,
-                                               int* tags, void** mhandles, void** request) {
+                                               int* tags, void** mhandles, void** phandles,
+                                               void** request) {
   const bool optional = request != nullptr &&
                         reinterpret_cast<std::uintptr_t>(*request) == abi::kOptionalRecvCompletion;
   if (request != nullptr) *request = nullptr;  // whatever happens, 0x1 must not stay
@@ -307,21 +326,21 @@ TP_ALWAYS_INLINE inline ncclResult_t irecv_any(void* comm, int n, void** data, S
     TP_TRY(gather("irecv", n, data, sizes, tags, mhandles, buffers));
     Request* started = nullptr;
     TP_TRY(recv_comm_of(comm)->irecv(buffers.all(), optional, &started));
-    *request = started;
+    *request = watched(comm_of(comm), started, phandles, n);
     return Status::ok;
   });
 }
 ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles,
-                   void**, void** request) {  // v10
-  return irecv_any(comm, n, data, sizes, tags, mhandles, request);
+                   void** phandles, void** request) {  // v10
+  return irecv_any(comm, n, data, sizes, tags, mhandles, phandles, request);
 }
 ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles,
                    void** request) {  // v9
-  return irecv_any(comm, n, data, sizes, tags, mhandles, request);
+  return irecv_any(comm, n, data, sizes, tags, mhandles, nullptr, request);
 }
 ncclResult_t irecv(void* comm, int n, void** data, int* sizes, int* tags, void** mhandles,
                    void** request) {  // v6 to v8
-  return irecv_any(comm, n, data, sizes, tags, mhandles, request);
+  return irecv_any(comm, n, data, sizes, tags, mhandles, nullptr, request);
 }
 
 ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** mhandles, void** request) {

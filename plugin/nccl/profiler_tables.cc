@@ -70,7 +70,9 @@ ncclResult_t init(void** context, std::uint64_t id, int* mask, const char* name,
   if (mask != nullptr) *mask = 0;
   return quietly("profiler init", [&] {
     Context* const open = Context::get();
-    if (open == nullptr || context == nullptr) return;
+    if (open == nullptr) return;
+    open->note_own_profiler();
+    if (context == nullptr) return;
     CommunicatorIdentity who;
     who.id = id;
     put_printable(who.name, name);

@@ -70,6 +70,10 @@ class AnyNet {
   virtual abi::ncclResult_t set_net_attr(void* ctx) = 0;
   // getDeviceMr and irecvConsumed, where they exist.
   virtual bool gpu_driven_members_are_null() const = 0;
+
+  // What init, and each isend (the first) and irecv pass on where the version can.
+  abi::ncclProfilerCallback_t events = nullptr;
+  std::vector<void*> handles;
 };
 
 template <class Net>
@@ -87,9 +91,9 @@ class NetAdapter final : public AnyNet {
     abi::ncclNetCommConfig_t config{traffic_class};
     auto* c = traffic_class == kNoConfig ? nullptr : &config;
     if constexpr (kV >= 11) {
-      return t_.init(ctx, 0x1234, c, log, nullptr);
+      return t_.init(ctx, 0x1234, c, log, events);
     } else if constexpr (kV == 10) {
-      return t_.init(log, nullptr);
+      return t_.init(log, events);
     } else {
       return t_.init(log);
     }
@@ -171,7 +175,7 @@ class NetAdapter final : public AnyNet {
   R dereg(void* comm, void* mh) override { return t_.deregMr(comm, mh); }
   R isend(void* comm, void* data, std::size_t size, int tag, void* mh, void** request) override {
     if constexpr (kV >= 10) {
-      return t_.isend(comm, data, size, tag, mh, nullptr, request);
+      return t_.isend(comm, data, size, tag, mh, handles.empty() ? nullptr : handles[0], request);
     } else {
       return t_.isend(comm, data, static_cast<Size>(size), tag, mh, request);
     }
@@ -183,7 +187,8 @@ class NetAdapter final : public AnyNet {
       own[i] = static_cast<Size>(sizes[i]);
     }
     if constexpr (kV >= 10) {
-      return t_.irecv(comm, n, data, own.data(), tags, mhs, nullptr, request);
+      return t_.irecv(comm, n, data, own.data(), tags, mhs,
+                      handles.empty() ? nullptr : handles.data(), request);
     } else {
       return t_.irecv(comm, n, data, own.data(), tags, mhs, request);
     }

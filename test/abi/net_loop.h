@@ -39,15 +39,17 @@ struct Op {
 // A communicator's connection to itself: listener, send and receive end in one thread.
 class Loop {
  public:
-  Loop(AnyNet& net, void* ctx) : net_(net) {
+  // `device`: of both ends, in place of the first and the last.
+  Loop(AnyNet& net, void* ctx, int device = -1) : net_(net) {
     int devices = 0;
     must(net.devices(&devices), "devices");
     must(devices > 0, "a device: the environment gives none");
     Handle handle{};
     void* listener = nullptr;
-    must(net.listen(ctx, devices - 1, handle.data(), &listener), "listen");
+    must(net.listen(ctx, device < 0 ? devices - 1 : device, handle.data(), &listener), "listen");
     poll_until("connect and accept", [&] {
-      if (send == nullptr) must(net.connect(ctx, 0, handle.data(), &send, -1), "connect");
+      if (send == nullptr)
+        must(net.connect(ctx, std::max(device, 0), handle.data(), &send, -1), "connect");
       if (recv == nullptr) must(net.accept(listener, &recv), "accept");
       return send != nullptr && recv != nullptr;
     });

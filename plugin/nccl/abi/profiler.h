@@ -1,5 +1,6 @@
 #pragma once
 // NCCL's profiler plugin ABI, versions 4 (NCCL 2.27), 5 (2.28) and 6 (2.29 on).
+// Also what networks tell any profiler of their own events.
 // Source: NCCL's src/include/plugin/profiler/profiler_v4.h to _v6.h, the same in every release from
 // 2.27.3, 2.28.3 and 2.29.2 to 2.30.7.  No version has events for us, so what describes one has no
 // declaration here: the pointers to it are void.
@@ -51,5 +52,28 @@ static_assert(offsetof(ncclProfiler_v4_t, recordEventState) == 32 &&
               offsetof(ncclProfiler_v5_t, recordEventState) == 32);
 static_assert(offsetof(ncclProfiler_v4_t, finalize) == 40 &&
               offsetof(ncclProfiler_v5_t, finalize) == 40);
+
+// The callback that a net table's init gets (types.h) starts and stops events below NCCL's own.
+inline constexpr int kNetEventStart = 0;  // `parent`: the handle that came with the operation
+inline constexpr int kNetEventStop = 1;   // parent, id and description unused
+// What a start's description is: kind of network and version.  From nccl_profiler.h, net_ib_v1.h.
+inline constexpr std::int64_t kNetEventIbV1 = 1 << 16 | 1;
+
+struct ncclProfilerNetIbDescr_v1_t {
+  std::uint8_t type = 1;  // a queue pair's work
+  struct {
+    int device = 0;
+    std::uint64_t wr_id = 0;
+    int opcode = 0;  // ibv_wr_opcode
+    int qpNum = 0;
+    std::size_t length = 0;
+  } qp;
+};
+static_assert(sizeof(ncclProfilerNetIbDescr_v1_t) == 40 &&
+              offsetof(ncclProfilerNetIbDescr_v1_t, qp) == 8);
+static_assert(offsetof(decltype(ncclProfilerNetIbDescr_v1_t::qp), wr_id) == 8 &&
+              offsetof(decltype(ncclProfilerNetIbDescr_v1_t::qp), opcode) == 16 &&
+              offsetof(decltype(ncclProfilerNetIbDescr_v1_t::qp), qpNum) == 20 &&
+              offsetof(decltype(ncclProfilerNetIbDescr_v1_t::qp), length) == 24);
 
 }  // namespace twinpath::abi
