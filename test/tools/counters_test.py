@@ -16,6 +16,7 @@ import urllib.request
 
 SOURCE_ROOT = os.environ["SOURCE_ROOT"]
 sys.path.insert(0, os.path.join(SOURCE_ROOT, "test", "faults"))
+from documents import documented, paths_of  # noqa: E402
 from net import HANDLE_BYTES, HOST, Net, log_to_stderr  # noqa: E402
 
 PLUGIN = os.environ["PLUGIN"]
@@ -179,7 +180,13 @@ def top(*args, status=0):
 
 def look(seconds=0.6, pid=None):
     only = ("--pid", str(pid)) if pid else ()
-    return json.loads(top("--once", "--json", "--interval", str(seconds), *only))
+    seen = json.loads(top("--once", "--json", "--interval", str(seconds), *only))
+    assert seen["schema"] == "twinpath-top/1", seen["schema"]
+    unexplained = set(paths_of(seen)) - documented()["twinpath-top/1"]
+    assert not unexplained, f"not in tools/JSON.md: {unexplained}"
+    for row in seen["peers"]:
+        assert row["waiting"] < 1.000001, row
+    return seen
 
 
 def look_until(holds, seconds=0.6, pid=None):

@@ -103,6 +103,19 @@ TEST_CASE("A reader never mixes two users of a place") {
   CHECK(seen.size() >= 2);
 }
 
+TEST_CASE("Nobody waits for more than all of the time, whenever the wait was counted") {
+  ProcessSample p = process("a", 1);
+  waits(p, Role::receiver, "b", 2, Wait::peer_data, 1.2);
+  p.connections[0].waited_ns[static_cast<std::size_t>(Wait::flush)] = 6 * kSecond;
+  const Summary s = summarize({}, {p});
+  REQUIRE(s.rows.size() == 1);
+  CHECK(s.rows[0].waiting() == Approx(1));
+  CHECK(s.rows[0].share[static_cast<std::size_t>(Wait::peer_data)] == Approx(2.0 / 3));
+  CHECK(s.rows[0].share[static_cast<std::size_t>(Wait::flush)] == Approx(1.0 / 3));
+  // What has been waited for is not cut.
+  CHECK(s.rows[0].waited_s[static_cast<std::size_t>(Wait::peer_data)] == Approx(12));
+}
+
 TEST_CASE("A place that is being given away is passed by") {
   const auto page = CounterPage::create("here", "test", {});
   REQUIRE(page != nullptr);

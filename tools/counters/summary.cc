@@ -262,6 +262,10 @@ Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessS
   }
   for (auto& [key, row] : rows) {
     for (double& share : row.share) share /= std::max(1, row.connections + row.lost);
+    // What was waited for since before the stretch is counted at the next look of who waits, which
+    // comes late on a busy host.
+    if (const double all = row.waiting(); all > 1)
+      for (double& share : row.share) share /= all;
     s.rows.push_back(std::move(row));
   }
   std::stable_sort(s.rows.begin(), s.rows.end(),
