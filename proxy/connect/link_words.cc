@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <mutex>
+#include <utility>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
@@ -28,6 +29,9 @@ bool of_the_path(ibv_wc_status status) {
       return false;
   }
 }
+
+// A mistake that is made again after the queues were replaced comes within this.
+constexpr std::int64_t kMistakeAgain = 500 * kMillisecond;
 
 }  // namespace
 
@@ -114,9 +118,18 @@ std::int64_t PeerLink::attend(std::int64_t now) {
   return recovery_->next_look();
 }
 
-bool PeerLink::excuses(const ibv_wc& wc) const {
+bool PeerLink::excuses(const ibv_wc& wc) {
   if (recovery_ == nullptr) return false;
-  return of_the_path(wc.status) || !down_texts().empty();
+  return of_the_path(wc.status) || !down_texts().empty() || ahead_of_event(wc);
+}
+
+// Of a port that goes down adapters say so (soft-RoCE does: it has lost its route) some moments
+// before they tell that it does, or before its state says so.  The same status is what they have
+// for mistakes: those would be made again at once, over whichever queues there are then.
+bool PeerLink::ahead_of_event(const ibv_wc& wc) {
+  if (wc.status != IBV_WC_LOC_QP_OP_ERR) return false;
+  const std::int64_t now = now_ns(), last = std::exchange(local_error_at_, now);
+  return last == 0 || now - last > kMistakeAgain;
 }
 
 bool PeerLink::recovers(const WrId& id, const ibv_wc& wc, const Queue& queue) {
@@ -124,10 +137,10 @@ bool PeerLink::recovers(const WrId& id, const ibv_wc& wc, const Queue& queue) {
     return false;
   const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
   std::string why = completion_text(id, wc) + " on " + rail.port.port->name;
-  // Of a port that is down adapters say various things (soft-RoCE: local QP operation error).
+  // Of a port that is down adapters say various things.
   if (const std::string down = down_text(rail); !down.empty())
     why += ", " + down;
-  else if (!of_the_path(wc.status))
+  else if (!of_the_path(wc.status) && !ahead_of_event(wc))
     return false;
   recovery_->queue_failed(number_of(queue), why);
   return true;

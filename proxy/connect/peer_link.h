@@ -88,7 +88,7 @@ class PeerLink final : private FailureListener, private Attended {
   void serve(Recoverable* comm);
   // Whether it survives the failure of a queue, and of that kind.
   bool recoverable() const { return recovery_ != nullptr; }
-  bool excuses(const ibv_wc& wc) const;
+  bool excuses(const ibv_wc& wc);
   // Whether there are queues in reserve, over other ports than the device's.
   bool has_reserve() const { return recoverable() && set().regular() != set().all(); }
   // Why a queue in reserve over that rail cannot serve: the port's name, and what it lacks.
@@ -177,6 +177,7 @@ class PeerLink final : private FailureListener, private Attended {
   void meet(const std::vector<HelloRail>& rails) { peer_.rails = rails; }
   void call_again() { attendant_->call(*this); }
   bool recovers(const WrId& id, const ibv_wc& wc, const Queue& queue);
+  bool ahead_of_event(const ibv_wc& wc);
   int number_of(const Queue& queue) const {
     return static_cast<int>(&queue - queues_->queues().data());
   }
@@ -218,7 +219,8 @@ class PeerLink final : private FailureListener, private Attended {
   bool halted_ = false;
   unsigned idle_calls_ = 0;
   std::int64_t next_watch_ = 0;
-  std::int64_t left_at_ = 0;  // when the peer said goodbye
+  std::int64_t local_error_at_ = 0;  // the last that could be a mistake; 0: none
+  std::int64_t left_at_ = 0;         // when the peer said goodbye
 };
 
 }  // namespace twinpath

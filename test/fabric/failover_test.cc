@@ -48,6 +48,33 @@ TEST_CASE("F1: a port that goes down under a stream takes nothing with it") {
   CHECK(stream.longest_gap() < 2 * kSecond);
 }
 
+TEST_CASE("F1: a local error is taken for a port's that is about to go down, but not twice") {
+  const bool mistake = GENERATE(false, true);
+  CAPTURE(mistake);
+  LogCapture log;
+  FailoverWorld w;
+  Link link = w.connect();
+  Stream stream(link, {}, 13);
+  CHECK(stream.run(50));
+  {
+    const std::lock_guard hold(Tap::mutex);
+    Tap::fail_status = IBV_WC_LOC_QP_OP_ERR;
+    Tap::fail_all = mistake;
+    Tap::fail_completion = WrKind::send_data;
+  }
+  const std::int64_t from = now_ns();
+  CHECK(stream.run(400) != mistake);
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(log.has("data write failed with local QP operation error"));
+  if (mistake) {
+    CHECK(!stream.failure.empty());
+    CHECK(now_ns() - from < 4 * kSecond);  // the hold time is 10
+  } else {
+    CHECK(stream.failure.empty());
+    CHECK(queues_at_last(log) > 0);
+  }
+}
+
 TEST_CASE("F2, F8, F3: a port that loses packets without a word is left by both ends") {
   const auto what =
       GENERATE(soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers);

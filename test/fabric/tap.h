@@ -37,6 +37,8 @@ struct Tap {
   static inline std::uint32_t inline_limit = 0;                       // more is refused
   // The next completion of that kind is made an error; `failed_qpn` is then its QP.
   static inline WrKind fail_completion = WrKind::none;
+  static inline ibv_wc_status fail_status = IBV_WC_REM_ACCESS_ERR;
+  static inline bool fail_all = false;  // and each one after it
   static inline std::uint32_t failed_qpn = 0;
   static inline WrKind fail_post = WrKind::none;  // posts of that kind give ENOMEM
   // As many of the next writes with an immediate are executed twice, the second time without bytes,
@@ -64,6 +66,8 @@ struct Tap {
     inline_bytes.clear();
     inline_limit = 1u << 16;
     fail_completion = fail_post = WrKind::none;
+    fail_status = IBV_WC_REM_ACCESS_ERR;
+    fail_all = false;
     repeat_writes = lose_writes = 0;
     poll_result = 0;
     no_memory = false;
@@ -170,14 +174,14 @@ struct Tap {
       ibv_wc lie{};
       lie.wr_id = wc[i].wr_id;
       lie.qp_num = failed_qpn = wc[i].qp_num;
-      lie.status = IBV_WC_REM_ACCESS_ERR;
+      lie.status = fail_status;
       lie.vendor_err = 0x5a;
       lie.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
       lie.wc_flags = IBV_WC_WITH_IMM;
       lie.imm_data = wc[i].imm_data;
       lie.byte_len = wc[i].byte_len;
       wc[i] = lie;
-      fail_completion = WrKind::none;
+      if (!fail_all) fail_completion = WrKind::none;
     }
     return n;
   }
