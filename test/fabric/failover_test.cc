@@ -62,13 +62,11 @@ TEST_CASE("F1: a local error is taken for a port's that is about to go down, but
     Tap::fail_all = mistake;
     Tap::fail_completion = WrKind::send_data;
   }
-  const std::int64_t from = now_ns();
   CHECK(stream.run(400) != mistake);
   CAPTURE(stream.failure, log.warnings());
   CHECK(log.has("data write failed with local QP operation error"));
   if (mistake) {
-    CHECK(!stream.failure.empty());
-    CHECK(now_ns() - from < 4 * kSecond);  // the hold time is 10
+    CHECK(log.has("is lost"));  // and not held
   } else {
     CHECK(stream.failure.empty());
     CHECK(queues_at_last(log) > 0);
