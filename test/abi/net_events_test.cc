@@ -95,9 +95,18 @@ class Watched {
   Profiler profiler;
 };
 
+// The same, and a communicator on the merged device.
+struct Joined : Watched {
+  explicit Joined(int version)
+      : table(merged(version, device)), communicator(table, current_sink()) {}
+  int device = -1;
+  AnyNet& table;
+  Communicator communicator;
+};
+
 int g_steps[16];  // what NCCL's handles point to
 
-// Sends one message and receives it, under the handles 0 and 1.
+// Sends one message and receives it, under the handles of steps 0 and 1.
 void move(AnyNet& net, Loop& loop, std::size_t bytes, unsigned seed) {
   Buffers b(net, loop, std::max<std::size_t>(bytes, 1), seed);
   net.handles = {&g_steps[1]};
@@ -116,11 +125,9 @@ TEST_CASE("each rail of a send and each buffer of a receive has an event, which 
           "[events]") {
   for (const int version : {11, 12}) {
     INFO("version " << version);
-    Watched w;
-    int device = -1;
-    AnyNet& net = w.merged(version, device);
-    Communicator communicator(net, current_sink());
-    Loop loop(net, communicator.ctx, device);
+    Joined w(version);
+    AnyNet& net = w.table;
+    Loop loop(net, w.communicator.ctx, w.device);
     for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{64},
                                     std::size_t{5000}, std::size_t{3} << 20}) {
       INFO("bytes " << bytes);
@@ -135,11 +142,10 @@ TEST_CASE("each rail of a send and each buffer of a receive has an event, which 
       CHECK(received[0].what.qp.opcode == 129);
       CHECK(received[0].what.qp.qpNum > 0);
       std::size_t sum = 0;
-      std::set<int> devices, queues;
+      std::set<int> devices;
       for (const Event& e : sent) {
         sum += e.what.qp.length;
         devices.insert(e.what.qp.device);
-        queues.insert(e.what.qp.qpNum);
         CHECK(e.what.qp.opcode == 1);
         CHECK(e.what.qp.wr_id == sent[0].what.qp.wr_id);
       }
@@ -160,11 +166,9 @@ TEST_CASE("each rail of a send and each buffer of a receive has an event, which 
 }
 
 TEST_CASE("members of a group have their own handles, any of which may be missing", "[events]") {
-  Watched w;
-  int device = -1;
-  AnyNet& net = w.merged(12, device);
-  Communicator communicator(net, current_sink());
-  Loop loop(net, communicator.ctx, device);
+  Joined w(12);
+  AnyNet& net = w.table;
+  Loop loop(net, w.communicator.ctx, w.device);
   constexpr std::size_t kEach = 4096;
   Buffers b(net, loop, 3 * kEach, 9);
   std::uint8_t *in = b.in.data(), *out = b.out.data();
@@ -218,11 +222,9 @@ TEST_CASE("nobody is asked without a handle or a callback, or by tables before v
 }
 
 TEST_CASE("a profiler that wants none of an operation gets none of its ends", "[events]") {
-  Watched w;
-  int device = -1;
-  AnyNet& net = w.merged(11, device);
-  Communicator communicator(net, current_sink());
-  Loop loop(net, communicator.ctx, device);
+  Joined w(11);
+  AnyNet& net = w.table;
+  Loop loop(net, w.communicator.ctx, w.device);
   w.profiler.wants = false;
   move(net, loop, 3 << 20, 1);
   CHECK(w.profiler.calls == 3);
@@ -260,12 +262,10 @@ TEST_CASE("with our own profiler, which wants no event, nobody is asked", "[even
 }
 
 TEST_CASE("as many messages at once as NCCL may have, and one that never comes", "[events]") {
-  Watched w;
-  int device = -1;
-  AnyNet& net = w.merged(12, device);
-  Communicator communicator(net, current_sink());
+  Joined w(12);
+  AnyNet& net = w.table;
   {
-    Loop loop(net, communicator.ctx, device);
+    Loop loop(net, w.communicator.ctx, w.device);
     Buffers b(net, loop, 64 << 10, 5);
     for (int round = 0; round < 20; ++round) {
       std::vector<Op> ops;
@@ -290,14 +290,12 @@ TEST_CASE("as many messages at once as NCCL may have, and one that never comes",
 }
 
 TEST_CASE("the event of a slow rail lasts longer than that of its sibling", "[slow]") {
-  Watched w;
-  int device = -1;
-  AnyNet& net = w.merged(12, device);
-  Communicator communicator(net, current_sink());
+  Joined w(12);
+  AnyNet& net = w.table;
   // On a busy machine both may be over by the next look.
   bool apart = false;
   for (int tries = 0; tries < 5 && !apart; ++tries) {
-    Loop loop(net, communicator.ctx, device);
+    Loop loop(net, w.communicator.ctx, w.device);
     w.profiler.events.clear();
     // The first message is cut by the ports' speeds: half of it goes over the throttled one.
     move(net, loop, 8 << 20, 1);
@@ -314,11 +312,9 @@ TEST_CASE("the event of a slow rail lasts longer than that of its sibling", "[sl
 }
 
 TEST_CASE("events end once each while ports go down and come back", "[flapping]") {
-  Watched w;
-  int device = -1;
-  AnyNet& net = w.merged(12, device);
-  Communicator communicator(net, current_sink());
-  Loop loop(net, communicator.ctx, device);
+  Joined w(12);
+  AnyNet& net = w.table;
+  Loop loop(net, w.communicator.ctx, w.device);
   const auto end = Clock::now() + std::chrono::milliseconds(1500);
   unsigned rounds = 0;
   while (Clock::now() < end) {
