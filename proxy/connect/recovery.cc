@@ -193,6 +193,7 @@ bool Recovery::fence(std::int64_t now) {
       link_.fail("%s, and an adapter does not give its receives back", why_.c_str());
     return false;
   }
+  if (!comm_->settled()) return false;  // copies end by themselves, also when the driver dies
   FencedNote note;
   note.round = round_;
   note.held = comm_->held();

@@ -49,7 +49,10 @@ class Recoverable {
   virtual AtRisk at_risk() = 0;
   // Whether everything that the halted queues will ever bring has been taken from the CQ.
   virtual bool drained() = 0;
-  // After that: what this end has.  What had arrived in part is as if nothing had.
+  // After that: whether nobody reads any more what held() will forget and the peer will write
+  // again.
+  virtual bool settled() = 0;
+  // After both: what this end has.  What had arrived in part is as if nothing had.
   virtual HeldState held() = 0;
   // New queues are there, perhaps over ports that nothing was registered on.  Keys of the memory
   // that cells name go into `note`.

@@ -191,6 +191,7 @@ class ProxyRecvComm final : public RecvComm,
   // --- when queues are replaced (recv_recovery.cc)
   AtRisk at_risk() override;
   bool drained() override;
+  bool settled() override { return staged_ == nullptr || !staged_->copying_parts(); }
   HeldState held() override;
   void receives_posted() override { unposted_.fill(0); }
   Status reach(FencedNote& note, std::string& why) override;

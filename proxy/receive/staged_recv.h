@@ -26,8 +26,17 @@ class StagedReceives {
   // The first `bytes` have arrived; `all`: no more will.  False when it is more than was asked.
   bool arrived(int slot, int sub, std::size_t bytes, bool all);
 
-  // What has arrived of that receive does not count: it will come again.  A copy that is under way
-  // goes on, of bytes that will be the same.
+  // Whether a copy reads out of the mirror of a receive of which more is to come.
+  bool copying_parts() const {
+    for (std::size_t i = 0; i < busy_count_; ++i) {
+      const Landing& l = landings_[busy_[i]];
+      // Partner of the release in copy_done(): what writes there next writes after the copy.
+      if (!l.all && l.state.load(std::memory_order_acquire) == State::copying) return true;
+    }
+    return false;
+  }
+  // What has arrived of that receive does not count: it will come again.  Not while
+  // copying_parts().
   void restart(int slot, int sub) {
     Landing& l = landing(slot, sub);
     l.arrived = l.started = 0;

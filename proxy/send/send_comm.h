@@ -210,6 +210,7 @@ class ProxySendComm final : public SendComm,
   // --- when queues are replaced (send_recovery.cc)
   AtRisk at_risk() override;
   bool drained() override { return true; }
+  bool settled() override { return true; }
   HeldState held() override;
   void receives_posted() override {}
   Status reach(FencedNote& note, std::string& why) override;
