@@ -7,6 +7,7 @@
 //
 // The driver's functions are plain pointers, so the fake is one object per process.  It must
 // outlive every transport that has seen its memory.
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -31,6 +32,7 @@ class FakeGpu {
     gpu::cuda::set_driver_for_test(&table_);
   }
   ~FakeGpu() {
+    hold_copies_at({});
     pause(false);
     gpu::stop_copy_threads();
     gpu::cuda::set_driver_for_test(nullptr);
@@ -54,6 +56,18 @@ class FakeGpu {
     std::lock_guard lock(mutex_);
     memory_.erase(reinterpret_cast<std::uint64_t>(at));
   }
+  // Streams whose next copy begins at one of these addresses, at either end, wait.
+  void hold_copies_at(std::set<const void*> addresses) {
+    std::lock_guard lock(mutex_);
+    held_at_ = std::move(addresses);
+    changed_.notify_all();
+  }
+  bool holds_copy_at(const void* address) {
+    std::lock_guard lock(mutex_);
+    return std::any_of(streams_.begin(), streams_.end(), [&](const Work* s) {
+      return held(*s) && (s->queue.front().to == address || s->queue.front().from == address);
+    });
+  }
   // Nothing is executed while paused.
   void pause(bool on) {
     std::lock_guard lock(mutex_);
@@ -76,8 +90,12 @@ class FakeGpu {
   using Result = gpu::cuda::Result;
   using Address = gpu::cuda::Address;
   using Stream = gpu::cuda::Stream;
+  struct Operation {
+    const void *to, *from;
+    std::function<void()> execute;
+  };
   struct Work {
-    std::deque<std::function<void()>> queue;
+    std::deque<Operation> queue;
   };
   static inline FakeGpu* self = nullptr;
   static void* pointer(std::uint64_t a) { return reinterpret_cast<void*>(a); }
@@ -89,7 +107,7 @@ class FakeGpu {
       Work* ready = nullptr;
       if (!paused_)
         for (Work* s : streams_)
-          if (!s->queue.empty() && (ready == nullptr || ready == last)) ready = s;
+          if (!s->queue.empty() && !held(*s) && (ready == nullptr || ready == last)) ready = s;
       last = ready;
       if (ready == nullptr) {
         changed_.wait(lock);
@@ -100,13 +118,17 @@ class FakeGpu {
         std::this_thread::sleep_for(std::chrono::microseconds(150));
         lock.lock();
       }
-      ready->queue.front()();
+      ready->queue.front().execute();
       ready->queue.pop_front();
     }
   }
 
-  Result enqueue(Stream stream, std::function<void()> f) {
-    static_cast<Work*>(stream)->queue.push_back(std::move(f));
+  bool held(const Work& s) const {
+    return !s.queue.empty() &&
+           (held_at_.count(s.queue.front().to) != 0 || held_at_.count(s.queue.front().from) != 0);
+  }
+  Result enqueue(Stream stream, Address to, Address from, std::function<void()> f) {
+    static_cast<Work*>(stream)->queue.push_back({pointer(to), pointer(from), std::move(f)});
     changed_.notify_all();
     return 0;
   }
@@ -114,7 +136,7 @@ class FakeGpu {
     if (bad_address != 0 && (to == bad_address || from == bad_address)) return 1;
     ++copies;
     if (whole_words && (to | from | n) % sizeof(std::uint64_t) == 0)
-      return enqueue(s, [=] {
+      return enqueue(s, to, from, [=] {
         auto* const words = static_cast<std::uint64_t*>(pointer(to));
         auto* const source = static_cast<std::uint64_t*>(pointer(from));
         for (std::size_t i = 0; i < n / sizeof *words; ++i)
@@ -122,10 +144,10 @@ class FakeGpu {
               std::atomic_ref(source[i]).load(std::memory_order_acquire),
               std::memory_order_release);
       });
-    return enqueue(s, [=] { std::memcpy(pointer(to), pointer(from), n); });
+    return enqueue(s, to, from, [=] { std::memcpy(pointer(to), pointer(from), n); });
   }
   Result write(Stream s, Address to, std::uint64_t value) {
-    return enqueue(s, [=] {
+    return enqueue(s, to, to, [=] {
       std::atomic_ref(*static_cast<std::uint64_t*>(pointer(to)))
           .store(value, std::memory_order_release);
     });
@@ -231,6 +253,7 @@ class FakeGpu {
   std::condition_variable changed_;
   std::set<Work*> streams_;
   std::map<std::uint64_t, std::size_t> memory_;
+  std::set<const void*> held_at_;
   bool paused_ = false, quit_ = false;
   std::thread thread_;
 };

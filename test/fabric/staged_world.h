@@ -55,11 +55,12 @@ struct Ends {
     receiver = session(*b, 2);
   }
   // Each end uses the first of adapters of its own, the others are in reserve.
-  Ends(Use source, Use landing, Config config, const std::string& here, const std::string& there) {
+  Ends(Use source, Use landing, Config config, const std::string& here, const std::string& there,
+       void (*adjust)(Fabric&) = nullptr) {
     config.ib_hca = "=" + here;
-    a = open(source, config, 1, 0, from);
+    a = open(source, config, 1, 0, from, adjust);
     config.ib_hca = "=" + there;
-    b = open(landing, config, 1, 0, to);
+    b = open(landing, config, 1, 0, to, adjust);
     sender = session(*a, 1);
     receiver = session(*b, 2);
   }
@@ -68,11 +69,12 @@ struct Ends {
     REQUIRE(s);
     return std::move(s).take();
   }
-  static std::unique_ptr<Transport> open(Use use, Config config, int rails, int first,
-                                         int& device) {
+  static std::unique_ptr<Transport> open(Use use, Config config, int rails, int first, int& device,
+                                         void (*adjust)(Fabric&) = nullptr) {
     if (use == Use::staged) config.net_gdr_level = "LOC";
     auto fabric = open_fabric(config);
     REQUIRE(fabric);
+    if (adjust != nullptr) adjust(**fabric);
     auto t = make_proxy_transport(
         std::make_shared<Devices>(std::move(fabric).take(), config, source_for(use, 4)));
     device = first;

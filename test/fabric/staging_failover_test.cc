@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "plugin/fabric/soft/extended.h"
+#include "proxy/memory/staging.h"
 #include "test/fabric/staged_world.h"
+#include "test/fabric/tap.h"
 
 namespace twinpath::test {
 namespace {
@@ -208,6 +210,47 @@ TEST_CASE("A flush waits for a port when none works: no request would mean that 
   CHECK(eventually([&] { return send->test(c) != Status::ok || c.done; }));
   CHECK(eventually([&] { return second->test(c) != Status::ok || c.done; }));
   CHECK(c.done);
+}
+
+TEST_CASE("What arrived in part is not written again while the GPU copies it") {
+  constexpr std::size_t kTwoChunks = 2 * kStagedChunk;
+  FakeGpu fake;
+  LogCapture log;
+  const Config config = gpu_config("soft0,soft1,soft2,soft3");
+  Ends ends(Use::staged, Use::staged, config, "soft0,soft1", "soft2,soft3", Tap::on);
+  auto fabric = open_fabric(config);
+  REQUIRE(fabric);
+  Link link = ends.connect();
+  GpuBuffer from(fake, *link.send, kTwoChunks), to(fake, *link.recv, kTwoChunks);
+  from.fill(5, 0, kTwoChunks);
+  to.blank();
+  const RecvBuffer b = to.receive(0, 0, kTwoChunks);
+  // The first chunk arrives, and its copy to where it belongs waits; the second never leaves.
+  fake.hold_copies_at({b.data});
+  Tap::pass_writes = 1;
+  Tap::lose_writes = 1 << 20;
+  Request* receive = start_recv(*link.recv, {b});
+  Request* send = start_send(*link.send, from, kTwoChunks, 0, receive);
+  Completion c;
+  const auto turn = [&] {
+    const bool fine = send->test(c) == Status::ok && !c.done && receive->test(c) == Status::ok;
+    return !fine || c.done;
+  };
+  REQUIRE(eventually([&] { return turn() || fake.holds_copy_at(b.data); }));
+  REQUIRE(Tap::pass_writes == 0);
+  for (const Port& p : (*fabric)->ports)
+    if (p.device == "soft0") CHECK(soft::set_port_state(p.context, 1, false) == 0);
+  REQUIRE(eventually([&] { return turn() || log.has("stops and goes on"); }));
+  Tap::lose_writes = 0;
+  bool early = false;
+  for (const std::int64_t end = now_ns() + 200 * kMillisecond; now_ns() < end && !early;)
+    early = turn() || log.has("goes on over");
+  fake.hold_copies_at({});  // before anything that may end the case: the buffers go first
+  CHECK_FALSE(early);
+  CHECK(finish_both(send, receive).received.bytes[0] == kTwoChunks);
+  CHECK(log.has("goes on over"));
+  CHECK(to.holds(5, 0, kTwoChunks));
+  for (const Port& p : (*fabric)->ports) (void)soft::set_port_state(p.context, 1, true);
 }
 
 // As behind PCIe: who takes data for visible before its flush is done sees what was there before. A

@@ -42,8 +42,8 @@ struct Tap {
   static inline std::uint32_t failed_qpn = 0;
   static inline WrKind fail_post = WrKind::none;  // posts of that kind give ENOMEM
   // As many of the next writes with an immediate are executed twice, the second time without bytes,
-  // as soft-RoCE may; after those, as many are taken and never sent.
-  static inline int repeat_writes = 0, lose_writes = 0;
+  // as soft-RoCE may; after those, as many pass, and as many are taken and never sent.
+  static inline int repeat_writes = 0, pass_writes = 0, lose_writes = 0;
   static inline int poll_result = 0;     // not 0: what polling gives
   static inline bool no_memory = false;  // registrations give ENOMEM
   static inline int create_error = 0;    // not 0: no queue pair, for that errno
@@ -68,7 +68,7 @@ struct Tap {
     fail_completion = fail_post = WrKind::none;
     fail_status = IBV_WC_REM_ACCESS_ERR;
     fail_all = false;
-    repeat_writes = lose_writes = 0;
+    repeat_writes = pass_writes = lose_writes = 0;
     poll_result = 0;
     no_memory = false;
     create_error = 0;
@@ -149,6 +149,11 @@ struct Tap {
       posted.push_back({decode_wr_id(w->wr_id).kind, qp->qp_num, w->send_flags, bytes});
     }
     if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM || repeat_writes + lose_writes == 0) {
+      hold.unlock();
+      return post_send_(qp, wr, bad);
+    }
+    if (repeat_writes == 0 && pass_writes > 0) {
+      --pass_writes;
       hold.unlock();
       return post_send_(qp, wr, bad);
     }
