@@ -161,15 +161,15 @@ TEST_CASE("A flush waits for a port when none works: no request would mean that 
       if (p.device == name) CHECK(soft::set_port_state(p.context, 1, up) == 0);
   };
   Link link = ends.connect();
-  GpuBuffer from(fake, *link.send, 4096), to(fake, *link.recv, 4096);
+  GpuBuffer from(fake, *link.send, 4096), to(fake, *link.recv, 8192);
   from.forget();
   to.forget();
   from.fill(3, 0, 4096);
-  const RecvBuffer b = to.receive(0, 0, 4096);
+  const RecvBuffer b = to.receive(0, 0, 4096), next = to.receive(0, 4096, 4096);
   Request *receive = nullptr, *second = nullptr, *send = nullptr, *flush = nullptr;
   Completion c;
   REQUIRE(link.recv->irecv({&b, 1}, false, &receive) == Status::ok);
-  REQUIRE(link.recv->irecv({&b, 1}, false, &second) == Status::ok);
+  REQUIRE(link.recv->irecv({&next, 1}, false, &second) == Status::ok);
   const auto sent = [&] {
     send = nullptr;
     return eventually([&] {
