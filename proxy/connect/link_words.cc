@@ -154,12 +154,13 @@ void PeerLink::stopped(bool stopped) {
   asking_ = false;
 }
 
-// One connection of many that meet the same fate at a time is told of aloud.
-void PeerLink::tell(const std::string& text, std::size_t topic) {
-  if (hub().time_to_tell(topic, now_ns()))
+bool PeerLink::tell(const std::string& text, std::size_t topic, bool must) {
+  const bool aloud = must || hub().time_to_tell(topic, now_ns());
+  if (aloud)
     TP_WARN("connection to %s %s", peer_.text.c_str(), text.c_str());
   else
     TP_INFO(net, "connection to %s %s", peer_.text.c_str(), text.c_str());
+  return aloud;
 }
 
 std::string PeerLink::not_registered(int rail) const {

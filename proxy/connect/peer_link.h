@@ -166,7 +166,8 @@ class PeerLink final : private FailureListener, private Attended {
   // --- for its recovery
   friend class Recovery;
   void stopped(bool stopped);
-  void tell(const std::string& text, std::size_t topic = 0);
+  // Whether aloud: as one of many that meet the same fate at a time it is not, unless it must.
+  bool tell(const std::string& text, std::size_t topic = 0, bool must = false);
   // Queues bytes for the peer and sends what goes.
   void send(const std::vector<std::uint8_t>& frame);
   void exchange_words(std::int64_t now);

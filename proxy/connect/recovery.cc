@@ -69,6 +69,15 @@ void Recovery::queue_failed(int q, const std::string& why) {
   begin(round_ + 1, why);
 }
 
+void Recovery::enter(Phase phase, std::int64_t now) {
+  constexpr std::array parts{StopClock::Part::agree,   StopClock::Part::agree,
+                             StopClock::Part::drain,   StopClock::Part::exchange,
+                             StopClock::Part::connect, StopClock::Part::wait};
+  phase_ = phase;
+  phase_since_ = now;
+  clock_.turn(parts[static_cast<std::size_t>(phase)], now);
+}
+
 void Recovery::begin(std::uint32_t round, const std::string& why) {
   const std::int64_t now = now_ns();
   round_ = round;
@@ -76,12 +85,11 @@ void Recovery::begin(std::uint32_t round, const std::string& why) {
   look_at_states(now);
   mine_ = unusable(now);
   if (!running()) {
-    since_ = now;
+    clock_.start(now);
     why_ = why;
-    if (!why.empty()) link_.tell("stops and goes on: " + why);
+    aloud_ = !why.empty() && link_.tell("stops and goes on: " + why);
   }
-  phase_ = Phase::stopping;
-  phase_since_ = now;
+  enter(Phase::stopping, now);
   back_since_ = 0;
   their_stop_.reset();
   their_fence_.reset();
@@ -97,8 +105,7 @@ void Recovery::try_again(std::int64_t now, QueueMask failed, const std::string& 
   for (int q = 0; q < link_.queue_count(); ++q)
     if ((failed & queue_bit(q)) != 0) mark_sick(q, now);
   why_ = why;
-  phase_ = Phase::holding;
-  phase_since_ = now;
+  enter(Phase::holding, now);
   again_at_ = now + std::min(kHoldLook << std::min(failures_++, 6), kSecond);
 }
 
@@ -161,8 +168,7 @@ bool Recovery::step(std::int64_t now) {
       if (!their_stop_) return false;
       unwanted_ = mine_ | their_stop_->unwanted;
       link_.set().halt();
-      phase_ = Phase::flushing;
-      phase_since_ = now;
+      enter(Phase::flushing, now);
       return true;
     case Phase::flushing:
       return fence(now);
@@ -170,7 +176,7 @@ bool Recovery::step(std::int64_t now) {
       return their_fence_ && raise(now);
     case Phase::raising:
       if (!they_are_ready_) return false;
-      finish(now);
+      finish();
       return true;
     case Phase::holding:
       if (now - phase_since_ < kHoldLook) return false;
@@ -194,6 +200,7 @@ bool Recovery::fence(std::int64_t now) {
     return false;
   }
   if (!comm_->settled()) return false;  // copies end by themselves, also when the driver dies
+  clock_.turn(StopClock::Part::renew, now);
   FencedNote note;
   note.round = round_;
   note.held = comm_->held();
@@ -201,8 +208,7 @@ bool Recovery::fence(std::int64_t now) {
   note.made = link_.set().choose(all() & ~unwanted_);
   receives_posted_ = false;
   if (note.made == 0) {
-    phase_ = Phase::holding;
-    phase_since_ = now;
+    enter(Phase::holding, now);
     again_at_ = 0;
     return true;
   }
@@ -219,12 +225,12 @@ bool Recovery::fence(std::int64_t now) {
   note.queues = link_.set().addresses();
   for (const Rail& rail : link_.set().rails()) note.rails.push_back(rail.hello());
   link_.send(encode_recovery(note));
-  phase_ = Phase::meeting;
-  phase_since_ = now;
+  enter(Phase::meeting, now_ns());
   return true;
 }
 
 bool Recovery::raise(std::int64_t now) {
+  clock_.turn(StopClock::Part::connect, now);
   QueueSet& set = link_.set();
   if (their_fence_->made != set.in_use() ||
       their_fence_->rails.size() != link_.peer().rails.size()) {
@@ -250,12 +256,11 @@ bool Recovery::raise(std::int64_t now) {
   receives_posted_ = set.receive_depth() > 1;
   comm_->receives_posted();
   link_.send(encode_ready(round_));
-  phase_ = Phase::raising;
-  phase_since_ = now;
+  enter(Phase::raising, now_ns());
   return true;
 }
 
-void Recovery::finish(std::int64_t now) {
+void Recovery::finish() {
   phase_ = Phase::whole;
   failures_ = 0;
   questions_ = {};
@@ -264,7 +269,8 @@ void Recovery::finish(std::int64_t now) {
   const int again = comm_->resume(theirs);
   if (again < 0 || link_.broken()) return;
   counters::Connection& counts = *link_.counts();
-  const auto stopped = static_cast<std::uint64_t>(now - since_);
+  const std::int64_t now = now_ns();
+  const auto stopped = static_cast<std::uint64_t>(clock_.total(now));
   counts.recoveries.add(1);
   counts.stopped_ns.add(stopped);
   counts.longest_stop_ns.set(std::max(counts.longest_stop_ns.get(), stopped));
@@ -277,9 +283,10 @@ void Recovery::finish(std::int64_t now) {
     if (used) rails += (rails.empty() ? "" : ", ") + link_.set().rails()[r].port.port->name;
   }
   link_.tell("goes on over " + rails + " (" + std::to_string(std::popcount(in_use)) + " of " +
-             std::to_string(link_.queue_count()) + " queues) after " +
-             std::to_string((now - since_) / kMillisecond) + " ms; " + std::to_string(again) +
-             (again == 1 ? " message was sent again" : " messages were sent again"));
+                 std::to_string(link_.queue_count()) + " queues) after " + clock_.text(now) + "; " +
+                 std::to_string(again) +
+                 (again == 1 ? " message was sent again" : " messages were sent again"),
+             0, aloud_);
   last_progress_ = comm_->progress();
 }
 

@@ -28,6 +28,7 @@
 #include <optional>
 #include <string>
 
+#include "proxy/connect/stop_clock.h"
 #include "proxy/queues/completion_engine.h"
 #include "proxy/queues/queue_set.h"
 #include "proxy/wire/recovery.h"
@@ -120,7 +121,8 @@ class Recovery final : private HeldWork {
   bool step(std::int64_t now);
   bool fence(std::int64_t now);
   bool raise(std::int64_t now);
-  void finish(std::int64_t now);
+  void finish();
+  void enter(Phase phase, std::int64_t now);
   QueueMask all() const;
   void all_mute(QueueMask mute, std::int64_t now, std::int64_t limit);
   std::string mute_text(int q, std::int64_t now) const;
@@ -141,11 +143,12 @@ class Recovery final : private HeldWork {
   QueueMask mine_ = 0;      // what this end left out of the round
   QueueMask unwanted_ = 0;  // what both did
   std::string why_;
+  bool aloud_ = false;  // whoever was told of the stop is told of its end
   std::optional<StopNote> their_stop_;
   std::optional<FencedNote> their_fence_;
   bool they_are_ready_ = false;
   bool receives_posted_ = true;  // on the queues that are there
-  std::int64_t since_ = 0;       // the beginning of the first of these rounds
+  StopClock clock_;              // since the beginning of the first of these rounds
   std::int64_t phase_since_ = 0;
   std::int64_t again_at_ = 0;    // holding: when to try the next round although nothing changed
   std::int64_t back_since_ = 0;  // a left-out queue can be used since then; 0: none can

@@ -83,8 +83,8 @@ void AsyncEvents::handle(const ibv_async_event& event) {
       return;
     case IBV_EVENT_PORT_ERR:
       TP_WARN(
-          "%s port %d went down: %s; transfers are retried until NCCL_IB_RETRY_CNT runs out, where "
-          "the adapter retries; check the cable and the switch port (ip link, ibstat)",
+          "%s port %d went down: %s; connections over it go on over another port "
+          "(TWINPATH_FAILOVER) or wait; check the cable and the switch port (ip link, ibstat)",
           device_.c_str(), event.element.port_num, text);
       std::erase_if(ports_down_,
                     [&](const PortDown& p) { return p.port == event.element.port_num; });
@@ -93,8 +93,10 @@ void AsyncEvents::handle(const ibv_async_event& event) {
       return;
     case IBV_EVENT_GID_CHANGE:
     case IBV_EVENT_LID_CHANGE:
-      TP_WARN("%s port %d: %s; connections made with the old address may fail", device_.c_str(),
-              event.element.port_num, text);
+      TP_WARN(
+          "%s port %d: %s; connections made with the old address are made anew, without "
+          "TWINPATH_FAILOVER they may fail",
+          device_.c_str(), event.element.port_num, text);
       address_changes_.fetch_add(1, std::memory_order_relaxed);
       return;
     case IBV_EVENT_PORT_ACTIVE:

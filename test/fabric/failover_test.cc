@@ -46,6 +46,9 @@ TEST_CASE("F1: a port that goes down under a stream takes nothing with it") {
   CHECK(stream.failure.empty());
   CHECK(queues_at_last(log) == 1);
   CHECK(stream.longest_gap() < 2 * kSecond);
+  // Whoever reads that it stops reads that it goes on.
+  CHECK(log.has(LogLevel::warn, "stops and goes on"));
+  CHECK(log.has(LogLevel::warn, "goes on over"));
 }
 
 TEST_CASE("F1: a local error is taken for a port's that is about to go down, but not twice") {

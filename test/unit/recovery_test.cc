@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plugin/base/clock.h"
+#include "proxy/connect/stop_clock.h"
 #include "test/support/catch.h"
 
 using namespace twinpath;
@@ -138,4 +140,38 @@ TEST_CASE("no damaged word about queues is read beyond its end", "[recovery]") {
   }
   for (std::size_t n = 0; n < kRecoveryHeader; ++n)
     CHECK(recovery_frame_bytes(std::span(frame).first(n)) == 0);
+}
+
+TEST_CASE("A stop says where its time went") {
+  using Part = StopClock::Part;
+  const auto ms = [](std::int64_t n) { return n * kMillisecond; };
+  StopClock clock;
+  clock.start(ms(1000));
+  clock.turn(Part::agree, ms(1000));
+  CHECK(clock.text(ms(1004)) == "4 ms");
+  clock.turn(Part::drain, ms(1002));
+  clock.turn(Part::renew, ms(1152));
+  clock.turn(Part::exchange, ms(1170));
+  clock.turn(Part::connect, ms(1175));
+  CHECK(clock.total(ms(1186)) == ms(186));
+  // 2 ms of agreement and 5 ms of exchange are less than a twentieth.
+  CHECK(clock.text(ms(1186)) == "186 ms (drain 150, renew 18, connect 11)");
+
+  // What was spent in one stop is not told of the next one; rounds add up.
+  clock.start(ms(5000));
+  clock.turn(Part::agree, ms(5000));
+  clock.turn(Part::drain, ms(5010));
+  clock.turn(Part::wait, ms(5010));
+  clock.turn(Part::wait, ms(5300));
+  clock.turn(Part::agree, ms(5610));
+  clock.turn(Part::drain, ms(5620));
+  clock.turn(Part::renew, ms(5620));
+  clock.turn(Part::connect, ms(5620));
+  clock.turn(Part::connect, ms(5700));
+  CHECK(clock.text(ms(5720)) == "720 ms (connect 100, wait 600, 2 rounds)");
+
+  // Nothing stands out where everything is short.
+  clock.start(0);
+  clock.turn(Part::agree, 0);
+  CHECK(clock.text(ms(10)) == "10 ms (agree 10)");
 }
