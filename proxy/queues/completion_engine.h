@@ -26,6 +26,7 @@
 #include "plugin/fabric/verbs.h"
 #include "proxy/queues/parcel_pool.h"
 #include "proxy/queues/progress.h"
+#include "proxy/queues/queue_grave.h"
 #include "proxy/wire/wr_id.h"
 
 namespace twinpath {
@@ -117,6 +118,10 @@ class CompletionHub {
   // The same, locked: callers wait while an adapter makes a queue.
   Result<CompletionEngine*> reserve_locked(ibv_context* context, int entries);
   void release(CompletionEngine* engine, int entries);
+  // A halted queue pair that is out of use, and its share.  Any thread, locked or not.
+  void bury(Owned<ibv_qp> qp, CompletionEngine* engine, int entries) {
+    grave_.bury(std::move(qp), engine, entries);
+  }
   // Of that adapter; null when there can be none.
   ParcelPool* parcel_pool(const Adapter& adapter);
 
@@ -175,6 +180,7 @@ class CompletionHub {
   const CompletionEngine* polled_ = nullptr;         // under `lock`
   std::array<std::int64_t, kTopics> told_at_{};      // under `lock`
   std::size_t next_place_ = 0;
+  QueueGrave grave_{[this](CompletionEngine* e, int entries) { release(e, entries); }};
   ProgressThread thread_;  // last: it ends first
 };
 

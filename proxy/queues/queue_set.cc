@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "plugin/base/log.h"
 #include "proxy/queues/completion_text.h"
@@ -116,8 +117,7 @@ Result<std::unique_ptr<QueueSet>> QueueSet::make(std::shared_ptr<CompletionHub> 
 
 Status QueueSet::reserve(Queue& q, bool locked) {
   ibv_context* context = rails_[static_cast<std::size_t>(q.rail)].port.adapter->context;
-  const int share = settings_.send_depth + settings_.recv_depth;
-  auto engine = locked ? hub_->reserve_locked(context, share) : hub_->reserve(context, share);
+  auto engine = locked ? hub_->reserve_locked(context, share()) : hub_->reserve(context, share());
   if (!engine) return engine.status();
   q.engine = *engine;
   if (std::find(engines_.begin(), engines_.end(), *engine) == engines_.end())
@@ -152,6 +152,7 @@ Status QueueSet::make_pair(Queue& q) {
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
   q.qp = own(qp, devices_->verbs().destroy_qp);
+  q.halted = false;
   port.adapter->events.forget_queue(qp->qp_num);
 
   return Status::ok;
@@ -204,10 +205,9 @@ Status QueueSet::refused(int result, const std::string& what, const std::string&
 
 QueueSet::~QueueSet() {
   if (registered_) hub_->drop_comm(comm_);
-  const int share = settings_.send_depth + settings_.recv_depth;
   for (Queue& q : queues_) {
     drop_pair(q);
-    if (q.engine != nullptr) hub_->release(q.engine, share);
+    if (q.engine != nullptr) hub_->release(q.engine, share());
   }
 }
 
@@ -218,13 +218,21 @@ void QueueSet::drop_pair(Queue& q) {
   rails_[static_cast<std::size_t>(q.rail)].port.adapter->events.forget_queue(qpn);
 }
 
+// Out of use, with its share of the CQ.  What is not known to have halted might receive.
+void QueueSet::lay_aside(Queue& q) {
+  if (q.qp == nullptr) return;
+  if (!q.halted) return drop_pair(q);
+  rail_of(q).port.adapter->events.forget_queue(q.qp->qp_num);
+  hub_->bury(std::move(q.qp), std::exchange(q.engine, nullptr), share());
+}
+
 void QueueSet::halt() {
   for (Queue& q : queues_) {
     if (q.qp == nullptr) continue;
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_ERR;
-    // One that is there already, or whose adapter has gone, says so: it is halted.
-    (void)devices_->verbs().modify_qp(q.qp.get(), &a, IBV_QP_STATE);
+    // One whose adapter has gone says so: it is halted, too, if nobody knows.
+    q.halted = devices_->verbs().modify_qp(q.qp.get(), &a, IBV_QP_STATE) == 0;
   }
 }
 
@@ -233,7 +241,7 @@ Status QueueSet::remake(QueueMask wanted, QueueMask& failed, std::string& why) {
   next_ = 0;
   receives_ = false;
   retry_.succeeded();
-  for (Queue& q : queues_) drop_pair(q);
+  for (Queue& q : queues_) lay_aside(q);
   std::vector<bool> asked(rails_.size());
   for (std::size_t i = 0; i < queues_.size(); ++i) {
     Queue& q = queues_[i];

@@ -57,6 +57,7 @@ struct Queue {
   std::uint32_t inline_bytes = 0;
   std::uint32_t speed_mbps = 0;  // of the slower end, 0 until raised
   bool extras = false;           // its adapter was told of some (ece.h)
+  bool halted = false;           // its adapter says that it is in error
 };
 
 // Whether packets between the two need the global header, which names ports by GID: always on
@@ -92,8 +93,9 @@ class QueueSet {
   // the peer's writes that is so only once halt() has been called at both ends.
   void halt();
   // New queue pairs in place of all, in INIT, for those in `wanted`; the others are out of use.
-  // Their rails' addresses are what the ports have now.  On failure `failed` has the queues to
-  // blame.
+  // The old ones are destroyed later, except for those whose adapter did not confirm that they are
+  // halted.  Their rails' addresses are what the ports have now.  On failure `failed` has the
+  // queues to blame.
   Status remake(QueueMask wanted, QueueMask& failed, std::string& why);
   QueueMask all() const { return ~QueueMask{0} >> (32 - queues_.size()); }
   // Those that are not in reserve.
@@ -137,6 +139,8 @@ class QueueSet {
   Status reserve(Queue& queue, bool locked);
   std::uint32_t rails_of(QueueMask queues) const;
   void drop_pair(Queue& queue);
+  void lay_aside(Queue& queue);
+  int share() const { return settings_.send_depth + settings_.recv_depth; }
   const Rail& rail_of(const Queue& q) const { return rails_[static_cast<std::size_t>(q.rail)]; }
   int to_init(Queue& q);
   int to_rtr(Queue& q, const HelloRail& remote, QueueAddress to, std::uint32_t label);

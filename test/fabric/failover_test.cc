@@ -51,6 +51,27 @@ TEST_CASE("F1: a port that goes down under a stream takes nothing with it") {
   CHECK(log.has(LogLevel::warn, "goes on over"));
 }
 
+TEST_CASE("F1: an adapter that is slow to destroy queues keeps nobody waiting") {
+  constexpr int kSlow = 1200;
+  LogCapture log;
+  FailoverWorld w;
+  Link link = w.connect();
+  Stream stream(link, {}, 17);
+  CHECK(stream.run(50));
+  Tap::destroy_ms = kSlow;
+  stream.forget_gap();
+  FailoverWorld::port("soft1", false);
+  CHECK(stream.run(200));
+  CHECK(queues_at_last(log) == 1);
+  CHECK(stream.longest_gap() < kSlow * kMillisecond);
+  Tap::destroy_ms = 0;
+  FailoverWorld::port("soft1", true);
+  CHECK(settles_at(log, stream, 2));
+  CHECK(stream.finish());
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
+}
+
 TEST_CASE("F1: a local error is taken for a port's that is about to go down, but not twice") {
   const bool mistake = GENERATE(false, true);
   CAPTURE(mistake);

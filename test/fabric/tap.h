@@ -5,11 +5,14 @@
 // Hand Tap::on to World.  The verbs table holds plain function pointers, so the tap's state is
 // static; on() begins it anew.  Threads: the test's and those of the sessions, which post what was
 // held; who looks at `posted` while something may be held takes `mutex`.
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "plugin/fabric/fabric.h"
@@ -50,7 +53,8 @@ struct Tap {
   // Moves to that state that are still to fail, and with what; any number below 0 for all.
   static inline std::map<ibv_qp_state, int> failing_moves;
   static inline int move_error = ETIMEDOUT;
-  static inline int moves = 0;  // tried, of any kind
+  static inline std::atomic<int> destroy_ms = 0;  // how long the adapter takes to destroy a queue
+  static inline int moves = 0;                    // tried, of any kind
 
   // The adapter of that name, of the last fabric that on() saw.
   static ibv_context* context_of(const std::string& device) {
@@ -74,10 +78,12 @@ struct Tap {
     create_error = 0;
     failing_moves.clear();
     move_error = ETIMEDOUT;
+    destroy_ms = 0;
     moves = 0;
     real_ = fabric.verbs;
     fabric.verbs.modify_qp = modify_qp;
     fabric.verbs.create_qp = create_qp;
+    fabric.verbs.destroy_qp = destroy_qp;
     fabric.verbs.reg_mr_iova2 = reg_mr_iova2;
     for (const Port& port : fabric.ports) {
       ibv_context_ops& ops = port.context->ops;
@@ -127,6 +133,11 @@ struct Tap {
     std::lock_guard hold(mutex);
     if (qp != nullptr) inline_bytes[qp->qp_num] = init->cap.max_inline_data;
     return qp;
+  }
+
+  static int destroy_qp(ibv_qp* qp) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(destroy_ms.load()));
+    return real_.destroy_qp(qp);
   }
 
   static ibv_mr* reg_mr_iova2(ibv_pd* pd, void* addr, std::size_t bytes, std::uint64_t iova,
