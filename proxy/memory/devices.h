@@ -130,8 +130,10 @@ class Devices {
                                   Staging staging = Staging::never);
   // Registers what this device's memory is, and will be, on that rail if it is a standby one
   // (behind the device's own), as far as that goes: what cannot be (its owner may have freed it
-  // without a word) has no key there.
-  void stand_by(int device, int rail);
+  // without a word) has no key there.  False where some could not for want of room, of the
+  // adapter's or under a limit: whoever sends from it or receives into it next would send or
+  // receive nothing.
+  bool stand_by(int device, int rail);
   // Of memory that was registered here and not given back, the part (itself or its mirror) that
   // has these bytes: its keys by rail or, where `only` names one, that rail's as every key.
   std::optional<KeyRange> key_range(const Memory* memory, std::uint64_t address,

@@ -53,21 +53,24 @@ Status Devices::acquire_standby(ProxyMemory& memory, const RailPort& port, std::
   return acquire(memory, request, port, rail);
 }
 
-void Devices::stand_by(int device, int rail) {
+bool Devices::stand_by(int device, int rail) {
   const int n = rail - static_cast<int>(rails(device).size());
   const std::vector<RailPort> more = standby(device);
-  if (n < 0 || static_cast<std::size_t>(n) >= more.size()) return;
+  if (n < 0 || static_cast<std::size_t>(n) >= more.size()) return true;
   std::lock_guard hold(memory_mutex_);
   StandingBy& state = standing_by_[device];
   state.used |= 1u << n;
+  bool room = true;
   for (auto& [key, memory] : memories_) {
     if (memory->device != device) continue;
     // One failure is enough to read: there may be many, and many tries.
     const bool quiet = (state.told >> n & 1) != 0;
-    if (acquire_standby(*memory, more[static_cast<std::size_t>(n)], static_cast<std::size_t>(rail),
-                        quiet) != Status::ok)
-      state.told |= 1u << n;
+    const Status s = acquire_standby(*memory, more[static_cast<std::size_t>(n)],
+                                     static_cast<std::size_t>(rail), quiet);
+    if (s != Status::ok) state.told |= 1u << n;
+    room = room && s != Status::no_memory;
   }
+  return room;
 }
 
 std::optional<KeyRange> Devices::key_range(const Memory* memory, std::uint64_t address,
