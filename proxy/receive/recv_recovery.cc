@@ -51,12 +51,11 @@ HeldState ProxyRecvComm::held() {
 Status ProxyRecvComm::reach(FencedNote& note, std::string& why) {
   if (cell_memory_ == nullptr) return Status::ok;
   const int alone = link_->set().reserve_rail();
-  const bool room = alone < 0 || core_->devices->stand_by(device_, alone);
   first_key_rail_ = std::max(alone, 0);
   key_rail_mask_ = alone < 0 ? ~0 : 0;
   note.key_rails = cts_.layout().rails();
   const std::uint64_t first = cts_.added() - std::min<std::uint64_t>(cts_.added(), kCtsCells);
-  bool known = alone < 0 || (room && reachable(alone));
+  bool known = alone < 0 || (core_->devices->stand_by(device_, alone) && reachable(alone));
   const auto add = [&](std::uint64_t seq, bool waits) {
     const CellView cell(cts_.cell(seq));
     if (cell.bytes() == 0) return;

@@ -46,9 +46,8 @@ Status ProxySendComm::reach(FencedNote&, std::string& why) {
   const int rail = link_->set().reserve_rail();
   if (rail < 0) return Status::ok;
   keys_change_ = true;
-  const bool room = core_->devices->stand_by(device_, rail);
   const Queue& queue = link_->queue(link_->set().first());
-  bool known = room && link_->rkey(queue) != 0 &&
+  bool known = core_->devices->stand_by(device_, rail) && link_->rkey(queue) != 0 &&
                (queue.inline_bytes >= sizeof(std::uint32_t) || ring_->lkey(rail) != 0);
   for (std::size_t i = 0; requests_.made(i) && known; ++i) {
     const SendRequest& r = requests_.at(i);

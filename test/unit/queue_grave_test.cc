@@ -36,6 +36,7 @@ TEST_CASE("A grave keeps nobody waiting but who takes it away") {
   std::atomic<int> entries = 0;
   std::atomic<bool> early = false;
   bool waited = false;
+  std::thread later;
   {
     QueueGrave grave([&](CompletionEngine*, int n) {
       entries += n;
@@ -44,13 +45,13 @@ TEST_CASE("A grave keeps nobody waiting but who takes it away") {
     for (ibv_qp& qp : pairs) grave.bury(own(&qp, &Adapter::destroy), nullptr, 100);
     CHECK(Adapter::destroyed == 0);
     CHECK(entries == 0);
-    std::thread later([&] {
+    later = std::thread([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       waited = true;
       Adapter::may.set_value();
     });
-    later.detach();
   }
+  later.join();
   CHECK(waited);
   CHECK(Adapter::destroyed == 3);
   CHECK(entries == 300);
