@@ -72,8 +72,9 @@ class Request {
  public:
   // Never blocks.  An error names the peer in the log (once per comm).
   virtual Status test(Completion& out) = 0;
-  // Of watched comms, by the thread that started it, before it is done: how it goes over the
-  // network, as it was when it began (a failure may have it go another way).  How many there are.
+  // Of watched comms (a send: of isend_watched), by the thread that started it, before it is done:
+  // how it goes over the network, as it was when it began (a failure may have it go another way).
+  // How many there are.
   virtual std::size_t parts(std::span<Part, kMaxParts>) const { return 0; }
   // A bit for each of them that is not known to have arrived.
   virtual std::uint32_t parts_left() const { return ~0u; }
@@ -96,7 +97,7 @@ class Comm {
   virtual Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
                                           std::uint64_t dmabuf_offset, int dmabuf_fd) = 0;
   virtual Status deregister_memory(Memory* memory) = 0;
-  // Called before the first operation: parts() of the requests will be asked for.
+  // Called before the first operation: parts() of some requests will be asked for.
   virtual void watch() {}
 
   std::unique_ptr<Companion> companion;
@@ -109,6 +110,11 @@ class SendComm : public Comm {
   // be 0, then memory may be null.  One thread at a time.
   virtual Status isend(void* data, std::size_t bytes, int tag, Memory* memory,
                        Request** request) = 0;
+  // The same on a watched comm, for a request whose parts() will be asked for.
+  virtual Status isend_watched(void* data, std::size_t bytes, int tag, Memory* memory,
+                               Request** request) {
+    return isend(data, bytes, tag, memory, request);
+  }
 };
 
 struct RecvBuffer {

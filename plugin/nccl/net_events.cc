@@ -2,7 +2,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -21,9 +20,6 @@ void NetEvents::attach(Comm& comm, abi::ncclProfilerCallback_t callback, Directi
 }
 
 Request* NetEvents::watch(Request* request, std::span<void* const> handles) {
-  if (handles.data() == nullptr ||
-      std::all_of(handles.begin(), handles.end(), [](void* h) { return h == nullptr; }))
-    return request;
   std::array<Part, kMaxParts> parts;
   const std::size_t count = request->parts(parts);
   Handles started{};

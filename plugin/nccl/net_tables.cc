@@ -241,15 +241,19 @@ ncclResult_t dereg_mr(void* comm, void* mhandle) {
 
 // --- data path ------------------------------------------------------------------------
 
-// The request to give NCCL for an operation of the comm that has begun.
-TP_ALWAYS_INLINE inline Request* watched(Comm* comm, Request* started, void* const* handles,
-                                         int count) {
+// Who is told of an operation's events, with NCCL's handles for them; mostly nobody: null.
+TP_ALWAYS_INLINE inline NetEvents* watcher(const Comm* comm, void* const* handles, int count) {
   Companion* const events = comm->companion.get();
-  if (events == nullptr) [[likely]]
-    return started;
-  if (started == nullptr) return nullptr;
-  return static_cast<NetEvents*>(events)->watch(
-      started, {handles, handles == nullptr ? 0 : static_cast<std::size_t>(count)});
+  if (events == nullptr || handles == nullptr) [[likely]]
+    return nullptr;
+  for (int i = 0; i < count; ++i)
+    if (handles[i] != nullptr) return static_cast<NetEvents*>(events);
+  return nullptr;
+}
+// The request to give NCCL for an operation that has begun.
+Request* watched(NetEvents& events, Request* started, void* const* handles, int count) {
+  return started == nullptr ? nullptr
+                            : events.watch(started, {handles, static_cast<std::size_t>(count)});
 }
 
 ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhandle, void* phandle,
@@ -258,9 +262,15 @@ ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhan
   return guarded("isend", [&]() TP_ALWAYS_INLINE -> Status {
     if (comm == nullptr || request == nullptr) [[unlikely]]
       return refuse("isend", "null argument");
+    SendComm* const to = send_comm_of(comm);
     Request* started = nullptr;
-    TP_TRY(send_comm_of(comm)->isend(data, size, tag, memory_of(mhandle), &started));
-    *request = watched(comm_of(comm), started, &phandle, 1);
+    if (NetEvents* events = watcher(to, &phandle, 1); events != nullptr) [[unlikely]] {
+      TP_TRY(to->isend_watched(data, size, tag, memory_of(mhandle), &started));
+      *request = watched(*events, started, &phandle, 1);
+      return Status::ok;
+    }
+    TP_TRY(to->isend(data, size, tag, memory_of(mhandle), &started));
+    *request = started;
     return Status::ok;
   });
 }
@@ -326,7 +336,9 @@ TP_ALWAYS_INLINE inline ncclResult_t irecv_any(void* comm, int n, void** data, S
     TP_TRY(gather("irecv", n, data, sizes, tags, mhandles, buffers));
     Request* started = nullptr;
     TP_TRY(recv_comm_of(comm)->irecv(buffers.all(), optional, &started));
-    *request = watched(comm_of(comm), started, phandles, n);
+    *request = started;
+    if (NetEvents* events = watcher(comm_of(comm), phandles, n); events != nullptr) [[unlikely]]
+      *request = watched(*events, started, phandles, n);
     return Status::ok;
   });
 }

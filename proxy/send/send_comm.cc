@@ -71,10 +71,9 @@ void ProxySendComm::choose_queues() {
   }
   rails_ = std::max(std::popcount(local), std::popcount(remote));
   one_queue_ = lanes_.size() == 1;
-  // On one queue there is nothing to choose; whoever is watched goes the long way.
-  short_way_.store(
-      one_queue_ && flights_ == nullptr ? std::min(most_bytes_, maker_.split_above()) : 0,
-      std::memory_order_relaxed);
+  // On one queue there is nothing to choose.
+  short_way_.store(one_queue_ ? std::min(most_bytes_, maker_.split_above()) : 0,
+                   std::memory_order_relaxed);
   lane_ = lanes_.front();
   begin_pacing();
   choose_turns();
@@ -144,7 +143,7 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
   const auto* mine = static_cast<const ProxyMemory*>(memory);
   if (mine == nullptr || bytes > short_way_.load(std::memory_order_relaxed) ||
       !mine->plainly_covers(data, bytes, device_)) [[unlikely]]
-    return isend_any(data, bytes, tag, mine, request);
+    return isend_any(data, bytes, tag, mine, false, request);
   std::lock_guard hold(hub_->lock);
   const CellView cell(cell_at(head_));
   if (link_->halted() || (head_ == seen_ && !see_cell())) [[unlikely]] {
@@ -154,7 +153,7 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
   SendRequest* r = nullptr;
   if (cell.tag() != tag || bytes > cell.bytes() || head_ >= slow_from_ ||
       (r = requests_.take_again()) == nullptr) [[unlikely]]
-    return answer(data, bytes, tag, mine, false, request);
+    return answer(data, bytes, tag, mine, {}, request);
   const CellMeta meta = cell.meta();
   *request = r;
   r->begin(data, bytes, mine, head_);
@@ -167,7 +166,7 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
     }
     r->active_ = false;
     requests_.give(*r);
-    return answer(data, bytes, tag, mine, false, request);
+    return answer(data, bytes, tag, mine, {}, request);
   }
   sge_.addr = reinterpret_cast<std::uintptr_t>(data);
   sge_.length = static_cast<std::uint32_t>(bytes);
@@ -190,13 +189,18 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
   return Status::ok;
 }
 
+Status ProxySendComm::isend_watched(void* data, std::size_t bytes, int tag, Memory* memory,
+                                    Request** request) {
+  return isend_any(data, bytes, tag, static_cast<const ProxyMemory*>(memory), true, request);
+}
+
 Status ProxySendComm::isend_any(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
-                                Request** request) {
+                                bool watched, Request** request) {
   *request = nullptr;
-  bool stage = false;
-  TP_TRY(check(data, bytes, memory, stage));
+  Special special{false, watched};
+  TP_TRY(check(data, bytes, memory, special.stage));
   std::lock_guard hold(hub_->lock);
-  return answer(data, bytes, tag, memory, stage, request);
+  return answer(data, bytes, tag, memory, special, request);
 }
 
 SendRequest* ProxySendComm::make_request() {
@@ -206,7 +210,7 @@ SendRequest* ProxySendComm::make_request() {
 }
 
 Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
-                             bool stage, Request** request) {
+                             Special special, Request** request) {
   *request = nullptr;
   if (link_->halted()) return no_cell_yet();
   std::uint64_t seq = head_;
@@ -221,26 +225,25 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
   if (const std::uint32_t room = cell.bytes(); bytes > room) {
     warn_truncated(bytes, room);
     bytes = room;
-    stage = stage && bytes > 0;
+    special.stage = special.stage && bytes > 0;
   }
   use_cell(seq);
   if (meta.no_completion()) tell_at_ = told_ + kUsedPeriod;
   set_slow_from();
   SendRequest& r = *make_request();
   r.begin(data, bytes, memory, seq);
-  if (stage) r.special_ = SendRequest::kStaged;
+  if (special.stage) r.special_ = SendRequest::kStaged;
   if (meta.no_completion()) keep_cell(r, cell);
-  if (flights_ != nullptr) [[unlikely]]
-    flights_->begin(slot_of(r.wr_id_));
+  const bool watched = special.watched && flights_ != nullptr;
+  if (watched) flights_->begin(slot_of(r.wr_id_));
   *request = &r;
   const Outgoing m{static_cast<const std::uint8_t*>(data), memory,           cell, meta,
                    static_cast<std::uint32_t>(bytes),      slot_of(r.wr_id_)};
-  if (stage)
+  if (special.stage)
     send_staged(r, m);
   else
     TP_TRY(send_now(r, m));
-  if (flights_ != nullptr) [[unlikely]]
-    flights_->end();
+  if (watched) flights_->end();
   // Behind the message: its cell has been read, or copied.
   return head_ >= tell_at_ ? tell_used() : Status::ok;
 }

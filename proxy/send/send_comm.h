@@ -95,6 +95,8 @@ class ProxySendComm final : public SendComm,
   ~ProxySendComm() override;
 
   Status isend(void* data, std::size_t bytes, int tag, Memory* memory, Request** request) override;
+  Status isend_watched(void* data, std::size_t bytes, int tag, Memory* memory,
+                       Request** request) override;
   Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
                                   std::uint64_t dmabuf_offset, int dmabuf_fd) override;
   Status deregister_memory(Memory* memory) override;
@@ -109,9 +111,13 @@ class ProxySendComm final : public SendComm,
   bool post_held(bool overdue) override;
 
   // Whatever isend's short way is not for; the second of them locked.
-  Status isend_any(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
+  struct Special {
+    bool stage = false;    // through host memory
+    bool watched = false;  // its flight is noted
+  };
+  Status isend_any(void* data, std::size_t bytes, int tag, const ProxyMemory* memory, bool watched,
                    Request** request);
-  Status answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory, bool stage,
+  Status answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory, Special special,
                 Request** request);
   SendRequest* make_request();
   bool writes_under_way();

@@ -112,7 +112,7 @@ Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, int 
   request.pending_ = static_cast<std::uint8_t>(plan.count);
   const std::int64_t now = pace_ != nullptr && m.bytes >= stripe_min_ ? now_ns() : 0;
   if (now != 0) request.special_ |= SendRequest::kPaced;
-  if (flights_ != nullptr) [[unlikely]]
+  if (flights_ != nullptr && flights_->open()) [[unlikely]]
     request.special_ |= SendRequest::kWatched;
   for (int i = 0; i < plan.count; ++i) {
     const Chunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
