@@ -75,16 +75,16 @@ void NetEvents::stop(Handles& handles, std::uint32_t which) {
   }
 }
 
-Status NetEvents::Watched::test(Completion& out) {
-  out.done = false;
+Status NetEvents::Watched::test(int& done, int* sizes) {
+  done = 0;
   if (inner_ == nullptr) return Status::bad_argument;
-  const Status status = inner_->test(out);
+  const Status status = inner_->test(done, sizes);
   if (status != Status::ok) {
     // It may be asked again, and answers alike.
     events_->stop(handles_, ~0u);
     return status;
   }
-  if (out.done) {
+  if (done != 0) {
     events_->stop(handles_, ~0u);
     inner_ = nullptr;
     next_free_ = std::exchange(events_->free_, this);

@@ -150,23 +150,20 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
     *request = nullptr;
     return no_cell_yet();
   }
+  const CellMeta meta = cell.meta();
+  const bool lone = meta.lone();
   SendRequest* r = nullptr;
   if (cell.tag() != tag || bytes > cell.bytes() || head_ >= slow_from_ ||
-      (r = requests_.take_again()) == nullptr) [[unlikely]]
+      (!lone && (!meta.valid() || meta.no_completion())) || (r = requests_.take_again()) == nullptr)
+      [[unlikely]]
     return answer(data, bytes, tag, mine, {}, request);
-  const CellMeta meta = cell.meta();
   *request = r;
   r->begin(data, bytes, mine, head_);
-  if (!meta.lone() || (small_ahead_ != 0 && bytes <= kParcelBytes && meta.copyable()))
-      [[unlikely]] {
-    if (meta.valid() && !meta.no_completion()) [[likely]] {
-      use_cell(head_);
-      return gather(*r, {static_cast<const std::uint8_t*>(data), mine, cell, meta,
-                         static_cast<std::uint32_t>(bytes), slot_of(r->wr_id_)});
-    }
-    r->active_ = false;
-    requests_.give(*r);
-    return answer(data, bytes, tag, mine, {}, request);
+  if (!lone || (small_ahead_ != 0 && bytes <= kParcelBytes && meta.copyable())) {
+    batch_.add_plain(static_cast<const std::uint8_t*>(data), mine, cell, meta,
+                     static_cast<std::uint32_t>(bytes), slot_of(r->wr_id_));
+    use_head();
+    return gathered(*r, meta);
   }
   sge_.addr = reinterpret_cast<std::uintptr_t>(data);
   sge_.length = static_cast<std::uint32_t>(bytes);
@@ -181,7 +178,7 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
     r->small_ = true;
     ++small_ahead_;
   }
-  use_cell(head_);
+  use_head();
   count_bytes(lane_, bytes);
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
@@ -250,6 +247,9 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
 
 // Waiting for the peer's cell counts: it must not wait for a peer that has gone.
 Status ProxySendComm::no_cell_yet() {
+  if (!link_->halted() && layout_.ready(cell_at(seen_), seen_) && !see_cell())
+    link_->fail("it says that it read parcels that were not sent (cell %llu)",
+                static_cast<unsigned long long>(seen_));
   (void)link_->poll();
   in_vain(1);
   return link_->broken() ? Status::remote : Status::again;
@@ -274,14 +274,19 @@ void ProxySendComm::warn_truncated(std::size_t sent, std::size_t posted) {
       sent, link_->peer().text.c_str(), posted);
 }
 
-void ProxySendComm::on_completion(const ibv_wc& wc) {
-  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+// Failures, and what is no message's.
+void ProxySendComm::on_other(const ibv_wc& wc) {
+  if (wc.status != IBV_WC_SUCCESS)
     link_->fail_completion(decode_wr_id(wc.wr_id), wc);
-    return;
-  }
+  else if (kind_of(wc.wr_id) == WrKind::probe)
+    link_->answered(wc);
+}
+
+void ProxySendComm::on_completion(const ibv_wc& wc) {
   const std::uint16_t slot = slot_of(wc.wr_id);
-  if (!requests_.made(slot) || requests_.at(slot).wr_id_ != wc.wr_id) [[unlikely]] {
-    if (kind_of(wc.wr_id) == WrKind::probe) link_->answered(wc);
+  if (wc.status != IBV_WC_SUCCESS || !requests_.made(slot) || requests_.at(slot).wr_id_ != wc.wr_id)
+      [[unlikely]] {
+    on_other(wc);
     return;
   }
   SendRequest& last = requests_.at(slot);
@@ -312,17 +317,16 @@ void ProxySendComm::batch_completed(SendRequest& last, const ibv_wc& wc) {
   }
 }
 
-Status SendRequest::test(Completion& out) {
+Status SendRequest::test(int& done, int* sizes) {
   std::lock_guard hold(comm_->hub_->lock);
-  out.done = false;
+  done = 0;
   Status status = Status::ok;
   if (pending_ > 0 && comm_->still_pending(*this, status)) return status;
   if (!active_) [[unlikely]]
     return Status::bad_argument;
   active_ = false;
-  out.done = true;
-  out.count = 1;
-  out.bytes[0] = bytes_;
+  done = 1;
+  if (sizes != nullptr) *sizes = told_size(bytes_);
   comm_->requests_.give(*this);
   return Status::ok;
 }
