@@ -258,5 +258,37 @@ TEST_CASE("D17: work that cannot be posted is an error and never a request that 
   CHECK(flush == nullptr);
 }
 
+// With one queue isend looks by its short way, with two by the other.
+TEST_CASE("A cell that no receiver of ours writes ends the connection, and says why") {
+  struct Spoilt {
+    std::uint32_t bits;
+    const char* text;
+  };
+  const Spoilt kinds[] = {{0x50u << 22, "it read parcels that were not sent"},
+                          {1u << 30, "a clear-to-send cell that makes no sense"}};
+  for (const int queues : {1, 2}) {
+    for (const Spoilt& kind : kinds) {
+      INFO(queues << " queues: " << kind.text);
+      LogCapture log;
+      Config config = soft_config();
+      config.ib_qps_per_connection = queues;
+      World world(config, -1, Tap::on);
+      Link link = world.connect();
+      Buffer from(*link.send, 64, 1), to(*link.recv, 64);
+      Tap::spoil_cell = kind.bits;
+      (void)start_recv(*link.recv, {to.receive(0)});
+      Request* send = nullptr;
+      Status status = Status::again;
+      REQUIRE(eventually([&] {
+        status = link.send->isend(from.data(), 64, 0, from.memory, &send);
+        return status != Status::again;
+      }));
+      CHECK(status == Status::remote);
+      CHECK(send == nullptr);
+      CHECK(log.has(LogLevel::warn, kind.text));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace twinpath::test

@@ -9,13 +9,16 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "plugin/fabric/fabric.h"
+#include "proxy/wire/cts.h"
 #include "proxy/wire/wr_id.h"
 
 namespace twinpath::test {
@@ -47,6 +50,8 @@ struct Tap {
   // As many of the next writes with an immediate are executed twice, the second time without bytes,
   // as soft-RoCE may; after those, as many pass, and as many are taken and never sent.
   static inline int repeat_writes = 0, pass_writes = 0, lose_writes = 0;
+  // Bits that the meta word of the next cell is sent with turned over.
+  static inline std::uint32_t spoil_cell = 0;
   static inline int poll_result = 0;     // not 0: what polling gives
   static inline bool no_memory = false;  // registrations give ENOMEM
   static inline int create_error = 0;    // not 0: no queue pair, for that errno
@@ -73,6 +78,7 @@ struct Tap {
     fail_status = IBV_WC_REM_ACCESS_ERR;
     fail_all = false;
     repeat_writes = pass_writes = lose_writes = 0;
+    spoil_cell = 0;
     poll_result = 0;
     no_memory = false;
     create_error = 0;
@@ -158,6 +164,13 @@ struct Tap {
       std::uint32_t bytes = 0;
       for (int i = 0; i < w->num_sge; ++i) bytes += w->sg_list[i].length;
       posted.push_back({decode_wr_id(w->wr_id).kind, qp->qp_num, w->send_flags, bytes});
+    }
+    if (kind == WrKind::cts && spoil_cell != 0) {
+      auto* meta = reinterpret_cast<std::uint8_t*>(wr->sg_list->addr) + offsetof(NarrowCell, meta);
+      std::uint32_t word;
+      std::memcpy(&word, meta, sizeof word);
+      word ^= std::exchange(spoil_cell, 0);
+      std::memcpy(meta, &word, sizeof word);
     }
     if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM || repeat_writes + lose_writes == 0) {
       hold.unlock();
