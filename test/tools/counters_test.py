@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import urllib.error
@@ -178,9 +179,9 @@ def top(*args, status=0):
     return done.stdout
 
 
-def look(seconds=0.6, pid=None):
+def look(seconds=0.6, pid=None, sysfs="/nonexistent"):
     only = ("--pid", str(pid)) if pid else ()
-    seen = json.loads(top("--once", "--json", "--interval", str(seconds), *only))
+    seen = json.loads(top("--once", "--json", "--interval", str(seconds), "--sysfs", sysfs, *only))
     assert seen["schema"] == "twinpath-top/1", seen["schema"]
     unexplained = set(paths_of(seen)) - documented()["twinpath-top/1"]
     assert not unexplained, f"not in tools/JSON.md: {unexplained}"
@@ -189,11 +190,40 @@ def look(seconds=0.6, pid=None):
     return seen
 
 
-def look_until(holds, seconds=0.6, pid=None):
+class Losing:
+    """A sysfs in which the adapter's port goes on counting; its folder."""
+
+    def __init__(self, hca):
+        self.folder, self.over = tempfile.TemporaryDirectory(), threading.Event()
+        self.file = pathlib.Path(self.folder.name, "class/infiniband", hca,
+                                 "ports/1/hw_counters/packet_seq_err")
+        self.file.parent.mkdir(parents=True)
+        self.file.write_text("0\n")
+        self.thread = threading.Thread(target=self.count)
+
+    def count(self):
+        n = 0
+        while not self.over.wait(0.02):
+            n += 1
+            fresh = self.file.with_name("new")
+            fresh.write_text(f"{n}\n")
+            fresh.rename(self.file)
+
+    def __enter__(self):
+        self.thread.start()
+        return self.folder.name
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        self.folder.cleanup()
+
+
+def look_until(holds, seconds=0.6, pid=None, **more):
     """On a busy machine anybody may be late for a moment: the first look of many for which it
     holds, or the last."""
     for _ in range(20):
-        seen = look(seconds, pid)
+        seen = look(seconds, pid, **more)
         if holds(seen):
             break
     return seen
@@ -238,6 +268,29 @@ class Culprits(unittest.TestCase):
             row = row_of(seen, sender)
             self.assertGreater(row["rails"][0]["p50_ns"], 16e6)
             self.assertLess(row_of(seen, other.pid("sender"))["rails"][0]["p50_ns"], 16e6)
+
+    def test_a_lossy_link(self):
+        """The adapter is slow as one that sends again, and what the kernel would count of that is
+        written here; test/vm has a link that loses packets."""
+        slow = {"TWINPATH_SOFT_FAULTS": "delay_us=30000", "TWINPATH_SOFT_HCAS": "railb"}
+        with Pair(8192, env={"TWINPATH_SOFT_HCAS": "raila"}, sender_env=slow) as pair:
+            for hca, lost in ("railb", True), ("raila", False):
+                with self.subTest(hca), Losing(hca) as sysfs:
+                    sender = pair.pid("sender")
+                    seen = look_until(lambda seen: (seen["culprit"] or {}).get("wait") == "network"
+                                      and seen["culprit"]["packets_lost"] == lost,
+                                      1, sender, sysfs=sysfs)
+                    self.assertEqual(seen["culprit"]["packets_lost"], lost, seen["culprit"])
+                    first = top("--once", "--interval", "1", "--pid", str(sender), "--sysfs",
+                                sysfs).splitlines()
+                    self.assertRegex(first[0], r"^rail railb loses packets: .* its port sent again: "
+                                     r"packet_seq_err \d+$" if lost else r"^rail railb is ")
+                    # Of a port that is nobody's here no line is shown.
+                    self.assertEqual([line for line in first if "counted in" in line] != [], lost)
+                    grown = [n for n in seen["nics"] if n["name"] == "packet_seq_err"]
+                    self.assertEqual([(n["hca"], n["port"], n["tells_of"]) for n in grown],
+                                     [(hca, "1", "sent_again")])
+                    self.assertGreater(grown[0]["grown"], 3)
 
     def test_too_few_slots(self):
         # Receives of 8 fill the sender's 256 requests, and a slow network keeps them busy.

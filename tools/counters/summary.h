@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/counters/nics.h"
 #include "tools/counters/view.h"
 
 namespace twinpath::tools {
@@ -42,23 +43,32 @@ std::uint64_t timed(const RailSample& rail);
 
 // Shares of a row's rails in the messages that are cut over them, 0 to 1; empty where none are.
 std::vector<double> shares(const PeerRow& row);
+// The same by the speeds of their ports; 0 of rails in reserve.  Empty where no speed is known.
+std::vector<double> promised(const PeerRow& row, const ProcessSample& process);
 
 struct Summary {
   std::vector<ProcessSample> processes;  // the later samples
   std::vector<PeerRow> rows;             // the longest waits first
   double seconds = 0;                    // of the stretch
+  std::vector<NicChange> nics;           // all of the host
   struct Culprit {
     std::size_t row = 0;
     counters::Wait wait = counters::Wait::network;
     double share = 0;
-    std::string text;  // one line
+    bool packets_lost = false;  // the rail's port says so
+    std::string text;           // one line
   };
-  std::optional<Culprit> culprit;  // none: nobody waits for a tenth of the time
+  // None: nobody waits for a tenth of the time, or those who do wait for each other alike.
+  std::optional<Culprit> culprit;
+  std::string first_line;  // the culprit's text, or why there is none
 };
 
 // From `before` to `after`.  A process, or a connection, that is only in the latter counts from its
 // beginning; `before` empty: all do.
-Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessSample> after);
+Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessSample> after,
+                  std::vector<NicChange> nics = {});
+// Part of it: names the culprit and writes the first line.
+void find_culprit(Summary& summary);
 
 // A line for each rail that gets less than half of what its port's speed beside the others' says.
 std::vector<std::string> slow_rails(const Summary& summary);

@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "tools/common/table.h"
 #include "tools/common/units.h"
-#include "tools/top/show.h"
+#include "tools/counters/show.h"
 
 namespace twinpath::tools {
 
@@ -46,6 +47,24 @@ std::string quantile_text(const PeerRow& row, double part) {
   return time_text(static_cast<double>(quantile(all, part)) * 1e-9);
 }
 
+// What the kernel has counted in the stretch at ports that these processes have.
+void print_nics(std::FILE* out, const Summary& s) {
+  std::map<std::string, std::string> ports;
+  for (const NicChange& n : s.nics) {
+    const NicCounter& c = n.counter;
+    const bool ours = std::any_of(s.processes.begin(), s.processes.end(), [&](const auto& p) {
+      return std::any_of(p.ports.begin(), p.ports.end(), [&](const PortSample& x) {
+        return x.device == c.hca && std::to_string(x.number) == c.port;
+      });
+    });
+    if (n.grown == 0 || !ours || c.trouble == NicTrouble::congestion) continue;
+    std::string& line = ports[c.hca + " port " + c.port];
+    line += (line.empty() ? "" : ", ") + c.name + " " + std::to_string(n.grown);
+  }
+  for (const auto& [port, line] : ports)
+    std::fprintf(out, "%s counted in %.1f s: %s\n", port.c_str(), s.seconds, line.c_str());
+}
+
 }  // namespace
 
 void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
@@ -55,14 +74,13 @@ void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
                  "TWINPATH_COUNTERS=1\n");
     return;
   }
-  std::fprintf(out, "%s\n",
-               s.culprit ? s.culprit->text.c_str()
-                         : "nobody waits for a tenth of the time for a peer or the network");
+  std::fprintf(out, "%s\n", s.first_line.c_str());
   for (const ProcessSample& p : s.processes)
     for (const PortSample& port : p.ports)
       if (port.state == counters::PortState::down)
         std::fprintf(out, "port %s of pid %d is down\n", port.name.c_str(), p.pid);
   for (const std::string& line : slow_rails(s)) std::fprintf(out, "%s\n", line.c_str());
+  print_nics(out, s);
   // Of programs that told no names there is nothing to show.
   const bool named = std::any_of(s.rows.begin(), s.rows.end(),
                                  [](const PeerRow& row) { return !row.member.brief().empty(); });

@@ -1,7 +1,7 @@
 #include <array>
 #include <charconv>
 
-#include "tools/top/show.h"
+#include "tools/counters/show.h"
 
 namespace twinpath::tools {
 namespace {
@@ -116,11 +116,25 @@ nlohmann::json row_json(const PeerRow& row, const ProcessSample& p) {
           {"rails", std::move(rails)}};
 }
 
+nlohmann::json nics_json(const std::vector<NicChange>& nics) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const NicChange& n : nics)
+    all.push_back({{"hca", n.counter.hca},
+                   {"port", n.counter.port},
+                   {"name", n.counter.name},
+                   {"tells_of", name_of(n.counter.trouble)},
+                   {"value", n.counter.value},
+                   {"grown", n.grown}});
+  return all;
+}
+
 }  // namespace
 
 nlohmann::json summary_json(const Summary& s) {
   nlohmann::json all{{"seconds", s.seconds},
                      {"culprit", nullptr},
+                     {"first_line", s.first_line},
+                     {"nics", nics_json(s.nics)},
                      {"slow_rails", slow_rails(s)},
                      {"processes", nlohmann::json::array()},
                      {"peers", nlohmann::json::array()}};
@@ -129,6 +143,7 @@ nlohmann::json summary_json(const Summary& s) {
     all["culprit"] = {{"text", s.culprit->text},
                       {"wait", counters::kWaitNames[static_cast<std::size_t>(s.culprit->wait)]},
                       {"share", s.culprit->share},
+                      {"packets_lost", s.culprit->packets_lost},
                       {"pid", s.processes[row.process].pid},
                       {"peer", row.peer},
                       {"peer_pid", row.peer_pid},
