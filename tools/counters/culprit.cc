@@ -15,6 +15,8 @@ constexpr double kWorthTelling = 0.1;
 // A peer of which nothing else is known is called late from here on: ranks that exchange data at
 // full speed wait for each other about half of the time.
 constexpr double kSurelyLate = 0.75;
+// Who waits more than one of so many parts of what another waits is no better off.
+constexpr double kAlike = 3;
 // Growth of a counter in a look, and in each second of it, from which on packets count as lost: an
 // adapter sends again now and then for other reasons.
 constexpr std::uint64_t kLost = 3;
@@ -101,7 +103,7 @@ Seen look_at_peer(const Summary& s, const PeerRow& row) {
   for (const PeerRow& other : s.rows) {
     const ProcessSample& p = s.processes[other.process];
     if (p.host != row.peer_host || p.inner_pid != static_cast<int>(row.peer_pid)) continue;
-    if (other.waiting() <= row.waiting() / 2) continue;
+    if (other.waiting() * kAlike <= row.waiting()) continue;
     seen.peer = Peer::waits;
     seen.share = std::max(seen.share, std::min(other.waiting(), 1.0));
   }
