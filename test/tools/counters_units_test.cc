@@ -259,8 +259,7 @@ TEST_CASE("A rail that gets less than half of what its port promises is named") 
     const std::vector<std::string> lines = slow_rails(s);
     REQUIRE(lines.size() == (row.named.empty() ? 0 : 1));
     if (!row.named.empty())
-      CHECK(lines[0].find("rail " + row.named +
-                          " is slow: of each message from a pid 1 to b pid 2") == 0);
+      CHECK(lines[0].find("rail " + row.named + " is slow: from a pid 1 to b pid 2 it gets ") == 0);
     CHECK(shares(s.rows[0]).size() == (row.first + row.second == 0 ? 0 : 2));
     CHECK(s.rows[0].recoveries == 3);
     CHECK(s.rows[0].stopped_s == 2.0);
@@ -362,9 +361,8 @@ TEST_CASE("Series of a process are bounded, and what is left out is added up") {
   CHECK(text.find("peer=\"other\",gpu=\"\",device=\"\",path=\"\",dir=\"send\"} 68\n") !=
         std::string::npos);
   CHECK(text.find("node=\"a\\\"\\\\ \"") != std::string::npos);
-  CHECK(text.find(
-            "twinpath_nic_counter_total{node=\"n\",hca=\"mlx5_0\",port=\"1\","
-            "name=\"out_of_sequence\",tells_of=\"gap\"} 4\n") != std::string::npos);
+  CHECK(text.find("twinpath_nic_counter_total{node=\"n\",hca=\"mlx5_0\",port=\"1\","
+                  "name=\"out_of_sequence\",tells_of=\"gap\"} 4\n") != std::string::npos);
 }
 
 TEST_CASE("An answer waits for the whole request and refuses what is none") {

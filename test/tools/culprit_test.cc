@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
 #include "test/support/catch.h"
 #include "test/tools/counter_samples.h"
@@ -146,12 +147,58 @@ TEST_CASE("Retransmissions of a rail's port tell a lossy link from a slow one") 
   ProcessSample receiver = with_port("b", 2);
   waits(receiver, Role::receiver, "a", 1, Wait::peer_data, 0.9);
   const NicChange gaps = change("mlx5_0", NicTrouble::gap, 40);
-  CHECK(culprit_of({receiver}, {gaps}) == "packets to rail mlx5_0 are lost");
+  CHECK(culprit_of({receiver}, {gaps}) == "rail mlx5_0 loses packets");
   CHECK(summarize({}, {receiver}, {gaps}).culprit->packets_lost);
   CHECK(culprit_of({receiver}) == "a pid 1 is late");
-  // With both in sight the sender's rail is named.
+  // A sender that is looked at and waits for nothing itself: its port knows, the receiver's does
+  // not.
+  ProcessSample busy = with_port("a", 1);
+  waits(busy, Role::sender, "b", 2, Wait::network, 0.01);
+  busy.ports[0].device = "mlx5_7";
+  CHECK(culprit_of({busy, receiver}, {gaps}) == "a pid 1 is late");
+  CHECK(culprit_of({busy, receiver}, {change("mlx5_7", NicTrouble::sent_again, 40)}) ==
+        "rail mlx5_0 loses packets");
+  // With both in sight and both waiting the sender's rail is named.
   CHECK(culprit_of({sender, receiver}, {gaps, change("mlx5_0", NicTrouble::sent_again, 40)}) ==
         "rail mlx5_0 loses packets");
+}
+
+TEST_CASE("A rail is slow where the host's others are quicker with messages as large") {
+  const auto timed = [](ProcessSample& p, const std::string& port, std::uint64_t ns,
+                        std::uint64_t bytes) {
+    ConnectionSample& c = p.connections.back();
+    c.rails[0].port = port;
+    c.rails[0].buckets[counters::bucket_of(ns)] = 10;
+    c.rails[0].bytes = 1000 * bytes;
+    c.messages = 1000;
+  };
+  for (const auto& [other_ns, other_bytes, words] :
+       {std::tuple{100'000u, 65536u, "rail mlx5_0 is slow"},
+        {100'000u, 40000u, "rail mlx5_0 is slow"},
+        {100'000u, 8u, "rail mlx5_0 is the limit"},
+        {9'000'000u, 65536u, "rail mlx5_0 is the limit"}}) {
+    CAPTURE(other_ns, other_bytes);
+    ProcessSample p = process("a", 1), other = process("a", 3), far = process("c", 4);
+    waits(p, Role::sender, "b", 2, Wait::network, 0.6);
+    timed(p, "mlx5_0", 10'000'000, 65536);
+    waits(other, Role::sender, "b", 4, Wait::network, 0.2);
+    timed(other, "mlx5_1", other_ns, other_bytes);
+    // Another host's rails are no measure.
+    waits(far, Role::sender, "b", 5, Wait::network, 0.2);
+    timed(far, "mlx5_1", 10'000, 65536);
+    CHECK(culprit_of({p, other, far}) == words);
+  }
+  // Of rails that share messages the one that gets little of them.
+  ProcessSample p = with_port("a", 1);
+  p.ports.push_back({"mlx5_1", "mlx5_1", 1, 400'000, counters::PortState::up, 0, 0, 0, 0});
+  waits(p, Role::sender, "b", 2, Wait::network, 0.6);
+  p.connections[0].rails.emplace_back().port = "mlx5_1";
+  p.connections[0].rails[0].permille = 910;
+  p.connections[0].rails[1].permille = 90;
+  CHECK(
+      first_line({p}) ==
+      "rail mlx5_1 is slow: a pid 1 waits 60% of the time for what it sends to b pid 2; it gets 9% "
+      "of each message, by its port's speed 50%");
 }
 
 TEST_CASE("Of several rails that one is named whose port sends again") {

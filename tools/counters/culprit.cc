@@ -43,19 +43,24 @@ std::string duration(std::uint64_t ns) {
   return fixed(static_cast<double>(ns) * 1e-9, 1) + " s";
 }
 
-// ", over soft0 up to 64 us": the quickest rail that the process sends over and that takes a
-// quarter of this one's time or less.
-std::string sibling(const Summary& s, const PeerRow& row, std::uint64_t p50, bool& slower) {
+double message_bytes(const PeerRow& row) {
+  return row.messages_per_s > 0 ? row.bytes_per_s / row.messages_per_s : 0;
+}
+
+// ", over soft0 up to 64 us": the quickest of the host's other rails that takes a quarter of this
+// one's time or less.  Messages of less than half the size say nothing of the rail.
+std::string sibling(const Summary& s, const PeerRow& row, const RailSample& slow) {
   std::string out;
-  std::uint64_t best = p50 / 4 + 1;
+  std::uint64_t best = quantile(slow.buckets, 0.5) / 4 + 1;
   for (const PeerRow& other : s.rows) {
-    if (other.process != row.process) continue;
+    if (s.processes[other.process].host != s.processes[row.process].host ||
+        message_bytes(other) < message_bytes(row) / 2)
+      continue;
     for (const RailSample& r : other.rails) {
       const std::uint64_t q = quantile(r.buckets, 0.5);
-      if (q == 0 || q >= best) continue;
+      if (r.port == slow.port || q == 0 || q >= best) continue;
       best = q;
       out = ", over " + r.port + " up to " + duration(q);
-      slower = true;
     }
   }
   return out;
@@ -83,6 +88,23 @@ Lossy lossy(const Summary& s, const PeerRow& row, NicTrouble trouble) {
     out = {rail.port, text};
   }
   return out;
+}
+
+// Of the way by which a receiver's data comes: what the sender's port says, if the sender is looked
+// at, else what its own does.
+Lossy lossy_way(const Summary& s, const PeerRow& row) {
+  const ProcessSample& me = s.processes[row.process];
+  bool seen = false;
+  for (const PeerRow& other : s.rows) {
+    const ProcessSample& p = s.processes[other.process];
+    if (p.host != row.peer_host || p.inner_pid != static_cast<int>(row.peer_pid)) continue;
+    seen = true;
+    if (other.role != counters::Role::sender || other.peer_host != me.host ||
+        static_cast<int>(other.peer_pid) != me.inner_pid)
+      continue;
+    if (Lossy rail = lossy(s, other, NicTrouble::sent_again); !rail.port.empty()) return rail;
+  }
+  return seen ? Lossy() : lossy(s, row, NicTrouble::gap);
 }
 
 // What is known of the peer that a row is about.
@@ -118,14 +140,15 @@ std::string late(const Summary& s, const PeerRow& row, double share) {
 }
 
 std::string network(const Summary& s, const PeerRow& row, const std::string& waits) {
+  const std::string what = waits + " for what it sends to " + row.peer;
+  if (const std::optional<SlowRail> behind = slow_rail(row, s.processes[row.process]))
+    return "rail " + behind->port + " is slow: " + what + "; it " + behind->gets;
   const RailSample* rail = slowest(row);
-  const std::string name = rail != nullptr && !rail->port.empty() ? rail->port : row.device;
   const std::uint64_t p50 = rail != nullptr ? quantile(rail->buckets, 0.5) : 0;
-  bool slower = false;
-  const std::string others = sibling(s, row, p50, slower);
-  return "rail " + name + (slower ? " is slow: " : " is the limit: ") + waits +
-         " for what it sends to " + row.peer +
-         (p50 == 0 ? "" : "; every other message takes up to " + duration(p50) + others);
+  if (p50 == 0) return "rail " + row.device + " is the limit: " + what;
+  const std::string others = sibling(s, row, *rail);
+  return "rail " + rail->port + (others.empty() ? " is the limit: " : " is slow: ") + what +
+         "; every other message takes up to " + duration(p50) + others;
 }
 
 void tell(const Summary& s, Summary::Culprit& c) {
@@ -138,14 +161,12 @@ void tell(const Summary& s, Summary::Culprit& c) {
                " for its clear-to-send; that rank or its GPU takes nothing in";
       break;
     case Wait::peer_data: {
-      // Where the sender is looked at, it knows better.
-      const bool unseen = look_at_peer(s, row).peer == Peer::unseen;
-      const Lossy rail = unseen ? lossy(s, row, NicTrouble::gap) : Lossy();
+      const Lossy rail = lossy_way(s, row);
       c.packets_lost = !rail.port.empty();
       c.text =
           c.packets_lost
-              ? "packets to rail " + rail.port + " are lost: " + waits + " for data of " +
-                    row.peer + "; in " + fixed(s.seconds, 1) + " s its port counted " + rail.grown
+              ? "rail " + rail.port + " loses packets: " + waits + " for data of " + row.peer +
+                    "; in " + fixed(s.seconds, 1) + " s its port counted " + rail.grown
               : late(s, row, c.share) + waits +
                     " for its data; that rank or its GPU sends nothing, or its network is slow";
       break;

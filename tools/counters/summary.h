@@ -49,8 +49,8 @@ std::vector<double> promised(const PeerRow& row, const ProcessSample& process);
 struct Summary {
   std::vector<ProcessSample> processes;  // the later samples
   std::vector<PeerRow> rows;             // the longest waits first
-  double seconds = 0;                    // of the stretch
-  std::vector<NicChange> nics;           // all of the host
+  double seconds = 0;           // of the stretch
+  std::vector<NicChange> nics;  // all of the host
   struct Culprit {
     std::size_t row = 0;
     counters::Wait wait = counters::Wait::network;
@@ -70,7 +70,14 @@ Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessS
 // Part of it: names the culprit and writes the first line.
 void find_culprit(Summary& summary);
 
-// A line for each rail that gets less than half of what its port's speed beside the others' says.
+// The first rail of a row that gets less than half of what its port's speed beside the others'
+// says.
+struct SlowRail {
+  std::string port;
+  std::string gets;  // "gets 9% of each message, by its port's speed 50%"
+};
+std::optional<SlowRail> slow_rail(const PeerRow& row, const ProcessSample& process);
+// A line for each row that has one.
 std::vector<std::string> slow_rails(const Summary& summary);
 
 // "node07 pid 42 GPU1" of a process that was looked at.
