@@ -277,14 +277,14 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   p->magic = counters::kMagic;
   p->version = counters::kVersion + 1;
   CHECK(CounterView::of_memory(memory->fd(), why) == nullptr);
-  CHECK(why.find("layout 4, this program knows 3") != std::string::npos);
+  CHECK(why.find("layout 5, this program knows 4") != std::string::npos);
   // An earlier one's page was shorter.
   auto shorter = SharedMemory::create("twinpath-counters", 16384, Writers::creator);
   REQUIRE(shorter);
   shorter->as<counters::Process>()->magic = counters::kMagic;
-  shorter->as<counters::Process>()->version = 2;
+  shorter->as<counters::Process>()->version = 3;
   CHECK(CounterView::of_memory(shorter->fd(), why) == nullptr);
-  CHECK(why.find("layout 2, this program knows 3") != std::string::npos);
+  CHECK(why.find("layout 3, this program knows 4") != std::string::npos);
   // Numbers that lead out of the page are held to it, and text is printable.
   p->version = counters::kVersion;
   p->connection_bytes = sizeof(counters::Connection);
@@ -293,6 +293,7 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   p->used.store(~0u);
   p->ports_used.set(~0u);
   p->communicators_used.store(~0u);
+  p->gin_used.store(~0u);
   p->host.fill('\x1b');
   auto* c = new (memory->as<std::uint8_t>() + counters::kConnectionsAt) counters::Connection;
   c->state.set(1);
@@ -306,6 +307,7 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   CHECK(sample.host == std::string(64, '?'));
   CHECK(sample.ports.size() == static_cast<std::size_t>(kMaxPorts));
   CHECK(sample.communicators.empty());
+  CHECK(sample.gin.size() == counters::kMaxGinEngines);
   REQUIRE(sample.connections.size() == 1);
   CHECK(sample.connections[0].rails.size() == static_cast<std::size_t>(kMaxRails));
   CHECK_FALSE(sample.connections[0].waits_for);
@@ -338,6 +340,39 @@ TEST_CASE("A stretch of time is the difference of two samples, whoever came in b
   // Another process with the same number.
   after.started_at = 11 * kSecond;
   CHECK(summarize({before}, {after}).rows[0].messages_per_s == Approx(600));
+}
+
+TEST_CASE("Engines are busy for part of the stretch, or of the time since they began") {
+  const auto page = CounterPage::create("here", "test", {});
+  REQUIRE(page != nullptr);
+  const auto gin = page->open_gin(3);
+  gin->operations[1].add(100);
+  gin->doorbells.add(10);
+  gin->busy_ns.add(kSecond / 2);
+  gin->released.add(2);
+  std::string why;
+  const auto view = CounterView::of_memory(page->fd(), why);
+  REQUIRE(view != nullptr);
+  ProcessSample before = view->read();
+  gin->operations[1].add(300);
+  gin->operations[3].add(100);
+  gin->doorbells.add(20);
+  gin->busy_ns.add(kSecond);
+  ProcessSample after = view->read();
+  REQUIRE(after.gin.size() == 1);
+  after.taken_at = before.taken_at + 4 * kSecond;
+  const Summary s = summarize({before}, {after});
+  REQUIRE(s.gin.size() == 1);
+  CHECK(s.gin[0].operations_per_s == Approx(100));
+  CHECK(s.gin[0].doorbells_per_s == Approx(5));
+  CHECK(s.gin[0].busy == Approx(0.25));
+  after.taken_at = after.gin[0].since + 3 * kSecond;
+  CHECK(summarize({}, {after}).gin[0].busy == Approx(0.5));
+  const std::string text = prometheus_text({after}, {}, "n");
+  CHECK(text.find("twinpath_gin_operations_total{node=\"here\",pid=\"0\",gpu=\"3\",op=\"write\"} "
+                  "400\n") != std::string::npos);
+  CHECK(text.find("twinpath_gin_released_queues_total{node=\"here\",pid=\"0\",gpu=\"3\"} 2\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("Series of a process are bounded, and what is left out is added up") {

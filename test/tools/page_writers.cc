@@ -66,8 +66,12 @@ void carry(counters::Connection& c) {
   member.ranks = 64;
   put_name(member.name, "tp");
   (void)page->begin_communicator(member);
+  const auto gin = page->open_gin(0);
   const std::int64_t begin = now_ns();
   for (;;) {
+    gin->doorbells.add(10);
+    gin->operations[1].add(20);
+    gin->busy_ns.add(50'000'000);
     for (const ConnectionCounts& c : all) carry(*c.get());
     // One of them stands still.
     all[0].get()->since.set(begin - 2 * kSecond);

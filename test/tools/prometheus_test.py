@@ -48,7 +48,7 @@ def queries():
         yield name, expr.removeprefix("|").strip()
 
 
-def asked(expression, seconds=5):
+def asked(expression, seconds):
     """As Grafana would ask."""
     return (expression.replace("$__rate_interval", f"{seconds}s").replace("$node", ".*"))
 
@@ -92,13 +92,15 @@ class Exporter:
 
 
 class Prometheus:
-    """Scrapes and evaluates every second, and is gone with its data afterwards."""
+    """Scrapes every so many seconds, and is gone with its data afterwards.  A scrape that takes longer
+    than that has failed: machines may be busy."""
 
-    def __init__(self, target, rules=""):
+    def __init__(self, target, rules="", every=2):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="twinpath-prometheus-"))
         (self.folder / "rules.yml").write_text(rules)
         (self.folder / "prometheus.yml").write_text(json.dumps({
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "global": {"scrape_interval": f"{every}s", "scrape_timeout": f"{every}s",
+                       "evaluation_interval": "1s"},
             "rule_files": ["rules.yml"] if rules else [],
             "scrape_configs": [{"job_name": "twinpath",
                                 "static_configs": [{"targets": [target]}]}]}))
@@ -232,10 +234,13 @@ class Dashboard(unittest.TestCase):
 class Scraped(unittest.TestCase):
     def test_a_node_of_64_processes(self):
         with Writers() as writers, Exporter(writers.sysfs.name) as exporter, \
-                Prometheus(exporter.address) as prometheus:
+                Prometheus(exporter.address, every=4) as prometheus:
             count = 'count(twinpath_process_info{node="node99"})'
             self.assertEqual(prometheus.until(lambda: prometheus.value(count)), PROCESSES)
             # Series of a process are bounded, however many peers it has.
+            rows = 'twinpath_messages_total{node="node99"}'
+            self.assertTrue(prometheus.until(
+                lambda: prometheus.value(f"count({rows})") == PROCESSES * ROWS))
             for series in prometheus.ask("query", query='count by (pid) (twinpath_messages_total'
                                          '{node="node99"})')["result"]:
                 self.assertEqual(float(series["value"][1]), ROWS)
@@ -244,34 +249,37 @@ class Scraped(unittest.TestCase):
             self.assertLess(prometheus.value("scrape_samples_scraped"), PROCESSES * ROWS * 25)
 
             # Panels have something to show.
-            rates = 'sum(rate(twinpath_messages_total{node="node99"}[5s]))'
-            self.assertTrue(prometheus.until(lambda: prometheus.value(rates)))
-            time.sleep(2)
             for where, expression in queries():
                 with self.subTest(where=where):
-                    result = prometheus.ask("query", query=asked(expression))["result"]
-                    if not where.startswith("Twinpath"):  # alerts need not
-                        self.assertGreater(len(result), 0)
-            drawn = subprocess.run([sys.executable, MONITORING / "picture.py", "--seconds", "10",
-                                    prometheus.url], capture_output=True, text=True, timeout=60)
-            self.assertEqual(drawn.returncode, 0, drawn.stderr)
-            words = "".join(xml.etree.ElementTree.fromstring(drawn.stdout).itertext())
-            for panel in panels():
-                self.assertIn(panel["title"], words)
-            self.assertNotIn("no data", words)
+                    query = asked(expression, 20)
+                    if where.startswith("Twinpath"):  # alerts need not
+                        prometheus.ask("query", query=query)
+                    else:
+                        self.assertTrue(prometheus.until(
+                            lambda q=query: prometheus.ask("query", query=q)["result"], 20))
+
+            def drawn():
+                done = subprocess.run([sys.executable, MONITORING / "picture.py", "--seconds", "400",
+                                       prometheus.url], capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                words = "".join(xml.etree.ElementTree.fromstring(done.stdout).itertext())
+                for panel in panels():
+                    self.assertIn(panel["title"], words)
+                return "no data" not in words
+            self.assertTrue(prometheus.until(drawn, 20))
 
             # Of a process that is killed nothing is left after the next scrape.
             dead = writers.pids[5]
             one = f'count({{__name__=~"twinpath_.*",pid="{dead}"}})'
-            self.assertGreater(prometheus.value(one), ROWS)
+            self.assertTrue(prometheus.until(lambda: (prometheus.value(one) or 0) > ROWS))
             os.kill(dead, signal.SIGKILL)
-            self.assertTrue(prometheus.until(lambda: prometheus.value(one) is None, 10))
-            self.assertEqual(prometheus.value(count), PROCESSES - 1)
+            self.assertTrue(prometheus.until(lambda: prometheus.value(one) is None
+                                             and prometheus.value(count) == PROCESSES - 1, 20))
 
     def test_alerts_go_off(self):
         """The real rules with shorter times."""
         rules = (MONITORING / "alerts.yml").read_text(encoding="utf-8")
-        for written, short in ((r"for: \d+[sm]", "for: 1s"), (r"\[5m\]", "[5s]"),
+        for written, short in ((r"for: \d+[sm]", "for: 1s"), (r"\[5m\]", "[10s]"),
                                (r"(twinpath_stalled_seconds\)) > 30", r"\1 > 3")):
             rules, times = re.subn(written, short, rules)
             self.assertGreater(times, 0, written)

@@ -65,6 +65,26 @@ void print_nics(std::FILE* out, const Summary& s) {
     std::fprintf(out, "%s counted in %.1f s: %s\n", port.c_str(), s.seconds, line.c_str());
 }
 
+std::string gpu_text(const GinSample& g) {
+  return g.gpu < 0 ? "CPU threads" : "GPU" + std::to_string(g.gpu);
+}
+
+// Only of processes whose kernels have used their queues.
+void print_gin(std::FILE* out, const Summary& s) {
+  for (const GinRow& g : s.gin) {
+    if (g.counts.doorbells == 0 && g.counts.failed_queues == 0) continue;
+    std::fprintf(out, "kernels of %s on %s: %s work requests/s, %s doorbells/s; engine busy %s%%",
+                 name_of(s.processes[g.process]).c_str(), gpu_text(g.counts).c_str(),
+                 rate_text(g.operations_per_s).c_str(), rate_text(g.doorbells_per_s).c_str(),
+                 fixed(100 * g.busy, 0).c_str());
+    if (g.counts.failed_queues > 0)
+      std::fprintf(out, "; %llu queues failed, %llu let go",
+                   static_cast<unsigned long long>(g.counts.failed_queues),
+                   static_cast<unsigned long long>(g.counts.released));
+    std::fprintf(out, "\n");
+  }
+}
+
 }  // namespace
 
 void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
@@ -81,6 +101,7 @@ void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
         std::fprintf(out, "port %s of pid %d is down\n", port.name.c_str(), p.pid);
   for (const std::string& line : slow_rails(s)) std::fprintf(out, "%s\n", line.c_str());
   print_nics(out, s);
+  print_gin(out, s);
   // Of programs that told no names there is nothing to show.
   const bool named = std::any_of(s.rows.begin(), s.rows.end(),
                                  [](const PeerRow& row) { return !row.member.brief().empty(); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "plugin/base/clock.h"
@@ -86,6 +87,27 @@ void add(PeerRow& row, const ConnectionSample& c, const ConnectionSample* old, d
   add_rails(row, c, old);
 }
 
+std::uint64_t operations(const GinSample& g) {
+  return std::accumulate(g.operations.begin(), g.operations.end(), std::uint64_t{0});
+}
+
+void add_gin(Summary& s, std::size_t process, const ProcessSample* old) {
+  const ProcessSample& p = s.processes[process];
+  for (std::size_t i = 0; i < p.gin.size(); ++i) {
+    const GinSample& now = p.gin[i];
+    // Places are kept.
+    const GinSample before = old != nullptr && i < old->gin.size() ? old->gin[i] : GinSample();
+    const std::int64_t from = old != nullptr && i < old->gin.size() ? old->taken_at : now.since;
+    const double seconds = std::max(1e-3, static_cast<double>(p.taken_at - from) * 1e-9);
+    GinRow& row = s.gin.emplace_back();
+    row.process = process;
+    row.counts = now;
+    row.operations_per_s = static_cast<double>(operations(now) - operations(before)) / seconds;
+    row.doorbells_per_s = static_cast<double>(now.doorbells - before.doorbells) / seconds;
+    row.busy = std::min(1.0, static_cast<double>(now.busy_ns - before.busy_ns) * 1e-9 / seconds);
+  }
+}
+
 }  // namespace
 
 double PeerRow::waiting() const {
@@ -136,6 +158,7 @@ Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessS
     const std::int64_t from = old != nullptr ? old->taken_at : p.started_at;
     const double seconds = std::max(1e-3, static_cast<double>(p.taken_at - from) * 1e-9);
     s.seconds = std::max(s.seconds, seconds);
+    add_gin(s, i, old);
     for (const ConnectionSample& c : p.connections) {
       auto [at, fresh] = rows.try_emplace({i, c.role, c.peer_host, c.peer_pid, c.peer_gpu, c.device,
                                            c.gpu, c.path, c.member.name, c.member.rank});

@@ -37,6 +37,13 @@ struct PeerRow {
   counters::Wait main_wait() const;
 };
 
+// What the engine of a process's GPU did for kernels.
+struct GinRow {
+  std::size_t process = 0;                                     // index into the samples
+  GinSample counts;                                            // since it began
+  double operations_per_s = 0, doorbells_per_s = 0, busy = 0;  // of the stretch; busy 0 to 1
+};
+
 // Nanoseconds below which that part of the timed messages lies, to a power of two; 0 without any.
 std::uint64_t quantile(const std::array<std::uint64_t, counters::kBuckets>& buckets, double part);
 std::uint64_t timed(const RailSample& rail);
@@ -49,6 +56,7 @@ std::vector<double> promised(const PeerRow& row, const ProcessSample& process);
 struct Summary {
   std::vector<ProcessSample> processes;  // the later samples
   std::vector<PeerRow> rows;             // the longest waits first
+  std::vector<GinRow> gin;
   double seconds = 0;           // of the stretch
   std::vector<NicChange> nics;  // all of the host
   struct Culprit {

@@ -190,6 +190,24 @@ void add_process(Families& out, const Labels& labels, const ProcessSample& p) {
   }
 }
 
+void add_gin(Families& out, const Labels& process, const GinSample& g) {
+  const Labels labels = with(process, {{"gpu", g.gpu < 0 ? "" : std::to_string(g.gpu)}});
+  for (std::size_t k = 0; k < counters::kGinOperations; ++k)
+    out.add("twinpath_gin_operations_total", "counter", "Work requests taken from kernels' queues.",
+            with(labels, {{"op", counters::kGinOperationNames[k]}}),
+            static_cast<double>(g.operations[k]));
+  out.add("twinpath_gin_doorbells_total", "counter", "Times that a doorbell was found rung.",
+          labels, static_cast<double>(g.doorbells));
+  out.add("twinpath_gin_engine_busy_seconds_total", "counter",
+          "Time of the engine's rounds in which something moved.", labels,
+          static_cast<double>(g.busy_ns) * 1e-9);
+  out.add("twinpath_gin_failed_queues_total", "counter", "Kernels' queues that failed.", labels,
+          static_cast<double>(g.failed_queues));
+  out.add("twinpath_gin_released_queues_total", "counter",
+          "Queues whose kernels were let go because nothing would come any more.", labels,
+          static_cast<double>(g.released));
+}
+
 // What of several rows stands under "other".
 void merge(PeerRow& to, const PeerRow& from) {
   to.connections += from.connections;
@@ -253,6 +271,7 @@ std::string prometheus_text(const std::vector<ProcessSample>& processes,
     if (i > 0 && s.processes[i - 1].pid == p.pid) continue;
     const Labels labels{{"node", p.host}, {"pid", std::to_string(p.pid)}};
     add_process(out, labels, p);
+    for (const GinSample& g : p.gin) add_gin(out, labels, g);
     std::vector<const PeerRow*> rows;
     for (const PeerRow& row : s.rows)
       if (row.process == i) rows.push_back(&row);

@@ -95,6 +95,19 @@ PANELS = [
         ("timeseries", 8, "Memory registrations", "New ones a second; many cost time.", "cps",
          [(rate("twinpath_mr_registrations_total"), "{{node}}")]),
     ]),
+    ("Kernels that communicate by themselves (GIN)", [
+        ("timeseries", 8, "Work requests", "Taken from kernels' queues, a second.", "cps",
+         [(rate("twinpath_gin_operations_total", by="node, op"), "{{node}} {{op}}")]),
+        ("timeseries", 8, "Engines busy",
+         "Part of the time of the busiest engine of a node; near 100 % the CPU is the limit.",
+         "percentunit",
+         [(f"max by (node) (rate(twinpath_gin_engine_busy_seconds_total{{{NODE}}}[{RATE}]))",
+           "{{node}}")]),
+        ("timeseries", 8, "Queues failed and kernels let go", "In all, since processes began.",
+         "short", [(f"sum by (node) (twinpath_gin_failed_queues_total{{{NODE}}})", "{{node}} failed"),
+                   (f"sum by (node) (twinpath_gin_released_queues_total{{{NODE}}})",
+                    "{{node}} let go")]),
+    ]),
 ]
 
 

@@ -28,13 +28,13 @@ one per process, peer and direction, the longest wait first:
   asked        requests that wait now;  stalled: for how long none of them has moved
   p50, p99     of messages sent, from posting to acknowledgement (one in 32, of small ones in 256)
 Lines between the first and the table tell of ports that are down, of rails that get too little, and
-of what the kernel has counted meanwhile at their ports (retransmissions, bad links).
+of what the kernel has counted meanwhile at their ports (retransmissions, bad links), and of GIN.
 Only processes of the same user are seen; root sees all.
 
 Examples:
   twinpath-top                     every second, until interrupted
   twinpath-top --once              one look over one second
-  twinpath-top --once --json | jq -r .culprit.text
+  twinpath-top --once --json | jq -r .first_line
   twinpath-top --once --interval 0       since each connection's beginning
   twinpath-top --post-mortem twinpath-node07-4711.counters
 
