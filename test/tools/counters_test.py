@@ -24,6 +24,7 @@ PLUGIN = os.environ["PLUGIN"]
 # Ranks, which get no settings of the outside, know neither.
 TOP = os.environ.get("TWINPATH_TOP")
 EXPORTER = os.environ.get("TWINPATH_EXPORTER")
+INFO = os.environ.get("TWINPATH_INFO")
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TWINPATH_", "NCCL_"))}
 
 
@@ -319,6 +320,25 @@ class Processes(unittest.TestCase):
             pair.processes["sender"].send_signal(signal.SIGKILL)
             pair.processes["sender"].wait()
             top("--once", "--pid", str(pair.pid("sender")), "--interval", "0", status=1)
+
+    def test_info_tells_what_was_counted(self):
+        with Pair(receiver_late=0.02) as pair, Losing("mlx5_9") as sysfs:
+            sender = pair.pid("sender")
+            look_until(lambda seen: any(r["messages"] > 0 for r in seen["peers"]), 0.1, sender)
+            run = [INFO, "--counters", "--sysfs", sysfs]
+            text = subprocess.run(run, env=CLEAN, capture_output=True, text=True, timeout=60,
+                                  check=True).stdout
+            self.assertRegex(text, rf"(?m)^\S+ pid {sender} python3?\S*, plugin \d")
+            row = re.search(rf"(?m)^  to +\S+ pid {pair.pid('receiver')} .*$", text)[0].split()
+            # to HOST pid N as-rank rail conns bytes messages staged peer_cts ...
+            self.assertEqual(int(row[7]), 4096 * int(row[8]), row)
+            self.assertGreater(float(row[10]), 0, row)
+            self.assertRegex(text, r"(?m)^  mlx5_9 port 1 packet_seq_err \d+$")
+            seen = json.loads(subprocess.run([*run, "--json"], env=CLEAN, capture_output=True,
+                                             text=True, timeout=60, check=True).stdout)
+            self.assertEqual((seen["tool"], seen["schema"]), ("twinpath-info", "twinpath-top/1"))
+            self.assertFalse(set(paths_of(seen)) - documented()["twinpath-top/1"])
+            self.assertGreaterEqual(row_of(seen, sender)["messages"], int(row[8]))
 
     def test_a_communicator_by_its_name(self):
         with Pair(env={"COMMUNICATOR": 'tp "α"'}, receiver_late=0.05) as pair:
