@@ -41,7 +41,7 @@ PANELS = [
          [(f"sum(twinpath_connections_lost{{{NODE}}})", "")]),
         ("stat", 4, "Failovers in an hour", "Connections that went over to other ports, or back.",
          "short", [(f"sum(increase(twinpath_failovers_total{{{NODE}}}[1h])) or vector(0)", "")]),
-        ("stat", 4, "Transfers that failed in an hour", "Completions with an error.", "short",
+        ("stat", 4, "Errors in an hour", "Transfers that failed.", "short",
          [(f"sum(increase(twinpath_errors_total{{{NODE}}}[1h]))", "")]),
         ("timeseries", 12, "What connections wait for",
          "Part of the time of an average connection. peer_cts, peer_data: the peer; network: the "
