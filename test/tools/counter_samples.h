@@ -15,7 +15,8 @@ inline ProcessSample process(const std::string& host, int pid) {
   return p;
 }
 
-inline ConnectionSample connection(counters::Role role, const std::string& host, std::uint32_t pid) {
+inline ConnectionSample connection(counters::Role role, const std::string& host,
+                                   std::uint32_t pid) {
   ConnectionSample c;
   c.state = counters::State::open;
   c.role = role;
@@ -27,8 +28,8 @@ inline ConnectionSample connection(counters::Role role, const std::string& host,
   return c;
 }
 
-inline void waits(ProcessSample& p, counters::Role role, const std::string& host, std::uint32_t pid, counters::Wait wait,
-           double share) {
+inline void waits(ProcessSample& p, counters::Role role, const std::string& host, std::uint32_t pid,
+                  counters::Wait wait, double share) {
   ConnectionSample c = connection(role, host, pid);
   c.key = p.connections.size() << 32;
   c.waited_ns[static_cast<std::size_t>(wait)] = static_cast<std::uint64_t>(share * 10 * kSecond);
