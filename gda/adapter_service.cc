@@ -40,7 +40,9 @@ void AdapterContext::failed_queue(std::size_t queue) {
   const bool first = !release_->released(pair);
   release_->release(pair);
   if (shape_.counters != 0) release_->release(shape_.pairs() + pair);
+  core_->engine->counts().failed_queues.add(1);
   if (!first) return;
+  core_->engine->counts().released.add(1);
   (void)queues_->stop(pair);  // the other of the two waits for it
   errors_->begin(queue);
 }
@@ -78,6 +80,8 @@ void AdapterContext::give_up() {
   if (given_up_) return;
   given_up_ = true;
   failed_.store(true, std::memory_order_release);
+  for (std::size_t p = 0; p < shape_.pairs(); ++p)
+    if (used(rank_of(p)) && !release_->released(p)) core_->engine->counts().released.add(1);
   release_->release_all();
   waiters_.turn(*memory_);
 }

@@ -34,19 +34,24 @@ void sleep_ns(std::int64_t ns) {
 
 }  // namespace
 
-std::shared_ptr<Engine> Engine::of(int gpu, EngineChoice choice) {
+std::shared_ptr<Engine> Engine::of(int gpu, EngineChoice choice, CounterPage* page) {
   // One per GPU of the process, like the GPU's context itself: communicators do not know of each
   // other.  Only a cache, empty when no context is left.
   static std::mutex mutex;
   static std::map<int, std::weak_ptr<Engine>> known;
   const std::lock_guard hold(mutex);
   std::shared_ptr<Engine> engine = known[gpu].lock();
-  if (!engine) known[gpu] = engine = std::make_shared<Engine>(gpu, choice);
+  if (!engine)
+    known[gpu] = engine = std::make_shared<Engine>(
+        gpu, choice,
+        page != nullptr ? page->open_gin(gpu) : std::make_shared<counters::GinCounts>());
   return engine;
 }
 
-Engine::Engine(int gpu, EngineChoice choice)
-    : choice_(choice), few_cores_(std::thread::hardware_concurrency() <= kFewCores) {
+Engine::Engine(int gpu, EngineChoice choice, std::shared_ptr<counters::GinCounts> counts)
+    : choice_(choice),
+      few_cores_(std::thread::hardware_concurrency() <= kFewCores),
+      counts_(std::move(counts)) {
   thread_ = std::thread([this] { run(); });
   const std::string name = "twinpath-gin" + (gpu < 0 ? std::string() : std::to_string(gpu));
   (void)pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
@@ -135,7 +140,7 @@ void Engine::sleep_until_changed(std::int64_t limit_ns) {
 
 void Engine::run() {
   std::int64_t last_work = now_ns();
-  std::int64_t looked = last_work;
+  std::int64_t looked = last_work, began = last_work;
   bool turns = true;
   const auto ask = [&] {
     turns = serving_.empty() || std::any_of(serving_.begin(), serving_.end(),
@@ -155,7 +160,10 @@ void Engine::run() {
     } else {
       idle(last_work);
     }
-    if (const std::int64_t now = now_ns(); now - looked >= kLookAround) {
+    const std::int64_t now = now_ns();
+    if (moved) counts_->busy_ns.add(static_cast<std::uint64_t>(now - began));
+    began = now;
+    if (now - looked >= kLookAround) {
       looked = now;
       for (EngineClient* client : serving_) client->look_around();
       ask();

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "plugin/base/config.h"
+#include "plugin/base/counter_page.h"
 
 namespace twinpath::gda {
 
@@ -38,8 +39,9 @@ class Engine {
  public:
   // The engine of that GPU (-1: CPU threads play it), started if need be; it ends with the last
   // holder.
-  static std::shared_ptr<Engine> of(int gpu, EngineChoice choice);
-  Engine(int gpu, EngineChoice choice);
+  static std::shared_ptr<Engine> of(int gpu, EngineChoice choice, CounterPage* page = nullptr);
+  Engine(int gpu, EngineChoice choice,
+         std::shared_ptr<counters::GinCounts> counts = std::make_shared<counters::GinCounts>());
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -49,6 +51,9 @@ class Engine {
   void remove(EngineClient& client);
   // Returns after a round that has begun after the call: what the engine read before, it has used.
   void pass_round();
+
+  // Written by the engine's thread.
+  counters::GinCounts& counts() { return *counts_; }
 
   // That many numbers in a row for QPs or CQs: 24 bits, not in use by any client that still lives
   // (they go round after 16 million).
@@ -62,6 +67,7 @@ class Engine {
 
   const EngineChoice choice_;
   const bool few_cores_;
+  const std::shared_ptr<counters::GinCounts> counts_;
   std::mutex mutex_;
   std::condition_variable round_passed_, woken_;
   std::vector<EngineClient*> wanted_;   // under mutex_

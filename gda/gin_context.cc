@@ -257,6 +257,7 @@ Status Context::make_queues() {
     front.doorbell = memory_->doorbell(q);
     front.keys = &core_->keys;
     front.poison = random_word();
+    front.counts = &core_->engine->counts();
     if (q >= shape_.pairs()) {
       front.peer = core_->rank();  // counters are this rank's
       companions_[p] = std::make_unique<Companion>(cqs_->at(q), front, find);

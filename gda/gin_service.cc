@@ -92,10 +92,12 @@ void Context::note_failures() {
 // index does not pass an error.  So the pair's kernels are let go.
 void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
   seen = true;
+  core_->engine->counts().failed_queues.add(1);
   failed_.store(true, std::memory_order_release);
   const bool first = !release_->released(pair);
   release_->release(pair);
   if (!companions_.empty()) release_->release(shape_.pairs() + pair);
+  if (first) core_->engine->counts().released.add(1);
   // The peer, or the way to it, is gone; its own connection may not have noticed.
   if (mains_[pair]->back_end.unreachable() && !given_up_) give_up();
   // The back end has told already; and kernels that were let go overrun their queues.
@@ -150,6 +152,8 @@ void Context::give_up() {
   given_up_ = true;
   failed_.store(true, std::memory_order_release);
   note_failures();
+  for (std::size_t p = 0; p < shape_.pairs(); ++p)
+    if (used(rank_of(p)) && !release_->released(p)) core_->engine->counts().released.add(1);
   release_->release_all();
   waiters_.turn(*memory_);
 }

@@ -78,7 +78,7 @@ class Transport final : public GinTransport {
     core->limits = *limits;
     core->port.emplace(core->rail, *devices_);
     TP_TRY(agree_on_modes(*core, devices_->index_of(core->rail.port)));
-    core->engine = Engine::of(core->gpu, devices_->config().gin_engine);
+    core->engine = Engine::of(core->gpu, devices_->config().gin_engine, devices_->counters().get());
     return std::unique_ptr<GinComm>(std::make_unique<Comm>(std::move(core)));
   }
 

@@ -18,6 +18,8 @@ enum class OperationKind : std::uint8_t {
   dump,          // done when everything before it is visible to the local GPU
 };
 
+// A companion queue's WAIT, in counts (counters::kGinOperationNames).
+inline constexpr std::size_t kCountedWait = 6;
 inline constexpr std::size_t kMaxInline = 28;  // bytes that fit in a WQE of four segments
 
 struct Operation {

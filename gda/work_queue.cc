@@ -76,9 +76,14 @@ void WorkQueue::look_at_doorbell() {
   // ahead of the CQEs; nor does the count ever go back.
   if (sane && count > rung_ && count <= produced_ + setup_.depth) {
     rung_ = count;
+    if (setup_.counts != nullptr) setup_.counts->doorbells.add(1);
   } else if (state_ == QueueState::ready) {
     kill(head_, Syndrome::local_qp_operation, 0);
   }
+}
+
+void WorkQueue::count(std::size_t operation) {
+  if (setup_.counts != nullptr) setup_.counts->operations[operation].add(1);
 }
 
 bool WorkQueue::take() {
@@ -125,6 +130,7 @@ bool WorkQueue::take_operation() {
   head_ = index + 1;  // before issue(): a back end may complete or fail it there and then
   switch (back_end_.issue(index, pending_.operation)) {
     case Issued::accepted:
+      count(static_cast<std::size_t>(pending_.operation.kind));
       have_pending_ = false;
       issued_ = true;
       return true;

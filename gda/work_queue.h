@@ -19,6 +19,7 @@
 #include "gda/key_table.h"
 #include "gda/operation.h"
 #include "gda/wqe.h"
+#include "plugin/base/counters.h"
 
 namespace twinpath::gda {
 
@@ -61,6 +62,7 @@ struct WorkQueueSetup {
   // Tells "not written yet" from data: the SQ is filled with it and each slot again after use,
   // because the doorbell may overtake WQE bytes on their way to host memory.  Random per queue.
   std::uint64_t poison = 0;
+  counters::GinCounts* counts = nullptr;  // the engine's
   std::uint64_t first = 0;  // number of the first WQE; not 0 only where counts are to wrap soon
   // How long a WQE is waited for whose doorbell was rung; then the queue fails.  Milliseconds were
   // seen where many GPU threads poll the same host memory.
@@ -109,6 +111,7 @@ class WorkQueue {
     bool wait = false;
   };
 
+  void count(std::size_t operation);
   void look_at_doorbell();
   bool take();        // the WQE at head_; false: not now
   bool fetch_head();  // into pending_

@@ -18,6 +18,7 @@ bool WorkQueue::take_wait() {
       break;
   }
   taken(head_) = {pending_.opcode, true};
+  count(kCountedWait);
   have_pending_ = false;
   ++head_;
   return true;

@@ -109,6 +109,19 @@ fetch_pyverbs() {
   export SOFTHCA_PYVERBS=$folder
 }
 
+# A Prometheus for the exporter's test: unpacked, not installed, as its package starts a server.
+fetch_prometheus() {
+  command -v prometheus >/dev/null && command -v promtool >/dev/null && return 0
+  [ "$install" = yes ] && command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
+  local folder=$PWD/build-test/prometheus
+  if [ ! -x "$folder/usr/bin/promtool" ]; then
+    mkdir -p "$folder"
+    (cd "$folder" && apt-get download -q prometheus && dpkg -x prometheus_*.deb . &&
+      rm prometheus_*.deb) >/dev/null 2>&1 || return 1
+  fi
+  PATH=$PATH:$folder/usr/bin
+}
+
 # --- the plain build
 say "source $(git describe --always --dirty 2>/dev/null || echo unknown), $(nproc) processors, $(uname -sr)"
 # What the report is made of.
@@ -147,6 +160,7 @@ suite_arguments() {
   [ "$(gpu_count)" -gt 0 ] || echo --no-suite=gpu
 }
 if begin plain; then
+  fetch_prometheus || true
   if [ "$(gpu_count)" -gt 0 ]; then
     TWINPATH_NCCL=$(find_nccl) && export TWINPATH_NCCL
   fi

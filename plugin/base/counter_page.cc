@@ -216,6 +216,27 @@ void CounterPage::end_communicator(const void* communicator) {
   }
 }
 
+std::shared_ptr<counters::GinCounts> CounterPage::open_gin(int gpu) {
+  const std::lock_guard hold(mutex_);
+  const std::uint32_t used = page_->gin_used.load(std::memory_order_relaxed);
+  std::uint32_t at = 0;
+  // An engine may begin before the last one of its GPU has quite ended.
+  while (at < used && (page_->gin[at].gpu != gpu || gin_in_use_[at])) ++at;
+  if (at == page_->gin.size()) return std::make_shared<counters::GinCounts>();
+  counters::GinCounts& place = page_->gin[at];
+  gin_in_use_[at] = true;
+  if (at == used) {
+    place.gpu = gpu;
+    place.place = at;
+    place.since_ns = now_ns();
+    page_->gin_used.store(used + 1, std::memory_order_release);
+  }
+  return {&place, [self = shared_from_this()](counters::GinCounts* done) {
+            const std::lock_guard again(self->mutex_);
+            self->gin_in_use_[done->place] = false;
+          }};
+}
+
 void CounterPage::close(counters::Connection& c) {
   {
     const std::lock_guard hold(mutex_);

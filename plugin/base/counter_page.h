@@ -7,6 +7,7 @@
 // connection that finds no place counts into memory of its own: whoever counts need not know.
 //
 // Threads: any.
+#include <array>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -59,6 +60,9 @@ class CounterPage : public std::enable_shared_from_this<CounterPage> {
   counters::Communicator* begin_communicator(const counters::CommunicatorIdentity& who);
   // What is no living communicator of this page is passed over.
   void end_communicator(const void* communicator);
+  // Counts of a GPU's engine, until they are let go; they go on with those of an earlier one. Where
+  // there is no place: counts that nobody reads.
+  std::shared_ptr<counters::GinCounts> open_gin(int gpu);
   // Writes the copy, again if there is one.
   void leave_behind();
   // For tests: what a reader sees, and the memory's descriptor.
@@ -81,6 +85,7 @@ class CounterPage : public std::enable_shared_from_this<CounterPage> {
   std::size_t reserved_ = 0;  // bytes
   std::uint32_t open_ = 0;
   std::uint32_t closed_ = 0;
+  std::array<bool, counters::kMaxGinEngines> gin_in_use_{};
   std::deque<std::uint32_t> ended_;  // communicators, the first to end in front
   std::mutex copying_;
   std::int64_t copied_at_ = 0;

@@ -23,7 +23,7 @@ namespace twinpath::counters {
 // Of the memfd; readers look for it in /proc/PID/fd.
 inline constexpr const char* kMemoryName = "twinpath-counters";
 inline constexpr std::uint64_t kMagic = 0x73746e756f435054;  // "TPCounts"
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 // Connections of a process that are counted one by one.
 inline constexpr std::uint32_t kMaxConnections = 8192;
 // Communicators that are told by name, those that have ended among them; a process that has more at
@@ -170,6 +170,26 @@ struct alignas(64) PortCounts {
   Count went_down, came_up, changed_address, failed;
 };
 
+// What kernels ask for by themselves (GIN), by kind of work request; a put with a signal is two.
+inline constexpr std::size_t kGinOperations = 7;
+inline constexpr std::array<const char*, kGinOperations> kGinOperationNames{
+    "nop", "write", "write_inline", "fetch_add", "read", "dump", "wait"};
+// GPUs of a process whose engines are counted.
+inline constexpr std::size_t kMaxGinEngines = 16;
+
+// Of all queues that a GPU's engine serves (gda/engine.h); its thread writes.  What an adapter
+// serves by itself is not seen, and counts only when it fails.
+struct alignas(64) GinCounts {
+  std::int32_t gpu = -1;                         // CUDA ordinal; -1: CPU threads play the GPU
+  std::uint32_t place = 0;                       // of the page's; for the writer's side
+  std::int64_t since_ns = 0;                     // CLOCK_MONOTONIC: the first engine's beginning
+  Count doorbells;                               // times that one was found to have been rung
+  std::array<Count, kGinOperations> operations;  // taken from queues
+  Count busy_ns;                                 // rounds in which something moved
+  Count failed_queues;
+  Count released;  // queues whose kernels were let go because nothing would come any more
+};
+
 // Registrations happen on any thread, so these are really added to.
 struct alignas(64) MemoryCounts {
   std::atomic<std::uint64_t> registrations{0}, registered_bytes{0}, hits{0};
@@ -195,9 +215,11 @@ struct Process {
   std::atomic<std::uint32_t> communicators_used{0};  // as `used`
   Number<std::uint32_t> unnamed;                     // communicators that found no place
   std::array<Communicator, kMaxCommunicators> communicators;
+  std::atomic<std::uint32_t> gin_used{0};  // as `used`
+  std::array<GinCounts, kMaxGinEngines> gin;
 };
 
-inline constexpr std::size_t kConnectionsAt = 24576;
+inline constexpr std::size_t kConnectionsAt = 28672;
 static_assert(sizeof(Process) <= kConnectionsAt && sizeof(Connection) == 1856 &&
               sizeof(Communicator) == 128);
 inline constexpr std::size_t kPageBytes =

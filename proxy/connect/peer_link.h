@@ -192,6 +192,7 @@ class PeerLink final : private FailureListener, private Attended {
   std::string death_text() const;
   std::string silence_text() const;
   std::string last_text() const;
+  std::string carried_text() const;
   void count_error(const ibv_wc& wc);
   // Null: of none that is in use.
   const Queue* find_queue(const QueueSet& set, const ibv_wc& wc);

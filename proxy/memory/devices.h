@@ -99,6 +99,8 @@ class Devices {
   ConnectionCounts count(const counters::Identity& who) const {
     return counters_ != nullptr ? counters_->open(who) : ConnectionCounts();
   }
+  // May be null.
+  const std::shared_ptr<CounterPage>& counters() const { return counters_; }
   std::uint8_t counted_port(const std::string& name) const {
     return counters_ != nullptr ? counters_->port(name) : std::uint8_t{0};
   }

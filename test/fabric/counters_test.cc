@@ -244,6 +244,28 @@ TEST_CASE("The message of a lost connection says what was waited for") {
   CHECK(
       log.warnings()[0].find(" ms while 1 requests waited for the peer's data, after 3 messages") !=
       std::string::npos);
+  CHECK(log.warnings()[0].find("; it had waited ") != std::string::npos);
+  CHECK(log.warnings()[0].find(" s for the peer's data in all") != std::string::npos);
+  CHECK(log.warnings()[0].find(" bytes over ") == std::string::npos);  // there is one rail
+}
+
+TEST_CASE("The message of a lost connection says what each rail carried") {
+  LogCapture log;
+  Counted c(soft_config("soft0,speed=400,soft1,speed=100,soft2,speed=400,soft3,speed=100"));
+  const int left = c.world.merge({0, 1}), right = c.world.merge({2, 3});
+  Link link = c.world.connect(left, right);
+  carry(link, 1 << 20, 1);
+  Buffer to(*link.recv, 100);
+  Request* receive = start_recv(*link.recv, {to.receive(0)});
+  Completion done;
+  ask(400, [&] { REQUIRE(receive->test(done) == Status::ok); });
+  link.send.reset();
+  REQUIRE(eventually([&] { return receive->test(done) == Status::remote; }));
+  REQUIRE(log.warnings().size() == 1);
+  CAPTURE(log.warnings()[0]);
+  CHECK(log.warnings()[0].find(", after 1 messages (") != std::string::npos);
+  CHECK(log.warnings()[0].find(" bytes over soft2, ") != std::string::npos);
+  CHECK(log.warnings()[0].find(" over soft3)") != std::string::npos);
 }
 
 }  // namespace twinpath::test

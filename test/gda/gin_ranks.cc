@@ -125,7 +125,9 @@ bool on_adapter_queues() { return gin_config().mode == ModeChoice::gda; }
 
 std::shared_ptr<Devices> open_devices(const Config& config) {
   auto fabric = open_fabric(config);
-  return fabric ? std::make_shared<Devices>(std::move(fabric).take(), config) : nullptr;
+  if (!fabric) return nullptr;
+  return std::make_shared<Devices>(std::move(fabric).take(), config, std::nullopt,
+                                   CounterPage::create("here", "test", {}));
 }
 
 bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs, bool atomics) {

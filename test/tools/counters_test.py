@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import urllib.error
@@ -23,6 +24,7 @@ PLUGIN = os.environ["PLUGIN"]
 # Ranks, which get no settings of the outside, know neither.
 TOP = os.environ.get("TWINPATH_TOP")
 EXPORTER = os.environ.get("TWINPATH_EXPORTER")
+INFO = os.environ.get("TWINPATH_INFO")
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TWINPATH_", "NCCL_"))}
 
 
@@ -178,9 +180,9 @@ def top(*args, status=0):
     return done.stdout
 
 
-def look(seconds=0.6, pid=None):
+def look(seconds=0.6, pid=None, sysfs="/nonexistent"):
     only = ("--pid", str(pid)) if pid else ()
-    seen = json.loads(top("--once", "--json", "--interval", str(seconds), *only))
+    seen = json.loads(top("--once", "--json", "--interval", str(seconds), "--sysfs", sysfs, *only))
     assert seen["schema"] == "twinpath-top/1", seen["schema"]
     unexplained = set(paths_of(seen)) - documented()["twinpath-top/1"]
     assert not unexplained, f"not in tools/JSON.md: {unexplained}"
@@ -189,11 +191,40 @@ def look(seconds=0.6, pid=None):
     return seen
 
 
-def look_until(holds, seconds=0.6, pid=None):
+class Losing:
+    """A sysfs in which the adapter's port goes on counting; its folder."""
+
+    def __init__(self, hca):
+        self.folder, self.over = tempfile.TemporaryDirectory(), threading.Event()
+        self.file = pathlib.Path(self.folder.name, "class/infiniband", hca,
+                                 "ports/1/hw_counters/packet_seq_err")
+        self.file.parent.mkdir(parents=True)
+        self.file.write_text("0\n")
+        self.thread = threading.Thread(target=self.count)
+
+    def count(self):
+        n = 0
+        while not self.over.wait(0.02):
+            n += 1
+            fresh = self.file.with_name("new")
+            fresh.write_text(f"{n}\n")
+            fresh.rename(self.file)
+
+    def __enter__(self):
+        self.thread.start()
+        return self.folder.name
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        self.folder.cleanup()
+
+
+def look_until(holds, seconds=0.6, pid=None, **more):
     """On a busy machine anybody may be late for a moment: the first look of many for which it
     holds, or the last."""
     for _ in range(20):
-        seen = look(seconds, pid)
+        seen = look(seconds, pid, **more)
         if holds(seen):
             break
     return seen
@@ -208,7 +239,8 @@ class Culprits(unittest.TestCase):
 
     def test_a_late_rank(self):
         with Pair(receiver_late=0.2) as pair:
-            seen = look(pid=pair.pid("sender"))
+            seen = look_until(lambda seen: (seen["culprit"] or {}).get("share", 0) > 0.5,
+                              pid=pair.pid("sender"))
             culprit = seen["culprit"]
             self.assertEqual(culprit["wait"], "peer_cts", seen)
             self.assertEqual(culprit["peer_pid"], pair.pid("receiver"))
@@ -234,10 +266,33 @@ class Culprits(unittest.TestCase):
             culprit = seen["culprit"]
             self.assertEqual((culprit["wait"], culprit["pid"], culprit["device"]),
                              ("network", sender, "railb"), culprit)
-            self.assertIn("rail railb is", culprit["text"])
+            self.assertIn("rail railb is slow:", culprit["text"])
             row = row_of(seen, sender)
             self.assertGreater(row["rails"][0]["p50_ns"], 16e6)
             self.assertLess(row_of(seen, other.pid("sender"))["rails"][0]["p50_ns"], 16e6)
+
+    def test_a_lossy_link(self):
+        """The adapter is slow as one that sends again, and what the kernel would count of that is
+        written here; test/vm has a link that loses packets."""
+        slow = {"TWINPATH_SOFT_FAULTS": "delay_us=30000", "TWINPATH_SOFT_HCAS": "railb"}
+        with Pair(8192, env={"TWINPATH_SOFT_HCAS": "raila"}, sender_env=slow) as pair:
+            for hca, lost in ("railb", True), ("raila", False):
+                with self.subTest(hca), Losing(hca) as sysfs:
+                    sender = pair.pid("sender")
+                    seen = look_until(lambda seen: (seen["culprit"] or {}).get("wait") == "network"
+                                      and seen["culprit"]["packets_lost"] == lost,
+                                      1, sender, sysfs=sysfs)
+                    self.assertEqual(seen["culprit"]["packets_lost"], lost, seen["culprit"])
+                    first = top("--once", "--interval", "1", "--pid", str(sender), "--sysfs",
+                                sysfs).splitlines()
+                    self.assertRegex(first[0], r"^rail railb loses packets: .* its port sent again: "
+                                     r"packet_seq_err \d+$" if lost else r"^rail railb is ")
+                    # Of a port that is nobody's here no line is shown.
+                    self.assertEqual([line for line in first if "counted in" in line] != [], lost)
+                    grown = [n for n in seen["nics"] if n["name"] == "packet_seq_err"]
+                    self.assertEqual([(n["hca"], n["port"], n["tells_of"]) for n in grown],
+                                     [(hca, "1", "sent_again")])
+                    self.assertGreater(grown[0]["grown"], 3)
 
     def test_too_few_slots(self):
         # Receives of 8 fill the sender's 256 requests, and a slow network keeps them busy.
@@ -265,6 +320,25 @@ class Processes(unittest.TestCase):
             pair.processes["sender"].send_signal(signal.SIGKILL)
             pair.processes["sender"].wait()
             top("--once", "--pid", str(pair.pid("sender")), "--interval", "0", status=1)
+
+    def test_info_tells_what_was_counted(self):
+        with Pair(receiver_late=0.02) as pair, Losing("mlx5_9") as sysfs:
+            sender = pair.pid("sender")
+            look_until(lambda seen: any(r["messages"] > 0 for r in seen["peers"]), 0.1, sender)
+            run = [INFO, "--counters", "--sysfs", sysfs]
+            text = subprocess.run(run, env=CLEAN, capture_output=True, text=True, timeout=60,
+                                  check=True).stdout
+            self.assertRegex(text, rf"(?m)^\S+ pid {sender} python3?\S*, plugin \d")
+            row = re.search(rf"(?m)^  to +\S+ pid {pair.pid('receiver')} .*$", text)[0].split()
+            # to HOST pid N as-rank rail conns bytes messages staged peer_cts ...
+            self.assertEqual(int(row[7]), 4096 * int(row[8]), row)
+            self.assertGreater(float(row[10]), 0, row)
+            self.assertRegex(text, r"(?m)^  mlx5_9 port 1 packet_seq_err \d+$")
+            seen = json.loads(subprocess.run([*run, "--json"], env=CLEAN, capture_output=True,
+                                             text=True, timeout=60, check=True).stdout)
+            self.assertEqual((seen["tool"], seen["schema"]), ("twinpath-info", "twinpath-top/1"))
+            self.assertFalse(set(paths_of(seen)) - documented()["twinpath-top/1"])
+            self.assertGreaterEqual(row_of(seen, sender)["messages"], int(row[8]))
 
     def test_a_communicator_by_its_name(self):
         with Pair(env={"COMMUNICATOR": 'tp "α"'}, receiver_late=0.05) as pair:

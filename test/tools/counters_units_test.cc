@@ -6,8 +6,8 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/counter_page.h"
 #include "test/support/catch.h"
+#include "test/tools/counter_samples.h"
 #include "tools/counters/summary.h"
-#include "tools/counters/view.h"
 #include "tools/exporter/http.h"
 #include "tools/exporter/prometheus.h"
 
@@ -17,6 +17,9 @@ namespace {
 using counters::Role;
 using counters::State;
 using counters::Wait;
+using test::connection;
+using test::process;
+using test::waits;
 
 // Each of whose fields says the same number.
 counters::Identity numbered(std::uint32_t n) {
@@ -26,39 +29,6 @@ counters::Identity numbered(std::uint32_t n) {
   put_name(id.reason, std::string(150, static_cast<char>('a' + n % 26)));
   id.peer_pid = n;
   return id;
-}
-
-ProcessSample process(const std::string& host, int pid) {
-  ProcessSample p;
-  p.host = host;
-  p.pid = p.inner_pid = pid;
-  p.taken_at = 10 * kSecond;
-  return p;
-}
-
-ConnectionSample connection(Role role, const std::string& host, std::uint32_t pid) {
-  ConnectionSample c;
-  c.state = State::open;
-  c.role = role;
-  c.peer_host = host;
-  c.peer_pid = pid;
-  c.device = "mlx5_0";
-  c.path = "HOST";
-  c.rails.emplace_back().port = "mlx5_0";
-  return c;
-}
-
-void waits(ProcessSample& p, Role role, const std::string& host, std::uint32_t pid, Wait wait,
-           double share) {
-  ConnectionSample c = connection(role, host, pid);
-  c.key = p.connections.size() << 32;
-  c.waited_ns[static_cast<std::size_t>(wait)] = static_cast<std::uint64_t>(share * 10 * kSecond);
-  p.connections.push_back(c);
-}
-
-std::string culprit_of(std::vector<ProcessSample> processes) {
-  const Summary s = summarize({}, std::move(processes));
-  return s.culprit ? s.culprit->text.substr(0, s.culprit->text.find(':')) : "nobody";
 }
 
 }  // namespace
@@ -249,7 +219,7 @@ TEST_CASE("Rows and series of a peer are told apart by communicator, and only wh
     // Of two communicators without a name in which it is rank 3.
     CHECK(row.member.ranks == (row.member.name.empty() ? 0 : 8));
   }
-  const std::string text = prometheus_text({p}, {});
+  const std::string text = prometheus_text({p}, {}, "n");
   const std::string series =
       "twinpath_messages_total{node=\"a\",pid=\"1\",peer=\"b pid 2\",gpu=\"\",device=\"mlx5_0\","
       "path=\"HOST\",dir=\"send\"";
@@ -289,8 +259,7 @@ TEST_CASE("A rail that gets less than half of what its port promises is named") 
     const std::vector<std::string> lines = slow_rails(s);
     REQUIRE(lines.size() == (row.named.empty() ? 0 : 1));
     if (!row.named.empty())
-      CHECK(lines[0].find("rail " + row.named +
-                          " is slow: of each message from a pid 1 to b pid 2") == 0);
+      CHECK(lines[0].find("rail " + row.named + " is slow: from a pid 1 to b pid 2 it gets ") == 0);
     CHECK(shares(s.rows[0]).size() == (row.first + row.second == 0 ? 0 : 2));
     CHECK(s.rows[0].recoveries == 3);
     CHECK(s.rows[0].stopped_s == 2.0);
@@ -308,14 +277,14 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   p->magic = counters::kMagic;
   p->version = counters::kVersion + 1;
   CHECK(CounterView::of_memory(memory->fd(), why) == nullptr);
-  CHECK(why.find("layout 4, this program knows 3") != std::string::npos);
+  CHECK(why.find("layout 5, this program knows 4") != std::string::npos);
   // An earlier one's page was shorter.
   auto shorter = SharedMemory::create("twinpath-counters", 16384, Writers::creator);
   REQUIRE(shorter);
   shorter->as<counters::Process>()->magic = counters::kMagic;
-  shorter->as<counters::Process>()->version = 2;
+  shorter->as<counters::Process>()->version = 3;
   CHECK(CounterView::of_memory(shorter->fd(), why) == nullptr);
-  CHECK(why.find("layout 2, this program knows 3") != std::string::npos);
+  CHECK(why.find("layout 3, this program knows 4") != std::string::npos);
   // Numbers that lead out of the page are held to it, and text is printable.
   p->version = counters::kVersion;
   p->connection_bytes = sizeof(counters::Connection);
@@ -324,6 +293,7 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   p->used.store(~0u);
   p->ports_used.set(~0u);
   p->communicators_used.store(~0u);
+  p->gin_used.store(~0u);
   p->host.fill('\x1b');
   auto* c = new (memory->as<std::uint8_t>() + counters::kConnectionsAt) counters::Connection;
   c->state.set(1);
@@ -337,34 +307,10 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   CHECK(sample.host == std::string(64, '?'));
   CHECK(sample.ports.size() == static_cast<std::size_t>(kMaxPorts));
   CHECK(sample.communicators.empty());
+  CHECK(sample.gin.size() == counters::kMaxGinEngines);
   REQUIRE(sample.connections.size() == 1);
   CHECK(sample.connections[0].rails.size() == static_cast<std::size_t>(kMaxRails));
   CHECK_FALSE(sample.connections[0].waits_for);
-}
-
-TEST_CASE("The first line names the one who waits for nobody") {
-  // 1 waits for 2, which waits for 3, which does not wait.
-  ProcessSample one = process("a", 1), two = process("a", 2), three = process("a", 3);
-  waits(one, Role::sender, "a", 2, Wait::peer_cts, 0.95);
-  waits(two, Role::sender, "a", 3, Wait::peer_cts, 0.9);
-  CHECK(culprit_of({one, two, three}) == "a pid 3 is late");
-  // Seen from one process alone it is the next one.
-  CHECK(culprit_of({one}) == "a pid 2 is late");
-
-  // The receiver waits for data because the sender's rail is slow.
-  ProcessSample sender = process("a", 4), receiver = process("a", 5);
-  waits(sender, Role::sender, "a", 5, Wait::network, 0.6);
-  waits(receiver, Role::receiver, "a", 4, Wait::peer_data, 0.99);
-  CHECK(culprit_of({sender, receiver}) == "rail mlx5_0 is the limit");
-  // The sender does not wait: it is late itself.
-  CHECK(culprit_of({process("a", 4), receiver}) == "a pid 4 is late");
-
-  ProcessSample copies = process("a", 6);
-  waits(copies, Role::sender, "b", 7, Wait::gpu_copy, 0.3);
-  CHECK(culprit_of({copies}) == "copies through host memory are slow");
-  ProcessSample calm = process("a", 8);
-  waits(calm, Role::sender, "b", 9, Wait::network, 0.05);
-  CHECK(culprit_of({calm}) == "nobody");
 }
 
 TEST_CASE("A stretch of time is the difference of two samples, whoever came in between") {
@@ -396,6 +342,39 @@ TEST_CASE("A stretch of time is the difference of two samples, whoever came in b
   CHECK(summarize({before}, {after}).rows[0].messages_per_s == Approx(600));
 }
 
+TEST_CASE("Engines are busy for part of the stretch, or of the time since they began") {
+  const auto page = CounterPage::create("here", "test", {});
+  REQUIRE(page != nullptr);
+  const auto gin = page->open_gin(3);
+  gin->operations[1].add(100);
+  gin->doorbells.add(10);
+  gin->busy_ns.add(kSecond / 2);
+  gin->released.add(2);
+  std::string why;
+  const auto view = CounterView::of_memory(page->fd(), why);
+  REQUIRE(view != nullptr);
+  ProcessSample before = view->read();
+  gin->operations[1].add(300);
+  gin->operations[3].add(100);
+  gin->doorbells.add(20);
+  gin->busy_ns.add(kSecond);
+  ProcessSample after = view->read();
+  REQUIRE(after.gin.size() == 1);
+  after.taken_at = before.taken_at + 4 * kSecond;
+  const Summary s = summarize({before}, {after});
+  REQUIRE(s.gin.size() == 1);
+  CHECK(s.gin[0].operations_per_s == Approx(100));
+  CHECK(s.gin[0].doorbells_per_s == Approx(5));
+  CHECK(s.gin[0].busy == Approx(0.25));
+  after.taken_at = after.gin[0].since + 3 * kSecond;
+  CHECK(summarize({}, {after}).gin[0].busy == Approx(0.5));
+  const std::string text = prometheus_text({after}, {}, "n");
+  CHECK(text.find("twinpath_gin_operations_total{node=\"here\",pid=\"0\",gpu=\"3\",op=\"write\"} "
+                  "400\n") != std::string::npos);
+  CHECK(text.find("twinpath_gin_released_queues_total{node=\"here\",pid=\"0\",gpu=\"3\"} 2\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("Series of a process are bounded, and what is left out is added up") {
   ProcessSample p = process("a\"\\\n", 1);
   for (std::uint32_t i = 0; i < 100; ++i) {
@@ -405,7 +384,8 @@ TEST_CASE("Series of a process are bounded, and what is left out is added up") {
     c.waited_ns[0] = i * 1'000'000;
     p.connections.push_back(c);
   }
-  const std::string text = prometheus_text({p}, {{"mlx5_0", "1", "out_of_sequence", 4}});
+  const std::string text =
+      prometheus_text({p}, {{"mlx5_0", "1", "out_of_sequence", NicTrouble::gap, 4}}, "n");
   std::size_t series = 0;
   for (std::size_t at = 0; (at = text.find("\ntwinpath_messages_total{", at)) != std::string::npos;
        ++at)
@@ -416,9 +396,8 @@ TEST_CASE("Series of a process are bounded, and what is left out is added up") {
   CHECK(text.find("peer=\"other\",gpu=\"\",device=\"\",path=\"\",dir=\"send\"} 68\n") !=
         std::string::npos);
   CHECK(text.find("node=\"a\\\"\\\\ \"") != std::string::npos);
-  CHECK(text.find(
-            "twinpath_nic_counter_total{hca=\"mlx5_0\",port=\"1\",name=\"out_of_sequence\"} 4") !=
-        std::string::npos);
+  CHECK(text.find("twinpath_nic_counter_total{node=\"n\",hca=\"mlx5_0\",port=\"1\","
+                  "name=\"out_of_sequence\",tells_of=\"gap\"} 4\n") != std::string::npos);
 }
 
 TEST_CASE("An answer waits for the whole request and refuses what is none") {

@@ -22,21 +22,35 @@ std::vector<double> shares(const PeerRow& row) {
   return out;
 }
 
+std::vector<double> promised(const PeerRow& row, const ProcessSample& p) {
+  std::vector<double> out;
+  double sum = 0;
+  for (const RailSample& r : row.rails) {
+    out.push_back(r.standby ? 0 : speed_of(p, r.port));
+    sum += out.back();
+  }
+  if (sum == 0) return {};
+  for (double& part : out) part /= sum;
+  return out;
+}
+
+std::optional<SlowRail> slow_rail(const PeerRow& row, const ProcessSample& p) {
+  const std::vector<double> got = shares(row), fair = promised(row, p);
+  for (std::size_t i = 0; i < got.size() && i < fair.size(); ++i)
+    if (!row.rails[i].standby && got[i] < fair[i] / 2)
+      return SlowRail{row.rails[i].port, "gets " + fixed(100 * got[i], 0) +
+                                             "% of each message, by its port's speed " +
+                                             fixed(100 * fair[i], 0) + "%"};
+  return std::nullopt;
+}
+
 std::vector<std::string> slow_rails(const Summary& s) {
   std::vector<std::string> out;
   for (const PeerRow& row : s.rows) {
     const ProcessSample& p = s.processes[row.process];
-    const std::vector<double> got = shares(row);
-    double speeds = 0;
-    for (const RailSample& r : row.rails)
-      if (!r.standby) speeds += speed_of(p, r.port);
-    for (std::size_t i = 0; i < got.size() && speeds > 0; ++i) {
-      const double promised = speed_of(p, row.rails[i].port) / speeds;
-      if (row.rails[i].standby || got[i] >= promised / 2) continue;
-      out.push_back("rail " + row.rails[i].port + " is slow: of each message from " + name_of(p) +
-                    " to " + row.peer + " it gets " + fixed(100 * got[i], 0) +
-                    "%, by its port's speed " + fixed(100 * promised, 0) + "%");
-    }
+    if (const std::optional<SlowRail> slow = slow_rail(row, p))
+      out.push_back("rail " + slow->port + " is slow: from " + name_of(p) + " to " + row.peer +
+                    " it " + slow->gets);
   }
   return out;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "plugin/base/clock.h"
@@ -18,10 +19,6 @@ namespace {
 
 // A caller that waits asks much more often.
 constexpr std::int64_t kFresh = kSecond / 2;
-constexpr double kWorthTelling = 0.1;
-
-bool about_peer(Wait wait) { return wait == Wait::peer_cts || wait == Wait::peer_data; }
-
 using Key = std::tuple<std::size_t, Role, std::string, std::uint32_t, std::string, std::string,
                        std::string, std::string, std::string, std::optional<std::uint32_t>>;
 
@@ -90,68 +87,25 @@ void add(PeerRow& row, const ConnectionSample& c, const ConnectionSample* old, d
   add_rails(row, c, old);
 }
 
-const RailSample* slowest(const PeerRow& row) {
-  const RailSample* slow = nullptr;
-  for (const RailSample& r : row.rails)
-    if (slow == nullptr || quantile(r.buckets, 0.5) > quantile(slow->buckets, 0.5)) slow = &r;
-  return slow;
+std::uint64_t operations(const GinSample& g) {
+  return std::accumulate(g.operations.begin(), g.operations.end(), std::uint64_t{0});
 }
 
-std::string duration(std::uint64_t ns) {
-  if (ns < 1'000'000) return fixed(static_cast<double>(ns) * 1e-3, 0) + " us";
-  if (ns < 1'000'000'000) return fixed(static_cast<double>(ns) * 1e-6, 0) + " ms";
-  return fixed(static_cast<double>(ns) * 1e-9, 1) + " s";
-}
-
-// "; soft0 takes up to 64 us": the quickest rail that the process sends over and that takes a
-// quarter of this one's time or less.
-std::string sibling(const Summary& s, const PeerRow& row, std::uint64_t p50, bool& slower) {
-  std::string out;
-  std::uint64_t best = p50 / 4 + 1;
-  for (const PeerRow& other : s.rows) {
-    if (other.process != row.process) continue;
-    for (const RailSample& r : other.rails) {
-      const std::uint64_t q = quantile(r.buckets, 0.5);
-      if (q == 0 || q >= best) continue;
-      best = q;
-      out = ", over " + r.port + " up to " + duration(q);
-      slower = true;
-    }
+void add_gin(Summary& s, std::size_t process, const ProcessSample* old) {
+  const ProcessSample& p = s.processes[process];
+  for (std::size_t i = 0; i < p.gin.size(); ++i) {
+    const GinSample& now = p.gin[i];
+    // Places are kept.
+    const GinSample before = old != nullptr && i < old->gin.size() ? old->gin[i] : GinSample();
+    const std::int64_t from = old != nullptr && i < old->gin.size() ? old->taken_at : now.since;
+    const double seconds = std::max(1e-3, static_cast<double>(p.taken_at - from) * 1e-9);
+    GinRow& row = s.gin.emplace_back();
+    row.process = process;
+    row.counts = now;
+    row.operations_per_s = static_cast<double>(operations(now) - operations(before)) / seconds;
+    row.doorbells_per_s = static_cast<double>(now.doorbells - before.doorbells) / seconds;
+    row.busy = std::min(1.0, static_cast<double>(now.busy_ns - before.busy_ns) * 1e-9 / seconds);
   }
-  return out;
-}
-
-std::string tell(const Summary& s, const PeerRow& row, Wait wait, double share) {
-  const std::string who = name_of(s.processes[row.process]) + row.member.in_words();
-  const std::string part = fixed(100 * share, 0) + "% of the time";
-  switch (wait) {
-    case Wait::peer_cts:
-      return row.peer + " is late: " + who + " waits " + part +
-             " for its clear-to-send; that rank or its GPU takes nothing in";
-    case Wait::peer_data:
-      return row.peer + " is late: " + who + " waits " + part +
-             " for its data; that rank or its GPU sends nothing, or its network is slow";
-    case Wait::network: {
-      const RailSample* rail = slowest(row);
-      const std::string name = rail != nullptr && !rail->port.empty() ? rail->port : row.device;
-      const std::uint64_t p50 = rail != nullptr ? quantile(rail->buckets, 0.5) : 0;
-      bool slower = false;
-      const std::string others = sibling(s, row, p50, slower);
-      return "rail " + name + (slower ? " is slow: " : " is the limit: ") + who + " waits " + part +
-             " for what it sends to " + row.peer +
-             (p50 == 0 ? "" : "; every other message takes up to " + duration(p50) + others);
-    }
-    case Wait::flush:
-      return "flushes over " + row.device + " are slow: " + who + " waits " + part +
-             " until its GPU may see what came from " + row.peer;
-    case Wait::gpu_copy:
-      return "copies through host memory are slow: " + who + " waits " + part + " for them, with " +
-             row.peer + " over " + row.device + " (" + row.path + ": " + row.reason + ")";
-    case Wait::slots:
-      return "too few slots: " + who + " has all requests of its connections with " + row.peer +
-             " in use " + part + "; more channels would carry more";
-  }
-  return {};
 }
 
 }  // namespace
@@ -192,47 +146,10 @@ std::uint64_t quantile(const std::array<std::uint64_t, counters::kBuckets>& buck
   return std::uint64_t{1024} << (buckets.size() - 1);
 }
 
-namespace {
-
-// Whoever waits himself holds up nobody: a peer whose own process was looked at and waits for
-// something else is not named if there is another to name.
-bool waits_too(const Summary& s, const PeerRow& row) {
-  for (const PeerRow& other : s.rows) {
-    const ProcessSample& p = s.processes[other.process];
-    if (p.host != row.peer_host || p.inner_pid != static_cast<int>(row.peer_pid)) continue;
-    const ProcessSample& me = s.processes[row.process];
-    const bool for_me = other.peer_host == me.host &&
-                        static_cast<int>(other.peer_pid) == me.inner_pid &&
-                        about_peer(other.main_wait());
-    if (!for_me && other.waiting() > row.waiting() / 2) return true;
-  }
-  return false;
-}
-
-// Waiting for data says least of all: the cause is at the other end, or between.
-std::optional<Summary::Culprit> find_culprit(const Summary& s) {
-  std::optional<Summary::Culprit> best;
-  double most = -1;
-  for (std::size_t i = 0; i < s.rows.size(); ++i) {
-    const PeerRow& row = s.rows[i];
-    for (std::size_t w = 0; w < kWaits; ++w) {
-      if (row.share[w] < kWorthTelling) continue;
-      const auto wait = static_cast<Wait>(w);
-      double weight = row.share[w] * (wait == Wait::peer_data ? 0.5 : 1);
-      if (about_peer(wait) && waits_too(s, row)) weight *= 0.1;
-      if (weight <= most) continue;
-      most = weight;
-      best = {i, wait, std::min(row.share[w], 1.0), {}};
-    }
-  }
-  if (best) best->text = tell(s, s.rows[best->row], best->wait, best->share);
-  return best;
-}
-
-}  // namespace
-
-Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessSample> after) {
+Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessSample> after,
+                  std::vector<NicChange> nics) {
   Summary s;
+  s.nics = std::move(nics);
   s.processes = std::move(after);
   std::map<Key, PeerRow> rows;
   for (std::size_t i = 0; i < s.processes.size(); ++i) {
@@ -241,6 +158,7 @@ Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessS
     const std::int64_t from = old != nullptr ? old->taken_at : p.started_at;
     const double seconds = std::max(1e-3, static_cast<double>(p.taken_at - from) * 1e-9);
     s.seconds = std::max(s.seconds, seconds);
+    add_gin(s, i, old);
     for (const ConnectionSample& c : p.connections) {
       auto [at, fresh] = rows.try_emplace({i, c.role, c.peer_host, c.peer_pid, c.peer_gpu, c.device,
                                            c.gpu, c.path, c.member.name, c.member.rank});
@@ -270,7 +188,7 @@ Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessS
   }
   std::stable_sort(s.rows.begin(), s.rows.end(),
                    [](const PeerRow& a, const PeerRow& b) { return a.waiting() > b.waiting(); });
-  s.culprit = find_culprit(s);
+  find_culprit(s);
   return s;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/counters/nics.h"
 #include "tools/counters/view.h"
 
 namespace twinpath::tools {
@@ -36,31 +37,55 @@ struct PeerRow {
   counters::Wait main_wait() const;
 };
 
+// What the engine of a process's GPU did for kernels.
+struct GinRow {
+  std::size_t process = 0;                                     // index into the samples
+  GinSample counts;                                            // since it began
+  double operations_per_s = 0, doorbells_per_s = 0, busy = 0;  // of the stretch; busy 0 to 1
+};
+
 // Nanoseconds below which that part of the timed messages lies, to a power of two; 0 without any.
 std::uint64_t quantile(const std::array<std::uint64_t, counters::kBuckets>& buckets, double part);
 std::uint64_t timed(const RailSample& rail);
 
 // Shares of a row's rails in the messages that are cut over them, 0 to 1; empty where none are.
 std::vector<double> shares(const PeerRow& row);
+// The same by the speeds of their ports; 0 of rails in reserve.  Empty where no speed is known.
+std::vector<double> promised(const PeerRow& row, const ProcessSample& process);
 
 struct Summary {
   std::vector<ProcessSample> processes;  // the later samples
   std::vector<PeerRow> rows;             // the longest waits first
-  double seconds = 0;                    // of the stretch
+  std::vector<GinRow> gin;
+  double seconds = 0;           // of the stretch
+  std::vector<NicChange> nics;  // all of the host
   struct Culprit {
     std::size_t row = 0;
     counters::Wait wait = counters::Wait::network;
     double share = 0;
-    std::string text;  // one line
+    bool packets_lost = false;  // the rail's port says so
+    std::string text;           // one line
   };
-  std::optional<Culprit> culprit;  // none: nobody waits for a tenth of the time
+  // None: nobody waits for a tenth of the time, or those who do wait for each other alike.
+  std::optional<Culprit> culprit;
+  std::string first_line;  // the culprit's text, or why there is none
 };
 
 // From `before` to `after`.  A process, or a connection, that is only in the latter counts from its
 // beginning; `before` empty: all do.
-Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessSample> after);
+Summary summarize(const std::vector<ProcessSample>& before, std::vector<ProcessSample> after,
+                  std::vector<NicChange> nics = {});
+// Part of it: names the culprit and writes the first line.
+void find_culprit(Summary& summary);
 
-// A line for each rail that gets less than half of what its port's speed beside the others' says.
+// The first rail of a row that gets less than half of what its port's speed beside the others'
+// says.
+struct SlowRail {
+  std::string port;
+  std::string gets;  // "gets 9% of each message, by its port's speed 50%"
+};
+std::optional<SlowRail> slow_rail(const PeerRow& row, const ProcessSample& process);
+// A line for each row that has one.
 std::vector<std::string> slow_rails(const Summary& summary);
 
 // "node07 pid 42 GPU1" of a process that was looked at.

@@ -232,6 +232,20 @@ ProcessSample CounterView::read() const {
     ConnectionSample c;
     if (read(i, out.ports, c)) out.connections.push_back(std::move(c));
   }
+  const std::size_t engines =
+      std::min<std::size_t>(p.gin_used.load(std::memory_order_acquire), p.gin.size());
+  for (std::size_t i = 0; i < engines; ++i) {
+    const counters::GinCounts& g = p.gin[i];
+    GinSample& to = out.gin.emplace_back();
+    to.gpu = g.gpu;
+    to.since = g.since_ns;
+    to.doorbells = g.doorbells.get();
+    to.busy_ns = g.busy_ns.get();
+    to.failed_queues = g.failed_queues.get();
+    to.released = g.released.get();
+    for (std::size_t k = 0; k < counters::kGinOperations; ++k)
+      to.operations[k] = g.operations[k].get();
+  }
   // Behind the connections: a communicator has its name before it has any.
   out.communicators = communicators();
   out.unnamed = p.unnamed.get();

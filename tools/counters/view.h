@@ -57,6 +57,14 @@ struct PortSample {
   std::uint64_t went_down = 0, came_up = 0, changed_address = 0, failed = 0;
 };
 
+// Of a GPU's queues that kernels fill.
+struct GinSample {
+  int gpu = -1;  // -1: CPU threads play it
+  std::int64_t since = 0;
+  std::uint64_t doorbells = 0, busy_ns = 0, failed_queues = 0, released = 0;
+  std::array<std::uint64_t, counters::kGinOperations> operations{};
+};
+
 struct ProcessSample {
   int pid = 0;        // as the reader sees it
   int inner_pid = 0;  // as the process and its peers see it
@@ -70,6 +78,7 @@ struct ProcessSample {
   std::uint64_t unnamed = 0;  // communicators that found no place for their names
   std::vector<PortSample> ports;
   std::vector<CommunicatorSample> communicators;
+  std::vector<GinSample> gin;
   std::vector<ConnectionSample> connections;
 };
 

@@ -38,13 +38,14 @@ struct Options {
   std::string listen = "127.0.0.1:9401", textfile;
   double every = 15;
   bool once = false;
+  std::string sysfs = "/sys";
 };
 
-std::string metrics() {
+std::string metrics(const Options& o) {
   std::vector<std::string> notes;
   std::vector<ProcessSample> processes;
   for (const FoundProcess& p : find_processes(0, notes)) processes.push_back(p.read());
-  return prometheus_text(processes, nic_counters("/sys/class/infiniband"));
+  return prometheus_text(processes, nic_counters(o.sysfs), circumstances().host);
 }
 
 // Readers see the old file or the new one.
@@ -62,7 +63,7 @@ bool write_file(const std::string& folder, const std::string& text) {
 
 int files(const Options& o) {
   for (;;) {
-    if (!write_file(o.textfile, metrics())) return 1;
+    if (!write_file(o.textfile, metrics(o))) return 1;
     if (o.once) return 0;
     ::usleep(static_cast<useconds_t>(o.every * 1e6));
   }
@@ -78,8 +79,8 @@ int http(const Options& o) {
   std::printf("http://%s/metrics\n", server->address().c_str());
   std::fflush(stdout);
   for (;;)
-    server->serve(60'000, [](const std::string& path) {
-      return path == "/metrics" ? metrics() : std::string();
+    server->serve(60'000, [&o](const std::string& path) {
+      return path == "/metrics" ? metrics(o) : std::string();
     });
 }
 
@@ -94,6 +95,7 @@ int run(int argc, char** argv) {
                  "FOLDER: write twinpath.prom there, for node_exporter, in place of HTTP");
   app.add_option("--every", o.every, "SECONDS between two files [15]")
       ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--sysfs", o.sysfs, "FOLDER to read adapters' counters from [/sys]");
   app.add_flag("--once", o.once, "once, to standard output or into the folder, then end");
   try {
     app.parse(argc, argv);
@@ -102,7 +104,7 @@ int run(int argc, char** argv) {
   }
   if (!o.textfile.empty()) return files(o);
   if (!o.once) return http(o);
-  std::printf("%s", metrics().c_str());
+  std::printf("%s", metrics(o).c_str());
   return 0;
 }
 

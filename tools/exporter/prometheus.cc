@@ -3,18 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <tuple>
 
 #include "plugin/base/clock.h"
 #include "tools/counters/summary.h"
 
 namespace twinpath::tools {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Label values may hold anything; these three must be written otherwise.
 std::string escaped(const std::string& text) {
@@ -73,7 +68,8 @@ Labels with(Labels labels, const Labels& more) {
   return labels;
 }
 
-void add_peer(Families& out, const Labels& process, const PeerRow& row, bool other) {
+void add_peer(Families& out, const Labels& process, const ProcessSample& p, const PeerRow& row,
+              bool other) {
   const char* dir = row.role == counters::Role::sender ? "send" : "receive";
   Labels peer = with(process, {{"peer", other ? "other" : row.peer},
                                {"gpu", row.gpu},
@@ -121,6 +117,12 @@ void add_peer(Families& out, const Labels& process, const PeerRow& row, bool oth
       out.add("twinpath_rail_share", "gauge",
               "What a rail gets of each message that is cut over several.",
               with(peer, {{"rail", row.rails[i].port}}), parts[i]);
+  const std::vector<double> fair = promised(row, p);
+  for (std::size_t i = 0; i < parts.size() && i < fair.size(); ++i)
+    if (!row.rails[i].standby)
+      out.add("twinpath_rail_share_promised", "gauge",
+              "What it would get by its port's speed beside the others'.",
+              with(peer, {{"rail", row.rails[i].port}}), fair[i]);
   for (const RailSample& rail : row.rails)
     out.add("twinpath_bytes_total", "counter", "Bytes that were carried.",
             with(peer, {{"rail", rail.port}}), static_cast<double>(rail.bytes));
@@ -188,6 +190,24 @@ void add_process(Families& out, const Labels& labels, const ProcessSample& p) {
   }
 }
 
+void add_gin(Families& out, const Labels& process, const GinSample& g) {
+  const Labels labels = with(process, {{"gpu", g.gpu < 0 ? "" : std::to_string(g.gpu)}});
+  for (std::size_t k = 0; k < counters::kGinOperations; ++k)
+    out.add("twinpath_gin_operations_total", "counter", "Work requests taken from kernels' queues.",
+            with(labels, {{"op", counters::kGinOperationNames[k]}}),
+            static_cast<double>(g.operations[k]));
+  out.add("twinpath_gin_doorbells_total", "counter", "Times that a doorbell was found rung.",
+          labels, static_cast<double>(g.doorbells));
+  out.add("twinpath_gin_engine_busy_seconds_total", "counter",
+          "Time of the engine's rounds in which something moved.", labels,
+          static_cast<double>(g.busy_ns) * 1e-9);
+  out.add("twinpath_gin_failed_queues_total", "counter", "Kernels' queues that failed.", labels,
+          static_cast<double>(g.failed_queues));
+  out.add("twinpath_gin_released_queues_total", "counter",
+          "Queues whose kernels were let go because nothing would come any more.", labels,
+          static_cast<double>(g.released));
+}
+
 // What of several rows stands under "other".
 void merge(PeerRow& to, const PeerRow& from) {
   to.connections += from.connections;
@@ -218,7 +238,8 @@ double waited(const PeerRow& row) {
   return sum;
 }
 
-void add_rows(Families& out, const Labels& labels, std::vector<const PeerRow*> rows) {
+void add_rows(Families& out, const Labels& labels, const ProcessSample& p,
+              std::vector<const PeerRow*> rows) {
   add_rails(out, labels, rows);
   std::stable_sort(rows.begin(), rows.end(),
                    [](const PeerRow* a, const PeerRow* b) { return waited(*a) > waited(*b); });
@@ -226,57 +247,20 @@ void add_rows(Families& out, const Labels& labels, std::vector<const PeerRow*> r
   std::map<counters::Role, std::size_t> told;
   for (const PeerRow* row : rows) {
     if (++told[row->role] <= kMostPeers) {
-      add_peer(out, labels, *row, false);
+      add_peer(out, labels, p, *row, false);
       continue;
     }
     PeerRow& other = others[row->role];
     other.role = row->role;
     merge(other, *row);
   }
-  for (const auto& [role, row] : others) add_peer(out, labels, row, true);
-}
-
-bool wanted(const std::string& name) {
-  static constexpr std::array kNames{"out_of_sequence",       "packet_seq_err",
-                                     "local_ack_timeout_err", "rnr_nak_retry_err",
-                                     "roce_adp_retrans",      "np_cnp_sent",
-                                     "rp_cnp_handled",        "np_ecn_marked_roce_packets",
-                                     "link_downed",           "symbol_error",
-                                     "port_xmit_wait",        "completer_retry_err",
-                                     "out_of_seq_request",    "retry_exceeded_err",
-                                     "port_xmit_discards",    "send_retry_exceeded_err"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  for (const auto& [role, row] : others) add_peer(out, labels, p, row, true);
 }
 
 }  // namespace
 
-std::vector<NicCounter> nic_counters(const std::string& sysfs) {
-  std::vector<NicCounter> out;
-  std::error_code error;
-  for (fs::directory_iterator hca(sysfs, error), end; !error && hca != end; hca.increment(error)) {
-    std::error_code none;
-    for (fs::directory_iterator port(hca->path() / "ports", none); !none && port != end;
-         port.increment(none)) {
-      for (const char* folder : {"counters", "hw_counters"}) {
-        std::error_code no;
-        for (fs::directory_iterator file(port->path() / folder, no); !no && file != end;
-             file.increment(no)) {
-          const std::string name = file->path().filename();
-          std::uint64_t value = 0;
-          if (wanted(name) && std::ifstream(file->path()) >> value)
-            out.push_back({hca->path().filename(), port->path().filename(), name, value});
-        }
-      }
-    }
-  }
-  std::sort(out.begin(), out.end(), [](const NicCounter& a, const NicCounter& b) {
-    return std::tie(a.hca, a.port, a.name) < std::tie(b.hca, b.port, b.name);
-  });
-  return out;
-}
-
 std::string prometheus_text(const std::vector<ProcessSample>& processes,
-                            const std::vector<NicCounter>& nics) {
+                            const std::vector<NicCounter>& nics, const std::string& node) {
   Families out;
   const Summary s = summarize({}, processes);
   out.add("twinpath_processes", "gauge", "Processes that have the plugin open and may be read.", {},
@@ -287,15 +271,21 @@ std::string prometheus_text(const std::vector<ProcessSample>& processes,
     if (i > 0 && s.processes[i - 1].pid == p.pid) continue;
     const Labels labels{{"node", p.host}, {"pid", std::to_string(p.pid)}};
     add_process(out, labels, p);
+    for (const GinSample& g : p.gin) add_gin(out, labels, g);
     std::vector<const PeerRow*> rows;
     for (const PeerRow& row : s.rows)
       if (row.process == i) rows.push_back(&row);
-    add_rows(out, labels, std::move(rows));
+    add_rows(out, labels, p, std::move(rows));
   }
   for (const NicCounter& n : nics)
     out.add("twinpath_nic_counter_total", "counter",
             "Counters of the adapters' ports, of the kernel.",
-            {{"hca", n.hca}, {"port", n.port}, {"name", n.name}}, static_cast<double>(n.value));
+            {{"node", node},
+             {"hca", n.hca},
+             {"port", n.port},
+             {"name", n.name},
+             {"tells_of", name_of(n.trouble)}},
+            static_cast<double>(n.value));
   return out.text();
 }
 

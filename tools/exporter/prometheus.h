@@ -7,22 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "tools/counters/nics.h"
 #include "tools/counters/view.h"
 
 namespace twinpath::tools {
 
 inline constexpr std::size_t kMostPeers = 32;
 
-// A counter of an adapter's port as the kernel shows it.
-struct NicCounter {
-  std::string hca, port, name;
-  std::uint64_t value = 0;
-};
-// Those that tell of retransmission, congestion and lost links, of all adapters below `sysfs`
-// ("/sys/class/infiniband").
-std::vector<NicCounter> nic_counters(const std::string& sysfs);
-
+// `node`: this host's name, for what belongs to no process.
 std::string prometheus_text(const std::vector<ProcessSample>& processes,
-                            const std::vector<NicCounter>& nics);
+                            const std::vector<NicCounter>& nics, const std::string& node);
 
 }  // namespace twinpath::tools

@@ -8,6 +8,8 @@
 #include "plugin/base/version.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/output.h"
+#include "tools/counters/show.h"
+#include "tools/info/counters.h"
 #include "tools/info/fabrics.h"
 #include "tools/info/settings.h"
 
@@ -24,8 +26,10 @@ constexpr const char* kExamples = R"(Examples:
   TWINPATH_FABRIC=soft twinpath-info     the same with the software HCA
   twinpath-info --options                every setting, its value and its origin
   twinpath-info --json | jq .fabrics
+  twinpath-info --counters               what this user's running processes have counted
 
-Exit status: 0 all right, 1 a check failed or a setting was refused, 2 bad arguments.)";
+Exit status: 0 all right, 1 a check failed, a setting was refused, or --counters found no process; 2
+bad arguments.)";
 
 const char* origin(const OptionState& s) {
   if (!s.error.empty()) return "default (refused)";
@@ -65,14 +69,34 @@ nlohmann::json options_json(const std::vector<OptionState>& states) {
   return all;
 }
 
+int show_counters(const std::string& sysfs, bool json) {
+  const Summary s = look_at_counters(sysfs);
+  if (json) {
+    nlohmann::json all =
+        json_envelope("twinpath-info", {{"once", true}, {"pid", 0}, {"interval", 0}}, nullptr);
+    all.erase("results");
+    all["schema"] = json_schema("twinpath-top", 1);
+    all.update(summary_json(s));
+    std::printf("%s\n", all.dump(2).c_str());
+  } else {
+    std::printf("%s", describe(circumstances()).c_str());
+    print_counters(s);
+  }
+  return s.processes.empty() ? 1 : 0;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"twinpath-info: what the Twinpath plugin finds and how it is set\n",
                "twinpath-info"};
   app.footer(kExamples);
   app.set_version_flag("--version", std::string("twinpath-info ") + built_from());
-  bool options = false, json = false, markdown = false, verbose = false;
-  std::string check, update;
+  bool options = false, json = false, markdown = false, verbose = false, counted = false;
+  std::string check, update, sysfs = "/sys";
   app.add_flag("--options", options, "list every option, its value and its origin");
+  app.add_flag("--counters", counted,
+               "what running processes have counted since they began; with --json the document of "
+               "twinpath-top");
+  app.add_option("--sysfs", sysfs, "FOLDER to read adapters' counters from [/sys]");
   app.add_flag("--json", json, "everything as one JSON document");
   app.add_flag("--markdown", markdown, "the table of settings of plugin/SETTINGS.md");
   app.add_flag("-v,--verbose", verbose, "show what was logged while looking for devices");
@@ -95,6 +119,8 @@ int run(int argc, char** argv) {
   }
   if (markdown) std::printf("%s", options_markdown().c_str());
   if (markdown || !check.empty() || !update.empty()) return 0;
+
+  if (counted) return show_counters(sysfs, json);
 
   std::vector<OptionState> states;
   const Config config = read_config([](const char* name) { return std::getenv(name); }, &states);

@@ -10,7 +10,7 @@
 #include "tools/common/circumstances.h"
 #include "tools/common/output.h"
 #include "tools/counters/find.h"
-#include "tools/top/show.h"
+#include "tools/counters/show.h"
 
 namespace {
 
@@ -27,12 +27,14 @@ one per process, peer and direction, the longest wait first:
   as rank      the communicator's name, its rank of how many in it; only where NCCL told (2.28 on)
   asked        requests that wait now;  stalled: for how long none of them has moved
   p50, p99     of messages sent, from posting to acknowledgement (one in 32, of small ones in 256)
+Lines between the first and the table tell of ports that are down, of rails that get too little, and
+of what the kernel has counted meanwhile at their ports (retransmissions, bad links), and of GIN.
 Only processes of the same user are seen; root sees all.
 
 Examples:
   twinpath-top                     every second, until interrupted
   twinpath-top --once              one look over one second
-  twinpath-top --once --json | jq -r .culprit.text
+  twinpath-top --once --json | jq -r .first_line
   twinpath-top --once --interval 0       since each connection's beginning
   twinpath-top --post-mortem twinpath-node07-4711.counters
 
@@ -44,11 +46,18 @@ struct Options {
   double interval = 1;
   std::size_t rows = 40;
   std::string post_mortem;
+  std::string sysfs = "/sys";
 };
 
-std::vector<ProcessSample> look(const Options& o, std::vector<std::string>& notes) {
-  std::vector<ProcessSample> out;
-  for (const FoundProcess& p : find_processes(o.pid, notes)) out.push_back(p.read());
+struct Look {
+  std::vector<ProcessSample> processes;
+  std::vector<NicCounter> nics;
+};
+
+Look look(const Options& o, std::vector<std::string>& notes) {
+  Look out;
+  for (const FoundProcess& p : find_processes(o.pid, notes)) out.processes.push_back(p.read());
+  out.nics = nic_counters(o.sysfs);
   return out;
 }
 
@@ -79,13 +88,14 @@ int post_mortem(const Options& o, const nlohmann::json& options) {
 
 int live(const Options& o, const nlohmann::json& options) {
   std::vector<std::string> notes;
-  std::vector<ProcessSample> before;
+  Look before;
   if (o.interval > 0) before = look(o, notes);
   for (;;) {
     std::this_thread::sleep_for(std::chrono::duration<double>(o.interval));
     notes.clear();
-    std::vector<ProcessSample> now = look(o, notes);
-    const Summary s = summarize(before, now);
+    Look now = look(o, notes);
+    const Summary s =
+        summarize(before.processes, now.processes, nic_changes(before.nics, now.nics));
     // A new picture over the old one.
     if (!o.once && !o.json && ::isatty(STDOUT_FILENO) == 1) std::printf("\033[H\033[2J");
     show(o, s, options);
@@ -108,6 +118,7 @@ int run(int argc, char** argv) {
   app.add_option("--interval", o.interval, "SECONDS from one look to the next [1]; 0 only --once")
       ->check(CLI::Range(0.0, 3600.0));
   app.add_option("--rows", o.rows, "rows to show [40]; 0: all");
+  app.add_option("--sysfs", o.sysfs, "FOLDER to read adapters' counters from [/sys]");
   app.add_option("--post-mortem", o.post_mortem,
                  "FILE that a process left behind (TWINPATH_METRICS_DIR)");
   try {

@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "tools/common/table.h"
 #include "tools/common/units.h"
-#include "tools/top/show.h"
+#include "tools/counters/show.h"
 
 namespace twinpath::tools {
 
@@ -46,6 +47,44 @@ std::string quantile_text(const PeerRow& row, double part) {
   return time_text(static_cast<double>(quantile(all, part)) * 1e-9);
 }
 
+// What the kernel has counted in the stretch at ports that these processes have.
+void print_nics(std::FILE* out, const Summary& s) {
+  std::map<std::string, std::string> ports;
+  for (const NicChange& n : s.nics) {
+    const NicCounter& c = n.counter;
+    const bool ours = std::any_of(s.processes.begin(), s.processes.end(), [&](const auto& p) {
+      return std::any_of(p.ports.begin(), p.ports.end(), [&](const PortSample& x) {
+        return x.device == c.hca && std::to_string(x.number) == c.port;
+      });
+    });
+    if (n.grown == 0 || !ours || c.trouble == NicTrouble::congestion) continue;
+    std::string& line = ports[c.hca + " port " + c.port];
+    line += (line.empty() ? "" : ", ") + c.name + " " + std::to_string(n.grown);
+  }
+  for (const auto& [port, line] : ports)
+    std::fprintf(out, "%s counted in %.1f s: %s\n", port.c_str(), s.seconds, line.c_str());
+}
+
+std::string gpu_text(const GinSample& g) {
+  return g.gpu < 0 ? "CPU threads" : "GPU" + std::to_string(g.gpu);
+}
+
+// Only of processes whose kernels have used their queues.
+void print_gin(std::FILE* out, const Summary& s) {
+  for (const GinRow& g : s.gin) {
+    if (g.counts.doorbells == 0 && g.counts.failed_queues == 0) continue;
+    std::fprintf(out, "kernels of %s on %s: %s work requests/s, %s doorbells/s; engine busy %s%%",
+                 name_of(s.processes[g.process]).c_str(), gpu_text(g.counts).c_str(),
+                 rate_text(g.operations_per_s).c_str(), rate_text(g.doorbells_per_s).c_str(),
+                 fixed(100 * g.busy, 0).c_str());
+    if (g.counts.failed_queues > 0)
+      std::fprintf(out, "; %llu queues failed, %llu let go",
+                   static_cast<unsigned long long>(g.counts.failed_queues),
+                   static_cast<unsigned long long>(g.counts.released));
+    std::fprintf(out, "\n");
+  }
+}
+
 }  // namespace
 
 void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
@@ -55,14 +94,14 @@ void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
                  "TWINPATH_COUNTERS=1\n");
     return;
   }
-  std::fprintf(out, "%s\n",
-               s.culprit ? s.culprit->text.c_str()
-                         : "nobody waits for a tenth of the time for a peer or the network");
+  std::fprintf(out, "%s\n", s.first_line.c_str());
   for (const ProcessSample& p : s.processes)
     for (const PortSample& port : p.ports)
       if (port.state == counters::PortState::down)
         std::fprintf(out, "port %s of pid %d is down\n", port.name.c_str(), p.pid);
   for (const std::string& line : slow_rails(s)) std::fprintf(out, "%s\n", line.c_str());
+  print_nics(out, s);
+  print_gin(out, s);
   // Of programs that told no names there is nothing to show.
   const bool named = std::any_of(s.rows.begin(), s.rows.end(),
                                  [](const PeerRow& row) { return !row.member.brief().empty(); });

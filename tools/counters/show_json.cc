@@ -1,7 +1,7 @@
 #include <array>
 #include <charconv>
 
-#include "tools/top/show.h"
+#include "tools/counters/show.h"
 
 namespace twinpath::tools {
 namespace {
@@ -116,11 +116,45 @@ nlohmann::json row_json(const PeerRow& row, const ProcessSample& p) {
           {"rails", std::move(rails)}};
 }
 
+nlohmann::json gin_json(const Summary& s) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const GinRow& g : s.gin) {
+    nlohmann::json operations = nlohmann::json::object();
+    for (std::size_t k = 0; k < counters::kGinOperations; ++k)
+      operations[counters::kGinOperationNames[k]] = g.counts.operations[k];
+    all.push_back({{"pid", s.processes[g.process].pid},
+                   {"gpu", g.counts.gpu < 0 ? nlohmann::json() : nlohmann::json(g.counts.gpu)},
+                   {"operations", std::move(operations)},
+                   {"operations_per_s", g.operations_per_s},
+                   {"doorbells", g.counts.doorbells},
+                   {"doorbells_per_s", g.doorbells_per_s},
+                   {"engine_busy", g.busy},
+                   {"failed_queues", g.counts.failed_queues},
+                   {"released_queues", g.counts.released}});
+  }
+  return all;
+}
+
+nlohmann::json nics_json(const std::vector<NicChange>& nics) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const NicChange& n : nics)
+    all.push_back({{"hca", n.counter.hca},
+                   {"port", n.counter.port},
+                   {"name", n.counter.name},
+                   {"tells_of", name_of(n.counter.trouble)},
+                   {"value", n.counter.value},
+                   {"grown", n.grown}});
+  return all;
+}
+
 }  // namespace
 
 nlohmann::json summary_json(const Summary& s) {
   nlohmann::json all{{"seconds", s.seconds},
                      {"culprit", nullptr},
+                     {"first_line", s.first_line},
+                     {"nics", nics_json(s.nics)},
+                     {"gin", gin_json(s)},
                      {"slow_rails", slow_rails(s)},
                      {"processes", nlohmann::json::array()},
                      {"peers", nlohmann::json::array()}};
@@ -129,6 +163,7 @@ nlohmann::json summary_json(const Summary& s) {
     all["culprit"] = {{"text", s.culprit->text},
                       {"wait", counters::kWaitNames[static_cast<std::size_t>(s.culprit->wait)]},
                       {"share", s.culprit->share},
+                      {"packets_lost", s.culprit->packets_lost},
                       {"pid", s.processes[row.process].pid},
                       {"peer", row.peer},
                       {"peer_pid", row.peer_pid},

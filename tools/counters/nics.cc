@@ -1,0 +1,113 @@
+#include "tools/counters/nics.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <tuple>
+
+namespace twinpath::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Known {
+  const char* name;
+  NicTrouble trouble;
+};
+// Of mlx5, bnxt_re and rxe, and of the InfiniBand specification; a name means the same for all.
+constexpr std::array kKnown{
+    Known{"local_ack_timeout_err", NicTrouble::sent_again},
+    Known{"packet_seq_err", NicTrouble::sent_again},
+    Known{"implied_nak_seq_err", NicTrouble::sent_again},
+    Known{"roce_adp_retrans", NicTrouble::sent_again},
+    Known{"to_retransmits", NicTrouble::sent_again},
+    Known{"seq_err_naks_rcvd", NicTrouble::sent_again},
+    Known{"completer_retry_err", NicTrouble::sent_again},
+    Known{"rcvd_seq_err", NicTrouble::sent_again},
+    Known{"out_of_sequence", NicTrouble::gap},
+    Known{"out_of_seq_request", NicTrouble::gap},
+    Known{"duplicate_request", NicTrouble::gap},
+    Known{"res_oos_drop_count", NicTrouble::gap},
+    Known{"rnr_nak_retry_err", NicTrouble::not_ready},
+    Known{"rcvd_rnr_err", NicTrouble::not_ready},
+    Known{"rnr_naks_rcvd", NicTrouble::not_ready},
+    Known{"out_of_buffer", NicTrouble::not_ready},
+    Known{"retry_exceeded_err", NicTrouble::gave_up},
+    Known{"send_retry_exceeded_err", NicTrouble::gave_up},
+    Known{"max_retry_exceeded", NicTrouble::gave_up},
+    Known{"symbol_error", NicTrouble::link},
+    Known{"link_error_recovery", NicTrouble::link},
+    Known{"link_downed", NicTrouble::link},
+    Known{"port_rcv_errors", NicTrouble::link},
+    Known{"port_xmit_discards", NicTrouble::link},
+    Known{"rx_icrc_encapsulated", NicTrouble::link},
+    Known{"np_cnp_sent", NicTrouble::congestion},
+    Known{"rp_cnp_handled", NicTrouble::congestion},
+    Known{"np_ecn_marked_roce_packets", NicTrouble::congestion},
+    Known{"port_xmit_wait", NicTrouble::congestion},
+};
+
+const Known* listed(const std::string& name) {
+  const auto* at =
+      std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& k) { return name == k.name; });
+  return at == kKnown.end() ? nullptr : at;
+}
+
+auto place_of(const NicCounter& n) { return std::tie(n.hca, n.port, n.name); }
+
+}  // namespace
+
+const char* name_of(NicTrouble trouble) {
+  constexpr std::array kNames{"sent_again", "gap", "not_ready", "gave_up", "link", "congestion"};
+  return kNames[static_cast<std::size_t>(trouble)];
+}
+
+std::vector<NicCounter> nic_counters(const std::string& sysfs) {
+  std::vector<NicCounter> out;
+  std::error_code error;
+  for (fs::directory_iterator hca(sysfs + "/class/infiniband", error), end; !error && hca != end;
+       hca.increment(error)) {
+    std::error_code none;
+    for (fs::directory_iterator port(hca->path() / "ports", none); !none && port != end;
+         port.increment(none)) {
+      for (const char* folder : {"counters", "hw_counters"}) {
+        std::error_code no;
+        for (fs::directory_iterator file(port->path() / folder, no); !no && file != end;
+             file.increment(no)) {
+          const std::string name = file->path().filename();
+          std::uint64_t value = 0;
+          // A counter that the adapter lacks may be there and say "N/A".
+          if (const Known* k = listed(name); k != nullptr && std::ifstream(file->path()) >> value)
+            out.push_back(
+                {hca->path().filename(), port->path().filename(), name, k->trouble, value});
+        }
+      }
+    }
+  }
+  std::sort(out.begin(), out.end(),
+            [](const NicCounter& a, const NicCounter& b) { return place_of(a) < place_of(b); });
+  // In both folders of some drivers.
+  out.erase(std::unique(out.begin(), out.end(),
+                        [](const NicCounter& a, const NicCounter& b) {
+                          return place_of(a) == place_of(b);
+                        }),
+            out.end());
+  return out;
+}
+
+std::vector<NicChange> nic_changes(const std::vector<NicCounter>& before,
+                                   const std::vector<NicCounter>& after) {
+  std::vector<NicChange> out;
+  for (const NicCounter& now : after) {
+    const auto was = std::find_if(before.begin(), before.end(), [&](const NicCounter& b) {
+      return place_of(b) == place_of(now);
+    });
+    // One that is smaller was set back meanwhile.
+    const bool grew = was != before.end() && now.value > was->value;
+    out.push_back({now, grew ? now.value - was->value : 0});
+  }
+  return out;
+}
+
+}  // namespace twinpath::tools

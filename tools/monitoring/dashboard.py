@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Writes dashboard.json, the Grafana dashboard of what twinpath-exporter serves.
+
+  tools/monitoring/dashboard.py           rewrites the file beside this one
+  tools/monitoring/dashboard.py --check   fails where it is not what this program writes
+
+PANELS is the place to change: a line a panel.  Widths are of Grafana's 24 columns.
+"""
+import json
+import pathlib
+import sys
+
+FILE = pathlib.Path(__file__).with_name("dashboard.json")
+# Grafana 9 and later read it; it is not raised with every release of theirs.
+SCHEMA = 37
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+RATE = "$__rate_interval"
+NODE = 'node=~"$node"'
+
+
+def rate(metric, more="", by="node"):
+    labels = NODE + ("," + more if more else "")
+    return f"sum by ({by}) (rate({metric}{{{labels}}}[{RATE}]))"
+
+
+def quantile(part):
+    return (f"histogram_quantile({part}, sum by (node, rail, le) "
+            f"(rate(twinpath_message_seconds_bucket{{{NODE}}}[{RATE}])))")
+
+
+# Rows of panels: (kind, width, title, what it says, unit, [(query, legend)...])
+PANELS = [
+    ("Who holds things up", [
+        ("stat", 4, "Processes", "That have the plugin open.", "short",
+         [(f"count(twinpath_process_info{{{NODE}}})", "")]),
+        ("stat", 4, "Longest stall", "For how long nothing has moved of what somebody waits for.",
+         "s", [(f"max(twinpath_stalled_seconds{{{NODE}}})", "")]),
+        ("stat", 4, "Ports down", "Ports that went down and are not back.", "short",
+         [(f"count(min by (node, rail) (twinpath_rail_up{{{NODE}}}) == 0) or vector(0)", "")]),
+        ("stat", 4, "Connections lost", "Broken, and not closed yet.", "short",
+         [(f"sum(twinpath_connections_lost{{{NODE}}})", "")]),
+        ("stat", 4, "Failovers in an hour", "Connections that went over to other ports, or back.",
+         "short", [(f"sum(increase(twinpath_failovers_total{{{NODE}}}[1h])) or vector(0)", "")]),
+        ("stat", 4, "Errors in an hour", "Transfers that failed.", "short",
+         [(f"sum(increase(twinpath_errors_total{{{NODE}}}[1h]))", "")]),
+        ("timeseries", 12, "What connections wait for",
+         "Part of the time of an average connection. peer_cts, peer_data: the peer; network: the "
+         "adapter's acknowledgement; flush, gpu_copy: this host; slots: too few channels.",
+         "percentunit",
+         [(rate("twinpath_wait_seconds_total", by="for")
+           + f" / ignoring (for) group_left () sum(twinpath_connections{{{NODE}}})", "{{for}}")]),
+        ("timeseries", 12, "Whom the others wait for",
+         "Connections' time for ten peers, seconds a second. Who waits himself holds up nobody: "
+         "twinpath-top follows the chain.", "short",
+         [("topk(10, " + rate("twinpath_wait_seconds_total", 'for=~"peer_cts|peer_data"', "peer")
+           + ")", "{{peer}}")]),
+        ("table", 24, "What stands still now", "Longer than a second.", "s",
+         [(f"topk(20, max by (node, pid, rank, comm_name, dir, peer, device) "
+           f"(twinpath_stalled_seconds{{{NODE}}})) > 1", "")]),
+    ]),
+    ("Rails", [
+        ("timeseries", 12, "Carried", "By rail and direction.", "Bps",
+         [(rate("twinpath_bytes_total", by="node, rail, dir"), "{{node}} {{rail}} {{dir}}")]),
+        ("timeseries", 12, "Time of a message",
+         "From posting to acknowledgement: half of the messages, and all but one in a hundred. A "
+         "rail above its siblings is slow.", "s",
+         [(quantile(0.5), "{{node}} {{rail}} p50"), (quantile(0.99), "{{node}} {{rail}} p99")]),
+        ("timeseries", 8, "Share of what the port promises",
+         "Of messages that are cut over several rails; below 1 a rail turned out slower than its "
+         "port's speed.", "percentunit",
+         [(f"min by (node, rail) (twinpath_rail_share{{{NODE}}} / "
+           f"twinpath_rail_share_promised{{{NODE}}})", "{{node}} {{rail}}")]),
+        ("timeseries", 8, "Packets lost",
+         "The kernel's counters of retransmission, gaps and given up tries, a second.", "cps",
+         [(rate("twinpath_nic_counter_total", 'tells_of=~"sent_again|gap|gave_up"',
+                "node, hca, port, name"), "{{node}} {{hca}}:{{port}} {{name}}")]),
+        ("timeseries", 8, "Congestion and bad links",
+         "The kernel's counters of congestion, missing receive buffers and the link, a second.",
+         "cps",
+         [(rate("twinpath_nic_counter_total", 'tells_of=~"congestion|not_ready|link"',
+                "node, hca, port, name"), "{{node}} {{hca}}:{{port}} {{name}}")]),
+        ("timeseries", 12, "Port events", "Each process of a node counts the same ones.", "short",
+         [(f"max by (node, rail, event) (increase(twinpath_port_events_total{{{NODE}}}"
+           f"[{RATE}]))", "{{node}} {{rail}} {{event}}")]),
+        ("timeseries", 12, "Stopped for failover",
+         "Time in which connections stood still while they went over to other ports, a second.",
+         "s", [(rate("twinpath_failover_seconds_total"), "{{node}}")]),
+    ]),
+    ("Processes", [
+        ("timeseries", 8, "Messages", "A second.", "cps",
+         [(rate("twinpath_messages_total", by="node, dir"), "{{node}} {{dir}}")]),
+        ("timeseries", 8, "Through host memory",
+         "GPU memory that was staged: adapters do not reach it.", "Bps",
+         [(rate("twinpath_staged_bytes_total"), "{{node}}")]),
+        ("timeseries", 8, "Memory registrations", "New ones a second; many cost time.", "cps",
+         [(rate("twinpath_mr_registrations_total"), "{{node}}")]),
+    ]),
+    ("Kernels that communicate by themselves (GIN)", [
+        ("timeseries", 8, "Work requests", "Taken from kernels' queues, a second.", "cps",
+         [(rate("twinpath_gin_operations_total", by="node, op"), "{{node}} {{op}}")]),
+        ("timeseries", 8, "Engines busy",
+         "Part of the time of the busiest engine of a node; near 100 % the CPU is the limit.",
+         "percentunit",
+         [(f"max by (node) (rate(twinpath_gin_engine_busy_seconds_total{{{NODE}}}[{RATE}]))",
+           "{{node}}")]),
+        ("timeseries", 8, "Queues failed and kernels let go", "In all, since processes began.",
+         "short", [(f"sum by (node) (twinpath_gin_failed_queues_total{{{NODE}}})", "{{node}} failed"),
+                   (f"sum by (node) (twinpath_gin_released_queues_total{{{NODE}}})",
+                    "{{node}} let go")]),
+    ]),
+]
+
+
+def target(number, query, legend, table):
+    made = {"refId": "ABCD"[number], "datasource": SOURCE, "expr": query, "legendFormat": legend}
+    return {**made, "instant": True, "range": False, "format": "table"} if table else made
+
+
+def options(kind):
+    if kind == "timeseries":
+        return {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+                "tooltip": {"mode": "multi", "sort": "desc"}}
+    if kind == "stat":
+        return {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+                "colorMode": "value", "graphMode": "area", "textMode": "auto"}
+    return {"showHeader": True, "sortBy": [{"displayName": "Value", "desc": True}]}
+
+
+def panel(number, at, spec):
+    kind, _, title, about, unit, queries = spec
+    made = {"id": number, "type": kind, "title": title, "description": about, "gridPos": at,
+            "datasource": SOURCE,
+            "targets": [target(n, query, legend, kind == "table")
+                        for n, (query, legend) in enumerate(queries)],
+            "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+            "options": options(kind)}
+    if kind == "table":
+        made["transformations"] = [{"id": "organize",
+                                    "options": {"excludeByName": {"Time": True}}}]
+    return made
+
+
+def panels():
+    made, y = [], 0
+    for title, row in PANELS:
+        made.append({"id": len(made) + 1, "type": "row", "title": title, "collapsed": False,
+                     "gridPos": {"h": 1, "w": 24, "x": 0, "y": y}, "panels": []})
+        y, x, height = y + 1, 0, 0
+        for spec in row:
+            if x + spec[1] > 24:
+                y, x, height = y + height, 0, 0
+            height = max(height, 4 if spec[0] == "stat" else 8)
+            made.append(panel(len(made) + 1, {"h": height, "w": spec[1], "x": x, "y": y}, spec))
+            x += spec[1]
+        y += height
+    return made
+
+
+def variables():
+    return [{"name": "datasource", "label": "Prometheus", "type": "datasource",
+             "query": "prometheus", "hide": 0},
+            {"name": "node", "label": "Node", "type": "query", "datasource": SOURCE,
+             "query": {"query": "label_values(twinpath_process_info, node)", "refId": "node"},
+             "refresh": 2, "sort": 1, "multi": True, "includeAll": True, "allValue": ".*",
+             "current": {"text": "All", "value": "$__all"}, "hide": 0}]
+
+
+def dashboard():
+    return {"title": "Twinpath", "uid": "twinpath", "tags": ["nccl", "twinpath"],
+            "schemaVersion": SCHEMA, "version": 1, "editable": True, "timezone": "browser",
+            "refresh": "30s", "time": {"from": "now-1h", "to": "now"}, "graphTooltip": 1,
+            "annotations": {"list": []}, "templating": {"list": variables()}, "panels": panels()}
+
+
+def main():
+    text = json.dumps(dashboard(), indent=1) + "\n"
+    if sys.argv[1:] == ["--check"]:
+        if FILE.read_text(encoding="utf-8") == text:
+            return 0
+        print(f"{FILE} is not what {sys.argv[0]} writes: run it", file=sys.stderr)
+        return 1
+    if sys.argv[1:]:
+        print(__doc__, file=sys.stderr)
+        return 2
+    FILE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
