@@ -1,10 +1,13 @@
 // Host RMA when something goes wrong: wrong use, peers that end, transfers that fail, closing in
 // the middle.
+#include <chrono>
 #include <thread>
 
+#include "plugin/fabric/soft/extended.h"
 #include "test/gda/rma_ranks.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
+#include "test/support/needs.h"
 
 using namespace twinpath;
 using namespace twinpath::gda;
@@ -198,6 +201,46 @@ std::string failed_registration(Rank& r) {
   return {};
 }
 
+// Rank 0's port goes down for a moment, which costs nothing, and then for good: requests of both
+// ranks fail, also of the one that only waits.
+std::string rma_port_lost(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  RmaMemory memory(*member.comm, 8192);
+  EXPECT_GIN(memory);
+  const Port& port = *r.devices->rails(0).front().port;
+  const RmaSignal signal{memory.at(8), 1};
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
+    auto put = context.put(0, 1, {memory.at(4096), memory.at(4096), 4096}, &signal);
+    EXPECT_GIN(put);
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    EXPECT_GIN(soft::set_port_state(port.context, port.number, true) == 0);
+    EXPECT_RMA_OK(rma_wait(*put));
+  } else {
+    EXPECT_GIN(rma_await(context, memory, 8, 1));
+  }
+  r.meeting->barrier();
+  const std::int64_t down = now_ns();
+  Status status = Status::ok;
+  if (r.rank == 0) {
+    EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
+    auto put = context.put(0, 1, {memory.at(4096), memory.at(4096), 4096}, &signal);
+    EXPECT_GIN(put);
+    status = rma_wait(*put, 10 * kSecond);
+    EXPECT_GIN(status == Status::remote);
+  }
+  while (!context.failed() && now_ns() < down + 10 * kSecond) (void)context.progress();
+  const std::int64_t after_ms = (now_ns() - down) / kMillisecond;
+  r.meeting->barrier();
+  if (r.rank == 0) (void)soft::set_port_state(port.context, port.number, true);
+  EXPECT_GIN(context.failed());
+  EXPECT_GIN(after_ms >= 250 && after_ms < 3000, after_ms);
+  return {};
+}
+
 // Ranks that ask for different contexts hear of it.
 std::string different_settings(Rank& r) {
   RmaMember member = rma_join(r, {.contexts = r.rank == 1 ? 3 : 2});
@@ -236,6 +279,18 @@ TEST_CASE("RMA requests to a rank that was killed fail, and others' do not") {
   REQUIRE(processes.serve_one(0));
   processes.kill(kDying - 1);
   CHECK(processes.finish() == "");
+}
+
+TEST_CASE("F13: RMA over a port that stays down fails at both ends, and in time") {
+  NEEDS(!on_adapters(), "ports of the soft HCA can be told to go down");
+  Config config = gin_config();
+  config.soft_hcas = "soft0,soft1";
+  config.failover_hold_ms = 300;
+  config.ib_timeout = 20;  // the adapter's own patience is longer
+  LogCapture log;
+  CHECK(run_threads(2, rma_port_lost, config) == "");
+  CHECK(log.has(LogLevel::warn, "the local port soft0:1 has been down for"));
+  CHECK(log.has(LogLevel::warn, "or gave it up"));
 }
 
 TEST_CASE("A registration that one rank cannot make fails for all, once") {

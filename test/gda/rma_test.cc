@@ -1,6 +1,7 @@
 // Host RMA as a team of threads or processes uses it: what arrives, in which order, and that
 // nothing is refused for want of room.  gda/rma/README.md has the rules.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -200,6 +201,77 @@ std::string far_offsets(Rank& r) {
   return {};
 }
 
+// An address range of `blocks` that are all the same 2 MiB, and a tail of its own.
+class Repeated {
+ public:
+  static constexpr std::size_t kBlock = 2 << 20;
+  explicit Repeated(std::size_t blocks) : bytes_((blocks + 1) * kBlock) {
+    const int fd = ::memfd_create("repeated", MFD_CLOEXEC);
+    if (::ftruncate(fd, 2 * kBlock) != 0) return;
+    void* const at = ::mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return;
+    data_ = static_cast<std::uint8_t*>(at);
+    for (std::size_t b = 0; b <= blocks; ++b)
+      good_ &= ::mmap(data_ + b * kBlock, kBlock, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                      fd, b < blocks ? 0 : kBlock) != MAP_FAILED;
+    ::close(fd);
+  }
+  ~Repeated() {
+    if (data_ != nullptr) ::munmap(data_, bytes_);
+  }
+  Repeated(const Repeated&) = delete;
+  Repeated& operator=(const Repeated&) = delete;
+  explicit operator bool() const { return data_ != nullptr && good_; }
+  std::uint8_t* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  const std::size_t bytes_;
+  std::uint8_t* data_ = nullptr;
+  bool good_ = true;
+};
+
+// One put that is larger than what the adapter takes at once (1 GiB), with a signal behind it.
+std::string large(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  Repeated from(512), to(512);
+  EXPECT_GIN(from && to);
+  EXPECT_GIN(r.devices->rails(0).front().port->max_message_bytes < from.bytes());
+  auto source =
+      member.comm->register_window(from.data(), from.bytes(), MemoryType::host, 0, -1, false);
+  auto target = member.comm->register_window(to.data(), to.bytes(), MemoryType::host, 0, -1, false);
+  RmaMemory signals(*member.comm, kSignals);
+  EXPECT_GIN(source && target && signals);
+  const int peer = (r.rank + 1) % r.ranks, before = (r.rank + r.ranks - 1) % r.ranks;
+  const std::size_t tail = from.bytes() - Repeated::kBlock;
+  for (std::size_t i = 0; i < Repeated::kBlock; ++i) {
+    from.data()[i] = rma_byte(r.rank, peer, 1, i);
+    from.data()[tail + i] = rma_byte(r.rank, peer, 2, i);
+  }
+  r.meeting->barrier();
+  if (r.rank == 0 || r.ranks == 1) {
+    const RmaSignal signal{signals.at(8), 1};
+    auto put = context.put(0, peer, {{*source, 0}, {*target, 0}, from.bytes() - 100}, &signal);
+    EXPECT_GIN(put);
+    EXPECT_RMA_OK(rma_wait(*put));
+  }
+  if (r.rank != 0 || r.ranks == 1) {
+    EXPECT_GIN(rma_await(context, signals, 8, 1));
+    for (std::size_t i = 0; i < Repeated::kBlock; ++i) {
+      EXPECT_GIN(to.data()[i] == rma_byte(before, r.rank, 1, i), static_cast<std::int64_t>(i));
+      const bool put = i < Repeated::kBlock - 100;
+      EXPECT_GIN(to.data()[tail + i] == (put ? rma_byte(before, r.rank, 2, i) : 0),
+                 static_cast<std::int64_t>(i));
+    }
+  }
+  r.meeting->barrier();
+  EXPECT_RMA_OK(member.comm->deregister_window(*source));
+  EXPECT_RMA_OK(member.comm->deregister_window(*target));
+  return {};
+}
+
 // Two teams of one rank, each driven by a thread, as NCCL's RMA and GIN threads do; and windows
 // come and go meanwhile.
 std::string two_comms(Rank& r) {
@@ -342,6 +414,10 @@ TEST_CASE("10000 RMA requests are taken without one being asked about") {
 }
 
 TEST_CASE("RMA offsets have 64 bits") { CHECK(run_threads(2, far_offsets) == ""); }
+
+TEST_CASE("An RMA put larger than a message of the adapter goes in pieces") {
+  CHECK(run_threads(2, large) == "");
+}
 
 TEST_CASE("Two RMA comms are driven by two threads while windows come and go") {
   LogCapture log;
