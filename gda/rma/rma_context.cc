@@ -181,7 +181,10 @@ void Context::poll() {
 void Context::fail_queues(int rank) {
   for (std::size_t q = 0; q < queues_.size(); ++q)
     if (queues_[q] != nullptr && (rank < 0 || rank_of(q) == rank)) queues_[q]->fail(Status::remote);
-  given_up_ |= rank < 0;
+  if (rank < 0 && !given_up_) {
+    given_up_ = true;
+    if (inbox_ != nullptr) inbox_->stop();
+  }
   failed_.store(true, std::memory_order_release);
 }
 

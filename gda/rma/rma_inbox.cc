@@ -43,11 +43,14 @@ Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, std::
   return made;
 }
 
-Inbox::~Inbox() {
+Inbox::~Inbox() { stop(); }
+
+void Inbox::stop() {
   if (loop_ != nullptr) loop_->stop();
   const Inbox* me = this;
-  // Relaxed: nobody reads what this one has left.
-  (void)team_.adding.compare_exchange_strong(me, nullptr, std::memory_order_relaxed);
+  // Partner: the acquire of who adds next.  What this one has had under way is over: stop() is.
+  (void)team_.adding.compare_exchange_strong(me, nullptr, std::memory_order_release,
+                                             std::memory_order_relaxed);
 }
 
 Status Inbox::listen(std::uint16_t queue, ibv_qp* qp) {
@@ -82,7 +85,8 @@ bool Inbox::on_receive(const ibv_wc& wc, WorkId id, const std::string& from) {
   OwnMemory window;
   const bool known = wc.byte_len == SignalMessage::kBytes && team_.find(message.window, window);
   if (!known || window.memory.bytes < sizeof(std::uint64_t) ||
-      message.offset > window.memory.bytes - sizeof(std::uint64_t) || message.offset % 8 != 0) {
+      message.offset > window.memory.bytes - sizeof(std::uint64_t) ||
+      (window.memory.address + message.offset) % sizeof(std::uint64_t) != 0) {
     TP_WARN("%s: a signal came for offset %llu of window %u, where there is no word of this rank%s",
             from.c_str(), static_cast<unsigned long long>(message.offset), message.window,
             known ? "" : ": the window is not registered (any more)");

@@ -44,6 +44,8 @@ class Inbox {
   bool on_receive(const ibv_wc& wc, WorkId id, const std::string& from);
   // Adds what can be added.  False: the adapter does not do it, which was logged.
   bool turn();
+  // Nothing is added any more, and other contexts of the team may.
+  void stop();
   // Counts: of signals that came, and that were added.
   std::uint64_t came() const { return waiting_.end(); }
   std::uint64_t added() const { return waiting_.first(); }

@@ -194,7 +194,40 @@ std::string exact_sums(Rank& r) {
   return mine + wrong;
 }
 
+// A context whose adapter cannot read a word fails; the other context of the team goes on.
+std::string word_that_cannot_be_read(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  auto second = member.comm->create_context({});
+  EXPECT_GIN(second);
+  RmaGpuMemory words(*member.comm, 4096);
+  EXPECT_GIN(words);
+  const RmaSignal bad{words.at(0), 1}, good{words.at(64), 1};
+  fake->bad_address = reinterpret_cast<std::uintptr_t>(words.data());
+  auto put = member.context->put(0, 0, {}, &bad);
+  EXPECT_GIN(put);
+  const std::int64_t end = now_ns() + 10 * kSecond;
+  while (!member.context->failed() && now_ns() < end) (void)member.context->progress();
+  EXPECT_GIN(member.context->failed());
+  EXPECT_GIN(!member.context->put(0, 0, {}, &good));
+  fake->bad_address = 0;
+  auto other = (*second)->put(0, 0, {}, &good);
+  EXPECT_GIN(other);
+  EXPECT_GIN(rma_await(**second, words, 64, 1));
+  EXPECT_RMA_OK(rma_wait(*other));
+  EXPECT_GIN(!(*second)->failed());
+  return {};
+}
+
 }  // namespace
+
+TEST_CASE("An RMA context that cannot add to a word fails, and does not keep others from it") {
+  NEEDS(use_gpu() && !on_adapters(), "the made-up GPU is the soft HCA's");
+  LogCapture log;
+  GpuWithMemory gpu;
+  CHECK(run_threads(1, word_that_cannot_be_read, ordering_config(false)) == "");
+  CHECK(log.has(LogLevel::warn, "adding to a signal in GPU memory, by the adapter, fails"));
+}
 
 TEST_CASE("RMA signals in GPU memory come after their data, on late adapters") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
