@@ -96,14 +96,15 @@ ncclResult_t init(void** ctx, std::uint64_t comm_id, LogSink log) {
   });
 }
 
-// The numbers are those of the NET plugin's devices, and all of these.
+// The numbers are those of the NET plugin's devices.  NCCL gives each connection a port of its own:
+// merged devices are NET's alone.
 ncclResult_t devices(int* count) {
   if (count != nullptr) *count = 0;
   return guarded("RMA devices", [&]() -> Status {
     if (count == nullptr) return refuse("RMA devices", "no place for the count");
     gda::RmaTransport* rma = nullptr;
     TP_TRY(offered("RMA devices", rma));
-    if (rma != nullptr) *count = Context::get()->device_count();
+    if (rma != nullptr) *count = Context::get()->physical_count();
     return Status::ok;
   });
 }

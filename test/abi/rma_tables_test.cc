@@ -143,6 +143,24 @@ TEST_CASE("RMA has the NET plugin's devices, or none where GPU memory is not rea
   }
 }
 
+TEST_CASE("RMA counts no devices that NET merged") {
+  LogCapture log;
+  rma() = RmaState{};
+  void* net = nullptr;
+  REQUIRE(ncclNetPlugin_v12.init(&net, kCommId, nullptr, current_sink(), nullptr) ==
+          abi::ncclSuccess);
+  int merged = -1, n = -1;
+  abi::ncclNetVDeviceProps_v12_t both{2, {0, 1}};
+  REQUIRE(ncclNetPlugin_v12.makeVDevice(&merged, &both) == abi::ncclSuccess);
+  CHECK(ncclNetPlugin_v12.devices(&n) == abi::ncclSuccess);
+  CHECK(n == 3);
+  for (auto& t : versions()) {
+    CHECK(t->devices(&n) == abi::ncclSuccess);
+    CHECK(n == 2);
+  }
+  CHECK(ncclNetPlugin_v12.finalize(net) == abi::ncclSuccess);
+}
+
 TEST_CASE("RMA calls pass on what NCCL says") {
   LogCapture log;
   for (auto& t : versions()) {

@@ -7,6 +7,7 @@
 #include "test/gda/rma_ranks.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
+#include "test/support/needs.h"
 
 using namespace twinpath;
 using namespace twinpath::gda;
@@ -230,6 +231,7 @@ TEST_CASE("RMA puts of all sizes arrive before their signals, between threads") 
 }
 
 TEST_CASE("RMA puts of all sizes arrive before their signals, between processes") {
+  NEEDS(kSeesBarriers, "the sanitizer sees no barrier between processes");
   CHECK(run_processes(3, "rma_sizes") == "");
 }
 
@@ -237,14 +239,14 @@ TEST_CASE("An RMA signal is behind all that was put before it") {
   LogCapture log;
   CHECK(run_threads(1, strong_signals) == "");
   CHECK(run_threads(3, strong_signals) == "");
-  CHECK(run_processes(2, "rma_strong") == "");
+  if (kSeesBarriers) CHECK(run_processes(2, "rma_strong") == "");
   CHECK(log.warnings().empty());
 }
 
 TEST_CASE("RMA gets bring what a peer has, and a flush is behind them") {
   LogCapture log;
   CHECK(run_threads(3, gets) == "");
-  CHECK(run_processes(2, "rma_gets") == "");
+  if (kSeesBarriers) CHECK(run_processes(2, "rma_gets") == "");
   CHECK(log.warnings().empty());
 }
 
