@@ -208,7 +208,10 @@ void Context::make_queues(const std::vector<KeyedMemory>& there) {
 }
 
 Context::~Context() {
-  if (serving_) std::erase(team_->contexts, this);
+  if (serving_) {
+    std::erase(team_->contexts, this);
+    Retired::of_process().leave();  // first: the last one's memory is freed where it is retired
+  }
   for (auto& pair : pairs_)
     if (pair != nullptr) pair->stop();
   queues_.clear();
@@ -222,7 +225,6 @@ Context::~Context() {
     const auto memory = std::make_shared<std::unique_ptr<DeviceBlock>>(std::move(memory_));
     (void)Retired::of_process().put({.free = [memory] { memory->reset(); }, .release = {}});
   }
-  if (serving_) Retired::of_process().leave();
 }
 
 }  // namespace twinpath::gda::rma
