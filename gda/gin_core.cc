@@ -52,6 +52,12 @@ GinCore::~GinCore() {
   (void)Retired::of_process().put({.free = [handles] { handles->clear(); }, .release = {}});
 }
 
+Result<AdapterLimits> usable_limits(const Devices& devices, const Rail& rail) {
+  auto limits = adapter_limits(devices.verbs(), rail);
+  if (limits) limits->atomics &= devices.config().gin_atomics;
+  return limits;
+}
+
 Result<std::vector<Bytes>> gather_or_fail(Mesh& mesh, const Result<Bytes>& mine, const char* what) {
   auto got = mesh.all_gather(marked(mine ? &*mine : nullptr), what);
   return unmark(mesh, std::move(got), mine.status(), what);

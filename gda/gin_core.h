@@ -64,6 +64,9 @@ struct GinCore {
   int ranks() const { return mesh->ranks(); }
 };
 
+// What the rail's adapter can, and may be used for (TWINPATH_GIN_ATOMICS).
+Result<AdapterLimits> usable_limits(const Devices& devices, const Rail& rail);
+
 // A collective step in which each rank also says whether it got this far: when one did not, all
 // fail, at once and naming it, instead of waiting until time is up.  `mine` is what this rank has
 // for all, or its failure.

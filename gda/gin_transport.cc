@@ -41,7 +41,7 @@ class Transport final : public GinTransport {
       auto rails = choose_rails(*devices_, device);
       if (!rails) return false;
       for (const Rail& rail : *rails) {
-        auto limits = limits_of(rail);
+        auto limits = usable_limits(*devices_, rail);
         if (!limits || !limits->atomics) return false;
       }
     }
@@ -73,7 +73,7 @@ class Transport final : public GinTransport {
     auto rail = agree_on_rail(*devices_, mine.device(), join(core), *core->mesh);
     if (!rail) return rail.status();
     core->rail = *rail;
-    auto limits = limits_of(core->rail);
+    auto limits = usable_limits(*devices_, core->rail);
     if (!limits) return limits.status();
     core->limits = *limits;
     core->port.emplace(core->rail, *devices_);
@@ -83,13 +83,6 @@ class Transport final : public GinTransport {
   }
 
  private:
-  // What the adapter can, and may be used for.
-  Result<AdapterLimits> limits_of(const Rail& rail) const {
-    auto limits = adapter_limits(devices_->verbs(), rail);
-    if (limits) limits->atomics &= devices_->config().gin_atomics;
-    return limits;
-  }
-
   // Counts the connection among its rank's of the communicator: how many there are already.
   std::uint32_t join(const std::shared_ptr<GinCore>& core) {
     std::lock_guard hold(mutex_);

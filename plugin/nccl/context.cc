@@ -60,7 +60,9 @@ Context::Context(Transports transports, const Config& config)
       physical_(static_cast<int>(transport_->device_count())),
       visible_(physical_),
       offers_gin_(config.gin),
-      make_gin_(std::move(transports.make_gin)) {}
+      make_gin_(std::move(transports.make_gin)),
+      offers_rma_(config.rma),
+      make_rma_(std::move(transports.make_rma)) {}
 
 Context* Context::get() { return g_context.load(std::memory_order_acquire); }
 
@@ -216,6 +218,16 @@ Result<gda::GinTransport*> Context::gin() {
     gin_ = std::move(made).take();
   }
   return gin_.get();
+}
+
+Result<gda::RmaTransport*> Context::rma() {
+  const std::lock_guard lock(rma_mutex_);
+  if (!rma_) {
+    auto made = make_rma_();
+    if (!made) return made.status();
+    rma_ = std::move(made).take();
+  }
+  return rma_.get();
 }
 
 void report_forked_child(const char* entry) {

@@ -60,6 +60,9 @@ class Context {
   bool offers_gin() const { return offers_gin_; }
   // Made by the first call; a failed attempt is repeated by the next.
   Result<gda::GinTransport*> gin();
+  // Whether devices are offered for RMA, too (TWINPATH_RMA).
+  bool offers_rma() const { return offers_rma_; }
+  Result<gda::RmaTransport*> rma();
 
  private:
   Context(Transports transports, const Config& config);
@@ -90,6 +93,10 @@ class Context {
   std::mutex gin_mutex_;
   const decltype(Transports::make_gin) make_gin_;
   std::unique_ptr<gda::GinTransport> gin_;
+  const bool offers_rma_;
+  std::mutex rma_mutex_;
+  const decltype(Transports::make_rma) make_rma_;
+  std::unique_ptr<gda::RmaTransport> rma_;
 };
 
 namespace detail {

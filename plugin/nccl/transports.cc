@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gda/gin_transport.h"
+#include "gda/rma/rma_transport.h"
 #include "plugin/base/version.h"
 #include "plugin/gpu/engine.h"
 #include "plugin/nccl/own_folder.h"
@@ -25,6 +26,7 @@ Result<Transports> open_transports(const Config& config) {
                                                  transports.counters);
   transports.proxy = make_proxy_transport(devices);
   transports.make_gin = [devices] { return gda::make_gin_transport(devices); };
+  transports.make_rma = [devices] { return gda::make_rma_transport(devices); };
   return transports;
 }
 

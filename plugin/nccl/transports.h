@@ -1,10 +1,11 @@
 #pragma once
-// What the Context opens: both transports over the same devices.  A seam: tests of the tables
+// What the Context opens: all transports over the same devices.  A seam: tests of the tables
 // supply their own at link time.
 #include <functional>
 #include <memory>
 
 #include "gda/gin.h"
+#include "gda/rma/rma.h"
 #include "plugin/base/config.h"
 #include "plugin/base/counter_page.h"
 #include "plugin/base/status.h"
@@ -20,6 +21,8 @@ struct Transports {
   // Called once, when NCCL first wants a GIN connection: most programs never do, and their init
   // must not pay for it.
   std::function<Result<std::unique_ptr<gda::GinTransport>>()> make_gin;
+  // The same for RMA.
+  std::function<Result<std::unique_ptr<gda::RmaTransport>>()> make_rma;
 };
 
 Result<Transports> open_transports(const Config& config);

@@ -6,6 +6,7 @@
 
 #include "plugin/nccl/transports.h"
 #include "test/abi/gin_fake.h"
+#include "test/abi/rma_fake.h"
 
 namespace twinpath::test {
 namespace {
@@ -188,6 +189,7 @@ Result<Transports> open_transports(const Config&) {
   Transports transports;
   transports.proxy = std::make_unique<test::FakeTransport>();
   transports.make_gin = test::make_fake_gin;
+  transports.make_rma = test::make_fake_rma;
   transports.counters = test::fake().counters;
   return transports;
 }

@@ -1,8 +1,4 @@
-// Contexts that we serve, on adapters that place data in GPU memory later than what follows it in
-// host memory, and whose atomics are their own: the soft HCA with the faults late_us and split_us.
-// A program of its own, for a process has one adapter with one list of faults.
-#include <dlfcn.h>
-
+// Contexts that we serve, on adapters that place data in GPU memory late (late_adapter.h).
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +6,7 @@
 #include <vector>
 
 #include "test/gda/gpu_window.h"
+#include "test/gda/late_adapter.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
@@ -19,24 +16,6 @@ using namespace twinpath::gda;
 using namespace twinpath::test;
 
 namespace {
-
-// The program uses GPU 0, as the driver's library says: a stand-in.
-bool use_gpu() {
-  static void* const library = [] {
-    const char* path = std::getenv("TWINPATH_TEST_CURRENT_GPU");
-    return path != nullptr ? dlopen(path, RTLD_NOW) : nullptr;
-  }();
-  return library != nullptr;
-}
-
-Config ordering_config(bool atomics) {
-  Config c = gin_config();
-  c.soft_cuda = SoftCuda::inprocess;
-  c.mode = ModeChoice::proxy;
-  c.gin_atomics = atomics;
-  c.soft_faults = "late_us=300000,split_us=2000";
-  return c;
-}
 
 constexpr std::size_t kPiece = 12000;  // bytes of a rank
 

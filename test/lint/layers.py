@@ -16,11 +16,12 @@ import pathlib
 import re
 import sys
 
-# A folder's rooms stand before it: what lies in the folder itself is above all of them.
+# A folder's rooms stand before it: what lies in the folder itself is above all of them.  One that
+# stands behind it is above the folder.
 ORDER = ["plugin/base", "plugin/gpu", "plugin/fabric",
          "topology/model", "topology/read", "topology/probe", "topology/decide", "topology",
          "proxy/wire", "proxy/memory", "proxy/queues", "proxy/connect", "proxy/send", "proxy/receive",
-         "proxy", "gda", "plugin/nccl", "tools", "test"]
+         "proxy", "gda", "gda/rma", "plugin/nccl", "tools", "test"]
 # Rooms side by side: neither may know the other.
 SIBLINGS = [{"proxy/send", "proxy/receive"},
             {"topology/read", "topology/probe"}, {"topology/read", "topology/decide"}]
@@ -39,7 +40,8 @@ CUDA = re.compile(r"(?:^|/)(?:cuda\w*|nvml|driver_types)\.h$")
 def layer(path):
     if path in FILES:
         return ORDER.index(FILES[path])
-    return next((i for i, folder in enumerate(ORDER) if path.startswith(folder + "/")), None)
+    rooms = [folder for folder in ORDER if path.startswith(folder + "/")]
+    return ORDER.index(max(rooms, key=len)) if rooms else None
 
 
 def strip_comments(text):
@@ -86,6 +88,8 @@ def self_test():
         "topology/read/a.h": '#include "topology/probe/probe.h"',
         "plugin/transport.h": '#include "plugin/fabric/fabric.h"',
         "gda/a.cc": '#include "plugin/nccl/abi/net.h"',
+        "gda/b.cc": '#include "gda/rma/rma.h"',
+        "gda/rma/a.cc": '#include "plugin/nccl/context.h"',
         "proxy/b.cc": "  auto* qp = ibv_create_qp(pd, &attr);",
         "test/fabric/c.cc": "ibv_close_device(ctx);",
         "tools/softhca.cc": "return ibv_close_device(ctx);",
@@ -97,6 +101,7 @@ def self_test():
         "topology/decide/b.h": '#include "topology/probe/probe.h"',
         "proxy/receive/b.h": '#include "proxy/connect/connection.h"',
         "proxy/session.cc": '#include "proxy/send/send_comm.h"',
+        "gda/rma/b.cc": '#include "gda/mesh.h"',
         "test/fabric/conformance/a.cc": "ibv_free_device_list(list);",
         "tools/softhca/a.cc": "int ibv_close_device(ibv_context* c) { return 0; }",
         "proxy/a.cc": "verbs.create_qp(pd); ibv_post_send(qp, wr, &bad); ibv_poll_cq(cq, 1, &wc);",

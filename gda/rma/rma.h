@@ -1,0 +1,104 @@
+#pragma once
+// SEAM of one-sided transfers by the host: what plugin/nccl offers to NCCL as its RMA plugin.
+// Nothing here knows NCCL's types.  The rules that a caller may rely on are in README.md.
+//
+// Collective calls (connect, create_context, register_window) are made by every rank of the team in
+// the same order and may block until the slowest has come, at most for the connection time limit.
+// All other calls never wait for a peer.
+//
+// Threads: setup calls of one comm one at a time; put, get, flush, progress and test of one context
+// one at a time, beside those of other contexts and beside setup calls; failed from any.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "plugin/base/limits.h"
+#include "plugin/base/status.h"
+#include "plugin/transport.h"
+
+namespace twinpath::gda {
+
+class RmaWindow {
+ public:
+  virtual ~RmaWindow() = default;
+};
+
+// A place in a window; which rank's memory it is says the call.
+struct RmaPlace {
+  RmaWindow* window = nullptr;
+  std::uint64_t offset = 0;
+};
+// The 8-byte word there grows by `add`.
+struct RmaSignal {
+  RmaPlace at;
+  std::uint64_t add = 1;
+};
+struct RmaTransfer {
+  RmaPlace local, remote;  // no windows where `bytes` is 0
+  std::uint64_t bytes = 0;
+};
+
+class RmaRequest {
+ public:
+  // Once `done`, the request is gone.  After an error it stays till its context ends, and says so
+  // again.
+  virtual Status test(bool& done) = 0;
+
+ protected:
+  ~RmaRequest() = default;
+};
+
+struct RmaSettings {
+  int contexts = 1;
+  int traffic_class = -1;
+  int rank_stride = 1;  // only ranks at this stride from the own one are spoken to
+};
+
+class RmaContext {
+ public:
+  // Never waits for a peer.
+  virtual ~RmaContext() = default;
+  // `context` is one of RmaSettings::contexts.  A signal comes behind the data, and behind all that
+  // was put to that rank before.
+  virtual Result<RmaRequest*> put(int context, int rank, const RmaTransfer& transfer,
+                                  const RmaSignal* signal) = 0;
+  virtual Result<RmaRequest*> get(int context, int rank, const RmaTransfer& transfer) = 0;
+  // Null: there is nothing to wait for.
+  virtual Result<RmaRequest*> flush(int context, int rank) = 0;
+  virtual Status progress() = 0;
+  virtual bool failed() const = 0;
+};
+
+class RmaComm {
+ public:
+  // Contexts go first.
+  virtual ~RmaComm() = default;
+  virtual Result<std::unique_ptr<RmaContext>> create_context(const RmaSettings& settings) = 0;
+  // `strict`: never registered with relaxed ordering.  dmabuf_fd -1: none.
+  virtual Result<RmaWindow*> register_window(void* data, std::size_t bytes, MemoryType type,
+                                             std::uint64_t dmabuf_offset, int dmabuf_fd,
+                                             bool strict) = 0;
+  virtual Status deregister_window(RmaWindow* window) = 0;
+};
+
+class RmaListener {
+ public:
+  virtual ~RmaListener() = default;
+};
+
+class RmaTransport {
+ public:
+  virtual ~RmaTransport() = default;
+  // Whether all devices reach the memory of GPUs, or the program has none.
+  virtual bool reaches_gpus() const = 0;
+  virtual Result<std::unique_ptr<RmaListener>> listen(
+      int device, std::span<std::uint8_t, kHandleBytes> handle) = 0;
+  // Collective.  handles[r] is the one that rank r's listen filled; the own rank is included.
+  virtual Result<std::unique_ptr<RmaComm>> connect(
+      std::span<const std::array<std::uint8_t, kHandleBytes>> handles, int rank,
+      RmaListener& listener, const CommSettings& settings) = 0;
+};
+
+}  // namespace twinpath::gda

@@ -1,0 +1,105 @@
+#pragma once
+// Queues to all ranks, and who drives them: the caller.
+//
+// Threads: see rma.h.  One lock, nearly always free: it keeps a window's end, and only that, from
+// the data path.
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "gda/device_memory.h"
+#include "gda/rma/rma_inbox.h"
+#include "gda/rma/rma_queue.h"
+#include "gda/rma/rma_team.h"
+#include "gda/rma/rma_window.h"
+#include "plugin/base/peer_watch.h"
+#include "plugin/base/sync.h"
+
+namespace twinpath::gda::rma {
+
+class Context final : public RmaContext {
+ public:
+  // Collective.
+  static Result<std::unique_ptr<Context>> make(std::shared_ptr<Team> team,
+                                               const RmaSettings& settings);
+  ~Context() override;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Result<RmaRequest*> put(int context, int rank, const RmaTransfer& transfer,
+                          const RmaSignal* signal) override;
+  Result<RmaRequest*> get(int context, int rank, const RmaTransfer& transfer) override;
+  Result<RmaRequest*> flush(int context, int rank) override;
+  Status progress() override;
+  bool failed() const override { return failed_.load(std::memory_order_acquire); }
+
+  Status test(Request& request, bool& done);
+  // For who has closed a window: until nothing is under way that began before, or until the
+  // deadline; then what is left of that fails.
+  void settle(std::int64_t deadline);
+
+ private:
+  using Bytes = std::vector<std::uint8_t>;
+
+  Context(std::shared_ptr<Team> team, const RmaSettings& settings);
+
+  // Setup, in rma_setup.cc.
+  Result<std::vector<Bytes>> prepare();
+  Status check_settings() const;
+  Status make_memory();
+  Status make_pairs();
+  Status connect(const std::vector<Bytes>& from);
+  void make_queues(const std::vector<KeyedMemory>& there);
+
+  int ranks() const { return team_->core().ranks(); }
+  std::size_t queue_count() const {
+    return static_cast<std::size_t>(ranks()) * static_cast<std::size_t>(settings_.contexts);
+  }
+  std::size_t number(int context, int rank) const {
+    return static_cast<std::size_t>(context) * static_cast<std::size_t>(ranks()) +
+           static_cast<std::size_t>(rank);
+  }
+  int rank_of(std::size_t queue) const {
+    return static_cast<int>(queue % static_cast<std::size_t>(ranks()));
+  }
+  bool used(int rank) const {
+    return rank % settings_.rank_stride == team_->core().rank() % settings_.rank_stride;
+  }
+
+  // Null: that cannot be asked for, which was logged.
+  Queue* find(const char* what, int context, int rank);
+  bool place(const char* what, const RmaPlace& place, std::uint64_t bytes, int rank,
+             std::uint64_t& address, std::uint32_t& key) const;
+  Result<RmaRequest*> start(Queue& queue, Work& work);
+
+  // Under the lock.
+  void turn();
+  void poll();
+  void look_around(std::int64_t now);
+  void look_at(int rank, std::int64_t now);
+  void fail_queues(int rank);  // -1: all
+
+  const std::shared_ptr<Team> team_;
+  const RmaSettings settings_;
+  SpinLock lock_;
+  // What the adapter uses goes after what uses the adapter.
+  std::unique_ptr<DeviceBlock> memory_;  // scratch of all queues, the inbox, a sink
+  Owned<ibv_mr> mr_;
+  Owned<ibv_cq> cq_;
+  std::unique_ptr<GpuFlush> flush_;                // null: none is needed
+  std::vector<std::unique_ptr<QueuePair>> pairs_;  // by queue; null: not spoken to
+  std::unique_ptr<Inbox> inbox_;                   // null: adapters add
+  Chain chain_;
+  Requests requests_;
+  std::vector<std::unique_ptr<Queue>> queues_;
+  std::vector<PeerWatch> watches_;  // by rank
+  std::vector<bool> gone_;
+  std::uint32_t slots_ = 0;
+  std::int64_t looked_ = 0;
+  std::uint64_t flushed_ = 0;
+  bool serving_ = false;
+  bool given_up_ = false;
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace twinpath::gda::rma

@@ -1,0 +1,212 @@
+// See rma_inbox.h.
+#include "gda/rma/rma_inbox.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "plugin/base/log.h"
+#include "proxy/connect/connection.h"
+#include "proxy/queues/completion_text.h"
+
+namespace twinpath::gda::rma {
+
+Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, std::uint8_t* memory,
+                                           std::uint32_t lkey, GpuFlush* flush) {
+  std::unique_ptr<Inbox> made(new Inbox(team));
+  made->receives_ = memory;
+  made->values_ =
+      reinterpret_cast<std::uint64_t*>(memory + queues * kReceives * Queue::kScratchSlot);
+  made->lkey_ = lkey;
+  made->flush_ = flush;
+  made->qps_.resize(queues);
+  const GinCore& core = team.core();
+  const Verbs& verbs = core.verbs();
+  errno = 0;
+  ibv_cq* const cq = verbs.create_cq(core.rail.port.adapter->context, static_cast<int>(kBatch),
+                                     nullptr, nullptr, 0);
+  if (cq == nullptr) {
+    TP_WARN("%s cannot make a completion queue of %zu entries: %s (errno %d)",
+            core.rail.port.port->name.c_str(), kBatch, std::strerror(errno), errno);
+    return Status::no_memory;
+  }
+  made->cq_ = own(cq, verbs.destroy_cq);
+  QueueSettings settings = queue_settings(true, core.config(), core.settings);
+  settings.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  settings.recv_depth = 0;
+  settings.send_depth = static_cast<int>(kBatch);
+  settings.inline_bytes = 0;
+  auto pair = QueuePair::make(verbs, core.rail, cq, settings, core.limits);
+  if (!pair) return pair.status();
+  made->loop_ = std::move(pair).take();
+  TP_TRY(made->loop_->raise(made->loop_->end(), "itself", true));
+  return made;
+}
+
+Inbox::~Inbox() { stop(); }
+
+void Inbox::stop() {
+  if (loop_ != nullptr) loop_->stop();
+  const Inbox* me = this;
+  // Partner: the acquire of who adds next.  What this one has had under way is over: stop() is.
+  (void)team_.adding.compare_exchange_strong(me, nullptr, std::memory_order_release,
+                                             std::memory_order_relaxed);
+}
+
+Status Inbox::listen(std::uint16_t queue, ibv_qp* qp) {
+  qps_[queue] = qp;
+  for (std::uint32_t slot = 0; slot < kReceives; ++slot) {
+    if (const int error = post(queue, slot); error != 0) {
+      TP_WARN("posting receives for signals fails: %s (errno %d); see dmesg of this host",
+              std::strerror(error), error);
+      return Status::system;
+    }
+  }
+  return Status::ok;
+}
+
+int Inbox::post(std::uint16_t queue, std::uint32_t slot) {
+  const std::uint8_t* const at =
+      receives_ + (std::size_t{queue} * kReceives + slot) * Queue::kScratchSlot;
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(at), SignalMessage::kBytes, lkey_};
+  ibv_recv_wr wr{};
+  wr.wr_id = WorkId{queue, WorkId::What::receive, slot}.packed();
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_recv(qps_[queue], &wr, &bad);
+}
+
+bool Inbox::on_receive(const ibv_wc& wc, WorkId id, const std::string& from) {
+  // Flushed receives: the sender, or this end's own work, tells what went wrong.
+  if (wc.status != IBV_WC_SUCCESS || id.queue >= qps_.size() || id.number >= kReceives) return true;
+  const auto message = SignalMessage::decode(
+      receives_ + (std::size_t{id.queue} * kReceives + id.number) * Queue::kScratchSlot);
+  OwnMemory window;
+  const bool known = wc.byte_len == SignalMessage::kBytes && team_.find(message.window, window);
+  if (!known || window.memory.bytes < sizeof(std::uint64_t) ||
+      message.offset > window.memory.bytes - sizeof(std::uint64_t) ||
+      (window.memory.address + message.offset) % sizeof(std::uint64_t) != 0) {
+    TP_WARN("%s: a signal came for offset %llu of window %u, where there is no word of this rank%s",
+            from.c_str(), static_cast<unsigned long long>(message.offset), message.window,
+            known ? "" : ": the window is not registered (any more)");
+    return false;
+  }
+  Waiting w{.queue = id.queue,
+            .slot = id.number,
+            .address = window.memory.address + message.offset,
+            .add = message.add,
+            .rkey = window.memory.fabric_key,
+            .on_gpu = window.on_gpu};
+  // The READ is posted after the poll that brought this.
+  if (!w.on_gpu && flush_ != nullptr && flush_->needed()) w.ticket = flush_->request();
+  waiting_.push(w);
+  return true;
+}
+
+bool Inbox::turn() {
+  if (phase_ != Phase::idle && !look_at_words()) return false;
+  while (phase_ == Phase::idle && !waiting_.empty()) {
+    if (waiting_.front().on_gpu) return begin_words();
+    if (flush_ != nullptr && waiting_.front().ticket > flush_->done()) break;
+    add_in_host();
+  }
+  return true;
+}
+
+void Inbox::add_in_host() {
+  const Waiting w = waiting_.front();
+  waiting_.pop();
+  // Partner: the acquire of whoever waits for the signal.
+  std::atomic_ref<std::uint64_t>(
+      *reinterpret_cast<std::uint64_t*>(static_cast<std::uintptr_t>(w.address)))
+      .fetch_add(w.add, std::memory_order_release);
+  give_back(w);
+}
+
+// As many of the signals in front as are for words in GPU memory, each word once.
+bool Inbox::begin_words() {
+  const Inbox* nobody = nullptr;
+  // Acquire and release (end_words): the next reads words that the last has written, by the
+  // adapter.
+  if (!team_.adding.compare_exchange_strong(nobody, this, std::memory_order_acquire)) return true;
+  word_count_ = 0;
+  taken_ = waiting_.first();
+  for (; taken_ != waiting_.end() && waiting_[taken_].on_gpu; ++taken_) {
+    const Waiting& w = waiting_[taken_];
+    Word* const end = words_.data() + word_count_;
+    Word* const known =
+        std::find_if(words_.data(), end, [&](const Word& o) { return o.address == w.address; });
+    if (known != end) {
+      known->add += w.add;
+      continue;
+    }
+    if (word_count_ == kBatch) break;
+    words_[word_count_++] = {w.address, w.add, w.rkey};
+  }
+  phase_ = Phase::reading;
+  return post_words(IBV_WR_RDMA_READ);
+}
+
+bool Inbox::post_words(ibv_wr_opcode opcode) {
+  std::array<ibv_send_wr, kBatch> requests{};
+  std::array<ibv_sge, kBatch> sges{};
+  for (std::size_t i = 0; i < word_count_; ++i) {
+    sges[i] = {reinterpret_cast<std::uintptr_t>(values_ + i), sizeof(std::uint64_t), lkey_};
+    ibv_send_wr& wr = requests[i];
+    wr.sg_list = &sges[i];
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = words_[i].address;
+    wr.wr.rdma.rkey = words_[i].rkey;
+    wr.next = i + 1 < word_count_ ? &requests[i + 1] : nullptr;
+  }
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(loop_->qp(), requests.data(), &bad);
+  if (error != 0) return refuse(std::strerror(error), error);
+  under_way_ = word_count_;
+  return true;
+}
+
+bool Inbox::look_at_words() {
+  std::array<ibv_wc, kBatch> wcs;
+  const int n = ibv_poll_cq(cq_.get(), static_cast<int>(wcs.size()), wcs.data());
+  if (n < 0) return refuse("its completion queue cannot be read", n);
+  for (int i = 0; i < n; ++i) {
+    const ibv_wc_status status = wcs[static_cast<std::size_t>(i)].status;
+    if (status != IBV_WC_SUCCESS) return refuse(completion_hint(status), static_cast<int>(status));
+    --under_way_;
+  }
+  if (under_way_ != 0) return true;
+  if (phase_ == Phase::writing) {
+    end_words();
+    return true;
+  }
+  // All READs have completed: the words, and that all data before their signals is in place.
+  for (std::size_t i = 0; i < word_count_; ++i) values_[i] += words_[i].add;
+  phase_ = Phase::writing;
+  return post_words(IBV_WR_RDMA_WRITE);
+}
+
+void Inbox::end_words() {
+  phase_ = Phase::idle;
+  for (; waiting_.first() != taken_; waiting_.pop()) give_back(waiting_.front());
+  team_.adding.store(nullptr, std::memory_order_release);
+}
+
+void Inbox::give_back(const Waiting& done) {
+  // An error is the queue pair's end, which its work reports.
+  (void)post(done.queue, done.slot);
+}
+
+bool Inbox::refuse(const char* what, int error) const {
+  TP_WARN(
+      "%s: adding to a signal in GPU memory, by the adapter, fails: %s (%d); the communicator "
+      "cannot "
+      "be used any more; see dmesg of this host",
+      team_.core().rail.port.port->name.c_str(), what, error);
+  return false;
+}
+
+}  // namespace twinpath::gda::rma

@@ -1,0 +1,184 @@
+// See rma_queue.h.
+#include "gda/rma/rma_queue.h"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugin/base/log.h"
+#include "proxy/queues/completion_text.h"
+
+namespace twinpath::gda::rma {
+
+void SignalMessage::encode(std::uint8_t* to) const {
+  const std::uint64_t words[3] = {htole64(window), htole64(offset), htole64(add)};
+  static_assert(sizeof words == kBytes);
+  std::memcpy(to, words, sizeof words);
+}
+
+SignalMessage SignalMessage::decode(const std::uint8_t* from) {
+  std::uint64_t words[3];
+  std::memcpy(words, from, sizeof words);
+  return {static_cast<std::uint32_t>(le64toh(words[0])), le64toh(words[1]), le64toh(words[2])};
+}
+
+void Queue::advance() {
+  while (failure_ == Status::ok && posted_ != work_.end() && chain(work_[posted_], posted_))
+    ++posted_;
+  if (failure_ == Status::ok) post();
+  if (failure_ == Status::ok) tell();
+}
+
+// False: there is no room for all of it yet, or the queue has failed.
+bool Queue::chain(Item& item, std::uint64_t number) {
+  const Work& work = item.work;
+  while (item.posted < work.bytes) {
+    const auto bytes = std::min(work.bytes - item.posted, setup_.max_bytes);
+    ibv_send_wr* const wr = next();
+    if (wr == nullptr) return false;
+    posting_ = number;
+    wr->opcode = work.kind == Work::Kind::read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    *wr->sg_list = {work.local + item.posted, static_cast<std::uint32_t>(bytes), work.lkey};
+    wr->wr.rdma.remote_addr = work.remote + item.posted;
+    wr->wr.rdma.rkey = work.rkey;
+    item.posted += bytes;
+    if (item.posted == work.bytes && !work.signals) mark(*wr, number, true);
+  }
+  if (work.signals) {
+    const std::uint32_t slot = slot_;
+    ibv_send_wr* const wr = next();
+    if (wr == nullptr) return false;
+    posting_ = number;
+    fill_signal(*wr, work, slot);
+    mark(*wr, number, true);
+  }
+  // Nothing to post: done with what is before it.
+  if (work.bytes == 0 && !work.signals) item.arrived = true;
+  return true;
+}
+
+// The next of the chain, which holds a slot from now on; null: there is none.
+ibv_send_wr* Queue::next() {
+  Chain& chain = *setup_.chain;
+  if (in_flight_ == setup_.slots) return nullptr;
+  if (chain.count == Chain::kMost) {
+    post();
+    if (failure_ != Status::ok) return nullptr;
+  }
+  ibv_send_wr& wr = chain.requests[chain.count];
+  wr = {};
+  wr.sg_list = &chain.sges[chain.count];
+  wr.num_sge = 1;
+  wr.wr_id = WorkId{setup_.number, WorkId::What::work, 0}.packed();
+  if (chain.count != 0) chain.requests[chain.count - 1].next = &wr;
+  ++chain.count;
+  ++in_flight_;
+  ++unmarked_;
+  slot_ = (slot_ + 1) % setup_.slots;
+  return &wr;
+}
+
+void Queue::mark(ibv_send_wr& wr, std::uint64_t item, bool last) {
+  wr.send_flags |= IBV_SEND_SIGNALED;
+  marks_[next_mark_++ % marks_.size()] = {item, unmarked_, last};
+  unmarked_ = 0;
+}
+
+void Queue::fill_signal(ibv_send_wr& wr, const Work& work, std::uint32_t slot) {
+  // Slots are taken in turn and given back in order, so this one's memory is free, too.
+  std::uint8_t* const scratch = setup_.scratch + slot * kScratchSlot;
+  const auto address = std::uint64_t{reinterpret_cast<std::uintptr_t>(scratch)};
+  if (setup_.counted) {
+    work.message.encode(scratch);
+    *wr.sg_list = {address, SignalMessage::kBytes, setup_.scratch_lkey};
+    wr.opcode = IBV_WR_SEND;
+    return;
+  }
+  *wr.sg_list = {address, sizeof(std::uint64_t), setup_.scratch_lkey};  // the old value
+  wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  wr.wr.atomic.remote_addr = work.signal;
+  wr.wr.atomic.rkey = work.signal_rkey;
+  wr.wr.atomic.compare_add = work.message.add;
+}
+
+void Queue::post() {
+  Chain& chain = *setup_.chain;
+  if (chain.count == 0) return;
+  ibv_send_wr& last = chain.requests[chain.count - 1];
+  // In the middle of something large: slots come back by completions only.
+  if (unmarked_ != 0) mark(last, posting_, false);
+  last.next = nullptr;
+  chain.count = 0;
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(setup_.pair->qp(), chain.requests.data(), &bad);
+  if (error == 0) return;
+  TP_WARN("%s: posting a work request fails: %s (errno %d); see dmesg of this host",
+          setup_.name.c_str(), std::strerror(error), error);
+  fail(Status::system);
+}
+
+void Queue::on_completion(const ibv_wc& wc, WorkId::What what) {
+  if (failure_ != Status::ok) return;
+  ++completions_;
+  if (what == WorkId::What::question) asking_ = false;
+  if (wc.status != IBV_WC_SUCCESS) {
+    if (what == WorkId::What::question) {
+      TP_WARN("%s: the peer's host is silent on the control connection, and its adapter, too: %s",
+              setup_.name.c_str(), completion_hint(wc.status));
+    } else {
+      TP_WARN("%s: a transfer ends in error: status %d, vendor error 0x%x; %s", setup_.name.c_str(),
+              static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
+    }
+    return fail(Status::remote);
+  }
+  if (what == WorkId::What::question) {
+    ++answers_;
+    return;
+  }
+  if (first_mark_ == next_mark_) return;
+  const Mark& done = marks_[first_mark_++ % marks_.size()];
+  in_flight_ -= done.requests;
+  if (done.last) work_[done.item].arrived = true;
+}
+
+// A flush is asked for when all before it is done, so that it pushes what that has brought.
+void Queue::tell() {
+  while (work_.first() != posted_) {
+    Item& item = work_.front();
+    if (!item.arrived) return;
+    if (item.work.flushes && setup_.flush != nullptr) {
+      if (item.ticket == 0 && setup_.flush->needed()) item.ticket = setup_.flush->request();
+      if (item.ticket > setup_.flush->done()) return;
+    }
+    item.work.request->state = Status::ok;
+    work_.pop();
+  }
+}
+
+void Queue::fail(Status why) {
+  if (failure_ != Status::ok) return;
+  failure_ = why;
+  // Partner: the acquire in Context::failed().
+  setup_.failed->store(true, std::memory_order_release);
+  setup_.chain->count = 0;
+  setup_.pair->stop();
+  while (!work_.empty()) {
+    work_.front().work.request->state = why;
+    work_.pop();
+  }
+}
+
+void Queue::ask() {
+  if (asking_ || failure_ != Status::ok) return;
+  ibv_send_wr wr{};
+  wr.wr_id = WorkId{setup_.number, WorkId::What::question, 0}.packed();
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = setup_.remote;
+  wr.wr.rdma.rkey = setup_.remote_key;
+  ibv_send_wr* bad = nullptr;
+  asking_ = ibv_post_send(setup_.pair->qp(), &wr, &bad) == 0;
+}
+
+}  // namespace twinpath::gda::rma

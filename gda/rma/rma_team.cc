@@ -1,0 +1,57 @@
+// See rma_team.h.
+#include "gda/rma/rma_team.h"
+
+#include <algorithm>
+#include <string>
+
+#include "plugin/base/log.h"
+
+namespace twinpath::gda::rma {
+
+Status Team::agree_on_atomics() {
+  const std::vector<std::uint8_t> mine{static_cast<std::uint8_t>(core_->limits.atomics ? 1 : 0)};
+  auto all = gather_or_fail(*core_->mesh, mine, "agreeing on atomics");
+  if (!all) return all.status();
+  for (std::size_t r = 0; r < all->size(); ++r) {
+    const auto& theirs = (*all)[r];
+    if (theirs.size() != 1) {
+      TP_WARN(
+          "%s sent a damaged description of its adapter; use one version of Twinpath everywhere",
+          core_->mesh->peer_text(static_cast<int>(r)).c_str());
+      return Status::remote;
+    }
+    // A word has one kind of writer: an adapter's atomics, or a CPU's sums.
+    counted_ |= theirs[0] == 0;
+  }
+  return Status::ok;
+}
+
+void Team::add(std::uint32_t number, const OwnMemory& memory) {
+  const std::lock_guard hold(windows_mutex_);
+  windows_[number] = memory;
+}
+
+void Team::remove(std::uint32_t number) {
+  const std::lock_guard hold(windows_mutex_);
+  windows_.erase(number);
+}
+
+bool Team::find(std::uint32_t number, OwnMemory& out) const {
+  const std::lock_guard hold(windows_mutex_);
+  const auto at = windows_.find(number);
+  if (at == windows_.end()) return false;
+  out = at->second;
+  return true;
+}
+
+bool Team::lost_port(std::int64_t now) {
+  const std::lock_guard hold(port_mutex_);
+  if (port_lost_) return true;
+  const std::string lost = core_->port->look(now);
+  if (lost.empty()) return false;
+  TP_WARN("RMA of rank %d: %s; its requests fail", core_->rank(), lost.c_str());
+  core_->mesh->give_up();
+  return port_lost_ = true;
+}
+
+}  // namespace twinpath::gda::rma

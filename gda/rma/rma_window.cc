@@ -1,0 +1,84 @@
+// See rma_window.h.
+#include "gda/rma/rma_window.h"
+
+#include "plugin/base/log.h"
+
+namespace twinpath::gda::rma {
+
+Result<std::unique_ptr<Window>> Window::make(Team& team, const WindowRequest& request) {
+  std::unique_ptr<Window> window(new Window(team));
+  // Also by ranks that fail: the next window has the next number everywhere.
+  window->number_ = team.next_number();
+  const auto mine = window->prepare(request);
+  auto theirs = gather_or_fail(*team.core().mesh, mine, "registering a window");
+  if (!theirs) return theirs.status();
+  TP_TRY(window->publish(*theirs, request.type == MemoryType::cuda));
+  return window;
+}
+
+Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) {
+  const auto address = reinterpret_cast<std::uintptr_t>(request.data);
+  if (request.data == nullptr || request.bytes == 0 || address + request.bytes < address) {
+    TP_WARN("cannot register %zu bytes at %p as a window: not a range of memory", request.bytes,
+            request.data);
+    return Status::bad_argument;
+  }
+  GinCore& core = team_.core();
+  MrRequest mr;
+  mr.address = address;
+  mr.bytes = request.bytes;
+  mr.kind = request.dmabuf_fd >= 0             ? MrKind::dmabuf
+            : request.type == MemoryType::cuda ? MrKind::cuda
+                                               : MrKind::host;
+  mr.relaxed_ordering = !request.strict && team_.config().ib_pci_relaxed_ordering != 0;
+  mr.remote_atomic = core.limits.atomics;
+  mr.dmabuf_offset = request.dmabuf_offset;
+  mr.dmabuf_fd = request.dmabuf_fd;
+  cache_ = &core.rail.port.adapter->mrs;
+  auto region = cache_->acquire(mr);
+  if (!region) return region.status();
+  region_ = *region;
+  local_ = {address, request.bytes, region_->mr->lkey};
+  Writer w;
+  w.integer(number_);
+  w.integer(std::uint64_t{address});
+  w.integer(std::uint64_t{request.bytes});
+  w.integer(region_->mr->rkey);
+  return w.take();
+}
+
+Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from, bool on_gpu) {
+  GinCore& core = team_.core();
+  for (const auto& bytes : from) {
+    Reader in(bytes);
+    const auto number = in.integer<std::uint32_t>();
+    KeyedMemory memory;
+    memory.address = in.integer<std::uint64_t>();
+    memory.bytes = in.integer<std::uint64_t>();
+    memory.fabric_key = in.integer<std::uint32_t>();
+    if (!in.ok() || number != number_) {
+      TP_WARN("%s registers window %u where this rank registers %u: all must in one order",
+              core.mesh->peer_text(static_cast<int>(remote_.size())).c_str(), number, number_);
+      return Status::remote;
+    }
+    remote_.push_back(memory);
+  }
+  if (on_gpu) flush_source_ = core.flush_sources.add({local_.address, region_->mr->rkey});
+  team_.add(number_, {{local_.address, local_.bytes, region_->mr->rkey}, on_gpu});
+  listed_ = true;
+  return Status::ok;
+}
+
+void Window::close() {
+  if (listed_) team_.remove(number_);
+  listed_ = false;
+  if (flush_source_ != nullptr) team_.core().flush_sources.remove(flush_source_);
+  flush_source_ = nullptr;
+}
+
+Window::~Window() {
+  close();
+  if (region_ != nullptr) cache_->release(region_);
+}
+
+}  // namespace twinpath::gda::rma

@@ -1,0 +1,49 @@
+#pragma once
+// Memory of all ranks, registered with the fabric: this rank's with its keys, and where everybody
+// else's lies.
+//
+// Threads: made and destroyed by setup calls; read by who drives a context, whose caller does not
+// destroy a window that it uses.
+#include <memory>
+#include <vector>
+
+#include "gda/rma/rma.h"
+#include "gda/rma/rma_team.h"
+#include "gda/window.h"
+
+namespace twinpath::gda::rma {
+
+class Window final : public RmaWindow {
+ public:
+  // Collective.
+  static Result<std::unique_ptr<Window>> make(Team& team, const WindowRequest& request);
+  ~Window() override;
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  // Signals of peers find it no more, and it is no source of flushes.
+  void close();
+
+  bool of(const Team& team) const { return &team == &team_; }
+  std::uint32_t number() const { return number_; }
+  // fabric_key: the lkey.
+  const KeyedMemory& local() const { return local_; }
+  // fabric_key: the rkey.
+  const KeyedMemory& remote(int rank) const { return remote_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  explicit Window(Team& team) : team_(team) {}
+  Result<std::vector<std::uint8_t>> prepare(const WindowRequest& request);
+  Status publish(const std::vector<std::vector<std::uint8_t>>& from, bool on_gpu);
+
+  Team& team_;
+  std::uint32_t number_ = 0;
+  KeyedMemory local_;
+  std::vector<KeyedMemory> remote_;
+  MrCache* cache_ = nullptr;
+  MrRegion* region_ = nullptr;
+  const FlushSource* flush_source_ = nullptr;  // it is GPU memory
+  bool listed_ = false;
+};
+
+}  // namespace twinpath::gda::rma

@@ -1,0 +1,405 @@
+// ncclRmaPlugin_v14 and _v15: puts, gets and signals that the host asks for.  NCCL's ncclPutSignal
+// and its likes come here, and its own proxy of kernels that communicate (GIN type PROXY), which
+// takes init, devices, getProperties and finalize of this table for its own.
+//
+// All that a process pays for having these tables is init, as for GIN's.
+//
+// Threads: as gda/rma/rma.h says.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gda/rma/rma.h"
+#include "plugin/nccl/abi/rma.h"
+#include "plugin/nccl/abi/rma_layout.h"
+#include "plugin/nccl/boundary.h"
+#include "plugin/nccl/context.h"
+#include "plugin/nccl/properties.h"
+
+namespace twinpath {
+namespace {
+
+using abi::ncclResult_t;
+using abi::ncclRmaConfig_v14_t;
+
+// --- what stands behind NCCL's void* ---------------------------------------------------
+
+// ctx.  A communicator has two, for RMA and for GIN.  connect gets the NET plugin's in place of
+// them, so the communicator's id travels from listen to connect in the listener.
+using RmaInstance = Instance<std::uint64_t>;  // the communicator's id
+
+struct ListenComm {
+  std::unique_ptr<gda::RmaListener> listener;
+  std::uint64_t comm_id = 0;
+};
+
+struct CollComm;
+
+// rmaCtx.
+struct HostContext {
+  CollComm* owner = nullptr;
+  std::unique_ptr<gda::RmaContext> context;  // null once the comm was closed
+};
+
+// collComm; contexts that are not given back before it end with it.
+struct CollComm {
+  std::unique_ptr<gda::RmaComm> comm;
+  std::vector<HostContext*> contexts;
+
+  ~CollComm() {
+    for (HostContext* left : contexts) {
+      left->context.reset();
+      left->owner = nullptr;
+    }
+  }
+};
+
+gda::RmaComm& comm_of_coll(void* p) { return *static_cast<CollComm*>(p)->comm; }
+HostContext* host_context_of(void* p) { return static_cast<HostContext*>(p); }
+gda::RmaPlace place_of(void* mhandle, std::uint64_t offset) {
+  return {static_cast<gda::RmaWindow*>(mhandle), offset};
+}
+
+// NCCL's numbers are unsigned; one that is too large is none of a rank.
+int rank_of(std::uint32_t rank) {
+  return static_cast<int>(std::min(rank, std::uint32_t{0x7fffffff}));
+}
+
+// Null where RMA is not offered: NCCL would reach GPU memory through it in any case.
+Status offered(const char* entry, gda::RmaTransport*& transport) {
+  transport = nullptr;
+  Context* context = nullptr;
+  TP_TRY(opened(entry, context));
+  if (!context->offers_rma()) return Status::ok;
+  const auto rma = context->rma();
+  if (!rma) return rma.status();
+  if ((*rma)->reaches_gpus()) transport = *rma;
+  return Status::ok;
+}
+
+// --- init, devices, finalize -----------------------------------------------------------
+
+ncclResult_t init(void** ctx, std::uint64_t comm_id, LogSink log) {
+  if (ctx != nullptr) *ctx = nullptr;
+  set_log_sink(log);
+  return guarded("RMA init", [&]() -> Status {
+    if (ctx == nullptr) return refuse("RMA init", "no place for the context");
+    if (const auto context = Context::open(); !context) return context.status();
+    gda::RmaTransport* rma = nullptr;
+    TP_TRY(offered("RMA init", rma));
+    // Without devices NCCL forgets the context instead of giving it back.
+    if (rma != nullptr) *ctx = new RmaInstance{{}, comm_id};
+    return Status::ok;
+  });
+}
+
+// The numbers are those of the NET plugin's devices.  NCCL gives each connection a port of its own:
+// merged devices are NET's alone.
+ncclResult_t devices(int* count) {
+  if (count != nullptr) *count = 0;
+  return guarded("RMA devices", [&]() -> Status {
+    if (count == nullptr) return refuse("RMA devices", "no place for the count");
+    gda::RmaTransport* rma = nullptr;
+    TP_TRY(offered("RMA devices", rma));
+    if (rma != nullptr) *count = Context::get()->physical_count();
+    return Status::ok;
+  });
+}
+
+ncclResult_t finalize(void* ctx) {
+  return guarded("RMA finalize", [&] {
+    delete static_cast<RmaInstance*>(ctx);
+    return Status::ok;
+  });
+}
+
+ncclResult_t get_properties(int dev, abi::ncclNetProperties_v12_t* out) {
+  return guarded("RMA getProperties", [&] {
+    return fill_properties(dev, out, {abi::kNetDeviceGinProxy, abi::kGinProxyVersion});
+  });
+}
+
+// --- connections -----------------------------------------------------------------------
+
+ncclResult_t listen(void* ctx, int dev, void* handle, void** listen_comm) {
+  if (listen_comm != nullptr) *listen_comm = nullptr;
+  return guarded("RMA listen", [&]() -> Status {
+    if (handle == nullptr || listen_comm == nullptr) return refuse("RMA listen", "null argument");
+    Context* context = nullptr;
+    TP_TRY(opened("RMA listen", context));
+    const auto rma = context->rma();
+    if (!rma) return rma.status();
+    auto made = std::make_unique<ListenComm>();
+    if (ctx != nullptr) made->comm_id = static_cast<RmaInstance*>(ctx)->ours;
+    auto listener = (*rma)->listen(dev, handle_bytes(handle));
+    if (!listener) return listener.status();
+    made->listener = std::move(listener).take();
+    *listen_comm = made.release();
+    return Status::ok;
+  });
+}
+
+// Collective; waits for the other ranks.
+ncclResult_t connect(void*, void* handles[], int nranks, int rank, void* listen_comm,
+                     void** coll_comm) {
+  if (coll_comm != nullptr) *coll_comm = nullptr;
+  return guarded("RMA connect", [&]() -> Status {
+    if (handles == nullptr || listen_comm == nullptr || coll_comm == nullptr)
+      return refuse("RMA connect", "null argument");
+    if (nranks < 1 || rank < 0 || rank >= nranks) {
+      TP_WARN("RMA connect: rank %d of %d", rank, nranks);
+      return Status::bad_argument;
+    }
+    std::vector<std::array<std::uint8_t, kHandleBytes>> all(static_cast<std::size_t>(nranks));
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      if (handles[r] == nullptr) return refuse("RMA connect", "null handle");
+      const auto bytes = handle_bytes(handles[r]);
+      std::copy(bytes.begin(), bytes.end(), all[r].begin());
+    }
+    Context* context = nullptr;
+    TP_TRY(opened("RMA connect", context));
+    const auto rma = context->rma();
+    if (!rma) return rma.status();
+    auto* from = static_cast<ListenComm*>(listen_comm);
+    auto comm = (*rma)->connect(all, rank, *from->listener, {.comm_id = from->comm_id});
+    if (!comm) return comm.status();
+    *coll_comm = new CollComm{std::move(comm).take(), {}};
+    return Status::ok;
+  });
+}
+
+// Closing null is allowed, as NCCL may do it for what was never finished.
+ncclResult_t close_listen(void* listen_comm) {
+  return guarded("RMA closeListen", [&] {
+    delete static_cast<ListenComm*>(listen_comm);
+    return Status::ok;
+  });
+}
+ncclResult_t close_coll(void* coll_comm) {
+  return guarded("RMA closeColl", [&] {
+    delete static_cast<CollComm*>(coll_comm);
+    return Status::ok;
+  });
+}
+
+// --- contexts --------------------------------------------------------------------------
+
+// Collective.
+ncclResult_t create_context(void* coll_comm, ncclRmaConfig_v14_t* config, void** rma_ctx) {
+  if (rma_ctx != nullptr) *rma_ctx = nullptr;
+  return guarded("RMA createContext", [&]() -> Status {
+    if (coll_comm == nullptr || config == nullptr || rma_ctx == nullptr)
+      return refuse("RMA createContext", "null argument");
+    auto& owner = *static_cast<CollComm*>(coll_comm);
+    // A traffic class that nobody set is -1 or INT_MIN.
+    auto context = owner.comm->create_context(
+        {.contexts = std::max(1, config->nContexts),
+         .traffic_class = std::max(abi::kUndefined, config->trafficClass),
+         .rank_stride = std::max(1, config->rankStride)});
+    if (!context) return context.status();
+    auto made = std::make_unique<HostContext>();
+    made->owner = &owner;
+    made->context = std::move(context).take();
+    owner.contexts.push_back(made.get());
+    *rma_ctx = made.release();
+    return Status::ok;
+  });
+}
+
+ncclResult_t destroy_context(void* rma_ctx) {
+  return guarded("RMA destroyContext", [&] {
+    const std::unique_ptr<HostContext> context(host_context_of(rma_ctx));
+    if (context != nullptr && context->owner != nullptr)
+      std::erase(context->owner->contexts, context.get());
+    return Status::ok;
+  });
+}
+
+ncclResult_t query_last_error(void* rma_ctx, bool* has_error) {
+  if (has_error != nullptr) *has_error = false;
+  return guarded("RMA queryLastError", [&]() -> Status {
+    if (has_error == nullptr) return refuse("RMA queryLastError", "no place for the answer");
+    if (rma_ctx == nullptr) return Status::ok;
+    const auto& context = host_context_of(rma_ctx)->context;
+    *has_error = context == nullptr || context->failed();
+    return Status::ok;
+  });
+}
+
+// --- memory ----------------------------------------------------------------------------
+
+// Collective.
+ncclResult_t reg_mr_sym_dmabuf(void* coll_comm, void* data, std::size_t size, int type,
+                               std::uint64_t offset, int fd, std::uint64_t flags, void** mhandle) {
+  if (mhandle != nullptr) *mhandle = nullptr;
+  return guarded("RMA regMrSym", [&]() -> Status {
+    if (coll_comm == nullptr || mhandle == nullptr) return refuse("RMA regMrSym", "null argument");
+    if (type != abi::kPtrHost && type != abi::kPtrCuda) {
+      TP_WARN("RMA regMrSym: memory type %d; known are %d (host) and %d (CUDA)", type,
+              abi::kPtrHost, abi::kPtrCuda);
+      return Status::bad_argument;
+    }
+    const auto window = comm_of_coll(coll_comm).register_window(
+        data, size, type == abi::kPtrCuda ? MemoryType::cuda : MemoryType::host, offset, fd,
+        (flags & abi::kMrForceStrictOrder) != 0);
+    if (!window) return window.status();
+    *mhandle = *window;
+    return Status::ok;
+  });
+}
+ncclResult_t reg_mr_sym(void* coll_comm, void* data, std::size_t size, int type,
+                        std::uint64_t flags, void** mhandle) {
+  return reg_mr_sym_dmabuf(coll_comm, data, size, type, 0, -1, flags, mhandle);
+}
+
+ncclResult_t dereg_mr_sym(void* coll_comm, void* mhandle) {
+  return guarded("RMA deregMrSym", [&]() -> Status {
+    if (coll_comm == nullptr) return refuse("RMA deregMrSym", "null comm");
+    if (mhandle == nullptr) return Status::ok;
+    return comm_of_coll(coll_comm).deregister_window(static_cast<gda::RmaWindow*>(mhandle));
+  });
+}
+
+// --- data ------------------------------------------------------------------------------
+
+// Runs `body` with the context; its Result<RmaRequest*> goes to `request`.
+template <class Body>
+ncclResult_t requested(const char* entry, void* rma_ctx, void** request, Body&& body) {
+  if (request != nullptr) *request = nullptr;
+  return guarded(entry, [&]() -> Status {
+    if (rma_ctx == nullptr || request == nullptr) return refuse(entry, "null argument");
+    const auto& context = host_context_of(rma_ctx)->context;
+    if (context == nullptr) return refuse(entry, "the communicator of the context was closed");
+    const Result<gda::RmaRequest*> made = body(*context);
+    if (!made) return made.status();
+    *request = *made;
+    return Status::ok;
+  });
+}
+
+// v15; the hints (NCCL would let requests wait for others) change nothing that a caller may see.
+ncclResult_t iput(void* rma_ctx, int context, std::uint64_t src_off, void* src_mhandle,
+                  std::size_t size, std::uint64_t dst_off, void* dst_mhandle, std::uint32_t rank,
+                  std::uint32_t, void** request) {
+  return requested("iput", rma_ctx, request, [&](gda::RmaContext& rma) {
+    return rma.put(context, rank_of(rank),
+                   {place_of(src_mhandle, src_off), place_of(dst_mhandle, dst_off), size}, nullptr);
+  });
+}
+ncclResult_t iput(void* rma_ctx, int context, std::uint64_t src_off, void* src_mhandle,
+                  std::size_t size, std::uint64_t dst_off, void* dst_mhandle, std::uint32_t rank,
+                  void** request) {
+  return iput(rma_ctx, context, src_off, src_mhandle, size, dst_off, dst_mhandle, rank, 0, request);
+}
+
+// Every signal is a strong one.
+ncclResult_t iput_signal(void* rma_ctx, int context, std::uint64_t src_off, void* src_mhandle,
+                         std::size_t size, std::uint64_t dst_off, void* dst_mhandle,
+                         std::uint32_t rank, std::uint64_t signal_off, void* signal_mhandle,
+                         std::uint64_t signal_value, std::uint32_t signal_op, bool, std::uint32_t,
+                         void** request) {
+  return requested(
+      "iputSignal", rma_ctx, request, [&](gda::RmaContext& rma) -> Result<gda::RmaRequest*> {
+        if (signal_op != abi::kSignalInc && signal_op != abi::kSignalAdd) {
+          TP_WARN("iputSignal: signal operation %u; known are %u (INC) and %u (ADD)", signal_op,
+                  abi::kSignalInc, abi::kSignalAdd);
+          return Status::bad_argument;
+        }
+        const gda::RmaSignal signal{place_of(signal_mhandle, signal_off),
+                                    signal_op == abi::kSignalInc ? std::uint64_t{1} : signal_value};
+        return rma.put(context, rank_of(rank),
+                       {place_of(src_mhandle, src_off), place_of(dst_mhandle, dst_off), size},
+                       &signal);
+      });
+}
+ncclResult_t iput_signal(void* rma_ctx, int context, std::uint64_t src_off, void* src_mhandle,
+                         std::size_t size, std::uint64_t dst_off, void* dst_mhandle,
+                         std::uint32_t rank, std::uint64_t signal_off, void* signal_mhandle,
+                         std::uint64_t signal_value, std::uint32_t signal_op, bool strong,
+                         void** request) {
+  return iput_signal(rma_ctx, context, src_off, src_mhandle, size, dst_off, dst_mhandle, rank,
+                     signal_off, signal_mhandle, signal_value, signal_op, strong, 0, request);
+}
+
+ncclResult_t iget(void* rma_ctx, int context, std::uint64_t remote_off, void* remote_mhandle,
+                  std::size_t size, std::uint64_t local_off, void* local_mhandle,
+                  std::uint32_t rank, std::uint32_t, void** request) {
+  return requested("iget", rma_ctx, request, [&](gda::RmaContext& rma) {
+    return rma.get(
+        context, rank_of(rank),
+        {place_of(local_mhandle, local_off), place_of(remote_mhandle, remote_off), size});
+  });
+}
+ncclResult_t iget(void* rma_ctx, int context, std::uint64_t remote_off, void* remote_mhandle,
+                  std::size_t size, std::uint64_t local_off, void* local_mhandle,
+                  std::uint32_t rank, void** request) {
+  return iget(rma_ctx, context, remote_off, remote_mhandle, size, local_off, local_mhandle, rank, 0,
+              request);
+}
+
+// A null request says that there was nothing to wait for.
+ncclResult_t iflush(void* rma_ctx, int context, void*, std::uint32_t rank, void** request) {
+  return requested("iflush", rma_ctx, request,
+                   [&](gda::RmaContext& rma) { return rma.flush(context, rank_of(rank)); });
+}
+
+ncclResult_t test(void*, void* request, int* done) {
+  if (done != nullptr) *done = 0;
+  return guarded("RMA test", [&]() -> Status {
+    if (request == nullptr || done == nullptr) return refuse("RMA test", "null argument");
+    bool is_done = false;
+    TP_TRY(static_cast<gda::RmaRequest*>(request)->test(is_done));
+    *done = is_done ? 1 : 0;
+    return Status::ok;
+  });
+}
+
+ncclResult_t rma_progress(void* rma_ctx) {
+  return guarded("rmaProgress", [&]() -> Status {
+    if (rma_ctx == nullptr) return refuse("rmaProgress", "null context");
+    const auto& context = host_context_of(rma_ctx)->context;
+    return context != nullptr ? context->progress() : Status::ok;
+  });
+}
+
+// --- tables ----------------------------------------------------------------------------
+
+template <class Rma>
+constexpr Rma make_rma() {
+  Rma t{};
+  t.name = kPluginName;
+  t.init = init;
+  t.devices = devices;
+  t.getProperties = get_properties;
+  t.listen = listen;
+  t.connect = connect;
+  t.createContext = create_context;
+  t.regMrSym = reg_mr_sym;
+  t.regMrSymDmaBuf = reg_mr_sym_dmabuf;
+  t.deregMrSym = dereg_mr_sym;
+  t.destroyContext = destroy_context;
+  t.closeColl = close_coll;
+  t.closeListen = close_listen;
+  t.iput = iput;
+  t.iputSignal = iput_signal;
+  t.iget = iget;
+  t.iflush = iflush;
+  t.test = test;
+  t.rmaProgress = rma_progress;
+  t.queryLastError = query_last_error;
+  t.finalize = finalize;
+  return t;
+}
+
+}  // namespace
+}  // namespace twinpath
+
+#define TP_EXPORT(version)                                                                         \
+  extern "C"                                                                                       \
+      __attribute__((visibility("default"))) constinit const twinpath::abi::ncclRma_v##version##_t \
+          ncclRmaPlugin_v##version = twinpath::make_rma<twinpath::abi::ncclRma_v##version##_t>()
+TP_EXPORT(14);
+TP_EXPORT(15);

@@ -1,0 +1,353 @@
+// The built plugin's RMA tables, driven as NCCL 2.30.7 drives them: its thread for host RMA and its
+// proxy of kernels that communicate, each with a comm of its own, at once.
+//
+// TWINPATH_TEST_PLUGIN names the library.  The process has no CUDA driver, so all memory is host
+// memory.
+#include <dirent.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+
+#include "test/abi/built_plugin.h"
+#include "test/abi/gin_team.h"
+#include "test/abi/rma_any.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+
+namespace twinpath::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kSoon = std::chrono::seconds(20);
+constexpr std::uint64_t kSignalFlags = 1 | 2;  // FORCE_SO, SIGNAL_NEVER_RESET
+
+class Plugin : private BuiltPlugin {
+ public:
+  Plugin() : rmas(all_rma_versions([this](const char* symbol) { return find(symbol); })) {
+    REQUIRE(rmas.size() == 2);
+    // 2.30.7 would take the first for an RMA plugin of older make.
+    REQUIRE(find("ncclGinPlugin_v13") == nullptr);
+    REQUIRE(find("ncclRmaPlugin_v13") == nullptr);
+  }
+  using BuiltPlugin::nets;
+  std::vector<std::unique_ptr<AnyRma>> rmas;
+};
+
+std::size_t entries(const char* folder) {
+  std::size_t n = 0;
+  DIR* d = ::opendir(folder);
+  while (d != nullptr && ::readdir(d) != nullptr) ++n;
+  if (d != nullptr) ::closedir(d);
+  return n;
+}
+
+// A rank of a communicator: the contexts of its plugins, as commAlloc makes them.
+struct RankContexts {
+  RankContexts(Plugin& plugin, AnyRma& t, LogSink log) : net_(*plugin.nets.back()), rma_(t) {
+    must(net_.init(&net, log, -1), "NET init");
+    must(rma_.init(&rma, 0x5eed, log), "RMA init");
+    must(rma_.init(&gin, 0x5eed, log), "RMA init for GIN");
+  }
+  // In NCCL's order.
+  ~RankContexts() {
+    (void)net_.finalize(net);
+    (void)rma_.finalize(gin);
+    (void)rma_.finalize(rma);
+  }
+  AnyNet& net_;
+  AnyRma& rma_;
+  void *net = nullptr, *rma = nullptr, *gin = nullptr;
+};
+
+// What ncclRmaProxyConnectOnce makes, and who drives it.
+class Host {
+ public:
+  Host(AnyRma& t, Bootstrap& boot, int rank, void* listen_ctx, void* connect_ctx, int contexts)
+      : t_(t), rank_(rank), ranks_(boot.ranks()), signals(4096) {
+    int n = 0;
+    must(t_.devices(&n), "devices");
+    must(n > 0, "an RMA device");
+    Handle mine{};
+    void* listener = nullptr;
+    must(t_.listen(listen_ctx, rank % n, mine.data(), &listener), "listen");
+    boot.handles[static_cast<std::size_t>(rank)] = mine;
+    boot.wait();
+    std::vector<Handle> all = boot.handles;
+    boot.wait();
+    std::vector<void*> handles;
+    for (Handle& h : all) handles.push_back(h.data());
+    must(t_.connect(connect_ctx, handles.data(), ranks_, rank, listener, &comm), "connect");
+    abi::ncclNetProperties_v12_t props;
+    must(t_.properties(rank % n, &props), "getProperties");
+    must(props.netDeviceType == abi::kNetDeviceGinProxy, "type PROXY");
+    must(t_.close_listen(listener), "closeListen");
+    abi::ncclRmaConfig_v14_t config{contexts, -1, 1};
+    must(t_.create_context(comm, &config, &ctx), "createContext");
+    must(t_.reg(comm, signals.data(), signals.size(), abi::kPtrHost, kSignalFlags, &signals_mh),
+         "regMrSym of signals");
+    must(signals_mh != nullptr, "a handle of signals");
+  }
+  // ncclRmaProxyFinalize: contexts, then what they used, then the comm.
+  ~Host() {
+    (void)t_.destroy_context(ctx);
+    (void)t_.dereg(comm, signals_mh);
+    (void)t_.close_coll(comm);
+  }
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+
+  void* reg(const Pages& pages) {
+    void* mh = nullptr;
+    must(t_.reg(comm, pages.data(), pages.size(), abi::kPtrHost, 0, &mh), "regMrSym");
+    must(mh != nullptr, "a window's handle");
+    return mh;
+  }
+  std::uint64_t signal(int from) {
+    return std::atomic_ref(reinterpret_cast<std::uint64_t*>(signals.data())[from])
+        .load(std::memory_order_acquire);
+  }
+  void wait_signal(int from, std::uint64_t value) {
+    const auto end = Clock::now() + kSoon;
+    while (signal(from) < value) {
+      must(t_.progress(ctx), "rmaProgress");
+      must(Clock::now() < end, "a signal arrives");
+      std::this_thread::yield();
+    }
+  }
+  // ncclRmaProxyFlushNicGpuPath and its likes: test alone has to get there.
+  void wait(void* request) {
+    const auto end = Clock::now() + kSoon;
+    int done = 0;
+    while (done == 0) {
+      must(t_.test(comm, request, &done), "test");
+      must(Clock::now() < end, "a request becomes done");
+    }
+  }
+
+  AnyRma& t_;
+  const int rank_, ranks_;
+  void *comm = nullptr, *ctx = nullptr, *signals_mh = nullptr;
+  Pages signals;
+};
+
+std::uint8_t rma_pattern(int from, int to, unsigned round, std::size_t i) {
+  return static_cast<std::uint8_t>(static_cast<unsigned>(from) * 89 +
+                                   static_cast<unsigned>(to) * 7 + round * 3 + i * 5 + 1);
+}
+
+// putSignal to all, waitSignal from all, as one stream would.
+void all_to_all(Host& h, int context, Bootstrap& boot, std::size_t bytes, unsigned rounds) {
+  const auto ranks = static_cast<std::size_t>(h.ranks_);
+  const Pages out(bytes * ranks), in(bytes * ranks);
+  void* const src = h.reg(out);
+  void* const dst = h.reg(in);
+  std::vector<std::uint64_t> before;
+  for (int r = 0; r < h.ranks_; ++r) before.push_back(h.signal(r));
+  boot.wait();
+  const auto mine = static_cast<std::size_t>(h.rank_);
+  for (unsigned round = 1; round <= rounds; ++round) {
+    std::deque<void*> requests;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      for (std::size_t i = 0; i < bytes; ++i)
+        out.data()[r * bytes + i] = rma_pattern(h.rank_, static_cast<int>(r), round, i);
+      void* request = nullptr;
+      must(h.t_.iput_signal(h.ctx, context, {r * bytes, src, bytes, mine * bytes, dst},
+                            static_cast<std::uint32_t>(r),
+                            {mine * 8, h.signals_mh, 1, abi::kSignalAdd, true}, &request),
+           "iputSignal");
+      must(request != nullptr, "a request");
+      requests.push_back(request);
+    }
+    for (std::size_t r = 0; r < ranks; ++r) {
+      h.wait_signal(static_cast<int>(r), before[r] + round);
+      for (std::size_t i = 0; i < bytes; ++i)
+        must(in.data()[r * bytes + i] == rma_pattern(static_cast<int>(r), h.rank_, round, i),
+             "data of a put");
+    }
+    for (void* request : requests) h.wait(request);
+    boot.wait();
+  }
+  bool failed = true;
+  must(h.t_.query_last_error(h.ctx, &failed), "queryLastError");
+  must(!failed, "no error of a healthy context");
+  must(h.t_.dereg(h.comm, src), "deregMrSym");
+  must(h.t_.dereg(h.comm, dst), "deregMrSym");
+}
+
+}  // namespace
+
+TEST_CASE("RMA's init, devices and properties start no thread and open no file") {
+  LogCapture log;
+  Plugin plugin;
+  void* net = nullptr;
+  REQUIRE(plugin.nets.back()->init(&net, current_sink(), -1) == abi::ncclSuccess);
+  const std::size_t threads = entries("/proc/self/task");
+  const std::size_t files = entries("/proc/self/fd");
+  for (auto& t : plugin.rmas) {
+    void* ctx = nullptr;
+    CHECK(t->init(&ctx, 1, current_sink()) == abi::ncclSuccess);
+    int n = 0, nets = 0;
+    CHECK(t->devices(&n) == abi::ncclSuccess);
+    CHECK(plugin.nets.back()->devices(&nets) == abi::ncclSuccess);
+    CHECK(n == nets);
+    abi::ncclNetProperties_v12_t props;
+    CHECK(t->properties(0, &props) == abi::ncclSuccess);
+    CHECK(entries("/proc/self/task") == threads);
+    CHECK(entries("/proc/self/fd") == files);
+    CHECK(t->finalize(ctx) == abi::ncclSuccess);
+  }
+  CHECK(plugin.nets.back()->finalize(net) == abi::ncclSuccess);
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("NCCL 2.30.7 and 2.31: host RMA between 1, 2 and 4 ranks") {
+  for (const int ranks : {1, 2, 4}) {
+    LogCapture log;
+    Plugin plugin;
+    const LogSink sink = current_sink();
+    for (auto& t : plugin.rmas) {
+      CHECK(on_ranks(ranks, [&](int rank, Bootstrap& boot) {
+              RankContexts contexts(plugin, *t, sink);
+              Host h(*t, boot, rank, contexts.rma, contexts.net, 1);
+              all_to_all(h, 0, boot, 1, 3);
+              all_to_all(h, 0, boot, 100003, 3);
+              boot.wait();
+            }) == no_failures(ranks));
+    }
+    CHECK(log.warnings() == std::vector<std::string>{});
+  }
+}
+
+TEST_CASE("NCCL's RMA thread and its GIN thread drive a comm each, at once") {
+  LogCapture log;
+  Plugin plugin;
+  const LogSink sink = current_sink();
+  for (auto& t : plugin.rmas) {
+    Bootstrap gin_boot(2);
+    CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
+            RankContexts contexts(plugin, *t, sink);
+            Host rma(*t, boot, rank, contexts.rma, contexts.net, 1);
+            Host gin(*t, boot, rank, contexts.gin, contexts.gin, 4);
+            std::string wrong;
+            std::thread thread([&] {
+              try {
+                for (int c = 0; c < 4; ++c) all_to_all(gin, c, gin_boot, 4096, 30);
+              } catch (const std::exception& e) {
+                wrong = e.what();
+              }
+              gin_boot.leave();
+            });
+            try {
+              all_to_all(rma, 0, boot, 70000, 60);
+            } catch (...) {
+              thread.join();
+              throw;
+            }
+            thread.join();
+            must(wrong.empty(), wrong);
+            boot.wait();
+          }) == no_failures(2));
+  }
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("NCCL's proxy of kernels: signals alone, values, gets and flushes") {
+  LogCapture log;
+  Plugin plugin;
+  const LogSink sink = current_sink();
+  for (auto& t : plugin.rmas) {
+    CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
+            RankContexts contexts(plugin, *t, sink);
+            Host h(*t, boot, rank, contexts.gin, contexts.gin, 2);
+            const Pages mine(8192), got(8192);
+            for (std::size_t i = 0; i < mine.size(); ++i)
+              mine.data()[i] = rma_pattern(rank, 0, 0, i);
+            void* const from = h.reg(mine);
+            void* const to = h.reg(got);
+            boot.wait();
+            const int peer = 1 - rank;
+            const auto there = static_cast<std::uint32_t>(peer);
+            // INC by whatever value; ADD; on a word of a window (VA signal).
+            void* request = nullptr;
+            must(t->iput_signal(h.ctx, 1, {}, there, {8, h.signals_mh, 1, abi::kSignalInc, false},
+                                &request),
+                 "INC");
+            h.wait(request);
+            must(t->iput_signal(h.ctx, 1, {}, there,
+                                {8, h.signals_mh, 0x123456789a, abi::kSignalAdd, true}, &request),
+                 "ADD");
+            h.wait(request);
+            h.wait_signal(1, 0x123456789b);
+            must(
+                t->iput_signal(h.ctx, 0, {}, there, {4096, to, 7, abi::kSignalAdd, true}, &request),
+                "VA signal");
+            h.wait(request);
+            const auto end = Clock::now() + kSoon;
+            auto& word = reinterpret_cast<std::uint64_t*>(got.data())[512];
+            while (std::atomic_ref(word).load(std::memory_order_acquire) != 7) {
+              must(t->progress(h.ctx), "rmaProgress");
+              must(Clock::now() < end, "a VA signal arrives");
+            }
+            must(t->iget(h.ctx, 0, {100, from, 3000, 300, to}, there, &request), "iget");
+            must(request != nullptr, "a request of a get");
+            h.wait(request);
+            must(t->iflush(h.ctx, 0, h.signals_mh, there, &request), "iflush");
+            if (request != nullptr) h.wait(request);
+            for (std::size_t i = 0; i < 3000; ++i)
+              must(got.data()[300 + i] == rma_pattern(peer, 0, 0, 100 + i), "data of a get");
+            // Refused, and the context works on.
+            request = &word;
+            must(t->iput(h.ctx, 0, {0, from, 100, 8190, to}, there, &request) ==
+                     abi::ncclInvalidArgument,
+                 "outside the window");
+            must(request == nullptr, "no request");
+            must(t->iput(h.ctx, 0, {0, nullptr, 100, 0, to}, there, &request) ==
+                     abi::ncclInvalidArgument,
+                 "no handle");
+            must(t->iput(h.ctx, 0, {0, from, 0, 0, to}, 2, &request) == abi::ncclInvalidArgument,
+                 "no such rank");
+            abi::ncclNetProperties_v12_t props;
+            must(t->properties(1000, &props) == abi::ncclInvalidArgument, "no such device");
+            must(t->iput(h.ctx, 0, {}, there, &request), "nothing");
+            h.wait(request);
+            boot.wait();
+            must(t->dereg(h.comm, from), "deregMrSym");
+            must(t->dereg(h.comm, to), "deregMrSym");
+          }) == no_failures(2));
+    CHECK(log.has(LogLevel::warn, "are outside the window of 8192 bytes of rank"));
+    log.clear();
+  }
+}
+
+TEST_CASE("an aborted communicator is closed with requests outstanding, in any order") {
+  Plugin plugin;
+  const LogSink sink = current_sink();
+  for (auto& t : plugin.rmas) {
+    CHECK(on_ranks(3, [&](int rank, Bootstrap& boot) {
+            RankContexts contexts(plugin, *t, sink);
+            auto h = std::make_unique<Host>(*t, boot, rank, contexts.rma, contexts.net, 1);
+            const Pages pages(1 << 20);
+            void* const window = h->reg(pages);
+            boot.wait();
+            void* request = nullptr;
+            for (std::uint32_t i = 0; i < 300; ++i)
+              must(t->iput_signal(h->ctx, 0, {0, window, 1 << 19, 1 << 19, window}, i % 3,
+                                  {0, h->signals_mh, 1, abi::kSignalAdd, true}, &request),
+                   "iputSignal");
+            const auto start = Clock::now();
+            if (rank == 0) (void)t->dereg(h->comm, window);
+            if (rank == 2) {  // before its context
+              must(t->close_coll(h->comm), "closeColl");
+              h->comm = nullptr;
+              h->signals_mh = nullptr;
+            }
+            h.reset();
+            must(Clock::now() - start < std::chrono::seconds(10), "closing waited");
+            boot.wait();
+          }) == no_failures(3));
+  }
+}
+
+}  // namespace twinpath::test

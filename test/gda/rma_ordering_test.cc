@@ -1,0 +1,275 @@
+// Host RMA on adapters that place data in GPU memory late (late_adapter.h): a signal never
+// overtakes its data, and what is said to be visible is.
+#include "test/gda/gpu_window.h"
+#include "test/gda/late_adapter.h"
+#include "test/gda/rma_ranks.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+#include "test/support/needs.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+using namespace twinpath::test;
+
+namespace {
+
+constexpr std::size_t kRmaPiece = 12000;
+
+// A window of a made-up GPU's memory.
+class RmaGpuMemory {
+ public:
+  RmaGpuMemory(RmaComm& comm, std::size_t bytes)
+      : comm_(comm),
+        p_(static_cast<std::uint8_t*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096))) {
+    std::memset(p_, 0, bytes);
+    fake->own(p_, bytes);
+    auto window = comm.register_window(p_, bytes, MemoryType::cuda, 0, -1, true);
+    if (window) window_ = *window;
+  }
+  ~RmaGpuMemory() {
+    if (window_ != nullptr) (void)comm_.deregister_window(window_);
+    fake->disown(p_);
+    std::free(p_);
+  }
+  RmaGpuMemory(const RmaGpuMemory&) = delete;
+  RmaGpuMemory& operator=(const RmaGpuMemory&) = delete;
+  explicit operator bool() const { return window_ != nullptr; }
+  RmaPlace at(std::uint64_t offset) const { return {window_, offset}; }
+  std::uint8_t* data() { return p_; }
+  std::uint64_t word(std::size_t offset) {
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(p_ + offset))
+        .load(std::memory_order_acquire);
+  }
+
+ private:
+  RmaComm& comm_;
+  std::uint8_t* const p_;
+  RmaWindow* window_ = nullptr;
+};
+
+// All to all; who sees the signal sees the data, at once.
+template <class Signals>
+std::string signalled_rma_puts(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  const auto n = static_cast<std::size_t>(r.ranks), mine = static_cast<std::size_t>(r.rank);
+  RmaGpuMemory from(*member.comm, kRmaPiece * n), to(*member.comm, kRmaPiece * n);
+  Signals signals(*member.comm, 4096);
+  EXPECT_GIN(from && to && signals);
+  for (int round = 1; round <= 8; ++round) {
+    const std::size_t bytes = round % 2 != 0 ? kRmaPiece : 8;
+    std::vector<RmaRequest*> requests;
+    for (std::size_t p = 0; p < n; ++p) {
+      for (std::size_t i = 0; i < bytes; ++i)
+        from.data()[p * kRmaPiece + i] = rma_byte(r.rank, static_cast<int>(p), round, i);
+      const RmaSignal signal{signals.at(mine * 8), 1};
+      auto put = context.put(0, static_cast<int>(p),
+                             {from.at(p * kRmaPiece), to.at(mine * kRmaPiece), bytes}, &signal);
+      EXPECT_GIN(put);
+      requests.push_back(*put);
+    }
+    for (std::size_t p = 0; p < n; ++p) {
+      EXPECT_GIN(rma_await(context, signals, p * 8, static_cast<std::uint64_t>(round)), round);
+      for (std::size_t i = 0; i < bytes; ++i)
+        EXPECT_GIN(to.data()[p * kRmaPiece + i] == rma_byte(static_cast<int>(p), r.rank, round, i),
+                   round, static_cast<std::int64_t>(p), static_cast<std::int64_t>(i));
+    }
+    for (RmaRequest* request : requests) EXPECT_RMA_OK(rma_wait(request));
+    // Others still wait for what this rank adds to their words, if a CPU does.
+    const RmaSignal last{signals.at(1024 + mine * 8), 1};
+    for (std::size_t p = 0; p < n; ++p) {
+      auto put = context.put(0, static_cast<int>(p), {}, &last);
+      EXPECT_GIN(put);
+      EXPECT_RMA_OK(rma_wait(*put));
+    }
+    for (std::size_t p = 0; p < n; ++p)
+      EXPECT_GIN(rma_await(context, signals, 1024 + p * 8, static_cast<std::uint64_t>(round)));
+    r.meeting->barrier();
+  }
+  EXPECT_GIN(!context.failed());
+  return {};
+}
+
+// What NCCL does where it waits for signals in host memory: a put to itself makes the data visible.
+std::string put_to_oneself(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  RmaGpuMemory from(*member.comm, kRmaPiece), to(*member.comm, kRmaPiece), flush(*member.comm, 64);
+  RmaMemory signals(*member.comm, 64);
+  EXPECT_GIN(from && to && flush && signals);
+  const int peer = (r.rank + 1) % r.ranks, before = (r.rank + r.ranks - 1) % r.ranks;
+  for (int round = 1; round <= 6; ++round) {
+    for (std::size_t i = 0; i < kRmaPiece; ++i) from.data()[i] = rma_byte(r.rank, peer, round, i);
+    const RmaSignal signal{signals.at(0), 1};
+    auto put = context.put(0, peer, {from.at(0), to.at(0), kRmaPiece}, &signal);
+    EXPECT_GIN(put);
+    EXPECT_GIN(rma_await(context, signals, 0, static_cast<std::uint64_t>(round)));
+    auto self = context.put(0, r.rank, {flush.at(8), flush.at(8), 8}, nullptr);
+    EXPECT_GIN(self);
+    EXPECT_RMA_OK(rma_wait(*self));
+    for (std::size_t i = 0; i < kRmaPiece; ++i)
+      EXPECT_GIN(to.data()[i] == rma_byte(before, r.rank, round, i), round,
+                 static_cast<std::int64_t>(i));
+    EXPECT_RMA_OK(rma_wait(*put));
+    r.meeting->barrier();
+  }
+  return {};
+}
+
+std::string flushed_rma_gets(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  RmaGpuMemory from(*member.comm, kRmaPiece), to(*member.comm, kRmaPiece);
+  EXPECT_GIN(from && to);
+  const int peer = (r.rank + 1) % r.ranks;
+  for (int round = 1; round <= 6; ++round) {
+    for (std::size_t i = 0; i < kRmaPiece; ++i) from.data()[i] = rma_byte(r.rank, 0, round, i);
+    r.meeting->barrier();
+    std::vector<RmaRequest*> requests;
+    for (std::size_t at = 0; at < kRmaPiece; at += kRmaPiece / 12) {
+      auto get = context.get(0, peer, {to.at(at), from.at(at), kRmaPiece / 12});
+      EXPECT_GIN(get);
+      requests.push_back(*get);
+    }
+    auto flush = context.flush(0, peer);
+    EXPECT_GIN(flush && *flush != nullptr);
+    EXPECT_RMA_OK(rma_wait(*flush));
+    for (std::size_t i = 0; i < kRmaPiece; ++i)
+      EXPECT_GIN(to.data()[i] == rma_byte(peer, 0, round, i), round, static_cast<std::int64_t>(i));
+    for (RmaRequest* request : requests) EXPECT_RMA_OK(rma_wait(request));
+    r.meeting->barrier();
+  }
+  return {};
+}
+
+// All ranks add to the same words of all, over two contexts that two threads drive: nothing is
+// lost.
+std::string exact_sums(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  auto second = member.comm->create_context({});
+  EXPECT_GIN(second);
+  RmaContext* contexts[2] = {member.context.get(), second->get()};
+  RmaGpuMemory words(*member.comm, 4096);
+  RmaMemory host(*member.comm, 4096);
+  EXPECT_GIN(words && host);
+  constexpr std::uint64_t kEach = 50;
+  const std::uint64_t all = kEach * 2 * static_cast<std::uint64_t>(r.ranks);
+  std::atomic<int> waiting{2};
+  const auto drive = [&](int c) -> std::string {
+    std::vector<RmaRequest*> requests;
+    for (std::uint64_t i = 0; i < kEach; ++i)
+      for (int p = 0; p < r.ranks; ++p) {
+        const std::uint64_t at = i % 3 * 8;
+        const RmaSignal one{i % 2 == 0 ? words.at(at) : host.at(at), 1};
+        const RmaSignal two{i % 2 == 0 ? host.at(at) : words.at(at), 1};
+        for (const RmaSignal* signal : {&one, &two}) {
+          auto put = contexts[c]->put(0, p, {}, signal);
+          EXPECT_GIN(put);
+          requests.push_back(*put);
+        }
+      }
+    for (RmaRequest* request : requests) EXPECT_RMA_OK(rma_wait(request));
+    --waiting;
+    const std::int64_t end = now_ns() + kLimit;
+    const auto sum = [](auto& memory) { return memory.word(0) + memory.word(8) + memory.word(16); };
+    // Goes on while the other's signals are not all added, and others' not.
+    while (waiting != 0 || sum(words) < all || sum(host) < all) {
+      (void)contexts[c]->progress();
+      EXPECT_GIN(now_ns() < end, static_cast<std::int64_t>(sum(words)),
+                 static_cast<std::int64_t>(sum(host)));
+      sched_yield();
+    }
+    EXPECT_GIN(sum(words) == all && sum(host) == all);
+    return {};
+  };
+  std::string wrong;
+  std::thread other([&] { wrong = drive(1); });
+  const std::string mine = drive(0);
+  other.join();
+  r.meeting->barrier();
+  return mine + wrong;
+}
+
+// A context whose adapter cannot read a word fails; the other context of the team goes on.
+std::string word_that_cannot_be_read(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  auto second = member.comm->create_context({});
+  EXPECT_GIN(second);
+  RmaGpuMemory words(*member.comm, 4096);
+  EXPECT_GIN(words);
+  const RmaSignal bad{words.at(0), 1}, good{words.at(64), 1};
+  fake->bad_address = reinterpret_cast<std::uintptr_t>(words.data());
+  auto put = member.context->put(0, 0, {}, &bad);
+  EXPECT_GIN(put);
+  const std::int64_t end = now_ns() + 10 * kSecond;
+  while (!member.context->failed() && now_ns() < end) (void)member.context->progress();
+  EXPECT_GIN(member.context->failed());
+  EXPECT_GIN(!member.context->put(0, 0, {}, &good));
+  fake->bad_address = 0;
+  auto other = (*second)->put(0, 0, {}, &good);
+  EXPECT_GIN(other);
+  EXPECT_GIN(rma_await(**second, words, 64, 1));
+  EXPECT_RMA_OK(rma_wait(*other));
+  EXPECT_GIN(!(*second)->failed());
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("An RMA context that cannot add to a word fails, and does not keep others from it") {
+  NEEDS(use_gpu() && !on_adapters(), "the made-up GPU is the soft HCA's");
+  LogCapture log;
+  GpuWithMemory gpu;
+  CHECK(run_threads(1, word_that_cannot_be_read, ordering_config(false)) == "");
+  CHECK(log.has(LogLevel::warn, "adding to a signal in GPU memory, by the adapter, fails"));
+}
+
+TEST_CASE("RMA signals in GPU memory come after their data, on late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  LogCapture log;
+  GpuWithMemory gpu;
+  gpu.slow = GENERATE(false, true);
+  const bool atomics = GENERATE(false, true);
+  CHECK(run_threads(gpu.slow ? 2 : 3, signalled_rma_puts<RmaGpuMemory>, ordering_config(atomics)) ==
+        "");
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("RMA signals that a CPU adds in host memory come after data in GPU memory") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  LogCapture log;
+  GpuWithMemory gpu;
+  CHECK(run_threads(3, signalled_rma_puts<RmaMemory>, ordering_config(false)) == "");
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("An RMA put to the own rank makes visible what peers have put, on late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  LogCapture log;
+  GpuWithMemory gpu;
+  const bool atomics = GENERATE(false, true);
+  CHECK(run_threads(2, put_to_oneself, ordering_config(atomics)) == "");
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("An RMA flush makes visible what gets have brought, on late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  LogCapture log;
+  GpuWithMemory gpu;
+  CHECK(run_threads(2, flushed_rma_gets, ordering_config(true)) == "");
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("RMA signals of many ranks and contexts to one word lose nothing to each other") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  LogCapture log;
+  GpuWithMemory gpu;
+  const bool atomics = GENERATE(false, true);
+  CHECK(run_threads(3, exact_sums, ordering_config(atomics)) == "");
+  CHECK(log.warnings().empty());
+}
