@@ -127,6 +127,7 @@ class Recovery final : private HeldWork {
   void all_mute(QueueMask mute, std::int64_t now, std::int64_t limit);
   std::string mute_text(int q, std::int64_t now) const;
   const Rail& rail_of(int q) const;
+  const FailoverPace& pace() const;
   void look_at_states(std::int64_t now);
   QueueMask unusable(std::int64_t now) const;
   void mark_sick(int q, std::int64_t now);

@@ -10,21 +10,18 @@
 namespace twinpath {
 namespace {
 
-// A queue that failed while its port is up is tried again after this, and after twice as long each
-// time it fails anew.
-constexpr std::int64_t kFirstPause = kSecond, kLongestPause = 60 * kSecond;
-// How long a port must have been back.
-constexpr std::int64_t kSettle = 100 * kMillisecond;
-constexpr std::int64_t kStatesPeriod = kSecond;
+constexpr std::int64_t ns(int ms) { return ms * kMillisecond; }
 
 }  // namespace
+
+const FailoverPace& Recovery::pace() const { return link_.set().devices().config().failover_pace; }
 
 // Asking is a system call for each port: only after an adapter told of a change, and now and then.
 void Recovery::look_at_states(std::int64_t now) {
   QueueSet& set = link_.set();
   std::uint32_t changes = 0;
   for (const Rail& rail : set.rails()) changes += rail.port.adapter->events.port_changes();
-  if (changes == changes_ && looked_ != 0 && now - looked_ < kStatesPeriod) return;
+  if (changes == changes_ && looked_ != 0 && now - looked_ < ns(pace().states_ms)) return;
   changes_ = changes;
   looked_ = now;
   QueueMask rails_down = 0, rails_moved = 0;
@@ -56,9 +53,10 @@ QueueMask Recovery::unusable(std::int64_t now) const {
 
 void Recovery::mark_sick(int q, std::int64_t now) {
   Sick& s = sick_[static_cast<std::size_t>(q)];
+  const std::int64_t longest = ns(pace().longest_pause_ms);
   // Long after the last time it begins anew.
-  s.pause = s.pause == 0 || now > s.until + kLongestPause ? kFirstPause
-                                                          : std::min(2 * s.pause, kLongestPause);
+  s.pause = s.pause == 0 || now > s.until + longest ? ns(pace().first_pause_ms)
+                                                    : std::min(2 * s.pause, longest);
   s.until = now + s.pause;
 }
 
@@ -86,7 +84,7 @@ void Recovery::look_at_ports(std::int64_t now, bool anew) {
   } else if (back_since_ == 0) {
     back_since_ = now;
     link_.call_again();  // whoever polls now may be long in coming back
-  } else if (now - back_since_ >= kSettle) {
+  } else if (now - back_since_ >= ns(pace().settle_ms)) {
     note_trouble(now, false);
     begin(round_ + 1, "a port that had failed can be used again");
   }
@@ -174,10 +172,10 @@ void Recovery::answered(int q) {
 
 std::int64_t Recovery::next_look() const {
   if (comm_ == nullptr || link_.broken() || running()) return 0;  // held work, then
-  if (back_since_ != 0) return back_since_ + kSettle;
+  if (back_since_ != 0) return back_since_ + ns(pace().settle_ms);
   const std::int64_t now = now_ns();
   // An adapter's event may come before what it tells of.
-  std::int64_t next = (mine_ & link_.set().regular()) != 0 ? looked_ + kStatesPeriod : 0;
+  std::int64_t next = (mine_ & link_.set().regular()) != 0 ? looked_ + ns(pace().states_ms) : 0;
   for (int q = 0; q < link_.queue_count(); ++q) {
     const std::int64_t until = sick_[static_cast<std::size_t>(q)].until;
     if ((mine_ & queue_bit(q)) != 0 && until > now && (next == 0 || until < next)) next = until;
