@@ -11,6 +11,7 @@ namespace twinpath {
 namespace {
 
 constexpr std::int64_t ns(int ms) { return ms * kMillisecond; }
+constexpr std::int64_t kLongestWake = 2 * kSecond;
 
 }  // namespace
 
@@ -96,7 +97,8 @@ void Recovery::look_for_stalls(std::int64_t now) {
   const QueueMask in_use = link_.set().in_use();
   const AtRisk risk = comm_->at_risk();
   const bool others = (all() & ~in_use & ~unusable(now)) != 0;
-  if (!risk.any || (std::popcount(in_use) < 2 && !others)) return;
+  if (std::popcount(in_use) < 2 && !others) return;
+  if (!risk.any) return wake_peer(now);
   QueueMask mute = 0;
   std::int64_t limit = 0;
   for (int q = 0; q < link_.queue_count(); ++q) {
@@ -125,6 +127,32 @@ void Recovery::look_for_stalls(std::int64_t now) {
       known = known && last.asked == 0 && last.answered != 0 && last.mark == risk.mark;
   }
   if (!known) ask(now);
+}
+
+// Nothing of ours is under way, and callers wait: for a cell, then, that the peer has not posted
+// yet or that is lost.  Perhaps nobody calls there: a receive without completion is done once its
+// cell is posted.  So the peer is asked to look at its queues by itself: when the wait has lasted,
+// and after twice as long each time, since mostly it has nothing to offer yet.
+void Recovery::wake_peer(std::int64_t now) {
+  const std::int64_t first = ns(link_.set().devices().config().stall_ms);
+  const std::uint64_t progress = comm_->progress();
+  if (wake_at_ == 0 || progress != wake_progress_) {
+    wake_progress_ = progress;
+    wake_pause_ = first;
+  } else if (now < wake_at_) {
+    return;
+  } else {
+    peer_asked_ = now;
+    link_.send(encode_recovery(RecoveryKind::ask));
+    wake_pause_ = std::min(2 * wake_pause_, std::max(kLongestWake, first));
+  }
+  wake_at_ = now + wake_pause_;
+}
+
+void Recovery::look_after(std::int64_t now) {
+  look_for_stalls(now);
+  link_.call_again();
+  looks_until_ = now + 3 * ns(link_.set().devices().config().stall_ms) + kSecond;
 }
 
 // To be called when no queue in use has answered for `limit`: they have half as long again, from
@@ -180,6 +208,10 @@ std::int64_t Recovery::next_look() const {
     const std::int64_t until = sick_[static_cast<std::size_t>(q)].until;
     if ((mine_ & queue_bit(q)) != 0 && until > now && (next == 0 || until < next)) next = until;
   }
+  if (const std::int64_t again =
+          now + ns(link_.set().devices().config().stall_ms) / 4 + kMillisecond;
+      looks_after(now) && (next == 0 || again < next))
+    next = again;
   return next;
 }
 
