@@ -56,10 +56,11 @@ struct Config {
   int failover_hold_ms = 10000;            // TWINPATH_FAILOVER_HOLD_MS
   int stall_ms = 200;                      // TWINPATH_STALL_MS: 0 never
   FailoverPace failover_pace;
-  bool measure_rails = true;               // TWINPATH_MEASURE_RAILS
-  bool flow_labels = true;                 // TWINPATH_FLOW_LABELS
-  bool optional_recv_completion = true;    // TWINPATH_OPTIONAL_RECV_COMPLETION, with NCCL's below
-  Bytes stripe_min{64 * 1024};             // TWINPATH_STRIPE_MIN: smaller messages go whole
+  bool measure_rails = true;             // TWINPATH_MEASURE_RAILS
+  bool flow_labels = true;               // TWINPATH_FLOW_LABELS
+  bool optional_recv_completion = true;  // TWINPATH_OPTIONAL_RECV_COMPLETION, with NCCL's below
+  bool net_hints = true;                 // TWINPATH_NET_HINTS
+  Bytes stripe_min{64 * 1024};           // TWINPATH_STRIPE_MIN: smaller messages go whole
 
   bool counters = true;     // TWINPATH_COUNTERS
   std::string metrics_dir;  // TWINPATH_METRICS_DIR
