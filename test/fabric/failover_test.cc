@@ -127,6 +127,32 @@ TEST_CASE("F4: a port that flaps is used again each time it is back") {
   CHECK(stream.failure.empty());
 }
 
+TEST_CASE("F5: a port that fails at every try, for long, is used again when it is well") {
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  c.stall_ms = 50;
+  c.failover_pace = {30, 200, 5, 30};  // in place of 1 s, a minute, 100 ms, 1 s
+  FailoverWorld w(c);
+  Link link = w.connect();
+  Stream stream(link, {}, 23);
+  CHECK(stream.run(20));
+  FailoverWorld::loss("soft1", soft::PortLoss::all);
+  CHECK(settles_at(log, stream, 1));
+  // Until the pause between two tries has reached its longest.
+  const auto tries = [&] {
+    const auto lines = log.lines();
+    return std::count_if(lines.begin(), lines.end(), [](const LogLine& l) {
+      return l.text.find("stops and goes on: a port that had failed") != std::string::npos;
+    });
+  };
+  CHECK(eventually([&] { return !stream.run_for(20) || tries() >= 10; }, 30000));
+  FailoverWorld::loss("soft1", soft::PortLoss::none);
+  CHECK(settles_at(log, stream, 2, 20000));
+  CHECK(stream.finish());
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
+}
+
 TEST_CASE("F6: with all ports down a connection waits for one, for as long as it may") {
   LogCapture log;
   Config c = FailoverWorld::config();
