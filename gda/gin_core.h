@@ -36,7 +36,7 @@ struct GinCore {
   ~GinCore();
 
   std::shared_ptr<Devices> devices;  // first: what is made on its adapters goes before it
-  Rail rail;                         // v1: the first of the device
+  Rail rail;                         // one of the device's: rail_turns.h
   AdapterLimits limits;
   CommSettings settings;
   int gpu = -1;  // CUDA ordinal; -1: CPU threads play the GPU

@@ -1,9 +1,13 @@
 // See gin_transport.h.
 #include "gda/gin_transport.h"
 
+#include <mutex>
+#include <vector>
+
 #include "gda/gin_comm.h"
 #include "gda/mesh.h"
 #include "gda/modes.h"
+#include "gda/rail_turns.h"
 #include "plugin/base/log.h"
 #include "proxy/connect/connection.h"
 #include "proxy/memory/devices.h"
@@ -36,8 +40,10 @@ class Transport final : public GinTransport {
     for (int device = 0; device < static_cast<int>(devices_->count()); ++device) {
       auto rails = choose_rails(*devices_, device);
       if (!rails) return false;
-      auto limits = limits_of(rails->front());
-      if (!limits || !limits->atomics) return false;
+      for (const Rail& rail : *rails) {
+        auto limits = limits_of(rail);
+        if (!limits || !limits->atomics) return false;
+      }
     }
     return true;
   }
@@ -57,21 +63,21 @@ class Transport final : public GinTransport {
       std::span<const std::array<std::uint8_t, kHandleBytes>> handles, int rank,
       GinListener& listener, const CommSettings& settings) override {
     auto& mine = static_cast<Listener&>(listener);
-    auto rails = choose_rails(*devices_, mine.device());
-    if (!rails) return rails.status();
     auto core = std::make_shared<GinCore>(static_cast<int>(handles.size()));
     core->devices = devices_;
-    core->rail = rails->front();
     core->settings = settings;
     core->gpu = current_cuda_gpu().value_or(-1);
-    auto limits = limits_of(core->rail);
-    if (!limits) return limits.status();
-    core->limits = *limits;
     auto mesh = Mesh::connect(devices_->config(), mine.mesh(), handles, rank);
     if (!mesh) return mesh.status();
     core->mesh = std::move(mesh).take();
+    auto rail = agree_on_rail(*devices_, mine.device(), join(core), *core->mesh);
+    if (!rail) return rail.status();
+    core->rail = *rail;
+    auto limits = limits_of(core->rail);
+    if (!limits) return limits.status();
+    core->limits = *limits;
     core->port.emplace(core->rail, *devices_);
-    TP_TRY(agree_on_modes(*core, mine.device()));
+    TP_TRY(agree_on_modes(*core, devices_->index_of(core->rail.port)));
     core->engine = Engine::of(core->gpu, devices_->config().gin_engine);
     return std::unique_ptr<GinComm>(std::make_unique<Comm>(std::move(core)));
   }
@@ -84,7 +90,23 @@ class Transport final : public GinTransport {
     return limits;
   }
 
+  // Counts the connection among its rank's of the communicator: how many there are already.
+  std::uint32_t join(const std::shared_ptr<GinCore>& core) {
+    std::lock_guard hold(mutex_);
+    std::erase_if(cores_, [](const auto& other) { return other.expired(); });
+    std::uint32_t before = 0;
+    for (const auto& other : cores_) {
+      const auto living = other.lock();
+      before += living != nullptr && living->rank() == core->rank() &&
+                living->settings.comm_id == core->settings.comm_id;
+    }
+    cores_.push_back(core);
+    return before;
+  }
+
   const std::shared_ptr<Devices> devices_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<GinCore>> cores_;  // under mutex_
 };
 
 }  // namespace

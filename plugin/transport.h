@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,13 +49,18 @@ class Memory {
   virtual ~Memory() = default;
 };
 
+// What is over, for whoever keeps it (Request::test has it the way NCCL asks for it).
 struct Completion {
   bool done = false;
-  int count = 0;  // sub-receives (1 for a send, 0 for a flush)
-  // Really moved, in posting order.  The first `count` only: test() is called for every look at a
-  // request, and nobody wants 64 bytes cleared for that.
-  std::array<std::size_t, kMaxRecvs> bytes;
+  int count = 0;                             // sub-receives (1 for a send, 0 for a flush)
+  std::array<std::size_t, kMaxRecvs> bytes;  // really moved, in posting order; `count` of them
 };
+
+// A size as NCCL can be told it.
+constexpr int told_size(std::size_t bytes) {
+  constexpr std::size_t most = std::numeric_limits<int>::max();
+  return static_cast<int>(std::min(bytes, most));
+}
 
 // What one rail carries of a send, or one buffer of a receive.
 struct Part {
@@ -70,10 +76,25 @@ inline constexpr std::size_t kMaxParts = std::max(kMaxRails, kMaxRecvs);
 // A started operation.  Owned by its comm; dead once test() reported done or an error.
 class Request {
  public:
-  // Never blocks.  An error names the peer in the log (once per comm).
-  virtual Status test(Completion& out) = 0;
-  // Of watched comms, by the thread that started it, before it is done: how it goes over the
-  // network, as it was when it began (a failure may have it go another way).  How many there are.
+  // Never blocks.  `done`: 1 once it is over, else 0.  Only then `sizes`, if not null, has for each
+  // part what was really moved (told_size), in posting order: 1 of a send, as many as were posted
+  // of a receive, none of a flush.  An error names the peer in the log (once per comm).
+  virtual Status test(int& done, int* sizes) = 0;
+  Status test(Completion& out) {
+    int done = 0;
+    std::array<int, kMaxRecvs> sizes;
+    sizes.fill(-1);
+    const Status status = test(done, sizes.data());
+    out.done = done != 0;
+    out.count = 0;
+    for (const int size : sizes)
+      if (out.done && size >= 0)
+        out.bytes[static_cast<std::size_t>(out.count++)] = static_cast<std::size_t>(size);
+    return status;
+  }
+  // Of watched comms (a send: of isend_watched), by the thread that started it, before it is done:
+  // how it goes over the network, as it was when it began (a failure may have it go another way).
+  // How many there are.
   virtual std::size_t parts(std::span<Part, kMaxParts>) const { return 0; }
   // A bit for each of them that is not known to have arrived.
   virtual std::uint32_t parts_left() const { return ~0u; }
@@ -96,7 +117,7 @@ class Comm {
   virtual Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
                                           std::uint64_t dmabuf_offset, int dmabuf_fd) = 0;
   virtual Status deregister_memory(Memory* memory) = 0;
-  // Called before the first operation: parts() of the requests will be asked for.
+  // Called before the first operation: parts() of some requests will be asked for.
   virtual void watch() {}
 
   std::unique_ptr<Companion> companion;
@@ -109,6 +130,11 @@ class SendComm : public Comm {
   // be 0, then memory may be null.  One thread at a time.
   virtual Status isend(void* data, std::size_t bytes, int tag, Memory* memory,
                        Request** request) = 0;
+  // The same on a watched comm, for a request whose parts() will be asked for.
+  virtual Status isend_watched(void* data, std::size_t bytes, int tag, Memory* memory,
+                               Request** request) {
+    return isend(data, bytes, tag, memory, request);
+  }
 };
 
 struct RecvBuffer {
@@ -118,12 +144,35 @@ struct RecvBuffer {
   Memory* memory = nullptr;
 };
 
+// The buffers of one receive as NCCL has them: arrays of `count`, none of them null.
+struct RecvBuffers {
+  std::size_t count = 0;
+  void* const* data = nullptr;
+  const std::size_t* bytes = nullptr;  // capacities
+  const int* tags = nullptr;
+  void* const* memories = nullptr;  // each a Memory* of the comm, or null
+
+  Memory* memory(std::size_t i) const { return static_cast<Memory*>(memories[i]); }
+};
+
 class RecvComm : public Comm {
  public:
   // Posts 1..kMaxRecvs receives as one request.  `completion_optional`: the caller does not need
   // to learn that the data arrived (NCCL's LL protocols carry flags in the data).
-  virtual Status irecv(std::span<const RecvBuffer> buffers, bool completion_optional,
-                       Request** request) = 0;
+  virtual Status irecv(const RecvBuffers& buffers, bool completion_optional, Request** request) = 0;
+  Status irecv(std::span<const RecvBuffer> buffers, bool completion_optional, Request** request) {
+    std::array<void*, kMaxRecvs> data, memories;
+    std::array<std::size_t, kMaxRecvs> bytes;
+    std::array<int, kMaxRecvs> tags;
+    for (std::size_t i = 0; i < std::min(buffers.size(), data.size()); ++i) {
+      data[i] = buffers[i].data;
+      memories[i] = buffers[i].memory;
+      bytes[i] = buffers[i].bytes;
+      tags[i] = buffers[i].tag;
+    }
+    return irecv({buffers.size(), data.data(), bytes.data(), tags.data(), memories.data()},
+                 completion_optional, request);
+  }
   // Makes earlier received data visible to the GPU; request null = nothing to do.
   virtual Status iflush(std::span<const RecvBuffer> buffers, Request** request) = 0;
 };

@@ -13,6 +13,9 @@ inline constexpr std::size_t kCacheLine = 64;
 // Steps of the data path that stand apart for the reader only, and its lambdas: without it they are
 // calls that get their captures through memory.
 #define TP_ALWAYS_INLINE __attribute__((always_inline))
+// Ways off the short one.  Were they inlined, the short way would save and restore the registers
+// that only they need.
+#define TP_APART __attribute__((noinline))
 
 inline void cpu_relax() {
 #if defined(__x86_64__)

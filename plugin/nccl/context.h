@@ -31,6 +31,8 @@ class Context {
   // Devices to report.  Physical ones, and those merged since NCCL last started from none: NCCL
   // takes the first answer of a life for physical devices, and a Context may see several lives.
   int device_count();
+  // Only the physical ones, whatever was merged.
+  int physical_count() const { return physical_; }
   // Called by each init; starts a new life when no session is left.
   void note_init();
   // Points into the Context: NCCL keeps the strings for ever.

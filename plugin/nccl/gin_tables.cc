@@ -87,16 +87,25 @@ ncclResult_t init(void** ctx, std::uint64_t comm_id, LogSink log) {
   });
 }
 
-// The numbers are those of the NET plugin's devices: NCCL 2.28 uses them for both.
-ncclResult_t devices(int* count) {
+template <class Count>
+ncclResult_t tell_devices(int* count, Count&& of) {
   if (count != nullptr) *count = 0;
   return guarded("GIN devices", [&]() -> Status {
     if (count == nullptr) return refuse("GIN devices", "no place for the count");
     Context* context = nullptr;
     TP_TRY(opened("GIN devices", context));
-    if (context->offers_gin()) *count = context->device_count();
+    if (context->offers_gin()) *count = of(*context);
     return Status::ok;
   });
+}
+// The numbers are those of the NET plugin's devices: NCCL 2.28 uses them for both.
+ncclResult_t devices(int* count) {
+  return tell_devices(count, [](Context& c) { return c.device_count(); });
+}
+// NCCL 2.30 gives each connection a port of its own, and its kernels may add to words of windows
+// over all of them: merged devices are NET's alone.
+ncclResult_t physical_devices(int* count) {
+  return tell_devices(count, [](Context& c) { return c.physical_count(); });
 }
 
 ncclResult_t finalize(void* ctx) {
@@ -387,7 +396,10 @@ constexpr Gin make_gin() {
     t.iputSignal = iput_signal;
     t.test = test;
   }
-  if constexpr (requires { t.getGinProperties; }) t.getGinProperties = get_gin_properties;  // v14
+  if constexpr (requires { t.getGinProperties; }) {  // v14
+    t.devices = physical_devices;
+    t.getGinProperties = get_gin_properties;
+  }
   return t;
 }
 

@@ -2,7 +2,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -21,9 +20,6 @@ void NetEvents::attach(Comm& comm, abi::ncclProfilerCallback_t callback, Directi
 }
 
 Request* NetEvents::watch(Request* request, std::span<void* const> handles) {
-  if (handles.data() == nullptr ||
-      std::all_of(handles.begin(), handles.end(), [](void* h) { return h == nullptr; }))
-    return request;
   std::array<Part, kMaxParts> parts;
   const std::size_t count = request->parts(parts);
   Handles started{};
@@ -79,16 +75,16 @@ void NetEvents::stop(Handles& handles, std::uint32_t which) {
   }
 }
 
-Status NetEvents::Watched::test(Completion& out) {
-  out.done = false;
+Status NetEvents::Watched::test(int& done, int* sizes) {
+  done = 0;
   if (inner_ == nullptr) return Status::bad_argument;
-  const Status status = inner_->test(out);
+  const Status status = inner_->test(done, sizes);
   if (status != Status::ok) {
     // It may be asked again, and answers alike.
     events_->stop(handles_, ~0u);
     return status;
   }
-  if (out.done) {
+  if (done != 0) {
     events_->stop(handles_, ~0u);
     inner_ = nullptr;
     next_free_ = std::exchange(events_->free_, this);

@@ -40,8 +40,8 @@ class NetEvents final : public Companion {
   // A connection's own, if anybody could want its events; `callback` may be null.
   static void attach(Comm& comm, abi::ncclProfilerCallback_t callback, Direction direction);
 
-  // Starts the events of an operation.  `handles`: NCCL's, one a buffer; any may be null, and so
-  // may the array.  The request to give NCCL: another one where there are events.
+  // Starts the events of an operation.  `handles`: NCCL's, one a buffer; any may be null.  The
+  // request to give NCCL: another one where there are events.
   Request* watch(Request* request, std::span<void* const> handles);
 
  private:
@@ -49,7 +49,7 @@ class NetEvents final : public Companion {
   // Stands before the transport's own request: NCCL's tests go through it.
   class Watched final : public Request {
    public:
-    Status test(Completion& out) override;
+    Status test(int& done, int* sizes) override;
 
    private:
     friend class NetEvents;

@@ -7,11 +7,10 @@
 //
 // Threads: as plugin/transport.h says.  isend, irecv, iflush and test take no lock here.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
-#include <new>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -248,27 +247,47 @@ ncclResult_t dereg_mr(void* comm, void* mhandle) {
 
 // --- data path ------------------------------------------------------------------------
 
-// The request to give NCCL for an operation of the comm that has begun.
-TP_ALWAYS_INLINE inline Request* watched(Comm* comm, Request* started, void* const* handles,
-                                         int count) {
-  Companion* const events = comm->companion.get();
-  if (events == nullptr) [[likely]]
-    return started;
+// These three are called for each message.  Where nobody wants its events, which is nearly always,
+// they hand NCCL's own arguments on, and keep nothing over the call.
+
+// NCCL's place for a request, as ours: a pointer to an object is kept as one to void.
+inline Request** request_place(void** request) { return reinterpret_cast<Request**>(request); }
+
+// Whether somebody is told of the events of an operation with these handles of NCCL's.
+TP_ALWAYS_INLINE inline bool watched(const Comm* comm, void* const* handles, int count) {
+  if (comm->companion == nullptr || handles == nullptr) [[likely]]
+    return false;
+  return std::any_of(handles, handles + count, [](void* h) { return h != nullptr; });
+}
+// The request to give NCCL for a watched operation that has begun.
+Request* watch(Comm* comm, Request* started, void* const* handles, int count) {
   if (started == nullptr) return nullptr;
-  return static_cast<NetEvents*>(events)->watch(
-      started, {handles, handles == nullptr ? 0 : static_cast<std::size_t>(count)});
+  return static_cast<NetEvents*>(comm->companion.get())
+      ->watch(started, {handles, static_cast<std::size_t>(count)});
+}
+
+[[gnu::noinline]] ncclResult_t isend_watched(void* comm, void* data, std::size_t size, int tag,
+                                             void* mhandle, void* phandle, void** request) {
+  *request = nullptr;
+  return guarded("isend", [&]() -> Status {
+    Request* started = nullptr;
+    TP_TRY(send_comm_of(comm)->isend_watched(data, size, tag, memory_of(mhandle), &started));
+    *request = watch(comm_of(comm), started, &phandle, 1);
+    return Status::ok;
+  });
 }
 
 ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhandle, void* phandle,
                    void** request) {  // v10
-  if (request != nullptr) *request = nullptr;
+  if (request == nullptr || comm == nullptr) [[unlikely]] {
+    if (request != nullptr) *request = nullptr;
+    return to_nccl(refuse("isend", "null argument"));
+  }
+  if (watched(comm_of(comm), &phandle, 1)) [[unlikely]]
+    return isend_watched(comm, data, size, tag, mhandle, phandle, request);
+  *request = nullptr;
   return guarded("isend", [&]() TP_ALWAYS_INLINE -> Status {
-    if (comm == nullptr || request == nullptr) [[unlikely]]
-      return refuse("isend", "null argument");
-    Request* started = nullptr;
-    TP_TRY(send_comm_of(comm)->isend(data, size, tag, memory_of(mhandle), &started));
-    *request = watched(comm_of(comm), started, &phandle, 1);
-    return Status::ok;
+    return send_comm_of(comm)->isend(data, size, tag, memory_of(mhandle), request_place(request));
   });
 }
 ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* mhandle,
@@ -281,106 +300,89 @@ ncclResult_t isend(void* comm, void* data, int size, int tag, void* mhandle,
   return isend(comm, data, static_cast<std::size_t>(size), tag, mhandle, nullptr, request);
 }
 
-// Room for the buffers of one call.  Nothing is cleared: mostly there is one, of kMaxRecvs.
-class Buffers {
- public:
-  void add(const RecvBuffer& buffer) { std::construct_at(begin() + count_++, buffer); }
-  std::span<const RecvBuffer> all() { return {std::launder(begin()), count_}; }
+[[gnu::cold]] Status too_many(const char* entry, int n) {
+  TP_WARN("%s: %d buffers in one call; 1 to %d are possible (maxRecvs)", entry, n, kMaxRecvs);
+  return Status::bad_argument;
+}
 
- private:
-  RecvBuffer* begin() { return reinterpret_cast<RecvBuffer*>(bytes_); }
-
-  static_assert(std::is_trivially_destructible_v<RecvBuffer>);
-  std::size_t count_ = 0;
-  alignas(RecvBuffer) std::byte bytes_[sizeof(RecvBuffer) * kMaxRecvs];
-};
-
-// Gathers NCCL's parallel arrays.  `sizes`, `tags` and `mhandles` may be null (iflush has no
-// tags; without bytes there is nothing to register).
-template <class Size>
-TP_ALWAYS_INLINE inline Status gather(const char* entry, int n, void** data, const Size* sizes,
-                                      const int* tags, void** mhandles, Buffers& out) {
-  if (n < 1 || n > kMaxRecvs) [[unlikely]] {
-    TP_WARN("%s: %d buffers in one call; 1 to %d are possible (maxRecvs)", entry, n, kMaxRecvs);
-    return Status::bad_argument;
-  }
-  if (data == nullptr) [[unlikely]]
-    return refuse(entry, "null argument");
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
-    if constexpr (std::is_signed_v<Size>) {
-      if (sizes != nullptr && sizes[i] < 0) [[unlikely]]
-        return refuse(entry, "negative size");
-    }
-    out.add({.data = data[i],
-             .bytes = sizes == nullptr ? 0 : static_cast<std::size_t>(sizes[i]),
-             .tag = tags == nullptr ? 0 : tags[i],
-             .memory = mhandles == nullptr ? nullptr : memory_of(mhandles[i])});
-  }
+// What makes no sense, or is not given: no tags, and without bytes no registrations.
+[[gnu::cold]] Status complete(int n, void** data, const void* comm, RecvBuffers& buffers) {
+  static constexpr std::array<std::size_t, kMaxRecvs> no_bytes{};
+  static constexpr std::array<int, kMaxRecvs> no_tags{};
+  static constexpr std::array<void*, kMaxRecvs> no_memories{};
+  if (comm == nullptr || data == nullptr) return refuse("irecv", "null argument");
+  if (n < 1 || n > kMaxRecvs) return too_many("irecv", n);
+  if (buffers.bytes == nullptr) buffers.bytes = no_bytes.data();
+  if (buffers.tags == nullptr) buffers.tags = no_tags.data();
+  if (buffers.memories == nullptr) buffers.memories = no_memories.data();
   return Status::ok;
 }
 
-template <class Size>
-TP_ALWAYS_INLINE inline ncclResult_t irecv_any(void* comm, int n, void** data, Size* sizes,
-                                               int* tags, void** mhandles, void** phandles,
-                                               void** request) {
-  const bool optional = request != nullptr &&
-                        reinterpret_cast<std::uintptr_t>(*request) == abi::kOptionalRecvCompletion;
-  if (request != nullptr) *request = nullptr;  // whatever happens, 0x1 must not stay
+ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles,
+                   void** phandles, void** request) {  // v10
+  if (request == nullptr) [[unlikely]]
+    return to_nccl(refuse("irecv", "null argument"));
+  const bool optional = reinterpret_cast<std::uintptr_t>(*request) == abi::kOptionalRecvCompletion;
+  *request = nullptr;  // whatever happens, 0x1 must not stay
   return guarded("irecv", [&]() TP_ALWAYS_INLINE -> Status {
-    if (comm == nullptr || request == nullptr) [[unlikely]]
-      return refuse("irecv", "null argument");
-    Buffers buffers;
-    TP_TRY(gather("irecv", n, data, sizes, tags, mhandles, buffers));
+    RecvBuffers buffers{static_cast<std::size_t>(n), data, sizes, tags, mhandles};
+    if (comm == nullptr || data == nullptr || sizes == nullptr || tags == nullptr ||
+        mhandles == nullptr || n < 1 || n > kMaxRecvs) [[unlikely]]
+      TP_TRY(complete(n, data, comm, buffers));
+    if (!watched(comm_of(comm), phandles, n)) [[likely]]
+      return recv_comm_of(comm)->irecv(buffers, optional, request_place(request));
     Request* started = nullptr;
-    TP_TRY(recv_comm_of(comm)->irecv(buffers.all(), optional, &started));
-    *request = watched(comm_of(comm), started, phandles, n);
+    TP_TRY(recv_comm_of(comm)->irecv(buffers, optional, &started));
+    *request = watch(comm_of(comm), started, phandles, n);
     return Status::ok;
   });
 }
 ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles,
-                   void** phandles, void** request) {  // v10
-  return irecv_any(comm, n, data, sizes, tags, mhandles, phandles, request);
-}
-ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles,
                    void** request) {  // v9
-  return irecv_any(comm, n, data, sizes, tags, mhandles, nullptr, request);
+  return irecv(comm, n, data, sizes, tags, mhandles, nullptr, request);
 }
 ncclResult_t irecv(void* comm, int n, void** data, int* sizes, int* tags, void** mhandles,
                    void** request) {  // v6 to v8
-  return irecv_any(comm, n, data, sizes, tags, mhandles, nullptr, request);
+  std::array<std::size_t, kMaxRecvs> wide;
+  for (int i = 0; sizes != nullptr && i < std::min(n, kMaxRecvs); ++i) {
+    if (sizes[i] < 0) {
+      if (request != nullptr) *request = nullptr;
+      return to_nccl(refuse("irecv", "negative size"));
+    }
+    wide[static_cast<std::size_t>(i)] = static_cast<std::size_t>(sizes[i]);
+  }
+  return irecv(comm, n, data, sizes == nullptr ? nullptr : wide.data(), tags, mhandles, nullptr,
+               request);
 }
 
 ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** mhandles, void** request) {
   if (request != nullptr) *request = nullptr;
   return guarded("iflush", [&]() -> Status {
-    if (comm == nullptr || request == nullptr) [[unlikely]]
+    if (comm == nullptr || request == nullptr || data == nullptr)
       return refuse("iflush", "null argument");
-    Buffers buffers;
-    TP_TRY(gather<int>("iflush", n, data, sizes, nullptr, mhandles, buffers));
-    Request* started = nullptr;
-    TP_TRY(recv_comm_of(comm)->iflush(buffers.all(), &started));
-    *request = started;
-    return Status::ok;
+    if (n < 1 || n > kMaxRecvs) return too_many("iflush", n);
+    std::array<RecvBuffer, kMaxRecvs> buffers;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+      if (sizes != nullptr && sizes[i] < 0) return refuse("iflush", "negative size");
+      buffers[i] = {.data = data[i],
+                    .bytes = sizes == nullptr ? 0 : static_cast<std::size_t>(sizes[i]),
+                    .tag = 0,
+                    .memory = mhandles == nullptr ? nullptr : memory_of(mhandles[i])};
+    }
+    return recv_comm_of(comm)->iflush({buffers.data(), static_cast<std::size_t>(n)},
+                                      request_place(request));
   });
 }
 
 ncclResult_t test(void* request, int* done, int* sizes) {
-  if (done != nullptr) *done = 0;
+  if (done == nullptr || reinterpret_cast<std::uintptr_t>(request) <= abi::kOptionalRecvCompletion)
+      [[unlikely]] {
+    if (done != nullptr) *done = 0;
+    return to_nccl(refuse("test", "not a request of this plugin"));
+  }
+  *done = 0;
   return guarded("test", [&]() TP_ALWAYS_INLINE -> Status {
-    if (done == nullptr ||
-        reinterpret_cast<std::uintptr_t>(request) <= abi::kOptionalRecvCompletion) [[unlikely]]
-      return refuse("test", "not a request of this plugin");
-    Completion completion;
-    TP_TRY(static_cast<Request*>(request)->test(completion));
-    if (!completion.done) return Status::ok;
-    if (sizes != nullptr) {
-      for (int i = 0; i < completion.count; ++i) {
-        sizes[i] = static_cast<int>(std::min<std::size_t>(
-            completion.bytes[static_cast<std::size_t>(i)], std::numeric_limits<int>::max()));
-      }
-    }
-    *done = 1;
-    return Status::ok;
+    return static_cast<Request*>(request)->test(*done, sizes);
   });
 }
 

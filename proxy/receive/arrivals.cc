@@ -165,6 +165,8 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes, int que
   const std::uint8_t* data = entry + parcel_data_at(imm.count);
   std::uint64_t got = 0;
   const std::uint8_t* const last_entry = entry + sizeof(std::uint32_t) * imm.count;
+  RecvRequest* r = nullptr;
+  std::uint32_t of = ~0u;  // the receive that `r` is, without sub
   for (; entry != last_entry; entry += sizeof(std::uint32_t)) {
     std::uint32_t word;
     std::memcpy(&word, entry, sizeof word);
@@ -173,8 +175,12 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes, int que
       return false;
     const CellMeta which(in.receive);
     const std::uint32_t length = in.bytes;
-    RecvRequest* r = expecting(which);
-    if (r == nullptr) [[unlikely]]
+    // Members of a group come together: it is looked for once.
+    if (const std::uint32_t receive = in.receive & ~kSubBits; receive != of) {
+      r = expecting(which);
+      of = receive;
+    }
+    if (r == nullptr || r->left_ == 0 || which.sub() >= r->count_) [[unlikely]]
       return false;
     RecvRequest::Sub& sub = r->subs_[which.sub()];
     const std::uint8_t* from = data;

@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 
+#include "plugin/base/sync.h"
 #include "proxy/queues/depths.h"
 #include "proxy/queues/queue_set.h"
 #include "proxy/queues/registered_buffer.h"
@@ -83,18 +84,20 @@ class CtsWriter {
   // The sender has used these cells.
   void used(std::uint64_t first, unsigned count) {
     open_ -= count;
-    if (first == free_) [[likely]] {
+    if (first == free_ && used_ahead_ == 0) [[likely]]
       free_ += count;
-    } else {
-      for (std::uint64_t seq = first; seq != first + count; ++seq) used_[cts_place(seq)] = true;
-      used_ahead_ += static_cast<int>(count);
-    }
-    if (used_ahead_ > 0) pass_used();
+    else
+      used_out_of_order(first, count);
   }
   // A signalled write of ours is done, and with it those before; of a queue in use.
   void on_completion(std::uint64_t wr_id);
 
  private:
+  TP_APART void used_out_of_order(std::uint64_t first, unsigned count) {
+    for (std::uint64_t seq = first; seq != first + count; ++seq) used_[cts_place(seq)] = true;
+    used_ahead_ += static_cast<int>(count);
+    pass_used();
+  }
   void pass_used() {
     for (; used_ahead_ > 0 && used_[cts_place(free_)]; ++free_, --used_ahead_)
       used_[cts_place(free_)] = false;

@@ -67,34 +67,36 @@ bool ProxyRecvComm::expects_data() {
   return false;
 }
 
-Status ProxyRecvComm::check(std::span<const RecvBuffer> buffers, std::uint8_t& staged) const {
-  if (buffers.empty() || buffers.size() > static_cast<std::size_t>(kMaxRecvs)) {
-    TP_WARN("irecv of %zu buffers; 1 to %d are possible", buffers.size(), kMaxRecvs);
+Status ProxyRecvComm::check(const RecvBuffers& buffers, std::uint8_t& staged) const {
+  if (buffers.count == 0 || buffers.count > static_cast<std::size_t>(kMaxRecvs)) {
+    TP_WARN("irecv of %zu buffers; 1 to %d are possible", buffers.count, kMaxRecvs);
     return Status::bad_argument;
   }
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    const RecvBuffer& b = buffers[i];
-    const auto* m = static_cast<const ProxyMemory*>(b.memory);
-    if (b.bytes == 0) continue;
-    if (m == nullptr || m->device != device_ || !m->covers(b.data, b.bytes)) {
+  for (std::size_t i = 0; i < buffers.count; ++i) {
+    void* const data = buffers.data[i];
+    const std::size_t bytes = buffers.bytes[i];
+    const auto* m = static_cast<const ProxyMemory*>(buffers.memory(i));
+    if (bytes == 0) continue;
+    if (m == nullptr || m->device != device_ || !m->covers(data, bytes)) {
       TP_WARN(
           "irecv of %zu bytes at %p from %s: the buffer is not inside its registration on this "
           "device (%zu bytes at 0x%llx)",
-          b.bytes, b.data, link_->peer().text.c_str(), m == nullptr ? 0 : m->length,
+          bytes, data, link_->peer().text.c_str(), m == nullptr ? 0 : m->length,
           m == nullptr ? 0ULL : static_cast<unsigned long long>(m->address));
       return Status::bad_argument;
     }
-    const bool stage = m->type == MemoryType::cuda && !plan_.direct(b.bytes);
+    const bool stage = m->type == MemoryType::cuda && !plan_.direct(bytes);
     if (stage ? m->mirror == nullptr : !m->direct)
-      return not_reachable("irecv", link_->peer().text, *m, b.bytes);
+      return not_reachable("irecv", link_->peer().text, *m, bytes);
     if (stage) staged = static_cast<std::uint8_t>(staged | 1u << i);
   }
   return Status::ok;
 }
 
-inline bool ProxyRecvComm::plain(const RecvBuffer& b) const {
-  const auto* m = static_cast<const ProxyMemory*>(b.memory);
-  return m != nullptr && m->plainly_covers(b.data, b.bytes, device_) && b.bytes <= kMostCapacity;
+inline bool ProxyRecvComm::plain(const RecvBuffers& b, std::size_t i) const {
+  const auto* m = static_cast<const ProxyMemory*>(b.memory(i));
+  return m != nullptr && m->plainly_covers(b.data[i], b.bytes[i], device_) &&
+         b.bytes[i] <= kMostCapacity;
 }
 
 RecvRequest* ProxyRecvComm::make_request() {
@@ -137,13 +139,13 @@ TP_ALWAYS_INLINE inline RecvRequest* ProxyRecvComm::begin(unsigned count, unsign
 }
 
 // The short way, of host memory and with a notice; the rest is in irecv_any().
-Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion_optional,
+Status ProxyRecvComm::irecv(const RecvBuffers& buffers, bool completion_optional,
                             Request** request) {
-  const std::size_t count = buffers.size();
+  const std::size_t count = buffers.count;
   if (count - 1 >= static_cast<std::size_t>(kMaxRecvs) || completion_optional) [[unlikely]]
     return irecv_any(buffers, completion_optional, request);
-  for (const RecvBuffer* b = buffers.data(); b != buffers.data() + count; ++b)
-    if (!plain(*b)) [[unlikely]]
+  for (std::size_t i = 0; i != count; ++i)
+    if (!plain(buffers, i)) [[unlikely]]
       return irecv_any(buffers, false, request);
   std::lock_guard hold(hub_->lock);
   RecvRequest* r = begin(static_cast<unsigned>(count), 0, false);
@@ -154,45 +156,44 @@ Status ProxyRecvComm::irecv(std::span<const RecvBuffer> buffers, bool completion
       {r->bits_, 0, 0, static_cast<std::uint32_t>(count), false, true}, parcels_.frontier());
   RecvRequest::Sub* sub = r->subs_.data();
   std::uint64_t seq = r->first_cell_;
-  const RecvBuffer* b = buffers.data();
-  for (std::uint32_t index = 0;; index += 1u << 6) {
-    const auto* memory = static_cast<const ProxyMemory*>(b->memory);
-    const auto capacity = static_cast<std::uint32_t>(b->bytes);
-    *sub = {static_cast<std::uint8_t*>(b->data), capacity, 0, 0, 0, true, false, 0};
-    cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(b->data), capacity, b->tag,
-                       meta | index, seq,
-                       [this, memory](int i) { return memory->rkey(key_rail(i)); });
+  for (std::size_t i = 0; i != count; ++i, ++seq, ++sub) {
+    const auto* memory = static_cast<const ProxyMemory*>(buffers.memory(i));
+    const auto capacity = static_cast<std::uint32_t>(buffers.bytes[i]);
+    void* const data = buffers.data[i];
+    *sub = {static_cast<std::uint8_t*>(data), capacity, 0, 0, 0, true, false, 0};
+    cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(data), capacity,
+                       buffers.tags[i], meta | static_cast<std::uint32_t>(i) << 6, seq,
+                       [this, memory](int rail) { return memory->rkey(key_rail(rail)); });
     remember(seq, memory);
-    ++seq, ++sub;
-    if (++b == buffers.data() + count) break;
   }
   // What a lone small receive brings is cheaper than the write of a cell.
-  if (count == 1 && cts_.open() != 0 && buffers[0].bytes <= kPatientReceive) return wait_or_post();
+  if (count == 1 && cts_.open() != 0 && buffers.bytes[0] <= kPatientReceive) return wait_or_post();
   post_new_cells();
   return Status::ok;
 }
 
-Status ProxyRecvComm::irecv_any(std::span<const RecvBuffer> buffers, bool completion_optional,
+Status ProxyRecvComm::irecv_any(const RecvBuffers& buffers, bool completion_optional,
                                 Request** request) {
   *request = nullptr;
   std::uint8_t staged = 0;
   TP_TRY(check(buffers, staged));
-  const auto count = static_cast<unsigned>(buffers.size());
+  const auto count = static_cast<unsigned>(buffers.count);
   std::lock_guard hold(hub_->lock);
   const bool optional = completion_optional && count == 1 && staged == 0 && optional_allowed_;
   RecvRequest* r = begin(count, staged, optional);
   if (r == nullptr) return no_room_yet();
   *request = r;
-  for (unsigned i = 0; i < count; ++i) offer(*r, i, buffers[i]);
+  for (unsigned i = 0; i < count; ++i) offer(*r, i, buffers);
   post_cells();
   return Status::ok;
 }
 
-void ProxyRecvComm::offer(RecvRequest& r, unsigned index, const RecvBuffer& b) {
-  const auto* memory = static_cast<const ProxyMemory*>(b.memory);
+void ProxyRecvComm::offer(RecvRequest& r, unsigned index, const RecvBuffers& buffers) {
+  const std::size_t bytes = buffers.bytes[index];
+  const auto* memory = static_cast<const ProxyMemory*>(buffers.memory(index));
   RecvRequest::Sub& sub = r.subs_[index];
-  sub = {static_cast<std::uint8_t*>(b.data),
-         static_cast<std::uint32_t>(std::min<std::size_t>(b.bytes, kMostCapacity)),
+  sub = {static_cast<std::uint8_t*>(buffers.data[index]),
+         static_cast<std::uint32_t>(std::min<std::size_t>(bytes, kMostCapacity)),
          0,
          0,
          0,
@@ -203,13 +204,14 @@ void ProxyRecvComm::offer(RecvRequest& r, unsigned index, const RecvBuffer& b) {
     stage(r, static_cast<int>(index), *memory);
     memory = &memory->mirror->memory;
   }
-  sub.copyable = b.bytes == 0 || memory->type == MemoryType::host;
+  sub.copyable = bytes == 0 || memory->type == MemoryType::host;
   const std::uint32_t meta =
       cell_meta({r.bits_, index, 0, r.count_, r.optional_, sub.copyable}, parcels_.frontier());
   const std::uint64_t seq = r.first_cell_ + index;
-  cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(sub.to), sub.capacity, b.tag,
-                     meta, seq, [&](int i) { return b.bytes > 0 ? memory->rkey(key_rail(i)) : 0; });
-  remember(seq, b.memory);
+  cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(sub.to), sub.capacity,
+                     buffers.tags[index], meta, seq,
+                     [&](int i) { return bytes > 0 ? memory->rkey(key_rail(i)) : 0; });
+  remember(seq, buffers.memory(index));
 }
 
 Status ProxyRecvComm::wait_or_post() {
@@ -252,21 +254,18 @@ bool ProxyRecvComm::post_held(bool overdue) {
   return !link_->broken() && (cts_.held() > 0 || (staged_ != nullptr && staged_->busy()));
 }
 
-Status RecvRequest::test(Completion& out) {
+Status RecvRequest::test(int& done, int* sizes) {
   std::lock_guard hold(comm_->hub_->lock);
-  out.done = false;
+  done = 0;
   Status status = Status::ok;
   if (!comm_->finished(*this) && comm_->still_pending(*this, status)) return status;
   if (!active_) [[unlikely]]
     return Status::bad_argument;
   active_ = false;
-  out.done = true;
-  const int count = count_;
-  out.count = count;
-  const Sub* sub = subs_.data();
-  std::size_t* bytes = out.bytes.data();
-  do *bytes++ = sub++->bytes;
-  while (sub != subs_.data() + count);
+  done = 1;
+  if (sizes != nullptr)
+    for (const Sub* sub = subs_.data(); sub != subs_.data() + count_; ++sub)
+      *sizes++ = told_size(sub->bytes);
   comm_->requests_.give(*this);
   return Status::ok;
 }

@@ -35,7 +35,7 @@ class alignas(kCacheLine) RecvRequest final : public Request {
  public:
   RecvRequest(ProxyRecvComm* comm, std::uint32_t slot) : comm_(comm), bits_(slot) {}
   ~RecvRequest() = default;
-  Status test(Completion& out) override;
+  Status test(int& done, int* sizes) override;
   std::size_t parts(std::span<Part, kMaxParts> out) const override;
   std::uint32_t parts_left() const override;
 
@@ -80,7 +80,7 @@ static_assert(kMaxRecvs <= 8 && sizeof(RecvRequest) <= 4 * kCacheLine);
 
 class FlushRequest final : public Request {
  public:
-  Status test(Completion& out) override;
+  Status test(int& done, int* sizes) override;
 
  private:
   friend class ProxyRecvComm;
@@ -105,8 +105,8 @@ class ProxyRecvComm final : public RecvComm,
   // moment.
   ~ProxyRecvComm() override;
 
-  Status irecv(std::span<const RecvBuffer> buffers, bool completion_optional,
-               Request** request) override;
+  Status irecv(const RecvBuffers& buffers, bool completion_optional, Request** request) override;
+  using RecvComm::irecv;
   Status iflush(std::span<const RecvBuffer> buffers, Request** request) override;
   Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
                                   std::uint64_t dmabuf_offset, int dmabuf_fd) override;
@@ -117,30 +117,30 @@ class ProxyRecvComm final : public RecvComm,
   friend class FlushRequest;
   using Flushes = std::array<FlushRequest, kFlushSlots>;
   // Of one that is not done: polls.  Locked.
-  bool still_pending(RecvRequest& request, Status& status);
-  Status test(FlushRequest& request, Completion& out);
+  TP_APART bool still_pending(RecvRequest& request, Status& status);
+  Status test(FlushRequest& request, int& done);
   void on_completion(const ibv_wc& wc) override;
   bool post_held(bool overdue) override;
 
-  RecvRequest* make_request();
+  TP_APART RecvRequest* make_request();
   // Whether the buffers may be received into; the bits of those that go through host memory.
-  Status check(std::span<const RecvBuffer> buffers, std::uint8_t& staged) const;
-  // Whether it is host memory and registered here: what check() need not look at.
-  bool plain(const RecvBuffer& buffer) const;
+  Status check(const RecvBuffers& buffers, std::uint8_t& staged) const;
+  // Whether that one is host memory and registered here: what check() need not look at.
+  bool plain(const RecvBuffers& buffers, std::size_t i) const;
   // Whatever irecv's short way is not for.
-  Status irecv_any(std::span<const RecvBuffer> buffers, bool completion_optional,
-                   Request** request);
+  TP_APART Status irecv_any(const RecvBuffers& buffers, bool completion_optional,
+                            Request** request);
   RecvRequest* begin(unsigned count, unsigned staged, bool optional);
   // Fills part `index` of the request and its cell.
-  void offer(RecvRequest& request, unsigned index, const RecvBuffer& buffer);
+  void offer(RecvRequest& request, unsigned index, const RecvBuffers& buffers);
   // The cell of a lone small receive, while the sender has others.
-  Status wait_or_post();
-  Status no_room_yet();
+  TP_APART Status wait_or_post();
+  TP_APART Status no_room_yet();
   // Looks how many cells the sender has used.
-  void look_in_box();
-  void post_cells();
+  TP_APART void look_in_box();
+  TP_APART void post_cells();
   void post_new_cells();  // the same where there are some and the link is whole
-  void not_posted(int error);
+  TP_APART void not_posted(int error);
   bool finished(const RecvRequest& r) const {
     return r.left_ == 0 && (!r.optional_ || cts_.posted(r.first_cell_));
   }
@@ -149,11 +149,11 @@ class ProxyRecvComm final : public RecvComm,
   Waiting waiting(int more);
 
   // --- arrivals.cc
-  void on_other(const ibv_wc& wc);
-  void on_data(const ibv_wc& wc, int queue);
+  TP_APART void on_other(const ibv_wc& wc);
+  TP_APART void on_data(const ibv_wc& wc, int queue);
   // What an immediate announces; false when it makes no sense here (a reason given already holds).
-  bool take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue);
-  bool take_parcel(std::uint32_t bits, std::uint32_t bytes, int queue);
+  TP_APART bool take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue);
+  TP_APART bool take_parcel(std::uint32_t bits, std::uint32_t bytes, int queue);
   // Whether the data of that part had all arrived, in this or the last use of its request.
   bool came_before(CellMeta which);
   // The request in that slot if it waits for that part, else null.
@@ -161,7 +161,7 @@ class ProxyRecvComm final : public RecvComm,
     if (!requests_.made(which.slot())) [[unlikely]]
       return nullptr;
     RecvRequest& r = requests_.at(which.slot());
-    return r.left_ != 0 && r.bits_ == (which.receive() & ~(7u << 6)) && which.sub() < r.count_
+    return r.left_ != 0 && r.bits_ == (which.receive() & ~kSubBits) && which.sub() < r.count_
                ? &r
                : nullptr;
   }
@@ -174,7 +174,7 @@ class ProxyRecvComm final : public RecvComm,
   std::uint64_t moved() const { return cts_.added() << 16 ^ requests_.next(); }
   // A call could achieve nothing; `accepted`: for a receive that was.
   [[gnu::noinline]] void in_vain(bool accepted);
-  void repost(int queue);
+  TP_APART void repost(int queue);
   FlushRequest* flush_of(const ibv_wc& wc);  // null: of an earlier use
   void flush_done(const ibv_wc& wc);
   void flush_failed(const ibv_wc& wc);
@@ -183,8 +183,8 @@ class ProxyRecvComm final : public RecvComm,
   // Has a part land in the mirror.
   void stage(RecvRequest& request, int index, const ProxyMemory& memory);
   // More of a staged sub has arrived, copy it on; false when it is too much.
-  bool land(RecvRequest& request, int sub, bool in_order);
-  bool land_parcel(RecvRequest& request, int sub, const std::uint8_t* from);
+  TP_APART bool land(RecvRequest& request, int sub, bool in_order);
+  TP_APART bool land_parcel(RecvRequest& request, int sub, const std::uint8_t* from);
   void copy_on();
   void prepare_staging();
 

@@ -159,10 +159,10 @@ Status ProxyRecvComm::post_flush(FlushRequest& f, std::uint32_t rails) {
   return Status::ok;
 }
 
-Status FlushRequest::test(Completion& out) { return comm_->test(*this, out); }
+Status FlushRequest::test(int& done, int*) { return comm_->test(*this, done); }
 
-Status ProxyRecvComm::test(FlushRequest& request, Completion& out) {
-  out.done = false;
+Status ProxyRecvComm::test(FlushRequest& request, int& done) {
+  done = 0;
   std::unique_lock hold(hub_->lock);
   if (!request.active_) return Status::bad_argument;
   if (request.waits_) TP_TRY(begin_flush(hold, request));
@@ -175,8 +175,7 @@ Status ProxyRecvComm::test(FlushRequest& request, Completion& out) {
         [this] { return waiting(1); });
   if (request.pending_ > 0) return link_->broken() ? Status::remote : Status::ok;
   request.active_ = false;
-  out.done = true;
-  out.count = 0;
+  done = 1;
   return Status::ok;
 }
 

@@ -54,6 +54,7 @@ class Flights {
     *open_ = {};
   }
   void end() { open_ = nullptr; }
+  bool open() const { return open_ != nullptr; }
   void add(std::uint8_t rail, std::uint32_t queue, std::uint32_t bytes) {
     if (open_ != nullptr) open_->add(rail, queue, bytes);
   }

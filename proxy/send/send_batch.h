@@ -5,6 +5,7 @@
 // All of a batch go on one queue, chosen when it is posted.  Threads: under the hub's lock.
 #include <array>
 
+#include "plugin/base/sync.h"
 #include "proxy/send/outgoing.h"
 
 namespace twinpath {
@@ -23,6 +24,20 @@ class SendBatch {
     messages_[static_cast<std::size_t>(count_++)] = message;
     bytes_ += message.bytes;
   }
+  // The same of host memory and a receive that wants a notice, made in its place.
+  TP_ALWAYS_INLINE void add_plain(const std::uint8_t* data, const ProxyMemory* memory,
+                                  CellView cell, CellMeta meta, std::uint32_t bytes,
+                                  std::uint16_t slot) {
+    if (bytes <= kParcelBytes && meta.copyable()) small_ |= 1u << count_;
+    Outgoing& m = messages_[static_cast<std::size_t>(count_++)];
+    m.data = data;
+    m.memory = memory;
+    m.cell = cell;
+    m.meta = meta;
+    m.bytes = bytes;
+    m.slot = slot;
+    bytes_ += bytes;
+  }
   // Of all messages in it.
   std::uint64_t bytes() const { return bytes_; }
   // Whether a parcel can be made of some.
@@ -39,6 +54,21 @@ class SendBatch {
   int post(const Lane& lane, const WriteMaker& maker, const Parcel& parcel, std::uint64_t wr_id);
 
  private:
+  // A work request for each, and for a size that goes behind it.
+  static constexpr std::size_t kMost = 2 * kSendBatch + 1;
+  struct Chain {
+    std::array<ibv_send_wr, kMost> wrs;
+    std::array<ibv_sge, kMost> sges;
+    std::array<std::uint32_t, kSendBatch> sizes;
+    std::size_t count = 0;
+    void link(ibv_send_wr& wr) {
+      if (count > 0) wrs[count - 1].next = &wr;
+    }
+  };
+  // Those that go by themselves: a bit each.
+  TP_APART void add_whole(Chain& chain, std::uint32_t which, const Lane& lane,
+                          const WriteMaker& maker, std::uint64_t wr_id) const;
+
   std::array<Outgoing, kSendBatch> messages_;
   int count_ = 0;
   std::uint64_t bytes_ = 0;

@@ -71,10 +71,9 @@ void ProxySendComm::choose_queues() {
   }
   rails_ = std::max(std::popcount(local), std::popcount(remote));
   one_queue_ = lanes_.size() == 1;
-  // On one queue there is nothing to choose; whoever is watched goes the long way.
-  short_way_.store(
-      one_queue_ && flights_ == nullptr ? std::min(most_bytes_, maker_.split_above()) : 0,
-      std::memory_order_relaxed);
+  // On one queue there is nothing to choose.
+  short_way_.store(one_queue_ ? std::min(most_bytes_, maker_.split_above()) : 0,
+                   std::memory_order_relaxed);
   lane_ = lanes_.front();
   begin_pacing();
   choose_turns();
@@ -144,30 +143,27 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
   const auto* mine = static_cast<const ProxyMemory*>(memory);
   if (mine == nullptr || bytes > short_way_.load(std::memory_order_relaxed) ||
       !mine->plainly_covers(data, bytes, device_)) [[unlikely]]
-    return isend_any(data, bytes, tag, mine, request);
+    return isend_any(data, bytes, tag, mine, false, request);
   std::lock_guard hold(hub_->lock);
   const CellView cell(cell_at(head_));
   if (link_->halted() || (head_ == seen_ && !see_cell())) [[unlikely]] {
     *request = nullptr;
     return no_cell_yet();
   }
+  const CellMeta meta = cell.meta();
+  const bool lone = meta.lone();
   SendRequest* r = nullptr;
   if (cell.tag() != tag || bytes > cell.bytes() || head_ >= slow_from_ ||
-      (r = requests_.take_again()) == nullptr) [[unlikely]]
-    return answer(data, bytes, tag, mine, false, request);
-  const CellMeta meta = cell.meta();
+      (!lone && (!meta.valid() || meta.no_completion())) || (r = requests_.take_again()) == nullptr)
+      [[unlikely]]
+    return answer(data, bytes, tag, mine, {}, request);
   *request = r;
   r->begin(data, bytes, mine, head_);
-  if (!meta.lone() || (small_ahead_ != 0 && bytes <= kParcelBytes && meta.copyable()))
-      [[unlikely]] {
-    if (meta.valid() && !meta.no_completion()) [[likely]] {
-      use_cell(head_);
-      return gather(*r, {static_cast<const std::uint8_t*>(data), mine, cell, meta,
-                         static_cast<std::uint32_t>(bytes), slot_of(r->wr_id_)});
-    }
-    r->active_ = false;
-    requests_.give(*r);
-    return answer(data, bytes, tag, mine, false, request);
+  if (!lone || (small_ahead_ != 0 && bytes <= kParcelBytes && meta.copyable())) {
+    batch_.add_plain(static_cast<const std::uint8_t*>(data), mine, cell, meta,
+                     static_cast<std::uint32_t>(bytes), slot_of(r->wr_id_));
+    use_head();
+    return gathered(*r, meta);
   }
   sge_.addr = reinterpret_cast<std::uintptr_t>(data);
   sge_.length = static_cast<std::uint32_t>(bytes);
@@ -182,7 +178,7 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
     r->small_ = true;
     ++small_ahead_;
   }
-  use_cell(head_);
+  use_head();
   count_bytes(lane_, bytes);
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
@@ -190,13 +186,18 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
   return Status::ok;
 }
 
+Status ProxySendComm::isend_watched(void* data, std::size_t bytes, int tag, Memory* memory,
+                                    Request** request) {
+  return isend_any(data, bytes, tag, static_cast<const ProxyMemory*>(memory), true, request);
+}
+
 Status ProxySendComm::isend_any(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
-                                Request** request) {
+                                bool watched, Request** request) {
   *request = nullptr;
-  bool stage = false;
-  TP_TRY(check(data, bytes, memory, stage));
+  Special special{false, watched};
+  TP_TRY(check(data, bytes, memory, special.stage));
   std::lock_guard hold(hub_->lock);
-  return answer(data, bytes, tag, memory, stage, request);
+  return answer(data, bytes, tag, memory, special, request);
 }
 
 SendRequest* ProxySendComm::make_request() {
@@ -206,7 +207,7 @@ SendRequest* ProxySendComm::make_request() {
 }
 
 Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
-                             bool stage, Request** request) {
+                             Special special, Request** request) {
   *request = nullptr;
   if (link_->halted()) return no_cell_yet();
   std::uint64_t seq = head_;
@@ -221,32 +222,34 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
   if (const std::uint32_t room = cell.bytes(); bytes > room) {
     warn_truncated(bytes, room);
     bytes = room;
-    stage = stage && bytes > 0;
+    special.stage = special.stage && bytes > 0;
   }
   use_cell(seq);
   if (meta.no_completion()) tell_at_ = told_ + kUsedPeriod;
   set_slow_from();
   SendRequest& r = *make_request();
   r.begin(data, bytes, memory, seq);
-  if (stage) r.special_ = SendRequest::kStaged;
+  if (special.stage) r.special_ = SendRequest::kStaged;
   if (meta.no_completion()) keep_cell(r, cell);
-  if (flights_ != nullptr) [[unlikely]]
-    flights_->begin(slot_of(r.wr_id_));
+  const bool watched = special.watched && flights_ != nullptr;
+  if (watched) flights_->begin(slot_of(r.wr_id_));
   *request = &r;
   const Outgoing m{static_cast<const std::uint8_t*>(data), memory,           cell, meta,
                    static_cast<std::uint32_t>(bytes),      slot_of(r.wr_id_)};
-  if (stage)
+  if (special.stage)
     send_staged(r, m);
   else
     TP_TRY(send_now(r, m));
-  if (flights_ != nullptr) [[unlikely]]
-    flights_->end();
+  if (watched) flights_->end();
   // Behind the message: its cell has been read, or copied.
   return head_ >= tell_at_ ? tell_used() : Status::ok;
 }
 
 // Waiting for the peer's cell counts: it must not wait for a peer that has gone.
 Status ProxySendComm::no_cell_yet() {
+  if (!link_->halted() && layout_.ready(cell_at(seen_), seen_) && !see_cell())
+    link_->fail("it says that it read parcels that were not sent (cell %llu)",
+                static_cast<unsigned long long>(seen_));
   (void)link_->poll();
   in_vain(1);
   return link_->broken() ? Status::remote : Status::again;
@@ -271,14 +274,19 @@ void ProxySendComm::warn_truncated(std::size_t sent, std::size_t posted) {
       sent, link_->peer().text.c_str(), posted);
 }
 
-void ProxySendComm::on_completion(const ibv_wc& wc) {
-  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+// Failures, and what is no message's.
+void ProxySendComm::on_other(const ibv_wc& wc) {
+  if (wc.status != IBV_WC_SUCCESS)
     link_->fail_completion(decode_wr_id(wc.wr_id), wc);
-    return;
-  }
+  else if (kind_of(wc.wr_id) == WrKind::probe)
+    link_->answered(wc);
+}
+
+void ProxySendComm::on_completion(const ibv_wc& wc) {
   const std::uint16_t slot = slot_of(wc.wr_id);
-  if (!requests_.made(slot) || requests_.at(slot).wr_id_ != wc.wr_id) [[unlikely]] {
-    if (kind_of(wc.wr_id) == WrKind::probe) link_->answered(wc);
+  if (wc.status != IBV_WC_SUCCESS || !requests_.made(slot) || requests_.at(slot).wr_id_ != wc.wr_id)
+      [[unlikely]] {
+    on_other(wc);
     return;
   }
   SendRequest& last = requests_.at(slot);
@@ -309,17 +317,16 @@ void ProxySendComm::batch_completed(SendRequest& last, const ibv_wc& wc) {
   }
 }
 
-Status SendRequest::test(Completion& out) {
+Status SendRequest::test(int& done, int* sizes) {
   std::lock_guard hold(comm_->hub_->lock);
-  out.done = false;
+  done = 0;
   Status status = Status::ok;
   if (pending_ > 0 && comm_->still_pending(*this, status)) return status;
   if (!active_) [[unlikely]]
     return Status::bad_argument;
   active_ = false;
-  out.done = true;
-  out.count = 1;
-  out.bytes[0] = bytes_;
+  done = 1;
+  if (sizes != nullptr) *sizes = told_size(bytes_);
   comm_->requests_.give(*this);
   return Status::ok;
 }

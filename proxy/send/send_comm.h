@@ -41,7 +41,7 @@ class alignas(kCacheLine) SendRequest final : public Request {
  public:
   SendRequest(ProxySendComm* comm, std::uint64_t wr_id) : comm_(comm), wr_id_(wr_id) {}
   ~SendRequest() = default;
-  Status test(Completion& out) override;
+  Status test(int& done, int* sizes) override;
   std::size_t parts(std::span<Part, kMaxParts> out) const override;
   std::uint32_t parts_left() const override;
 
@@ -95,6 +95,8 @@ class ProxySendComm final : public SendComm,
   ~ProxySendComm() override;
 
   Status isend(void* data, std::size_t bytes, int tag, Memory* memory, Request** request) override;
+  Status isend_watched(void* data, std::size_t bytes, int tag, Memory* memory,
+                       Request** request) override;
   Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
                                   std::uint64_t dmabuf_offset, int dmabuf_fd) override;
   Status deregister_memory(Memory* memory) override;
@@ -103,16 +105,21 @@ class ProxySendComm final : public SendComm,
  private:
   friend class SendRequest;
   // Of one that is not done: polls.  Locked.
-  bool still_pending(SendRequest& request, Status& status);
+  TP_APART bool still_pending(SendRequest& request, Status& status);
   void on_completion(const ibv_wc& wc) override;
-  void batch_completed(SendRequest& last, const ibv_wc& wc);
+  TP_APART void on_other(const ibv_wc& wc);
+  TP_APART void batch_completed(SendRequest& last, const ibv_wc& wc);
   bool post_held(bool overdue) override;
 
   // Whatever isend's short way is not for; the second of them locked.
-  Status isend_any(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
-                   Request** request);
-  Status answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory, bool stage,
-                Request** request);
+  struct Special {
+    bool stage = false;    // through host memory
+    bool watched = false;  // its flight is noted
+  };
+  TP_APART Status isend_any(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
+                            bool watched, Request** request);
+  TP_APART Status answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
+                         Special special, Request** request);
   SendRequest* make_request();
   bool writes_under_way();
   Waiting waiting(int more);
@@ -137,29 +144,36 @@ class ProxySendComm final : public SendComm,
 
   // Whether it may be sent at all; `stage`: through host memory.
   Status check(const void* data, std::size_t bytes, const ProxyMemory* memory, bool& stage) const;
-  Status no_cell_yet();
+  TP_APART Status no_cell_yet();
   // Position of the first unused cell with that tag; false when there is none.
   bool find_cell(int tag, std::uint64_t& seq);
-  // Takes note of the next cell, if it has become ready.
+  // Takes note of the next cell, if it has become ready.  One that claims parcels that were never
+  // sent is not taken: no_cell_yet(), which follows, ends the link for it.
   bool see_cell() {
     const std::uint8_t* at = cell_at(seen_);
     if (!layout_.ready(at, seen_)) return false;
     if (!credit_.told(CellView(at).meta().parcels())) [[unlikely]]
-      return bad_credit();
+      return false;
     ++seen_;
     return true;
   }
-  bool bad_credit();
   void use_cell(std::uint64_t seq) {
     if (seq != head_) {
       used_[cts_place(seq)] = true;
       ++used_ahead_;
       return;
     }
+    use_head();
+  }
+  TP_ALWAYS_INLINE void use_head() {
     ++head_;
+    if (used_ahead_ != 0) [[unlikely]]
+      pass_used();
+    counts_->messages.set(head_);
+  }
+  TP_APART void pass_used() {
     for (; used_ahead_ != 0 && used_[cts_place(head_)]; ++head_, --used_ahead_)
       used_[cts_place(head_)] = false;
-    counts_->messages.set(head_);
   }
   const std::uint8_t* cell_at(std::uint64_t seq) const { return ring_data_ + layout_.offset(seq); }
   bool used(std::uint64_t seq) const { return used_ahead_ != 0 && used_[cts_place(seq)]; }
@@ -167,8 +181,25 @@ class ProxySendComm final : public SendComm,
   // --- posting (send_post.cc)
   Status send_now(SendRequest& request, const Outgoing& m);
   // A message of a group, or one that is held behind another.
-  Status gather(SendRequest& request, const Outgoing& m);
-  Status post_batch();
+  Status gather(SendRequest& request, const Outgoing& m) {
+    batch_.add(m);
+    return gathered(request, m.meta);
+  }
+  // It is in the batch.
+  TP_ALWAYS_INLINE Status gathered(SendRequest& request, CellMeta meta) {
+    if (batch_last_ == SendRequest::kNone) patience_ = 0;
+    request.before_ = batch_last_;
+    batch_last_ = slot_of(request.wr_id_);
+    if (flights_ != nullptr) [[unlikely]]  // the queue is chosen when the batch goes
+      note_gathered(request);
+    if ((meta.group() > 1 && groups_.complete(meta)) || batch_.full()) return post_batch();
+    hub_->hold(*this);
+    return Status::ok;
+  }
+  void note_gathered(const SendRequest& request) {
+    flights_->add(lanes_.front().rail, 0, request.bytes_);
+  }
+  TP_APART Status post_batch();
   Status post_whole(SendRequest& request, const Outgoing& m, const Lane& lane) {
     if (m.bytes <= kParcelBytes) {
       request.small_ = true;
@@ -188,7 +219,7 @@ class ProxySendComm final : public SendComm,
   Status post_striped(SendRequest& request, const Outgoing& m, int first, int lanes);
   Status post_piece(const SendRequest& request, const Outgoing& m, const WriteMaker::Piece& piece,
                     const Lane& lane);
-  Status post_failed(const Lane& lane, std::size_t bytes, int error);
+  TP_APART Status post_failed(const Lane& lane, std::size_t bytes, int error);
   // Which queues carry it: all at once, one of each rail, or the next in turn.
   int choose_lanes(std::size_t bytes, int& first);
   int next_queue() {

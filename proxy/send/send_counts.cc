@@ -48,7 +48,6 @@ void ProxySendComm::watch() {
   auto made = std::make_unique<Flights>();
   std::lock_guard hold(hub_->lock);
   flights_ = std::move(made);
-  short_way_.store(0, std::memory_order_relaxed);
 }
 
 void ProxySendComm::leg_arrived(const SendRequest& request, const ibv_wc& wc) {

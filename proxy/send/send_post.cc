@@ -35,18 +35,6 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
   return post_whole(request, m, lane);
 }
 
-Status ProxySendComm::gather(SendRequest& request, const Outgoing& m) {
-  if (batch_.empty()) patience_ = 0;
-  batch_.add(m);
-  if (flights_ != nullptr) [[unlikely]]  // the queue is chosen when the batch goes
-    flights_->add(lanes_.front().rail, 0, m.bytes);
-  request.before_ = batch_last_;
-  batch_last_ = m.slot;
-  if ((m.meta.group() > 1 && groups_.complete(m.meta)) || batch_.full()) return post_batch();
-  hub_->hold(*this);
-  return Status::ok;
-}
-
 bool ProxySendComm::post_held(bool overdue) {
   if (link_->halted()) return false;
   if (staged_ != nullptr && staged_->busy()) post_staged();
@@ -54,12 +42,6 @@ bool ProxySendComm::post_held(bool overdue) {
                           (small_ahead_ == 0 && batch_.last().meta.group() == 1)))
     (void)post_batch();
   return !link_->halted() && (!batch_.empty() || (staged_ != nullptr && staged_->busy()));
-}
-
-bool ProxySendComm::bad_credit() {
-  link_->fail("it says that it read parcels that were not sent (cell %llu)",
-              static_cast<unsigned long long>(seen_));
-  return false;
 }
 
 SendBatch::Parcel ProxySendComm::take_parcel(SendRequest& last, int rail) {
@@ -112,7 +94,7 @@ Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, int 
   request.pending_ = static_cast<std::uint8_t>(plan.count);
   const std::int64_t now = pace_ != nullptr && m.bytes >= stripe_min_ ? now_ns() : 0;
   if (now != 0) request.special_ |= SendRequest::kPaced;
-  if (flights_ != nullptr) [[unlikely]]
+  if (flights_ != nullptr && flights_->open()) [[unlikely]]
     request.special_ |= SendRequest::kWatched;
   for (int i = 0; i < plan.count; ++i) {
     const Chunk& chunk = plan.chunks[static_cast<std::size_t>(i)];

@@ -45,6 +45,7 @@ inline constexpr int kRecvSlots = 64;
 // lowest 17 are what an answer repeats (Immediate below):
 //   slot 6 | sub 3 | generation 8 | group-1 3 | no_completion 1 | copyable 1 | parcels 8 | zero 2
 inline constexpr std::uint32_t kReceiveBits = 0x1ffff;
+inline constexpr std::uint32_t kSubBits = 7u << 6;
 inline constexpr std::uint32_t kCopyableBit = 1u << 21;
 struct MetaParts {
   std::uint32_t slot, sub, generation, group;

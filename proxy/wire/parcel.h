@@ -138,11 +138,9 @@ inline void copy_words(void* to, const void* from, std::size_t bytes) {
   auto* t = static_cast<std::uint8_t*>(to);
   const auto* f = static_cast<const std::uint8_t*>(from);
   if (reinterpret_cast<std::uintptr_t>(t) % 8 == 0) {
-    for (; bytes >= 32; bytes -= 32, t += 32, f += 32) {
-      copy_word(t, f);
-      copy_word(t + 8, f + 8);
-      copy_word(t + 16, f + 16);
-      copy_word(t + 24, f + 24);
+    if (bytes == kParcelBytes) {  // in straight moves
+      for (std::size_t at = 0; at != kParcelBytes; at += 8) copy_word(t + at, f + at);
+      return;
     }
     for (; bytes >= 8; bytes -= 8, t += 8, f += 8) copy_word(t, f);
   }

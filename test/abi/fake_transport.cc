@@ -28,9 +28,13 @@ Status answer() {
 
 class FakeRequest : public Request {
  public:
-  Status test(Completion& out) override {
+  Status test(int& done, int* sizes) override {
     const Status s = answer();
-    if (s == Status::ok) out = fake().completion;
+    const Completion& c = fake().completion;
+    done = s == Status::ok && c.done ? 1 : 0;
+    for (std::size_t i = 0; done != 0 && sizes != nullptr && i < static_cast<std::size_t>(c.count);
+         ++i)
+      sizes[i] = told_size(c.bytes[i]);
     return s;
   }
 };
@@ -76,8 +80,11 @@ class FakeSend final : public FakeComm<SendComm> {
 
 class FakeRecv final : public FakeComm<RecvComm> {
  public:
-  Status irecv(std::span<const RecvBuffer> buffers, bool optional, Request** request) override {
-    fake().last_buffers.assign(buffers.begin(), buffers.end());
+  Status irecv(const RecvBuffers& buffers, bool optional, Request** request) override {
+    fake().last_buffers.clear();
+    for (std::size_t i = 0; i < buffers.count; ++i)
+      fake().last_buffers.push_back(
+          {buffers.data[i], buffers.bytes[i], buffers.tags[i], buffers.memory(i)});
     fake().last_optional = optional;
     return start(request);
   }

@@ -184,6 +184,24 @@ TEST_CASE("GIN devices have NET's names and properties, and are of type GDAKI") 
   }
 }
 
+TEST_CASE("v11 counts the devices that NET merged, v14 only ports") {
+  if (turned_off()) return;
+  LogCapture log;
+  const NetAdapter<abi::ncclNet_v12_t> net_table(&ncclNetPlugin_v12);
+  AnyNet& net = const_cast<NetAdapter<abi::ncclNet_v12_t>&>(net_table);
+  void* ctx = nullptr;
+  REQUIRE(net.init(&ctx, current_sink(), -1) == abi::ncclSuccess);
+  int merged = -1;
+  REQUIRE(net.make_vdevice(&merged, {0, 1}) == abi::ncclSuccess);
+  for (auto& t : versions()) {
+    INFO("version " << t->version());
+    int n = -1;
+    REQUIRE(t->devices(&n) == abi::ncclSuccess);
+    CHECK(n == (t->version() == 11 ? merged + 1 : 2));
+  }
+  CHECK(net.finalize(ctx) == abi::ncclSuccess);
+}
+
 TEST_CASE("listen and connect pass on device, rank, every handle and the communicator's id") {
   LogCapture log;
   for (auto& t : versions()) {

@@ -233,7 +233,7 @@ TEST_CASE("D21: a call that gave up early leaves no lock behind") {
   Request* request = nullptr;
   RecvBuffer outside = to.receive(0);
   outside.bytes = 1 << 20;
-  CHECK(link.recv->irecv({}, false, &request) == Status::bad_argument);
+  CHECK(link.recv->irecv(std::span<const RecvBuffer>(), false, &request) == Status::bad_argument);
   CHECK(link.recv->irecv({&outside, 1}, false, &request) == Status::bad_argument);
   CHECK(link.send->isend(from.data(), 1 << 20, 0, from.memory, &request) == Status::bad_argument);
   CHECK(link.send->isend(from.data(), 100, 0, nullptr, &request) == Status::bad_argument);

@@ -1,0 +1,132 @@
+// Connections of a team over a merged device take its ports in turn.
+#include <thread>
+
+#include "gda/rail_turns.h"
+#include "plugin/fabric/soft/extended.h"
+#include "test/gda/gin_ranks.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+using namespace twinpath::test;
+
+namespace {
+
+constexpr std::uint64_t kTeam = 77;
+
+Member join_over(Rank& r, int device) {
+  Member member{nullptr, nullptr, r.rank};
+  HandleBytesArray mine{};
+  auto listener = r.transport->listen(device, mine);
+  const auto handles = r.meeting->exchange(mine);
+  if (!listener) return member;
+  auto comm = r.transport->connect(handles, r.rank, **listener, {.comm_id = kTeam});
+  if (!comm) return member;
+  member.comm = std::move(comm).take();
+  auto context = member.comm->create_context(settings28());
+  if (context) member.context = std::move(context).take();
+  return member;
+}
+
+// A put with a signal to each rank, itself too, and the same from each.
+std::string talk(Rank& r, Member& member, std::uint64_t round) {
+  constexpr std::size_t kBytes = 4096;
+  const auto ranks = static_cast<std::size_t>(r.ranks);
+  WindowMemory from(*member.comm, kBytes), to(*member.comm, kBytes * ranks);
+  EXPECT_GIN(from && to);
+  from.fill(static_cast<unsigned>(r.rank), 0, kBytes);
+  r.meeting->barrier();
+  auto kernel = member.kernel();
+  PutExtras extras;
+  extras.signal = 0;
+  for (int p = 0; p < r.ranks; ++p)
+    TRY_GIN(kernel.put(p, to.handle(), kBytes * static_cast<std::size_t>(r.rank), from.handle(), 0,
+                       kBytes, extras));
+  TRY_GIN(kernel.wait_signal(0, round * ranks));
+  WindowMemory expected(*member.comm, kBytes);
+  for (std::size_t p = 0; p < ranks; ++p) {
+    expected.fill(static_cast<unsigned>(p), 0, kBytes);
+    EXPECT_GIN(std::equal(expected.data(), expected.data() + kBytes, to.data() + kBytes * p));
+  }
+  r.meeting->barrier();
+  return {};
+}
+
+std::string in_turn(Rank& r) {
+  if (r.rank == 0) EXPECT_GIN(r.devices->merge(std::array{0, 1}));
+  r.meeting->barrier();
+  const int device = static_cast<int>(r.devices->count()) - 1;
+  const Port& second = *r.devices->rails(1).front().port;
+  std::vector<Member> members;
+  for (std::uint64_t n = 0; n < 4; ++n) {
+    members.push_back(join_over(r, device));
+    EXPECT_GIN(members.back().context, static_cast<std::int64_t>(n));
+    if (auto wrong = talk(r, members.back(), 1); !wrong.empty()) return wrong;
+  }
+  // The second port fails: what goes over it ends, the rest does not notice.
+  r.meeting->barrier();
+  if (r.rank == 0) EXPECT_GIN(soft::set_port_state(second.context, second.number, false) == 0);
+  const std::int64_t down = now_ns();
+  while (!(members[1].context->failed() && members[3].context->failed()) &&
+         now_ns() < down + 10 * kSecond)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_GIN(members[1].context->failed() && members[3].context->failed());
+  for (const std::size_t n : {0, 2}) {
+    EXPECT_GIN(!members[n].context->failed());
+    if (auto wrong = talk(r, members[n], 2); !wrong.empty()) return wrong;
+  }
+  // And who comes while it is down goes over the first.
+  Member late = join_over(r, device);
+  const bool made = late.context != nullptr;
+  const std::string wrong = made ? talk(r, late, 1) : "no context";
+  r.meeting->barrier();
+  if (r.rank == 0) (void)soft::set_port_state(second.context, second.number, true);
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("Which port a GIN connection takes") {
+  struct Case {
+    const char* what;
+    std::vector<PortsOfRank> all;
+    std::size_t rank;
+    std::size_t place;
+  };
+  const Case cases[] = {
+      {"one port", {{1, 1, 0}, {1, 1, 0}}, 1, 0},
+      {"one port, third connection", {{1, 1, 2}, {1, 1, 2}}, 0, 0},
+      {"two, the first connection", {{2, 3, 0}, {2, 3, 0}}, 1, 0},
+      {"two, the second", {{2, 3, 1}, {2, 3, 1}}, 0, 1},
+      {"two, the fourth", {{2, 3, 3}, {2, 3, 3}}, 1, 1},
+      {"the first rank's turn counts", {{2, 3, 1}, {2, 3, 6}}, 1, 1},
+      {"down here", {{2, 3, 1}, {2, 1, 1}}, 1, 0},
+      {"down there", {{2, 1, 1}, {2, 3, 1}}, 1, 0},
+      {"of four one is down somewhere", {{4, 15, 2}, {4, 13, 2}, {4, 15, 2}}, 0, 3},
+      {"none in common", {{2, 1, 0}, {2, 2, 0}}, 1, 1},
+      {"unlike devices: each its own", {{1, 1, 1}, {2, 3, 1}}, 1, 1},
+      {"unlike devices, the other end", {{1, 1, 1}, {2, 3, 1}}, 0, 0},
+  };
+  for (const Case& c : cases) {
+    INFO(c.what);
+    CHECK(choose_rail(c.all, c.rank) == c.place);
+  }
+}
+
+TEST_CASE("GIN connections over a merged device take its ports in turn") {
+  if (on_adapters() || on_adapter_queues()) return;
+  Config config = gin_config();
+  config.soft_hcas = "soft0,soft1";
+  config.failover_hold_ms = 300;
+  LogCapture log;
+  CHECK(run_threads(2, in_turn, config) == "");
+  for (const char* rank : {"0", "1"}) {
+    const std::string of = std::string(" of rank ") + rank + " goes over soft";
+    CHECK(log.has("GIN connection 0" + of + "0"));
+    CHECK(log.has("GIN connection 1" + of + "1"));
+    CHECK(log.has("GIN connection 2" + of + "0"));
+    CHECK(log.has("GIN connection 3" + of + "1"));
+    CHECK(log.has("GIN connection 4" + of + "0; not used: soft1"));
+  }
+}
