@@ -196,6 +196,19 @@ struct CommSettings {
   std::uint16_t serial = 0;
 };
 
+// What the user of a session is about to do, as far as it knows.
+struct TrafficHints {
+  struct Range {
+    int least = 0, most = 0;  // 0: not known
+  };
+  bool point_to_point = false;  // and nothing else
+  Range peers, connections;     // that it sends to at once, and to each of them
+  // As it is of the transfer that comes; a wider range is what may come over a connection.
+  bool exact() const {
+    return peers.most > 0 && peers.least == peers.most && connections.least == connections.most;
+  }
+};
+
 // The per-communicator view of a transport (NCCL's ctx); splits may share one.
 class Session {
  public:
@@ -207,6 +220,8 @@ class Session {
   // buffer (it holds the connection's state between calls).
   virtual Status connect(int device, std::span<std::uint8_t, kHandleBytes> handle,
                          std::unique_ptr<SendComm>& comm) = 0;
+  // Any thread, also from the progress thread between two sends.
+  virtual void expect(const TrafficHints&) {}
 };
 
 class Transport {

@@ -23,6 +23,9 @@ class ProxySession final : public Session {
                 std::unique_ptr<Listener>& listener) override;
   Status connect(int device, std::span<std::uint8_t, kHandleBytes> handle,
                  std::unique_ptr<SendComm>& comm) override;
+  void expect(const TrafficHints& hints) override {
+    if (core_->devices->config().net_hints) core_->expected.set(hints);
+  }
 
  private:
   // Drops connections in the making that nobody went on with until their time was over.

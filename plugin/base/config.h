@@ -27,6 +27,15 @@ struct Bytes {
   friend bool operator==(Bytes, Bytes) = default;
 };
 
+// How patiently a connection deals with ports that fail (proxy/connect/recovery.h).  No options:
+// tests hasten it.
+struct FailoverPace {
+  int first_pause_ms = 1000;     // a queue that failed while its port is up is tried again then,
+  int longest_pause_ms = 60000;  // and after twice as long each time, up to this
+  int settle_ms = 100;           // how long a port must have been back
+  int states_ms = 1000;          // ports are asked for their states that often at least
+};
+
 struct Config {
   // --- ours: TWINPATH_*
   FabricChoice fabric = FabricChoice::automatic;  // TWINPATH_FABRIC
@@ -46,10 +55,12 @@ struct Config {
   int standby_ports = 2;                   // TWINPATH_STANDBY
   int failover_hold_ms = 10000;            // TWINPATH_FAILOVER_HOLD_MS
   int stall_ms = 200;                      // TWINPATH_STALL_MS: 0 never
-  bool measure_rails = true;               // TWINPATH_MEASURE_RAILS
-  bool flow_labels = true;                 // TWINPATH_FLOW_LABELS
-  bool optional_recv_completion = true;    // TWINPATH_OPTIONAL_RECV_COMPLETION, with NCCL's below
-  Bytes stripe_min{64 * 1024};             // TWINPATH_STRIPE_MIN: smaller messages go whole
+  FailoverPace failover_pace;
+  bool measure_rails = true;             // TWINPATH_MEASURE_RAILS
+  bool flow_labels = true;               // TWINPATH_FLOW_LABELS
+  bool optional_recv_completion = true;  // TWINPATH_OPTIONAL_RECV_COMPLETION, with NCCL's below
+  bool net_hints = true;                 // TWINPATH_NET_HINTS
+  Bytes stripe_min{64 * 1024};           // TWINPATH_STRIPE_MIN: smaller messages go whole
 
   bool counters = true;     // TWINPATH_COUNTERS
   std::string metrics_dir;  // TWINPATH_METRICS_DIR

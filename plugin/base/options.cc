@@ -201,6 +201,12 @@ constexpr std::array kOptions{
     option<&Config::stripe_min, is_stripe_min>(
         "TWINPATH_STRIPE_MIN", "Data path", "bytes; k, m, g allowed",
         "Messages smaller than this travel whole on one queue pair."),
+    option<&Config::net_hints>(
+        "TWINPATH_NET_HINTS", "Data path", "0, 1",
+        "1 heeds what NCCL (2.28 and later) says of coming operations: the connections to one peer "
+        "that serve sends and receives between two ranks only share the queue pairs that a "
+        "collective's connection has, and while a transfer has twice as many messages under way as "
+        "there are rails, those below four times TWINPATH_STRIPE_MIN travel whole."),
     option<&Config::optional_recv_completion>(
         "TWINPATH_OPTIONAL_RECV_COMPLETION", "Data path", "0, 1",
         "Skips the notice to the receiver where NCCL says that it does not need it (LL, LL128)."),

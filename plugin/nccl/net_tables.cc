@@ -19,6 +19,7 @@
 #include "plugin/nccl/abi/net.h"
 #include "plugin/nccl/boundary.h"
 #include "plugin/nccl/context.h"
+#include "plugin/nccl/net_attr.h"
 #include "plugin/nccl/net_events.h"
 #include "plugin/nccl/properties.h"
 
@@ -82,8 +83,14 @@ ncclResult_t finalize(void* ctx) {
   });
 }
 
-// Hints about how many peers and flows to expect; nothing here depends on them.
-ncclResult_t set_net_attr(void*, ncclNetAttr_t*) { return abi::ncclSuccess; }
+// Hints about the operations to come, of that communicator.  The progress thread calls it, too.
+ncclResult_t set_net_attr(void* ctx, ncclNetAttr_t* attr) {
+  return guarded("setNetAttr", [&] {
+    if (Session* session = session_of(ctx); session != nullptr && attr != nullptr)
+      session->expect(hints_of(*attr));
+    return Status::ok;
+  });
+}
 
 template <class Props>
 ncclResult_t get_properties(int dev, Props* out) {

@@ -77,8 +77,8 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
   mine_.host = host_name();
   mine_.pid = static_cast<std::uint32_t>(::getpid());
   if (auto props = core_->devices->properties(device_)) mine_.device = props->name;
-  mine_.qps_per_connection =
-      static_cast<std::uint16_t>(core_->devices->config().ib_qps_per_connection);
+  mine_.qps_per_connection = static_cast<std::uint16_t>(
+      core_->expected.queues(core_->devices->config().ib_qps_per_connection));
   if (core_->devices->config().failover) mine_.capabilities |= kCanRecover;
   // One that has no address now may have one when it is needed.
   for (const RailPort& port : core_->devices->standby(device_)) {

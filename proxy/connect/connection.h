@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "plugin/base/socket.h"
+#include "proxy/connect/expected_traffic.h"
 #include "proxy/connect/peer_link.h"
 #include "proxy/connect/stranger_log.h"
 #include "proxy/queues/registered_buffer.h"
@@ -38,6 +39,7 @@ struct SessionCore {
   std::shared_ptr<Devices> devices;
   std::shared_ptr<CompletionHub> hub;
   CommSettings settings;
+  ExpectedTraffic expected;
   DecisionLog decisions;
   StrangerLog strangers;
   SpareFd spare;                         // for a listener that has no descriptor left

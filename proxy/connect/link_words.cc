@@ -113,6 +113,11 @@ std::int64_t PeerLink::attend(std::int64_t now) {
     }
     if (!broken_) read_words(now);
   }
+  if (!broken_ && recovery_->looks_after(now)) {
+    while (poll() > 0) {
+    }
+    if (!broken_) recovery_->look_for_stalls(now);
+  }
   if (!broken_) recovery_->look_at_ports(now, true);
   if (recovery_->running()) recovery_->go_on(now);
   return recovery_->next_look();

@@ -140,6 +140,7 @@ bool Recovery::hear(RecoveryKind kind, std::span<const std::uint8_t> body) {
     }
     case RecoveryKind::ask:
       link_.answer_ask();
+      look_after(now_ns());
       return true;
     case RecoveryKind::answer:
       peer_answered_ = now_ns();

@@ -94,6 +94,9 @@ class Recovery final : private HeldWork {
   // connection meanwhile: what is silent otherwise may be an adapter that is software, in a process
   // that was stopped.
   void look_for_stalls(std::int64_t now);
+  // For a while nobody may call here: the peer, whose callers wait, has asked to look for stalls.
+  void look_after(std::int64_t now);
+  bool looks_after(std::int64_t now) const { return now < looks_until_; }
   // Asks those that have no question under way.
   void ask(std::int64_t now);
   void answered(int q);
@@ -124,9 +127,11 @@ class Recovery final : private HeldWork {
   void finish();
   void enter(Phase phase, std::int64_t now);
   QueueMask all() const;
+  void wake_peer(std::int64_t now);
   void all_mute(QueueMask mute, std::int64_t now, std::int64_t limit);
   std::string mute_text(int q, std::int64_t now) const;
   const Rail& rail_of(int q) const;
+  const FailoverPace& pace() const;
   void look_at_states(std::int64_t now);
   QueueMask unusable(std::int64_t now) const;
   void mark_sick(int q, std::int64_t now);
@@ -164,6 +169,10 @@ class Recovery final : private HeldWork {
   std::uint32_t changes_ = 0;  // that the adapters had told of
   // When the peer's process was last asked whether it runs, and when it answered.
   std::int64_t peer_asked_ = 0, peer_answered_ = 0;
+  // When to ask it to look at its queues, the pause before, and what had been achieved by then.
+  std::int64_t wake_at_ = 0, wake_pause_ = 0;
+  std::uint64_t wake_progress_ = 0;
+  std::int64_t looks_until_ = 0;  // because it asked
 };
 
 }  // namespace twinpath

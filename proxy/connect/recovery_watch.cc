@@ -10,21 +10,19 @@
 namespace twinpath {
 namespace {
 
-// A queue that failed while its port is up is tried again after this, and after twice as long each
-// time it fails anew.
-constexpr std::int64_t kFirstPause = kSecond, kLongestPause = 60 * kSecond;
-// How long a port must have been back.
-constexpr std::int64_t kSettle = 100 * kMillisecond;
-constexpr std::int64_t kStatesPeriod = kSecond;
+constexpr std::int64_t ns(int ms) { return ms * kMillisecond; }
+constexpr std::int64_t kLongestWake = 2 * kSecond;
 
 }  // namespace
+
+const FailoverPace& Recovery::pace() const { return link_.set().devices().config().failover_pace; }
 
 // Asking is a system call for each port: only after an adapter told of a change, and now and then.
 void Recovery::look_at_states(std::int64_t now) {
   QueueSet& set = link_.set();
   std::uint32_t changes = 0;
   for (const Rail& rail : set.rails()) changes += rail.port.adapter->events.port_changes();
-  if (changes == changes_ && looked_ != 0 && now - looked_ < kStatesPeriod) return;
+  if (changes == changes_ && looked_ != 0 && now - looked_ < ns(pace().states_ms)) return;
   changes_ = changes;
   looked_ = now;
   QueueMask rails_down = 0, rails_moved = 0;
@@ -56,9 +54,10 @@ QueueMask Recovery::unusable(std::int64_t now) const {
 
 void Recovery::mark_sick(int q, std::int64_t now) {
   Sick& s = sick_[static_cast<std::size_t>(q)];
+  const std::int64_t longest = ns(pace().longest_pause_ms);
   // Long after the last time it begins anew.
-  s.pause = s.pause == 0 || now > s.until + kLongestPause ? kFirstPause
-                                                          : std::min(2 * s.pause, kLongestPause);
+  s.pause = s.pause == 0 || now > s.until + longest ? ns(pace().first_pause_ms)
+                                                    : std::min(2 * s.pause, longest);
   s.until = now + s.pause;
 }
 
@@ -86,7 +85,7 @@ void Recovery::look_at_ports(std::int64_t now, bool anew) {
   } else if (back_since_ == 0) {
     back_since_ = now;
     link_.call_again();  // whoever polls now may be long in coming back
-  } else if (now - back_since_ >= kSettle) {
+  } else if (now - back_since_ >= ns(pace().settle_ms)) {
     note_trouble(now, false);
     begin(round_ + 1, "a port that had failed can be used again");
   }
@@ -98,7 +97,8 @@ void Recovery::look_for_stalls(std::int64_t now) {
   const QueueMask in_use = link_.set().in_use();
   const AtRisk risk = comm_->at_risk();
   const bool others = (all() & ~in_use & ~unusable(now)) != 0;
-  if (!risk.any || (std::popcount(in_use) < 2 && !others)) return;
+  if (std::popcount(in_use) < 2 && !others) return;
+  if (!risk.any) return wake_peer(now);
   QueueMask mute = 0;
   std::int64_t limit = 0;
   for (int q = 0; q < link_.queue_count(); ++q) {
@@ -127,6 +127,32 @@ void Recovery::look_for_stalls(std::int64_t now) {
       known = known && last.asked == 0 && last.answered != 0 && last.mark == risk.mark;
   }
   if (!known) ask(now);
+}
+
+// Nothing of ours is under way, and callers wait: for a cell, then, that the peer has not posted
+// yet or that is lost.  Perhaps nobody calls there: a receive without completion is done once its
+// cell is posted.  So the peer is asked to look at its queues by itself: when the wait has lasted,
+// and after twice as long each time, since mostly it has nothing to offer yet.
+void Recovery::wake_peer(std::int64_t now) {
+  const std::int64_t first = ns(link_.set().devices().config().stall_ms);
+  const std::uint64_t progress = comm_->progress();
+  if (wake_at_ == 0 || progress != wake_progress_) {
+    wake_progress_ = progress;
+    wake_pause_ = first;
+  } else if (now < wake_at_) {
+    return;
+  } else {
+    peer_asked_ = now;
+    link_.send(encode_recovery(RecoveryKind::ask));
+    wake_pause_ = std::min(2 * wake_pause_, std::max(kLongestWake, first));
+  }
+  wake_at_ = now + wake_pause_;
+}
+
+void Recovery::look_after(std::int64_t now) {
+  look_for_stalls(now);
+  link_.call_again();
+  looks_until_ = now + 3 * ns(link_.set().devices().config().stall_ms) + kSecond;
 }
 
 // To be called when no queue in use has answered for `limit`: they have half as long again, from
@@ -174,14 +200,18 @@ void Recovery::answered(int q) {
 
 std::int64_t Recovery::next_look() const {
   if (comm_ == nullptr || link_.broken() || running()) return 0;  // held work, then
-  if (back_since_ != 0) return back_since_ + kSettle;
+  if (back_since_ != 0) return back_since_ + ns(pace().settle_ms);
   const std::int64_t now = now_ns();
   // An adapter's event may come before what it tells of.
-  std::int64_t next = (mine_ & link_.set().regular()) != 0 ? looked_ + kStatesPeriod : 0;
+  std::int64_t next = (mine_ & link_.set().regular()) != 0 ? looked_ + ns(pace().states_ms) : 0;
   for (int q = 0; q < link_.queue_count(); ++q) {
     const std::int64_t until = sick_[static_cast<std::size_t>(q)].until;
     if ((mine_ & queue_bit(q)) != 0 && until > now && (next == 0 || until < next)) next = until;
   }
+  if (const std::int64_t again =
+          now + ns(link_.set().devices().config().stall_ms) / 4 + kMillisecond;
+      looks_after(now) && (next == 0 || again < next))
+    next = again;
   return next;
 }
 

@@ -149,7 +149,9 @@ Status ProxySendComm::post_failed(const Lane& lane, std::size_t bytes, int error
 int ProxySendComm::choose_lanes(std::size_t bytes, int& first) {
   const int queues = static_cast<int>(lanes_.size());
   if (split_all_ && bytes > kParcelBytes) return queues;
-  if (rails_ == 1 || bytes < stripe_min_) return 1;
+  if (rails_ == 1 || bytes < stripe_min_ ||
+      bytes < core_->expected.stripe_from(stripe_min_, rails_))
+    return 1;
   // One queue per rail, the next set each time: queue q lies on rail q % rails on both ends, so
   // any `rails_` queues in a row (with wrap-around at a multiple) cover all of them.
   const int count = std::min(rails_, queues);

@@ -10,9 +10,10 @@
 namespace twinpath {
 
 // Nothing reaches the ring any more, so what lies there is all that has come.
+// What these cells say of parcels may be of another count: where the next round overtook the last
+// one the receiver may have gone on in that, and this end not.  Both count anew before they go on.
 HeldState ProxySendComm::held() {
-  while (!link_->broken() && see_cell()) {
-  }
+  while (!link_->broken() && layout_.ready(cell_at(seen_), seen_)) ++seen_;
   HeldState held;
   held.begin = held.end = seen_;
   return held;

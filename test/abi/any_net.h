@@ -67,7 +67,7 @@ class AnyNet {
   virtual abi::ncclResult_t finalize(void* ctx) = 0;
   virtual bool has_make_vdevice() const = 0;
   virtual abi::ncclResult_t make_vdevice(int* dev, const std::vector<int>& members) = 0;
-  virtual abi::ncclResult_t set_net_attr(void* ctx) = 0;
+  virtual abi::ncclResult_t set_net_attr(void* ctx, abi::ncclNetAttr_t* attr) = 0;
   // getDeviceMr and irecvConsumed, where they exist.
   virtual bool gpu_driven_members_are_null() const = 0;
 
@@ -226,10 +226,9 @@ class NetAdapter final : public AnyNet {
       return abi::ncclInvalidUsage;
     }
   }
-  R set_net_attr([[maybe_unused]] void* ctx) override {
+  R set_net_attr([[maybe_unused]] void* ctx, [[maybe_unused]] abi::ncclNetAttr_t* attr) override {
     if constexpr (kV >= 11) {
-      abi::ncclNetAttr_t attr{};
-      return t_.setNetAttr == nullptr ? abi::ncclSuccess : t_.setNetAttr(ctx, &attr);
+      return t_.setNetAttr == nullptr ? abi::ncclInternalError : t_.setNetAttr(ctx, attr);
     } else {
       return abi::ncclSuccess;
     }

@@ -112,6 +112,7 @@ class FakeSession final : public Session {
     ++fake().sessions_alive;
   }
   ~FakeSession() override { --fake().sessions_alive; }
+  void expect(const TrafficHints& hints) override { fake().last_hints = hints; }
   Status listen(int device, std::span<std::uint8_t, kHandleBytes> handle,
                 std::unique_ptr<Listener>& listener) override {
     note(device);

@@ -35,6 +35,7 @@ struct FakeState {
   int last_tag = 0, last_fd = 0;
   std::uint64_t last_offset = 0;
   MemoryType last_type = MemoryType::host;
+  TrafficHints last_hints;
   int last_session_class = -2;  // traffic class of the session last used by listen or connect
 };
 

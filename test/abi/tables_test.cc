@@ -138,7 +138,45 @@ TEST_CASE("every version is there and has its optional members as NCCL wants the
     CHECK(std::string(net->name()) == "Twinpath");
     CHECK(net->gpu_driven_members_are_null());
     CHECK(net->has_make_vdevice() == (net->version() >= 9));
-    CHECK(net->set_net_attr(nullptr) == abi::ncclSuccess);
+    abi::ncclNetAttr_t attr{};
+    CHECK(net->set_net_attr(nullptr, &attr) == abi::ncclSuccess);
+  }
+}
+
+TEST_CASE("what NCCL says of coming operations reaches the communicator's session") {
+  LogCapture log;
+  for (auto& net : versions()) {
+    if (!net->has_context()) continue;
+    void* ctx = nullptr;
+    REQUIRE(net->init(&ctx, current_sink(), -1) == abi::ncclSuccess);
+    fake().last_hints = {};
+    CHECK(net->set_net_attr(ctx, nullptr) == abi::ncclSuccess);
+    CHECK(fake().last_hints.peers.most == 0);
+    // Before a connection between two ranks: send, receive, all-to-all, scatter, gather.
+    abi::ncclNetAttr_t attr{{16, 1, 4, 1}, {9, 9, 9, 9}, 0x7c0, ~0u, ~0u};
+    CHECK(net->set_net_attr(ctx, &attr) == abi::ncclSuccess);
+    CHECK(fake().last_hints.point_to_point);
+    CHECK(fake().last_hints.peers.least == 1);
+    CHECK(fake().last_hints.peers.most == 16);
+    CHECK(fake().last_hints.connections.least == 1);
+    CHECK(fake().last_hints.connections.most == 4);
+    CHECK_FALSE(fake().last_hints.exact());
+    // Before a transfer of an all-reduce.
+    attr = {{2, 2, 8, 8}, {16, 1, 4, 1}, 1u << 4, 1u << 1, 1u << 2};
+    CHECK(net->set_net_attr(ctx, &attr) == abi::ncclSuccess);
+    CHECK_FALSE(fake().last_hints.point_to_point);
+    CHECK(fake().last_hints.exact());
+    // Nothing is known, and nonsense.
+    for (const abi::ncclNetCommAttr_t side :
+         {abi::ncclNetCommAttr_t{-1, -1, -1, -1}, abi::ncclNetCommAttr_t{1, 2, 1, 2}}) {
+      attr = {side, side, ~0u, ~0u, ~0u};
+      CHECK(net->set_net_attr(ctx, &attr) == abi::ncclSuccess);
+      CHECK_FALSE(fake().last_hints.point_to_point);
+      CHECK(fake().last_hints.peers.most == 0);
+      CHECK(fake().last_hints.connections.most == 0);
+      CHECK_FALSE(fake().last_hints.exact());
+    }
+    CHECK(net->finalize(ctx) == abi::ncclSuccess);
   }
 }
 

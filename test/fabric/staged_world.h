@@ -48,9 +48,10 @@ inline PlacementSource source_for(Use use, int hcas) {
 
 // Its first half of the soft HCAs is the sender's, the second the receiver's; several are merged.
 struct Ends {
-  explicit Ends(Use source, Use landing, Config config = gpu_config(), int rails = 1) {
-    a = open(source, config, rails, 0, from);
-    b = open(landing, config, rails, rails, to);
+  explicit Ends(Use source, Use landing, Config config = gpu_config(), int rails = 1,
+                void (*adjust)(Fabric&) = nullptr) {
+    a = open(source, config, rails, 0, from, adjust);
+    b = open(landing, config, rails, rails, to, adjust);
     sender = session(*a, 1);
     receiver = session(*b, 2);
   }

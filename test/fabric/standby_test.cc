@@ -175,6 +175,39 @@ TEST_CASE("F2: a lone port with two queues that goes silent is left, too") {
   CHECK(stream.longest_gap() < 3 * kSecond);
 }
 
+TEST_CASE("F2: a cell that is lost is missed although nobody calls its receiver") {
+  const Ports ports = GENERATE(Ports::apart, Ports::merged);
+  LogCapture log;
+  Config c = FailoverWorld::config();
+  c.stall_ms = 50;
+  FailoverWorld w(c, ports);
+  Link link = w.connect();
+  exchange(link, 5000);
+  Buffer from(*link.send, 5000, 9), to(*link.recv, 5000);
+  // A receive without completion is done once its cell is posted, as it is here, to nowhere.
+  FailoverWorld::loss("soft2", soft::PortLoss::all);
+  Completion c2;
+  Request* receive = start_recv(*link.recv, {to.receive(0)}, true);
+  REQUIRE(eventually([&] {
+    REQUIRE(receive->test(c2) == Status::ok);
+    return c2.done;
+  }));
+  Request* send = nullptr;
+  const bool sent = eventually([&] {
+    const Status s = link.send->isend(from.data(), 5000, 0, from.memory, &send);
+    return (s != Status::ok && s != Status::again) || send != nullptr;
+  });
+  CAPTURE(log.warnings());
+  CHECK(sent);
+  if (send != nullptr) {
+    finish(send);
+    CHECK(to.holds(9, 5000));
+    CHECK(log.has("goes on over"));
+  }
+  from.forget();
+  to.forget();
+}
+
 TEST_CASE("a lone port may be away for as long as its adapter tries by itself") {
   LogCapture log;
   Config c = FailoverWorld::config();

@@ -111,6 +111,7 @@ const std::vector<CaseInfo>& link_cases();
 const std::vector<CaseInfo>& setup_cases();
 const std::vector<CaseInfo>& process_cases();
 const std::vector<CaseInfo>& rail_cases();
+const std::vector<CaseInfo>& outage_cases();
 const std::vector<CaseInfo>& host_cases();
 
 // Sizes that cross every boundary: inline, one packet, several, many.

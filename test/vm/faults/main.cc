@@ -66,7 +66,7 @@ bool find_topology(Topology& t) {
 std::vector<CaseInfo> all_cases() {
   std::vector<CaseInfo> all;
   for (const auto* list : {&packet_cases(), &link_cases(), &setup_cases(), &process_cases(),
-                           &rail_cases(), &host_cases()})
+                           &rail_cases(), &outage_cases(), &host_cases()})
     all.insert(all.end(), list->begin(), list->end());
   return all;
 }
