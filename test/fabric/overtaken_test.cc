@@ -2,8 +2,8 @@
 // not.  Schedules of faults found what is here on purpose (seed 8919).
 #include "proxy/receive/recv_comm.h"
 #include "proxy/send/send_comm.h"
+#include "test/fabric/staged_world.h"
 #include "test/fabric/tap.h"
-#include "test/fabric/world.h"
 
 namespace twinpath::test {
 namespace {
@@ -25,7 +25,8 @@ void exchange_parcel(Link& link, Buffer& from, Buffer& to) {
 
 TEST_CASE("cells of a round that was overtaken count parcels anew, and that is no mistake") {
   LogCapture log;
-  World w(soft_config("soft0,soft1,soft2,soft3"), -1, Tap::on);
+  // As all of this program: the soft HCA takes GPU memory, or not, from when it is first opened.
+  World w(gpu_config("soft0,soft1,soft2,soft3"), -1, Tap::on);
   Link link = w.connect(w.merge({0, 1}), w.merge({2, 3}));
   Buffer from(*link.send, 5000, 3), to(*link.recv, 5000);
   const int many = 2 * kParcelPlaces;
