@@ -75,7 +75,7 @@ struct Config {
   int gin_depth = 256;  // TWINPATH_GIN_DEPTH: WQEs of a kernel's queue, power of two
   EngineChoice gin_engine = EngineChoice::automatic;   // TWINPATH_GIN_ENGINE
   QueuePlace gin_cq = QueuePlace::host;                // TWINPATH_GIN_CQ
-  bool rma = true;                                     // TWINPATH_RMA
+  int rma = -1;                                        // TWINPATH_RMA (-1 automatic, 0, 1)
   bool gin_atomics = true;                             // TWINPATH_GIN_ATOMICS
   BellChoice gin_nic_handler = BellChoice::automatic;  // NCCL_GIN_GDAKI_NIC_HANDLER
 

@@ -233,11 +233,12 @@ constexpr std::array kOptions{
     option<&Config::gin>("TWINPATH_GIN", "GPU", "0, 1",
                          "Offers NCCL a GIN plugin: kernels that communicate by themselves. 0 "
                          "leaves that to NCCL's own transports."),
-    option<&Config::rma>("TWINPATH_RMA", "GPU", "0, 1",
-                         "Offers NCCL (2.30.7 on) an RMA plugin: ncclPutSignal and its likes, "
-                         "collectives without SMs, and kernels that communicate through NCCL's own "
-                         "proxy (GIN type PROXY). 0 leaves them to NCCL's own transports; set it "
-                         "alike at all ranks."),
+    option<&Config::rma, in_range<-1, 1>>(
+        "TWINPATH_RMA", "GPU", "-1..1",
+        "Offers NCCL (2.30.7 on) an RMA plugin: ncclPutSignal and its likes, collectives without "
+        "SMs, and kernels that communicate through NCCL's own proxy (GIN type PROXY). 0 leaves "
+        "them to NCCL's own transports; set it alike at all ranks. -1 offers it on real adapters: "
+        "the soft HCA cannot have GPU memory that NCCL makes for it, and windows would fail."),
     option<&Config::gin_depth, is_queue_depth>(
         "TWINPATH_GIN_DEPTH", "GPU", "64..32768, power of two",
         "Work requests that a queue between a kernel and one peer holds, where NCCL does not say "

@@ -61,7 +61,7 @@ Context::Context(Transports transports, const Config& config)
       visible_(physical_),
       offers_gin_(config.gin),
       make_gin_(std::move(transports.make_gin)),
-      offers_rma_(config.rma),
+      offers_rma_(config.rma < 0 ? config.fabric != FabricChoice::soft : config.rma != 0),
       make_rma_(std::move(transports.make_rma)) {}
 
 Context* Context::get() { return g_context.load(std::memory_order_acquire); }

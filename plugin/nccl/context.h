@@ -60,7 +60,9 @@ class Context {
   bool offers_gin() const { return offers_gin_; }
   // Made by the first call; a failed attempt is repeated by the next.
   Result<gda::GinTransport*> gin();
-  // Whether devices are offered for RMA, too (TWINPATH_RMA).
+  // Whether devices are offered for RMA, too (TWINPATH_RMA).  By itself not on the soft HCA: its
+  // processes cannot share the memory for signals that NCCL makes without a handle, and NCCL would
+  // fail each window of a program that never asked for RMA.
   bool offers_rma() const { return offers_rma_; }
   Result<gda::RmaTransport*> rma();
 

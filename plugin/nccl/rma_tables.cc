@@ -90,6 +90,10 @@ ncclResult_t init(void** ctx, std::uint64_t comm_id, LogSink log) {
     if (const auto context = Context::open(); !context) return context.status();
     gda::RmaTransport* rma = nullptr;
     TP_TRY(offered("RMA init", rma));
+    if (rma == nullptr)
+      TP_INFO(net,
+              "RMA is not offered: TWINPATH_RMA is 0, or -1 on the soft HCA, or an adapter "
+              "does not reach GPU memory");
     // Without devices NCCL forgets the context instead of giving it back.
     if (rma != nullptr) *ctx = new RmaInstance{{}, comm_id};
     return Status::ok;

@@ -178,6 +178,22 @@ void all_to_all(Host& h, int context, Bootstrap& boot, std::size_t bytes, unsign
 
 }  // namespace
 
+// NCCL gives RMA memory that no other process can open, and fails windows for it.
+TEST_CASE("The soft HCA offers no RMA that was not asked for", "[unasked][.]") {
+  Plugin plugin;
+  LogCapture log;
+  for (auto& t : plugin.rmas) {
+    INFO("version " << t->version());
+    void* ctx = &log;
+    REQUIRE(t->init(&ctx, 0x5eed, current_sink()) == abi::ncclSuccess);
+    CHECK(ctx == nullptr);
+    int n = -1;
+    REQUIRE(t->devices(&n) == abi::ncclSuccess);
+    CHECK(n == 0);
+  }
+  CHECK(log.has(LogLevel::info, "RMA is not offered"));
+}
+
 TEST_CASE("RMA's init, devices and properties start no thread and open no file") {
   LogCapture log;
   Plugin plugin;
