@@ -152,16 +152,23 @@ void one_way(Case& c) {
 
 }  // namespace
 
+// Their machine's time is two minutes, and soft-RoCE's kernel locks up under them now and then.
+constexpr bool kByName = true;
+
 const std::vector<CaseInfo>& outage_cases() {
   static const std::vector<CaseInfo> cases{
       {"rail-flaps", "F4: one of two rails goes and comes back, and is used again each time", flaps,
-       2},
+       2, false, kByName},
       {"rail-long", "F5: one of two rails is away for long, then back (timers shortened)",
-       away_for_long, 2},
-      {"rails-away", "F6: both rails are down for 3 s, one comes back", both_away, 2},
-      {"rails-gone", "F6: both rails stay down: an error in time that says why", both_gone, 2},
-      {"rail-follows", "F7: the other rail fails while the first is being left", other_follows, 2},
-      {"rail-one-way", "F8: one direction of one of two rails is dead", one_way, 2}};
+       away_for_long, 2, false, kByName},
+      {"rails-away", "F6: both rails are down for 3 s, one comes back", both_away, 2, false,
+       kByName},
+      {"rails-gone", "F6: both rails stay down: an error in time that says why", both_gone, 2,
+       kByName},
+      {"rail-follows", "F7: the other rail fails while the first is being left", other_follows, 2,
+       kByName},
+      {"rail-one-way", "F8: one direction of one of two rails is dead", one_way, 2, false,
+       kByName}};
   return cases;
 }
 
