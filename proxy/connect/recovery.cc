@@ -283,6 +283,9 @@ void Recovery::finish() {
       used = used || ((in_use & queue_bit(q)) != 0 && link_.queue(q).rail == static_cast<int>(r));
     if (used) rails += (rails.empty() ? "" : ", ") + link_.set().rails()[r].port.port->name;
   }
+  // Who looked while the round went on was told no time for the next look; the port that was left
+  // is to be tried again although no caller may ever wait.
+  link_.call_again();
   link_.tell("goes on over " + rails + " (" + std::to_string(std::popcount(in_use)) + " of " +
                  std::to_string(link_.queue_count()) + " queues) after " + clock_.text(now) + "; " +
                  std::to_string(again) +
