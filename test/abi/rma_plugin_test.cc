@@ -348,8 +348,11 @@ TEST_CASE("an aborted communicator is closed with requests outstanding, in any o
             void* const window = h->reg(pages);
             boot.wait();
             void* request = nullptr;
+            // Each rank has a place of its own at the others.
+            constexpr std::uint64_t size = 1 << 17;
+            const std::uint64_t to = (1 << 19) + static_cast<std::uint64_t>(rank) * size;
             for (std::uint32_t i = 0; i < 300; ++i)
-              must(t->iput_signal(h->ctx, 0, {0, window, 1 << 19, 1 << 19, window}, i % 3,
+              must(t->iput_signal(h->ctx, 0, {0, window, size, to, window}, i % 3,
                                   {0, h->signals_mh, 1, abi::kSignalAdd, true}, &request),
                    "iputSignal");
             const auto start = Clock::now();
