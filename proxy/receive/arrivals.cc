@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "plugin/base/clock.h"
 #include "proxy/queues/receive_queue.h"
 #include "proxy/receive/recv_comm.h"
 
@@ -68,11 +69,13 @@ void ProxyRecvComm::flush_done(const ibv_wc& wc) {
   if (FlushRequest* f = flush_of(wc)) --f->pending_;
 }
 
-// An adapter whose port has gone no longer reads through it.  It took its retries to say so, a
-// thousand times longer than writes of before need to reach the GPU.
+// An adapter whose port has gone no longer reads through it, and may say so at once.
 void ProxyRecvComm::flush_failed(const ibv_wc& wc) {
   flush_stale_ = true;
-  flush_done(wc);
+  if (FlushRequest* f = flush_of(wc)) {
+    --f->pending_;
+    f->not_before_ = now_ns() + kGoneRail;
+  }
 }
 
 void ProxyRecvComm::on_data(const ibv_wc& wc, int queue) {

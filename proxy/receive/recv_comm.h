@@ -28,6 +28,9 @@ namespace twinpath {
 inline constexpr std::size_t kPatientReceive = 4096;
 // Polls of the session during which a cell may wait.
 inline constexpr int kCtsPatience = 64;
+// A rail whose port has failed cannot be read through, which is how a flush knows that writes of
+// before have reached the GPU.  They have after this, in ns: a write takes PCIe some microseconds.
+inline constexpr std::int64_t kGoneRail = 2'000'000;
 
 class ProxyRecvComm;
 
@@ -92,7 +95,8 @@ class FlushRequest final : public Request {
   const ProxyMemory* memory_ = nullptr;
   int pending_ = 0;
   bool active_ = false;
-  bool waits_ = false;  // to be posted by its test: queues are being replaced
+  bool waits_ = false;           // to be posted by its test: queues are being replaced
+  std::int64_t not_before_ = 0;  // it is not done: a rail that brought data cannot be read through
 };
 
 class ProxyRecvComm final : public RecvComm,
