@@ -4,11 +4,13 @@
 //
 // Casts: a comm's void* is always the address of its Comm base, because regMr gets either kind;
 // isend and irecv go down from there.
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <new>
 #include <span>
 #include <system_error>
+#include <vector>
 
 #include "plugin/base/log.h"
 #include "plugin/base/sync.h"
@@ -98,6 +100,31 @@ inline Status opened(const char* entry, Context*& context) {
 
 inline std::span<std::uint8_t, kHandleBytes> handle_bytes(void* handle) {
   return std::span<std::uint8_t, kHandleBytes>(static_cast<std::uint8_t*>(handle), kHandleBytes);
+}
+// The handles of all ranks of a team, for a collective connect of the rank.
+inline Status handles_of_team(const char* entry, void* const* handles, int nranks, int rank,
+                              std::vector<std::array<std::uint8_t, kHandleBytes>>& all) {
+  if (nranks < 1 || rank < 0 || rank >= nranks) {
+    TP_WARN("%s: rank %d of %d", entry, rank, nranks);
+    return Status::bad_argument;
+  }
+  all.resize(static_cast<std::size_t>(nranks));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (handles[r] == nullptr) return refuse(entry, "null handle");
+    const auto bytes = handle_bytes(handles[r]);
+    std::copy(bytes.begin(), bytes.end(), all[r].begin());
+  }
+  return Status::ok;
+}
+// Of memory that is to be registered: what NCCL calls its type.
+inline Status memory_type(const char* entry, int type, MemoryType& out) {
+  if (type != abi::kPtrHost && type != abi::kPtrCuda) {
+    TP_WARN("%s: memory type %d; known are %d (host) and %d (CUDA)", entry, type, abi::kPtrHost,
+            abi::kPtrCuda);
+    return Status::bad_argument;
+  }
+  out = type == abi::kPtrCuda ? MemoryType::cuda : MemoryType::host;
+  return Status::ok;
 }
 
 inline void* comm_to_nccl(Comm* comm) { return comm; }

@@ -168,16 +168,8 @@ ncclResult_t connect(void*, void* handles[], int nranks, int rank, void* listen_
   return guarded("GIN connect", [&]() -> Status {
     if (handles == nullptr || listen_comm == nullptr || coll_comm == nullptr)
       return refuse("GIN connect", "null argument");
-    if (nranks < 1 || rank < 0 || rank >= nranks) {
-      TP_WARN("GIN connect: rank %d of %d", rank, nranks);
-      return Status::bad_argument;
-    }
-    std::vector<std::array<std::uint8_t, kHandleBytes>> all(static_cast<std::size_t>(nranks));
-    for (std::size_t r = 0; r < all.size(); ++r) {
-      if (handles[r] == nullptr) return refuse("GIN connect", "null handle");
-      const auto bytes = handle_bytes(handles[r]);
-      std::copy(bytes.begin(), bytes.end(), all[r].begin());
-    }
+    std::vector<std::array<std::uint8_t, kHandleBytes>> all;
+    TP_TRY(handles_of_team("GIN connect", handles, nranks, rank, all));
     Context* context = nullptr;
     TP_TRY(opened("GIN connect", context));
     const auto gin = context->gin();
@@ -316,14 +308,10 @@ ncclResult_t reg_mr_sym_dmabuf(void* coll_comm, void* data, std::size_t size, in
   return guarded("regMrSym", [&]() -> Status {
     if (coll_comm == nullptr || mhandle == nullptr || gin_handle == nullptr)
       return refuse("regMrSym", "null argument");
-    if (type != abi::kPtrHost && type != abi::kPtrCuda) {
-      TP_WARN("regMrSym: memory type %d; known are %d (host) and %d (CUDA)", type, abi::kPtrHost,
-              abi::kPtrCuda);
-      return Status::bad_argument;
-    }
+    MemoryType kind{};
+    TP_TRY(memory_type("regMrSym", type, kind));
     const auto window = gin_comm_of(coll_comm).register_window(
-        data, size, type == abi::kPtrCuda ? MemoryType::cuda : MemoryType::host, offset, fd,
-        (flags & abi::kMrForceStrictOrder) != 0);
+        data, size, kind, offset, fd, (flags & abi::kMrForceStrictOrder) != 0);
     if (!window) return window.status();
     *mhandle = *window;
     *gin_handle = device_pointer((*window)->device_handle());

@@ -217,13 +217,9 @@ ncclResult_t reg_mr_dmabuf(void* comm, void* data, std::size_t size, int type, s
   if (mhandle != nullptr) *mhandle = nullptr;
   return guarded("regMr", [&]() -> Status {
     if (comm == nullptr || mhandle == nullptr) return refuse("regMr", "null argument");
-    if (type != abi::kPtrHost && type != abi::kPtrCuda) {
-      TP_WARN("regMr: memory type %d; known are %d (host) and %d (CUDA)", type, abi::kPtrHost,
-              abi::kPtrCuda);
-      return Status::bad_argument;
-    }
-    const auto memory = comm_of(comm)->register_memory(
-        data, size, type == abi::kPtrCuda ? MemoryType::cuda : MemoryType::host, offset, fd);
+    MemoryType kind{};
+    TP_TRY(memory_type("regMr", type, kind));
+    const auto memory = comm_of(comm)->register_memory(data, size, kind, offset, fd);
     if (!memory) return memory.status();
     *mhandle = *memory;
     return Status::ok;

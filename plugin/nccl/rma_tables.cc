@@ -90,12 +90,13 @@ ncclResult_t init(void** ctx, std::uint64_t comm_id, LogSink log) {
     if (const auto context = Context::open(); !context) return context.status();
     gda::RmaTransport* rma = nullptr;
     TP_TRY(offered("RMA init", rma));
-    if (rma == nullptr)
+    // Without devices NCCL forgets the context instead of giving it back.
+    if (rma != nullptr)
+      *ctx = new RmaInstance{{}, comm_id};
+    else
       TP_INFO(net,
               "RMA is not offered: TWINPATH_RMA is 0, or -1 on the soft HCA, or an adapter "
               "does not reach GPU memory");
-    // Without devices NCCL forgets the context instead of giving it back.
-    if (rma != nullptr) *ctx = new RmaInstance{{}, comm_id};
     return Status::ok;
   });
 }
@@ -153,16 +154,8 @@ ncclResult_t connect(void*, void* handles[], int nranks, int rank, void* listen_
   return guarded("RMA connect", [&]() -> Status {
     if (handles == nullptr || listen_comm == nullptr || coll_comm == nullptr)
       return refuse("RMA connect", "null argument");
-    if (nranks < 1 || rank < 0 || rank >= nranks) {
-      TP_WARN("RMA connect: rank %d of %d", rank, nranks);
-      return Status::bad_argument;
-    }
-    std::vector<std::array<std::uint8_t, kHandleBytes>> all(static_cast<std::size_t>(nranks));
-    for (std::size_t r = 0; r < all.size(); ++r) {
-      if (handles[r] == nullptr) return refuse("RMA connect", "null handle");
-      const auto bytes = handle_bytes(handles[r]);
-      std::copy(bytes.begin(), bytes.end(), all[r].begin());
-    }
+    std::vector<std::array<std::uint8_t, kHandleBytes>> all;
+    TP_TRY(handles_of_team("RMA connect", handles, nranks, rank, all));
     Context* context = nullptr;
     TP_TRY(opened("RMA connect", context));
     const auto rma = context->rma();
@@ -241,14 +234,10 @@ ncclResult_t reg_mr_sym_dmabuf(void* coll_comm, void* data, std::size_t size, in
   if (mhandle != nullptr) *mhandle = nullptr;
   return guarded("RMA regMrSym", [&]() -> Status {
     if (coll_comm == nullptr || mhandle == nullptr) return refuse("RMA regMrSym", "null argument");
-    if (type != abi::kPtrHost && type != abi::kPtrCuda) {
-      TP_WARN("RMA regMrSym: memory type %d; known are %d (host) and %d (CUDA)", type,
-              abi::kPtrHost, abi::kPtrCuda);
-      return Status::bad_argument;
-    }
+    MemoryType kind{};
+    TP_TRY(memory_type("RMA regMrSym", type, kind));
     const auto window = comm_of_coll(coll_comm).register_window(
-        data, size, type == abi::kPtrCuda ? MemoryType::cuda : MemoryType::host, offset, fd,
-        (flags & abi::kMrForceStrictOrder) != 0);
+        data, size, kind, offset, fd, (flags & abi::kMrForceStrictOrder) != 0);
     if (!window) return window.status();
     *mhandle = *window;
     return Status::ok;
