@@ -85,6 +85,25 @@ std::string in_turn(Rank& r) {
   return wrong;
 }
 
+// Its only port is down while the team meets, and comes up a little later.
+std::string waits(Rank& r) {
+  const Port& port = *r.devices->rails(0).front().port;
+  if (r.rank == 0) EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
+  r.meeting->barrier();
+  std::thread mends;
+  if (r.rank == 0)
+    mends = std::thread([&port] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      (void)soft::set_port_state(port.context, port.number, true);
+    });
+  Member member = join_over(r, 0);
+  const bool made = member.context != nullptr;
+  if (mends.joinable()) mends.join();
+  r.meeting->barrier();
+  EXPECT_GIN(made);
+  return talk(r, member, 1);
+}
+
 }  // namespace
 
 TEST_CASE("Which port a GIN connection takes") {
@@ -94,19 +113,26 @@ TEST_CASE("Which port a GIN connection takes") {
     std::size_t rank;
     std::size_t place;
   };
+  // Each rank: ports, usable ones, those that are up, connections before this one.
   const Case cases[] = {
-      {"one port", {{1, 1, 0}, {1, 1, 0}}, 1, 0},
-      {"one port, third connection", {{1, 1, 2}, {1, 1, 2}}, 0, 0},
-      {"two, the first connection", {{2, 3, 0}, {2, 3, 0}}, 1, 0},
-      {"two, the second", {{2, 3, 1}, {2, 3, 1}}, 0, 1},
-      {"two, the fourth", {{2, 3, 3}, {2, 3, 3}}, 1, 1},
-      {"the first rank's turn counts", {{2, 3, 1}, {2, 3, 6}}, 1, 1},
-      {"down here", {{2, 3, 1}, {2, 1, 1}}, 1, 0},
-      {"down there", {{2, 1, 1}, {2, 3, 1}}, 1, 0},
-      {"of four one is down somewhere", {{4, 15, 2}, {4, 13, 2}, {4, 15, 2}}, 0, 3},
-      {"none in common", {{2, 1, 0}, {2, 2, 0}}, 1, 1},
-      {"unlike devices: each its own", {{1, 1, 1}, {2, 3, 1}}, 1, 1},
-      {"unlike devices, the other end", {{1, 1, 1}, {2, 3, 1}}, 0, 0},
+      {"one port", {{1, 1, 1, 0}, {1, 1, 1, 0}}, 1, 0},
+      {"one port, third connection", {{1, 1, 1, 2}, {1, 1, 1, 2}}, 0, 0},
+      {"two, the first connection", {{2, 3, 3, 0}, {2, 3, 3, 0}}, 1, 0},
+      {"two, the second", {{2, 3, 3, 1}, {2, 3, 3, 1}}, 0, 1},
+      {"two, the fourth", {{2, 3, 3, 3}, {2, 3, 3, 3}}, 1, 1},
+      {"the first rank's turn counts", {{2, 3, 3, 1}, {2, 3, 3, 6}}, 1, 1},
+      {"down here", {{2, 3, 3, 1}, {2, 3, 1, 1}}, 1, 0},
+      {"down there", {{2, 3, 1, 1}, {2, 3, 3, 1}}, 1, 0},
+      {"without an address there", {{2, 1, 1, 1}, {2, 3, 3, 1}}, 1, 0},
+      {"of four one is down somewhere", {{4, 15, 15, 2}, {4, 15, 13, 2}, {4, 15, 15, 2}}, 0, 3},
+      {"the only one is down", {{1, 1, 1, 1}, {1, 1, 0, 1}}, 1, 0},
+      {"all are down: in turn, as if they were up", {{2, 3, 0, 1}, {2, 3, 0, 1}}, 0, 1},
+      {"none is up everywhere", {{2, 3, 1, 1}, {2, 3, 2, 1}}, 1, 1},
+      {"none is up everywhere, one is not usable", {{2, 3, 1, 1}, {2, 1, 0, 1}}, 0, 0},
+      {"none in common", {{2, 1, 1, 0}, {2, 2, 2, 0}}, 1, 1},
+      {"none in common, and down", {{2, 1, 1, 0}, {2, 2, 0, 0}}, 1, 1},
+      {"unlike devices: each its own", {{1, 1, 1, 1}, {2, 3, 3, 1}}, 1, 1},
+      {"unlike devices, the other end", {{1, 1, 1, 1}, {2, 3, 3, 1}}, 0, 0},
   };
   for (const Case& c : cases) {
     INFO(c.what);
@@ -129,4 +155,10 @@ TEST_CASE("GIN connections over a merged device take its ports in turn") {
     CHECK(log.has("GIN connection 3" + of + "1"));
     CHECK(log.has("GIN connection 4" + of + "0; not used: soft1"));
   }
+}
+
+TEST_CASE("A GIN connection waits for its only port") {
+  if (on_adapters() || on_adapter_queues()) return;
+  LogCapture log;
+  CHECK(run_threads(2, waits, gin_config()) == "");
 }
