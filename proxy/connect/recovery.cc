@@ -8,6 +8,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "proxy/connect/peer_link.h"
+#include "proxy/queues/ece.h"
 #include "proxy/queues/receive_queue.h"
 
 namespace twinpath {
@@ -215,7 +216,8 @@ bool Recovery::fence(std::int64_t now) {
   }
   QueueMask failed = 0;
   std::string why;
-  if (link_.set().remake(note.made, failed, why) != Status::ok) {
+  if (link_.set().remake(note.made, failed, why) != Status::ok ||
+      renew_extras(link_.set(), failed, why) != Status::ok) {
     try_again(now, failed, why);
     return true;
   }

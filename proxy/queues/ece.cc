@@ -29,6 +29,16 @@ int tell(QueueSet& set, Queue& q, const QueueExtras& extras) {
   return result == 0 ? 0 : modify_error(result);
 }
 
+std::string refusal(const QueueSet& set, const Queue& q, const QueueExtras& agreed, int error) {
+  char text[200];
+  (void)std::snprintf(text, sizeof text,
+                      "%s cannot use what the peer's adapter has agreed to (ECE, vendor 0x%x, "
+                      "options 0x%x): %s (errno %d); set NCCL_IB_ECE_ENABLE=0 on both hosts",
+                      set.rails()[static_cast<std::size_t>(q.rail)].port.port->name.c_str(),
+                      agreed.vendor, agreed.options, std::strerror(error), error);
+  return text;
+}
+
 bool any(const std::vector<QueueExtras>& all) {
   return std::any_of(all.begin(), all.end(), [](const QueueExtras& e) { return e.vendor != 0; });
 }
@@ -60,8 +70,11 @@ void take_extras(QueueSet& set, const std::vector<QueueExtras>& offered) {
 std::vector<QueueExtras> agreed_extras(QueueSet& set, const std::vector<QueueExtras>& offered) {
   std::vector<QueueExtras> out;
   if (!known(set) || offered.empty()) return out;
-  for (Queue& q : set.queues())
-    if (q.qp != nullptr) out.push_back(q.extras ? query(set, q) : QueueExtras{});
+  for (Queue& q : set.queues()) {
+    if (q.qp == nullptr) continue;
+    if (q.extras) q.agreed = query(set, q);
+    out.push_back(q.agreed);
+  }
   return or_none(std::move(out));
 }
 
@@ -72,18 +85,26 @@ Status use_extras(QueueSet& set, const std::vector<QueueExtras>& agreed, std::st
     if (agreed[i].vendor == 0) continue;
     const int error = known(set) ? tell(set, q, agreed[i]) : EOPNOTSUPP;
     q.extras = error == 0;
+    if (q.extras) q.agreed = agreed[i];
     // mlx5 on an old kernel offers, and cannot be told; with no bit set there is nothing to tell.
     if (error == 0 || error == EOPNOTSUPP || agreed[i].options == 0) continue;
-    char text[200];
-    (void)std::snprintf(text, sizeof text,
-                        "%s cannot use what the peer's adapter has agreed to (ECE, vendor 0x%x, "
-                        "options 0x%x): %s (errno %d); set NCCL_IB_ECE_ENABLE=0 on both hosts",
-                        set.rails()[static_cast<std::size_t>(q.rail)].port.port->name.c_str(),
-                        agreed[i].vendor, agreed[i].options, std::strerror(error), error);
-    why = text;
+    why = refusal(set, q, agreed[i], error);
     return Status::system;
   }
   return Status::ok;
+}
+
+Status renew_extras(QueueSet& set, QueueMask& failed, std::string& why) {
+  failed = 0;
+  for (std::size_t i = 0; i < set.queues().size(); ++i) {
+    Queue& q = set.queues()[i];
+    if (q.qp == nullptr || q.agreed.vendor == 0) continue;
+    const int error = tell(set, q, q.agreed);
+    if (error == 0) continue;
+    why = refusal(set, q, q.agreed, error);
+    failed |= queue_bit(static_cast<int>(i));
+  }
+  return failed == 0 ? Status::ok : Status::system;
 }
 
 }  // namespace twinpath

@@ -7,6 +7,10 @@
 //              agreed_extras  in RTS: what came of it; goes back with the queues
 //   connector  use_extras     in INIT: tells its adapter
 //
+// A queue pair that takes the place of another (QueueSet::remake) between the same two adapters has
+// what that one had: each end tells its adapter the same again in INIT (renew_extras), and nothing
+// is asked.  Queues in reserve have none, as nobody offered any for them.
+//
 // An adapter, a library or a peer without it leaves the connection as the standard has it.
 // Threads: as QueueSet.
 #include "proxy/queues/queue_set.h"
@@ -22,5 +26,8 @@ std::vector<QueueExtras> agreed_extras(QueueSet& set, const std::vector<QueueExt
 // An adapter that refuses what the other end has in use already ends the connection: the two would
 // speak differently.  `why` names the port, the error and what to do.
 Status use_extras(QueueSet& set, const std::vector<QueueExtras>& agreed, std::string& why);
+// Of queues that were made anew.  An adapter that refuses what it had in use would be spoken to
+// otherwise than it speaks: `failed` has its queues, `why` says so.
+Status renew_extras(QueueSet& set, QueueMask& failed, std::string& why);
 
 }  // namespace twinpath

@@ -57,6 +57,7 @@ struct Queue {
   std::uint32_t inline_bytes = 0;
   std::uint32_t speed_mbps = 0;  // of the slower end, 0 until raised
   bool extras = false;           // its adapter was told of some (ece.h)
+  QueueExtras agreed;            // what both adapters have in use; vendor 0: nothing
   bool halted = false;           // its adapter says that it is in error
 };
 

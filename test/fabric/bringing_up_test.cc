@@ -1,8 +1,11 @@
 // From created queue pairs to a connection: moves that fail at first, what both adapters do beyond
 // the standard, partitions, flow labels, and ports that say they are InfiniBand.
+#include <algorithm>
+#include <mutex>
 #include <set>
 
 #include "proxy/queues/flow_label.h"
+#include "test/fabric/failover.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
 
@@ -52,6 +55,7 @@ Config patient(int tries, int pause_ms) {
 
 // What the adapters are asked and told beyond the standard, on top of the tap.
 struct Extras {
+  static inline std::mutex mutex;  // where queues are made anew behind the test's back
   static inline std::vector<std::uint32_t> told;     // options, in order, both ends
   static inline std::vector<std::uint32_t> settled;  // what the adapters say after RTS
   static inline std::vector<int> answers;            // of the next calls, 0: the adapter's own
@@ -63,6 +67,7 @@ struct Extras {
     answers.clear();
     below_ = fabric.verbs;
     fabric.verbs.set_ece = [](ibv_qp* qp, ibv_ece* ece) {
+      const std::lock_guard hold(mutex);
       told.push_back(ece->options);
       const int answer = answers.empty() ? 0 : answers.front();
       if (!answers.empty()) answers.erase(answers.begin());
@@ -71,6 +76,7 @@ struct Extras {
     fabric.verbs.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int mask) {
       const int result = below_.modify_qp(qp, attr, mask);
       ibv_ece ece{};
+      const std::lock_guard hold(mutex);
       if (result == 0 && (mask & IBV_QP_SQ_PSN) != 0 && below_.query_ece(qp, &ece) == 0)
         settled.push_back(ece.options);
       return result;
@@ -175,6 +181,39 @@ TEST_CASE("two adapters agree on what both offer beyond the standard, on every q
   CHECK(Extras::told == std::vector<std::uint32_t>{7, 7, 7, 5, 5, 5});
   CHECK(Extras::settled == std::vector<std::uint32_t>(6, 5));
   CHECK(log.warnings().empty());
+}
+
+TEST_CASE("queues that replace others have what those had beyond the standard") {
+  const int answer = GENERATE(0, EINVAL);
+  CAPTURE(answer);
+  LogCapture log;
+  Config config = soft_config("soft0,ece=7,soft1,ece=7,soft2,ece=13,soft3,ece=13");
+  config.soft_copy_threads = 0;
+  World world(config, -1, Extras::on);
+  const int from = world.merge({0, 1}), to = world.merge({2, 3});
+  Link link = world.connect(from, to);
+  Stream stream(link, {}, 23);
+  CHECK(stream.run(50));
+  {
+    const std::lock_guard hold(Extras::mutex);
+    CHECK(Extras::settled == std::vector<std::uint32_t>(4, 5));
+    Extras::told.clear();
+    Extras::settled.clear();
+    Extras::answers = {answer};  // of the first that is made anew
+  }
+  FailoverWorld::port("soft1", false);
+  CHECK(stream.run(400));
+  FailoverWorld::port("soft1", true);
+  CHECK(stream.finish());
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(stream.failure.empty());
+  const std::lock_guard hold(Extras::mutex);
+  CHECK(Extras::settled.size() >= 2);
+  CHECK(!Extras::told.empty());
+  for (const std::uint32_t options : Extras::told) CHECK(options == 5);
+  // Instead of one that its adapter refuses a queue in reserve is used, which nobody is told of.
+  if (answer != 0) return;
+  for (const std::uint32_t options : Extras::settled) CHECK(options == 5);
 }
 
 TEST_CASE("without extras at one end, by adapter, setting or library, there are none") {
