@@ -37,6 +37,9 @@ struct DeviceProps {
   int max_comms = 65536;
   int max_recvs = kMaxRecvs;
   bool force_flush = false;
+  // Whether a comm of the device takes memory that was registered with another: not where comms may
+  // be over other devices than NCCL named.
+  bool global_memory = true;
   std::size_t max_message_bytes = 0;  // in (0, 1 TiB]
   std::vector<int> members;           // physical device indices; itself for a plain device
 };

@@ -89,7 +89,8 @@ Status ProxyListener::shake(std::unique_ptr<RecvComm>& comm) {
       continue;
     }
     if (s == Status::ok) {
-      comm = std::make_unique<ProxyRecvComm>(core_, device_, ended->take());
+      const int used = ended->device();
+      comm = std::make_unique<ProxyRecvComm>(core_, used, ended->take());
       return Status::ok;
     }
     // A stranger is no concern of the caller; a peer that had the handle and failed is.

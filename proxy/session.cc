@@ -7,6 +7,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "proxy/connect/subnet_choice.h"
 #include "proxy/listener.h"
 #include "proxy/send/send_comm.h"
 
@@ -37,6 +38,7 @@ Status ProxySession::listen(int device, std::span<std::uint8_t, kHandleBytes> ha
   h.address = socket->address();
   h.host_hash = host_hash();
   h.pid = static_cast<std::uint32_t>(::getpid());
+  if (core_->devices->config().ib_subnet_aware) h.gids = addresses_of(*core_->devices, device);
   encode_handle(h, handle);
   listener = std::make_unique<ProxyListener>(core_, device, std::move(socket).take(), h.nonce);
   return Status::ok;
@@ -49,13 +51,13 @@ void ProxySession::drop_forgotten() {
   if (now < next_look_) return;
   next_look_ = std::numeric_limits<std::int64_t>::max();
   for (auto at = connecting_.begin(); at != connecting_.end();) {
-    const std::int64_t end = at->second->deadline();
+    const std::int64_t end = at->second.connection->deadline();
     if (end > now) {
       next_look_ = std::min(next_look_, end);
       ++at;
       continue;
     }
-    forgotten.push_back(std::move(at->second));
+    forgotten.push_back(std::move(at->second.connection));
     at = connecting_.erase(at);
   }
   if (!forgotten.empty())
@@ -71,6 +73,7 @@ Status ProxySession::start(int device, std::span<std::uint8_t, kHandleBytes> han
     TP_WARN("cannot connect: %s", why.c_str());
     return Status::bad_argument;
   }
+  device = device_for(*core_->devices, device, h.gids);
   auto rails = choose_rails(*core_->devices, device);
   if (!rails) return rails.status();
   auto socket = TcpSocket::connect(h.address);
@@ -96,7 +99,7 @@ Status ProxySession::connect(int device, std::span<std::uint8_t, kHandleBytes> h
   } else {
     std::lock_guard hold(mutex_);
     auto at = intact ? connecting_.find(number) : connecting_.end();
-    if (at == connecting_.end() || at->second->device() != device) {
+    if (at == connecting_.end() || at->second.named != device) {
       if (intact && number < next_number_) {
         TP_WARN(
             "cannot connect: the connection was not gone on with within its time "
@@ -109,7 +112,7 @@ Status ProxySession::connect(int device, std::span<std::uint8_t, kHandleBytes> h
       }
       return Status::bad_argument;
     }
-    connection = std::move(at->second);
+    connection = std::move(at->second.connection);
     connecting_.erase(at);
   }
   drop_forgotten();                        // our own is not among them
@@ -118,12 +121,15 @@ Status ProxySession::connect(int device, std::span<std::uint8_t, kHandleBytes> h
     std::lock_guard hold(mutex_);
     if (number == 0) number = next_number_++;
     next_look_ = std::min(next_look_, connection->deadline());
-    connecting_.emplace(number, std::move(connection));
+    connecting_.emplace(number, Begun{std::move(connection), device});
     store_connection(handle, number);
     return s;
   }
   store_connection(handle, 0);
-  if (s == Status::ok) comm = std::make_unique<ProxySendComm>(core_, device, connection->take());
+  if (s == Status::ok) {
+    const int used = connection->device();
+    comm = std::make_unique<ProxySendComm>(core_, used, connection->take());
+  }
   return s;
 }
 

@@ -36,7 +36,11 @@ class ProxySession final : public Session {
   std::shared_ptr<SessionCore> core_;
   std::mutex mutex_;
   // By the number that the caller's handle buffer carries between calls.
-  std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connecting_;
+  struct Begun {
+    std::unique_ptr<Connection> connection;
+    int named;  // the device that the caller asked for
+  };
+  std::unordered_map<std::uint64_t, Begun> connecting_;
   std::uint64_t next_number_ = 1;
   std::int64_t next_look_ = 0;  // no deadline of connecting_ is earlier
 };

@@ -86,6 +86,8 @@ struct Config {
   int ib_roce_version = 2;                 // NCCL_IB_ROCE_VERSION_NUM
   std::string ib_addr_family = "AF_INET";  // NCCL_IB_ADDR_FAMILY
   std::string ib_addr_range;               // NCCL_IB_ADDR_RANGE
+  bool ib_subnet_aware = false;            // NCCL_IB_SUBNET_AWARE_ROUTING
+  int ib_subnet_prefix = 24;               // NCCL_IB_SUBNET_PREFIX_LEN
   int ib_timeout = 20;                     // NCCL_IB_TIMEOUT
   int ib_retry_cnt = 7;                    // NCCL_IB_RETRY_CNT
   bool ib_ece_enable = true;               // NCCL_IB_ECE_ENABLE
@@ -102,6 +104,7 @@ struct Config {
   int ib_adaptive_routing = -1;            // NCCL_IB_ADAPTIVE_ROUTING (-1 automatic, 0, 1)
   int ib_ar_threshold = 8192;              // NCCL_IB_AR_THRESHOLD, bytes
   int ib_merge_nics = -1;                  // NCCL_IB_MERGE_NICS (-1 automatic, 0, 1)
+  bool ib_merge_vfs = true;                // NCCL_IB_MERGE_VFS
   int ib_pci_relaxed_ordering = 2;         // NCCL_IB_PCI_RELAXED_ORDERING (0, 1, 2 = auto)
   std::string net_gdr_level;               // NCCL_NET_GDR_LEVEL (a word or 0..5)
   int net_gdr_read = -1;                   // NCCL_NET_GDR_READ (-1 automatic, 0, 1)

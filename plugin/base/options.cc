@@ -58,6 +58,12 @@ constexpr std::array kOptions{
         "NCCL_IB_MERGE_NICS", "Fabric", "-1..1",
         "1 lets NCCL merge ports into one NIC that uses all of them for every message, 0 does not. "
         "-1 lets it for ports that have a PCI path: NCCL's topology loses a merged one without."),
+    option<&Config::ib_merge_vfs>(
+        "NCCL_IB_MERGE_VFS", "Fabric", "0, 1",
+        "1 shows a virtual function to NCCL at the PCI place of its physical function, so that "
+        "NCCL "
+        "takes those of one adapter for its ports; 0, and where the kernel does not tell (in "
+        "virtual machines), it has its own place."),
     option<&Config::soft_hcas>(
         "TWINPATH_SOFT_HCAS", "Soft HCA", "count, or name[,key=value...],...",
         "Software adapters to show. Keys: speed in Gb/s (1..6400), ports (1..8), pci (address or "
@@ -146,6 +152,13 @@ constexpr std::array kOptions{
     option<&Config::ib_addr_range, is_address_range>(
         "NCCL_IB_ADDR_RANGE", "Connections", "address/prefix",
         "Address range that the automatic GID choice is limited to, for example 10.1.0.0/16."),
+    option<&Config::ib_subnet_aware>(
+        "NCCL_IB_SUBNET_AWARE_ROUTING", "Connections", "0, 1",
+        "1 connects over a device whose ports share a network with the peer's where the one that "
+        "NCCL names does not: for RoCE networks without routes between them."),
+    option<&Config::ib_subnet_prefix, in_range<1, 32>>(
+        "NCCL_IB_SUBNET_PREFIX_LEN", "Connections", "1..32",
+        "How many bits of IPv4 addresses tell those networks apart; of IPv6 the first 64 do."),
     option<&Config::ib_timeout, in_range<0, 31>>(
         "NCCL_IB_TIMEOUT", "Connections", "0..31",
         "Time before a lost packet is sent again: 4.096 us times 2 to this power; 0 is for ever."),
@@ -308,7 +321,6 @@ constexpr std::string_view kNoFailover =
 constexpr std::string_view kOwnCounters =
     "waits are counted by peer and cause always; twinpath-top shows them";
 constexpr std::string_view kReads = "as many reads are under way as both adapters take, 16 at most";
-constexpr std::string_view kOneDevice = "the device that NCCL names is always taken";
 constexpr std::string_view kNoWeights =
     "shares follow the ports' speeds as they were when the connection was made";
 
@@ -320,7 +332,6 @@ constexpr std::array kUnsupported{
     UnsupportedOption{"NCCL_IB_DEVICE_PCI_ORDER", "devices always come in PCI order"},
     UnsupportedOption{"NCCL_IB_EVENT_BASED_LB", kNoWeights},
     UnsupportedOption{"NCCL_IB_EVENT_BASED_LB_REMOTE", kNoWeights},
-    UnsupportedOption{"NCCL_IB_MERGE_VFS", "virtual functions keep their own PCI path"},
     UnsupportedOption{"NCCL_IB_OOO_RQ", "out-of-order receive queues are not implemented"},
     UnsupportedOption{"NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "receives are always pre-posted"},
     UnsupportedOption{"NCCL_IB_QUERY_PORT_SPEED", "the speed is link width times link speed"},
@@ -340,8 +351,6 @@ constexpr std::array kUnsupported{
     UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_START_DELAY", kNoFailover},
     UnsupportedOption{"NCCL_IB_RETURN_ASYNC_EVENTS", "fatal device events are always errors"},
     UnsupportedOption{"NCCL_IB_ROUTABLE_FLID_GID_INDEX", "InfiniBand routers are not supported"},
-    UnsupportedOption{"NCCL_IB_SUBNET_AWARE_ROUTING", kOneDevice},
-    UnsupportedOption{"NCCL_IB_SUBNET_PREFIX_LEN", kOneDevice},
     UnsupportedOption{"NCCL_IB_USE_INLINE", "clear-to-send messages are always sent inline"},
     UnsupportedOption{"NCCL_IB_WARN_RAIL_LOCAL", "NCCL is told the rails and keeps to them itself"},
     UnsupportedOption{"NCCL_IB_WQE_LATENCY_REPORT", kOwnCounters},

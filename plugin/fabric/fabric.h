@@ -42,8 +42,10 @@ inline constexpr int kMostRail = 0x7fff, kMostPlane = 0x3fff;
 struct Port {
   std::string device;  // "mlx5_0", "soft0"
   std::uint8_t number = 1;
-  std::string name;           // shown to NCCL: device, or "device:port" when several ports are used
-  std::string pci_path;       // realpath in sysfs ending in a BDF; empty when unknown
+  std::string name;      // shown to NCCL: device, or "device:port" when several ports are used
+  std::string pci_path;  // realpath in sysfs ending in a BDF; empty when unknown
+  // Of a virtual function, where the kernel tells: the same of the physical one.
+  std::string physical_function;
   std::uint64_t guid = 0;     // node GUID (host order), never 0
   int speed_mbps = 0;         // data rate of link width x speed
   NetworkPlace place;         // as the user named it

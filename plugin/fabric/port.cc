@@ -70,6 +70,7 @@ std::uint64_t guid_from_name(std::string_view name) {
 struct Device {
   std::string name;
   std::string pci_path;
+  std::string physical_function;
   std::uint64_t guid = 0;
   ibv_context* context = nullptr;
   ibv_pd* pd = nullptr;
@@ -189,6 +190,8 @@ bool PortFinder::open(ibv_device* device, Device& d) {
   d.pci_path = fabric_.kind == FabricKind::soft
                    ? std::string(device->ibdev_path)
                    : real_path(sysfs_ + "/class/infiniband/" + d.name + "/device");
+  if (fabric_.kind == FabricKind::verbs && !d.pci_path.empty())
+    d.physical_function = real_path(d.pci_path + "/physfn");
   d.dmabuf = probe_dmabuf(pd.get());
   d.context = context.get();
   d.pd = pd.get();
@@ -244,6 +247,7 @@ void PortFinder::look_at_port(Device& device, std::uint8_t number) {
   port.device = device.name;
   port.number = number;
   port.pci_path = device.pci_path;
+  port.physical_function = device.physical_function;
   port.guid = device.guid;
   port.speed_mbps = port_speed_mbps(speed_code(attr), attr.active_width);
   if (port.speed_mbps == 0) port.speed_mbps = kUnknownSpeedMbps;

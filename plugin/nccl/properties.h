@@ -59,8 +59,10 @@ Status fill_properties(int dev, Props* out, DeviceKind kind) {
     out->netDeviceType = kind.type;
     out->netDeviceVersion = kind.version;
   }
-  if constexpr (requires { out->regIsGlobal; }) out->regIsGlobal = 1;  // v8
-  if constexpr (requires { out->vProps; }) {                           // v9
+  if constexpr (requires { out->regIsGlobal; }) {  // v8
+    out->regIsGlobal = device.global_memory ? 1 : 0;
+  }
+  if constexpr (requires { out->vProps; }) {  // v9
     out->forceFlush = device.force_flush ? 1 : 0;
     out->maxP2pBytes = std::min(device.max_message_bytes, abi::kMaxNetSizeBytes);
     out->maxCollBytes = out->maxP2pBytes;

@@ -6,6 +6,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "proxy/connect/subnet_choice.h"
 #include "proxy/queues/depths.h"
 #include "proxy/queues/ece.h"
 #include "proxy/queues/receive_queue.h"
@@ -65,8 +66,6 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
                        std::int64_t deadline)
     : role_(role),
       core_(std::move(core)),
-      device_(device),
-      rails_(std::move(rails)),
       nonce_(nonce),
       deadline_(deadline),
       socket_(std::move(socket)),
@@ -76,10 +75,17 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
   mine_.version = TWINPATH_VERSION;
   mine_.host = host_name();
   mine_.pid = static_cast<std::uint32_t>(::getpid());
-  if (auto props = core_->devices->properties(device_)) mine_.device = props->name;
   mine_.qps_per_connection = static_cast<std::uint16_t>(
       core_->expected.queues(core_->devices->config().ib_qps_per_connection));
   if (core_->devices->config().failover) mine_.capabilities |= kCanRecover;
+  use(device, std::move(rails));
+}
+
+void Connection::use(int device, std::vector<Rail> rails) {
+  device_ = device;
+  rails_ = std::move(rails);
+  if (auto props = core_->devices->properties(device_)) mine_.device = props->name;
+  mine_.standby = 0;
   // One that has no address now may have one when it is needed.
   for (const RailPort& port : core_->devices->standby(device_)) {
     std::string why;
@@ -87,6 +93,7 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
     rails_.push_back(now ? Rail::of(port, *now) : Rail{.port = port});
     ++mine_.standby;
   }
+  mine_.rails.clear();
   for (const Rail& rail : rails_) mine_.rails.push_back(rail.hello());
   end_ = core_->devices->placement(device_);
   end_.names.host = mine_.host;
@@ -189,8 +196,22 @@ Status Connection::recv_hello() {
   TP_TRY(recv_frame(FrameType::hello));
   std::string why;
   if (!decode_hello(body_, theirs_, why)) return refuse(Status::remote, why);
+  if (role_ == Role::acceptor) TP_TRY(choose_device());
   TP_TRY(check_rails());
   decide_mode();
+  return Status::ok;
+}
+
+Status Connection::choose_device() {
+  DeviceAddresses theirs;
+  for (const HelloRail& rail :
+       std::span(theirs_.rails).first(static_cast<std::size_t>(theirs_.ends().regular)))
+    if (rail.roce) theirs.push_back(rail.gid);
+  const int device = device_for(*core_->devices, device_, theirs);
+  if (device == device_) return Status::ok;
+  auto rails = choose_rails(*core_->devices, device);
+  if (!rails) return refuse(rails.status(), "a port has no address" + remedy(rails.status()));
+  use(device, std::move(rails).take());
   return Status::ok;
 }
 

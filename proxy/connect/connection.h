@@ -95,7 +95,8 @@ class Connection {
     done
   };
 
-  // `socket` is connecting (connector) or accepted (acceptor); `rails` are the device's.
+  // `socket` is connecting (connector) or accepted (acceptor); `rails` are the device's.  An
+  // acceptor may take another device (subnet_choice.h) once it has heard the connector.
   Connection(Role role, std::shared_ptr<SessionCore> core, int device, std::vector<Rail> rails,
              const Nonce& nonce, TcpSocket socket, std::int64_t deadline);
 
@@ -119,6 +120,10 @@ class Connection {
   Status connect_socket();
   Status send_hello();
   Status recv_hello();
+  // What is this end's by its device.
+  void use(int device, std::vector<Rail> rails);
+  // The device for this peer, where it is another.
+  Status choose_device();
   // Whether each end's rails can reach the other's, as far as the hellos tell.
   Status check_rails();
   // How GPU memory of this connection is used, from both ends' records.
@@ -146,7 +151,7 @@ class Connection {
 
   const Role role_;
   std::shared_ptr<SessionCore> core_;
-  const int device_;
+  int device_ = -1;
   std::vector<Rail> rails_;
   const Nonce nonce_;
   const std::int64_t deadline_;

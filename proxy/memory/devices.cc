@@ -7,6 +7,7 @@
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
 #include "plugin/gpu/engine.h"
+#include "proxy/memory/shown_place.h"
 #include "proxy/memory/staging.h"
 
 namespace twinpath {
@@ -16,15 +17,19 @@ namespace {
 // limit allows.
 constexpr std::size_t kMostMessageBytes = std::size_t{1} << 30;
 
-DeviceProps port_properties(const Port& port, const Verbs& verbs, int index) {
+DeviceProps port_properties(const Fabric& fabric, const Config& config, int index) {
+  const Port& port = fabric.ports[static_cast<std::size_t>(index)];
+  const ShownPlace place =
+      shown_place(fabric.ports, static_cast<std::size_t>(index), config.ib_merge_vfs);
   DeviceProps p;
   p.name = port.name;
-  p.pci_path = port.pci_path;
+  p.pci_path = place.pci_path;
   p.guid = port.guid;
   p.gpu_direct = port.peermem;
-  p.dmabuf = port.dmabuf && verbs.reg_dmabuf_mr != nullptr;
+  p.dmabuf = port.dmabuf && fabric.verbs.reg_dmabuf_mr != nullptr;
+  p.global_memory = !config.ib_subnet_aware;
   p.speed_mbps = port.speed_mbps;
-  p.port = port.number;
+  p.port = place.port;
   p.rail_id = port.place.rail;
   p.plane_id = port.place.plane;
   p.max_comms = port.max_qp > 0 ? std::min(port.max_qp, 65536) : 65536;
@@ -61,7 +66,7 @@ Devices::Devices(std::unique_ptr<Fabric> fabric, const Config& config,
         adapter->events.count_into(port.number, counts);
     const int index = static_cast<int>(ports_.size());
     ports_.push_back({&port, adapter});
-    DeviceProps p = port_properties(port, fabric_->verbs, index);
+    DeviceProps p = port_properties(*fabric_, config_, index);
     // Two ports of one HCA share its node GUID, but NCCL wants one GUID per device.
     while (std::any_of(devices_.begin(), devices_.end(),
                        [&](const DeviceProps& d) { return d.guid == p.guid; }))

@@ -14,8 +14,8 @@ namespace twinpath {
 namespace {
 
 constexpr std::uint32_t kHandleMagic = 0x4c485054;  // "TPHL"
-constexpr std::size_t kStaticBytes = 64;
-constexpr std::size_t kConnectionAt = 64;
+constexpr std::size_t kStaticBytes = 112;
+constexpr std::size_t kConnectionAt = 112;
 static_assert(kConnectionAt + 16 <= kHandleBytes);
 
 std::uint64_t fnv(std::span<const std::uint8_t> bytes, std::uint64_t h = 0xcbf29ce484222325u) {
@@ -45,7 +45,8 @@ void encode_handle(const Handle& handle, HandleBytes out) {
   Writer w;
   w.integer(kHandleMagic);
   w.integer(kProtocolVersion);
-  w.integer(std::uint16_t{0});
+  const std::size_t gids = std::min(handle.gids.size(), kMostHandleGids);
+  w.integer(static_cast<std::uint16_t>(gids));
   w.raw(handle.nonce.data(), handle.nonce.size());
   const SocketAddress& a = handle.address;
   std::array<std::uint8_t, 16> ip{};
@@ -65,6 +66,10 @@ void encode_handle(const Handle& handle, HandleBytes out) {
   w.integer(scope);
   w.integer(handle.host_hash);
   w.integer(handle.pid);
+  for (std::size_t i = 0; i < kMostHandleGids; ++i) {
+    const ibv_gid gid = i < gids ? handle.gids[i] : ibv_gid{};
+    w.raw(gid.raw, sizeof gid.raw);
+  }
   w.integer(checksum(w.bytes()));
   static_assert(kStaticBytes <= kConnectionAt);
   std::fill(out.begin(), out.end(), std::uint8_t{0});
@@ -75,7 +80,7 @@ bool decode_handle(std::span<const std::uint8_t> bytes, Handle& handle, std::str
   Reader r(bytes);
   const auto magic = r.integer<std::uint32_t>();
   const auto version = r.integer<std::uint16_t>();
-  r.skip(2);
+  const auto gids = r.integer<std::uint16_t>();
   r.raw(handle.nonce.data(), handle.nonce.size());
   const auto family = r.integer<std::uint16_t>();
   const auto port = r.integer<std::uint16_t>();
@@ -84,6 +89,12 @@ bool decode_handle(std::span<const std::uint8_t> bytes, Handle& handle, std::str
   const auto scope = r.integer<std::uint32_t>();
   handle.host_hash = r.integer<std::uint64_t>();
   handle.pid = r.integer<std::uint32_t>();
+  handle.gids.assign(std::min<std::size_t>(gids, kMostHandleGids), {});
+  for (std::size_t i = 0; i < kMostHandleGids; ++i) {
+    ibv_gid gid{};
+    r.raw(gid.raw, sizeof gid.raw);
+    if (i < handle.gids.size()) handle.gids[i] = gid;
+  }
   const auto sum = r.integer<std::uint32_t>();
   if (magic != kHandleMagic) {
     why = "these bytes are not a handle of this plugin (does the peer load another net plugin?)";

@@ -1,17 +1,20 @@
 #pragma once
 // The 128 bytes that NCCL carries from a listener to the peer that connects to it.
 //
-//   0  magic 4 | version 2 | reserved 2 | nonce 16 | family 2 | port 2 | address 16 | scope 4
-//      | host hash 8 | pid 4 | checksum 4 over all before            = 64 bytes, written once
-//  64  connection 8 | check 8    the connector's: zero until it begins; NCCL hands the same
+//   0  magic 4 | version 2 | GIDs 2 | nonce 16 | family 2 | port 2 | address 16 | scope 4
+//      | host hash 8 | pid 4 | GID 16 (3 times)
+//      | checksum 4 over all before                                  = 112 bytes, written once
+// 112  connection 8 | check 8    the connector's: zero until it begins; NCCL hands the same
 //                                buffer to every retry, so the number finds the state again
 #include <array>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "plugin/base/limits.h"
 #include "plugin/base/socket.h"
+#include "plugin/fabric/verbs.h"
 
 namespace twinpath {
 
@@ -23,7 +26,11 @@ struct Handle {
   SocketAddress address;
   std::uint64_t host_hash = 0;
   std::uint32_t pid = 0;
+  // Of the listener's ports on Ethernet, where that is to choose the connector's device: at most
+  // kMostHandleGids, and none otherwise.
+  std::vector<ibv_gid> gids;
 };
+inline constexpr std::size_t kMostHandleGids = 3;
 
 // Also clears the connector's part.
 void encode_handle(const Handle& handle, HandleBytes out);

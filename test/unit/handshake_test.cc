@@ -149,6 +149,7 @@ Handle sample_handle() {
   h.address.in4.sin_addr.s_addr = htonl(0x0a000001);
   h.host_hash = 0x1122334455667788;
   h.pid = 99;
+  for (std::uint8_t i = 0; i < 2; ++i) h.gids.push_back({.raw = {0xfd, 1, 2, i}});
   return h;
 }
 
@@ -164,6 +165,9 @@ TEST_CASE("A handle comes back as it went and begins without a connection") {
   CHECK(out.host_hash == in.host_hash);
   CHECK(out.pid == 99);
   CHECK(out.address.in4.sin_port == htons(4321));
+  REQUIRE(out.gids.size() == 2);
+  for (std::uint8_t i = 0; i < 2; ++i)
+    CHECK((out.gids[i].raw[0] == 0xfd && out.gids[i].raw[3] == i));
   CHECK(out.address.in4.sin_addr.s_addr == htonl(0x0a000001));
   std::uint64_t connection = 1;
   REQUIRE(load_connection(bytes, connection));
@@ -196,12 +200,12 @@ TEST_CASE("A handle with any bit of its static part changed, or cut, is refused"
   encode_handle(sample_handle(), bytes);
   Handle out;
   std::string why;
-  for (std::size_t i = 0; i < 64; ++i) {
+  for (std::size_t i = 0; i < 112; ++i) {
     auto damaged = bytes;
     damaged[i] ^= 0x10;
     CHECK_FALSE(decode_handle(damaged, out, why));
   }
-  for (std::size_t n = 0; n < 64; ++n) {
+  for (std::size_t n = 0; n < 112; ++n) {
     auto cut = bytes;
     std::fill(cut.begin() + static_cast<std::ptrdiff_t>(n), cut.end(), std::uint8_t{0});
     // The very last bytes of the checksum may be zero by chance; then nothing was cut.
@@ -219,7 +223,7 @@ TEST_CASE("The connector's number in a handle is taken from that handle only") {
   std::uint64_t connection = 0;
   REQUIRE(load_connection(a, connection));
   CHECK(connection == 7);
-  std::copy(a.begin() + 64, a.end(), b.begin() + 64);
+  std::copy(a.begin() + 112, a.end(), b.begin() + 112);
   CHECK_FALSE(load_connection(b, connection));
   store_connection(a, 0);
   REQUIRE(load_connection(a, connection));

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 
+#include "proxy/memory/shown_place.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
@@ -152,6 +153,12 @@ class FakeSysfs {
     fs::create_directories(root_ + "/class/infiniband/" + device);
     fs::create_symlink(target, root_ + "/class/infiniband/" + device + "/device");
   }
+  // A virtual function of the function at `of`.
+  void virtual_function(const std::string& device, const std::string& address,
+                        const std::string& of) const {
+    pci(device, address);
+    fs::create_symlink("../" + of, root_ + "/devices/pci0000:00/" + address + "/physfn");
+  }
 
  private:
   std::string root_;
@@ -194,6 +201,57 @@ TEST_CASE("port speed is lane speed times lanes, and 0 for unknown codes") {
     CAPTURE(row.speed, int{row.width});
     CHECK(port_speed_mbps(row.speed, row.width) == row.mbps);
   }
+}
+
+TEST_CASE("a virtual function knows its physical one, and is shown there") {
+  FakeSysfs sysfs;
+  sysfs.pci("pf0", "0000:17:00.0");
+  sysfs.pci("pf1", "0000:17:00.1");
+  sysfs.virtual_function("vf0", "0000:17:00.2", "0000:17:00.0");
+  sysfs.virtual_function("vf1", "0000:17:01.3", "0000:17:00.0");
+  sysfs.virtual_function("vf2", "0000:17:02.0", "0000:17:00.1");
+  std::vector<FakeDevice> devices;
+  for (const char* name : {"pf0", "pf1", "vf0", "vf1", "vf2"}) devices.push_back(make_device(name));
+  test::LogCapture log;
+  const Found found = scan(devices, {}, sysfs.root());
+  REQUIRE(found.names() == "pf0 pf1 vf0 vf1 vf2");
+  const std::string at = fs::path(found.fabric->ports[0].pci_path).parent_path();
+  struct Row {
+    const char* own;
+    const char* physical;
+    int port;  // where virtual functions are shown at physical ones
+  };
+  const Row rows[] = {{"/0000:17:00.0", "", 1},
+                      {"/0000:17:00.1", "", 1},
+                      {"/0000:17:00.2", "/0000:17:00.0", 2},
+                      {"/0000:17:01.3", "/0000:17:00.0", 3},
+                      {"/0000:17:02.0", "/0000:17:00.1", 2}};
+  for (std::size_t i = 0; i < std::size(rows); ++i) {
+    const Port& port = found.fabric->ports[i];
+    const Row& row = rows[i];
+    CAPTURE(port.name);
+    const bool physical = *row.physical == 0;
+    CHECK(port.pci_path == at + row.own);
+    CHECK(port.physical_function == (physical ? "" : at + row.physical));
+    const ShownPlace merged = shown_place(found.fabric->ports, i, true);
+    CHECK(merged.pci_path == at + (physical ? row.own : row.physical));
+    CHECK(merged.port == row.port);
+    const ShownPlace apart = shown_place(found.fabric->ports, i, false);
+    CHECK(apart.pci_path == port.pci_path);
+    CHECK(apart.port == 1);
+  }
+}
+
+TEST_CASE("ports of one function keep their numbers, and what has no place has none") {
+  std::vector<Port> ports(3);
+  ports[0].device = ports[1].device = "a";
+  ports[0].pci_path = ports[1].pci_path = "/sys/devices/pci0000:00/0000:17:00.0";
+  ports[1].number = 2;
+  ports[2].device = "b";
+  CHECK(shown_place(ports, 0, true).port == 1);
+  CHECK(shown_place(ports, 1, true).port == 2);
+  CHECK(shown_place(ports, 2, true).port == 1);
+  CHECK(shown_place(ports, 2, true).pci_path.empty());
 }
 
 TEST_CASE("PCI addresses are recognised at the end of a path only") {

@@ -1,0 +1,82 @@
+#include "proxy/connect/subnet_choice.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugin/base/log.h"
+
+namespace twinpath {
+namespace {
+
+constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+bool is_ipv4(const ibv_gid& gid) {
+  return std::memcmp(gid.raw, kMapped.data(), kMapped.size()) == 0;
+}
+bool is_link_local(const ibv_gid& gid) { return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80; }
+bool is_zero(const ibv_gid& gid) {
+  return std::all_of(std::begin(gid.raw), std::end(gid.raw),
+                     [](std::uint8_t byte) { return byte == 0; });
+}
+
+bool reaches(const DeviceAddresses& device, std::span<const ibv_gid> peer, int prefix) {
+  return !device.empty() && std::all_of(device.begin(), device.end(), [&](const ibv_gid& own) {
+    return std::any_of(peer.begin(), peer.end(),
+                       [&](const ibv_gid& other) { return same_network(own, other, prefix); });
+  });
+}
+
+}  // namespace
+
+bool same_network(const ibv_gid& a, const ibv_gid& b, int prefix) {
+  if (is_zero(a) || is_zero(b) || is_link_local(a) || is_link_local(b)) return false;
+  const bool ipv4 = is_ipv4(a);
+  if (ipv4 != is_ipv4(b)) return false;
+  int bits = ipv4 ? 96 + prefix : 64;
+  for (std::size_t i = 0; bits > 0; ++i, bits -= 8) {
+    const unsigned mask = bits >= 8 ? 0xff : 0xff00u >> bits & 0xff;
+    if (((a.raw[i] ^ b.raw[i]) & mask) != 0) return false;
+  }
+  return true;
+}
+
+int choose_by_network(int named, std::span<const DeviceAddresses> devices,
+                      std::span<const ibv_gid> peer, int prefix) {
+  if (reaches(devices[static_cast<std::size_t>(named)], peer, prefix)) return named;
+  const auto found = std::find_if(devices.begin(), devices.end(), [&](const DeviceAddresses& d) {
+    return reaches(d, peer, prefix);
+  });
+  return found != devices.end() ? static_cast<int>(found - devices.begin()) : named;
+}
+
+DeviceAddresses addresses_of(const Devices& devices, int device) {
+  DeviceAddresses out;
+  for (const RailPort& port : devices.rails(device)) {
+    std::string why;
+    auto now = devices.live(port, why);
+    if (!port.port->roce || !now) return {};
+    out.push_back(now->gid.gid);
+  }
+  return out;
+}
+
+int device_for(const Devices& devices, int named, std::span<const ibv_gid> peer) {
+  const Config& config = devices.config();
+  const auto count = static_cast<int>(devices.count());
+  if (!config.ib_subnet_aware || named < 0 || named >= count) return named;
+  std::vector<DeviceAddresses> all;
+  for (int d = 0; d < count; ++d) all.push_back(addresses_of(devices, d));
+  const int chosen = choose_by_network(named, all, peer, config.ib_subnet_prefix);
+  if (chosen == named) return named;
+  const auto name = [&devices](int d) {
+    auto props = devices.properties(d);
+    return props ? props->name : std::string("?");
+  };
+  TP_INFO(net,
+          "%s is taken in place of %s: it is on the peer's network "
+          "(NCCL_IB_SUBNET_AWARE_ROUTING)",
+          name(chosen).c_str(), name(named).c_str());
+  return chosen;
+}
+
+}  // namespace twinpath

@@ -1,0 +1,21 @@
+#pragma once
+// Where NCCL is told that a port sits.  Its topology takes devices of one PCI path for the ports of
+// one adapter, which it merges by default, so virtual functions of one adapter are shown at their
+// physical function's (NCCL_IB_MERGE_VFS).  Our own decisions go by the port's own path.  Pure.
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "plugin/fabric/fabric.h"
+
+namespace twinpath {
+
+struct ShownPlace {
+  std::string pci_path;
+  int port = 1;  // unlike those of other devices at the same path
+};
+
+// Of one port of all.
+ShownPlace shown_place(std::span<const Port> ports, std::size_t index, bool merge_vfs);
+
+}  // namespace twinpath
