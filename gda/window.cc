@@ -77,6 +77,7 @@ Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
   mr.remote_atomic = core_.limits.atomics;
   mr.dmabuf_offset = request.dmabuf_offset;
   mr.dmabuf_fd = request.dmabuf_fd;
+  mr.data_direct = !core_.rail.port.port->data_direct.empty();
   cache_ = &core_.rail.port.adapter->mrs;
   auto region = cache_->acquire(mr);
   if (!region) return region.status();

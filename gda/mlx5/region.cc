@@ -15,7 +15,11 @@ Result<Owned<ibv_mr>> register_region(const Adapter& adapter, const RegionReques
   if (r.relaxed_ordering) access |= IBV_ACCESS_RELAXED_ORDERING;
   ibv_mr* mr = nullptr;
   int dmabuf_error = 0;
-  if (r.dmabuf_fd >= 0 && verbs.reg_dmabuf_mr != nullptr) {
+  if (r.dmabuf_fd >= 0 && verbs.reg_data_direct != nullptr &&
+      !adapter.rail().port.port->data_direct.empty())
+    mr = verbs.reg_data_direct(adapter.pd(), r.dmabuf_offset, r.bytes, 0, r.dmabuf_fd,
+                               static_cast<int>(access), kDataDirect);
+  if (mr == nullptr && r.dmabuf_fd >= 0 && verbs.reg_dmabuf_mr != nullptr) {
     errno = 0;
     mr = verbs.reg_dmabuf_mr(adapter.pd(), r.dmabuf_offset, r.bytes, 0, r.dmabuf_fd,
                              static_cast<int>(access));

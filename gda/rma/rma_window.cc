@@ -34,6 +34,7 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   mr.remote_atomic = core.limits.atomics;
   mr.dmabuf_offset = request.dmabuf_offset;
   mr.dmabuf_fd = request.dmabuf_fd;
+  mr.data_direct = !core.rail.port.port->data_direct.empty();
   cache_ = &core.rail.port.adapter->mrs;
   auto region = cache_->acquire(mr);
   if (!region) return region.status();

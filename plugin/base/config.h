@@ -104,6 +104,7 @@ struct Config {
   int ib_adaptive_routing = -1;            // NCCL_IB_ADAPTIVE_ROUTING (-1 automatic, 0, 1)
   int ib_ar_threshold = 8192;              // NCCL_IB_AR_THRESHOLD, bytes
   int ib_merge_nics = -1;                  // NCCL_IB_MERGE_NICS (-1 automatic, 0, 1)
+  int ib_data_direct = 1;                  // NCCL_IB_DATA_DIRECT (0, 1, 2)
   bool ib_merge_vfs = true;                // NCCL_IB_MERGE_VFS
   int ib_pci_relaxed_ordering = 2;         // NCCL_IB_PCI_RELAXED_ORDERING (0, 1, 2 = auto)
   std::string net_gdr_level;               // NCCL_NET_GDR_LEVEL (a word or 0..5)

@@ -58,6 +58,10 @@ constexpr std::array kOptions{
         "NCCL_IB_MERGE_NICS", "Fabric", "-1..1",
         "1 lets NCCL merge ports into one NIC that uses all of them for every message, 0 does not. "
         "-1 lets it for ports that have a PCI path: NCCL's topology loses a merged one without."),
+    option<&Config::ib_data_direct, in_range<0, 2>>(
+        "NCCL_IB_DATA_DIRECT", "Fabric", "0..2",
+        "Adapters with a data-direct function, which moves GPU memory past the CPU's root complex: "
+        "1 offers a port by that function (as name_dma), 0 by the usual one, 2 both ways."),
     option<&Config::ib_merge_vfs>(
         "NCCL_IB_MERGE_VFS", "Fabric", "0, 1",
         "1 shows a virtual function to NCCL at the PCI place of its physical function, so that "
@@ -328,7 +332,6 @@ constexpr std::string_view kNoWeights =
 constexpr std::array kUnsupported{
     UnsupportedOption{"NCCL_IBVERBS_LIB", "libibverbs.so.1 is always the library opened"},
     UnsupportedOption{"NCCL_IB_CUDA_SUPPORT", "use NCCL_NET_GDR_LEVEL"},
-    UnsupportedOption{"NCCL_IB_DATA_DIRECT", "Data Direct adapters are used by their usual path"},
     UnsupportedOption{"NCCL_IB_DEVICE_PCI_ORDER", "devices always come in PCI order"},
     UnsupportedOption{"NCCL_IB_EVENT_BASED_LB", kNoWeights},
     UnsupportedOption{"NCCL_IB_EVENT_BASED_LB_REMOTE", kNoWeights},

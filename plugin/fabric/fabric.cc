@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/fabric/mlx5.h"
 #include "plugin/fabric/port.h"
 
 namespace twinpath {
@@ -53,7 +54,11 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
     return fabric;
   }
 
-  TP_TRY(find_ports(*fabric, config, "/sys", why));
+  // Libraries without it, and hosts without such adapters, are most.
+  Mlx5 mlx5;
+  std::string without;
+  const bool ask = !soft && config.ib_data_direct != 0 && load_libmlx5(mlx5, without);
+  TP_TRY(find_ports(*fabric, config, "/sys", why, ask ? &mlx5 : nullptr));
   if (fabric->ports.empty()) {
     TP_WARN("no usable %s was found: %s%s", soft ? "port of the software HCA" : "RDMA adapter",
             why.c_str(), soft ? "" : "; TWINPATH_FABRIC=soft gives the software HCA");

@@ -42,10 +42,14 @@ inline constexpr int kMostRail = 0x7fff, kMostPlane = 0x3fff;
 struct Port {
   std::string device;  // "mlx5_0", "soft0"
   std::uint8_t number = 1;
-  std::string name;      // shown to NCCL: device, or "device:port" when several ports are used
+  // Shown to NCCL: device, behind it "_dma" if data_direct, and ":port" when several are used.
+  std::string name;
   std::string pci_path;  // realpath in sysfs ending in a BDF; empty when unknown
   // Of a virtual function, where the kernel tells: the same of the physical one.
   std::string physical_function;
+  // The same of the data-direct function (of a ConnectX-8) that moves GPU memory for this port;
+  // empty: the port's own does.
+  std::string data_direct;
   std::uint64_t guid = 0;     // node GUID (host order), never 0
   int speed_mbps = 0;         // data rate of link width x speed
   NetworkPlace place;         // as the user named it

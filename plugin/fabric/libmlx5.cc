@@ -30,6 +30,8 @@ bool load_libmlx5(Mlx5& table, std::string& why_not, const char* library) {
       dlvsym(handle, "mlx5dv_devx_umem_reg_ex", "MLX5_1.19"));
   found.reg_dmabuf_mr = reinterpret_cast<decltype(found.reg_dmabuf_mr)>(
       dlvsym(handle, "mlx5dv_reg_dmabuf_mr", "MLX5_1.25"));
+  found.get_data_direct_sysfs_path = reinterpret_cast<decltype(found.get_data_direct_sysfs_path)>(
+      dlvsym(handle, "mlx5dv_get_data_direct_sysfs_path", "MLX5_1.25"));
   table = found;
   return true;
 }

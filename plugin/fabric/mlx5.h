@@ -45,6 +45,8 @@ struct Mlx5 {
   // Null where it is older than MLX5_1.25 (rdma-core 54), which our headers need not know.
   ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uint64_t iova,
                            int fd, int access, int mlx5_access) = nullptr;
+  // As long as that: the place below /sys of the context's data-direct function, 0 or an errno.
+  int (*get_data_direct_sysfs_path)(ibv_context* context, char* path, std::size_t bytes) = nullptr;
 };
 
 // Fills the table from `library` (dlopen, never closed).  On failure `why_not` names the library or

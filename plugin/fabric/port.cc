@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "plugin/base/log.h"
+#include "plugin/fabric/mlx5.h"
 
 namespace twinpath {
 namespace {
@@ -71,6 +72,7 @@ struct Device {
   std::string name;
   std::string pci_path;
   std::string physical_function;
+  std::string data_direct;
   std::uint64_t guid = 0;
   ibv_context* context = nullptr;
   ibv_pd* pd = nullptr;
@@ -80,8 +82,9 @@ struct Device {
 
 class PortFinder {
  public:
-  PortFinder(Fabric& fabric, const Config& config, const std::string& sysfs, HcaFilter filter)
-      : fabric_(fabric), config_(config), sysfs_(sysfs), filter_(std::move(filter)) {}
+  PortFinder(Fabric& fabric, const Config& config, const std::string& sysfs, HcaFilter filter,
+             const Mlx5* mlx5)
+      : fabric_(fabric), config_(config), sysfs_(sysfs), filter_(std::move(filter)), mlx5_(mlx5) {}
 
   void run();
   std::string why_none() const;
@@ -90,6 +93,7 @@ class PortFinder {
   void look_at(ibv_device* device);
   bool open(ibv_device* device, Device& out);
   bool probe_dmabuf(ibv_pd* pd) const;
+  std::string find_data_direct(const Device& device, ibv_device* of) const;
   void look_at_port(Device& device, std::uint8_t number);
   bool peer_memory() const;
   void order_and_name();
@@ -100,6 +104,7 @@ class PortFinder {
   const Config& config_;
   const std::string& sysfs_;
   HcaFilter filter_;
+  const Mlx5* const mlx5_;  // may be null
   std::vector<std::pair<std::string, int>> present_;
   std::vector<std::string> left_out_;
 };
@@ -195,6 +200,7 @@ bool PortFinder::open(ibv_device* device, Device& d) {
   d.dmabuf = probe_dmabuf(pd.get());
   d.context = context.get();
   d.pd = pd.get();
+  d.data_direct = find_data_direct(d, device);
   fabric_.contexts.push_back(std::move(context));
   fabric_.pds.push_back(std::move(pd));
   return true;
@@ -212,6 +218,23 @@ bool PortFinder::probe_dmabuf(ibv_pd* pd) const {
     return false;
   }
   return error == EBADF;
+}
+
+std::string PortFinder::find_data_direct(const Device& device, ibv_device* of) const {
+  if (mlx5_ == nullptr || mlx5_->get_data_direct_sysfs_path == nullptr ||
+      mlx5_->reg_dmabuf_mr == nullptr || config_.ib_data_direct == 0 || !mlx5_->is_supported(of))
+    return {};
+  std::array<char, PATH_MAX> path{};
+  if (mlx5_->get_data_direct_sysfs_path(device.context, path.data(), path.size()) != 0) return {};
+  const std::string found = sysfs_ + path.data();
+  errno = 0;
+  ibv_mr* mr = mlx5_->reg_dmabuf_mr(device.pd, 0, 4096, 0, -1, 0, kDataDirect);
+  const int error = errno;
+  if (mr != nullptr) (void)fabric_.verbs.dereg_mr(mr);
+  if (mr == nullptr && error == EBADF) return found;
+  TP_WARN("the data-direct function %s of %s is not used: it takes no dma-buf: %s (errno %d)",
+          found.c_str(), device.name.c_str(), error_text(error).c_str(), error);
+  return {};
 }
 
 bool PortFinder::peer_memory() const {
@@ -236,7 +259,7 @@ void PortFinder::look_at_port(Device& device, std::uint8_t number) {
               asked_for);
     return;
   }
-  if (fabric_.ports.size() == static_cast<std::size_t>(kMaxPorts)) {
+  if (fabric_.ports.size() >= static_cast<std::size_t>(kMaxPorts)) {
     TP_WARN(
         "%s is left out: %d ports are in use already, the most that is supported; choose "
         "ports with NCCL_IB_HCA",
@@ -263,6 +286,13 @@ void PortFinder::look_at_port(Device& device, std::uint8_t number) {
   port.context = device.context;
   port.pd = device.pd;
   port.gids = read_gids(fabric_, port, attr.gid_tbl_len, sysfs_);
+  if (!device.data_direct.empty()) {
+    fabric_.verbs.reg_data_direct = mlx5_->reg_dmabuf_mr;
+    if (config_.ib_data_direct == 2 &&
+        fabric_.ports.size() + 1 < static_cast<std::size_t>(kMaxPorts))
+      fabric_.ports.push_back(port);
+    port.data_direct = device.data_direct;
+  }
   fabric_.ports.push_back(std::move(port));
 }
 
@@ -276,16 +306,20 @@ void PortFinder::order_and_name() {
     return x < y;
   });
   for (Port& port : ports) {
-    const auto same = std::count_if(ports.begin(), ports.end(),
-                                    [&](const Port& p) { return p.device == port.device; });
-    port.name = same > 1 ? port.device + ":" + std::to_string(port.number) : port.device;
-    TP_INFO(
-        net,
-        "%s: %s port %d, %s, %d Mb/s, MTU %d, %zu GIDs, GPU memory by peermem %s, dma-buf %s, %s",
-        port.name.c_str(), fabric_.kind == FabricKind::soft ? "soft HCA" : "adapter",
-        int{port.number}, port.roce ? "RoCE" : "InfiniBand", port.speed_mbps,
-        128 << static_cast<int>(port.active_mtu), port.gids.size(), port.peermem ? "yes" : "no",
-        port.dmabuf ? "yes" : "no", port.pci_path.empty() ? "no PCI path" : port.pci_path.c_str());
+    const bool several = std::any_of(ports.begin(), ports.end(), [&](const Port& p) {
+      return p.device == port.device && p.number != port.number;
+    });
+    port.name = port.device + (port.data_direct.empty() ? "" : "_dma");
+    if (several) port.name += ":" + std::to_string(port.number);
+    TP_INFO(net,
+            "%s: %s port %d, %s, %d Mb/s, MTU %d, %zu GIDs, GPU memory by peermem %s, dma-buf %s, "
+            "%s%s%s",
+            port.name.c_str(), fabric_.kind == FabricKind::soft ? "soft HCA" : "adapter",
+            int{port.number}, port.roce ? "RoCE" : "InfiniBand", port.speed_mbps,
+            128 << static_cast<int>(port.active_mtu), port.gids.size(), port.peermem ? "yes" : "no",
+            port.dmabuf ? "yes" : "no",
+            port.pci_path.empty() ? "no PCI path" : port.pci_path.c_str(),
+            port.data_direct.empty() ? "" : ", data-direct function ", port.data_direct.c_str());
   }
 }
 
@@ -333,7 +367,7 @@ std::vector<GidEntry> read_gids(const Fabric& fabric, const Port& port, int coun
 }
 
 Status find_ports(Fabric& fabric, const Config& config, const std::string& sysfs,
-                  std::string& why_none) {
+                  std::string& why_none, const Mlx5* mlx5) {
   std::string why;
   std::optional<HcaFilter> filter = HcaFilter::parse(config.ib_hca, why);
   if (!filter) {
@@ -343,7 +377,7 @@ Status find_ports(Fabric& fabric, const Config& config, const std::string& sysfs
         config.ib_hca.c_str(), why.c_str());
     return Status::bad_argument;
   }
-  PortFinder finder(fabric, config, sysfs, *std::move(filter));
+  PortFinder finder(fabric, config, sysfs, *std::move(filter), mlx5);
   finder.run();
   if (fabric.ports.empty()) why_none = finder.why_none();
   return Status::ok;

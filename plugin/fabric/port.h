@@ -10,13 +10,16 @@
 
 namespace twinpath {
 
+struct Mlx5;
+
 // Opens the devices that the filter and their kind allow and appends their active ports to
 // fabric.ports, in PCI order and with their final names.  `fabric` has kind and verbs set.
 // `sysfs` is "/sys" but for tests.  `why_none` says in a few words why ports stayed empty.
 // bad_argument when NCCL_IB_HCA cannot be read; what failed on one device is logged and leaves
-// only that device out.
+// only that device out.  `mlx5`, of the same fabric or null: who is asked for data-direct
+// functions; with one, fabric.verbs gets reg_data_direct.
 Status find_ports(Fabric& fabric, const Config& config, const std::string& sysfs,
-                  std::string& why_none);
+                  std::string& why_none, const Mlx5* mlx5 = nullptr);
 
 // The entries of the port's GID table that are in use, of the first `count`; needs device, number,
 // context and roce.  Any thread.

@@ -50,6 +50,9 @@ namespace twinpath {
   X(fork_init, "IBVERBS_1.1", false)       \
   X(is_fork_initialized, "IBVERBS_1.13", false)
 
+// MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT of rdma-core 54, which our headers need not know.
+inline constexpr int kDataDirect = 1;
+
 struct Verbs {
 #define TP_VERBS_MEMBER(name, version, required) decltype(&::ibv_##name) name = nullptr;
   TP_VERBS(TP_VERBS_MEMBER)
@@ -57,6 +60,10 @@ struct Verbs {
   // ibv_query_port's exported symbol takes an older struct; this one is asked with the full
   // ibv_port_attr and zero-fills what the provider does not know.
   int (*query_port)(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) = nullptr;
+  // Of a dma-buf, by the data-direct function of an mlx5 adapter: mlx5dv_reg_dmabuf_mr, with
+  // kDataDirect as the last argument.  Null where no adapter has such a function.
+  ibv_mr* (*reg_data_direct)(ibv_pd* pd, std::uint64_t offset, std::size_t bytes,
+                             std::uint64_t iova, int fd, int access, int mlx5_access) = nullptr;
   // Who sees what a queue pair brought, a completion for instance, sees all that it brought before,
   // in whatever memory: the software HCA.  Behind PCIe that holds within one memory only.
   bool ordered = false;

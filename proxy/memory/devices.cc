@@ -30,6 +30,8 @@ DeviceProps port_properties(const Fabric& fabric, const Config& config, int inde
   p.global_memory = !config.ib_subnet_aware;
   p.speed_mbps = port.speed_mbps;
   p.port = place.port;
+  // What reaches the GPU by another function may be later than a completion.
+  p.force_flush = !port.data_direct.empty();
   p.rail_id = port.place.rail;
   p.plane_id = port.place.plane;
   p.max_comms = port.max_qp > 0 ? std::min(port.max_qp, 65536) : 65536;
@@ -49,7 +51,7 @@ Devices::Devices(std::unique_ptr<Fabric> fabric, const Config& config,
       config_(config),
       counters_(std::move(counters)),
       placement_(std::make_unique<Placement>(
-          placement ? std::move(*placement) : live_placement(config, fabric_->verbs), config)),
+          placement ? std::move(*placement) : live_placement(config, *fabric_), config)),
       live_(*fabric_) {
   for (const Port& port : fabric_->ports) {
     Adapter* adapter = nullptr;
@@ -261,6 +263,7 @@ Status Devices::acquire(ProxyMemory& memory, MrRequest request, const RailPort& 
   request.address = memory.address;
   request.bytes = memory.length;
   request.relaxed_ordering = config_.ib_pci_relaxed_ordering != 0;
+  request.data_direct = !port.port->data_direct.empty();
   MrCache& cache = port.adapter->mrs;
   auto region = cache.acquire(request);
   if (!region) return region.status();

@@ -44,6 +44,7 @@ DeviceProps merge_properties(std::span<const DeviceProps> members, const Planes&
     p.guid = mix_guid(p.guid, m.guid);
     p.gpu_direct = p.gpu_direct && m.gpu_direct;
     p.dmabuf = p.dmabuf && m.dmabuf;
+    p.force_flush = p.force_flush || m.force_flush;
     p.speed_mbps += m.speed_mbps;
     if (p.rail_id != m.rail_id) p.rail_id = -1;
     p.max_comms = std::min(p.max_comms, m.max_comms);

@@ -54,7 +54,8 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
   for (; at != regions_.end() && at->start <= start; ++at) {
     if (at->end >= end && at->kind == request.kind &&
         at->relaxed_ordering == request.relaxed_ordering &&
-        at->remote_atomic == request.remote_atomic) {
+        at->remote_atomic == request.remote_atomic &&
+        at->data_direct == (request.data_direct && request.kind == MrKind::dmabuf)) {
       ++at->users;
       if (counts_ != nullptr) counts_->hits.fetch_add(1, std::memory_order_relaxed);
       return &*at;
@@ -75,6 +76,7 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
                                     request.kind,
                                     request.relaxed_ordering,
                                     request.remote_atomic,
+                                    request.data_direct && request.kind == MrKind::dmabuf,
                                     mr,
                                     1,
                                     request.dmabuf_offset,
@@ -90,10 +92,15 @@ ibv_mr* MrCache::register_range(const MrRequest& request, std::uint64_t start, s
                                 int& error) {
   auto* data = reinterpret_cast<void*>(start);
   const int plain = kAccess | (request.remote_atomic ? int{IBV_ACCESS_REMOTE_ATOMIC} : 0);
+  bool by_data_direct = request.kind == MrKind::dmabuf && request.data_direct &&
+                        data_direct_accepted_ && verbs_.reg_data_direct != nullptr;
   auto once = [&](int access) -> ibv_mr* {
     errno = 0;
     if (request.kind != MrKind::dmabuf)
       return verbs_.reg_mr_iova2(pd_, data, bytes, start, static_cast<unsigned>(access));
+    if (by_data_direct)
+      return verbs_.reg_data_direct(pd_, request.dmabuf_offset, bytes, start, request.dmabuf_fd,
+                                    access, kDataDirect);
     if (verbs_.reg_dmabuf_mr == nullptr) {
       errno = EOPNOTSUPP;
       return nullptr;
@@ -102,8 +109,24 @@ ibv_mr* MrCache::register_range(const MrRequest& request, std::uint64_t start, s
                                 access);
   };
   const bool relaxed = request.relaxed_ordering && relaxed_accepted_;
-  ibv_mr* mr = once(plain | (relaxed ? int{IBV_ACCESS_RELAXED_ORDERING} : 0));
+  const int wanted = plain | (relaxed ? int{IBV_ACCESS_RELAXED_ORDERING} : 0);
+  ibv_mr* mr = once(wanted);
   error = errno;
+  if (mr == nullptr && by_data_direct && error != ENOMEM) {
+    by_data_direct = false;
+    const int refused = error;
+    mr = once(wanted);
+    error = errno;
+    if (mr != nullptr) {
+      data_direct_accepted_ = false;
+      TP_WARN(
+          "the data-direct function of %s refuses GPU memory: %s (errno %d); its own function "
+          "moves "
+          "it, past the CPU: look at ACS and IOMMU groups (rdma_topo), or set "
+          "NCCL_IB_DATA_DIRECT=0",
+          device_.c_str(), std::strerror(refused), refused);
+    }
+  }
   if (mr == nullptr && relaxed && (error == EINVAL || error == EOPNOTSUPP)) {
     mr = once(plain);
     error = errno;

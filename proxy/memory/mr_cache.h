@@ -26,6 +26,7 @@ struct MrRequest {
   MrKind kind = MrKind::host;
   bool relaxed_ordering = false;  // wanted; falls back to strict where the device refuses it
   bool remote_atomic = false;     // peers may do atomics on it
+  bool data_direct = false;       // wanted for a dma-buf; falls back to the adapter's own function
   std::uint64_t dmabuf_offset = 0;
   int dmabuf_fd = -1;
   bool keep_descriptor = false;  // of a dma-buf, for other adapters later
@@ -37,6 +38,7 @@ struct MrRegion {
   MrKind kind = MrKind::host;
   bool relaxed_ordering = false;  // as asked for, not as granted: the key of the lookup
   bool remote_atomic = false;
+  bool data_direct = false;  // the same
   ibv_mr* mr = nullptr;
   int users = 0;
   std::uint64_t dmabuf_offset = 0;  // of `start`
@@ -70,6 +72,7 @@ class MrCache {
   mutable std::mutex mutex_;
   std::list<MrRegion> regions_;  // by start; addresses of elements stay
   bool relaxed_accepted_ = true;
+  bool data_direct_accepted_ = true;
 };
 
 }  // namespace twinpath

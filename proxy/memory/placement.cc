@@ -37,7 +37,7 @@ bool lesser(const PlacementRecord& a, const PlacementRecord& b) {
 
 }  // namespace
 
-PlacementSource live_placement(const Config& config, const Verbs& verbs) {
+PlacementSource live_placement(const Config& config, const Fabric& fabric) {
   PlacementSource source;
   std::string why;
   if (auto machine = read_machine(machine_input(config), why))
@@ -64,7 +64,12 @@ PlacementSource live_placement(const Config& config, const Verbs& verbs) {
     TP_WARN("TWINPATH_PLATFORM_FILE: %s: %s", config.platform_file.c_str(), error.c_str());
   for (const std::string& line : contradictions(config)) TP_WARN("%s", line.c_str());
   source.current_gpu = current_cuda_gpu;
-  source.probes = registration_steps(verbs, cuda_memory());
+  for (const Port& port : fabric.ports)
+    if (!port.data_direct.empty() &&
+        !set_data_direct(source.machine, port.device, port.data_direct))
+      TP_INFO(net, "the data-direct function %s of %s has no known place", port.data_direct.c_str(),
+              port.device.c_str());
+  source.probes = registration_steps(fabric.verbs, cuda_memory());
   return source;
 }
 
@@ -85,8 +90,9 @@ EndFacts Placement::facts(std::optional<int> ordinal, const Port& port) {
   const Gpu* g = gpu(ordinal);
   EndFacts f =
       pair_facts(source_.machine, g, source_.machine.find_hca(port.device), source_.platform);
-  keep_what_is_built(f);
-  if (ordinal) f.probes = probes_.get(*ordinal, port.pd);
+  if (port.data_direct.empty()) without_data_direct(f);
+  if (ordinal) f.probes = probes_.get(*ordinal, port.pd, !port.data_direct.empty());
+  f.data_direct_refused = f.data_direct && f.probes.data_direct.answer == Answer::no;
   f.gpu_ordered = source_.gpu_ordered;
   f.stages = gpu::cuda::driver() != nullptr;  // else there is no GPU memory here
   return f;

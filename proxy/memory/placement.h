@@ -32,8 +32,9 @@ struct PlacementSource {
 };
 
 // This machine (or the one of TWINPATH_TOPOLOGY), with the GPUs of the CUDA driver and the soft
-// HCAs at their places.  What cannot be read is logged and leaves distances unknown.
-PlacementSource live_placement(const Config& config, const Verbs& verbs);
+// HCAs at their places, and the data-direct functions of the fabric's ports.  What cannot be read
+// is logged and leaves distances unknown.
+PlacementSource live_placement(const Config& config, const Fabric& fabric);
 
 class Placement {
  public:

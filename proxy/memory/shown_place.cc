@@ -4,6 +4,7 @@ namespace twinpath {
 namespace {
 
 const std::string& path_of(const Port& port, bool merge_vfs) {
+  if (!port.data_direct.empty()) return port.data_direct;
   return merge_vfs && !port.physical_function.empty() ? port.physical_function : port.pci_path;
 }
 

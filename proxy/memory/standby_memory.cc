@@ -23,7 +23,9 @@ std::vector<RailPort> Devices::standby(int index) const {
   std::vector<const RailPort*> rails;
   for (const RailPort& rail : ports_) {
     if (rail.port->roce != own.front().port->roce ||
-        std::any_of(own.begin(), own.end(), [&](const RailPort& o) { return o.port == rail.port; }))
+        std::any_of(own.begin(), own.end(), [&](const RailPort& o) {
+          return o.adapter == rail.adapter && o.port->number == rail.port->number;
+        }))
       continue;
     others.push_back(rail.port);
     rails.push_back(&rail);

@@ -340,7 +340,7 @@ TEST_CASE("a topology that cannot be read leaves distances unknown and says why"
   auto fabric = open_fabric(config);
   REQUIRE(fabric);
   LogCapture log;
-  const PlacementSource source = live_placement(config, (*fabric)->verbs);
+  const PlacementSource source = live_placement(config, **fabric);
   CHECK(source.machine.gpus.empty());
   CHECK(
       log.has(LogLevel::warn, "TWINPATH_TOPOLOGY cannot be read (/no/such/topology.xml: no such"));
@@ -371,7 +371,7 @@ TEST_CASE("a damaged topology file is named with its variable, or read; it ends 
       if (i > 0) damaged[random() % damaged.size()] = static_cast<char>(random() & 0xff);
       std::ofstream(config.topology, std::ios::binary) << damaged;
       LogCapture log;
-      const PlacementSource source = live_placement(config, (*fabric)->verbs);
+      const PlacementSource source = live_placement(config, **fabric);
       CHECK(check_machine(source.machine) == "");
       if (!source.machine.gpus.empty()) continue;
       ++refused;
@@ -389,7 +389,7 @@ TEST_CASE("a soft HCA's place in the configuration reaches the machine; a bad on
   auto fabric = open_fabric(config);
   REQUIRE(fabric);
   LogCapture log;
-  const PlacementSource source = live_placement(config, (*fabric)->verbs);
+  const PlacementSource source = live_placement(config, **fabric);
   REQUIRE(source.machine.find_hca("soft0") != nullptr);
   CHECK(source.machine.find_hca("soft0")->pci);
   REQUIRE(source.machine.find_hca("soft1") != nullptr);

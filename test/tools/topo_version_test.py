@@ -88,12 +88,11 @@ class ThisVersion(Scratch):
             self.assertEqual(check.returncode, 2)
             self.assertRegex(check.stdout, "FAIL +gpu-vendor +GPU0")
 
-    def test_a_data_direct_function_is_not_used(self):
+    def test_a_data_direct_function_is_used(self):
         pair = json.loads(self.replay("grace-data-direct", "--json").stdout)["pairs"][0]
-        self.assertEqual((pair["class"], pair["host_driven"]["hardware"]["mode"]),
-                         ("PXB", "PROXY-GDR"))
-        self.assertEqual((pair["host_driven"]["mode"], pair["host_driven"]["reason"]),
-                         ("PROXY-STAGE", "DD_NOT_BUILT"))
+        self.assertEqual((pair["class"], pair["host_driven"]["hardware"]["mode"],
+                          pair["host_driven"]["mode"], pair["host_driven"]["reason"]),
+                         ("PXB", "PROXY-GDR", "PROXY-GDR", None))
 
 
 if __name__ == "__main__":

@@ -69,11 +69,11 @@ TEST_CASE("this version does of a decision what it has built, and never more tha
         Executed{proxy_stage, Reason::none});
 }
 
-TEST_CASE("memory goes through the physical function: the data-direct one moves nothing here") {
+TEST_CASE("memory goes through the data-direct function unless that is switched off") {
   EndFacts f = facts(Distance::sys, kBits - 1);
   f.data_direct = Distance::pxb;
   CHECK(make_record(f, {}).distance == Distance::pxb);
-  keep_what_is_built(f);
+  without_data_direct(f);
   const PlacementRecord p = make_record(f, {});
   CHECK(p.distance == Distance::sys);
   CHECK((p.flags & kFlagDataDirect) == 0);

@@ -190,6 +190,19 @@ TEST_CASE("a registration that fails says which call and which errno") {
   CHECK(p.released == 0);
   verbs.reg_dmabuf_mr = nullptr;
   CHECK(steps.dmabuf(0, nullptr).note == "these verbs have no ibv_reg_dmabuf_mr");
+  CHECK(steps.data_direct(0, nullptr).note == "no mlx5dv_reg_dmabuf_mr");
+  verbs.reg_data_direct = [](ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int,
+                             int) -> ibv_mr* {
+    errno = 524;
+    return nullptr;
+  };
+  CHECK(steps.data_direct(0, nullptr).note ==
+        "mlx5dv_reg_dmabuf_mr: not supported by the kernel (errno 524)");
+  // It is tried where it is asked for only.
+  ProbeCache cache(steps);
+  ibv_pd pd{};
+  CHECK(cache.get(0, &pd).data_direct.answer == Answer::untried);
+  CHECK(cache.get(0, &pd, true).data_direct.answer == Answer::no);
 }
 
 TEST_CASE("without GPU memory nothing is registered and the answer is not tried") {

@@ -17,6 +17,8 @@ struct Fake {
   static inline bool refuse_relaxed = false;
   static inline unsigned last_access = 0;
   static inline std::uint64_t last_offset = 0;
+  static inline int refuse_data_direct = 0;  // errno
+  static inline int last_mlx5_access = -1;
   static inline std::mutex mutex;
 
   static ibv_mr* make(void* addr, std::size_t bytes, unsigned access) {
@@ -37,6 +39,8 @@ struct Fake {
     live = made = 0;
     refuse_errno = 0;
     refuse_relaxed = false;
+    refuse_data_direct = 0;
+    last_mlx5_access = -1;
     Verbs v;
     v.reg_mr_iova2 = [](ibv_pd*, void* addr, std::size_t bytes, std::uint64_t, unsigned access) {
       return make(addr, bytes, access);
@@ -44,6 +48,16 @@ struct Fake {
     v.reg_dmabuf_mr = [](ibv_pd*, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int,
                          int access) {
       last_offset = offset;
+      return make(reinterpret_cast<void*>(iova), bytes, static_cast<unsigned>(access));
+    };
+    v.reg_data_direct = [](ibv_pd*, std::uint64_t offset, std::size_t bytes, std::uint64_t iova,
+                           int, int access, int mlx5_access) -> ibv_mr* {
+      last_offset = offset;
+      last_mlx5_access = mlx5_access;
+      if (refuse_data_direct != 0) {
+        errno = refuse_data_direct;
+        return nullptr;
+      }
       return make(reinterpret_cast<void*>(iova), bytes, static_cast<unsigned>(access));
     };
     v.dereg_mr = [](ibv_mr* mr) {
@@ -135,6 +149,53 @@ TEST_CASE("A device that refuses relaxed ordering gets strict registrations") {
   CHECK(*a == *b);
   CHECK((Fake::last_access & IBV_ACCESS_RELAXED_ORDERING) == 0);
   CHECK(log.warnings().empty());
+}
+
+TEST_CASE("A dma-buf goes by the data-direct function where that is wanted, other memory never") {
+  const Verbs verbs = Fake::table();
+  MrCache cache(verbs, nullptr, "fake0");
+  MrRequest r = host(0x100000, 0x10000);
+  r.data_direct = true;
+  auto plain = cache.acquire(r);
+  REQUIRE(plain);
+  CHECK(Fake::last_mlx5_access == -1);
+  r.kind = MrKind::dmabuf;
+  r.dmabuf_fd = 3;
+  r.dmabuf_offset = 0x2000;
+  auto direct = cache.acquire(r);
+  REQUIRE(direct);
+  CHECK(Fake::last_mlx5_access == kDataDirect);
+  CHECK(Fake::last_offset == 0x2000);
+  // Another port of the adapter may have it the usual way: two registrations.
+  Fake::last_mlx5_access = -1;
+  r.data_direct = false;
+  auto usual = cache.acquire(r);
+  REQUIRE(usual);
+  CHECK(*usual != *direct);
+  CHECK(Fake::last_mlx5_access == -1);
+  for (auto* region : {*plain, *direct, *usual}) cache.release(region);
+  CHECK(Fake::live == 0);
+}
+
+TEST_CASE("A data-direct function that refuses is left to the usual one, and said once") {
+  const Verbs verbs = Fake::table();
+  MrCache cache(verbs, nullptr, "fake0");
+  test::LogCapture log;
+  Fake::refuse_data_direct = 524;
+  std::vector<MrRegion*> regions;
+  for (const std::uint64_t at : {0x100000u, 0x200000u}) {
+    MrRequest r = host(at, 0x10000);
+    r.data_direct = true;
+    r.kind = MrKind::dmabuf;
+    r.dmabuf_fd = 3;
+    auto region = cache.acquire(r);
+    REQUIRE(region);
+    regions.push_back(*region);
+  }
+  CHECK(log.warnings().size() == 1);
+  CHECK(log.has(LogLevel::warn, "the data-direct function of fake0 refuses GPU memory"));
+  for (auto* region : regions) cache.release(region);
+  CHECK(Fake::live == 0);
 }
 
 TEST_CASE("Too little lockable memory is named with its remedy") {

@@ -146,7 +146,7 @@ TEST_CASE("every documented range takes its ends and refuses what lies just outs
     CHECK(why == "must lie in " + std::to_string(low) + ".." + std::to_string(high));
     CHECK(o.get(c) == std::to_string(high));
   }
-  CHECK(ranges == 24);
+  CHECK(ranges == 25);
 }
 
 TEST_CASE("text that is not a value is refused and leaves the setting alone") {

@@ -1,5 +1,6 @@
 // From a verbs table to ports, over devices and a sysfs that the test makes up.
 #include "plugin/fabric/port.h"
+#include "plugin/fabric/mlx5.h"
 
 #include <endian.h>
 #include <unistd.h>
@@ -176,12 +177,12 @@ struct Found {
 };
 
 Found scan(std::vector<FakeDevice> devices, const Config& config, const std::string& sysfs,
-           FabricKind kind = FabricKind::verbs) {
+           FabricKind kind = FabricKind::verbs, const Mlx5* mlx5 = nullptr) {
   fake_host().devices = std::move(devices);
   Found f;
   f.fabric->kind = kind;
   f.fabric->verbs = fake_verbs();
-  f.status = find_ports(*f.fabric, config, sysfs, f.why);
+  f.status = find_ports(*f.fabric, config, sysfs, f.why, mlx5);
   return f;
 }
 
@@ -252,6 +253,59 @@ TEST_CASE("ports of one function keep their numbers, and what has no place has n
   CHECK(shown_place(ports, 1, true).port == 2);
   CHECK(shown_place(ports, 2, true).port == 1);
   CHECK(shown_place(ports, 2, true).pci_path.empty());
+}
+
+TEST_CASE("a port with a data-direct function is offered by it, or both ways, or the usual one") {
+  static int reg_error;
+  reg_error = EBADF;
+  Mlx5 mlx5;
+  mlx5.is_supported = [](ibv_device* d) { return std::string_view(d->name) != "other"; };
+  mlx5.get_data_direct_sysfs_path = [](ibv_context* c, char* path, std::size_t bytes) {
+    if (std::string_view(c->device->name) != "cx8") return ENODEV;
+    std::snprintf(path, bytes, "/devices/pci0000:00/0000:03:00.0");
+    return 0;
+  };
+  mlx5.reg_dmabuf_mr = [](ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int,
+                          int access) -> ibv_mr* {
+    errno = access == kDataDirect ? reg_error : EINVAL;
+    return nullptr;
+  };
+  FakeSysfs sysfs;
+  sysfs.pci("cx8", "0000:17:00.0");
+  sysfs.pci("cx7", "0000:18:00.0");
+  sysfs.pci("other", "0000:19:00.0");
+  const std::vector<FakeDevice> devices{make_device("cx8"), make_device("cx7"),
+                                        make_device("other")};
+  const std::string function = sysfs.root() + "/devices/pci0000:00/0000:03:00.0";
+  struct Row {
+    int setting, error;
+    const Mlx5* mlx5;
+    const char* names;
+  };
+  const Row rows[] = {{1, EBADF, &mlx5, "cx8_dma cx7 other"},
+                      {2, EBADF, &mlx5, "cx8 cx8_dma cx7 other"},
+                      {0, EBADF, &mlx5, "cx8 cx7 other"},
+                      {1, EOPNOTSUPP, &mlx5, "cx8 cx7 other"},
+                      {1, EBADF, nullptr, "cx8 cx7 other"}};
+  for (const Row& row : rows) {
+    CAPTURE(row.setting, row.error, row.names);
+    test::LogCapture log;
+    reg_error = row.error;
+    Config config;
+    config.ib_data_direct = row.setting;
+    const Found found = scan(devices, config, sysfs.root(), FabricKind::verbs, row.mlx5);
+    CHECK(found.names() == row.names);
+    bool any = false;
+    const std::vector<Port>& ports = found.fabric->ports;
+    for (std::size_t i = 0; i < ports.size(); ++i) {
+      const bool direct = ports[i].name == "cx8_dma";
+      any = any || direct;
+      CHECK(ports[i].data_direct == (direct ? function : ""));
+      CHECK(shown_place(ports, i, true).pci_path == (direct ? function : ports[i].pci_path));
+    }
+    CHECK((found.fabric->verbs.reg_data_direct != nullptr) == any);
+    CHECK(log.warnings().empty() == (row.error == EBADF));
+  }
 }
 
 TEST_CASE("PCI addresses are recognised at the end of a path only") {

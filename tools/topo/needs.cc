@@ -27,7 +27,7 @@ void need_of(const PairReport& p, bool device, bool software, Needs& all) {
   const Outcome& runs = device ? p.device_runs : p.host_runs;
   std::optional<std::pair<Mode, Reason>> key;
   const Direction& by = runs.by;
-  if (runs.reason == Reason::not_asked || runs.reason == Reason::dd_not_built) {
+  if (runs.reason == Reason::not_asked || runs.reason == Reason::dd_off) {
     if (runs.mode != d.mode) key.emplace(d.mode, runs.reason);
   } else if (runs.reason == Reason::none || !runs.mode) {
     const bool asked = gpu_issue_asked(p.record, p.record);

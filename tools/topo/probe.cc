@@ -46,7 +46,7 @@ ProbeRun probe_pairs(const Input& input, const Config& config) {
       if (context == nullptr) {
         r.dmabuf.note = r.peermem.note = why;
       } else {
-        r = cache.get(*ordinal, port.pd);
+        r = cache.get(*ordinal, port.pd, !port.data_direct.empty());
       }
       run.results[{gpu.index, port.device}] = r;
     }
@@ -59,10 +59,14 @@ std::string probe_text(const Report& report, const ProbeRun& run) {
   if (!run.why_not.empty()) return "not tried: " + run.why_not + "\n";
   std::string out;
   for (const auto& [pair, p] : run.results) {
-    out += wrapped("  GPU" + std::to_string(pair.first) + " " + pair.second + "  " +
-                       one("dma-buf", p.dmabuf) + "; " + one("peermem", p.peermem) + "; " +
-                       one("doorbell", p.uar) + "; " + one("atomics", p.atomics),
-                   8);
+    out += wrapped(
+        "  GPU" + std::to_string(pair.first) + " " + pair.second + "  " + one("dma-buf", p.dmabuf) +
+            "; " +
+            (p.data_direct.answer == Answer::untried ? std::string()
+                                                     : one("data direct", p.data_direct) + "; ") +
+            one("peermem", p.peermem) + "; " + one("doorbell", p.uar) + "; " +
+            one("atomics", p.atomics),
+        8);
   }
   for (const Hca& h : report.machine.hcas) {
     const bool tried = std::any_of(run.results.begin(), run.results.end(),

@@ -27,7 +27,7 @@ Outcome run(Reason refused, const Direction& hardware, Ends built, Use use, bool
   const bool same = out.by.mode == hardware.mode && out.by.source == hardware.source &&
                     out.by.landing == hardware.landing;
   // The facts differ in the data-direct function only.
-  if (!same && out.mode && e.reason != Reason::not_asked) out.reason = Reason::dd_not_built;
+  if (!same && out.mode && e.reason != Reason::not_asked) out.reason = Reason::dd_off;
   return out;
 }
 
@@ -45,6 +45,8 @@ PairReport make_pair_report(const Report& r, const Gpu& gpu, int hca_index) {
   p.facts = pair_facts(r.machine, &gpu, &hca, r.settings.platform);
   if (const auto it = r.settings.probes.find({gpu.index, hca.name}); it != r.settings.probes.end())
     p.facts.probes = it->second;
+  p.facts.data_direct_refused =
+      p.facts.data_direct && p.facts.probes.data_direct.answer == Answer::no;
   const bool registers = p.facts.probes.gdr_untried() ? p.facts.gdr_expected : p.facts.probes.gdr();
   p.facts.stages = true;
   p.facts.gpu_queues = p.facts.devx && registers;
@@ -52,7 +54,7 @@ PairReport make_pair_report(const Report& r, const Gpu& gpu, int hca_index) {
   p.facts.gpu_ordered = std::find(ordered.begin(), ordered.end(), gpu.index) != ordered.end();
   p.record = make_record(p.facts, end_settings(r.settings.config, -1));
   EndFacts used = p.facts;
-  keep_what_is_built(used);
+  if (r.settings.config.ib_data_direct == 0) without_data_direct(used);
   p.built = make_record(used, end_settings(r.settings.config, -1));
   // Nothing was tried, but what was read tells why it would fail.
   if (p.facts.probes.gdr_untried() && !p.facts.gdr_expected && p.facts.hca) {

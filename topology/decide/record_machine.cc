@@ -138,7 +138,7 @@ EndFacts pair_facts(const Machine& machine, const Gpu* gpu, const Hca* hca,
   return f;
 }
 
-void keep_what_is_built(EndFacts& facts) {
+void without_data_direct(EndFacts& facts) {
   facts.data_direct.reset();
   facts.data_direct_refused = false;
 }

@@ -19,9 +19,9 @@ namespace twinpath {
 EndFacts pair_facts(const Machine& machine, const Gpu* gpu, const Hca* hca,
                     const PlatformFile& platform);
 
-// Takes out what no part of this version uses: memory is registered with the physical function, so
-// the data-direct function moves none of it.
-void keep_what_is_built(EndFacts& facts);
+// What holds where memory is registered with the physical function, so that the data-direct one
+// moves none of it (NCCL_IB_DATA_DIRECT).
+void without_data_direct(EndFacts& facts);
 
 // Every HCA as the GPU sees it; candidate.hca is the index into machine.hcas.
 std::vector<HcaCandidate> hca_candidates(const Machine& machine, const Gpu& gpu,

@@ -126,10 +126,10 @@ constexpr std::array<ReasonText, kReasons> kCatalogue{{
      "TWINPATH_MODE=gda on both ends tries them"},
     {never_staged, "NEVER_STAGED",
      "GIN windows are never staged: {hca} reaches them at any distance, though slowly", ""},
-    {dd_not_built, "DD_NOT_BUILT",
-     "this version registers memory with the physical function of {hca} ({pf_class}), not with its "
+    {dd_off, "DD_OFF",
+     "memory is registered with the physical function of {hca} ({pf_class}), not with its "
      "data-direct function",
-     ""},
+     "unset NCCL_IB_DATA_DIRECT=0"},
     {foreign, "FOREIGN", "a reason that this version does not know", "use one version everywhere"},
 }};
 

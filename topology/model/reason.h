@@ -79,7 +79,7 @@ enum class Reason : std::uint8_t {
   gpu_vendor,
   not_asked,
   never_staged,
-  dd_not_built,
+  dd_off,
   foreign,  // from a newer peer
 };
 inline constexpr int kReasons = static_cast<int>(Reason::foreign) + 1;

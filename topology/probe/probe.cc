@@ -85,6 +85,15 @@ ProbeSteps registration_steps(const Verbs& verbs, WithGpuMemory memory) {
       return registered(*v, mr, "ibv_reg_dmabuf_mr", errno);
     });
   };
+  steps.data_direct = [v, memory](int gpu, ibv_pd* pd) -> Probe {
+    if (v->reg_data_direct == nullptr)
+      return {Answer::no, EOPNOTSUPP, Reason::gdr_none, "no mlx5dv_reg_dmabuf_mr"};
+    return memory(gpu, true, [&](std::uint64_t address, std::size_t bytes, int fd) {
+      errno = 0;
+      ibv_mr* mr = v->reg_data_direct(pd, 0, bytes, address, fd, kAccess, kDataDirect);
+      return registered(*v, mr, "mlx5dv_reg_dmabuf_mr", errno);
+    });
+  };
   steps.peermem = [v, memory](int gpu, ibv_pd* pd) {
     return memory(gpu, false, [&](std::uint64_t address, std::size_t bytes, int) {
       errno = 0;
@@ -103,7 +112,7 @@ ProbeSteps registration_steps(const Verbs& verbs, WithGpuMemory memory) {
   return steps;
 }
 
-ProbeResults ProbeCache::get(int gpu, ibv_pd* pd) {
+ProbeResults ProbeCache::get(int gpu, ibv_pd* pd, bool data_direct) {
   Entry* entry = nullptr;
   {
     std::lock_guard hold(mutex_);
@@ -115,6 +124,7 @@ ProbeResults ProbeCache::get(int gpu, ibv_pd* pd) {
   };
   ProbeResults& r = entry->results;
   once(r.dmabuf, steps_.dmabuf);
+  if (data_direct) once(r.data_direct, steps_.data_direct);
   once(r.peermem, steps_.peermem);
   once(r.uar, steps_.uar);
   once(r.atomics, steps_.atomics);

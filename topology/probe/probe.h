@@ -32,6 +32,7 @@ struct ProbeResults {
   Probe peermem;
   Probe uar;
   Probe atomics;
+  Probe data_direct;  // by dma-buf and the adapter's data-direct function
 
   bool gdr() const { return dmabuf.answer == Answer::yes || peermem.answer == Answer::yes; }
   bool gdr_untried() const {
@@ -50,6 +51,7 @@ Reason reason_of_uar_error(int cuda_error, bool virtual_function);
 // One probe each; an empty function is "not tried".  `gpu` is the CUDA ordinal.
 struct ProbeSteps {
   std::function<Probe(int gpu, ibv_pd* pd)> dmabuf;
+  std::function<Probe(int gpu, ibv_pd* pd)> data_direct;
   std::function<Probe(int gpu, ibv_pd* pd)> peermem;
   std::function<Probe(int gpu, ibv_pd* pd)> uar;
   std::function<Probe(int gpu, ibv_pd* pd)> atomics;
@@ -75,8 +77,9 @@ std::optional<int> cuda_ordinal(const std::string& bus_id);
 class ProbeCache {
  public:
   explicit ProbeCache(ProbeSteps steps) : steps_(std::move(steps)) {}
-  // An answer "not tried" is asked for again: the program may come to use the GPU later.
-  ProbeResults get(int gpu, ibv_pd* pd);
+  // With `data_direct` that function is tried, too.  An answer "not tried" is asked for again: the
+  // program may come to use the GPU later.
+  ProbeResults get(int gpu, ibv_pd* pd, bool data_direct = false);
 
  private:
   struct Entry {
