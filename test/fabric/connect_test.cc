@@ -84,7 +84,7 @@ TEST_CASE("A truncated, foreign or empty handle is refused with a message") {
   CHECK(l.world.a->connect(0, foreign, comm) == Status::bad_argument);
   CHECK(log.has(LogLevel::warn, "not a handle of this plugin"));
   HandleArray scribbled = l.handle;
-  scribbled[70] = 1;
+  scribbled[118] = 1;
   CHECK(l.world.a->connect(0, scribbled, comm) == Status::bad_argument);
   CHECK(log.has(LogLevel::warn, "own copy of the handle"));
   CHECK(comm == nullptr);

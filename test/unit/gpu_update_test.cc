@@ -122,7 +122,7 @@ TEST_CASE("updates that have gathered are one read and one write of each word", 
     REQUIRE(submit_copy(updates.back().get()) == Status::ok);
   };
   submit(m.device());
-  Machine::settle();  // a group of one is under way
+  m.given(1);  // a group of one is under way
   for (int i = 0; i < 30; ++i) submit(m.device());
   const std::size_t copies = m.gpu().copies;
   m.gpu().pause(false);
@@ -140,7 +140,7 @@ TEST_CASE("one word under two addresses is not updated twice at a time", "[updat
   fill(second, m.device() + 64 + 4096, 1);  // might be the same word, mapped elsewhere
   REQUIRE(submit_copy(&first) == Status::ok);
   REQUIRE(submit_copy(&second) == Status::ok);
-  Machine::settle();
+  m.given(1);
   CHECK(m.gpu().copies == 1);
   m.gpu().pause(false);
   CHECK(wait(first) == Status::ok);

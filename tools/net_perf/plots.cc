@@ -20,6 +20,16 @@ PlotSeries series(const std::string& name, const json& rows, const char* x, cons
   return s;
 }
 
+PlotPanel panel_of(const char* title, const PlotAxis& x, PlotAxis y,
+                   std::vector<PlotSeries> series) {
+  PlotPanel panel;
+  panel.title = title;
+  panel.x = x;
+  panel.y = std::move(y);
+  panel.series = std::move(series);
+  return panel;
+}
+
 // For each size, which share of the messages took how long.
 PlotPanel distribution(const json& rows) {
   PlotPanel panel{"distribution of one-way times", {"us", true}, {"% of the messages", true}, {}};
@@ -44,47 +54,36 @@ std::vector<PlotPanel> latency_plots(const json& rows) {
 
 std::vector<PlotPanel> connection_plots(const json& rows) {
   const PlotAxis count{"connections", true, true};
-  return {{"time of a connection",
-           count,
-           {"us each"},
-           {series("open", rows, "connections", "open_us_each"),
-            series("close", rows, "connections", "close_us_each")}},
-          {"memory of a connection",
-           count,
-           {"KiB each"},
-           {series("sender", rows, "connections", "sender_kib_each"),
-            series("receiver", rows, "connections", "receiver_kib_each")}}};
+  return {panel_of("time of a connection", count, {"us each"},
+                   {series("open", rows, "connections", "open_us_each"),
+                    series("close", rows, "connections", "close_us_each")}),
+          panel_of("memory of a connection", count, {"KiB each"},
+                   {series("sender", rows, "connections", "sender_kib_each"),
+                    series("receiver", rows, "connections", "receiver_kib_each")})};
 }
 
 std::vector<PlotPanel> stream_plots(const Options& o, const json& rows) {
   std::vector<PlotPanel> panels;
   if (o.test == Test::step)
-    panels.push_back({"time of a step",
-                      kSize,
-                      {"us", true},
-                      {series("median", rows, "size", "median_us_per_step"),
-                       series("p99", rows, "size", "p99_us_per_step")}});
-  panels.push_back({"bandwidth",
-                    kSize,
-                    {"GB/s"},
-                    {series("median", rows, "size", "median_gbytes_per_s"),
-                     series("slowest hundredth", rows, "size", "p99_slowest_gbytes_per_s"),
-                     series("memcpy, one thread", rows, "size", "memcpy_gbytes_per_s")}});
-  panels.push_back({"message rate",
-                    kSize,
-                    {"million messages/s"},
-                    {series("median", rows, "size", "median_mmessages_per_s"),
-                     series("slowest hundredth", rows, "size", "p99_slowest_mmessages_per_s")}});
+    panels.push_back(panel_of("time of a step", kSize, {"us", true},
+                              {series("median", rows, "size", "median_us_per_step"),
+                               series("p99", rows, "size", "p99_us_per_step")}));
+  panels.push_back(panel_of("bandwidth", kSize, {"GB/s"},
+                            {series("median", rows, "size", "median_gbytes_per_s"),
+                             series("slowest hundredth", rows, "size", "p99_slowest_gbytes_per_s"),
+                             series("memcpy, one thread", rows, "size", "memcpy_gbytes_per_s")}));
+  panels.push_back(
+      panel_of("message rate", kSize, {"million messages/s"},
+               {series("median", rows, "size", "median_mmessages_per_s"),
+                series("slowest hundredth", rows, "size", "p99_slowest_mmessages_per_s")}));
   return panels;
 }
 
 std::vector<PlotPanel> solo_plots(const json& rows) {
-  return {{"both ends in one thread",
-           kSize,
-           {"messages/s"},
-           {series("median", rows, "size", "median_messages_per_s"),
-            series("slowest hundredth", rows, "size", "p99_slowest_messages_per_s"),
-            series("best", rows, "size", "best_messages_per_s")}}};
+  return {panel_of("both ends in one thread", kSize, {"messages/s"},
+                   {series("median", rows, "size", "median_messages_per_s"),
+                    series("slowest hundredth", rows, "size", "p99_slowest_messages_per_s"),
+                    series("best", rows, "size", "best_messages_per_s")})};
 }
 
 }  // namespace
@@ -132,7 +131,7 @@ std::vector<PlotPanel> comparison_plots(const Options& o, const json& rows) {
     if (panel == panels.end()) {
       // Rates begin at 0; times span too much for that.
       const bool times = title.find("us") != std::string::npos;
-      panels.push_back({title, x, {title, times}, {{"this", {}}, {"other", {}}}});
+      panels.push_back(panel_of(title.c_str(), x, {title, times}, {{"this", {}}, {"other", {}}}));
       panel = panels.end() - 1;
       ratios.series.push_back({title, {}});
     }

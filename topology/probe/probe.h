@@ -51,10 +51,10 @@ Reason reason_of_uar_error(int cuda_error, bool virtual_function);
 // One probe each; an empty function is "not tried".  `gpu` is the CUDA ordinal.
 struct ProbeSteps {
   std::function<Probe(int gpu, ibv_pd* pd)> dmabuf;
-  std::function<Probe(int gpu, ibv_pd* pd)> data_direct;
   std::function<Probe(int gpu, ibv_pd* pd)> peermem;
   std::function<Probe(int gpu, ibv_pd* pd)> uar;
   std::function<Probe(int gpu, ibv_pd* pd)> atomics;
+  std::function<Probe(int gpu, ibv_pd* pd)> data_direct;
 };
 
 // Memory of a GPU for the length of a call of `use`; a dma-buf of it where wanted, otherwise fd is
