@@ -86,7 +86,7 @@ TEST_CASE("LL goes only where something else is left, and nothing that was ruled
   auto table = costs();
   tuner::rule_out(no_ll, table.data(), kAlgorithms, kProtocols);
   auto wanted = costs();
-  wanted[0] = wanted[kProtocols] = kNo;
+  wanted[0] = wanted[kProtocols] = tuner::kTooDear;
   CHECK(table == wanted);
 
   // NCCL_PROTO=LL
@@ -98,7 +98,7 @@ TEST_CASE("LL goes only where something else is left, and nothing that was ruled
   // LL128 in its place
   only_ll[kProtocols + kProtoLl128] = 20;
   tuner::rule_out(no_ll, only_ll.data(), kAlgorithms, kProtocols);
-  CHECK(only_ll[kProtocols] == kNo);
+  CHECK(only_ll[kProtocols] == tuner::kTooDear);
   CHECK(only_ll[0] == 10);
 
   auto small = costs();
@@ -134,7 +134,10 @@ TEST_CASE("the library, as NCCL calls it") {
                                    : v3.getCollInfo(context, ncclFuncAllReduce, 256 * kKiB, 1,
                                                     as_nccl, kAlgorithms, kProtocols, &channels);
       CHECK(got == ncclSuccess);
-      CHECK((all[kProtocols] == kNo) == row.acts);
+      CHECK((all[kProtocols] == tuner::kTooDear) == row.acts);
+      // Whoever takes the least of what is not ruled out, and whoever takes the least of all that
+      // NCCL itself had not ruled out (2.31 on), comes to Simple.
+      if (row.acts) CHECK(all[kProtocols] > all[kProtocols + kProtoSimple]);
       CHECK(channels == (row.acts ? 1 : 0));
       CHECK((newer ? v4.destroy : v3.destroy)(context) == ncclSuccess);
     }

@@ -49,7 +49,7 @@ void rule_out(const Choice& choice, float* costs, int algorithms, int protocols)
   for (int a = 0; a < algorithms; ++a) {
     float* const row = costs + static_cast<std::ptrdiff_t>(a) * protocols;
     if (can_be_had(row[abi::kProtoSimple]) || can_be_had(row[abi::kProtoLl128]))
-      row[abi::kProtoLl] = abi::kAlgoProtoIgnore;
+      row[abi::kProtoLl] = can_be_had(row[abi::kProtoLl]) ? kTooDear : row[abi::kProtoLl];
   }
 }
 
