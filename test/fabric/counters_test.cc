@@ -90,12 +90,12 @@ TEST_CASE("Bytes and messages are counted to the last one, whatever way they go"
     Counted c;
     Link link = c.world.connect();
     carry(link, way.bytes, way.count, way.group);
-    CHECK(c.sender().messages.get() == way.count);
-    CHECK(c.receiver().messages.get() == way.count);
+    CHECK(c.sender().messages() == way.count);
+    CHECK(c.receiver().messages() == way.count);
     CHECK(bytes_of(c.sender()) == way.count * way.bytes);
     CHECK(bytes_of(c.receiver()) == way.count * way.bytes);
     carry(link, way.bytes, way.count, way.group);
-    CHECK(c.sender().messages.get() == 2 * way.count);
+    CHECK(c.sender().messages() == 2 * way.count);
     CHECK(bytes_of(c.receiver()) == 2 * way.count * way.bytes);
   }
 }
