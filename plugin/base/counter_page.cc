@@ -30,7 +30,6 @@ constexpr std::size_t kReserveStep = 65536;
 // As if it had never been in use.
 void reset(counters::Connection& c) {
   c.messages_before = 0;
-  c.messages.set(0);
   c.since.set(0);
   c.waits_for.set(0);
   for (auto& n : c.waited_ns) n.set(0);
@@ -39,6 +38,7 @@ void reset(counters::Connection& c) {
   for (auto& n : c.errors) n.set(0);
   for (counters::Rail& r : c.rails) {
     r.bytes.set(0);
+    r.messages.set(0);
     r.timed_ns.set(0);
     r.permille.set(0);
     for (auto& n : r.buckets) n.set(0);
@@ -145,8 +145,8 @@ counters::Connection* CounterPage::place_for(const counters::Identity& who) {
     if (!(c.identity == who)) continue;
     --closed_;
     begin_change(c);
-    c.messages_before += c.messages.get();
-    c.messages.set(0);
+    c.messages_before += c.messages();
+    for (counters::Rail& r : c.rails) r.messages.set(0);
     return &c;
   }
   if (used == counters::kMaxConnections) {

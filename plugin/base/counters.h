@@ -10,6 +10,7 @@
 // numbers are independent of each other, a reader may see one before another, and each only whole.
 // What must fit together (who a connection is, and what its counts start from; who a communicator
 // is) is under a `sequence` of its own: odd while it is changed, another even number afterwards.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -23,25 +24,40 @@ namespace twinpath::counters {
 // Of the memfd; readers look for it in /proc/PID/fd.
 inline constexpr const char* kMemoryName = "twinpath-counters";
 inline constexpr std::uint64_t kMagic = 0x73746e756f435054;  // "TPCounts"
-inline constexpr std::uint32_t kVersion = 4;
+inline constexpr std::uint32_t kVersion = 5;
 // Connections of a process that are counted one by one.
 inline constexpr std::uint32_t kMaxConnections = 8192;
 // Communicators that are told by name, those that have ended among them; a process that has more at
 // a time leaves the rest unnamed.
 inline constexpr std::uint32_t kMaxCommunicators = 128;
+// Whether what connections carry and wait for is counted.  Not in a build made to measure what that
+// costs (meson_options.txt): all of it stays 0 there, and tests that look at it fail.
+#ifdef TWINPATH_NO_CONNECTION_COUNTS
+inline constexpr bool kConnectionCounts = false;
+#else
+inline constexpr bool kConnectionCounts = true;
+#endif
 inline constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 
 template <class T>
 class Number {
  public:
-  T get() const { return value_.load(std::memory_order_relaxed); }
-  void set(T value) { value_.store(value, std::memory_order_relaxed); }
-  // No read-modify-write: there is one writer.
-  void add(T n) { set(static_cast<T>(get() + n)); }
+  Number() = default;
+  Number(const Number&) = delete;
+  Number& operator=(const Number&) = delete;
+  T get() const {
+    // C++20 has no atomic_ref of what is const; nothing is written here.
+    return std::atomic_ref<T>(const_cast<T&>(value_)).load(std::memory_order_relaxed);
+  }
+  void set(T value) { std::atomic_ref<T>(value_).store(value, std::memory_order_relaxed); }
+  // No atomic read-modify-write, for there is one writer at a time; and the writer's own look at it
+  // need not be atomic: nobody else changes it, and an earlier writer has released a lock since.
+  void add(T n) { set(static_cast<T>(value_ + n)); }
 
  private:
-  static_assert(std::atomic<T>::is_always_lock_free);
-  std::atomic<T> value_{0};
+  static_assert(std::atomic_ref<T>::is_always_lock_free &&
+                std::atomic_ref<T>::required_alignment <= alignof(T));
+  T value_ = 0;
 };
 using Count = Number<std::uint64_t>;
 
@@ -72,7 +88,7 @@ constexpr std::size_t bucket_of(std::uint64_t ns) {
 // Of ibv_wc_status; others count as the last.
 inline constexpr std::size_t kStatuses = 24;
 // One message of so many is timed: of small ones, which the clock would make dearer, and of others.
-inline constexpr std::uint64_t kTimedSmall = 256, kTimedLarge = 32;
+inline constexpr std::uint64_t kTimedSmall = 512, kTimedLarge = 32;
 inline constexpr std::size_t kSmallBytes = 4096;
 
 enum class State : std::uint32_t { none, open, lost, closed };
@@ -99,6 +115,7 @@ struct Identity {
 
 struct alignas(64) Rail {
   Count bytes;
+  Count messages;  // of the connection, as of the last one that this rail carried
   Count timed_ns;  // of the timed messages: from posting to completion
   std::array<Number<std::uint32_t>, kBuckets> buckets;
   Number<std::uint32_t> permille;  // sender of several rails: its share of messages that are cut
@@ -110,8 +127,6 @@ struct alignas(64) Connection {
   Identity identity;
   std::uint64_t messages_before = 0;  // of earlier connections like this one
 
-  // Written once a message, with the first rail's bytes.
-  alignas(64) Count messages;
   // Written while the caller asks in vain, once a tick of the system's coarse clock (1 to 4 ms).
   alignas(64) Number<std::int64_t> looked_at;  // CLOCK_MONOTONIC, ns
   Number<std::int64_t> since;                  // nothing has moved since then
@@ -123,6 +138,13 @@ struct alignas(64) Connection {
   Count recoveries, stopped_ns, longest_stop_ns;
   std::array<Number<std::uint32_t>, kStatuses> errors;  // failed completions, by ibv_wc_status
   std::array<Rail, kMaxRails> rails;
+
+  // Since messages_before.  They are numbered, so the rail that carried the last one has the most.
+  std::uint64_t messages() const {
+    std::uint64_t most = 0;
+    for (const Rail& r : rails) most = std::max(most, r.messages.get());
+    return most;
+  }
 };
 
 enum class CommunicatorState : std::uint32_t { none, living, ended };
@@ -220,7 +242,7 @@ struct Process {
 };
 
 inline constexpr std::size_t kConnectionsAt = 28672;
-static_assert(sizeof(Process) <= kConnectionsAt && sizeof(Connection) == 1856 &&
+static_assert(sizeof(Process) <= kConnectionsAt && sizeof(Connection) == 1792 &&
               sizeof(Communicator) == 128);
 inline constexpr std::size_t kPageBytes =
     kConnectionsAt + std::size_t{kMaxConnections} * sizeof(Connection);

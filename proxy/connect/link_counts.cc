@@ -77,7 +77,7 @@ std::string PeerLink::last_text() const {
   if (looked == 0 || now_ns() - looked > kSecond || still < kWatchPeriod) return {};
   return "; before that nothing had moved for " + std::to_string(still / kMillisecond) +
          " ms while " + std::to_string(c.in_flight.get()) + " requests waited for " +
-         kFor[c.waits_for.get() % kFor.size()] + ", after " + std::to_string(c.messages.get()) +
+         kFor[c.waits_for.get() % kFor.size()] + ", after " + std::to_string(c.messages()) +
          " messages" + carried_text() + waited_text(c);
 }
 

@@ -120,7 +120,8 @@ class PeerLink final : private FailureListener, private Attended {
   // `waiting()`: for what.  `moved` and `cause`: as WaitClock has them.
   template <class Cause, class Wait>
   void waited(std::uint64_t moved, Cause&& cause, Wait&& waiting) {
-    wait_clock_.look(*counts_.get(), moved, cause, [&] { return waiting().requests; });
+    if constexpr (counters::kConnectionCounts)
+      wait_clock_.look(*counts_.get(), moved, cause, [&] { return waiting().requests; });
     if (++idle_calls_ % kCallsPerClock == 0 && time_to_watch()) watch(now_ns(), waiting());
   }
   // The peer's adapter has acknowledged our question.

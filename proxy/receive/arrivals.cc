@@ -22,12 +22,14 @@ void ProxyRecvComm::on_completion(const ibv_wc& wc) {
     const CellMeta which(bits);
     if (RecvRequest* r = expecting(which); r != nullptr) [[likely]] {
       RecvRequest::Sub& sub = r->subs_[which.sub()];
-      if (sub.expected == 0 && wc.byte_len <= sub.capacity && r->staged_ == 0) [[likely]] {
+      const std::uint32_t bytes = wc.byte_len;
+      if (sub.expected == 0 && bytes <= sub.capacity && r->staged_ == 0) [[likely]] {
         sub.expected = sub.arrived = 1;
-        sub.bytes = wc.byte_len;
-        rail_counts_[queue]->bytes.add(wc.byte_len);
-        if (wc.byte_len > 0) carried_ |= rail_bit_[queue];
-        sub_complete(*r);
+        sub.bytes = bytes;
+        if (bytes > 0) carried_ |= rail_bit_[queue];
+        counters::Rail& rail = *rail_counts_[queue];
+        if constexpr (counters::kConnectionCounts) rail.bytes.add(bytes);
+        sub_complete(*r, rail);
         return;
       }
     }
@@ -151,11 +153,12 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
     return false;
   }
   sub.bytes += bytes;
-  rail_counts_[static_cast<std::size_t>(queue)]->bytes.add(bytes);
+  counters::Rail& rail = *rail_counts_[static_cast<std::size_t>(queue)];
+  if constexpr (counters::kConnectionCounts) rail.bytes.add(bytes);
   if ((r->staged_ >> imm.sub & 1) != 0) [[unlikely]]
     return land(*r, imm.sub, imm.in_order);
   if (bytes > 0) carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
-  if (sub.arrived == sub.expected) sub_complete(*r);
+  if (sub.arrived == sub.expected) sub_complete(*r, rail);
   return true;
 }
 
@@ -168,6 +171,7 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes, int que
   const std::uint8_t* data = entry + parcel_data_at(imm.count);
   std::uint64_t got = 0;
   const std::uint8_t* const last_entry = entry + sizeof(std::uint32_t) * imm.count;
+  counters::Rail& rail = *rail_counts_[static_cast<std::size_t>(queue)];
   RecvRequest* r = nullptr;
   std::uint32_t of = ~0u;  // the receive that `r` is, without sub
   for (; entry != last_entry; entry += sizeof(std::uint32_t)) {
@@ -195,12 +199,12 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes, int que
     got += length;
     if (r->staged_ == 0 || (r->staged_ >> which.sub() & 1) == 0) [[likely]] {
       copy_words(sub.to, from, length);
-      sub_complete(*r);
+      sub_complete(*r, rail);
     } else if (!land_parcel(*r, which.sub(), from)) {
       return false;
     }
   }
-  rail_counts_[static_cast<std::size_t>(queue)]->bytes.add(got);
+  if constexpr (counters::kConnectionCounts) rail.bytes.add(got);
   return data == end && parcels_.read(imm.number);
 }
 

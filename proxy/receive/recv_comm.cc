@@ -227,7 +227,7 @@ void ProxyRecvComm::look_in_box() {
   // Whoever sees the number may write over the cells before it: the sender reads those no more.
   auto* word = reinterpret_cast<std::uint32_t*>(box_->data() + kUsedAt);
   cts_.learn_used(std::atomic_ref<std::uint32_t>(*word).load(std::memory_order_acquire));
-  counts_->messages.set(cts_.ended());
+  if constexpr (counters::kConnectionCounts) counts_->rails[0].messages.set(cts_.ended());
 }
 
 Status ProxyRecvComm::no_room_yet() {

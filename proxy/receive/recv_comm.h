@@ -169,10 +169,11 @@ class ProxyRecvComm final : public RecvComm,
                ? &r
                : nullptr;
   }
-  TP_ALWAYS_INLINE void sub_complete(RecvRequest& r) {
+  // `rail`: that brought its last part; any, of one that was staged.
+  TP_ALWAYS_INLINE void sub_complete(RecvRequest& r, counters::Rail& rail) {
     if (--r.left_ != 0) return;
     cts_.used(r.first_cell_, r.count_);
-    counts_->messages.set(cts_.ended());
+    if constexpr (counters::kConnectionCounts) rail.messages.set(cts_.ended());
   }
   // Since the caller's last call in vain: whether anything was accepted or finished.
   std::uint64_t moved() const { return cts_.added() << 16 ^ requests_.next(); }

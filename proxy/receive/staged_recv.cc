@@ -133,7 +133,7 @@ void ProxyRecvComm::copy_on() {
         counts_->staged_bytes.add(requests_.at(static_cast<std::size_t>(slot))
                                       .subs_[static_cast<std::size_t>(sub)]
                                       .bytes);
-        sub_complete(requests_.at(static_cast<std::size_t>(slot)));
+        sub_complete(requests_.at(static_cast<std::size_t>(slot)), counts_->rails[0]);
         return true;
       case StagedReceives::Progress::copy_failed:
         link_->fail(

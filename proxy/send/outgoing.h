@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "plugin/base/counters.h"
 #include "proxy/memory/devices.h"
 #include "proxy/queues/depths.h"
 #include "proxy/queues/queue_set.h"
@@ -37,6 +38,7 @@ struct Lane {
   std::uint8_t cell_key = 0;       // which of a cell's keys is for its remote rail
   std::uint16_t inline_bytes = 0;  // at most kInlineData
   std::uint32_t speed_mbps = 0;
+  counters::Rail* counts = nullptr;
 };
 
 // Builds the writes of messages.  The peer's box takes sizes that no immediate brings.

@@ -5,6 +5,7 @@
 // All of a batch go on one queue, chosen when it is posted.  Threads: under the hub's lock.
 #include <array>
 
+#include "plugin/base/counters.h"
 #include "plugin/base/sync.h"
 #include "proxy/send/outgoing.h"
 
@@ -36,7 +37,7 @@ class SendBatch {
     m.meta = meta;
     m.bytes = bytes;
     m.slot = slot;
-    bytes_ += bytes;
+    if constexpr (counters::kConnectionCounts) bytes_ += bytes;
   }
   // Of all messages in it.
   std::uint64_t bytes() const { return bytes_; }

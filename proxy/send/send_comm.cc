@@ -65,7 +65,7 @@ void ProxySendComm::choose_queues() {
          // A queue in reserve is alone, and then all keys of a cell are for its rail.
          static_cast<std::uint8_t>(reserve ? 0 : queue.remote_rail),
          static_cast<std::uint16_t>(std::min<std::uint32_t>(queue.inline_bytes, kInlineData)),
-         queue.speed_mbps});
+         queue.speed_mbps, &counts_->rails[rail]});
     local |= 1u << queue.rail;
     remote |= 1u << queue.remote_rail;
   }
@@ -179,10 +179,10 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
     ++small_ahead_;
   }
   use_head();
-  count_bytes(lane_, bytes);
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
     return post_failed(lane_, bytes, error);
+  count_posted(lane_, bytes);
   return Status::ok;
 }
 

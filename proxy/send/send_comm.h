@@ -129,8 +129,14 @@ class ProxySendComm final : public SendComm,
   counters::Wait cause();
   // A call could achieve nothing, with `more` requests beside those accepted.
   [[gnu::noinline]] void in_vain(int more);
-  void count_bytes(const Lane& lane, std::uint64_t bytes) {
-    counts_->rails[lane.rail].bytes.add(bytes);
+  // Something is posted, of a batch all at once.  Behind use_cell().
+  TP_ALWAYS_INLINE void count_posted(const Lane& lane, std::uint64_t bytes) {
+    if constexpr (!counters::kConnectionCounts) return;
+    // Each read once: after an atomic store the compiler would read them again.
+    counters::Rail& to = *lane.counts;
+    const std::uint64_t messages = head_;
+    to.messages.set(messages);
+    to.bytes.add(bytes);
   }
   void set_slow_from() { slow_from_ = std::min(tell_at_ - 1, time_at_); }
   void leg_arrived(const SendRequest& request, const ibv_wc& wc);
@@ -169,7 +175,6 @@ class ProxySendComm final : public SendComm,
     ++head_;
     if (used_ahead_ != 0) [[unlikely]]
       pass_used();
-    counts_->messages.set(head_);
   }
   TP_APART void pass_used() {
     for (; used_ahead_ != 0 && used_[cts_place(head_)]; ++head_, --used_ahead_)
@@ -205,7 +210,7 @@ class ProxySendComm final : public SendComm,
       request.small_ = true;
       ++small_ahead_;
     }
-    count_bytes(lane, m.bytes);
+    count_posted(lane, m.bytes);
     WriteMaker::fill(m, WriteMaker::whole(m), lane, wr_, sge_);
     wr_.wr_id = request.wr_id_;
     wr_.imm_data = htonl(message_immediate(m.meta.receive(), 1));
@@ -275,14 +280,15 @@ class ProxySendComm final : public SendComm,
   const CtsLayout layout_;
   std::uint64_t head_ = 0;  // first cell not used yet
   std::uint64_t seen_ = 0;  // all before this one are ready
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   // Where head_ must be told to the receiver: kUsedPeriod after the last time, once a receive
   // without completion was answered.
   std::uint64_t tell_at_ = kNever;
   std::uint64_t told_ = 0;
-  std::uint64_t time_at_ = 0;    // the next message to be timed
+  // The next message to be timed.
+  std::uint64_t time_at_ = counters::kConnectionCounts ? 0 : kNever;
   std::uint64_t slow_from_ = 0;  // messages from here on go no short way: the lesser of both
   counters::Connection* const counts_;
-  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   const std::uint64_t wr_base_;
   const std::size_t most_bytes_;
   // Messages of up to this may go it.  isend looks before it has the lock: whichever value it finds

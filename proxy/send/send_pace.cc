@@ -43,10 +43,11 @@ void ProxySendComm::choose_turns() {
   // Fewer queues than rails, or those near the GPU are out of use, or slow.
   (void)(choose([&](std::size_t i) { return near(i) && fast(i); }) || choose(fast) ||
          choose([](std::size_t) { return true; }));
-  if (pace_ == nullptr) return;
+  // With one rail left nothing is cut, and readers are to see no shares.
   std::array<std::uint32_t, kMaxRails> permille{};
-  for (std::size_t i = 0; i < lanes_.size(); ++i)
-    permille[lanes_[i].rail] += pace_->shares.permille(i);
+  if (pace_ != nullptr)
+    for (std::size_t i = 0; i < lanes_.size(); ++i)
+      permille[lanes_[i].rail] += pace_->shares.permille(i);
   for (std::size_t r = 0; r < pools_.size(); ++r) counts_->rails[r].permille.set(permille[r]);
 }
 

@@ -62,7 +62,7 @@ Status ProxySendComm::post_batch() {
   batch_last_ = SendRequest::kNone;
   last.small_ = true;
   ++small_ahead_;
-  count_bytes(lane, batch_.bytes());
+  count_posted(lane, batch_.bytes());
   const int error = batch_.post(lane, maker_, take_parcel(last, lane.rail), last.wr_id_);
   return error == 0 ? Status::ok : post_failed(lane, last.bytes_, error);
 }
@@ -74,7 +74,7 @@ Status ProxySendComm::post_piece(const SendRequest& request, const Outgoing& m,
   std::uint32_t size = 0;
   const int count = maker_.count(m, piece, lane);
   ibv_send_wr* last = maker_.write(m, piece, lane, count, wr.data(), sge.data(), size);
-  count_bytes(lane, piece.bytes);
+  count_posted(lane, piece.bytes);
   wr[0].wr_id = last->wr_id = request.wr_id_;
   last->send_flags |= IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;

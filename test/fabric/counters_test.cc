@@ -1,7 +1,7 @@
 // What readers of the counters learn of connections: bytes and messages to the last one, what the
 // caller waits for, how long messages take, and what failed.
 #include "plugin/base/counter_page.h"
-#include "test/fabric/world.h"
+#include "test/fabric/failover.h"
 
 namespace twinpath::test {
 namespace {
@@ -90,12 +90,12 @@ TEST_CASE("Bytes and messages are counted to the last one, whatever way they go"
     Counted c;
     Link link = c.world.connect();
     carry(link, way.bytes, way.count, way.group);
-    CHECK(c.sender().messages.get() == way.count);
-    CHECK(c.receiver().messages.get() == way.count);
+    CHECK(c.sender().messages() == way.count);
+    CHECK(c.receiver().messages() == way.count);
     CHECK(bytes_of(c.sender()) == way.count * way.bytes);
     CHECK(bytes_of(c.receiver()) == way.count * way.bytes);
     carry(link, way.bytes, way.count, way.group);
-    CHECK(c.sender().messages.get() == 2 * way.count);
+    CHECK(c.sender().messages() == 2 * way.count);
     CHECK(bytes_of(c.receiver()) == 2 * way.count * way.bytes);
   }
 }
@@ -118,6 +118,29 @@ TEST_CASE("A long message's bytes are counted on the rails that carry them") {
     CHECK(id.rails - id.standby == 2);
     CHECK(std::string(c.page->process().ports[id.ports[1]].name.data()) == "soft1");
   }
+}
+
+TEST_CASE("A rail that was left has no share of messages any more, and the other one none") {
+  LogCapture log;
+  auto page = CounterPage::create("here", "test", {});
+  FailoverWorld w(FailoverWorld::config(), Ports::merged, page);
+  Link link = w.connect();
+  Stream stream(link, {}, 1);
+  CHECK(stream.run(50));
+  const auto sender = [&]() -> const counters::Connection& {
+    for (std::uint32_t i = 0;; ++i)
+      if (page->at(i).identity.role == counters::Role::sender) return page->at(i);
+  };
+  CHECK(sender().rails[0].permille.get() + sender().rails[1].permille.get() == 1000);
+  const std::uint64_t messages = sender().messages();
+  FailoverWorld::port("soft1", false);
+  CHECK(stream.run(200));
+  CAPTURE(stream.failure, log.warnings());
+  CHECK(sender().recoveries.get() > 0);
+  CHECK(sender().rails[0].permille.get() == 0);
+  CHECK(sender().rails[1].permille.get() == 0);
+  CHECK(sender().messages() > messages);
+  CHECK(sender().rails[1].messages.get() < sender().messages());
 }
 
 TEST_CASE("Some of many messages are timed") {

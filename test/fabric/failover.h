@@ -27,8 +27,9 @@ struct FailoverWorld {
     c.soft_copy_threads = 0;
     return c;
   }
-  explicit FailoverWorld(const Config& c = config(), Ports ports = Ports::merged)
-      : world(c, -1, Tap::on) {
+  explicit FailoverWorld(const Config& c = config(), Ports ports = Ports::merged,
+                         std::shared_ptr<CounterPage> counters = nullptr)
+      : world(c, -1, Tap::on, std::move(counters)) {
     if (ports == Ports::apart) {
       Config own = c;
       own.ib_hca = "=soft0,soft1";

@@ -24,7 +24,7 @@ SOURCES = ("plugin", "proxy", "gda", "topology")
 # Settings of scripts and tests, and macros of the build: not read by the plugin.
 OWN = {"TWINPATH_NCCL", "TWINPATH_FUZZ_SECONDS", "TWINPATH_VM_SECONDS", "TWINPATH_VM_CACHE",
        "TWINPATH_VM_KERNEL", "TWINPATH_LONG", "TWINPATH_TOPOLOGY_DATA",
-       "TWINPATH_CONFORMANCE_DEVICES", "TWINPATH_VERSION", "TWINPATH_BUILD_TYPE"}
+       "TWINPATH_CONFORMANCE_DEVICES", "TWINPATH_VERSION", "TWINPATH_NO_CONNECTION_COUNTS", "TWINPATH_BUILD_TYPE"}
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?\n(.*?)```|`([^`\n]+)`", re.S)

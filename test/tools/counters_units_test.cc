@@ -277,14 +277,14 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   p->magic = counters::kMagic;
   p->version = counters::kVersion + 1;
   CHECK(CounterView::of_memory(memory->fd(), why) == nullptr);
-  CHECK(why.find("layout 5, this program knows 4") != std::string::npos);
+  CHECK(why.find("layout 6, this program knows 5") != std::string::npos);
   // An earlier one's page was shorter.
   auto shorter = SharedMemory::create("twinpath-counters", 16384, Writers::creator);
   REQUIRE(shorter);
   shorter->as<counters::Process>()->magic = counters::kMagic;
   shorter->as<counters::Process>()->version = 3;
   CHECK(CounterView::of_memory(shorter->fd(), why) == nullptr);
-  CHECK(why.find("layout 3, this program knows 4") != std::string::npos);
+  CHECK(why.find("layout 3, this program knows 5") != std::string::npos);
   // Numbers that lead out of the page are held to it, and text is printable.
   p->version = counters::kVersion;
   p->connection_bytes = sizeof(counters::Connection);

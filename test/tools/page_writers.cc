@@ -38,7 +38,7 @@ counters::Identity peer(int number) {
 }
 
 void carry(counters::Connection& c) {
-  c.messages.add(16);
+  c.rails[0].messages.add(16);
   for (counters::Rail& rail : c.rails) rail.bytes.add(8 * kBytes);
   c.staged_bytes.add(kBytes);
   c.waited_ns[static_cast<std::size_t>(counters::Wait::network)].add(50'000'000);

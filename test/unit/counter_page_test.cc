@@ -76,7 +76,7 @@ TEST_CASE("A connection like a closed one goes on with its counts, another does 
     const ConnectionCounts c = page->open(identity_of("a", 1));
     CHECK(page->process().used.load() == 1);
     CHECK(page_state(*page, 0) == State::open);
-    c.get()->messages.set(5);
+    c.get()->rails[0].messages.set(5);
     c.get()->rails[0].bytes.add(100);
     sequence = page->at(0).sequence.load();
     CHECK(sequence % 2 == 0);
@@ -87,7 +87,7 @@ TEST_CASE("A connection like a closed one goes on with its counts, another does 
   const ConnectionCounts again = page->open(identity_of("a", 1));
   REQUIRE(again.get() == &page->at(0));
   CHECK(page->at(0).messages_before == 5);
-  CHECK(page->at(0).messages.get() == 0);
+  CHECK(page->at(0).messages() == 0);
   CHECK(page->at(0).rails[0].bytes.get() == 100);
   CHECK(page->at(0).sequence.load() == sequence + 2);
   // A second one of the same peer, while the first is open, has a place of its own.
@@ -103,7 +103,7 @@ TEST_CASE("A full page takes a closed place, and without one it counts unseen") 
   CHECK(page->process().uncounted.get() == 0);
   const ConnectionCounts unseen = page->open(identity_of("b", 1));
   CHECK(page->process().uncounted.get() == 1);
-  unseen.get()->messages.set(7);  // there is memory behind it
+  unseen.get()->rails[0].messages.set(7);  // there is memory behind it
   all[9]->get()->waited_ns[2].add(3);
   all[9]->get()->rails[1].buckets[4].add(3);
   all[9].reset();

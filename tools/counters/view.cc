@@ -129,7 +129,7 @@ bool CounterView::read(std::uint32_t index, const std::vector<PortSample>& ports
     std::memcpy(&id, &c.identity, sizeof id);
     std::uint64_t earlier;
     std::memcpy(&earlier, &c.messages_before, sizeof earlier);
-    out.messages = earlier + c.messages.get();
+    out.messages = earlier + c.messages();
   });
   if (!settled) return false;
   out.key = std::uint64_t{index} << 32 | *settled;

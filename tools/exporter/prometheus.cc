@@ -142,7 +142,7 @@ void add_rails(Families& out, const Labels& process, const std::vector<const Pee
   const std::string name = "twinpath_message_seconds";
   const char* help =
       "From posting a message to its acknowledgement, of some messages: one in 32, of those up to "
-      "4 KiB one in 256.";
+      "4 KiB one in 512.";
   for (const auto& [port, rail] : rails) {
     const Labels labels = with(process, {{"rail", port}});
     std::uint64_t below = 0;

@@ -26,7 +26,7 @@ one per process, peer and direction, the longest wait first:
                host memory), free slots (all requests of the connections in use)
   as rank      the communicator's name, its rank of how many in it; only where NCCL told (2.28 on)
   asked        requests that wait now;  stalled: for how long none of them has moved
-  p50, p99     of messages sent, from posting to acknowledgement (one in 32, of small ones in 256)
+  p50, p99     of messages sent, from posting to acknowledgement (one in 32, of small ones in 512)
 Lines between the first and the table tell of ports that are down, of rails that get too little, and
 of what the kernel has counted meanwhile at their ports (retransmissions, bad links), and of GIN.
 Only processes of the same user are seen; root sees all.
