@@ -76,7 +76,7 @@ void ProxyRecvComm::flush_failed(const ibv_wc& wc) {
   flush_stale_ = true;
   if (FlushRequest* f = flush_of(wc)) {
     --f->pending_;
-    f->not_before_ = now_ns() + kGoneRail;
+    f->not_before_ = landed_by();
   }
 }
 

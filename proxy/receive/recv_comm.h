@@ -14,6 +14,7 @@
 #include <array>
 #include <vector>
 
+#include "plugin/base/clock.h"
 #include "proxy/connect/connection.h"
 #include "proxy/queues/slot_pool.h"
 #include "proxy/receive/cts_writer.h"
@@ -28,9 +29,6 @@ namespace twinpath {
 inline constexpr std::size_t kPatientReceive = 4096;
 // Polls of the session during which a cell may wait.
 inline constexpr int kCtsPatience = 64;
-// A rail whose port has failed cannot be read through, which is how a flush knows that writes of
-// before have reached the GPU.  They have after this, in ns: a write takes PCIe some microseconds.
-inline constexpr std::int64_t kGoneRail = 2'000'000;
 
 class ProxyRecvComm;
 
@@ -183,6 +181,12 @@ class ProxyRecvComm final : public RecvComm,
   FlushRequest* flush_of(const ibv_wc& wc);  // null: of an earlier use
   void flush_done(const ibv_wc& wc);
   void flush_failed(const ibv_wc& wc);
+
+  // A rail whose port has failed cannot be read through, which is how a flush knows that writes of
+  // before have reached the GPU.  They have by then.
+  std::int64_t landed_by() const {
+    return now_ns() + std::int64_t{core_->devices->config().gone_rail_ms} * kMillisecond;
+  }
 
   // --- staged_recv.cc
   // Has a part land in the mirror.

@@ -147,7 +147,7 @@ Status ProxyRecvComm::begin_flush(std::unique_lock<SpinLock>& hold, FlushRequest
 Status ProxyRecvComm::post_flush(FlushRequest& f, std::uint32_t rails) {
   f.pending_ = 0;
   ++f.generation_;
-  f.not_before_ = (f.rails_ & ~rails) != 0 ? now_ns() + kGoneRail : 0;
+  f.not_before_ = (f.rails_ & ~rails) != 0 ? landed_by() : 0;
   for (int rail = 0; rails >> rail != 0; ++rail) {
     if ((rails >> rail & 1u) == 0) continue;
     const int error = flush_.post(rail, f.address_, f.memory_->rkey(rail), f.slot_, f.generation_);

@@ -95,9 +95,9 @@ int ProxyRecvComm::resume(const FencedNote& note) {
   const Queue& queue = link_->queue(link_->set().first());
   cts_.restart(queue, link_->rkey(queue), theirs.begin);
   post_cells();
-  // A port that is out of use flushes nothing; see flush_failed() for why its data are there.
+  // What a rail brought that is out of use now is still to be flushed: by time (landed_by), as
+  // nothing is read through it.
   const std::uint32_t rails = link_->set().rails_in_use();
-  carried_ &= rails;
   if (flush_.ready() && !flush_.fits(link_->set().rails(), rails)) flush_stale_ = true;
   if (flush_stale_ || rails != link_->set().regular_rails()) repeat_flushes();
   if (staged_ != nullptr && staged_->busy()) hub_->hold(*this);

@@ -212,6 +212,51 @@ TEST_CASE("A flush waits for a port when none works: no request would mean that 
   CHECK(c.done);
 }
 
+TEST_CASE("What a rail brought before it was left is flushed by time") {
+  FakeGpu fake;
+  LogCapture log;
+  Config config = gpu_config("soft0,soft1,soft2,soft3");
+  config.gone_rail_ms = 150;
+  Ends ends(Use::direct, Use::direct, config, "soft0,soft1", "soft2,soft3", Tap::on);
+  auto fabric = open_fabric(config);
+  REQUIRE(fabric);
+  const auto port = [](const char* name, bool up) {
+    (void)soft::set_port_state(Tap::context_of(name), 1, up);
+  };
+  Link link = ends.connect();
+  GpuBuffer from(fake, *link.send, 8192), to(fake, *link.recv, 8192);
+  from.forget();
+  to.forget();
+  from.fill(3, 0, 4096);
+  const RecvBuffer b = to.receive(0, 0, 4096), next = to.receive(0, 4096, 4096);
+  Request *receive = nullptr, *second = nullptr, *send = nullptr, *flush = nullptr;
+  Completion c;
+  REQUIRE(link.recv->irecv({&b, 1}, false, &receive) == Status::ok);
+  REQUIRE(link.recv->irecv({&next, 1}, false, &second) == Status::ok);
+  REQUIRE(eventually([&] {
+    return link.send->isend(from.data(), 4096, 0, from.memory, &send) == Status::ok &&
+           send != nullptr;
+  }));
+  REQUIRE(eventually([&] { return receive->test(c) != Status::ok || c.done; }));
+  REQUIRE(c.done);
+  // It is left, and the connection goes on, before the flush is asked for.
+  port("soft2", false);
+  const auto stops = [&] {
+    const auto lines = log.lines();
+    return std::count_if(lines.begin(), lines.end(), [](const LogLine& l) {
+      return l.text.find("goes on over soft") != std::string::npos;
+    });
+  };
+  REQUIRE(eventually([&] { return second->test(c) != Status::ok || stops() == 2; }));
+  const std::int64_t asked = now_ns();
+  REQUIRE(link.recv->iflush({&b, 1}, &flush) == Status::ok);
+  REQUIRE(flush != nullptr);
+  CHECK(eventually([&] { return flush->test(c) != Status::ok || c.done; }));
+  CHECK(c.done);
+  CHECK(now_ns() - asked >= 150 * kMillisecond);
+  port("soft2", true);
+}
+
 TEST_CASE("What arrived in part is not written again while the GPU copies it") {
   constexpr std::size_t kTwoChunks = 2 * kStagedChunk;
   FakeGpu fake;

@@ -60,8 +60,7 @@ struct FakeGpu {
   bool peers = true;
   // What was seen.
   std::vector<std::size_t> batch_sizes;
-  std::atomic<std::size_t> copies = 0;  // given, done or not
-  std::size_t mem_op_calls = 0, same_gpu_copies = 0;
+  std::size_t copies = 0, mem_op_calls = 0, same_gpu_copies = 0;
   std::vector<std::uint64_t> written;  // where write-values went, the first ones
   std::size_t row_copies = 0, rows = 0;
   std::size_t through_peer = 0;  // copies with an end in memory that GPU 1 gave
@@ -386,8 +385,11 @@ class Machine {
   // Waits until the copy thread stands still: nothing more is in its inbox or being issued.
   // Until the GPU has been given that many copies (5 s at most), and a moment more.
   void given(std::size_t copies) {
-    for (int i = 0; i < 500 && gpu_.copies < copies; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const auto there = [&] {
+      const std::lock_guard lock(gpu_.mutex);
+      return gpu_.copies >= copies;
+    };
+    for (int i = 0; i < 100 && !there(); ++i) settle();
     settle();
   }
   static void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
