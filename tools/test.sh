@@ -83,6 +83,8 @@ export -n TWINPATH_FUZZ_SECONDS TWINPATH_VM_SECONDS TWINPATH_VM_CACHE TWINPATH_V
 wrapper=''
 # Tests start processes that poll; more of them than processors only makes timeouts likelier.
 test_processes=$(((jobs + 1) / 2))
+# Suites that wait more than they compute: as many at once as there are processors.
+patient_suites=(abi gda)
 
 # --- packages
 # shellcheck disable=SC2086,SC2154  # the list is a list, of tools/lib/common.sh
@@ -156,7 +158,7 @@ suite_arguments() {
     return
   fi
   # Programs of others are run below, as a row of the table.
-  printf -- '--no-suite=%s\n' perf softhca
+  printf -- '--no-suite=%s\n' perf softhca "${patient_suites[@]}"
   [ "$(gpu_count)" -gt 0 ] || echo --no-suite=gpu
 }
 if begin plain; then
@@ -178,6 +180,10 @@ if begin plain; then
   if [ $plain = yes ]; then
     mapfile -t arguments < <(suite_arguments)
     run_suites plain build-test "${arguments[@]}"
+    if [ -z "$(chosen_meson_suites)" ]; then
+      test_processes=$jobs run_suites plain build-test \
+        "${patient_suites[@]/#/--suite=}"
+    fi
     info=$(find build-test -name twinpath-info -type f -perm -u+x | head -n 1)
     if [ -n "$info" ] || [ -z "$(chosen_meson_suites)" ]; then
       check 'plugin/SETTINGS.md is the table of options.cc' "${info:-twinpath-info}" --check-settings plugin/SETTINGS.md
