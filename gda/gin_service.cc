@@ -98,8 +98,12 @@ void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
   release_->release(pair);
   if (!companions_.empty()) release_->release(shape_.pairs() + pair);
   if (first) core_->engine->counts().released.add(1);
-  // The peer, or the way to it, is gone; its own connection may not have noticed.
-  if (mains_[pair]->back_end.unreachable() && !given_up_) give_up();
+  // The peer, or the way to it, is gone; its own connection may not have noticed.  Nor have the
+  // kernels of other ranks, that one's above all, which wait for what will not come from here.
+  if (mains_[pair]->back_end.unreachable() && !given_up_) {
+    core_->mesh->give_up();
+    give_up();
+  }
   // The back end has told already; and kernels that were let go overrun their queues.
   if (!first || mains_[pair]->dead()) return;
   TP_WARN(

@@ -161,6 +161,29 @@ std::string signals_of_the_gone(Rank& r) {
   return {};
 }
 
+// Rank 0 finds that it cannot reach rank 1, which is rank 2's only news of it: its own queues are
+// whole, and its kernel waits for rank 0.
+template <ModeChoice Mode>
+std::string told_of_the_gone(Rank& r) {
+  Member member = join(r, Mode);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel(20 * kSecond);
+  for (int p = 0; p < r.ranks; ++p) TRY_GIN(kernel.signal(p, 5));
+  TRY_GIN(kernel.wait_signal(5, static_cast<std::uint64_t>(r.ranks)));
+  r.meeting->barrier();
+  if (r.rank == 1) member.context.reset();
+  r.meeting->barrier();
+  const std::int64_t start = now_ns();
+  if (r.rank == 0) TRY_GIN(kernel.signal(1, 5));
+  if (r.rank == 2) {
+    TRY_GIN(kernel.wait_signal(6, 1));
+    EXPECT_GIN(now_ns() - start < 10 * kSecond);
+    EXPECT_GIN(member.context->failed());
+  }
+  r.meeting->barrier();
+  return {};
+}
+
 // `name` with three ranks, the last of which is killed.
 std::string with_one_killed(const char* name) {
   constexpr int kRanks = 3;
@@ -194,4 +217,10 @@ TEST_CASE("A peer that cannot be reached ends waits for its signals") {
   NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
   SECTION("gda-cpu") { CHECK(run_threads(2, signals_of_the_gone<kByCpu>) == ""); }
   SECTION("proxy") { CHECK(run_threads(2, signals_of_the_gone<kByProxy>) == ""); }
+}
+
+TEST_CASE("A rank that cannot reach another ends the waits of all") {
+  NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
+  SECTION("gda-cpu") { CHECK(run_threads(3, told_of_the_gone<kByCpu>) == ""); }
+  SECTION("proxy") { CHECK(run_threads(3, told_of_the_gone<kByProxy>) == ""); }
 }
