@@ -10,7 +10,7 @@ import subprocess
 from harness import Peer, Skip, case, connected, exchange, expect, moved_data, net_perf, shut, warnings
 
 # kProtocolVersion of proxy/wire/handshake.h
-PROTOCOL = 6
+PROTOCOL = 7
 
 
 @case
