@@ -57,7 +57,7 @@ struct Config {
   // No setting: how long after a port failed its writes may still be on their way into a GPU.  PCIe
   // takes some microseconds; tests whose PCIe is a thread give that thread time.
   int gone_rail_ms = 2;
-  int stall_ms = 200;                      // TWINPATH_STALL_MS: 0 never
+  int stall_ms = 200;  // TWINPATH_STALL_MS: 0 never
   FailoverPace failover_pace;
   bool measure_rails = true;             // TWINPATH_MEASURE_RAILS
   bool flow_labels = true;               // TWINPATH_FLOW_LABELS

@@ -13,8 +13,8 @@
 
 namespace twinpath::tuner {
 
-// The cost of what is not to be taken.  Not kAlgoProtoIgnore: NCCL 2.31 and 2.32 take the least cost
-// of a tuner's table, and that one is below all.
+// The cost of what is not to be taken.  Not kAlgoProtoIgnore: NCCL 2.31 and 2.32 take the least
+// cost of a tuner's table, and that one is below all.
 inline constexpr float kTooDear = 1e15f;
 
 struct Choice {
