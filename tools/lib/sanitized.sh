@@ -6,21 +6,6 @@
 # where it is, makes programs that run in half the time.  Many sources to a unit: a third of the time
 # to compile; the build of tools/demo.sh shows that each compiles alone.
 sanitized_suites=(unit soft fabric abi gda)
-# Runs those.  The thread sanitizer's programs have enough to do one at a time.
-sanitized_run() {
-  local label=$1 folder=$2 suite
-  local alone=() beside=()
-  for suite in "${sanitized_suites[@]}"; do
-    if [ "$label" != tsan ] && [[ " ${patient_suites[*]} " == *" $suite "* ]]; then
-      beside+=("--suite=$suite")
-    else
-      alone+=("--suite=$suite")
-    fi
-  done
-  run_suites "$label" "$folder" "${alone[@]}" --timeout-multiplier 4
-  [ ${#beside[@]} -eq 0 ] ||
-    test_processes=$jobs run_suites "$label" "$folder" "${beside[@]}" --timeout-multiplier 4
-}
 # sanitized LABEL FOLDER SANITIZER [MESON OPTION...]: builds, and runs these suites.  Of fuzzing alone
 # only the targets are built.
 sanitized() {
@@ -36,7 +21,8 @@ sanitized() {
     build "$folder" "$jobs" "$label build" --unity=off "$@"
   }; then
     add 1 0
-    [ "$stage" = fuzz ] || sanitized_run "$label" "$folder"
+    [ "$stage" = fuzz ] ||
+      run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
   else
     say "FAILED: $label build"
     add 0 1
