@@ -131,7 +131,9 @@ TEST_CASE("A rail that was left has no share of messages any more, and the other
     for (std::uint32_t i = 0;; ++i)
       if (page->at(i).identity.role == counters::Role::sender) return page->at(i);
   };
-  CHECK(sender().rails[0].permille.get() + sender().rails[1].permille.get() == 1000);
+  // Each is rounded by itself.
+  const auto shares = sender().rails[0].permille.get() + sender().rails[1].permille.get();
+  CHECK((shares >= 998 && shares <= 1001));
   const std::uint64_t messages = sender().messages();
   FailoverWorld::port("soft1", false);
   CHECK(stream.run(200));
