@@ -7,13 +7,10 @@
 
 #include "plugin/base/ip_range.h"
 #include "plugin/fabric/fabric.h"
+#include "plugin/fabric/gid.h"
 
 namespace twinpath {
 namespace {
-
-bool is_zero(const ibv_gid& g) {
-  return std::all_of(std::begin(g.raw), std::end(g.raw), [](std::uint8_t b) { return b == 0; });
-}
 
 // fe80::/64 without a subnet: reaches no other network, and every port has one.
 bool is_link_local(const ibv_gid& g) {
@@ -21,16 +18,8 @@ bool is_link_local(const ibv_gid& g) {
   return std::memcmp(g.raw, kPrefix, sizeof kPrefix) == 0;
 }
 
-// An IPv4 address stands in a GID as ::ffff:a.b.c.d.
-int family_of(const ibv_gid& g) {
-  constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::memcmp(g.raw, kMapped, sizeof kMapped) == 0 ? AF_INET : AF_INET6;
-}
-
 bool in_range(const ibv_gid& g, const std::optional<IpRange>& range) {
-  if (!range) return true;
-  const int family = family_of(g);
-  return range->contains(family, family == AF_INET ? g.raw + 12 : g.raw);
+  return !range || range->contains(family_of(g), address_in(g));
 }
 
 // "0, 1, 3-7"

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "plugin/base/log.h"
+#include "plugin/fabric/gid.h"
 #include "plugin/fabric/mlx5.h"
 
 namespace twinpath {
@@ -353,9 +354,7 @@ std::vector<GidEntry> read_gids(const Fabric& fabric, const Port& port, int coun
     GidEntry entry;
     entry.index = i;
     if (fabric.verbs.query_gid(port.context, port.number, i, &entry.gid) != 0) continue;
-    const bool zero = std::all_of(std::begin(entry.gid.raw), std::end(entry.gid.raw),
-                                  [](std::uint8_t b) { return b == 0; });
-    if (zero) continue;  // most of a table of 1024 is
+    if (is_zero(entry.gid)) continue;  // most of a table of 1024 is
     if (port.roce) {
       entry.roce_version = fabric.kind == FabricKind::soft
                                ? 2

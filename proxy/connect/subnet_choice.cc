@@ -1,23 +1,15 @@
 #include "proxy/connect/subnet_choice.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "plugin/base/ip_range.h"
 #include "plugin/base/log.h"
+#include "plugin/fabric/gid.h"
 
 namespace twinpath {
 namespace {
 
-constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-bool is_ipv4(const ibv_gid& gid) {
-  return std::memcmp(gid.raw, kMapped.data(), kMapped.size()) == 0;
-}
 bool is_link_local(const ibv_gid& gid) { return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80; }
-bool is_zero(const ibv_gid& gid) {
-  return std::all_of(std::begin(gid.raw), std::end(gid.raw),
-                     [](std::uint8_t byte) { return byte == 0; });
-}
 
 bool reaches(const DeviceAddresses& device, std::span<const ibv_gid> peer, int prefix) {
   return !device.empty() && std::all_of(device.begin(), device.end(), [&](const ibv_gid& own) {
@@ -30,14 +22,9 @@ bool reaches(const DeviceAddresses& device, std::span<const ibv_gid> peer, int p
 
 bool same_network(const ibv_gid& a, const ibv_gid& b, int prefix) {
   if (is_zero(a) || is_zero(b) || is_link_local(a) || is_link_local(b)) return false;
-  const bool ipv4 = is_ipv4(a);
-  if (ipv4 != is_ipv4(b)) return false;
-  int bits = ipv4 ? 96 + prefix : 64;
-  for (std::size_t i = 0; bits > 0; ++i, bits -= 8) {
-    const unsigned mask = bits >= 8 ? 0xff : 0xff00u >> bits & 0xff;
-    if (((a.raw[i] ^ b.raw[i]) & mask) != 0) return false;
-  }
-  return true;
+  IpRange network{family_of(a), {}, family_of(a) == AF_INET ? prefix : 64};
+  std::copy_n(address_in(a), family_of(a) == AF_INET ? 4 : 16, network.address.begin());
+  return network.contains(family_of(b), address_in(b));
 }
 
 int choose_by_network(int named, std::span<const DeviceAddresses> devices,

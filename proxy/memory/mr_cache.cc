@@ -49,13 +49,13 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
     start = start / page * page;
     end = (end + page - 1) / page * page;
   }
+  const bool data_direct = request.data_direct && request.kind == MrKind::dmabuf;
   std::lock_guard hold(mutex_);
   auto at = regions_.begin();
   for (; at != regions_.end() && at->start <= start; ++at) {
     if (at->end >= end && at->kind == request.kind &&
         at->relaxed_ordering == request.relaxed_ordering &&
-        at->remote_atomic == request.remote_atomic &&
-        at->data_direct == (request.data_direct && request.kind == MrKind::dmabuf)) {
+        at->remote_atomic == request.remote_atomic && at->data_direct == data_direct) {
       ++at->users;
       if (counts_ != nullptr) counts_->hits.fetch_add(1, std::memory_order_relaxed);
       return &*at;
@@ -76,7 +76,7 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
                                     request.kind,
                                     request.relaxed_ordering,
                                     request.remote_atomic,
-                                    request.data_direct && request.kind == MrKind::dmabuf,
+                                    data_direct,
                                     mr,
                                     1,
                                     request.dmabuf_offset,
@@ -121,8 +121,7 @@ ibv_mr* MrCache::register_range(const MrRequest& request, std::uint64_t start, s
       data_direct_accepted_ = false;
       TP_WARN(
           "the data-direct function of %s refuses GPU memory: %s (errno %d); its own function "
-          "moves "
-          "it, past the CPU: look at ACS and IOMMU groups (rdma_topo), or set "
+          "moves it, past the CPU: look at ACS and IOMMU groups (rdma_topo), or set "
           "NCCL_IB_DATA_DIRECT=0",
           device_.c_str(), std::strerror(refused), refused);
     }
