@@ -1,6 +1,6 @@
 #pragma once
 // UPPER SEAM of the GPU-initiated transport: what plugin/nccl offers to NCCL as its GIN plugin of
-// type GDAKI.  Nothing here knows NCCL's host types; device layouts are in abi.h.
+// type GDAKI.  Nothing here knows NCCL's host types; device layouts are in gda/abi.
 //
 // Collective calls (connect, create_context, register_window) are made by every rank of the team
 // in the same order and may block until the slowest has come, at most for the connection time

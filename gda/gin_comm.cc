@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "gda/adapter_context.h"
-#include "gda/gin_context.h"
+#include "gda/context/adapter_context.h"
+#include "gda/context/gin_context.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 

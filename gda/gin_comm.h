@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gda/gin.h"
-#include "gda/gin_core.h"
-#include "gda/window.h"
+#include "gda/team/gin_core.h"
+#include "gda/team/window.h"
 
 namespace twinpath::gda {
 

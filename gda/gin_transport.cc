@@ -2,8 +2,8 @@
 #include "gda/gin_transport.h"
 
 #include "gda/gin_comm.h"
-#include "gda/meeting.h"
-#include "gda/modes.h"
+#include "gda/team/meeting.h"
+#include "gda/team/modes.h"
 #include "proxy/connect/connection.h"
 #include "proxy/memory/devices.h"
 

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "gda/wqe.h"
+#include "gda/abi/wqe.h"
 
 namespace twinpath::gda::mlx5 {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "gda/cqe.h"
+#include "gda/abi/cqe.h"
 #include "plugin/base/clock.h"
 
 namespace twinpath::gda::mlx5 {

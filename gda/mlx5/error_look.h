@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "gda/abi/operation.h"
 #include "gda/mlx5/context_queues.h"
-#include "gda/operation.h"
 #include "plugin/gpu/engine.h"
 
 namespace twinpath::gda::mlx5 {

@@ -1,8 +1,8 @@
 #pragma once
 // What the commands that join two queue pairs carry: out of this end's rail and settings, what the
 // far end told of itself, and the adapter's capabilities.
+#include "gda/connect/queue_pair.h"
 #include "gda/mlx5/adapter.h"
-#include "gda/queue_pair.h"
 
 namespace twinpath::gda::mlx5 {
 

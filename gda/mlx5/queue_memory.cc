@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "gda/cqe.h"
+#include "gda/abi/cqe.h"
 #include "plugin/base/log.h"
 #include "plugin/base/owned.h"
 

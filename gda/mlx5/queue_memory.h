@@ -21,7 +21,7 @@
 #include <memory>
 #include <vector>
 
-#include "gda/device_memory.h"
+#include "gda/memory/device_memory.h"
 #include "gda/mlx5/adapter.h"
 
 namespace twinpath::gda::mlx5 {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "gda/device_memory.h"
+#include "gda/memory/device_memory.h"
 #include "gda/rma/rma_inbox.h"
 #include "gda/rma/rma_queue.h"
 #include "gda/rma/rma_team.h"

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "gda/gpu_flush.h"
-#include "gda/queue_pair.h"
+#include "gda/back/gpu_flush.h"
+#include "gda/connect/queue_pair.h"
 #include "gda/rma/rma_requests.h"
 #include "gda/rma/rma_ring.h"
 

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "gda/retired.h"
+#include "gda/memory/retired.h"
 #include "gda/rma/rma_context.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"

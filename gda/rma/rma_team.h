@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "gda/gin_core.h"
+#include "gda/team/gin_core.h"
 
 namespace twinpath::gda::rma {
 

@@ -1,8 +1,8 @@
 // See rma_transport.h.
 #include "gda/rma/rma_transport.h"
 
-#include "gda/meeting.h"
 #include "gda/rma/rma_comm.h"
+#include "gda/team/meeting.h"
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
 #include "proxy/memory/devices.h"

@@ -9,7 +9,7 @@
 
 #include "gda/rma/rma.h"
 #include "gda/rma/rma_team.h"
-#include "gda/window.h"
+#include "gda/team/window.h"
 
 namespace twinpath::gda::rma {
 

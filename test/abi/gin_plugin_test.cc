@@ -1,5 +1,5 @@
 // The built plugin's GIN tables, driven as NCCL drives them (gin_team.h), with CPU threads in the
-// place of kernels (gda/gin_kernel.h): NCCL 2.28.9 through v11, 2.30.7 through v14.
+// place of kernels (gda/abi/gin_kernel.h): NCCL 2.28.9 through v11, 2.30.7 through v14.
 //
 // TWINPATH_TEST_PLUGIN names the library.  The process has no CUDA driver, so all memory that
 // kernels would see is host memory.
@@ -15,7 +15,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "gda/gin_kernel.h"
+#include "gda/abi/gin_kernel.h"
 #include "test/abi/built_plugin.h"
 #include "test/abi/gin_team.h"
 #include "test/support/catch.h"

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "gda/decode.h"
-#include "gda/fetch.h"
-#include "gda/key_table.h"
+#include "gda/front/decode.h"
+#include "gda/front/fetch.h"
+#include "gda/front/key_table.h"
 
 namespace {
 

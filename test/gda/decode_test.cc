@@ -1,11 +1,11 @@
 // What the front end accepts, and with which syndrome it refuses everything else.
-#include "gda/decode.h"
+#include "gda/front/decode.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "gda/wqe.h"
+#include "gda/abi/wqe.h"
 #include "test/gda/rig.h"
 #include "test/support/catch.h"
 

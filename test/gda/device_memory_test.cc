@@ -1,6 +1,6 @@
 // Memory that kernels and the engine share: without a GPU, and over a made-up CUDA driver whose
 // "GPU" memory is ordinary memory and whose allocations are aligned as badly as the real one's.
-#include "gda/device_memory.h"
+#include "gda/memory/device_memory.h"
 
 #include <atomic>
 #include <chrono>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "gda/free_behind.h"
+#include "gda/memory/free_behind.h"
 #include "plugin/gpu/driver.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"

@@ -1,5 +1,5 @@
 // The engine's thread: clients come and go while it goes round.
-#include "gda/engine.h"
+#include "gda/front/engine.h"
 
 #include <atomic>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "gda/verbs_back_end.h"
+#include "gda/back/verbs_back_end.h"
 #include "plugin/base/clock.h"
 #include "test/support/catch.h"
 

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <thread>
 
-#include "gda/operation.h"
+#include "gda/abi/operation.h"
 #include "plugin/base/counter_page.h"
 #include "test/gda/gin_ranks.h"
 #include "test/support/catch.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "gda/gin_kernel.h"
+#include "gda/abi/gin_kernel.h"
 #include "gda/gin_transport.h"
 #include "plugin/base/config.h"
 #include "proxy/memory/devices.h"

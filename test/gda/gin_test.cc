@@ -1,5 +1,5 @@
-// GIN from end to end without a GPU: CPU threads do what NCCL's kernels do (gda/gin_kernel.h) on
-// the device structures of real contexts, between ranks that are threads or processes.
+// GIN from end to end without a GPU: CPU threads do what NCCL's kernels do (gda/abi/gin_kernel.h)
+// on the device structures of real contexts, between ranks that are threads or processes.
 #include <cstring>
 #include <set>
 #include <thread>

@@ -8,11 +8,11 @@
 #include <thread>
 #include <vector>
 
-#include "gda/context_cqs.h"
-#include "gda/gin_kernel.h"
-#include "gda/key_table.h"
-#include "gda/retired.h"
-#include "gda/signal_release.h"
+#include "gda/abi/gin_kernel.h"
+#include "gda/context/context_cqs.h"
+#include "gda/front/key_table.h"
+#include "gda/memory/retired.h"
+#include "gda/memory/signal_release.h"
 #include "test/fabric/fake_gpu.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"

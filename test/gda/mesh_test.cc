@@ -1,6 +1,6 @@
 // The Mesh over loopback, ranks as threads: connecting in any order, strangers, exchanges of
 // unequal and large data, and ranks that are late, die or leave.
-#include "gda/mesh.h"
+#include "gda/connect/mesh.h"
 
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -13,7 +13,7 @@
 #include <numeric>
 #include <thread>
 
-#include "gda/mesh_wire.h"
+#include "gda/connect/mesh_wire.h"
 #include "plugin/base/clock.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"

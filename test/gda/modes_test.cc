@@ -8,8 +8,8 @@
 #include <cstring>
 #include <thread>
 
-#include "gda/modes.h"
-#include "gda/shared_tables.h"
+#include "gda/memory/shared_tables.h"
+#include "gda/team/modes.h"
 #include "test/gda/gin_ranks.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"

@@ -1,5 +1,5 @@
 // Queue pairs that carry what kernels ask for: moves that the adapter does not make at once.
-#include "gda/queue_pair.h"
+#include "gda/connect/queue_pair.h"
 
 #include <cerrno>
 

@@ -1,7 +1,7 @@
 // Connections of a team over a merged device take its ports in turn.
 #include <thread>
 
-#include "gda/rail_turns.h"
+#include "gda/team/rail_turns.h"
 #include "plugin/fabric/soft/extended.h"
 #include "test/gda/gin_ranks.h"
 #include "test/support/catch.h"

@@ -1,5 +1,5 @@
 // Memory whose freeing waits for kernels, and when that is done.
-#include "gda/retired.h"
+#include "gda/memory/retired.h"
 
 #include <atomic>
 #include <chrono>

@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "gda/abi.h"
-#include "gda/cqe.h"
-#include "gda/host_cq.h"
-#include "gda/key_table.h"
-#include "gda/producer.h"
-#include "gda/work_queue.h"
+#include "gda/abi/abi.h"
+#include "gda/abi/cqe.h"
+#include "gda/abi/producer.h"
+#include "gda/front/host_cq.h"
+#include "gda/front/key_table.h"
+#include "gda/front/work_queue.h"
 
 namespace twinpath::gda {
 

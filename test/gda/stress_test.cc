@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "gda/gin_kernel.h"
+#include "gda/abi/gin_kernel.h"
 #include "test/gda/rig.h"
 #include "test/support/catch.h"
 

@@ -1,14 +1,14 @@
 // Bytes: WQEs against golden ones worked out by hand from the PRM, doorbells, CQEs.
-#include "gda/wqe.h"
+#include "gda/abi/wqe.h"
 
 #include <cstdint>
 #include <cstring>
 #include <string>
 
-#include "gda/abi.h"
-#include "gda/cqe.h"
-#include "gda/decode.h"
-#include "gda/producer.h"
+#include "gda/abi/abi.h"
+#include "gda/abi/cqe.h"
+#include "gda/abi/producer.h"
+#include "gda/front/decode.h"
 #include "test/gda/rig.h"
 #include "test/support/catch.h"
 

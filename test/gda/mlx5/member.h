@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "gda/engine.h"
-#include "gda/gin_kernel.h"
+#include "gda/abi/gin_kernel.h"
+#include "gda/front/engine.h"
 #include "gda/mlx5/bell_ringer.h"
 #include "gda/mlx5/region.h"
 #include "test/gda/mlx5/bench.h"

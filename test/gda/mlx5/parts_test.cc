@@ -1,10 +1,10 @@
 // Pages, memory, regions, the ringer: what is asked for in which order, and given back.
-#include "gda/cqe.h"
+#include "gda/abi/cqe.h"
+#include "gda/abi/wqe.h"
 #include "gda/mlx5/bell_ringer.h"
 #include "gda/mlx5/error_look.h"
 #include "gda/mlx5/gpu_bell.h"
 #include "gda/mlx5/region.h"
-#include "gda/wqe.h"
 #include "test/gda/mlx5/hooked.h"
 #include "test/support/log_capture.h"
 

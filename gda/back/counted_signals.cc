@@ -1,0 +1,99 @@
+// See counted_signals.h.
+#include "gda/back/counted_signals.h"
+
+#include <endian.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "plugin/base/log.h"
+
+namespace twinpath::gda {
+
+std::uint64_t CountedSender::fill(ibv_send_wr& wr, std::uint64_t remote, std::uint64_t add) {
+  const std::uint64_t index = (remote - target_.signals) / sizeof(std::uint64_t);
+  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  wr.imm_data = htobe32(static_cast<std::uint32_t>(index));
+  wr.wr.rdma.remote_addr = target_.row + index * sizeof(std::uint64_t);
+  wr.wr.rdma.rkey = target_.rkey;
+  return sums_[index] += add;
+}
+
+CountedInbox::CountedInbox(std::uint64_t* words, std::uint64_t* table, std::size_t pairs,
+                           std::size_t signals, GpuFlush* flush)
+    : words_(words),
+      table_(table),
+      signals_(signals),
+      rows_(pairs),
+      seen_(pairs * signals),
+      flush_(flush),
+      waiting_(flush == nullptr ? 0 : pairs * kReceives) {}
+
+Status CountedInbox::listen(std::size_t pair, ibv_qp* qp) {
+  rows_[pair].qp = qp;
+  const int error = post(pair, kReceives);
+  if (error == 0) return Status::ok;
+  TP_WARN("posting receives for signals fails: %s (errno %d); see dmesg of this host",
+          std::strerror(error), error);
+  return Status::system;
+}
+
+int CountedInbox::post(std::size_t pair, int count) {
+  std::array<ibv_recv_wr, kReceives> requests{};
+  for (int i = 0; i < count; ++i) {
+    ibv_recv_wr& wr = requests[static_cast<std::size_t>(i)];
+    wr.wr_id = std::uint64_t{pair} << 48 | kReceiveId;
+    wr.next = i + 1 < count ? &requests[static_cast<std::size_t>(i) + 1] : nullptr;
+  }
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_recv(rows_[pair].qp, requests.data(), &bad);
+}
+
+void CountedInbox::on_receive(const ibv_wc& wc) {
+  const std::size_t pair = wc.wr_id >> 48;
+  // Flushed receives: the sender, or this end's own sends, tell what went wrong.
+  if (wc.status != IBV_WC_SUCCESS || pair >= rows_.size()) return;
+  const std::size_t index = be32toh(wc.imm_data);
+  if (index < signals_) {
+    const std::size_t at = pair * signals_ + index;
+    // Partner: the adapter's write, which comes before the completion.
+    const std::uint64_t sum =
+        std::atomic_ref<std::uint64_t>(words_[at]).load(std::memory_order_acquire);
+    // Two may have arrived since; then the second completion finds nothing new.
+    const std::uint64_t what = sum - seen_[at];
+    seen_[at] = sum;
+    // The READ is posted after this load, so it pushes the data of every signal in the sum.  While
+    // others wait, this one does, too: who sees it may rely on what its sender signalled before.
+    if (flush_ != nullptr && (flush_->needed() || first_waiting_ != next_waiting_)) {
+      waiting(next_waiting_++) = {static_cast<std::uint32_t>(pair),
+                                  static_cast<std::uint32_t>(index), what, flush_->request()};
+      return;
+    }
+    add(index, what);
+  }
+  give_back(pair);
+}
+
+void CountedInbox::settle() {
+  while (first_waiting_ != next_waiting_ && waiting(first_waiting_).ticket <= flush_->done()) {
+    const Waiting& next = waiting(first_waiting_++);
+    add(next.index, next.add);
+    give_back(next.pair);
+  }
+}
+
+void CountedInbox::add(std::size_t index, std::uint64_t what) {
+  // Partner: the acquire of a kernel that waits for the signal.
+  if (what != 0)
+    std::atomic_ref<std::uint64_t>(table_[index]).fetch_add(what, std::memory_order_release);
+}
+
+void CountedInbox::give_back(std::size_t pair) {
+  Row& row = rows_[pair];
+  if (++row.owed < kRefill) return;
+  // An error is the queue pair's end, which its sends report.
+  if (post(pair, row.owed) == 0) row.owed = 0;
+}
+
+}  // namespace twinpath::gda

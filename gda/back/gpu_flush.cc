@@ -1,0 +1,91 @@
+// See gpu_flush.h.
+#include "gda/back/gpu_flush.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "plugin/base/log.h"
+#include "plugin/gpu/driver.h"
+#include "proxy/connect/connection.h"
+#include "proxy/queues/completion_text.h"
+
+namespace twinpath::gda {
+
+Result<std::unique_ptr<GpuFlush>> GpuFlush::make(const GinCore& core, const Sink& sink) {
+  const Verbs& verbs = core.verbs();
+  if (verbs.ordered || gpu::cuda::driver() == nullptr) return std::unique_ptr<GpuFlush>();
+  std::unique_ptr<GpuFlush> made(new GpuFlush(core.flush_sources, sink));
+  made->port_ = core.rail.port.port->name;
+  errno = 0;
+  ibv_cq* const cq = verbs.create_cq(core.rail.port.adapter->context, static_cast<int>(kReads),
+                                     nullptr, nullptr, 0);
+  if (cq == nullptr) {
+    TP_WARN("%s cannot make a completion queue of %u entries: %s (errno %d)", made->port_.c_str(),
+            kReads, std::strerror(errno), errno);
+    return Status::no_memory;
+  }
+  made->cq_ = own(cq, verbs.destroy_cq);
+  QueueSettings settings = queue_settings(true, core.config(), core.settings);
+  settings.access = IBV_ACCESS_REMOTE_READ;
+  settings.recv_depth = 0;
+  settings.send_depth = static_cast<int>(kReads);
+  settings.inline_bytes = 0;
+  auto pair = QueuePair::make(verbs, core.rail, cq, settings, core.limits);
+  if (!pair) return pair.status();
+  made->pair_ = std::move(pair).take();
+  TP_TRY(made->pair_->raise(made->pair_->end(), "itself", true));
+  return made;
+}
+
+void GpuFlush::post(const FlushSource& source) {
+  ibv_sge sge{sink_.address, 1, sink_.lkey};
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_READ;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = source.address;
+  wr.wr.rdma.rkey = source.rkey;
+  ibv_send_wr* bad = nullptr;
+  if (const int error = ibv_post_send(pair_->qp(), &wr, &bad); error != 0)
+    return fail("cannot be posted", error);
+  posted_.store(posted_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+void GpuFlush::fail(const char* what, int status) {
+  TP_WARN(
+      "%s: a read of GPU memory, which makes what peers wrote there visible, %s (%d); the "
+      "communicator cannot be used any more; see dmesg of this host",
+      port_.c_str(), what, status);
+  dead_.store(true, std::memory_order_release);
+}
+
+bool GpuFlush::turn() {
+  if (!under_way() || dead()) return false;
+  const std::uint64_t before = done();
+  const std::uint64_t posted = posted_.load(std::memory_order_relaxed);
+  if (wanted_ > posted && posted - before < kReads) {
+    if (const FlushSource* source = sources_.current(); source != nullptr) {
+      post(*source);
+    } else if (posted == before) {
+      // No window is there any more, so no kernel may look at one.
+      posted_.store(wanted_, std::memory_order_relaxed);
+      done_.store(wanted_, std::memory_order_release);
+      return true;
+    }
+  }
+  std::array<ibv_wc, kReads> wcs;
+  const int n = dead() ? 0 : ibv_poll_cq(cq_.get(), static_cast<int>(wcs.size()), wcs.data());
+  for (int i = 0; i < n; ++i) {
+    const ibv_wc_status status = wcs[static_cast<std::size_t>(i)].status;
+    if (status != IBV_WC_SUCCESS) {
+      fail(completion_hint(status), static_cast<int>(status));
+      break;
+    }
+    done_.store(done() + 1, std::memory_order_release);
+  }
+  return done() != before;
+}
+
+}  // namespace twinpath::gda

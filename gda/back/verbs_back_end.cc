@@ -1,0 +1,270 @@
+// See verbs_back_end.h.
+#include "gda/back/verbs_back_end.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugin/base/log.h"
+#include "proxy/queues/completion_text.h"
+
+namespace twinpath::gda {
+
+Syndrome syndrome_of(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_SUCCESS:
+      return Syndrome::none;
+    case IBV_WC_LOC_LEN_ERR:
+      return Syndrome::local_length;
+    case IBV_WC_LOC_PROT_ERR:
+      return Syndrome::local_protection;
+    case IBV_WC_WR_FLUSH_ERR:
+      return Syndrome::flushed;
+    case IBV_WC_BAD_RESP_ERR:
+      return Syndrome::bad_response;
+    case IBV_WC_LOC_ACCESS_ERR:
+      return Syndrome::local_access;
+    case IBV_WC_REM_INV_REQ_ERR:
+      return Syndrome::remote_invalid_request;
+    case IBV_WC_REM_ACCESS_ERR:
+      return Syndrome::remote_access;
+    case IBV_WC_REM_OP_ERR:
+      return Syndrome::remote_operation;
+    case IBV_WC_RETRY_EXC_ERR:
+      return Syndrome::retry_exceeded;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return Syndrome::rnr_exceeded;
+    case IBV_WC_REM_ABORT_ERR:
+      return Syndrome::aborted;
+    default:
+      return Syndrome::local_qp_operation;
+  }
+}
+
+VerbsBackEnd::VerbsBackEnd(const VerbsBackEndSetup& setup)
+    : setup_(setup),
+      chain_(std::min(kChain, setup.slots)),
+      sges_(chain_.size()),
+      marks_(setup.slots) {
+  if (setup.counted) counted_.emplace(*setup.counted);
+}
+
+Issued VerbsBackEnd::issue(std::uint64_t index, const Operation& operation) {
+  if (dead()) return Issued::failed;
+  if (operation.kind == OperationKind::nop || operation.kind == OperationKind::dump) {
+    nothing(index);
+    return Issued::accepted;
+  }
+  if (!setup_.atomics && operation.kind == OperationKind::fetch_add &&
+      !(counted_ && counted_->covers(operation.remote))) {
+    post();
+    if (!dead()) {
+      TP_WARN("%s: work request %llu is an atomic outside the signals, and there are no atomics",
+              setup_.name.c_str(), static_cast<unsigned long long>(index));
+      die(index, Syndrome::remote_invalid_request);
+    }
+    return Issued::failed;
+  }
+  std::uint64_t offset = partial_index_ == index ? partial_offset_ : 0;
+  for (;;) {
+    if (in_flight_ == setup_.slots) {
+      partial_index_ = index;
+      partial_offset_ = offset;
+      post();  // nobody else will, when nothing of this scan is accepted
+      return dead() ? Issued::failed : Issued::full;
+    }
+    const auto piece = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(operation.bytes - offset, setup_.max_bytes));
+    const bool last = offset + piece == operation.bytes;
+    add(index, operation, offset, piece, last);
+    if (dead()) return Issued::failed;
+    if (last) break;
+    offset += piece;
+  }
+  partial_offset_ = 0;
+  issued_.store(index + 1, std::memory_order_release);
+  return Issued::accepted;
+}
+
+// Done with whatever comes before it.
+void VerbsBackEnd::nothing(std::uint64_t index) {
+  issued_.store(index + 1, std::memory_order_release);
+  if (idle() && held_.done == 0) {
+    finish(index + 1);
+  } else if (idle()) {
+    (later_.done != 0 ? later_ : held_).done = index + 1;
+  } else if (chained_ != 0) {
+    chain_done_ = index + 1;
+  } else {
+    mark(next_mark_ - 1).done = index + 1;
+  }
+}
+
+void VerbsBackEnd::add(std::uint64_t index, const Operation& operation, std::uint64_t offset,
+                       std::uint32_t bytes, bool last) {
+  ibv_send_wr& wr = chain_[chained_];
+  wr = {};
+  wr.wr_id = wr_id(index);
+  fill(wr, sges_[chained_], operation, offset, bytes);
+  if (chained_ != 0) chain_[chained_ - 1].next = &wr;
+  ++chained_;
+  ++in_flight_;
+  ++sequence_;
+  chain_index_ = index;
+  chain_done_ = last ? index + 1 : index;
+  unsignalled_reads_ |= operation.kind == OperationKind::read;
+  if (++unsignalled_ == kSignalEvery) signal(wr, index, chain_done_);
+  if (chained_ == chain_.size()) post();
+}
+
+void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operation,
+                        std::uint64_t offset, std::uint32_t bytes) {
+  // By slot of the queue pair, so it is not reused before the work request has been retired.
+  std::uint8_t* scratch = setup_.scratch + sequence_ % setup_.slots * kScratchSlot;
+  const auto scratch_address = std::uint64_t{reinterpret_cast<std::uintptr_t>(scratch)};
+  sge = {operation.local + offset, bytes, operation.lkey};
+  wr.sg_list = &sge;
+  wr.num_sge = bytes != 0 ? 1 : 0;
+  wr.wr.rdma.remote_addr = operation.remote + offset;
+  wr.wr.rdma.rkey = operation.rkey;
+  switch (operation.kind) {
+    case OperationKind::read:
+      wr.opcode = IBV_WR_RDMA_READ;
+      return;
+    case OperationKind::fetch_add:
+      if (counted_ && counted_->covers(operation.remote)) {
+        const std::uint64_t sum = counted_->fill(wr, operation.remote, operation.add);
+        std::memcpy(scratch, &sum, sizeof sum);
+        sge = {scratch_address, sizeof sum, setup_.scratch_lkey};
+        return;
+      }
+      wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+      wr.wr.atomic.remote_addr = operation.remote;
+      wr.wr.atomic.rkey = operation.rkey;
+      wr.wr.atomic.compare_add = operation.add;
+      // Not the kernel's sink: all queues would write old values to that one word.
+      sge = {scratch_address, sizeof(std::uint64_t), setup_.scratch_lkey};
+      return;
+    case OperationKind::write_inline:
+      std::memcpy(scratch, operation.inline_data.data(), bytes);
+      sge = {scratch_address, bytes, setup_.scratch_lkey};
+      if (setup_.post_inline && bytes <= setup_.pair->inline_bytes())
+        wr.send_flags |= IBV_SEND_INLINE;
+      wr.opcode = IBV_WR_RDMA_WRITE;
+      return;
+    case OperationKind::write:
+    case OperationKind::nop:
+    case OperationKind::dump:
+      wr.opcode = IBV_WR_RDMA_WRITE;
+      return;
+  }
+}
+
+void VerbsBackEnd::signal(ibv_send_wr& wr, std::uint64_t index, std::uint64_t done) {
+  wr.send_flags |= IBV_SEND_SIGNALED;
+  mark(next_mark_++) = {index, done, unsignalled_, unsignalled_reads_};
+  unsignalled_ = 0;
+  unsignalled_reads_ = false;
+}
+
+void VerbsBackEnd::flush() { post(); }
+
+void VerbsBackEnd::post() {
+  if (chained_ == 0) return;
+  ibv_send_wr& last = chain_[chained_ - 1];
+  if (unsignalled_ != 0) {
+    signal(last, chain_index_, chain_done_);
+  } else {
+    mark(next_mark_ - 1).done = chain_done_;  // NOPs came after it
+  }
+  last.next = nullptr;
+  chained_ = 0;
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(setup_.pair->qp(), chain_.data(), &bad);
+  if (error == 0) return;
+  TP_WARN("%s: posting a work request fails: %s (errno %d); see dmesg of this host",
+          setup_.name.c_str(), std::strerror(error), error);
+  const std::uint64_t index = bad != nullptr ? bad->wr_id & 0xffffffffffffu : chain_index_;
+  die(index, Syndrome::local_qp_operation);
+}
+
+void VerbsBackEnd::on_completion(const ibv_wc& wc) {
+  if (dead()) return;
+  const std::uint64_t index = wc.wr_id & 0xffffffffffffu;
+  if (index == kQuestion) {
+    asking_ = false;
+    if (wc.status == IBV_WC_SUCCESS) {
+      ++answers_;
+      return;
+    }
+    TP_WARN("%s: the peer's host is silent on the control connection, and its adapter, too: %s",
+            setup_.name.c_str(), completion_hint(wc.status));
+    unreachable_ = true;
+    fail_all(syndrome_of(wc.status));
+    return;
+  }
+  if (wc.status != IBV_WC_SUCCESS) {
+    TP_WARN("%s: work request %llu ends in error: status %d, vendor error 0x%x; %s",
+            setup_.name.c_str(), static_cast<unsigned long long>(index),
+            static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
+    unreachable_ = wc.status == IBV_WC_RETRY_EXC_ERR;
+    // Everything before it has succeeded; but what is held is not visible yet.
+    if (held_.done == 0) finish(index);
+    die(held_.done == 0 ? index : finished_.load(std::memory_order_relaxed),
+        syndrome_of(wc.status));
+    return;
+  }
+  // Pieces of one operation have one number, so exactly one mark goes per completion.
+  if (first_mark_ == next_mark_) return;
+  const Mark& done = mark(first_mark_++);
+  in_flight_ -= done.requests;
+  arrived(done);
+}
+
+void VerbsBackEnd::arrived(const Mark& mark) {
+  const bool flush = mark.reads && setup_.flush != nullptr && setup_.flush->needed();
+  if (!flush && held_.done == 0) return finish(mark.done);
+  Held& into = held_.done == 0 ? held_ : later_;
+  into.done = mark.done;
+  into.ticket = flush ? setup_.flush->request() : std::max(into.ticket, held_.ticket);
+}
+
+void VerbsBackEnd::settle() {
+  while (held_.done != 0 && held_.ticket <= setup_.flush->done()) {
+    finish(held_.done);
+    held_ = later_;
+    later_ = {};
+  }
+}
+
+void VerbsBackEnd::ask() {
+  if (asking_ || dead()) return;
+  ibv_send_wr wr{};
+  wr.wr_id = wr_id(kQuestion);
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = setup_.remote;
+  wr.wr.rdma.rkey = setup_.remote_key;
+  ibv_send_wr* bad = nullptr;
+  asking_ = ibv_post_send(setup_.pair->qp(), &wr, &bad) == 0;
+}
+
+void VerbsBackEnd::finish(std::uint64_t done) {
+  if (done <= finished_.load(std::memory_order_relaxed)) return;
+  finished_.store(done, std::memory_order_release);
+  queue_->complete(done - 1);
+}
+
+void VerbsBackEnd::fail_all(Syndrome syndrome) {
+  if (dead()) return;
+  die(finished_.load(std::memory_order_relaxed), syndrome);
+}
+
+void VerbsBackEnd::die(std::uint64_t index, Syndrome syndrome) {
+  dead_.store(true, std::memory_order_release);
+  chained_ = 0;
+  held_ = later_ = {};
+  setup_.pair->stop();
+  queue_->fail(index, syndrome);
+}
+
+}  // namespace twinpath::gda

@@ -1,0 +1,48 @@
+// See context_cqs.h.
+#include "gda/context/context_cqs.h"
+
+namespace twinpath::gda {
+
+Result<std::unique_ptr<ContextCqs>> ContextCqs::make(int gpu, const ContextShape& shape,
+                                                     ContextMemory& memory) {
+  std::unique_ptr<ContextCqs> made(new ContextCqs);
+  for (std::size_t q = 0; q < shape.queues(); ++q) {
+    if (memory.cq(q) != nullptr) {
+      made->host_.emplace_back(memory.cq(q), shape.depth);
+    } else {
+      made->gpu_.emplace_back(memory.cq_address(q), shape.depth, made->unsent_);
+    }
+  }
+  if (made->gpu_.empty()) return made;
+  TP_TRY(memory.fill_cqs());
+  auto stream = WordStream::make(gpu);
+  if (!stream) return stream.status();
+  made->stream_ = std::move(stream).take();
+  return made;
+}
+
+CqeWriter& ContextCqs::at(std::size_t queue) {
+  if (stream_ != nullptr) return gpu_[queue];
+  return host_[queue];
+}
+
+bool ContextCqs::send() {
+  if (unsent_ == 0 || stream_->dead()) return false;
+  while (unsent_ != 0 && stream_->room() >= 2) {
+    for (std::size_t i = 0; i < gpu_.size() && stream_->room() >= 2; ++i)
+      gpu_[(next_ + i) % gpu_.size()].send(*stream_);
+    next_ = (next_ + 1) % gpu_.size();
+    stream_->submit();
+  }
+  return true;
+}
+
+void ContextCqs::check() {
+  if (stream_ != nullptr) stream_->check();
+}
+
+bool ContextCqs::wait(std::int64_t limit_ns) const {
+  return stream_ == nullptr || stream_->wait(limit_ns);
+}
+
+}  // namespace twinpath::gda

@@ -1,0 +1,328 @@
+// Making a context; its service is in gin_service.cc, its end in gin_end.cc.
+#include "gda/context/gin_context.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "gda/context/context_settings.h"
+#include "gda/memory/retired.h"
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+#include "proxy/connect/connection.h"
+#include "proxy/queues/completion_text.h"
+
+namespace twinpath::gda {
+
+static_assert(ContextMemory::kScratchSlot == VerbsBackEnd::kScratchSlot);
+
+namespace {
+
+std::uint64_t random_word() {
+  std::random_device source;
+  return std::uint64_t{source()} << 32 | source();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
+                                               const ContextSettings& settings) {
+  ContextShape shape = shape_of(*core, settings);
+  shape.gpu_cqs = core->config().gin_cq == QueuePlace::gpu;
+  for (const PeerPlan& plan : core->plans) shape.counted |= plan.counted;
+  std::unique_ptr<Context> context(new Context(core, shape));
+  const auto mine = context->prepare(settings);
+  auto theirs = exchange_or_fail(*core->mesh, mine, "making queues");
+  if (!theirs) return theirs.status();
+  Result<Bytes> ready{Bytes{}};
+  if (const Status s = context->connect(*theirs); s != Status::ok) {
+    ready = s;
+  } else {
+    ready = context->directness();
+  }
+  // Nobody's kernel starts before the last queue pair can receive.
+  auto all = gather_or_fail(*core->mesh, ready, "connecting queues");
+  if (!all) return all.status();
+  context->settle_modes(*all);
+  context->log_peers();
+  core->contexts.push_back(context.get());
+  context->serving_ = true;
+  Retired::of_process().enter();
+  core->engine->add(*context);
+  return context;
+}
+
+Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& settings) {
+  TP_TRY(check_settings(settings, shape_));
+  used_ = spoken_to(*core_, settings);
+  bool share = false;
+  direct_.resize(static_cast<std::size_t>(shape_.ranks));
+  for (int r = 0; r < shape_.ranks; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    direct_[at].wanted = used(r) && core_->plans[at].mode == ModeChoice::gda_cpu;
+    share |= direct_[at].wanted && r != core_->rank();
+  }
+  counted_.resize(direct_.size());
+  auto signals = place_signals(
+      *core_, shape_.signals * sizeof(std::uint64_t) * static_cast<std::uint64_t>(shape_.contexts));
+  if (!signals) return signals.status();
+  signals_mr_ = std::move(signals->mr);
+  auto memory = ContextMemory::make(core_->gpu, shape_, share, std::move(signals->block));
+  if (!memory) return memory.status();
+  memory_ = std::move(memory).take();
+  TP_TRY(register_tables());
+  auto flush = GpuFlush::make(*core_, {memory_->sink_address(), tables_mr_->lkey});
+  if (!flush) return flush.status();
+  flush_ = std::move(flush).take();
+  if (shape_.counted)
+    inbox_ = std::make_unique<CountedInbox>(
+        reinterpret_cast<std::uint64_t*>(memory_->inbox_address()),
+        reinterpret_cast<std::uint64_t*>(memory_->signals_address()), shape_.pairs(),
+        memory_->signals_bytes() / sizeof(std::uint64_t), flush_.get());
+  TP_TRY(make_pairs(settings));
+
+  std::vector<Bytes> out;
+  for (int r = 0; r < shape_.ranks; ++r) {
+    Writer w;
+    w.integer(static_cast<std::uint32_t>(shape_.contexts));
+    w.integer(static_cast<std::uint8_t>(used(r)));
+    w.integer(memory_->signals_address());
+    w.integer(memory_->signals_bytes());
+    w.integer(signals_region().rkey);  // and of the inbox, which the tables have if there is one
+    w.integer(memory_->inbox_address());
+    encode_offer(memory_->tables_offer(), w);
+    for (std::size_t p = 0; p < shape_.pairs(); ++p)
+      if (rank_of(p) == r && used(r)) encode_end(pairs_[p]->end(), w);
+    out.push_back(w.take());
+  }
+  return out;
+}
+
+Status Context::register_tables() {
+  errno = 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory_->tables());
+  ibv_mr* mr = core_->verbs().reg_mr_iova2(
+      core_->rail.port.adapter->pd, memory_->tables(), memory_->tables_bytes(), address,
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+          (core_->limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
+  if (mr == nullptr) {
+    const int error = errno;
+    TP_WARN("%s cannot register %zu bytes of signals and counters: %s (errno %d)%s",
+            core_->rail.port.port->name.c_str(), memory_->tables_bytes(), std::strerror(error),
+            error, object_remedy(error));
+    return error == ENOMEM ? Status::no_memory : Status::system;
+  }
+  tables_mr_ = own(mr, core_->verbs().dereg_mr);
+  return Status::ok;
+}
+
+Status Context::make_pairs(const ContextSettings& settings) {
+  const Verbs& verbs = core_->verbs();
+  const std::size_t used_pairs =
+      static_cast<std::size_t>(std::count(used_.begin(), used_.end(), true) + 1) *
+      static_cast<std::size_t>(shape_.contexts);  // one more: the far end to oneself
+  // One for the question whether the peer's adapter answers.
+  const std::uint32_t receives = shape_.counted ? CountedInbox::kReceives : 0;
+  const std::uint32_t more = receives + 1;
+  const std::uint32_t entries =
+      static_cast<std::uint32_t>(core_->limits.max_cqes) / static_cast<std::uint32_t>(used_pairs);
+  slots_ = std::min({shape_.depth, static_cast<std::uint32_t>(core_->limits.max_work_requests) - 1,
+                     entries - std::min(entries, more)});
+  if (slots_ == 0) {
+    TP_WARN("%s has too few completion queue entries (%d) for %zu queues; use fewer contexts",
+            core_->rail.port.port->name.c_str(), core_->limits.max_cqes, used_pairs);
+    return Status::no_memory;
+  }
+  errno = 0;
+  ibv_cq* cq = verbs.create_cq(core_->rail.port.adapter->context,
+                               static_cast<int>(used_pairs * (slots_ + more)), nullptr, nullptr, 0);
+  if (cq == nullptr) {
+    TP_WARN("%s cannot make a completion queue of %zu entries: %s (errno %d)",
+            core_->rail.port.port->name.c_str(), used_pairs * (slots_ + more), std::strerror(errno),
+            errno);
+    return Status::no_memory;
+  }
+  cq_ = own(cq, verbs.destroy_cq);
+
+  CommSettings comm = core_->settings;
+  if (settings.traffic_class >= 0) comm.traffic_class = settings.traffic_class;
+  QueueSettings queue = queue_settings(true, core_->config(), comm);
+  queue.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                 (core_->limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+  queue.recv_depth = static_cast<int>(receives);
+  queue.send_depth = static_cast<int>(slots_) + 1;
+  queue.inline_bytes = VerbsBackEnd::kScratchSlot;
+  pairs_.resize(shape_.pairs());
+  for (std::size_t p = 0; p < shape_.pairs(); ++p) {
+    if (!used(rank_of(p))) continue;
+    auto pair = QueuePair::make(verbs, core_->rail, cq, queue, core_->limits);
+    if (!pair) return pair.status();
+    pairs_[p] = std::move(pair).take();
+    if (rank_of(p) != core_->rank()) continue;
+    auto far = QueuePair::make(verbs, core_->rail, cq, queue, core_->limits);
+    if (!far) return far.status();
+    loopbacks_.push_back(std::move(far).take());
+  }
+  return Status::ok;
+}
+
+Status Context::connect(const std::vector<Bytes>& from) {
+  std::vector<KeyedMemory> signals(static_cast<std::size_t>(shape_.ranks));
+  for (int r = 0; r < shape_.ranks; ++r) {
+    Reader in(from[static_cast<std::size_t>(r)]);
+    const auto contexts = in.integer<std::uint32_t>();
+    const bool speaks = in.integer<std::uint8_t>() != 0;
+    auto& table = signals[static_cast<std::size_t>(r)];
+    table.address = in.integer<std::uint64_t>();
+    table.bytes = in.integer<std::uint64_t>();
+    table.fabric_key = in.integer<std::uint32_t>();
+    const auto inbox = in.integer<std::uint64_t>();
+    counted_[static_cast<std::size_t>(r)] = {table.address, table.bytes, inbox, table.fabric_key};
+    const TableOffer offer = decode_offer(in);
+    if (!in.ok() || contexts != static_cast<std::uint32_t>(shape_.contexts) || speaks != used(r)) {
+      TP_WARN("%s asked for %u queue sets, this rank for %d: all ranks must ask for the same",
+              core_->mesh->peer_text(r).c_str(), contexts, shape_.contexts);
+      return Status::bad_argument;
+    }
+    reach_signals(r, offer);
+    std::size_t loopback = 0;
+    for (std::size_t p = 0; p < shape_.pairs(); ++p) {
+      if (rank_of(p) != r || !used(r)) continue;
+      QueueEnd far = decode_end(in);
+      if (r == core_->rank()) {
+        QueuePair& other = *loopbacks_[loopback++];
+        TP_TRY(other.raise(pairs_[p]->end(), "this rank", true));
+        if (counted(r)) TP_TRY(inbox_->listen(p, other.qp()));
+        far = other.end();
+      } else if (!in.ok()) {
+        TP_WARN("%s sent a damaged description of its queues", core_->mesh->peer_text(r).c_str());
+        return Status::remote;
+      }
+      TP_TRY(pairs_[p]->raise(far, core_->mesh->peer_text(r), core_->mesh->on_this_host(r)));
+      if (counted(r) && r != core_->rank()) TP_TRY(inbox_->listen(p, pairs_[p]->qp()));
+    }
+  }
+  TP_TRY(add_keys(signals));
+  numbers_.first_queue = core_->engine->take_numbers(static_cast<std::uint32_t>(shape_.queues()));
+  TP_TRY(make_queues());
+  TP_TRY(fill());
+  release_ = std::make_unique<KernelRelease>(
+      core_->gpu, memory_->device(), memory_->consumed_offsets(), memory_->release_source());
+  return Status::ok;
+}
+
+Status Context::add_keys(std::vector<KeyedMemory>& signals) {
+  const auto own = static_cast<std::size_t>(core_->rank());
+  // Where kernels say that fetched values shall go; nobody reads them.
+  const KeyedMemory sink{memory_->sink_address(), 8, tables_mr_->lkey};
+  std::vector<KeyedMemory> none(signals.size());
+  auto key = core_->keys.add(sink, none, kLocalWrite | kLocalRead);
+  if (!key) return key.status();
+  numbers_.sink_key = *key;
+  if (shape_.signals != 0) {
+    const KeyedMemory mine{memory_->signals_address(), memory_->signals_bytes(),
+                           signals_region().lkey};
+    key = core_->keys.add(mine, signals, kRemoteAtomic);
+    if (!key) return key.status();
+    numbers_.signals_key = *key;
+  }
+  if (shape_.counters != 0) {
+    const KeyedMemory mine{memory_->counters_address(), memory_->counters_bytes(),
+                           tables_mr_->lkey};
+    none[own] = mine;
+    key = core_->keys.add(mine, none, kRemoteAtomic);
+    if (!key) return key.status();
+    numbers_.counters_key = *key;
+  }
+  return Status::ok;
+}
+
+Status Context::make_queues() {
+  auto cqs = ContextCqs::make(core_->gpu, shape_, *memory_);
+  if (!cqs) return cqs.status();
+  cqs_ = std::move(cqs).take();
+  const WorkQueue::FindCq find = [this](std::uint32_t cqn) { return find_cq(cqn); };
+  mains_.resize(shape_.pairs());
+  watches_.assign(static_cast<std::size_t>(shape_.ranks),
+                  PeerWatch(core_->config().peer_timeout_ms));
+  companions_.resize(shape_.queues() - shape_.pairs());
+  for (std::size_t q = 0; q < shape_.queues(); ++q) {
+    const std::size_t p = q % shape_.pairs();
+    if (!used(rank_of(p))) continue;
+    WorkQueueSetup front;
+    front.qpn = front.cqn = numbers_.first_queue + static_cast<std::uint32_t>(q);
+    front.depth = shape_.depth;
+    front.sq = memory_->sq(q);
+    front.doorbell = memory_->doorbell(q);
+    front.keys = &core_->keys;
+    front.poison = random_word();
+    front.counts = &core_->engine->counts();
+    if (q >= shape_.pairs()) {
+      front.peer = core_->rank();  // counters are this rank's
+      companions_[p] = std::make_unique<Companion>(cqs_->at(q), front, find);
+      continue;
+    }
+    front.peer = rank_of(p);
+    VerbsBackEndSetup back;
+    back.pair = pairs_[p].get();
+    back.slots = slots_;
+    back.tag = static_cast<std::uint16_t>(p);
+    if (const std::uint64_t most = core_->rail.port.port->max_message_bytes; most != 0)
+      back.max_bytes = std::min(back.max_bytes, most);
+    back.scratch = memory_->scratch(p);
+    back.scratch_lkey = tables_mr_->lkey;
+    // The soft HCA would keep it in memory that copy engines read slowly.
+    back.post_inline = core_->config().fabric != FabricChoice::soft;
+    back.flush = flush_.get();
+    back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
+                core_->mesh->peer_text(rank_of(p));
+    const CountedSender::Target& signals = counted_[static_cast<std::size_t>(front.peer)];
+    back.remote = signals.signals;
+    back.remote_key = signals.rkey;
+    back.atomics = core_->plans[static_cast<std::size_t>(front.peer)].atomics;
+    if (counted(front.peer)) {
+      // My row there: the peer numbers its pairs by the same contexts, and my rank.
+      back.counted = signals;
+      const std::size_t row =
+          p - static_cast<std::size_t>(front.peer) + static_cast<std::size_t>(core_->rank());
+      back.counted->row += row * back.counted->signals_bytes;
+    }
+    const Direct& direct = direct_[static_cast<std::size_t>(front.peer)];
+    std::optional<SoftBackEndSetup> soft;
+    if (direct.possible) {
+      soft.emplace();
+      soft->qp = pairs_[p]->qp();
+      soft->depth = shape_.depth;
+      soft->scratch = back.scratch;
+      soft->signals = signals.signals;
+      soft->signals_bytes = signals.signals_bytes;
+      if (direct.table != nullptr) soft->signals_here = direct.table->data();
+    }
+    mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);
+  }
+  return Status::ok;
+}
+
+Status Context::fill() {
+  std::vector<DeviceQueue> queues(shape_.queues());
+  for (std::size_t q = 0; q < queues.size(); ++q)
+    if (used(rank_of(q)))
+      queues[q] = memory_->device_queue(q, numbers_.first_queue + static_cast<std::uint32_t>(q));
+  DeviceKeys keys;
+  keys.signals = numbers_.signals_key;
+  keys.signals_there.assign(static_cast<std::size_t>(shape_.ranks), numbers_.signals_key);
+  keys.counters = keys.counters_here = numbers_.counters_key;
+  keys.sink = numbers_.sink_key;
+  return memory_->fill(queues, keys);
+}
+
+const WorkQueue* Context::find_cq(std::uint32_t cqn) const {
+  const std::size_t q = cqn - numbers_.first_queue;
+  if (cqn < numbers_.first_queue || q >= shape_.queues()) return nullptr;
+  if (q < shape_.pairs()) return mains_[q] != nullptr ? &mains_[q]->queue : nullptr;
+  const Companion* companion = companions_[q - shape_.pairs()].get();
+  return companion != nullptr ? &companion->queue : nullptr;
+}
+
+}  // namespace twinpath::gda

@@ -1,0 +1,161 @@
+#pragma once
+// The queues of one create_context call, to all ranks spoken to, and their service by the engine.
+//
+// A queue that fails takes nobody along: its kernels get error CQEs and are let go, failed() is
+// true.  When a peer dies or cannot be reached its queues fail and all kernels of the context are
+// let go, because what they wait for may have been that peer's to send.
+//
+// Threads: make and destroy as gin.h says; turn and look_around are the engine's; failed() and
+// settle() from any.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gda/back/counted_signals.h"
+#include "gda/back/gpu_flush.h"
+#include "gda/back/soft_back_end.h"
+#include "gda/back/verbs_back_end.h"
+#include "gda/context/context_cqs.h"
+#include "gda/context/context_end.h"
+#include "gda/context/context_memory.h"
+#include "gda/front/counter_back_end.h"
+#include "gda/gin.h"
+#include "gda/memory/kernel_release.h"
+#include "gda/memory/shared_tables.h"
+#include "gda/team/gin_core.h"
+#include "gda/team/gpu_signals.h"
+
+namespace twinpath::gda {
+
+// Numbers that the device structures carry.
+struct ContextNumbers {
+  std::uint32_t first_queue = 0;  // QPN and CQN of queue 0; the others follow
+  std::uint32_t signals_key = 0, counters_key = 0, sink_key = 0;
+};
+
+class Context final : public GinContext, private EngineClient {
+ public:
+  // Collective.
+  static Result<std::unique_ptr<Context>> make(std::shared_ptr<GinCore> core,
+                                               const ContextSettings& settings);
+  ~Context() override;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  std::uint64_t device_handle() const override { return memory_->device_handle(); }
+  bool failed() const override { return failed_.load(std::memory_order_acquire); }
+
+  // Waits until nothing posted before the call is under way any more; queues that have not come
+  // to that by the deadline are failed.  The engine has passed a round since the caller's change.
+  void settle(std::int64_t deadline);
+
+ private:
+  struct MainQueue {
+    MainQueue(CqeWriter& cq, const VerbsBackEndSetup& back, const WorkQueueSetup& front,
+              const WorkQueue::FindCq& find, std::optional<SoftBackEndSetup> soft);
+    bool poll() { return soft != nullptr && soft->poll(); }
+    void fail_all(Syndrome syndrome) {
+      soft != nullptr ? soft->fail_all(syndrome) : back_end.fail_all(syndrome);
+    }
+    std::uint64_t issued() const { return soft != nullptr ? soft->issued() : back_end.issued(); }
+    std::uint64_t finished() const {
+      return soft != nullptr ? soft->finished() : back_end.finished();
+    }
+    // Everything before that number has ended, well or not.
+    bool ended(std::uint64_t number) const {
+      if (soft == nullptr) return back_end.finished() >= number || back_end.dead();
+      return soft->finished() >= number || (soft->dead() && soft->quiet());
+    }
+    bool dead() const { return soft != nullptr ? soft->dead() : back_end.dead(); }
+
+    VerbsBackEnd back_end;
+    std::unique_ptr<SoftBackEnd> soft;  // in front of back_end; null in mode proxy
+    WorkQueue queue;
+    std::atomic<bool> give_up{false};  // asked by settle()
+    bool failure_seen = false;
+  };
+  struct Companion {
+    Companion(CqeWriter& cq, const WorkQueueSetup& front, const WorkQueue::FindCq& find)
+        : queue(front, back_end, cq, find) {
+      back_end.attach(queue);
+    }
+    CounterBackEnd back_end;
+    WorkQueue queue;
+    bool failure_seen = false;
+  };
+  using Bytes = std::vector<std::uint8_t>;
+
+  Context(std::shared_ptr<GinCore> core, const ContextShape& shape)
+      : core_(std::move(core)), shape_(shape) {}
+  // What each rank must know of this one.
+  Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
+  Status make_pairs(const ContextSettings& settings);
+  Status register_tables();
+  const ibv_mr& signals_region() const { return signals_mr_ ? *signals_mr_ : *tables_mr_; }
+  // What each rank has said.
+  Status connect(const std::vector<Bytes>& from);
+  Status add_keys(std::vector<KeyedMemory>& signals);
+  Status make_queues();
+  Status fill();
+  // Maps a peer's signals, or finds why its queues must go by the fabric.
+  void reach_signals(int rank, const TableOffer& offer);
+  Bytes directness() const;
+  void settle_modes(const std::vector<Bytes>& from);
+  void log_peers() const;
+  bool counted(int rank) const { return core_->plans[static_cast<std::size_t>(rank)].counted; }
+  const WorkQueue* find_cq(std::uint32_t cqn) const;
+  bool used(int rank) const { return used_[static_cast<std::size_t>(rank)]; }
+  int rank_of(std::size_t pair) const {
+    return static_cast<int>(pair % static_cast<std::size_t>(shape_.ranks));
+  }
+
+  bool turn() override;
+  void look_around() override;
+  void look_at(int rank, std::int64_t now);
+  bool poll();
+  bool flush();
+  void give_up();
+  void report_late() const;
+  void note_failures();
+  void failed_queue(std::size_t pair, const char* which, bool& seen);
+
+  const std::shared_ptr<GinCore> core_;
+  const ContextShape shape_;
+  std::vector<bool> used_;
+  std::uint32_t slots_ = 0;  // work requests of a queue pair
+  // By rank: whether mode gda-cpu holds, and why not if it was planned.
+  struct Direct {
+    bool wanted = false, possible = false;
+    std::unique_ptr<MappedTable> table;  // null in this process
+    std::string why_not;
+  };
+  std::vector<Direct> direct_;
+
+  // By rank: its signals, and where those without atomics go.
+  std::vector<CountedSender::Target> counted_;
+  std::unique_ptr<CountedInbox> inbox_;  // null: no peer sends such
+
+  std::unique_ptr<ContextMemory> memory_;
+  Owned<ibv_mr> tables_mr_;
+  Owned<ibv_mr> signals_mr_;  // null: they are in the tables
+  Owned<ibv_cq> cq_;
+  std::unique_ptr<GpuFlush> flush_;                    // null: none is ever needed
+  std::vector<std::unique_ptr<QueuePair>> pairs_;      // by pair; null: not spoken to
+  std::vector<std::unique_ptr<QueuePair>> loopbacks_;  // far ends of the queues to oneself
+  ContextNumbers numbers_;
+  std::unique_ptr<ContextCqs> cqs_;
+  std::vector<std::unique_ptr<MainQueue>> mains_;
+  std::vector<std::unique_ptr<Companion>> companions_;
+  std::unique_ptr<KernelRelease> release_;
+  std::vector<PeerWatch> watches_;  // by rank
+  bool serving_ = false;
+  bool peer_died_ = false;
+  bool given_up_ = false;
+  PacedRelease waiters_;
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace twinpath::gda

@@ -1,0 +1,180 @@
+// What the engine does for a context.
+#include <sched.h>
+
+#include <array>
+
+#include "gda/context/gin_context.h"
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+
+namespace twinpath::gda {
+namespace {
+
+// Of one queue in a turn, so that a busy queue does not starve the others.
+constexpr int kBudget = 64;
+constexpr int kPollBatch = 32;
+constexpr int kPollsPerTurn = 4;
+
+}  // namespace
+
+bool Context::turn() {
+  bool moved = false;
+  for (auto& main : mains_) {
+    if (main == nullptr) continue;
+    if (main->give_up.load(std::memory_order_relaxed)) main->fail_all(Syndrome::flushed);
+    moved |= main->queue.scan(kBudget) != 0;
+    moved |= main->poll();
+  }
+  moved |= poll();
+  if (flush_ != nullptr && flush_->under_way()) moved |= flush();
+  for (auto& companion : companions_)
+    if (companion != nullptr) moved |= companion->queue.scan(kBudget) != 0;
+  moved |= cqs_->send();
+  note_failures();
+  if (given_up_) waiters_.turn(*memory_);
+  return moved;
+}
+
+bool Context::poll() {
+  bool moved = false;
+  for (int i = 0; i < kPollsPerTurn; ++i) {
+    std::array<ibv_wc, kPollBatch> wcs;
+    const int n = ibv_poll_cq(cq_.get(), kPollBatch, wcs.data());
+    if (n < 0) {
+      for (auto& main : mains_)
+        if (main != nullptr) main->fail_all(Syndrome::local_qp_operation);
+      return moved;
+    }
+    for (int c = 0; c < n; ++c) {
+      const ibv_wc& wc = wcs[static_cast<std::size_t>(c)];
+      if (CountedInbox::is_receive(wc)) {
+        if (inbox_ != nullptr) inbox_->on_receive(wc);
+        continue;
+      }
+      const std::size_t p = VerbsBackEnd::tag_of(wc);
+      if (p < mains_.size() && mains_[p] != nullptr) mains_[p]->back_end.on_completion(wc);
+    }
+    moved |= n != 0;
+    if (n < kPollBatch) break;
+  }
+  return moved;
+}
+
+// After poll(): one READ for all that it has found.
+bool Context::flush() {
+  if (flush_->turn()) {
+    if (inbox_ != nullptr) inbox_->settle();
+    for (auto& main : mains_)
+      if (main != nullptr) main->back_end.settle();
+  }
+  if (flush_->dead() && !given_up_) {
+    for (auto& main : mains_)
+      if (main != nullptr) main->fail_all(Syndrome::local_qp_operation);
+    give_up();
+  }
+  return !flush_->dead();
+}
+
+void Context::note_failures() {
+  for (std::size_t p = 0; p < mains_.size(); ++p) {
+    MainQueue* main = mains_[p].get();
+    if (main != nullptr && main->queue.failed() && !main->failure_seen)
+      failed_queue(p, "queue", main->failure_seen);
+  }
+  for (std::size_t p = 0; p < companions_.size(); ++p) {
+    Companion* companion = companions_[p].get();
+    if (companion != nullptr && companion->queue.failed() && !companion->failure_seen)
+      failed_queue(p, "counter queue", companion->failure_seen);
+  }
+}
+
+// Error CQEs end waits, but not those of a kernel that needs a slot of a later lap: the consumer
+// index does not pass an error.  So the pair's kernels are let go.
+void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
+  seen = true;
+  core_->engine->counts().failed_queues.add(1);
+  failed_.store(true, std::memory_order_release);
+  const bool first = !release_->released(pair);
+  release_->release(pair);
+  if (!companions_.empty()) release_->release(shape_.pairs() + pair);
+  if (first) core_->engine->counts().released.add(1);
+  // The peer, or the way to it, is gone; its own connection may not have noticed.  Nor have the
+  // kernels of other ranks, that one's above all, which wait for what will not come from here.
+  if (mains_[pair]->back_end.unreachable() && !given_up_) {
+    core_->mesh->give_up();
+    give_up();
+  }
+  // The back end has told already; and kernels that were let go overrun their queues.
+  if (!first || mains_[pair]->dead()) return;
+  TP_WARN(
+      "GIN %s of rank %d to %s: a kernel wrote a work request that is not allowed (window, offset, "
+      "signal or queue index); the communicator cannot be used any more",
+      which, core_->rank(), core_->mesh->peer_text(rank_of(pair)).c_str());
+}
+
+void Context::look_around() {
+  cqs_->check();
+  if (cqs_->dead() && !given_up_) {
+    for (auto& main : mains_)
+      if (main != nullptr) main->fail_all(Syndrome::local_qp_operation);
+    give_up();
+  }
+  const std::int64_t now = now_ns();
+  if (!given_up_ && core_->lost_port(now)) {
+    for (auto& main : mains_)
+      if (main != nullptr) main->fail_all(Syndrome::retry_exceeded);
+    return give_up();
+  }
+  for (int rank = 0; rank < shape_.ranks && !peer_died_; ++rank)
+    if (rank != core_->rank()) look_at(rank, now);
+}
+
+// Something is always expected of a peer: what kernels wait for is not seen here.  So a silent one
+// must answer a question, over the first of the queues to it.
+void Context::look_at(int rank, std::int64_t now) {
+  const Mesh::PeerState peer = core_->mesh->look(rank);
+  MainQueue* const main = mains_[static_cast<std::size_t>(rank)].get();
+  const bool asked = main != nullptr && !peer.left;
+  const std::uint64_t progress = main == nullptr ? 0 : main->back_end.answers() + main->finished();
+  const Verdict verdict = watches_[static_cast<std::size_t>(rank)].look(peer.sign, peer.silence_ms,
+                                                                        now, asked, progress);
+  if (verdict == Verdict::fine) return;
+  if (verdict == Verdict::suspect) {
+    main->back_end.ask();
+    return;
+  }
+  peer_died_ = true;
+  TP_WARN("%s is gone: %s; kernels that wait for it are let go",
+          core_->mesh->peer_text(rank).c_str(), core_->mesh->verdict_text(rank, verdict).c_str());
+  for (auto& queue : mains_)
+    if (queue != nullptr && queue->queue.peer() == rank) queue->fail_all(Syndrome::retry_exceeded);
+  give_up();
+}
+
+// Nothing will come of this context any more: all its kernels are let go.
+void Context::give_up() {
+  given_up_ = true;
+  failed_.store(true, std::memory_order_release);
+  note_failures();
+  for (std::size_t p = 0; p < shape_.pairs(); ++p)
+    if (used(rank_of(p)) && !release_->released(p)) core_->engine->counts().released.add(1);
+  release_->release_all();
+  waiters_.turn(*memory_);
+}
+
+void Context::settle(std::int64_t deadline) {
+  if (flush_ != nullptr) {
+    const std::uint64_t posted = flush_->posted();
+    while (!flush_->settled(posted) && now_ns() < deadline) sched_yield();
+  }
+  for (auto& main : mains_) {
+    if (main == nullptr) continue;
+    const std::uint64_t target = main->issued();
+    while (!main->ended(target)) {
+      if (now_ns() > deadline) main->give_up.store(true, std::memory_order_relaxed);
+      sched_yield();
+    }
+  }
+}
+
+}  // namespace twinpath::gda

@@ -1,0 +1,59 @@
+// See kernel_release.h.
+#include "gda/memory/kernel_release.h"
+
+#include <sched.h>
+
+#include "plugin/base/clock.h"
+
+namespace twinpath::gda {
+
+KernelRelease::KernelRelease(int gpu, DeviceBlock& block, std::vector<std::size_t> consumed,
+                             std::uint64_t* source)
+    : gpu_(gpu),
+      block_(block),
+      consumed_(std::move(consumed)),
+      source_(source),
+      jobs_(consumed_.size()),
+      pending_(std::make_unique<std::atomic<int>>(0)) {
+  *source_ = kConsumedAll;
+  if (block_.host() != nullptr) return;
+  gpu::prepare_copies(gpu_, gpu::kPrepareLimit);  // now: it may wait for kernels
+  if (auto kept = gpu::keep_in_reach(reinterpret_cast<const void*>(block_.device_address()),
+                                     block_.bytes()))
+    reach_ = std::move(kept).take();
+}
+
+void KernelRelease::release(std::size_t queue) {
+  Job& job = jobs_[queue];
+  if (job.begun) return;
+  job.begun = true;
+  if (block_.host() != nullptr) {
+    auto& word = *reinterpret_cast<std::uint64_t*>(block_.host() + consumed_[queue]);
+    std::atomic_ref<std::uint64_t>(word).store(kConsumedAll, std::memory_order_release);
+    return;
+  }
+  job.to = {block_.device_address() + consumed_[queue], gpu_};
+  job.from = {reinterpret_cast<std::uintptr_t>(source_), -1};
+  job.bytes = sizeof *source_;
+  job.pending = pending_.get();
+  job.done = [](gpu::CopyJob* done, Status) {
+    static_cast<Job*>(done)->pending->fetch_sub(1, std::memory_order_release);
+  };
+  pending_->fetch_add(1, std::memory_order_relaxed);
+  if (gpu::submit_copy(&job) != Status::ok) pending_->fetch_sub(1, std::memory_order_relaxed);
+}
+
+void KernelRelease::release_all() {
+  for (std::size_t i = 0; i < jobs_.size(); ++i) release(i);
+}
+
+bool KernelRelease::wait(std::int64_t limit_ns) const {
+  const std::int64_t deadline = now_ns() + limit_ns;
+  while (pending_->load(std::memory_order_acquire) != 0) {
+    if (now_ns() > deadline) return false;
+    sched_yield();
+  }
+  return true;
+}
+
+}  // namespace twinpath::gda

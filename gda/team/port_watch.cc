@@ -1,0 +1,30 @@
+#include "gda/team/port_watch.h"
+
+#include "plugin/base/clock.h"
+
+namespace twinpath::gda {
+
+std::string PortWatch::look(std::int64_t now) {
+  AsyncEvents& events = rail_.port.adapter->events;
+  const Port& port = *rail_.port.port;
+  events.poll();
+  if (events.device_failed())
+    return "the local device " + port.device + " failed; see the kernel log (dmesg)";
+  const std::uint32_t changes = events.port_changes();
+  // Asking is a system call.
+  if (changes == changes_ && down_since_ == 0 && now - looked_ < kSecond) return {};
+  changes_ = changes;
+  looked_ = now;
+  if (devices_.port_active(rail_.port).value_or(true)) {
+    down_since_ = 0;
+    return {};
+  }
+  if (down_since_ == 0) down_since_ = now;
+  if (now - down_since_ < std::int64_t{devices_.config().failover_hold_ms} * kMillisecond)
+    return {};
+  return "the local port " + port.device + ":" + std::to_string(port.number) +
+         " has been down for " + std::to_string((now - down_since_) / kMillisecond) +
+         " ms (TWINPATH_FAILOVER_HOLD_MS), check its cable and switch port (ip link, ibstat)";
+}
+
+}  // namespace twinpath::gda

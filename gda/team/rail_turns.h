@@ -1,0 +1,39 @@
+#pragma once
+// Over which port of a merged device a GIN connection goes.  NCCL 2.28 and 2.29 merge ports, and
+// open up to four connections a communicator on the merged device: these take its ports in turn.
+// All queues, tables and windows of a connection are on the one port, so no word is ever added to
+// by two adapters.  (From 2.30 on NCCL gives each connection a port of its own.)
+//
+// All ranks take the port of the same place, since hosts' first ports may be on another network
+// than their second ones.  A port that is down at any rank when the connection is made is left out
+// if another one is not: with none that is up everywhere it is waited for, as net's connections do.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gda/connect/mesh.h"
+#include "proxy/queues/queue_set.h"
+
+namespace twinpath::gda {
+
+// What a rank says of the ports of its device.
+struct PortsOfRank {
+  std::uint8_t ports = 0;
+  std::uint32_t usable = 0;  // have an address: a bit each
+  std::uint32_t up = 0;      // those of them that are not down
+  std::uint32_t turn = 0;    // how many connections of the team are before this one
+};
+
+// The place of the port that `rank` takes: the first rank's turn, among the ports that are up at
+// all ranks, or else usable at all.  Where the ranks' devices are unlike, or have no such port in
+// common, among its own. `all[rank]` can use one at least.
+std::size_t choose_rail(std::span<const PortsOfRank> all, std::size_t rank);
+
+// Collective: the rail of this rank's connection number `turn` over the device.  What cannot be
+// used is named in the log, where `name` is what connects ("GIN").
+Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t turn, const char* name,
+                           Mesh& mesh);
+
+}  // namespace twinpath::gda

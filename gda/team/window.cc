@@ -1,0 +1,151 @@
+// See window.h.
+#include "gda/team/window.h"
+
+#include <cstring>
+
+#include "gda/abi/abi.h"
+#include "gda/abi/host_device.h"
+#include "gda/mlx5/region.h"
+#include "gda/team/adapter_side.h"
+#include "gda/team/gpu_signals.h"
+#include "plugin/base/log.h"
+
+namespace twinpath::gda {
+
+Result<std::unique_ptr<Window>> Window::make(GinCore& core, const WindowRequest& request) {
+  std::unique_ptr<Window> window(new Window(core));
+  const auto mine = window->prepare(request);
+  auto theirs = gather_or_fail(*core.mesh, mine, "registering a window");
+  if (!theirs) return theirs.status();
+  TP_TRY(window->publish(request, *theirs));
+  return window;
+}
+
+Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) {
+  const auto address = reinterpret_cast<std::uintptr_t>(request.data);
+  if (request.data == nullptr || request.bytes == 0 || address + request.bytes < address) {
+    TP_WARN("cannot register %zu bytes at %p as a window: not a range of memory", request.bytes,
+            request.data);
+    return Status::bad_argument;
+  }
+  // Before anything is asked of the adapter, and with all ranks, which have the same table.
+  if (core_.keys.full()) {
+    TP_WARN(
+        "cannot register %zu bytes at %p as a window: %zu windows and contexts' tables of this "
+        "communicator are registered, and there is no room for more; deregister some first, or "
+        "register larger ranges",
+        request.bytes, request.data, KeyTable::kMaxWindows - 1);
+    return Status::no_memory;
+  }
+  auto rkey = register_memory(request);
+  if (!rkey) return rkey.status();
+  if (!core_.spare_handles.empty()) {
+    device_ = std::move(core_.spare_handles.back());
+    core_.spare_handles.pop_back();
+  } else {
+    auto device = DeviceBlock::make(
+        core_.gpu, Place::gpu,
+        sizeof(DeviceWindow) + static_cast<std::size_t>(core_.ranks()) * sizeof(std::uint32_t));
+    if (!device) return device.status();
+    device_ = std::move(device).take();
+  }
+  Writer w;
+  w.integer(std::uint64_t{address});
+  w.integer(std::uint64_t{request.bytes});
+  w.integer(*rkey);
+  return w.take();
+}
+
+// Result: the rkey.
+Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
+  const bool relaxed = !request.strict && core_.config().ib_pci_relaxed_ordering != 0;
+  if (core_.adapter != nullptr) {
+    auto mr = mlx5::register_region(
+        *core_.adapter->adapter,
+        {request.data, request.bytes, request.dmabuf_fd, request.dmabuf_offset, relaxed});
+    if (!mr) return mr.status();
+    mr_ = std::move(mr).take();
+    return mr_->rkey;
+  }
+  MrRequest mr;
+  mr.address = reinterpret_cast<std::uintptr_t>(request.data);
+  mr.bytes = request.bytes;
+  mr.kind = request.dmabuf_fd >= 0             ? MrKind::dmabuf
+            : request.type == MemoryType::cuda ? MrKind::cuda
+                                               : MrKind::host;
+  mr.relaxed_ordering = relaxed;
+  mr.remote_atomic = core_.limits.atomics;
+  mr.dmabuf_offset = request.dmabuf_offset;
+  mr.dmabuf_fd = request.dmabuf_fd;
+  mr.data_direct = !core_.rail.port.port->data_direct.empty();
+  cache_ = &core_.rail.port.adapter->mrs;
+  auto region = cache_->acquire(mr);
+  if (!region) return region.status();
+  region_ = *region;
+  if (request.type == MemoryType::cuda) {
+    flush_source_ = core_.flush_sources.add({mr.address, region_->mr->rkey});
+    warn_of_host_signals(core_);
+  }
+  return region_->mr->rkey;
+}
+
+Status Window::publish(const WindowRequest& request,
+                       const std::vector<std::vector<std::uint8_t>>& from) {
+  std::vector<KeyedMemory> remote;
+  for (const auto& bytes : from) {
+    Reader in(bytes);
+    KeyedMemory memory;
+    memory.address = in.integer<std::uint64_t>();
+    memory.bytes = in.integer<std::uint64_t>();
+    memory.fabric_key = in.integer<std::uint32_t>();
+    if (!in.ok()) {
+      TP_WARN("%s sent a damaged description of its window",
+              core_.mesh->peer_text(static_cast<int>(remote.size())).c_str());
+      return Status::remote;
+    }
+    remote.push_back(memory);
+  }
+  if (mr_) {
+    std::vector<std::uint32_t> rkeys;
+    for (const KeyedMemory& memory : remote) rkeys.push_back(memory.fabric_key);
+    return fill(mr_->lkey, rkeys);
+  }
+  const KeyedMemory local{reinterpret_cast<std::uintptr_t>(request.data), request.bytes,
+                          region_->mr->lkey};
+  unsigned rights = kLocalRead | kLocalWrite | kRemoteWrite | kRemoteRead;
+  if (core_.limits.atomics) rights |= kRemoteAtomic;
+  auto key = core_.keys.add(local, remote, rights);
+  if (!key) return key.status();
+  key_ = *key;
+  return fill(key_, std::vector<std::uint32_t>(remote.size(), key_));
+}
+
+Status Window::fill(std::uint32_t lkey, const std::vector<std::uint32_t>& rkeys) {
+  std::vector<std::uint8_t> image(device_->bytes());
+  DeviceWindow handle{};
+  handle.rkeys_be = device_->device_address() + sizeof handle;
+  handle.lkey_be = swap32(lkey);
+  std::memcpy(image.data(), &handle, sizeof handle);
+  std::size_t at = sizeof handle;
+  for (const std::uint32_t rkey : rkeys) {
+    const std::uint32_t key_be = swap32(rkey);
+    std::memcpy(image.data() + at, &key_be, sizeof key_be);
+    at += sizeof key_be;
+  }
+  return device_->copy_in(0, image.data(), image.size());
+}
+
+void Window::close() {
+  if (key_ != 0) core_.keys.remove(key_);
+  key_ = 0;
+  if (flush_source_ != nullptr) core_.flush_sources.remove(flush_source_);
+  flush_source_ = nullptr;
+}
+
+Window::~Window() {
+  close();
+  if (device_ != nullptr) core_.spare_handles.push_back(std::move(device_));
+  if (region_ != nullptr) cache_->release(region_);
+}
+
+}  // namespace twinpath::gda
