@@ -144,8 +144,7 @@ plain_build() {
     add 1 0
     plain=yes
   else
-    say 'FAILED: plain build'
-    add 0 1
+    fail 'plain build' build-test/build.log
     plain=failed
   fi
 }
@@ -292,8 +291,7 @@ if [ -n "$report" ]; then
 $(date -u +%F). A number counts test cases; an empty cell was not run." "$report" ${lines[@]+"${lines[@]}"}; then
     say "report written to $report"
   else
-    say "FAILED: no report in $report"
-    add 0 1
+    fail "no report in $report"
   fi
 fi
 

@@ -27,7 +27,7 @@ case $1 in
     for n in 1 2 3; do
       echo '{"name": "twinpath:unit / t'$n'", "result": "OK", "stdout": "cases: 2 passed, 0 failed, 0 skipped"}' >>"$log"
     done
-    [ -z "${FAILS-}" ] || echo '{"name": "twinpath:unit / bad", "result": "FAIL", "stdout": ""}' >>"$log"
+    [ -z "${FAILS-}" ] || echo '{"name": "twinpath:unit / bad", "result": "FAIL", "stdout": "the reason\\nskipped: x: y"}' >>"$log"
     if [ -n "${HANGS-}" ]; then
       echo '{"name": "twinpath:unit / cut off", "result": "INTERRUPT", "stdout": ""}' >>"$log"
       sleep 300 &
@@ -115,6 +115,8 @@ class TestSh(unittest.TestCase):
         # fuzz
         self.assertEqual(done.stdout.splitlines()[-1], "30 passed, 2 failed", done.stdout)
         self.assertRegex(done.stdout, r"Took .*; 2 test cases skipped")
+        # Told again right before the last line.
+        self.assertRegex(done.stdout, r"\nFailed:\n  FAILED: other\n  FAILED: other\n30 passed")
         self.assertEqual(done.returncode, 1)
         for line in ("  ok: something", "  FAILED: other", "not run: thread sanitizer: ", "ok: fuzz x: 9 inputs"):
             self.assertIn(line, done.stdout)
@@ -145,6 +147,7 @@ class TestSh(unittest.TestCase):
         done = self.run_script("--suite", "unit", FAILS="1")
         self.assertEqual(done.stdout.splitlines()[-1], "7 passed, 1 failed", done.stdout)
         self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout.split("\nFailed:\n")[1], r"^  plain: unit: bad \(FAIL\)\n      the reason\n7 ")
 
     def test_the_second_run_estimates_the_rest(self):
         first = self.run_script("--suite", "plain,scripts").stdout

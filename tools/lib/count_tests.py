@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Adds up what `meson test` ran.
 
-usage: count_tests.py [--totals FILE] LABEL BUILD_FOLDER
+usage: count_tests.py [--totals FILE] [--failures FILE] LABEL BUILD_FOLDER
 
 Reads BUILD_FOLDER/meson-logs/testlog-all.json.  A test program of ours ends with a line "cases: N
 passed, N failed, N skipped" and counts with these numbers; any other test counts as one.  A
 program that crashed or ran out of time counts at least one failure.  Prints one line a suite,
-the end of every failed test's output and the reason of everything skipped; adds the sums to
-FILE ("passed failed skipped"), which it creates.
+the end of every failed test's output and the reason of everything skipped, once where several cases
+of a suite share it.  Adds the sums to the first FILE ("passed failed skipped"), which it creates, and
+what failed to the second, in short.
 """
 import argparse
 import json
@@ -17,6 +18,9 @@ import re
 CASES = re.compile(r"^cases: (\d+) passed, (\d+) failed, (\d+) skipped\s*$", re.M)
 SKIPPED = re.compile(r"^(?:skipped|SKIP): *(.*)$", re.M)
 TAIL_LINES = 40
+SHORT_LINES = 16
+# What says nothing of why a program failed.
+FILLER = re.compile(r"^(?:skipped:.*|SKIP:.*|cases: .*|[=~.-]{20,}|\s*)$")
 
 
 def count(test):
@@ -41,9 +45,19 @@ def count(test):
     return passed, failed, skipped, reasons
 
 
+def shared(skips):
+    """Of "SUITE: NAMES: REASON", one line for each suite and reason."""
+    groups = {}
+    for skip in skips:
+        groups.setdefault((skip.split(": ")[0], skip.split(": ")[-1]), []).append(skip)
+    return [skips[0] if len(skips) == 1 else f"{suite}: {len(skips)} cases: {reason}"
+            for (suite, reason), skips in groups.items()]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--totals")
+    parser.add_argument("--failures")
     parser.add_argument("label")
     parser.add_argument("build", type=pathlib.Path)
     args = parser.parse_args()
@@ -68,12 +82,18 @@ def main():
             failures.append((suite, name, test))
 
     for suite, name, test in failures:
-        print(f"--- failed: {args.label}, {suite}, {name} ({test['result']})")
+        what = f"{args.label}: {suite}: {name} ({test['result']})"
+        print(f"--- failed: {what}")
         output = test.get("stdout", "") + "\n" + test.get("stderr", "")
-        print("\n".join(output.strip().splitlines()[-TAIL_LINES:]))
+        lines = output.strip().splitlines()
+        print("\n".join(lines[-TAIL_LINES:]))
+        if args.failures:
+            short = [line for line in lines if not FILLER.match(line)][-SHORT_LINES:]
+            with open(args.failures, "a", encoding="utf-8") as out:
+                out.writelines(f"{line}\n" for line in [what, *("    " + line for line in short)])
     for suite, (passed, failed, skipped) in suites.items():
         print(f"  {args.label:10} {suite:10} {passed:5} passed {failed:4} failed {skipped:4} skipped")
-    for reason in skips:
+    for reason in shared(skips):
         print(f"    skipped {reason}")
     if args.totals:
         totals = pathlib.Path(args.totals)

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # names are those of the script that reads this
 # Part of tools/test.sh: builds under sanitizers, and the fuzz targets that one of them makes.  Sourced;
-# uses say, add, run_suites, build, stage, jobs, started.
+# uses say, add, fail, run_suites, build, stage, jobs, started.
 
 # -O0 with g++: at -O2 g++ 12 warns falsely inside the standard library.  clang++,
 # where it is, makes programs that run in half the time.  Many sources to a unit: a third of the time
@@ -24,8 +24,7 @@ sanitized() {
     [ "$stage" = fuzz ] ||
       run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
   else
-    say "FAILED: $label build"
-    add 0 1
+    fail "$label build" "$folder/build.log"
   fi
 }
 # With clang++ one build serves the fuzz targets too.
@@ -83,8 +82,7 @@ fuzz() {
     [ $((${#pids[@]} % jobs)) = 0 ] && wait "${pids[@]}" 2>/dev/null
   done
   if [ ${#pids[@]} -eq 0 ]; then
-    say 'FAILED: no fuzz target was built'
-    add 0 1
+    fail 'no fuzz target was built'
   fi
   for i in "${!pids[@]}"; do
     name=${names[$i]}
@@ -93,9 +91,7 @@ fuzz() {
       say "ok: fuzz $name: $(awk '/number_of_executed_units/ {print $2}' "$log") inputs, no finding"
       add 1 0
     else
-      say "FAILED: fuzz $name, input kept in build-asan/findings/$name"
-      tail -n 30 "$log"
-      add 0 1
+      fail "fuzz $name, input kept in build-asan/findings/$name" "$log"
     fi
   done
 }

@@ -98,6 +98,18 @@ add() {
   read -r p f s <"$totals"
   echo "$((p + $1)) $((f + $2)) $((s + ${3:-0}))" >"$totals"
 }
+# What failed and the end of what it said: told again at the end, which a log that was cut still has.
+failures=$(mktemp)
+# fail WHAT [FILE]: one failure; FILE is what it said.
+fail() {
+  say "FAILED: $1"
+  echo "$1" >>"$failures"
+  if [ -n "${2:-}" ]; then
+    tail -n 40 "$2"
+    tail -n 12 "$2" | sed 's/^/    /' >>"$failures"
+  fi
+  add 0 1
+}
 not_run=()
 # leave_out WHAT WHY
 leave_out() {
@@ -108,13 +120,17 @@ leave_out() {
 finish() {
   local passed failed skipped
   read -r passed failed skipped <"$totals"
-  rm -f "$totals"
   echo
   if [ ${#not_run[@]} -gt 0 ]; then
     echo 'Not run on this machine:'
     printf '  %s\n' "${not_run[@]}"
   fi
-  echo "Took $(elapsed) (minutes:seconds); $skipped test cases skipped, each named above with its reason."
+  echo "Took $(elapsed) (minutes:seconds); $skipped test cases skipped; the reasons are above."
+  if [ -s "$failures" ]; then
+    echo 'Failed:'
+    sed 's/^/  /' "$failures"
+  fi
+  rm -f "$totals" "$failures"
   [ $((passed + failed)) -gt 0 ] || failed=1 # a run that shows nothing is no success
   echo "$passed passed, $failed failed"
   [ "$failed" -eq 0 ]
@@ -140,11 +156,10 @@ stop_jobs() {
 interrupted() {
   trap '' INT TERM HUP
   [ ! -t 1 ] || printf '\r\033[K'
-  say "FAILED: interrupted by SIG$2 in stage ${stage:-none}; what had ended counts"
+  fail "interrupted by SIG$2 in stage ${stage:-none}; what had ended counts"
   stop_jobs 2>/dev/null
   # Meson writes down each test as it ends.
   [ -z "$counting" ] || count_suites
-  add 0 1
   finish
   exit $((128 + $1))
 }
@@ -169,11 +184,9 @@ count_suites() {
   read -r label folder <<<"$counting"
   counting=''
   if [ -s "$folder/meson-logs/testlog-all.json" ]; then
-    python3 tools/lib/count_tests.py --totals "$totals" "$label" "$folder"
+    python3 tools/lib/count_tests.py --totals "$totals" --failures "$failures" "$label" "$folder"
   else
-    say "FAILED: $label: meson test ran nothing"
-    tail -n 10 "$folder/test.log"
-    add 0 1
+    fail "$label: meson test ran nothing" "$folder/test.log"
   fi
 }
 # check NAME COMMAND...: one test that is a command.
@@ -190,9 +203,7 @@ check() {
     say "ok: $name"
     add 1 0
   else
-    say "FAILED: $name"
-    tail -n 40 "$log"
-    add 0 1
+    fail "$name" "$log"
   fi
   rm -f "$log"
 }

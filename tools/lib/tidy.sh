@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # names are those of the script that reads this
-# Part of tools/test.sh: clang-tidy.  Sourced; uses say, add, leave_out, quietly, ensure_packages, root,
+# Part of tools/test.sh: clang-tidy.  Sourced; uses say, add, fail, leave_out, quietly, ensure_packages, root,
 # jobs.
 #
 # All of the tree takes an hour on two processors, and older code has findings (mostly
@@ -38,8 +38,7 @@ tidy() {
     say "ok: clang-tidy of what changed since $(git rev-parse --short "$base")"
     add 1 0
   else
-    say "FAILED: clang-tidy: $findings findings in what changed"
-    grep -E -A 3 ': (warning|error): ' "$log" | head -n 60
-    add 0 1
+    grep -E -A 3 ': (warning|error): ' "$log" | head -n 60 >"$folder/tidy-findings"
+    fail "clang-tidy: $findings findings in what changed" "$folder/tidy-findings"
   fi
 }

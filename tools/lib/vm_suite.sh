@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # names are those of the script that reads this
-# Part of tools/test.sh: the suite of test/vm.  Sourced; uses results (folder), say, add, leave_out
+# Part of tools/test.sh: the suite of test/vm.  Sourced; uses results (folder), say, add, fail, leave_out
 # and tools/lib/common.sh.
 
 vm_packages=(qemu-system-x86 busybox-static cpio kmod xz-utils iproute2 ibverbs-utils perftest
@@ -60,11 +60,12 @@ vm_suite() {
     leave_out 'VM suite' "$(grep -v -e '^cases:' -e '^status:' "$log" | tail -n 1)"
     [ -z "$line" ] || { read -r _ p _ f _ s _ <<<"$line" && add "$p" "$f" "$s"; }
   elif [ -z "$line" ]; then
-    say "FAILED: test/vm/run ended with status ${status:-unknown}"
-    add 0 1
+    fail "test/vm/run ended with status ${status:-unknown}" "$log"
   else
     read -r _ p _ f _ s _ <<<"$line"
     add "$p" "$f" "$s"
+    # With what the program said, which is indented.
+    awk '/^ /{if (on) print; next} {on = /^FAILED:/} on' "$log" >>"$failures"
     while IFS= read -r line; do leave_out 'VM suite' "$line"; done < <(grep -F 'no time left' "$log")
   fi
   rm -f "$log"
