@@ -67,6 +67,11 @@ class SoftBackEnd final : public BackEnd {
   std::uint64_t issued() const;
   std::uint64_t finished() const;
   bool dead() const { return ring_->dead.load(std::memory_order_acquire) || setup_.verbs->dead(); }
+  // poll() would find nothing, nor will it before the next issue().  The engine's.
+  bool resting() const {
+    return quiet() && !ring_->attention.load(std::memory_order_acquire) &&
+           ring_->finished.load(std::memory_order_acquire) <= reported_;
+  }
   // Nothing here moves bytes any more.
   bool quiet() const { return ring_->under_way.load(std::memory_order_acquire) == 0; }
 

@@ -247,6 +247,7 @@ Status Context::make_queues() {
   watches_.assign(static_cast<std::size_t>(shape_.ranks),
                   PeerWatch(core_->config().peer_timeout_ms));
   companions_.resize(shape_.queues() - shape_.pairs());
+  scan_.emplace(memory_->doorbell(0), shape_.queues());
   for (std::size_t q = 0; q < shape_.queues(); ++q) {
     const std::size_t p = q % shape_.pairs();
     if (!used(rank_of(p))) continue;

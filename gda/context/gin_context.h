@@ -22,6 +22,7 @@
 #include "gda/context/context_end.h"
 #include "gda/context/context_memory.h"
 #include "gda/front/counter_back_end.h"
+#include "gda/front/doorbell_scan.h"
 #include "gda/gin.h"
 #include "gda/memory/kernel_release.h"
 #include "gda/memory/shared_tables.h"
@@ -57,6 +58,7 @@ class Context final : public GinContext, private EngineClient {
     MainQueue(CqeWriter& cq, const VerbsBackEndSetup& back, const WorkQueueSetup& front,
               const WorkQueue::FindCq& find, std::optional<SoftBackEndSetup> soft);
     bool poll() { return soft != nullptr && soft->poll(); }
+    bool resting() const { return queue.resting() && (soft == nullptr || soft->resting()); }
     void fail_all(Syndrome syndrome) {
       soft != nullptr ? soft->fail_all(syndrome) : back_end.fail_all(syndrome);
     }
@@ -113,10 +115,14 @@ class Context final : public GinContext, private EngineClient {
   }
 
   bool turn() override;
+  bool visit_main(std::size_t pair, bool& moved);
+  bool visit_companion(std::size_t pair, bool& moved);
   void look_around() override;
   void look_at(int rank, std::int64_t now);
   bool poll();
   bool flush();
+  // Queues to that peer, or all.
+  void fail_all(Syndrome syndrome, int peer = -1);
   void give_up();
   void report_late() const;
   void note_failures();
@@ -149,6 +155,9 @@ class Context final : public GinContext, private EngineClient {
   std::unique_ptr<ContextCqs> cqs_;
   std::vector<std::unique_ptr<MainQueue>> mains_;
   std::vector<std::unique_ptr<Companion>> companions_;
+  std::optional<DoorbellScan> scan_;           // mains first
+  std::atomic<bool> asked_to_give_up_{false};  // with a MainQueue's give_up
+  bool look_for_failures_ = false;
   std::unique_ptr<KernelRelease> release_;
   std::vector<PeerWatch> watches_;  // by rank
   bool serving_ = false;

@@ -19,20 +19,35 @@ constexpr int kPollsPerTurn = 4;
 
 bool Context::turn() {
   bool moved = false;
-  for (auto& main : mains_) {
-    if (main == nullptr) continue;
-    if (main->give_up.load(std::memory_order_relaxed)) main->fail_all(Syndrome::flushed);
-    moved |= main->queue.scan(kBudget) != 0;
-    moved |= main->poll();
-  }
+  if (asked_to_give_up_.load(std::memory_order_relaxed)) scan_->wake_all();
+  const std::size_t pairs = shape_.pairs();
+  look_for_failures_ |= scan_->pass(0, pairs, [&](std::size_t q) { return visit_main(q, moved); });
   moved |= poll();
   if (flush_ != nullptr && flush_->under_way()) moved |= flush();
-  for (auto& companion : companions_)
-    if (companion != nullptr) moved |= companion->queue.scan(kBudget) != 0;
+  // Last: they may wait for what the others have come to.
+  look_for_failures_ |= scan_->pass(
+      pairs, shape_.queues(), [&](std::size_t q) { return visit_companion(q - pairs, moved); });
   moved |= cqs_->send();
-  note_failures();
+  if (look_for_failures_) note_failures();
   if (given_up_) waiters_.turn(*memory_);
   return moved;
+}
+
+// Both say whether the queue must be visited again although its doorbell stays as it is.
+bool Context::visit_main(std::size_t pair, bool& moved) {
+  MainQueue* const main = mains_[pair].get();
+  if (main == nullptr) return false;
+  if (main->give_up.load(std::memory_order_relaxed)) main->fail_all(Syndrome::flushed);
+  moved |= main->queue.scan(kBudget) != 0;
+  moved |= main->poll();
+  return !main->resting();
+}
+
+bool Context::visit_companion(std::size_t pair, bool& moved) {
+  Companion* const companion = companions_[pair].get();
+  if (companion == nullptr) return false;
+  moved |= companion->queue.scan(kBudget) != 0;
+  return !companion->queue.resting();
 }
 
 bool Context::poll() {
@@ -41,10 +56,10 @@ bool Context::poll() {
     std::array<ibv_wc, kPollBatch> wcs;
     const int n = ibv_poll_cq(cq_.get(), kPollBatch, wcs.data());
     if (n < 0) {
-      for (auto& main : mains_)
-        if (main != nullptr) main->fail_all(Syndrome::local_qp_operation);
+      fail_all(Syndrome::local_qp_operation);
       return moved;
     }
+    look_for_failures_ |= n != 0;
     for (int c = 0; c < n; ++c) {
       const ibv_wc& wc = wcs[static_cast<std::size_t>(c)];
       if (CountedInbox::is_receive(wc)) {
@@ -52,7 +67,9 @@ bool Context::poll() {
         continue;
       }
       const std::size_t p = VerbsBackEnd::tag_of(wc);
-      if (p < mains_.size() && mains_[p] != nullptr) mains_[p]->back_end.on_completion(wc);
+      if (p >= mains_.size() || mains_[p] == nullptr) continue;
+      mains_[p]->back_end.on_completion(wc);
+      scan_->wake(p);
     }
     moved |= n != 0;
     if (n < kPollBatch) break;
@@ -68,14 +85,14 @@ bool Context::flush() {
       if (main != nullptr) main->back_end.settle();
   }
   if (flush_->dead() && !given_up_) {
-    for (auto& main : mains_)
-      if (main != nullptr) main->fail_all(Syndrome::local_qp_operation);
+    fail_all(Syndrome::local_qp_operation);
     give_up();
   }
   return !flush_->dead();
 }
 
 void Context::note_failures() {
+  look_for_failures_ = false;
   for (std::size_t p = 0; p < mains_.size(); ++p) {
     MainQueue* main = mains_[p].get();
     if (main != nullptr && main->queue.failed() && !main->failure_seen)
@@ -115,14 +132,12 @@ void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
 void Context::look_around() {
   cqs_->check();
   if (cqs_->dead() && !given_up_) {
-    for (auto& main : mains_)
-      if (main != nullptr) main->fail_all(Syndrome::local_qp_operation);
+    fail_all(Syndrome::local_qp_operation);
     give_up();
   }
   const std::int64_t now = now_ns();
   if (!given_up_ && core_->lost_port(now)) {
-    for (auto& main : mains_)
-      if (main != nullptr) main->fail_all(Syndrome::retry_exceeded);
+    fail_all(Syndrome::retry_exceeded);
     return give_up();
   }
   for (int rank = 0; rank < shape_.ranks && !peer_died_; ++rank)
@@ -140,15 +155,21 @@ void Context::look_at(int rank, std::int64_t now) {
                                                                         now, asked, progress);
   if (verdict == Verdict::fine) return;
   if (verdict == Verdict::suspect) {
-    main->back_end.ask();
+    main->back_end.ask();  // which may find that the queue pair is gone
+    scan_->wake(static_cast<std::size_t>(rank));
     return;
   }
   peer_died_ = true;
   TP_WARN("%s is gone: %s; kernels that wait for it are let go",
           core_->mesh->peer_text(rank).c_str(), core_->mesh->verdict_text(rank, verdict).c_str());
-  for (auto& queue : mains_)
-    if (queue != nullptr && queue->queue.peer() == rank) queue->fail_all(Syndrome::retry_exceeded);
+  fail_all(Syndrome::retry_exceeded, rank);
   give_up();
+}
+
+void Context::fail_all(Syndrome syndrome, int peer) {
+  for (auto& main : mains_)
+    if (main != nullptr && (peer < 0 || main->queue.peer() == peer)) main->fail_all(syndrome);
+  scan_->wake_all();
 }
 
 // Nothing will come of this context any more: all its kernels are let go.
@@ -171,7 +192,10 @@ void Context::settle(std::int64_t deadline) {
     if (main == nullptr) continue;
     const std::uint64_t target = main->issued();
     while (!main->ended(target)) {
-      if (now_ns() > deadline) main->give_up.store(true, std::memory_order_relaxed);
+      if (now_ns() > deadline) {
+        main->give_up.store(true, std::memory_order_relaxed);
+        asked_to_give_up_.store(true, std::memory_order_relaxed);
+      }
       sched_yield();
     }
   }

@@ -94,6 +94,12 @@ class WorkQueue {
   // fail(issued(), ...).
   void fail(std::uint64_t index, Syndrome syndrome);
 
+  // Nothing moves it before its doorbell does, or the back end fails it.  The engine's.
+  bool resting() const {
+    return produced_ == rung_ && produced_ == head_ && !have_pending_ && !issued_ && !written_ &&
+           (state_ == QueueState::ready || drained_);
+  }
+
   // CQEs written so far.
   std::uint64_t produced() const { return produced_; }
   // WQEs taken so far.

@@ -107,7 +107,7 @@ Config gin_config() {
   c.connect_timeout_ms = 20000;
   c.ib_timeout = 14;  // 67 ms: what is lost for good is known soon
   c.peer_timeout_ms = 4000;
-  c.socket_ifname = "lo";
+  c.socket_ifname = std::string("lo");  // g++ 12 warns of the assignment of characters
   std::string allowed;
   if (const char* mode = std::getenv("TWINPATH_MODE")) (void)parse_value(mode, c.mode, allowed);
   if (const char* who = std::getenv("NCCL_GIN_GDAKI_NIC_HANDLER"))
