@@ -50,4 +50,21 @@ enum class Syndrome : std::uint8_t {
   aborted = 0x22,
 };
 
+// A kernel's own wrong work request, which says nothing of the peer or of the way there.  All else
+// does, and so does an error that is not known: kernels go on behind one, and completions of what
+// is flushed soon lie over it.
+constexpr bool is_own_fault(Syndrome syndrome) {
+  switch (syndrome) {
+    case Syndrome::local_length:
+    case Syndrome::local_protection:
+    case Syndrome::local_qp_operation:
+    case Syndrome::remote_access:
+    case Syndrome::remote_invalid_request:
+    case Syndrome::remote_operation:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace twinpath::gda

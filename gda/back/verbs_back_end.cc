@@ -34,6 +34,9 @@ Syndrome syndrome_of(ibv_wc_status status) {
     case IBV_WC_RNR_RETRY_EXC_ERR:
       return Syndrome::rnr_exceeded;
     case IBV_WC_REM_ABORT_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_GENERAL_ERR:
       return Syndrome::aborted;
     default:
       return Syndrome::local_qp_operation;
@@ -184,6 +187,7 @@ void VerbsBackEnd::post() {
   TP_WARN("%s: posting a work request fails: %s (errno %d); see dmesg of this host",
           setup_.name.c_str(), std::strerror(error), error);
   const std::uint64_t index = bad != nullptr ? bad->wr_id & 0xffffffffffffu : chain_index_;
+  unreachable_ = true;
   die(index, Syndrome::local_qp_operation);
 }
 
@@ -206,7 +210,7 @@ void VerbsBackEnd::on_completion(const ibv_wc& wc) {
     TP_WARN("%s: work request %llu ends in error: status %d, vendor error 0x%x; %s",
             setup_.name.c_str(), static_cast<unsigned long long>(index),
             static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
-    unreachable_ = wc.status == IBV_WC_RETRY_EXC_ERR;
+    unreachable_ = !is_own_fault(syndrome_of(wc.status));
     // Everything before it has succeeded; but what is held is not visible yet.
     if (held_.done == 0) finish(index);
     die(held_.done == 0 ? index : finished_.load(std::memory_order_relaxed),

@@ -77,7 +77,8 @@ class VerbsBackEnd final : public BackEnd {
   std::uint64_t issued() const { return issued_.load(std::memory_order_acquire); }
   std::uint64_t finished() const { return finished_.load(std::memory_order_acquire); }
   bool dead() const { return dead_.load(std::memory_order_acquire); }
-  // Dead, because the peer did not answer.  The engine's.
+  // Dead, and not for a kernel's own wrong work request: the peer, or the way to it, is gone.  The
+  // engine's.
   bool unreachable() const { return unreachable_; }
 
  private:

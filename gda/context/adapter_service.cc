@@ -55,8 +55,7 @@ void AdapterContext::told(const mlx5::ErrorLook::Cause& cause) {
       cause.queue < shape_.pairs() ? "queue" : "counter queue", core_->rank(),
       rank == core_->rank() ? "itself" : core_->mesh->peer_text(rank).c_str(),
       mlx5::text_of(cause.syndrome), static_cast<unsigned>(cause.syndrome));
-  if (cause.syndrome != Syndrome::retry_exceeded && cause.syndrome != Syndrome::rnr_exceeded)
-    return;
+  if (is_own_fault(cause.syndrome)) return;
   core_->mesh->give_up();  // kernels of other ranks wait for what will not come from here
   give_up();
 }

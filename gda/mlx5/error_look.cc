@@ -37,7 +37,9 @@ const char* text_of(Syndrome syndrome) {
       return "a kernel wrote a work request that is not allowed at the peer (window, offset, "
              "signal)";
     default:
-      return "the peer's end of it was refused or closed; the peer's log says why";
+      return "either the peer does not answer, or its end of the queue was refused or closed, "
+             "which "
+             "its log says: kernels went on, and the first error is not known any more";
   }
 }
 

@@ -98,8 +98,8 @@ void define(CLI::App& app, Options& out, Text& text) {
       ->delimiter(',')
       ->check(CLI::Range(1, kMaxBlocks));
   app.add_option("--contexts", out.contexts,
-                 "GIN contexts to ask for, spread over the blocks; NCCL may give others [4]")
-      ->check(CLI::Range(1, 4));
+                 "GIN contexts to ask for; blocks use up to four of them, NCCL may give fewer [4]")
+      ->check(CLI::Range(1, 1024));
   app.add_option("--window", out.window, "bw: places that messages go round over, at most [64]")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--volume", text.volume, "bw: bytes of one repetition, about [512m]");

@@ -176,7 +176,7 @@ TEST_CASE("the first error of a queue's own is told, not those that are flushed 
   CHECK(first_error(ring) == Syndrome::flushed);
   CHECK(std::string(text_of(Syndrome::retry_exceeded)).find("peer does not answer") !=
         std::string::npos);
-  CHECK(std::string(text_of(Syndrome::none)).find("peer's log") != std::string::npos);
+  CHECK(std::string(text_of(Syndrome::none)).find("its log says") != std::string::npos);
 }
 
 TEST_CASE("a doorbell that the GPU may not ring is told with what to do") {
