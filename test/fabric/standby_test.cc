@@ -129,6 +129,7 @@ TEST_CASE("without ports in reserve a lone port's failure is the connection's, a
   Config c = FailoverWorld::config();
   c.ib_hca = "=soft0,soft1";
   c.ib_timeout = 10;  // the adapter gives up after 34 ms
+  c.failover_hold_ms = 300;
   c.standby_ports = here;
   World switchboard(FailoverWorld::config(), -1, Tap::on);
   World left(c);

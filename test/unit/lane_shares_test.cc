@@ -158,7 +158,8 @@ TEST_CASE("A lane that is fast again is used again") {
   CHECK_FALSE(model.shares.slow(1));
 }
 
-TEST_CASE("A lane that gets nothing is tried now and then, and costs little until it is better") {
+TEST_CASE("A lane that gets nothing is tried now and then, and costs little until it is better",
+          "[arithmetic]") {
   Model model({25'000, 100});
   (void)model.run(2000);
   CHECK(model.shares.slow(1));
@@ -169,7 +170,7 @@ TEST_CASE("A lane that gets nothing is tried now and then, and costs little unti
   CHECK(model.run(300) > 0.8 * 50'000);
 }
 
-TEST_CASE("Flows that share links come to terms") {
+TEST_CASE("Flows that share links come to terms", "[arithmetic]") {
   const std::size_t flows = GENERATE(2u, 8u);
   const double second = GENERATE(25'000.0, 12'500.0, 2'500.0);
   const auto links = std::make_shared<std::vector<Link>>();
@@ -189,7 +190,7 @@ TEST_CASE("Flows that share links come to terms") {
   CHECK(run(500) > 0.8 * (25'000 + second));
 }
 
-TEST_CASE("A lane that stands still for a second is used again at once") {
+TEST_CASE("A lane that stands still for a second is used again at once", "[arithmetic]") {
   Model model({25'000, 25'000});
   model.window = 16;  // the other goes on meanwhile
   (void)model.run(300);
@@ -211,7 +212,7 @@ TEST_CASE("What is not the wire's changes no share") {
   CHECK(model.shares.weight(0) == model.shares.weight(1));
 }
 
-TEST_CASE("Noise costs little") {
+TEST_CASE("Noise costs little", "[arithmetic]") {
   Model model({25'000, 25'000});
   model.noise = GENERATE(20'000u, 200'000u);
   Model still({25'000, 25'000});
