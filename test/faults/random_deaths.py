@@ -6,6 +6,7 @@ TWINPATH_TEST_SEED chooses other moments:
 
     TWINPATH_LONG=1 test/faults/faults.py --plugin SO --net-perf PROGRAM --coll-perf PROGRAM --only killed"""
 import collections
+import contextlib
 import ctypes
 import json
 import os
@@ -156,7 +157,8 @@ def kill_some(args, number, seed, sums):
         ranks = int(words[words.index("--cpu") + 1]) if "--cpu" in words else 2
         begin = time.monotonic()
         for pid in victims:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the first one's end was the others', too
+                os.kill(pid, signal.SIGKILL)
         try:
             status = job.p.wait(ENDS)
         except subprocess.TimeoutExpired:
@@ -213,11 +215,12 @@ def stop_one(args, words, seconds, number):
             time.sleep(1)
             children = job.children()
             if job.p.poll() is None and children:
-                victim = children[-1]
-                os.kill(victim, signal.SIGSTOP)
-                time.sleep(seconds)
-                alive = job.p.poll() is None and stat(victim)[0] == "T"
-                os.kill(victim, signal.SIGCONT)
+                victim, alive = children[-1], False
+                with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has just ended
+                    os.kill(victim, signal.SIGSTOP)
+                    time.sleep(seconds)
+                    alive = job.p.poll() is None and stat(victim)[0] == "T"
+                    os.kill(victim, signal.SIGCONT)
                 expect_right(job, 120)
                 expect("WARN" not in job.output(), job.output())
                 if alive:
