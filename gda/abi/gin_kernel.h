@@ -167,6 +167,9 @@ class GinKernel {
     }
     if (extras.counter < 0) return sq.submit(first, total);
 
+    // Before the companion's slots: who waited for these with its own not marked would keep all
+    // behind it in the main queue from marking theirs, and one of them may hold what it waits for.
+    if (const int error = sq.mark_ready(first, total); error != 0) return error;
     Producer<Qp> companion = queue(context_.companions, peer);
     std::uint64_t next = 0;
     if (const int error = companion.reserve(2, next); error != 0) return error;
@@ -175,7 +178,6 @@ class GinKernel {
     companion.write(next + 1, make_fetch_add(next + 1, companion.qpn(),
                                              remote_offset(context_.counters, extras.counter), key,
                                              1, context_.sink_lkey_be));
-    if (const int error = sq.mark_ready(first, total); error != 0) return error;
     if (const int error = companion.mark_ready(next, 2); error != 0) return error;
     sq.ring(first + total);
     companion.ring(next + 2);

@@ -227,5 +227,8 @@ TEST_CASE("A rank that cannot reach another ends the waits of all") {
   NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
   SECTION("gda-cpu") { CHECK(run_threads(3, told_of_the_gone<kByCpu>) == ""); }
   SECTION("proxy") { CHECK(run_threads(3, told_of_the_gone<kByProxy>) == ""); }
-  SECTION("gda") { CHECK(run_threads(3, told_of_the_gone<ModeChoice::gda>) == ""); }
+  SECTION("gda") {
+    NEEDS(!TWINPATH_SANITIZES_THREADS, "an adapter writes completions beside who reads them");
+    CHECK(run_threads(3, told_of_the_gone<ModeChoice::gda>) == "");
+  }
 }
