@@ -30,10 +30,9 @@ Stages, in their order:
   tidy     only when named: clang-tidy on the lines that differ from TWINPATH_TIDY_BASE (origin/main)
   arm64    only when named: cross-built, unit tests under qemu-user (test/arm64/run --help: packages)
 
-Build folders: build-test, build-asan (fuzz targets too), build-tsan; the last two are compiled
-beside the suites before them, on processors that are idle.  Some 45 minutes on two processors the
-first time; later runs tell how long the rest will take.  Never asks anything.  Interrupted,
-it ends what it started and counts what was run.
+Build folders: build-test, build-asan (fuzz targets too), build-tsan.  Some 50 minutes on two
+processors the first time; later runs tell how long the rest will take.  Never asks anything.
+Interrupted, it ends what it started and counts what was run.
 TEXT
 }
 
@@ -97,11 +96,6 @@ fi
 if wanted format; then ensure_packages optional clang-format-14 || true; fi
 if wanted scripts; then ensure_packages optional shellcheck || true; fi
 if wanted plain; then ensure_packages optional dpkg-dev || true; fi
-
-# shellcheck source=tools/lib/sanitized.sh
-. "$root/tools/lib/sanitized.sh"
-thread_wrapper=none
-! wanted tsan || thread_wrapper=$(tsan_wrapper)
 
 # rdma-core's own tests in Python, which drive the soft HCA's libmlx5: unpacked, not installed, as
 # their packages bring udev.
@@ -182,7 +176,6 @@ if begin plain; then
     leave_out 'perf suite' 'figures are for people to read: meson test -C build-test --setup all --suite perf'
   fi
   plain_build
-  build_ahead
   if [ $plain = yes ]; then
     mapfile -t arguments < <(suite_arguments)
     run_suites plain build-test "${arguments[@]}"
@@ -247,21 +240,18 @@ if begin scripts; then
 fi
 
 # --- sanitizers and fuzzing
+# shellcheck source=tools/lib/sanitized.sh
+. tools/lib/sanitized.sh
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-address_sanitized() { sanitized "${address_sanitizer[@]}" ${asan_options[@]+"${asan_options[@]}"}; }
-if begin asan; then
-  await_ahead
-  address_sanitized
-fi
+if begin asan; then address_sanitized; fi
 if begin tsan; then
-  await_ahead
-  if [ "$thread_wrapper" = none ]; then
+  wrapper=$(tsan_wrapper)
+  if [ "$wrapper" = none ]; then
     leave_out 'thread sanitizer' 'a program built with -fsanitize=thread does not start here'
   else
-    wrapper=$thread_wrapper
-    sanitized "${thread_sanitizer[@]}" "${tsan_options[@]}"
+    sanitized tsan build-tsan thread -Dfuzz=disabled
   fi
   wrapper=''
 fi

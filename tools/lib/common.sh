@@ -109,26 +109,22 @@ have_build_tools() {
 # Sets up (or keeps) a Meson build folder and compiles it: all of it, or what the suites in the
 # array build_suites need.
 #   build FOLDER JOBS TITLE [MESON OPTION...]
-# With build_prefix, a command's words, before each command.
 build_suites=()
-build_prefix=()
 build() {
   local folder=$1 jobs=$2 title=$3 log programs=()
   shift 3
   mkdir -p "$folder"
   log=$folder/build.log
   if [ -f "$folder/build.ninja" ]; then
-    quietly "$title: configuring" "$log" \
-      ${build_prefix[@]+"${build_prefix[@]}"} meson setup --reconfigure "$folder" "$root" "$@"
+    quietly "$title: configuring" "$log" meson setup --reconfigure "$folder" "$root" "$@"
   else
-    quietly "$title: configuring" "$log" \
-      ${build_prefix[@]+"${build_prefix[@]}"} meson setup "$folder" "$root" "$@"
+    quietly "$title: configuring" "$log" meson setup "$folder" "$root" "$@"
   fi || { tail -n 30 "$log"; return 1; }
   if [ ${#build_suites[@]} -gt 0 ]; then
     mapfile -t programs < <(python3 "$root/tools/lib/programs_of.py" "$folder" "${build_suites[@]}")
   fi
   quietly "$title: compiling with $jobs jobs" "$log" \
-    ${build_prefix[@]+"${build_prefix[@]}"} ninja -C "$folder" -j "$jobs" ${programs[@]+"${programs[@]}"} || {
+    ninja -C "$folder" -j "$jobs" ${programs[@]+"${programs[@]}"} || {
     grep -m 5 -E -A 5 'error|FAILED' "$log" || tail -n 30 "$log"
     return 1
   }

@@ -6,24 +6,19 @@
 # where it is, makes programs that run in half the time.  Many sources to a unit: a third of the time
 # to compile; the build of tools/demo.sh shows that each compiles alone.
 sanitized_suites=(unit soft fabric abi gda)
-# build_sanitized LABEL FOLDER SANITIZER UNITY [MESON OPTION...]
-build_sanitized() {
-  local label=$1 folder=$2 sanitizer=$3 unity=$4 build_suites=("${sanitized_suites[@]}")
-  shift 4
-  # Of fuzzing alone only the targets are built.
+# sanitized LABEL FOLDER SANITIZER [MESON OPTION...]: builds, and runs these suites.  Of fuzzing alone
+# only the targets are built.
+sanitized() {
+  local label=$1 folder=$2 sanitizer=$3 build_suites=("${sanitized_suites[@]}")
+  shift 3
   [ "$stage" != fuzz ] || build_suites=(none)
   [ -n "$sanitizing_cxx" ] && local -x CXX=$sanitizing_cxx && set -- -Doptimization=1 "$@"
-  build "$folder" "$jobs" "$label build" --unity="$unity" --unity-size=16 --buildtype=debug \
-    -Db_sanitize="$sanitizer" -Db_lundef=false -Dwerror=false -Dtests=enabled -Dtools=disabled "$@"
-}
-# sanitized LABEL FOLDER SANITIZER [MESON OPTION...]: builds, and runs these suites.
-sanitized() {
-  local label=$1 folder=$2 sanitizer=$3
-  shift 3
-  if build_sanitized "$label" "$folder" "$sanitizer" on "$@" || {
+  set -- --buildtype=debug -Db_sanitize="$sanitizer" -Db_lundef=false -Dwerror=false \
+    -Dtests=enabled -Dtools=disabled "$@"
+  if build "$folder" "$jobs" "$label build" --unity=on --unity-size=16 "$@" || {
     # Two files of a unit may have chosen one name; whether there is more to it shows now.
     say "$label build: again, one source at a time"
-    build_sanitized "$label" "$folder" "$sanitizer" off "$@"
+    build "$folder" "$jobs" "$label build" --unity=off "$@"
   }; then
     add 1 0
     [ "$stage" = fuzz ] ||
@@ -38,10 +33,11 @@ if [ -n "$sanitizing_cxx" ] && ! echo 'int main() { return 0; }' |
   "$sanitizing_cxx" -fsanitize=address,undefined -x c++ - -o /dev/null 2>/dev/null; then
   sanitizing_cxx='' # without its runtime libraries
 fi
-address_sanitizer=('asan+ubsan' build-asan 'address,undefined')
-thread_sanitizer=(tsan build-tsan thread)
-asan_options=() tsan_options=(-Dfuzz=disabled)
-[ -z "$sanitizing_cxx" ] || asan_options=(-Dfuzz=enabled -Dcpp_args=-fsanitize=fuzzer-no-link)
+address_sanitized() {
+  local fuzzing=()
+  [ -n "$sanitizing_cxx" ] && fuzzing=(-Dfuzz=enabled -Dcpp_args=-fsanitize=fuzzer-no-link)
+  sanitized 'asan+ubsan' build-asan address,undefined ${fuzzing[@]+"${fuzzing[@]}"}
+}
 # Compilers of Debian 12 cannot place TSan's shadow when the kernel randomises addresses widely; and
 # where they can, some layouts make holes of it count as memory, so that fork is refused.
 tsan_wrapper() {
@@ -58,31 +54,6 @@ tsan_wrapper() {
     echo none
   fi
   rm -rf "$dir"
-}
-
-# Compiles for the stages of sanitizers beside the suites before them, which wait more than they
-# compute, on processors that nobody else wants.  These stages then find their builds made.
-ahead=''
-build_ahead() {
-  wanted asan || wanted tsan || return 0
-  set -m
-  (
-    trap 'stop_jobs; exit 143' TERM
-    build_prefix=(nice -n 19)
-    ! chrt --idle 0 true 2>/dev/null || build_prefix=(chrt --idle 0)
-    ! wanted asan || build_sanitized "${address_sanitizer[@]}" on ${asan_options[@]+"${asan_options[@]}"}
-    ! wanted tsan || [ "$thread_wrapper" = none ] ||
-      build_sanitized "${thread_sanitizer[@]}" on "${tsan_options[@]}"
-  ) >build-test/ahead.log 2>&1 </dev/null &
-  ahead=$!
-  set +m
-}
-# Before a build of one of these: there is one at a time.
-await_ahead() {
-  [ -n "$ahead" ] || return 0
-  ! kill -0 "$ahead" 2>/dev/null || say 'waiting for builds that were begun earlier'
-  wait "$ahead" 2>/dev/null
-  ahead=''
 }
 
 fuzz_seconds=${TWINPATH_FUZZ_SECONDS:-48}
