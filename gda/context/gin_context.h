@@ -123,6 +123,7 @@ class Context final : public GinContext, private EngineClient {
   bool flush();
   // Queues to that peer, or all.
   void fail_all(Syndrome syndrome, int peer = -1);
+  void give_up_everywhere();
   void give_up();
   void report_late() const;
   void note_failures();

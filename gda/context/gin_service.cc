@@ -86,7 +86,7 @@ bool Context::flush() {
   }
   if (flush_->dead() && !given_up_) {
     fail_all(Syndrome::local_qp_operation);
-    give_up();
+    give_up_everywhere();
   }
   return !flush_->dead();
 }
@@ -117,10 +117,7 @@ void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
   if (first) core_->engine->counts().released.add(1);
   // The peer, or the way to it, is gone; its own connection may not have noticed.  Nor have the
   // kernels of other ranks, that one's above all, which wait for what will not come from here.
-  if (mains_[pair]->back_end.unreachable() && !given_up_) {
-    core_->mesh->give_up();
-    give_up();
-  }
+  if (mains_[pair]->back_end.unreachable() && !given_up_) give_up_everywhere();
   // The back end has told already; and kernels that were let go overrun their queues.
   if (!first || mains_[pair]->dead()) return;
   TP_WARN(
@@ -133,7 +130,7 @@ void Context::look_around() {
   cqs_->check();
   if (cqs_->dead() && !given_up_) {
     fail_all(Syndrome::local_qp_operation);
-    give_up();
+    give_up_everywhere();
   }
   const std::int64_t now = now_ns();
   if (!given_up_ && core_->lost_port(now)) {
@@ -170,6 +167,12 @@ void Context::fail_all(Syndrome syndrome, int peer) {
   for (auto& main : mains_)
     if (main != nullptr && (peer < 0 || main->queue.peer() == peer)) main->fail_all(syndrome);
   scan_->wake_all();
+}
+
+// What ends this context is news to the other ranks: their kernels wait for what ours would send.
+void Context::give_up_everywhere() {
+  core_->mesh->give_up();
+  give_up();
 }
 
 // Nothing will come of this context any more: all its kernels are let go.

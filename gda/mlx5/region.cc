@@ -16,9 +16,16 @@ Result<Owned<ibv_mr>> register_region(const Adapter& adapter, const RegionReques
   ibv_mr* mr = nullptr;
   int dmabuf_error = 0;
   if (r.dmabuf_fd >= 0 && verbs.reg_data_direct != nullptr &&
-      !adapter.rail().port.port->data_direct.empty())
+      !adapter.rail().port.port->data_direct.empty()) {
+    errno = 0;
     mr = verbs.reg_data_direct(adapter.pd(), r.dmabuf_offset, r.bytes, 0, r.dmabuf_fd,
                                static_cast<int>(access), kDataDirect);
+    if (mr == nullptr)
+      TP_INFO(net,
+              "the data-direct function of %s refuses memory for kernels: %s (errno %d); its "
+              "own function moves it",
+              adapter.name(), std::strerror(errno), errno);
+  }
   if (mr == nullptr && r.dmabuf_fd >= 0 && verbs.reg_dmabuf_mr != nullptr) {
     errno = 0;
     mr = verbs.reg_dmabuf_mr(adapter.pd(), r.dmabuf_offset, r.bytes, 0, r.dmabuf_fd,

@@ -24,19 +24,8 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
     return Status::bad_argument;
   }
   GinCore& core = team_.core();
-  MrRequest mr;
-  mr.address = address;
-  mr.bytes = request.bytes;
-  mr.kind = request.dmabuf_fd >= 0             ? MrKind::dmabuf
-            : request.type == MemoryType::cuda ? MrKind::cuda
-                                               : MrKind::host;
-  mr.relaxed_ordering = !request.strict && team_.config().ib_pci_relaxed_ordering != 0;
-  mr.remote_atomic = core.limits.atomics;
-  mr.dmabuf_offset = request.dmabuf_offset;
-  mr.dmabuf_fd = request.dmabuf_fd;
-  mr.data_direct = !core.rail.port.port->data_direct.empty();
   cache_ = &core.rail.port.adapter->mrs;
-  auto region = cache_->acquire(mr);
+  auto region = cache_->acquire(registration(core, request));
   if (!region) return region.status();
   region_ = *region;
   local_ = {address, request.bytes, region_->mr->lkey};

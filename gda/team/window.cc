@@ -11,6 +11,13 @@
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {
+namespace {
+
+bool relaxed(const GinCore& core, const WindowRequest& request) {
+  return !request.strict && core.config().ib_pci_relaxed_ordering != 0;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Window>> Window::make(GinCore& core, const WindowRequest& request) {
   std::unique_ptr<Window> window(new Window(core));
@@ -56,34 +63,36 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   return w.take();
 }
 
+MrRequest registration(const GinCore& core, const WindowRequest& request) {
+  MrRequest mr;
+  mr.address = reinterpret_cast<std::uintptr_t>(request.data);
+  mr.bytes = request.bytes;
+  mr.kind = kind_of(request.type, request.dmabuf_fd);
+  mr.relaxed_ordering = relaxed(core, request);
+  mr.remote_atomic = core.limits.atomics;
+  mr.dmabuf_offset = request.dmabuf_offset;
+  mr.dmabuf_fd = request.dmabuf_fd;
+  mr.data_direct = !core.rail.port.port->data_direct.empty();
+  return mr;
+}
+
 // Result: the rkey.
 Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
-  const bool relaxed = !request.strict && core_.config().ib_pci_relaxed_ordering != 0;
   if (core_.adapter != nullptr) {
-    auto mr = mlx5::register_region(
-        *core_.adapter->adapter,
-        {request.data, request.bytes, request.dmabuf_fd, request.dmabuf_offset, relaxed});
+    auto mr = mlx5::register_region(*core_.adapter->adapter,
+                                    {request.data, request.bytes, request.dmabuf_fd,
+                                     request.dmabuf_offset, relaxed(core_, request)});
     if (!mr) return mr.status();
     mr_ = std::move(mr).take();
     return mr_->rkey;
   }
-  MrRequest mr;
-  mr.address = reinterpret_cast<std::uintptr_t>(request.data);
-  mr.bytes = request.bytes;
-  mr.kind = request.dmabuf_fd >= 0             ? MrKind::dmabuf
-            : request.type == MemoryType::cuda ? MrKind::cuda
-                                               : MrKind::host;
-  mr.relaxed_ordering = relaxed;
-  mr.remote_atomic = core_.limits.atomics;
-  mr.dmabuf_offset = request.dmabuf_offset;
-  mr.dmabuf_fd = request.dmabuf_fd;
-  mr.data_direct = !core_.rail.port.port->data_direct.empty();
   cache_ = &core_.rail.port.adapter->mrs;
-  auto region = cache_->acquire(mr);
+  auto region = cache_->acquire(registration(core_, request));
   if (!region) return region.status();
   region_ = *region;
   if (request.type == MemoryType::cuda) {
-    flush_source_ = core_.flush_sources.add({mr.address, region_->mr->rkey});
+    flush_source_ = core_.flush_sources.add(
+        {reinterpret_cast<std::uintptr_t>(request.data), region_->mr->rkey});
     warn_of_host_signals(core_);
   }
   return region_->mr->rkey;

@@ -22,6 +22,9 @@ struct WindowRequest {
   bool strict = false;  // never with relaxed ordering
 };
 
+// As memory of the team's adapter.
+MrRequest registration(const GinCore& core, const WindowRequest& request);
+
 class Window final : public GinWindow {
  public:
   // Collective.

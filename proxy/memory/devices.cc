@@ -214,9 +214,7 @@ Result<Memory*> Devices::register_memory(int device, void* data, std::size_t byt
   Status s = Status::ok;
   if (memory->direct) {
     MrRequest request;
-    request.kind = dmabuf_fd >= 0             ? MrKind::dmabuf
-                   : type == MemoryType::cuda ? MrKind::cuda
-                                              : MrKind::host;
+    request.kind = kind_of(type, dmabuf_fd);
     request.dmabuf_offset = dmabuf_offset;
     request.dmabuf_fd = dmabuf_fd;
     request.keep_descriptor = !more.empty() && fabric_->kind != FabricKind::soft;

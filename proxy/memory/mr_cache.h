@@ -15,10 +15,15 @@
 #include "plugin/base/status.h"
 #include "plugin/base/unshared_fd.h"
 #include "plugin/fabric/verbs.h"
+#include "plugin/transport.h"
 
 namespace twinpath {
 
 enum class MrKind : std::uint8_t { host, cuda, dmabuf };
+// dmabuf_fd -1: none.
+constexpr MrKind kind_of(MemoryType type, int dmabuf_fd) {
+  return dmabuf_fd >= 0 ? MrKind::dmabuf : type == MemoryType::cuda ? MrKind::cuda : MrKind::host;
+}
 
 struct MrRequest {
   std::uint64_t address = 0;
