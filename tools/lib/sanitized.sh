@@ -12,8 +12,10 @@ sanitized() {
   local label=$1 folder=$2 sanitizer=$3 build_suites=("${sanitized_suites[@]}")
   shift 3
   [ "$stage" != fuzz ] || build_suites=(none)
-  [ -n "$sanitizing_cxx" ] && local -x CXX=$sanitizing_cxx && set -- -Doptimization=1 "$@"
-  set -- --buildtype=debug -Db_sanitize="$sanitizer" -Db_lundef=false -Dwerror=false \
+  # No --buildtype: where a folder is set up again, it would put the optimization back to 0.
+  local optimization=0
+  [ -n "$sanitizing_cxx" ] && local -x CXX=$sanitizing_cxx && optimization=1
+  set -- -Ddebug=true -Doptimization=$optimization -Db_sanitize="$sanitizer" -Db_lundef=false -Dwerror=false \
     -Dtests=enabled -Dtools=disabled "$@"
   if build "$folder" "$jobs" "$label build" --unity=on --unity-size=16 "$@" || {
     # Two files of a unit may have chosen one name; whether there is more to it shows now.
