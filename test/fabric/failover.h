@@ -86,7 +86,12 @@ class Stream {
       from_.push_back(std::make_unique<Buffer>(*link.send, most_));
     }
   }
+  // What is still under way is written into these buffers until its ends are closed.
   ~Stream() {
+    if (!sends_.empty() || !receives_.empty()) {
+      link_.send.reset();
+      link_.recv.reset();
+    }
     for (auto& b : to_) b->forget();
     for (auto& b : from_) b->forget();
   }

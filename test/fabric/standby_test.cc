@@ -281,13 +281,11 @@ TEST_CASE("either end may close while queues are replaced") {
     LogCapture log;
     FailoverWorld w(FailoverWorld::config(), Ports::apart);
     Link link = w.connect();
-    {
-      Stream stream(link, {}, static_cast<unsigned>(i));
-      CHECK(stream.run(5));
-      FailoverWorld::port(i % 2 == 0 ? "soft0" : "soft2", false);
-      const std::int64_t then = now_ns() + i * 60'000;
-      while (now_ns() < then && stream.step(~std::uint64_t{0})) {
-      }
+    Stream stream(link, {}, static_cast<unsigned>(i));
+    CHECK(stream.run(5));
+    FailoverWorld::port(i % 2 == 0 ? "soft0" : "soft2", false);
+    const std::int64_t then = now_ns() + i * 60'000;
+    while (now_ns() < then && stream.step(~std::uint64_t{0})) {
     }
     if (i % 4 < 2) link.send.reset();
     link.recv.reset();
