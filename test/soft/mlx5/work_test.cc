@@ -1,12 +1,17 @@
 // Entries of send, receive and completion queues as the model reads and writes them.
 #include "plugin/fabric/soft/mlx5/work.h"
 
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "plugin/fabric/soft/mlx5/completion.h"
 #include "plugin/fabric/soft/mlx5/field.h"
+#include "plugin/fabric/soft/mlx5/memory_access.h"
 #include "test/support/catch.h"
+#include "test/support/needs.h"
 #include "tools/softhca/mlx5/selftest_commands.h"
 
 using namespace twinpath::soft::mlx5;
@@ -246,4 +251,69 @@ TEST_CASE("completions have their fields where drivers read them") {
   CHECK(bad[63] == 0xd0);
   CHECK(bad[55] == 0x13);
   CHECK(get(bad, {60 * 8, 16}) == 0x1234);
+}
+
+namespace {
+
+Completion full_completion() {
+  Completion c;
+  c.kind = CompletionKind::send_immediate;
+  c.qpn = kQpn;
+  c.opcode = 0xff;
+  c.index = 0xffff;
+  c.bytes = c.immediate = 0xffffffff;
+  c.user_index = 0xffffff;
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("a completion is written whole wherever it lies") {
+  const auto entry = completion_bytes(full_completion(), 0, 7);
+  alignas(64) std::array<std::uint8_t, 256> memory;
+  for (const std::size_t at : {std::size_t{0}, std::size_t{64}, std::size_t{8}, std::size_t{40}}) {
+    memory.fill(0xdd);
+    const auto address = reinterpret_cast<std::uint64_t>(memory.data() + at);
+    REQUIRE(write_entry({}, address, entry));
+    CHECK(std::memcmp(memory.data() + at, entry.data(), entry.size()) == 0);
+    CHECK(memory[at + entry.size()] == 0xdd);
+    if (at != 0) CHECK(memory[at - 1] == 0xdd);
+  }
+  volatile std::uint64_t nowhere = 64;
+  CHECK_FALSE(write_entry({}, nowhere, entry));
+}
+
+TEST_CASE("who takes the first byte that is not zero for a completion finds all of it") {
+#if defined(__x86_64__)
+  const bool whole = __builtin_cpu_supports("avx") != 0;
+#else
+  const bool whole = false;
+#endif
+  NEEDS(whole, "this processor writes no half of an entry at once");
+  const auto entry = completion_bytes(full_completion(), 0, 20);
+  for (std::size_t i = 0; i < 32; ++i) CHECK(entry[i] == 0);
+  constexpr std::size_t kEntries = 40'000, kWords = kEntryBytes / sizeof(std::uint32_t);
+  struct alignas(64) Place {
+    std::uint32_t words[kWords] = {};
+  };
+  std::vector<Place> queue(kEntries);
+  std::atomic<std::size_t> seen{0};
+  std::thread device([&] {
+    for (std::size_t i = 0; i < kEntries; ++i) {
+      (void)write_entry({}, reinterpret_cast<std::uint64_t>(&queue[i]), entry);
+      while (seen.load() <= i) std::this_thread::yield();
+    }
+  });
+  std::size_t torn = 0;
+  for (std::size_t i = 0; i < kEntries; ++i) {
+    const auto word = [&](std::size_t n) {
+      return std::atomic_ref<std::uint32_t>(queue[i].words[n]).load(std::memory_order_acquire);
+    };
+    while (word(8) == 0 && word(9) == 0 && word(11) == 0 && word(14) == 0) {
+    }
+    torn += word(15) == 0 ? 1 : 0;
+    seen.store(i + 1);
+  }
+  device.join();
+  CHECK(torn == 0);
 }

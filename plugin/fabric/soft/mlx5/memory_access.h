@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "plugin/fabric/soft/mlx5/completion.h"
 #include "plugin/fabric/soft/mlx5/surroundings.h"
 
 namespace twinpath::soft::mlx5 {
@@ -40,25 +41,52 @@ inline bool read_record(const Surroundings& around, std::uint64_t address, std::
   return true;
 }
 
+// The second half of a completion, which has all that is not zero, as one store where the processor
+// has one: nothing comes between its bytes.  False where it has none.
+inline bool write_half_at_once([[maybe_unused]] std::uint32_t* to,
+                               [[maybe_unused]] const std::uint32_t* from) {
+#if defined(__x86_64__)
+  static const bool able = __builtin_cpu_supports("avx") != 0;
+  if (!able || reinterpret_cast<std::uintptr_t>(to) % 32 != 0) return false;
+  // Release: what was written before is seen by whoever acquires the last word.  The processor
+  // keeps stores in order anyhow; a word is left as it is.
+  std::atomic_ref<std::uint32_t>(to[7]).fetch_or(0, std::memory_order_release);
+  asm volatile(
+      "vmovdqu (%1), %%ymm0\n\t"
+      "vmovdqa %%ymm0, (%0)\n\t"
+      "vzeroupper"
+      :
+      : "r"(to), "r"(from)
+      : "memory", "xmm0");
+  return true;
+#else
+  return false;
+#endif
+}
+
 // Writes a completion, whose last word tells that it is there.  An adapter writes the whole at
-// once; in host memory words follow each other without a pause.  That is not only for speed:
-// programs that fill their queue with zeros take the first other byte for a completion.
+// once, and programs that fill their queue with zeros take the first other byte for a completion.
+// So does this, but for processors that cannot: there words follow each other, and a thread that is
+// stopped between two of them shows such programs half an entry.
 inline bool write_entry(const Surroundings& around, std::uint64_t address,
-                        const std::array<std::uint8_t, 64>& bytes) {
+                        const std::array<std::uint8_t, kEntryBytes>& bytes) {
   std::array<std::uint32_t, 16> words;
   std::array<std::uint32_t, 16> there;
-  constexpr std::size_t kLast = 4;
+  constexpr std::size_t kLast = 4, kHalf = words.size() / 2;
   if (address % sizeof(std::uint64_t) != 0 ||
       !read_host_memory(address, there.data(), sizeof there))
     return around.write_elsewhere != nullptr &&
            around.write_elsewhere(address, bytes.data(), bytes.size(), kLast);
   std::memcpy(words.data(), bytes.data(), bytes.size());
   auto* const to = reinterpret_cast<std::uint32_t*>(address);
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    // Release: whoever sees the last word sees the others, and the data that came before.  Of 4
-    // bytes, as kernels read it: order holds between accesses of one size.
+  // Release: whoever sees the last word sees the others, and the data that came before.  Of 4
+  // bytes, as kernels read it: order holds between accesses of one size.
+  const auto put = [&](std::size_t i) {
     std::atomic_ref<std::uint32_t>(to[i]).store(words[i], std::memory_order_release);
-  }
+  };
+  for (std::size_t i = 0; i < kHalf; ++i) put(i);
+  if (write_half_at_once(to + kHalf, words.data() + kHalf)) return true;
+  for (std::size_t i = kHalf; i < words.size(); ++i) put(i);
   return true;
 }
 
