@@ -1,5 +1,5 @@
-// NCCL's host RMA (ncclPutSignal, ncclSignal, ncclWaitSignal, 2.30.7 and later) between processes,
-// every byte checked.  Run by hand on a machine with a GPU: test/gpu/README.md.
+// NCCL's host RMA (ncclPutSignal, ncclSignal, ncclWaitSignal, 2.30.7 and later) between processes
+// or threads, every byte checked.  Run by hand on a machine with a GPU: test/gpu/README.md.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,6 +51,28 @@ void serve(const std::vector<Child>& children) {
     if (!all) return;
     for (const Child& child : children) (void)send_all(child.fd, &from0, sizeof from0);
   }
+}
+
+// One process; a rank that fails ends it.
+int run_threads(const Options& options) {
+  std::vector<Child> ends;
+  std::vector<std::thread> ranks;
+  for (std::size_t r = 0; r < options.gpus.size(); ++r) {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return 2;
+    ends.push_back({-1, pair[0]});
+    ranks.emplace_back([&options, r, fd = pair[1]] {
+      if (run_rank(options, static_cast<int>(r), Meeting(fd)) == 0) return;
+      std::printf("something was wrong\n");
+      ::_exit(1);  // others wait for this rank
+    });
+  }
+  std::thread server([&] { serve(ends); });
+  server.detach();
+  ::alarm(static_cast<unsigned>(options.limit_s));
+  for (std::thread& rank : ranks) rank.join();
+  std::printf("all right\n");
+  return 0;
 }
 
 int run_parent(const Options& options) {
@@ -131,6 +153,12 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "round trips to measure")->capture_default_str();
   app.add_flag("--kill", options.kill,
                "at the end the last rank goes without a word, and the others must learn of it");
+  app.add_flag("--threads", options.threads, "ranks are threads of one process")
+      ->excludes("--kill");
   CLI11_PARSE(app, argc, argv);
-  return twinpath::rma_host::run_parent(options);
+  // Before NCCL is opened: ranks reach each other by the network, wherever they are.
+  ::setenv("NCCL_MNNVL_ENABLE", "0", 0);
+  if (options.threads) ::setenv("NCCL_LSA_TEAM_SIZE", "1", 0);
+  return options.threads ? twinpath::rma_host::run_threads(options)
+                         : twinpath::rma_host::run_parent(options);
 }

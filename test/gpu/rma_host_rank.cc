@@ -52,6 +52,7 @@ struct GraphApi {
   CuResult (*instantiate)(void** executable, void* graph, unsigned long long flags);
   CuResult (*launch)(void* executable, CuStream);
   CuResult (*destroy)(void* executable);
+  CuResult (*destroy_graph)(void* graph);
 
   static GraphApi open() {
     void* const cuda = ::dlopen("libcuda.so.1", RTLD_NOW);
@@ -62,7 +63,8 @@ struct GraphApi {
             reinterpret_cast<decltype(end)>(find("cuStreamEndCapture")),
             reinterpret_cast<decltype(instantiate)>(find("cuGraphInstantiateWithFlags")),
             reinterpret_cast<decltype(launch)>(find("cuGraphLaunch")),
-            reinterpret_cast<decltype(destroy)>(find("cuGraphExecDestroy"))};
+            reinterpret_cast<decltype(destroy)>(find("cuGraphExecDestroy")),
+            reinterpret_cast<decltype(destroy_graph)>(find("cuGraphDestroy"))};
   }
 };
 
@@ -246,7 +248,7 @@ class Rank {
   std::string graph(int launches) {
     const GraphApi graphs = GraphApi::open();
     if (graphs.begin == nullptr || graphs.end == nullptr || graphs.instantiate == nullptr ||
-        graphs.launch == nullptr || graphs.destroy == nullptr)
+        graphs.launch == nullptr || graphs.destroy == nullptr || graphs.destroy_graph == nullptr)
       return "the driver has no graphs";
     poison();
     constexpr std::size_t kBytes = 300001;
@@ -265,6 +267,8 @@ class Rank {
       if (wrong.empty()) meeting_.barrier();
     }
     cuda_.check(graphs.destroy(executable), "cuGraphExecDestroy");
+    // ncclCommDestroy waits for it.
+    cuda_.check(graphs.destroy_graph(graph), "cuGraphDestroy");
     return wrong;
   }
 
@@ -337,8 +341,7 @@ class Rank {
 
 int run_rank(const Options& options, int rank, const Meeting& meeting) {
   // NCCL takes each rank for a host of its own; before it is opened.
-  ::setenv("NCCL_HOSTID", ("rma-host-" + std::to_string(rank)).c_str(), 1);
-  ::setenv("NCCL_MNNVL_ENABLE", "0", 0);
+  if (!options.threads) ::setenv("NCCL_HOSTID", ("rma-host-" + std::to_string(rank)).c_str(), 1);
   try {
     Rank it(options, rank, meeting);
     return it.run();

@@ -1,6 +1,6 @@
 #pragma once
 // A rank of rma_host: NCCL's host RMA between processes, each with an NCCL_HOSTID of its own, so
-// that NCCL takes each for a host and several may share a GPU.
+// that NCCL takes each for a host and several may share a GPU; or between threads.
 #include <string>
 #include <vector>
 
@@ -10,8 +10,9 @@ struct Options {
   std::vector<int> gpus{0, 0};  // by rank
   std::string nccl;             // empty: the loader's libnccl.so.2
   int limit_s = 180;
-  int rounds = 100;   // of the round trips
-  bool kill = false;  // at the end the last rank goes without a word
+  int rounds = 100;      // of the round trips
+  bool kill = false;     // at the end the last rank goes without a word
+  bool threads = false;  // ranks are threads of one process
 };
 
 // Where ranks meet outside of NCCL: the parent, over a socket.

@@ -67,7 +67,10 @@ std::uint32_t Execution::make(const QueuePairFacts& facts) {
                        : "it is a dynamic one (DCI)");
     said_ = true;
   }
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) {
+    thread_ = std::thread([this] { run(); });
+    (void)pthread_setname_np(thread_.native_handle(), "twinpath-mlx5");
+  }
   work_.notify_one();
   return number;
 }
