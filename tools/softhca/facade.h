@@ -63,4 +63,8 @@ void drop_extended(ibv_qp* qp);
 // `qp` itself, or the queue pair behind it when it is the base of an ibv_qp_ex.
 ibv_qp* real_qp(ibv_qp* qp);
 
+// --- dynamic_target.cc: modify and query of what has type IBV_QPT_DRIVER.
+int modify_dynamic_target(ibv_qp* qp, const ibv_qp_attr* attr, int mask);
+int query_dynamic_target(const ibv_qp* qp, ibv_qp_attr* attr, ibv_qp_init_attr* init);
+
 }  // namespace twinpath::softhca

@@ -89,13 +89,16 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 }
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   qp = real_qp(qp);
+  if (qp->qp_type == IBV_QPT_DRIVER) return modify_dynamic_target(qp, attr, mask);
   if ((mask & IBV_QP_AV) == 0) return verbs().modify_qp(qp, attr, mask);
   ibv_qp_attr changed = *attr;
   address_by_gid(qp, changed.ah_attr);
   return verbs().modify_qp(qp, &changed, mask);
 }
 int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
-  return verbs().query_qp(real_qp(qp), attr, mask, init);
+  qp = real_qp(qp);
+  if (qp->qp_type == IBV_QPT_DRIVER) return query_dynamic_target(qp, attr, init);
+  return verbs().query_qp(qp, attr, mask, init);
 }
 int ibv_destroy_qp(ibv_qp* qp) {
   qp = real_qp(qp);

@@ -15,7 +15,7 @@ MODELLED = {"mlx5dv_" + name for name in (
     "is_supported open_device query_device init_obj devx_alloc_uar devx_free_uar devx_umem_reg "
     "devx_umem_reg_ex devx_umem_dereg devx_obj_create devx_obj_modify devx_obj_query devx_obj_destroy "
     "devx_general_cmd devx_query_eqn reg_dmabuf_mr get_data_direct_sysfs_path "
-    "devx_create_event_channel devx_destroy_event_channel devx_get_event").split()}
+    "devx_create_event_channel devx_destroy_event_channel devx_get_event create_qp").split()}
 # Younger than the headers of Debian 12.
 YOUNG = {"mlx5dv_devx_uar_export_dmabuf_fd": "int", "__mlx5dv_create_flow": "pointer",
          "_mlx5dv_get_export_sizes": "void", "mlx5dv_devx_obj_export": "int",
@@ -150,7 +150,7 @@ def selftest(bench, link, scratch):
     record = scratch / f"{link}.jsonl"
     text = bench.one(program, options=("--mlx5", "--link", link, "--hcas", "soft0,other", "--record",
                                        record))
-    expect("FAILED" not in text and text.count("ok: ") == 8, last_line(text))
+    expect("FAILED" not in text and text.count("ok: ") == 9, last_line(text))
     commands = int(re.search(r"^commands: (\d+)$", text, re.M)[1])
     lines = record.read_text().splitlines()
     check_record(lines, commands)

@@ -273,6 +273,8 @@ int main() {
   }
   run("names", [&] { names(list[0], list[1]); });
   run("a queue pair, made, joined and destroyed", [&] { queue_pair(context); });
+  run("a target of dynamic connections has a number and states",
+      [&] { why = dynamic_target(lib(), context); });
   run("a doorbell page goes with its last queue", [&] { page_in_use(context); });
   run("memory that is refused", [&] { memory_refused(context); });
   run("commands that are refused", [&] { commands_refused(context); });

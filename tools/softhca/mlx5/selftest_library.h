@@ -23,6 +23,7 @@ struct Library {
   TP_CALL(is_supported);
   TP_CALL(open_device);
   TP_CALL(query_device);
+  TP_CALL(create_qp);
   TP_CALL(init_obj);
   TP_CALL(devx_alloc_uar);
   TP_CALL(devx_free_uar);

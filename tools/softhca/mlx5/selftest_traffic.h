@@ -10,4 +10,7 @@ struct Library;
 // Every operation that the model carries out, on host memory; why it failed, or nothing.
 std::string traffic(Library& lib, ibv_context* context);
 
+// The target of dynamically connected transport, as NVSHMEM makes one whichever transport it uses.
+std::string dynamic_target(Library& lib, ibv_context* context);
+
 }  // namespace twinpath::softhca
