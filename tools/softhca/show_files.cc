@@ -4,6 +4,8 @@
 //
 // The node in /dev is a link to /dev/null: programs ask whether it is a character device that they
 // may open, and then leave it to libibverbs.
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -17,15 +19,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void line(const fs::path& file, const std::string& text) {
+// Ranks of a job that start together write the same folder, and some read it already: each file is
+// made beside its place and moved there.
+fs::path beside(const fs::path& file) {
   fs::create_directories(file.parent_path());
-  std::ofstream(file) << text << '\n';
+  return file.parent_path() / ("." + file.filename().string() + "." + std::to_string(::getpid()));
+}
+
+void line(const fs::path& file, const std::string& text) {
+  const fs::path made = beside(file);
+  std::ofstream(made) << text << '\n';
+  fs::rename(made, file);
 }
 
 void link(const fs::path& target, const fs::path& name) {
-  fs::create_directories(name.parent_path());
-  fs::remove(name);
-  fs::create_symlink(target, name);
+  const fs::path made = beside(name);
+  fs::create_symlink(target, made);
+  fs::rename(made, name);
 }
 
 std::string gid_text(const ibv_gid& gid) {
