@@ -19,6 +19,7 @@
 
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
+#include "plugin/gpu/word_operation.h"
 
 namespace twinpath::gpu {
 
@@ -108,9 +109,7 @@ struct CopyJob {
 // nothing.  One thread makes all updates of a GPU in the order of their submission, so none of them
 // is lost to another.  What kernels and copies write to the word in the same moment may be: an
 // adapter behind PCIe is no more atomic towards them (IB specification vol. 1, 9.4.5).
-struct WordUpdate : CopyJob {
-  bool compare = false;  // operand[1] takes the place of operand[0]; else adds operand[0]
-  std::uint64_t operand[2] = {};
+struct WordUpdate : CopyJob, WordOperation {
   std::uint64_t old = 0;      // once done: what the word was before
   Status ended = Status::ok;  // engine's own
 };

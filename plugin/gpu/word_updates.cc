@@ -82,9 +82,9 @@ JobList WordUpdates::write() {
     // Written by a copy engine; its batch's end was seen with acquire.
     std::atomic_ref<std::uint64_t> value(*w.value);
     update->old = value.load(std::memory_order_relaxed);
-    if (update->compare && update->old != update->operand[0]) continue;
-    value.store(update->compare ? update->operand[1] : update->old + update->operand[0],
-                std::memory_order_relaxed);
+    const std::uint64_t result = update->result(update->old);
+    if (update->compare && result == update->old) continue;
+    value.store(result, std::memory_order_relaxed);
     w.changed = true;
   }
   group_ = over;

@@ -248,7 +248,8 @@ TEST_CASE("a copy process changes words as an adapter's atomics do", "[gpu_proce
     std::atomic<bool> finished{false};
     Status status = Status::again;
   };
-  const auto update = [](std::uint64_t offset, bool compare, std::uint64_t a, std::uint64_t b) {
+  const auto update = [](std::uint64_t offset, bool compare, std::uint64_t a, std::uint64_t b,
+                         std::uint64_t not_compared = 0, std::uint64_t stays = 0) {
     Update u;
     u.update = true;
     u.to = gpu_at(offset);
@@ -256,6 +257,8 @@ TEST_CASE("a copy process changes words as an adapter's atomics do", "[gpu_proce
     u.compare = compare;
     u.operand[0] = a;
     u.operand[1] = b;
+    u.operand[2] = not_compared;
+    u.operand[3] = stays;
     u.done = [](CopyJob* job, Status s) {
       auto* mine = static_cast<Update*>(job);
       mine->status = s;
@@ -273,6 +276,10 @@ TEST_CASE("a copy process changes words as an adapter's atomics do", "[gpu_proce
   CHECK(update(16, true, 42, 7) == 42);
   CHECK(update(16, true, 42, 9) == 7);
   CHECK(std::atomic_ref(word).load() == 7);
+  // Masked ones: whatever is there, the lowest byte alone; and fields of a byte.
+  CHECK(update(16, true, 0, 0x11f0, ~std::uint64_t{0}, ~std::uint64_t{0xff}) == 7);
+  CHECK(update(16, false, 0x0110, 0x8080) == 0xf0);
+  CHECK(std::atomic_ref(word).load() == 0x100);
 }
 
 TEST_CASE("memory that is not registered is refused, and keeps its place", "[gpu_process]") {

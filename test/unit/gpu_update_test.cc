@@ -71,6 +71,16 @@ TEST_CASE("a word of GPU memory is added to, and swapped when it is as expected"
     CHECK(u.old == 41);
     CHECK(m.device_words()[9] == (expected == 41 ? 1000 : 41));
   }
+  Update masked;
+  fill(masked, at, 0);
+  masked.compare = true;
+  masked.operand[1] = 0x55;
+  masked.operand[2] = ~std::uint64_t{0};
+  masked.operand[3] = ~std::uint64_t{0xff};
+  REQUIRE(submit_copy(&masked) == Status::ok);
+  CHECK(wait(masked) == Status::ok);
+  CHECK(masked.old == 1000);
+  CHECK(m.device_words()[9] == ((1000 & ~0xff) | 0x55));
   CHECK(m.device_words()[8] == 0);
   CHECK(m.device_words()[10] == 0);
   CHECK(m.gpu().same_gpu_copies == 0);

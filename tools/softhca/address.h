@@ -5,9 +5,11 @@
 //
 // Threads: any.  Ownership: an address handle is ibv_destroy_ah's to free.
 #include "plugin/fabric/soft/address.h"
+#include "plugin/fabric/soft/masked_atomic.h"
 
 extern "C" {
 twinpath::soft::AddressHandle* softhca_address(ibv_ah* handle);
 // 24 bits; a parent domain has that of its protection domain.
 std::uint32_t softhca_pd_number(ibv_pd* pd);
+int softhca_post_masked_atomic(ibv_qp* qp, const twinpath::soft::MaskedAtomic& atomic);
 }

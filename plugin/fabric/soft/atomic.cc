@@ -22,16 +22,14 @@ void update_done(CopyJob* job, Status status) {
   (void)respond(qp);
 }
 
-bool start_update(SoftQp& qp, const HeldKey& held, std::uint64_t address, bool compare,
-                  const std::uint64_t (&operand)[2]) {
+bool start_update(SoftQp& qp, const HeldKey& held, std::uint64_t address,
+                  const gpu::WordOperation& operation) {
   QpUpdate& update = qp.update;
   static_cast<WordUpdate&>(update) = WordUpdate{};
+  static_cast<gpu::WordOperation&>(update) = operation;
   update.update = true;
   update.to = {address, held.gpu};
   update.executor = held.gpu;
-  update.compare = compare;
-  update.operand[0] = operand[0];
-  update.operand[1] = operand[1];
   update.done = update_done;
   update.qp = &qp;
   update.held = held.count;
@@ -43,17 +41,22 @@ bool start_update(SoftQp& qp, const HeldKey& held, std::uint64_t address, bool c
   return false;
 }
 
-std::uint64_t update_host(std::uint64_t address, bool compare, const std::uint64_t (&operand)[2]) {
+std::uint64_t update_host(std::uint64_t address, const gpu::WordOperation& operation) {
   std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(address));
-  if (!compare) return word.fetch_add(operand[0], std::memory_order_acq_rel);
-  std::uint64_t old = operand[0];
-  word.compare_exchange_strong(old, operand[1], std::memory_order_acq_rel);
+  if (operation.plain() && !operation.compare)
+    return word.fetch_add(operation.operand[0], std::memory_order_acq_rel);
+  std::uint64_t old = word.load(std::memory_order_acquire);
+  // A swap that does not take place writes nothing.
+  for (std::uint64_t now = operation.result(old);
+       !(operation.compare && now == old) &&
+       !word.compare_exchange_weak(old, now, std::memory_order_acq_rel);)
+    now = operation.result(old);
   return old;
 }
 
 // The fault split_us: what a CPU does to the word in between is lost.
-Executed update_split(SoftQp& qp, std::uint64_t address, bool compare,
-                      const std::uint64_t (&operand)[2], std::uint64_t& old) {
+Executed update_split(SoftQp& qp, std::uint64_t address, const gpu::WordOperation& operation,
+                      std::uint64_t& old) {
   std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(address));
   std::atomic<const SoftQp*>& unit = qp.hca->splitting();
   if (qp.split.due == 0) {
@@ -65,8 +68,8 @@ Executed update_split(SoftQp& qp, std::uint64_t address, bool compare,
   }
   if (now_ns() < qp.split.due) return Executed::wait;
   old = qp.split.old;
-  if (!compare) word.store(old + operand[0], std::memory_order_release);
-  if (compare && old == operand[0]) word.store(operand[1], std::memory_order_release);
+  const std::uint64_t now = operation.result(old);
+  if (!operation.compare || now != old) word.store(now, std::memory_order_release);
   end_split(qp);
   return Executed::done;
 }
@@ -99,9 +102,9 @@ Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* p
   const HeldKey e =
       hold_any_target(qp, p.rkey, p.address, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
   if (!e) return Executed::refused;
-  const bool compare = (p.flags & kCompareSwap) != 0;
-  std::uint64_t operand[2];
-  std::memcpy(operand, payload, sizeof operand);
+  gpu::WordOperation operation;
+  operation.compare = (p.flags & kCompareSwap) != 0;
+  std::memcpy(operation.operand, payload, sizeof operation.operand);
   const std::uint64_t address = e.base + (p.address - e.iova);
   if (address % sizeof(std::uint64_t) != 0) {
     KeyView::drop(e);
@@ -113,16 +116,16 @@ Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* p
       KeyView::drop(e);
       return Executed::wait;
     }
-    if (start_update(qp, e, address, compare, operand)) return Executed::wait;
+    if (start_update(qp, e, address, operation)) return Executed::wait;
     KeyView::drop(e);
     return Executed::failed;
   }
   std::uint64_t old = 0;
   Executed executed = Executed::done;
   if (qp.hca->faults().split_us() != 0) [[unlikely]] {
-    executed = update_split(qp, address, compare, operand, old);
+    executed = update_split(qp, address, operation, old);
   } else {
-    old = update_host(address, compare, operand);
+    old = update_host(address, operation);
   }
   KeyView::drop(e);
   return executed == Executed::done ? answer(qp, out, old) : executed;

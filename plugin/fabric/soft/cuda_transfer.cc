@@ -173,7 +173,7 @@ bool lands_on_gpu(SoftQp& qp, const SendEntry& e) {
 
 bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uint64_t bytes) {
   const ibv_sge& sge = qp.sges_of(e)[0];
-  if (bytes != sizeof e.operand[0] || sge.length != bytes) return false;
+  if (bytes > sizeof e.operand[0] || sge.length != bytes) return false;
   const std::size_t at = static_cast<std::size_t>(&e - qp.sq.data.get());
   if (qp.sq_jobs.empty()) qp.sq_jobs.resize(std::size_t{qp.sq.size} * qp.cap.max_send_sge);
   QpCopyJob& job = qp.sq_jobs[at * qp.cap.max_send_sge];

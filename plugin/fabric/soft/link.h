@@ -77,7 +77,7 @@ enum class PacketOp : std::uint8_t {
   imm,              // RDMA write whose data is already in place: immediate data only
   read_request,     // length bytes from address
   read_response,    // payload for my oldest READ
-  atomic_request,   // payload: two u64 operands
+  atomic_request,   // payload: WordOperation's operands
   atomic_response,  // payload: the old value
   pull,             // help copying a large write; imm: its id, total: its bytes, payload: source
   violation,        // the peer's direct access was refused, rkey: the right it needed: go to error

@@ -21,6 +21,7 @@ mlx5::Library& model() {
     fill(around.verbs);
     around.pd_number = [](ibv_pd* pd) { return pd_number(pd); };
     around.address_of = [](ibv_ah* ah) { return static_cast<AddressHandle*>(ah); };
+    around.post_masked_atomic = post_masked_atomic;
     around.hold_memory = hold_gpu_memory;
     around.read_elsewhere = read_gpu_memory;
     around.write_elsewhere = write_gpu_memory;

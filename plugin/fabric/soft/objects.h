@@ -157,7 +157,7 @@ enum class Stage : std::uint8_t {
 struct SendEntry {
   std::uint64_t wr_id;
   std::uint64_t remote_address;
-  std::uint64_t operand[2];  // compare_add, swap
+  std::uint64_t operand[4];  // WordOperation's
   std::uint64_t ack_at;      // complete when the peer's acked reaches this
   std::uint64_t offset;      // bytes already placed or packed
   std::uint64_t received;    // READ and atomics: bytes come back
@@ -178,6 +178,7 @@ struct SendEntry {
   bool no_direct;       // direct copy was refused by the system: use packets
   bool helped;          // out_copy is its copy
   bool shifted;         // an SGE's MR has an iova that is not its address
+  std::uint8_t part;    // of an atomic of 4 bytes: where they begin in the word
 };
 
 struct RecvEntry {

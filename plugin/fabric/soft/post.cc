@@ -6,6 +6,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/hca.h"
+#include "plugin/fabric/soft/masked_atomic.h"
 
 namespace twinpath::soft {
 namespace {
@@ -23,8 +24,8 @@ bool make_room(SoftQp& qp) {
   return qp.sq_tail - qp.sq_free < qp.cap.max_send_wr;
 }
 
-// errno value, 0 = queued.
-int enqueue(SoftQp& qp, const ibv_send_wr& wr) {
+// errno value, 0 = queued.  `word`: bytes that an atomic brings back.
+int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
   if (qp.sq_tail - qp.sq_free >= qp.cap.max_send_wr && !make_room(qp)) return ENOMEM;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.cap.max_send_sge) return EINVAL;
   const bool atomic =
@@ -55,11 +56,12 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr) {
   if (e.length > kMaxMessage) [[unlikely]]
     return EINVAL;
   if (atomic) {
-    if (e.length != 8 || (wr.wr.atomic.remote_addr & 7) != 0) return EINVAL;
+    if (e.length != word || (wr.wr.atomic.remote_addr & 7) != 0) return EINVAL;
     e.remote_address = wr.wr.atomic.remote_addr;
     e.rkey = wr.wr.atomic.rkey;
     e.operand[0] = wr.wr.atomic.compare_add;
-    e.operand[1] = wr.wr.atomic.swap;
+    // Of an add it means nothing, and programs leave what was there.
+    if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP) e.operand[1] = wr.wr.atomic.swap;
   } else {
     e.remote_address = wr.wr.rdma.remote_addr;
     e.rkey = wr.wr.rdma.rkey;
@@ -89,14 +91,27 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr) {
   return 0;
 }
 
+bool takes_requests(const SoftQp& qp) {
+  return qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD || qp.state == IBV_QPS_SQE ||
+         qp.state == IBV_QPS_ERR;
+}
+
+void begin(SoftQp& qp) {
+  if (qp.state == IBV_QPS_ERR) {
+    retire(qp);  // flushed at once
+  } else {
+    (void)run_send_queue(qp);
+  }
+  rouse_if_asleep(qp);
+}
+
 }  // namespace
 
 int post_send(ibv_qp* q, ibv_send_wr* wr, ibv_send_wr** bad) {
   SoftQp& qp = *soft(q);
   std::lock_guard hold(qp.lock);
   int rc = 0;
-  if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD && qp.state != IBV_QPS_SQE &&
-      qp.state != IBV_QPS_ERR) {
+  if (!takes_requests(qp)) {
     *bad = wr;
     return EINVAL;
   }
@@ -106,13 +121,45 @@ int post_send(ibv_qp* q, ibv_send_wr* wr, ibv_send_wr** bad) {
       break;
     }
   }
-  if (qp.state == IBV_QPS_ERR) {
-    retire(qp);  // flushed at once
-  } else {
-    (void)run_send_queue(qp);
-  }
-  rouse_if_asleep(qp);
+  begin(qp);
   return rc;
+}
+
+int post_masked_atomic(ibv_qp* q, const MaskedAtomic& atomic) {
+  const std::uint64_t bytes = atomic.to.length;
+  if ((bytes != 4 && bytes != 8) || atomic.remote_address % bytes != 0) return EINVAL;
+  // A word of 4 bytes is the lower or the upper half of one of 8 (little-endian, as the host).
+  const std::uint64_t part = atomic.remote_address % sizeof(std::uint64_t);
+  const std::uint64_t shift = 8 * part;
+  const std::uint64_t whole = bytes == 8 ? ~std::uint64_t{0} : std::uint64_t{0xffffffff} << shift;
+  const auto placed = [&](std::uint64_t value) { return value << shift & whole; };
+  ibv_sge to = atomic.to;
+  ibv_send_wr wr{};
+  wr.wr_id = atomic.wr_id;
+  wr.sg_list = &to;
+  wr.num_sge = 1;
+  wr.send_flags = atomic.flags;
+  wr.opcode = atomic.compare ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
+  wr.wr.atomic.remote_addr = atomic.remote_address - part;
+  wr.wr.atomic.rkey = atomic.rkey;
+  SoftQp& qp = *soft(q);
+  std::lock_guard hold(qp.lock);
+  if (!takes_requests(qp)) return EINVAL;
+  if (const int rc = enqueue(qp, wr, bytes); rc != 0) return rc;
+  SendEntry& e = qp.entry(qp.sq_tail - 1);
+  e.part = static_cast<std::uint8_t>(part);
+  if (atomic.compare) {
+    e.operand[0] = placed(atomic.compare_with);
+    e.operand[1] = placed(atomic.add_or_swap);
+    e.operand[2] = ~placed(atomic.compare_mask);
+    e.operand[3] = ~placed(atomic.mask);
+  } else {
+    e.operand[0] = placed(atomic.add_or_swap);
+    // Nothing is carried into the other half either.
+    e.operand[1] = placed(atomic.mask) | (bytes == 4 ? placed(0x80000000) : 0);
+  }
+  begin(qp);
+  return 0;
 }
 
 int post_recv(ibv_qp* q, ibv_recv_wr* wr, ibv_recv_wr** bad) {

@@ -81,13 +81,13 @@ Step request(SoftQp& qp, SendEntry& e) {
     retire(qp);  // some may be complete
     if (qp.state == IBV_QPS_ERR || qp.reads_outstanding >= most) return Step::wait;
   }
-  PacketHeader* p = reserve_packet(qp, is_atomic(e) ? 16 : 0);
+  PacketHeader* p = reserve_packet(qp, is_atomic(e) ? sizeof e.operand : 0);
   if (p == nullptr) return Step::wait;
   p->op = is_atomic(e) ? PacketOp::atomic_request : PacketOp::read_request;
   p->flags = e.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? kCompareSwap : std::uint8_t{0};
   p->rkey = e.rkey;
   p->address = e.remote_address;
-  p->length = is_atomic(e) ? 16 : static_cast<std::uint32_t>(e.length);
+  p->length = static_cast<std::uint32_t>(is_atomic(e) ? sizeof e.operand : e.length);
   if (is_atomic(e)) std::memcpy(p + 1, e.operand, sizeof e.operand);
   publish_packet(qp, p);
   sent(qp, e);

@@ -140,18 +140,21 @@ Outcome on_response(SoftQp& qp, const PacketHeader& p, const std::uint8_t* paylo
     SendEntry& e = qp.entry(i);
     const bool waits = is_read(e) || is_atomic(e);
     if (!waits || e.stage != Stage::sent || e.received == e.length) continue;
+    // What an atomic has fetched is a word, whatever the peer says, of which some asked for a part.
+    const std::uint64_t bytes = is_atomic(e) ? e.length : p.length;
+    const std::uint8_t* const from = payload + e.part;
     if (is_atomic(e) && lands_on_gpu(qp, e)) {
-      if (place_fetched(qp, e, payload, p.length)) return Outcome::done;
+      if (place_fetched(qp, e, from, bytes)) return Outcome::done;
       e.status = IBV_WC_LOC_PROT_ERR;
       enter_error(qp);
       return Outcome::refused;
     }
-    if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, e.received, payload, p.length)) {
+    if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, e.received, from, bytes)) {
       e.status = IBV_WC_LOC_PROT_ERR;
       enter_error(qp);
       return Outcome::refused;
     }
-    e.received += p.length;
+    e.received += bytes;
     return Outcome::done;
   }
   return Outcome::done;  // the WQE was flushed meanwhile
@@ -204,7 +207,7 @@ Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) 
 
 // The bytes that an operation takes from its payload, whatever the header's length says.
 std::uint32_t least_payload(PacketOp op) {
-  if (op == PacketOp::atomic_request) return 2 * sizeof(std::uint64_t);
+  if (op == PacketOp::atomic_request) return sizeof(gpu::WordOperation::operand);
   return op == PacketOp::pull || op == PacketOp::atomic_response ? sizeof(std::uint64_t) : 0;
 }
 

@@ -44,7 +44,7 @@ struct Message {
   std::uint8_t gpu[16];
   std::uint8_t ipc[64];
 };
-inline constexpr std::uint32_t kMessageMagic = 0x54505734;  // changes with the layout
+inline constexpr std::uint32_t kMessageMagic = 0x54505735;  // changes with the layout
 inline constexpr std::size_t kMessageFds = 2;
 
 struct Received {

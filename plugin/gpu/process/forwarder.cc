@@ -192,7 +192,7 @@ bool Forwarder::give(CopyJob& job) {
   if (job.update) {
     const auto& update = static_cast<const WordUpdate&>(job);
     entry.kind = update.compare ? EntryKind::compare : EntryKind::add;
-    entry.body = {update.operand[0], update.operand[1], 0, 0};
+    std::copy_n(update.operand, entry.body.size(), entry.body.begin());
     return give_one(job, entry);
   }
   if (to.gpu >= 0 && from.gpu >= 0) {

@@ -18,8 +18,8 @@ inline constexpr std::uint32_t kEntries = 1024;  // power of two: counts wrap
 enum class EntryKind : std::uint8_t {
   copy,     // body: from, bytes
   words,    // body: up to four words themselves, for GPU memory; `count` of them
-  add,      // body: operand; reads and changes the word at `to`
-  compare,  // body: expected, new value
+  add,      // body: WordOperation::operand; reads and changes the word at `to`
+  compare,  // body: the same
 };
 
 struct Entry {

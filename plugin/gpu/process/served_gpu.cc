@@ -78,8 +78,7 @@ bool ServedGpu::fill(Job& job, const Entry& e) {
     case EntryKind::compare:
       job.update = true;
       job.compare = e.kind == EntryKind::compare;
-      job.operand[0] = e.body[0];
-      job.operand[1] = e.body[1];
+      std::copy_n(e.body.begin(), e.body.size(), job.operand);
       return e.to_gpu >= 0 && resolve(e.to, e.to_gpu, sizeof job.old, job.to);
   }
   return false;

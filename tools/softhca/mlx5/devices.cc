@@ -32,6 +32,7 @@ model::Surroundings surroundings() {
   v.destroy_qp = ::ibv_destroy_qp;
   around.pd_number = softhca_pd_number;
   around.address_of = softhca_address;
+  around.post_masked_atomic = softhca_post_masked_atomic;
   around.read_elsewhere = read_gpu_memory;
   around.write_elsewhere = write_gpu_memory;
   around.adorn_page = register_page;

@@ -102,6 +102,64 @@ std::string every_operation(Both& t) {
   return "";
 }
 
+// The extended atomics, of 4 bytes and of 8: what they touch, and what comes back.
+std::string masked_atomics(Both& t) {
+  constexpr std::uint32_t kFour = 8u << 24, kEight = 9u << 24;  // the modifiers
+  constexpr std::uint32_t kSwap = 0x14, kAdd = 0x15;
+  const auto half = [&](std::size_t place) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, t.data + place, sizeof value);
+    return value;
+  };
+  const auto wide = [](Bytes& e, std::size_t at, std::uint64_t value) {
+    e.put(at, 31, 0, static_cast<std::uint32_t>(value >> 32))
+        .put(at + 4, 31, 0, static_cast<std::uint32_t>(value));
+  };
+  const auto go = [&](Bytes& e, std::uint32_t modifier, std::uint32_t opcode, std::size_t pieces_at,
+                      std::uint32_t bytes) {
+    t.word(2048) = ~std::uint64_t{0};
+    e.put(0, 31, 24, modifier >> 24);
+    t.a->post(DevxQueue::piece(e, pieces_at, 2048, bytes, t.mr->lkey), opcode,
+              static_cast<unsigned>(pieces_at / 16 + 1));
+    t.a->ring();
+    return t.a->wait();
+  };
+  // 8 bytes: the upper half is replaced if the lowest byte is as expected.
+  t.word(6400) = 0x1111222233334444;
+  for (const std::uint64_t expected : {std::uint64_t{0x45}, std::uint64_t{0x44}}) {
+    Bytes e(128);
+    Bytes to = t.remote(6400, t.mr->rkey);
+    std::memcpy(e.data(), to.data(), 64);
+    wide(e, 32, 0xaaaabbbbccccdddd), wide(e, 40, expected);
+    wide(e, 48, 0xffffffff00000000), wide(e, 56, 0xff);
+    TRY(go(e, kEight, kSwap, 64, 8) == kRequester && t.word(2048) == 0x1111222233334444);
+  }
+  TRY(t.word(6400) == 0xaaaabbbb33334444);
+  // 8 bytes: two fields, and nothing is carried from one to the other.
+  t.word(6400) = 0x00000001ffffffff;
+  Bytes add = t.remote(6400, t.mr->rkey);
+  wide(add, 32, 0x0000000200000001), wide(add, 40, 0x80000000);
+  TRY(go(add, kEight, kAdd, 48, 8) == kRequester && t.word(2048) == 0x00000001ffffffff);
+  TRY(t.word(6400) == 0x0000000300000000);
+  // 4 bytes: either half alone, and 4 bytes come back.
+  for (const std::size_t at : {std::size_t{6400}, std::size_t{6404}}) {
+    t.word(6400) = 0xffffffffffffffff;
+    Bytes more = t.remote(at, t.mr->rkey).put(32, 31, 0, 3);
+    TRY(go(more, kFour, kAdd, 48, 4) == kRequester);
+    TRY(half(2048) == 0xffffffff && half(2052) == 0xffffffff);
+    TRY(half(at) == 2 && half(at == 6400 ? 6404 : 6400) == 0xffffffff);
+    t.word(6400) = 0x0102030405060708;
+    const std::uint32_t old = half(at);
+    Bytes swap = t.remote(at, t.mr->rkey).put(32, 31, 0, 0xeeeeeeee).put(36, 31, 0, old);
+    swap.put(40, 31, 0, 0x0000ffff).put(44, 31, 0, 0xffffffff);
+    TRY(go(swap, kFour, kSwap, 48, 4) == kRequester);
+    TRY(half(2048) == old && half(2052) == 0xffffffff);
+    TRY(half(at) == ((old & 0xffff0000) | 0xeeee));
+    TRY(half(at == 6400 ? 6404 : 6400) == (at == 6400 ? 0x01020304u : 0x05060708u));
+  }
+  return "";
+}
+
 // Receives, an immediate, and entries of two blocks, many times around both queues.
 std::string many_sends(Both& t) {
   for (std::uint32_t i = 0; i < 300; ++i) {
@@ -211,8 +269,8 @@ std::string errors(Both& t) {
 std::string traffic(Library& lib, ibv_context* context) {
   Both t{lib, context};
   if (std::string wrong = t.make(); !wrong.empty()) return wrong;
-  for (const auto& part :
-       {every_operation, many_sends, shared_doorbell, silence, waiting, full, errors}) {
+  for (const auto& part : {every_operation, masked_atomics, many_sends, shared_doorbell, silence,
+                           waiting, full, errors}) {
     if (std::string wrong = part(t); !wrong.empty()) return wrong;
   }
   return t.end();

@@ -103,8 +103,8 @@ bool opcode_of(Operation operation, ibv_wr_opcode& opcode) {
 
 }  // namespace
 
-Carrier::Carrier(const Verbs& verbs, ibv_pd* pd, ibv_srq* srq, const QueuePairFacts& facts)
-    : verbs_(verbs) {
+Carrier::Carrier(const Surroundings& around, ibv_pd* pd, ibv_srq* srq, const QueuePairFacts& facts)
+    : around_(around), verbs_(around.verbs) {
   const auto sends =
       static_cast<std::uint32_t>(std::clamp<std::uint64_t>(facts.send_blocks, 1, kMostRequests));
   const auto receives = static_cast<std::uint32_t>(
@@ -137,7 +137,26 @@ int Carrier::change(State to, std::span<const std::uint8_t> context) {
   return verbs_.modify_qp(qp_, &attr, mask);
 }
 
+int Carrier::post_masked(const Work& work, std::uint64_t id) {
+  if (around_.post_masked_atomic == nullptr) return EOPNOTSUPP;
+  const Piece& to = work.pieces.front();
+  MaskedAtomic atomic;
+  atomic.wr_id = id;
+  atomic.flags = work.fenced ? unsigned{IBV_SEND_FENCE} : 0u;
+  atomic.remote_address = work.remote_address;
+  atomic.rkey = work.remote_key;
+  atomic.to = {to.address, to.bytes, to.key};
+  atomic.compare = work.operation == Operation::masked_compare_swap;
+  atomic.add_or_swap = work.add_or_swap;
+  atomic.compare_with = work.compare;
+  atomic.mask = work.add_or_swap_mask;
+  atomic.compare_mask = work.compare_mask;
+  if (to.bytes != work.operand_bytes()) return EINVAL;
+  return around_.post_masked_atomic(qp_, atomic);
+}
+
 int Carrier::post(const Work& work, std::uint64_t id) {
+  if (work.masked()) return post_masked(work, id);
   ibv_send_wr wr{}, *bad = nullptr;
   if (!opcode_of(work.operation, wr.opcode)) return EOPNOTSUPP;
   if (work.pieces.size() > kMostPieces || work.inline_data.size() > kMostInline) return EINVAL;

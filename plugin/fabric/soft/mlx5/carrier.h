@@ -10,6 +10,7 @@
 #include <span>
 
 #include "plugin/fabric/soft/mlx5/queues.h"
+#include "plugin/fabric/soft/mlx5/surroundings.h"
 #include "plugin/fabric/soft/mlx5/work.h"
 #include "plugin/fabric/verbs.h"
 
@@ -18,7 +19,7 @@ namespace twinpath::soft::mlx5 {
 class Carrier {
  public:
   // `srq`: null for receives of its own.  number() is 0 when there is none to be had.
-  Carrier(const Verbs& verbs, ibv_pd* pd, ibv_srq* srq, const QueuePairFacts& facts);
+  Carrier(const Surroundings& around, ibv_pd* pd, ibv_srq* srq, const QueuePairFacts& facts);
   ~Carrier();
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;
@@ -35,6 +36,9 @@ class Carrier {
   static constexpr std::uint64_t kReceive = std::uint64_t{1} << 63;
 
  private:
+  int post_masked(const Work& work, std::uint64_t id);
+
+  const Surroundings& around_;
   const Verbs& verbs_;
   ibv_cq* cq_ = nullptr;
   ibv_qp* qp_ = nullptr;

@@ -44,7 +44,7 @@ std::uint32_t Execution::make(const QueuePairFacts& facts) {
   auto pd = pds_.find(facts.pd);
   if (pd == pds_.end()) return 0;
   auto srq = srqs_.find(facts.srq);
-  auto carrier = std::make_unique<Carrier>(around_.verbs, pd->second,
+  auto carrier = std::make_unique<Carrier>(around_, pd->second,
                                            srq == srqs_.end() ? nullptr : srq->second, facts);
   const std::uint32_t number = carrier->number();
   if (number == 0) return 0;

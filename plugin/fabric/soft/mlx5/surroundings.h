@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "plugin/fabric/soft/address.h"
+#include "plugin/fabric/soft/masked_atomic.h"
 #include "plugin/fabric/verbs.h"
 
 namespace twinpath::soft::mlx5 {
@@ -16,6 +17,7 @@ struct Surroundings {
   Verbs verbs;  // those that made the contexts
   std::uint32_t (*pd_number)(ibv_pd* pd) = nullptr;
   AddressHandle* (*address_of)(ibv_ah* handle) = nullptr;
+  int (*post_masked_atomic)(ibv_qp* qp, const MaskedAtomic& atomic) = nullptr;
   // Memory that is not the host's; null: there is none.  False: no such memory.  The last `after`
   // bytes become visible after the others.
   bool (*read_elsewhere)(std::uint64_t address, void* to, std::size_t bytes) = nullptr;
