@@ -2,7 +2,8 @@
 // and what the device then knows is what that code meant.  test/golden/mlx5 has them, as
 // tools/softhca/mlx5/vectors.py wrote them down from records: NCCL's DOCA code of 2.28.9 and 2.30.7
 // (a main, a companion and a third queue pair; main and third joined), rdma-core's pyverbs 44 (two
-// queue pairs joined).
+// queue pairs joined), NVSHMEM 3.4.5's IBGDA (a rank of two: a dynamic initiator, two queue pairs
+// to the other rank).
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -32,7 +33,6 @@ struct Played {
     const bool ethernet = name.ends_with("-roce");
     std::ifstream file(std::string(folder) + "/" + name + ".txt");
     REQUIRE(file.good());
-    std::atomic<std::uint32_t> numbers{0x100};
     Device device(
         {ethernet, 1, 8, 4, {8}},
         [](unsigned, unsigned, std::array<std::uint8_t, 16>& gid) {
@@ -44,6 +44,7 @@ struct Played {
       CAPTURE(name, lines, line.substr(0, 80));
       play(device, line);
     }
+    remember(device);
   }
 
   void play(Device& device, const std::string& line) {
@@ -51,10 +52,13 @@ struct Played {
     std::string step, digits;
     std::uint64_t a = 0, b = 0;
     words >> step >> a;
-    if (step == "uar") {
+    if (step == "next") {
+      numbers = static_cast<std::uint32_t>(a) - 1;
+    } else if (step == "uar") {
       (void)device.add_uar();
-    } else if (step == "pd") {
-      device.add_verbs_object({Kind::pd, static_cast<std::uint32_t>(a)});
+    } else if (step == "pd" || step == "cq" || step == "srq") {
+      const Kind kind = step == "pd" ? Kind::pd : step == "cq" ? Kind::cq : Kind::srq;
+      device.add_verbs_object({kind, static_cast<std::uint32_t>(a)});
     } else if (step == "umem") {
       words >> b;
       (void)device.add_umem({0x10000, a, b});
@@ -73,14 +77,14 @@ struct Played {
       const std::vector<std::uint8_t> in = unhex(a, digits);
       std::vector<std::uint8_t> out(16 + 4096);
       const Refusal refusal = device.execute(in, out);
-      CHECK(std::string(text_of(refusal)).empty());
+      CHECK(std::string(text_of(refusal)) == "");
       if (in[0] == 5 && in[1] == 0) qps[static_cast<std::uint32_t>(get(out, kNumber))] = {};
       if (in[0] == 4 && in[1] == 0) ++cqs;
     }
   }
 
   void remember(Device& device) {
-    if (remembered) return;
+    if (remembered || qps.empty()) return;
     remembered = true;
     for (auto& [number, context] : qps) {
       context.resize(272);
@@ -89,6 +93,7 @@ struct Played {
     }
   }
 
+  std::atomic<std::uint32_t> numbers{0x100};
   int lines = 0, cqs = 0;
   bool remembered = false;
   std::map<std::uint32_t, std::vector<std::uint8_t>> qps;
@@ -173,5 +178,31 @@ TEST_CASE("pyverbs' commands are accepted and mean what they should") {
     }
     CHECK(at(first, 0x94, 23, 0) == at(second, 0x78, 23, 0));  // each expects the other's PSN
     CHECK(at(second, 0x94, 23, 0) == at(first, 0x78, 23, 0));
+  }
+}
+
+TEST_CASE("NVSHMEM's commands are accepted and mean what they should") {
+  Played p("nvshmem-3.4.5-roce");
+  CHECK(p.lines > 35);
+  CHECK(p.cqs == 3);
+  REQUIRE(p.qps.size() == 3);
+  const auto& initiator = p.qps.begin()->second;
+  CHECK(at(initiator, 0, 31, 28) == 3);  // RTS
+  CHECK(at(initiator, 0, 23, 16) == 5);  // DCI
+  const auto& first = std::next(p.qps.begin())->second;
+  const auto& second = p.qps.rbegin()->second;
+  CHECK(at(second, 0x14, 23, 0) == at(first, 0x14, 23, 0) + 1);
+  std::uint32_t user_index = 0;
+  for (const auto* qp : {&first, &second}) {
+    CHECK(at(*qp, 0, 31, 28) == 3);
+    CHECK(at(*qp, 0, 23, 16) == 0);                // RC
+    CHECK(at(*qp, 0x08, 31, 29) == 5);             // MTU 4096
+    CHECK(at(*qp, 0x08, 14, 11) == 10);            // 1024 blocks
+    CHECK(at(*qp, 0x10, 23, 0) == user_index++);   // numbered by the program
+    CHECK(at(*qp, 0x90, 15, 13) == 7);             // reads, writes, atomics
+    CHECK(at(*qp, 0x90, 19, 16) == 3);             // of up to 8 bytes, masked ones among them
+    CHECK(at(*qp, kAddress + 0x08, 23, 16) == 1);  // GID index
+    CHECK(at(*qp, kAddress + 0x08, 7, 0) == 255);  // hops
+    CHECK(at(*qp, kAddress + 0x28, 31, 0) != 0);   // MAC
   }
 }
