@@ -76,6 +76,8 @@ TEST_CASE("Signals in windows are measured only when asked for by name") {
   CHECK(o.sizes(Test::wsignal) == std::vector<std::size_t>{0});
   CHECK(o.sizes(Test::wpingpong) == o.sizes(Test::pingpong));
   CHECK(has(complaint_of({"--test", "wsignals"}), "wpingpong wsignal"));
+  CHECK(parsed({"--test", "counters"}).points() == 6);
+  CHECK(parsed({"--test", "counters"}).sizes(Test::counters) == std::vector<std::size_t>{8});
 }
 
 TEST_CASE("A limit beyond the other's default leaves that size alone") {

@@ -100,6 +100,7 @@ struct Part {
 
 void run_latency(Part& part, Test test);
 void run_rate(Part& part);
+void run_counters(Part& part);
 void run_stream(Part& part);
 
 }  // namespace twinpath::gda_perf

@@ -41,8 +41,10 @@ __global__ void await_kernel(const __grid_constant__ AwaitArgs a) {
   mark_start(out);
   for (int c = 0; c < a.side.contexts; ++c) {
     const ncclGin gin(a.side.comm, c);
-    if (!wait.signal(gin, own, a.expected[c], a.expected[c])) break;
-    out.wrong += gin.readSignal(own) - a.expected[c];
+    if (!(a.counters ? wait.counter(gin, 0, a.expected[c], a.expected[c])
+                     : wait.signal(gin, own, a.expected[c], a.expected[c])))
+      break;
+    out.wrong += (a.counters ? gin.readCounter(0) : gin.readSignal(own)) - a.expected[c];
   }
   mark_end(out);
   *a.outcome = out;

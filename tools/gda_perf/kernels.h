@@ -70,10 +70,11 @@ struct LatencyArgs {
 };
 cudaError_t launch_latency(const LatencyArgs& args, cudaStream_t stream);
 
+enum class Notice : int { none, signal, signal_and_counter };  // with each put
 struct RateArgs {
   Side side;
   int blocks, contexts;
-  bool with_signal;
+  Notice notice;
   std::uint64_t messages;  // per block
   std::uint64_t wait_ns;
   unsigned* gate;    // zero
@@ -97,9 +98,11 @@ cudaError_t launch_stream(const StreamArgs& args, cudaStream_t stream);
 // Signals of this side and its counter to zero.
 cudaError_t launch_reset(const Side& side, cudaStream_t stream);
 
-// Waits for exactly so many of the main signal on each context; more is counted as wrong.
+// Waits for exactly so many of the main signal, or of this side's counter, on each context; more is
+// counted as wrong.
 struct AwaitArgs {
   Side side;
+  bool counters;
   std::uint64_t expected[kMaxContexts];
   std::uint64_t wait_ns;
   Outcome* outcome;

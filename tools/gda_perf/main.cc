@@ -46,6 +46,8 @@ void play(Part& part) {
   for (const Test test : part.bench.options.tests) {
     if (test == Test::rate) {
       run_rate(part);
+    } else if (test == Test::counters) {
+      run_counters(part);
     } else if (test == Test::bw) {
       run_stream(part);
     } else {

@@ -13,9 +13,9 @@
 namespace twinpath::gda_perf {
 namespace {
 
-constexpr Test kTests[] = {Test::pingpong, Test::putvalue,  Test::signal,
-                           Test::putflush, Test::counter,   Test::rate,
-                           Test::bw,       Test::wpingpong, Test::wsignal};
+constexpr Test kTests[] = {Test::pingpong,  Test::putvalue, Test::signal, Test::putflush,
+                           Test::counter,   Test::rate,     Test::bw,     Test::counters,
+                           Test::wpingpong, Test::wsignal};
 constexpr std::size_t kAll = 7;  // the first ones; the others by name only
 constexpr std::size_t kLeastArea = std::size_t{32} << 20;
 
@@ -29,8 +29,10 @@ constexpr const char* kFooter =
     "  counter   put with a counter, until the counter shows it\n"
     "  rate      8-byte puts by several blocks, then a flush; without and with signals\n"
     "  bw        many puts, a signal on the last of each block, until its answer is back\n"
-    "Not among \"all\", and only where the program was built with NCCL 2.30.7 or newer:\n"
-    "  wpingpong, wsignal  pingpong and signal with a word of the window as the signal\n"
+    "Not among \"all\":\n"
+    "  counters  as rate, with a signal and a counter for each put; both must be exact\n"
+    "  wpingpong, wsignal  pingpong and signal with a word of the window as the signal, where\n"
+    "            the program was built with NCCL 2.30.7 or newer\n"
     "\n"
     "Sizes are bytes (multiples of 8), with k, m or g for powers of 1024.  Times are\n"
     "microseconds taken on the GPU, bandwidths 1e9 bytes per second, summed over pairs.  CPU is\n"
@@ -70,7 +72,7 @@ std::vector<Test> parse_tests(const std::string& text) {
                                      [&](Test t) { return word == name_of(t); });
     if (found == std::end(kTests)) {
       refuse("--test \"" + word + "\" is unknown; use all, or a list of pingpong putvalue signal " +
-             "putflush counter rate bw wpingpong wsignal");
+             "putflush counter rate bw counters wpingpong wsignal");
     }
     out.push_back(*found);
   }
@@ -91,7 +93,7 @@ void define(CLI::App& app, Options& out, Text& text) {
       ->check(CLI::Range(1, 10000000));
   app.add_option("--warmup,-w", out.warmup, "untimed operations before them [200]")
       ->check(CLI::Range(0, 10000000));
-  app.add_option("--blocks", out.blocks, "rate: list of block counts [1,2,4,8,16,32]")
+  app.add_option("--blocks", out.blocks, "rate, counters: list of block counts [1,2,4,8,16,32]")
       ->delimiter(',')
       ->check(CLI::Range(1, kMaxBlocks));
   app.add_option("--bw-blocks", out.bw_blocks, "bw: list of block counts [1,4]")
@@ -137,6 +139,8 @@ const char* name_of(Test test) {
       return "rate";
     case Test::bw:
       return "bw";
+    case Test::counters:
+      return "counters";
     case Test::wpingpong:
       return "wpingpong";
     case Test::wsignal:
@@ -147,7 +151,8 @@ const char* name_of(Test test) {
 
 std::vector<std::size_t> Options::sizes(Test test) const {
   if (test == Test::signal || test == Test::wsignal) return {0};
-  if (test == Test::putvalue || test == Test::rate) return {kRateMessageBytes};
+  if (test == Test::putvalue || test == Test::rate || test == Test::counters)
+    return {kRateMessageBytes};
   const bool stream = test == Test::bw;
   std::size_t first = min_bytes != 0 ? min_bytes : stream ? 4096 : 8;
   std::size_t last = max_bytes != 0 ? max_bytes : std::size_t{stream ? 256u << 20 : 64u << 10};
@@ -174,9 +179,10 @@ bool Options::window_signals() const {
 std::size_t Options::points() const {
   std::size_t out = 0;
   for (const Test test : tests) {
-    const std::size_t times = test == Test::rate ? 2 * blocks.size()
-                              : test == Test::bw ? 2 * bw_blocks.size()
-                                                 : 1;
+    const std::size_t times = test == Test::rate       ? 2 * blocks.size()
+                              : test == Test::counters ? blocks.size()
+                              : test == Test::bw       ? 2 * bw_blocks.size()
+                                                       : 1;
     out += times * sizes(test).size();
   }
   return out;

@@ -11,7 +11,18 @@ namespace twinpath::gda_perf {
 inline constexpr int kSchema = 2;
 
 // The last two need device headers of NCCL 2.30.7 or newer: only if asked for by name.
-enum class Test { pingpong, putvalue, signal, putflush, counter, rate, bw, wpingpong, wsignal };
+enum class Test {
+  pingpong,
+  putvalue,
+  signal,
+  putflush,
+  counter,
+  rate,
+  bw,
+  counters,
+  wpingpong,
+  wsignal
+};
 const char* name_of(Test test);
 
 inline constexpr int kMaxBlocks = 32;

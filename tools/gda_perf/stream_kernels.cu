@@ -5,7 +5,7 @@
 namespace twinpath::gda_perf {
 namespace {
 
-template <bool with_signal>
+template <Notice notice>
 __global__ void rate_kernel(const __grid_constant__ RateArgs a) {
   const Side& side = a.side;
   const ncclTeam world = ncclTeamWorld(side.comm);
@@ -17,7 +17,11 @@ __global__ void rate_kernel(const __grid_constant__ RateArgs a) {
     mark_start(out);
     for (std::uint64_t i = 0; i < a.messages; ++i) {
       const std::size_t at = base + i % kRateSlots * kRateMessageBytes;
-      if constexpr (with_signal) {
+      if constexpr (notice == Notice::signal_and_counter) {
+        gin.put(world, side.peer, side.window, side.peer_receive_at + at, side.window,
+                side.send_at + at, kRateMessageBytes, notify(side, kMainSignal),
+                ncclGin_CounterInc{0});
+      } else if constexpr (notice == Notice::signal) {
         gin.put(world, side.peer, side.window, side.peer_receive_at + at, side.window,
                 side.send_at + at, kRateMessageBytes, notify(side, kMainSignal));
       } else {
@@ -27,7 +31,7 @@ __global__ void rate_kernel(const __grid_constant__ RateArgs a) {
     }
     gin.flush(ncclCoopThread{});
     mark_end(out);
-    if (!with_signal) {
+    if (notice == Notice::none) {
       gin.signal(world, side.peer, notify(side, kMainSignal));
       gin.flush(ncclCoopThread{});
     }
@@ -78,7 +82,9 @@ __global__ void stream_kernel(const __grid_constant__ StreamArgs a) {
 }  // namespace
 
 cudaError_t launch_rate(const RateArgs& args, cudaStream_t stream) {
-  const auto kernel = args.with_signal ? rate_kernel<true> : rate_kernel<false>;
+  const auto kernel = args.notice == Notice::none     ? rate_kernel<Notice::none>
+                      : args.notice == Notice::signal ? rate_kernel<Notice::signal>
+                                                      : rate_kernel<Notice::signal_and_counter>;
   kernel<<<args.blocks, 1, 0, stream>>>(args);
   return cudaGetLastError();
 }
@@ -90,8 +96,10 @@ cudaError_t launch_stream(const StreamArgs& args, cudaStream_t stream) {
 
 cudaError_t load_stream_kernels() {
   cudaFuncAttributes ignored;
-  cudaError_t error = cudaFuncGetAttributes(&ignored, rate_kernel<false>);
-  if (error == cudaSuccess) error = cudaFuncGetAttributes(&ignored, rate_kernel<true>);
+  cudaError_t error = cudaFuncGetAttributes(&ignored, rate_kernel<Notice::none>);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&ignored, rate_kernel<Notice::signal>);
+  if (error == cudaSuccess)
+    error = cudaFuncGetAttributes(&ignored, rate_kernel<Notice::signal_and_counter>);
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&ignored, stream_kernel);
   return error;
 }

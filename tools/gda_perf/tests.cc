@@ -91,19 +91,21 @@ double seconds(const Player& player, int blocks) {
   return static_cast<double>(std::max<std::uint64_t>(end - start, 1)) / 1e9;
 }
 
-void rate_line(Part& part, int blocks, bool with_signal) {
+void rate_line(Part& part, int blocks, Notice notice) {
   const Options& o = part.bench.options;
   Player& player = part.player;
   const std::uint64_t messages = rate_messages(o, blocks);
   const int contexts = contexts_for(player.side(), blocks);
-  const std::string variant = with_signal ? "put+signal" : "put";
+  const std::string variant = notice == Notice::none     ? "put"
+                              : notice == Notice::signal ? "put+signal"
+                                                         : "put+signal+counter";
   const std::string what = "rate " + variant + ", " + std::to_string(blocks) + " blocks";
   const auto count = static_cast<std::uint64_t>(blocks);
   const std::size_t area = count * kRateSlots * kRateMessageBytes;
   RateArgs args{.side = player.side(),
                 .blocks = blocks,
                 .contexts = contexts,
-                .with_signal = with_signal,
+                .notice = notice,
                 .messages = 0,
                 .wait_ns = wait_ns(o),
                 .gate = player.gate(),
@@ -120,8 +122,13 @@ void rate_line(Part& part, int blocks, bool with_signal) {
     });
     if (part.initiator()) {
       rates = {static_cast<double>(n * count) / seconds(player, blocks)};
+      if (notice == Notice::signal_and_counter) {
+        AwaitArgs counted = expect(part, blocks, n);
+        counted.counters = true;
+        wrong += part.await(what, counted);
+      }
     } else {
-      wrong += part.await(what, expect(part, blocks, with_signal ? n : 1));
+      wrong += part.await(what, expect(part, blocks, notice == Notice::none ? 1 : n));
       if (n >= kRateSlots) wrong += part.verify(area, false, 0);
     }
   }
@@ -197,11 +204,13 @@ void run_latency(Part& part, Test test) {
   for (const std::size_t bytes : part.bench.options.sizes(test)) latency_line(part, test, bytes);
 }
 
-void run_rate(Part& part) {
-  for (const bool with_signal : {false, true}) {
-    for (const int blocks : part.bench.options.blocks) rate_line(part, blocks, with_signal);
+void run_rate(Part& part, std::initializer_list<Notice> notices) {
+  for (const Notice notice : notices) {
+    for (const int blocks : part.bench.options.blocks) rate_line(part, blocks, notice);
   }
 }
+void run_rate(Part& part) { run_rate(part, {Notice::none, Notice::signal}); }
+void run_counters(Part& part) { run_rate(part, {Notice::signal_and_counter}); }
 
 void run_stream(Part& part) {
   for (const bool both : {false, true}) {
