@@ -4,12 +4,12 @@
 #include <bit>
 
 #include "gda/context/context_settings.h"
-#include "gda/memory/dmabuf_export.h"
 #include "gda/memory/retired.h"
 #include "gda/mlx5/region.h"
 #include "plugin/base/log.h"
 #include "plugin/base/owned.h"
 #include "plugin/base/peer_modes.h"
+#include "plugin/gpu/dmabuf.h"
 #include "proxy/connect/connection.h"
 
 namespace twinpath::gda {
@@ -64,10 +64,10 @@ Result<std::vector<AdapterContext::Bytes>> AdapterContext::prepare(
 
 Status AdapterContext::register_tables() {
   UniqueFd dmabuf;
-  if (core_->gpu >= 0 && exports_dmabufs()) {
+  if (core_->gpu >= 0 && gpu::exports_dmabufs()) {
     const std::uint64_t base = memory_->signals_address();
     const std::uint64_t end = (memory_->tables_end() + 4095) / 4096 * 4096;
-    if (end != base) dmabuf = UniqueFd(export_dmabuf(core_->gpu, base, end - base));
+    if (end != base) dmabuf = UniqueFd(gpu::export_dmabuf(core_->gpu, base, end - base));
   }
   TP_TRY(
       register_table(signals_, memory_->signals_address(), memory_->signals_bytes(), dmabuf.get()));
@@ -107,9 +107,9 @@ Status AdapterContext::make_queues(const ContextSettings& settings) {
                           : rank == core_->rank() ? std::string("itself")
                                                   : core_->mesh->peer_text(rank));
   }
-  if (core_->gpu >= 0 && exports_dmabufs())
-    setup.exporter = [gpu = core_->gpu](const DeviceBlock& block) {
-      return export_dmabuf(gpu, block.device_address(), block.bytes());
+  if (core_->gpu >= 0 && gpu::exports_dmabufs())
+    setup.exporter = [device = core_->gpu](const DeviceBlock& block) {
+      return gpu::export_dmabuf(device, block.device_address(), block.bytes());
     };
   auto queues = mlx5::ContextQueues::make(*core_->adapter->adapter, setup);
   if (!queues) return queues.status();

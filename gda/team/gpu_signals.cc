@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "gda/memory/dmabuf_export.h"
 #include "gda/memory/retired.h"
 #include "plugin/base/log.h"
+#include "plugin/gpu/dmabuf.h"
 
 namespace twinpath::gda {
 namespace {
@@ -27,8 +27,8 @@ ibv_mr* register_block(const GinCore& core, const DeviceBlock& block) {
   const std::uint64_t address = block.device_address();
   constexpr unsigned kAccess =
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  if (verbs.reg_dmabuf_mr != nullptr && exports_dmabufs()) {
-    const UniqueFd fd(export_dmabuf(core.gpu, address, block.bytes()));
+  if (verbs.reg_dmabuf_mr != nullptr && gpu::exports_dmabufs()) {
+    const UniqueFd fd(gpu::export_dmabuf(core.gpu, address, block.bytes()));
     if (fd) {
       ibv_mr* mr =
           verbs.reg_dmabuf_mr(pd, 0, block.bytes(), address, fd.get(), static_cast<int>(kAccess));

@@ -75,6 +75,9 @@ class FakeGpu {
     changed_.notify_all();
   }
 
+  // For functions that this has not; before anything uses them.
+  gpu::cuda::Driver& table() { return table_; }
+
   std::atomic<bool> slow{false};
   // Copies of words of 8 bytes store each at once, for who polls what a copy writes.
   std::atomic<bool> whole_words{false};
@@ -248,7 +251,7 @@ class FakeGpu {
     return d;
   }
 
-  const gpu::cuda::Driver table_;
+  gpu::cuda::Driver table_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::set<Work*> streams_;

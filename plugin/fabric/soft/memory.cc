@@ -10,6 +10,7 @@
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/soft/slow_step.h"
+#include "plugin/gpu/dmabuf.h"
 
 namespace twinpath::soft {
 namespace {
@@ -158,13 +159,22 @@ ibv_mr* reg_mr_iova2(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t
   return register_range(pd, address, bytes, iova, access, false);
 }
 
-ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t, std::size_t bytes, std::uint64_t iova, int fd,
-                      int access) {
-  // iova is the CUDA address: that is how GPUDirect users register, and all the model needs.
+ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uint64_t iova,
+                      int fd, int access) {
   if (fd < 0 || fcntl(fd, F_GETFD) < 0) {
     errno = EBADF;
     return nullptr;
   }
+  // One that we have made is known by itself.
+  if (gpu::DmabufMemory known; gpu::find_dmabuf(fd, known)) {
+    if (offset > known.bytes || bytes > known.bytes - offset) {
+      errno = EINVAL;
+      return nullptr;
+    }
+    return register_range(pd, reinterpret_cast<void*>(known.address + offset), bytes, iova,
+                          static_cast<unsigned>(access), true);
+  }
+  // Of others iova is the CUDA address: that is how GPUDirect users register.
   // Programs that want addresses from 0 register by address when this is not known, without a
   // warning.
   if (iova == 0) {

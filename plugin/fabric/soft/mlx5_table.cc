@@ -8,6 +8,7 @@
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/gpu_words.h"
 #include "plugin/fabric/soft/mlx5/library.h"
+#include "plugin/gpu/dmabuf.h"
 
 namespace twinpath {
 namespace soft {
@@ -22,6 +23,13 @@ mlx5::Library& model() {
     around.pd_number = [](ibv_pd* pd) { return pd_number(pd); };
     around.address_of = [](ibv_ah* ah) { return static_cast<AddressHandle*>(ah); };
     around.post_masked_atomic = post_masked_atomic;
+    around.find_dmabuf = [](int fd, std::uint64_t& address, std::uint64_t& bytes) {
+      gpu::DmabufMemory memory;
+      if (!gpu::find_dmabuf(fd, memory)) return false;
+      address = memory.address;
+      bytes = memory.bytes;
+      return true;
+    };
     around.hold_memory = hold_gpu_memory;
     around.read_elsewhere = read_gpu_memory;
     around.write_elsewhere = write_gpu_memory;
@@ -33,7 +41,7 @@ mlx5::Library& model() {
 
 ibv_mr* reg_dmabuf(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd,
                    int access, int mlx5_access) {
-  if (mlx5_access != 0 || iova == 0) {  // without its address the memory is not found
+  if (mlx5_access != 0) {
     errno = EOPNOTSUPP;
     return nullptr;
   }

@@ -44,17 +44,22 @@ struct ContextUmem : mlx5dv_devx_umem {
   std::shared_ptr<void> held;
 };
 
-// Why a umem is refused, or 0.
-int refusal(const mlx5dv_devx_umem_in& in) {
+// Why a umem is refused, or 0.  A dma-buf, of which `addr` is a place, becomes its address.
+int refusal(const Surroundings& around, mlx5dv_devx_umem_in& in) {
   constexpr std::uint32_t kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING;
   if ((in.comp_mask & ~std::uint64_t{MLX5DV_UMEM_MASK_DMABUF}) != 0) return EOPNOTSUPP;
   if (in.size == 0 || (in.access & ~kAccess) != 0 || in.pgsz_bitmap == 0) return EINVAL;
-  if ((in.comp_mask & MLX5DV_UMEM_MASK_DMABUF) != 0) {
-    if (fcntl(in.dmabuf_fd, F_GETFD) < 0) return EBADF;
-    return EOPNOTSUPP;  // a dma-buf does not tell the address by which the soft HCA finds it
-  }
-  return in.addr == nullptr ? EFAULT : 0;
+  if ((in.comp_mask & MLX5DV_UMEM_MASK_DMABUF) == 0) return in.addr == nullptr ? EFAULT : 0;
+  if (fcntl(in.dmabuf_fd, F_GETFD) < 0) return EBADF;
+  std::uint64_t address = 0, bytes = 0;
+  const std::uint64_t place = reinterpret_cast<std::uintptr_t>(in.addr);
+  // It does not tell the address by which the soft HCA finds memory.
+  if (around.find_dmabuf == nullptr || !around.find_dmabuf(in.dmabuf_fd, address, bytes))
+    return EOPNOTSUPP;
+  if (place > bytes || in.size > bytes - place) return EINVAL;
+  in.addr = reinterpret_cast<void*>(address + place);
+  return 0;
 }
 
 }  // namespace
@@ -108,18 +113,19 @@ mlx5dv_devx_umem* Library::umem_reg(ibv_context* context, void* address, std::si
   return umem_reg_ex(context, &in);
 }
 
-mlx5dv_devx_umem* Library::umem_reg_ex(ibv_context* context, mlx5dv_devx_umem_in* in) {
-  if (const int why = refusal(*in); why != 0) {
+mlx5dv_devx_umem* Library::umem_reg_ex(ibv_context* context, mlx5dv_devx_umem_in* given) {
+  mlx5dv_devx_umem_in in = *given;
+  if (const int why = refusal(around_, in); why != 0) {
     errno = why;
     return nullptr;
   }
   auto umem = std::make_unique<ContextUmem>();
   umem->context = context;
   if (around_.hold_memory != nullptr)
-    umem->held = around_.hold_memory(reinterpret_cast<std::uintptr_t>(in->addr), in->size);
+    umem->held = around_.hold_memory(reinterpret_cast<std::uintptr_t>(in.addr), in.size);
   // The kernel takes the largest page that fits; the smallest is what every place fits.
   umem->umem_id = device_of(context).add_umem(
-      {reinterpret_cast<std::uintptr_t>(in->addr), in->size, in->pgsz_bitmap & -in->pgsz_bitmap});
+      {reinterpret_cast<std::uintptr_t>(in.addr), in.size, in.pgsz_bitmap & -in.pgsz_bitmap});
   return umem.release();
 }
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace twinpath::gda {
+namespace twinpath::gpu {
 
 // Whether the driver has the call; whether it works for a GPU is seen by trying.
 bool exports_dmabufs();
@@ -13,4 +13,12 @@ bool exports_dmabufs();
 // where the driver refuses.
 int export_dmabuf(int gpu, std::uint64_t address, std::size_t bytes);
 
-}  // namespace twinpath::gda
+// What a dma-buf that export_dmabuf made is of: the soft HCA finds memory by its address.  Of the
+// last few hundred.  False: somebody else's, or no dma-buf.
+struct DmabufMemory {
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+};
+bool find_dmabuf(int fd, DmabufMemory& out);
+
+}  // namespace twinpath::gpu

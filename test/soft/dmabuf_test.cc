@@ -1,0 +1,93 @@
+// dma-bufs of GPU memory on the soft HCA: those that we export are found by what they are, others
+// by the address that is asked for.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "plugin/base/owned.h"
+#include "plugin/fabric/mlx5.h"
+#include "plugin/gpu/dmabuf.h"
+#include "test/soft/gpu_page.h"
+
+using namespace twinpath;
+using namespace twinpath::test;
+
+namespace {
+
+Config cuda_in_process() {
+  Config c;
+  c.soft_cuda = SoftCuda::inprocess;
+  return c;
+}
+
+// What a driver gives: a file of its own for each export.
+gpu::cuda::Result export_range(void* fd, gpu::cuda::Address, std::size_t, int, unsigned long long) {
+  *static_cast<int*>(fd) = memfd_create("dma-buf", MFD_CLOEXEC);
+  return gpu::cuda::kSuccess;
+}
+
+}  // namespace
+
+TEST_CASE("a dma-buf that we exported is found by itself, at any address", "[soft][cuda]") {
+  FakeGpu gpu;
+  gpu.table().range_handle = export_range;
+  Pair p({}, cuda_in_process());
+  GpuPage page(gpu, p.b);
+  REQUIRE(gpu::exports_dmabufs());
+  const UniqueFd fd(gpu::export_dmabuf(0, page.address(), 4096));
+  REQUIRE(fd);
+  const int access = static_cast<int>(Options{}.access);
+  ibv_mr* const mr = p.b.verbs.reg_dmabuf_mr(p.b.pd, 1024, 2048, 0, fd.get(), access);
+  REQUIRE(mr != nullptr);
+  p.a.buffer[0] = 77;
+  auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, 1, 16, mr->rkey);
+  REQUIRE(p.a.post(w) == 0);
+  CHECK(p.wait(p.a).status == IBV_WC_SUCCESS);
+  CHECK(page.value((1024 + 16) / 8) == 77);
+  auto beyond = p.a.request(IBV_WR_RDMA_WRITE, 0, 8, 2044, mr->rkey);
+  REQUIRE(p.a.post(beyond) == 0);
+  CHECK(p.wait(p.a).status == IBV_WC_REM_ACCESS_ERR);
+  CHECK(p.b.verbs.dereg_mr(mr) == 0);
+  errno = 0;
+  CHECK(p.b.verbs.reg_dmabuf_mr(p.b.pd, 1024, 4096, 0, fd.get(), access) == nullptr);
+  CHECK(errno == EINVAL);
+  // Somebody else's has no address here, and a closed descriptor is none.
+  const UniqueFd other(memfd_create("another", MFD_CLOEXEC));
+  CHECK(p.b.verbs.reg_dmabuf_mr(p.b.pd, 0, 4096, 0, other.get(), access) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+  CHECK(p.b.verbs.reg_dmabuf_mr(p.b.pd, 0, 4096, 0, -1, access) == nullptr);
+  CHECK(errno == EBADF);
+}
+
+TEST_CASE("queues may lie in a dma-buf that we exported, and in no other", "[soft][cuda]") {
+  FakeGpu gpu;
+  gpu.table().range_handle = export_range;
+  Pair p({}, cuda_in_process());
+  GpuPage page(gpu, p.b);
+  Mlx5 mlx5;
+  load_soft_mlx5(mlx5);
+  REQUIRE(mlx5.devx_umem_reg_ex != nullptr);
+  const UniqueFd fd(gpu::export_dmabuf(0, page.address(), 4096));
+  const UniqueFd other(memfd_create("another", MFD_CLOEXEC));
+  mlx5dv_devx_umem_in in{};
+  in.comp_mask = MLX5DV_UMEM_MASK_DMABUF;
+  in.access = IBV_ACCESS_LOCAL_WRITE;
+  in.pgsz_bitmap = 4096;
+  in.size = 2048;
+  in.addr = reinterpret_cast<void*>(2048);  // a place in it
+  in.dmabuf_fd = fd.get();
+  mlx5dv_devx_umem* const umem = mlx5.devx_umem_reg_ex(p.b.context, &in);
+  REQUIRE(umem != nullptr);
+  CHECK(in.addr == reinterpret_cast<void*>(2048));
+  CHECK(mlx5.devx_umem_dereg(umem) == 0);
+  in.size = 2049;
+  CHECK(mlx5.devx_umem_reg_ex(p.b.context, &in) == nullptr);
+  CHECK(errno == EINVAL);
+  in.size = 2048;
+  in.dmabuf_fd = other.get();
+  CHECK(mlx5.devx_umem_reg_ex(p.b.context, &in) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+  in.dmabuf_fd = -1;
+  CHECK(mlx5.devx_umem_reg_ex(p.b.context, &in) == nullptr);
+  CHECK(errno == EBADF);
+}
