@@ -255,7 +255,8 @@ constexpr std::array kOptions{
         "Offers NCCL (2.30.7 on) an RMA plugin: ncclPutSignal and its likes, collectives without "
         "SMs, and kernels that communicate through NCCL's own proxy (GIN type PROXY). 0 leaves "
         "them to NCCL's own transports; set it alike at all ranks. -1 offers it on real adapters: "
-        "the soft HCA cannot have GPU memory that NCCL makes for it, and windows would fail."),
+        "the soft HCA cannot have GPU memory that NCCL makes for it, and windows would fail, but "
+        "between threads of one process with TWINPATH_SOFT_CUDA=inprocess."),
     option<&Config::gin_depth, is_queue_depth>(
         "TWINPATH_GIN_DEPTH", "GPU", "64..32768, power of two",
         "Work requests that a queue between a kernel and one peer holds, where NCCL does not say "
