@@ -312,8 +312,10 @@ class Culprits(unittest.TestCase):
 class Processes(unittest.TestCase):
     def test_counts_grow_and_a_killed_process_is_gone(self):
         with Pair() as pair:
-            first = row_of(look(0.2, pair.pid("sender")), pair.pid("sender"))
-            second = row_of(look(0.2, pair.pid("sender")), pair.pid("sender"))
+            sender = pair.pid("sender")
+            look_until(lambda seen: any(r["messages"] > 0 for r in seen["peers"]), 0.1, sender)
+            first = row_of(look(0.2, sender), sender)
+            second = row_of(look(0.2, sender), sender)
             self.assertGreater(second["messages"], first["messages"])
             self.assertEqual(second["bytes"], 4096 * second["messages"])
             self.assertEqual(second["path"], "HOST")
