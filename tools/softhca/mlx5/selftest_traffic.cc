@@ -142,7 +142,7 @@ std::string masked_atomics(Both& t) {
   TRY(go(add, kEight, kAdd, 48, 8) == kRequester && t.word(2048) == 0x00000001ffffffff);
   TRY(t.word(6400) == 0x0000000300000000);
   // 4 bytes: either half alone, and 4 bytes come back.
-  for (const std::size_t at : {std::size_t{6400}, std::size_t{6404}}) {
+  for (const std::uint32_t at : {6400u, 6404u}) {
     t.word(6400) = 0xffffffffffffffff;
     Bytes more = t.remote(at, t.mr->rkey).put(32, 31, 0, 3);
     TRY(go(more, kFour, kAdd, 48, 4) == kRequester);
