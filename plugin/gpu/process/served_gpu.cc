@@ -1,5 +1,6 @@
 #include "plugin/gpu/process/served_gpu.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "plugin/base/clock.h"
