@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "plugin/fabric/soft/hca.h"
 #include "test/soft/gpu_page.h"
 #include "test/support/log_capture.h"
 
@@ -79,6 +80,33 @@ TEST_CASE("what follows an atomic on GPU memory is executed after it", "[soft][c
   CHECK(p.b.buffer[0] == 9);
   CHECK(page.value() == 3);
   CHECK(p.wait(p.a).opcode == IBV_WC_FETCH_ADD);
+}
+
+TEST_CASE("what a peer sends in place of an atomic's answer ends it in error", "[soft][cuda]") {
+  FakeGpu gpu;
+  Pair p({}, with_cuda());
+  GpuPage page(gpu, p.b);
+  REQUIRE(page.mr != nullptr);
+  const std::uint32_t length = GENERATE(0u, 4u, 16u);
+  CAPTURE(length);
+  gpu.pause(true);
+  auto w = fetch_add(p.a, page, 3);
+  REQUIRE(p.a.post(w) == 0);
+  CHECK(p.quiet(p.a));  // the true answer does not come
+  {
+    soft::SoftQp& qp = *soft::soft(p.b.qp);
+    const std::lock_guard hold(qp.lock);
+    const std::uint64_t at = qp.mine->produced.load();
+    soft::PacketHeader h{};
+    h.op = soft::PacketOp::read_response;
+    h.length = length;
+    h.bytes = static_cast<std::uint32_t>(sizeof h) + (length + 15) / 16 * 16;
+    std::memcpy(qp.out_ring + at % soft::kRingBytes, &h, sizeof h);
+    qp.mine->produced.store(at + h.bytes, std::memory_order_release);
+    soft::ring_far_bell(qp);
+  }
+  CHECK(p.wait(p.a).status == IBV_WC_LOC_PROT_ERR);
+  gpu.pause(false);
 }
 
 TEST_CASE("atomics of several queue pairs on one word of GPU memory lose nothing", "[soft][cuda]") {

@@ -134,28 +134,33 @@ Outcome on_read(SoftQp& qp, const PacketHeader& p) {
   return outcome;
 }
 
+// Puts where the entry wants it what the peer has sent for it.  False: it cannot be put there, or
+// it is not what was asked for.
+bool take_answer(SoftQp& qp, SendEntry& e, const PacketHeader& p, const std::uint8_t* payload) {
+  if (!is_atomic(e)) {
+    if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, e.received, payload, p.length)) return false;
+    e.received += p.length;
+    return true;
+  }
+  // A word, of which some asked for a part.  The peer may send another kind of answer, and less.
+  if (p.length != sizeof(std::uint64_t)) return false;
+  const std::uint8_t* const fetched = payload + e.part;
+  if (lands_on_gpu(qp, e)) return place_fetched(qp, e, fetched, e.length);
+  if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, 0, fetched, e.length)) return false;
+  e.received = e.length;
+  return true;
+}
+
 // A response to the oldest READ or atomic that still waits for bytes.
 Outcome on_response(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   for (std::uint64_t i = qp.sq_head; i != qp.sq_exec; ++i) {
     SendEntry& e = qp.entry(i);
     const bool waits = is_read(e) || is_atomic(e);
     if (!waits || e.stage != Stage::sent || e.received == e.length) continue;
-    // What an atomic has fetched is a word, whatever the peer says, of which some asked for a part.
-    const std::uint64_t bytes = is_atomic(e) ? e.length : p.length;
-    const std::uint8_t* const from = payload + e.part;
-    if (is_atomic(e) && lands_on_gpu(qp, e)) {
-      if (place_fetched(qp, e, from, bytes)) return Outcome::done;
-      e.status = IBV_WC_LOC_PROT_ERR;
-      enter_error(qp);
-      return Outcome::refused;
-    }
-    if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, e.received, from, bytes)) {
-      e.status = IBV_WC_LOC_PROT_ERR;
-      enter_error(qp);
-      return Outcome::refused;
-    }
-    e.received += bytes;
-    return Outcome::done;
+    if (take_answer(qp, e, p, payload)) return Outcome::done;
+    e.status = IBV_WC_LOC_PROT_ERR;
+    enter_error(qp);
+    return Outcome::refused;
   }
   return Outcome::done;  // the WQE was flushed meanwhile
 }
