@@ -18,6 +18,9 @@ int export_dmabuf(int gpu, std::uint64_t address, std::size_t bytes);
 struct DmabufMemory {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
+  bool holds(std::uint64_t offset, std::uint64_t size) const {
+    return offset <= bytes && size <= bytes - offset;
+  }
 };
 bool find_dmabuf(int fd, DmabufMemory& out);
 

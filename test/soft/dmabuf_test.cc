@@ -14,12 +14,6 @@ using namespace twinpath::test;
 
 namespace {
 
-Config cuda_in_process() {
-  Config c;
-  c.soft_cuda = SoftCuda::inprocess;
-  return c;
-}
-
 // What a driver gives: a file of its own for each export.
 gpu::cuda::Result export_range(void* fd, gpu::cuda::Address, std::size_t, int, unsigned long long) {
   *static_cast<int*>(fd) = memfd_create("dma-buf", MFD_CLOEXEC);
@@ -31,7 +25,7 @@ gpu::cuda::Result export_range(void* fd, gpu::cuda::Address, std::size_t, int, u
 TEST_CASE("a dma-buf that we exported is found by itself, at any address", "[soft][cuda]") {
   FakeGpu gpu;
   gpu.table().range_handle = export_range;
-  Pair p({}, cuda_in_process());
+  Pair p({}, with_cuda());
   GpuPage page(gpu, p.b);
   REQUIRE(gpu::exports_dmabufs());
   const UniqueFd fd(gpu::export_dmabuf(0, page.address(), 4096));
@@ -62,7 +56,7 @@ TEST_CASE("a dma-buf that we exported is found by itself, at any address", "[sof
 TEST_CASE("queues may lie in a dma-buf that we exported, and in no other", "[soft][cuda]") {
   FakeGpu gpu;
   gpu.table().range_handle = export_range;
-  Pair p({}, cuda_in_process());
+  Pair p({}, with_cuda());
   GpuPage page(gpu, p.b);
   Mlx5 mlx5;
   load_soft_mlx5(mlx5);

@@ -13,12 +13,6 @@ using namespace twinpath::test;
 
 namespace {
 
-Config with_cuda() {
-  Config c;
-  c.soft_cuda = SoftCuda::inprocess;
-  return c;
-}
-
 Side::Wr fetch_add(Side& s, const GpuPage& page, std::uint64_t add, std::size_t word = 0) {
   auto w = s.request(IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8, page.address(word), page.mr->rkey);
   w.wr.wr.atomic.compare_add = add;

@@ -10,6 +10,12 @@
 
 namespace twinpath::test {
 
+inline Config with_cuda() {
+  Config c;
+  c.soft_cuda = SoftCuda::inprocess;
+  return c;
+}
+
 // A page of GPU memory, registered at one side.
 class GpuPage {
  public:

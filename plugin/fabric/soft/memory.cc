@@ -167,7 +167,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::
   }
   // One that we have made is known by itself.
   if (gpu::DmabufMemory known; gpu::find_dmabuf(fd, known)) {
-    if (offset > known.bytes || bytes > known.bytes - offset) {
+    if (!known.holds(offset, bytes)) {
       errno = EINVAL;
       return nullptr;
     }

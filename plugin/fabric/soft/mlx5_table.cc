@@ -23,13 +23,7 @@ mlx5::Library& model() {
     around.pd_number = [](ibv_pd* pd) { return pd_number(pd); };
     around.address_of = [](ibv_ah* ah) { return static_cast<AddressHandle*>(ah); };
     around.post_masked_atomic = post_masked_atomic;
-    around.find_dmabuf = [](int fd, std::uint64_t& address, std::uint64_t& bytes) {
-      gpu::DmabufMemory memory;
-      if (!gpu::find_dmabuf(fd, memory)) return false;
-      address = memory.address;
-      bytes = memory.bytes;
-      return true;
-    };
+    around.find_dmabuf = gpu::find_dmabuf;
     around.hold_memory = hold_gpu_memory;
     around.read_elsewhere = read_gpu_memory;
     around.write_elsewhere = write_gpu_memory;

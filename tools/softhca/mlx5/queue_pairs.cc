@@ -27,14 +27,11 @@ extern "C" ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* a
     errno = EINVAL;
     return nullptr;
   }
-  ibv_qp_init_attr basic{};
-  basic.qp_context = attr->qp_context;
-  basic.send_cq = attr->send_cq;
-  basic.recv_cq = attr->recv_cq;
-  basic.srq = attr->srq;
-  basic.cap.max_send_wr = basic.cap.max_send_sge = 1;  // of no use
-  basic.qp_type = IBV_QPT_RC;
-  ibv_qp* const qp = ibv_create_qp(attr->pd, &basic);
+  ibv_qp_init_attr_ex made = *attr;
+  made.qp_type = IBV_QPT_RC;
+  made.cap = {};
+  made.cap.max_send_wr = made.cap.max_send_sge = 1;  // of no use
+  ibv_qp* const qp = ibv_create_qp_ex(context, &made);
   if (qp != nullptr) {
     qp->qp_type = IBV_QPT_DRIVER;
     record.number("qpn", qp->qp_num);

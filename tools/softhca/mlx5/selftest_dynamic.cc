@@ -6,12 +6,6 @@
 #include "tools/softhca/mlx5/selftest_library.h"
 #include "tools/softhca/mlx5/selftest_traffic.h"
 
-#define TRY(condition)                                                                    \
-  do {                                                                                    \
-    if (!(condition))                                                                     \
-      return std::string(#condition " is false (line ") + std::to_string(__LINE__) + ")"; \
-  } while (0)
-
 namespace twinpath::softhca {
 
 std::string dynamic_target(Library& lib, ibv_context* context) {

@@ -13,12 +13,6 @@ constexpr unsigned kRequester = 0, kSendImmediate = 3, kRequesterError = 13;
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                         IBV_ACCESS_REMOTE_ATOMIC;
 
-#define TRY(condition)                                                                    \
-  do {                                                                                    \
-    if (!(condition))                                                                     \
-      return std::string(#condition " is false (line ") + std::to_string(__LINE__) + ")"; \
-  } while (0)
-
 // Two queue pairs joined to each other, with one page and one memory; and a third, with a page of
 // its own, which tells that the model has looked everywhere.
 struct Both {
@@ -104,7 +98,7 @@ std::string every_operation(Both& t) {
 
 // The extended atomics, of 4 bytes and of 8: what they touch, and what comes back.
 std::string masked_atomics(Both& t) {
-  constexpr std::uint32_t kFour = 8u << 24, kEight = 9u << 24;  // the modifiers
+  constexpr std::uint32_t kFour = 8, kEight = 9;  // the modifiers
   constexpr std::uint32_t kSwap = 0x14, kAdd = 0x15;
   const auto half = [&](std::size_t place) {
     std::uint32_t value = 0;
@@ -118,7 +112,7 @@ std::string masked_atomics(Both& t) {
   const auto go = [&](Bytes& e, std::uint32_t modifier, std::uint32_t opcode, std::size_t pieces_at,
                       std::uint32_t bytes) {
     t.word(2048) = ~std::uint64_t{0};
-    e.put(0, 31, 24, modifier >> 24);
+    e.put(0, 31, 24, modifier);
     t.a->post(DevxQueue::piece(e, pieces_at, 2048, bytes, t.mr->lkey), opcode,
               static_cast<unsigned>(pieces_at / 16 + 1));
     t.a->ring();

@@ -104,12 +104,13 @@ bool opcode_of(Operation operation, ibv_wr_opcode& opcode) {
 }  // namespace
 
 Carrier::Carrier(const Surroundings& around, ibv_pd* pd, ibv_srq* srq, const QueuePairFacts& facts)
-    : around_(around), verbs_(around.verbs) {
+    : around_(around) {
   const auto sends =
       static_cast<std::uint32_t>(std::clamp<std::uint64_t>(facts.send_blocks, 1, kMostRequests));
   const auto receives = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(facts.receive_entries, 1, kMostRequests));
-  cq_ = verbs_.create_cq(pd->context, static_cast<int>(sends + receives), nullptr, nullptr, 0);
+  cq_ =
+      around_.verbs.create_cq(pd->context, static_cast<int>(sends + receives), nullptr, nullptr, 0);
   if (cq_ == nullptr) return;
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = cq_;
@@ -117,12 +118,12 @@ Carrier::Carrier(const Surroundings& around, ibv_pd* pd, ibv_srq* srq, const Que
   attr.qp_type = IBV_QPT_RC;
   attr.sq_sig_all = 1;  // the queue's own order of completions is kept by them
   attr.cap = {sends, receives, kMostPieces, kMostPieces, kMostInline};
-  qp_ = verbs_.create_qp(pd, &attr);
+  qp_ = around_.verbs.create_qp(pd, &attr);
 }
 
 Carrier::~Carrier() {
-  if (qp_ != nullptr) (void)verbs_.destroy_qp(qp_);
-  if (cq_ != nullptr) (void)verbs_.destroy_cq(cq_);
+  if (qp_ != nullptr) (void)around_.verbs.destroy_qp(qp_);
+  if (cq_ != nullptr) (void)around_.verbs.destroy_cq(cq_);
 }
 
 int Carrier::change(State to, std::span<const std::uint8_t> context) {
@@ -130,11 +131,11 @@ int Carrier::change(State to, std::span<const std::uint8_t> context) {
   int mask = attributes(to, context, attr);
   ibv_qp_attr now{};
   ibv_qp_init_attr init{};
-  if (verbs_.query_qp(qp_, &now, IBV_QP_STATE, &init) != 0) return EIO;
+  if (around_.verbs.query_qp(qp_, &now, IBV_QP_STATE, &init) != 0) return EIO;
   // RTS to RTS changes rights at most.
   if (to == State::ready_to_send && now.qp_state == IBV_QPS_RTS)
     mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
-  return verbs_.modify_qp(qp_, &attr, mask);
+  return around_.verbs.modify_qp(qp_, &attr, mask);
 }
 
 int Carrier::post_masked(const Work& work, std::uint64_t id) {

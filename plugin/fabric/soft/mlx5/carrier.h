@@ -39,7 +39,6 @@ class Carrier {
   int post_masked(const Work& work, std::uint64_t id);
 
   const Surroundings& around_;
-  const Verbs& verbs_;
   ibv_cq* cq_ = nullptr;
   ibv_qp* qp_ = nullptr;
 };

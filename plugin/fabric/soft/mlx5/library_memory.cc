@@ -52,13 +52,12 @@ int refusal(const Surroundings& around, mlx5dv_devx_umem_in& in) {
   if (in.size == 0 || (in.access & ~kAccess) != 0 || in.pgsz_bitmap == 0) return EINVAL;
   if ((in.comp_mask & MLX5DV_UMEM_MASK_DMABUF) == 0) return in.addr == nullptr ? EFAULT : 0;
   if (fcntl(in.dmabuf_fd, F_GETFD) < 0) return EBADF;
-  std::uint64_t address = 0, bytes = 0;
+  gpu::DmabufMemory known;
   const std::uint64_t place = reinterpret_cast<std::uintptr_t>(in.addr);
   // It does not tell the address by which the soft HCA finds memory.
-  if (around.find_dmabuf == nullptr || !around.find_dmabuf(in.dmabuf_fd, address, bytes))
-    return EOPNOTSUPP;
-  if (place > bytes || in.size > bytes - place) return EINVAL;
-  in.addr = reinterpret_cast<void*>(address + place);
+  if (around.find_dmabuf == nullptr || !around.find_dmabuf(in.dmabuf_fd, known)) return EOPNOTSUPP;
+  if (!known.holds(place, in.size)) return EINVAL;
+  in.addr = reinterpret_cast<void*>(known.address + place);
   return 0;
 }
 

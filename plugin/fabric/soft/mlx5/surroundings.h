@@ -10,6 +10,7 @@
 #include "plugin/fabric/soft/address.h"
 #include "plugin/fabric/soft/masked_atomic.h"
 #include "plugin/fabric/verbs.h"
+#include "plugin/gpu/dmabuf.h"
 
 namespace twinpath::soft::mlx5 {
 
@@ -24,7 +25,7 @@ struct Surroundings {
   bool (*write_elsewhere)(std::uint64_t address, const void* from, std::size_t bytes,
                           std::size_t after) = nullptr;
   // The memory that a dma-buf is of; null: dma-bufs are not taken.  False: not one of ours.
-  bool (*find_dmabuf)(int fd, std::uint64_t& address, std::uint64_t& bytes) = nullptr;
+  bool (*find_dmabuf)(int fd, gpu::DmabufMemory& out) = nullptr;
   // Memory of queues, while it is registered; null: nothing is needed for it.
   std::shared_ptr<void> (*hold_memory)(std::uint64_t address, std::size_t bytes) = nullptr;
   // Kept with a doorbell page, and let go before it; null: nothing is.

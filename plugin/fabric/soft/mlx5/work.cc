@@ -74,8 +74,7 @@ std::size_t read_operands(Bytes bytes, std::size_t at, Work& work) {
     return at + kSegmentBytes;
   }
   const bool swap = work.operation == Operation::masked_compare_swap;
-  // The modifier's low bits are the size's logarithm less 2: 0 is 4 bytes, 1 is 8.
-  if ((work.modifier & 7) == 0) {
+  if (work.operand_bytes() == 4) {
     work.add_or_swap = word(bytes, at);
     work.add_or_swap_mask = word(bytes, swap ? at + 8 : at + 4);
     if (swap) work.compare = word(bytes, at + 4), work.compare_mask = word(bytes, at + 12);
@@ -172,7 +171,7 @@ Defect read_work(Bytes bytes, std::uint32_t qpn, std::uint64_t index, Work& work
   }
   if (fixed > 2) {
     const bool longest =
-        work.operation == Operation::masked_compare_swap && (work.modifier & 7) != 0;
+        work.operation == Operation::masked_compare_swap && work.operand_bytes() == 8;
     if (longest && segments < fixed + 1) return Defect::size;
     at = read_operands(entry, at, work);
   }

@@ -51,7 +51,8 @@ struct Work {
   std::uint64_t add_or_swap = 0, compare = 0, add_or_swap_mask = 0, compare_mask = 0;
   std::uint32_t wait_cqn = 0, wait_index = 0;
 
-  // The modifier's low bits are the size's logarithm less 2.
+  // Of masked atomics.  The modifier's low bits are the size's logarithm less 2: 0 is 4 bytes, 1
+  // is 8.
   std::uint32_t operand_bytes() const { return (modifier & 7) == 0 ? 4 : 8; }
   bool masked() const {
     return operation == Operation::masked_compare_swap || operation == Operation::masked_fetch_add;
