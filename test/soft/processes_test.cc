@@ -123,6 +123,41 @@ TEST_CASE("writes, reads and atomics reach a process that sleeps", "[soft]") {
   CHECK(child.finish() == 0);
 }
 
+// NCCL's LL protocol has no completion at the receiver, whose kernels watch the memory: nothing
+// polls there, and a small message must not wait for that.
+TEST_CASE("what brings no notice is in place though nothing of the other process runs", "[soft]") {
+  Child child("direct");
+  Options o;
+  o.bytes = 2 << 20;
+  Side s(o);
+  child.connect(s);
+  constexpr std::uint32_t kSizes[] = {8, 16, 20, 64, 200, 4000, 4096};
+  constexpr std::uint32_t kApart = 8192;
+  const auto go = [&](ibv_wr_opcode opcode, std::size_t at, std::uint32_t bytes,
+                      std::uint32_t far) {
+    auto w = s.request(opcode, at, bytes, child.theirs.address + far, child.theirs.rkey);
+    REQUIRE(s.post(w) == 0);
+    return wait(s).status;
+  };
+  REQUIRE(go(IBV_WR_RDMA_WRITE, 0, 8, 0) == IBV_WC_SUCCESS);  // the processes have met
+  for (std::uint32_t i = 0; i < std::size(kSizes) * kApart; ++i)
+    s.buffer[i] = static_cast<std::uint8_t>(i * 31 + i / kApart);
+  REQUIRE(::kill(child.pid, SIGSTOP) == 0);
+  siginfo_t stopped{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child.pid), &stopped, WSTOPPED | WNOWAIT) == 0);
+  for (std::uint32_t i = 0; i < std::size(kSizes); ++i) {
+    INFO(kSizes[i] << " bytes");
+    CHECK(go(IBV_WR_RDMA_WRITE, i * kApart, kSizes[i], 64 + i * kApart) == IBV_WC_SUCCESS);
+  }
+  REQUIRE(::kill(child.pid, SIGCONT) == 0);
+  for (std::uint32_t i = 0; i < std::size(kSizes); ++i) {
+    INFO(kSizes[i] << " bytes");
+    CHECK(go(IBV_WR_RDMA_READ, 1 << 20, kSizes[i], 64 + i * kApart) == IBV_WC_SUCCESS);
+    CHECK(std::memcmp(&s.buffer[1 << 20], &s.buffer[i * kApart], kSizes[i]) == 0);
+  }
+  CHECK(child.finish() == 0);
+}
+
 TEST_CASE("a killed peer turns into retry-exceeded at once", "[soft]") {
   Child child("direct");
   Options o;
