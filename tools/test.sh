@@ -18,7 +18,8 @@ usage: tools/test.sh [--quick] [--suite NAME]... [--report FILE] [--no-install] 
 
 Stages, in their order:
   plain    the plain build with its suites: unit, soft, fabric, topology, abi, gda, tools, package,
-           lint, faults, and gpu where there are GPUs; perf only when named
+           lint, faults, patient (those of fabric that only wait), and gpu where there are GPUs;
+           perf only when named
   demo     tools/demo.sh: a release build, and the main job
   softhca  other people's programs over the soft HCA
   vm       real verbs under an emulated kernel (test/vm), TWINPATH_VM_SECONDS in all, default 660
@@ -83,8 +84,9 @@ export -n TWINPATH_FUZZ_SECONDS TWINPATH_VM_SECONDS TWINPATH_VM_CACHE TWINPATH_V
 wrapper=''
 # Tests start processes that poll; more of them than processors only makes timeouts likelier.
 test_processes=$(((jobs + 1) / 2))
-# Suites that wait more than they compute: as many at once as there are processors.
-patient_suites=(abi gda)
+# Suites that wait more than they compute: as many at once as there are processors.  Of them
+# `patient` has such tests of the others.
+patient_suites=(abi gda tools package lint patient)
 
 # --- packages
 # shellcheck disable=SC2086,SC2154  # the list is a list, of tools/lib/common.sh

@@ -96,7 +96,7 @@ TEST_CASE("A connection that the peer's host reset is said to be reset") {
   CHECK_FALSE(w.log.has("control network"));
 }
 
-TEST_CASE("A host of which nothing is heard or seen is given up after the limit, not before") {
+TEST_CASE("A host of which nothing is heard or seen is given up after the limit, not before", "[waits]") {
   NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   WaitingChild w("sender");
   REQUIRE(::kill(w.child.pid, SIGSTOP) == 0);
@@ -109,7 +109,7 @@ TEST_CASE("A host of which nothing is heard or seen is given up after the limit,
   CHECK_FALSE(w.log.has("process ended"));
 }
 
-TEST_CASE("A process that is stopped while its host answers may come back") {
+TEST_CASE("A process that is stopped while its host answers may come back", "[waits]") {
   NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   WaitingChild w("sender");
   REQUIRE(::kill(w.child.pid, SIGSTOP) == 0);

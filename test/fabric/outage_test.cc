@@ -36,7 +36,7 @@ void exchange(Link& link, Buffer& from, Buffer& to) {
   CHECK(finish(receive).bytes[0] == from.size());
 }
 
-TEST_CASE("A cut control network ends no connection: not a busy, a waiting or an idle one") {
+TEST_CASE("A cut control network ends no connection: not a busy, a waiting or an idle one", "[waits]") {
   NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   LogCapture log;
   World world(patient());
@@ -78,7 +78,7 @@ TEST_CASE("A cut control network ends no connection: not a busy, a waiting or an
   CHECK(log.warnings().empty());
 }
 
-TEST_CASE("Lost SYNs are waited for as long as a connection may take") {
+TEST_CASE("Lost SYNs are waited for as long as a connection may take", "[waits]") {
   NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   Config config = patient(6500);
   World world(config);
@@ -184,7 +184,7 @@ TEST_CASE("An acceptor without descriptors says so to both ends, at once") {
   world.connect_to(0, *listener, handle, link);
 }
 
-TEST_CASE("Connections that were begun and forgotten go when their time is over") {
+TEST_CASE("Connections that were begun and forgotten go when their time is over", "[waits]") {
   NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   Config config = patient(4000);
   World world(config);

@@ -111,12 +111,12 @@ class TestSh(unittest.TestCase):
         said = re.findall(r"stage (\d) of (\d): (\w+)", done.stdout)
         names = ["plain", "demo", "softhca", "vm", "format", "scripts", "asan", "tsan", "fuzz"]
         self.assertEqual(said, [(str(i + 1), "9", n) for i, n in enumerate(names)], done.stdout)
-        # build, 2 x 3 x 2, settings' table; demo; two times 3 and a failure; shellcheck; build, 3 x 2;
-        # fuzz
-        self.assertEqual(done.stdout.splitlines()[-1], "30 passed, 2 failed", done.stdout)
+        # build, 2 x 3 x 2, settings' table; demo; two times 3 and a failure; shellcheck; build,
+        # 2 x 3 x 2; fuzz
+        self.assertEqual(done.stdout.splitlines()[-1], "36 passed, 2 failed", done.stdout)
         self.assertRegex(done.stdout, r"Took .*; 2 test cases skipped")
         # Told again right before the last line.
-        self.assertRegex(done.stdout, r"\nFailed:\n  FAILED: other\n  FAILED: other\n30 passed")
+        self.assertRegex(done.stdout, r"\nFailed:\n  FAILED: other\n  FAILED: other\n36 passed")
         self.assertEqual(done.returncode, 1)
         for line in ("  ok: something", "  FAILED: other", "not run: thread sanitizer: ", "ok: fuzz x: 9 inputs"):
             self.assertIn(line, done.stdout)
@@ -125,10 +125,12 @@ class TestSh(unittest.TestCase):
         self.assertIn("demo --no-install --jobs ", calls)
         self.assertRegex(calls, r"vm .* soft\n(.*\n)*vm .* pair\n")
         # Suites that wait run beside each other, once the others have ended.
-        alone, beside, _ = self.meson_tests()
+        alone, beside, sanitized, sanitized_beside = self.meson_tests()
         self.assertEqual(re.findall(r" --suite=(\w+)", alone), [])
         self.assertIn("--no-suite=abi --no-suite=gda", alone)
-        self.assertEqual(re.findall(r" --suite=(\w+)", beside), ["abi", "gda"])
+        self.assertEqual(re.findall(r" --suite=(\w+)", beside), ["abi", "gda", "tools", "package", "lint", "patient"])
+        self.assertEqual(re.findall(r" --suite=(\w+)", sanitized), ["unit", "soft", "fabric"])
+        self.assertEqual(re.findall(r" --suite=(\w+)", sanitized_beside), ["abi", "gda"])
 
         self.program("test/vm/run", "echo skipped: no machine; exit 77")
         quick = self.run_script("--quick")

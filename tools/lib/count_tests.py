@@ -69,9 +69,9 @@ def main():
     skips = []
     failures = []
     for test in tests:
-        # Meson writes the name as "project:suite / name".
+        # Meson writes the name as "project:suite / name", or "project:suite+suite / name".
         suite, _, name = test["name"].rpartition(" / ")
-        suite = suite.split(":")[-1] or "-"
+        suite = re.split("[:+]", suite)[-1] or "-"
         passed, failed, skipped, reasons = count(test)
         row = suites.setdefault(suite, [0, 0, 0])
         for i, n in enumerate((passed, failed, skipped)):

@@ -6,7 +6,7 @@
 stages=(plain demo softhca vm format scripts asan tsan fuzz)
 on_request=(tidy arm64)
 # Of the plain build; stage softhca has what would be the suite of this name.
-meson_suites=(unit soft fabric topology abi gda tools package lint faults gpu perf)
+meson_suites=(unit soft fabric topology abi gda tools package lint faults patient gpu perf)
 
 chosen=()
 # choose NAME[,NAME...]: only these.
