@@ -55,8 +55,8 @@ TEST_CASE("small machines get no copying threads, larger ones a few", "[soft]") 
   CHECK(suitable_copy_threads(4, 2) == 0);
   CHECK(suitable_copy_threads(16, 2) == 3);
   CHECK(suitable_copy_threads(16, 8) == 0);
-  CHECK(suitable_copy_threads(64, 4) == 3);
-  CHECK(suitable_copy_threads(4096, 1) == 3);
+  CHECK(suitable_copy_threads(64, 4) == 4);
+  CHECK(suitable_copy_threads(4096, 1) == 4);
 }
 
 TEST_CASE("helpers copy a message that its owner does not look at", "[soft]") {

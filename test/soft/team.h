@@ -15,7 +15,9 @@ inline soft::CopyTeam& the_team() { return soft::Hca::existing()->team(); }
 
 // So many helpers, on any machine, while it lives.  Made after the first Side.
 struct Helpers {
-  explicit Helpers(int n, bool stream = false) { the_team().set(n, soft::kChunk, stream); }
+  explicit Helpers(int n, bool stream = false) {
+    the_team().set(n, soft::CopyTeam::kFitting, stream);
+  }
   ~Helpers() { the_team().set(-1); }
   Helpers(const Helpers&) = delete;
   Helpers& operator=(const Helpers&) = delete;

@@ -14,6 +14,9 @@ namespace {
 
 // Looks for work before a helper sleeps: some 20 us, about what it takes to be woken.
 constexpr int kSpins = 500;
+// Looks of an owner that leave a copy to its helpers although they get no further: they may have no
+// core.
+constexpr int kPatience = 1000;
 
 constexpr std::uint64_t bit_of(int slot) { return std::uint64_t{1} << slot; }
 
@@ -47,10 +50,16 @@ CopyTeam::Look CopyTeam::look(TeamCopy& c) {
   std::uint64_t share = kSlice;
   if (offer(c)) {
     share = share_.load(std::memory_order_relaxed);
-    if (share == 0 && chunks_left(c) != 0) {
+    if (share == kFitting) share = c.pid != 0 ? 0 : kChunk;
+    if (share == 0) {
+      const std::uint64_t left = chunks_left(c);
+      if (left != c.left) c.looks = 0;
       // A hint: helpers that only look at it count, too.
       const Slot& slot = slots_[static_cast<std::size_t>(c.slot)];
-      if (slot.users.load(std::memory_order_relaxed) != 0) return Look::more;
+      c.left = left;
+      if (left != 0 && slot.users.load(std::memory_order_relaxed) != 0 && ++c.looks < kPatience)
+        return Look::more;
+      if (left != 0) --c.left;  // by us
     }
     share = std::max(share, kChunk);
   }
@@ -225,22 +234,26 @@ void CopyTeam::run(int index) {
 
 // Each begins behind where it found work last, so that they spread over the copies on offer.
 bool CopyTeam::help(int index, int& at) {
-  const std::uint64_t offered = offered_.load(std::memory_order_acquire);
-  for (std::uint64_t rest = std::rotr(offered, at); rest != 0; rest &= rest - 1) {
-    const int slot = (at + std::countr_zero(rest)) % kSlots;
-    if (!help_at(slots_[static_cast<std::size_t>(slot)], index, bit_of(slot))) continue;
-    at = (slot + 1) % kSlots;
-    return true;
+  for (const Company company : {Company::begun_by_none, Company::helped_by_none, Company::any}) {
+    const std::uint64_t offered = offered_.load(std::memory_order_acquire);
+    for (std::uint64_t rest = std::rotr(offered, at); rest != 0; rest &= rest - 1) {
+      const int slot = (at + std::countr_zero(rest)) % kSlots;
+      if (!help_at(slots_[static_cast<std::size_t>(slot)], index, bit_of(slot), company)) continue;
+      at = (slot + 1) % kSlots;
+      return true;
+    }
   }
   return false;
 }
 
 // True if anything was copied.
-bool CopyTeam::help_at(Slot& slot, int index, std::uint64_t bit) {
+bool CopyTeam::help_at(Slot& slot, int index, std::uint64_t bit, Company company) {
   bool any = false;
+  if (company != Company::any && slot.users.load(std::memory_order_relaxed) != 0) return false;
   slot.users.fetch_add(1, std::memory_order_seq_cst);
   // Each time anew: the owner may take it back between chunks.
   while (TeamCopy* c = slot.copy.load(std::memory_order_seq_cst)) {
+    if (company == Company::begun_by_none && !any && (!c->to_far || begun(*c))) break;
     if (c->failed[static_cast<std::size_t>(index)].load(std::memory_order_relaxed) != 0) break;
     const Chunk chunk = copy_chunk(*c, index, true);
     any = any || chunk == Chunk::copied;

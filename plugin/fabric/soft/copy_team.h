@@ -2,9 +2,14 @@
 // Threads that help with large copies of host memory.  One core copies some 10 GB/s, whichever way;
 // a process that moves its queues by one thread, as NCCL's proxy does, has no more than that.
 //
-// Who owns a copy (a queue pair, with its lock held) offers it, goes on copying itself, and is done
-// when no chunk is left and no helper is at one.  Nothing depends on a helper: without any, or when
-// none gets a core, the owner copies all.
+// Who owns a copy (a queue pair, with its lock held) offers it, copies itself, too (between
+// processes only what no helper is at), and is done when no chunk is left and no helper is at one.
+// Nothing depends on a helper: without any, or when none gets a core, the owner copies all.
+//
+// Helpers keep apart as long as there are copies enough, those of the process at the other end too:
+// threads that copy neighbouring chunks of one message to or from another process wait for each
+// other in the kernel, which counts the users of the pages around them (8 threads: 10 GB/s, each at
+// a message of its own 22).
 //
 // The threads are started by the first offer and end with rest().  Those that find nothing sleep.
 // None takes a queue pair's lock, allocates, or touches a copy that was taken back.
@@ -35,8 +40,7 @@ namespace twinpath::soft {
 // others, each of which has a thread that copies, and programs of their own: none where they would
 // only take the place of those.
 constexpr int suitable_copy_threads(int cpus, int processes) {
-  constexpr int kEnough =
-      3;  // more made two processes slower (H200 host, 32 cores; test/MEASUREMENTS.md)
+  constexpr int kEnough = 4;  // more made two processes slower (32 cores; test/MEASUREMENTS.md)
   const int own = cpus / std::max(processes, 1) - 2;
   return std::clamp(own / 2, 0, kEnough);
 }
@@ -50,9 +54,10 @@ class CopyTeam {
   void know_processes(int n);
   // Another number of threads from now on (-1: chooses); those that run end.  For tests and
   // measurements: `share` is what the owner copies by itself at each look, in bytes (0: a chunk, of
-  // copies that no helper is at), and `stream` whether copies within the process go past the
-  // caches.
-  void set(int threads, std::uint64_t share = kChunk, bool stream = false);
+  // copies that no helper is at; kFitting: that between processes, else a chunk), and `stream`
+  // whether copies within the process go past the caches.
+  static constexpr std::uint64_t kFitting = ~std::uint64_t{0};
+  void set(int threads, std::uint64_t share = kFitting, bool stream = false);
   int wanted() const { return wanted_.load(std::memory_order_relaxed); }
   int running() const { return running_.load(std::memory_order_acquire); }
 
@@ -93,12 +98,15 @@ class CopyTeam {
   void wake_one();
   void run(int index);
   bool help(int index, int& at);
-  bool help_at(Slot& slot, int index, std::uint64_t bit);
+  // Which copies a helper takes up: its own process's message that nobody has begun, one that no
+  // other helper is at, any.
+  enum class Company : std::uint8_t { begun_by_none, helped_by_none, any };
+  bool help_at(Slot& slot, int index, std::uint64_t bit, Company company);
 
   const int cpus_;
   cpu_set_t process_cpus_{};  // of the thread that made us
   std::atomic<int> wanted_{0}, running_{0};
-  std::atomic<std::uint64_t> share_{kChunk};
+  std::atomic<std::uint64_t> share_{kFitting};
   std::atomic<bool> stream_{false};
   // Bits by slot: in use, and worth a helper's look.
   alignas(kCacheLine) std::atomic<std::uint64_t> taken_{0};

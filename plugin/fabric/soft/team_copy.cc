@@ -37,6 +37,8 @@ void TeamCopy::begin(std::uint32_t message, int process, bool write, std::uint64
   far = far_address;
   total = bytes;
   claim = &next;
+  left = 0;
+  looks = 0;
   near_guard = far_guard = {};
   for (auto& f : failed) f.store(0, std::memory_order_relaxed);
 }
@@ -55,6 +57,10 @@ std::uint64_t chunks_left(const TeamCopy& c) {
   const std::uint64_t v = c.claim->next.load(std::memory_order_relaxed);
   const std::uint64_t begun = v & 0xffffffffu, all = (c.total + kChunk - 1) / kChunk;
   return v >> 32 == c.id && begun < all ? all - begun : 0;
+}
+
+bool begun(const TeamCopy& c) {
+  return c.claim->next.load(std::memory_order_relaxed) != std::uint64_t{c.id} << 32;
 }
 
 bool claim_chunk(const TeamCopy& c, std::uint64_t& offset) {

@@ -41,9 +41,12 @@ struct TeamCopy {
   // helper stays away after the first, so there is one each.
   std::array<std::atomic<std::uint32_t>, kMaxCopyThreads + 1> failed{};
 
-  // The owner's: which slot has it, -1 none, and whether it was taken back from there.
+  // The owner's: which slot has it, -1 none, and whether it was taken back from there; what was
+  // left of it when it last looked, and how many looks found that.
   int slot = -1;
   bool closing = false;
+  std::uint64_t left = 0;
+  int looks = 0;
 
   void begin(std::uint32_t message, int process, bool write, std::uint64_t near_address,
              std::uint64_t far_address, std::uint64_t bytes, Claim& next);
@@ -57,6 +60,7 @@ inline std::uint64_t chunk_bytes(std::uint64_t total, std::uint64_t offset) {
 
 // Chunks of it that nobody has begun.
 std::uint64_t chunks_left(const TeamCopy& c);
+bool begun(const TeamCopy& c);
 
 // The next chunk's first byte, or false when none is left (or another message runs).
 bool claim_chunk(const TeamCopy& c, std::uint64_t& offset);
