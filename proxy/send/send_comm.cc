@@ -223,20 +223,28 @@ Status ProxySendComm::answer_and_leave(void* data, std::size_t bytes, int tag,
 // For the next cell, with which it may go: company is waited for.
 Status ProxySendComm::gather_and_leave(void* data, std::size_t bytes, int tag,
                                        const ProxyMemory* memory, Request** request) {
-  std::lock_guard hold(hub_->lock, std::adopt_lock);
   const CellView cell(cell_at(head_));
   const CellMeta meta = cell.meta();
   if (!meta.valid() || meta.no_completion()) [[unlikely]]
-    return answer_checked(data, bytes, tag, memory, request);
+    return answer_and_leave(data, bytes, tag, memory, request);
+  const std::uint16_t slot = requests_.next();
   SendRequest* const r = requests_.take_again();
   if (r == nullptr) [[unlikely]]
-    return answer_checked(data, bytes, tag, memory, request);
+    return answer_and_leave(data, bytes, tag, memory, request);
   *request = r;
   r->begin(data, bytes, memory, head_);
   batch_.add_plain(static_cast<const std::uint8_t*>(data), memory, cell, meta,
-                   static_cast<std::uint32_t>(bytes), slot_of(r->wr_id_));
+                   static_cast<std::uint32_t>(bytes), slot);
   use_head();
-  return gathered(*r, meta);
+  if (in_batch(*r, slot, meta)) return post_batch_and_leave();
+  hub_->hold(*this);
+  hub_->lock.unlock();
+  return Status::ok;
+}
+
+Status ProxySendComm::post_batch_and_leave() {
+  std::lock_guard hold(hub_->lock, std::adopt_lock);
+  return post_batch();
 }
 
 Status ProxySendComm::answer_checked(void* data, std::size_t bytes, int tag,

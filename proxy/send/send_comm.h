@@ -145,6 +145,7 @@ class ProxySendComm final : public SendComm,
                                    const ProxyMemory* memory, Request** request);
   TP_APART Status gather_and_leave(void* data, std::size_t bytes, int tag,
                                    const ProxyMemory* memory, Request** request);
+  TP_APART Status post_batch_and_leave();
   TP_APART Status post_failed_and_leave(int error);
   TP_APART Status answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
                          Special special, Request** request);
@@ -216,18 +217,18 @@ class ProxySendComm final : public SendComm,
   // A message of a group, or one that is held behind another.
   Status gather(SendRequest& request, const Outgoing& m) {
     batch_.add(m);
-    return gathered(request, m.meta);
-  }
-  // It is in the batch.
-  TP_ALWAYS_INLINE Status gathered(SendRequest& request, CellMeta meta) {
-    if (batch_last_ == SendRequest::kNone) patience_ = 0;
-    request.before_ = batch_last_;
-    batch_last_ = slot_of(request.wr_id_);
     if (flights_ != nullptr) [[unlikely]]  // the queue is chosen when the batch goes
       note_gathered(request);
-    if ((meta.group() > 1 && groups_.complete(meta)) || batch_.full()) return post_batch();
+    if (in_batch(request, m.slot, m.meta)) return post_batch();
     hub_->hold(*this);
     return Status::ok;
+  }
+  // It has been added; whether the batch should go.
+  TP_ALWAYS_INLINE bool in_batch(SendRequest& request, std::uint16_t slot, CellMeta meta) {
+    if (batch_last_ == SendRequest::kNone) patience_ = 0;
+    request.before_ = batch_last_;
+    batch_last_ = slot;
+    return (meta.group() > 1 && groups_.complete(meta)) || batch_.full();
   }
   // --- groups whose parcel is laid as they come (send_group.cc)
   // A message for the next cell, which is of a group.
