@@ -68,8 +68,8 @@ class alignas(kCacheLine) RecvRequest final : public Request {
       static constexpr State fresh(Copied how) { return {0, 0, how, false}; }
       static constexpr State whole() { return {1, 1, Copied::never, false}; }
       // In one store.
-      void become(State to) {
-        const auto bits = std::bit_cast<std::uint32_t>(to);
+      void become(State next) {
+        const auto bits = std::bit_cast<std::uint32_t>(next);
         std::memcpy(static_cast<void*>(this), &bits, sizeof bits);
       }
     } state;

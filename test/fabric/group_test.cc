@@ -83,8 +83,9 @@ TEST_CASE("A group in the order of its cells is one write, round after round") {
     for (std::size_t i = 0; i < kGroup; ++i) groups.send(i, kParcelBytes);
     groups.finish_all();
   }
-  // But where this thread was away so long that the transport's own went on.
-  CHECK(writes() <= 110);
+  // But where this thread was away so long that the transport's own went on; without parcels there
+  // would be 800.
+  CHECK(writes() <= 300);
 }
 
 TEST_CASE("A group in order may have members of any length, and change its mind at any of them") {
