@@ -34,10 +34,9 @@ class SpinLock {
     if (locked_.exchange(true, std::memory_order_acquire)) [[unlikely]]
       wait();
   }
-  bool try_lock() {
-    return !locked_.load(std::memory_order_relaxed) &&
-           !locked_.exchange(true, std::memory_order_acquire);
-  }
+  // Takes it if it is free.  For those that expect it to be: it takes the cache line anyway.
+  bool take() { return !locked_.exchange(true, std::memory_order_acquire); }
+  bool try_lock() { return !locked_.load(std::memory_order_relaxed) && take(); }
   void unlock() { locked_.store(false, std::memory_order_release); }
 
  private:

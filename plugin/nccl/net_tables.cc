@@ -253,7 +253,9 @@ inline Request** request_place(void** request) { return reinterpret_cast<Request
 TP_ALWAYS_INLINE inline bool watched(const Comm* comm, void* const* handles, int count) {
   if (comm->companion == nullptr || handles == nullptr) [[likely]]
     return false;
-  return std::any_of(handles, handles + count, [](void* h) { return h != nullptr; });
+  for (int i = 0; i != count; ++i)
+    if (handles[i] != nullptr) return true;
+  return false;
 }
 // The request to give NCCL for a watched operation that has begun.
 Request* watch(Comm* comm, Request* started, void* const* handles, int count) {
@@ -314,23 +316,35 @@ ncclResult_t isend(void* comm, void* data, int size, int tag, void* mhandle,
   return Status::ok;
 }
 
+// Whatever is not plain about it; its place for the request is empty.
+TP_APART ncclResult_t irecv_unusual(void* comm, int n, void** data, const std::size_t* sizes,
+                                    const int* tags, void** mhandles, void** phandles,
+                                    bool optional, void** request) {
+  return guarded("irecv", [&]() -> Status {
+    RecvBuffers buffers{static_cast<std::size_t>(n), data, sizes, tags, mhandles};
+    TP_TRY(complete(n, data, comm, buffers));
+    if (!watched(comm_of(comm), phandles, n))
+      return recv_comm_of(comm)->irecv(buffers, optional, request_place(request));
+    Request* started = nullptr;
+    TP_TRY(recv_comm_of(comm)->irecv(buffers, optional, &started));
+    *request = watch(comm_of(comm), started, phandles, n);
+    return Status::ok;
+  });
+}
+
 ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles,
                    void** phandles, void** request) {  // v10
   if (request == nullptr) [[unlikely]]
     return to_nccl(refuse("irecv", "null argument"));
   const bool optional = reinterpret_cast<std::uintptr_t>(*request) == abi::kOptionalRecvCompletion;
   *request = nullptr;  // whatever happens, 0x1 must not stay
+  if (comm == nullptr || data == nullptr || sizes == nullptr || tags == nullptr ||
+      mhandles == nullptr || n < 1 || n > kMaxRecvs || watched(comm_of(comm), phandles, n))
+      [[unlikely]]
+    return irecv_unusual(comm, n, data, sizes, tags, mhandles, phandles, optional, request);
   return guarded("irecv", [&]() TP_ALWAYS_INLINE -> Status {
-    RecvBuffers buffers{static_cast<std::size_t>(n), data, sizes, tags, mhandles};
-    if (comm == nullptr || data == nullptr || sizes == nullptr || tags == nullptr ||
-        mhandles == nullptr || n < 1 || n > kMaxRecvs) [[unlikely]]
-      TP_TRY(complete(n, data, comm, buffers));
-    if (!watched(comm_of(comm), phandles, n)) [[likely]]
-      return recv_comm_of(comm)->irecv(buffers, optional, request_place(request));
-    Request* started = nullptr;
-    TP_TRY(recv_comm_of(comm)->irecv(buffers, optional, &started));
-    *request = watch(comm_of(comm), started, phandles, n);
-    return Status::ok;
+    return recv_comm_of(comm)->irecv({static_cast<std::size_t>(n), data, sizes, tags, mhandles},
+                                     optional, request_place(request));
   });
 }
 ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** mhandles,

@@ -56,7 +56,7 @@ class ProxyMemory final : public Memory {
   bool covers(const void* data, std::size_t bytes) const {
     // Before the beginning is far behind the end.
     const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(data) - address;
-    return at <= length && bytes <= length - at;
+    return bytes <= length && at <= length - bytes;
   }
   // Whether it does, and is host memory, which needs no decision.
   bool plainly_covers(const void* data, std::size_t bytes, int on_device) const {

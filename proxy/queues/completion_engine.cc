@@ -171,11 +171,14 @@ int CompletionHub::poll(CompletionEngine& engine) {
   std::array<ibv_wc, kPollBatch> wc;
   const int n = ibv_poll_cq(engine.cq_.get(), kPollBatch, wc.data());
   polled_ = &engine;
+  // Nobody who is told of a completion makes a comm.
+  const Place* const comms = comms_.data();
+  const std::size_t count = comms_.size();
   for (int i = 0; i < n; ++i) {
     const ibv_wc& c = wc[static_cast<std::size_t>(i)];
     const std::size_t comm = comm_of(c.wr_id);
-    if (comm >= comms_.size()) continue;
-    const Place& place = comms_[comm];
+    if (comm >= count) continue;
+    const Place& place = comms[comm];
     // A completion may outlive its comm where a provider leaves those of a destroyed QP in the CQ.
     if (place.sink != nullptr && place.epoch == epoch_of(c.wr_id)) place.sink->on_completion(c);
   }

@@ -3,6 +3,9 @@
 // that an idle comm has touched none.  The one given back last is taken first: its lines are warm.
 //
 // T has a `std::uint16_t next_free_` that the pool may set.
+//
+// Threads: which are free is known to one thread at a time, the comm's caller.  at() and made() are
+// for whoever holds the lock under which take() makes one.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,7 +49,7 @@ class SlotPool {
   bool full() const { return free_ == kNone && made_ == N; }
   // Another number after one was taken or given back.
   std::uint16_t next() const { return free_; }
-  // Counts: not for the data path.
+  // Counts: not for the data path, and for the caller only.
   int used() {
     int n = made_;
     for (std::uint16_t slot = free_; slot != kNone; slot = at(slot).next_free_) --n;

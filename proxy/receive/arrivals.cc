@@ -1,6 +1,7 @@
 // What the sender's writes announce: chunks of messages, and parcels.
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "plugin/base/clock.h"
@@ -15,17 +16,18 @@ void ProxyRecvComm::on_completion(const ibv_wc& wc) {
     return;
   }
   const std::size_t queue = slot_of(wc.wr_id);
-  if (++unposted_[queue] >= kRecvChain) repost(static_cast<int>(queue));
+  const bool repost_now = ++unposted_[queue] >= kRecvChain;
   const std::uint32_t bits = ntohl(wc.imm_data);
   // A message in one piece for a plain receive, nearly always.
-  if ((bits & ~kReceiveBits) == 0 && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) [[likely]] {
+  if ((bits & ~kReceiveBits) == 0 && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && !repost_now)
+      [[likely]] {
     const CellMeta which(bits);
     if (RecvRequest* r = expecting(which); r != nullptr) [[likely]] {
       RecvRequest::Sub& sub = r->subs_[which.sub()];
       const std::uint32_t bytes = wc.byte_len;
-      if (sub.expected == 0 && bytes <= sub.capacity && r->staged_ == 0) [[likely]] {
-        sub.expected = sub.arrived = 1;
-        sub.bytes = bytes;
+      if (sub.state.expected == 0 && bytes <= sub.capacity && r->staged_ == 0) [[likely]] {
+        sub.state.become(RecvRequest::Sub::State::whole());
+        r->sizes_[which.sub()] = bytes;
         if (bytes > 0) carried_ |= rail_bit_[queue];
         counters::Rail& rail = *rail_counts_[queue];
         if constexpr (counters::kConnectionCounts) rail.bytes.add(bytes);
@@ -34,6 +36,7 @@ void ProxyRecvComm::on_completion(const ibv_wc& wc) {
       }
     }
   }
+  if (repost_now) repost(static_cast<int>(queue));
   on_data(wc, static_cast<int>(queue));
 }
 
@@ -98,7 +101,7 @@ bool ProxyRecvComm::came_before(CellMeta which) {
   if (!requests_.made(which.slot())) return false;
   const RecvRequest& r = requests_.at(which.slot());
   const auto ago = static_cast<std::uint8_t>(CellMeta(r.bits_).generation() - which.generation());
-  return ago == 1 || (ago == 0 && r.left_ == 0 && !r.optional_);
+  return ago == 1 || (ago == 0 && r.left() == 0 && !r.optional_);
 }
 
 namespace {
@@ -111,6 +114,13 @@ bool chunk_came_before(std::uint32_t queues_seen, bool in_order, std::uint32_t b
   return in_order ? bytes == 0 : (queues_seen >> queue & 1) != 0;
 }
 
+// A word of a parcel's head.
+std::uint32_t entry_at(const std::uint8_t* at) {
+  std::uint32_t word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
 }  // namespace
 
 bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue) {
@@ -121,89 +131,124 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
   if (r == nullptr) [[unlikely]]
     return false;
   RecvRequest::Sub& sub = r->subs_[imm.sub];
-  if (sub.expected == 0) sub.expected = imm.chunks;
-  if (sub.expected != imm.chunks || sub.arrived == sub.expected) [[unlikely]] {
-    link_->fail("it sent %d chunks where it had announced %d", sub.arrived + 1, sub.expected);
+  std::uint32_t& size = r->sizes_[imm.sub];
+  std::uint32_t& queues = r->queues_[imm.sub];
+  if (sub.state.expected == 0) {
+    sub.state.expected = imm.chunks;
+    size = queues = 0;
+  }
+  if (sub.state.expected != imm.chunks || sub.state.arrived == sub.state.expected) [[unlikely]] {
+    link_->fail("it sent %d chunks where it had announced %d", sub.state.arrived + 1,
+                sub.state.expected);
     return false;
   }
   if (imm.chunks > 1) {
-    if (chunk_came_before(sub.queues, imm.in_order, bytes, queue)) [[unlikely]] {
+    if (chunk_came_before(queues, imm.in_order, bytes, queue)) [[unlikely]] {
       link_->fail("it sent one of %d chunks a second time (immediate 0x%x, %u bytes)", imm.chunks,
                   static_cast<unsigned>(bits), bytes);
       return false;
     }
-    sub.queues |= 1u << queue;
+    queues |= 1u << queue;
   }
-  ++sub.arrived;
+  ++sub.state.arrived;
   if (imm.sized) {
-    sub.sized = true;
+    sub.state.sized = true;
     bytes = 0;
     carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
   }
   // Each queue that brings a long chunk writes the size before its own immediate, the same from
   // each: only behind the last chunk does nobody write it any more.  Short ones among them have
   // theirs in the completion, and the message's is all of them.
-  if (sub.sized && sub.arrived == sub.expected) {
+  if (sub.state.sized && sub.state.arrived == sub.state.expected) {
     std::uint32_t whole;
     std::memcpy(&whole, box_->data() + size_offset(imm.slot, imm.sub), sizeof whole);
-    bytes = whole - sub.bytes;  // less than nothing is more than there is room for
+    bytes = whole - size;  // less than nothing is more than there is room for
   }
-  if (sub.bytes > sub.capacity || bytes > sub.capacity - sub.bytes) [[unlikely]] {
-    link_->fail("it sent %u bytes into a receive of %u", sub.bytes + bytes, sub.capacity);
+  if (size > sub.capacity || bytes > sub.capacity - size) [[unlikely]] {
+    link_->fail("it sent %u bytes into a receive of %u", size + bytes, sub.capacity);
     return false;
   }
-  sub.bytes += bytes;
+  size += bytes;
   counters::Rail& rail = *rail_counts_[static_cast<std::size_t>(queue)];
   if constexpr (counters::kConnectionCounts) rail.bytes.add(bytes);
   if ((r->staged_ >> imm.sub & 1) != 0) [[unlikely]]
     return land(*r, imm.sub, imm.in_order);
   if (bytes > 0) carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
-  if (sub.arrived == sub.expected) sub_complete(*r, rail);
+  if (sub.state.arrived == sub.state.expected) sub_complete(*r, rail);
   return true;
+}
+
+// As a sender lays a group that it sends in order: the longest messages, for one part after the
+// other.  How many of at most `most`.
+TP_ALWAYS_INLINE inline unsigned ProxyRecvComm::take_in_order(RecvRequest& r,
+                                                              const std::uint8_t* entry,
+                                                              const std::uint8_t* data,
+                                                              unsigned most) {
+  std::uint32_t expected = entry_at(entry);
+  const unsigned index = CellMeta(expected & kReceiveBits).sub();
+  RecvRequest::Sub* sub = &r.subs_[index];
+  std::uint32_t* size = &r.sizes_[index];
+  if (expected >> 17 != kParcelBytes) return 0;
+  most = std::min(most, kMaxRecvs - index);
+  for (unsigned n = 0; n != most; ++n, ++sub, expected += kOneSub, data += kParcelBytes) {
+    if (entry_at(entry + sizeof expected * n) != expected ||
+        !sub->state.awaits(RecvRequest::Copied::straight) || sub->capacity < kParcelBytes)
+      return n;
+    sub->state.become(RecvRequest::Sub::State::whole());
+    size[n] = kParcelBytes;
+    copy_words(sub->to, data, kParcelBytes);
+  }
+  return most;
 }
 
 bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes, int queue) {
   ParcelImmediate imm;
-  if (!decode_immediate(bits, imm) || bytes > kParcelStride) [[unlikely]]
+  if (!decode_immediate(bits, imm) || bytes > kParcelStride || bytes < parcel_data_at(imm.count))
+      [[unlikely]]
     return false;
   const std::uint8_t* entry = box_->data() + place_offset(imm.number);
   const std::uint8_t* const end = entry + bytes;
   const std::uint8_t* data = entry + parcel_data_at(imm.count);
-  std::uint64_t got = 0;
-  const std::uint8_t* const last_entry = entry + sizeof(std::uint32_t) * imm.count;
   counters::Rail& rail = *rail_counts_[static_cast<std::size_t>(queue)];
-  RecvRequest* r = nullptr;
-  std::uint32_t of = ~0u;  // the receive that `r` is, without sub
-  for (; entry != last_entry; entry += sizeof(std::uint32_t)) {
-    std::uint32_t word;
-    std::memcpy(&word, entry, sizeof word);
-    ParcelEntry in;
-    if (!decode_entry(word, in)) [[unlikely]]
+  std::uint64_t got = 0;
+  unsigned left = imm.count;
+  do {
+    // Members of a group come together: their receive is looked for once, and told once.
+    const std::uint32_t of = entry_at(entry) & kReceiveBits & ~kSubBits;
+    RecvRequest* const r = expecting(CellMeta(of));
+    if (r == nullptr) [[unlikely]]
       return false;
-    const CellMeta which(in.receive);
-    const std::uint32_t length = in.bytes;
-    // Members of a group come together: it is looked for once.
-    if (const std::uint32_t receive = in.receive & ~kSubBits; receive != of) {
-      r = expecting(which);
-      of = receive;
+    unsigned laid = 0;
+    if (r->count_ != 1) {
+      const auto fit = static_cast<unsigned>(end - data) / unsigned{kParcelBytes};
+      laid = take_in_order(*r, entry, data, std::min(left, fit));
+      left -= laid;
+      entry += sizeof of * laid;
+      data += kParcelBytes * laid;
+      got += kParcelBytes * laid;
     }
-    if (r == nullptr || r->left_ == 0 || which.sub() >= r->count_) [[unlikely]]
-      return false;
-    RecvRequest::Sub& sub = r->subs_[which.sub()];
-    const std::uint8_t* from = data;
-    data += padded(length);
-    if (!sub.copyable || length > sub.capacity || sub.expected != 0 || data > end) [[unlikely]]
-      return false;
-    sub.bytes = length;
-    sub.expected = sub.arrived = 1;
-    got += length;
-    if (r->staged_ == 0 || (r->staged_ >> which.sub() & 1) == 0) [[likely]] {
-      copy_words(sub.to, from, length);
-      sub_complete(*r, rail);
-    } else if (!land_parcel(*r, which.sub(), from)) {
-      return false;
+    for (; left != 0 && (entry_at(entry) & kReceiveBits & ~kSubBits) == of; --left) {
+      ParcelEntry in;
+      const bool known = decode_entry(entry_at(entry), in);
+      const unsigned index = CellMeta(in.receive).sub();
+      RecvRequest::Sub& sub = r->subs_[index];
+      const std::uint8_t* const from = data;
+      data += padded(in.bytes);
+      if (!known || in.bytes > sub.capacity || data > end) [[unlikely]]
+        return false;
+      got += in.bytes;
+      if (sub.state.awaits(RecvRequest::Copied::straight)) [[likely]] {
+        sub.state.become(RecvRequest::Sub::State::whole());
+        r->sizes_[index] = in.bytes;
+        copy_words(sub.to, from, in.bytes);
+        ++laid;
+      } else if (!land_parcel(*r, static_cast<int>(index), from, in.bytes)) {
+        return false;
+      }
+      entry += sizeof of;
     }
-  }
+    if (laid != 0) sub_complete(*r, rail, laid);
+  } while (left != 0);
   if constexpr (counters::kConnectionCounts) rail.bytes.add(got);
   return data == end && parcels_.read(imm.number);
 }
@@ -244,7 +289,8 @@ std::uint32_t RecvRequest::parts_left() const {
   std::lock_guard hold(comm_->hub_->lock);
   std::uint32_t bits = 0;
   for (std::size_t i = 0; i < count_; ++i)
-    if (subs_[i].expected == 0 || subs_[i].arrived < subs_[i].expected) bits |= 1u << i;
+    if (subs_[i].state.expected == 0 || subs_[i].state.arrived < subs_[i].state.expected)
+      bits |= 1u << i;
   return bits;
 }
 

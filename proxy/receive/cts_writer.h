@@ -63,6 +63,8 @@ class CtsWriter {
   void learn_used(std::uint32_t before);
   // Where cell `seq` is laid before it is posted.
   std::uint8_t* cell(std::uint64_t seq) { return cells_ + layout_.stride() * (seq & place_mask_); }
+  // How many cells from that one on lie one behind the other.
+  std::size_t in_a_row(std::uint64_t seq) const { return place_mask_ + 1 - (seq & place_mask_); }
   const CtsLayout& layout() const { return layout_; }
 
   // Cells that wait: before adding, there must be room for what comes.

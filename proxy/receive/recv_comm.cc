@@ -50,19 +50,21 @@ ProxyRecvComm::~ProxyRecvComm() {
 }
 
 // What was posted, what has arrived, and whose cells are known to be used.
-Waiting ProxyRecvComm::waiting(int more) {
-  Waiting w{requests_.used() + more};
+Waiting ProxyRecvComm::waiting(int more) { return {requests_.used() + more, progress()}; }
+
+std::uint64_t ProxyRecvComm::progress() {
+  Waiting w;
   w.add(cts_.ended());
   w.add(cts_.posted());
   for (std::size_t i = 0; requests_.made(i); ++i)
-    for (const RecvRequest::Sub& sub : requests_.at(i).subs_) w.add(sub.arrived);
-  return w;
+    for (const RecvRequest::Sub& sub : requests_.at(i).subs_) w.add(sub.state.arrived);
+  return w.progress;
 }
 
 bool ProxyRecvComm::expects_data() {
   for (std::size_t i = 0; requests_.made(i); ++i) {
     const RecvRequest& r = requests_.at(i);
-    if (r.active_ && r.left_ > 0) return true;
+    if (r.left() > 0) return true;
   }
   return false;
 }
@@ -93,10 +95,24 @@ Status ProxyRecvComm::check(const RecvBuffers& buffers, std::uint8_t& staged) co
   return Status::ok;
 }
 
-inline bool ProxyRecvComm::plain(const RecvBuffers& b, std::size_t i) const {
-  const auto* m = static_cast<const ProxyMemory*>(b.memory(i));
-  return m != nullptr && m->plainly_covers(b.data[i], b.bytes[i], device_) &&
-         b.bytes[i] <= kMostCapacity;
+TP_ALWAYS_INLINE inline bool ProxyRecvComm::plain(const void* data, std::size_t bytes,
+                                                  const Memory* memory) const {
+  const auto* m = static_cast<const ProxyMemory*>(memory);
+  return m != nullptr && m->plainly_covers(data, bytes, device_) && bytes <= kMostCapacity;
+}
+
+TP_ALWAYS_INLINE inline void ProxyRecvComm::offer_plain(const Plain& b, RecvRequest::Sub& sub,
+                                                        const CtsLayout& layout, std::uint8_t* cell,
+                                                        int first_key) {
+  const auto* memory = static_cast<const ProxyMemory*>(b.memory);
+  const auto capacity = static_cast<std::uint32_t>(b.bytes);
+  sub.to = static_cast<std::uint8_t*>(b.data);
+  sub.capacity = capacity;
+  sub.state.become(RecvRequest::Sub::State::fresh(RecvRequest::Copied::straight));
+  layout.fill(cell, reinterpret_cast<std::uintptr_t>(b.data), capacity, b.tag, b.meta, b.seq,
+              [=, this](int rail) TP_ALWAYS_INLINE {
+                return memory->rkey(rail == 0 ? first_key : key_rail(rail));
+              });
 }
 
 RecvRequest* ProxyRecvComm::make_request() {
@@ -138,36 +154,73 @@ TP_ALWAYS_INLINE inline RecvRequest* ProxyRecvComm::begin(unsigned count, unsign
   return r;
 }
 
-// The short way, of host memory and with a notice; the rest is in irecv_any().
+// The short way, of host memory and with a notice: here of one buffer, below of a group; the rest
+// is in irecv_any().
 Status ProxyRecvComm::irecv(const RecvBuffers& buffers, bool completion_optional,
                             Request** request) {
-  const std::size_t count = buffers.count;
-  if (count - 1 >= static_cast<std::size_t>(kMaxRecvs) || completion_optional) [[unlikely]]
-    return irecv_any(buffers, completion_optional, request);
-  for (std::size_t i = 0; i != count; ++i)
-    if (!plain(buffers, i)) [[unlikely]]
-      return irecv_any(buffers, false, request);
+  if (completion_optional) [[unlikely]]
+    return irecv_any(buffers, true, request);
+  if (buffers.count != 1) return irecv_group(buffers, request);
+  void* const data = buffers.data[0];
+  const std::size_t bytes = buffers.bytes[0];
+  Memory* const memory = buffers.memory(0);
+  if (!plain(data, bytes, memory)) [[unlikely]]
+    return irecv_any(buffers, false, request);
   std::lock_guard hold(hub_->lock);
-  RecvRequest* r = begin(static_cast<unsigned>(count), 0, false);
+  RecvRequest* const r = begin(1, 0, false);
   *request = r;
   if (r == nullptr) [[unlikely]]
     return no_room_yet();
-  const std::uint32_t meta = cell_meta(
-      {r->bits_, 0, 0, static_cast<std::uint32_t>(count), false, true}, parcels_.frontier());
-  RecvRequest::Sub* sub = r->subs_.data();
-  std::uint64_t seq = r->first_cell_;
-  for (std::size_t i = 0; i != count; ++i, ++seq, ++sub) {
-    const auto* memory = static_cast<const ProxyMemory*>(buffers.memory(i));
-    const auto capacity = static_cast<std::uint32_t>(buffers.bytes[i]);
-    void* const data = buffers.data[i];
-    *sub = {static_cast<std::uint8_t*>(data), capacity, 0, 0, 0, true, false, 0};
-    cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(data), capacity,
-                       buffers.tags[i], meta | static_cast<std::uint32_t>(i) << 6, seq,
-                       [this, memory](int rail) { return memory->rkey(key_rail(rail)); });
-    remember(seq, memory);
-  }
-  // What a lone small receive brings is cheaper than the write of a cell.
-  if (count == 1 && cts_.open() != 0 && buffers.bytes[0] <= kPatientReceive) return wait_or_post();
+  const std::uint64_t seq = r->first_cell_;
+  const std::uint32_t meta = cell_meta({r->bits_, 0, 0, 1, false, true}, parcels_.frontier());
+  offer_plain({data, bytes, buffers.tags[0], memory, meta, seq}, r->subs_[0], cts_.layout(),
+              cts_.cell(seq), key_rail(0));
+  remember(seq, memory);
+  // What a small receive brings is cheaper than the write of a cell.
+  if (cts_.open() != 0 && bytes <= kPatientReceive) return wait_or_post();
+  post_new_cells();
+  return Status::ok;
+}
+
+Status ProxyRecvComm::irecv_group(const RecvBuffers& buffers, Request** request) {
+  // Copies, which stores through other pointers cannot change: the compiler keeps them.
+  const std::size_t count = buffers.count;
+  void* const* const data = buffers.data;
+  const std::size_t* const bytes = buffers.bytes;
+  const int* const tags = buffers.tags;
+  void* const* const memories = buffers.memories;
+  if (count - 1 >= static_cast<std::size_t>(kMaxRecvs)) [[unlikely]]
+    return irecv_any(buffers, false, request);
+  for (std::size_t i = 0; i != count; ++i)
+    if (!plain(data[i], bytes[i], static_cast<Memory*>(memories[i]))) [[unlikely]]
+      return irecv_any(buffers, false, request);
+  std::lock_guard hold(hub_->lock);
+  RecvRequest* const r = begin(static_cast<unsigned>(count), 0, false);
+  *request = r;
+  if (r == nullptr) [[unlikely]]
+    return no_room_yet();
+  const int first_key = key_rail(0);
+  const std::uint64_t first = r->first_cell_;
+  const auto offer_all = [&](const CtsLayout layout) TP_ALWAYS_INLINE {
+    std::uint32_t meta = cell_meta({r->bits_, 0, 0, static_cast<std::uint32_t>(count), false, true},
+                                   parcels_.frontier());
+    RecvRequest::Sub* sub = r->subs_.data();
+    std::uint8_t* cell = cts_.cell(first);
+    const std::size_t row = cts_.in_a_row(first);  // behind those the places begin anew
+    for (std::size_t i = 0; i != count; ++i, ++sub, cell += layout.stride(), meta += kOneSub) {
+      if (i == row) [[unlikely]]
+        cell = cts_.cell(first + i);
+      offer_plain({data[i], bytes[i], tags[i], static_cast<Memory*>(memories[i]), meta, first + i},
+                  *sub, layout, cell, first_key);
+    }
+  };
+  // Nearly all receivers have one rail, and then the compiler knows the layout.
+  if (cts_.layout().wide()) [[unlikely]]
+    offer_all(cts_.layout());
+  else
+    offer_all(CtsLayout(1));
+  if (cell_memory_ != nullptr) [[unlikely]]
+    for (std::size_t i = 0; i != count; ++i) remember(first + i, buffers.memory(i));
   post_new_cells();
   return Status::ok;
 }
@@ -194,19 +247,18 @@ void ProxyRecvComm::offer(RecvRequest& r, unsigned index, const RecvBuffers& buf
   RecvRequest::Sub& sub = r.subs_[index];
   sub = {static_cast<std::uint8_t*>(buffers.data[index]),
          static_cast<std::uint32_t>(std::min<std::size_t>(bytes, kMostCapacity)),
-         0,
-         0,
-         0,
-         false,
-         false,
-         0};
-  if ((r.staged_ >> index & 1) != 0) {
+         {}};
+  const bool staged = (r.staged_ >> index & 1) != 0;
+  if (staged) {
     stage(r, static_cast<int>(index), *memory);
     memory = &memory->mirror->memory;
   }
-  sub.copyable = bytes == 0 || memory->type == MemoryType::host;
+  const bool copyable = bytes == 0 || memory->type == MemoryType::host;
+  sub.state = RecvRequest::Sub::State::fresh(!copyable ? RecvRequest::Copied::never
+                                             : staged  ? RecvRequest::Copied::to_mirror
+                                                       : RecvRequest::Copied::straight);
   const std::uint32_t meta =
-      cell_meta({r.bits_, index, 0, r.count_, r.optional_, sub.copyable}, parcels_.frontier());
+      cell_meta({r.bits_, index, 0, r.count_, r.optional_, copyable}, parcels_.frontier());
   const std::uint64_t seq = r.first_cell_ + index;
   cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(sub.to), sub.capacity,
                      buffers.tags[index], meta, seq,
@@ -254,28 +306,39 @@ bool ProxyRecvComm::post_held(bool overdue) {
   return !link_->broken() && (cts_.held() > 0 || (staged_ != nullptr && staged_->busy()));
 }
 
-Status RecvRequest::test(int& done, int* sizes) {
-  std::lock_guard hold(comm_->hub_->lock);
-  done = 0;
-  Status status = Status::ok;
-  if (!comm_->finished(*this) && comm_->still_pending(*this, status)) return status;
+inline Status RecvRequest::finish(int& done, int* sizes) {
   if (!active_) [[unlikely]]
     return Status::bad_argument;
   active_ = false;
   done = 1;
-  if (sizes != nullptr)
-    for (const Sub* sub = subs_.data(); sub != subs_.data() + count_; ++sub)
-      *sizes++ = told_size(sub->bytes);
+  if (sizes != nullptr) {
+    if (count_ == 1) [[likely]]
+      sizes[0] = told_size(sizes_[0]);
+    else
+      for (std::size_t i = 0; i != count_; ++i) sizes[i] = told_size(sizes_[i]);
+  }
   comm_->requests_.give(*this);
   return Status::ok;
 }
 
-bool ProxyRecvComm::still_pending(RecvRequest& request, Status& status) {
-  (void)link_->poll();
-  if (finished(request)) return false;
-  in_vain(true);
-  status = link_->broken() ? Status::remote : Status::ok;
-  return true;
+Status RecvRequest::test(int& done, int* sizes) {
+  // Pairs with set_left() of whoever took the last part, perhaps another thread.
+  if (left_.load(std::memory_order_acquire) != 0 || optional_) [[unlikely]]
+    return comm_->test_pending(*this, done, sizes);
+  return finish(done, sizes);
+}
+
+Status ProxyRecvComm::test_pending(RecvRequest& request, int& done, int* sizes) {
+  done = 0;
+  {
+    std::lock_guard hold(hub_->lock);
+    if (!finished(request)) (void)link_->poll();
+    if (!finished(request)) {
+      in_vain(true);
+      return link_->broken() ? Status::remote : Status::ok;
+    }
+  }
+  return request.finish(done, sizes);
 }
 
 }  // namespace twinpath

@@ -9,9 +9,13 @@
 // the latest, by the hub's thread.
 //
 // Threads: irecv, iflush and tests from one thread at a time; all state is under the hub's lock
-// because any comm that polls a shared CQ, and the hub's thread, may deliver our completions.
-// Registration: any thread.
+// because any comm that polls a shared CQ, and the hub's thread, may deliver our completions.  But
+// for the test of a receive that is done: RecvRequest::left_ says so without the lock, and which
+// requests are free is the caller's own affair.  Registration: any thread.
 #include <array>
+#include <atomic>
+#include <bit>
+#include <cstring>
 #include <vector>
 
 #include "plugin/base/clock.h"
@@ -44,38 +48,66 @@ class alignas(kCacheLine) RecvRequest final : public Request {
   friend class ProxyRecvComm;
   template <class T, std::uint16_t N>
   friend class SlotPool;
+  // Whether a parcel may bring a buffer's message: straight to it, or to the mirror before it.
+  enum class Copied : std::uint8_t { never, straight, to_mirror };
   // A buffer of the receive.  The peer may not be believed: what lies where stands here.
   struct Sub {
     std::uint8_t* to = nullptr;
     std::uint32_t capacity = 0;
-    std::uint32_t bytes = 0;
-    std::uint8_t expected = 0;  // chunks; 0 until the first arrives
-    std::uint8_t arrived = 0;
-    bool copyable = false;
-    bool sized = false;        // a chunk has left the message's size in the box
-    std::uint32_t queues = 0;  // a bit for each that brought one of several chunks
+    struct State {
+      std::uint8_t expected = 0;  // chunks; 0 until the first arrives
+      std::uint8_t arrived = 0;
+      Copied copied = Copied::never;
+      bool sized = false;  // a chunk has left the message's size in the box
+      // All of it in one comparison, since it is asked for each message of a parcel.  Those behind
+      // the receive's last buffer are not awaited: of a receive of several all have come before its
+      // request is used again.
+      bool awaits(Copied how) const {
+        return std::bit_cast<std::uint32_t>(*this) == std::bit_cast<std::uint32_t>(fresh(how));
+      }
+      static constexpr State fresh(Copied how) { return {0, 0, how, false}; }
+      static constexpr State whole() { return {1, 1, Copied::never, false}; }
+      // In one store.
+      void become(State next) {
+        const auto bits = std::bit_cast<std::uint32_t>(next);
+        std::memcpy(static_cast<void*>(this), &bits, sizeof bits);
+      }
+    } state;
   };
   // A new use of it: answers to earlier ones bring another generation.
   void begin(unsigned count, unsigned staged, bool optional) {
     bits_ = (bits_ + (1u << 9)) & kReceiveBits;
     count_ = static_cast<std::uint8_t>(count);
-    left_ = static_cast<std::uint8_t>(optional ? 0 : count);
+    set_left(optional ? 0 : count);
     staged_ = static_cast<std::uint8_t>(staged);
     optional_ = optional;
     active_ = true;
   }
   int slot() const { return CellMeta(bits_).slot(); }
+  // Subs not complete; none of a receive without completion.  Locked; the caller's test() reads it
+  // without the lock.
+  unsigned left() const { return left_.load(std::memory_order_relaxed); }
+  // To be seen with what has arrived.  Only holders of the lock write it.
+  void set_left(unsigned n) {
+    left_.store(static_cast<std::uint8_t>(n), std::memory_order_release);
+  }
+  // Of one that is done.
+  TP_ALWAYS_INLINE Status finish(int& done, int* sizes);
 
   ProxyRecvComm* const comm_;
   std::uint64_t first_cell_ = 0;
   std::uint32_t bits_;  // slot and generation, as in a cell
   std::uint8_t count_ = 0;
-  std::uint8_t left_ = 0;    // subs not complete; none of a receive without completion
+  std::atomic<std::uint8_t> left_{0};
   std::uint8_t staged_ = 0;  // a bit for each sub that lands in its mirror first
   bool optional_ = false;
-  bool active_ = false;
+  bool active_ = false;  // the caller's own
   std::uint16_t next_free_ = 0;
-  std::array<Sub, kMaxRecvs> subs_{};  // the first one in the line of the rest
+  // Bytes of each that have come, once some have.
+  std::array<std::uint32_t, kMaxRecvs> sizes_{};
+  std::array<Sub, kMaxRecvs> subs_{};
+  // Of each with several chunks: a bit for each queue that brought one.
+  std::array<std::uint32_t, kMaxRecvs> queues_{};
 };
 static_assert(kMaxRecvs <= 8 && sizeof(RecvRequest) <= 4 * kCacheLine);
 
@@ -118,8 +150,8 @@ class ProxyRecvComm final : public RecvComm,
   friend class RecvRequest;
   friend class FlushRequest;
   using Flushes = std::array<FlushRequest, kFlushSlots>;
-  // Of one that is not done: polls.  Locked.
-  TP_APART bool still_pending(RecvRequest& request, Status& status);
+  // Of one that was not done, or without completion: polls.
+  TP_APART Status test_pending(RecvRequest& request, int& done, int* sizes);
   Status test(FlushRequest& request, int& done);
   void on_completion(const ibv_wc& wc) override;
   bool post_held(bool overdue) override;
@@ -127,8 +159,21 @@ class ProxyRecvComm final : public RecvComm,
   TP_APART RecvRequest* make_request();
   // Whether the buffers may be received into; the bits of those that go through host memory.
   Status check(const RecvBuffers& buffers, std::uint8_t& staged) const;
-  // Whether that one is host memory and registered here: what check() need not look at.
-  bool plain(const RecvBuffers& buffers, std::size_t i) const;
+  // Whether it is host memory and registered here: what check() need not look at.
+  bool plain(const void* data, std::size_t bytes, const Memory* memory) const;
+  // Such a buffer, and what its cell says.
+  struct Plain {
+    void* data;
+    std::size_t bytes;
+    int tag;
+    Memory* memory;
+    std::uint32_t meta;
+    std::uint64_t seq;
+  };
+  // Fills its part of the request and its cell.
+  void offer_plain(const Plain& buffer, RecvRequest::Sub& sub, const CtsLayout& layout,
+                   std::uint8_t* cell, int first_key);
+  TP_APART Status irecv_group(const RecvBuffers& buffers, Request** request);
   // Whatever irecv's short way is not for.
   TP_APART Status irecv_any(const RecvBuffers& buffers, bool completion_optional,
                             Request** request);
@@ -144,7 +189,7 @@ class ProxyRecvComm final : public RecvComm,
   void post_new_cells();  // the same where there are some and the link is whole
   TP_APART void not_posted(int error);
   bool finished(const RecvRequest& r) const {
-    return r.left_ == 0 && (!r.optional_ || cts_.posted(r.first_cell_));
+    return r.left() == 0 && (!r.optional_ || cts_.posted(r.first_cell_));
   }
   // Receives that the peer was told of and that wait for data.
   bool expects_data();
@@ -156,6 +201,8 @@ class ProxyRecvComm final : public RecvComm,
   // What an immediate announces; false when it makes no sense here (a reason given already holds).
   TP_APART bool take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue);
   TP_APART bool take_parcel(std::uint32_t bits, std::uint32_t bytes, int queue);
+  unsigned take_in_order(RecvRequest& request, const std::uint8_t* entry, const std::uint8_t* data,
+                         unsigned most);
   // Whether the data of that part had all arrived, in this or the last use of its request.
   bool came_before(CellMeta which);
   // The request in that slot if it waits for that part, else null.
@@ -163,13 +210,15 @@ class ProxyRecvComm final : public RecvComm,
     if (!requests_.made(which.slot())) [[unlikely]]
       return nullptr;
     RecvRequest& r = requests_.at(which.slot());
-    return r.left_ != 0 && r.bits_ == (which.receive() & ~kSubBits) && which.sub() < r.count_
+    return r.left() != 0 && r.bits_ == (which.receive() & ~kSubBits) && which.sub() < r.count_
                ? &r
                : nullptr;
   }
   // `rail`: that brought its last part; any, of one that was staged.
-  TP_ALWAYS_INLINE void sub_complete(RecvRequest& r, counters::Rail& rail) {
-    if (--r.left_ != 0) return;
+  TP_ALWAYS_INLINE void sub_complete(RecvRequest& r, counters::Rail& rail, unsigned subs = 1) {
+    const unsigned left = r.left() - subs;
+    r.set_left(left);
+    if (left != 0) return;
     cts_.used(r.first_cell_, r.count_);
     if constexpr (counters::kConnectionCounts) rail.messages.set(cts_.ended());
   }
@@ -193,7 +242,10 @@ class ProxyRecvComm final : public RecvComm,
   void stage(RecvRequest& request, int index, const ProxyMemory& memory);
   // More of a staged sub has arrived, copy it on; false when it is too much.
   TP_APART bool land(RecvRequest& request, int sub, bool in_order);
-  TP_APART bool land_parcel(RecvRequest& request, int sub, const std::uint8_t* from);
+  // A parcel has brought a whole message; false when none may or it is not awaited (a reason given
+  // holds), but for those that go straight to their buffer.
+  TP_APART bool land_parcel(RecvRequest& request, int sub, const std::uint8_t* from,
+                            std::uint32_t bytes);
   void copy_on();
   void prepare_staging();
 
@@ -206,7 +258,7 @@ class ProxyRecvComm final : public RecvComm,
   Status reach(FencedNote& note, std::string& why) override;
   bool reachable(int rail);
   int resume(const FencedNote& theirs) override;
-  std::uint64_t progress() override { return waiting(0).progress; }
+  std::uint64_t progress() override;
   // Of the cell of that memory: the rail whose key is a cell's key `i`.
   int key_rail(int i) const { return first_key_rail_ + (i & key_rail_mask_); }
   void remember(std::uint64_t seq, const Memory* memory) {

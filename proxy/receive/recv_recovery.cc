@@ -30,15 +30,13 @@ HeldState ProxyRecvComm::held() {
   held.end = cts_.added();
   for (std::size_t slot = 0; requests_.made(slot); ++slot) {
     RecvRequest& r = requests_.at(slot);
-    if (r.left_ == 0) continue;
+    if (r.left() == 0) continue;
     for (unsigned i = 0; i < r.count_; ++i) {
       RecvRequest::Sub& sub = r.subs_[i];
-      if (sub.expected != 0 && sub.arrived == sub.expected) continue;
+      if (sub.state.expected != 0 && sub.state.arrived == sub.state.expected) continue;
       held.set_open(r.first_cell_ + i);
-      sub.expected = sub.arrived = 0;
-      sub.bytes = 0;
-      sub.queues = 0;
-      sub.sized = false;
+      sub.state.expected = sub.state.arrived = 0;
+      sub.state.sized = false;
       if ((r.staged_ >> i & 1) != 0) staged_->restart(static_cast<int>(slot), static_cast<int>(i));
     }
   }

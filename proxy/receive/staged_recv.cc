@@ -102,23 +102,28 @@ void ProxyRecvComm::stage(RecvRequest& r, int index, const ProxyMemory& memory) 
 
 bool ProxyRecvComm::land(RecvRequest& r, int index, bool in_order) {
   const RecvRequest::Sub& sub = r.subs_[static_cast<std::size_t>(index)];
-  const bool all = sub.arrived == sub.expected;
+  const bool all = sub.state.arrived == sub.state.expected;
   // Chunks of several queues may leave holes until the last has come.
   if (!all && !in_order) return true;
-  if (!staged_->arrived(r.slot(), index, sub.bytes, all)) return false;
+  if (!staged_->arrived(r.slot(), index, r.sizes_[static_cast<std::size_t>(index)], all))
+    return false;
   copy_on();
   return true;
 }
 
-bool ProxyRecvComm::land_parcel(RecvRequest& r, int index, const std::uint8_t* from) {
-  const RecvRequest::Sub& sub = r.subs_[static_cast<std::size_t>(index)];
+bool ProxyRecvComm::land_parcel(RecvRequest& r, int index, const std::uint8_t* from,
+                                std::uint32_t bytes) {
+  RecvRequest::Sub& sub = r.subs_[static_cast<std::size_t>(index)];
+  if (!sub.state.awaits(RecvRequest::Copied::to_mirror)) return false;
+  sub.state = RecvRequest::Sub::State::whole();
+  r.sizes_[static_cast<std::size_t>(index)] = bytes;
   Mirror& mirror = staged_->mirror(r.slot(), index);
   if (!mirror.enter()) {
-    link_->fail("%u bytes arrived for memory of GPU %d that was deregistered meanwhile", sub.bytes,
+    link_->fail("%u bytes arrived for memory of GPU %d that was deregistered meanwhile", bytes,
                 mirror.gpu());
     return false;
   }
-  copy_words(sub.to, from, sub.bytes);
+  copy_words(sub.to, from, bytes);
   mirror.leave();
   return land(r, index, true);
 }
@@ -130,9 +135,8 @@ void ProxyRecvComm::copy_on() {
       case StagedReceives::Progress::waiting:
         return false;
       case StagedReceives::Progress::done:
-        counts_->staged_bytes.add(requests_.at(static_cast<std::size_t>(slot))
-                                      .subs_[static_cast<std::size_t>(sub)]
-                                      .bytes);
+        counts_->staged_bytes.add(
+            requests_.at(static_cast<std::size_t>(slot)).sizes_[static_cast<std::size_t>(sub)]);
         sub_complete(requests_.at(static_cast<std::size_t>(slot)), counts_->rails[0]);
         return true;
       case StagedReceives::Progress::copy_failed:

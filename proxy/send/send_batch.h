@@ -18,6 +18,7 @@ static_assert(kSendBatch <= kParcelMost);
 class SendBatch {
  public:
   bool empty() const { return count_ == 0; }
+  int count() const { return count_; }
   bool full() const { return count_ == kSendBatch; }
   const Outgoing& last() const { return messages_[static_cast<std::size_t>(count_ - 1)]; }
   void add(const Outgoing& message) {
@@ -86,6 +87,9 @@ class GroupCount {
     if (left == 0) left = meta.group();
     return --left == 0;
   }
+  unsigned left(CellMeta meta) const { return left_[meta.slot()]; }
+  // So many of them are missing; 0: none has been sent.
+  void set(CellMeta meta, unsigned left) { left_[meta.slot()] = static_cast<std::uint8_t>(left); }
 
  private:
   std::array<std::uint8_t, kRecvSlots> left_{};

@@ -1,7 +1,5 @@
 #include "proxy/send/send_comm.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <bit>
 #include <mutex>
@@ -11,8 +9,6 @@
 
 namespace twinpath {
 namespace {
-
-constexpr unsigned kInlineSignalled = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
 
 std::size_t most_bytes_of(const Devices& devices, int device) {
   auto props = devices.properties(device);
@@ -72,8 +68,7 @@ void ProxySendComm::choose_queues() {
   rails_ = std::max(std::popcount(local), std::popcount(remote));
   one_queue_ = lanes_.size() == 1;
   // On one queue there is nothing to choose.
-  short_way_.store(one_queue_ ? std::min(most_bytes_, maker_.split_above()) : 0,
-                   std::memory_order_relaxed);
+  short_way_ = one_queue_ ? std::min(most_bytes_, maker_.split_above()) : 0;
   lane_ = lanes_.front();
   begin_pacing();
   choose_turns();
@@ -92,26 +87,29 @@ ProxySendComm::~ProxySendComm() {
     hub_->drop_held(*this);
   }
   link_.reset();
-  // Blocks of parcels that were under way: nobody reads them any more.
+  // Blocks of parcels that were under way, or not complete: nobody reads them any more.
   std::lock_guard hold(hub_->lock);
+  if (group_.open()) end_group();
   for (std::uint16_t i = 0; requests_.made(i); ++i)
     if (const SendRequest& r = requests_.at(i); r.block_ != kNoBlock)
       pools_[r.pool_]->give(r.block_);
 }
 
 // What the peer has offered, what was answered, and what is under way.
-Waiting ProxySendComm::waiting(int more) {
-  Waiting w{requests_.used() + more};
+Waiting ProxySendComm::waiting(int more) { return {requests_.used() + more, progress()}; }
+
+std::uint64_t ProxySendComm::progress() {
+  Waiting w;
   w.add(seen_);
   w.add(head_);
   w.add(static_cast<std::uint64_t>(used_ahead_));
-  for (std::size_t i = 0; requests_.made(i); ++i) w.add(requests_.at(i).pending_);
-  return w;
+  for (std::size_t i = 0; requests_.made(i); ++i) w.add(requests_.at(i).pending());
+  return w.progress;
 }
 
 bool ProxySendComm::writes_under_way() {
   for (std::size_t i = 0; requests_.made(i); ++i)
-    if (requests_.at(i).pending_ > 0) return true;
+    if (requests_.at(i).pending() > 0) return true;
   return false;
 }
 
@@ -134,55 +132,6 @@ Status ProxySendComm::check(const void* data, std::size_t bytes, const ProxyMemo
   stage = memory->type == MemoryType::cuda && !plan_.direct(bytes);
   if (stage ? memory->mirror == nullptr : !memory->direct)
     return not_reachable("isend", link_->peer().text, *memory, bytes);
-  return Status::ok;
-}
-
-// The short way, of host memory over one queue to the next cell; the rest is in answer().
-Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memory,
-                            Request** request) {
-  const auto* mine = static_cast<const ProxyMemory*>(memory);
-  if (mine == nullptr || bytes > short_way_.load(std::memory_order_relaxed) ||
-      !mine->plainly_covers(data, bytes, device_)) [[unlikely]]
-    return isend_any(data, bytes, tag, mine, false, request);
-  std::lock_guard hold(hub_->lock);
-  const CellView cell(cell_at(head_));
-  if (link_->halted() || (head_ == seen_ && !see_cell())) [[unlikely]] {
-    *request = nullptr;
-    return no_cell_yet();
-  }
-  const CellMeta meta = cell.meta();
-  const bool lone = meta.lone();
-  SendRequest* r = nullptr;
-  if (cell.tag() != tag || bytes > cell.bytes() || head_ >= slow_from_ ||
-      (!lone && (!meta.valid() || meta.no_completion())) || (r = requests_.take_again()) == nullptr)
-      [[unlikely]]
-    return answer(data, bytes, tag, mine, {}, request);
-  *request = r;
-  r->begin(data, bytes, mine, head_);
-  if (!lone || (small_ahead_ != 0 && bytes <= kParcelBytes && meta.copyable())) {
-    batch_.add_plain(static_cast<const std::uint8_t*>(data), mine, cell, meta,
-                     static_cast<std::uint32_t>(bytes), slot_of(r->wr_id_));
-    use_head();
-    return gathered(*r, meta);
-  }
-  sge_.addr = reinterpret_cast<std::uintptr_t>(data);
-  sge_.length = static_cast<std::uint32_t>(bytes);
-  sge_.lkey = mine->lkey(lane_.rail);
-  wr_.num_sge = bytes != 0 ? 1 : 0;
-  wr_.wr_id = r->wr_id_;
-  wr_.imm_data = htonl(message_immediate(meta.receive(), 1));
-  wr_.send_flags = bytes <= lane_.inline_bytes ? kInlineSignalled : unsigned{IBV_SEND_SIGNALED};
-  wr_.wr.rdma.remote_addr = cell.address();
-  wr_.wr.rdma.rkey = cell.rkey(lane_.cell_key);
-  if (bytes <= kParcelBytes) {
-    r->small_ = true;
-    ++small_ahead_;
-  }
-  use_head();
-  ibv_send_wr* bad = nullptr;
-  if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
-    return post_failed(lane_, bytes, error);
-  count_posted(lane_, bytes);
   return Status::ok;
 }
 
@@ -209,6 +158,7 @@ SendRequest* ProxySendComm::make_request() {
 Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
                              Special special, Request** request) {
   *request = nullptr;
+  if (group_.open()) end_group();
   if (link_->halted()) return no_cell_yet();
   std::uint64_t seq = head_;
   if (!find_cell(tag, seq) || requests_.full()) return no_cell_yet();
@@ -290,9 +240,10 @@ void ProxySendComm::on_completion(const ibv_wc& wc) {
     return;
   }
   SendRequest& last = requests_.at(slot);
-  if (last.pending_ == 0) [[unlikely]]
+  const int pending = last.pending();
+  if (pending == 0) [[unlikely]]
     return;
-  --last.pending_;
+  last.set_pending(pending - 1);
   if (last.small_) {
     last.small_ = false;
     --small_ahead_;
@@ -312,16 +263,12 @@ void ProxySendComm::batch_completed(SendRequest& last, const ibv_wc& wc) {
   for (std::uint16_t slot = std::exchange(last.before_, SendRequest::kNone);
        slot != SendRequest::kNone;) {
     SendRequest& r = requests_.at(slot);
-    --r.pending_;
-    slot = std::exchange(r.before_, SendRequest::kNone);
+    r.set_pending(0);
+    slot = r.before_;
   }
 }
 
-Status SendRequest::test(int& done, int* sizes) {
-  std::lock_guard hold(comm_->hub_->lock);
-  done = 0;
-  Status status = Status::ok;
-  if (pending_ > 0 && comm_->still_pending(*this, status)) return status;
+inline Status SendRequest::finish(int& done, int* sizes) {
   if (!active_) [[unlikely]]
     return Status::bad_argument;
   active_ = false;
@@ -331,12 +278,24 @@ Status SendRequest::test(int& done, int* sizes) {
   return Status::ok;
 }
 
-bool ProxySendComm::still_pending(SendRequest& request, Status& status) {
-  (void)link_->poll();
-  if (request.pending_ == 0) return false;
-  in_vain(0);
-  status = link_->broken() ? Status::remote : Status::ok;
-  return true;
+Status SendRequest::test(int& done, int* sizes) {
+  // Pairs with set_pending() of whoever took the last completion, perhaps another thread.
+  if (pending_.load(std::memory_order_acquire) != 0) [[unlikely]]
+    return comm_->test_pending(*this, done, sizes);
+  return finish(done, sizes);
+}
+
+Status ProxySendComm::test_pending(SendRequest& request, int& done, int* sizes) {
+  done = 0;
+  {
+    std::lock_guard hold(hub_->lock);
+    if (request.pending() != 0) (void)link_->poll();
+    if (request.pending() != 0) {
+      in_vain(0);
+      return link_->broken() ? Status::remote : Status::ok;
+    }
+  }
+  return request.finish(done, sizes);
 }
 
 Result<Memory*> ProxySendComm::register_memory(void* data, std::size_t bytes, MemoryType type,

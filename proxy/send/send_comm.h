@@ -14,8 +14,9 @@
 // may take any queue and overtake each other.  Within a message, pieces are counted.
 //
 // Threads: isend and tests from one thread at a time; all state is under the hub's lock because
-// any comm that polls a shared CQ, and the hub's thread, may deliver our completions.
-// Registration: any thread.
+// any comm that polls a shared CQ, and the hub's thread, may deliver our completions.  But for the
+// test of a request that is done: SendRequest::pending_ says so without the lock, and which
+// requests are free is the caller's own affair.  Registration: any thread.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -25,6 +26,7 @@
 #include "proxy/queues/depths.h"
 #include "proxy/queues/slot_pool.h"
 #include "proxy/send/flights.h"
+#include "proxy/send/group_parcel.h"
 #include "proxy/send/lane_shares.h"
 #include "proxy/send/send_batch.h"
 #include "proxy/send/staged_send.h"
@@ -57,16 +59,27 @@ class alignas(kCacheLine) SendRequest final : public Request {
   static constexpr std::uint8_t kPaced = 16;    // its pieces are measured
   static constexpr std::uint8_t kWatched = 32;  // its flight is told of them
   // A new use of it: completions of earlier ones find another number.  `seq`: of its cell.
-  void begin(const void* data, std::size_t bytes, const ProxyMemory* memory, std::uint64_t seq) {
+  void begin(const void* data, std::size_t bytes, const ProxyMemory* memory, std::uint64_t seq,
+             std::uint16_t before = kNone) {
     bytes_ = static_cast<std::uint32_t>(bytes);
     data_ = static_cast<const std::uint8_t*>(data);
     memory_ = memory;
     cell_ = static_cast<std::uint32_t>(seq);
     wr_id_ += std::uint64_t{1} << 48;
-    pending_ = 1;
+    pending_.store(1, std::memory_order_relaxed);
     active_ = true;
     special_ = 0;
+    before_ = before;
   }
+  // Writes without completion.  Locked; the caller's test() reads it without the lock.
+  std::uint8_t pending() const { return pending_.load(std::memory_order_relaxed); }
+  // To be seen with what happened before: at 0 its owner may use the memory again.  No atomic
+  // read-modify-write, for only holders of the lock write it.
+  void set_pending(int n) {
+    pending_.store(static_cast<std::uint8_t>(n), std::memory_order_release);
+  }
+  // Of one that is done.
+  TP_ALWAYS_INLINE Status finish(int& done, int* sizes);
   ProxySendComm* const comm_;
   std::uint64_t wr_id_;
   std::uint32_t bytes_ = 0;
@@ -77,9 +90,9 @@ class alignas(kCacheLine) SendRequest final : public Request {
   std::uint16_t before_ = kNone;    // slot of the one before it in its batch
   std::uint16_t block_ = kNoBlock;  // of the parcel whose completion this one gets
   std::uint16_t next_free_ = 0;
-  std::uint8_t pool_ = 0;     // rail of that block
-  std::uint8_t pending_ = 0;  // writes without completion
-  bool active_ = false;
+  std::uint8_t pool_ = 0;  // rail of that block
+  std::atomic<std::uint8_t> pending_{0};
+  bool active_ = false;       // the caller's own
   std::uint8_t special_ = 0;  // of those
   bool small_ = false;        // its completion is what others are held for
 };
@@ -104,8 +117,8 @@ class ProxySendComm final : public SendComm,
 
  private:
   friend class SendRequest;
-  // Of one that is not done: polls.  Locked.
-  TP_APART bool still_pending(SendRequest& request, Status& status);
+  // Of one that was not done: polls.
+  TP_APART Status test_pending(SendRequest& request, int& done, int* sizes);
   void on_completion(const ibv_wc& wc) override;
   TP_APART void on_other(const ibv_wc& wc);
   TP_APART void batch_completed(SendRequest& last, const ibv_wc& wc);
@@ -118,6 +131,22 @@ class ProxySendComm final : public SendComm,
   };
   TP_APART Status isend_any(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
                             bool watched, Request** request);
+  // Of plain memory, locked: what the short way is not for.
+  TP_APART Status answer_checked(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
+                                 Request** request);
+  Status answer_member(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
+                       Request** request);
+  // Of plain memory.  Those that leave the lock are entered with it.
+  TP_APART Status isend_waiting(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
+                                Request** request);
+  TP_APART Status isend_and_leave(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
+                                  Request** request);
+  TP_APART Status answer_and_leave(void* data, std::size_t bytes, int tag,
+                                   const ProxyMemory* memory, Request** request);
+  TP_APART Status gather_and_leave(void* data, std::size_t bytes, int tag,
+                                   const ProxyMemory* memory, Request** request);
+  TP_APART Status post_batch_and_leave();
+  TP_APART Status post_failed_and_leave(int error);
   TP_APART Status answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
                          Special special, Request** request);
   SendRequest* make_request();
@@ -188,19 +217,46 @@ class ProxySendComm final : public SendComm,
   // A message of a group, or one that is held behind another.
   Status gather(SendRequest& request, const Outgoing& m) {
     batch_.add(m);
-    return gathered(request, m.meta);
-  }
-  // It is in the batch.
-  TP_ALWAYS_INLINE Status gathered(SendRequest& request, CellMeta meta) {
-    if (batch_last_ == SendRequest::kNone) patience_ = 0;
-    request.before_ = batch_last_;
-    batch_last_ = slot_of(request.wr_id_);
     if (flights_ != nullptr) [[unlikely]]  // the queue is chosen when the batch goes
       note_gathered(request);
-    if ((meta.group() > 1 && groups_.complete(meta)) || batch_.full()) return post_batch();
+    if (in_batch(request, m.slot, m.meta)) return post_batch();
     hub_->hold(*this);
     return Status::ok;
   }
+  // It has been added; whether the batch should go.
+  TP_ALWAYS_INLINE bool in_batch(SendRequest& request, std::uint16_t slot, CellMeta meta) {
+    if (batch_last_ == SendRequest::kNone) patience_ = 0;
+    request.before_ = batch_last_;
+    batch_last_ = slot;
+    return (meta.group() > 1 && groups_.complete(meta)) || batch_.full();
+  }
+  // --- groups whose parcel is laid as they come (send_group.cc)
+  // A message for the next cell, which is of a group.
+  TP_APART Status begin_group_and_leave(void* data, std::size_t bytes, int tag,
+                                        const ProxyMemory* memory, Request** request);
+  // Whether that group may be such.
+  bool begin_group(CellMeta first);
+  // A request for its next member; null where that is something else.
+  TP_ALWAYS_INLINE SendRequest* member(int tag, std::size_t bytes) {
+    if (!group_.open() || link_->halted()) [[unlikely]]
+      return nullptr;
+    const CellView cell = group_.cell();
+    if (cell.tag() != tag || bytes > cell.bytes()) [[unlikely]]
+      return nullptr;
+    return requests_.take_again();
+  }
+  TP_ALWAYS_INLINE void begin_member(SendRequest& request, std::uint16_t slot, const void* data,
+                                     std::size_t bytes, const ProxyMemory* memory) {
+    request.begin(data, bytes, memory, head_, batch_last_);
+    batch_last_ = slot;
+    ++head_;
+  }
+  Status post_group();
+  // Entered with the lock, and leaves it.
+  TP_APART Status post_group_and_leave();
+  // Nothing more is added to it: members that were sent are in batch_.
+  TP_APART void end_group();
+
   void note_gathered(const SendRequest& request) {
     flights_->add(lanes_.front().rail, 0, request.bytes_);
   }
@@ -254,7 +310,7 @@ class ProxySendComm final : public SendComm,
   // Cells that were seen before with the keys that they have now; false: one names memory that the
   // receiver does not.
   bool renew_keys(const FencedNote& theirs);
-  std::uint64_t progress() override { return waiting(0).progress; }
+  std::uint64_t progress() override;
   void choose_queues();
   // The cell of an answer without notice: the receiver may use its place again before the answer
   // has arrived.
@@ -278,8 +334,10 @@ class ProxySendComm final : public SendComm,
   CompletionHub* const hub_;
   const std::uint8_t* const ring_data_;
   const CtsLayout layout_;
-  std::uint64_t head_ = 0;  // first cell not used yet
-  std::uint64_t seen_ = 0;  // all before this one are ready
+  GroupParcel group_;
+  std::uint16_t batch_last_ = SendRequest::kNone;  // slot of the last in it, or in batch_
+  std::uint64_t head_ = 0;                         // first cell not used yet
+  std::uint64_t seen_ = 0;                         // all before this one are ready
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   // Where head_ must be told to the receiver: kUsedPeriod after the last time, once a receive
   // without completion was answered.
@@ -291,9 +349,7 @@ class ProxySendComm final : public SendComm,
   counters::Connection* const counts_;
   const std::uint64_t wr_base_;
   const std::size_t most_bytes_;
-  // Messages of up to this may go it.  isend looks before it has the lock: whichever value it finds
-  // while queues are replaced, both ways are right.
-  std::atomic<std::size_t> short_way_{0};
+  std::size_t short_way_ = 0;  // messages of up to this may go it
   const int device_;
   int used_ahead_ = 0;   // cells after head_ that are used
   int small_ahead_ = 0;  // writes of small messages under way
@@ -306,7 +362,6 @@ class ProxySendComm final : public SendComm,
   SlotPool<SendRequest, kSendSlots> requests_;
   std::bitset<kCtsCells> used_;  // of those, by place
   SendBatch batch_;
-  std::uint16_t batch_last_ = SendRequest::kNone;  // slot
 
   Lane lane_;         // the first
   ibv_send_wr wr_{};  // of a message that goes whole

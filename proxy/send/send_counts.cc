@@ -39,7 +39,7 @@ void ProxySendComm::end_timing(SendRequest& request, const ibv_wc& wc) {
   counters::Rail& to = counts_->rails[lane < 0 ? 0 : lanes_[static_cast<std::size_t>(lane)].rail];
   to.timed_ns.add(took);
   to.buckets[counters::bucket_of(took)].add(1);
-  if (request.pending_ > 0) return;
+  if (request.pending() > 0) return;
   request.special_ &= static_cast<std::uint8_t>(~SendRequest::kTimed);
   timed_since_ = 0;
 }

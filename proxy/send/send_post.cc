@@ -38,10 +38,14 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
 bool ProxySendComm::post_held(bool overdue) {
   if (link_->halted()) return false;
   if (staged_ != nullptr && staged_->busy()) post_staged();
-  if (!batch_.empty() && (overdue || ++patience_ > kPatience ||
-                          (small_ahead_ == 0 && batch_.last().meta.group() == 1)))
-    (void)post_batch();
-  return !link_->halted() && (!batch_.empty() || (staged_ != nullptr && staged_->busy()));
+  if ((group_.open() || !batch_.empty()) &&
+      (overdue || ++patience_ > kPatience ||
+       (!group_.open() && small_ahead_ == 0 && batch_.last().meta.group() == 1))) {
+    if (group_.open()) end_group();
+    if (!batch_.empty()) (void)post_batch();
+  }
+  return !link_->halted() &&
+         (group_.open() || !batch_.empty() || (staged_ != nullptr && staged_->busy()));
 }
 
 SendBatch::Parcel ProxySendComm::take_parcel(SendRequest& last, int rail) {
@@ -91,7 +95,7 @@ Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, int 
         pace_ != nullptr ? pace_->shares.weight(lane) : lanes_[lane].speed_mbps;
   }
   const StripePlan plan = plan_stripes(m.bytes, {weights.data(), static_cast<std::size_t>(lanes)});
-  request.pending_ = static_cast<std::uint8_t>(plan.count);
+  request.set_pending(plan.count);
   const std::int64_t now = pace_ != nullptr && m.bytes >= stripe_min_ ? now_ns() : 0;
   if (now != 0) request.special_ |= SendRequest::kPaced;
   if (flights_ != nullptr && flights_->open()) [[unlikely]]

@@ -24,7 +24,7 @@ AtRisk ProxySendComm::at_risk() {
   AtRisk risk;
   for (std::size_t i = 0; requests_.made(i); ++i) {
     const SendRequest& r = requests_.at(i);
-    if (!r.active_ || r.pending_ == 0) continue;
+    if (r.pending() == 0) continue;
     risk.any = true;
     risk.bytes += r.bytes_;
   }
@@ -52,7 +52,7 @@ Status ProxySendComm::reach(FencedNote&, std::string& why) {
                (queue.inline_bytes >= sizeof(std::uint32_t) || ring_->lkey(rail) != 0);
   for (std::size_t i = 0; requests_.made(i) && known; ++i) {
     const SendRequest& r = requests_.at(i);
-    if (!r.active_ || r.pending_ == 0 || r.bytes_ == 0) continue;
+    if (r.pending() == 0 || r.bytes_ == 0) continue;
     const bool staged = (r.special_ & SendRequest::kStaged) != 0;
     known = (staged ? r.memory_->mirror->memory : *r.memory_).lkey(rail) != 0;
   }
@@ -72,7 +72,7 @@ bool ProxySendComm::renew_keys(const FencedNote& theirs) {
     if (!used(seq) && !renew(ring_->data() + layout_.offset(seq))) return false;
   for (std::uint16_t slot = 0; requests_.made(slot); ++slot) {
     const SendRequest& r = requests_.at(slot);
-    if (!r.active_ || r.pending_ == 0) continue;
+    if (r.pending() == 0) continue;
     const bool unnoted = (r.special_ & SendRequest::kUnnoted) != 0;
     const std::uint64_t seq = cell_of(r);
     if (!unnoted && !theirs.held.awaits(seq)) continue;
@@ -87,6 +87,7 @@ bool ProxySendComm::renew_keys(const FencedNote& theirs) {
 
 int ProxySendComm::resume(const FencedNote& note) {
   const HeldState& theirs = note.held;
+  if (group_.open()) end_group();
   choose_queues();
   if (link_->has_reserve() && (note.key_rails != layout_.rails() || !renew_keys(note))) {
     link_->fail("it does not say which keys a clear-to-send cell has now");
@@ -107,21 +108,24 @@ int ProxySendComm::resume(const FencedNote& note) {
   std::size_t count = 0;
   for (std::uint16_t slot = 0; requests_.made(slot); ++slot) {
     SendRequest& r = requests_.at(slot);
-    if (!r.active_ || r.pending_ == 0 || not_sent[slot]) continue;
+    if (r.pending() == 0 || not_sent[slot]) continue;
     // What its old queue may still say of it finds another number.
     r.wr_id_ += std::uint64_t{1} << 48;
     r.before_ = SendRequest::kNone;
     if (r.block_ != kNoBlock) pools_[r.pool_]->give(std::exchange(r.block_, kNoBlock));
     r.small_ = false;
     r.special_ &= SendRequest::kUnnoted | SendRequest::kStaged;
-    r.pending_ = 0;
     const bool unnoted = (r.special_ & SendRequest::kUnnoted) != 0;
     if (!unnoted && cell_of(r) >= theirs.end) {
       link_->fail("it says that it never offered a receive which was answered (cell %llu)",
                   static_cast<unsigned long long>(cell_of(r)));
       return -1;
     }
-    if (unnoted || theirs.awaits(cell_of(r))) open[count++] = slot;
+    // What is to be sent again stays pending all the while: its owner looks without the lock.
+    if (unnoted || theirs.awaits(cell_of(r)))
+      open[count++] = slot;
+    else
+      r.set_pending(0);
   }
   std::sort(open.begin(), open.begin() + static_cast<std::ptrdiff_t>(count),
             [this](std::uint16_t a, std::uint16_t b) {
@@ -152,7 +156,7 @@ Status ProxySendComm::send_again(SendRequest& r) {
     m.data = mirror->at(reinterpret_cast<std::uintptr_t>(r.data_));
     m.memory = &mirror->memory;
   }
-  r.pending_ = 1;
+  r.set_pending(1);
   int first = 0;
   const int lanes = one_queue_ ? 1 : choose_lanes(m.bytes, first);
   const Status s =
@@ -177,7 +181,7 @@ int ProxySendComm::post_staged_again() {
     SendRequest& r = requests_.at(piece.message->slot);
     if (i == 0) {
       r.wr_id_ += std::uint64_t{1} << 48;
-      r.pending_ = static_cast<std::uint8_t>(piece.chunks);
+      r.set_pending(static_cast<int>(piece.chunks));
     }
     if (!piece.mirror->enter()) {
       link_->fail("a message is to be sent again whose memory was deregistered meanwhile");

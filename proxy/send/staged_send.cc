@@ -112,7 +112,7 @@ void ProxySendComm::send_staged(SendRequest& request, const Outgoing& m) {
   // Memory may have been registered on another comm of the device.
   if (staged_ == nullptr) staged_ = std::make_unique<StagedSends>();
   const ChunkPlan plan = plan_chunks(m.bytes);
-  request.pending_ = static_cast<std::uint8_t>(plan.count);
+  request.set_pending(plan.count);
   if (plan.count > 1) request.special_ |= SendRequest::kChunked;
   counts_->staged_bytes.add(m.bytes);
   const int queue = next_queue();

@@ -45,7 +45,7 @@ inline constexpr int kRecvSlots = 64;
 // lowest 17 are what an answer repeats (Immediate below):
 //   slot 6 | sub 3 | generation 8 | group-1 3 | no_completion 1 | copyable 1 | parcels 8 | zero 2
 inline constexpr std::uint32_t kReceiveBits = 0x1ffff;
-inline constexpr std::uint32_t kSubBits = 7u << 6;
+inline constexpr std::uint32_t kOneSub = 1u << 6, kSubBits = 7 * kOneSub;
 inline constexpr std::uint32_t kCopyableBit = 1u << 21;
 struct MetaParts {
   std::uint32_t slot, sub, generation, group;
@@ -59,6 +59,7 @@ constexpr std::uint32_t cell_meta(const MetaParts& p, std::uint32_t parcels) {
 class CellMeta {
  public:
   explicit constexpr CellMeta(std::uint32_t bits = 0) : bits_(bits) {}
+  constexpr std::uint32_t bits() const { return bits_; }
   constexpr std::uint32_t receive() const { return bits_ & kReceiveBits; }
   constexpr std::uint8_t slot() const { return static_cast<std::uint8_t>(bits_ & 63); }
   constexpr std::uint8_t sub() const { return static_cast<std::uint8_t>(bits_ >> 6 & 7); }
@@ -69,6 +70,10 @@ class CellMeta {
   constexpr std::uint8_t parcels() const { return static_cast<std::uint8_t>(bits_ >> 22); }
   // False for bits that no receiver of ours sets.
   constexpr bool valid() const { return bits_ >> 30 == 0 && sub() < group(); }
+  // Valid, the first of several, all waiting for a notice and of memory that a CPU may write.
+  constexpr bool leads_copied_group() const {
+    return (bits_ & (3u << 30 | kCopyableBit | 1u << 20 | 7u << 6)) == kCopyableBit && group() > 1;
+  }
   // Valid, a receive by itself, and waiting for a notice.
   constexpr bool lone() const { return (bits_ & (3u << 30 | 15u << 17 | 7u << 6)) == 0; }
 

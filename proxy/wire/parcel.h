@@ -139,6 +139,7 @@ inline void copy_words(void* to, const void* from, std::size_t bytes) {
   const auto* f = static_cast<const std::uint8_t*>(from);
   if (reinterpret_cast<std::uintptr_t>(t) % 8 == 0) {
     if (bytes == kParcelBytes) {  // in straight moves
+#pragma GCC unroll 8
       for (std::size_t at = 0; at != kParcelBytes; at += 8) copy_word(t + at, f + at);
       return;
     }

@@ -1,0 +1,107 @@
+// Groups whose members come in the order of their cells (group_parcel.h).
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "proxy/send/send_comm.h"
+
+namespace twinpath {
+
+Status ProxySendComm::begin_group_and_leave(void* data, std::size_t bytes, int tag,
+                                            const ProxyMemory* memory, Request** request) {
+  if (bytes > kParcelBytes || !begin_group(CellView(cell_at(head_)).meta()))
+    return gather_and_leave(data, bytes, tag, memory, request);
+  std::lock_guard hold(hub_->lock, std::adopt_lock);
+  return answer_member(data, bytes, tag, memory, request);
+}
+
+// The cells of a group come together, so all are there when the first is; else, and where anything
+// else is special, its members go the way of any batch.
+inline bool ProxySendComm::begin_group(CellMeta first) {
+  const unsigned members = first.group();
+  const std::uint64_t end = head_ + members;
+  ParcelPool* const pool = pools_[lane_.rail];
+  // Nothing half done: no cell used ahead, nothing in the batch, none of its members sent before.
+  const auto begun = static_cast<unsigned>(used_ahead_) | static_cast<unsigned>(batch_.count()) |
+                     groups_.left(first);
+  if (!first.leads_copied_group() || begun != 0 || end > slow_from_ ||
+      cts_place(head_) + members > kCtsCells || pool == nullptr || !credit_.any())
+    return false;
+  const std::uint8_t* const cell = cell_at(head_);
+  const std::uint8_t* other = cell;
+  std::uint32_t meta = first.bits();
+  const CtsLayout layout = layout_;
+  for (std::uint64_t seq = head_ + 1; seq != end; ++seq) {
+    other += layout.stride();
+    meta += kOneSub;
+    if (!layout.ready(other, seq) || CellView(other).meta().bits() != meta) return false;
+  }
+  const std::uint16_t block = pool->take();
+  if (block == kNoBlock) return false;
+  // They say of parcels what the first did, which has been noted.
+  seen_ = std::max(seen_, end);
+  group_.begin(cell, layout.stride(), first, block, pool->data(block));
+  patience_ = 0;
+  hub_->hold(*this);
+  return true;
+}
+
+// A group is open: its next member, of whatever length, or something that ends it.
+Status ProxySendComm::answer_member(void* data, std::size_t bytes, int tag,
+                                    const ProxyMemory* memory, Request** request) {
+  SendRequest* const r = bytes <= kParcelBytes ? member(tag, bytes) : nullptr;
+  if (r == nullptr) return answer_checked(data, bytes, tag, memory, request);
+  *request = r;
+  begin_member(*r, slot_of(r->wr_id_), data, bytes, memory);
+  return group_.add(data, static_cast<std::uint32_t>(bytes)) ? post_group() : Status::ok;
+}
+
+Status ProxySendComm::post_group() {
+  SendRequest& last = requests_.at(std::exchange(batch_last_, SendRequest::kNone));
+  const ParcelPool& pool = *pools_[lane_.rail];
+  last.block_ = group_.block();
+  last.pool_ = lane_.rail;
+  last.small_ = true;
+  ++small_ahead_;
+  count_posted(lane_, group_.message_bytes());
+  const std::uint8_t number = credit_.take();
+  sge_.addr = reinterpret_cast<std::uintptr_t>(group_.data());
+  sge_.length = group_.bytes();
+  sge_.lkey = pool.lkey();
+  wr_.num_sge = 1;
+  wr_.wr_id = last.wr_id_;
+  wr_.imm_data =
+      htonl(encode(ParcelImmediate{number, static_cast<std::uint8_t>(group_.members())}));
+  wr_.send_flags = IBV_SEND_SIGNALED;
+  wr_.wr.rdma.remote_addr = maker_.remote_box() + place_offset(number);
+  wr_.wr.rdma.rkey = maker_.box_rkey(lane_);
+  ibv_send_wr* bad = nullptr;
+  if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
+    return post_failed(lane_, sge_.length, error);
+  return Status::ok;
+}
+
+Status ProxySendComm::post_group_and_leave() {
+  std::lock_guard hold(hub_->lock, std::adopt_lock);
+  return post_group();
+}
+
+// Its members are a batch from now on: the parcel was laid for all of them.
+void ProxySendComm::end_group() {
+  const unsigned left = group_.left(), sent = group_.members() - left;
+  group_.end();
+  pools_[lane_.rail]->give(group_.block());
+  groups_.set(group_.meta(0), left == group_.members() ? 0 : left);
+  std::array<std::uint16_t, kMaxRecvs> slots;
+  std::uint16_t slot = batch_last_;
+  for (unsigned i = sent; i != 0; slot = requests_.at(slot).before_) slots[--i] = slot;
+  for (unsigned i = 0; i != sent; ++i) {
+    const SendRequest& r = requests_.at(slots[i]);
+    batch_.add({r.data_, r.memory_, CellView(cell_at(head_ - sent + i)), group_.meta(i), r.bytes_,
+                slots[i]});
+  }
+}
+
+}  // namespace twinpath
