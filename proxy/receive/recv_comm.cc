@@ -236,6 +236,7 @@ Status ProxyRecvComm::irecv_any(const RecvBuffers& buffers, bool completion_opti
   RecvRequest* r = begin(count, staged, optional);
   if (r == nullptr) return no_room_yet();
   *request = r;
+  if (optional) r->sizes_[0] = 0;  // nothing says what comes, and the slot has been another's
   for (unsigned i = 0; i < count; ++i) offer(*r, i, buffers);
   post_cells();
   return Status::ok;

@@ -89,7 +89,8 @@ ProxySendComm::~ProxySendComm() {
   link_.reset();
   // Blocks of parcels that were under way, or not complete: nobody reads them any more.
   std::lock_guard hold(hub_->lock);
-  if (group_.open()) end_group();
+  // Its members' registrations may be gone already, as those of other messages that never left.
+  if (group_.open()) pools_[lane_.rail]->give(group_.block());
   for (std::uint16_t i = 0; requests_.made(i); ++i)
     if (const SendRequest& r = requests_.at(i); r.block_ != kNoBlock)
       pools_[r.pool_]->give(r.block_);
@@ -308,6 +309,12 @@ Result<Memory*> ProxySendComm::register_memory(void* data, std::size_t bytes, Me
 }
 
 Status ProxySendComm::deregister_memory(Memory* memory) {
+  {
+    // Whoever aborts takes away memory of messages that were accepted just now: what is held leaves
+    // while its registration is there to be read.
+    std::lock_guard hold(hub_->lock);
+    (void)post_held(true);
+  }
   return core_->devices->deregister_memory(memory);
 }
 

@@ -44,12 +44,22 @@ class Groups {
              sends_[i] != nullptr;
     }));
   }
+  // As NCCL's abort: the memory goes first, then the comms.
+  void take_memory() {
+    CHECK(link_.send->deregister_memory(std::exchange(from_.memory, nullptr)) == Status::ok);
+  }
   // The comms go first.
   void forget() {
     from_.forget();
     to_.forget();
   }
   void finish_send(std::size_t i) { CHECK(finish(sends_[i]).bytes[0] == sizes_[i]); }
+  Status test_send(std::size_t i) {
+    Completion c;
+    Status s = Status::ok;
+    (void)eventually([&] { return (s = sends_[i]->test(c)) != Status::ok || c.done; });
+    return s;
+  }
   void finish_all() {
     for (std::size_t i = 0; i < kGroup; ++i) finish_send(i);
     finish_receive();
@@ -146,6 +156,43 @@ TEST_CASE(
     link.send.reset();
     link.recv.reset();
   }
+}
+
+TEST_CASE("An abort takes the memory of a group's members before it closes, whole or broken") {
+  World world(soft_config(), -1, Tap::on);
+  const bool breaks = GENERATE(false, true);
+  Link link = world.connect();
+  Groups groups(link);
+  for (int i = 0; i < 2; ++i) {
+    groups.receive();
+    for (std::size_t k = 0; k < kGroup; ++k) groups.send(k, kParcelBytes);
+    groups.finish_all();
+  }
+  groups.receive();
+  for (std::size_t k = 0; k < 3; ++k) groups.send(k, kParcelBytes);
+  if (breaks) {
+    Tap::poll_result = -1;
+    CHECK(groups.test_send(0) == Status::remote);
+  }
+  groups.take_memory();
+  groups.forget();
+  link.send.reset();
+  Tap::poll_result = 0;
+  link.recv.reset();
+}
+
+TEST_CASE("A receive that needs no completion tells no size of another one") {
+  World world(soft_config());
+  Link link = world.connect();
+  Buffer from(*link.send, 100, 3), to(*link.recv, 100);
+  RecvBuffer whole = to.receive(0, 0, 100);
+  Request* receive = start_recv(*link.recv, {whole});
+  Request* send = start_send(*link.send, from, 100, 0, receive);
+  CHECK(finish(send).bytes[0] == 100);
+  CHECK(finish(receive).bytes[0] == 100);
+  receive = start_recv(*link.recv, {whole}, true);
+  CHECK(finish(receive).bytes[0] == 0);
+  CHECK(finish(start_send(*link.send, from, 10, 0, nullptr)).bytes[0] == 10);
 }
 
 }  // namespace
