@@ -96,7 +96,8 @@ TEST_CASE("A connection that the peer's host reset is said to be reset") {
   CHECK_FALSE(w.log.has("control network"));
 }
 
-TEST_CASE("A host of which nothing is heard or seen is given up after the limit, not before", "[waits]") {
+TEST_CASE("A host of which nothing is heard or seen is given up after the limit, not before",
+          "[waits]") {
   NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   WaitingChild w("sender");
   REQUIRE(::kill(w.child.pid, SIGSTOP) == 0);

@@ -36,7 +36,8 @@ void exchange(Link& link, Buffer& from, Buffer& to) {
   CHECK(finish(receive).bytes[0] == from.size());
 }
 
-TEST_CASE("A cut control network ends no connection: not a busy, a waiting or an idle one", "[waits]") {
+TEST_CASE("A cut control network ends no connection: not a busy, a waiting or an idle one",
+          "[waits]") {
   NEEDS(!kSanitizes, "nearly all that happens is that time passes");
   LogCapture log;
   World world(patient());
