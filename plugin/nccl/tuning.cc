@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -56,6 +57,10 @@ constexpr Rule kRules[] = {
      {"NCCL_NCHANNELS_PER_NET_PEER", "NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS"}},
 };
 
+// Where the soft HCA has host memory only.  Steps of 1 MiB: each thread that copies has one of its
+// own (test/MEASUREMENTS.md).
+constexpr Rule kHostRules[] = {{"NCCL_BUFFSIZE", "8388608", {}}};
+
 bool is_set(const EnvLookup& user, const char* name) {
   const char* value = user(name);
   return value != nullptr && *value != '\0';
@@ -67,9 +72,11 @@ bool have_places(const Config& config) {
          config.soft_hcas.find("place=") != std::string::npos;
 }
 
-// GPU buffers pass through host memory whatever NCCL is told; nothing below was measured for that.
-bool gpu_memory_is_reached(const Config& config) {
-  return config.soft_cuda != SoftCuda::off && config.mode != ModeChoice::stage;
+std::span<const Rule> rules_for(const Config& config) {
+  if (config.soft_cuda == SoftCuda::off) return kHostRules;
+  // GPU buffers pass through host memory whatever NCCL is told; nothing was measured for that.
+  if (config.mode == ModeChoice::stage) return {};
+  return kRules;
 }
 
 constexpr const char* kTuner = "libnccl-tuner-twinpath.so";
@@ -107,11 +114,10 @@ const char* Tuning::gdr_level() const {
 Tuning choose_tuning(const Config& config, const EnvLookup& user,
                      const std::function<std::string()>& find_tuner) {
   Tuning out;
-  if (config.tune == TuneChoice::off || config.fabric != FabricChoice::soft || config.ib_disable ||
-      !gpu_memory_is_reached(config)) {
+  if (config.tune == TuneChoice::off || config.fabric != FabricChoice::soft || config.ib_disable) {
     return out;
   }
-  for (const Rule& rule : kRules) {
+  for (const Rule& rule : rules_for(config)) {
     if (std::string_view(rule.name) == "NCCL_NET_GDR_LEVEL" && have_places(config)) {
       continue;
     }

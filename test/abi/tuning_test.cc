@@ -82,7 +82,7 @@ std::string value_of(const char* name) {
 
 }  // namespace
 
-TEST_CASE("tuning is for the soft HCA with GPU memory, and can be switched off") {
+TEST_CASE("tuning is for the soft HCA, less for host memory only, and can be switched off") {
   CHECK(chosen(soft_config(), {}) == kAll);
   for (const FabricChoice other : {FabricChoice::automatic, FabricChoice::verbs}) {
     Config config = soft_config();
@@ -97,7 +97,10 @@ TEST_CASE("tuning is for the soft HCA with GPU memory, and can be switched off")
   CHECK(chosen(config, {}).empty());
   config = soft_config();
   config.soft_cuda = SoftCuda::off;
-  CHECK(chosen(config, {}).empty());
+  CHECK(chosen(config, {}) == Variables{{"NCCL_BUFFSIZE", "8388608"}});
+  CHECK(chosen(config, {{"NCCL_NET_GDR_LEVEL", "SYS"}}, nullptr, "/somewhere/tuner.so") ==
+        Variables{{"NCCL_BUFFSIZE", "8388608"}});
+  CHECK(chosen(config, {{"NCCL_BUFFSIZE", "4194304"}}).empty());
   config = soft_config();
   config.mode = ModeChoice::stage;
   CHECK(chosen(config, {}).empty());

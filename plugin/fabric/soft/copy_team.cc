@@ -259,7 +259,8 @@ bool CopyTeam::help_at(Slot& slot, int index, std::uint64_t bit, Company company
     any = any || chunk == Chunk::copied;
     // Counted in, so the slot is still this copy's.
     if (chunk == Chunk::none) offered_.fetch_and(~bit, std::memory_order_relaxed);
-    if (chunk != Chunk::copied) break;
+    // In company for a chunk at a time: meanwhile there may be one to be alone at.
+    if (chunk != Chunk::copied || company == Company::any) break;
   }
   slot.users.fetch_sub(1, std::memory_order_release);
   return any;
