@@ -45,8 +45,7 @@ class GroupParcel {
     return added(kParcelBytes);
   }
   bool add(const void* data, std::uint32_t bytes) {
-    if (bytes == kParcelBytes) return add_longest(data);
-    if (bytes > 0) std::memcpy(to_, data, bytes);
+    lay_message(to_, data, bytes);
     to_ += padded(bytes);
     padding_ += static_cast<std::uint32_t>(padded(bytes)) - bytes;
     return added(bytes);

@@ -1,22 +1,9 @@
 #include "proxy/send/send_batch.h"
 
-#include <arpa/inet.h>
-
 #include <bit>
 #include <cstring>
 
 namespace twinpath {
-namespace {
-
-// A message of 64 bytes, the longest, in straight moves; others by the library.
-inline void lay(std::uint8_t* to, const std::uint8_t* data, std::uint32_t bytes) {
-  if (bytes == kParcelBytes) [[likely]]
-    std::memcpy(to, data, kParcelBytes);
-  else if (bytes > 0)
-    std::memcpy(to, data, bytes);
-}
-
-}  // namespace
 
 void SendBatch::add_whole(Chain& chain, std::uint32_t which, const Lane& lane,
                           const WriteMaker& maker, std::uint64_t wr_id) const {
@@ -49,23 +36,17 @@ int SendBatch::post(const Lane& lane, const WriteMaker& maker, const Parcel& par
       const std::uint32_t bits = encode(ParcelEntry{m.meta.receive(), m.bytes});
       std::memcpy(entry, &bits, sizeof bits);
       entry += sizeof bits;
-      lay(to, m.data, m.bytes);
+      lay_message(to, m.data, m.bytes);
       to += padded(m.bytes);
     }
     ibv_send_wr& wr = chain.wrs[chain.count];
     chain.link(wr);
     ibv_sge& sge = chain.sges[chain.count++];
-    sge.addr = reinterpret_cast<std::uintptr_t>(parcel.data);
-    sge.length = static_cast<std::uint32_t>(to - parcel.data);
-    sge.lkey = parcel.lkey;
     wr.next = nullptr;
     wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.send_flags = 0;
     wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    wr.imm_data = htonl(encode(ParcelImmediate{parcel.number, static_cast<std::uint8_t>(small)}));
-    wr.wr.rdma.remote_addr = maker.remote_box() + place_offset(parcel.number);
-    wr.wr.rdma.rkey = maker.box_rkey(lane);
+    maker.fill_parcel(parcel.data, static_cast<std::uint32_t>(to - parcel.data), parcel.lkey,
+                      {parcel.number, static_cast<std::uint8_t>(small)}, lane, wr, sge);
   }
   // RC completes in order, so the last one speaks for all.
   ibv_send_wr& last = chain.wrs[chain.count - 1];

@@ -1,6 +1,4 @@
 // Groups whose members come in the order of their cells (group_parcel.h).
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -67,16 +65,10 @@ Status ProxySendComm::post_group() {
   ++small_ahead_;
   count_posted(lane_, group_.message_bytes());
   const std::uint8_t number = credit_.take();
-  sge_.addr = reinterpret_cast<std::uintptr_t>(group_.data());
-  sge_.length = group_.bytes();
-  sge_.lkey = pool.lkey();
-  wr_.num_sge = 1;
+  maker_.fill_parcel(group_.data(), group_.bytes(), pool.lkey(),
+                     {number, static_cast<std::uint8_t>(group_.members())}, lane_, wr_, sge_);
   wr_.wr_id = last.wr_id_;
-  wr_.imm_data =
-      htonl(encode(ParcelImmediate{number, static_cast<std::uint8_t>(group_.members())}));
   wr_.send_flags = IBV_SEND_SIGNALED;
-  wr_.wr.rdma.remote_addr = maker_.remote_box() + place_offset(number);
-  wr_.wr.rdma.rkey = maker_.box_rkey(lane_);
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
     return post_failed(lane_, sge_.length, error);

@@ -126,6 +126,15 @@ class ParcelCredit {
   std::uint8_t read_ = 0;
 };
 
+// Into a parcel that nobody looks at yet: a message of 64 bytes, the longest, in straight moves;
+// others by the library.
+inline void lay_message(std::uint8_t* to, const void* data, std::uint32_t bytes) {
+  if (bytes == kParcelBytes) [[likely]]
+    std::memcpy(to, data, kParcelBytes);
+  else if (bytes > 0)
+    std::memcpy(to, data, bytes);
+}
+
 // Copies so that whoever looks at aligned 8-byte words meanwhile sees each of them old or new,
 // as an adapter would write them: NCCL's kernels poll flags inside such words.
 inline void copy_word(std::uint8_t* to, const std::uint8_t* from) {

@@ -44,6 +44,19 @@ class Groups {
              sends_[i] != nullptr;
     }));
   }
+  // The next group's first members, of the longest kind.
+  void begin(std::size_t members) {
+    receive();
+    for (std::size_t i = 0; i < members; ++i) send(i, kParcelBytes);
+  }
+  // Whole groups of the longest members.  Requests are made by the first; before, no group is laid
+  // as it comes.
+  void whole_rounds(int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      begin(kGroup);
+      finish_all();
+    }
+  }
   // As NCCL's abort: the memory goes first, then the comms.
   void take_memory() {
     CHECK(link_.send->deregister_memory(std::exchange(from_.memory, nullptr)) == Status::ok);
@@ -88,11 +101,7 @@ TEST_CASE("A group in the order of its cells is one write, round after round") {
   World world(soft_config(), -1, Tap::on);
   Link link = world.connect();
   Groups groups(link);
-  for (int round = 0; round < 100; ++round) {
-    groups.receive();
-    for (std::size_t i = 0; i < kGroup; ++i) groups.send(i, kParcelBytes);
-    groups.finish_all();
-  }
+  groups.whole_rounds(100);
   // But where this thread was away so long that the transport's own went on; without parcels there
   // would be 800.
   CHECK(writes() <= 300);
@@ -102,12 +111,7 @@ TEST_CASE("A group in order may have members of any length, and change its mind 
   World world(soft_config());
   Link link = world.connect();
   Groups groups(link);
-  // Requests are made once; before, no group is laid as it comes.
-  for (int round = 0; round < 2; ++round) {
-    groups.receive();
-    for (std::size_t i = 0; i < kGroup; ++i) groups.send(i, kParcelBytes);
-    groups.finish_all();
-  }
+  groups.whole_rounds(2);
   const std::size_t usual = GENERATE(0u, 3u, 8u, 63u, 64u);
   const std::size_t other = GENERATE(0u, 5u, 64u, 65u, 128u);
   for (std::size_t at = 0; at < kGroup; ++at) {
@@ -145,13 +149,8 @@ TEST_CASE(
   for (int round = 0; round < 3; ++round) {
     Link link = world.connect();
     Groups groups(link);
-    for (int i = 0; i < 2; ++i) {
-      groups.receive();
-      for (std::size_t k = 0; k < kGroup; ++k) groups.send(k, kParcelBytes);
-      groups.finish_all();
-    }
-    groups.receive();
-    for (std::size_t k = 0; k < 3; ++k) groups.send(k, kParcelBytes);
+    groups.whole_rounds(2);
+    groups.begin(3);
     groups.forget();
     link.send.reset();
     link.recv.reset();
@@ -163,13 +162,8 @@ TEST_CASE("An abort takes the memory of a group's members before it closes, whol
   const bool breaks = GENERATE(false, true);
   Link link = world.connect();
   Groups groups(link);
-  for (int i = 0; i < 2; ++i) {
-    groups.receive();
-    for (std::size_t k = 0; k < kGroup; ++k) groups.send(k, kParcelBytes);
-    groups.finish_all();
-  }
-  groups.receive();
-  for (std::size_t k = 0; k < 3; ++k) groups.send(k, kParcelBytes);
+  groups.whole_rounds(2);
+  groups.begin(3);
   if (breaks) {
     Tap::poll_result = -1;
     CHECK(groups.test_send(0) == Status::remote);

@@ -51,16 +51,7 @@ CopyTeam::Look CopyTeam::look(TeamCopy& c) {
   if (offer(c)) {
     share = share_.load(std::memory_order_relaxed);
     if (share == kFitting) share = c.pid != 0 ? 0 : kChunk;
-    if (share == 0) {
-      const std::uint64_t left = chunks_left(c);
-      if (left != c.left) c.looks = 0;
-      // A hint: helpers that only look at it count, too.
-      const Slot& slot = slots_[static_cast<std::size_t>(c.slot)];
-      c.left = left;
-      if (left != 0 && slot.users.load(std::memory_order_relaxed) != 0 && ++c.looks < kPatience)
-        return Look::more;
-      if (left != 0) --c.left;  // by us
-    }
+    if (share == 0 && helpers_get_on(c)) return Look::more;
     share = std::max(share, kChunk);
   }
   for (std::uint64_t copied = 0; copied < share; copied += kChunk) {
@@ -81,6 +72,18 @@ CopyTeam::Look CopyTeam::look(TeamCopy& c) {
     return Look::done;
   }
   return Look::more;
+}
+
+bool CopyTeam::helpers_get_on(TeamCopy& c) {
+  const std::uint64_t left = chunks_left(c);
+  if (left != c.left) c.looks = 0;
+  c.left = left;
+  if (left == 0) return false;
+  // A hint: helpers that only look at it count, too.
+  const Slot& slot = slots_[static_cast<std::size_t>(c.slot)];
+  if (slot.users.load(std::memory_order_relaxed) != 0 && ++c.looks < kPatience) return true;
+  --c.left;  // the owner copies it now
+  return false;
 }
 
 bool CopyTeam::offer(TeamCopy& c) {

@@ -92,6 +92,8 @@ class CopyTeam {
   };
 
   bool offer(TeamCopy& c);
+  // Whether chunks of an offered copy can be left to them: they are at it, and get further.
+  bool helpers_get_on(TeamCopy& c);
   bool take_back(TeamCopy& c);  // false: helpers are still there
   bool start();
   void end_helpers();  // control_ held

@@ -85,7 +85,7 @@ void late_job(SoftQp& qp, SendEntry& e, QpCopyJob& job) {
 Step start_cuda(SoftQp& qp, SendEntry& e) {
   const bool read = is_read(e);
   // Packets that carry data, and direct copies, come first in order; READs are not overtaken.
-  if (qp.theirs->acked.load(std::memory_order_acquire) < qp.last_data_message) return Step::wait;
+  if (!packets_in_place(qp)) return Step::wait;
   if (e.length == 0) {
     if (e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) return send_imm(qp, e) ? Step::done : Step::wait;
     e.stage = Stage::placed;

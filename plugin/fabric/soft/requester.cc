@@ -97,8 +97,7 @@ Step request(SoftQp& qp, SendEntry& e) {
 
 Step start_direct(SoftQp& qp, SendEntry& e) {
   // Earlier data that travels in packets must be in place first.
-  if (!shares(e) && qp.theirs->acked.load(std::memory_order_acquire) < qp.last_data_message)
-    return Step::wait;
+  if (!shares(e) && !packets_in_place(qp)) return Step::wait;
   const HeldKey k = hold_remote(qp, e);
   if (!k) return refused(qp, e);
   if (shares(e) || may_share(qp, e)) {
@@ -139,7 +138,7 @@ bool nobody_looks(SoftQp& qp, const SendEntry& e) {
   if (e.opcode != IBV_WR_RDMA_WRITE || (e.flags & IBV_SEND_SIGNALED) == 0 || e.offset != 0)
     return false;
   if (qp.sq_exec != 0 && (qp.entry(qp.sq_exec - 1).flags & IBV_SEND_SIGNALED) == 0) return false;
-  return qp.theirs->acked.load(std::memory_order_acquire) >= qp.last_data_message;
+  return packets_in_place(qp);
 }
 
 Step start(SoftQp& qp, SendEntry& e) {

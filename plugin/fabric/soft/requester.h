@@ -45,6 +45,11 @@ inline std::uint64_t local_address(SoftQp& qp, const SendEntry& e, const ibv_sge
 // long as the message.
 inline constexpr std::uint64_t kSlice = std::uint64_t{1} << 20;
 
+// Whether all data that travel in packets are in place at the far end: what does not may follow.
+inline bool packets_in_place(const SoftQp& qp) {
+  return qp.theirs->acked.load(std::memory_order_acquire) >= qp.last_data_message;
+}
+
 // direct.cc: the initiator copies by itself, by memcpy inside the process and by
 // process_vm_readv/writev between processes.  The key is already held by the caller.
 // Moves a slice of what is left of the WQE; false when the system refuses (then packets must do).
