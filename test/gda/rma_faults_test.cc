@@ -153,11 +153,13 @@ std::string dying(Rank& r) {
   if (r.rank == 0) r.meeting->barrier();  // the test kills now
   const std::int64_t killed = now_ns();
   Status status = Status::ok;
-  // Rank 0 puts, rank 1 waits for a signal that never comes.
-  while (now_ns() < killed + 20 * kSecond && status == Status::ok && !context.failed()) {
+  // Rank 0 puts, until it hears of it from a put, and rank 1 waits for a signal that never comes.
+  // What it puts is not where signals come.
+  while (now_ns() < killed + 20 * kSecond && status == Status::ok &&
+         (r.rank == 0 || !context.failed())) {
     (void)context.progress();
     if (r.rank == 1) continue;
-    auto put = context.put(0, kDying - 1, {memory.at(0), memory.at(0), 1 << 16}, nullptr);
+    auto put = context.put(0, kDying - 1, {memory.at(4096), memory.at(4096), 60000}, nullptr);
     status = put ? rma_wait(*put, 20 * kSecond) : put.status();
   }
   EXPECT_GIN(r.rank == 1 || status == Status::remote);
