@@ -95,7 +95,7 @@ class Request {
         out.bytes[static_cast<std::size_t>(out.count++)] = static_cast<std::size_t>(size);
     return status;
   }
-  // Of watched comms (a send: of isend_watched), by the thread that started it, before it is done:
+  // Of a receive, or of a send by isend_watched: by the thread that started it, before it is done:
   // how it goes over the network, as it was when it began (a failure may have it go another way).
   // How many there are.
   virtual std::size_t parts(std::span<Part, kMaxParts>) const { return 0; }
@@ -120,8 +120,6 @@ class Comm {
   virtual Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
                                           std::uint64_t dmabuf_offset, int dmabuf_fd) = 0;
   virtual Status deregister_memory(Memory* memory) = 0;
-  // Called before the first operation: parts() of some requests will be asked for.
-  virtual void watch() {}
 
   std::unique_ptr<Companion> companion;
 };

@@ -16,7 +16,6 @@ void NetEvents::attach(Comm& comm, abi::ncclProfilerCallback_t callback, Directi
   const Context* context = Context::get();
   if (callback == nullptr || context == nullptr || context->own_profiler()) return;
   comm.companion = std::make_unique<NetEvents>(callback, direction);
-  comm.watch();
 }
 
 Request* NetEvents::watch(Request* request, std::span<void* const> handles) {

@@ -23,13 +23,11 @@ CtsWriter::CtsWriter(RegisteredBuffer* shadow, CtsLayout layout, const Queue& qu
                      std::uint64_t remote_ring, std::uint32_t remote_rkey, CompletionHub::CommId id,
                      bool keep)
     : shadow_(shadow),
-      kept_(keep && shadow == nullptr
-                ? std::make_unique_for_overwrite<std::uint8_t[]>(layout.ring_bytes())
-                : nullptr),
-      cells_(shadow != nullptr  ? shadow->data()
-             : kept_ != nullptr ? kept_.get()
-                                : waiting_.data()),
-      place_mask_(cells_ != waiting_.data() ? kCtsCells - 1 : kCtsBatch - 1),
+      place_mask_((shadow != nullptr || keep ? kCtsCells : kCtsBatch) - 1),
+      own_(shadow == nullptr ? std::make_unique_for_overwrite<std::uint64_t[]>(
+                                   layout.stride() * (place_mask_ + 1) / sizeof(std::uint64_t))
+                             : nullptr),
+      cells_(shadow != nullptr ? shadow->data() : reinterpret_cast<std::uint8_t*>(own_.get())),
       layout_(layout),
       ring_(remote_ring),
       flags_(shadow != nullptr ? 0u : unsigned{IBV_SEND_INLINE}) {

@@ -11,7 +11,6 @@
 //
 // Threads: under the hub's lock.
 #include <algorithm>
-#include <array>
 #include <bitset>
 #include <cstdint>
 #include <memory>
@@ -108,9 +107,11 @@ class CtsWriter {
   void use(const Queue& queue, std::uint32_t remote_rkey);
 
   RegisteredBuffer* const shadow_;
-  std::unique_ptr<std::uint8_t[]> kept_;  // untouched until cells are laid there
-  std::uint8_t* cells_;
   const std::uint64_t place_mask_;
+  // Of cells that go inline, which copies them: a ring's if they may be written again, else of
+  // those between their receive and their write.  Untouched until cells are laid there.
+  const std::unique_ptr<std::uint64_t[]> own_;
+  std::uint8_t* const cells_;
   const CtsLayout layout_;
   std::uint64_t free_ = 0;    // all cells before this one are used
   std::uint64_t posted_ = 0;  // all before this one are on the wire
@@ -128,8 +129,6 @@ class CtsWriter {
   const std::uint64_t ring_;
   const unsigned flags_;
   std::bitset<kCtsCells> used_, optional_cells_;  // by place
-  // Cells between their receive and their inline write: the latter copies them.
-  alignas(8) std::array<std::uint8_t, kCtsBatch * sizeof(WideCell)> waiting_;
 };
 
 }  // namespace twinpath

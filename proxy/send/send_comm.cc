@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "plugin/base/log.h"
@@ -147,6 +148,10 @@ Status ProxySendComm::isend_any(void* data, std::size_t bytes, int tag, const Pr
   Special special{false, watched};
   TP_TRY(check(data, bytes, memory, special.stage));
   std::lock_guard hold(hub_->lock);
+  // NCCL always says whom to tell, and hardly ever of what: with the first message that is watched.
+  // Without memory it goes all the same, unseen.
+  if (watched && flights_ == nullptr) [[unlikely]]
+    flights_.reset(new (std::nothrow) Flights);
   return answer(data, bytes, tag, memory, special, request);
 }
 

@@ -113,7 +113,6 @@ class ProxySendComm final : public SendComm,
   Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
                                   std::uint64_t dmabuf_offset, int dmabuf_fd) override;
   Status deregister_memory(Memory* memory) override;
-  void watch() override;
 
  private:
   friend class SendRequest;
@@ -396,7 +395,7 @@ class ProxySendComm final : public SendComm,
   // By slot, kept_stride_ each; made with the first answer without notice that could be lost.
   std::vector<std::uint8_t> kept_cells_;
   const EndPlan plan_;
-  std::unique_ptr<Flights> flights_;     // null: nobody watches
+  std::unique_ptr<Flights> flights_;     // null: nobody has watched a message
   std::unique_ptr<StagedSends> staged_;  // made with the first memory to be staged
   int staged_writes_ = 0;                // writes of kChunked requests under way
   std::int64_t timed_since_ = 0;         // when the message that is timed was posted; 0: none is

@@ -44,12 +44,6 @@ void ProxySendComm::end_timing(SendRequest& request, const ibv_wc& wc) {
   timed_since_ = 0;
 }
 
-void ProxySendComm::watch() {
-  auto made = std::make_unique<Flights>();
-  std::lock_guard hold(hub_->lock);
-  flights_ = std::move(made);
-}
-
 void ProxySendComm::leg_arrived(const SendRequest& request, const ibv_wc& wc) {
   if (const int lane = lane_of(wc); lane >= 0)
     flights_->of(slot_of(request.wr_id_)).landed(lanes_[static_cast<std::size_t>(lane)].rail);
