@@ -4,7 +4,8 @@
 //
 // When it leaves.  A message goes out in its isend, unless it is
 //   - small (a parcel could carry it), alone, and another small one is under way: then it waits for
-//     that one's completion and goes with those that came meanwhile (as Nagle);
+//     that one's completion and goes with those that came meanwhile (as Nagle), and with one more:
+//     not in the poll that brings the completion, but in the next small isend or poll;
 //   - one of a group (irecv of several) whose other members have not been sent: then it waits for
 //     them, and all go as one chain.
 // Either wait ends when the batch is full, after kPatience polls of the session, and at the latest
@@ -227,7 +228,8 @@ class ProxySendComm final : public SendComm,
     if (batch_last_ == SendRequest::kNone) patience_ = 0;
     request.before_ = batch_last_;
     batch_last_ = slot;
-    return (meta.group() > 1 && groups_.complete(meta)) || batch_.full();
+    if (meta.group() > 1) return groups_.complete(meta) || batch_.full();
+    return goes_next_ != 0 || batch_.full();
   }
   // --- groups whose parcel is laid as they come (send_group.cc)
   // A message for the next cell, which is of a group.
@@ -352,6 +354,7 @@ class ProxySendComm final : public SendComm,
   const int device_;
   int used_ahead_ = 0;   // cells after head_ that are used
   int small_ahead_ = 0;  // writes of small messages under way
+  int goes_next_ = 0;    // 1: what batch_ holds goes with the next small message, or poll
   int patience_ = 0;     // polls since the batch was begun or something went
   bool one_queue_ = true;
   bool split_all_ = false;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "plugin/base/clock.h"
 #include "proxy/send/send_comm.h"
@@ -26,7 +27,8 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
       return last && !batch_.empty() ? post_batch() : Status::ok;
     }
   }
-  if (m.meta.group() > 1 || (small_ahead_ > 0 && m.small())) return gather(request, m);
+  if (m.meta.group() > 1 || ((small_ahead_ | goes_next_) != 0 && m.small()))
+    return gather(request, m);
   if (time) begin_timing(request);
   const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
   note_leg(lane, m.bytes);
@@ -38,11 +40,15 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
 bool ProxySendComm::post_held(bool overdue) {
   if (link_->halted()) return false;
   if (staged_ != nullptr && staged_->busy()) post_staged();
-  if ((group_.open() || !batch_.empty()) &&
-      (overdue || ++patience_ > kPatience ||
-       (!group_.open() && small_ahead_ == 0 && batch_.last().meta.group() == 1))) {
-    if (group_.open()) end_group();
-    if (!batch_.empty()) (void)post_batch();
+  if (group_.open() || !batch_.empty()) {
+    const bool free = !group_.open() && small_ahead_ == 0 && batch_.last().meta.group() == 1;
+    // The poll that brought the completion lets it wait for one more call, mostly the next isend,
+    // whose message then goes with it; the next poll does not.
+    const bool next = free && std::exchange(goes_next_, 1) != 0;
+    if (overdue || next || ++patience_ > kPatience) {
+      if (group_.open()) end_group();
+      if (!batch_.empty()) (void)post_batch();
+    }
   }
   return !link_->halted() &&
          (group_.open() || !batch_.empty() || (staged_ != nullptr && staged_->busy()));
@@ -64,6 +70,7 @@ Status ProxySendComm::post_batch() {
   const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
   SendRequest& last = requests_.at(batch_last_);
   batch_last_ = SendRequest::kNone;
+  goes_next_ = 0;
   last.small_ = true;
   ++small_ahead_;
   count_posted(lane, batch_.bytes());
