@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "plugin/base/clock.h"
@@ -130,6 +131,7 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
   RecvRequest* r = expecting(CellMeta(bits & kReceiveBits));
   if (r == nullptr) [[unlikely]]
     return false;
+  if (imm.whole_group) return take_group(*r, imm, bytes, queue);
   RecvRequest::Sub& sub = r->subs_[imm.sub];
   std::uint32_t& size = r->sizes_[imm.sub];
   std::uint32_t& queues = r->queues_[imm.sub];
@@ -175,6 +177,34 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
     return land(*r, imm.sub, imm.in_order);
   if (bytes > 0) carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
   if (sub.state.arrived == sub.state.expected) sub_complete(*r, rail);
+  return true;
+}
+
+// All messages of a receive of several at once.  The peer may not be believed that none came
+// before.
+bool ProxyRecvComm::take_group(RecvRequest& r, const Immediate& imm, std::uint32_t bytes,
+                               int queue) {
+  const std::uint32_t told = imm.sized ? sizeof(std::uint32_t) : r.subs_[imm.sub].capacity;
+  bool awaited = r.left() == r.count_ && bytes == told;
+  for (std::size_t i = 0; i != r.count_; ++i) awaited = awaited && r.subs_[i].state.expected == 0;
+  if (!awaited) [[unlikely]]
+    return false;
+  std::uint64_t got = 0;
+  for (std::size_t i = 0; i != r.count_; ++i) {
+    RecvRequest::Sub& sub = r.subs_[i];
+    sub.state.become(RecvRequest::Sub::State::whole());
+    r.sizes_[i] = sub.capacity;
+    got += sub.capacity;
+  }
+  counters::Rail& rail = *rail_counts_[static_cast<std::size_t>(queue)];
+  if constexpr (counters::kConnectionCounts) rail.bytes.add(got);
+  if (got > 0) carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
+  const std::uint8_t staged = r.staged_;
+  const unsigned direct = r.count_ - static_cast<unsigned>(std::popcount(staged));
+  // Those to be copied on first: with its last part the receive is over.
+  for (int i = 0; i != r.count_; ++i)
+    if ((staged >> i & 1) != 0 && !land(r, i, false)) return false;
+  if (direct != 0) sub_complete(r, rail, direct);
   return true;
 }
 

@@ -200,6 +200,8 @@ class ProxyRecvComm final : public RecvComm,
   TP_APART void on_data(const ibv_wc& wc, int queue);
   // What an immediate announces; false when it makes no sense here (a reason given already holds).
   TP_APART bool take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue);
+  TP_APART bool take_group(RecvRequest& request, const Immediate& imm, std::uint32_t bytes,
+                           int queue);
   TP_APART bool take_parcel(std::uint32_t bits, std::uint32_t bytes, int queue);
   unsigned take_in_order(RecvRequest& request, const std::uint8_t* entry, const std::uint8_t* data,
                          unsigned most);

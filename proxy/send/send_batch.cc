@@ -21,11 +21,46 @@ void SendBatch::add_whole(Chain& chain, std::uint32_t which, const Lane& lane,
   }
 }
 
+bool SendBatch::fills_group() const {
+  const std::uint32_t first = messages_[0].meta.bits();
+  if (count_ == 1 || messages_[0].meta.group() != count_ || small_ != 0) return false;
+  constexpr std::uint32_t kSame = (kReceiveBits & ~kSubBits) | kGroupBits | kNoCompletionBit;
+  for (int i = 0; i != count_; ++i) {
+    const Outgoing& m = messages_[static_cast<std::size_t>(i)];
+    if (((m.meta.bits() ^ first) & kSame) != 0 || m.bytes != m.cell.bytes()) return false;
+  }
+  return true;
+}
+
+// RC places the messages of a queue in order and completes receives in order (IB spec vol. 1, 9.7
+// and o9-20): when the receiver sees the last one's notice, all are in place.
+void SendBatch::add_group(Chain& chain, const Lane& lane, const WriteMaker& maker,
+                          std::uint64_t wr_id) const {
+  const auto last = static_cast<std::size_t>(count_ - 1);
+  for (std::size_t i = 0; i != last; ++i) {
+    ibv_send_wr& wr = chain.wrs[i];
+    WriteMaker::fill(messages_[i], WriteMaker::whole(messages_[i]), lane, wr, chain.sges[i]);
+    wr.wr_id = wr_id;
+    wr.next = &chain.wrs[i + 1];
+    wr.sg_list = &chain.sges[i];
+    wr.opcode = IBV_WR_RDMA_WRITE;
+  }
+  const Outgoing& m = messages_[last];
+  const int count = maker.count(m, WriteMaker::whole(m), lane);
+  ibv_send_wr* const notice = maker.write(m, WriteMaker::whole(m), lane, count, &chain.wrs[last],
+                                          &chain.sges[last], chain.sizes[last]);
+  chain.wrs[last].wr_id = wr_id;
+  notice->imm_data |= htonl(kWholeGroupBit);
+  chain.count = last + static_cast<std::size_t>(count);
+}
+
 int SendBatch::post(const Lane& lane, const WriteMaker& maker, const Parcel& parcel,
                     std::uint64_t wr_id) {
   Chain chain;
   const std::uint32_t in_parcel = parcel.data != nullptr ? small_ : 0;
-  if (const std::uint32_t others = ((1u << count_) - 1) & ~in_parcel; others != 0)
+  if (fills_group())
+    add_group(chain, lane, maker, wr_id);
+  else if (const std::uint32_t others = ((1u << count_) - 1) & ~in_parcel; others != 0)
     add_whole(chain, others, lane, maker, wr_id);
   if (in_parcel != 0) {
     const auto small = static_cast<std::size_t>(std::popcount(in_parcel));

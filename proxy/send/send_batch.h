@@ -70,6 +70,11 @@ class SendBatch {
   // Those that go by themselves: a bit each.
   TP_APART void add_whole(Chain& chain, std::uint32_t which, const Lane& lane,
                           const WriteMaker& maker, std::uint64_t wr_id) const;
+  // Whether they are all messages of one irecv of several, and each fills its buffer: then one
+  // notice will do.
+  bool fills_group() const;
+  TP_APART void add_group(Chain& chain, const Lane& lane, const WriteMaker& maker,
+                          std::uint64_t wr_id) const;
 
   std::array<Outgoing, kSendBatch> messages_;
   int count_ = 0;

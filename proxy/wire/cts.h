@@ -46,6 +46,7 @@ inline constexpr int kRecvSlots = 64;
 //   slot 6 | sub 3 | generation 8 | group-1 3 | no_completion 1 | copyable 1 | parcels 8 | zero 2
 inline constexpr std::uint32_t kReceiveBits = 0x1ffff;
 inline constexpr std::uint32_t kOneSub = 1u << 6, kSubBits = 7 * kOneSub;
+inline constexpr std::uint32_t kGroupBits = 7u << 17, kNoCompletionBit = 1u << 20;
 inline constexpr std::uint32_t kCopyableBit = 1u << 21;
 struct MetaParts {
   std::uint32_t slot, sub, generation, group;
@@ -173,9 +174,14 @@ class CtsLayout {
     put(offsetof(NarrowCell, tag), tag);
     put(offsetof(NarrowCell, meta), meta);
     put(offsetof(NarrowCell, rkey), rkey(0));
-    for (int i = 1; i < rails_; ++i)
-      put(offsetof(WideCell, rkeys) + sizeof(std::uint32_t) * static_cast<std::size_t>(i), rkey(i));
-    put(gen_at_, cts_gen(seq));
+    if (wide()) {
+      for (int i = 1; i < kMaxRails; ++i)
+        put(offsetof(WideCell, rkeys) + sizeof(std::uint32_t) * static_cast<std::size_t>(i),
+            i < rails_ ? rkey(i) : 0u);
+      put(offsetof(WideCell, unused), std::uint64_t{0});
+    }
+    // With the next word, which is 0: all bytes of a cell are written, as all of them travel.
+    put(gen_at_, std::uint64_t{cts_gen(seq)});
   }
 
   // The keys of a cell that is there.
@@ -209,7 +215,7 @@ class CtsLayout {
 
 // What a data write tells the receiver in its immediate: which receive it belongs to and how
 // many such writes make up the message.  Bit 31 is clear: parcels have it set (parcel.h).
-//   slot 6 | sub 3 | generation 8 | chunks-1 5 | in_order 1 | sized 1 | zero 8
+//   slot 6 | sub 3 | generation 8 | chunks-1 5 | in_order 1 | sized 1 | whole_group 1 | zero 7
 struct Immediate {
   std::uint8_t slot = 0;
   std::uint8_t sub = 0;
@@ -217,6 +223,9 @@ struct Immediate {
   std::uint8_t chunks = 1;  // 1..32
   bool in_order = false;    // all chunks come front to back on one queue
   bool sized = false;       // the message's size lies in the receive's size record (parcel.h)
+  // The notice of all messages of an irecv of several: each filled its buffer, and the others came
+  // before this one, on the same queue and without a notice.  Of one chunk.
+  bool whole_group = false;
   friend bool operator==(const Immediate&, const Immediate&) = default;
 };
 static_assert(kMaxQps <= 32);
@@ -226,10 +235,12 @@ constexpr std::uint32_t message_immediate(std::uint32_t receive_bits, std::uint3
                                           bool in_order = false, bool sized = false) {
   return receive_bits | (chunks - 1) << 17 | (in_order ? 1u << 22 : 0u) | (sized ? 1u << 23 : 0u);
 }
+inline constexpr std::uint32_t kWholeGroupBit = 1u << 24;
 constexpr std::uint32_t encode(const Immediate& i) {
   return message_immediate(
-      std::uint32_t{i.slot} | std::uint32_t{i.sub} << 6 | std::uint32_t{i.generation} << 9,
-      i.chunks, i.in_order, i.sized);
+             std::uint32_t{i.slot} | std::uint32_t{i.sub} << 6 | std::uint32_t{i.generation} << 9,
+             i.chunks, i.in_order, i.sized) |
+         (i.whole_group ? kWholeGroupBit : 0u);
 }
 // False when a bit is set that encode() leaves clear.
 constexpr bool decode_immediate(std::uint32_t bits, Immediate& i) {
@@ -239,7 +250,8 @@ constexpr bool decode_immediate(std::uint32_t bits, Immediate& i) {
   i.chunks = static_cast<std::uint8_t>(((bits >> 17) & 31) + 1);
   i.in_order = ((bits >> 22) & 1) != 0;
   i.sized = ((bits >> 23) & 1) != 0;
-  return (bits >> 24) == 0;
+  i.whole_group = (bits & kWholeGroupBit) != 0;
+  return (bits >> 25) == 0 && (!i.whole_group || (i.chunks == 1 && !i.in_order));
 }
 
 }  // namespace twinpath

@@ -31,7 +31,7 @@
 namespace twinpath {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46505457;  // "WTPF"
-inline constexpr std::uint16_t kProtocolVersion = 7;
+inline constexpr std::uint16_t kProtocolVersion = 8;
 inline constexpr std::size_t kFrameHeaderBytes = 28;
 inline constexpr std::size_t kMaxFrameBody = 8192;
 // After the handshake the socket carries single bytes, and few of them; unknown ones are ignored.

@@ -14,7 +14,7 @@ namespace twinpath::test {
 namespace {
 
 struct Counts {
-  int writes = 0, signalled = 0, cells = 0;
+  int writes = 0, signalled = 0, cells = 0, notices = 0;
 };
 Counts counts() {
   Counts c;
@@ -23,6 +23,7 @@ Counts counts() {
     if (p.kind == WrKind::cts) ++c.cells;
     if (p.kind != WrKind::send_data) continue;
     ++c.writes;
+    if (p.notice) ++c.notices;
     if ((p.flags & IBV_SEND_SIGNALED) != 0) ++c.signalled;
   }
   return c;
@@ -144,6 +145,95 @@ TEST_CASE("A group is one chain with one completion, whatever its sizes") {
   w.finish_all();
   CHECK(counts().writes == 8);
   CHECK(counts().signalled <= 3);
+  // All fill their buffers, so that one notice tells of all, unless the thread let some go.
+  CHECK(counts().notices == (counts().signalled == 1 ? 1 : 8));
+}
+
+TEST_CASE("A group that fills its buffers has one notice, any other one for each message") {
+  struct Kind {
+    const char* text;
+    std::size_t short_by;  // the last message
+    bool adaptive;
+    int notices, writes;
+  };
+  const Kind kind = GENERATE(values<Kind>({{"full", 0, false, 1, 4},
+                                           {"full, behind its data", 0, true, 1, 5},
+                                           {"one is shorter", 1, false, 4, 4},
+                                           {"one is shorter, behind their data", 1, true, 4, 8}}));
+  INFO(kind.text);
+  Config config = soft_config();
+  config.ib_adaptive_routing = kind.adaptive ? 1 : 0;
+  config.ib_ar_threshold = 100;
+  config.ib_qps_per_connection = GENERATE(1, 2);
+  LogCapture log;
+  World world(config, -1, Tap::on);
+  Link link = world.connect();
+  constexpr std::size_t kBytes = 3000;
+  Buffer from(*link.send, 4 * kBytes, 5), to(*link.recv, 4 * kBytes);
+  int as_one = 0;
+  for (int round = 0; round < 40; ++round) {
+    to.clear();
+    const Counts before = counts();
+    std::vector<RecvBuffer> buffers;
+    for (int i = 0; i < 4; ++i)
+      buffers.push_back(to.receive(i, static_cast<std::size_t>(i) * kBytes, kBytes));
+    Request* const receive = start_recv(*link.recv, buffers);
+    std::vector<Request*> sends;
+    for (const int i : {2, 0, 1, 3}) {
+      const auto at = static_cast<std::size_t>(i) * kBytes;
+      sends.push_back(
+          start_send(*link.send, from, kBytes - (i == 3 ? kind.short_by : 0), i, receive, at));
+    }
+    for (Request* send : sends) finish(send);
+    const Completion c = finish(receive);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::size_t bytes = kBytes - (i == 3 ? kind.short_by : 0);
+      CHECK(c.bytes[i] == bytes);
+      CHECK(std::equal(from.data() + i * kBytes, from.data() + i * kBytes + bytes,
+                       to.data() + i * kBytes));
+    }
+    if (counts().signalled - before.signalled != 1) continue;  // the thread let some go
+    ++as_one;
+    CHECK(counts().notices - before.notices == kind.notices);
+    CHECK(counts().writes - before.writes == kind.writes);
+  }
+  CHECK(as_one >= 10);
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("A notice of a whole group is not believed where it cannot be") {
+  enum class Lie { shorter, one_came_before, lone_and_shorter };
+  const Lie lie = GENERATE(Lie::shorter, Lie::one_came_before, Lie::lone_and_shorter);
+  CAPTURE(static_cast<int>(lie));
+  LogCapture log;
+  World world(soft_config(), -1, Tap::on);
+  Link link = world.connect();
+  Buffer from(*link.send, 4000, 5), to(*link.recv, 4000);
+  std::vector<RecvBuffer> buffers{to.receive(0, 0, 2000)};
+  if (lie != Lie::lone_and_shorter) buffers.push_back(to.receive(1, 2000, 2000));
+  Request* const receive = start_recv(*link.recv, buffers);
+  const auto spoil = [] {
+    std::lock_guard hold(Tap::mutex);
+    Tap::spoil_notice = kWholeGroupBit;
+  };
+  if (lie != Lie::one_came_before) spoil();
+  // Alone, for the thread lets it go after a while.
+  Request* const first = start_send(*link.send, from, 1999, 0, receive);
+  finish(first);
+  if (lie == Lie::one_came_before) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    spoil();
+    finish(start_send(*link.send, from, 2000, 1, receive, 2000));
+  }
+  Completion c;
+  Status status = Status::ok;
+  REQUIRE(eventually([&] {
+    status = receive->test(c);
+    return status != Status::ok || c.done;
+  }));
+  CHECK(status == Status::remote);
+  CHECK_FALSE(c.done);
+  CHECK(log.has(LogLevel::warn, "it sent data for no receive posted here"));
 }
 
 TEST_CASE("A group's messages are one parcel in whatever order they are sent") {

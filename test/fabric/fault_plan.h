@@ -44,6 +44,7 @@ struct FaultPlan {
   int ib_timeout = 20, stall_ms = 20;
   // Of the traffic.
   std::vector<std::size_t> sizes;
+  static constexpr std::size_t kParcelSizes = 4;  // the first of the sizes are for parcels
   int most_in_group = 1, window = 4, rest = 2;
   int optional_one_in = 0;  // receives that are alone and need no completion; 0: none
   bool reversed = false;    // members of a group leave last first

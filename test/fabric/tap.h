@@ -5,6 +5,8 @@
 // Hand Tap::on to World.  The verbs table holds plain function pointers, so the tap's state is
 // static; on() begins it anew.  Threads: the test's and those of the sessions, which post what was
 // held; who looks at `posted` while something may be held takes `mutex`.
+#include <arpa/inet.h>
+
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -35,6 +37,7 @@ struct Tap {
     std::uint32_t qpn = 0;
     unsigned flags = 0;
     std::uint32_t bytes = 0;
+    bool notice = false;  // with an immediate
   };
   static inline std::mutex mutex;
   static inline std::vector<Raised> raised;
@@ -52,6 +55,8 @@ struct Tap {
   static inline int repeat_writes = 0, pass_writes = 0, lose_writes = 0;
   // Bits that the meta word of the next cell is sent with turned over.
   static inline std::uint32_t spoil_cell = 0;
+  // The same of the next message's immediate.
+  static inline std::uint32_t spoil_notice = 0;
   static inline int poll_result = 0;     // not 0: what polling gives
   static inline bool no_memory = false;  // registrations give ENOMEM
   static inline int create_error = 0;    // not 0: no queue pair, for that errno
@@ -78,7 +83,7 @@ struct Tap {
     fail_status = IBV_WC_REM_ACCESS_ERR;
     fail_all = false;
     repeat_writes = pass_writes = lose_writes = 0;
-    spoil_cell = 0;
+    spoil_cell = spoil_notice = 0;
     poll_result = 0;
     no_memory = false;
     create_error = 0;
@@ -163,7 +168,8 @@ struct Tap {
     for (const ibv_send_wr* w = wr; w != nullptr; w = w->next) {
       std::uint32_t bytes = 0;
       for (int i = 0; i < w->num_sge; ++i) bytes += w->sg_list[i].length;
-      posted.push_back({decode_wr_id(w->wr_id).kind, qp->qp_num, w->send_flags, bytes});
+      posted.push_back({decode_wr_id(w->wr_id).kind, qp->qp_num, w->send_flags, bytes,
+                        w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM});
     }
     if (kind == WrKind::cts && spoil_cell != 0) {
       auto* meta = reinterpret_cast<std::uint8_t*>(wr->sg_list->addr) + offsetof(NarrowCell, meta);
@@ -172,6 +178,8 @@ struct Tap {
       word ^= std::exchange(spoil_cell, 0);
       std::memcpy(meta, &word, sizeof word);
     }
+    if (kind == WrKind::send_data && wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+      wr->imm_data ^= htonl(std::exchange(spoil_notice, 0));
     if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM || repeat_writes + lose_writes == 0) {
       hold.unlock();
       return post_send_(qp, wr, bad);

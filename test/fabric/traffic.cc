@@ -42,13 +42,15 @@ PlannedGroup plan_group(const Mix& mix, std::uint64_t number) {
   // Mostly each message has a tag of its own; sometimes tags meet.
   const bool tags_meet = below(4) == 0;
   const std::size_t first_tag = below(kTrafficTags);
+  // Some groups fill their buffers, and have nothing for parcels.
+  const bool fills = below(4) == 0;
   for (std::size_t i = 0; i < group.count; ++i) {
     Planned& m = group.messages[i];
     m.tag = static_cast<int>(tags_meet ? below(3) : (first_tag + i) % kTrafficTags);
-    const bool large = below(static_cast<std::size_t>(mix.large_one_in)) == 0;
+    const bool large = below(static_cast<std::size_t>(mix.large_one_in)) == 0 || fills;
     m.bytes = mix.sizes.empty() ? below((large ? mix.large : mix.usual) + 1)
                                 : mix.sizes[below(mix.sizes.size())];
-    m.capacity = m.bytes + (below(2) == 0 ? 0 : below(kSlack + 1));
+    m.capacity = m.bytes + (fills || below(2) == 0 ? 0 : below(kSlack + 1));
   }
   return group;
 }

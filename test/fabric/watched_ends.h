@@ -143,8 +143,11 @@ class WatchedReceiver {
     Open o{next_, group_of(course_.plan, next_), nullptr};
     std::array<RecvBuffer, kMaxRecvs> buffers;
     for (int i = 0; i < o.group.members; ++i)
-      buffers[static_cast<std::size_t>(i)] = {places_.at(next_, i), most(), i,
-                                              places_.memory(next_)};
+      // Every other group fills its buffers.
+      buffers[static_cast<std::size_t>(i)] = {
+          places_.at(next_, i),
+          next_ % 2 == 0 ? o.group.bytes[static_cast<std::size_t>(i)] : most(), i,
+          places_.memory(next_)};
     const auto all = std::span(buffers).first(static_cast<std::size_t>(o.group.members));
     const Status s = comm_.irecv(all, o.group.optional, &o.request);
     if (s != Status::ok && s != Status::again) failure = std::string("irecv: ") + status_name(s);

@@ -56,8 +56,10 @@ inline Group group_of(const FaultPlan& plan, std::uint64_t number) {
   g.members = 1 + static_cast<int>(below(static_cast<std::size_t>(plan.most_in_group)));
   g.optional = plan.optional_one_in != 0 && g.members == 1 &&
                below(static_cast<std::size_t>(plan.optional_one_in)) == 0;
+  // Some have nothing for parcels.
+  const std::size_t from = number % 4 == 0 ? FaultPlan::kParcelSizes : 0;
   for (int i = 0; i < g.members; ++i)
-    g.bytes[static_cast<std::size_t>(i)] = plan.sizes[below(plan.sizes.size())];
+    g.bytes[static_cast<std::size_t>(i)] = plan.sizes[from + below(plan.sizes.size() - from)];
   return g;
 }
 

@@ -36,7 +36,22 @@ TEST_CASE("D5: an immediate comes back as it went, for every slot, sub and chunk
     }
   }
   Immediate out;
-  CHECK_FALSE(decode_immediate(1u << 24, out));
+  Immediate group;
+  group.slot = 5;
+  group.sub = 7;
+  for (const bool sized : {false, true}) {
+    group.whole_group = true;
+    group.sized = sized;
+    REQUIRE(decode_immediate(encode(group), out));
+    CHECK(out == group);
+    CHECK((encode(group) & kWholeGroupBit) != 0);
+  }
+  group.chunks = 2;
+  CHECK_FALSE(decode_immediate(encode(group), out));
+  group.chunks = 1;
+  group.in_order = true;
+  CHECK_FALSE(decode_immediate(encode(group), out));
+  CHECK_FALSE(decode_immediate(1u << 25, out));
   CHECK_FALSE(decode_immediate(0x80000000u, out));
 }
 
