@@ -58,6 +58,7 @@ PeerLink::~PeerLink() {
 }
 
 int PeerLink::poll(const QueueSet& queues) {
+  hub().begin_polls();
   int taken = 0;
   // Whoever is served may need a further engine.
   for (std::size_t i = 0; i < queues.engines().size(); ++i) {

@@ -109,9 +109,11 @@ class PeerLink final : private FailureListener, private Attended {
   // Takes waiting completions of all engines in use, one batch each; a queue that cannot be read
   // breaks the link.  How many there were.
   int poll() {
-    if (only_ != nullptr) [[likely]]
+    if (only_ != nullptr) [[likely]] {
+      hub().begin_polls();
       if (const int n = hub().poll(*only_); n >= 0) [[likely]]
         return n;
+    }
     return poll(*queues_);
   }
   int poll(const QueueSet& queues);

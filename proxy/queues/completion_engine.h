@@ -136,9 +136,13 @@ class CompletionHub {
   }
   void drop_held(HeldWork& work);
 
-  // Locked: takes up to kPollBatch completions and hands them out, then lets go what is held.
-  // Returns how many completions there were, or the provider's negative number when the queue
-  // cannot be read any more.
+  // Locked: a call begins that polls one engine or several.
+  void begin_polls() { ++polls_; }
+  // Locked: which call polls, from 1 on.
+  std::uint64_t polls() const { return polls_; }
+  // Locked: takes up to kPollBatch completions and hands them out, then asks those that hold
+  // something whether they let it go.  Returns how many completions there were, or the provider's
+  // negative number when the queue cannot be read any more.
   int poll(CompletionEngine& engine);
   // Locked: the engine whose completions are being handed out.  QP numbers are each device's own,
   // so a completion's number means nothing without it.
@@ -180,6 +184,7 @@ class CompletionHub {
   const CompletionEngine* polled_ = nullptr;         // under `lock`
   std::array<std::int64_t, kTopics> told_at_{};      // under `lock`
   std::size_t next_place_ = 0;
+  std::uint64_t polls_ = 1;  // under `lock`
   QueueGrave grave_{[this](CompletionEngine* e, int entries) { release(e, entries); }};
   ProgressThread thread_;  // last: it ends first
 };

@@ -1,6 +1,6 @@
 #pragma once
 // The thread that makes progress when nobody calls.  What isend and irecv accepted may be held
-// behind a write that is under way; the caller's next call lets it go, and if there is none, this
+// behind a write that is under way; the caller's next calls let it go, and if there are none, this
 // thread does, kHoldBoundUs after it was held at the latest.  It sleeps for good
 // while nothing is held: a session that holds nothing costs nothing.
 //

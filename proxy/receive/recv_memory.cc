@@ -29,6 +29,13 @@ Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, Me
 }
 
 Status ProxyRecvComm::deregister_memory(Memory* memory) {
+  if (link_->recoverable()) {
+    // A flush that is to be repeated has nobody left to whom it matters.
+    std::lock_guard hold(hub_->lock);
+    if (flushes_ != nullptr)
+      for (FlushRequest& f : *flushes_)
+        if (f.memory_ == memory) f.memory_ = nullptr;
+  }
   return core_->devices->deregister_memory(memory);
 }
 
@@ -147,6 +154,7 @@ Status ProxyRecvComm::begin_flush(std::unique_lock<SpinLock>& hold, FlushRequest
 Status ProxyRecvComm::post_flush(FlushRequest& f, std::uint32_t rails) {
   f.pending_ = 0;
   ++f.generation_;
+  if (f.memory_ == nullptr) rails = 0;  // it was deregistered
   f.not_before_ = (f.rails_ & ~rails) != 0 ? landed_by() : 0;
   for (int rail = 0; rails >> rail != 0; ++rail) {
     if ((rails >> rail & 1u) == 0) continue;

@@ -148,8 +148,7 @@ Status ProxySendComm::isend_any(void* data, std::size_t bytes, int tag, const Pr
   Special special{false, watched};
   TP_TRY(check(data, bytes, memory, special.stage));
   std::lock_guard hold(hub_->lock);
-  // NCCL always says whom to tell, and hardly ever of what: with the first message that is watched.
-  // Without memory it goes all the same, unseen.
+  // With the first: who never sends needs none.  Without memory it goes all the same, unseen.
   if (watched && flights_ == nullptr) [[unlikely]]
     flights_.reset(new (std::nothrow) Flights);
   return answer(data, bytes, tag, memory, special, request);
@@ -319,6 +318,7 @@ Status ProxySendComm::deregister_memory(Memory* memory) {
     // while its registration is there to be read.
     std::lock_guard hold(hub_->lock);
     (void)post_held(true);
+    forget(static_cast<const ProxyMemory*>(memory));
   }
   return core_->devices->deregister_memory(memory);
 }

@@ -228,7 +228,10 @@ class ProxySendComm final : public SendComm,
     if (batch_last_ == SendRequest::kNone) patience_ = 0;
     request.before_ = batch_last_;
     batch_last_ = slot;
-    if (meta.group() > 1) return groups_.complete(meta) || batch_.full();
+    if (meta.group() > 1) {
+      goes_next_ = 0;  // it waits for the others of its group, and all of the batch with it
+      return groups_.complete(meta) || batch_.full();
+    }
     return goes_next_ != 0 || batch_.full();
   }
   // --- groups whose parcel is laid as they come (send_group.cc)
@@ -317,6 +320,10 @@ class ProxySendComm final : public SendComm,
   // has arrived.
   void keep_cell(SendRequest& request, const CellView& cell);
   Status send_again(SendRequest& request);
+  // It goes: what is under way out of it can no longer be sent again.
+  void forget(const ProxyMemory* memory);
+  // The message has bytes, and their memory has gone.
+  static bool forgotten(const SendRequest& r) { return r.memory_ == nullptr && r.bytes_ != 0; }
   // The number of its cell, which is not 2^32 back.
   std::uint64_t cell_of(const SendRequest& r) const {
     return seen_ - static_cast<std::uint32_t>(static_cast<std::uint32_t>(seen_) - r.cell_);
@@ -354,8 +361,10 @@ class ProxySendComm final : public SendComm,
   const int device_;
   int used_ahead_ = 0;   // cells after head_ that are used
   int small_ahead_ = 0;  // writes of small messages under way
-  int goes_next_ = 0;    // 1: what batch_ holds goes with the next small message, or poll
-  int patience_ = 0;     // polls since the batch was begun or something went
+  // Not 0: what batch_ holds goes with the next small message, or poll: by a call after this one
+  // (CompletionHub::polls).
+  std::uint64_t goes_next_ = 0;
+  int patience_ = 0;  // polls since the batch was begun or something went
   bool one_queue_ = true;
   bool split_all_ = false;
   ParcelCredit credit_;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
-#include <utility>
 
 #include "plugin/base/clock.h"
 #include "proxy/send/send_comm.h"
@@ -27,7 +26,7 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
       return last && !batch_.empty() ? post_batch() : Status::ok;
     }
   }
-  if (m.meta.group() > 1 || ((small_ahead_ | goes_next_) != 0 && m.small()))
+  if (m.meta.group() > 1 || ((small_ahead_ != 0 || goes_next_ != 0) && m.small()))
     return gather(request, m);
   if (time) begin_timing(request);
   const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
@@ -44,7 +43,8 @@ bool ProxySendComm::post_held(bool overdue) {
     const bool free = !group_.open() && small_ahead_ == 0 && batch_.last().meta.group() == 1;
     // The poll that brought the completion lets it wait for one more call, mostly the next isend,
     // whose message then goes with it; the next poll does not.
-    const bool next = free && std::exchange(goes_next_, 1) != 0;
+    const bool next = free && goes_next_ != 0 && goes_next_ != hub_->polls();
+    if (free && goes_next_ == 0) goes_next_ = hub_->polls();
     if (overdue || next || ++patience_ > kPatience) {
       if (group_.open()) end_group();
       if (!batch_.empty()) (void)post_batch();

@@ -8,6 +8,10 @@
 #include "proxy/send/send_comm.h"
 
 namespace twinpath {
+namespace {
+constexpr const char* kMemoryGone =
+    "a message is to be sent again whose memory was deregistered meanwhile";
+}
 
 // Nothing reaches the ring any more, so what lies there is all that has come.
 // What these cells say of parcels may be of another count: where the next round overtook the last
@@ -52,7 +56,7 @@ Status ProxySendComm::reach(FencedNote&, std::string& why) {
                (queue.inline_bytes >= sizeof(std::uint32_t) || ring_->lkey(rail) != 0);
   for (std::size_t i = 0; requests_.made(i) && known; ++i) {
     const SendRequest& r = requests_.at(i);
-    if (r.pending() == 0 || r.bytes_ == 0) continue;
+    if (r.pending() == 0 || r.bytes_ == 0 || forgotten(r)) continue;
     const bool staged = (r.special_ & SendRequest::kStaged) != 0;
     known = (staged ? r.memory_->mirror->memory : *r.memory_).lkey(rail) != 0;
   }
@@ -139,17 +143,34 @@ int ProxySendComm::resume(const FencedNote& note) {
   return again;
 }
 
+// Whoever aborts deregisters first and closes then; between the two queues may be replaced.
+void ProxySendComm::forget(const ProxyMemory* memory) {
+  if (!link_->recoverable() || memory == nullptr) return;
+  bool any = false;
+  for (std::size_t i = 0; requests_.made(i); ++i) {
+    SendRequest& r = requests_.at(i);
+    if (r.pending() == 0 || r.memory_ != memory || r.bytes_ == 0) continue;
+    r.memory_ = nullptr;
+    any = true;
+  }
+  // What is held, too, is read only when the queues are new.
+  if (any && link_->halted()) link_->fail("%s", kMemoryGone);
+}
+
 Status ProxySendComm::send_again(SendRequest& r) {
   const std::uint16_t slot = slot_of(r.wr_id_);
   const bool unnoted = (r.special_ & SendRequest::kUnnoted) != 0;
   const CellView cell(unnoted ? kept_cells_.data() + layout_.stride() * slot : cell_at(cell_of(r)));
   const CellMeta meta = cell.meta();
   Outgoing m{r.data_, r.memory_, cell, meta, r.bytes_, slot};
-  Mirror* mirror = (r.special_ & SendRequest::kStaged) != 0 ? r.memory_->mirror.get() : nullptr;
-  if (!meta.valid() || (mirror != nullptr && !mirror->enter())) {
-    link_->fail("%s", mirror != nullptr
-                          ? "a message is to be sent again whose memory was deregistered meanwhile"
-                          : "it changed a clear-to-send cell that was being answered");
+  const bool staged = (r.special_ & SendRequest::kStaged) != 0;
+  Mirror* mirror = staged && !forgotten(r) ? r.memory_->mirror.get() : nullptr;
+  if (!meta.valid()) {
+    link_->fail("it changed a clear-to-send cell that was being answered");
+    return Status::remote;
+  }
+  if (forgotten(r) || (mirror != nullptr && !mirror->enter())) {
+    link_->fail("%s", kMemoryGone);
     return Status::remote;
   }
   if (mirror != nullptr) {
@@ -184,7 +205,7 @@ int ProxySendComm::post_staged_again() {
       r.set_pending(static_cast<int>(piece.chunks));
     }
     if (!piece.mirror->enter()) {
-      link_->fail("a message is to be sent again whose memory was deregistered meanwhile");
+      link_->fail("%s", kMemoryGone);
       return 0;
     }
     (void)post_copied(piece);

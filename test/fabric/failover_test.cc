@@ -270,5 +270,68 @@ TEST_CASE("F12: receives without completion lose nothing, and nothing comes late
   for (auto& b : to) b->forget();
 }
 
+// As who aborts does: deregister, then close.  What is under way must then not be read any more.
+TEST_CASE("Memory of messages under way goes before or while queues are replaced") {
+  const bool halted = GENERATE(true, false);
+  const bool grouped = GENERATE(true, false);
+  CAPTURE(halted, grouped);
+  LogCapture log;
+  FailoverWorld w(FailoverWorld::config(), Ports::merged);
+  Link link = w.connect();
+  exchange(link, 64);
+  constexpr std::size_t kPiece = 64, kMany = 16;
+  Buffer to(*link.recv, kPiece * kMany);
+  auto from = std::make_unique<Buffer>(*link.send, kPiece * kMany, 3);
+  for (std::size_t i = 0; i < kMany; i += grouped ? 2 : 1) {
+    std::vector<RecvBuffer> buffers{to.receive(0, i * kPiece, kPiece)};
+    if (grouped) buffers.push_back(to.receive(1, (i + 1) * kPiece, kPiece));
+    (void)start_recv(*link.recv, buffers);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // all cells go
+  for (const char* p : {"soft0", "soft1", "soft2", "soft3"})
+    FailoverWorld::loss(p, soft::PortLoss::all);
+  std::vector<Request*> sends;
+  const auto send = [&] {
+    const std::size_t i = sends.size();
+    Request* request = nullptr;
+    REQUIRE(link.send->isend(from->data() + i * kPiece, kPiece,
+                             grouped ? static_cast<int>(i % 2) : 0, from->memory,
+                             &request) != Status::remote);
+    if (request != nullptr) sends.push_back(request);
+    return request == nullptr;
+  };
+  for (int i = 0; i < 3; ++i) REQUIRE_FALSE(send());  // one of a group is held
+  if (halted) {
+    for (const char* p : {"soft0", "soft1"}) FailoverWorld::port(p, false);
+    REQUIRE(eventually([&] {
+      Completion c;
+      (void)eventually([&] { return sends[0]->test(c) != Status::ok || c.done; }, 60);
+      return sends.size() < kMany && send();
+    }));
+  }
+  from.reset();  // the registration, and the memory
+  if (!halted) {
+    for (const char* p : {"soft0", "soft1"}) FailoverWorld::port(p, false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  for (const char* p : {"soft0", "soft1", "soft2", "soft3"}) {
+    FailoverWorld::loss(p, soft::PortLoss::none);
+    FailoverWorld::port(p, true);
+  }
+  Completion c;
+  Status status = Status::ok;
+  CHECK(eventually([&] {
+    status = sends[0]->test(c);
+    return status == Status::remote || c.done;
+  }));
+  CAPTURE(c.done, log.warnings());
+  // What the adapter had taken inline may still go by itself, when nothing was replaced.
+  CHECK((status == Status::remote || (c.done && !halted)));
+  CHECK((c.done || log.has(LogLevel::warn, "whose memory was deregistered meanwhile")));
+  to.forget();
+  link.send.reset();
+  link.recv.reset();  // before its buffers
+}
+
 }  // namespace
 }  // namespace twinpath::test
