@@ -198,9 +198,9 @@ bool ProxyRecvComm::take_group(RecvRequest& r, const Immediate& imm, std::uint32
   }
   counters::Rail& rail = *rail_counts_[static_cast<std::size_t>(queue)];
   if constexpr (counters::kConnectionCounts) rail.bytes.add(got);
-  if (got > 0) carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
   const std::uint8_t staged = r.staged_;
   const unsigned direct = r.count_ - static_cast<unsigned>(std::popcount(staged));
+  if (got > 0 && direct != 0) carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
   // Those to be copied on first: with its last part the receive is over.
   for (int i = 0; i != r.count_; ++i)
     if ((staged >> i & 1) != 0 && !land(r, i, false)) return false;

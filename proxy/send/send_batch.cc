@@ -23,7 +23,9 @@ void SendBatch::add_whole(Chain& chain, std::uint32_t which, const Lane& lane,
 
 bool SendBatch::fills_group() const {
   const std::uint32_t first = messages_[0].meta.bits();
-  if (count_ == 1 || messages_[0].meta.group() != count_ || small_ != 0) return false;
+  if (count_ == 1 || messages_[0].meta.group() != count_ || small_ != 0 ||
+      messages_[0].meta.no_completion())
+    return false;
   constexpr std::uint32_t kSame = (kReceiveBits & ~kSubBits) | kGroupBits | kNoCompletionBit;
   for (int i = 0; i != count_; ++i) {
     const Outgoing& m = messages_[static_cast<std::size_t>(i)];

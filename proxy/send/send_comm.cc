@@ -163,8 +163,8 @@ SendRequest* ProxySendComm::make_request() {
 Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
                              Special special, Request** request) {
   *request = nullptr;
-  if (group_.open()) end_group();
   if (link_->halted()) return no_cell_yet();
+  if (group_.open()) end_group();
   std::uint64_t seq = head_;
   if (!find_cell(tag, seq) || requests_.full()) return no_cell_yet();
   const CellView cell(cell_at(seq));

@@ -282,12 +282,15 @@ TEST_CASE("Memory of messages under way goes before or while queues are replaced
   constexpr std::size_t kPiece = 64, kMany = 16;
   Buffer to(*link.recv, kPiece * kMany);
   auto from = std::make_unique<Buffer>(*link.send, kPiece * kMany, 3);
+  Buffer other(*link.send, kPiece);
+  Request* last = nullptr;
   for (std::size_t i = 0; i < kMany; i += grouped ? 2 : 1) {
     std::vector<RecvBuffer> buffers{to.receive(0, i * kPiece, kPiece)};
     if (grouped) buffers.push_back(to.receive(1, (i + 1) * kPiece, kPiece));
-    (void)start_recv(*link.recv, buffers);
+    last = start_recv(*link.recv, buffers);
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // all cells go
+  Completion c;
+  (void)eventually([&] { return last->test(c) != Status::ok; }, 20);  // all cells go
   for (const char* p : {"soft0", "soft1", "soft2", "soft3"})
     FailoverWorld::loss(p, soft::PortLoss::all);
   std::vector<Request*> sends;
@@ -304,12 +307,13 @@ TEST_CASE("Memory of messages under way goes before or while queues are replaced
   if (halted) {
     for (const char* p : {"soft0", "soft1"}) FailoverWorld::port(p, false);
     REQUIRE(eventually([&] {
-      Completion c;
-      (void)eventually([&] { return sends[0]->test(c) != Status::ok || c.done; }, 60);
+      (void)eventually([&] { return sends[0]->test(c) != Status::ok || c.done; }, 300);
       return sends.size() < kMany && send();
     }));
   }
   from.reset();  // the registration, and the memory
+  Request* next = nullptr;
+  (void)link.send->isend(other.data(), kPiece, grouped ? 1 : 0, other.memory, &next);
   if (!halted) {
     for (const char* p : {"soft0", "soft1"}) FailoverWorld::port(p, false);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -318,7 +322,6 @@ TEST_CASE("Memory of messages under way goes before or while queues are replaced
     FailoverWorld::loss(p, soft::PortLoss::none);
     FailoverWorld::port(p, true);
   }
-  Completion c;
   Status status = Status::ok;
   CHECK(eventually([&] {
     status = sends[0]->test(c);
@@ -329,6 +332,7 @@ TEST_CASE("Memory of messages under way goes before or while queues are replaced
   CHECK((status == Status::remote || (c.done && !halted)));
   CHECK((c.done || log.has(LogLevel::warn, "whose memory was deregistered meanwhile")));
   to.forget();
+  other.forget();
   link.send.reset();
   link.recv.reset();  // before its buffers
 }

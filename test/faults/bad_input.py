@@ -3,6 +3,7 @@ says what, where and what to do."""
 import os
 import pathlib
 import random
+import re
 import resource
 import socket
 import subprocess
@@ -10,7 +11,8 @@ import subprocess
 from harness import Peer, Skip, case, connected, exchange, expect, moved_data, net_perf, shut, warnings
 
 # kProtocolVersion of proxy/wire/handshake.h
-PROTOCOL = 7
+HANDSHAKE = pathlib.Path(__file__).resolve().parents[2] / "proxy/wire/handshake.h"
+PROTOCOL = int(re.search(r"kProtocolVersion = (\d+);", HANDSHAKE.read_text())[1])
 
 
 @case
