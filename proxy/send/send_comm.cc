@@ -318,7 +318,7 @@ Status ProxySendComm::deregister_memory(Memory* memory) {
     // while its registration is there to be read.
     std::lock_guard hold(hub_->lock);
     (void)post_held(true);
-    forget(static_cast<const ProxyMemory*>(memory));
+    forget(memory);
   }
   return core_->devices->deregister_memory(memory);
 }

@@ -320,8 +320,8 @@ class ProxySendComm final : public SendComm,
   // has arrived.
   void keep_cell(SendRequest& request, const CellView& cell);
   Status send_again(SendRequest& request);
-  // It goes: what is under way out of it can no longer be sent again.
-  void forget(const ProxyMemory* memory);
+  // It goes, if it has not gone before: what is under way out of it can no longer be sent again.
+  void forget(const Memory* memory);
   // The message has bytes, and their memory has gone.
   static bool forgotten(const SendRequest& r) { return r.memory_ == nullptr && r.bytes_ != 0; }
   // The number of its cell, which is not 2^32 back.

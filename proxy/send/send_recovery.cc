@@ -144,7 +144,7 @@ int ProxySendComm::resume(const FencedNote& note) {
 }
 
 // Whoever aborts deregisters first and closes then; between the two queues may be replaced.
-void ProxySendComm::forget(const ProxyMemory* memory) {
+void ProxySendComm::forget(const Memory* memory) {
   if (!link_->recoverable() || memory == nullptr) return;
   bool any = false;
   for (std::size_t i = 0; requests_.made(i); ++i) {
