@@ -221,6 +221,8 @@ std::string rma_port_lost(Rank& r) {
     std::this_thread::sleep_for(std::chrono::milliseconds(60));
     EXPECT_GIN(soft::set_port_state(port.context, port.number, true) == 0);
     EXPECT_RMA_OK(rma_wait(*put));
+    // On a busy machine it may be late to be seen that the port is back.
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
   } else {
     EXPECT_GIN(rma_await(context, memory, 8, 1));
   }
