@@ -223,6 +223,8 @@ class ProxySendComm final : public SendComm,
     hub_->hold(*this);
     return Status::ok;
   }
+  // Whether a small message by itself joins others: behind one under way, or those that go next.
+  bool gathers_small() const { return small_ahead_ != 0 || goes_next_ != 0; }
   // It has been added; whether the batch should go.
   TP_ALWAYS_INLINE bool in_batch(SendRequest& request, std::uint16_t slot, CellMeta meta) {
     if (batch_last_ == SendRequest::kNone) patience_ = 0;

@@ -26,8 +26,7 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
       return last && !batch_.empty() ? post_batch() : Status::ok;
     }
   }
-  if (m.meta.group() > 1 || ((small_ahead_ != 0 || goes_next_ != 0) && m.small()))
-    return gather(request, m);
+  if (m.meta.group() > 1 || (gathers_small() && m.small())) return gather(request, m);
   if (time) begin_timing(request);
   const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
   note_leg(lane, m.bytes);

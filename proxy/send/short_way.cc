@@ -49,7 +49,7 @@ Status ProxySendComm::isend_and_leave(void* data, std::size_t bytes, int tag,
       [[unlikely]]
     return answer_and_leave(data, bytes, tag, memory, request);
   if (!meta.lone()) return begin_group_and_leave(data, bytes, tag, memory, request);
-  if ((small_ahead_ != 0 || goes_next_ != 0) && bytes <= kParcelBytes && meta.copyable())
+  if (gathers_small() && bytes <= kParcelBytes && meta.copyable())
     return gather_and_leave(data, bytes, tag, memory, request);
   SendRequest* const r = requests_.take_again();
   if (r == nullptr) [[unlikely]]

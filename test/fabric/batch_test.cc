@@ -259,33 +259,6 @@ TEST_CASE("Half a group does not wait for the other half for ever, nor touch its
   w.finish_all();
 }
 
-TEST_CASE("A group that is open when its link breaks is not looked at again") {
-  LogCapture log;
-  World world(soft_config("soft0"), -1, Tap::on);  // no other port: it breaks for good
-  Link link = world.connect(0, 0);
-  exchange(link, 64);  // the first is timed, and goes another way
-  Buffer to(*link.recv, 192), other(*link.send, 64);
-  auto from = std::make_unique<Buffer>(*link.send, 192, 3);
-  Request* const receive =
-      start_recv(*link.recv, {to.receive(0, 0, 64), to.receive(1, 64, 64), to.receive(2, 128, 64)});
-  Request* const first = start_send(*link.send, *from, 64, 0, receive);
-  {
-    std::lock_guard hold(Tap::mutex);
-    Tap::poll_result = -EIO;  // the link ends by the next poll
-  }
-  Completion c;
-  CHECK(first->test(c) == Status::remote);
-  from.reset();  // who aborts takes the memory away first
-  Request* next = nullptr;
-  CHECK(link.send->isend(other.data(), 64, 1, other.memory, &next) != Status::ok);
-  CHECK(next == nullptr);
-  Tap::poll_result = 0;
-  to.forget();
-  other.forget();
-  link.send.reset();
-  link.recv.reset();
-}
-
 TEST_CASE("Parcels stay whole where the ring of cells wraps") {
   World world(soft_config(), -1, Tap::on);
   Link link = world.connect();

@@ -158,9 +158,13 @@ TEST_CASE(
 }
 
 TEST_CASE("An abort takes the memory of a group's members before it closes, whole or broken") {
-  World world(soft_config(), -1, Tap::on);
+  // Without another port it breaks for good, and nothing is kept to be sent again.
+  const bool alone = GENERATE(false, true);
   const bool breaks = GENERATE(false, true);
-  Link link = world.connect();
+  CAPTURE(alone, breaks);
+  World world(soft_config(alone ? "soft0" : "soft0,soft1"), -1, Tap::on);
+  Link link = world.connect(0, alone ? 0 : 1);
+  Buffer other(*link.send, kParcelBytes);
   Groups groups(link);
   groups.whole_rounds(2);
   groups.begin(3);
@@ -169,7 +173,14 @@ TEST_CASE("An abort takes the memory of a group's members before it closes, whol
     CHECK(groups.test_send(0) == Status::remote);
   }
   groups.take_memory();
+  if (breaks) {
+    // The group is still open, and nobody may look at its members.
+    Request* next = nullptr;
+    CHECK(link.send->isend(other.data(), kParcelBytes, 3, other.memory, &next) != Status::ok);
+    CHECK(next == nullptr);
+  }
   groups.forget();
+  other.forget();
   link.send.reset();
   Tap::poll_result = 0;
   link.recv.reset();
