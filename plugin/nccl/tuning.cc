@@ -86,15 +86,16 @@ bool is_everywhere(const char* level) {
   return level != nullptr && (::strcasecmp(level, "SYS") == 0 || std::strcmp(level, "5") == 0);
 }
 
-// It was measured with the channels chosen above and with GPU memory within reach; whoever chose
-// otherwise wants that.
-void add_tuner(const EnvLookup& user, const std::function<std::string()>& find_tuner, Tuning& out) {
+// It was measured with the channels chosen above and with GPU memory within reach, or with host
+// memory only, where it leaves channels alone; whoever chose otherwise wants that.
+void add_tuner(const Config& config, const EnvLookup& user,
+               const std::function<std::string()>& find_tuner, Tuning& out) {
   const auto chosen = [&](const char* name) {
     return std::any_of(out.settings.begin(), out.settings.end(),
                        [&](const Setting& s) { return std::string_view(s.name) == name; });
   };
   const bool reached = chosen("NCCL_NET_GDR_LEVEL") || is_everywhere(user("NCCL_NET_GDR_LEVEL"));
-  if (!reached || !chosen("NCCL_MIN_NCHANNELS")) return;
+  if (config.soft_cuda != SoftCuda::off && (!reached || !chosen("NCCL_MIN_NCHANNELS"))) return;
   if (is_set(user, "NCCL_TUNER_PLUGIN")) {
     out.kept.push_back(std::string("NCCL_TUNER_PLUGIN=") + user("NCCL_TUNER_PLUGIN"));
   } else if (std::string path = find_tuner(); !path.empty()) {
@@ -132,7 +133,7 @@ Tuning choose_tuning(const Config& config, const EnvLookup& user,
     const std::string kept = std::string(in_the_way) + "=" + user(in_the_way);
     if (out.kept.empty() || out.kept.back() != kept) out.kept.push_back(kept);
   }
-  add_tuner(user, find_tuner, out);
+  add_tuner(config, user, find_tuner, out);
   return out;
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 using namespace twinpath::abi;
 using tuner::choose;
+using tuner::Memory;
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int kAlgorithms = 7, kProtocols = 3;
@@ -75,9 +76,32 @@ TEST_CASE("channels and LL by what a step moves") {
   };
   for (const Row& row : rows) {
     CAPTURE(row.function, row.bytes, row.ranks);
-    const tuner::Choice got = choose(row.function, row.bytes, row.ranks);
+    const tuner::Choice got = choose(row.function, row.bytes, row.ranks, Memory::gpu);
     CHECK(got.no_ll == row.no_ll);
     CHECK(got.channels == row.channels);
+  }
+}
+
+TEST_CASE("in host memory LL goes from 64 KiB a step on, and channels are NCCL's") {
+  struct Row {
+    ncclFunc_t function;
+    std::size_t bytes, ranks;
+    bool no_ll;
+  };
+  for (const Row& row : {
+           Row{ncclFuncAllReduce, 8, 2, false},
+           Row{ncclFuncAllReduce, 128 * kKiB, 2, false},
+           Row{ncclFuncAllReduce, 128 * kKiB + 8, 2, true},
+           Row{ncclFuncAllReduce, 512 * kKiB, 8, false},
+           Row{ncclFuncBroadcast, 64 * kKiB, 8, false},
+           Row{ncclFuncReduce, 64 * kKiB + 1, 8, true},
+           Row{ncclFuncAllReduce, 256 * kMiB, 2, true},
+           Row{ncclFuncAllReduce, 256 * kMiB, 1, false},
+       }) {
+    CAPTURE(row.function, row.bytes, row.ranks);
+    const tuner::Choice got = choose(row.function, row.bytes, row.ranks, Memory::host);
+    CHECK(got.no_ll == row.no_ll);
+    CHECK(got.channels == 0);
   }
 }
 
@@ -142,6 +166,28 @@ TEST_CASE("the library, as NCCL calls it") {
       CHECK((newer ? v4.destroy : v3.destroy)(context) == ncclSuccess);
     }
   }
+  // Host memory only, as every spelling of the setting says it: LL stays at 128 KiB, and no
+  // channels.
+  struct Setting {
+    const char* value;
+    bool host;
+  };
+  for (const Setting& setting : {Setting{"0", true}, Setting{"process", false},
+                                 Setting{"inprocess", false}, Setting{"nonsense", false}}) {
+    CAPTURE(setting.value);
+    REQUIRE(::setenv("TWINPATH_SOFT_CUDA", setting.value, 1) == 0);
+    void* context = nullptr;
+    REQUIRE(v4.init(2, 2, nullptr, &context) == ncclSuccess);
+    auto all = costs();
+    int channels = 0;
+    CHECK(v4.getCollInfo(context, ncclFuncAllReduce, 128 * kKiB, 1,
+                         reinterpret_cast<float**>(all.data()), kAlgorithms, kProtocols, 0,
+                         &channels) == ncclSuccess);
+    CHECK((all == costs()) == setting.host);
+    CHECK(channels == (setting.host ? 0 : 1));
+    CHECK(v4.destroy(context) == ncclSuccess);
+  }
+  CHECK(::unsetenv("TWINPATH_SOFT_CUDA") == 0);
   int channels = 0;
   CHECK(v4.getCollInfo(nullptr, ncclFuncAllReduce, 8, 1, nullptr, 0, 0, 0, &channels) ==
         ncclSuccess);

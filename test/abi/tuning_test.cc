@@ -98,8 +98,12 @@ TEST_CASE("tuning is for the soft HCA, less for host memory only, and can be swi
   config = soft_config();
   config.soft_cuda = SoftCuda::off;
   CHECK(chosen(config, {}) == Variables{{"NCCL_BUFFSIZE", "8388608"}});
-  CHECK(chosen(config, {{"NCCL_NET_GDR_LEVEL", "SYS"}}, nullptr, "/somewhere/tuner.so") ==
+  CHECK(chosen(config, {{"NCCL_NET_GDR_LEVEL", "LOC"}}, nullptr, "/somewhere/tuner.so") ==
+        Variables{{"NCCL_BUFFSIZE", "8388608"}, {"NCCL_TUNER_PLUGIN", "/somewhere/tuner.so"}});
+  std::string kept;
+  CHECK(chosen(config, {{"NCCL_TUNER_PLUGIN", "none"}}, &kept, "/somewhere/tuner.so") ==
         Variables{{"NCCL_BUFFSIZE", "8388608"}});
+  CHECK(kept == "NCCL_TUNER_PLUGIN=none");
   CHECK(chosen(config, {{"NCCL_BUFFSIZE", "4194304"}}).empty());
   config = soft_config();
   config.mode = ModeChoice::stage;

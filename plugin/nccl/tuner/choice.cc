@@ -18,7 +18,7 @@ std::size_t part(abi::ncclFunc_t function, std::size_t bytes, std::size_t ranks)
 }
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
-constexpr std::size_t kMostForLl = 32 * kKiB;
+constexpr std::size_t kMostForLl = 32 * kKiB, kMostForLlOnHost = 64 * kKiB;
 
 struct Row {
   std::size_t up_to;
@@ -30,10 +30,14 @@ constexpr Row kChannels[] = {
 
 }  // namespace
 
-Choice choose(abi::ncclFunc_t function, std::size_t bytes, std::size_t ranks) {
+Choice choose(abi::ncclFunc_t function, std::size_t bytes, std::size_t ranks, Memory memory) {
   if (ranks < 2) return {};
   const std::size_t step = part(function, bytes, ranks);
   Choice out;
+  if (memory == Memory::host) {
+    out.no_ll = step > kMostForLlOnHost;
+    return out;
+  }
   out.no_ll = step > kMostForLl;
   for (const Row& row : kChannels) {
     if (step > row.up_to) continue;

@@ -7,6 +7,10 @@
 // for parts of 32 KiB and less, and channels are as many as the parts are worth.  LL128 would be
 // faster still from 32 KiB to 16 MiB (46 us at 256 KiB), but nothing says that copy engines write
 // 128 bytes at once, on which it relies: it stays off unless the user turns it on.
+//
+// Where the soft HCA has host memory only (TWINPATH_SOFT_CUDA=0), channels are NCCL's: the threads
+// that post and poll copy, each step a few microseconds.  But NCCL's proxy looks through the flags
+// of LL one by one, so from some size on Simple is the faster one there, too.
 #include <cstddef>
 
 #include "plugin/nccl/abi/tuner.h"
@@ -17,13 +21,16 @@ namespace twinpath::tuner {
 // cost of a tuner's table, and that one is below all.
 inline constexpr float kTooDear = 1e15f;
 
+// Where NCCL's buffers lie.
+enum class Memory { gpu, host };
+
 struct Choice {
   bool no_ll = false;  // where Simple or LL128 can be had instead
   int channels = 0;    // at most; 0: NCCL's number
 };
 
 // `bytes`: NCCL's size of the collective, the largest of what a rank sends and receives.
-Choice choose(abi::ncclFunc_t function, std::size_t bytes, std::size_t ranks);
+Choice choose(abi::ncclFunc_t function, std::size_t bytes, std::size_t ranks, Memory memory);
 
 // Puts a choice into NCCL's table of costs (see abi/tuner.h).  What NCCL or the user has ruled out
 // stays so, and LL stays where there is nothing else.

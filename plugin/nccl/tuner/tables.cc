@@ -3,8 +3,10 @@
 // without one (2.27 on: NCCL_CTA_POLICY).  On the soft HCA the plugin names it to NCCL (tuning.cc).
 //
 // Threads: one communicator's calls come one at a time; nothing is shared between communicators.
+#include <cstdlib>
 #include <new>
 
+#include "plugin/base/options.h"
 #include "plugin/nccl/tuner/choice.h"
 
 namespace twinpath::tuner {
@@ -14,19 +16,29 @@ using namespace twinpath::abi;
 
 struct Communicator {
   std::size_t ranks = 0;
+  Memory memory = Memory::gpu;
 };
+
+// By the setting, which all ranks share, and not by what this one's adapter has: ranks that choose
+// differently hang.
+Memory configured() {
+  const Config config = read_config([](const char* name) { return std::getenv(name); });
+  return config.soft_cuda == SoftCuda::off ? Memory::host : Memory::gpu;
+}
 
 // Where ranks share a node NCCL's own choice stays: its rings are not all network.
 ncclResult_t init(std::size_t ranks, std::size_t nodes, ncclDebugLogger_t, void** context) {
   if (context == nullptr) return ncclInvalidArgument;
-  *context = ranks == nodes ? new (std::nothrow) Communicator{ranks} : nullptr;
+  *context = nullptr;
+  if (ranks == nodes) *context = new (std::nothrow) Communicator{ranks, configured()};
   return ncclSuccess;
 }
 
 ncclResult_t advise_v3(void* context, ncclFunc_t function, std::size_t bytes, int, float** costs,
                        int algorithms, int protocols, int* channels) {
   if (context == nullptr || costs == nullptr) return ncclSuccess;
-  const Choice choice = choose(function, bytes, static_cast<const Communicator*>(context)->ranks);
+  const auto& c = *static_cast<const Communicator*>(context);
+  const Choice choice = choose(function, bytes, c.ranks, c.memory);
   rule_out(choice, reinterpret_cast<float*>(costs), algorithms, protocols);
   if (channels != nullptr && choice.channels != 0) *channels = choice.channels;
   return ncclSuccess;
