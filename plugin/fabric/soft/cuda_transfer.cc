@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "plugin/base/log.h"
 #include "plugin/fabric/soft/requester.h"
 
 namespace twinpath::soft {
@@ -33,12 +32,7 @@ void job_done(CopyJob* base, Status status) {
 // Where the far end lies for a copy issued here; address 0: not known yet, or `failed`.
 CopyEnd far_end(SoftQp& qp, const SendEntry& e, const Region& k, bool& failed) {
   if (k.kind == static_cast<std::uint32_t>(MemoryKind::host)) {
-    if (qp.peer != nullptr) {
-      TP_WARN(
-          "soft HCA: QP 0x%x: a transfer between GPU memory here and host memory of process "
-          "%d is not modelled; give both ends GPU memory (NCCL_NET_GDR_LEVEL=SYS on all "
-          "ranks) or neither",
-          qp.qp_num, qp.peer->pid);
+    if (qp.peer != nullptr) {  // no longer the key that start() has seen
       failed = true;
       return {};
     }
@@ -147,7 +141,7 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
 
 namespace {
 
-// Copy thread: what an atomic has fetched is there.
+// Copy thread: what an atomic has fetched, or a part of what a READ has, is there.
 void fetched_done(CopyJob* base, Status status) {
   auto* job = static_cast<QpCopyJob*>(base);
   SoftQp& qp = *job->qp;
@@ -167,6 +161,11 @@ void fetched_done(CopyJob* base, Status status) {
 
 }  // namespace
 
+void fetched_job(SoftQp& qp, SendEntry& e, QpCopyJob& job) {
+  late_job(qp, e, job);
+  job.done = fetched_done;
+}
+
 bool lands_on_gpu(SoftQp& qp, const SendEntry& e) {
   return e.num_sge == 1 && gpu_of(qp, e, qp.sges_of(e)[0]) >= 0;
 }
@@ -178,15 +177,11 @@ bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uin
   if (qp.sq_jobs.empty()) qp.sq_jobs.resize(std::size_t{qp.sq.size} * qp.cap.max_send_sge);
   QpCopyJob& job = qp.sq_jobs[at * qp.cap.max_send_sge];
   std::memcpy(&e.operand[0], value, bytes);  // the request has been carried out: it is free
-  job = QpCopyJob{};
+  fetched_job(qp, e, job);
   job.to = {local_address(qp, e, sge), gpu_of(qp, e, sge)};
   job.from = {reinterpret_cast<std::uintptr_t>(&e.operand[0]), -1};
   job.bytes = bytes;
   job.executor = job.to.gpu;
-  job.order = qp.qp_num;
-  job.done = fetched_done;
-  job.qp = &qp;
-  job.entry = &e;
   e.received = e.length;
   e.jobs_left = 1;
   ++qp.jobs_in_flight;

@@ -57,15 +57,23 @@ ssize_t copy_piece(int pid, std::uint64_t near, std::uint64_t far, std::size_t b
 
 bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote) {
   const ibv_sge* sges = qp.sges_of(e);
+  int count = e.num_sge;
+  const std::uint8_t* const relay = relay_of(qp, e);
+  const ibv_sge whole{reinterpret_cast<std::uintptr_t>(relay), static_cast<std::uint32_t>(e.length),
+                      0};
+  if (relay != nullptr) {
+    sges = &whole;
+    count = 1;
+  }
   const std::uint64_t far_base = remote.base + (e.remote_address - remote.iova);
   std::uint64_t skip = e.offset;
   const std::uint64_t end = std::min(e.length, e.offset + kSlice);
-  for (int i = 0; i < e.num_sge && e.offset != end; ++i) {
+  for (int i = 0; i < count && e.offset != end; ++i) {
     if (skip >= sges[i].length) {
       skip -= sges[i].length;
       continue;
     }
-    const std::uint64_t local = local_address(qp, e, sges[i]);
+    const std::uint64_t local = relay != nullptr ? sges[i].addr : local_address(qp, e, sges[i]);
     while (skip < sges[i].length && e.offset != end) {
       std::size_t n = std::min<std::uint64_t>(sges[i].length - skip, end - e.offset);
       const std::uint64_t near = local + skip, far = far_base + e.offset;
@@ -91,7 +99,8 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote)
 }
 
 bool may_help(SoftQp& qp, const SendEntry& e) {
-  return qp.hca->team().wanted() != 0 && e.num_sge == 1 && e.offset == 0 && e.length >= kSharedFrom;
+  return qp.hca->team().wanted() != 0 && e.num_sge == 1 && e.offset == 0 &&
+         e.length >= kSharedFrom && relay_of(qp, e) == nullptr;
 }
 
 void begin_sending(SoftQp& qp, SendEntry& e, const Region& remote, std::uint32_t id,

@@ -234,6 +234,7 @@ struct SoftQp : ibv_qp {
   Raw<ibv_sge> sq_sges;            // max_send_sge per entry
   Raw<std::uint8_t> sq_inline;     // max_inline per entry
   std::vector<QpCopyJob> sq_jobs;  // max_send_sge per entry, made at the first CUDA transfer
+  std::vector<std::unique_ptr<std::uint8_t[]>> sq_relays;  // one an entry, made at the first use
   std::uint64_t sq_head = 0, sq_sent = 0, sq_exec = 0, sq_tail = 0;
   // Entries before it may be used again.  Follows sq_head only when a completion behind them has
   // been polled (IB specification vol. 1, 10.8.6), as on an adapter.

@@ -34,6 +34,7 @@ ibv_wc_opcode completion_opcode(ibv_wr_opcode op) {
 void complete_send(SoftQp& qp, SendEntry& e, ibv_wc_status status) {
   if (atomic_or_read(e) && e.stage == Stage::sent && qp.reads_outstanding != 0)
     --qp.reads_outstanding;
+  end_relay(qp, e);
   ++qp.sq_head;
   e.completion = kNoCompletion;
   if (status == IBV_WC_SUCCESS && !qp.signal_all && (e.flags & IBV_SEND_SIGNALED) == 0) return;
@@ -125,6 +126,7 @@ void reset_queues(SoftQp& qp) {
   qp.attr = {};
   qp.sq_head = qp.sq_sent = qp.sq_exec = qp.sq_tail = qp.sq_free = 0;
   qp.rq_head = qp.rq_tail = 0;
+  qp.sq_relays.clear();
   qp.messages = qp.last_data_message = qp.seen_progress = qp.told = 0;
   qp.reads_outstanding = 0;
   qp.waiting_since = 0;

@@ -1,6 +1,6 @@
 // The requester half of a QP: runs the send queue in order.
 //
-// Three ways to move a message's bytes:
+// Three ways to move a message's bytes (and both of the first for what relay.cc takes):
 //   packets  through the ring, executed and checked by the responder: small messages, SENDs,
 //            atomics, and everything where a direct copy is not possible;
 //   direct   one copy by us (direct.cc): large host transfers, and all inside one process;
@@ -32,6 +32,10 @@ static_assert(kSolicited == IBV_SEND_SOLICITED << 1);
 
 void gather(SoftQp& qp, const SendEntry& e, std::uint64_t offset, std::uint8_t* to,
             std::uint64_t bytes) {
+  if (const std::uint8_t* relay = relay_of(qp, e); relay != nullptr) {
+    std::memcpy(to, relay + offset, bytes);
+    return;
+  }
   const ibv_sge* sges = qp.sges_of(e);
   for (int i = 0; i < e.num_sge && bytes != 0; ++i) {
     if (offset >= sges[i].length) {
@@ -124,6 +128,11 @@ Step start_direct(SoftQp& qp, SendEntry& e) {
   }
   if (step != Step::done) return step;
   if (has_imm(e)) return send_imm(qp, e) ? Step::done : Step::wait;
+  if (is_read(e) && relay_of(qp, e) != nullptr) {
+    if (!empty_relay(qp, e, late_job) && e.jobs_left == 0) return Step::failed;
+    e.stage = Stage::moving;
+    return Step::done;
+  }
   e.received = e.length;
   e.stage = Stage::placed;
   return Step::done;
@@ -166,12 +175,17 @@ Step start(SoftQp& qp, SendEntry& e) {
     if (far_key != nullptr && far_key->region.kind == static_cast<std::uint32_t>(MemoryKind::cuda))
       cuda = true;
   }
+  bool relayed = false;
   if (cuda && !is_atomic(e)) {
     if (!(is_write(e) || is_read(e))) return fail(e, IBV_WC_LOC_PROT_ERR);  // not modelled
     if (far_key == nullptr) return refused(qp, e);
-    return start_cuda(qp, e);
+    relayed = needs_relay(qp, e, far_key->region);
+    if (!relayed) return start_cuda(qp, e);
   }
   if (qp.sq_sent != qp.sq_exec) return Step::wait;  // behind copy-engine transfers
+  if (relayed) {
+    if (const Step s = fill_relay(qp, e); s != Step::done) return s;
+  }
   if (is_write(e) && e.length == 0)
     return has_imm(e) ? (send_imm(qp, e) ? Step::done : Step::wait) : send_packets(qp, e);
   const bool local = qp.peer == nullptr;

@@ -82,14 +82,26 @@ int gpu_of(SoftQp& qp, const SendEntry& e, const ibv_sge& sge);
 bool comes_late(SoftQp& qp, const SendEntry& e, CopyEnd far);
 Step start_late(SoftQp& qp, SendEntry& e, const HeldKey& k, CopyEnd far, QpCopyJob* jobs);
 void end_late(SoftQp& qp, SendEntry& e);
-// A job of the entry that ends as start_cuda's do.
+// A job of the entry that ends as start_cuda's do, and one that ends as place_fetched's.
+using MakeJob = void (*)(SoftQp& qp, SendEntry& e, QpCopyJob& job);
 void late_job(SoftQp& qp, SendEntry& e, QpCopyJob& job);
+void fetched_job(SoftQp& qp, SendEntry& e, QpCopyJob& job);
 // Sends what follows finished copies (immediate data), in order.
 bool finish_moved(SoftQp& qp);
 // Of an atomic whose answer has come: whether what it fetched goes to memory of a GPU; and brings
 // it there, after which the entry can end.  False: it cannot.
 bool lands_on_gpu(SoftQp& qp, const SendEntry& e);
 bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uint64_t bytes);
+
+// relay.cc: between GPU memory here and host memory of another process.
+bool needs_relay(const SoftQp& qp, const SendEntry& e, const Region& remote);
+// Memory of the message's length that stands for its SGEs; null: they are used themselves.
+std::uint8_t* relay_of(const SoftQp& qp, const SendEntry& e);
+// done: it is there, for a WRITE with all bytes.  Until then the entry waits.
+Step fill_relay(SoftQp& qp, SendEntry& e);
+// Begins to put what a READ has brought where it belongs; as copy_sges.
+bool empty_relay(SoftQp& qp, SendEntry& e, MakeJob make);
+void end_relay(SoftQp& qp, const SendEntry& e);
 
 // Announces a message whose data is in place already.
 bool send_imm(SoftQp& qp, SendEntry& e);

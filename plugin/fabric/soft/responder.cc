@@ -137,6 +137,12 @@ Outcome on_read(SoftQp& qp, const PacketHeader& p) {
 // Puts where the entry wants it what the peer has sent for it.  False: it cannot be put there, or
 // it is not what was asked for.
 bool take_answer(SoftQp& qp, SendEntry& e, const PacketHeader& p, const std::uint8_t* payload) {
+  if (std::uint8_t* relay = relay_of(qp, e); relay != nullptr) {
+    if (p.length > e.length - e.received) return false;
+    std::memcpy(relay + e.received, payload, p.length);
+    e.received += p.length;
+    return e.received != e.length || empty_relay(qp, e, fetched_job);
+  }
   if (!is_atomic(e)) {
     if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, e.received, payload, p.length)) return false;
     e.received += p.length;

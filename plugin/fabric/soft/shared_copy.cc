@@ -16,7 +16,7 @@ namespace twinpath::soft {
 
 bool may_share(SoftQp& qp, const SendEntry& e) {
   return qp.peer != nullptr && !qp.no_pull && e.num_sge == 1 && e.offset == 0 &&
-         e.length >= kSharedFrom &&
+         e.length >= kSharedFrom && relay_of(qp, e) == nullptr &&
          (e.opcode == IBV_WR_RDMA_WRITE || e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) &&
          qp.theirs->can_pull.load(std::memory_order_acquire) != 0;
 }
