@@ -16,16 +16,16 @@ inline Config with_cuda() {
   return c;
 }
 
-// A page of GPU memory, registered at one side.
+// A page of GPU memory, or some, registered at one side.
 class GpuPage {
  public:
-  GpuPage(FakeGpu& gpu, Side& side, unsigned access = Options{}.access)
+  GpuPage(FakeGpu& gpu, Side& side, unsigned access = Options{}.access, std::size_t bytes = 4096)
       : gpu_(gpu),
         side_(side),
-        words_(static_cast<std::uint64_t*>(std::aligned_alloc(4096, 4096))) {
-    std::memset(words_, 0, 4096);
-    gpu.own(words_, 4096);
-    mr = side.verbs.reg_mr_iova2(side.pd, words_, 4096, address(), access);
+        words_(static_cast<std::uint64_t*>(std::aligned_alloc(4096, bytes))) {
+    std::memset(words_, 0, bytes);
+    gpu.own(words_, bytes);
+    mr = side.verbs.reg_mr_iova2(side.pd, words_, bytes, address(), access);
   }
   ~GpuPage() {
     if (mr != nullptr) side_.verbs.dereg_mr(mr);

@@ -7,6 +7,7 @@
 #include "test/fabric/fake_gpu.h"
 #include "test/soft/gpu_page.h"
 #include "test/soft/processes.h"
+#include "test/soft/team.h"
 
 using namespace twinpath;
 using namespace twinpath::test;
@@ -20,41 +21,31 @@ struct Far {
   FakeGpu gpu;
   Child child;
   Side s;
-  std::uint8_t* memory = static_cast<std::uint8_t*>(std::aligned_alloc(4096, 2 * kBytes));
-  ibv_mr* mr = nullptr;
+  GpuPage pages;
+  std::uint8_t* const memory = reinterpret_cast<std::uint8_t*>(pages.address());
 
   static Config config(const std::string& role) {
     Config c = with_cuda();
     c.soft_direct = role == "direct";
     return c;
   }
-  explicit Far(const std::string& role) : child(role), s({}, config(role)) {
-    std::memset(memory, 0, 2 * kBytes);
-    gpu.own(memory, 2 * kBytes);
-    mr = s.verbs.reg_mr_iova2(s.pd, memory, 2 * kBytes, reinterpret_cast<std::uint64_t>(memory),
-                              Options{}.access);
-    REQUIRE(mr != nullptr);
+  explicit Far(const std::string& role)
+      : child(role), s({}, config(role)), pages(gpu, s, Options{}.access, 2 * kBytes) {
+    REQUIRE(pages.mr != nullptr);
     child.connect(s);
   }
-  ~Far() {
+  ~Far() {  // before its memory
     if (s.qp != nullptr) s.verbs.destroy_qp(std::exchange(s.qp, nullptr));
-    s.verbs.dereg_mr(mr);
-    gpu.disown(memory);
-    std::free(memory);
   }
   Side::Wr request(ibv_wr_opcode opcode, std::size_t at, std::uint32_t bytes, std::size_t far) {
     auto w = s.request(opcode, 0, bytes, child.theirs.address + far, child.theirs.rkey);
     w.sge.addr = reinterpret_cast<std::uint64_t>(memory + at);
-    w.sge.lkey = mr->lkey;
+    w.sge.lkey = pages.mr->lkey;
     return w;
   }
   int post(ibv_wr_opcode opcode, std::size_t at, std::uint32_t bytes, std::size_t far) {
     auto w = request(opcode, at, bytes, far);
     return s.post(w);
-  }
-  void paint(std::size_t bytes, unsigned seed) {
-    for (std::size_t i = 0; i < bytes; ++i)
-      memory[i] = static_cast<std::uint8_t>(i * 31 + (i >> 8) * 7 + seed);
   }
   std::vector<std::uint8_t> theirs(std::size_t at, std::size_t bytes) const {
     std::vector<std::uint8_t> out(bytes);
@@ -74,7 +65,7 @@ TEST_CASE("GPU memory here is written to and read from host memory of another pr
   f.gpu.slow = true;
   for (const std::uint32_t bytes : {1u, 8u, 20u, 4096u, 5001u, 3u << 20}) {
     CAPTURE(bytes);
-    f.paint(bytes, bytes);
+    paint(f.memory, bytes, bytes);
     REQUIRE(f.post(IBV_WR_RDMA_WRITE, 0, bytes, 64) == 0);
     REQUIRE(wait(f.s).status == IBV_WC_SUCCESS);
     const auto there = f.theirs(64, bytes);
@@ -92,7 +83,7 @@ TEST_CASE("many of them, and pieces of GPU and host memory in one", "[soft][cuda
   const std::string role = GENERATE("direct", "packets");
   CAPTURE(role);
   Far f(role);
-  f.paint(64 * 512, 3);
+  paint(f.memory, 64 * 512, 3);
   for (std::uint32_t i = 0; i < 32; ++i)
     REQUIRE(f.post(IBV_WR_RDMA_WRITE, std::size_t{i} * 512, 512, std::size_t{i} * 512) == 0);
   for (std::uint32_t i = 0; i < 32; ++i)
@@ -104,10 +95,10 @@ TEST_CASE("many of them, and pieces of GPU and host memory in one", "[soft][cuda
   for (std::size_t i = 0; i < 300; ++i) f.s.buffer[i] = static_cast<std::uint8_t>(200 - i);
   const auto gpu = [&](std::size_t at) { return reinterpret_cast<std::uint64_t>(f.memory + at); };
   for (const bool read : {false, true}) {
-    ibv_sge parts[] = {{gpu(read ? kBytes : 0), 100, f.mr->lkey},
+    ibv_sge parts[] = {{gpu(read ? kBytes : 0), 100, f.pages.mr->lkey},
                        {f.s.address(read ? 1000 : 0), 300, f.s.mr->lkey},
-                       {gpu(0), 0, f.mr->lkey},
-                       {gpu(read ? kBytes + 500 : 500), 77, f.mr->lkey}};
+                       {gpu(0), 0, f.pages.mr->lkey},
+                       {gpu(read ? kBytes + 500 : 500), 77, f.pages.mr->lkey}};
     auto w = f.request(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 0, 1, 8192);
     w.wr.sg_list = parts;
     w.wr.num_sge = 4;
@@ -125,7 +116,7 @@ TEST_CASE("what follows such a write is not seen before it", "[soft][cuda]") {
   const std::string role = GENERATE("direct", "packets");
   CAPTURE(role);
   Far f(role);
-  f.paint(5000, 9);
+  paint(f.memory, 5000, 9);
   f.s.buffer[0] = 42;
   f.gpu.pause(true);
   REQUIRE(f.post(IBV_WR_RDMA_WRITE, 0, 5000, 64) == 0);
@@ -174,7 +165,7 @@ TEST_CASE("a queue pair that ends during such a transfer waits for the copy engi
   const std::string how = GENERATE("error", "destroy");
   CAPTURE(how, opcode);
   Far f("direct");
-  f.paint(5000, 1);
+  paint(f.memory, 5000, 1);
   f.gpu.pause(true);
   REQUIRE(f.post(opcode, 0, 5000, 64) == 0);
   const auto under_way = [&] {

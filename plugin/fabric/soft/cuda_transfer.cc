@@ -8,27 +8,6 @@
 namespace twinpath::soft {
 namespace {
 
-// Copy thread: one SGE has arrived.
-void job_done(CopyJob* base, Status status) {
-  auto* job = static_cast<QpCopyJob*>(base);
-  SoftQp& qp = *job->qp;
-  std::lock_guard hold(qp.lock);
-  SendEntry& e = *job->entry;
-  // Closed: the process that makes the copies has ended, as if the adapter had.
-  if (status != Status::ok && e.status == IBV_WC_SUCCESS)
-    e.status = status == Status::closed ? IBV_WC_FATAL_ERR : IBV_WC_LOC_PROT_ERR;
-  --e.jobs_left;
-  --qp.jobs_in_flight;
-  if (e.jobs_left == 0) {
-    end_late(qp, e);
-    if (qp.state == IBV_QPS_RTS) {
-      (void)run_send_queue(qp);
-    } else {
-      retire(qp);
-    }
-  }
-}
-
 // Where the far end lies for a copy issued here; address 0: not known yet, or `failed`.
 CopyEnd far_end(SoftQp& qp, const SendEntry& e, const Region& k, bool& failed) {
   if (k.kind == static_cast<std::uint32_t>(MemoryKind::host)) {
@@ -68,12 +47,50 @@ int gpu_of(SoftQp& qp, const SendEntry& e, const ibv_sge& sge) {
              : -1;
 }
 
-void late_job(SoftQp& qp, SendEntry& e, QpCopyJob& job) {
+void copied(CopyJob* base, Status status) {
+  auto* job = static_cast<QpCopyJob*>(base);
+  SoftQp& qp = *job->qp;
+  std::lock_guard hold(qp.lock);
+  SendEntry& e = *job->entry;
+  // Closed: the process that makes the copies has ended, as if the adapter had.
+  if (status != Status::ok && e.status == IBV_WC_SUCCESS)
+    e.status = status == Status::closed ? IBV_WC_FATAL_ERR : IBV_WC_LOC_PROT_ERR;
+  --e.jobs_left;
+  --qp.jobs_in_flight;
+  if (e.jobs_left == 0) {
+    end_late(qp, e);
+    if (qp.state == IBV_QPS_RTS) {
+      (void)run_send_queue(qp);
+    } else {
+      retire(qp);
+    }
+  }
+}
+
+QpCopyJob* jobs_of(SoftQp& qp, const SendEntry& e) {
+  if (qp.sq_jobs.empty()) qp.sq_jobs.resize(std::size_t{qp.sq.size} * qp.cap.max_send_sge);
+  return &qp.sq_jobs[qp.slot_of(e) * qp.cap.max_send_sge];
+}
+
+void make_job(SoftQp& qp, SendEntry& e, QpCopyJob& job, CopyEnd to, CopyEnd from,
+              std::uint64_t bytes, CopyDone done) {
   job = QpCopyJob{};
+  job.to = to;
+  job.from = from;
+  job.bytes = bytes;
   job.order = qp.qp_num;
-  job.done = job_done;
+  job.done = done;
   job.qp = &qp;
   job.entry = &e;
+}
+
+bool submit(QpCopyJob& job) {
+  ++job.qp->jobs_in_flight;
+  ++job.entry->jobs_left;
+  if (submit_copy(&job) == Status::ok) return true;
+  --job.qp->jobs_in_flight;
+  --job.entry->jobs_left;
+  return false;
 }
 
 Step start_cuda(SoftQp& qp, SendEntry& e) {
@@ -99,9 +116,7 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
     KeyView::drop(k);
     return Step::wait;
   }
-  if (qp.sq_jobs.empty()) qp.sq_jobs.resize(std::size_t{qp.sq.size} * qp.cap.max_send_sge);
-  QpCopyJob* jobs =
-      &qp.sq_jobs[static_cast<std::size_t>(&e - qp.sq.data.get()) * qp.cap.max_send_sge];
+  QpCopyJob* const jobs = jobs_of(qp, e);
   if (comes_late(qp, e, far)) return start_late(qp, e, k, far, jobs);
   const ibv_sge* sges = qp.sges_of(e);
   e.held = k.count;
@@ -113,23 +128,12 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
     QpCopyJob& job = jobs[count++];
     CopyEnd near{local_address(qp, e, sges[i]), gpu_of(qp, e, sges[i])};
     CopyEnd there{far.address + offset, far.gpu};
-    job = QpCopyJob{};
-    job.to = read ? near : there;
-    job.from = read ? there : near;
-    job.bytes = sges[i].length;
+    make_job(qp, e, job, read ? near : there, read ? there : near, sges[i].length, copied);
     job.executor = near.gpu;
-    job.order = qp.qp_num;
-    job.done = job_done;
-    job.qp = &qp;
-    job.entry = &e;
     offset += sges[i].length;
   }
-  e.jobs_left = static_cast<std::uint16_t>(count);
   for (int i = 0; i < count; ++i) {
-    ++qp.jobs_in_flight;
-    if (submit_copy(&jobs[i]) == Status::ok) continue;
-    --qp.jobs_in_flight;
-    e.jobs_left = static_cast<std::uint16_t>(e.jobs_left - (count - i));
+    if (submit(jobs[i])) continue;
     if (e.jobs_left == 0) {
       KeyView::drop(e.held);
       e.held = nullptr;
@@ -139,10 +143,7 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
   return Step::done;
 }
 
-namespace {
-
-// Copy thread: what an atomic has fetched, or a part of what a READ has, is there.
-void fetched_done(CopyJob* base, Status status) {
+void fetched(CopyJob* base, Status status) {
   auto* job = static_cast<QpCopyJob*>(base);
   SoftQp& qp = *job->qp;
   const std::lock_guard hold(qp.lock);
@@ -159,13 +160,6 @@ void fetched_done(CopyJob* base, Status status) {
   }
 }
 
-}  // namespace
-
-void fetched_job(SoftQp& qp, SendEntry& e, QpCopyJob& job) {
-  late_job(qp, e, job);
-  job.done = fetched_done;
-}
-
 bool lands_on_gpu(SoftQp& qp, const SendEntry& e) {
   return e.num_sge == 1 && gpu_of(qp, e, qp.sges_of(e)[0]) >= 0;
 }
@@ -173,22 +167,13 @@ bool lands_on_gpu(SoftQp& qp, const SendEntry& e) {
 bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uint64_t bytes) {
   const ibv_sge& sge = qp.sges_of(e)[0];
   if (bytes > sizeof e.operand[0] || sge.length != bytes) return false;
-  const std::size_t at = static_cast<std::size_t>(&e - qp.sq.data.get());
-  if (qp.sq_jobs.empty()) qp.sq_jobs.resize(std::size_t{qp.sq.size} * qp.cap.max_send_sge);
-  QpCopyJob& job = qp.sq_jobs[at * qp.cap.max_send_sge];
   std::memcpy(&e.operand[0], value, bytes);  // the request has been carried out: it is free
-  fetched_job(qp, e, job);
-  job.to = {local_address(qp, e, sge), gpu_of(qp, e, sge)};
-  job.from = {reinterpret_cast<std::uintptr_t>(&e.operand[0]), -1};
-  job.bytes = bytes;
+  QpCopyJob& job = *jobs_of(qp, e);
+  make_job(qp, e, job, {local_address(qp, e, sge), gpu_of(qp, e, sge)},
+           {reinterpret_cast<std::uintptr_t>(&e.operand[0]), -1}, bytes, fetched);
   job.executor = job.to.gpu;
   e.received = e.length;
-  e.jobs_left = 1;
-  ++qp.jobs_in_flight;
-  if (submit_copy(&job) == Status::ok) return true;
-  e.jobs_left = 0;
-  --qp.jobs_in_flight;
-  return false;
+  return submit(job);
 }
 
 bool finish_moved(SoftQp& qp) {

@@ -56,44 +56,27 @@ ssize_t copy_piece(int pid, std::uint64_t near, std::uint64_t far, std::size_t b
 }  // namespace
 
 bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote) {
-  const ibv_sge* sges = qp.sges_of(e);
-  int count = e.num_sge;
-  const std::uint8_t* const relay = relay_of(qp, e);
-  const ibv_sge whole{reinterpret_cast<std::uintptr_t>(relay), static_cast<std::uint32_t>(e.length),
-                      0};
-  if (relay != nullptr) {
-    sges = &whole;
-    count = 1;
-  }
   const std::uint64_t far_base = remote.base + (e.remote_address - remote.iova);
-  std::uint64_t skip = e.offset;
   const std::uint64_t end = std::min(e.length, e.offset + kSlice);
-  for (int i = 0; i < count && e.offset != end; ++i) {
-    if (skip >= sges[i].length) {
-      skip -= sges[i].length;
-      continue;
-    }
-    const std::uint64_t local = relay != nullptr ? sges[i].addr : local_address(qp, e, sges[i]);
-    while (skip < sges[i].length && e.offset != end) {
-      std::size_t n = std::min<std::uint64_t>(sges[i].length - skip, end - e.offset);
-      const std::uint64_t near = local + skip, far = far_base + e.offset;
-      if (qp.peer == nullptr) {
-        // The peer's threads may watch what a WRITE brings; what a READ brings is the caller's own
-        // until its completion.
-        if (to_remote) {
-          write_ordered(reinterpret_cast<void*>(far), reinterpret_cast<const void*>(near), n);
-        } else {
-          std::memcpy(reinterpret_cast<void*>(near), reinterpret_cast<const void*>(far), n);
-        }
+  while (e.offset != end) {
+    const LocalPiece piece = local_piece(qp, e, e.offset);
+    std::size_t n = std::min(piece.bytes, end - e.offset);
+    if (n == 0) break;
+    const std::uint64_t near = piece.address, far = far_base + e.offset;
+    if (qp.peer == nullptr) {
+      // The peer's threads may watch what a WRITE brings; what a READ brings is the caller's own
+      // until its completion.
+      if (to_remote) {
+        write_ordered(reinterpret_cast<void*>(far), reinterpret_cast<const void*>(near), n);
       } else {
-        ssize_t got = copy_piece(qp.peer->pid, near, far, n, to_remote);
-        if (got <= 0) return false;
-        n = static_cast<std::size_t>(got);
+        std::memcpy(reinterpret_cast<void*>(near), reinterpret_cast<const void*>(far), n);
       }
-      skip += n;
-      e.offset += n;
+    } else {
+      ssize_t got = copy_piece(qp.peer->pid, near, far, n, to_remote);
+      if (got <= 0) return false;
+      n = static_cast<std::size_t>(got);
     }
-    skip = 0;
+    e.offset += n;
   }
   return true;
 }

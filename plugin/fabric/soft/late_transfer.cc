@@ -15,18 +15,11 @@ void take_host(PostedWrite& late, std::uint64_t from, std::uint64_t bytes) {
 
 bool take_gpu(SoftQp& qp, SendEntry& e, PostedWrite& late, QpCopyJob& job, CopyEnd from,
               std::uint64_t bytes) {
-  late_job(qp, e, job);
-  job.to = {reinterpret_cast<std::uintptr_t>(late.data.get() + late.filled), -1};
-  job.from = from;
-  job.bytes = bytes;
+  make_job(qp, e, job, {reinterpret_cast<std::uintptr_t>(late.data.get() + late.filled), -1}, from,
+           bytes, copied);
   job.executor = from.gpu;
   late.filled += bytes;
-  ++qp.jobs_in_flight;
-  ++e.jobs_left;
-  if (submit_copy(&job) == Status::ok) return true;
-  --qp.jobs_in_flight;
-  --e.jobs_left;
-  return false;
+  return submit(job);
 }
 
 }  // namespace

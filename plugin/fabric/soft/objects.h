@@ -300,11 +300,12 @@ struct SoftQp : ibv_qp {
   Reported reported;
 
   SendEntry& entry(std::uint64_t i) { return sq[i]; }
-  ibv_sge* sges_of(const SendEntry& e) {
-    return &sq_sges.data[static_cast<std::uint64_t>(&e - sq.data.get()) * cap.max_send_sge];
+  std::size_t slot_of(const SendEntry& e) const {
+    return static_cast<std::size_t>(&e - sq.data.get());
   }
+  ibv_sge* sges_of(const SendEntry& e) { return &sq_sges.data[slot_of(e) * cap.max_send_sge]; }
   std::uint8_t* inline_of(const SendEntry& e) {
-    return &sq_inline.data[static_cast<std::uint64_t>(&e - sq.data.get()) * cap.max_inline_data];
+    return &sq_inline.data[slot_of(e) * cap.max_inline_data];
   }
 };
 

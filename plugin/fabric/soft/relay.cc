@@ -4,6 +4,7 @@
 //
 // A WRITE stays first in the queue until all of it has left the GPU.  A READ ends when the copy
 // engine has put into the GPU what came.
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -12,15 +13,10 @@
 namespace twinpath::soft {
 namespace {
 
-std::size_t slot_of(const SoftQp& qp, const SendEntry& e) {
-  return static_cast<std::size_t>(&e - qp.sq.data.get());
-}
-
 // Every SGE to or from its place in the relay, by a job of the copy engine where it is GPU memory.
 // False: one was not taken, and e.status says so; those before it may be under way.
-bool copy_sges(SoftQp& qp, SendEntry& e, bool into_relay, MakeJob make) {
-  if (qp.sq_jobs.empty()) qp.sq_jobs.resize(std::size_t{qp.sq.size} * qp.cap.max_send_sge);
-  QpCopyJob* const jobs = &qp.sq_jobs[slot_of(qp, e) * qp.cap.max_send_sge];
+bool copy_sges(SoftQp& qp, SendEntry& e, bool into_relay, CopyDone done) {
+  QpCopyJob* const jobs = jobs_of(qp, e);
   std::uint8_t* at = relay_of(qp, e);
   int count = 0;
   for (int i = 0; i < e.num_sge; ++i) {
@@ -28,61 +24,42 @@ bool copy_sges(SoftQp& qp, SendEntry& e, bool into_relay, MakeJob make) {
     if (sge.length == 0) continue;
     const CopyEnd near{local_address(qp, e, sge), gpu_of(qp, e, sge)};
     const CopyEnd there{reinterpret_cast<std::uintptr_t>(at), -1};
+    const CopyEnd &to = into_relay ? there : near, &from = into_relay ? near : there;
     at += sge.length;
     if (near.gpu < 0) {
-      const CopyEnd &to = into_relay ? there : near, &from = into_relay ? near : there;
       std::memcpy(reinterpret_cast<void*>(to.address), reinterpret_cast<const void*>(from.address),
                   sge.length);
       continue;
     }
     QpCopyJob& job = jobs[count++];
-    make(qp, e, job);
-    job.to = into_relay ? there : near;
-    job.from = into_relay ? near : there;
-    job.bytes = sge.length;
+    make_job(qp, e, job, to, from, sge.length, done);
     job.executor = near.gpu;
   }
   // One may end before the next is submitted, and then waits for the lock that we hold.
-  for (int i = 0; i < count; ++i) {
-    ++qp.jobs_in_flight;
-    ++e.jobs_left;
-    if (submit_copy(&jobs[i]) == Status::ok) continue;
-    --qp.jobs_in_flight;
-    --e.jobs_left;
-    e.status = IBV_WC_LOC_PROT_ERR;
-    return false;
-  }
-  return true;
+  const bool all = std::all_of(jobs, jobs + count, submit);
+  if (!all) e.status = IBV_WC_LOC_PROT_ERR;
+  return all;
 }
 
 }  // namespace
 
-bool needs_relay(const SoftQp& qp, const SendEntry& e, const Region& remote) {
-  return qp.peer != nullptr && e.length != 0 &&
-         remote.kind == static_cast<std::uint32_t>(MemoryKind::host);
-}
-
-std::uint8_t* relay_of(const SoftQp& qp, const SendEntry& e) {
-  return qp.sq_relays.empty() ? nullptr : qp.sq_relays[slot_of(qp, e)].get();
+bool needs_relay(const SoftQp& qp, const Region& remote) {
+  return qp.peer != nullptr && remote.kind == static_cast<std::uint32_t>(MemoryKind::host);
 }
 
 Step fill_relay(SoftQp& qp, SendEntry& e) {
   if (e.jobs_left != 0) return Step::wait;
   if (relay_of(qp, e) != nullptr) return Step::done;
   if (qp.sq_relays.empty()) qp.sq_relays.resize(qp.sq.size);
-  auto& relay = qp.sq_relays[slot_of(qp, e)];
+  auto& relay = qp.sq_relays[qp.slot_of(e)];
   relay.reset(new (std::nothrow) std::uint8_t[e.length]);
   if (relay == nullptr) return fail(e, IBV_WC_LOC_QP_OP_ERR);
   if (is_read(e)) return Step::done;
-  const bool all = copy_sges(qp, e, true, late_job);
+  const bool all = copy_sges(qp, e, true, copied);
   if (e.jobs_left != 0) return Step::wait;
   return all ? Step::done : Step::failed;
 }
 
-bool empty_relay(SoftQp& qp, SendEntry& e, MakeJob make) { return copy_sges(qp, e, false, make); }
-
-void end_relay(SoftQp& qp, const SendEntry& e) {
-  if (!qp.sq_relays.empty()) qp.sq_relays[slot_of(qp, e)].reset();
-}
+bool empty_relay(SoftQp& qp, SendEntry& e, CopyDone done) { return copy_sges(qp, e, false, done); }
 
 }  // namespace twinpath::soft

@@ -32,21 +32,14 @@ static_assert(kSolicited == IBV_SEND_SOLICITED << 1);
 
 void gather(SoftQp& qp, const SendEntry& e, std::uint64_t offset, std::uint8_t* to,
             std::uint64_t bytes) {
-  if (const std::uint8_t* relay = relay_of(qp, e); relay != nullptr) {
-    std::memcpy(to, relay + offset, bytes);
-    return;
-  }
-  const ibv_sge* sges = qp.sges_of(e);
-  for (int i = 0; i < e.num_sge && bytes != 0; ++i) {
-    if (offset >= sges[i].length) {
-      offset -= sges[i].length;
-      continue;
-    }
-    std::uint64_t n = std::min<std::uint64_t>(bytes, sges[i].length - offset);
-    std::memcpy(to, reinterpret_cast<const void*>(local_address(qp, e, sges[i]) + offset), n);
+  while (bytes != 0) {
+    const LocalPiece piece = local_piece(qp, e, offset);
+    const std::uint64_t n = std::min(bytes, piece.bytes);
+    if (n == 0) return;
+    std::memcpy(to, reinterpret_cast<const void*>(piece.address), n);
     to += n;
+    offset += n;
     bytes -= n;
-    offset = 0;
   }
 }
 
@@ -129,7 +122,7 @@ Step start_direct(SoftQp& qp, SendEntry& e) {
   if (step != Step::done) return step;
   if (has_imm(e)) return send_imm(qp, e) ? Step::done : Step::wait;
   if (is_read(e) && relay_of(qp, e) != nullptr) {
-    if (!empty_relay(qp, e, late_job) && e.jobs_left == 0) return Step::failed;
+    if (!empty_relay(qp, e, copied) && e.jobs_left == 0) return Step::failed;
     e.stage = Stage::moving;
     return Step::done;
   }
@@ -179,7 +172,7 @@ Step start(SoftQp& qp, SendEntry& e) {
   if (cuda && !is_atomic(e)) {
     if (!(is_write(e) || is_read(e))) return fail(e, IBV_WC_LOC_PROT_ERR);  // not modelled
     if (far_key == nullptr) return refused(qp, e);
-    relayed = needs_relay(qp, e, far_key->region);
+    relayed = needs_relay(qp, far_key->region);
     if (!relayed) return start_cuda(qp, e);
   }
   if (qp.sq_sent != qp.sq_exec) return Step::wait;  // behind copy-engine transfers
@@ -201,6 +194,18 @@ Step start(SoftQp& qp, SendEntry& e) {
 }
 
 }  // namespace
+
+LocalPiece local_piece(SoftQp& qp, const SendEntry& e, std::uint64_t offset) {
+  if (const std::uint8_t* relay = relay_of(qp, e); relay != nullptr)
+    return {reinterpret_cast<std::uintptr_t>(relay) + offset, e.length - offset};
+  const ibv_sge* sges = qp.sges_of(e);
+  for (int i = 0; i < e.num_sge; ++i) {
+    if (offset < sges[i].length)
+      return {local_address(qp, e, sges[i]) + offset, sges[i].length - offset};
+    offset -= sges[i].length;
+  }
+  return {};
+}
 
 KeyView remote_keys(SoftQp& qp) {
   if (qp.peer == nullptr) return qp.hca->keys().view();

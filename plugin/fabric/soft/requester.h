@@ -41,6 +41,12 @@ inline std::uint64_t local_address(SoftQp& qp, const SendEntry& e, const ibv_sge
   return e.shifted ? shifted_address(qp, sge) : sge.addr;
 }
 
+// The memory here that has the message's bytes from `offset` on, as far as it is one piece.
+struct LocalPiece {
+  std::uint64_t address = 0, bytes = 0;  // 0: there are no more
+};
+LocalPiece local_piece(SoftQp& qp, const SendEntry& e, std::uint64_t offset);
+
 // What one look at a queue copies of a message: a poll, or a post, of a large one must not take as
 // long as the message.
 inline constexpr std::uint64_t kSlice = std::uint64_t{1} << 20;
@@ -82,10 +88,17 @@ int gpu_of(SoftQp& qp, const SendEntry& e, const ibv_sge& sge);
 bool comes_late(SoftQp& qp, const SendEntry& e, CopyEnd far);
 Step start_late(SoftQp& qp, SendEntry& e, const HeldKey& k, CopyEnd far, QpCopyJob* jobs);
 void end_late(SoftQp& qp, SendEntry& e);
-// A job of the entry that ends as start_cuda's do, and one that ends as place_fetched's.
-using MakeJob = void (*)(SoftQp& qp, SendEntry& e, QpCopyJob& job);
-void late_job(SoftQp& qp, SendEntry& e, QpCopyJob& job);
-void fetched_job(SoftQp& qp, SendEntry& e, QpCopyJob& job);
+// The entry's jobs, one for each SGE; how one is made (all but its executor), and submitted: false,
+// and not counted, when nobody takes it.
+QpCopyJob* jobs_of(SoftQp& qp, const SendEntry& e);
+using CopyDone = void (*)(CopyJob* job, Status status);
+void make_job(SoftQp& qp, SendEntry& e, QpCopyJob& job, CopyEnd to, CopyEnd from,
+              std::uint64_t bytes, CopyDone done);
+bool submit(QpCopyJob& job);
+// Copy thread: one SGE of a transfer is where it belongs; so is one of what was fetched, by an
+// atomic or a READ, whose answer came in packets.
+void copied(CopyJob* job, Status status);
+void fetched(CopyJob* job, Status status);
 // Sends what follows finished copies (immediate data), in order.
 bool finish_moved(SoftQp& qp);
 // Of an atomic whose answer has come: whether what it fetched goes to memory of a GPU; and brings
@@ -94,14 +107,19 @@ bool lands_on_gpu(SoftQp& qp, const SendEntry& e);
 bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uint64_t bytes);
 
 // relay.cc: between GPU memory here and host memory of another process.
-bool needs_relay(const SoftQp& qp, const SendEntry& e, const Region& remote);
+bool needs_relay(const SoftQp& qp, const Region& remote);
 // Memory of the message's length that stands for its SGEs; null: they are used themselves.
-std::uint8_t* relay_of(const SoftQp& qp, const SendEntry& e);
+inline std::uint8_t* relay_of(const SoftQp& qp, const SendEntry& e) {
+  return qp.sq_relays.empty() ? nullptr : qp.sq_relays[qp.slot_of(e)].get();
+}
+inline void end_relay(SoftQp& qp, const SendEntry& e) {
+  if (!qp.sq_relays.empty()) qp.sq_relays[qp.slot_of(e)].reset();
+}
 // done: it is there, for a WRITE with all bytes.  Until then the entry waits.
 Step fill_relay(SoftQp& qp, SendEntry& e);
-// Begins to put what a READ has brought where it belongs; as copy_sges.
-bool empty_relay(SoftQp& qp, SendEntry& e, MakeJob make);
-void end_relay(SoftQp& qp, const SendEntry& e);
+// Begins to put what a READ has brought where it belongs, `done` with each part.  False: e.status
+// says why not all of it; some may be under way.
+bool empty_relay(SoftQp& qp, SendEntry& e, CopyDone done);
 
 // Announces a message whose data is in place already.
 bool send_imm(SoftQp& qp, SendEntry& e);

@@ -141,7 +141,7 @@ bool take_answer(SoftQp& qp, SendEntry& e, const PacketHeader& p, const std::uin
     if (p.length > e.length - e.received) return false;
     std::memcpy(relay + e.received, payload, p.length);
     e.received += p.length;
-    return e.received != e.length || empty_relay(qp, e, fetched_job);
+    return e.received != e.length || empty_relay(qp, e, fetched);
   }
   if (!is_atomic(e)) {
     if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, e.received, payload, p.length)) return false;
