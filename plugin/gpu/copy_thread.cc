@@ -19,7 +19,6 @@ constexpr int kGreatest =
     -5;  // priority of a stream; the driver takes its own limit if that is less
 constexpr std::int64_t kIdleSpin = 200'000;  // ns before an idle thread sleeps
 constexpr std::int64_t kStall = 100 * kMillisecond;
-constexpr std::size_t kLaneWords = CopyLane::kStageWords * sizeof(std::uint64_t);
 // Rounds without progress after which the core is offered to others.
 constexpr unsigned kPoliteRounds = 4096;
 
@@ -33,27 +32,23 @@ struct CopyThread::Resources {
   const cuda::Driver* d = nullptr;
   int gpu = -1;
   bool retained = false;
-  std::array<cuda::Stream, kLanes + 2> streams{};  // the ways out of the staged lanes last
-  std::array<cuda::Event, 6 * kSlots> events{};
+  std::array<cuda::Stream, kLanes> streams{};
   void* pinned = nullptr;
-  cuda::Address words = 0;
+  cuda::Address word = 0;
 
   // At process end the driver may have been shut down already: everything is left to the kernel.
   void forget() {
     streams.fill(nullptr);
-    events.fill(nullptr);
     pinned = nullptr;
-    words = 0;
+    word = 0;
     retained = false;
   }
 
   ~Resources() {
     for (cuda::Stream s : streams)
       if (s != nullptr) (void)d->stream_destroy(s);
-    for (cuda::Event e : events)
-      if (e != nullptr) (void)d->event_destroy(e);
     if (pinned != nullptr) (void)d->host_free(pinned);
-    if (words != 0) (void)d->mem_free(words);
+    if (word != 0) (void)d->mem_free(word);
     if (!retained) return;
     (void)d->ctx_set(nullptr);
     (void)d->primary_release(gpu);
@@ -77,12 +72,9 @@ void CopyThread::wait_ready(std::int64_t limit_ns) const {
 void CopyThread::prepare() {
   std::lock_guard lock(prepare_mutex_);
   const cuda::Driver* d = cuda::driver();
-  if (!running_.load(std::memory_order_relaxed) || neighbour_ || alone_ || d == nullptr ||
-      d->event_create == nullptr)
-    return;
-  auto made = source_ != nullptr
-                  ? NeighbourMemory::map(*d, gpu_, kSlots * kPeerSlot + kLanes * kLaneWords)
-                  : NeighbourMemory::make(*d, gpu_, kSlots * kPeerSlot);
+  if (!running_.load(std::memory_order_relaxed) || neighbour_ || alone_ || d == nullptr) return;
+  auto made = source_ != nullptr ? NeighbourMemory::map(*d, gpu_, kPeerStage)
+                                 : NeighbourMemory::make(*d, gpu_, kPeerStage);
   if (made) {
     neighbour_ = std::move(*made);
     through_.store(neighbour_->address(), std::memory_order_release);
@@ -142,17 +134,17 @@ Status CopyThread::open(Resources& r) {
   if (!check(r.d->ctx_set(context), "cuCtxSetCurrent")) return Status::system;
   int mode = cuda::kCaptureRelaxed;
   (void)r.d->exchange_capture_mode(&mode);
-  constexpr std::size_t kHead = 4096;  // the words; slots begin on a page
+  constexpr std::size_t kHead = 4096;  // the words; what follows begins on a page
   constexpr std::size_t kUpdateWords = kLanes * kCacheLine;
-  static_assert(kUpdateWords + WordUpdates::kWords * sizeof(std::uint64_t) <= kHead);
-  constexpr std::size_t kLaneStage = CopyLane::kMaxDepth * 2 * CopyLane::kStageWords * 8;
-  constexpr std::size_t kSlotsEnd = kHead + kSlots * (kSmallSlot + kHostSlot);
-  if (!check(r.d->host_alloc(&r.pinned, kSlotsEnd + kLanes * kLaneStage,
+  constexpr std::size_t kNudge = kUpdateWords + WordUpdates::kWords * sizeof(std::uint64_t);
+  static_assert(kNudge + sizeof(std::uint64_t) <= kHead);
+  constexpr std::size_t kLaneWords = CopyLane::kMaxDepth * CopyLane::kStageWords;
+  constexpr std::size_t kStagesEnd = kHead + kSmallStage + kHostStage;
+  if (!check(r.d->host_alloc(&r.pinned, kStagesEnd + kLanes * kLaneWords * sizeof(std::uint64_t),
                              cuda::kHostAllocPortable | cuda::kHostAllocMapped),
              "cuMemHostAlloc"))
     return Status::system;
-  // With a source, the kernels beside which it copies are those of another process.  An event that
-  // one stream waits for and another records then waits for a slice of the GPU's time.
+  // With a source, the kernels beside which it copies are those of another process.
   const bool beside_others = source_ != nullptr;
   const bool first = beside_others && r.d->stream_create_with_priority != nullptr;
   for (cuda::Stream& stream : r.streams) {
@@ -161,27 +153,16 @@ Status CopyThread::open(Resources& r) {
               : r.d->stream_create(&stream, cuda::kStreamNonBlocking);
     if (!check(made, "cuStreamCreate")) return Status::system;
   }
-  if (beside_others && !check(r.d->mem_alloc(&r.words, kLanes * kLaneWords), "cuMemAlloc")) {
-    r.words = 0;
+  if (beside_others && !check(r.d->mem_alloc(&r.word, sizeof(std::uint64_t)), "cuMemAlloc")) {
+    r.word = 0;
     return Status::system;
   }
-  const bool two_ways = r.d->event_create != nullptr && !beside_others;
-  if (two_ways)
-    for (cuda::Event& event : r.events)
-      if (!check(r.d->event_create(&event, cuda::kEventDisableTiming), "cuEventCreate"))
-        return Status::system;
 
   auto* base = static_cast<std::byte*>(r.pinned);
-  updates_.open(gpu_, reinterpret_cast<std::uint64_t*>(base + kUpdateWords));
-  const auto stage = [&](std::size_t offset, std::uint64_t slot, std::uint64_t least, int events) {
-    CopyStage made;
-    if (offset != 0) made.base = reinterpret_cast<std::uintptr_t>(base + offset);
-    made.slot_bytes = slot;
-    made.least_part = least;
-    auto event = r.events.begin() + events * static_cast<int>(kSlots);
-    for (CopyStage::Events& e : made.events) e = {*event++, *event++};
-    return made;
+  const auto at = [&](std::size_t offset) {
+    return reinterpret_cast<std::uintptr_t>(base + offset);
   };
+  updates_.open(gpu_, reinterpret_cast<std::uint64_t*>(base + kUpdateWords));
   for (std::size_t i = 0; i < kLanes; ++i) {
     CopyLane::Setup setup;
     setup.driver = r.d;
@@ -194,16 +175,14 @@ Status CopyThread::open(Resources& r) {
     setup.depth = i == kTinyLane ? 4 : 2;
     if (beside_others) {
       setup.rows_below = kRowsBelow;
-      setup.word_stage = reinterpret_cast<std::uint64_t*>(base + kSlotsEnd + i * kLaneStage);
-      setup.words = r.words + i * kLaneWords;
-      setup.neighbour_words = kSlots * kPeerSlot + i * kLaneWords;
+      setup.word_stage = reinterpret_cast<std::uint64_t*>(base + kStagesEnd) + i * kLaneWords;
+      setup.nudge_from = r.word;
+      setup.nudge_to = at(kNudge);
     }
-    if (i == kSmallLane || i == kStagedLane)
-      setup.out = r.streams[two_ways ? i + kLanes - kSmallLane : i];
-    if (i == kSmallLane) setup.host = stage(kHead, kSmallSlot, kSmallSlot, 0);
+    if (i == kSmallLane) setup.host = {at(kHead), kSmallStage};
     if (i == kStagedLane) {
-      setup.host = stage(kHead + kSlots * kSmallSlot, kHostSlot, kHostSlot / 8, 2);
-      setup.peer = stage(0, kPeerSlot, kPeerSlot / 8, 4);
+      setup.host = {at(kHead + kSmallStage), kHostStage};
+      setup.peer.bytes = kPeerStage;
     }
     lanes_[i].emplace(setup);
   }
@@ -300,7 +279,7 @@ void CopyThread::queue(OrderSlot& slot, CopyJob* job) {
     ++slot.tiny_run;
   }
   ++slot.in_flight;
-  if (slot.lane == kStagedLane || source_ != nullptr)
+  if (slot.lane == kStagedLane)
     lanes_[slot.lane]->through_peer(through_.load(std::memory_order_acquire));
   lanes_[slot.lane]->add(job);
 }

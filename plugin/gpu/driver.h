@@ -44,7 +44,6 @@ inline constexpr unsigned kMemoryTypeDevice = 2;
 inline constexpr unsigned kHostAllocPortable = 1;  // of cuMemHostRegister, too
 inline constexpr unsigned kHostAllocMapped = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
-inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kCaptureRelaxed = 2;
 inline constexpr int kHandlePosixFd = 1;
 inline constexpr int kAllocationPinned = 1;
@@ -136,10 +135,6 @@ struct MemOp {
     (Stream*, unsigned, int))                                                                    \
   X(stream_destroy, "cuStreamDestroy", 4000, true, (Stream))                                     \
   X(stream_query, "cuStreamQuery", 2000, true, (Stream))                                         \
-  X(stream_wait_event, "cuStreamWaitEvent", 3020, false, (Stream, Event, unsigned))              \
-  X(event_create, "cuEventCreate", 2000, false, (Event*, unsigned))                              \
-  X(event_destroy, "cuEventDestroy", 4000, false, (Event))                                       \
-  X(event_record, "cuEventRecord", 2000, false, (Event, Stream))                                 \
   X(copy_async, "cuMemcpyAsync", 4000, true, (Address, Address, std::size_t, Stream))            \
   X(copy_rows_async, "cuMemcpy2DAsync", 3020, false, (const Rows*, Stream))                      \
   X(write_value64, "cuStreamWriteValue64", 11070, true,                                          \

@@ -28,11 +28,8 @@ RowPlan plan_rows(std::uint64_t bytes) {
 }
 
 // All the memory that building batches takes.
-CopyLane::CopyLane(const Setup& setup) : s_(setup), host_(setup.host), peer_(setup.peer) {
-  for (auto* list :
-       {&copies_, &staged_, &fills_, &drains_, &near_.onward, &away_.onward, &word_rows_})
-    list->reserve(kBatchJobs);
-  if (s_.word_stage != nullptr) away_.area = s_.words;
+CopyLane::CopyLane(const Setup& setup) : s_(setup), peer_(setup.peer) {
+  for (auto* list : {&copies_, &staged_, &fills_, &drains_, &word_rows_}) list->reserve(kBatchJobs);
   for (auto* list : {&to_, &from_}) list->reserve(kBatchJobs);
   sizes_.reserve(kBatchJobs);
   ops_.reserve(cuda::kMaxMemOps);
@@ -54,24 +51,21 @@ void CopyLane::fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Re
 }
 
 // False: the batch has no room for it.
-bool CopyLane::add_tiny(const CopyJob& job, std::size_t index) {
+bool CopyLane::add_tiny(const CopyJob& job, const Batch& batch, std::size_t index) {
   const std::size_t count = job.bytes / 8;
   // The source may be a line that a GPU or another thread fills: one 8-byte load each.
   const auto value = [&](std::size_t i) {
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + 8 * i))
         .load(std::memory_order_relaxed);
   };
-  Words& words = job.to.gpu == s_.gpu ? near_ : away_;
-  if (s_.word_stage != nullptr && (count > 1 || words.area != 0)) {
-    if (words.count + count > kStageWords) return false;
-    if (count > 1) {
-      word_rows_.push_back({job.to.address,
-                            reinterpret_cast<std::uintptr_t>(words.stage + words.count), job.bytes,
-                            index, nullptr, true});
-    } else {
-      words.onward.push_back({job.to.address, words.area + 8 * words.count, job.bytes, index});
-    }
-    for (std::size_t i = 0; i < count; ++i) words.stage[words.count++] = value(i);
+  if (count > 1 && s_.word_stage != nullptr) {
+    if (stage_words_ + count > kStageWords) return false;
+    // Of the batch's own: those before may still be read.
+    std::uint64_t* at = s_.word_stage + batch.sequence % kMaxDepth * kStageWords +
+                        std::exchange(stage_words_, stage_words_ + count);
+    word_rows_.push_back(
+        {job.to.address, reinterpret_cast<std::uintptr_t>(at), job.bytes, index, nullptr, true});
+    for (std::size_t i = 0; i < count; ++i) *at++ = value(i);
     return true;
   }
   // One operation is kept for the sequence number.
@@ -91,20 +85,11 @@ std::size_t CopyLane::collect(Batch& batch) {
   copies_.clear();
   staged_.clear();
   word_rows_.clear();
-  // Of the batch's own: those before may still be read.
-  std::uint64_t* stage = s_.word_stage;
-  for (Words* words : {&near_, &away_}) {
-    words->count = 0;
-    words->onward.clear();
-    if (stage == nullptr) continue;
-    words->stage = stage + batch.sequence % kMaxDepth * 2 * kStageWords;
-    if (words == &away_) words->stage += kStageWords;
-  }
+  stage_words_ = 0;
   ops_.clear();
   op_job_.clear();
-  // As much as all slots hold: bounds how many calls one batch makes.
-  const CopyStage& largest = peer_.base != 0 ? peer_ : host_;
-  const std::uint64_t staged_limit = kSlots * largest.slot_bytes;
+  // Bounds how many calls one batch makes.
+  const std::uint64_t staged_limit = (peer_.base != 0 ? peer_ : s_.host).bytes;
   std::uint64_t bytes = 0, staged = 0;
   std::size_t count = 0;
   while (!waiting_.empty() && count < kBatchJobs && bytes < kBatchBytes) {
@@ -118,7 +103,7 @@ std::size_t CopyLane::collect(Batch& batch) {
         bytes += job->bytes;
         break;
       case CopyKind::tiny:
-        if (!add_tiny(*job, count)) return count;
+        if (!add_tiny(*job, batch, count)) return count;
         break;
       case CopyKind::staged: {
         const std::uint64_t part = std::min(job->bytes - staged_done_, staged_limit - staged);
@@ -144,31 +129,31 @@ bool CopyLane::goes_as_rows(const Copy& c) const {
          s_.driver->copy_rows_async != nullptr;
 }
 
-cuda::Result CopyLane::copy_as_rows(cuda::Address to, std::uint64_t from, std::uint64_t bytes,
-                                    cuda::Stream stream) {
-  const RowPlan plan = plan_rows(bytes);
+cuda::Result CopyLane::copy_as_rows(const Copy& c) {
+  const RowPlan plan = plan_rows(c.bytes);
   const auto copy_rows = [&](std::uint64_t at, std::uint64_t part, std::size_t height) {
     if (part == 0) return kSuccess;
     cuda::Rows rows;
     rows.height = height;
     rows.width = part / height;
     rows.from.memory_type = cuda::kRowsHost;
-    rows.from.host = reinterpret_cast<const void*>(from + at);
+    rows.from.host = reinterpret_cast<const void*>(c.from + at);
     rows.to.memory_type = cuda::kRowsDevice;
-    rows.to.device = to + at;
+    rows.to.device = c.to + at;
     rows.from.pitch = rows.to.pitch = rows.width;
-    return s_.driver->copy_rows_async(&rows, stream);
+    return s_.driver->copy_rows_async(&rows, s_.stream);
   };
   const cuda::Result r = copy_rows(0, plan.head, 2);
   return r != kSuccess ? r : copy_rows(plan.head, plan.tail, 3);
 }
 
 // Inside one call of this, copies land in any order.
-void CopyLane::copy(std::vector<Copy>& copies, Batch& batch, cuda::Stream stream) {
+void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
+  copied_ |= !copies.empty();
   if (s_.rows_below != 0)
     std::erase_if(copies, [&](const Copy& c) {
       if (!goes_as_rows(c)) return false;
-      if (const cuda::Result r = copy_as_rows(c.to, c.from, c.bytes, stream); r != kSuccess)
+      if (const cuda::Result r = copy_as_rows(c); r != kSuccess)
         fail(batch, c.job, {c.to, 0}, r, "cuMemcpy2DAsync");
       return true;
     });
@@ -190,13 +175,13 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch, cuda::Stream stream
     attributes.flags = cuda::kPreferOverlap;
     std::size_t first = 0, fail_index = 0;
     refused = d.copy_batch_async(to_.data(), from_.data(), sizes_.data(), copies.size(),
-                                 &attributes, &first, 1, &fail_index, stream);
+                                 &attributes, &first, 1, &fail_index, s_.stream);
     if (refused == kSuccess) return;
     // One bad copy refuses the whole list: again one by one, to fail only that one.
   }
   bool all_good = true;
   for (const Copy& c : copies) {
-    const cuda::Result r = d.copy_async(c.to, c.from, c.bytes, stream);
+    const cuda::Result r = d.copy_async(c.to, c.from, c.bytes, s_.stream);
     if (r == kSuccess) continue;
     all_good = false;
     fail(batch, c.job, {c.to, 0}, r, "cuMemcpyAsync");
@@ -210,22 +195,21 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch, cuda::Stream stream
   }
 }
 
-// Puts what fits into the next slot of the stage of staged_[first], of whose bytes `done` went
-// before, into fills_ and drains_; at most `part` bytes.  Returns the first copy not finished.
-std::size_t CopyLane::next_round(std::size_t first, std::uint64_t& done, std::uint64_t part) {
+// Puts what fits into the stage of staged_[first], of whose bytes `done` went before, into fills_
+// and drains_.  Returns the first copy not finished.
+std::size_t CopyLane::next_round(std::size_t first, std::uint64_t& done) {
   constexpr std::uint64_t kAlign = 256;
-  CopyStage& stage = *staged_[first].stage;
-  const std::uint64_t slot = stage.base + stage.next % kSlots * stage.slot_bytes;
-  part = (std::clamp(part, stage.least_part, stage.slot_bytes) + kAlign - 1) / kAlign * kAlign;
+  const CopyStage& stage = *staged_[first].stage;
   fills_.clear();
   drains_.clear();
   std::uint64_t used = 0;
   std::size_t i = first;
-  while (i < staged_.size() && used < part && staged_[i].stage == &stage) {
+  while (i < staged_.size() && used < stage.bytes && staged_[i].stage == &stage) {
     const Copy& c = staged_[i];
-    const std::uint64_t bytes = std::min(c.bytes - done, part - used);
-    fills_.push_back({slot + used, c.from + done, bytes, c.job});
-    drains_.push_back({c.to + done, slot + used, bytes, c.job, nullptr, &stage == &host_});
+    const std::uint64_t at = stage.base + used,
+                        bytes = std::min(c.bytes - done, stage.bytes - used);
+    fills_.push_back({at, c.from + done, bytes, c.job});
+    drains_.push_back({c.to + done, at, bytes, c.job, nullptr, &stage == &s_.host});
     used += (bytes + kAlign - 1) / kAlign * kAlign;
     done += bytes;
     if (done == c.bytes) {
@@ -236,61 +220,24 @@ std::size_t CopyLane::next_round(std::size_t first, std::uint64_t& done, std::ui
   return i;
 }
 
-bool CopyLane::check_event(cuda::Result r, const char* call) {
-  if (r == kSuccess) return true;
-  TP_WARN("GPU %d: %s failed (%s): its copies end in error from now on", s_.gpu, call,
-          error_name(*s_.driver, r).c_str());
-  return false;
-}
-
-// A wait is for the latest record before it, and for nothing before the first.  Each is submitted
-// after the record that ends it, so streams that share a hardware queue cannot block each other.
-bool CopyLane::move_round(Batch& batch, const CopyStage::Events& slot) {
-  const cuda::Driver& d = *s_.driver;
-  const bool two = s_.out != s_.stream;
-  if (two && !check_event(d.stream_wait_event(s_.out, slot.emptied, 0), "cuStreamWaitEvent"))
-    return false;
-  copy(fills_, batch, s_.out);
-  if (two && !(check_event(d.event_record(slot.filled, s_.out), "cuEventRecord") &&
-               check_event(d.stream_wait_event(s_.stream, slot.filled, 0), "cuStreamWaitEvent")))
-    return false;
-  // What could not be read is not written: the slot holds bytes of other copies.
-  std::erase_if(drains_, [&](const Copy& c) { return batch.failed[c.job]; });
-  copy(drains_, batch, s_.stream);
-  return !two || check_event(d.event_record(slot.emptied, s_.stream), "cuEventRecord");
-}
-
-// False: the stream is dead.
-bool CopyLane::copy_staged(Batch& batch) {
-  std::uint64_t total = 0, done = 0;
-  for (const Copy& c : staged_) total += c.bytes;
+void CopyLane::copy_staged(Batch& batch) {
+  std::uint64_t done = 0;
   for (std::size_t i = 0; i < staged_.size();) {
-    CopyStage& stage = *staged_[i].stage;
-    i = next_round(i, done, total / kSlots);
-    if (!move_round(batch, stage.events[stage.next++ % kSlots])) return false;
+    i = next_round(i, done);
+    copy(fills_, batch);
+    // What could not be read is not written: the stage holds bytes of other copies.
+    std::erase_if(drains_, [&](const Copy& c) { return batch.failed[c.job]; });
+    copy(drains_, batch);
   }
-  return true;
-}
-
-void CopyLane::move_words(Words& words, Batch& batch) {
-  if (words.onward.empty()) return;
-  // An even number, so two rows do: what is one too much lands in our own area.
-  const std::uint64_t bytes = (words.count + 1) / 2 * 16;
-  const cuda::Result r =
-      copy_as_rows(words.area, reinterpret_cast<std::uintptr_t>(words.stage), bytes, s_.stream);
-  if (r == kSuccess) {
-    copy(words.onward, batch, s_.stream);
-    return;
-  }
-  for (const Copy& c : words.onward) fail(batch, c.job, {c.to, 0}, r, "cuMemcpy2DAsync");
 }
 
 bool CopyLane::write_and_signal(Batch& batch) {
   const cuda::Driver& d = *s_.driver;
   const auto word = static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(s_.word));
-  copy(word_rows_, batch, s_.stream);
-  move_words(near_, batch);
-  move_words(away_, batch);
+  copy(word_rows_, batch);
+  // Should this fail, so do the values; else they are late at worst.
+  if (!copied_ && s_.nudge_from != 0)
+    (void)d.copy_async(s_.nudge_to, s_.nudge_from, sizeof(std::uint64_t), s_.stream);
   if (!ops_.empty()) {
     const std::size_t count = ops_.size();
     cuda::MemOp signal;
@@ -323,8 +270,9 @@ bool CopyLane::issue(LaneCounts& counts) {
     ++counts.batches;
     counts.write_values += ops_.size();
     counts.staged += staged_.size();
-    copy(copies_, batch, s_.stream);
-    if (!copy_staged(batch)) return false;
+    copied_ = false;
+    copy(copies_, batch);
+    copy_staged(batch);
     if (staged_done_ != 0 && batch.failed[count]) staged_failed_ = true;
     if (!write_and_signal(batch)) return false;
   }

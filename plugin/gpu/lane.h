@@ -5,14 +5,22 @@
 // flight, and a lane may have its next batch submitted while the last is being copied.  What
 // arrives in the meantime waits here and becomes one batch: the busier, the larger.
 //
-// A batch is, in stream order: one cuMemcpyBatchAsync (plain copies), the second half of same-GPU
-// copies, then the write-values of tiny jobs and the sequence number into the lane's pinned word
-// in one cuStreamBatchMemOp.  Inside one of these calls bytes may land in any order.
+// A batch is, in stream order: one cuMemcpyBatchAsync (plain copies), same-GPU copies, then the
+// write-values of tiny jobs and the sequence number into the lane's pinned word in one
+// cuStreamBatchMemOp.  Inside one of these calls bytes may land in any order.
 //
-// Same-GPU copies go out of the GPU and back in, through slots of host memory or of another GPU.
-// The way out is a stream of its own, so that both directions of the link work at once: it fills
-// a slot while the lane's stream empties the one before, and events keep the two apart.  All
-// that lands does so in the lane's stream; only reading runs ahead.
+// Same-GPU copies go out of the GPU and back in, by way of host memory or of another GPU.  The two
+// halves take turns, with as much at once as the stage holds: with both ways of the link at work
+// at once, in smaller pieces that events keep apart, an all-to-all is slower (2 H200: 97 GB/s
+// where this has 115).
+//
+// Beside kernels of another process, what goes through the compute engine waits for a slice of its
+// time (2.1 to 2.4 ms on H200).  That is
+// - one linear copy of less than 28 KiB from host memory to a GPU.  As rows the copy engine makes
+//   it at once (7.5 us, 8 B to 32 KiB);
+// - a value that the stream writes, the sequence number too, if the other process has further
+//   kernels queued; not right behind a copy, as it then goes the same way as that.
+// So what is small goes as rows, and a batch without a copy begins with one.
 //
 // Threads: the copy thread only.
 #include <array>
@@ -32,42 +40,28 @@ enum class CopyKind { copy, tiny, staged, nothing };
 inline constexpr std::uint64_t kTinyBytes = 32;
 inline constexpr std::size_t kBatchJobs = 128;
 inline constexpr std::uint64_t kBatchBytes = 64ull << 20;
-// Same-GPU copies go through slots, longer ones in rounds.  Two would do; with four, a stream
-// that waits for the other (some microseconds) still has work.
-inline constexpr std::size_t kSlots = 4;
-inline constexpr std::uint64_t kHostSlot = 2ull << 20;  // 40 us of PCIe
-inline constexpr std::uint64_t kPeerSlot = 8ull << 20;  // 25 us of NVLink
+// What same-GPU copies go through, longer ones in rounds.
+inline constexpr std::uint64_t kHostStage = 8ull << 20;   // 150 us of PCIe
+inline constexpr std::uint64_t kPeerStage = 32ull << 20;  // 90 us of NVLink
 // Up to here a copy through the host takes no longer than one through another GPU, and shares a
 // lane with its like only.
 inline constexpr std::uint64_t kSmallStaged = 64ull << 10;
-inline constexpr std::uint64_t kSmallSlot = 256ull << 10;
+inline constexpr std::uint64_t kSmallStage = 1ull << 20;
 
 CopyKind classify(const CopyJob& job);
 
 // How to copy so many bytes, at least two, as rows of equal length that cut no aligned word: `head`
 // bytes in two rows, then `tail` bytes in three.
-//
-// Why rows: beside kernels of another process, one linear copy of less than 28 KiB from host memory
-// to a GPU waits for a slice of the compute engine's time (2.4 ms on H200), as rows the copy engine
-// makes it at once (7.5 us, 8 B to 32 KiB).
 struct RowPlan {
   std::uint64_t head = 0, tail = 0;
 };
 RowPlan plan_rows(std::uint64_t bytes);
 inline constexpr std::uint64_t kRowsBelow = 32ull << 10;
 
-// Slots between the two halves of same-GPU copies; belongs to one lane.
+// Between the two halves of same-GPU copies; belongs to one lane.
 struct CopyStage {
-  std::uint64_t base = 0;  // kSlots of slot_bytes each; 0: there is none
-  std::uint64_t slot_bytes = 0;
-  // A batch of less than all slots is cut up so that its halves overlap, but not below this.
-  std::uint64_t least_part = 0;
-  // Null where both halves use one stream.
-  struct Events {
-    cuda::Event filled = nullptr, emptied = nullptr;
-  };
-  std::array<Events, kSlots> events{};
-  std::size_t next = 0;  // free-running
+  std::uint64_t base = 0;  // 0: there is none
+  std::uint64_t bytes = 0;
 };
 
 struct LaneCounts {
@@ -85,18 +79,16 @@ class CopyLane {
     std::uint64_t* word = nullptr;  // pinned, a cache line of its own, 0
     std::size_t depth = 2;          // batches under way at most
     // For same-GPU copies; without them the lane must be given none.
-    cuda::Stream out = nullptr;  // the first half; may be `stream`
-    CopyStage host;              // pinned memory
-    CopyStage peer;              // another GPU's memory, see through_peer()
-    // Where kernels of another process are in the way: below this, copies from host memory to a GPU
-    // go as rows, see plan_rows().
+    CopyStage host;  // pinned memory
+    CopyStage peer;  // another GPU's memory, see through_peer()
+    // Where kernels of another process are in the way, else 0 and null.  Copies from host memory to
+    // a GPU go as rows below this.
     std::uint64_t rows_below = 0;
-    // And words, as write-values to memory that came from another process would wait for a slice of
-    // time.  Two or more are rows; one alone cannot be, so it is copied on from one of these, each
-    // of kStageWords, which all such of a batch reach in one copy as rows.  Null: write-values.
-    std::uint64_t* word_stage = nullptr;  // pinned, kMaxDepth times two
-    cuda::Address words = 0;              // of this GPU: for others
-    std::uint64_t neighbour_words = 0;    // where in through_peer()'s memory: for this one
+    // So do the words of a tiny job, from here: pinned, kMaxDepth times kStageWords.  One alone
+    // cannot, and is a value that the stream writes.
+    std::uint64_t* word_stage = nullptr;
+    // What a batch without a copy begins with: a word of this GPU and one of pinned memory.
+    cuda::Address nudge_from = 0, nudge_to = 0;
   };
   explicit CopyLane(const Setup& setup);
 
@@ -108,12 +100,10 @@ class CopyLane {
   std::uint64_t load() const { return load_; }
   bool idle() const { return waiting_.empty() && first_ == last_; }
 
-  // From now on same-GPU copies of this lane's GPU go through `base`, kSlots * kPeerSlot bytes of
-  // another GPU, for as long as the lane lives.  0: no change.
+  // From now on same-GPU copies of this lane's GPU go through `base`, kPeerStage bytes of another
+  // GPU, for as long as the lane lives.  0: no change.
   void through_peer(std::uint64_t base) {
-    if (base == 0) return;
-    if (peer_.slot_bytes != 0) peer_.base = base;
-    if (s_.neighbour_words != 0) near_.area = base + s_.neighbour_words;
+    if (base != 0 && peer_.bytes != 0) peer_.base = base;
   }
 
   // Submits waiting jobs while there is room.  False: the stream is dead; the caller abandons
@@ -158,18 +148,11 @@ class CopyLane {
   // The parts of the batch being built.
   struct Copy {
     std::uint64_t to, from, bytes;
-    std::size_t job;             // index in the batch, for `failed`
-    CopyStage* stage = nullptr;  // same-GPU copies
-    bool from_host = false;      // to a GPU
+    std::size_t job;                   // index in the batch, for `failed`
+    const CopyStage* stage = nullptr;  // same-GPU copies
+    bool from_host = false;            // to a GPU
   };
 
-  // Words of the batch being built that are copied on from `area`.
-  struct Words {
-    cuda::Address area = 0;
-    std::uint64_t* stage = nullptr;
-    std::size_t count = 0;
-    std::vector<Copy> onward;
-  };
   template <class Finish>
   void leave(CopyJob* job, Status status, Finish& finish) {
     load_ -= job->bytes + 1;
@@ -177,25 +160,21 @@ class CopyLane {
   }
   bool reached(std::uint64_t sequence) const;
   std::size_t collect(Batch& batch);
-  bool add_tiny(const CopyJob& job, std::size_t index);
-  CopyStage& stage_of(const CopyJob& job) {
+  bool add_tiny(const CopyJob& job, const Batch& batch, std::size_t index);
+  const CopyStage& stage_of(const CopyJob& job) const {
     // Where another GPU issues the copy, that other GPU may be the very one of the memory.
-    return peer_.base != 0 && job.from.gpu == s_.gpu ? peer_ : host_;
+    return peer_.base != 0 && job.from.gpu == s_.gpu ? peer_ : s_.host;
   }
-  void copy(std::vector<Copy>& copies, Batch& batch, cuda::Stream stream);
+  void copy(std::vector<Copy>& copies, Batch& batch);
   bool goes_as_rows(const Copy& c) const;
-  cuda::Result copy_as_rows(cuda::Address to, std::uint64_t from, std::uint64_t bytes,
-                            cuda::Stream stream);
-  bool copy_staged(Batch& batch);
-  std::size_t next_round(std::size_t first, std::uint64_t& done, std::uint64_t part);
-  bool move_round(Batch& batch, const CopyStage::Events& slot);
-  bool check_event(cuda::Result r, const char* call);
-  void move_words(Words& words, Batch& batch);
+  cuda::Result copy_as_rows(const Copy& c);
+  void copy_staged(Batch& batch);
+  std::size_t next_round(std::size_t first, std::uint64_t& done);
   bool write_and_signal(Batch& batch);
   void fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Result r, const char* call);
 
   const Setup s_;
-  CopyStage host_, peer_;
+  CopyStage peer_;
   JobList waiting_;
   std::uint64_t load_ = 0;
   std::uint64_t staged_done_ = 0;  // bytes of waiting_.front() already in earlier batches
@@ -203,9 +182,9 @@ class CopyLane {
   std::uint64_t sequence_ = 0;
   std::array<Batch, kMaxDepth> batches_;
   std::size_t first_ = 0, last_ = 0;  // free-running
-  std::vector<Copy> copies_, staged_, fills_, drains_;
-  Words near_, away_;  // for this GPU, for others
-  std::vector<Copy> word_rows_;
+  std::vector<Copy> copies_, staged_, fills_, drains_, word_rows_;
+  std::size_t stage_words_ = 0;  // of the batch being built
+  bool copied_ = false;          // it has a copy
   std::vector<cuda::MemOp> ops_;
   std::vector<std::size_t> op_job_;
   std::vector<cuda::Address> to_, from_;

@@ -102,11 +102,13 @@ Result<std::unique_ptr<NeighbourMemory>> NeighbourMemory::map(const cuda::Driver
     const int other = (gpu + i) % n;
     Mapping made;
     if (!reaches(d, gpu, other) || map_there(d, gpu, other, bytes, made) != kSuccess) continue;
-    TP_INFO(net, "GPU %d: copies within it go through %llu MiB of GPU %d", gpu,
+    TP_INFO(net, "GPU %d: large copies within it go through %llu MiB of GPU %d", gpu,
             static_cast<unsigned long long>(made.bytes >> 20), other);
     return std::make_unique<NeighbourMemory>(d, gpu, made.address, made.bytes, made.handle);
   }
-  TP_INFO(net, "GPU %d: no other GPU helps its copies: those within it wait for slices of its time",
+  TP_INFO(net,
+          "GPU %d: no other GPU is reached: large copies within it go through host memory, at less "
+          "bandwidth",
           gpu);
   return Status::no_memory;
 }

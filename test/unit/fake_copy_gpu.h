@@ -18,6 +18,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "plugin/gpu/driver.h"
@@ -29,9 +30,7 @@ namespace twinpath::gpu::test_copies {
 using Operation = std::function<bool()>;
 struct FakeStream {
   std::deque<Operation> work;
-};
-struct FakeEvent {
-  std::uint64_t recorded = 0, reached = 0;
+  bool behind_copy = false;
 };
 struct FakeContext {
   int gpu = -1;
@@ -54,7 +53,6 @@ struct FakeGpu {
   std::atomic<bool> dead{false};
   bool batch_refused = false;
   int alloc_result = 0, peer_result = 0;
-  bool bad_events = false;
   std::atomic<int> host_alloc_ms{0};  // how long it takes
   std::atomic<bool> in_use[2] = {true, true};
   bool peers = true;
@@ -63,9 +61,10 @@ struct FakeGpu {
   std::size_t copies = 0, mem_op_calls = 0, same_gpu_copies = 0;
   std::vector<std::uint64_t> written;  // where write-values went, the first ones
   std::size_t row_copies = 0, rows = 0;
+  std::size_t bare_values = 0;   // calls that wrote values not right behind a copy
   std::size_t through_peer = 0;  // copies with an end in memory that GPU 1 gave
   std::size_t ran_out = 0;       // bytes that left GPU 0
-  std::size_t alloc_calls = 0, host_allocs = 0, events = 0;
+  std::size_t alloc_calls = 0, host_allocs = 0;
   int retained[2] = {0, 0};
   std::map<std::uint64_t, FakeAllocation> allocations;
   std::uint64_t device_low = 0, device_high = 0;
@@ -129,6 +128,7 @@ inline int copy_one(cuda::Address to, cuda::Address from, std::size_t n, cuda::S
   if (to == fake->bad_address || from == fake->bad_source) return 1;
   const int source = fake->gpu_of(from), target = fake->gpu_of(to);
   ++fake->copies;
+  static_cast<FakeStream*>(s)->behind_copy = true;
   if (source >= 0 && source == target) ++fake->same_gpu_copies;
   if (source == 1 || target == 1) ++fake->through_peer;
   return enqueue(s, [=] {
@@ -146,6 +146,10 @@ inline int write_one(cuda::Stream s, cuda::Address to, std::uint64_t value) {
         .store(value, std::memory_order_release);
     return true;
   });
+}
+
+inline void note_values(cuda::Stream s) {
+  if (!std::exchange(static_cast<FakeStream*>(s)->behind_copy, false)) ++fake->bare_values;
 }
 
 inline cuda::Driver fake_table() {
@@ -190,27 +194,6 @@ inline cuda::Driver fake_table() {
     std::lock_guard lock(fake->mutex);
     if (fake->allocations.erase(p) != 1) return 1;
     return std::free(pointer(p)), 0;
-  };
-  d.event_create = [](cuda::Event* e, unsigned) {
-    std::lock_guard lock(fake->mutex);
-    ++fake->events;
-    return *e = new FakeEvent, 0;
-  };
-  d.event_destroy = [](cuda::Event e) {
-    std::lock_guard lock(fake->mutex);
-    --fake->events;
-    return delete static_cast<FakeEvent*>(e), 0;
-  };
-  d.event_record = [](cuda::Event event, cuda::Stream s) {
-    std::lock_guard lock(fake->mutex);
-    if (fake->bad_events) return 400;
-    auto* e = static_cast<FakeEvent*>(event);
-    return enqueue(s, [e, n = ++e->recorded] { return e->reached = n, true; });
-  };
-  d.stream_wait_event = [](cuda::Stream s, cuda::Event event, unsigned) {
-    std::lock_guard lock(fake->mutex);
-    auto* e = static_cast<FakeEvent*>(event);
-    return enqueue(s, [e, n = e->recorded] { return e->reached >= n; });
   };
   d.exchange_capture_mode = [](int*) { return 0; };
   d.host_alloc = [](void** p, std::size_t n, unsigned) {
@@ -330,11 +313,13 @@ inline cuda::Driver fake_table() {
   };
   d.write_value64 = [](cuda::Stream s, cuda::Address to, std::uint64_t value, unsigned) {
     std::lock_guard lock(fake->mutex);
+    note_values(s);
     return write_one(s, to, value);
   };
   d.batch_mem_op = [](cuda::Stream s, unsigned count, cuda::MemOp* ops, unsigned) {
     std::lock_guard lock(fake->mutex);
     ++fake->mem_op_calls;
+    note_values(s);
     if (count > 255) return 1;
     for (unsigned i = 0; i < count; ++i)
       if (ops[i].operation != cuda::kOpWriteValue64 || ops[i].address == fake->bad_address)
@@ -356,9 +341,8 @@ struct Job : CopyJob {
 // The fake in the driver's place, with 8 MiB or more on "GPU 0" and as much on the host.
 class Machine {
  public:
-  explicit Machine(std::size_t bytes = kBytes, bool with_events = true)
+  explicit Machine(std::size_t bytes = kBytes)
       : table_(fake_table()), device_(bytes / 8), host_(bytes / 8) {
-    if (!with_events) table_.event_create = nullptr;
     gpu_.device_low = device();
     gpu_.device_high = device() + bytes;
     fake = &gpu_;

@@ -1,5 +1,5 @@
 // Copies within one GPU over a fake CUDA driver: through host memory and through another GPU, in
-// rounds, both halves at once, and out of the way of everything else.
+// rounds, and out of the way of everything else.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -59,9 +59,8 @@ TEST_CASE("a same-GPU copy of any size lands whole and no copy stays within a GP
   const std::size_t before = allocated(m);
   for (const std::uint64_t n :
        {std::uint64_t{1}, std::uint64_t{7}, kSmallStaged - 1, kSmallStaged, kSmallStaged + 1,
-        kSmallSlot, kHostSlot / 8 + 1, kHostSlot - 1, kHostSlot, kHostSlot + 1,
-        kSlots * kHostSlot - 1, kSlots * kHostSlot, kSlots * kHostSlot + 1, 3 * kHostSlot + 12345,
-        kPeerSlot - 1, kPeerSlot + 1, kSlots * kPeerSlot, kSlots * kPeerSlot + 257}) {
+        kSmallStage, kHostStage - 1, kHostStage, kHostStage + 1, 3 * kHostStage + 12345,
+        kPeerStage - 1, kPeerStage, kPeerStage + 257}) {
     INFO("bytes " << n);
     auto* to = reinterpret_cast<std::uint8_t*>(m.device() + half + 3);
     std::memset(to - 3, 0xEE, n + 6);
@@ -85,8 +84,9 @@ TEST_CASE("small same-GPU copies go through the host even when there is a neighb
   CHECK(m.gpu().through_peer != 0);
 }
 
-TEST_CASE("reading runs ahead of writing by all slots and no further", "[cuda_copy]") {
+TEST_CASE("a same-GPU copy goes out and in by as much as the stage holds", "[cuda_copy]") {
   const bool neighbour = GENERATE(false, true);
+  const std::uint64_t stage = neighbour ? kPeerStage : kHostStage;
   Machine m(80 * kMiB);
   number(m.device_words(), 2);
   if (neighbour) prepare_copies(0);
@@ -97,24 +97,14 @@ TEST_CASE("reading runs ahead of writing by all slots and no further", "[cuda_co
   fill(second, {m.device() + half + 36 * kMiB, 0}, {m.device() + 36 * kMiB, 0}, 4 * kMiB, 2);
   REQUIRE(submit_copy(&first) == Status::ok);
   REQUIRE(submit_copy(&second) == Status::ok);
-  const std::size_t slots = kSlots * (neighbour ? kPeerSlot : kHostSlot);
-  CHECK(settled(m, m.gpu().ran_out, slots) == slots);
+  CHECK(settled(m, m.gpu().ran_out, stage) == stage);
   CHECK_FALSE(first.finished.load());
   m.gpu().hold(false);
   CHECK(wait(first) == Status::ok);
   CHECK(wait(second) == Status::ok);
   CHECK(std::memcmp(pointer(m.device() + half), pointer(m.device()), 40 * kMiB) == 0);
-}
-
-TEST_CASE("a batch of less than all slots is cut up so that its halves overlap", "[cuda_copy]") {
-  Machine m;
-  m.gpu().hold(true);
-  Job job;
-  fill(job, {m.device() + 4 * kMiB, 0}, {m.device(), 0}, kHostSlot);
-  REQUIRE(submit_copy(&job) == Status::ok);
-  CHECK(settled(m, m.gpu().copies, 2 * kSlots) == 2 * kSlots);
-  m.gpu().hold(false);
-  CHECK(wait(job) == Status::ok);
+  // Both share the last round of the first.
+  CHECK(m.gpu().copies == (neighbour ? 6 : 12));
 }
 
 TEST_CASE("same-GPU copies that stand still hold up no other order", "[cuda_copy]") {
@@ -168,7 +158,7 @@ TEST_CASE("a large same-GPU copy that stands still does not hold up small ones o
       if (!s->work.empty()) busy.push_back(s);
     for (FakeStream* s : busy) m.gpu().streams.erase(s);
   }
-  CHECK(busy.size() == 2);
+  CHECK(busy.size() == 1);
   m.gpu().pause(false);
   Job small;
   fill(small, {m.device() + 7 * kMiB, 0}, {m.device() + 3 * kMiB, 0}, 4096, 2);
@@ -274,7 +264,6 @@ TEST_CASE("the neighbour's memory is on the other GPU, is had once and is given 
   stop_copy_threads();
   CHECK(m.gpu().allocations.empty());
   CHECK((m.gpu().retained[0] == 0 && m.gpu().retained[1] == 0));
-  CHECK(m.gpu().events == 0);
   // Started anew by a copy: nothing is allocated on another GPU on the way of data.
   CHECK(move({m.device() + 4 * kMiB, 0}, {m.device(), 0}, kMiB) == Status::ok);
   CHECK(m.gpu().through_peer == 0);
@@ -379,19 +368,9 @@ TEST_CASE("an early part that fails is not forgotten by the later batches", "[cu
   CHECK(move({m.device() + 40 * kMiB, 0}, {m.device() + 64, 0}, 30 * kMiB) == Status::ok);
 }
 
-TEST_CASE("a driver without events copies one half after the other", "[cuda_copy]") {
-  Machine m(20 * kMiB, false);
-  number(m.device_words(), 12);
-  prepare_copies(0);
-  CHECK(move({m.device() + 10 * kMiB, 0}, {m.device(), 0}, 10 * kMiB) == Status::ok);
-  CHECK(std::memcmp(pointer(m.device() + 10 * kMiB), pointer(m.device()), 10 * kMiB) == 0);
-  CHECK(m.gpu().alloc_calls == 0);
-}
-
-TEST_CASE("when events fail or the context dies, what is held ends too, in order", "[cuda_copy]") {
+TEST_CASE("when the context dies, what is held ends too, in order", "[cuda_copy]") {
   LogCapture log;
   Machine m;
-  const bool events = GENERATE(true, false);
   m.gpu().pause(true);
   auto jobs = make_jobs(40);
   std::vector<std::size_t> order;
@@ -407,17 +386,8 @@ TEST_CASE("when events fail or the context dies, what is held ends too, in order
     REQUIRE(submit_copy(jobs[i].get()) == Status::ok);
   }
   Machine::settle();
-  if (events) {
-    {
-      std::lock_guard lock(m.gpu().mutex);
-      m.gpu().bad_events = true;
-    }
-    m.gpu().pause(false);  // the first copy lands, then the events are needed
-  } else {
-    m.gpu().dead = true;
-  }
-  for (std::size_t i = 0; i < jobs.size(); ++i)
-    CHECK(wait(*jobs[i]) == (events && i == 0 ? Status::ok : Status::system));
+  m.gpu().dead = true;
+  for (auto& j : jobs) CHECK(wait(*j) == Status::system);
   REQUIRE(order.size() == jobs.size());
   CHECK(std::is_sorted(order.begin(), order.end()));
   // Of the stream, and perhaps of the one copy that was being submitted; not one a job.
