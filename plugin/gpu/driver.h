@@ -52,6 +52,7 @@ inline constexpr int kAccessReadWrite = 3;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr int kSourceOrderStream = 1;
 inline constexpr unsigned kPreferOverlap = 1;
+inline constexpr int kOpWriteValue32 = 2;  // takes the lower half of MemOp::value
 inline constexpr int kOpWriteValue64 = 5;
 // cuStreamBatchMemOp takes fewer than 256 operations.
 inline constexpr std::size_t kMaxMemOps = 255;

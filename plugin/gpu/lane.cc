@@ -14,14 +14,14 @@ using cuda::kSuccess;
 CopyKind classify(const CopyJob& job) {
   if (job.bytes == 0) return CopyKind::nothing;
   if (job.from.gpu >= 0 && job.from.gpu == job.to.gpu) return CopyKind::staged;
-  if (job.from.gpu < 0 && job.bytes <= kTinyBytes && job.bytes % 8 == 0 &&
-      job.to.address % 8 == 0 && job.from.address % 8 == 0)
-    return CopyKind::tiny;
+  const std::uint64_t word = job.bytes == 4 ? 4 : 8;
+  const bool words = (job.bytes | job.to.address | job.from.address) % word == 0;
+  if (job.from.gpu < 0 && job.bytes <= kTinyBytes && words) return CopyKind::tiny;
   return CopyKind::copy;
 }
 
 RowPlan plan_rows(std::uint64_t bytes) {
-  const std::uint64_t unit = bytes % 8 == 0 && bytes > 8 ? 8 : 1;
+  const std::uint64_t unit = bytes > 8 && bytes % 8 == 0 ? 8 : bytes > 4 && bytes % 4 == 0 ? 4 : 1;
   const std::uint64_t units = bytes / unit;
   const std::uint64_t tail = units % 2 == 0 ? 0 : 3;
   return {(units - tail) * unit, tail * unit};
@@ -52,11 +52,15 @@ void CopyLane::fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Re
 
 // False: the batch has no room for it.
 bool CopyLane::add_tiny(const CopyJob& job, const Batch& batch, std::size_t index) {
-  const std::size_t count = job.bytes / 8;
-  // The source may be a line that a GPU or another thread fills: one 8-byte load each.
-  const auto value = [&](std::size_t i) {
+  const bool half = job.bytes == sizeof(std::uint32_t);
+  const std::size_t count = half ? 1 : job.bytes / 8;
+  // The source may be a line that a GPU or another thread fills: one load each.
+  const auto value = [&](std::size_t i) -> std::uint64_t {
+    constexpr auto kOrder = std::memory_order_relaxed;
+    if (half)
+      return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(job.from.address)).load(kOrder);
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + 8 * i))
-        .load(std::memory_order_relaxed);
+        .load(kOrder);
   };
   if (count > 1 && s_.word_stage != nullptr) {
     if (stage_words_ + count > kStageWords) return false;
@@ -72,7 +76,7 @@ bool CopyLane::add_tiny(const CopyJob& job, const Batch& batch, std::size_t inde
   if (ops_.size() + count + 1 > cuda::kMaxMemOps) return false;
   for (std::size_t i = 0; i < count; ++i) {
     cuda::MemOp op;
-    op.operation = cuda::kOpWriteValue64;
+    op.operation = half ? cuda::kOpWriteValue32 : cuda::kOpWriteValue64;
     op.address = job.to.address + 8 * i;
     op.value = value(i);
     ops_.push_back(op);

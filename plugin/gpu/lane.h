@@ -50,8 +50,9 @@ inline constexpr std::uint64_t kSmallStage = 1ull << 20;
 
 CopyKind classify(const CopyJob& job);
 
-// How to copy so many bytes, at least two, as rows of equal length that cut no aligned word: `head`
-// bytes in two rows, then `tail` bytes in three.
+// How to copy so many bytes, at least two, as rows of equal length: `head` bytes in two rows, then
+// `tail` bytes in three.  A multiple of 8 above 8 is not cut within a word of 8 bytes, one of 4
+// above 4 not within one of 4: who waits for small pieces watches their words.
 struct RowPlan {
   std::uint64_t head = 0, tail = 0;
 };

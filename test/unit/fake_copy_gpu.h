@@ -138,12 +138,13 @@ inline int copy_one(cuda::Address to, cuda::Address from, std::size_t n, cuda::S
     return true;
   });
 }
-inline int write_one(cuda::Stream s, cuda::Address to, std::uint64_t value) {
+template <class Word = std::uint64_t>
+int write_one(cuda::Stream s, cuda::Address to, std::uint64_t value) {
   if (fake->written.size() < 4096) fake->written.push_back(to);
-  if (to == fake->bad_address) return 1;
+  if (to == fake->bad_address || to % sizeof(Word) != 0) return 1;
   return enqueue(s, [=] {
-    std::atomic_ref(*static_cast<std::uint64_t*>(pointer(to)))
-        .store(value, std::memory_order_release);
+    std::atomic_ref(*static_cast<Word*>(pointer(to)))
+        .store(static_cast<Word>(value), std::memory_order_release);
     return true;
   });
 }
@@ -322,10 +323,15 @@ inline cuda::Driver fake_table() {
     note_values(s);
     if (count > 255) return 1;
     for (unsigned i = 0; i < count; ++i)
-      if (ops[i].operation != cuda::kOpWriteValue64 || ops[i].address == fake->bad_address)
+      if ((ops[i].operation != cuda::kOpWriteValue64 &&
+           ops[i].operation != cuda::kOpWriteValue32) ||
+          ops[i].address == fake->bad_address)
         return 1;
-    for (unsigned i = 0; i < count; ++i)
-      if (int r = write_one(s, ops[i].address, ops[i].value); r != 0) return r;
+    for (unsigned i = 0; i < count; ++i) {
+      const bool half = ops[i].operation == cuda::kOpWriteValue32;
+      auto* const write = half ? write_one<std::uint32_t> : write_one<std::uint64_t>;
+      if (int r = write(s, ops[i].address, ops[i].value); r != 0) return r;
+    }
     return 0;
   };
   return d;

@@ -27,8 +27,17 @@ TEST_CASE("each kind of copy lands", "[cuda_copy]") {
     CHECK(std::memcmp(pointer(m.device() + 64), pointer(m.host()), 32) == 0);
     CHECK(m.gpu().copies == 0);
     CHECK(m.gpu().mem_op_calls == 1);
+    CHECK(move({m.device() + 4, 0}, {m.host() + 12, -1}, 4) == Status::ok);
+    CHECK(std::memcmp(pointer(m.device() + 4), pointer(m.host() + 12), 4) == 0);
+    CHECK((m.device_words()[0] & 0xffffffffu) == 0);
+    CHECK(m.device_words()[1] == 0);
+    CHECK(m.gpu().copies == 0);
+    CHECK(m.gpu().mem_op_calls == 2);
   }
   SECTION("what is not aligned or not a multiple of 8 is copied") {
+    CHECK(move({m.device() + 202, 0}, {m.host() + 8, -1}, 4) == Status::ok);
+    CHECK(std::memcmp(pointer(m.device() + 202), pointer(m.host() + 8), 4) == 0);
+    CHECK(std::exchange(m.gpu().copies, 0) == 1);
     CHECK(move({m.device() + 4, 0}, {m.host(), -1}, 16) == Status::ok);
     CHECK(move({m.device() + 64, 0}, {m.host() + 1, -1}, 16) == Status::ok);
     CHECK(move({m.device() + 128, 0}, {m.host(), -1}, 12) == Status::ok);

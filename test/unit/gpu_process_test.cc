@@ -115,8 +115,8 @@ TEST_CASE("a copy process moves bytes both ways, of any size and alignment", "[g
   Joined joined;
   auto* device = reinterpret_cast<std::uint8_t*>(joined.machine.device());
   for (const std::uint64_t bytes :
-       {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{8}, std::uint64_t{32}, std::uint64_t{40},
-        std::uint64_t{1000}, std::uint64_t{kChunk}, kChunk + 1, 20 * kMiB + 5}) {
+       {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{4}, std::uint64_t{8}, std::uint64_t{32},
+        std::uint64_t{40}, std::uint64_t{1000}, std::uint64_t{kChunk}, kChunk + 1, 20 * kMiB + 5}) {
     for (const std::uint64_t skew : {std::uint64_t{0}, std::uint64_t{5}}) {
       INFO(bytes << " bytes at " << skew);
       const auto data = pattern(bytes + 16, static_cast<std::uint8_t>(bytes + skew));
@@ -146,6 +146,10 @@ TEST_CASE("small copies from the host go in rows that cut no word", "[gpu_proces
     if (bytes % 8 == 0 && bytes > 8) {
       REQUIRE(plan.head / 2 % 8 == 0);
       REQUIRE(plan.tail / 3 % 8 == 0);
+    }
+    if (bytes % 4 == 0 && bytes > 4) {
+      REQUIRE(plan.head / 2 % 4 == 0);
+      REQUIRE(plan.tail / 3 % 4 == 0);
     }
   }
   // Only where another process's kernels are in the way, only to a GPU, only small ones.
