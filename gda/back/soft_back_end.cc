@@ -254,6 +254,7 @@ void SoftBackEnd::Ring::advance() {
 void SoftBackEnd::copy_done(gpu::CopyJob* job, Status status) {
   auto& slot = *static_cast<Slot*>(job);
   Ring& ring = *slot.ring;
+  if (status == Status::closed) ring.nobody_copies.store(true, std::memory_order_release);
   const std::lock_guard hold(ring.lock);
   slot.state = status == Status::ok ? State::done : State::failed;
   ring.advance();

@@ -67,6 +67,8 @@ class SoftBackEnd final : public BackEnd {
   std::uint64_t issued() const;
   std::uint64_t finished() const;
   bool dead() const { return ring_->dead.load(std::memory_order_acquire) || setup_.verbs->dead(); }
+  // The process that makes copies has ended, and no peer is reached by way of GPU memory any more.
+  bool unreachable() const { return ring_->nobody_copies.load(std::memory_order_acquire); }
   // poll() would find nothing, nor will it before the next issue().  The engine's.
   bool resting() const {
     return quiet() && !ring_->attention.load(std::memory_order_acquire) &&
@@ -104,6 +106,7 @@ class SoftBackEnd final : public BackEnd {
     std::atomic<std::uint64_t> under_way{0};  // tail - first
     std::atomic<bool> attention{false};  // the engine must look at the front: it failed, or is long
     std::atomic<bool> dead{false};
+    std::atomic<bool> nobody_copies{false};
   };
 
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};

@@ -15,9 +15,7 @@ Result<std::unique_ptr<ContextCqs>> ContextCqs::make(int gpu, const ContextShape
   }
   if (made->gpu_.empty()) return made;
   TP_TRY(memory.fill_cqs());
-  auto stream = WordStream::make(gpu);
-  if (!stream) return stream.status();
-  made->stream_ = std::move(stream).take();
+  made->stream_ = std::make_unique<WordStream>(gpu);
   return made;
 }
 
@@ -27,18 +25,13 @@ CqeWriter& ContextCqs::at(std::size_t queue) {
 }
 
 bool ContextCqs::send() {
-  if (unsent_ == 0 || stream_->dead()) return false;
+  if (unsent_ == 0 || dead()) return false;
   while (unsent_ != 0 && stream_->room() >= 2) {
     for (std::size_t i = 0; i < gpu_.size() && stream_->room() >= 2; ++i)
       gpu_[(next_ + i) % gpu_.size()].send(*stream_);
     next_ = (next_ + 1) % gpu_.size();
-    stream_->submit();
   }
   return true;
-}
-
-void ContextCqs::check() {
-  if (stream_ != nullptr) stream_->check();
 }
 
 bool ContextCqs::wait(std::int64_t limit_ns) const {

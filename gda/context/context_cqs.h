@@ -20,10 +20,9 @@ class ContextCqs {
   CqeWriter& at(std::size_t queue);
   // Once a turn: CQEs written since go to where kernels see them.  True when there are any.
   bool send();
-  // Now and then: finds out whether the GPU still takes them.
-  void check();
+  // The GPU takes no more of them.
   bool dead() const { return stream_ != nullptr && stream_->dead(); }
-  // Until the GPU has what was sent; false after the time limit.
+  // Until the GPU has what was sent, or refused it; false after the time limit.
   bool wait(std::int64_t limit_ns) const;
 
  private:

@@ -82,6 +82,7 @@ Result<std::unique_ptr<ContextMemory>> ContextMemory::make(int gpu, const Contex
     auto block = DeviceBlock::make(gpu, Place::gpu, cqs);
     if (!block) return block.status();
     memory->cqs_ = std::move(block).take();
+    TP_TRY(memory->reach_cqs(gpu));
   }
   return memory;
 }
@@ -103,6 +104,16 @@ std::uint64_t ContextMemory::cq_address(std::size_t queue) const {
   return std::uint64_t{reinterpret_cast<std::uintptr_t>(cq(queue))};  // one address for both sides
 }
 
+Status ContextMemory::reach_cqs(int gpu) {
+  if (cqs_->host() != nullptr) return Status::ok;
+  gpu::prepare_copies(gpu, gpu::kPrepareLimit);  // now: it may wait for kernels
+  auto reach =
+      gpu::keep_in_reach(reinterpret_cast<const void*>(cqs_->device_address()), cqs_->bytes());
+  if (!reach) return reach.status();
+  cqs_reach_ = std::move(reach).take();
+  return Status::ok;
+}
+
 Status ContextMemory::fill_cqs() {
   if (cqs_ == nullptr) return Status::ok;
   const std::vector<std::uint8_t> fill(queue_bytes(), kCqeFill);
@@ -119,6 +130,7 @@ void ContextMemory::release_waiters() const {
 
 void ContextMemory::free_gpu_memory() {
   device_.reset();
+  cqs_reach_.reset();
   cqs_.reset();
   if (table_release_ == nullptr) return;
   // No kernel runs any more, so nobody waits for their words.

@@ -25,6 +25,7 @@
 #include "gda/memory/device_memory.h"
 #include "gda/memory/shared_tables.h"
 #include "gda/memory/table_release.h"
+#include "plugin/gpu/engine.h"
 
 namespace twinpath::gda {
 
@@ -90,6 +91,7 @@ class ContextMemory {
   std::size_t bells_bytes() const;
   std::size_t part(std::size_t bytes) const;  // of the tables
   std::size_t tables_size() const;
+  Status reach_cqs(int gpu);
   std::size_t words_bytes() const { return tables_end() - tables_->device_address(); }
 
   const ContextShape shape_;
@@ -97,6 +99,7 @@ class ContextMemory {
   std::unique_ptr<DeviceBlock> queues_, tables_, device_;
   std::unique_ptr<DeviceBlock> signals_;  // null: at the beginning of tables_
   std::unique_ptr<DeviceBlock> cqs_;      // null: at the end of queues_
+  std::shared_ptr<gpu::ImportedAllocation> cqs_reach_;
   // What of signals and counters the CPU reaches: looked at while GPU memory is being freed.
   std::span<std::uint64_t> host_words_, host_signals_;
   TableOffer offer_;

@@ -72,6 +72,9 @@ class Context final : public GinContext, private EngineClient {
       return soft->finished() >= number || (soft->dead() && soft->quiet());
     }
     bool dead() const { return soft != nullptr ? soft->dead() : back_end.dead(); }
+    bool unreachable() const {
+      return back_end.unreachable() || (soft != nullptr && soft->unreachable());
+    }
 
     VerbsBackEnd back_end;
     std::unique_ptr<SoftBackEnd> soft;  // in front of back_end; null in mode proxy

@@ -117,7 +117,7 @@ void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
   if (first) core_->engine->counts().released.add(1);
   // The peer, or the way to it, is gone; its own connection may not have noticed.  Nor have the
   // kernels of other ranks, that one's above all, which wait for what will not come from here.
-  if (mains_[pair]->back_end.unreachable() && !given_up_) give_up_everywhere();
+  if (mains_[pair]->unreachable() && !given_up_) give_up_everywhere();
   // The back end has told already; and kernels that were let go overrun their queues.
   if (!first || mains_[pair]->dead()) return;
   TP_WARN(
@@ -127,7 +127,6 @@ void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
 }
 
 void Context::look_around() {
-  cqs_->check();
   if (cqs_->dead() && !given_up_) {
     fail_all(Syndrome::local_qp_operation);
     give_up_everywhere();

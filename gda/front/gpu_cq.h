@@ -2,9 +2,9 @@
 // A CQ in GPU memory, which many threads may poll without being in each other's way (on one line
 // of host memory they are served one after the other).
 //
-// The engine cannot store there, so CQEs are kept until the end of its turn and go as write-values
-// of a stream: the last eight bytes, and for errors those with the syndrome before them.  Kernels
-// look at the last byte only; the rest of an entry stays as it was filled.
+// The engine cannot store there, so CQEs are kept until the end of its turn and go as words: the
+// last eight bytes, and for errors those with the syndrome before them.  Kernels look at the last
+// byte only; the rest of an entry stays as it was filled.
 //
 // Every CQE is written and in order: a kernel that has seen one takes the slots of all before it as
 // free, and must find them of their lap when it waits for their next.

@@ -36,11 +36,11 @@ void KernelRelease::release(std::size_t queue) {
   job.from = {reinterpret_cast<std::uintptr_t>(source_), -1};
   job.bytes = sizeof *source_;
   job.pending = pending_.get();
-  job.done = [](gpu::CopyJob* done, Status) {
-    static_cast<Job*>(done)->pending->fetch_sub(1, std::memory_order_release);
+  job.over = [](ReleaseJob* ended, Status) {
+    static_cast<Job*>(ended)->pending->fetch_sub(1, std::memory_order_release);
   };
   pending_->fetch_add(1, std::memory_order_relaxed);
-  if (gpu::submit_copy(&job) != Status::ok) pending_->fetch_sub(1, std::memory_order_relaxed);
+  submit_release(job);
 }
 
 void KernelRelease::release_all() {

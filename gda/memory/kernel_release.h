@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gda/memory/device_memory.h"
-#include "plugin/gpu/engine.h"
+#include "gda/memory/release_job.h"
 
 namespace twinpath::gda {
 
@@ -31,7 +31,7 @@ class KernelRelease {
   bool wait(std::int64_t limit_ns) const;
 
  private:
-  struct Job : gpu::CopyJob {
+  struct Job : ReleaseJob {
     std::atomic<int>* pending = nullptr;
     bool begun = false;
   };

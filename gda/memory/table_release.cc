@@ -31,14 +31,14 @@ void TableRelease::submit(Job& job, bool out) {
   job.owner = this;
   // Copies of one order end in the order of their submission.
   job.order = reinterpret_cast<std::uintptr_t>(this);
-  job.done = out ? [](gpu::CopyJob* done, Status status) {
-    TableRelease& owner = *static_cast<Job*>(done)->owner;
+  job.over = out ? [](ReleaseJob* ended, Status status) {
+    TableRelease& owner = *static_cast<Job*>(ended)->owner;
     if (status == Status::ok) return owner.raise();
     owner.busy_.store(false, std::memory_order_release);
-  } : [](gpu::CopyJob* done, Status) {
-    static_cast<Job*>(done)->owner->busy_.store(false, std::memory_order_release);
+  } : [](ReleaseJob* ended, Status) {
+    static_cast<Job*>(ended)->owner->busy_.store(false, std::memory_order_release);
   };
-  if (gpu::submit_copy(&job) != Status::ok) busy_.store(false, std::memory_order_release);
+  submit_release(job);
 }
 
 void TableRelease::raise() {

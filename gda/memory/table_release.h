@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "gda/memory/device_memory.h"
-#include "plugin/gpu/engine.h"
+#include "gda/memory/release_job.h"
 
 namespace twinpath::gda {
 
@@ -28,7 +28,7 @@ class TableRelease {
   bool stop(std::int64_t limit_ns);
 
  private:
-  struct Job : gpu::CopyJob {
+  struct Job : ReleaseJob {
     TableRelease* owner = nullptr;
   };
   TableRelease(int gpu, std::uint64_t tables, std::size_t bytes)

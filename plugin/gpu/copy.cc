@@ -84,8 +84,12 @@ int executor_of(const CopyJob& job) {
 
 Status submit_copy(CopyJob* job) {
   if (job == nullptr || job->done == nullptr) return Status::bad_argument;
-  if (process::Elsewhere* other = process::Elsewhere::chosen(); other != nullptr)
-    return other->submit(job);
+  process::Elsewhere* other = process::Elsewhere::chosen();
+  return other != nullptr ? other->submit(job) : submit_copy_here(job);
+}
+
+Status submit_copy_here(CopyJob* job) {
+  if (job == nullptr || job->done == nullptr) return Status::bad_argument;
   const int gpu = executor_of(*job);
   // Without a driver no GPU is visible either; that is not the caller's mistake.
   if (!visible(gpu)) return cuda::driver() == nullptr ? Status::unsupported : Status::bad_argument;

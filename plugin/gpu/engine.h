@@ -128,6 +128,10 @@ struct WordUpdate : CopyJob, WordOperation {
 // Returns unsupported when the driver is absent.
 Status submit_copy(CopyJob* job);
 
+// The same by a thread of this process, whoever makes the other copies: for what must be done
+// although the process that makes them has ended.  GPU memory of this process only.
+Status submit_copy_here(CopyJob* job);
+
 // Starts the copy thread of a GPU ahead of its first copy: it allocates pinned memory and makes
 // streams, which waits for whatever holds the driver: kernels that run, or a program's copy to
 // pageable memory, which keeps all others from such calls until a collective before it has ended.

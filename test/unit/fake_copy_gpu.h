@@ -187,7 +187,7 @@ inline cuda::Driver fake_table() {
     std::lock_guard lock(fake->mutex);
     ++fake->alloc_calls;
     if (fake->alloc_result != 0) return fake->alloc_result;
-    *p = reinterpret_cast<std::uintptr_t>(std::aligned_alloc(4096, n));
+    *p = reinterpret_cast<std::uintptr_t>(std::aligned_alloc(4096, (n + 4095) / 4096 * 4096));
     fake->allocations[*p] = {current.back(), n};
     return 0;
   };

@@ -10,9 +10,11 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "gda/memory/release_job.h"
 #include "plugin/gpu/process/address_map.h"
 #include "plugin/gpu/process/elsewhere.h"
 #include "plugin/gpu/process/server.h"
@@ -338,6 +340,30 @@ TEST_CASE("a copy process that ends, ends its jobs with errors", "[gpu_process]"
   CHECK(log.has("transfers of GPU memory end in errors"));
   PointerInfo more{MemoryKind::cuda, 0, kNamed + kDevice, 4096};
   CHECK_FALSE(import_local(more));
+
+  // What lets kernels go gets there all the same, again and again.
+  joined.machine.gpu().dead = false;
+  struct Release : gda::ReleaseJob {
+    std::atomic<Status> ended{Status::again};
+  };
+  for (std::uint64_t& word : std::span(host).first(3)) {
+    word = 7 + static_cast<std::uint64_t>(&word - host.data());
+    Release release;
+    release.to = {joined.machine.device(), 0};
+    release.from = host_at(&word);
+    release.bytes = sizeof word;
+    release.executor = 0;
+    release.over = [](gda::ReleaseJob* job, Status status) {
+      auto& mine = static_cast<Release*>(job)->ended;
+      mine.store(status, std::memory_order_release);
+      mine.notify_all();
+    };
+    gda::submit_release(release);
+    release.ended.wait(Status::again, std::memory_order_acquire);
+    CHECK(release.ended == Status::ok);
+    CHECK(release.here);
+    CHECK(joined.machine.device_words()[0] == word);
+  }
 }
 
 TEST_CASE("a copy process that does not answer counts as ended", "[gpu_process]") {
