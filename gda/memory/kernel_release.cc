@@ -35,6 +35,7 @@ void KernelRelease::release(std::size_t queue) {
   job.to = {block_.device_address() + consumed_[queue], gpu_};
   job.from = {reinterpret_cast<std::uintptr_t>(source_), -1};
   job.bytes = sizeof *source_;
+  job.executor = gpu_;
   job.pending = pending_.get();
   job.over = [](ReleaseJob* ended, Status) {
     static_cast<Job*>(ended)->pending->fetch_sub(1, std::memory_order_release);

@@ -1,8 +1,8 @@
 #pragma once
 // Words of 64 bits into GPU memory beside kernels that spin, in the order in which they are given,
-// by who makes all copies of that GPU.  No call of the driver happens here: behind the first launch
-// of a kernel, or a module that is loaded, the driver holds it up until the kernel ends that waits
-// for these words.
+// by who makes all copies of that GPU.  That is a process of its own by default, as behind the
+// first launch of a kernel, or a module that is loaded, the driver holds calls of the program's
+// process up until the kernel ends that waits for these words.
 //
 // Threads: made and destroyed by the owner, used by one thread.
 #include <array>

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "plugin/base/log.h"
@@ -15,43 +16,64 @@ namespace {
 
 constexpr int kMaxGpus = 64;
 
-// Process-wide because GPUs and their contexts are.  The destructor runs when the plugin is
-// unloaded or the process ends: no thread of ours may outlive our code.
+// Process-wide because GPUs and their contexts are.  Never destroyed: at process end threads of
+// others may still come with jobs.
 class CopyThreads {
  public:
-  ~CopyThreads() {
-    for (int gpu = 0; gpu < kMaxGpus; ++gpu)
-      if (CopyThread* t = at(gpu)) t->leave();
-  }
   // Null when that thread was never started.
   CopyThread* at(int gpu) {
     return gpu >= 0 && gpu < kMaxGpus ? seen_[index(gpu)].load(std::memory_order_acquire) : nullptr;
   }
-  CopyThread& start(int gpu) {
+  // Null after leave(), and where the system has no thread to give.
+  CopyThread* start(int gpu) {
     std::lock_guard lock(mutex_);
+    if (left_) return nullptr;
     auto& thread = threads_[index(gpu)];
     if (!thread) {
       thread = std::make_unique<CopyThread>(gpu);
       seen_[index(gpu)].store(thread.get(), std::memory_order_release);
     }
-    thread->start();
-    return *thread;
+    try {
+      thread->start();
+    } catch (const std::system_error& e) {
+      TP_WARN("GPU %d: no thread for its copies: %s", gpu, e.what());
+      return nullptr;
+    }
+    return thread.get();
   }
   void stop() {
     for (int gpu = 0; gpu < kMaxGpus; ++gpu)
       if (CopyThread* t = at(gpu)) t->stop();
   }
+  void leave() {
+    std::lock_guard lock(mutex_);
+    left_ = true;
+    for (const auto& thread : threads_)
+      if (thread) thread->leave();
+  }
 
  private:
   static std::size_t index(int gpu) { return static_cast<std::size_t>(gpu); }
   std::mutex mutex_;
+  bool left_ = false;
   std::array<std::unique_ptr<CopyThread>, kMaxGpus> threads_;
   std::array<std::atomic<CopyThread*>, kMaxGpus> seen_{};
 };
 
+// Its destructor runs when the plugin is unloaded or the process ends: no thread of ours may
+// outlive our code.
+struct AtEnd {
+  explicit AtEnd(CopyThreads& left) : threads(left) {}
+  ~AtEnd() { threads.leave(); }
+  AtEnd(const AtEnd&) = delete;
+  AtEnd& operator=(const AtEnd&) = delete;
+  CopyThreads& threads;
+};
+
 CopyThreads& threads() {
-  static CopyThreads t;
-  return t;
+  static auto* const all = new CopyThreads;
+  static const AtEnd at_end(*all);
+  return *all;
 }
 
 bool visible(int gpu) { return gpu >= 0 && gpu < kMaxGpus; }
@@ -96,7 +118,8 @@ Status submit_copy_here(CopyJob* job) {
   CopyThread* thread = threads().at(gpu);
   if (thread == nullptr || !thread->running()) {
     if (cuda::driver() == nullptr) return Status::unsupported;
-    thread = &threads().start(gpu);
+    thread = threads().start(gpu);
+    if (thread == nullptr) return Status::system;
   }
   thread->submit(job);
   return Status::ok;
@@ -108,9 +131,10 @@ void prepare_copies(int gpu, std::int64_t wait_ns) {
     (void)other->open(gpu);
     return;
   }
-  CopyThread& thread = threads().start(gpu);
-  if (wait_ns > 0) thread.wait_ready(wait_ns);
-  thread.prepare();
+  CopyThread* thread = threads().start(gpu);
+  if (thread == nullptr) return;
+  if (wait_ns > 0) thread->wait_ready(wait_ns);
+  thread->prepare();
 }
 
 Result<std::shared_ptr<ImportedAllocation>> import_allocation(ExportedAllocation exported) {

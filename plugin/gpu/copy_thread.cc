@@ -18,6 +18,7 @@ using cuda::kSuccess;
 constexpr int kGreatest =
     -5;  // priority of a stream; the driver takes its own limit if that is less
 constexpr std::int64_t kIdleSpin = 200'000;  // ns before an idle thread sleeps
+constexpr std::int64_t kLeaveLimit = kSecond;
 constexpr std::int64_t kStall = 100 * kMillisecond;
 // Rounds without progress after which the core is offered to others.
 constexpr unsigned kPoliteRounds = 4096;
@@ -59,6 +60,7 @@ void CopyThread::start() {
   std::lock_guard lock(start_mutex_);
   if (running_.load(std::memory_order_relaxed)) return;
   stopping_.store(false, std::memory_order_relaxed);
+  opened_.store(false, std::memory_order_relaxed);
   thread_ = std::thread([this] { run(); });
   running_.store(true, std::memory_order_release);
 }
@@ -101,6 +103,12 @@ void CopyThread::leave() {
   if (!running_.load(std::memory_order_relaxed)) return;
   leaving_.store(true);
   wake();
+  // One that is still being made may wait in the driver for a kernel that waits for it.
+  const std::int64_t deadline = now_ns() + kLeaveLimit;
+  while (!opened_.load(std::memory_order_acquire)) {
+    if (now_ns() > deadline) return thread_.detach();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
   thread_.join();
   std::lock_guard no_preparing(prepare_mutex_);
   if (neighbour_) neighbour_->forget();
@@ -195,6 +203,7 @@ void CopyThread::run() {
   (void)pthread_setname_np(pthread_self(), name);
   Resources resources;
   dead_ = open(resources);
+  opened_.store(true, std::memory_order_release);
   ready_.store(true, std::memory_order_release);
   serve();
   ready_.store(false, std::memory_order_relaxed);

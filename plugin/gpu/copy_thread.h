@@ -54,7 +54,8 @@ class CopyThread {
   void prepare();
   void stop();  // finishes what was submitted
   // Ends the thread at process exit without a driver call and without waiting for copies: the
-  // driver may be gone by then.
+  // driver may be gone by then.  One that the driver holds up as it is being made is left to the
+  // process's end, so this object must outlive that.
   void leave();
   bool running() const { return running_.load(std::memory_order_acquire); }
   void submit(CopyJob* job) { inbox_.push(job); }
@@ -101,6 +102,7 @@ class CopyThread {
   std::thread thread_;
   std::atomic<bool> running_{false};
   std::atomic<bool> ready_{false};
+  std::atomic<bool> opened_{false};  // has all it needs, or has failed to get it; also at its end
   std::atomic<bool> stopping_{false};
   std::atomic<bool> leaving_{false};
   // One of its own, as allocating may take long: the next member and the one after.

@@ -118,9 +118,10 @@ struct WordUpdate : CopyJob, WordOperation {
 // call for a GPU starts the thread.  Cheap and lock-free otherwise.
 //   - GPU to other GPU: copy engine push, batched.
 //   - GPU to host and host to GPU: copy engine, batched.
-//   - <= 32 bytes, multiple of 8, both addresses 8-byte aligned, host to GPU: the bytes are
-//     taken when the job is issued and written with stream write-values in address order
-//     (8-byte atomic each, as NCCL's LL lines need); measured cheaper than a copy.
+//   - host to GPU, 4 bytes, or <= 32 bytes and a multiple of 8, aligned like that at both ends:
+//     the bytes are taken when the job is issued and arrive in whole words, as NCCL's LL lines
+//     need: as values that the stream writes, or, several beside another process's kernels, as
+//     rows.
 //   - same GPU: never a device-to-device copy (the driver runs it on an SM, which a spinning
 //     kernel may own): through pinned host memory, D2H then H2D, or, when the program uses
 //     another GPU too, through memory of that one (prepare_copies).  On streams of their own.

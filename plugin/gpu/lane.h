@@ -7,7 +7,7 @@
 //
 // A batch is, in stream order: one cuMemcpyBatchAsync (plain copies), same-GPU copies, then the
 // write-values of tiny jobs and the sequence number into the lane's pinned word in one
-// cuStreamBatchMemOp.  Inside one of these calls bytes may land in any order.
+// cuStreamBatchMemOp.  Inside a call of copies bytes may land in any order; values land in theirs.
 //
 // Same-GPU copies go out of the GPU and back in, by way of host memory or of another GPU.  The two
 // halves take turns, with as much at once as the stage holds: with both ways of the link at work

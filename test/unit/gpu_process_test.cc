@@ -9,8 +9,8 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <string>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 

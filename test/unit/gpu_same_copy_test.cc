@@ -103,7 +103,6 @@ TEST_CASE("a same-GPU copy goes out and in by as much as the stage holds", "[cud
   CHECK(wait(first) == Status::ok);
   CHECK(wait(second) == Status::ok);
   CHECK(std::memcmp(pointer(m.device() + half), pointer(m.device()), 40 * kMiB) == 0);
-  // Both share the last round of the first.
   CHECK(m.gpu().copies == (neighbour ? 6 : 12));
 }
 
