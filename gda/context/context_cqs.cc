@@ -26,11 +26,8 @@ CqeWriter& ContextCqs::at(std::size_t queue) {
 
 bool ContextCqs::send() {
   if (unsent_ == 0 || dead()) return false;
-  while (unsent_ != 0 && stream_->room() >= 2) {
-    for (std::size_t i = 0; i < gpu_.size() && stream_->room() >= 2; ++i)
-      gpu_[(next_ + i) % gpu_.size()].send(*stream_);
-    next_ = (next_ + 1) % gpu_.size();
-  }
+  for (std::size_t i = 0; i < gpu_.size(); ++i) gpu_[(next_ + i) % gpu_.size()].send(*stream_);
+  next_ = (next_ + 1) % gpu_.size();
   return true;
 }
 

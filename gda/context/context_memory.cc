@@ -82,7 +82,9 @@ Result<std::unique_ptr<ContextMemory>> ContextMemory::make(int gpu, const Contex
     auto block = DeviceBlock::make(gpu, Place::gpu, cqs);
     if (!block) return block.status();
     memory->cqs_ = std::move(block).take();
-    TP_TRY(memory->reach_cqs(gpu));
+    auto reach = reach_block(gpu, *memory->cqs_);
+    if (!reach) return reach.status();
+    memory->cqs_reach_ = std::move(reach).take();
   }
   return memory;
 }
@@ -102,16 +104,6 @@ std::uint8_t* ContextMemory::cq(std::size_t queue) const {
 std::uint64_t ContextMemory::cq_address(std::size_t queue) const {
   if (cqs_ != nullptr) return cqs_->device_address() + queue * queue_bytes();
   return std::uint64_t{reinterpret_cast<std::uintptr_t>(cq(queue))};  // one address for both sides
-}
-
-Status ContextMemory::reach_cqs(int gpu) {
-  if (cqs_->host() != nullptr) return Status::ok;
-  gpu::prepare_copies(gpu, gpu::kPrepareLimit);  // now: it may wait for kernels
-  auto reach =
-      gpu::keep_in_reach(reinterpret_cast<const void*>(cqs_->device_address()), cqs_->bytes());
-  if (!reach) return reach.status();
-  cqs_reach_ = std::move(reach).take();
-  return Status::ok;
 }
 
 Status ContextMemory::fill_cqs() {

@@ -25,7 +25,6 @@
 #include "gda/memory/device_memory.h"
 #include "gda/memory/shared_tables.h"
 #include "gda/memory/table_release.h"
-#include "plugin/gpu/engine.h"
 
 namespace twinpath::gda {
 
@@ -91,7 +90,6 @@ class ContextMemory {
   std::size_t bells_bytes() const;
   std::size_t part(std::size_t bytes) const;  // of the tables
   std::size_t tables_size() const;
-  Status reach_cqs(int gpu);
   std::size_t words_bytes() const { return tables_end() - tables_->device_address(); }
 
   const ContextShape shape_;

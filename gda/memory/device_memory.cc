@@ -290,4 +290,10 @@ Result<std::unique_ptr<DeviceBlock>> DeviceBlock::make(int gpu, Place place, std
   return place == Place::gpu ? make_gpu_block(*d, gpu, bytes) : make_pinned_block(*d, gpu, bytes);
 }
 
+Result<std::shared_ptr<gpu::ImportedAllocation>> reach_block(int gpu, const DeviceBlock& block) {
+  if (block.host() != nullptr) return std::shared_ptr<gpu::ImportedAllocation>();
+  gpu::prepare_copies(gpu, gpu::kPrepareLimit);
+  return gpu::keep_in_reach(reinterpret_cast<const void*>(block.device_address()), block.bytes());
+}
+
 }  // namespace twinpath::gda

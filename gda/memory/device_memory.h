@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "plugin/base/status.h"
+#include "plugin/gpu/engine.h"
 
 namespace twinpath::gda {
 
@@ -33,5 +34,10 @@ class DeviceBlock {
   virtual std::size_t bytes() const = 0;
   virtual Status copy_in(std::size_t offset, const void* from, std::size_t bytes) = 0;
 };
+
+// At set-up, as it may wait for kernels: has the copies of that GPU ready, and the block within
+// their reach for as long as what it returns lives.  Null where that needs nothing, host memory
+// too.
+Result<std::shared_ptr<gpu::ImportedAllocation>> reach_block(int gpu, const DeviceBlock& block);
 
 }  // namespace twinpath::gda

@@ -16,11 +16,7 @@ KernelRelease::KernelRelease(int gpu, DeviceBlock& block, std::vector<std::size_
       jobs_(consumed_.size()),
       pending_(std::make_unique<std::atomic<int>>(0)) {
   *source_ = kConsumedAll;
-  if (block_.host() != nullptr) return;
-  gpu::prepare_copies(gpu_, gpu::kPrepareLimit);  // now: it may wait for kernels
-  if (auto kept = gpu::keep_in_reach(reinterpret_cast<const void*>(block_.device_address()),
-                                     block_.bytes()))
-    reach_ = std::move(kept).take();
+  if (auto reach = reach_block(gpu_, block_)) reach_ = std::move(reach).take();
 }
 
 void KernelRelease::release(std::size_t queue) {

@@ -15,9 +15,7 @@ Result<std::unique_ptr<TableRelease>> TableRelease::make(int gpu, DeviceBlock& t
   auto stage = DeviceBlock::make(gpu, Place::shared, bytes);
   if (!stage) return stage.status();
   made->stage_ = std::move(stage).take();
-  gpu::prepare_copies(gpu, gpu::kPrepareLimit);  // now: it may wait for kernels
-  if (auto kept = gpu::keep_in_reach(reinterpret_cast<const void*>(made->tables_), bytes))
-    made->reach_ = std::move(kept).take();
+  if (auto reach = reach_block(gpu, tables)) made->reach_ = std::move(reach).take();
   return made;
 }
 

@@ -33,10 +33,7 @@ void WordStream::add(std::uint64_t address, std::uint64_t value) {
     stream.ended_.fetch_add(1, std::memory_order_release);
   };
   ++given_;
-  const Status status = gpu::submit_copy(&word);
-  if (status == Status::ok) return;
-  refuse(status);
-  ended_.fetch_add(1, std::memory_order_relaxed);
+  if (const Status status = gpu::submit_copy(&word); status != Status::ok) word.done(&word, status);
 }
 
 bool WordStream::wait(std::int64_t limit_ns) const {

@@ -60,7 +60,7 @@ void CopyThread::start() {
   std::lock_guard lock(start_mutex_);
   if (running_.load(std::memory_order_relaxed)) return;
   stopping_.store(false, std::memory_order_relaxed);
-  opened_.store(false, std::memory_order_relaxed);
+  ready_.store(false, std::memory_order_relaxed);
   thread_ = std::thread([this] { run(); });
   running_.store(true, std::memory_order_release);
 }
@@ -104,11 +104,8 @@ void CopyThread::leave() {
   leaving_.store(true);
   wake();
   // One that is still being made may wait in the driver for a kernel that waits for it.
-  const std::int64_t deadline = now_ns() + kLeaveLimit;
-  while (!opened_.load(std::memory_order_acquire)) {
-    if (now_ns() > deadline) return thread_.detach();
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+  wait_ready(kLeaveLimit);
+  if (!ready_.load(std::memory_order_acquire)) return thread_.detach();
   thread_.join();
   std::lock_guard no_preparing(prepare_mutex_);
   if (neighbour_) neighbour_->forget();
@@ -203,10 +200,8 @@ void CopyThread::run() {
   (void)pthread_setname_np(pthread_self(), name);
   Resources resources;
   dead_ = open(resources);
-  opened_.store(true, std::memory_order_release);
   ready_.store(true, std::memory_order_release);
   serve();
-  ready_.store(false, std::memory_order_relaxed);
   if (leaving_.load()) resources.forget();
   for (auto& lane : lanes_) lane.reset();
   orders_.fill({});

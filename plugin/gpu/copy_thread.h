@@ -101,8 +101,7 @@ class CopyThread {
   std::mutex start_mutex_;
   std::thread thread_;
   std::atomic<bool> running_{false};
-  std::atomic<bool> ready_{false};
-  std::atomic<bool> opened_{false};  // has all it needs, or has failed to get it; also at its end
+  std::atomic<bool> ready_{false};  // has all it needs, or has failed to get it; until started anew
   std::atomic<bool> stopping_{false};
   std::atomic<bool> leaving_{false};
   // One of its own, as allocating may take long: the next member and the one after.

@@ -65,11 +65,12 @@ bool CopyLane::add_tiny(const CopyJob& job, const Batch& batch, std::size_t inde
   if (count > 1 && s_.word_stage != nullptr) {
     if (stage_words_ + count > kStageWords) return false;
     // Of the batch's own: those before may still be read.
-    std::uint64_t* at = s_.word_stage + batch.sequence % kMaxDepth * kStageWords +
-                        std::exchange(stage_words_, stage_words_ + count);
+    std::uint64_t* const at =
+        s_.word_stage + batch.sequence % kMaxDepth * kStageWords + stage_words_;
+    stage_words_ += count;
+    for (std::size_t i = 0; i < count; ++i) at[i] = value(i);
     word_rows_.push_back(
         {job.to.address, reinterpret_cast<std::uintptr_t>(at), job.bytes, index, nullptr, true});
-    for (std::size_t i = 0; i < count; ++i) *at++ = value(i);
     return true;
   }
   // One operation is kept for the sequence number.
@@ -153,7 +154,6 @@ cuda::Result CopyLane::copy_as_rows(const Copy& c) {
 
 // Inside one call of this, copies land in any order.
 void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
-  copied_ |= !copies.empty();
   if (s_.rows_below != 0)
     std::erase_if(copies, [&](const Copy& c) {
       if (!goes_as_rows(c)) return false;
@@ -239,9 +239,6 @@ bool CopyLane::write_and_signal(Batch& batch) {
   const cuda::Driver& d = *s_.driver;
   const auto word = static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(s_.word));
   copy(word_rows_, batch);
-  // Should this fail, so do the values; else they are late at worst.
-  if (!copied_ && s_.nudge_from != 0)
-    (void)d.copy_async(s_.nudge_to, s_.nudge_from, sizeof(std::uint64_t), s_.stream);
   if (!ops_.empty()) {
     const std::size_t count = ops_.size();
     cuda::MemOp signal;
@@ -274,7 +271,10 @@ bool CopyLane::issue(LaneCounts& counts) {
     ++counts.batches;
     counts.write_values += ops_.size();
     counts.staged += staged_.size();
-    copied_ = false;
+    const bool no_copy = copies_.empty() && staged_.empty() && word_rows_.empty();
+    // Should it fail, so do the values behind it; else they are late at worst.
+    if (no_copy && s_.nudge_from != 0)
+      (void)s_.driver->copy_async(s_.nudge_to, s_.nudge_from, sizeof(std::uint64_t), s_.stream);
     copy(copies_, batch);
     copy_staged(batch);
     if (staged_done_ != 0 && batch.failed[count]) staged_failed_ = true;

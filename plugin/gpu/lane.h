@@ -185,7 +185,6 @@ class CopyLane {
   std::size_t first_ = 0, last_ = 0;  // free-running
   std::vector<Copy> copies_, staged_, fills_, drains_, word_rows_;
   std::size_t stage_words_ = 0;  // of the batch being built
-  bool copied_ = false;          // it has a copy
   std::vector<cuda::MemOp> ops_;
   std::vector<std::size_t> op_job_;
   std::vector<cuda::Address> to_, from_;
