@@ -5,6 +5,7 @@
 #include <atomic>
 #include <utility>
 
+#include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
 namespace twinpath::gpu {
@@ -62,7 +63,7 @@ bool CopyLane::add_tiny(const CopyJob& job, const Batch& batch, std::size_t inde
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + 8 * i))
         .load(kOrder);
   };
-  if (count > 1 && s_.word_stage != nullptr) {
+  if (count > kValueWords && s_.word_stage != nullptr) {
     if (stage_words_ + count > kStageWords) return false;
     // Of the batch's own: those before may still be read.
     std::uint64_t* const at =
@@ -159,10 +160,15 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
       if (!goes_as_rows(c)) return false;
       if (const cuda::Result r = copy_as_rows(c); r != kSuccess)
         fail(batch, c.job, {c.to, 0}, r, "cuMemcpy2DAsync");
+      else
+        on_copy_engine_ = true;
       return true;
     });
   if (copies.empty()) return;
   const cuda::Driver& d = *s_.driver;
+  on_copy_engine_ = std::none_of(copies.begin(), copies.end(), [&](const Copy& c) {
+    return c.from_host && c.bytes < s_.rows_below;
+  });
   cuda::Result refused = kSuccess;
   const bool as_batch = copies.size() > 1 && d.copy_batch_async != nullptr && batch_copies_;
   if (as_batch) {
@@ -235,10 +241,28 @@ void CopyLane::copy_staged(Batch& batch) {
   }
 }
 
+// Before values are written: see lane.h.
+void CopyLane::nudge(Batch& batch, bool no_copy) {
+  if (!on_copy_engine_ || (no_copy && late_ >= kLateOften)) {
+    // Should it fail, so do the values behind it; else they are late at worst.
+    on_copy_engine_ = s_.driver->copy_async(s_.nudge_to, s_.nudge_from, sizeof(std::uint64_t),
+                                            s_.stream) == kSuccess;
+  } else if (no_copy && last_ - first_ == 1) {
+    batch.bare_since = now_ns();
+  }
+}
+
+// That a stream stays on the copy engine was measured with one driver (580.159).  Where it does
+// not, each batch of values gets a copy before it.
+void CopyLane::judge(const Batch& batch) {
+  late_ = now_ns() - batch.bare_since > s_.late_ns ? late_ + 1 : 0;
+  if (late_ == kLateOften)
+    TP_INFO(net, "GPU %d: values that a stream wrote were late: a copy goes before each", s_.gpu);
+}
+
 bool CopyLane::write_and_signal(Batch& batch) {
   const cuda::Driver& d = *s_.driver;
   const auto word = static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(s_.word));
-  copy(word_rows_, batch);
   if (!ops_.empty()) {
     const std::size_t count = ops_.size();
     cuda::MemOp signal;
@@ -265,6 +289,7 @@ bool CopyLane::issue(LaneCounts& counts) {
     Batch& batch = batches_[last_ % kMaxDepth];
     batch.jobs = {};
     batch.failed.reset();
+    batch.bare_since = 0;
     batch.sequence = ++sequence_;
     ++last_;  // before submitting: abandon() must find these jobs
     const std::size_t count = collect(batch);
@@ -272,12 +297,11 @@ bool CopyLane::issue(LaneCounts& counts) {
     counts.write_values += ops_.size();
     counts.staged += staged_.size();
     const bool no_copy = copies_.empty() && staged_.empty() && word_rows_.empty();
-    // Should it fail, so do the values behind it; else they are late at worst.
-    if (no_copy && s_.nudge_from != 0)
-      (void)s_.driver->copy_async(s_.nudge_to, s_.nudge_from, sizeof(std::uint64_t), s_.stream);
     copy(copies_, batch);
     copy_staged(batch);
     if (staged_done_ != 0 && batch.failed[count]) staged_failed_ = true;
+    copy(word_rows_, batch);
+    if (s_.nudge_from != 0) nudge(batch, no_copy);
     if (!write_and_signal(batch)) return false;
   }
   return true;

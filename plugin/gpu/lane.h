@@ -19,8 +19,9 @@
 // - one linear copy of less than 28 KiB from host memory to a GPU.  As rows the copy engine makes
 //   it at once (7.5 us, 8 B to 32 KiB);
 // - a value that the stream writes, the sequence number too, if the other process has further
-//   kernels queued; not right behind a copy, as it then goes the same way as that.
-// So what is small goes as rows, and a batch without a copy begins with one.
+//   kernels queued; not in a stream whose last copy, however long ago, went by the copy engine.
+// So what is small goes as rows, or as values where those are faster, and where the stream is not
+// on the copy engine, a copy of 8 B brings it there before it writes a value.
 //
 // Threads: the copy thread only.
 #include <array>
@@ -38,6 +39,9 @@ namespace twinpath::gpu {
 enum class CopyKind { copy, tiny, staged, nothing };
 
 inline constexpr std::uint64_t kTinyBytes = 32;
+// Beside kernels of another process a tiny job of up to so many words is values, else rows.  2
+// H200: values 1.3 us each behind the first 4 us, a job of rows 7.5 us and 2.5 us each further one.
+inline constexpr std::size_t kValueWords = 2;
 inline constexpr std::size_t kBatchJobs = 128;
 inline constexpr std::uint64_t kBatchBytes = 64ull << 20;
 // What same-GPU copies go through, longer ones in rounds.
@@ -73,6 +77,8 @@ class CopyLane {
  public:
   static constexpr std::size_t kMaxDepth = 4;
   static constexpr std::size_t kStageWords = 256;
+  // Late values in a row after which each gets a copy before it.
+  static constexpr unsigned kLateOften = 3;
   struct Setup {
     const cuda::Driver* driver = nullptr;
     int gpu = -1;
@@ -85,11 +91,13 @@ class CopyLane {
     // Where kernels of another process are in the way, else 0 and null.  Copies from host memory to
     // a GPU go as rows below this.
     std::uint64_t rows_below = 0;
-    // So do the words of a tiny job, from here: pinned, kMaxDepth times kStageWords.  One alone
-    // cannot, and is a value that the stream writes.
+    // So do more than kValueWords words of a tiny job, from here: pinned, kMaxDepth times
+    // kStageWords.
     std::uint64_t* word_stage = nullptr;
-    // What a batch without a copy begins with: a word of this GPU and one of pinned memory.
+    // What brings the stream to the copy engine: a word of this GPU and one of pinned memory.
     cuda::Address nudge_from = 0, nudge_to = 0;
+    // Values that take longer have waited for a slice: a quarter of one.
+    std::int64_t late_ns = 500'000;
   };
   explicit CopyLane(const Setup& setup);
 
@@ -119,6 +127,7 @@ class CopyLane {
     while (first_ != last_ && reached(batches_[first_ % kMaxDepth].sequence)) {
       Batch batch = batches_[first_ % kMaxDepth];
       ++first_;
+      if (batch.bare_since != 0) judge(batch);
       for (std::size_t i = 0; !batch.jobs.empty(); ++i)
         leave(batch.jobs.pop(), batch.failed[i] ? Status::system : Status::ok, finish);
       any = true;
@@ -145,6 +154,7 @@ class CopyLane {
     JobList jobs;
     std::uint64_t sequence = 0;
     std::bitset<kBatchJobs> failed;
+    std::int64_t bare_since = 0;  // ns; not 0: values only, and nothing was under way before them
   };
   // The parts of the batch being built.
   struct Copy {
@@ -171,6 +181,8 @@ class CopyLane {
   cuda::Result copy_as_rows(const Copy& c);
   void copy_staged(Batch& batch);
   std::size_t next_round(std::size_t first, std::uint64_t& done);
+  void nudge(Batch& batch, bool no_copy);
+  void judge(const Batch& batch);
   bool write_and_signal(Batch& batch);
   void fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Result r, const char* call);
 
@@ -190,6 +202,8 @@ class CopyLane {
   std::vector<cuda::Address> to_, from_;
   std::vector<std::size_t> sizes_;
   bool batch_copies_ = true;
+  bool on_copy_engine_ = false;  // went the last copy that way?
+  unsigned late_ = 0;            // batches in a row that were late although it did
   bool warned_ = false;
 };
 

@@ -30,7 +30,7 @@ namespace twinpath::gpu::test_copies {
 using Operation = std::function<bool()>;
 struct FakeStream {
   std::deque<Operation> work;
-  bool behind_copy = false;
+  bool on_copy_engine = false;  // the last copy went that way
 };
 struct FakeContext {
   int gpu = -1;
@@ -61,7 +61,8 @@ struct FakeGpu {
   std::size_t copies = 0, mem_op_calls = 0, same_gpu_copies = 0;
   std::vector<std::uint64_t> written;  // where write-values went, the first ones
   std::size_t row_copies = 0, rows = 0;
-  std::size_t bare_values = 0;   // calls that wrote values not right behind a copy
+  std::size_t bare_values =
+      0;  // calls that wrote values where the stream is not on the copy engine
   std::size_t through_peer = 0;  // copies with an end in memory that GPU 1 gave
   std::size_t ran_out = 0;       // bytes that left GPU 0
   std::size_t alloc_calls = 0, host_allocs = 0;
@@ -124,11 +125,15 @@ inline int enqueue(cuda::Stream stream, Operation f) {
   fake->changed.notify_all();
   return 0;
 }
-inline int copy_one(cuda::Address to, cuda::Address from, std::size_t n, cuda::Stream s) {
+inline int copy_one(cuda::Address to, cuda::Address from, std::size_t n, cuda::Stream s,
+                    bool row = false) {
   if (to == fake->bad_address || from == fake->bad_source) return 1;
   const int source = fake->gpu_of(from), target = fake->gpu_of(to);
   ++fake->copies;
-  static_cast<FakeStream*>(s)->behind_copy = true;
+  // As measured on H200, see lane.h.
+  constexpr std::size_t kLinearByCompute = 28 << 10;
+  static_cast<FakeStream*>(s)->on_copy_engine =
+      row || source >= 0 || target < 0 || n >= kLinearByCompute;
   if (source >= 0 && source == target) ++fake->same_gpu_copies;
   if (source == 1 || target == 1) ++fake->through_peer;
   return enqueue(s, [=] {
@@ -150,7 +155,7 @@ int write_one(cuda::Stream s, cuda::Address to, std::uint64_t value) {
 }
 
 inline void note_values(cuda::Stream s) {
-  if (!std::exchange(static_cast<FakeStream*>(s)->behind_copy, false)) ++fake->bare_values;
+  if (!static_cast<FakeStream*>(s)->on_copy_engine) ++fake->bare_values;
 }
 
 inline cuda::Driver fake_table() {
@@ -248,7 +253,8 @@ inline cuda::Driver fake_table() {
     fake->row_copies += 1;
     const std::uint64_t from = reinterpret_cast<std::uintptr_t>(r->from.host);
     for (std::size_t i = 0; i < r->height; ++i)
-      if (int e = copy_one(r->to.device + i * r->width, from + i * r->width, r->width, s); e != 0)
+      if (int e = copy_one(r->to.device + i * r->width, from + i * r->width, r->width, s, true);
+          e != 0)
         return e;
     return 0;
   };

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gda/memory/release_job.h"
+#include "plugin/base/clock.h"
 #include "plugin/gpu/process/address_map.h"
 #include "plugin/gpu/process/elsewhere.h"
 #include "plugin/gpu/process/server.h"
@@ -172,7 +173,7 @@ TEST_CASE("small copies from the host go in rows that cut no word", "[gpu_proces
 }
 
 // Each as it waits for no slice of the GPU's time.
-TEST_CASE("one word is a value that the stream writes, several are rows", "[gpu_process]") {
+TEST_CASE("up to two words are values that the stream writes, more are rows", "[gpu_process]") {
   NEEDS_ONE_MAPPING;
   Joined joined;
   FakeGpu& fake = joined.machine.gpu();
@@ -208,9 +209,66 @@ TEST_CASE("one word is a value that the stream writes, several are rows", "[gpu_
       return at >= from && at < from + theirs.size() * 8;
     });
   };
-  CHECK(values(low) == 75);
-  CHECK(values(fake.device_low) == 75);
-  CHECK(fake.row_copies >= 2 * 225);
+  // 300 jobs each, a quarter of one word and a quarter of two.
+  CHECK(values(low) == 75 + 2 * 75);
+  CHECK(values(fake.device_low) == 75 + 2 * 75);
+  CHECK(fake.row_copies >= 2 * 150);
+  CHECK(fake.bare_values == 0);
+}
+
+// What brings a stream to the copy engine is a copy that nobody asked for.
+TEST_CASE("values go without a copy where the stream is on the copy engine", "[gpu_process]") {
+  Machine machine;
+  FakeGpu& fake = machine.gpu();
+  std::vector<std::uint64_t> pinned(16 + CopyLane::kMaxDepth * CopyLane::kStageWords);
+  CopyLane::Setup setup;
+  setup.driver = cuda::driver();
+  setup.gpu = 0;
+  REQUIRE(setup.driver->stream_create(&setup.stream, 0) == 0);
+  setup.word = pinned.data();
+  setup.rows_below = kRowsBelow;
+  setup.word_stage = &pinned[16];
+  setup.nudge_from = machine.device();
+  setup.nudge_to = reinterpret_cast<std::uintptr_t>(&pinned[8]);
+  std::array<std::uint64_t, 4> words = {1, 2, 3, 4};
+  // The copies that the GPU is given for one job of so many bytes.
+  const auto copies_of = [&](CopyLane& lane, std::uint64_t bytes) {
+    const auto count = [&] {
+      const std::lock_guard lock(fake.mutex);
+      return fake.copies;
+    };
+    const std::size_t before = count();
+    Job job;
+    fill(job, {machine.device() + 64, 0}, host_at(words.data()), bytes);
+    lane.add(&job);
+    LaneCounts counts;
+    REQUIRE(lane.issue(counts));
+    while (!lane.poll([](CopyJob* j, Status status) { j->done(j, status); }))
+      std::this_thread::yield();
+    CHECK(job.status == Status::ok);
+    return count() - before;
+  };
+  SECTION("once a stream, and again after what went by the compute engine") {
+    setup.late_ns = 60 * kSecond;
+    CopyLane lane(setup);
+    CHECK(copies_of(lane, 8) == 1);
+    CHECK(copies_of(lane, 8) == 0);
+    CHECK(copies_of(lane, 16) == 0);
+    CHECK(copies_of(lane, 24) == 3);  // rows
+    CHECK(copies_of(lane, 4) == 0);
+    CHECK(copies_of(lane, 1) == 2);  // makes no rows, and the word at its end is a value, too
+    CHECK(copies_of(lane, 8) == 0);
+  }
+  SECTION("always, where they are late all the same") {
+    setup.late_ns = -1;
+    CopyLane lane(setup);
+    CHECK(copies_of(lane, 8) == 1);
+    for (unsigned i = 0; i < CopyLane::kLateOften; ++i) CHECK(copies_of(lane, 8) == 0);
+    for (int i = 0; i < 3; ++i) CHECK(copies_of(lane, 8) == 1);
+    CHECK(copies_of(lane, 32) == 2);
+  }
+  REQUIRE(setup.driver->stream_destroy(setup.stream) == 0);
+  const std::lock_guard lock(fake.mutex);
   CHECK(fake.bare_values == 0);
 }
 
