@@ -12,6 +12,7 @@
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
 #include "plugin/base/version.h"
+#include "plugin/nccl/default_name.h"
 #include "plugin/nccl/own_folder.h"
 #include "plugin/nccl/tuning.h"
 
@@ -80,7 +81,10 @@ Result<Context*> Context::open() {
   if (!transports) return as_usage(transports.status());
   log_devices(*transports->proxy, transports->kind);
   // Without a device NCCL goes on with another transport, which must not feel it.
-  if (transports->proxy->device_count() > 0) apply_tuning(tuning);
+  if (transports->proxy->device_count() > 0) {
+    apply_tuning(tuning);
+    keep_default_name(own_folder());
+  }
   auto* context = new Context(std::move(transports).take(), config);
   g_context.store(context, std::memory_order_release);
   return context;

@@ -13,9 +13,9 @@ namespace twinpath::test {
 
 class BuiltPlugin {
  public:
-  BuiltPlugin() {
-    const char* path = std::getenv("TWINPATH_TEST_PLUGIN");
-    library_ = ::dlopen(path == nullptr ? "./libnccl-net.so" : path, RTLD_NOW | RTLD_LOCAL);
+  BuiltPlugin() : BuiltPlugin(std::getenv("TWINPATH_TEST_PLUGIN")) {}
+  explicit BuiltPlugin(const char* name) {
+    library_ = ::dlopen(name == nullptr ? "./libnccl-net.so" : name, RTLD_NOW | RTLD_LOCAL);
     INFO((library_ == nullptr ? ::dlerror() : ""));
     REQUIRE(library_ != nullptr);
     nets = all_versions([this](const char* symbol) { return find(symbol); });

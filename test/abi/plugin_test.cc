@@ -221,6 +221,30 @@ TEST_CASE("the plugin works again after its last finalize and dlclose", "[fabric
   CHECK(log.warnings() == std::vector<std::string>{});
 }
 
+TEST_CASE("NCCL that forgot the plugin's name finds it by the default one", "[soft]") {
+  LogCapture log;
+  constexpr const char* kDefault = "libnccl-net.so";
+  const void* table = nullptr;
+  {
+    BuiltPlugin plugin;
+    table = plugin.find("ncclNetPlugin_v11");
+    REQUIRE(table != nullptr);
+    const Communicator first(*plugin.nets.back(), current_sink());
+  }
+  for (int life = 0; life < 2; ++life) {
+    BuiltPlugin plugin(kDefault);
+    CHECK(plugin.find("ncclNetPlugin_v11") == table);
+    CHECK(plugin.find("ncclGinPlugin_v11") != nullptr);
+    AnyNet& net = *plugin.nets.back();
+    CHECK(failure_of([&] {
+            Communicator communicator(net, current_sink());
+            Loop loop(net, communicator.ctx);
+            send_one(net, loop, 5000, 2);
+          }) == "");
+  }
+  CHECK(log.warnings() == std::vector<std::string>{});
+}
+
 TEST_CASE("several communicators on several threads at once do not disturb one another",
           "[fabric]") {
   LogCapture log;

@@ -1,0 +1,1 @@
+// What libnccl-net.so of this folder holds: see plugin/nccl/default_name.h.

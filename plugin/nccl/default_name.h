@@ -1,0 +1,18 @@
+#pragma once
+// Lets NCCL 2.28.3 to 2.29.7 find this plugin again.
+//
+// Those releases unload a net plugin with their last communicator and forget its name with it: for
+// the next communicator they open "libnccl-net.so" (plugin/net.cc, ncclNetPluginUnload clears the
+// entry; plugin/plugin_open.cc).  A plugin that NCCL_NET_PLUGIN named by path or as "twinpath" is
+// not found so, and the job goes on over sockets, or with NCCL_NET=Twinpath not at all.
+// NCCL_NET_PLUGIN_REF_COUNT=1 keeps it loaded, but NCCL reads that before it opens a plugin.
+#include <string>
+
+namespace twinpath {
+
+// From now on dlopen("libnccl-net.so") finds `folder`/again/libnccl-net.so wherever the loader
+// looks else: its soname is that name, and it holds nothing but a dependency on this library, in
+// which dlsym then looks.  Our own soname must be another one, see meson.build.  Calls dlopen.
+void keep_default_name(const std::string& folder);
+
+}  // namespace twinpath
