@@ -339,7 +339,7 @@ def parse_arguments():
     add("--types", default="float,bf16")
     add("--layouts", default="processes,threads")
     add("--collectives", default=",".join(COLLECTIVES))
-    add("--scenarios", default="", help="of coll_perf: split,many-comms,abort,kill")
+    add("--scenarios", default="", help="of coll_perf: split,many-comms,again,abort,kill")
     add("--begin", default="8")
     add("--end", default="64m")
     add("--factor", type=int, default=8)

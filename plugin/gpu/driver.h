@@ -22,6 +22,8 @@ using Device = int;
 using Context = void*;
 using Stream = void*;
 using Event = void*;
+using Graph = void*;
+using GraphExec = void*;
 using Address = unsigned long long;  // CUdeviceptr
 using Handle = unsigned long long;   // CUmemGenericAllocationHandle
 

@@ -55,7 +55,7 @@ class Help(Case):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for text in ("Examples:", "powers of 1024", "busbw", "Exit status:", "--scenario",
                      "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_NVLS_ENABLE=0",
-                     "NCCL_NET_GDR_LEVEL=SYS", "NCCL_NET_PLUGIN_REF_COUNT=1", "NCCL_NET_PLUGIN=",
+                     "NCCL_NET_GDR_LEVEL=SYS", "NCCL_NET_PLUGIN=",
                      "NCCL_NET=", "TWINPATH_FABRIC=soft"):
             self.assertIn(text, done.stdout)
         self.assertEqual(coll_perf("--version").returncode, 0)
@@ -82,7 +82,10 @@ class BadOptions(Case):
         self.refused("--collective", "", says="at least one name")
         self.refused("--op", "avg", says=('"avg" is unknown', "sum, prod, max or min"))
         self.refused("--algo", "star", "--cpu", 2, says='"star" is unknown; use ring, tree or both')
-        self.refused("--scenario", "flood", says=('"flood" is unknown', "many-comms"))
+        self.refused("--scenario", "flood", says=('"flood" is unknown', "many-comms", "again"))
+        for option in ("--register", "--graph"):
+            for other in (["--cpu"], ["--scenario", "again"]):
+                self.refused(option, *other, says="are for the table of collectives on GPUs")
         self.refused("-b", "5x", says='--begin "5x" is not a size')
         self.refused("-b", "0", says='--begin "0" is not a size')
         self.refused("-e", "-8", says='--end "-8" is not a size')

@@ -67,7 +67,6 @@ std::vector<std::string> apply_environment(const Options& options, int nccl_vers
     set_if_unset(lines, "NCCL_P2P_DISABLE", "1", why);
     set_if_unset(lines, "NCCL_SHM_DISABLE", "1", why);
     set_if_unset(lines, "NCCL_NET_GDR_LEVEL", "SYS", why);
-    set_if_unset(lines, "NCCL_NET_PLUGIN_REF_COUNT", "1", why);
     set_if_unset(lines, "NCCL_NVLS_ENABLE", "0", why);
   }
   return lines;

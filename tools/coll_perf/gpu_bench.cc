@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "tools/coll_perf/error.h"
 #include "tools/coll_perf/gpu_data.h"
+#include "tools/coll_perf/gpu_graph.h"
 #include "tools/common/units.h"
 
 namespace twinpath::coll {
@@ -24,7 +28,11 @@ class Table {
         send_(job.apis, buffer_bytes(), !job.options.cuda_malloc),
         recv_(job.apis, buffer_bytes(), !job.options.cuda_malloc),
         data_(job.apis, stream_.get(), job.options.timeout_s),
-        comm_(job.apis.nccl, job.group.rank(), job.group.size(), shared_id(job)) {}
+        comm_(job.apis.nccl, job.group.rank(), job.group.size(), shared_id(job)) {
+    if (!job.options.registered) return;
+    for (const DeviceBuffer* buffer : {&send_, &recv_})
+      registered_.emplace_back(job.apis.nccl, comm_.get(), *buffer);
+  }
 
   void run() {
     const Options& o = job_.options;
@@ -43,6 +51,7 @@ class Table {
       }
     }
     job_.watchdog.step(job_.group.rank(), "ncclCommDestroy");
+    for (Registration& registration : registered_) registration.end();
     comm_.destroy();
   }
 
@@ -99,22 +108,27 @@ class Table {
     Measured mine;
     job_.watchdog.step(job_.group.rank(), collective_name(p.collective));
     job_.group.barrier();
-    for (int i = 0; i < job_.options.warmup; ++i) start(p, pattern.type(), in_place);
+    // The same each time, of the rounds of checking too: only what the buffers hold is another.
+    std::optional<Recorded> recorded;
+    const std::function<void()> start_once = [&] { start(p, pattern.type(), in_place); };
+    if (job_.options.graph) recorded.emplace(job_.apis.cuda, stream_.get(), start_once);
+    const auto go = [&] { recorded ? recorded->launch() : start_once(); };
+    for (int i = 0; i < job_.options.warmup; ++i) go();
     finish(p);
     job_.watchdog.step(job_.group.rank(), collective_name(p.collective));
     job_.group.barrier();
     // One more before the clock starts: ranks leave the barrier at different times.
-    start(p, pattern.type(), in_place);
+    go();
     const CudaApi& cuda = job_.apis.cuda;
     cuda.check(cuda.event_record(start_.get(), stream_.get()), "recording an event");
-    for (int i = 0; i < job_.options.iterations; ++i) start(p, pattern.type(), in_place);
+    for (int i = 0; i < job_.options.iterations; ++i) go();
     cuda.check(cuda.event_record(stop_.get(), stream_.get()), "recording an event");
     finish(p);
     float ms = 0;
     cuda.check(cuda.event_elapsed(&ms, start_.get(), stop_.get()), "reading a time");
     mine.time_us = static_cast<double>(ms) * 1e3 / job_.options.iterations;
     for (int i = 0; i < job_.options.checks; ++i) {
-      mine.wrong += check(p.collective, pattern, size, in_place);
+      mine.wrong += check(p.collective, pattern, size, in_place, go);
     }
     std::vector<Measured> all(static_cast<std::size_t>(job_.group.size()));
     job_.group.gather(&mine, sizeof mine, all.data());
@@ -127,7 +141,8 @@ class Table {
     return sum;
   }
 
-  std::uint64_t check(Collective c, Pattern& pattern, std::size_t size, bool in_place) {
+  std::uint64_t check(Collective c, Pattern& pattern, std::size_t size, bool in_place,
+                      const std::function<void()>& go) {
     const std::size_t shift = round_shift(++round_);
     const Plan p = plan(c, pattern, size, shift);
     const std::size_t element = pattern.element_bytes();
@@ -140,7 +155,7 @@ class Table {
     }
     data_.wait("preparing data");
     job_.watchdog.step(rank, collective_name(c));
-    start(p, pattern.type(), in_place);
+    go();
     finish(p);
     const CuDevicePtr result = recv_.address() + (in_place ? p.in_place_recv * element : 0);
     std::string first;
@@ -165,6 +180,7 @@ class Table {
   DeviceBuffer send_, recv_;
   GpuData data_;
   Communicator comm_;
+  std::deque<Registration> registered_;
   std::uint64_t round_ = 0;
   int reported_ = 0;
 };

@@ -76,6 +76,19 @@ void Communicator::abort() {
   comm_ = nullptr;
 }
 
+Registration::Registration(const NcclApi& nccl, NcclComm comm, const DeviceBuffer& buffer)
+    : nccl_(nccl), comm_(comm) {
+  if (nccl.CommRegister == nullptr || nccl.CommDeregister == nullptr)
+    throw ToolError(kExitMissing, nccl.file + " has no ncclCommRegister; use NCCL 2.19 or newer");
+  nccl.check(
+      nccl.CommRegister(comm, reinterpret_cast<void*>(buffer.address()), buffer.bytes(), &handle_),
+      comm, "ncclCommRegister");
+}
+
+void Registration::end() {
+  nccl_.check(nccl_.CommDeregister(comm_, handle_), comm_, "ncclCommDeregister");
+}
+
 Waited wait_stream(const Apis& apis, CuStream stream, NcclComm comm, double timeout_s,
                    NcclResult& error) {
   const std::int64_t start = now_ns();

@@ -103,6 +103,21 @@ class Communicator {
   NcclComm comm_ = nullptr;
 };
 
+// A buffer that NCCL may hand to the net plugin as it is (ncclCommRegister).  Without end() it goes
+// with its communicator: after an error nothing else is sure to return.
+class Registration {
+ public:
+  Registration(const NcclApi& nccl, NcclComm comm, const DeviceBuffer& buffer);
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  void end();
+
+ private:
+  const NcclApi& nccl_;
+  const NcclComm comm_;
+  void* handle_ = nullptr;
+};
+
 enum class Waited { done, failed, timed_out };
 // Until the stream is idle, NCCL reports an error (in `error`), or the time is over.
 Waited wait_stream(const Apis& apis, CuStream stream, NcclComm comm, double timeout_s,

@@ -146,6 +146,29 @@ void run_many_comms(GpuJob& job) {
                           static_cast<unsigned long long>(wrong)));
 }
 
+// NCCL lets go of the plugin with the last communicator; 2.28 and 2.29 forget its name then.
+void run_again(GpuJob& job) {
+  const int rank = job.group.rank(), size = job.group.size();
+  constexpr std::size_t kBytes = 1U << 20;
+  constexpr std::uint64_t kLives = 4;
+  Pattern pattern(kType, ReduceOp::sum, size);
+  Lane lane(job, kBytes);
+  std::uint64_t wrong = 0;
+  for (std::uint64_t life = 0; life < kLives; ++life) {
+    Communicator comm(job.apis.nccl, rank, size, shared_id(job));
+    start_checked(job, lane, pattern, kBytes, comm.get(), round_shift(life));
+    wrong += finish_checked(job, lane, pattern, kBytes, comm.get(), round_shift(life), {});
+    job.watchdog.step(rank, "ncclCommDestroy");
+    comm.destroy();
+  }
+  wrong = total(job, wrong);
+  job.report.verdict(
+      "again", wrong == 0,
+      strf("%llu communicators, each made when the last was gone: %llu wrong "
+           "elements of 1 MiB",
+           static_cast<unsigned long long>(kLives), static_cast<unsigned long long>(wrong)));
+}
+
 // Enough queued all-reduces that they are still running when the test acts.
 void start_traffic(GpuJob& job, Lane& lane, std::size_t bytes, NcclComm comm) {
   const Plan plan =
@@ -253,6 +276,8 @@ void run_gpu_scenario(GpuJob& job) {
       return run_split(job);
     case Scenario::many_comms:
       return run_many_comms(job);
+    case Scenario::again:
+      return run_again(job);
     case Scenario::abort:
       return run_abort(job);
     case Scenario::kill:

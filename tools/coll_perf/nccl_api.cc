@@ -36,6 +36,8 @@ NcclApi NcclApi::open(const std::string& path) {
   library.find_optional("ncclCommSplit", api.CommSplit);
   library.find_optional("ncclMemAlloc", api.MemAlloc);
   library.find_optional("ncclMemFree", api.MemFree);
+  library.find_optional("ncclCommRegister", api.CommRegister);
+  library.find_optional("ncclCommDeregister", api.CommDeregister);
   return api;
 }
 

@@ -40,6 +40,8 @@ struct NcclApi {
   NcclResult (*CommSplit)(NcclComm, int color, int key, NcclComm*, void* config);
   NcclResult (*MemAlloc)(void**, std::size_t);
   NcclResult (*MemFree)(void*);
+  NcclResult (*CommRegister)(NcclComm, void*, std::size_t, void** handle);
+  NcclResult (*CommDeregister)(NcclComm, void* handle);
 
   int version = 0;   // 2.28.9 = 22809
   std::string file;  // what was opened

@@ -23,7 +23,7 @@ constexpr const char* kFooter =
     "  --plugin      NCCL_NET_PLUGIN=<path> (also over a value of your own), NCCL_NET=<name in\n"
     "                the plugin>: NCCL then fails rather than use its own transports silently\n"
     "  --via-plugin  these two, NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1, NCCL_NVLS_ENABLE=0,\n"
-    "                NCCL_NET_GDR_LEVEL=SYS, NCCL_NET_PLUGIN_REF_COUNT=1\n"
+    "                NCCL_NET_GDR_LEVEL=SYS\n"
     "  --via-plugin, --cpu   TWINPATH_FABRIC=soft when all ranks are on one host, not between "
     "hosts\n"
     "\n"
@@ -113,6 +113,10 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_flag("--threads,-t", out.threads, "one process with a thread per GPU");
   app.add_option("--nccl", out.nccl, "NCCL library [libnccl.so.2]");
   app.add_flag("--cuda-malloc", out.cuda_malloc, "buffers from cuMemAlloc, not ncclMemAlloc");
+  app.add_flag(
+      "--register", out.registered,
+      "buffers known to NCCL (ncclCommRegister), which it may give the plugin as they are");
+  app.add_flag("--graph", out.graph, "operations launched as CUDA graphs");
   app.add_option("--plugin", out.plugin,
                  "net plugin: a path, or the X of libnccl-net-X.so [with --via-plugin and --cpu: "
                  "$NCCL_NET_PLUGIN, else the one built or installed with this program]");
@@ -124,7 +128,8 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_option("--rank", out.rank,
                  "RANK/RANKS of this process in a job started by hand, see below");
   app.add_flag("--no-mpi", out.no_mpi, "ignore an mpirun or Slurm environment");
-  app.add_option("--scenario", scenario, "split, many-comms, abort or kill, in place of the table");
+  app.add_option("--scenario", scenario,
+                 "split, many-comms, again, abort or kill, in place of the table");
   app.add_option("--comms", out.comms, "communicators of many-comms [16]")
       ->check(CLI::Range(1, 64));
   app.add_option("--cpu", out.cpu_ranks, "no GPU: N processes over the net ABI on host memory [4]")
@@ -171,19 +176,20 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   if (out.algorithms.empty()) {
     throw ToolError(kExitUsage, "--algo \"" + algorithm + "\" is unknown; use ring, tree or both");
   }
-  const std::map<std::string, Scenario> scenarios = {{"", Scenario::none},
-                                                     {"split", Scenario::split},
-                                                     {"many-comms", Scenario::many_comms},
-                                                     {"abort", Scenario::abort},
-                                                     {"kill", Scenario::kill}};
+  const std::map<std::string, Scenario> scenarios = {
+      {"", Scenario::none},       {"split", Scenario::split}, {"many-comms", Scenario::many_comms},
+      {"again", Scenario::again}, {"abort", Scenario::abort}, {"kill", Scenario::kill}};
   const auto found = scenarios.find(scenario);
   if (found == scenarios.end()) {
     throw ToolError(kExitUsage, "--scenario \"" + scenario +
-                                    "\" is unknown; use split, many-comms, abort or kill");
+                                    "\" is unknown; use split, many-comms, again, abort or kill");
   }
   out.scenario = found->second;
   if (out.scenario != Scenario::none && !out.plot.empty()) {
     throw ToolError(kExitUsage, "--scenario has no figures to draw; leave out --plot");
+  }
+  if ((out.registered || out.graph) && (cpu || out.scenario != Scenario::none)) {
+    throw ToolError(kExitUsage, "--register and --graph are for the table of collectives on GPUs");
   }
   if (cpu && out.scenario != Scenario::none) {
     throw ToolError(kExitUsage, "--scenario needs GPUs and NCCL; leave out --cpu");

@@ -12,7 +12,7 @@ namespace twinpath::coll {
 // Of the JSON document: tools/JSON.md says when it changes.
 inline constexpr int kSchema = 2;
 
-enum class Scenario { none, split, many_comms, abort, kill };
+enum class Scenario { none, split, many_comms, again, abort, kill };
 enum class Algorithm { ring, tree };
 
 struct Options {
@@ -33,6 +33,8 @@ struct Options {
   bool threads = false;
   bool no_mpi = false;
   bool cuda_malloc = false;
+  bool registered = false;
+  bool graph = false;
   std::string nccl;    // library path
   std::string plugin;  // as given
   bool via_plugin = false;

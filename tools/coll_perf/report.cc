@@ -42,7 +42,8 @@ Report::Report(bool live, const Options& options)
   options_ = {{"iterations", options.iterations}, {"warmup", options.warmup},
               {"checks", options.checks},         {"cpu", options.cpu_ranks},
               {"threads", options.threads},       {"via_plugin", options.via_plugin},
-              {"plugin", options.plugin},         {"nccl", options.nccl}};
+              {"plugin", options.plugin},         {"nccl", options.nccl},
+              {"register", options.registered},   {"graph", options.graph}};
 }
 
 void Report::note(const std::string& text) {

@@ -35,6 +35,9 @@ CudaApi::Loaded CudaApi::load(CudaUse use, std::string& detail) {
     TP_TOOL_CUDA_VMM_CALLS(TP_TOOL_CUDA_LOOK_UP)
   }
 #undef TP_TOOL_CUDA_LOOK_UP
+#define TP_TOOL_CUDA_LOOK_UP(member, symbol, parameters) (void)look_up(library, symbol, member);
+  TP_TOOL_CUDA_GRAPH_CALLS(TP_TOOL_CUDA_LOOK_UP)
+#undef TP_TOOL_CUDA_LOOK_UP
   return Loaded::yes;
 }
 

@@ -65,6 +65,15 @@ namespace twinpath::tools {
     (gpu::cuda::Address, std::size_t, const gpu::cuda::AccessDescription*, std::size_t))         \
   X(range_handle, "cuMemGetHandleForAddressRange",                                               \
     (void*, gpu::cuda::Address, std::size_t, int, unsigned long long))
+// Null where the driver lacks them.
+#define TP_TOOL_CUDA_GRAPH_CALLS(X)                                                              \
+  X(capture_begin, "cuStreamBeginCapture_v2", (gpu::cuda::Stream, int))                          \
+  X(capture_end, "cuStreamEndCapture", (gpu::cuda::Stream, gpu::cuda::Graph*))                   \
+  X(graph_instantiate, "cuGraphInstantiateWithFlags",                                            \
+    (gpu::cuda::GraphExec*, gpu::cuda::Graph, unsigned long long))                               \
+  X(graph_exec_destroy, "cuGraphExecDestroy", (gpu::cuda::GraphExec))                            \
+  X(graph_destroy, "cuGraphDestroy", (gpu::cuda::Graph))                                         \
+  X(graph_launch, "cuGraphLaunch", (gpu::cuda::GraphExec, gpu::cuda::Stream))
 // clang-format on
 
 enum class CudaUse { plain, vmm };  // vmm: a driver of CUDA 11.7 or newer
@@ -74,6 +83,7 @@ struct CudaApi {
   gpu::cuda::Result(*member) parameters = nullptr;
   TP_TOOL_CUDA_CALLS(TP_TOOL_CUDA_MEMBER)
   TP_TOOL_CUDA_VMM_CALLS(TP_TOOL_CUDA_MEMBER)
+  TP_TOOL_CUDA_GRAPH_CALLS(TP_TOOL_CUDA_MEMBER)
 #undef TP_TOOL_CUDA_MEMBER
 
   enum class Loaded { yes, no_library, no_function };
