@@ -120,8 +120,8 @@ struct WordUpdate : CopyJob, WordOperation {
 //   - GPU to host and host to GPU: copy engine, batched.
 //   - host to GPU, 4 bytes, or <= 32 bytes and a multiple of 8, aligned like that at both ends:
 //     the bytes are taken when the job is issued and arrive in whole words, as NCCL's LL lines
-//     need: as values that the stream writes, or, several beside another process's kernels, as
-//     rows.
+//     need: as values that the stream writes, or, more than two beside another process's kernels,
+//     as rows.
 //   - same GPU: never a device-to-device copy (the driver runs it on an SM, which a spinning
 //     kernel may own): through pinned host memory, D2H then H2D, or, when the program uses
 //     another GPU too, through memory of that one (prepare_copies).  On streams of their own.

@@ -12,24 +12,8 @@ namespace twinpath::gpu {
 
 using cuda::kSuccess;
 
-CopyKind classify(const CopyJob& job) {
-  if (job.bytes == 0) return CopyKind::nothing;
-  if (job.from.gpu >= 0 && job.from.gpu == job.to.gpu) return CopyKind::staged;
-  const std::uint64_t word = job.bytes == 4 ? 4 : 8;
-  const bool words = (job.bytes | job.to.address | job.from.address) % word == 0;
-  if (job.from.gpu < 0 && job.bytes <= kTinyBytes && words) return CopyKind::tiny;
-  return CopyKind::copy;
-}
-
-RowPlan plan_rows(std::uint64_t bytes) {
-  const std::uint64_t unit = bytes > 8 && bytes % 8 == 0 ? 8 : bytes > 4 && bytes % 4 == 0 ? 4 : 1;
-  const std::uint64_t units = bytes / unit;
-  const std::uint64_t tail = units % 2 == 0 ? 0 : 3;
-  return {(units - tail) * unit, tail * unit};
-}
-
 // All the memory that building batches takes.
-CopyLane::CopyLane(const Setup& setup) : s_(setup), peer_(setup.peer) {
+CopyLane::CopyLane(const Setup& setup) : s_(setup), peer_(setup.peer), late_(setup.late) {
   for (auto* list : {&copies_, &staged_, &fills_, &drains_, &word_rows_}) list->reserve(kBatchJobs);
   for (auto* list : {&to_, &from_}) list->reserve(kBatchJobs);
   sizes_.reserve(kBatchJobs);
@@ -63,7 +47,9 @@ bool CopyLane::add_tiny(const CopyJob& job, const Batch& batch, std::size_t inde
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + 8 * i))
         .load(kOrder);
   };
-  if (count > kValueWords && s_.word_stage != nullptr) {
+  // Values land behind rows: behind a value of its order, the job is values, too.
+  const std::uint64_t order = std::uint64_t{1} << ((job.order * 0x9E3779B97F4A7C15ull) >> 58);
+  if (count > kValueWords && s_.word_stage != nullptr && (value_orders_ & order) == 0) {
     if (stage_words_ + count > kStageWords) return false;
     // Of the batch's own: those before may still be read.
     std::uint64_t* const at =
@@ -76,6 +62,7 @@ bool CopyLane::add_tiny(const CopyJob& job, const Batch& batch, std::size_t inde
   }
   // One operation is kept for the sequence number.
   if (ops_.size() + count + 1 > cuda::kMaxMemOps) return false;
+  value_orders_ |= order;
   for (std::size_t i = 0; i < count; ++i) {
     cuda::MemOp op;
     op.operation = half ? cuda::kOpWriteValue32 : cuda::kOpWriteValue64;
@@ -94,6 +81,7 @@ std::size_t CopyLane::collect(Batch& batch) {
   stage_words_ = 0;
   ops_.clear();
   op_job_.clear();
+  value_orders_ = 0;
   // Bounds how many calls one batch makes.
   const std::uint64_t staged_limit = (peer_.base != 0 ? peer_ : s_.host).bytes;
   std::uint64_t bytes = 0, staged = 0;
@@ -166,9 +154,7 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
     });
   if (copies.empty()) return;
   const cuda::Driver& d = *s_.driver;
-  on_copy_engine_ = std::none_of(copies.begin(), copies.end(), [&](const Copy& c) {
-    return c.from_host && c.bytes < s_.rows_below;
-  });
+  const auto by_compute = [&](const Copy& c) { return c.from_host && c.bytes < s_.rows_below; };
   cuda::Result refused = kSuccess;
   const bool as_batch = copies.size() > 1 && d.copy_batch_async != nullptr && batch_copies_;
   if (as_batch) {
@@ -186,13 +172,19 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
     std::size_t first = 0, fail_index = 0;
     refused = d.copy_batch_async(to_.data(), from_.data(), sizes_.data(), copies.size(),
                                  &attributes, &first, 1, &fail_index, s_.stream);
-    if (refused == kSuccess) return;
+    if (refused == kSuccess) {
+      on_copy_engine_ = std::none_of(copies.begin(), copies.end(), by_compute);
+      return;
+    }
     // One bad copy refuses the whole list: again one by one, to fail only that one.
   }
   bool all_good = true;
   for (const Copy& c : copies) {
     const cuda::Result r = d.copy_async(c.to, c.from, c.bytes, s_.stream);
-    if (r == kSuccess) continue;
+    if (r == kSuccess) {
+      on_copy_engine_ = !by_compute(c);
+      continue;
+    }
     all_good = false;
     fail(batch, c.job, {c.to, 0}, r, "cuMemcpyAsync");
   }
@@ -241,22 +233,18 @@ void CopyLane::copy_staged(Batch& batch) {
   }
 }
 
-// Before values are written: see lane.h.
-void CopyLane::nudge(Batch& batch, bool no_copy) {
-  if (!on_copy_engine_ || (no_copy && late_ >= kLateOften)) {
-    // Should it fail, so do the values behind it; else they are late at worst.
-    on_copy_engine_ = s_.driver->copy_async(s_.nudge_to, s_.nudge_from, sizeof(std::uint64_t),
-                                            s_.stream) == kSuccess;
-  } else if (no_copy && last_ - first_ == 1) {
-    batch.bare_since = now_ns();
-  }
+// Before values are written: see lane.h.  True: the batch is nothing but values, without a copy
+// before them.
+bool CopyLane::nudge(bool no_copy) {
+  if (on_copy_engine_ && (!no_copy || late_.trusted(now_ns()))) return no_copy;
+  // Should it fail, so do the values behind it; else they are late at worst.
+  on_copy_engine_ = s_.driver->copy_async(s_.nudge_to, s_.nudge_from, sizeof(std::uint64_t),
+                                          s_.stream) == kSuccess;
+  return false;
 }
 
-// That a stream stays on the copy engine was measured with one driver (580.159).  Where it does
-// not, each batch of values gets a copy before it.
 void CopyLane::judge(const Batch& batch) {
-  late_ = now_ns() - batch.bare_since > s_.late_ns ? late_ + 1 : 0;
-  if (late_ == kLateOften)
+  if (late_.took(batch.bare_since, now_ns()))
     TP_INFO(net, "GPU %d: values that a stream wrote were late: a copy goes before each", s_.gpu);
 }
 
@@ -301,8 +289,9 @@ bool CopyLane::issue(LaneCounts& counts) {
     copy_staged(batch);
     if (staged_done_ != 0 && batch.failed[count]) staged_failed_ = true;
     copy(word_rows_, batch);
-    if (s_.nudge_from != 0) nudge(batch, no_copy);
+    const bool bare = s_.nudge_from != 0 && nudge(no_copy);
     if (!write_and_signal(batch)) return false;
+    if (bare && last_ - first_ == 1) batch.bare_since = now_ns();
   }
   return true;
 }

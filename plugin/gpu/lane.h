@@ -21,7 +21,8 @@
 // - a value that the stream writes, the sequence number too, if the other process has further
 //   kernels queued; not in a stream whose last copy, however long ago, went by the copy engine.
 // So what is small goes as rows, or as values where those are faster, and where the stream is not
-// on the copy engine, a copy of 8 B brings it there before it writes a value.
+// on the copy engine, a copy of 8 B brings it there before it writes a value (late_values.h).
+// Tiny jobs of one order land in that order: behind a value they are values.
 //
 // Threads: the copy thread only.
 #include <array>
@@ -30,18 +31,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "plugin/gpu/copy_plan.h"
 #include "plugin/gpu/driver.h"
 #include "plugin/gpu/job_list.h"
+#include "plugin/gpu/late_values.h"
 
 namespace twinpath::gpu {
 
-// What a job needs.
-enum class CopyKind { copy, tiny, staged, nothing };
-
-inline constexpr std::uint64_t kTinyBytes = 32;
-// Beside kernels of another process a tiny job of up to so many words is values, else rows.  2
-// H200: values 1.3 us each behind the first 4 us, a job of rows 7.5 us and 2.5 us each further one.
-inline constexpr std::size_t kValueWords = 2;
 inline constexpr std::size_t kBatchJobs = 128;
 inline constexpr std::uint64_t kBatchBytes = 64ull << 20;
 // What same-GPU copies go through, longer ones in rounds.
@@ -51,17 +47,6 @@ inline constexpr std::uint64_t kPeerStage = 32ull << 20;  // 90 us of NVLink
 // lane with its like only.
 inline constexpr std::uint64_t kSmallStaged = 64ull << 10;
 inline constexpr std::uint64_t kSmallStage = 1ull << 20;
-
-CopyKind classify(const CopyJob& job);
-
-// How to copy so many bytes, at least two, as rows of equal length: `head` bytes in two rows, then
-// `tail` bytes in three.  A multiple of 8 above 8 is not cut within a word of 8 bytes, one of 4
-// above 4 not within one of 4: who waits for small pieces watches their words.
-struct RowPlan {
-  std::uint64_t head = 0, tail = 0;
-};
-RowPlan plan_rows(std::uint64_t bytes);
-inline constexpr std::uint64_t kRowsBelow = 32ull << 10;
 
 // Between the two halves of same-GPU copies; belongs to one lane.
 struct CopyStage {
@@ -77,8 +62,6 @@ class CopyLane {
  public:
   static constexpr std::size_t kMaxDepth = 4;
   static constexpr std::size_t kStageWords = 256;
-  // Late values in a row after which each gets a copy before it.
-  static constexpr unsigned kLateOften = 3;
   struct Setup {
     const cuda::Driver* driver = nullptr;
     int gpu = -1;
@@ -96,8 +79,7 @@ class CopyLane {
     std::uint64_t* word_stage = nullptr;
     // What brings the stream to the copy engine: a word of this GPU and one of pinned memory.
     cuda::Address nudge_from = 0, nudge_to = 0;
-    // Values that take longer have waited for a slice: a quarter of one.
-    std::int64_t late_ns = 500'000;
+    LateValues::Limits late;
   };
   explicit CopyLane(const Setup& setup);
 
@@ -181,7 +163,7 @@ class CopyLane {
   cuda::Result copy_as_rows(const Copy& c);
   void copy_staged(Batch& batch);
   std::size_t next_round(std::size_t first, std::uint64_t& done);
-  void nudge(Batch& batch, bool no_copy);
+  bool nudge(bool no_copy);
   void judge(const Batch& batch);
   bool write_and_signal(Batch& batch);
   void fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Result r, const char* call);
@@ -199,11 +181,12 @@ class CopyLane {
   std::size_t stage_words_ = 0;  // of the batch being built
   std::vector<cuda::MemOp> ops_;
   std::vector<std::size_t> op_job_;
+  std::uint64_t value_orders_ = 0;  // a bit for each order, or some, that has values in ops_
   std::vector<cuda::Address> to_, from_;
   std::vector<std::size_t> sizes_;
   bool batch_copies_ = true;
   bool on_copy_engine_ = false;  // went the last copy that way?
-  unsigned late_ = 0;            // batches in a row that were late although it did
+  LateValues late_;              // if it did
   bool warned_ = false;
 };
 

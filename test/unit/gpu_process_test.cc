@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "gda/memory/release_job.h"
-#include "plugin/base/clock.h"
 #include "plugin/gpu/process/address_map.h"
 #include "plugin/gpu/process/elsewhere.h"
 #include "plugin/gpu/process/server.h"
@@ -192,7 +191,7 @@ TEST_CASE("up to two words are values that the stream writes, more are rows", "[
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     const std::uint64_t at = 32 * (i / 2 % 16);
     fill(jobs[i], i % 2 == 0 ? CopyEnd{other.address + at, other.gpu} : gpu_at(at),
-         host_at(&host[at / 8]), 8 * (1 + at / 32 % 4), 3 + i % 5);
+         host_at(&host[at / 8]), 8 * (1 + at / 32 % 4), 3 + at / 32 % 4);
     jobs[i].executor = 0;
     REQUIRE(submit_copy(&jobs[i]) == Status::ok);
   }
@@ -216,60 +215,35 @@ TEST_CASE("up to two words are values that the stream writes, more are rows", "[
   CHECK(fake.bare_values == 0);
 }
 
-// What brings a stream to the copy engine is a copy that nobody asked for.
-TEST_CASE("values go without a copy where the stream is on the copy engine", "[gpu_process]") {
-  Machine machine;
-  FakeGpu& fake = machine.gpu();
-  std::vector<std::uint64_t> pinned(16 + CopyLane::kMaxDepth * CopyLane::kStageWords);
-  CopyLane::Setup setup;
-  setup.driver = cuda::driver();
-  setup.gpu = 0;
-  REQUIRE(setup.driver->stream_create(&setup.stream, 0) == 0);
-  setup.word = pinned.data();
-  setup.rows_below = kRowsBelow;
-  setup.word_stage = &pinned[16];
-  setup.nudge_from = machine.device();
-  setup.nudge_to = reinterpret_cast<std::uintptr_t>(&pinned[8]);
-  std::array<std::uint64_t, 4> words = {1, 2, 3, 4};
-  // The copies that the GPU is given for one job of so many bytes.
-  const auto copies_of = [&](CopyLane& lane, std::uint64_t bytes) {
-    const auto count = [&] {
-      const std::lock_guard lock(fake.mutex);
-      return fake.copies;
-    };
-    const std::size_t before = count();
-    Job job;
-    fill(job, {machine.device() + 64, 0}, host_at(words.data()), bytes);
-    lane.add(&job);
-    LaneCounts counts;
-    REQUIRE(lane.issue(counts));
-    while (!lane.poll([](CopyJob* j, Status status) { j->done(j, status); }))
-      std::this_thread::yield();
-    CHECK(job.status == Status::ok);
-    return count() - before;
-  };
-  SECTION("once a stream, and again after what went by the compute engine") {
-    setup.late_ns = 60 * kSecond;
-    CopyLane lane(setup);
-    CHECK(copies_of(lane, 8) == 1);
-    CHECK(copies_of(lane, 8) == 0);
-    CHECK(copies_of(lane, 16) == 0);
-    CHECK(copies_of(lane, 24) == 3);  // rows
-    CHECK(copies_of(lane, 4) == 0);
-    CHECK(copies_of(lane, 1) == 2);  // makes no rows, and the word at its end is a value, too
-    CHECK(copies_of(lane, 8) == 0);
+TEST_CASE("tiny jobs of one batch land in their order", "[gpu_process]") {
+  NEEDS_ONE_MAPPING;
+  Joined joined;
+  FakeGpu& fake = joined.machine.gpu();
+  const std::uint64_t* const place = &joined.machine.device_words()[8];
+  // What is written last stands, whatever it is written as.
+  for (const auto& sizes : std::vector<std::vector<std::uint64_t>>{
+           {16, 32}, {8, 32}, {32, 16}, {32, 8, 24}, {24, 16, 32}, {4, 32}, {32, 4}}) {
+    INFO(sizes[0] << " bytes, then " << sizes[1]);
+    fake.pause(true);
+    std::vector<std::vector<std::uint64_t>> sources;
+    std::array<std::uint64_t, 4> expected{};
+    std::memcpy(expected.data(), place, sizeof expected);
+    std::vector<Job> jobs(sizes.size() + 8);
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      // The first ones fill what may be under way, so that the others go together.
+      const std::uint64_t bytes = i < 8 ? 8 : sizes[i - 8];
+      sources.emplace_back(4, 0x1111111111111111u * (i + 1) + bytes);
+      if (i >= 8) std::memcpy(expected.data(), sources[i].data(), bytes);
+      fill(jobs[i], gpu_at(i < 8 ? 4096 : 64), host_at(sources[i].data()), bytes, 7);
+      jobs[i].executor = 0;
+      REQUIRE(submit_copy(&jobs[i]) == Status::ok);
+      if (i < 8) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    Machine::settle();
+    fake.pause(false);
+    for (Job& job : jobs) CHECK(wait(job) == Status::ok);
+    CHECK(std::memcmp(place, expected.data(), sizeof expected) == 0);
   }
-  SECTION("always, where they are late all the same") {
-    setup.late_ns = -1;
-    CopyLane lane(setup);
-    CHECK(copies_of(lane, 8) == 1);
-    for (unsigned i = 0; i < CopyLane::kLateOften; ++i) CHECK(copies_of(lane, 8) == 0);
-    for (int i = 0; i < 3; ++i) CHECK(copies_of(lane, 8) == 1);
-    CHECK(copies_of(lane, 32) == 2);
-  }
-  REQUIRE(setup.driver->stream_destroy(setup.stream) == 0);
-  const std::lock_guard lock(fake.mutex);
-  CHECK(fake.bare_values == 0);
 }
 
 TEST_CASE("without another GPU copies within one go through host memory", "[gpu_process]") {
