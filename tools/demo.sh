@@ -62,7 +62,8 @@ die() {
 }
 
 # --- build
-wanted=(nccl-net plugin-alias nccl-tuner-twinpath twinpath-copier coll_perf net_perf twinpath-info)
+wanted=(nccl-net nccl-net-again plugin-alias nccl-tuner-twinpath twinpath-copier coll_perf net_perf
+  twinpath-info)
 set_up() {
   quietly 'setting up the build' "$folder/build.log" "$@" || {
     tail -n 30 "$folder/build.log"

@@ -10,9 +10,10 @@
 
 namespace twinpath {
 
-// From now on dlopen("libnccl-net.so") finds `folder`/again/libnccl-net.so wherever the loader
+// From now on dlopen("libnccl-net.so") finds `folder`/libnccl-net-again.so wherever the loader
 // looks else: its soname is that name, and it holds nothing but a dependency on this library, in
-// which dlsym then looks.  Our own soname must be another one, see meson.build.  Calls dlopen.
+// which dlsym then looks.  Our own soname must be another one, see meson.build.  If another
+// library is found under that name, INFO says so.  Calls dlopen.
 void keep_default_name(const std::string& folder);
 
 }  // namespace twinpath

@@ -11,6 +11,7 @@ import unittest
 
 ROOT = pathlib.Path(os.environ["SOURCE_ROOT"])
 WANTED = {"nccl-net": "plugin/nccl/libnccl-net.so",
+          "nccl-net-again": "plugin/nccl/libnccl-net-again.so",
           "plugin-alias": "plugin/nccl/libnccl-net-twinpath.so",
           "nccl-tuner-twinpath": "plugin/nccl/libnccl-tuner-twinpath.so",
           "twinpath-copier": "plugin/nccl/twinpath-copier", "coll_perf": "tools/coll_perf/coll_perf",

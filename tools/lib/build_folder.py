@@ -49,10 +49,15 @@ def check(folder, source):
 
 def targets(folder, names):
     root = pathlib.Path(load(folder, "meson-info.json")["directories"]["build"])
-    by_name = {t["name"]: t for t in load(folder, "intro-targets.json")}
+    by_name = {}
+    for target in load(folder, "intro-targets.json"):
+        by_name.setdefault(target["name"], []).append(target)
     for name in names:
-        for file in by_name.get(name, {}).get("filename", []):
-            yield f"{name} {pathlib.Path(file).relative_to(root)}"
+        if len(by_name.get(name, [])) > 1:
+            sys.exit(f"{folder}/ has several targets called {name}")
+        for target in by_name.get(name, []):
+            for file in target["filename"]:
+                yield f"{name} {pathlib.Path(file).relative_to(root)}"
 
 
 def main():

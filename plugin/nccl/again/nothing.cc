@@ -1,1 +1,0 @@
-// What libnccl-net.so of this folder holds: see plugin/nccl/default_name.h.

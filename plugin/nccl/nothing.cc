@@ -1,0 +1,1 @@
+// All that libnccl-net-again.so holds: see default_name.h.
