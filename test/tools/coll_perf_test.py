@@ -177,6 +177,12 @@ class Cpu(Case):
                    says=("PMI started 2 ranks", "--rendezvous HOST:PORT"))
 
 
+class Again(Case):
+    def test_a_network_must_be_named(self):
+        self.fails(2, "--scenario", "again", env=stand_ins(cuda=FAKE_DRIVER, nccl=FAKE_NCCL),
+                   says="--scenario again needs NCCL_NET")
+
+
 class Missing(Case):
     """What is not installed is exit status 3 and a message with the remedy."""
 

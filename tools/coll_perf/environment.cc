@@ -69,6 +69,12 @@ std::vector<std::string> apply_environment(const Options& options, int nccl_vers
     set_if_unset(lines, "NCCL_NET_GDR_LEVEL", "SYS", why);
     set_if_unset(lines, "NCCL_NVLS_ENABLE", "0", why);
   }
+  if (options.scenario == Scenario::again && std::getenv("NCCL_NET") == nullptr) {
+    throw ToolError(
+        kExitUsage,
+        "--scenario again needs NCCL_NET, as --plugin and --via-plugin set it: without, "
+        "later communicators may use another network, and nobody sees it");
+  }
   return lines;
 }
 

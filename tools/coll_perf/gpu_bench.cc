@@ -50,8 +50,9 @@ class Table {
         }
       }
     }
-    job_.watchdog.step(job_.group.rank(), "ncclCommDestroy");
+    job_.watchdog.step(job_.group.rank(), "ncclCommDeregister");
     for (Registration& registration : registered_) registration.end();
+    job_.watchdog.step(job_.group.rank(), "ncclCommDestroy");
     comm_.destroy();
   }
 

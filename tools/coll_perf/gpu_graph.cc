@@ -12,8 +12,9 @@ constexpr int kThisThread = 1;
 
 Recorded::Recorded(const CudaApi& cuda, CuStream stream, const std::function<void()>& work)
     : cuda_(cuda), stream_(stream) {
-  if (cuda.graph_launch == nullptr)
-    throw ToolError(kExitMissing, "this driver has no CUDA graphs; leave out --graph");
+  // The newest of the calls: CUDA 11.4.
+  if (cuda.graph_instantiate == nullptr)
+    throw ToolError(kExitMissing, "this driver is too old for --graph; leave it out");
   cuda.check(cuda.capture_begin(stream, kThisThread), "recording a graph");
   try {
     work();

@@ -160,6 +160,8 @@ void run_again(GpuJob& job) {
     wrong += finish_checked(job, lane, pattern, kBytes, comm.get(), round_shift(life), {});
     job.watchdog.step(rank, "ncclCommDestroy");
     comm.destroy();
+    // Of ranks in one process the last frees all.
+    job.group.barrier();
   }
   wrong = total(job, wrong);
   job.report.verdict(
