@@ -54,6 +54,7 @@ struct FakeGpu {
   bool batch_refused = false;
   int alloc_result = 0, peer_result = 0;
   std::atomic<int> host_alloc_ms{0};  // how long it takes
+  std::atomic<bool> host_alloc_held{false};
   std::atomic<bool> in_use[2] = {true, true};
   bool peers = true;
   // What was seen.
@@ -204,6 +205,7 @@ inline cuda::Driver fake_table() {
   d.exchange_capture_mode = [](int*) { return 0; };
   d.host_alloc = [](void** p, std::size_t n, unsigned) {
     std::this_thread::sleep_for(std::chrono::milliseconds(fake->host_alloc_ms));
+    while (fake->host_alloc_held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::lock_guard lock(fake->mutex);
     ++fake->host_allocs;
     *p = std::aligned_alloc(4096, n);
