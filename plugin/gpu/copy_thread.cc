@@ -259,9 +259,8 @@ void CopyThread::accept(CopyJob* job) {
 }
 
 CopyThread::OrderSlot& CopyThread::slot_of(const CopyJob& job) {
-  return orders_[(job.order * 0x9E3779B97F4A7C15ull) >> 54];
+  return orders_[order_slot(job, kOrderBits)];
 }
-static_assert(1ull << (64 - 54) == 1024);
 
 void CopyThread::queue(OrderSlot& slot, CopyJob* job) {
   if (dead_ != Status::ok) {

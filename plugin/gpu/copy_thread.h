@@ -65,7 +65,8 @@ class CopyThread {
   // In the order in which an order of jobs may go from one to the next, see queue().
   static constexpr std::size_t kCopyLanes = 3, kTinyLane = 3, kSmallLane = 4, kStagedLane = 5,
                                kLanes = 6;
-  static constexpr std::size_t kOrderSlots = 1024;
+  static constexpr int kOrderBits = 10;
+  static constexpr std::size_t kOrderSlots = 1 << kOrderBits;
   // Tiny jobs in a row after which an order is trusted to send nothing else.
   static constexpr std::uint8_t kTinyRun = 16;
   // Jobs for which an order that has sent same-GPU copies stays with their lane.

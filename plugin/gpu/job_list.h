@@ -1,8 +1,15 @@
 #pragma once
-// Copy jobs in a row.  Threads: one.
+// Copy jobs in a row, and where their orders stand in tables.  Threads: one.
+#include <cstddef>
+
 #include "plugin/gpu/engine.h"
 
 namespace twinpath::gpu {
+
+// The place of a job's order among 2^bits; orders may share one.
+inline std::size_t order_slot(const CopyJob& job, int bits) {
+  return (job.order * 0x9E3779B97F4A7C15ull) >> (64 - bits);
+}
 
 // First in, first out, through CopyJob::next.
 class JobList {

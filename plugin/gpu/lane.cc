@@ -48,7 +48,7 @@ bool CopyLane::add_tiny(const CopyJob& job, const Batch& batch, std::size_t inde
         .load(kOrder);
   };
   // Values land behind rows: behind a value of its order, the job is values, too.
-  const std::uint64_t order = std::uint64_t{1} << ((job.order * 0x9E3779B97F4A7C15ull) >> 58);
+  const std::uint64_t order = std::uint64_t{1} << order_slot(job, 6);
   if (count > kValueWords && s_.word_stage != nullptr && (value_orders_ & order) == 0) {
     if (stage_words_ + count > kStageWords) return false;
     // Of the batch's own: those before may still be read.
@@ -119,8 +119,7 @@ std::size_t CopyLane::collect(Batch& batch) {
 }
 
 bool CopyLane::goes_as_rows(const Copy& c) const {
-  return c.from_host && c.bytes < s_.rows_below && c.bytes > 1 &&
-         s_.driver->copy_rows_async != nullptr;
+  return linear_by_compute(c) && c.bytes > 1 && s_.driver->copy_rows_async != nullptr;
 }
 
 cuda::Result CopyLane::copy_as_rows(const Copy& c) {
@@ -154,7 +153,6 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
     });
   if (copies.empty()) return;
   const cuda::Driver& d = *s_.driver;
-  const auto by_compute = [&](const Copy& c) { return c.from_host && c.bytes < s_.rows_below; };
   cuda::Result refused = kSuccess;
   const bool as_batch = copies.size() > 1 && d.copy_batch_async != nullptr && batch_copies_;
   if (as_batch) {
@@ -173,7 +171,8 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
     refused = d.copy_batch_async(to_.data(), from_.data(), sizes_.data(), copies.size(),
                                  &attributes, &first, 1, &fail_index, s_.stream);
     if (refused == kSuccess) {
-      on_copy_engine_ = std::none_of(copies.begin(), copies.end(), by_compute);
+      on_copy_engine_ = std::none_of(copies.begin(), copies.end(),
+                                     [&](const Copy& c) { return linear_by_compute(c); });
       return;
     }
     // One bad copy refuses the whole list: again one by one, to fail only that one.
@@ -182,7 +181,7 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
   for (const Copy& c : copies) {
     const cuda::Result r = d.copy_async(c.to, c.from, c.bytes, s_.stream);
     if (r == kSuccess) {
-      on_copy_engine_ = !by_compute(c);
+      on_copy_engine_ = !linear_by_compute(c);
       continue;
     }
     all_good = false;
@@ -236,7 +235,8 @@ void CopyLane::copy_staged(Batch& batch) {
 // Before values are written: see lane.h.  True: the batch is nothing but values, without a copy
 // before them.
 bool CopyLane::nudge(bool no_copy) {
-  if (on_copy_engine_ && (!no_copy || late_.trusted(now_ns()))) return no_copy;
+  const bool trusted = !no_copy || !late_.in_doubt() || late_.trusted(now_ns());
+  if (on_copy_engine_ && trusted) return no_copy;
   // Should it fail, so do the values behind it; else they are late at worst.
   on_copy_engine_ = s_.driver->copy_async(s_.nudge_to, s_.nudge_from, sizeof(std::uint64_t),
                                           s_.stream) == kSuccess;

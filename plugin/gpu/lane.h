@@ -159,6 +159,8 @@ class CopyLane {
     return peer_.base != 0 && job.from.gpu == s_.gpu ? peer_ : s_.host;
   }
   void copy(std::vector<Copy>& copies, Batch& batch);
+  // Would it go through the compute engine as one linear copy?
+  bool linear_by_compute(const Copy& c) const { return c.from_host && c.bytes < s_.rows_below; }
   bool goes_as_rows(const Copy& c) const;
   cuda::Result copy_as_rows(const Copy& c);
   void copy_staged(Batch& batch);

@@ -20,8 +20,9 @@ class LateValues {
   };
   explicit LateValues(const Limits& limits) : limits_(limits) {}
 
+  bool in_doubt() const { return late_ >= kOften; }
   // False: they need a copy.
-  bool trusted(std::int64_t now) const { return late_ < kOften || now >= try_at_; }
+  bool trusted(std::int64_t now) const { return !in_doubt() || now >= try_at_; }
   // Some went without a copy, at `since`, and are there now.  True when trust has just gone, the
   // first time only.
   bool took(std::int64_t since, std::int64_t now) {
@@ -30,7 +31,7 @@ class LateValues {
       return false;
     }
     late_ = std::min(late_ + 1, kOften);
-    if (late_ < kOften) return false;
+    if (!in_doubt()) return false;
     try_at_ = now + limits_.again;
     const bool first = !gone_;
     gone_ = true;

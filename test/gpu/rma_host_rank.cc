@@ -1,7 +1,6 @@
 // See rma_host_rank.h.
 #include "test/gpu/rma_host_rank.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -43,29 +42,6 @@ struct RmaApi {
                           CuStream);
   NcclResult (*Signal)(int peer, int signal, int context, unsigned flags, NcclComm, CuStream);
   NcclResult (*Wait)(int count, WaitSignal*, NcclComm, CuStream);
-};
-
-// The driver's graphs, of which the tools know nothing.
-struct GraphApi {
-  CuResult (*begin)(CuStream, int mode);
-  CuResult (*end)(CuStream, void** graph);
-  CuResult (*instantiate)(void** executable, void* graph, unsigned long long flags);
-  CuResult (*launch)(void* executable, CuStream);
-  CuResult (*destroy)(void* executable);
-  CuResult (*destroy_graph)(void* graph);
-
-  static GraphApi open() {
-    void* const cuda = ::dlopen("libcuda.so.1", RTLD_NOW);
-    const auto find = [&](const char* name) {
-      return cuda != nullptr ? ::dlsym(cuda, name) : nullptr;
-    };
-    return {reinterpret_cast<decltype(begin)>(find("cuStreamBeginCapture_v2")),
-            reinterpret_cast<decltype(end)>(find("cuStreamEndCapture")),
-            reinterpret_cast<decltype(instantiate)>(find("cuGraphInstantiateWithFlags")),
-            reinterpret_cast<decltype(launch)>(find("cuGraphLaunch")),
-            reinterpret_cast<decltype(destroy)>(find("cuGraphExecDestroy")),
-            reinterpret_cast<decltype(destroy_graph)>(find("cuGraphDestroy"))};
-  }
 };
 
 class Rank {
@@ -246,29 +222,26 @@ class Rank {
 
   // In graphs NCCL keeps signals in the host's memory and flushes by a put to itself.
   std::string graph(int launches) {
-    const GraphApi graphs = GraphApi::open();
-    if (graphs.begin == nullptr || graphs.end == nullptr || graphs.instantiate == nullptr ||
-        graphs.launch == nullptr || graphs.destroy == nullptr || graphs.destroy_graph == nullptr)
-      return "the driver has no graphs";
+    if (!cuda_.has_graphs()) return "the driver has no graphs";
     poison();
     constexpr std::size_t kBytes = 300001;
-    void* graph = nullptr;
-    void* executable = nullptr;
-    cuda_.check(graphs.begin(stream_, 1), "cuStreamBeginCapture");  // of this thread
+    gpu::cuda::Graph graph = nullptr;
+    gpu::cuda::GraphExec executable = nullptr;
+    cuda_.check(cuda_.capture_begin(stream_, 1), "cuStreamBeginCapture");  // of this thread
     put(0, kBytes, 0);
     wait(1);
-    cuda_.check(graphs.end(stream_, &graph), "cuStreamEndCapture");
-    cuda_.check(graphs.instantiate(&executable, graph, 0), "cuGraphInstantiate");
+    cuda_.check(cuda_.capture_end(stream_, &graph), "cuStreamEndCapture");
+    cuda_.check(cuda_.graph_instantiate(&executable, graph, 0), "cuGraphInstantiate");
     std::string wrong;
     for (int i = 0; i < launches && wrong.empty(); ++i) {
       fill(20 + i, 0, kBytes);
-      cuda_.check(graphs.launch(executable, stream_), "cuGraphLaunch");
+      cuda_.check(cuda_.graph_launch(executable, stream_), "cuGraphLaunch");
       wrong = look(20 + i, 0, kBytes);
       if (wrong.empty()) meeting_.barrier();
     }
-    cuda_.check(graphs.destroy(executable), "cuGraphExecDestroy");
+    cuda_.check(cuda_.graph_exec_destroy(executable), "cuGraphExecDestroy");
     // ncclCommDestroy waits for it.
-    cuda_.check(graphs.destroy_graph(graph), "cuGraphDestroy");
+    cuda_.check(cuda_.graph_destroy(graph), "cuGraphDestroy");
     return wrong;
   }
 

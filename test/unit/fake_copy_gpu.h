@@ -62,8 +62,8 @@ struct FakeGpu {
   std::size_t copies = 0, mem_op_calls = 0, same_gpu_copies = 0;
   std::vector<std::uint64_t> written;  // where write-values went, the first ones
   std::size_t row_copies = 0, rows = 0;
-  std::size_t bare_values =
-      0;  // calls that wrote values where the stream is not on the copy engine
+  // Calls that wrote values where the stream is not on the copy engine.
+  std::size_t bare_values = 0;
   std::size_t through_peer = 0;  // copies with an end in memory that GPU 1 gave
   std::size_t ran_out = 0;       // bytes that left GPU 0
   std::size_t alloc_calls = 0, host_allocs = 0;

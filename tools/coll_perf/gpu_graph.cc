@@ -12,8 +12,7 @@ constexpr int kThisThread = 1;
 
 Recorded::Recorded(const CudaApi& cuda, CuStream stream, const std::function<void()>& work)
     : cuda_(cuda), stream_(stream) {
-  // The newest of the calls: CUDA 11.4.
-  if (cuda.graph_instantiate == nullptr)
+  if (!cuda.has_graphs())
     throw ToolError(kExitMissing, "this driver is too old for --graph; leave it out");
   cuda.check(cuda.capture_begin(stream, kThisThread), "recording a graph");
   try {

@@ -46,6 +46,8 @@ constexpr const char* kFooter =
     "Exit status: 0 all right, 1 wrong elements or scenario failed, 2 bad option, 3 no GPU,\n"
     "driver or NCCL, 4 an operation failed or timed out.";
 
+const std::string kScenarios = "split, many-comms, again, abort or kill";
+
 std::size_t bytes_or_throw(const char* option, const std::string& text) {
   const auto value = tools::parse_bytes(text);
   if (!value || *value == 0) {
@@ -128,8 +130,7 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_option("--rank", out.rank,
                  "RANK/RANKS of this process in a job started by hand, see below");
   app.add_flag("--no-mpi", out.no_mpi, "ignore an mpirun or Slurm environment");
-  app.add_option("--scenario", scenario,
-                 "split, many-comms, again, abort or kill, in place of the table");
+  app.add_option("--scenario", scenario, kScenarios + ", in place of the table");
   app.add_option("--comms", out.comms, "communicators of many-comms [16]")
       ->check(CLI::Range(1, 64));
   app.add_option("--cpu", out.cpu_ranks, "no GPU: N processes over the net ABI on host memory [4]")
@@ -181,8 +182,7 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
       {"again", Scenario::again}, {"abort", Scenario::abort}, {"kill", Scenario::kill}};
   const auto found = scenarios.find(scenario);
   if (found == scenarios.end()) {
-    throw ToolError(kExitUsage, "--scenario \"" + scenario +
-                                    "\" is unknown; use split, many-comms, again, abort or kill");
+    throw ToolError(kExitUsage, "--scenario \"" + scenario + "\" is unknown; use " + kScenarios);
   }
   out.scenario = found->second;
   if (out.scenario != Scenario::none && !out.plot.empty()) {

@@ -65,7 +65,7 @@ namespace twinpath::tools {
     (gpu::cuda::Address, std::size_t, const gpu::cuda::AccessDescription*, std::size_t))         \
   X(range_handle, "cuMemGetHandleForAddressRange",                                               \
     (void*, gpu::cuda::Address, std::size_t, int, unsigned long long))
-// Null where the driver lacks them.
+// Null where the driver lacks them: has_graphs().
 #define TP_TOOL_CUDA_GRAPH_CALLS(X)                                                              \
   X(capture_begin, "cuStreamBeginCapture_v2", (gpu::cuda::Stream, int))                          \
   X(capture_end, "cuStreamEndCapture", (gpu::cuda::Stream, gpu::cuda::Graph*))                   \
@@ -85,6 +85,9 @@ struct CudaApi {
   TP_TOOL_CUDA_VMM_CALLS(TP_TOOL_CUDA_MEMBER)
   TP_TOOL_CUDA_GRAPH_CALLS(TP_TOOL_CUDA_MEMBER)
 #undef TP_TOOL_CUDA_MEMBER
+#define TP_TOOL_CUDA_THERE(member, symbol, parameters) &&member != nullptr
+  bool has_graphs() const { return true TP_TOOL_CUDA_GRAPH_CALLS(TP_TOOL_CUDA_THERE); }
+#undef TP_TOOL_CUDA_THERE
 
   enum class Loaded { yes, no_library, no_function };
   // Opens the driver, for good, and fills the table; cuInit is the caller's.  `detail` is the
