@@ -98,12 +98,14 @@ std::vector<std::uint8_t> FakeMachine::config(const Function& f) const {
     std::uint32_t low = 0xff, high = 0;
     for (const Function& o : functions_) {
       if (!o.path.starts_with(f.path + "/")) continue;
-      const std::uint32_t bus = parse_bus_id(last(o.path))->bus;
-      low = std::min(low, bus);
-      high = std::max(high, bus);
+      // A host bridge on the way, as VMD has, is a folder without a bus id of its own.
+      const auto bus = parse_bus_id(last(o.path));
+      if (!bus) continue;
+      low = std::min<std::uint32_t>(low, bus->bus);
+      high = std::max<std::uint32_t>(high, bus->bus);
     }
     put(0x0e, 1, 1);
-    put(0x18, parse_bus_id(last(f.path))->bus, 1);
+    put(0x18, parse_bus_id(last(f.path)).value_or(BusId{}).bus, 1);
     put(0x19, low, 1);
     put(0x1a, high, 1);
   } else {
