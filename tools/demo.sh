@@ -71,6 +71,8 @@ set_up() {
   }
 }
 united=no
+# What it shows needs the programs, and no test.
+dispensable=catch2
 # shellcheck disable=SC2086  # the list is a list
 ensure_packages required $build_packages
 if [ -f "$folder/build.ninja" ]; then

@@ -84,8 +84,33 @@ class Demo(unittest.TestCase):
     def targets(self, names):
         (self.bin / "meson.json").write_text(json.dumps(names))
 
-    def run_demo(self, *arguments, status=0, **env):
-        done = subprocess.run(["bash", str(self.tree / "tools/demo.sh"), "--no-install", *arguments],
+    def packages(self, known, found, locked=0):
+        """No package is installed; apt knows these, pkg-config finds what matches `found`."""
+        texts = {
+            "id": "echo 0", "dpkg-query": "exit 1",
+            "pkg-config": f"echo \"$*\" | grep -Eq '{found}'",
+            "apt-get": f"""
+while [ "$1" = -q ] || [ "$1" = -o ]; do [ "$1" = -q ] || shift; shift; done
+echo "$*" >>"$0.calls"
+[ "$(wc -l <"$0.calls")" -gt {locked} ] ||
+  {{ echo 'E: Could not get lock /var/lib/apt/lists/lock'; exit 100; }}
+[ "$1" = install ] || exit 0
+shift 3
+for p; do
+  case " {known} " in *" $p "*) ;; *) echo "E: Unable to locate package $p"; exit 100 ;; esac
+done"""}
+        for name, text in texts.items():
+            (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")
+            (self.bin / name).chmod(0o755)
+
+    def apt_calls(self):
+        path = self.bin / "apt-get.calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def run_demo(self, *arguments, status=0, install=False, **env):
+        if not install:
+            arguments = ("--no-install", *arguments)
+        done = subprocess.run(["bash", str(self.tree / "tools/demo.sh"), *arguments],
                               env={**self.env, **env}, capture_output=True, text=True, timeout=120,
                               stdin=subprocess.DEVNULL)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
@@ -221,6 +246,43 @@ class Demo(unittest.TestCase):
         self.assertIn("net_perf: the far end did not answer", text)
         self.assertIn("Troubleshooting", text)
         self.assertNotIn("What you saw", text)
+
+    def test_what_is_there_is_not_installed(self):
+        # Meson and ninja are no packages here; what pkg-config finds is none either.
+        self.packages(known="", found=".*")
+        text = self.run_demo(install=True)
+        self.assertIn("3.21", text)
+        self.assertEqual(self.apt_calls(), [])
+
+    def test_without_a_mirror_what_is_not_needed_is_left_out(self):
+        self.packages(known="", found="nlohmann_json|CLI11|libibverbs|hwloc")
+        text = " ".join(self.run_demo(install=True).split())
+        self.assertIn("apt-get cannot install catch2 (Unable to locate package catch2): going on without",
+                      text)
+        self.assertIn("3.21", text)
+
+    def test_without_a_mirror_what_is_needed_is_named(self):
+        self.packages(known="catch2", found="nlohmann_json|CLI11|hwloc")
+        text = " ".join(self.run_demo(install=True, status=1).split())
+        self.assertIn("error: apt-get cannot install libibverbs-dev "
+                      "(Unable to locate package libibverbs-dev)", text)
+        self.assertIn("apt-get install -y --no-install-recommends catch2 libibverbs-dev", text)
+        self.assertEqual(self.calls(), [])
+
+    def test_one_package_that_is_unknown_does_not_keep_the_others_away(self):
+        self.packages(known="libibverbs-dev", found="nlohmann_json|CLI11|hwloc")
+        text = " ".join(self.run_demo(install=True).split())
+        self.assertIn("Unable to locate package catch2", text)
+        self.assertEqual([c.split()[-2:] for c in self.apt_calls()],
+                         [["update"], ["catch2", "libibverbs-dev"],
+                          ["--no-install-recommends", "libibverbs-dev"]])
+
+    def test_another_apt_is_waited_for(self):
+        self.packages(known="catch2", found="nlohmann_json|CLI11|libibverbs|hwloc", locked=2)
+        text = self.run_demo(install=True)
+        self.assertIn("3.21", text)
+        self.assertNotIn("going on without", text)
+        self.assertEqual(self.apt_calls(), ["update"] * 3 + ["install -y --no-install-recommends catch2"])
 
     def test_wrong_arguments(self):
         self.assertIn("usage:", self.run_demo("--frobnicate", status=2))

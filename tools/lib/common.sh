@@ -46,50 +46,97 @@ quietly() {
 }
 
 build_packages='g++ meson ninja-build pkg-config catch2 nlohmann-json3-dev libcli11-dev libibverbs-dev libhwloc-dev python3'
+# Those of them without which there is a build, if a smaller one.
+dispensable='catch2 nlohmann-json3-dev libcli11-dev'
 
-# Of the named packages those that are not installed.
+# Whether what a package brings is there, however it came: a program in PATH (of a Python environment,
+# of a module), a library that pkg-config finds, which is where Meson looks first.
+is_there() {
+  case $1 in
+    g++) command -v g++ || command -v c++ || command -v clang++ ;;
+    ninja-build) command -v ninja ;;
+    catch2) pkg-config --exists catch2 || pkg-config --exists catch2-with-main ;;
+    nlohmann-json3-dev) pkg-config --exists nlohmann_json ;;
+    libcli11-dev) pkg-config --exists CLI11 ;;
+    libibverbs-dev) pkg-config --exists libibverbs ;;
+    libhwloc-dev) pkg-config --exists 'hwloc >= 2.8' ;;
+    meson | pkg-config | python3 | gcc | make | clang | clang-format-14 | clang-tidy | shellcheck)
+      command -v "$1"
+      ;;
+    *) dpkg-query -W -f '${Status}' "$1" | grep -q 'ok installed' ;;
+  esac >/dev/null 2>&1
+}
+
+# Of the named packages those of which nothing is there.
 missing_packages() {
   local p
-  for p in "$@"; do
-    dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || printf '%s ' "$p"
+  for p in "$@"; do is_there "$p" || printf '%s ' "$p"; done
+}
+
+# Of the named packages those that nothing goes without.
+indispensable() {
+  local p
+  for p in "$@"; do [[ " $dispensable " == *" $p "* ]] || printf '%s ' "$p"; done
+}
+
+# apt_get LOG ARGUMENT...: waits for another one that has the lock, for two minutes at most; apt's own
+# waiting leaves out the lists.  Gives up soon where no mirror answers.
+apt_get() {
+  local log=$1 tries
+  shift
+  for tries in {1..24}; do
+    quietly "apt-get $1" "$log" ${sudo:+$sudo} env DEBIAN_FRONTEND=noninteractive apt-get -q \
+      -o DPkg::Lock::Timeout=120 -o Acquire::Retries=1 -o Acquire::http::Timeout=20 \
+      -o Acquire::https::Timeout=20 "$@" && return 0
+    grep -q 'Could not get lock' "$log" || return 1
+    [ "$tries" = 24 ] || sleep 5
   done
+  return 1
 }
 
 # ensure_packages required|optional PACKAGE...
 # Installs what is missing when it may: root, or sudo without a password; asks nothing.
-# Returns 1 when optional packages stay missing; required ones end the script unless the tools
-# they bring are there already (another distribution, or a hand-made installation).
+# Returns 1 when optional packages stay missing.  Required ones end the script, but for those that are
+# dispensable.
 ensure_packages() {
-  local need=$1 missing sudo='' command
+  local need=$1 missing needed sudo='' command log why
   shift
-  command -v apt-get >/dev/null && command -v dpkg-query >/dev/null || {
-    [ "$need" = optional ] && return 1
-    have_build_tools && return 0
-    die "this is not a Debian or Ubuntu system: install a C++20 compiler, meson >= 1.0.1, ninja," \
-      "pkg-config, python3, libibverbs headers, CLI11, nlohmann-json and Catch2, then run this again"
-  }
   missing=$(missing_packages "$@")
   [ -z "$missing" ] && return 0
+  # shellcheck disable=SC2086  # the lists are lists
+  needed=$(indispensable $missing)
+  if ! command -v apt-get >/dev/null; then
+    [ "$need" = optional ] && return 1
+    [ -z "$needed" ] && { say "not there, going on without: ${missing% }"; return 0; }
+    die "this is not a Debian or Ubuntu system: install a C++20 compiler, meson >= 1.0.1, ninja," \
+      "pkg-config, python3, libibverbs and hwloc headers, CLI11, nlohmann-json and Catch2, then run" \
+      "this again; what has these names there is missing: ${needed% }"
+  fi
   [ "$(id -u)" = 0 ] || sudo='sudo -n'
   command="${sudo:+sudo }apt-get install -y --no-install-recommends ${missing% }"
   if [ "$install" = no ] || { [ -n "$sudo" ] && ! sudo -n true 2>/dev/null; }; then
     [ "$need" = optional ] && { say "not installed: ${missing% } (would be: $command)"; return 1; }
-    have_build_tools && { say "not installed, going on without: ${missing% }"; return 0; }
+    [ -z "$needed" ] && { say "not installed, going on without: ${missing% }"; return 0; }
     die "these packages are missing: ${missing% }; install them and run this again: $command"
   fi
   say "installing ${missing% }"
-  local log
   log=$(mktemp)
+  # The lists may be good enough although not every mirror answers.
+  apt_get "$log" update || true
   # shellcheck disable=SC2086  # the lists are lists
-  if ! { quietly 'apt-get update' "$log" $sudo apt-get update -q; \
-    quietly 'apt-get install' "$log" $sudo env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -y -q --no-install-recommends $missing; }; then
-    tail -n 5 "$log" >&2
+  if apt_get "$log" install -y --no-install-recommends $missing; then
     rm -f "$log"
-    [ "$need" = optional ] && return 1
-    die "apt-get could not install ${missing% }; try by hand: $command"
+    return 0
+  fi
+  why=$(grep -m 1 '^E: ' "$log" || tail -n 1 "$log")
+  if [ "$need" = required ] && [ -n "$needed" ] && [ "$needed" != "$missing" ]; then
+    # shellcheck disable=SC2086  # the lists are lists
+    apt_get "$log" install -y --no-install-recommends $needed && needed=''
   fi
   rm -f "$log"
+  [ "$need" = optional ] && { say "apt-get cannot install ${missing% } (${why#E: })"; return 1; }
+  [ -z "$needed" ] && { say "apt-get cannot install ${missing% } (${why#E: }): going on without"; return 0; }
+  die "apt-get cannot install ${needed% } (${why#E: }); try by hand: $command"
 }
 
 # apt-get update where that is allowed.
@@ -97,13 +144,7 @@ refresh_packages() {
   local sudo=''
   [ "$install" = yes ] && command -v apt-get >/dev/null || return 1
   [ "$(id -u)" = 0 ] || sudo='sudo -n'
-  $sudo apt-get update -q
-}
-
-have_build_tools() {
-  command -v meson >/dev/null && command -v ninja >/dev/null && command -v pkg-config >/dev/null &&
-    command -v python3 >/dev/null && pkg-config --exists libibverbs &&
-    { command -v g++ >/dev/null || command -v c++ >/dev/null || command -v clang++ >/dev/null; }
+  apt_get "$1" update
 }
 
 # Sets up (or keeps) a Meson build folder and compiles it: all of it, or what the suites in the
