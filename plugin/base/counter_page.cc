@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/file_size_signal.h"
 #include "plugin/base/log.h"
 
 namespace twinpath {
@@ -272,14 +273,14 @@ void CounterPage::leave_behind() {
   const std::int64_t now = now_ns();
   std::memcpy(all.data() + offsetof(counters::Process, copied_at), &now, sizeof now);
   errno = 0;
+  const NoFileSizeSignal error_only;
   const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
                            S_IRUSR | S_IWUSR));
   if (!fd || !write_all(fd.get(), all.data(), all.size()) ||
       ::rename(temporary.c_str(), name.c_str()) != 0)
-    TP_WARN(
-        "the counters cannot be left in %s: %s; TWINPATH_METRICS_DIR names a folder that this "
-        "user may write to",
-        name.c_str(), std::strerror(errno));
+    TP_WARN("the counters cannot be left in %s: %s; %s", name.c_str(), std::strerror(errno),
+            errno == EFBIG ? "raise the limit of file sizes (ulimit -f)"
+                           : "TWINPATH_METRICS_DIR names a folder that this user may write to");
 }
 
 }  // namespace twinpath

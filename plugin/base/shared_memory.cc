@@ -5,11 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "plugin/base/file_size_signal.h"
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 
 namespace twinpath {
 namespace {
@@ -18,11 +21,27 @@ constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int kFutureWrite = 0x10;  // F_SEAL_FUTURE_WRITE, which older headers lack
 
 Status failed(const char* name, std::size_t bytes, const char* what, int error) {
-  TP_WARN(
-      "%s of %zu bytes for %s: %s; free memory (shared memory counts against the "
-      "container's or cgroup's limit), or raise the open file limit (ulimit -n)",
-      what, bytes, name, std::strerror(error));
-  return error == EMFILE || error == ENFILE ? Status::system : Status::no_memory;
+  TP_WARN("%s of %zu bytes for %s: %s", what, bytes, name, why_no_memory(error).c_str());
+  return error == ENOMEM || error == ENOSPC ? Status::no_memory : Status::system;
+}
+
+// What fallocate does, where a security profile refuses it; the file has nothing there yet.  0, or
+// an errno.
+int write_zeros(int fd, std::size_t offset, std::size_t bytes) {
+  constexpr char kZeros[4096] = {};
+  for (const std::size_t end = offset + bytes; offset < end;) {
+    const ssize_t n =
+        ::pwrite(fd, kZeros, std::min(sizeof kZeros, end - offset), static_cast<off_t>(offset));
+    if (n > 0) offset += static_cast<std::size_t>(n);
+    if (n <= 0 && errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+// 0, or an errno.
+int reserve_pages(int fd, std::size_t offset, std::size_t bytes) {
+  const int rc = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  return rc == EPERM || rc == EACCES || rc == ENOSYS ? write_zeros(fd, offset, bytes) : rc;
 }
 
 }  // namespace
@@ -54,17 +73,19 @@ Result<SharedMemory> SharedMemory::create_sparse(const char* name, std::size_t b
 }
 
 Status SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
-  const int rc = posix_fallocate(fd(), static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  const NoFileSizeSignal error_only;
+  const int rc = reserve_pages(fd(), offset, bytes);
   return rc == 0 ? Status::ok : failed("more", bytes, "reserving shared memory", rc);
 }
 
 Result<SharedMemory> SharedMemory::make(const char* name, std::size_t bytes, Writers writers,
                                         bool reserve_all) {
+  const NoFileSizeSignal error_only;
   SharedMemory m;
   m.fd_ = UniqueFd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!m.fd_) return failed(name, bytes, "memfd_create", errno);
   if (reserve_all) {
-    if (int rc = posix_fallocate(m.fd(), 0, static_cast<off_t>(bytes)); rc != 0)
+    if (const int rc = reserve_pages(m.fd(), 0, bytes); rc != 0)
       return failed(name, bytes, "reserving shared memory", rc);
   } else if (ftruncate(m.fd(), static_cast<off_t>(bytes)) != 0) {
     return failed(name, bytes, "ftruncate", errno);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 #include "plugin/gpu/copy_thread.h"
 #include "plugin/gpu/import.h"
 #include "plugin/gpu/process/elsewhere.h"
@@ -36,7 +37,7 @@ class CopyThreads {
     try {
       thread->start();
     } catch (const std::system_error& e) {
-      TP_WARN("GPU %d: no thread for its copies: %s", gpu, e.what());
+      TP_WARN("GPU %d: no thread for its copies: %s", gpu, why_no_thread(e.code().value()).c_str());
       return nullptr;
     }
     return thread.get();

@@ -6,6 +6,7 @@
 // isend and irecv go down from there.
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <exception>
 #include <new>
 #include <span>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 #include "plugin/base/sync.h"
 #include "plugin/nccl/abi/types.h"
 #include "plugin/nccl/context.h"
@@ -53,11 +55,9 @@ constexpr abi::ncclResult_t to_nccl(Status status) noexcept {
     return to_nccl(Status::no_memory);
   } catch (const std::system_error& error) {
     // What threads and their locks throw; the first of them for want of a thread.
-    if (error.code() == std::errc::resource_unavailable_try_again) {
-      TP_WARN(
-          "%s: no thread can be started: %s; raise the limit of processes and threads (ulimit -u, "
-          "pids.max of the container)",
-          entry, error.what());
+    const int code = error.code().value();
+    if (code == EAGAIN || code == EPERM || code == EACCES || code == ENOSYS) {
+      TP_WARN("%s: no thread can be started: %s", entry, why_no_thread(code).c_str());
       return to_nccl(Status::system);
     }
     TP_WARN("%s: unexpected exception: %s; this is a defect, please report it", entry,

@@ -7,34 +7,42 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <span>
+#include <string>
 #include <system_error>
 
 #include "plugin/base/blocked_signals.h"
 #include "plugin/base/clock.h"
+#include "plugin/base/event_wait.h"
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 
 namespace twinpath {
 
 bool Attendant::start() {
-  if (thread_.joinable()) return true;
+  if (thread_.joinable() || stop_) return !stop_;
+  // Given up for good where there is none: the log has it once.
+  const auto do_without = [this](const char* what, const std::string& why) {
+    TP_WARN("a failed port is noticed only by callers that wait: %s: %s", what, why.c_str());
+    stop_ = true;
+    return false;
+  };
   epoll_ = UnsharedFd::make([] { return ::epoll_create1(EPOLL_CLOEXEC); });
   bell_ = UnsharedFd::make([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
-  if (!epoll_ || !bell_) return false;
+  if (!epoll_ || !bell_) return do_without("epoll_create1 or eventfd", why_no_memory(errno));
   epoll_event e{};
   e.events = EPOLLIN | EPOLLET;
   e.data.fd = bell_.get();
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &e) != 0) return false;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &e) != 0)
+    return do_without("epoll_ctl", why_no_memory(errno));
   const BlockedSignals blocked;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    TP_WARN(
-        "no thread can be started (%s): a failed port is noticed only by callers that wait; raise "
-        "the limit of threads (ulimit -u)",
-        error.what());
+    return do_without("no thread can be started", why_no_thread(error.code().value()));
   }
-  return thread_.joinable();
+  return true;
 }
 
 Attendant::~Attendant() {
@@ -100,12 +108,12 @@ void Attendant::remove(Attended& who) {
 
 void Attendant::run() {
   (void)::pthread_setname_np(::pthread_self(), "twinpath-attend");
-  int wait_ms = -1;
+  EventWait waiter("the thread that notices failed ports");
+  int wait_us = -1;
   for (;;) {
     std::array<epoll_event, 16> events;
-    const int n =
-        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms);
-    const std::span fired(events.data(), static_cast<std::size_t>(std::max(n, 0)));
+    const int n = waiter.wait(epoll_.get(), events, wait_us);
+    const std::span fired(events.data(), static_cast<std::size_t>(n));
     std::uint64_t rung = 0;
     (void)!::read(bell_.get(), &rung, sizeof rung);
     const std::int64_t now = now_ns();
@@ -125,9 +133,11 @@ void Attendant::run() {
         if (e.next != 0 && (next == 0 || e.next < next)) next = e.next;
       }
     }
-    wait_ms = next == 0 ? -1
-                        : static_cast<int>(
-                              std::clamp<std::int64_t>((next - now) / kMillisecond + 1, 1, 60'000));
+    constexpr std::int64_t kMinute = 60'000'000;
+    wait_us =
+        next == 0
+            ? -1
+            : static_cast<int>(std::clamp<std::int64_t>((next - now) / 1000 + 1, 1000, kMinute));
   }
 }
 

@@ -9,19 +9,26 @@
 
 #include "plugin/base/blocked_signals.h"
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 
 namespace twinpath {
 
 void ProgressThread::start() {
   if (thread_.joinable()) return;
+  {
+    std::lock_guard hold(lock_);
+    if (stop_) return;
+  }
   const BlockedSignals blocked;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
+    std::lock_guard hold(lock_);
+    stop_ = true;  // for good: the log has it once
     TP_WARN(
-        "no thread can be started (%s): what is held back waits for the next call of the "
-        "communicator; raise the limit of threads (ulimit -u)",
-        error.what());
+        "what is held back waits for the next call of the communicator: no thread can be "
+        "started: %s",
+        why_no_thread(error.code().value()).c_str());
   }
 }
 

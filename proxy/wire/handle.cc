@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <random>
 
 #include "plugin/base/wire.h"
 #include "proxy/wire/handshake.h"
@@ -29,11 +30,17 @@ std::uint32_t checksum(std::span<const std::uint8_t> bytes) {
 std::uint64_t connection_check(std::span<const std::uint8_t> bytes, std::uint64_t connection) {
   return fnv(bytes.first(kStaticBytes)) ^ (connection * 0x9e3779b97f4a7c15u);
 }
+// Throws where neither the processor nor /dev/urandom has any.
+void without_getrandom(std::uint8_t* at, std::size_t n) {
+  std::random_device device;
+  std::generate_n(at, n, [&] { return static_cast<std::uint8_t>(device()); });
+}
 void fill_random(void* p, std::size_t n) {
   auto* at = static_cast<std::uint8_t*>(p);
   while (n > 0) {
     const ssize_t got = ::getrandom(at, n, 0);
-    if (got <= 0) continue;  // interrupted; up to 256 bytes cannot fail otherwise
+    // Up to 256 bytes fail only where a security profile refuses the call.
+    if (got <= 0) return without_getrandom(at, n);
     at += got;
     n -= static_cast<std::size_t>(got);
   }

@@ -20,6 +20,8 @@ Status answer() {
         throw std::runtime_error("planted");
       case 3:  // as std::thread does
         throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+      case 4:  // the same under a security profile
+        throw std::system_error(std::make_error_code(std::errc::operation_not_permitted));
       default:
         throw 42;
     }

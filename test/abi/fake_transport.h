@@ -18,9 +18,9 @@ struct FakeState {
   Status open_fabric = Status::ok;
   Status answer = Status::ok;  // of every call on comms, listeners and sessions
   bool throws = false;         // instead of answering
-  int throw_kind = 0;          // 0: bad_alloc, 1: runtime_error, 2: an int, 3: no thread
-  bool null_request = false;   // ok without a request (iflush: nothing to do)
-  Completion completion;       // of Request::test
+  int throw_kind = 0;  // 0: bad_alloc, 1: runtime_error, 2: an int, 3, 4: no thread (4: refused)
+  bool null_request = false;  // ok without a request (iflush: nothing to do)
+  Completion completion;      // of Request::test
   std::size_t physical = 2;
   bool merge_nics = true;
   std::shared_ptr<CounterPage> counters;  // for open_transports

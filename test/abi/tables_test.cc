@@ -390,8 +390,9 @@ TEST_CASE("no exception passes the boundary") {
     fake().throws = true;
     void* request = kGarbage;
     const abi::ncclResult_t expected[] = {abi::ncclSystemError, abi::ncclInternalError,
-                                          abi::ncclInternalError, abi::ncclSystemError};
-    for (int kind = 0; kind < 4; ++kind) {
+                                          abi::ncclInternalError, abi::ncclSystemError,
+                                          abi::ncclSystemError};
+    for (int kind = 0; kind < 5; ++kind) {
       log.clear();
       fake().throw_kind = kind;
       request = kOptional;
@@ -401,6 +402,7 @@ TEST_CASE("no exception passes the boundary") {
       CHECK(log.has(LogLevel::warn, "planted") == (kind == 1));
       // A limit of the system is no defect of ours.
       CHECK(log.has(LogLevel::warn, "ulimit -u") == (kind == 3));
+      CHECK(log.has(LogLevel::warn, "security profile") == (kind == 4));
       CHECK(log.has(LogLevel::warn, "this is a defect") == (kind == 1 || kind == 2));
     }
   }

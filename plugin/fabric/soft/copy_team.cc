@@ -7,6 +7,7 @@
 #include "plugin/base/blocked_signals.h"
 #include "plugin/base/cpus.h"
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 #include "plugin/fabric/soft/requester.h"
 
 namespace twinpath::soft {
@@ -157,22 +158,23 @@ bool CopyTeam::start() {
     Helper& helper = helpers_[static_cast<std::size_t>(n)];
     helper.team = this;
     helper.index = n;
-    error = pthread_create(
-        &helper.thread, &attributes,
-        [](void* p) -> void* {
-          const auto* self = static_cast<Helper*>(p);
-          self->team->run(self->index);
-          return nullptr;
-        },
-        &helper);
+    const auto body = [](void* p) -> void* {
+      const auto* self = static_cast<Helper*>(p);
+      self->team->run(self->index);
+      return nullptr;
+    };
+    error = pthread_create(&helper.thread, &attributes, body, &helper);
+    // The choice of processors may be what was refused.
+    if (error != 0) error = pthread_create(&helper.thread, nullptr, body, &helper);
     if (error != 0) break;
   }
   (void)pthread_attr_destroy(&attributes);
   if (error != 0) {
-    TP_INFO(net,
-            "soft HCA: only %d of %d threads for large copies could be started (%s): they are "
-            "slower than they could be; raise the limit of threads (ulimit -u)",
-            n, wanted(), std::strerror(error));
+    TP_INFO(
+        net,
+        "soft HCA: large copies are slower than they could be, as only %d of %d threads for them "
+        "could be started: %s",
+        n, wanted(), why_no_thread(error).c_str());
     if (n == 0) wanted_.store(0, std::memory_order_relaxed);
   }
   running_.store(n, std::memory_order_release);

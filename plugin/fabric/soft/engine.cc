@@ -6,12 +6,10 @@
 // For owners that do not poll, peers wake it (bell.cc).  QPs that have nothing to do are not looked
 // at (activity.cc), and when none has, the engine waits to be woken.
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <cerrno>
-
 #include "plugin/base/clock.h"
+#include "plugin/base/event_wait.h"
 #include "plugin/fabric/soft/hca.h"
 
 namespace twinpath::soft {
@@ -85,12 +83,11 @@ void Hca::keep_failing_port(std::int64_t now) {
 }
 
 void Hca::engine_loop() {
+  EventWait waiter("soft HCA");
   int wait_us = 1000;
   for (;;) {
     epoll_event events[32];
-    timespec limit{0, wait_us * 1000L};
-    int n = epoll_pwait2(epoll_.get(), events, 32, &limit, nullptr);
-    if (n < 0 && errno == ENOSYS) n = epoll_wait(epoll_.get(), events, 32, wait_us > 0 ? 1 : 0);
+    const int n = waiter.wait(epoll_.get(), events, wait_us);
     for (int i = 0; i < n; ++i) {
       int fd = events[i].data.fd;
       if (fd == bell_.get()) {

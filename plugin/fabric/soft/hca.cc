@@ -14,8 +14,10 @@
 #include <cstdio>
 #include <cstring>
 #include <random>
+#include <system_error>
 
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 
 namespace twinpath::soft {
 namespace {
@@ -123,13 +125,18 @@ Status Hca::start(std::string& why) {
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   bell_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll_ || !bell_) {
-    why = std::string("epoll_create1 or eventfd: ") + std::strerror(errno);
+    why = "epoll_create1 or eventfd: " + why_no_memory(errno);
     return Status::system;
   }
   for (int fd : {listen_socket_.get(), bell_.get()}) watch(fd);
   pthread_atfork([] { Hca::before_fork(); }, [] { Hca::after_fork(false); },
                  [] { Hca::after_fork(true); });
-  engine_ = std::thread([this] { engine_loop(); });
+  try {
+    engine_ = std::thread([this] { engine_loop(); });
+  } catch (const std::system_error& error) {
+    why = "no thread can be started: " + why_no_thread(error.code().value());
+    return Status::system;
+  }
   pthread_setname_np(engine_.native_handle(), "twinpath-hca");
   engine_.detach();  // lives as long as the process, as an adapter does
   return Status::ok;

@@ -1,0 +1,17 @@
+#pragma once
+// What a system call that failed for want of something means to whoever reads the log: the cause
+// as errno tells it, and the remedy.  For calls that need no privilege: EPERM, EACCES and ENOSYS
+// are then a security profile's (seccomp) answers, which old container runtimes give to any call
+// that they do not know.
+//
+// Threads: any.
+#include <string>
+
+namespace twinpath {
+
+// Threads: pthread_create, clone3.
+std::string why_no_thread(int error);
+// Memory and descriptors: memfd_create, ftruncate, fallocate, mmap, eventfd, epoll_create1.
+std::string why_no_memory(int error);
+
+}  // namespace twinpath

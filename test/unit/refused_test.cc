@@ -1,0 +1,188 @@
+// System calls that a limit or a security profile refuses: an error with its cause, or another way.
+// In child processes, as neither is ever lifted again.
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <functional>
+#include <initializer_list>
+#include <vector>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/counter_page.h"
+#include "plugin/base/event_wait.h"
+#include "plugin/base/file_size_signal.h"
+#include "plugin/base/refused.h"
+#include "plugin/base/shared_memory.h"
+#include "proxy/wire/handle.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+
+using namespace twinpath;
+using namespace twinpath::test;
+
+namespace {
+
+// What `body` returned in a child; -1: it was killed.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    ::_exit(body());
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool limit_files(rlim_t bytes) {
+  const rlimit limit{bytes, bytes};
+  return ::setrlimit(RLIMIT_FSIZE, &limit) == 0;
+}
+
+// From now on these calls fail so, as in a sandbox.
+bool refuse(std::initializer_list<unsigned> calls, unsigned error) {
+  std::vector<sock_filter> program{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (const unsigned call : calls) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1));
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error));
+  }
+  program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  sock_fprog all{static_cast<unsigned short>(program.size()), program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("shared memory beyond the limit of file sizes is an error and no signal") {
+  LogCapture log;
+  CHECK(in_child([&] {
+          if (!limit_files(64 << 10)) return 1;
+          if (SharedMemory::create("test", 1 << 20, Writers::both)) return 2;
+          if (!log.has(LogLevel::warn, "ulimit -f")) return 3;
+          log.clear();
+          // Optional: one line for the user, and the plugin goes on without.
+          if (CounterPage::create("host", "version", "") != nullptr) return 4;
+          if (!log.has(LogLevel::warn, "ulimit -f") || log.warnings().size() != 1) return 5;
+          return SharedMemory::create("test", 4096, Writers::both) ? 0 : 6;
+        }) == 0);
+}
+
+TEST_CASE("a signal for the limit of file sizes that was the program's stays pending") {
+  CHECK(in_child([] {
+          sigset_t own;
+          sigemptyset(&own);
+          sigaddset(&own, SIGXFSZ);
+          if (::sigprocmask(SIG_BLOCK, &own, nullptr) != 0 || ::raise(SIGXFSZ) != 0) return 1;
+          { const NoFileSizeSignal none; }
+          sigset_t pending;
+          if (::sigpending(&pending) != 0 || sigismember(&pending, SIGXFSZ) != 1) return 2;
+          return 0;
+        }) == 0);
+}
+
+TEST_CASE("a refused memfd is told as such") {
+  LogCapture log;
+  for (const unsigned error : {EPERM, EACCES, ENOSYS})
+    CHECK(in_child([&] {
+            if (!refuse({SYS_memfd_create}, error)) return 1;
+            if (SharedMemory::create("test", 4096, Writers::both)) return 2;
+            return log.has(LogLevel::warn, "security profile") ? 0 : 3;
+          }) == 0);
+}
+
+TEST_CASE("shared memory is reserved without fallocate, too") {
+  CHECK(in_child([&] {
+          if (!refuse({SYS_fallocate}, EPERM)) return 1;
+          auto made = SharedMemory::create("test", 10'000, Writers::both);
+          if (!made) return 2;
+          for (std::size_t i = 0; i < 10'000; ++i)
+            if (made->as<char>()[i] != 0) return 3;
+          if (!limit_files(4096)) return 4;
+          return SharedMemory::create("test", 10'000, Writers::both) ? 5 : 0;
+        }) == 0);
+}
+
+TEST_CASE("events are waited for by whatever call there is") {
+  LogCapture log;
+  struct Row {
+    std::initializer_list<unsigned> refused;
+    bool works;
+  };
+#ifdef SYS_epoll_wait
+  constexpr unsigned kOldest = SYS_epoll_wait;
+#else
+  constexpr unsigned kOldest = SYS_epoll_pwait2;
+#endif
+  const Row rows[] = {{{}, true},
+                      {{SYS_epoll_pwait2}, true},
+                      {{SYS_epoll_pwait2, kOldest}, true},
+                      {{SYS_epoll_pwait2, kOldest, SYS_epoll_pwait}, false}};
+  for (const unsigned error : {ENOSYS, EPERM, EINVAL}) {
+    for (const Row& row : rows) {
+      CHECK(in_child([&] {
+              const int epoll = ::epoll_create1(0), bell = ::eventfd(0, 0);
+              epoll_event e{};
+              e.events = EPOLLIN;
+              e.data.fd = bell;
+              if (::epoll_ctl(epoll, EPOLL_CTL_ADD, bell, &e) != 0) return 1;
+              if (!refuse(row.refused, error)) return 2;
+              EventWait waiter("test");
+              std::array<epoll_event, 4> events;
+              const std::int64_t before = now_ns();
+              for (int i = 0; i < 20; ++i)
+                if (waiter.wait(epoll, events, 1500) != 0) return 3;
+              // Never a loop without a pause, whatever is refused.
+              if (now_ns() - before < 20 * kMillisecond) return 4;
+              if (::eventfd_write(bell, 1) != 0) return 5;
+              const int n = waiter.wait(epoll, events, -1);
+              if (n != (row.works ? 1 : 0)) return 6;
+              if (row.works && events[0].data.fd != bell) return 7;
+              return log.warnings().size() == (row.works ? 0u : 1u) ? 0 : 8;
+            }) == 0);
+    }
+  }
+}
+
+TEST_CASE("random numbers come without getrandom, too") {
+  CHECK(in_child([] {
+          if (!refuse({SYS_getrandom}, EPERM)) return 1;
+          return random_nonce() != random_nonce() ? 0 : 2;
+        }) == 0);
+}
+
+TEST_CASE("what helps against a refused call") {
+  struct Row {
+    int error;
+    const char *thread, *memory;
+  };
+  const Row rows[] = {{EAGAIN, "ulimit -u", "free memory"}, {EPERM, "seccomp", "seccomp"},
+                      {EACCES, "seccomp", "seccomp"},       {ENOSYS, "seccomp", "seccomp"},
+                      {EMFILE, "ulimit -u", "ulimit -n"},   {ENFILE, "ulimit -u", "ulimit -n"},
+                      {EFBIG, "ulimit -u", "ulimit -f"},    {ENOSPC, "ulimit -u", "free memory"},
+                      {ENOMEM, "ulimit -u", "free memory"}};
+  for (const Row& row : rows) {
+    CAPTURE(row.error);
+    CHECK(why_no_thread(row.error).find(row.thread) != std::string::npos);
+    CHECK(why_no_memory(row.error).find(row.memory) != std::string::npos);
+    CHECK(why_no_memory(row.error).find("ulimit -v") == std::string::npos);
+  }
+  CHECK(in_child([] {
+          const rlimit limit{rlim_t{1} << 40, rlim_t{1} << 40};
+          if (::setrlimit(RLIMIT_AS, &limit) != 0) return 1;
+          if (why_no_thread(EAGAIN).find("ulimit -v") == std::string::npos) return 2;
+          return why_no_memory(ENOMEM).find("ulimit -v") != std::string::npos ? 0 : 3;
+        }) == 0);
+}
