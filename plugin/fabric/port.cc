@@ -13,6 +13,7 @@
 #include "plugin/base/log.h"
 #include "plugin/fabric/gid.h"
 #include "plugin/fabric/mlx5.h"
+#include "plugin/fabric/soft/like.h"
 
 namespace twinpath {
 namespace {
@@ -357,7 +358,7 @@ std::vector<GidEntry> read_gids(const Fabric& fabric, const Port& port, int coun
     if (is_zero(entry.gid)) continue;  // most of a table of 1024 is
     if (port.roce) {
       entry.roce_version = fabric.kind == FabricKind::soft
-                               ? 2
+                               ? soft::gid_version(fabric.verbs, port.context, i)
                                : roce_version_from_text(read_line(types + std::to_string(i)));
     }
     out.push_back(entry);

@@ -16,6 +16,7 @@
 #include "proxy/memory/devices.h"
 #include "proxy/transport.h"
 #include "test/support/catch.h"
+#include "test/support/like.h"
 #include "test/support/log_capture.h"
 
 namespace twinpath::test {
@@ -25,7 +26,7 @@ using HandleArray = std::array<std::uint8_t, kHandleBytes>;
 inline Config soft_config(const std::string& hcas = "soft0,soft1") {
   Config c;
   c.fabric = FabricChoice::soft;
-  c.soft_hcas = hcas;
+  c.soft_hcas = as_like(hcas);
   c.soft_cuda = SoftCuda::off;
   c.socket_ifname = "lo";
   c.connect_timeout_ms = 5000;

@@ -19,6 +19,7 @@
 #include "plugin/base/options.h"
 #include "plugin/fabric/fabric.h"
 #include "test/support/catch.h"
+#include "test/support/like.h"
 
 namespace twinpath::test {
 namespace {
@@ -102,7 +103,7 @@ Config gin_config() {
   if (on_adapters()) return config_from_environment();
   Config c;
   c.fabric = FabricChoice::soft;
-  c.soft_hcas = "soft0";
+  c.soft_hcas = test::as_like("soft0");
   c.soft_cuda = SoftCuda::off;
   c.connect_timeout_ms = 20000;
   c.ib_timeout = 14;  // 67 ms: what is lost for good is known soon

@@ -33,6 +33,30 @@ TEST_CASE("device specifications name adapters and their properties", "[soft]") 
   CHECK(d->back().name == "soft3");
 }
 
+TEST_CASE("an adapter like another has its name, its speed and its kind of port", "[soft][like]") {
+  std::string why;
+  auto d =
+      parse_device_specs("soft0,like=mana,soft7,speed=200,like=mlx5-xdr,left,like=bnxt_re", why);
+  REQUIRE(d);
+  REQUIRE(d->size() == 3);
+  CHECK((*d)[0].name == "mana_0");
+  CHECK((*d)[0].speed_gbps == 100);
+  CHECK((*d)[1].name == "mlx5_7");
+  CHECK((*d)[1].speed_gbps == 200);
+  CHECK((*d)[1].infiniband);
+  CHECK((*d)[2].name == "left");
+  CHECK((*d)[2].like == find_personality("bnxt_re"));
+  d = parse_device_specs("2,mtu=1024,like=ionic,soft0,speed=25", why);
+  REQUIRE(d);
+  REQUIRE(d->size() == 3);
+  CHECK((*d)[1].name == "ionic_1");
+  CHECK((*d)[0].mtu == 1024);
+  CHECK((*d)[1].mtu == 1024);
+  CHECK((*d)[2].name == "soft0");
+  CHECK((*d)[2].like == &own_personality());
+  CHECK(parse_device_specs("soft0,speed=800,like=mana", why)->front().speed_gbps == 100);
+}
+
 TEST_CASE("a bad device specification is refused with the item quoted", "[soft]") {
   struct Case {
     const char* text;
@@ -46,6 +70,11 @@ TEST_CASE("a bad device specification is refused with the item quoted", "[soft]"
                     Case{"soft0,link=IB", "roce or ib"}, Case{"soft0,ece=0", "1 to 255"},
                     Case{"soft0,pkeys=", "1 to 32"}, Case{"soft0,pkeys=1:65536", "1 to 32"},
                     Case{"soft0,pkeys=1::2", "1 to 32"}, Case{"soft0,pkeys=0x", "1 to 32"},
+                    Case{"soft0,like=mellanox", "bnxt_re"}, Case{"soft0,like=", "bnxt_re"},
+                    Case{"soft0,like=mana,mana_0", "twice"},
+                    Case{"soft0,link=ib,like=mana", "mana is Ethernet"},
+                    Case{"soft0,like=mlx5-ib,link=roce", "mlx5-ib is InfiniBand"},
+                    Case{"soft0,ece=3,like=ionic", "no such options"},
                     Case{"a,ports=8,b,ports=8,c,ports=8,d,ports=8,e", "32"});
   std::string why;
   CHECK_FALSE(parse_device_specs(c.text, why));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "plugin/fabric/soft/like.h"
 #include "tools/softhca/facade.h"
 
 using namespace twinpath::softhca;
@@ -13,7 +14,9 @@ namespace {
 // A port that says it is InfiniBand is addressed by LID.  The soft HCA finds its peers by queue
 // pair number and asks of a GID only that it is of the same job, so our own serves.
 void address_by_gid(ibv_qp* qp, ibv_ah_attr& address) {
-  if (address.is_global != 0 || facade()->link_layer != LinkLayer::infiniband) return;
+  if (address.is_global != 0 || facade()->link_layer != LinkLayer::infiniband ||
+      soft::personality_of(qp->context).infiniband)
+    return;
   address.is_global = 1;
   address.grh = {};
   address.grh.hop_limit = 64;
@@ -108,8 +111,8 @@ int ibv_destroy_qp(ibv_qp* qp) {
 }
 // The last byte of a message may be there before others: both ends copy.
 int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
-int ibv_query_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
-int ibv_set_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
+int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) { return verbs().query_ece(real_qp(qp), ece); }
+int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) { return verbs().set_ece(real_qp(qp), ece); }
 
 // --- datagrams are not modelled: nothing joins a group (address handles: address.cc)
 int ibv_attach_mcast(ibv_qp*, const ibv_gid*, std::uint16_t) { return EOPNOTSUPP; }

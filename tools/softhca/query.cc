@@ -4,10 +4,14 @@
 #include <cstring>
 #include <string_view>
 
+#include "plugin/fabric/soft/like.h"
 #include "tools/softhca/facade.h"
 
 namespace twinpath::softhca {
 namespace {
+
+// Then the soft HCA says what such an adapter does, and SOFTHCA_LINK_LAYER nothing.
+bool is_like_another(ibv_context* context) { return !soft::personality_of(context).name.empty(); }
 
 // Nobody routes by it: it tells programs that the port has an address.
 std::uint16_t lid_of(ibv_context* context, std::uint8_t port) {
@@ -21,6 +25,7 @@ constexpr std::size_t kOldPortBytes = offsetof(ibv_port_attr, port_cap_flags2);
 
 // Ends of the older ibv_gid_entry structures need no care: it has not grown yet.
 int gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t index, ibv_gid_entry& out) {
+  if (is_like_another(context)) return soft::query_gid_entry(context, port, index, &out);
   out = {};
   if (port > 255 || verbs().query_gid(context, static_cast<std::uint8_t>(port),
                                       static_cast<int>(index), &out.gid) != 0) {
@@ -38,6 +43,7 @@ int gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t index, ibv
 int query_device(ibv_context* context, ibv_device_attr* attr) {
   if (int rc = verbs().query_device(context, attr); rc != 0) return rc;
   attr->max_ah = 65536;  // address.cc makes them
+  if (is_like_another(context)) return 0;
   // Programs know by these, too, that they may use libmlx5: a ConnectX-7.  Others get what
   // soft-RoCE says; no vendor at all is taken for a mistake.
   const bool mlx5 = std::string_view(context->device->name).starts_with("mlx5_");
@@ -48,6 +54,7 @@ int query_device(ibv_context* context, ibv_device_attr* attr) {
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
   if (int rc = verbs().query_port(context, port, attr); rc != 0) return rc;
+  if (is_like_another(context)) return 0;
   if (facade()->link_layer == LinkLayer::infiniband) {
     attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
     attr->lid = lid_of(context, port);
@@ -111,12 +118,13 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::
   for (std::uint8_t port = 1; port <= device.phys_port_cnt; ++port) {
     ibv_port_attr attr;
     if (int rc = query_port(context, port, &attr); rc != 0) return -rc;
-    for (int i = 0; i < attr.gid_tbl_len; ++i, ++found) {
-      if (found == max) return -EINVAL;
+    for (int i = 0; i < attr.gid_tbl_len; ++i) {
       ibv_gid_entry entry;
-      if (int rc = gid_entry(context, port, static_cast<std::uint32_t>(i), entry); rc != 0)
-        return -rc;
-      std::memcpy(reinterpret_cast<char*>(entries) + found * entry_size, &entry, sizeof entry);
+      const int rc = gid_entry(context, port, static_cast<std::uint32_t>(i), entry);
+      if (rc == ENODATA) continue;  // not in use
+      if (rc != 0) return -rc;
+      if (found == max) return -EINVAL;
+      std::memcpy(reinterpret_cast<char*>(entries) + found++ * entry_size, &entry, sizeof entry);
     }
   }
   return static_cast<ssize_t>(found);

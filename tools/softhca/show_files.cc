@@ -13,6 +13,7 @@
 
 #include "plugin/base/options.h"
 #include "plugin/base/version.h"
+#include "plugin/fabric/soft/like.h"
 #include "tools/softhca/facade.h"
 
 namespace {
@@ -48,24 +49,36 @@ std::string gid_text(const ibv_gid& gid) {
   return text;
 }
 
+// The kernel has one text for InfiniBand and for RoCE v1.
+const char* gid_type(const twinpath::soft::Personality& p, bool ethernet, int index) {
+  const int version = twinpath::soft::gid_kind(p, index).roce_version;
+  return ethernet && version == 2 ? "RoCE v2" : "IB/RoCE v1";
+}
+
 void show(const twinpath::Verbs& verbs, bool ethernet, ibv_device* device, const fs::path& root) {
   const fs::path shown = root / "sys/class/infiniband" / device->name;
   link("/dev/null", root / "dev/infiniband" / device->dev_name);
   line(shown / "node_type", "1: CA");
   line(shown / "fw_ver", TWINPATH_VERSION);
-  if (device->ibdev_path[0] != 0) link(device->ibdev_path, shown / "device");
   ibv_context* const context = verbs.open_device(device);
   if (context == nullptr) return;
+  const auto& like = twinpath::soft::personality_of(context);
+  if (device->ibdev_path[0] != 0) {
+    link(device->ibdev_path, shown / "device");
+  } else if (!like.name.empty() && !like.driver.empty()) {
+    link(fs::path("/sys/bus/pci/drivers") / like.driver, shown / "device/driver");
+  }
+  if (!like.name.empty()) ethernet = !like.infiniband;
   ibv_port_attr attr;
   for (std::uint8_t port = 1; verbs.query_port(context, port, &attr) == 0; ++port) {
     const fs::path files = shown / "ports" / std::to_string(port);
     line(files / "link_layer", ethernet ? "Ethernet" : "InfiniBand");
     line(files / "state", attr.state == IBV_PORT_ACTIVE ? "4: ACTIVE" : "1: DOWN");
-    for (int i = 0; i < attr.gid_tbl_len; ++i) {
+    for (int i = 0; i < attr.gid_tbl_len && twinpath::soft::gid_kind(like, i).used; ++i) {
       ibv_gid gid{};
       (void)verbs.query_gid(context, port, i, &gid);
       line(files / "gids" / std::to_string(i), gid_text(gid));
-      line(files / "gid_attrs/types" / std::to_string(i), ethernet ? "RoCE v2" : "IB/RoCE v1");
+      line(files / "gid_attrs/types" / std::to_string(i), gid_type(like, ethernet, i));
     }
   }
   verbs.close_device(context);

@@ -37,7 +37,21 @@ std::string sysfs_path(std::string_view value) {
   return realpath(path.c_str(), real) != nullptr ? std::string(real) : path;
 }
 
-bool set_key(DeviceSpec& d, std::string_view key, std::string_view value, std::string& why) {
+// An adapter as its keys have come so far.
+struct Item {
+  DeviceSpec spec;
+  std::optional<bool> infiniband;
+};
+
+std::string known_personalities() {
+  std::string names;
+  for (const Personality& p : personalities())
+    names += (names.empty() ? "" : ", ") + std::string(p.name);
+  return names;
+}
+
+bool set_key(Item& item, std::string_view key, std::string_view value, std::string& why) {
+  DeviceSpec& d = item.spec;
   auto bad = [&](const char* wanted) {
     why = std::string(key) + "=" + std::string(value) + ": expected " + wanted;
     return false;
@@ -59,11 +73,14 @@ bool set_key(DeviceSpec& d, std::string_view key, std::string_view value, std::s
     d.up = value == "up";
   } else if (key == "link") {
     if (value != "roce" && value != "ib") return bad("roce or ib");
-    d.infiniband = value == "ib";
+    item.infiniband = value == "ib";
   } else if (key == "ece") {
     auto v = integer(value, 1, 255);
     if (!v) return bad("1 to 255");
     d.ece = static_cast<std::uint32_t>(*v);
+  } else if (key == "like") {
+    d.like = find_personality(value);
+    if (d.like == nullptr) return bad(known_personalities().c_str());
   } else if (key == "pkeys") {
     d.pkeys.clear();
     for (std::string_view rest = value; !rest.empty();) {
@@ -82,50 +99,80 @@ bool set_key(DeviceSpec& d, std::string_view key, std::string_view value, std::s
     d.place = value;
   } else {
     why = "unknown key '" + std::string(key) +
-          "' (known: speed, ports, pci, place, mtu, state, link, ece, pkeys)";
+          "' (known: speed, ports, pci, place, mtu, state, link, ece, pkeys, like)";
     return false;
   }
+  return true;
+}
+
+// What the adapter's kind says where the specification does not, once all keys are known.
+bool settle(Item& item, std::string& why) {
+  DeviceSpec& d = item.spec;
+  const Personality& like = *d.like;
+  const bool own = like.name.empty();
+  if (d.speed_gbps == 0 || like.fixed_speed) d.speed_gbps = like.speed_gbps;
+  if (!own && item.infiniband && *item.infiniband != like.infiniband) {
+    why = std::string("link=") + (*item.infiniband ? "ib" : "roce") + ": " +
+          std::string(like.name) + " is " + (like.infiniband ? "InfiniBand" : "Ethernet");
+    return false;
+  }
+  d.infiniband = item.infiniband.value_or(like.infiniband);
+  if (!own && like.ece == 0 && d.ece != 0) {
+    why = "ece=" + std::to_string(d.ece) + ": " + std::string(like.name) + " has no such options";
+    return false;
+  }
+  if (d.ece == 0) d.ece = like.ece;
+  constexpr std::string_view kOurs = "soft";
+  const std::string_view name = d.name;
+  if (!own && name.starts_with(kOurs) && integer(name.substr(kOurs.size()), 0, 9999))
+    d.name = std::string(like.device) + d.name.substr(kOurs.size());
   return true;
 }
 
 }  // namespace
 
 std::optional<std::vector<DeviceSpec>> parse_device_specs(std::string_view text, std::string& why) {
-  std::vector<DeviceSpec> out;
-  if (auto count = integer(text, 1, kMaxPorts)) {
-    for (int i = 0; i < *count; ++i) {
-      out.emplace_back();
-      out.back().name = "soft" + std::to_string(i);
-    }
-    return out;
-  }
+  std::vector<Item> items;
+  std::size_t current = 0;  // keys are for the items from here on
   while (!text.empty()) {
     std::size_t comma = text.find(',');
     std::string_view item = text.substr(0, comma);
     text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
     std::size_t equals = item.find('=');
     if (equals != std::string_view::npos) {
-      if (out.empty()) {
+      if (items.empty()) {
         why = "'" + std::string(item) + "' stands before any adapter name";
         return std::nullopt;
       }
-      if (!set_key(out.back(), item.substr(0, equals), item.substr(equals + 1), why))
-        return std::nullopt;
+      for (std::size_t i = current; i < items.size(); ++i) {
+        if (!set_key(items[i], item.substr(0, equals), item.substr(equals + 1), why))
+          return std::nullopt;
+      }
+      continue;
+    }
+    current = items.size();
+    if (const auto count = integer(item, 1, kMaxPorts); count && items.empty()) {
+      for (int i = 0; i < *count; ++i) items.emplace_back().spec.name = "soft" + std::to_string(i);
       continue;
     }
     if (!good_name(item)) {
       why = "'" + std::string(item) + "' is not an adapter name (letters, digits, _ - .)";
       return std::nullopt;
     }
-    if (std::any_of(out.begin(), out.end(), [&](const DeviceSpec& d) { return d.name == item; })) {
-      why = "adapter '" + std::string(item) + "' is named twice";
-      return std::nullopt;
-    }
-    out.emplace_back();
-    out.back().name = std::string(item);
+    items.emplace_back().spec.name = std::string(item);
   }
   int ports = 0;
-  for (const DeviceSpec& d : out) ports += d.ports;
+  std::vector<DeviceSpec> out;
+  for (Item& item : items) {
+    if (!settle(item, why)) return std::nullopt;
+    ports += item.spec.ports;
+    const std::string& name = item.spec.name;
+    if (std::any_of(out.begin(), out.end(), [&](const DeviceSpec& d) { return d.name == name; })) {
+      why = "adapter '" + name + "' is named twice";
+      return std::nullopt;
+    }
+    out.push_back(std::move(item.spec));
+  }
   if (out.empty() || ports > kMaxPorts) {
     why = out.empty() ? "no adapter is named" : "more than 32 ports in all";
     return std::nullopt;

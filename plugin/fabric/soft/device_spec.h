@@ -8,19 +8,25 @@
 // soft HCA finds nobody by a LID), ece=BITS (1..255: options of enhanced connection establishment,
 // which mean nothing), pkeys=VALUE[:VALUE...] (the partition table of its ports, 0..65535; nobody
 // compares them on the way), place=below=BDF|bridge=BDF|numa=N (where decisions take it to
-// sit; NCCL does not learn it).  An item without '=' begins the next adapter.
+// sit; NCCL does not learn it), like=NAME (whose adapter it is like: personality.h).  An item
+// without
+// '=' begins the next adapter, or as many as it says.  One that is like another's and called softN
+// gets N and that one's names instead: bnxt_re0.
 //   soft0,speed=400,pci=0000:17:00.0,soft1,speed=200,ports=2
+//   2,like=mana
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "plugin/fabric/soft/personality.h"
+
 namespace twinpath::soft {
 
 struct DeviceSpec {
   std::string name;
-  int speed_gbps = 400;
+  int speed_gbps = 0;  // parsed: 1 or more
   int ports = 1;
   std::string pci_path;  // sysfs path; empty: none
   std::string place;     // words of place_soft_hca (topology/model/place.h); empty: pci_path
@@ -29,6 +35,7 @@ struct DeviceSpec {
   bool infiniband = false;  // what its ports say they are
   std::vector<std::uint16_t> pkeys{0xffff};
   std::uint32_t ece = 0;  // options that it offers beyond the standard; 0: it knows none
+  const Personality* like = &own_personality();
   bool operator==(const DeviceSpec&) const = default;
 };
 

@@ -5,18 +5,13 @@
 #include "plugin/fabric/soft/hca.h"
 
 namespace twinpath::soft {
-namespace {
-
-constexpr std::uint32_t kVendor = 0x5457;  // nobody's
-
-}  // namespace
 
 int query_ece(ibv_qp* q, ibv_ece* ece) {
   SoftQp& qp = *soft(q);
   const std::uint32_t options = qp.soft_context->soft_device->spec.ece;
   if (options == 0) return EOPNOTSUPP;
   std::lock_guard hold(qp.lock);
-  *ece = {kVendor, qp.ece_set ? qp.ece : options, 0};
+  *ece = {like(q->context).ece_vendor, qp.ece_set ? qp.ece : options, 0};
   return 0;
 }
 
@@ -24,7 +19,7 @@ int set_ece(ibv_qp* q, ibv_ece* ece) {
   SoftQp& qp = *soft(q);
   const std::uint32_t options = qp.soft_context->soft_device->spec.ece;
   if (options == 0) return EOPNOTSUPP;
-  if (ece->vendor_id != kVendor || ece->comp_mask != 0) return EINVAL;
+  if (ece->vendor_id != like(q->context).ece_vendor || ece->comp_mask != 0) return EINVAL;
   std::lock_guard hold(qp.lock);
   qp.ece = ece->options & options;
   qp.ece_set = true;

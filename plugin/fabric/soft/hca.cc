@@ -25,6 +25,11 @@ namespace {
 std::mutex instance_lock;
 std::atomic<Hca*> instance_of_process{nullptr};
 
+// LIDs: a device has 8 ports at most, a process 32; the rest of what is no multicast address is the
+// job's.
+constexpr unsigned kPortBits = 9;
+unsigned job_lids(std::uint32_t job_hash) { return 1 + job_hash % (0xbfff >> kPortBits); }
+
 std::uint32_t fnv(std::string_view s) {
   std::uint32_t h = 2166136261u;
   for (unsigned char c : s) h = (h ^ c) * 16777619u;
@@ -187,8 +192,10 @@ std::vector<SoftDevice*> Hca::devices() {
 
 ibv_gid Hca::gid(const SoftDevice& device, int port, int index) const {
   ibv_gid g{};
+  const GidKind kind = gid_kind(device.like(), index);
+  if (!kind.used) return g;
   const auto d = static_cast<std::uint8_t>(device.index), p = static_cast<std::uint8_t>(port);
-  if (index == 0) {
+  if (!kind.mapped) {
     g.raw[0] = 0xfe;
     g.raw[1] = 0x80;
     for (unsigned i = 0; i < 4; ++i) g.raw[8 + i] = static_cast<std::uint8_t>(job_hash_ >> (8 * i));
@@ -203,6 +210,13 @@ ibv_gid Hca::gid(const SoftDevice& device, int port, int index) const {
   }
   return g;
 }
+
+std::uint16_t Hca::lid(const SoftDevice& device, int port) const {
+  return static_cast<std::uint16_t>(job_lids(job_hash_) << kPortBits |
+                                    static_cast<unsigned>(device.index * 8 + port));
+}
+
+bool Hca::is_lid(std::uint16_t lid) const { return lid >> kPortBits == job_lids(job_hash_); }
 
 bool Hca::add_qp(SoftQp* qp) {
   std::lock_guard hold(lock_);

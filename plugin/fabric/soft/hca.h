@@ -66,9 +66,11 @@ class Hca {
   bool can_fence() const { return can_fence_; }
   std::uint32_t slot() const { return slot_; }
   std::uint32_t job_hash() const { return job_hash_; }
-  // GID of a device port; index 0 link-local, 1 IPv4-mapped.  Carries the job's hash, so that
-  // an address of another host or job is recognised.
+  // GID of a device port, zero where the table has none.  Carries the job's hash, so that an
+  // address of another host or job is recognised; so does a LID, in a few bits.
   ibv_gid gid(const SoftDevice& device, int port, int index) const;
+  std::uint16_t lid(const SoftDevice& device, int port) const;
+  bool is_lid(std::uint16_t lid) const;  // of one of the job's ports
 
   // QP numbers and the list that the engine thread walks.
   bool add_qp(SoftQp* qp);  // sets its number; false: none left

@@ -71,6 +71,10 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
     errno = EINVAL;
     return nullptr;
   }
+  if ((access & ~like(pd->context).access) != 0) {
+    errno = EINVAL;
+    return nullptr;
+  }
   // No paging on demand, no flushes; hints of the optional range are accepted and mean nothing.
   constexpr unsigned kKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
@@ -161,6 +165,10 @@ ibv_mr* reg_mr_iova2(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t
 
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uint64_t iova,
                       int fd, int access) {
+  if (!like(pd->context).dmabuf) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
   if (fd < 0 || fcntl(fd, F_GETFD) < 0) {
     errno = EBADF;
     return nullptr;

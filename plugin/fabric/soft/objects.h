@@ -31,14 +31,6 @@ namespace twinpath::soft {
 
 class Hca;
 
-inline constexpr int kMaxSge = 16;
-inline constexpr std::uint32_t kMaxInline = 512;
-inline constexpr std::uint32_t kMaxWr = 32768;
-inline constexpr std::uint8_t kMaxReads = 16;  // outstanding READs and atomics of a QP
-inline constexpr std::uint64_t kMaxMessage = 1u << 30;
-inline constexpr int kMaxCqe = 1 << 20;
-inline constexpr int kGidEntries = 2;  // link-local, and the IPv4-mapped one that NCCL looks for
-
 // An array whose memory is not touched until used (idle queues cost address space only).
 template <class T>
 struct Raw {
@@ -93,6 +85,7 @@ struct SoftDevice : ibv_device {
   bool carries(int port) const {
     return port_up(port) && (ports_silent.load(std::memory_order_acquire) >> port & 1) == 0;
   }
+  const Personality& like() const { return *spec.like; }
 };
 
 // Lives inside a verbs_context, so that a libibverbs facade may make an extended context of it
@@ -319,6 +312,7 @@ inline SoftContext* soft(ibv_context* c) {
   return static_cast<SoftContext*>(reinterpret_cast<verbs_context*>(
       reinterpret_cast<std::uint8_t*>(c) - offsetof(verbs_context, context)));
 }
+inline const Personality& like(ibv_context* c) { return soft(c)->soft_device->like(); }
 inline SoftQp* soft(ibv_qp* q) { return static_cast<SoftQp*>(q); }
 inline SoftCq* soft(ibv_cq* c) { return static_cast<SoftCq*>(c); }
 inline SoftSrq* soft(ibv_srq* s) { return static_cast<SoftSrq*>(s); }

@@ -1,11 +1,13 @@
 // Ports: what they answer, and taking them up and down.
 #include <endian.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/hca.h"
+#include "plugin/fabric/soft/like.h"
 
 namespace twinpath::soft {
 namespace {
@@ -27,34 +29,48 @@ ibv_mtu mtu_code(int bytes) {
   }
 }
 
+constexpr std::uint16_t kNdr = 128, kXdr = 256;
+
 // The speed and width codes whose product comes nearest to the wanted rate from above; the
 // encodings of the IB specification know no other rates.
-void speed_codes(int gbps, ibv_port_attr& a) {
+std::uint16_t speed_codes(int gbps, bool xdr, ibv_port_attr& a) {
   struct Code {
-    std::uint8_t speed;
+    std::uint16_t speed;
     int lane_gbps;
   };
-  constexpr Code kSpeeds[] = {{1, 2}, {2, 5}, {4, 10}, {16, 14}, {32, 25}, {64, 50}, {128, 100}};
+  constexpr Code kSpeeds[] = {{1, 2},   {2, 5},   {4, 10},     {16, 14},
+                              {32, 25}, {64, 50}, {kNdr, 100}, {kXdr, 200}};
   constexpr std::pair<std::uint8_t, int> kWidths[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}};
   int best = 1 << 30;
-  a.active_speed = 128;
+  std::uint16_t chosen = xdr ? kXdr : kNdr;
   a.active_width = 8;
   for (auto [speed, lane] : kSpeeds) {
+    if (speed == kXdr && !xdr) continue;
     for (auto [width, lanes] : kWidths) {
+      // With as many lanes as cables have, where there is a choice.
       int rate = lane * lanes;
-      if (rate >= gbps && rate < best) {
+      if (rate >= gbps && (rate < best || (rate == best && lanes == 4))) {
         best = rate;
-        a.active_speed = speed;
+        chosen = speed;
         a.active_width = width;
       }
     }
   }
+  a.active_speed = static_cast<std::uint8_t>(std::min(chosen, kNdr));
+  return chosen;
+}
+
+// Libraries that know XDR have a wider field beside the old one.
+template <class Attr>
+void set_wide_speed(Attr& a, std::uint16_t speed) {
+  if constexpr (requires { a.active_speed_ex; }) a.active_speed_ex = speed;
 }
 
 }  // namespace
 
 int query_port(ibv_context* c, std::uint8_t port, ibv_port_attr* a) {
   auto& device = *soft(c)->soft_device;
+  const Personality& like = device.like();
   if (!has_port(device, port)) return EINVAL;
   const bool up = device.port_up(port);
   *a = {};
@@ -62,39 +78,54 @@ int query_port(ibv_context* c, std::uint8_t port, ibv_port_attr* a) {
   a->phys_state = up ? 5 : 3;  // LinkUp, Disabled
   a->max_mtu = IBV_MTU_4096;
   a->active_mtu = mtu_code(device.spec.mtu);
-  a->gid_tbl_len = kGidEntries;
+  a->gid_tbl_len = like.gid_entries;
   a->pkey_tbl_len = static_cast<std::uint16_t>(device.spec.pkeys.size());
-  a->max_msg_sz = static_cast<std::uint32_t>(kMaxMessage);
+  a->max_msg_sz = like.max_message;
   a->max_vl_num = 1;
   a->link_layer = IBV_LINK_LAYER_ETHERNET;
+  a->lid = like.roce_lid;
   if (device.spec.infiniband) {
     a->link_layer = IBV_LINK_LAYER_INFINIBAND;
-    a->lid = static_cast<std::uint16_t>(device.index * 8 + port);  // a device has 8 ports at most
+    a->lid = device.hca->lid(device, port);
     a->sm_lid = 1;
-    a->flags = IBV_QPF_GRH_REQUIRED;
+    if (!like.infiniband) a->flags = IBV_QPF_GRH_REQUIRED;
   }
-  speed_codes(device.spec.speed_gbps, *a);
+  const std::uint16_t speed = speed_codes(device.spec.speed_gbps, like.xdr, *a);
+  set_wide_speed(*a, speed);
   return 0;
 }
 
 int query_gid(ibv_context* c, std::uint8_t port, int index, ibv_gid* gid) {
   SoftContext* context = soft(c);
-  if (!has_port(*context->soft_device, port) || index < 0 || index >= kGidEntries) {
+  const SoftDevice& device = *context->soft_device;
+  if (!has_port(device, port) || index < 0 || index >= device.like().gid_entries) {
     errno = EINVAL;
     return -1;
   }
-  *gid = context->hca->gid(*context->soft_device, port, index);
+  *gid = context->hca->gid(device, port, index);
   return 0;
 }
 
+const Personality& personality_of(ibv_context* c) { return like(c); }
+
+int gid_version(const Verbs& table, ibv_context* c, int index) {
+  if (table.alloc_pd != alloc_pd) return 2;
+  return gid_kind(like(c), index).roce_version;
+}
+
 int query_gid_entry(ibv_context* c, std::uint32_t port, std::uint32_t index, ibv_gid_entry* entry) {
-  if (port > 255 || index >= kGidEntries) return EINVAL;
+  const Personality& p = like(c);
+  if (port > 255 || index >= p.gid_entries) return EINVAL;
+  const GidKind kind = gid_kind(p, static_cast<int>(index));
+  if (!kind.used) return ENODATA;
   *entry = {};
   if (query_gid(c, static_cast<std::uint8_t>(port), static_cast<int>(index), &entry->gid) != 0)
     return EINVAL;
   entry->gid_index = index;
   entry->port_num = port;
-  entry->gid_type = IBV_GID_TYPE_ROCE_V2;
+  entry->gid_type = kind.roce_version == 2   ? IBV_GID_TYPE_ROCE_V2
+                    : kind.roce_version == 1 ? IBV_GID_TYPE_ROCE_V1
+                                             : IBV_GID_TYPE_IB;
   return 0;
 }
 

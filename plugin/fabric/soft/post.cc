@@ -28,8 +28,12 @@ bool make_room(SoftQp& qp) {
 int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
   if (qp.sq_tail - qp.sq_free >= qp.cap.max_send_wr && !make_room(qp)) return ENOMEM;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.cap.max_send_sge) return EINVAL;
+  const Personality& device = like(qp.context);
   const bool atomic =
       wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  if (atomic && device.atomics == IBV_ATOMIC_NONE) return EINVAL;
+  if (wr.opcode == IBV_WR_RDMA_READ && static_cast<std::uint32_t>(wr.num_sge) > device.max_read_sge)
+    return EINVAL;
   switch (wr.opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -42,18 +46,19 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
     default:
       return EOPNOTSUPP;
   }
-  const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  const bool inlined =
+      (wr.send_flags & IBV_SEND_INLINE) != 0 && device.inline_limit != InlineLimit::ignore;
   if (inlined && (atomic || wr.opcode == IBV_WR_RDMA_READ)) return EINVAL;
 
   SendEntry& e = qp.entry(qp.sq_tail);
   std::memset(&e, 0, sizeof e);
   e.wr_id = wr.wr_id;
   e.opcode = wr.opcode;
-  e.flags = wr.send_flags;
+  e.flags = inlined ? wr.send_flags : wr.send_flags & ~unsigned{IBV_SEND_INLINE};
   e.num_sge = static_cast<std::uint16_t>(wr.num_sge);
   e.imm = wr.imm_data;
   for (int i = 0; i < wr.num_sge; ++i) e.length += wr.sg_list[i].length;
-  if (e.length > kMaxMessage) [[unlikely]]
+  if (e.length > device.largest_message()) [[unlikely]]
     return EINVAL;
   if (atomic) {
     if (e.length != word || (wr.wr.atomic.remote_addr & 7) != 0) return EINVAL;
@@ -91,10 +96,14 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
   return 0;
 }
 
-bool takes_requests(const SoftQp& qp) {
-  return qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD || qp.state == IBV_QPS_SQE ||
-         qp.state == IBV_QPS_ERR;
+// errno value: whether it takes requests at all.
+int check_state(const SoftQp& qp) {
+  if (qp.state == IBV_QPS_ERR) return like(qp.context).post_in_error;
+  return qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD || qp.state == IBV_QPS_SQE ? 0 : EINVAL;
 }
+
+// What post_send and post_recv of the device return for an errno value.
+int answer(const SoftQp& qp, int error) { return like(qp.context).negative ? -error : error; }
 
 void begin(SoftQp& qp) {
   if (qp.state == IBV_QPS_ERR) {
@@ -110,10 +119,10 @@ void begin(SoftQp& qp) {
 int post_send(ibv_qp* q, ibv_send_wr* wr, ibv_send_wr** bad) {
   SoftQp& qp = *soft(q);
   std::lock_guard hold(qp.lock);
-  int rc = 0;
-  if (!takes_requests(qp)) {
+  int rc = check_state(qp);
+  if (rc != 0) {
     *bad = wr;
-    return EINVAL;
+    return answer(qp, rc);
   }
   for (; wr != nullptr; wr = wr->next) {
     if ((rc = enqueue(qp, *wr)) != 0) {
@@ -122,7 +131,7 @@ int post_send(ibv_qp* q, ibv_send_wr* wr, ibv_send_wr** bad) {
     }
   }
   begin(qp);
-  return rc;
+  return answer(qp, rc);
 }
 
 int post_masked_atomic(ibv_qp* q, const MaskedAtomic& atomic) {
@@ -144,7 +153,7 @@ int post_masked_atomic(ibv_qp* q, const MaskedAtomic& atomic) {
   wr.wr.atomic.rkey = atomic.rkey;
   SoftQp& qp = *soft(q);
   std::lock_guard hold(qp.lock);
-  if (!takes_requests(qp)) return EINVAL;
+  if (const int rc = check_state(qp); rc != 0) return rc;
   if (const int rc = enqueue(qp, wr, bytes); rc != 0) return rc;
   SendEntry& e = qp.entry(qp.sq_tail - 1);
   e.part = static_cast<std::uint8_t>(part);
@@ -162,20 +171,27 @@ int post_masked_atomic(ibv_qp* q, const MaskedAtomic& atomic) {
   return 0;
 }
 
+namespace {
+
+int check_receive(const SoftQp& qp, const ibv_recv_wr& wr) {
+  if (qp.state == IBV_QPS_ERR && like(qp.context).post_in_error != 0)
+    return like(qp.context).post_in_error;
+  if (qp.state == IBV_QPS_RESET || wr.num_sge < 0 ||
+      static_cast<std::uint32_t>(wr.num_sge) > qp.cap.max_recv_sge)
+    return EINVAL;
+  if (qp.rq_tail - qp.rq_head < qp.cap.max_recv_wr) return 0;
+  return qp.srq != nullptr ? EINVAL : ENOMEM;
+}
+
+}  // namespace
+
 int post_recv(ibv_qp* q, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   SoftQp& qp = *soft(q);
   std::lock_guard hold(qp.lock);
   for (; wr != nullptr; wr = wr->next) {
-    int rc = 0;
-    if (qp.state == IBV_QPS_RESET || wr->num_sge < 0 ||
-        static_cast<std::uint32_t>(wr->num_sge) > qp.cap.max_recv_sge) {
-      rc = EINVAL;
-    } else if (qp.rq_tail - qp.rq_head >= qp.cap.max_recv_wr) {
-      rc = qp.srq != nullptr ? EINVAL : ENOMEM;
-    }
-    if (rc != 0) {
+    if (const int rc = check_receive(qp, *wr); rc != 0) {
       *bad = wr;
-      return rc;
+      return answer(qp, rc);
     }
     RecvEntry& e = qp.rq[qp.rq_tail];
     e = {wr->wr_id, wr->num_sge};

@@ -95,6 +95,18 @@ void forget_wire(SoftQp& qp) {
   qp.unreachable = false;
 }
 
+// Whether the device makes queues of that size.
+bool fits(const Personality& most, const ibv_qp_cap& c, bool has_receives) {
+  return c.max_send_wr <= most.max_wr && c.max_send_sge <= most.max_send_sge &&
+         (c.max_inline_data <= most.max_inline || most.inline_limit != InlineLimit::refuse) &&
+         (!has_receives || (c.max_recv_wr <= most.max_wr && c.max_recv_sge <= most.max_recv_sge));
+}
+
+std::uint32_t granted_inline(const Personality& most, std::uint32_t wanted) {
+  if (most.inline_limit == InlineLimit::ignore) return wanted;
+  return std::min((wanted + 15u) & ~15u, most.max_inline);
+}
+
 }  // namespace
 
 void stop_copies(SoftQp& qp) {
@@ -200,11 +212,14 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
     return nullptr;
   }
   SoftSrq* srq = init->srq != nullptr ? soft(init->srq) : nullptr;
-  if (init->send_cq == nullptr || init->recv_cq == nullptr || c.max_send_wr > kMaxWr ||
-      c.max_send_sge > kMaxSge || c.max_inline_data > kMaxInline ||
-      (srq == nullptr && (c.max_recv_wr > kMaxWr || c.max_recv_sge > kMaxSge)) ||
+  if (init->send_cq == nullptr || init->recv_cq == nullptr ||
       (srq != nullptr && srq->context != pd->context)) {
     errno = EINVAL;
+    return nullptr;
+  }
+  const Personality& most = like(pd->context);
+  if (!fits(most, c, srq == nullptr)) {
+    if (most.refusal != 0) errno = most.refusal;
     return nullptr;
   }
   auto qp = std::make_unique<SoftQp>();
@@ -228,7 +243,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   qp->cap.max_send_sge = std::max(c.max_send_sge, 1u);
   qp->cap.max_recv_wr = srq != nullptr ? 0 : std::max(c.max_recv_wr, 1u);
   qp->cap.max_recv_sge = srq != nullptr ? 0 : std::max(c.max_recv_sge, 1u);
-  qp->cap.max_inline_data = (c.max_inline_data + 15u) & ~15u;
+  qp->cap.max_inline_data = granted_inline(most, c.max_inline_data);
   init->cap = qp->cap;
   const std::uint32_t n = qp->cap.max_send_wr, m = std::max(qp->cap.max_recv_wr, 1u);
   qp->rq_stride = srq != nullptr ? srq->max_sge : qp->cap.max_recv_sge;

@@ -43,6 +43,7 @@ constexpr Transition kTransitions[] = {
 int check_values(const SoftQp& qp, const ibv_qp_attr& a, int mask) {
   const auto given = [mask](int bit) { return (mask & bit) != 0; };
   const DeviceSpec& spec = qp.soft_context->soft_device->spec;
+  const Personality& like = *spec.like;
   const bool bad =
       (given(IBV_QP_PORT) && (a.port_num < 1 || a.port_num > spec.ports)) ||
       (given(IBV_QP_PKEY_INDEX) && a.pkey_index >= spec.pkeys.size()) ||
@@ -51,21 +52,22 @@ int check_values(const SoftQp& qp, const ibv_qp_attr& a, int mask) {
       (given(IBV_QP_TIMEOUT) && a.timeout > 31) || (given(IBV_QP_RETRY_CNT) && a.retry_cnt > 7) ||
       (given(IBV_QP_RNR_RETRY) && a.rnr_retry > 7) ||
       (given(IBV_QP_MIN_RNR_TIMER) && a.min_rnr_timer > 31) ||
-      (given(IBV_QP_MAX_QP_RD_ATOMIC) && a.max_rd_atomic > kMaxReads) ||
-      (given(IBV_QP_MAX_DEST_RD_ATOMIC) && a.max_dest_rd_atomic > kMaxReads);
+      (given(IBV_QP_MAX_QP_RD_ATOMIC) && a.max_rd_atomic > like.reads_out) ||
+      (given(IBV_QP_MAX_DEST_RD_ATOMIC) && a.max_dest_rd_atomic > like.reads_in);
   return bad ? EINVAL : 0;
 }
 
 int check_address(const SoftQp& qp, const ibv_qp_attr& a) {
   const SoftDevice& d = *qp.soft_context->soft_device;
   if (a.ah_attr.port_num < 1 || a.ah_attr.port_num > d.spec.ports) return EINVAL;
-  if (a.ah_attr.is_global == 0) return EINVAL;  // RoCE needs a GID
-  if (a.ah_attr.grh.sgid_index >= kGidEntries) return EINVAL;
+  const GidKind kind = gid_kind(d.like(), a.ah_attr.grh.sgid_index);
+  if (a.ah_attr.is_global == 0 ? !d.like().infiniband : !kind.used) return EINVAL;
   // An address of another host, user or job has another hash: no route to it.
-  ibv_gid own = qp.hca->gid(d, 1, a.ah_attr.grh.sgid_index);
+  const ibv_gid own = qp.hca->gid(d, 1, a.ah_attr.grh.sgid_index);
   const auto& to = a.ah_attr.grh.dgid;
-  const bool mapped = a.ah_attr.grh.sgid_index == 1;
-  if (std::memcmp(own.raw, to.raw, mapped ? 14 : 12) == 0) return 0;
+  if (a.ah_attr.is_global == 0 ? qp.hca->is_lid(a.ah_attr.dlid)
+                               : std::memcmp(own.raw, to.raw, kind.mapped ? 14 : 12) == 0)
+    return 0;
   TP_WARN(
       "soft HCA %s: no route to the peer's address: it is on another host, of another user or in "
       "another job (TWINPATH_SOFT_JOB); the soft HCA joins processes of one host, user and job "
