@@ -5,11 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 #include <random>
 #include <string>
 
+#include "plugin/base/file.h"
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
 
@@ -20,6 +20,8 @@ namespace cuda = gpu::cuda;
 
 // CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP
 constexpr unsigned kRegisterPortableMapped = 0x01 | 0x02;
+
+constexpr const char* kMemoryName = "twinpath-signals";
 
 std::uint64_t this_process() {
   // Told apart by chance: process ids are not unique across containers.
@@ -62,7 +64,7 @@ TableOffer decode_offer(Reader& in) {
 }
 
 Result<std::unique_ptr<SharedTables>> SharedTables::make(int gpu, std::size_t bytes) {
-  auto memory = SharedMemory::create("twinpath-signals", bytes, Writers::both);
+  auto memory = SharedMemory::create(kMemoryName, bytes, Writers::both);
   if (!memory) return memory.status();
   std::unique_ptr<SharedTables> tables(new SharedTables(std::move(memory).take(), bytes));
   TP_TRY(tables->pin(gpu));
@@ -127,9 +129,9 @@ std::unique_ptr<MappedTable> MappedTable::open(const TableOffer& offer, std::str
     return nullptr;
   }
   const std::string path = "/proc/" + std::to_string(offer.pid) + "/fd/" + std::to_string(offer.fd);
-  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const UniqueFd fd = open_foreign_memory(path, kMemoryName, O_RDWR, why);
   if (!fd) {
-    why = "its signal table cannot be opened: " + std::string(std::strerror(errno));
+    why = "its signal table " + why;
     return nullptr;
   }
   struct stat s {};

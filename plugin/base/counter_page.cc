@@ -1,19 +1,20 @@
 #include "plugin/base/counter_page.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <new>
+#include <thread>
 #include <utility>
-#include <vector>
 
+#include "plugin/base/blocked_signals.h"
 #include "plugin/base/clock.h"
-#include "plugin/base/file_size_signal.h"
+#include "plugin/base/file.h"
 #include "plugin/base/log.h"
 
 namespace twinpath {
@@ -44,17 +45,6 @@ void reset(counters::Connection& c) {
     r.permille.set(0);
     for (auto& n : r.buckets) n.set(0);
   }
-}
-
-bool write_all(int fd, const char* data, std::size_t bytes) {
-  while (bytes > 0) {
-    const ssize_t n = ::write(fd, data, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    data += n;
-    bytes -= static_cast<std::size_t>(n);
-  }
-  return true;
 }
 
 }  // namespace
@@ -251,13 +241,21 @@ void CounterPage::close(counters::Connection& c) {
 
 // When one connection breaks, others follow.
 void CounterPage::leave_behind_soon() {
-  {
-    const std::lock_guard hold(copying_);
-    const std::int64_t now = now_ns();
-    if (now - copied_at_ < kSecond) return;
-    copied_at_ = now;
+  if (leave_in_.empty()) return;
+  // The caller may hold locks that a slow file system must not hold up: no lock that is held while
+  // a copy is written, and a thread of its own writes it.
+  const std::atomic_ref<std::int64_t> last(copied_at_);
+  const std::int64_t now = now_ns();
+  std::int64_t before = last.load(std::memory_order_relaxed);
+  if (now - before < kSecond ||
+      !last.compare_exchange_strong(before, now, std::memory_order_relaxed))
+    return;
+  const BlockedSignals blocked;
+  // Without a thread the last connection's end is what leaves a copy.
+  try {
+    std::thread([self = shared_from_this()] { self->leave_behind(); }).detach();
+  } catch (const std::exception&) {
   }
-  leave_behind();
 }
 
 void CounterPage::leave_behind() {
@@ -265,22 +263,20 @@ void CounterPage::leave_behind() {
   const std::lock_guard hold(copying_);
   const std::string name = leave_in_ + "/twinpath-" + page_->host.data() + "-" +
                            std::to_string(page_->pid) + ".counters";
-  const std::string temporary = name + ".new";
-  std::vector<char> all(counters::kConnectionsAt +
-                        std::size_t{page_->used.load(std::memory_order_acquire)} *
-                            sizeof(counters::Connection));
-  std::memcpy(all.data(), memory_.as<char>(), all.size());
+  const std::size_t bytes =
+      counters::kConnectionsAt +
+      std::size_t{page_->used.load(std::memory_order_acquire)} * sizeof(counters::Connection);
+  // Neither a destructor nor a thread may throw.
+  const std::unique_ptr<char[]> all(new (std::nothrow) char[bytes]);
+  if (all == nullptr) return;
+  std::memcpy(all.get(), memory_.as<char>(), bytes);
   const std::int64_t now = now_ns();
-  std::memcpy(all.data() + offsetof(counters::Process, copied_at), &now, sizeof now);
-  errno = 0;
-  const NoFileSizeSignal error_only;
-  const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-                           S_IRUSR | S_IWUSR));
-  if (!fd || !write_all(fd.get(), all.data(), all.size()) ||
-      ::rename(temporary.c_str(), name.c_str()) != 0)
-    TP_WARN("the counters cannot be left in %s: %s; %s", name.c_str(), std::strerror(errno),
-            errno == EFBIG ? "raise the limit of file sizes (ulimit -f)"
-                           : "TWINPATH_METRICS_DIR names a folder that this user may write to");
+  std::memcpy(all.get() + offsetof(counters::Process, copied_at), &now, sizeof now);
+  if (std::string why; !replace_file(name, {all.get(), bytes}, 0600, why))
+    TP_WARN("the counters cannot be left in %s, which %s%s", name.c_str(), why.c_str(),
+            why.find("ulimit") != std::string::npos
+                ? ""
+                : "; TWINPATH_METRICS_DIR names a folder that this user may write to");
 }
 
 }  // namespace twinpath

@@ -1,4 +1,6 @@
 // What people and machines give that is not what we expect.
+#include <sys/stat.h>
+
 #include <filesystem>
 
 #include "test/support/catch.h"
@@ -202,6 +204,19 @@ TEST_CASE("a placement file that is unreadable or names other devices is a warni
       read_machine({.path = folder.path(), .placement = "/nonexistent.xml"}, why);
   REQUIRE(unreadable);
   CHECK(unreadable->has_warning("PLACEMENT_UNREADABLE"));
+  // What is no file, or has no end, costs neither time nor memory.
+  const std::string fifo = folder.path() + "/fifo", hole = folder.path() + "/hole";
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  spill(hole, "");
+  std::filesystem::resize_file(hole, std::uintmax_t{1} << 40);
+  for (const std::string& odd : {fifo, hole, std::string("/dev/zero")}) {
+    CAPTURE(odd);
+    const auto read = read_machine({.path = folder.path(), .placement = odd}, why);
+    REQUIRE(read);
+    CHECK(read->has_warning("PLACEMENT_UNREADABLE"));
+    CHECK_FALSE(read_machine({.path = odd}, why));
+    CHECK(why.starts_with(odd + ": "));
+  }
   spill(folder.path() + "/other.xml", kNccl);
   const auto other =
       read_machine({.path = folder.path(), .placement = folder.path() + "/other.xml"}, why);

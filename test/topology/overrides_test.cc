@@ -1,6 +1,7 @@
 // The user's word: settings, the platform file, and what contradicts itself.
 #include "topology/decide/overrides.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -164,8 +165,10 @@ TEST_CASE("a platform file that cannot be read is an empty one, with the cause")
   std::ofstream(name) << "HCA a RAIL 4\n";
   CHECK(PlatformFile::load(name).rail("a") == 4);
   std::ofstream(name) << std::string(2 << 20, '#');
-  CHECK(PlatformFile::load(name).errors() ==
-        std::vector<std::string>{"is longer than 1 MiB: not a platform file"});
+  CHECK(PlatformFile::load(name).errors() == std::vector<std::string>{"has more than 1 MiB"});
+  unlink(name);
+  REQUIRE(mkfifo(name, 0600) == 0);
+  CHECK(PlatformFile::load(name).errors() == std::vector<std::string>{"is a FIFO, not a file"});
   unlink(name);
 }
 

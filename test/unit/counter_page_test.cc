@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "plugin/base/clock.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 
@@ -155,6 +156,10 @@ TEST_CASE("A copy is left behind for a connection that is lost, and when the las
     CHECK(::access(file.c_str(), F_OK) != 0);
     a.lost();
     CHECK(page_state(*page, 0) == State::lost);
+    // By a thread of its own.
+    for (const std::int64_t end = now_ns() + 30 * kSecond;
+         ::access(file.c_str(), F_OK) != 0 && now_ns() < end;)
+      ::usleep(1000);
     REQUIRE(::access(file.c_str(), F_OK) == 0);
     CHECK(std::filesystem::file_size(file) ==
           counters::kConnectionsAt + 2 * sizeof(counters::Connection));
@@ -171,6 +176,21 @@ TEST_CASE("A copy is left behind for a connection that is lost, and when the las
     const ConnectionCounts c = page->open(identity_of("a", 1));
   }
   CHECK(log.warnings().size() == 1);
+}
+
+TEST_CASE(
+    "Whatever others put into the folder of the copies, the last close does not wait for it") {
+  char folder[] = "/tmp/twinpath-counters-XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  const std::string file =
+      std::string(folder) + "/twinpath-node07-" + std::to_string(::getpid()) + ".counters";
+  for (const char* end : {"", ".new"}) REQUIRE(::mkfifo((file + end).c_str(), 0666) == 0);
+  {
+    const auto page = make_page(folder);
+    const ConnectionCounts a = page->open(identity_of("a", 1));
+  }
+  CHECK(std::filesystem::is_regular_file(file));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace twinpath

@@ -1,14 +1,14 @@
 #include "tools/info/settings.h"
 
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <sstream>
+
+#include "plugin/base/file.h"
 
 namespace twinpath::tools {
 namespace {
 
+constexpr std::size_t kMostBytes = 16u << 20;
 constexpr const char* kBegin = "<!-- options:begin -->\n";
 constexpr const char* kEnd = "<!-- options:end -->";
 
@@ -18,14 +18,12 @@ struct Parts {
 };
 
 bool read_parts(const std::string& path, Parts& parts, std::string& why) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    why = "cannot read " + path + ": " + std::strerror(errno);
+  const auto read = read_file(path, kMostBytes, why);
+  if (!read) {
+    why = path + ": " + why;
     return false;
   }
-  std::ostringstream all;
-  all << in.rdbuf();
-  const std::string text = all.str();
+  const std::string& text = *read;
   const auto begin = text.find(kBegin);
   const auto end = begin == std::string::npos ? begin : text.find(kEnd, begin);
   if (end == std::string::npos) {
@@ -68,18 +66,8 @@ bool check_settings(const std::string& path, const std::string& table, std::stri
 bool update_settings(const std::string& path, const std::string& table, std::string& why) {
   Parts parts;
   if (!read_parts(path, parts, why)) return false;
-  const std::string beside = path + ".new";
-  {
-    std::ofstream out(beside, std::ios::binary);
-    out << parts.before << with_newline(table) << parts.after;
-    out.close();
-    if (!out) {
-      why = "cannot write " + beside + ": " + std::strerror(errno);
-      return false;
-    }
-  }
-  if (std::rename(beside.c_str(), path.c_str()) == 0) return true;
-  why = "cannot replace " + path + ": " + std::strerror(errno);
+  if (replace_file(path, parts.before + with_newline(table) + parts.after, 0644, why)) return true;
+  why = path + ": " + why;
   return false;
 }
 

@@ -2,13 +2,12 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
+#include "plugin/base/file.h"
 #include "tools/common/cuda_api.h"
 #include "tools/common/failure.h"
 #include "tools/topo/tar.h"
@@ -34,15 +33,13 @@ std::string find_root(const std::string& folder) {
 }
 
 bool is_compressed(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::array<char, 4> m{};
-  in.read(m.data(), m.size());
-  return std::memcmp(m.data(), "\x1f\x8b", 2) == 0 || std::memcmp(m.data(), "BZh", 3) == 0 ||
-         std::memcmp(m.data(),
-                     "\xfd"
-                     "7zX",
-                     4) == 0 ||
-         std::memcmp(m.data(), "\x28\xb5\x2f\xfd", 4) == 0;
+  std::string why;
+  const std::string head = read_head(path, 4, why).value_or("");
+  return head.starts_with("\x1f\x8b") || head.starts_with("BZh") ||
+         head.starts_with(
+             "\xfd"
+             "7zX") ||
+         head.starts_with("\x28\xb5\x2f\xfd");
 }
 
 // Names come from a file that may be anybody's, and go to a terminal.

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <optional>
 
+#include "plugin/base/file.h"
 #include "tools/common/failure.h"
 
 namespace twinpath::tools::topo {
@@ -94,11 +95,9 @@ bool stays_inside(const fs::path& path) {
 }  // namespace
 
 bool looks_like_tar(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  Header h{};
-  in.read(h.data(), kBlock);
-  return in.gcount() == static_cast<std::streamsize>(kBlock) &&
-         std::memcmp(h.data() + 257, "ustar", 5) == 0;
+  std::string why;
+  const auto head = read_head(path, kBlock, why);
+  return head && head->size() == kBlock && head->compare(257, 5, "ustar") == 0;
 }
 
 void write_tar(const std::string& path, const std::vector<TarEntry>& entries) {

@@ -1,12 +1,10 @@
 #include "topology/decide/overrides.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
 #include <sstream>
 
+#include "plugin/base/file.h"
 #include "plugin/base/peer_modes.h"
 #include "topology/model/machine.h"
 
@@ -161,23 +159,11 @@ PlatformFile PlatformFile::parse(std::string_view text) {
 }
 
 PlatformFile PlatformFile::load(const std::string& path) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  std::string text(kMostBytes + 1, '\0');
-  const bool read =
-      in && in.read(text.data(), static_cast<std::streamsize>(text.size())).bad() == false &&
-      !(in.gcount() == 0 && errno != 0);
+  std::string why;
+  if (const auto text = read_file(path, kMostBytes, why)) return parse(*text);
   PlatformFile file;
-  if (!read) {
-    file.errors_.push_back("cannot be read: " + std::string(std::strerror(errno)));
-    return file;
-  }
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  if (text.size() > kMostBytes) {
-    file.errors_.push_back("is longer than 1 MiB: not a platform file");
-    return file;
-  }
-  return parse(text);
+  file.errors_.push_back(why);
+  return file;
 }
 
 PairOverride PlatformFile::pair(std::string_view gpu, std::string_view hca) const {

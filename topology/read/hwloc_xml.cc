@@ -251,11 +251,8 @@ std::optional<Machine> parse_hwloc_xml(std::string_view text, std::string& why) 
 }
 
 std::optional<Machine> read_hwloc_xml(const std::string& path, std::string& why) {
-  auto text = read_xml_file(path);
-  if (!text) {
-    why = path + ": cannot be read or is empty";
-    return std::nullopt;
-  }
+  auto text = read_xml_file(path, why);
+  if (!text) return std::nullopt;
   auto machine = parse_hwloc_xml(std::move(*text), why);
   if (!machine) {
     why = path + ": " + why;

@@ -259,11 +259,8 @@ std::optional<std::vector<Machine>> parse_nccl_xml(std::string_view text, std::s
 }
 
 std::optional<std::vector<Machine>> read_nccl_xml(const std::string& path, std::string& why) {
-  auto text = read_xml_file(path);
-  if (!text) {
-    why = path + ": cannot be read";
-    return std::nullopt;
-  }
+  auto text = read_xml_file(path, why);
+  if (!text) return std::nullopt;
   auto machines = parse_nccl_xml(std::move(*text), why);
   if (!machines) {
     why = path + ": " + why;

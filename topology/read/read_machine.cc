@@ -2,9 +2,7 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
-#include <iterator>
-
+#include "plugin/base/file.h"
 #include "topology/read/cross_check.h"
 #include "topology/read/hwloc_reader.h"
 #include "topology/read/hwloc_xml.h"
@@ -28,14 +26,12 @@ std::optional<Machine> read_folder(const std::string& root, bool use_hwloc, std:
 }
 
 std::optional<Machine> read_file(const MachineInput& input, std::string& why) {
-  std::ifstream file(input.path, std::ios::binary);
-  if (!file) {
-    why = input.path + ": cannot be opened";
+  const auto read = read_head(input.path, 65536, why);
+  if (!read) {
+    why = input.path + ": " + why;
     return std::nullopt;
   }
-  std::string head(65536, '\0');
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(file.gcount()));
+  const std::string& head = *read;
   // hwloc names the root <topology>, NCCL <system>; whichever comes first.
   const std::size_t hwloc = head.find("<topology");
   const std::size_t nccl = head.find("<system");

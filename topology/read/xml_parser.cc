@@ -1,8 +1,8 @@
 #include "topology/read/xml_parser.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
+
+#include "plugin/base/file.h"
 
 namespace twinpath {
 namespace {
@@ -185,12 +185,10 @@ std::string xml_escaped(std::string_view text) {
   return out;
 }
 
-std::optional<std::string> read_xml_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream all;
-  if (file) all << file.rdbuf();
-  if (!file || !all) return std::nullopt;
-  return std::move(all).str();
+std::optional<std::string> read_xml_file(const std::string& path, std::string& why) {
+  auto text = read_file(path, kXmlMostBytes, why);
+  if (!text) why = path + ": " + why;
+  return text;
 }
 
 }  // namespace twinpath

@@ -32,7 +32,7 @@ std::string quoted(std::string_view value);
 // Text as it may stand in an attribute.
 std::string xml_escaped(std::string_view text);
 
-// All of a file; nothing when it cannot be read or is empty.
-std::optional<std::string> read_xml_file(const std::string& path);
+// All of a file; null and `why`, which names it, where it cannot be read or is too large.
+std::optional<std::string> read_xml_file(const std::string& path, std::string& why);
 
 }  // namespace twinpath
