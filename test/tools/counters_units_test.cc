@@ -1,5 +1,11 @@
 // Reading a page of counters while it is written, and what a summary makes of samples.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <set>
 #include <thread>
 
@@ -7,6 +13,7 @@
 #include "plugin/base/counter_page.h"
 #include "test/support/catch.h"
 #include "test/tools/counter_samples.h"
+#include "tools/counters/find.h"
 #include "tools/counters/summary.h"
 #include "tools/exporter/http.h"
 #include "tools/exporter/prometheus.h"
@@ -29,6 +36,40 @@ counters::Identity numbered(std::uint32_t n) {
   put_name(id.reason, std::string(150, static_cast<char>('a' + n % 26)));
   id.peer_pid = n;
   return id;
+}
+
+// Connected, and has sent that.
+UniqueFd caller_of(const std::string& address, const std::string& request = {}) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+  REQUIRE(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(request.size()));
+  return fd;
+}
+
+std::size_t taken(const UniqueFd& fd) {
+  std::array<char, 65536> part;
+  std::size_t all = 0;
+  for (ssize_t n; (n = ::recv(fd.get(), part.data(), part.size(), MSG_DONTWAIT)) > 0;)
+    all += static_cast<std::size_t>(n);
+  return all;
+}
+
+// Takes what there is, to the end or to where the server has not written yet.
+bool still_open(const UniqueFd& fd) {
+  (void)taken(fd);
+  char one;
+  return ::recv(fd.get(), &one, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+std::string exposition(const ProcessSample& process, const std::vector<NicCounter>& nics) {
+  PrometheusText text;
+  text.add(process);
+  return text.text(nics, "n", 0);
 }
 
 }  // namespace
@@ -219,7 +260,7 @@ TEST_CASE("Rows and series of a peer are told apart by communicator, and only wh
     // Of two communicators without a name in which it is rank 3.
     CHECK(row.member.ranks == (row.member.name.empty() ? 0 : 8));
   }
-  const std::string text = prometheus_text({p}, {}, "n");
+  const std::string text = exposition({p}, {});
   const std::string series =
       "twinpath_messages_total{node=\"a\",pid=\"1\",peer=\"b pid 2\",gpu=\"\",device=\"mlx5_0\","
       "path=\"HOST\",dir=\"send\"";
@@ -368,7 +409,7 @@ TEST_CASE("Engines are busy for part of the stretch, or of the time since they b
   CHECK(s.gin[0].busy == Approx(0.25));
   after.taken_at = after.gin[0].since + 3 * kSecond;
   CHECK(summarize({}, {after}).gin[0].busy == Approx(0.5));
-  const std::string text = prometheus_text({after}, {}, "n");
+  const std::string text = exposition({after}, {});
   CHECK(text.find("twinpath_gin_operations_total{node=\"here\",pid=\"0\",gpu=\"3\",op=\"write\"} "
                   "400\n") != std::string::npos);
   CHECK(text.find("twinpath_gin_released_queues_total{node=\"here\",pid=\"0\",gpu=\"3\"} 2\n") !=
@@ -385,7 +426,7 @@ TEST_CASE("Series of a process are bounded, and what is left out is added up") {
     p.connections.push_back(c);
   }
   const std::string text =
-      prometheus_text({p}, {{"mlx5_0", "1", "out_of_sequence", NicTrouble::gap, 4}}, "n");
+      exposition({p}, {{"mlx5_0", "1", "out_of_sequence", NicTrouble::gap, 4}});
   std::size_t series = 0;
   for (std::size_t at = 0; (at = text.find("\ntwinpath_messages_total{", at)) != std::string::npos;
        ++at)
@@ -417,6 +458,87 @@ TEST_CASE("An answer waits for the whole request and refuses what is none") {
   CHECK(status("GET\r\n\r\n") == "400");
   CHECK(status("\r\n\r\n") == "400");
   CHECK(status(std::string(kMostRequest + 1, 'x')) == "431");
+}
+
+TEST_CASE("Who asks is answered, whatever others do that are silent, slow or without end") {
+  std::string why;
+  const auto server = HttpServer::open("127.0.0.1:0", why);
+  REQUIRE(server != nullptr);
+  int bodies = 0;
+  const auto body = [&](const std::string&) {
+    ++bodies;
+    return std::string(8 << 20, 'x');
+  };
+  std::vector<UniqueFd> silent, slow;
+  for (std::size_t i = 0; i < 3 * kMostCallers; ++i) {
+    silent.push_back(caller_of(server->address()));
+    server->serve(0, body);
+  }
+  CHECK(server->callers() == kMostCallers);
+  // Nobody of these takes his answer; the memory for them has an end.
+  for (int i = 0; i < 12; ++i) {
+    slow.push_back(caller_of(server->address(), "GET /slow HTTP/1.1\r\n\r\n"));
+    server->serve(0, body);
+  }
+  const UniqueFd endless(caller_of(server->address(), std::string(2 * kMostRequest, 'x')));
+  const UniqueFd asks(caller_of(server->address(), "GET /metrics HTTP/1.1\r\n\r\n"));
+  const UniqueFd beside(caller_of(server->address(), "GET /metrics HTTP/1.1\r\n\r\n"));
+  std::size_t got = 0, got_beside = 0;
+  bodies = 0;
+  const std::int64_t end = now_ns() + 60 * kSecond;
+  while ((got < (8u << 20) || got_beside < (8u << 20)) && now_ns() < end) {
+    server->serve(10, body);
+    got += taken(asks);
+    got_beside += taken(beside);
+  }
+  CHECK(got > (8u << 20));
+  CHECK(got_beside > (8u << 20));
+  CHECK(bodies == 1);  // two that ask at once
+  CHECK(server->callers() <= kMostCallers);
+  std::size_t kept = 0;  // of the slow
+  for (const UniqueFd& s : slow) kept += still_open(s);
+  CHECK(kept > 0);
+  CHECK(kept <= kMostReplyBytes / (8u << 20));
+}
+
+TEST_CASE("A process is read once, however often its page is open, and each user has a budget") {
+  const auto page = CounterPage::create("here", "test", {});
+  REQUIRE(page != nullptr);
+  std::vector<ConnectionCounts> open;
+  for (std::uint32_t i = 0; i < 5; ++i) open.push_back(page->open(numbered(i)));
+  std::vector<UniqueFd> again;
+  for (int i = 0; i < 50; ++i) again.emplace_back(::dup(page->fd()));
+  // A page of this size and name without counters, and a file that was put where one was.
+  const auto none =
+      SharedMemory::create_sparse(counters::kMemoryName, counters::kPageBytes, Writers::creator);
+  REQUIRE(none);
+  std::vector<std::string> notes;
+  std::vector<ProcessSample> seen;
+  const auto look = [&](const LookLimits& limits) {
+    notes.clear();
+    seen.clear();
+    read_processes(
+        ::getpid(), notes, [&](ProcessSample p) { seen.push_back(std::move(p)); }, limits);
+  };
+  look({});
+  REQUIRE(seen.size() == 1);
+  CHECK(seen[0].connections.size() == 5);
+  CHECK(seen[0].pid == ::getpid());
+  CHECK(seen[0].uid == ::geteuid());
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].find("it has no counters in it") != std::string::npos);
+  for (const LookLimits& limits :
+       {LookLimits{.connections = 4}, LookLimits{.processes = 0}, LookLimits{.descriptors = 3},
+        LookLimits{.process_descriptors = 3}}) {
+    look(limits);
+    CHECK(seen.empty());
+    REQUIRE_FALSE(notes.empty());
+    CHECK(notes[0].find("is left out: ") != std::string::npos);
+  }
+  const auto other = CounterPage::create("here", "test", {});
+  look({.process_pages = 2});
+  CHECK(seen.size() == 1);
+  CHECK(notes.front().find("too many pages") != std::string::npos);
 }
 
 }  // namespace twinpath::tools

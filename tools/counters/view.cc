@@ -203,6 +203,13 @@ std::vector<CommunicatorSample> CounterView::communicators() const {
   return out;
 }
 
+std::size_t CounterView::places() const {
+  const std::size_t room = (bytes_ - counters::kConnectionsAt) / sizeof(counters::Connection);
+  // Partner of the release in CounterPage::open: connections before it were filled in, and their
+  // memory is reserved.
+  return std::min<std::size_t>(process().used.load(std::memory_order_acquire), room);
+}
+
 ProcessSample CounterView::read() const {
   const counters::Process& p = process();
   ProcessSample out;
@@ -224,10 +231,7 @@ ProcessSample CounterView::read() const {
          state <= 2 ? static_cast<counters::PortState>(state) : counters::PortState::unknown,
          port.went_down.get(), port.came_up.get(), port.changed_address.get(), port.failed.get()});
   }
-  // Partner of the release in CounterPage::open: connections before it were filled in, and their
-  // memory is reserved.
-  const std::size_t room = (bytes_ - counters::kConnectionsAt) / sizeof(counters::Connection);
-  const std::size_t used = std::min<std::size_t>(p.used.load(std::memory_order_acquire), room);
+  const std::size_t used = places();
   for (std::uint32_t i = 0; i < used; ++i) {
     ConnectionSample c;
     if (read(i, out.ports, c)) out.connections.push_back(std::move(c));

@@ -91,6 +91,8 @@ class CounterView {
   static std::unique_ptr<CounterView> of_file(const std::string& path, std::string& why);
   // `pid`, `uid` and `program` are left to the caller.
   ProcessSample read() const;
+  // Of connections that were ever open: the most that read() gives.
+  std::size_t places() const;
   int inner_pid() const { return static_cast<int>(process().pid); }
 
  private:

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -13,16 +14,12 @@
 namespace twinpath::tools {
 namespace {
 
+constexpr const char* kEnd = "\r\n\r\n";  // of a request
+
 std::string answer(const char* status, const std::string& body) {
   return std::string("HTTP/1.1 ") + status +
          "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" + body;
-}
-
-bool ready(int fd, short events, std::int64_t end) {
-  const std::int64_t left = (end - now_ns()) / kMillisecond;
-  pollfd p{fd, events, 0};
-  return left > 0 && ::poll(&p, 1, static_cast<int>(left)) == 1;
 }
 
 bool split(const std::string& address, std::string& host, std::string& port) {
@@ -37,10 +34,9 @@ bool split(const std::string& address, std::string& host, std::string& port) {
 
 }  // namespace
 
-std::string http_answer(const std::string& request,
-                        const std::function<std::string(const std::string& path)>& body) {
+std::string http_answer(const std::string& request, const HttpBody& body) {
   if (request.size() > kMostRequest) return answer("431 Request Header Fields Too Large", "");
-  if (request.find("\r\n\r\n") == std::string::npos) return {};
+  if (request.find(kEnd) == std::string::npos) return {};
   const std::string line = request.substr(0, request.find("\r\n"));
   const std::size_t first = line.find(' '), second = line.rfind(' ');
   if (first == std::string::npos || second == first || line.compare(second + 1, 5, "HTTP/") != 0)
@@ -70,7 +66,7 @@ std::unique_ptr<HttpServer> HttpServer::open(const std::string& address, std::st
   const bool bound = socket &&
                      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
                      ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-                     ::listen(socket.get(), 16) == 0;
+                     ::listen(socket.get(), 128) == 0;
   const int error = errno;
   ::freeaddrinfo(found);
   if (bound) return std::unique_ptr<HttpServer>(new HttpServer(std::move(socket)));
@@ -92,27 +88,92 @@ std::string HttpServer::address() const {
   return (at.ss_family == AF_INET6 ? "[" + name + "]" : name) + ":" + port.data();
 }
 
-void HttpServer::serve(int ms, const std::function<std::string(const std::string& path)>& body) {
-  if (!ready(socket_.get(), POLLIN, now_ns() + ms * kMillisecond)) return;
-  const UniqueFd caller(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!caller) return;
-  const std::int64_t end = now_ns() + kPatienceMs * kMillisecond;
-  std::string request, reply;
-  while (reply.empty()) {
+// Everybody who knocks; the first to go for them are callers that have asked nothing, whose silence
+// is all that is known of them, by age.
+void HttpServer::admit() {
+  for (std::size_t round = 0; round < kMostCallers; ++round) {
+    UniqueFd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) return;
+    if (callers_.size() == kMostCallers) {
+      const auto silent = std::find_if(callers_.begin(), callers_.end(),
+                                       [](const Caller& c) { return c.reply == nullptr; });
+      callers_.erase(silent != callers_.end() ? silent : callers_.begin());
+    }
+    Caller& caller = callers_.emplace_back();
+    caller.socket = std::move(socket);
+    caller.until = now_ns() + kPatienceMs * kMillisecond;
+  }
+}
+
+void HttpServer::listen_to(Caller& caller, const HttpBody& body,
+                           std::map<std::string, Reply>& answers) {
+  while (caller.reply == nullptr) {
     std::array<char, 2048> part;
-    if (!ready(caller.get(), POLLIN, end)) return;
-    const ssize_t n = ::recv(caller.get(), part.data(), part.size(), 0);
-    if (n <= 0) return;
-    request.append(part.data(), static_cast<std::size_t>(n));
-    reply = http_answer(request, body);
+    const ssize_t n = ::recv(caller.socket.get(), part.data(), part.size(), 0);
+    if (n <= 0) {
+      caller.over = n == 0 || (errno != EAGAIN && errno != EINTR);
+      return;
+    }
+    caller.request.append(part.data(), static_cast<std::size_t>(n));
+    const bool too_long = caller.request.size() > kMostRequest;
+    if (!too_long && caller.request.find(kEnd) == std::string::npos) continue;
+    // What is refused for its length has that answer to itself.
+    Reply alone;
+    Reply& same = too_long ? alone : answers[caller.request.substr(0, caller.request.find("\r\n"))];
+    if (same == nullptr)
+      same = std::make_shared<const std::string>(http_answer(caller.request, body));
+    caller.reply = same;
+    caller.request.clear();
+    caller.until = now_ns() + kReplyPatienceMs * kMillisecond;
   }
-  for (std::size_t sent = 0; sent < reply.size();) {
-    if (!ready(caller.get(), POLLOUT, end)) return;
-    const ssize_t n = ::send(caller.get(), reply.data() + sent, reply.size() - sent, MSG_NOSIGNAL);
-    if (n <= 0) return;
-    sent += static_cast<std::size_t>(n);
+}
+
+void HttpServer::bound_replies() {
+  std::map<const std::string*, std::size_t> held;
+  for (const Caller& c : callers_)
+    if (c.reply != nullptr && !c.over) held[c.reply.get()] = c.reply->size();
+  std::size_t bytes = 0;
+  for (const auto& [reply, size] : held) bytes += size;
+  for (Caller& c : callers_) {
+    if (bytes <= kMostReplyBytes || held.size() <= 1) return;
+    if (c.reply == nullptr || c.over) continue;
+    c.over = true;
+    const bool shared = std::any_of(callers_.begin(), callers_.end(), [&](const Caller& other) {
+      return !other.over && other.reply == c.reply;
+    });
+    if (!shared) {
+      bytes -= c.reply->size();
+      held.erase(c.reply.get());
+    }
   }
-  (void)::shutdown(caller.get(), SHUT_WR);
+}
+
+void HttpServer::serve(int ms, const HttpBody& body) {
+  std::vector<pollfd> waits{{socket_.get(), POLLIN, 0}};
+  std::int64_t until = now_ns() + ms * kMillisecond;
+  for (const Caller& c : callers_) {
+    waits.push_back({c.socket.get(), static_cast<short>(c.reply ? POLLOUT : POLLIN), 0});
+    until = std::min(until, c.until);
+  }
+  const std::int64_t left = std::max<std::int64_t>(0, until - now_ns());
+  (void)::poll(waits.data(), waits.size(), static_cast<int>(left / kMillisecond) + 1);
+  admit();
+  std::map<std::string, Reply> answers;
+  for (Caller& c : callers_) listen_to(c, body, answers);
+  for (Caller& c : callers_) {
+    while (c.reply != nullptr && !c.over) {
+      const ssize_t n =
+          ::send(c.socket.get(), c.reply->data() + c.sent, c.reply->size() - c.sent, MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) break;
+      if (n > 0) c.sent += static_cast<std::size_t>(n);
+      c.over = n <= 0 || c.sent == c.reply->size();
+      if (c.over) (void)::shutdown(c.socket.get(), SHUT_WR);
+    }
+    c.over = c.over || now_ns() >= c.until;
+  }
+  bound_replies();
+  std::erase_if(callers_, [](const Caller& c) { return c.over; });
 }
 
 }  // namespace twinpath::tools

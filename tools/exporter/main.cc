@@ -1,14 +1,11 @@
 // twinpath-exporter: the counters of this host's processes for Prometheus.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/file.h"
 #include "plugin/base/version.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/output.h"
@@ -43,21 +40,17 @@ struct Options {
 
 std::string metrics(const Options& o) {
   std::vector<std::string> notes;
-  std::vector<ProcessSample> processes;
-  for (const FoundProcess& p : find_processes(0, notes)) processes.push_back(p.read());
-  return prometheus_text(processes, nic_counters(o.sysfs), circumstances().host);
+  PrometheusText text;
+  read_processes(0, notes, [&](ProcessSample p) { text.add(std::move(p)); });
+  return text.text(nic_counters(o.sysfs), circumstances().host, notes.size());
 }
 
-// Readers see the old file or the new one.
 bool write_file(const std::string& folder, const std::string& text) {
   const std::string name = folder + "/twinpath.prom";
-  const std::string temporary = name + ".new";
-  std::ofstream out(temporary, std::ios::trunc);
-  out << text;
-  out.close();
-  if (out && ::rename(temporary.c_str(), name.c_str()) == 0) return true;
-  std::fprintf(stderr, "twinpath-exporter: cannot write %s: %s\n", name.c_str(),
-               std::strerror(errno));
+  std::string why;
+  // node_exporter is another user.
+  if (replace_file(name, text, 0644, why)) return true;
+  std::fprintf(stderr, "twinpath-exporter: %s %s\n", name.c_str(), why.c_str());
   return false;
 }
 

@@ -36,8 +36,10 @@ std::string number(double value) {
   return error == std::errc{} ? std::string(text.data(), end) : "NaN";
 }
 
+}  // namespace
+
 // All series of a name stand together, below one line that says what they are.
-class Families {
+class PrometheusText::Families {
  public:
   void add(const std::string& name, const char* type, const char* help, const Labels& labels,
            double value) {
@@ -62,6 +64,10 @@ class Families {
   std::vector<std::string> order_;
   std::map<std::string, std::string> families_;
 };
+
+namespace {
+
+using Families = PrometheusText::Families;
 
 Labels with(Labels labels, const Labels& more) {
   labels.insert(labels.end(), more.begin(), more.end());
@@ -259,34 +265,46 @@ void add_rows(Families& out, const Labels& labels, const ProcessSample& p,
 
 }  // namespace
 
-std::string prometheus_text(const std::vector<ProcessSample>& processes,
-                            const std::vector<NicCounter>& nics, const std::string& node) {
-  Families out;
-  const Summary s = summarize({}, processes);
-  out.add("twinpath_processes", "gauge", "Processes that have the plugin open and may be read.", {},
-          static_cast<double>(processes.size()));
-  for (std::size_t i = 0; i < s.processes.size(); ++i) {
-    const ProcessSample& p = s.processes[i];
-    // A process that has two copies of the plugin: series must differ.
-    if (i > 0 && s.processes[i - 1].pid == p.pid) continue;
-    const Labels labels{{"node", p.host}, {"pid", std::to_string(p.pid)}};
-    add_process(out, labels, p);
-    for (const GinSample& g : p.gin) add_gin(out, labels, g);
-    std::vector<const PeerRow*> rows;
-    for (const PeerRow& row : s.rows)
-      if (row.process == i) rows.push_back(&row);
-    add_rows(out, labels, p, std::move(rows));
-  }
+PrometheusText::PrometheusText() : families_(std::make_unique<Families>()) {}
+PrometheusText::~PrometheusText() = default;
+
+void PrometheusText::add(ProcessSample sample) {
+  // A process that has two copies of the plugin: series must differ.
+  if (processes_ > 0 && sample.pid == last_pid_) return;
+  last_pid_ = sample.pid;
+  ++processes_;
+  std::vector<ProcessSample> one;
+  one.push_back(std::move(sample));
+  const Summary s = summarize({}, std::move(one));
+  const ProcessSample& p = s.processes.front();
+  const Labels labels{{"node", p.host}, {"pid", std::to_string(p.pid)}};
+  add_process(*families_, labels, p);
+  for (const GinSample& g : p.gin) add_gin(*families_, labels, g);
+  std::vector<const PeerRow*> rows;
+  for (const PeerRow& row : s.rows) rows.push_back(&row);
+  add_rows(*families_, labels, p, std::move(rows));
+}
+
+std::string PrometheusText::text(const std::vector<NicCounter>& nics, const std::string& node,
+                                 std::size_t left_out) {
+  families_->add("twinpath_processes", "gauge",
+                 "Processes that have the plugin open and may be read.", {},
+                 static_cast<double>(processes_));
+  families_->add(
+      "twinpath_processes_left_out", "gauge",
+      "Pages of counters that were not read: of another version, or beyond what one user "
+      "may have.",
+      {}, static_cast<double>(left_out));
   for (const NicCounter& n : nics)
-    out.add("twinpath_nic_counter_total", "counter",
-            "Counters of the adapters' ports, of the kernel.",
-            {{"node", node},
-             {"hca", n.hca},
-             {"port", n.port},
-             {"name", n.name},
-             {"tells_of", name_of(n.trouble)}},
-            static_cast<double>(n.value));
-  return out.text();
+    families_->add("twinpath_nic_counter_total", "counter",
+                   "Counters of the adapters' ports, of the kernel.",
+                   {{"node", node},
+                    {"hca", n.hca},
+                    {"port", n.port},
+                    {"name", n.name},
+                    {"tells_of", name_of(n.trouble)}},
+                   static_cast<double>(n.value));
+  return families_->text();
 }
 
 }  // namespace twinpath::tools

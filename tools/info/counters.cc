@@ -74,7 +74,8 @@ void print_rows(const Summary& s, std::size_t process) {
 Summary look_at_counters(const std::string& sysfs) {
   std::vector<std::string> notes;
   std::vector<ProcessSample> processes;
-  for (const FoundProcess& p : find_processes(0, notes)) processes.push_back(p.read());
+  read_processes(
+      0, notes, [&](ProcessSample p) { processes.push_back(std::move(p)); }, kKeptLimits);
   for (const std::string& note : notes) std::fprintf(stderr, "twinpath-info: %s\n", note.c_str());
   return summarize({}, std::move(processes), nic_changes({}, nic_counters(sysfs)));
 }

@@ -56,7 +56,8 @@ struct Look {
 
 Look look(const Options& o, std::vector<std::string>& notes) {
   Look out;
-  for (const FoundProcess& p : find_processes(o.pid, notes)) out.processes.push_back(p.read());
+  read_processes(
+      o.pid, notes, [&](ProcessSample p) { out.processes.push_back(std::move(p)); }, kKeptLimits);
   out.nics = nic_counters(o.sysfs);
   return out;
 }
