@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <optional>
 #include <type_traits>
 
 #include "plugin/base/limits.h"
@@ -389,26 +390,22 @@ std::string_view nearest_name(std::string_view name) {
   return best;
 }
 
-void report_unknown(std::string_view name) {
-  const int length = static_cast<int>(name.size());
+std::optional<UnreadSetting> unread(std::string_view option) {
+  const std::string name(option);
   // The test programs' own settings (seeds and the like) are theirs, and so is NCCL's place, which
   // tools/demo.sh and tools/test.sh hand on.
-  if (name.starts_with("TWINPATH_TEST_") || name == "TWINPATH_NCCL") return;
-  if (name.starts_with("TWINPATH_")) {
-    const std::string_view nearest = nearest_name(name);
-    TP_WARN("%.*s is set but no such option exists; did you mean %.*s?", length, name.data(),
-            static_cast<int>(nearest.size()), nearest.data());
-    return;
-  }
-  for (const UnsupportedOption& u : kUnsupported) {
-    if (u.name != name) continue;
-    TP_INFO(env, "%.*s is set but has no effect here: %.*s", length, name.data(),
-            static_cast<int>(u.reason.size()), u.reason.data());
-    return;
-  }
-  if (name.starts_with("NCCL_IB_")) {
-    TP_INFO(env, "%.*s is set but this plugin does not know it: no effect", length, name.data());
-  }
+  if (name.starts_with("TWINPATH_TEST_") || name == "TWINPATH_NCCL") return std::nullopt;
+  if (name.starts_with("TWINPATH_"))
+    return UnreadSetting{name + " is set but no such option exists; did you mean " +
+                             std::string(nearest_name(name)) + "?",
+                         true};
+  for (const UnsupportedOption& u : kUnsupported)
+    if (u.name == name)
+      return UnreadSetting{name + " is set but has no effect here: " + std::string(u.reason),
+                           false};
+  if (name.starts_with("NCCL_IB_"))
+    return UnreadSetting{name + " is set but this plugin does not know it: no effect", false};
+  return std::nullopt;
 }
 
 // '|' would end a table cell, '[' begin a link or footnote.
@@ -455,13 +452,26 @@ Config config_from_environment() {
     TP_WARN("%.*s=%s; keeping the default '%s'", static_cast<int>(s.option->name.size()),
             s.option->name.data(), s.error.c_str(), s.value.c_str());
   }
+  for (const UnreadSetting& s : unread_settings()) {
+    if (s.mistake) {
+      TP_WARN("%s", s.text.c_str());
+    } else {
+      TP_INFO(env, "%s", s.text.c_str());
+    }
+  }
+  return config;
+}
+
+std::vector<UnreadSetting> unread_settings() {
+  std::vector<UnreadSetting> out;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view setting(*entry);
     const std::string_view name = setting.substr(0, setting.find('='));
     if (name.size() + 1 >= setting.size()) continue;  // empty: not set
-    if (find_option(name) == nullptr) report_unknown(name);
+    if (find_option(name) != nullptr) continue;
+    if (auto found = unread(name)) out.push_back(std::move(*found));
   }
-  return config;
+  return out;
 }
 
 std::string options_markdown() {

@@ -49,6 +49,13 @@ using EnvLookup = std::function<const char*(const char*)>;
 // entry per option in table order.  Never fails.
 Config read_config(const EnvLookup& lookup, std::vector<OptionState>* states = nullptr);
 
+// A variable of the environment that looks like a setting of ours and is none.
+struct UnreadSetting {
+  std::string text;  // the whole complaint
+  bool mistake;      // a name that nobody reads; else one of NCCL's that has no effect here
+};
+std::vector<UnreadSetting> unread_settings();
+
 // read_config(getenv), a warning per refused value, an info line per set but unsupported
 // NCCL_IB_* variable, a warning with the nearest name for an unknown TWINPATH_* variable.
 Config config_from_environment();

@@ -2,11 +2,27 @@
 #include <array>
 
 #include "test/support/catch.h"
+#include "tools/common/nccl_conf.h"
 #include "tools/common/pattern.h"
 #include "tools/common/statistics.h"
 #include "tools/common/units.h"
 
 using namespace twinpath::tools;
+
+TEST_CASE("Lines of nccl.conf are taken as NCCL takes them") {
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  CHECK(parse_nccl_conf("# a comment\nA=1\r\n B =2 # kept\n\nnothing\nC=x=y\nD=") ==
+        Pairs{{"A", "1"}, {" B ", "2 # kept"}, {"C", "x=y"}, {"D", ""}});
+  CHECK(parse_nccl_conf("").empty());
+  CHECK(parse_nccl_conf("A=1") == Pairs{{"A", "1"}});
+  const Pairs longer = parse_nccl_conf("A=" + std::string(2000, 'x') + "\nB=2\n");
+  REQUIRE(longer.size() == 2);
+  CHECK(longer[0].second.size() == 1023);
+  CHECK(longer[1].second == "2");
+  // A line goes on behind 4095 bytes as if it were another.
+  CHECK(parse_nccl_conf(std::string(4095, 'x') + "A=1\nB=2") == Pairs{{"A", "1"}, {"B", "2"}});
+  CHECK(parse_nccl_conf(std::string("A=1\0B=2\nC=3", 12)) == Pairs{{"A", "1"}, {"C", "3"}});
+}
 
 TEST_CASE("Sizes are read with and without units") {
   CHECK(parse_bytes("0") == 0u);

@@ -50,6 +50,61 @@ class Fabrics(unittest.TestCase):
         self.assertIn("soft0", done.stdout)
 
 
+class Files(unittest.TestCase):
+    """Settings that NCCL takes from its files and a job's plugin then finds in the environment."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def file(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w") as out:
+            out.write(text)
+        return path
+
+    def soft(self, env):
+        done, report = info_json(env=env)
+        fabric = report["fabrics"][1]
+        self.assertTrue(fabric["selected"], report)
+        return done, report, [d["name"] for d in fabric["devices"]]
+
+    def test_the_file_is_read_and_named_and_the_environment_goes_before(self):
+        conf = self.file("nccl.conf", "# all jobs\nTWINPATH_FABRIC=soft\nTWINPATH_SOFT_HCAS=a,b\n"
+                         "NCCL_IB_HCA=b\nNCCL_IB_HCA=a\nTWINPATH_FABRC=soft\n")
+        done, report, devices = self.soft({"NCCL_CONF_FILE": conf})
+        self.assertEqual(devices, ["b"])
+        self.assertEqual(report["circumstances"]["files"]["NCCL_IB_HCA"], conf)
+        origins = {o["name"]: o["origin"] for o in report["options"]}
+        self.assertEqual(origins["TWINPATH_SOFT_HCAS"], conf)
+        self.assertIn("TWINPATH_FABRC is set but no such option exists; did you mean "
+                      "TWINPATH_FABRIC?", done.stderr)
+        _, report, devices = self.soft({"NCCL_CONF_FILE": conf, "NCCL_IB_HCA": "a"})
+        self.assertEqual(devices, ["a"])
+        origins = {o["name"]: o["origin"] for o in report["options"]}
+        self.assertEqual(origins["NCCL_IB_HCA"], "environment")
+        self.assertIn(f"NCCL_IB_HCA=b ({conf})", run(INFO, env={"NCCL_CONF_FILE": conf}).stdout)
+
+    def test_the_home_folder_has_one_too(self):
+        conf = self.file(".nccl.conf", "TWINPATH_FABRIC=soft\nTWINPATH_SOFT_HCAS=home\n")
+        _, _, devices = self.soft({"HOME": self.folder.name})
+        self.assertEqual(devices, ["home"])
+        other = self.file("other", "TWINPATH_FABRIC=soft\n")
+        self.assertEqual(self.soft({"HOME": self.folder.name, "NCCL_CONF_FILE": other})[2],
+                         ["soft0"])
+        # What NCCL up to 2.29 does is another thing, unless the user database says the same.
+        if os.path.expanduser("~root") != self.folder.name:
+            self.assertIn(f"{conf} is taken: NCCL up to 2.29 reads",
+                          run(INFO, env={"HOME": self.folder.name}).stderr)
+
+    def test_a_file_that_is_none_is_told(self):
+        fifo = os.path.join(self.folder.name, "fifo")
+        os.mkfifo(fifo)
+        for path, why in ((fifo, "is a FIFO, not a file"), (fifo + "x", "is not there"),
+                          ("/dev/zero", "is a device, not a file")):
+            self.assertIn(why, run(INFO, env={"NCCL_CONF_FILE": path}).stderr)
+
+
 class Options(unittest.TestCase):
     def option(self, report, name):
         return next(o for o in report["options"] if o["name"] == name)

@@ -16,6 +16,7 @@
 #include "tools/coll_perf/gpu_bench.h"
 #include "tools/coll_perf/launch.h"
 #include "tools/common/circumstances.h"
+#include "tools/common/nccl_conf.h"
 #include "tools/common/output.h"
 #include "tools/common/plot.h"
 #include "tools/common/said_once.h"
@@ -173,6 +174,7 @@ int run_job(const Options& options, const Place& place) {
 }
 
 int run(int argc, char** argv) {
+  (void)tools::nccl_conf();  // what NCCL would find, also where --cpu does without it
   Options options;
   int code = kExitOk;
   if (!parse_options(argc, argv, options, code)) return code;

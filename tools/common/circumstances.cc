@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "plugin/base/version.h"
+#include "tools/common/nccl_conf.h"
 
 extern char** environ;
 
@@ -71,6 +72,8 @@ Circumstances circumstances() {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
   c.time = text;
+  c.files = nlohmann::json::object();
+  for (const auto& [name, file] : nccl_conf().origins) c.files[name] = file;
   c.environment = relevant_environment();
   return c;
 }
@@ -83,7 +86,8 @@ std::string describe(const Circumstances& c) {
   if (!c.environment.empty()) {
     text += "#";
     for (const auto& [name, value] : c.environment.items())
-      text += " " + name + "=" + value.get<std::string>();
+      text += " " + name + "=" + value.get<std::string>() +
+              (c.files.contains(name) ? " (" + c.files[name].get<std::string>() + ")" : "");
     text += "\n";
   }
   return text;
@@ -100,7 +104,8 @@ void to_json(nlohmann::json& j, const Circumstances& c) {
        {"governor", c.governor},
        {"cores", c.cores},
        {"time", c.time},
-       {"environment", c.environment}};
+       {"environment", c.environment},
+       {"files", c.files}};
 }
 
 std::string json_schema(const std::string& name, int version) {

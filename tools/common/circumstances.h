@@ -18,6 +18,7 @@ struct Circumstances {
   int cores = 0;                            // usable by this process
   std::string time;                         // UTC, ISO 8601
   nlohmann::json environment;               // TWINPATH_* and NCCL_* variables that are set
+  nlohmann::json files;  // of these: the file of NCCL's that set it (nccl_conf.h)
 };
 Circumstances circumstances();
 

@@ -7,6 +7,7 @@
 #include "plugin/base/options.h"
 #include "plugin/base/version.h"
 #include "tools/common/circumstances.h"
+#include "tools/common/nccl_conf.h"
 #include "tools/common/output.h"
 #include "tools/counters/show.h"
 #include "tools/info/counters.h"
@@ -26,14 +27,20 @@ constexpr const char* kExamples = R"(Examples:
   TWINPATH_FABRIC=soft twinpath-info     the same with the software HCA
   twinpath-info --options                every setting, its value and its origin
   twinpath-info --json | jq .fabrics
+  NCCL_CONF_FILE=job.conf twinpath-info  what a job would use that NCCL gives this file
   twinpath-info --counters               what this user's running processes have counted
+
+Settings are those of the environment and, as in a job, of NCCL's files: NCCL_CONF_FILE, else
+~/.nccl.conf, and /etc/nccl.conf.
 
 Exit status: 0 all right, 1 a check failed, a setting was refused, or --counters found no process; 2
 bad arguments.)";
 
-const char* origin(const OptionState& s) {
+std::string origin(const OptionState& s) {
   if (!s.error.empty()) return "default (refused)";
-  return s.from_environment ? "environment" : "default";
+  if (!s.from_environment) return "default";
+  const auto file = nccl_conf().origins.find(std::string(s.option->name));
+  return file == nccl_conf().origins.end() ? "environment" : file->second;
 }
 
 void print_options(const std::vector<OptionState>& states) {
@@ -45,7 +52,7 @@ void print_options(const std::vector<OptionState>& states) {
     }
     const std::string value = s.value.empty() ? "(empty)" : s.value;
     std::printf("  %-34.*s %-18s %-18s %.*s\n", static_cast<int>(s.option->name.size()),
-                s.option->name.data(), value.c_str(), origin(s),
+                s.option->name.data(), value.c_str(), origin(s).c_str(),
                 static_cast<int>(s.option->values.size()), s.option->values.data());
     if (!s.error.empty()) std::printf("    refused: %s\n", s.error.c_str());
   }
@@ -64,7 +71,7 @@ nlohmann::json options_json(const std::vector<OptionState>& states) {
                    {"doc", s.option->doc},
                    {"value", s.value},
                    {"default", s.default_value},
-                   {"origin", s.from_environment && s.error.empty() ? "environment" : "default"},
+                   {"origin", s.error.empty() ? origin(s) : "default"},
                    {"error", s.error}});
   return all;
 }
@@ -120,6 +127,9 @@ int run(int argc, char** argv) {
   if (markdown) std::printf("%s", options_markdown().c_str());
   if (markdown || !check.empty() || !update.empty()) return 0;
 
+  // Before anything reads a setting.
+  for (const std::string& text : environment_complaints())
+    std::fprintf(stderr, "twinpath-info: %s\n", text.c_str());
   if (counted) return show_counters(sysfs, json);
 
   std::vector<OptionState> states;

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "tools/common/failure.h"
+#include "tools/common/nccl_conf.h"
 #include "tools/common/output.h"
 #include "tools/common/plot.h"
 #include "tools/common/said_once.h"
@@ -18,6 +19,7 @@ namespace twinpath::tools {
 namespace {
 
 int run(int argc, char** argv) {
+  (void)nccl_conf();  // as in a job, for options that the environment has and for workers
   Options options;
   int exit_code = 0;
   if (!parse_options(argc, argv, options, exit_code)) return exit_code;

@@ -9,6 +9,7 @@
 #include "plugin/base/options.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/failure.h"
+#include "tools/common/nccl_conf.h"
 #include "tools/common/output.h"
 #include "tools/topo/check.h"
 #include "tools/topo/dump.h"
@@ -112,6 +113,9 @@ int write_dump(const Options& o, const Input& input) {
 }
 
 int run(Options o) {
+  if (o.input.path.empty())
+    for (const std::string& text : environment_complaints())
+      std::fprintf(stderr, "twinpath-topo: %s\n", text.c_str());
   if (o.input.path.empty() && o.input.placement.empty()) {
     const char* file = std::getenv("NCCL_TOPO_FILE");
     if (file != nullptr) o.input.placement = file;
