@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <map>
 #include <thread>
 
 #include "test/support/catch.h"
@@ -91,6 +92,67 @@ TEST_CASE("A rank that cannot reach rank 0 says where it tried") {
   CHECK(has(text, "--rendezvous HOST:PORT"));
   CHECK(has(complaint<Failure>([&] { (void)rendezvous(place, "[::1]:1", 0.1); }),
             "rank 1 cannot reach rank 0 at [::1]:1"));
+}
+
+std::optional<Place> place_in(const std::map<std::string, std::string>& environment) {
+  return job_place([&](const char* name) {
+    const auto at = environment.find(name);
+    return at == environment.end() ? nullptr : at->second.c_str();
+  });
+}
+
+TEST_CASE("Who started the process itself says how many there are, not what that was started in") {
+  using Environment = std::map<std::string, std::string>;
+  const Environment allocation{{"SLURM_JOB_ID", "1"},
+                               {"SLURM_NTASKS", "8"},
+                               {"SLURM_NPROCS", "8"},
+                               {"SLURM_PROCID", "0"},
+                               {"SLURM_LOCALID", "0"}};
+  const auto with = [&](const Environment& more) {
+    Environment all = more;
+    all.insert(allocation.begin(), allocation.end());
+    return place_in(all);
+  };
+  CHECK_FALSE(place_in({}));
+  // A batch script; a step of one task; the shells that salloc and srun open, by their ids.
+  CHECK_FALSE(with({}));
+  CHECK_FALSE(with({{"SLURM_STEP_ID", "4294967290"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
+  CHECK_FALSE(with({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
+  CHECK_FALSE(with({{"SLURM_STEP_ID", "4294967290"}}));
+  CHECK_FALSE(with({{"SLURM_STEP_ID", "4294967291"}}));
+  // One process of mpirun, of Hydra and of torchrun in an allocation, or in a step, of several.
+  const Environment step{{"SLURM_STEP_ID", "3"}, {"SLURM_STEP_NUM_TASKS", "8"}};
+  for (const Environment& alone :
+       {Environment{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}},
+        Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}},
+        Environment{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"TORCHELASTIC_RUN_ID", "x"}}}) {
+    Environment inside = alone;
+    inside.insert(step.begin(), step.end());
+    CHECK_FALSE(with(inside));
+  }
+  // Steps of several.
+  REQUIRE(with(step));
+  CHECK(with(step)->size == 8);
+  CHECK(with({{"SLURM_STEP_ID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}})->size == 4);
+  CHECK(with({{"SLURM_STEP_ID", "3"}})->size == 8);  // a Slurm that tells no more
+  const Environment torch{{"RANK", "9"},
+                          {"WORLD_SIZE", "16"},
+                          {"LOCAL_RANK", "1"},
+                          {"SLURM_STEP_ID", "3"},
+                          {"SLURM_STEP_NUM_TASKS", "2"}};
+  CHECK(with(torch)->size == 2);  // RANK alone may be anybody's
+  Environment ours = torch;
+  ours["TORCHELASTIC_RUN_ID"] = "x";
+  const auto place = with(ours);
+  REQUIRE(place);
+  CHECK(place->rank == 9);
+  CHECK(place->size == 16);
+  CHECK(place->local_rank == 1);
+  CHECK(std::string(place->from) == "torchrun");
+  CHECK(has(complaint<BadUsage>([&] {
+              (void)place_in({{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}});
+            }),
+            "PMI_RANK=2 is not below PMI_SIZE=2"));
 }
 
 TEST_CASE("A place given by hand is RANK/RANKS and nothing else") {

@@ -12,7 +12,8 @@ SOURCE_ROOT = os.environ["SOURCE_ROOT"]
 _CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TWINPATH_", "NCCL_"))}
 
 # A test that runs under mpirun or Slurm must not make a tool believe that it belongs to that job.
-NO_JOB = {name: "" for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")}
+NO_JOB = {name: "" for name in ("TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                "SLURM_PROCID")}
 
 
 def clean_environment():

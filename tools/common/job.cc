@@ -23,9 +23,28 @@ std::optional<int> whole_number(const std::string& text) {
   return static_cast<int>(n);
 }
 
-std::optional<int> number(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? std::nullopt : whole_number(text);
+// Whoever started this process itself stands before what that was started in: torchrun and mpirun
+// run inside Slurm's steps, and steps inside allocations, whose variables are all still set.
+struct Launcher {
+  const char *from, *rank, *size, *local, *needs;
+};
+constexpr Launcher kLaunchers[] = {
+    // The first three are names that others use, too: an id of its own tells torchrun.
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"},
+    {"OpenMPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     nullptr},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", nullptr},
+    // SLURM_PROCID alone is also set in a batch script, which runs once: a step id is what srun
+    // adds.
+    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_ID"},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_ID"}};
+
+// Batch scripts, the shell that salloc opens and their like: one process each, under ids from
+// 0xfffffff0 on (SLURM_BATCH_SCRIPT and the others of slurm.h).
+bool is_special_step(const std::string& id) {
+  char* end = nullptr;
+  const unsigned long long n = std::strtoull(id.c_str(), &end, 10);
+  return !id.empty() && *end == '\0' && n >= 0xfffffff0u;
 }
 
 // What tells one host, and one network namespace of it, from another.
@@ -49,27 +68,24 @@ Identity own_identity() {
 
 }  // namespace
 
-std::optional<Place> job_place() {
-  struct Names {
-    const char *from, *rank, *size, *local, *needs;
+std::optional<Place> job_place(const Lookup& lookup) {
+  const auto text = [&](const char* name) {
+    const char* value = lookup(name);
+    return std::string(value == nullptr ? "" : value);
   };
-  // SLURM_PROCID alone is also set in a batch script, which runs once: a step id is what srun
-  // adds.
-  static constexpr Names kNames[] = {
-      {"OpenMPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-       nullptr},
-      {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", nullptr},
-      {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_ID"},
-      {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_ID"}};
-  for (const Names& names : kNames) {
-    if (names.needs != nullptr && std::getenv(names.needs) == nullptr) continue;
-    const auto rank = number(names.rank), size = number(names.size);
-    if (!rank || !size || *size < 2) continue;
+  for (const Launcher& l : kLaunchers) {
+    if (l.needs != nullptr && text(l.needs).empty()) continue;
+    const auto rank = whole_number(text(l.rank)), size = whole_number(text(l.size));
+    if (!rank || !size) continue;
+    // The process is alone in its step, whatever it is a part of.
+    if (*size < 2) return std::nullopt;
+    if (std::strcmp(l.from, "Slurm") == 0 && is_special_step(text("SLURM_STEP_ID")))
+      return std::nullopt;
     if (*rank >= *size)
-      throw BadUsage(std::string(names.rank) + "=" + std::to_string(*rank) + " is not below " +
-                     names.size + "=" + std::to_string(*size) +
+      throw BadUsage(std::string(l.rank) + "=" + std::to_string(*rank) + " is not below " + l.size +
+                     "=" + std::to_string(*size) +
                      "; start with --no-mpi to ignore the environment");
-    return Place{*rank, *size, number(names.local).value_or(-1), names.from};
+    return Place{*rank, *size, whole_number(text(l.local)).value_or(-1), l.from};
   }
   return std::nullopt;
 }
@@ -86,7 +102,8 @@ Place parse_place(const std::string& text) {
 
 std::optional<Place> find_place(const std::string& rank_option, bool ignore_launcher) {
   if (!rank_option.empty()) return parse_place(rank_option);
-  return ignore_launcher ? std::nullopt : job_place();
+  return ignore_launcher ? std::nullopt
+                         : job_place([](const char* name) { return std::getenv(name); });
 }
 
 Hosts::Hosts(Group& group) : host_(static_cast<std::size_t>(group.size())) {

@@ -1,6 +1,7 @@
 #pragma once
 // Jobs whose processes another program started, on one host or on several: by mpirun, srun, or by
 // hand with --rank.  What such a process is told, and what it then finds out about the others.
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,12 +15,14 @@ struct Place {
   int rank = 0;
   int size = 1;
   int local_rank = 0;     // among the ranks of its host; -1: not told, Hosts knows
-  const char* from = "";  // "", "OpenMPI", "PMI", "Slurm", "--rank"
+  const char* from = "";  // "", "torchrun", "OpenMPI", "PMI", "Slurm", "--rank"
 };
 
-// The place that mpirun or srun gave this process; nothing for a job of one rank.  Throws BadUsage
-// when the variables contradict each other.
-std::optional<Place> job_place();
+// Lookup as getenv; tests pass a map.
+using Lookup = std::function<const char*(const char*)>;
+// The place that torchrun, mpirun or srun gave this process; nothing for a job of one rank.  Throws
+// BadUsage when the variables contradict each other.
+std::optional<Place> job_place(const Lookup& lookup);
 // "0/2": rank 0 of two.  Throws BadUsage.
 Place parse_place(const std::string& text);
 // --rank where it was given, else the launcher's unless `ignore_launcher`; nothing otherwise.
@@ -27,7 +30,8 @@ std::optional<Place> find_place(const std::string& rank_option, bool ignore_laun
 
 // Connects the ranks over TCP: rank 0 gets a socket for each other rank, in order, the others one
 // to rank 0.  rendezvous.cc says where rank 0 is looked for.  `option` is HOST:PORT or empty.
-// Throws BadUsage where that address is not known or none, Failure after `timeout_s`.
+// Says on standard error for whom it waits when that takes more than a few seconds.  Throws
+// BadUsage where that address is not known or none, Failure after `timeout_s`.
 std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, double timeout_s);
 
 // The first name of a Slurm node list: "node[07-12,15],other" -> "node07"; "" when a bracket is

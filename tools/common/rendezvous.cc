@@ -10,7 +10,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -37,7 +39,7 @@ std::string env(const char* name) {
 
 std::uint64_t job_hash() {
   std::string id = env("SLURM_JOB_ID") + "." + env("SLURM_STEP_ID") + env("PMIX_NAMESPACE") +
-                   env("OMPI_MCA_ess_base_jobid") + env("PMI_JOBID");
+                   env("OMPI_MCA_ess_base_jobid") + env("PMI_JOBID") + env("TORCHELASTIC_RUN_ID");
   std::uint64_t h = 14695981039346656037U;
   for (const char c : id) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211U;
   return h;
@@ -63,7 +65,9 @@ void find_address(const Place& place, const std::string& option, std::string& ho
     }
     return;
   }
-  if (!env("MASTER_PORT").empty()) port = env("MASTER_PORT");
+  // torchrun itself listens on MASTER_PORT.
+  if (!env("MASTER_PORT").empty() && std::strcmp(place.from, "torchrun") != 0)
+    port = env("MASTER_PORT");
   host = env("MASTER_ADDR");
   if (!host.empty()) return;
   const std::string ranks = std::to_string(place.size);
@@ -165,6 +169,38 @@ UniqueFd listen_on(const std::string& host, const std::string& port) {
   return fd;
 }
 
+// One line when it has waited for long enough to be wondered at.
+class LongWait {
+ public:
+  // When to look again at the latest.
+  std::int64_t next(std::int64_t deadline) const {
+    return said_ ? deadline : std::min(deadline, at_);
+  }
+  void say(const Place& place, const std::string& text) {
+    if (said_ || now_ns() < at_) return;
+    said_ = true;
+    const bool by_hand = std::strcmp(place.from, "--rank") == 0;
+    std::fprintf(stderr, "rank %d of %d (%s) waits for %s%s\n", place.rank, place.size, place.from,
+                 text.c_str(), by_hand ? "" : "; --no-mpi runs without the launcher's ranks");
+  }
+
+ private:
+  static constexpr std::int64_t kLong = 3 * kSecond;
+  const std::int64_t at_ = now_ns() + kLong;
+  bool said_ = false;
+};
+
+// "ranks 1, 2, 3 and 5 others"
+std::string missing_ranks(const std::vector<UniqueFd>& links) {
+  constexpr int kShown = 8;
+  std::string out;
+  int missing = 0;
+  for (std::size_t i = 0; i < links.size(); ++i)
+    if (!links[i] && ++missing <= kShown) out += (missing == 1 ? "" : ", ") + std::to_string(i + 1);
+  if (missing > kShown) out += " and " + std::to_string(missing - kShown) + " others";
+  return (missing == 1 ? "rank " : "ranks ") + out;
+}
+
 }  // namespace
 
 std::string first_node(const std::string& list) {
@@ -187,13 +223,20 @@ std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, 
   const auto size = static_cast<std::uint32_t>(place.size);
   std::vector<UniqueFd> links;
   const int on = 1;
+  LongWait wait;
   if (place.rank == 0) {
     const UniqueFd listener = listen_on(host, port);
     links.resize(size - 1);
     for (std::uint32_t missing = size - 1; missing > 0;) {
       pollfd p{listener.get(), POLLIN, 0};
-      const std::int64_t left = deadline - now_ns();
-      if (left <= 0 || poll(&p, 1, static_cast<int>(left / kMillisecond) + 1) <= 0) {
+      const std::int64_t left = wait.next(deadline) - now_ns();
+      const bool knocked =
+          poll(&p, 1, static_cast<int>(std::max<std::int64_t>(left, 0) / kMillisecond) + 1) > 0;
+      if (!knocked && now_ns() < deadline) {
+        wait.say(place, missing_ranks(links) + " on port " + port);
+        continue;
+      }
+      if (!knocked) {
         throw Failure("rank 0 waited " + fixed(timeout_s, 1) + " s on port " + port + ", " +
                       std::to_string(missing) + " of " + std::to_string(size) +
                       " ranks did not come; check that they can reach " + host);
@@ -235,6 +278,7 @@ std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, 
       links.push_back(std::move(fd));
       return links;
     }
+    wait.say(place, "rank 0 at " + address_text(host, port) + ": " + std::strerror(error));
     if (now_ns() > deadline) {
       throw Failure("rank " + std::to_string(place.rank) + " cannot reach rank 0 at " +
                     address_text(host, port) + ": " + std::strerror(error) +
