@@ -1,30 +1,36 @@
 #!/usr/bin/env bash
-# The first hour with a real adapter: the steps of plugin/BRINGUP.md that a script can take, and all
-# that they said in one file to send back.
+# The first hours with a real adapter: the steps of plugin/BRINGUP.md that a script can take, and all that
+# they said in one file to send back; and what such a file says of our device model.
 set -uo pipefail
 
 usage() {
   cat <<'TEXT'
 usage: tools/bringup.sh [OPTION...]
+       tools/bringup.sh --read ARCHIVE
 
 Takes the steps of plugin/BRINGUP.md in their order, on this host and, with --peer, between two hosts,
-says ok, FAILED or "not run" with the reason, and packs what each step printed.  Changes nothing.
+says ok, FAILED or "not run" with the reason and the time, and packs what each step printed, with raw
+evidence of both hosts.  A step that fails ends no other.  Changes nothing; as root it also notes what the
+kernel driver was asked meanwhile (trace point mlx5:mlx5_cmd).
 
-  --peer HOST       the other host: steps 5, 6, 8, 9 and 10.  Same programs at the same path there
+  --peer HOST       the other host: steps 5, 6 and 8 to 10a.  Same programs at the same path there
   --remote COMMAND  how to run a command there (default: "ssh -o BatchMode=yes"); gets HOST and
                     one argument, a shell command
   --address ADDR    this host as the peer reaches it (default: its host name)
   --port PORT       where the two ends meet (default: 29517)
-  --gpu N           the GPU of steps 8 to 10 (default: 0)
+  --gpu N           the GPU of steps 8 to 13 (default: 0)
   --build DIR       Meson build folder (default: the youngest build*/ of the source tree, else PATH)
-  --steps LIST      only these, for example 2,3,4
-  --keep-going      also after a step that failed; the default is to stop there
+  --steps LIST      only these, for example 0a,0b,4
+  --stop            none after one that failed
   --out DIR         where to write (default: ./bringup-HOST-DATE)
   --quick           small sizes and few iterations, to try the script itself
+  --read ARCHIVE    what was packed: the steps, and which rules of the device model (tools/bringup/rules)
+                    it contradicts
   --help            show this
 
 Settings (NCCL_IB_HCA, TWINPATH_FABRIC, ...) are taken from the environment, and given to the peer.
-Exit status: 0 all that was run passed, 1 a step failed, 2 bad arguments.
+Exit status: 0 all that was run passed, 1 a step failed (of ours, not a control), 2 bad arguments;
+with --read 1 if a rule is contradicted.
 TEXT
 }
 bad() {
@@ -33,28 +39,31 @@ bad() {
 }
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
-peer='' remote='ssh -o BatchMode=yes' address=$(hostname) port=29517 gpu=0 build='' steps='' keep_going=no
-out='' quick=no
+peer='' remote='ssh -o BatchMode=yes' address=$(hostname) port=29517 gpu=0 build='' steps='' stop=no
+out='' quick=no read=''
 while [ $# -gt 0 ]; do
   case $1 in
-    --peer | --remote | --address | --port | --gpu | --build | --steps | --out)
+    --peer | --remote | --address | --port | --gpu | --build | --steps | --out | --read)
       [ $# -ge 2 ] || bad "$1 needs a value; see --help"
       printf -v "${1#--}" '%s' "$2"
       shift
       ;;
-    --keep-going) keep_going=yes ;;
+    --stop) stop=yes ;;
     --quick) quick=yes ;;
     --help | -h) usage && exit 0 ;;
     *) bad "unknown option $1; see --help" ;;
   esac
   shift
 done
+[ -z "$read" ] || exec python3 "$here/bringup/read.py" "$read"
 case $port in '' | *[!0-9]*) bad "--port $port: a number" ;; esac
 case $gpu in '' | *[!0-9]*) bad "--gpu $gpu: a number" ;; esac
-known=' 1 2 3 4 5 6 7 8 9 10 10a '
+known=' 0a 0b 0c 1 2 3 4 5 6 7 8 9 10 10a 13a 13b 13c 13d 13e 13f 13g 13h '
 for step in ${steps//,/ }; do
   [[ $known == *" $step "* ]] || bad "--steps: there is no step $step; there are$known"
 done
+# shellcheck source=tools/bringup/lib.sh
+. "$here/bringup/lib.sh"
 
 # program NAME FOLDER: its path.
 if [ -z "$build" ]; then
@@ -70,7 +79,7 @@ fi
 program() {
   if [ -n "$build" ]; then echo "$build/tools/$2/$1"; else command -v "$1"; fi
 }
-info=$(program twinpath-info info) topo=$(program twinpath-topo topo)
+info=$(program twinpath-info info) topo=$(program twinpath-topo topo) gda_perf=$(program gda_perf gda_perf)
 net_perf=$(program net_perf net_perf) coll_perf=$(program coll_perf coll_perf)
 for name in "$info" "$topo" "$net_perf" "$coll_perf"; do
   [ -x "$name" ] || bad "the tools are not built or installed (${name:-twinpath-info}): meson setup build && ninja -C build"
@@ -80,108 +89,43 @@ mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 export NCCL_DEBUG=${NCCL_DEBUG:-INFO}
 
-# --- what is reported
-results=()
-stopped=''
-failures=0
-# note RESULT STEP TITLE DETAIL
-note() {
-  results+=("$1|$2|$3|$4")
-  printf '%-8s step %-3s %s%s\n' "$1" "$2" "$3" "${4:+: $4}"
-}
-# due STEP TITLE: whether to take it.
-due() {
-  [ -z "$steps" ] || [[ ,$steps, == *,$1,* ]] || return 1
-  [ -z "$stopped" ] || { note 'not run' "$1" "$2" "step $stopped failed"; return 1; }
-}
-# verdict STEP TITLE STATUS FILE BEGAN
-verdict() {
-  local why
-  if [ "$3" = 0 ]; then
-    note ok "$1" "$2" "$((SECONDS - $5)) s"
-    return 0
-  fi
-  why="exit status $3, see $(basename "$4")"
-  [ "$3" != 124 ] || why="did not end in time, see $(basename "$4")"
-  note FAILED "$1" "$2" "$why"
-  tail -n 12 "$4" | sed 's/^/           /'
-  failures=$((failures + 1))
-  [ "$keep_going" = yes ] || stopped=$1
-  return 1
-}
-# attempt STEP TITLE SECONDS COMMAND...
-attempt() {
-  local step=$1 title=$2 limit=$3 file=$out/step-$1.txt began=$SECONDS
-  shift 3
-  due "$step" "$title" || return 0
-  printf '$ %s\n' "$*" >>"$file"
-  timeout --kill-after=5 "$limit" "$@" >>"$file" 2>&1 </dev/null
-  verdict "$step" "$title" $? "$file" "$began"
-}
-# This shell's settings, as words of a shell.
-settings() {
-  local name
-  while IFS= read -r name; do
-    case $name in NCCL_* | TWINPATH_* | LD_LIBRARY_PATH | CUDA_VISIBLE_DEVICES) printf '%s=%q ' "$name" "${!name}" ;; esac
-  done < <(compgen -e)
-}
-# both STEP TITLE SECONDS PROGRAM ARGUMENT...: rank 1 at the peer, rank 0 here.
-both() {
-  local step=$1 title=$2 limit=$3 file=$out/step-$1.txt began=$SECONDS near far first who=far other=near status words
-  shift 3
-  due "$step" "$title" || return 0
-  words="cd / && env $(settings)timeout --kill-after=5 $limit $(printf '%q ' "$@" --rank 1/2 --rendezvous "$address:$port")"
-  printf '$ %s --rank 0/2 --rendezvous %s\n' "$*" "$address:$port" >>"$file"
-  printf '$ %s\n' "$words" >>"${file%.txt}-peer.txt"
-  # shellcheck disable=SC2086  # a command and its options
-  timeout --kill-after=5 $((limit + 10)) $remote "$peer" "$words" >>"${file%.txt}-peer.txt" 2>&1 </dev/null &
-  far=$!
-  timeout --kill-after=5 "$limit" "$@" --rank 0/2 --rendezvous "$address:$port" >>"$file" 2>&1 </dev/null &
-  near=$!
-  wait -n -p first $near $far
-  status=$?
-  [ "$first" = $far ] || { who=near other=far; }
-  if [ $status != 0 ]; then
-    sleep 1 # the other may have more to say, and would wait for this one then
-    kill "${!other}" 2>/dev/null
-  else
-    who=$other
-    wait "${!other}"
-    status=$?
-  fi
-  wait $near $far
-  [ $who = near ] || file=${file%.txt}-peer.txt
-  port=$((port + 1)) # the last one may still be in use
-  verdict "$step" "$title" $status "$file" "$began"
-}
-without() {
-  due "$1" "$2" || return 0
-  note 'not run' "$1" "$2" "$3"
-}
-
-# --- of this host, whatever the steps say
-collect() {
-  uname -a
-  cat /etc/os-release 2>/dev/null
-  for file in /sys/class/infiniband/*/fw_ver /sys/class/infiniband/*/board_id /sys/class/infiniband/*/hca_type; do
-    [ ! -r "$file" ] || echo "$file: $(cat "$file")"
-  done
-  for command in 'ibv_devinfo -v' 'rdma link' 'ofed_info -s' 'nvidia-smi' 'nvidia-smi topo -m' 'lspci -tv' 'ip -br addr'; do
-    command -v "${command%% *}" >/dev/null || continue
-    echo "\$ $command"
-    # shellcheck disable=SC2086
-    timeout 20 $command 2>&1
-  done
-}
 echo "writing to $out"
 collect >"$out/host.txt" 2>&1
+port_counters >"$out/counters-before.txt"
 if [ -n "$peer" ]; then
   # shellcheck disable=SC2086
-  timeout 40 $remote "$peer" "$(declare -f collect); collect" >"$out/host-peer.txt" 2>&1 </dev/null ||
+  timeout 90 $remote "$peer" "$(declare -f collect); collect" >"$out/host-peer.txt" 2>&1 </dev/null ||
     bad "cannot run a command at $peer with '$remote': $(tail -n 1 "$out/host-peer.txt")"
 fi
+trace_begin
+trap trace_end EXIT
 
-# --- the steps
+# --- one port, no GPU, no second host: our commands to the adapter
+evidence='what adapter and kernel say of themselves (evidence.py)'
+commands='our commands to the adapter (gda-mlx5-commands)'
+traffic='queues of ours, in host memory, one port (gda-mlx5-traffic)'
+if [ "${TWINPATH_FABRIC:-}" = soft ]; then
+  without 0a "$evidence" 'TWINPATH_FABRIC=soft'
+  without 0b "$commands" 'TWINPATH_FABRIC=soft'
+  without 0c "$traffic" 'TWINPATH_FABRIC=soft'
+else
+  # shellcheck disable=SC2016
+  attempt 0a "$evidence" 120 bash -c 'python3 "$1" >"$2"' - "$here/bringup/evidence.py" "$out/evidence.json"
+  devx=$(python3 "$here/bringup/evidence.py" 2>/dev/null | grep -c '"capabilities"')
+  for step in 0b 0c; do
+    case $step in 0b) title=$commands name=commands ;; 0c) title=$traffic name=traffic ;; esac
+    if [ "$devx" = 0 ]; then
+      without $step "$title" 'no mlx5 adapter with DevX'
+    elif [ ! -x "$build/test/gda/mlx5/gda-mlx5-$name" ]; then
+      without $step "$title" 'the tests are not built (-Dtests=enabled)'
+    else
+      attempt $step "$title" 300 env TWINPATH_FABRIC=verbs TWINPATH_TEST_RECORD="$out/devx-$step.jsonl" \
+        TWINPATH_TEST_VECTORS="$here/../test/golden/mlx5" "$build/test/gda/mlx5/gda-mlx5-$name"
+    fi
+  done
+fi
+
+# --- the proxy path
 active_port() {
   ibv_devinfo -v && ibv_devinfo | grep -q PORT_ACTIVE
 }
@@ -204,14 +148,10 @@ read_machine() {
 }
 export -f read_machine
 
-sizes=(-b 8 -e 16m -f 4)
-few=()
+sizes=(-b 8 -e 16m -f 4) few=() ends=(-b 8 -e 16m) kernels=()
 if [ "$quick" = yes ]; then
-  sizes=(--sizes '8,64k')
-  few=(--iters 20 --repeats 2)
+  sizes=(--sizes '8,64k') few=(--iters 20 --repeats 2) ends=(-b 8 -e 64k) kernels=(--iters 20 --warmup 2 --max 64k)
 fi
-ends=(-b 8 -e 16m)
-[ "$quick" = no ] || ends=(-b 8 -e 64k)
 
 fabric='the fabric works without us (ibv_devinfo: a port is active)'
 if [ "${TWINPATH_FABRIC:-}" = soft ]; then
@@ -235,13 +175,20 @@ export -f local_pairs
 attempt 4 'one adapter, both ends here (net_perf latency, bw)' 400 \
   bash -c 'local_pairs "$@"' - "$net_perf" "${sizes[@]}" ${few[@]+"${few[@]}"}
 
-alone='no --peer'
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 two='two hosts (net_perf latency, bw, rate, group)'
 ring='ring and tree between two hosts (coll_perf --cpu)'
+far_memory='GPU memory between two hosts (net_perf --gpu)'
+nccl='NCCL between two hosts (coll_perf --via-plugin)'
+split='the same with four queue pairs, split, adaptive routing'
+alone='no --peer' no_gpu='no GPU (nvidia-smi -L names none)'
 if [ -z "$peer" ]; then
   without 5 "$two" "$alone"
   without 6 "$ring" "$alone"
 else
+  if [ "${TWINPATH_FABRIC:-}" != soft ] && command -v ib_write_bw >/dev/null; then
+    pair 5 'control: perftest between the hosts' 120 "sleep 2; ib_write_bw -D 3 $(printf %q "$address")" ib_write_bw -D 3
+  fi
   for test in latency bw rate group; do
     more=("${sizes[@]}")
     case $test in rate | group) more=() ;; esac
@@ -250,31 +197,36 @@ else
   both 6 "$ring" 300 "$coll_perf" --cpu 2 "${ends[@]}" --algo both
 fi
 
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+# --- GPUs.  Before each step of ours NCCL's own transport does the same.
+# nccl_between STEP TITLE
+nccl_between() {
+  local all=("$coll_perf" --gpus "$gpu" "${ends[@]}" --collective all)
+  own_transport "$1" "control: NCCL's own transport, $2" 500 "${all[@]}"
+  both "$1" "$2" 500 "${all[@]}" --via-plugin
+}
+own_transport() {
+  local -x NCCL_NET=IB NCCL_NET_PLUGIN=none NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
+  both "$@"
+}
 if [ "${gpus:-0}" = 0 ]; then
-  for step in 7 8 9 10; do
-    case $step in
-      7) title='GPU memory registers (twinpath-topo probe)' ;;
-      8) title='GPU memory between two hosts (net_perf --gpu)' ;;
-      9) title='NCCL between two hosts (coll_perf --via-plugin)' ;;
-      10) title='the same with four queue pairs, split, adaptive routing' ;;
-    esac
-    without $step "$title" 'no GPU (nvidia-smi -L names none)'
-  done
+  without 7 'GPU memory registers, doorbells are tried (twinpath-topo probe)' "$no_gpu"
+  without 8 "$far_memory" "$no_gpu"
+  without 9 "$nccl" "$no_gpu"
+  without 10 "$split" "$no_gpu"
 else
   registers() { "$1" probe && ! "$1" probe | grep -q '^not tried'; }
   export -f registers
   # shellcheck disable=SC2016
-  attempt 7 'GPU memory registers (twinpath-topo probe)' 120 bash -c 'registers "$@"' - "$topo"
+  attempt 7 'GPU memory registers, doorbells are tried (twinpath-topo probe)' 120 bash -c 'registers "$@"' - "$topo"
   if [ -z "$peer" ]; then
-    without 8 'GPU memory between two hosts (net_perf --gpu)' "$alone"
-    without 9 'NCCL between two hosts (coll_perf --via-plugin)' "$alone"
-    without 10 'the same with four queue pairs, split, adaptive routing' "$alone"
+    without 8 "$far_memory" "$alone"
+    without 9 "$nccl" "$alone"
+    without 10 "$split" "$alone"
   else
-    both 8 'GPU memory between two hosts (net_perf --gpu)' 300 "$net_perf" -v --gpu "$gpu" --test bw "${sizes[@]}" ${few[@]+"${few[@]}"}
-    both 9 'NCCL between two hosts (coll_perf --via-plugin)' 500 "$coll_perf" --via-plugin --gpus "$gpu" "${ends[@]}" --collective all
+    both 8 "$far_memory" 300 "$net_perf" -v --gpu "$gpu" --test bw "${sizes[@]}" ${few[@]+"${few[@]}"}
+    nccl_between 9 "$nccl"
     export NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_SPLIT_DATA_ON_QPS=1 NCCL_IB_ADAPTIVE_ROUTING=1
-    both 10 'the same with four queue pairs, split, adaptive routing' 500 "$coll_perf" --via-plugin --gpus "$gpu" "${ends[@]}" --collective all
+    nccl_between 10 "$split"
     unset NCCL_IB_QPS_PER_CONNECTION NCCL_IB_SPLIT_DATA_ON_QPS NCCL_IB_ADAPTIVE_ROUTING
   fi
 fi
@@ -287,12 +239,13 @@ else
   done
   unset NCCL_IB_ECE_ENABLE
 fi
+# shellcheck source=tools/bringup/kernels.sh
+. "$here/bringup/kernels.sh"
 
 # --- to send back
-printf '%s\n' ${results[@]+"${results[@]}"} | python3 -c 'import json, sys
-keys = ("result", "step", "title", "detail")
-rows = [dict(zip(keys, line.rstrip("\n").split("|", 3))) for line in sys.stdin if "|" in line]
-json.dump({"schema": "bringup/1", "steps": rows}, open(sys.argv[1], "w"), indent=2)' "$out/summary.json"
-tar -C "$(dirname "$out")" -cf "$out.tar" "$(basename "$out")" && echo "to send back: $out.tar (look through it first: it names hosts and addresses)"
-echo 'Steps 11 to 13 (faults, GIN) are for a person: plugin/BRINGUP.md'
+trace_end
+port_counters >"$out/counters-after.txt"
+dmesg -T 2>/dev/null | tail -n 4000 >"$out/dmesg.txt"
+finish
+echo 'Steps 11 and 12 and the rest of 13 (faults, GIN between hosts) are for a person: plugin/BRINGUP.md'
 [ $failures = 0 ]

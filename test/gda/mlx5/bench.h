@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "gda/mlx5/context_queues.h"
+#include "test/gda/mlx5/recording.h"
 #include "test/support/catch.h"
 
 namespace twinpath::test {
@@ -24,8 +25,9 @@ struct Bench {
     auto opened = open_fabric(config);
     REQUIRE(opened);
     fabric = std::move(opened).take();
-    REQUIRE(fabric->ports.size() > port_number);
-    Port& port = fabric->ports[port_number];
+    // One port is enough, for both ends.
+    REQUIRE_FALSE(fabric->ports.empty());
+    Port& port = fabric->ports[port_number % fabric->ports.size()];
     adapter = std::make_unique<Adapter>(fabric->verbs, port.context, port.pd, port.device);
     rail.port = {&port, adapter.get()};
     rail.mtu = port.active_mtu;
@@ -38,6 +40,7 @@ struct Bench {
     INFO(why);
     REQUIRE(table);
     mlx5 = *table;
+    record_commands(mlx5);
   }
 
   Config config;
