@@ -22,7 +22,8 @@ int file() {
     const std::string path =
         read_config([](const char* name) { return std::getenv(name); }).soft_record;
     if (path.empty()) return -1;
-    const int opened = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    const int opened =
+        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
     if (opened < 0) {
       std::fprintf(stderr, "soft HCA: TWINPATH_SOFT_RECORD=%s: %s; nothing is recorded\n",
                    path.c_str(), std::strerror(errno));
