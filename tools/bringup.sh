@@ -93,9 +93,9 @@ echo "writing to $out"
 collect >"$out/host.txt" 2>&1
 port_counters >"$out/counters-before.txt"
 if [ -n "$peer" ]; then
-  # shellcheck disable=SC2086
-  timeout 90 $remote "$peer" "$(declare -f collect); collect" >"$out/host-peer.txt" 2>&1 </dev/null ||
+  at_peer collect >"$out/host-peer.txt" ||
     bad "cannot run a command at $peer with '$remote': $(tail -n 1 "$out/host-peer.txt")"
+  at_peer port_counters >"$out/counters-before-peer.txt"
 fi
 trace_begin
 trap trace_end EXIT
@@ -245,7 +245,11 @@ fi
 # --- to send back
 trace_end
 port_counters >"$out/counters-after.txt"
-dmesg -T 2>/dev/null | tail -n 4000 >"$out/dmesg.txt"
+kernel_log >"$out/dmesg.txt"
+if [ -n "$peer" ]; then
+  at_peer port_counters >"$out/counters-after-peer.txt"
+  at_peer kernel_log >"$out/dmesg-peer.txt"
+fi
 finish
 echo 'Steps 11 and 12 and the rest of 13 (faults, GIN between hosts) are for a person: plugin/BRINGUP.md'
 [ $failures = 0 ]

@@ -56,7 +56,8 @@ class Bringup(unittest.TestCase):
         self.assertRegex(done.stdout, r"not run +step 8 .*: no GPU")
         with tarfile.open(f"{self.root}/out.tar") as packed:
             names = {pathlib.PurePath(n).name for n in packed.getnames()}
-        self.assertLessEqual({"host.txt", "host-peer.txt", "step-5.txt", "step-5-peer.txt", "node.tar",
+        self.assertLessEqual({"host.txt", "host-peer.txt", "counters-before-peer.txt", "counters-after.txt",
+                              "dmesg.txt", "dmesg-peer.txt", "step-5.txt", "step-5-peer.txt", "node.tar",
                               "twinpath-info.json", "summary.json"}, names)
         # What the plugin said, at both ends; and the command, to be given again.
         for name in ("step-5.txt", "step-5-peer.txt"):

@@ -157,6 +157,9 @@ class Verbs:
             seen["error"] = "cannot be opened: " + named(ctypes.get_errno())
             return seen
         pd = self.f["ibv_alloc_pd"](context)
+        if not pd:
+            seen["error"] = "no protection domain: " + named(ctypes.get_errno())
+            return seen
         seen["registrations"] = self.registrations(pd)
         if is_mlx5:
             send = self.mlx5["mlx5dv_devx_general_cmd"]
@@ -172,10 +175,15 @@ class Verbs:
 
 
 def main():
-    verbs = Verbs()
+    try:
+        verbs = Verbs()
+    except OSError as error:
+        sys.exit(f"libibverbs cannot be opened: {error}; install rdma-core")
     seen = [verbs.look(d) for d in verbs.devices()]
     json.dump({"schema": "bringup-evidence/1", "devices": seen}, sys.stdout, indent=1)
     print()
+    if not seen:
+        print("libibverbs finds no adapter: see ibv_devices and lsmod", file=sys.stderr)
     return 0 if seen and not any("error" in d for d in seen) else 1
 
 

@@ -21,6 +21,12 @@ collect() {
     lspci -vvv 2>/dev/null | awk '/^[0-9a-f]/ { at = $0 } /ACSCtl/ { print at; print }'
   return 0
 }
+kernel_log() { dmesg -T 2>&1 | tail -n 4000; }
+# at_peer FUNCTION: one of these, whatever shell its user has.
+at_peer() {
+  # shellcheck disable=SC2086  # a command and its options
+  timeout 90 $remote "$peer" "bash -c $(printf '%q' "$(declare -f "$1"); $1")" 2>&1 </dev/null
+}
 # The kernel's counters of all ports.
 port_counters() {
   local file
@@ -136,5 +142,5 @@ rows = [dict(zip(keys, line.rstrip("\n").split("|", 4))) for line in sys.stdin i
 json.dump({"schema": "bringup/1", "steps": [{**r, "seconds": int(r["seconds"])} for r in rows]},
           open(sys.argv[1], "w"), indent=2)' "$out/summary.json"
   tar -C "$(dirname "$out")" -cf "$out.tar" "$(basename "$out")" &&
-    echo "to send back: $out.tar (look through it first: it names hosts and addresses)"
+    echo "to send back: $out.tar (look through it first: it names hosts, addresses and serial numbers)"
 }
