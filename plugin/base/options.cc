@@ -73,9 +73,9 @@ constexpr std::array kOptions{
         "TWINPATH_SOFT_HCAS", "Soft HCA", "count, or name[,key=value...],...",
         "Software adapters to show. Keys: speed in Gb/s (1..6400), ports (1..8), pci (address or "
         "sysfs path), place (below=ADDRESS, bridge=ADDRESS or numa=N: for decisions only), mtu "
-        "(256..4096), state (up, down), link (roce, ib), ece (1..255), pkeys (value:value...), like "
-        "(mlx5, mlx5-ib, bnxt_re, irdma, ionic, mana, ...: another adapter's limits, names and "
-        "answers)."),
+        "(256..4096), state (up, down), link (roce, ib), ece (1..255), pkeys (value:value...), "
+        "mlx5 (words: plugin/fabric/soft/mlx5/variant.h), like (mlx5, mlx5-ib, bnxt_re, irdma, "
+        "ionic, mana, ...: another adapter's limits, names and answers)."),
     option<&Config::soft_job, is_job_name>(
         "TWINPATH_SOFT_JOB", "Soft HCA", "up to 48 of A-Z a-z 0-9 . _ -",
         "Name of the job: only processes with the same name find each other."),

@@ -29,6 +29,10 @@ soft::AddressHandle* softhca_address(ibv_ah* handle) {
 
 std::uint32_t softhca_pd_number(ibv_pd* pd) { return soft::pd_number(real_pd(pd)); }
 
+void softhca_mlx5_variant(ibv_context* context, soft::mlx5::Variant* variant) {
+  *variant = soft::mlx5_variant(context);
+}
+
 int softhca_post_masked_atomic(ibv_qp* qp, const soft::MaskedAtomic& atomic) {
   return soft::post_masked_atomic(qp, atomic);
 }

@@ -97,9 +97,12 @@ bool set_key(Item& item, std::string_view key, std::string_view value, std::stri
     if (value.find('=') == std::string_view::npos)
       return bad("below=ADDRESS, bridge=ADDRESS or numa=NUMBER");
     d.place = value;
+  } else if (key == "mlx5") {
+    std::string wanted;
+    if (!mlx5::parse_variant(value, d.mlx5, wanted)) return bad(wanted.c_str());
   } else {
     why = "unknown key '" + std::string(key) +
-          "' (known: speed, ports, pci, place, mtu, state, link, ece, pkeys, like)";
+          "' (known: speed, ports, pci, place, mtu, state, link, ece, pkeys, mlx5, like)";
     return false;
   }
   return true;

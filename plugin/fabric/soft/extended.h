@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "plugin/fabric/soft/mlx5/variant.h"
+
 namespace twinpath::soft {
 
 // Completion channels.  `fd` of a channel becomes readable when an armed CQ gets a completion
@@ -31,6 +33,9 @@ int destroy_srq(ibv_srq* srq);  // EBUSY while QPs use it
 
 // 24 bits, one space a process.
 std::uint32_t pd_number(const ibv_pd* pd);
+
+// What its adapter says in answer to commands of mlx5 adapters (mlx5=WORDS).
+mlx5::Variant mlx5_variant(const ibv_context* context);
 
 // RoCE v2, all of them.  errno value.
 int query_gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t index,

@@ -3,12 +3,14 @@
 #include <sched.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include "plugin/base/clock.h"
+#include "plugin/fabric/soft/hca.h"
 #include "plugin/gpu/engine.h"
 
 namespace twinpath::soft {
@@ -139,6 +141,17 @@ bool write_gpu_memory(std::uint64_t address, const void* from, std::size_t bytes
     return wait(end);
   }
   return wait(body);
+}
+
+int push_by_reading(ibv_pd* pd, std::uint64_t address, std::uint32_t bytes, std::uint32_t lkey) {
+  Hca& hca = *static_cast<SoftDevice*>(pd->context->device)->hca;
+  const HeldKey key =
+      hca.keys().view().hold(lkey, address, bytes, 0, static_cast<SoftPd*>(pd)->number);
+  if (!key) return EACCES;
+  const bool there = key.kind != static_cast<std::uint32_t>(MemoryKind::cuda) ||
+                     !hca.posted().on() || hca.posted().push(key.pd, key.gpu);
+  KeyView::drop(key);
+  return there ? 0 : EAGAIN;
 }
 
 }  // namespace twinpath::soft

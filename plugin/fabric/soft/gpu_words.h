@@ -6,6 +6,8 @@
 // for the model.
 //
 // Threads: any.
+#include <infiniband/verbs.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,5 +23,10 @@ bool read_gpu_memory(std::uint64_t address, void* to, std::size_t bytes);
 // The last `after` bytes become visible after the others.
 bool write_gpu_memory(std::uint64_t address, const void* from, std::size_t bytes,
                       std::size_t after);
+
+// What the adapter does that reads its own memory (DUMP): what was on its way to that memory's GPU
+// is placed.  0; EAGAIN: not yet, ask again; EACCES: not memory of that key.  Memory of the host
+// pushes nothing.
+int push_by_reading(ibv_pd* pd, std::uint64_t address, std::uint32_t bytes, std::uint32_t lkey);
 
 }  // namespace twinpath::soft

@@ -8,6 +8,7 @@
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/gpu_words.h"
 #include "plugin/fabric/soft/mlx5/library.h"
+#include "plugin/fabric/soft/objects.h"
 #include "plugin/gpu/dmabuf.h"
 
 namespace twinpath {
@@ -20,9 +21,11 @@ mlx5::Library& model() {
   static auto* const instance = [] {
     mlx5::Surroundings around;
     fill(around.verbs);
+    around.variant_of = [](ibv_context* context) { return mlx5_variant(context); };
     around.pd_number = [](ibv_pd* pd) { return pd_number(pd); };
     around.address_of = [](ibv_ah* ah) { return static_cast<AddressHandle*>(ah); };
     around.post_masked_atomic = post_masked_atomic;
+    around.push_by_reading = push_by_reading;
     around.find_dmabuf = gpu::find_dmabuf;
     around.hold_memory = hold_gpu_memory;
     around.read_elsewhere = read_gpu_memory;
@@ -44,6 +47,10 @@ ibv_mr* reg_dmabuf(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uin
 
 }  // namespace
 
+mlx5::Variant mlx5_variant(const ibv_context* context) {
+  return static_cast<const SoftDevice*>(context->device)->spec.mlx5;
+}
+
 void forget_mlx5(ibv_context* context) { model().forget(context); }
 
 }  // namespace soft
@@ -57,7 +64,7 @@ void load_soft_mlx5(Mlx5& table) {
   table.devx_alloc_uar = [](ibv_context* c, std::uint32_t type) {
     return model().alloc_uar(c, type);
   };
-  table.devx_free_uar = [](mlx5dv_devx_uar* uar) { (void)model().free_uar(uar); };
+  table.devx_free_uar = [](mlx5dv_devx_uar* uar) { model().free_uar(uar); };
   table.devx_umem_reg = [](ibv_context* c, void* address, std::size_t bytes, std::uint32_t access) {
     return model().umem_reg(c, address, bytes, access);
   };

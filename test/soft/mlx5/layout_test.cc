@@ -53,6 +53,7 @@ constexpr Place kGeneral[] = {
     {0x54, 15, 0, 512},   // max_wqe_sz_rq
     {0x58, 15, 0, 1024},  // max_wqe_sz_sq_dc
     {0x64, 20, 16, 20},   // log_max_pd
+    {0x88, 31, 30, 1},    // sq_ts_format
     {0xa4, 31, 0, 1},     // num_of_uars_per_page
     {0xb0, 31, 24, 3},    // log_max_atomic_size_qp
     {0xb0, 7, 0, 3},      // log_max_atomic_size_dc
@@ -66,6 +67,7 @@ constexpr Place kAtomic[] = {
 };
 constexpr Place kRoceCaps[] = {
     {0x00, 27, 27, 1},       // sw_r_roce_src_udp_port
+    {0x00, 1, 0, 1},         // qp_ts_format
     {0x10, 19, 16, 3},       // l3_type
     {0x10, 7, 0, 4},         // roce_version
     {0x14, 15, 0, 4791},     // r_roce_dest_udp_port

@@ -196,6 +196,37 @@ TEST_CASE("an address without a GID or a MAC is refused on Ethernet") {
   CHECK(w.run(good).refusal == Refusal::none);
 }
 
+TEST_CASE("what an adapter has not, or has reserved, is refused where it is asked for") {
+  struct Case {
+    Variant variant;
+    std::vector<std::uint32_t> clocks;  // that may be asked for
+  };
+  const Case cases[] = {{{.clocks = Clocks::real_time}, {1, 2}},
+                        {{.clocks = Clocks::both}, {0, 1, 2}},
+                        {{.clocks = Clocks::free_running}, {0}}};
+  for (const Case& one : cases) {
+    for (std::uint32_t clock = 0; clock < 4; ++clock) {
+      World w(true, one.variant);
+      w.make_cq();
+      const Bytes in = w.qp().put(kQpc + 0x08, 7, 6, clock);
+      const bool offered =
+          std::find(one.clocks.begin(), one.clocks.end(), clock) != one.clocks.end();
+      CAPTURE(static_cast<int>(one.variant.clocks), clock);
+      CHECK(w.run(in).refusal == (offered ? Refusal::none : Refusal::clock));
+    }
+  }
+  World alone(true, {.waits = false});
+  alone.make_cq();
+  CHECK(alone.run(alone.qp().put(kQpc + 0x90, 0, 0, 1)).refusal == Refusal::cross_channel);
+  CHECK(alone.run(alone.qp()).refusal == Refusal::none);
+  World few(true, {.few = true});
+  CHECK(few.run(few.cq().put(kCqc + 0xc, 28, 24, 13)).refusal == Refusal::cq_size);
+  few.make_cq();
+  CHECK(few.run(few.qp().put(kQpc + 0x8, 14, 11, 11)).refusal == Refusal::queue_size);
+  few.make_qp(State::init);
+  CHECK(few.run(few.receive().put(kQpc + 0x90, 23, 21, 3)).refusal == Refusal::reads);
+}
+
 TEST_CASE("receive queues: their completion queue, their shared queue, their place") {
   World w;
   w.make_cq();

@@ -33,8 +33,9 @@ struct Played {
     const bool ethernet = name.ends_with("-roce");
     std::ifstream file(std::string(folder) + "/" + name + ".txt");
     REQUIRE(file.good());
+    // None of them knows of clocks.
     Device device(
-        {ethernet, 1, 8, 4, {8}},
+        {ethernet, 1, 8, 4, {8}, {.clocks = Clocks::both}},
         [](unsigned, unsigned, std::array<std::uint8_t, 16>& gid) {
           gid[0] = 0xfe;
           return true;
@@ -63,8 +64,7 @@ struct Played {
       words >> b;
       (void)device.add_umem({0x10000, a, b});
     } else if (step == "free") {
-      const bool now = device.remove_uar(static_cast<std::uint32_t>(a), [] {});
-      CHECK(now == !line.ends_with("busy"));
+      // A doorbell register, whose page stays.
     } else if (step == "forget" || step == "destroy") {
       remember(device);
       words >> b;

@@ -23,7 +23,8 @@ struct World {
   static constexpr std::uint32_t kPd = 7, kSrq = 9;
   static constexpr std::uint64_t kQueueBytes = 64 * 1024;
 
-  explicit World(bool on_ethernet = true) : ethernet(on_ethernet) {
+  explicit World(bool on_ethernet = true, const Variant& variant = {})
+      : ethernet(on_ethernet), facts{ethernet, 2, 8, 4, {3, 4}, variant} {
     parts.uar_page = device.add_uar();
     parts.cq_umem = device.add_umem({0x10000, kQueueBytes, 4096});
     parts.cq_dbr_umem = device.add_umem({0x40000, 8, 4096});
@@ -71,7 +72,7 @@ struct World {
 
   bool ethernet;
   std::atomic<std::uint32_t> numbers{0x100};
-  DeviceFacts facts{ethernet, 2, 8, 4, {3, 4}};
+  DeviceFacts facts;
   Device device{facts,
                 [](unsigned port, unsigned index, std::array<std::uint8_t, 16>& gid) {
                   gid = {0xfe, 0x80};

@@ -30,6 +30,11 @@ model::Surroundings surroundings() {
   v.modify_qp = ::ibv_modify_qp;
   v.query_qp = ::ibv_query_qp;
   v.destroy_qp = ::ibv_destroy_qp;
+  around.variant_of = [](ibv_context* context) {
+    model::Variant variant;
+    softhca_mlx5_variant(context, &variant);
+    return variant;
+  };
   around.pd_number = softhca_pd_number;
   around.address_of = softhca_address;
   around.post_masked_atomic = softhca_post_masked_atomic;

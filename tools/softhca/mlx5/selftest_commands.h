@@ -66,6 +66,7 @@ inline Bytes create_qp(const Parts& p, std::uint32_t cqn, unsigned log_size) {
   return command(0x500, 272)
       .put(kContext + 0x04, 23, 0, p.pdn)
       .put(kContext + 0x08, 14, 11, log_size)
+      .put(kContext + 0x08, 7, 6, 1)  // ts_format: the adapter's own choice of clock
       .put(kContext + 0x0c, 23, 0, p.uar_page)
       .put(kContext + 0x7c, 23, 0, cqn)
       .put(kContext + 0x94, 23, 0, 1)  // where some encoders' 64-bit store of cd_master ends up

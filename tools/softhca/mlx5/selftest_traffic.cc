@@ -37,7 +37,9 @@ struct Both {
     a = std::make_unique<DevxQueue>(lib, context, ethernet);
     b = std::make_unique<DevxQueue>(lib, context, ethernet);
     c = std::make_unique<DevxQueue>(lib, context, ethernet);
-    TRY(c->make(view.pdn) && c->join(*c, gid.raw, port.lid));
+    // On another page: a bell has the model look at all queues of its page.
+    mlx5dv_devx_uar* const apart = lib.devx_alloc_uar(context, MLX5DV_UAR_ALLOC_TYPE_NC);
+    TRY(c->make(view.pdn, apart) && c->join(*c, gid.raw, port.lid));
     TRY(a->make(view.pdn) && b->make(view.pdn, a->uar));
     TRY(a->join(*b, gid.raw, port.lid) && b->join(*a, gid.raw, port.lid));
     return "";

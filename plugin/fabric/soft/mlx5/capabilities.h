@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "plugin/fabric/soft/mlx5/variant.h"
+
 namespace twinpath::soft::mlx5 {
 
 // `op_mod` of QUERY_HCA_CAP is a kind times 2, plus 1 for what is in force (else what is possible;
@@ -17,13 +19,18 @@ struct DeviceFacts {
   unsigned gid_entries = 8;  // of a port
   unsigned completion_vectors = 1;
   std::vector<std::uint16_t> lids;  // of the ports, from the first; all 0 on Ethernet
+  Variant variant{};
 };
 
 // The event queue of completion vector 0; those below are the kernel's own.
 inline constexpr unsigned kFirstEventQueue = 8;
-// The longest queues, as powers of two.
-inline constexpr unsigned kLogMaxQpSize = 15;
-inline constexpr unsigned kLogMaxCqSize = 22;
+// As powers of two: the longest queues, and READs and atomics under way of a queue pair.
+struct Limits {
+  unsigned qp = 15, cq = 22, reads = 4;
+};
+constexpr Limits limits_of(const Variant& variant) {
+  return variant.few ? Limits{10, 12, 2} : Limits{};
+}
 
 // Writes the answer's fields behind its header of 16 bytes; `answer` is zero and may end early.
 // False, and nothing written, for a kind that the model does not have.

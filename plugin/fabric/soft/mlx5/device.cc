@@ -32,33 +32,15 @@ void Device::add_verbs_object(Name name) {
 }
 
 Refusal Device::remove(Name name) {
-  Calls gone;
-  {
-    std::lock_guard hold(lock_);
-    if (!objects_.has(name)) return Refusal::no_object;
-    if (objects_.in_use(name)) return Refusal::in_use;
-    objects_.remove(name, gone);
-    if (queues_ != nullptr && name.kind == Kind::cq) queues_->destroy_cq(name.number);
-    if (queues_ != nullptr && name.kind == Kind::qp) queues_->destroy_qp(name.number);
-    if (name.kind == Kind::umem) umems_.erase(name.number);
-    if (name.kind == Kind::qp) queue_pairs_.erase(name.number);
-  }
-  for (const auto& call : gone) call();
+  std::lock_guard hold(lock_);
+  if (!objects_.has(name)) return Refusal::no_object;
+  if (objects_.in_use(name)) return Refusal::in_use;
+  objects_.remove(name);
+  if (queues_ != nullptr && name.kind == Kind::cq) queues_->destroy_cq(name.number);
+  if (queues_ != nullptr && name.kind == Kind::qp) queues_->destroy_qp(name.number);
+  if (name.kind == Kind::umem) umems_.erase(name.number);
+  if (name.kind == Kind::qp) queue_pairs_.erase(name.number);
   return Refusal::none;
-}
-
-bool Device::remove_uar(std::uint32_t number, std::function<void()> gone) {
-  const Name name{Kind::uar, number};
-  {
-    std::lock_guard hold(lock_);
-    if (objects_.in_use(name)) {
-      objects_.remove_with_last_user(name, std::move(gone));
-      return false;
-    }
-  }
-  (void)remove(name);
-  gone();
-  return true;
 }
 
 Refusal Device::execute(Bytes in, Answer out) {
@@ -167,7 +149,7 @@ Refusal Device::create_cq(Bytes in, Answer out) {
     return Refusal::no_eqn;
   if (get(in, cq::kCqeSize) > 1) return Refusal::cqe_size;
   const std::uint64_t entry = get(in, cq::kCqeSize) == 0 ? 64 : 128;
-  if (get(in, cq::kLogSize) > kLogMaxCqSize) return Refusal::cq_size;
+  if (get(in, cq::kLogSize) > limits_of(facts_.variant).cq) return Refusal::cq_size;
   // A collapsed queue writes its first entry only.
   const bool collapsed = get(in, cq::kCollapsed) != 0;
   const std::uint64_t entries = collapsed ? 1 : std::uint64_t{1} << get(in, cq::kLogSize);

@@ -6,7 +6,7 @@
 //
 // What stands in the queues is carried out by whoever is given as `queues`.
 //
-// Threads: any; one lock, held while a GID is looked up, never while what is gone is called.
+// Threads: any; one lock, held while a GID is looked up.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -43,14 +43,13 @@ class Device {
   Device(const DeviceFacts& facts, GidLookup gids, std::atomic<std::uint32_t>& numbers,
          Queues* queues = nullptr);
 
+  const Variant& variant() const { return facts_.variant; }
+
   // --- what comes by other ways than a command
-  std::uint32_t add_uar();
+  std::uint32_t add_uar();  // stays as long as the context
   std::uint32_t add_umem(const Umem& umem);
   // Of verbs: it has its number from elsewhere, and stays known.
   void add_verbs_object(Name name);
-  // The call cannot fail: a page in use goes with its last queue.  `gone` is called when it is
-  // gone, here or in remove().  True when that was now.
-  bool remove_uar(std::uint32_t number, std::function<void()> gone);
 
   // --- commands.  Both at least 16 bytes; all of `out` is written: status, syndrome, and the
   // answer.
@@ -75,6 +74,7 @@ class Device {
   // queue_pairs.cc
   Refusal create_qp(Bytes in, Answer out);
   Refusal check_receive_side(Bytes in) const;
+  Refusal check_features(Bytes in) const;
   Refusal modify_qp(Opcode opcode, Bytes in);
   Refusal query_qp(Bytes in, Answer out) const;
   Refusal check_init(Bytes in) const;

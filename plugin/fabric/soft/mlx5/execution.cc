@@ -72,14 +72,16 @@ Execution::CompletionQueue* Execution::find_cq(std::uint32_t number) {
 
 bool Execution::look_at_doorbells() {
   bool rung = false;
-  for (const auto& [page, doorbell] : doorbells_) {
+  for (const auto& [page, registers] : doorbells_) {
+    bool here = false;
     // Taken, not read: a page of memory keeps the last word only, and the same word may be stored
     // twice.  Acquire: the records were written before the word.
-    if (std::atomic_ref<std::uint64_t>(*doorbell).exchange(0, std::memory_order_acquire) == 0)
-      continue;
+    for (std::uint64_t* const doorbell : registers)
+      here |= std::atomic_ref<std::uint64_t>(*doorbell).exchange(0, std::memory_order_acquire) != 0;
+    if (!here) continue;
     rung = true;
     // Whose word it was is no matter: another queue's may have been overwritten, and each has its
-    // record written before its last one.
+    // record written before its last one.  A queue may ring at any register of its page.
     for (auto& [number, qp] : qps_) {
       if (qp.facts.uar == page) look_at_record(qp);
     }
@@ -133,9 +135,9 @@ bool Execution::fetch(QueuePair& qp) {
           read ? text_of(defect) : "its memory cannot be read");
       entry.done = true;
       entry.syndrome = Syndrome::local_operation;
-    } else if (entry.work.operation == Operation::nop || entry.work.operation == Operation::dump) {
+    } else if (entry.work.operation == Operation::nop) {
       entry.done = true;
-    } else if (entry.work.operation != Operation::wait) {
+    } else if (entry.work.operation != Operation::wait && entry.work.operation != Operation::dump) {
       const int why = qp.carrier->post(entry.work, qp.fetched);
       if (why == ENOMEM) break;  // full: again when something has completed
       if (why != 0) {
@@ -201,20 +203,36 @@ bool Execution::collect(QueuePair& qp) {
   return moved;
 }
 
+void Execution::look_at_wait(const QueuePair& qp, Pending& entry) {
+  const CompletionQueue* const awaited = find_cq(entry.work.wait_cqn);
+  // Its queue has a completion for each entry of its sender, counted as these are.
+  const bool came = awaited != nullptr && awaited->written != 0 &&
+                    static_cast<std::int32_t>(static_cast<std::uint32_t>(
+                        awaited->written - 1 - entry.work.wait_index)) >= 0;
+  entry.done = came || qp.failed;
+  entry.syndrome = came ? Syndrome::none : Syndrome::flushed;
+}
+
+// It reads its own memory when what comes before it is done: a read does not pass what the adapter
+// has written there.
+void Execution::look_at_dump(const QueuePair& qp, Pending& entry) {
+  int why = qp.failed ? ECANCELED : 0;
+  for (const Piece& piece : entry.work.pieces) {
+    if (why != 0 || around_.push_by_reading == nullptr) break;
+    why = around_.push_by_reading(pds_.at(qp.facts.pd), piece.address, piece.bytes, piece.key);
+  }
+  entry.done = why != EAGAIN;
+  if (entry.done && why != 0)
+    entry.syndrome = qp.failed ? Syndrome::flushed : Syndrome::local_protection;
+}
+
 // Completions in the order of the queue.
 bool Execution::retire(QueuePair& qp) {
   bool moved = false;
   while (!qp.pending.empty()) {
     Pending& entry = qp.pending.front();
-    if (!entry.done && entry.work.operation == Operation::wait) {
-      const CompletionQueue* const awaited = find_cq(entry.work.wait_cqn);
-      // Its queue has a completion for each entry of its sender, counted as these are.
-      const bool came = awaited != nullptr && awaited->written != 0 &&
-                        static_cast<std::int32_t>(static_cast<std::uint32_t>(
-                            awaited->written - 1 - entry.work.wait_index)) >= 0;
-      entry.done = came || qp.failed;
-      entry.syndrome = came ? Syndrome::none : Syndrome::flushed;
-    }
+    if (!entry.done && entry.work.operation == Operation::wait) look_at_wait(qp, entry);
+    if (!entry.done && entry.work.operation == Operation::dump) look_at_dump(qp, entry);
     if (!entry.done) break;
     CompletionQueue* const cq = find_cq(qp.facts.send_cq);
     const bool error = entry.syndrome != Syndrome::none;

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "plugin/fabric/soft/mlx5/carrier.h"
 #include "plugin/fabric/soft/mlx5/completion.h"
@@ -33,9 +34,8 @@ class Execution : public Queues {
   // them.
   void know_pd(std::uint32_t number, ibv_pd* pd);
   void know_srq(std::uint32_t number, ibv_srq* srq);
-  // A doorbell page by its number, from its allocation to its end.
-  void know_page(std::uint32_t number, void* doorbell);
-  void forget_page(std::uint32_t number);
+  // A doorbell page by its number, and its registers; it stays as long as this.
+  void know_page(std::uint32_t number, std::vector<std::uint64_t*> registers);
 
   void make(const CompletionQueueFacts& cq) override;
   std::uint32_t make(const QueuePairFacts& qp) override;
@@ -78,6 +78,8 @@ class Execution : public Queues {
   bool post_receives(QueuePair& qp);
   bool collect(QueuePair& qp);
   bool retire(QueuePair& qp);
+  void look_at_wait(const QueuePair& qp, Pending& entry);
+  void look_at_dump(const QueuePair& qp, Pending& entry);
   void fail(QueuePair& qp);
   bool has_room(CompletionQueue& cq);
   void write(CompletionQueue& cq, const Completion& completion);
@@ -89,7 +91,7 @@ class Execution : public Queues {
   std::mutex lock_;
   std::map<std::uint32_t, ibv_pd*> pds_;
   std::map<std::uint32_t, ibv_srq*> srqs_;
-  std::map<std::uint32_t, std::uint64_t*> doorbells_;
+  std::map<std::uint32_t, std::vector<std::uint64_t*>> doorbells_;  // by page
   std::map<std::uint32_t, CompletionQueue> cqs_;
   std::map<std::uint32_t, QueuePair> qps_;
   bool said_ = false;  // that something is not carried out

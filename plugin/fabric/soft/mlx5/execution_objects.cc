@@ -24,14 +24,9 @@ void Execution::know_srq(std::uint32_t number, ibv_srq* srq) {
   srqs_[number] = srq;
 }
 
-void Execution::know_page(std::uint32_t number, void* doorbell) {
+void Execution::know_page(std::uint32_t number, std::vector<std::uint64_t*> registers) {
   std::lock_guard hold(lock_);
-  doorbells_[number] = static_cast<std::uint64_t*>(doorbell);
-}
-
-void Execution::forget_page(std::uint32_t number) {
-  std::lock_guard hold(lock_);
-  doorbells_.erase(number);
+  doorbells_[number] = std::move(registers);
 }
 
 void Execution::make(const CompletionQueueFacts& cq) {

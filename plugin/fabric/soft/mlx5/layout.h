@@ -52,6 +52,7 @@ inline constexpr Field kLogRqSize = Field{73, 4}.at(kContext);
 inline constexpr Field kLogRqStride = Field{77, 3}.at(kContext);
 inline constexpr Field kNoSq = Field{80, 1}.at(kContext);
 inline constexpr Field kLogSqSize = Field{81, 4}.at(kContext);
+inline constexpr Field kClock = Field{88, 2}.at(kContext);  // ts_format
 inline constexpr Field kUarPage = Field{104, 24}.at(kContext);
 inline constexpr Field kDbrMode = Field{128, 2}.at(kContext);
 inline constexpr Field kUserIndex = Field{136, 24}.at(kContext);

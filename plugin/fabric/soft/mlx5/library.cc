@@ -15,8 +15,10 @@ constexpr std::size_t kLongest = 0xffff;  // the kernel's limit of a command, an
 __be16 be16(std::uint16_t v) { return __builtin_bswap16(v); }
 __be32 be32(std::uint32_t v) { return __builtin_bswap32(v); }
 
-DeviceFacts facts_of(const Verbs& verbs, ibv_context* context) {
+DeviceFacts facts_of(const Surroundings& around, ibv_context* context) {
+  const Verbs& verbs = around.verbs;
   DeviceFacts facts;
+  if (around.variant_of != nullptr) facts.variant = around.variant_of(context);
   ibv_device_attr device{};
   ibv_port_attr port{};
   if (verbs.query_device(context, &device) == 0) facts.ports = device.phys_port_cnt;
@@ -74,8 +76,10 @@ Library::Opened& Library::of(ibv_context* context) {
       return true;
     };
     opened.execution = std::make_unique<Execution>(around_);
-    opened.device = std::make_unique<Device>(facts_of(around_.verbs, context), gids, last_number_,
+    opened.device = std::make_unique<Device>(facts_of(around_, context), gids, last_number_,
                                              opened.execution.get());
+    opened.pages =
+        std::make_unique<DoorbellPages>(around_, context, *opened.device, *opened.execution);
   }
   return opened;
 }
@@ -124,6 +128,11 @@ bool Library::belongs(Call call, Opcode opcode) {
   }
 }
 
+// What a context without DevX may be sent.
+bool Library::asks_only(Opcode opcode) {
+  return opcode == Opcode::query_hca_cap || opcode == Opcode::query_hca_vport_context;
+}
+
 // 0, or an errno value: the command is none of `call` or of its object, or the device refused it.
 int Library::carry_out(Call call, ibv_context* context, const std::uint32_t* object, const void* in,
                        std::size_t in_bytes, void* out, std::size_t out_bytes) {
@@ -135,9 +144,15 @@ int Library::carry_out(Call call, ibv_context* context, const std::uint32_t* obj
   const auto* const begin = static_cast<const std::uint8_t*>(in);
   const std::vector<std::uint8_t> command(begin, begin + in_bytes);
   if (object != nullptr && number_in(command) != *object) return EINVAL;
-  if (!belongs(call, static_cast<Opcode>(get(command, kOpcode)))) return EINVAL;
-  return errno_of(
-      status_of(device_of(context).execute(command, {static_cast<std::uint8_t*>(out), out_bytes})));
+  const auto opcode = static_cast<Opcode>(get(command, kOpcode));
+  Device& device = device_of(context);
+  if (!belongs(call, opcode) || (!device.variant().commands && !asks_only(opcode))) return EINVAL;
+  std::vector<std::uint8_t> answer(out_bytes);
+  const Refusal refusal = device.execute(command, answer);
+  if (refusal == Refusal::none || device.variant().answers)
+    std::memcpy(out, answer.data(), out_bytes);
+  if (refusal == Refusal::none) return 0;
+  return device.variant().answers ? EREMOTEIO : errno_of(status_of(refusal));
 }
 
 mlx5dv_devx_obj* Library::obj_create(ibv_context* context, const void* in, std::size_t in_bytes,

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "plugin/fabric/soft/mlx5/device.h"
+#include "plugin/fabric/soft/mlx5/doorbell_pages.h"
 #include "plugin/fabric/soft/mlx5/execution.h"
 #include "plugin/fabric/soft/mlx5/surroundings.h"
 
@@ -41,8 +42,8 @@ class Library {
   // The context that it was made of.
   static ibv_context* context_of(const mlx5dv_devx_uar& uar);
   static ibv_context* context_of(const mlx5dv_devx_umem& umem);
-  // False: a queue rings there, and the page goes with the last.
-  bool free_uar(mlx5dv_devx_uar* uar);
+  // For the next who asks; its page stays as long as the context.
+  void free_uar(mlx5dv_devx_uar* uar);
   mlx5dv_devx_umem* umem_reg(ibv_context* context, void* address, std::size_t bytes,
                              std::uint32_t access);
   mlx5dv_devx_umem* umem_reg_ex(ibv_context* context, mlx5dv_devx_umem_in* in);
@@ -67,12 +68,14 @@ class Library {
 
  private:
   struct Opened {
+    std::unique_ptr<DoorbellPages> pages;  // first: the others look at them
     std::unique_ptr<Execution> execution;
     std::unique_ptr<Device> device;
   };
   enum class Call { create, modify, query, general };
 
   static bool belongs(Call call, Opcode opcode);
+  static bool asks_only(Opcode opcode);
   Opened& of(ibv_context* context);
   Device& device_of(ibv_context* context) { return *of(context).device; }
   Execution& execution_of(ibv_context* context) { return *of(context).execution; }

@@ -1,6 +1,5 @@
 // Memory that the device sees: doorbell pages (UAR), and buffers of queues (umem).
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,35 +8,6 @@
 
 namespace twinpath::soft::mlx5 {
 namespace {
-
-constexpr std::size_t kRegisterOffset = 0x800;  // of the first doorbell in its page
-constexpr std::uint32_t kDedicated = 1u << 31;  // not in every rdma-core's headers
-
-// Ordinary memory, where an adapter has registers: the device finds the last word that was stored.
-class Page {
- public:
-  Page() : bytes_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
-    void* const mapped =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    address_ = mapped == MAP_FAILED ? nullptr : mapped;
-  }
-  ~Page() {
-    if (address_ != nullptr) munmap(address_, bytes_);
-  }
-  Page(const Page&) = delete;
-  Page& operator=(const Page&) = delete;
-  char* address() const { return static_cast<char*>(address_); }
-
- private:
-  std::size_t bytes_;
-  void* address_ = nullptr;
-};
-
-struct Uar : mlx5dv_devx_uar {
-  ibv_context* context = nullptr;
-  Page page;
-  std::shared_ptr<void> adornment;  // let go before the page
-};
 
 struct ContextUmem : mlx5dv_devx_umem {
   ibv_context* context = nullptr;
@@ -64,42 +34,19 @@ int refusal(const Surroundings& around, mlx5dv_devx_umem_in& in) {
 }  // namespace
 
 mlx5dv_devx_uar* Library::alloc_uar(ibv_context* context, std::uint32_t type) {
-  auto uar = std::make_unique<Uar>();
-  const bool known =
-      type == MLX5DV_UAR_ALLOC_TYPE_BF || type == MLX5DV_UAR_ALLOC_TYPE_NC || type == kDedicated;
-  if (!known || uar->page.address() == nullptr) {
-    errno = known ? ENOMEM : EOPNOTSUPP;
-    return nullptr;
-  }
-  uar->context = context;
-  uar->base_addr = uar->page.address();
-  uar->reg_addr = uar->page.address() + kRegisterOffset;
-  uar->page_id = device_of(context).add_uar();
-  execution_of(context).know_page(uar->page_id, uar->reg_addr);
-  uar->mmap_off = 0;
-  uar->comp_mask = 0;
-  if (around_.adorn_page != nullptr) uar->adornment = around_.adorn_page(uar->reg_addr);
-  return uar.release();
+  return of(context).pages->take(type);
 }
 
-bool Library::adorned(const mlx5dv_devx_uar& uar) {
-  return static_cast<const Uar&>(uar).adornment != nullptr;
-}
+bool Library::adorned(const mlx5dv_devx_uar& uar) { return DoorbellPages::adorned(uar); }
 ibv_context* Library::context_of(const mlx5dv_devx_uar& uar) {
-  return static_cast<const Uar&>(uar).context;
+  return DoorbellPages::context_of(uar);
 }
 ibv_context* Library::context_of(const mlx5dv_devx_umem& umem) {
   return static_cast<const ContextUmem&>(umem).context;
 }
 
-bool Library::free_uar(mlx5dv_devx_uar* freed) {
-  auto* const uar = static_cast<Uar*>(freed);
-  // The call cannot fail, and some programs make it while queues still ring there (NCCL's GDAKI:
-  // two queue pairs share a page, and the first to go frees it).
-  return device_of(uar->context).remove_uar(uar->page_id, [this, uar] {
-    execution_of(uar->context).forget_page(uar->page_id);
-    delete uar;
-  });
+void Library::free_uar(mlx5dv_devx_uar* freed) {
+  of(DoorbellPages::context_of(*freed)).pages->give_back(freed);
 }
 
 mlx5dv_devx_umem* Library::umem_reg(ibv_context* context, void* address, std::size_t bytes,
@@ -114,6 +61,10 @@ mlx5dv_devx_umem* Library::umem_reg(ibv_context* context, void* address, std::si
 
 mlx5dv_devx_umem* Library::umem_reg_ex(ibv_context* context, mlx5dv_devx_umem_in* given) {
   mlx5dv_devx_umem_in in = *given;
+  if (!device_of(context).variant().commands) {
+    errno = EINVAL;
+    return nullptr;
+  }
   if (const int why = refusal(around_, in); why != 0) {
     errno = why;
     return nullptr;

@@ -15,18 +15,9 @@ bool Objects::in_use(Name name) const {
   return it != objects_.end() && it->second.users != 0;
 }
 
-void Objects::remove(Name name, Calls& gone) {
-  for (const Name& used : objects_.at(name).uses) {
-    Object& other = objects_.at(used);
-    if (--other.users != 0 || !other.gone) continue;
-    gone.push_back(std::move(other.gone));
-    objects_.erase(used);  // such are doorbell pages, which use nothing
-  }
+void Objects::remove(Name name) {
+  for (const Name& used : objects_.at(name).uses) --objects_.at(used).users;
   objects_.erase(name);
-}
-
-void Objects::remove_with_last_user(Name name, std::function<void()> gone) {
-  objects_.at(name).gone = std::move(gone);
 }
 
 }  // namespace twinpath::soft::mlx5

@@ -3,7 +3,6 @@
 //
 // Threads: one at a time (the device's lock).
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <span>
 #include <vector>
@@ -18,23 +17,18 @@ struct Name {
   auto operator<=>(const Name&) const = default;
 };
 
-using Calls = std::vector<std::function<void()>>;
-
 class Objects {
  public:
   void add(Name name, std::span<const Name> uses = {});
   bool has(Name name) const { return objects_.count(name) != 0; }
   // Whether it can go now.
   bool in_use(Name name) const;
-  // Of an object that is there and not in use.  Appends to `gone` what was asked for below.
-  void remove(Name name, Calls& gone);
-  // Of an object that is there and in use: it goes with its last user.
-  void remove_with_last_user(Name name, std::function<void()> gone);
+  // Of an object that is there and not in use.
+  void remove(Name name);
 
  private:
   struct Object {
     std::vector<Name> uses;
-    std::function<void()> gone;  // set: goes with its last user
     int users = 0;
   };
   std::map<Name, Object> objects_;

@@ -15,7 +15,6 @@ constexpr std::uint64_t kOwnQueue = 0, kSharedQueue = 1, kNoQueue = 3;
 constexpr std::uint64_t kSmallestMtu = 1;
 constexpr std::uint64_t kLargestMtu = 5;
 constexpr std::uint64_t kLogLongestMessage = 30;
-constexpr std::uint64_t kLogMostReads = 4;
 constexpr std::uint64_t kFirstUdpPort = 0xc000;
 
 // Bits of the option mask: which of the rights a transition changes.
@@ -55,6 +54,29 @@ Refusal Device::check_receive_side(Bytes in) const {
   }
 }
 
+// What the adapter may not have, or have reserved.
+Refusal Device::check_features(Bytes in) const {
+  constexpr std::uint64_t kFreeRunning = 0, kOwnChoice = 1, kRealTime = 2;
+  const std::uint64_t clock = get(in, qp::kClock);
+  bool offered = false;
+  switch (facts_.variant.clocks) {
+    case Clocks::free_running:
+      offered = clock == kFreeRunning;
+      break;
+    case Clocks::real_time:
+      offered = clock == kOwnChoice || clock == kRealTime;
+      break;
+    case Clocks::both:
+      offered = clock <= kRealTime;
+      break;
+  }
+  if (!offered) return Refusal::clock;
+  if (get(in, qp::kCdMaster) != 0 && !facts_.variant.waits) return Refusal::cross_channel;
+  const bool sends = get(in, qp::kNoSq) == 0;
+  return sends && get(in, qp::kLogSqSize) > limits_of(facts_.variant).qp ? Refusal::queue_size
+                                                                         : Refusal::none;
+}
+
 Refusal Device::create_qp(Bytes in, Answer out) {
   if (in.size() < qp::kBytes) return Refusal::short_command;
   if (get(in, kOpMod) != 0) return Refusal::no_modifier;
@@ -62,6 +84,7 @@ Refusal Device::create_qp(Bytes in, Answer out) {
   const std::uint64_t service = get(in, qp::kService);
   if (service != kReliable && service != kDynamic) return Refusal::service;
   if (get(in, qp::kDbrMode) != 0) return Refusal::record_mode;
+  if (const Refusal r = check_features(in); r != Refusal::none) return r;
 
   const auto name = [&](Kind kind, Field field) {
     return Name{kind, static_cast<std::uint32_t>(get(in, field))};
@@ -148,7 +171,7 @@ Refusal Device::check_ready_to_receive(const QueuePair& qp, Bytes in) const {
   const std::uint64_t mtu = get(in, qp::kMtu);
   if (mtu < kSmallestMtu || mtu > kLargestMtu) return Refusal::mtu;
   if (get(in, qp::kLogMessage) > kLogLongestMessage) return Refusal::message;
-  if (get(in, qp::kLogRraMax) > kLogMostReads) return Refusal::reads;
+  if (get(in, qp::kLogRraMax) > limits_of(facts_.variant).reads) return Refusal::reads;
   // A dynamic queue pair has the address in each work request.
   if (get(qp.context, qp::kService) == kDynamic) return Refusal::none;
   return check_address(in);
@@ -190,7 +213,7 @@ Refusal Device::modify_qp(Opcode opcode, Bytes in) {
             qp::kServiceLevel, qp::kRemoteMac});
       break;
     case Opcode::rtr2rts_qp:
-      if (get(in, qp::kLogSraMax) > kLogMostReads) return Refusal::reads;
+      if (get(in, qp::kLogSraMax) > limits_of(facts_.variant).reads) return Refusal::reads;
       copy(context, in,
            {qp::kAckTimeout, qp::kRetryCount, qp::kRnrRetry, qp::kNextSendPsn, qp::kLogSraMax});
       break;

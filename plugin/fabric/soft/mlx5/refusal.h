@@ -19,7 +19,7 @@ enum class Status : std::uint8_t {
   bad_output_length = 0x51,
 };
 
-// What libmlx5 makes of a status: an errno value, 0 for ok.
+// What the driver makes of a status, where it tells it by errno: 0 for ok.
 int errno_of(Status status);
 
 // X(name, status, text)
@@ -46,6 +46,11 @@ int errno_of(Status status);
   X(queue_end, bad_parameter, "the queue ends behind its memory")                              \
   X(record_alignment, bad_parameter, "the doorbell record does not begin at 8 bytes")          \
   X(record_end, bad_parameter, "the doorbell record ends behind its memory")                   \
+  X(clock, bad_parameter,                                                                      \
+    "completions are not stamped by that clock (ts_format); TWINPATH_SOFT_HCAS=...,"           \
+    "mlx5=both-clocks has an adapter that can")                                                \
+  X(cross_channel, bad_parameter, "no queue waits for another (cd_master)")                    \
+  X(queue_size, bad_parameter, "the send queue is longer than the device has them")            \
   X(record_mode, bad_parameter, "queues without doorbell records are not offered")             \
   X(service, bad_parameter, "the service is neither RC nor DCI")                               \
   X(rq_type, bad_parameter, "there is no such kind of receive queue")                          \

@@ -9,6 +9,7 @@
 
 #include "plugin/fabric/soft/address.h"
 #include "plugin/fabric/soft/masked_atomic.h"
+#include "plugin/fabric/soft/mlx5/variant.h"
 #include "plugin/fabric/verbs.h"
 #include "plugin/gpu/dmabuf.h"
 
@@ -16,9 +17,15 @@ namespace twinpath::soft::mlx5 {
 
 struct Surroundings {
   Verbs verbs;  // those that made the contexts
+  // What kind of adapter an opened one is; null: one of the defaults.
+  Variant (*variant_of)(ibv_context* context) = nullptr;
   std::uint32_t (*pd_number)(ibv_pd* pd) = nullptr;
   AddressHandle* (*address_of)(ibv_ah* handle) = nullptr;
   int (*post_masked_atomic)(ibv_qp* qp, const MaskedAtomic& atomic) = nullptr;
+  // Reads memory of the adapter's own (gpu_words.h: push_by_reading); null: there is nothing that it
+  // pushes.
+  int (*push_by_reading)(ibv_pd* pd, std::uint64_t address, std::uint32_t bytes,
+                         std::uint32_t lkey) = nullptr;
   // Memory that is not the host's; null: there is none.  False: no such memory.  The last `after`
   // bytes become visible after the others.
   bool (*read_elsewhere)(std::uint64_t address, void* to, std::size_t bytes) = nullptr;
@@ -28,7 +35,8 @@ struct Surroundings {
   bool (*find_dmabuf)(int fd, gpu::DmabufMemory& out) = nullptr;
   // Memory of queues, while it is registered; null: nothing is needed for it.
   std::shared_ptr<void> (*hold_memory)(std::uint64_t address, std::size_t bytes) = nullptr;
-  // Kept with a doorbell page, and let go before it; null: nothing is.
+  // Kept with a doorbell page, of which this is the first register, and let go before it; null:
+  // nothing is.
   std::shared_ptr<void> (*adorn_page)(void* doorbell) = nullptr;
   // A line for the user, of an entry that is not carried out.
   void (*say)(const char* line) = nullptr;
