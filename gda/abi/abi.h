@@ -188,7 +188,10 @@ struct DeviceContext88 {
   DeviceTable counters;
   DeviceTable signals;
   std::uint32_t sink_lkey_be;
-  std::uint32_t zero;
+  // 1: a flush of gets has the adapter read the sink, which makes visible what they brought.  Since
+  // NCCL 2.32 (use_mcst); before that kernels did it always, and the byte was padding.
+  std::uint8_t reads_sink;
+  std::uint8_t zero[3];
   std::uint64_t last_issued_get;  // addresses of one u64 a rank, zeroed; kept by kernels
   std::uint64_t last_visible_get;
 };
@@ -198,6 +201,7 @@ static_assert(offsetof(DeviceContext88, companions) == 8);
 static_assert(offsetof(DeviceContext88, counters) == 16);
 static_assert(offsetof(DeviceContext88, signals) == 40);
 static_assert(offsetof(DeviceContext88, sink_lkey_be) == 64);
+static_assert(offsetof(DeviceContext88, reads_sink) == 68);
 static_assert(offsetof(DeviceContext88, last_issued_get) == 72);
 static_assert(offsetof(DeviceContext88, last_visible_get) == 80);
 

@@ -75,14 +75,15 @@ class GinKernel {
     return 0;
   }
 
-  // Sources of all puts to `peer` may be reused; data of gets is visible.
+  // Sources of all puts to `peer` may be reused; data of gets is visible.  As NCCL 2.32.
   int flush(int peer) {
     Producer<Qp> sq = queue(context_.queues, peer);
     if constexpr (kGets) {
       auto& visible = element(context_.last_visible_get, peer);
       const std::uint64_t issued =
           device::atomic(element(context_.last_issued_get, peer)).load(std::memory_order_acquire);
-      if (issued > device::atomic(visible).load(std::memory_order_acquire)) {
+      if (context_.reads_sink != 0 &&
+          issued > device::atomic(visible).load(std::memory_order_acquire)) {
         std::uint64_t first = 0;
         if (const int error = sq.reserve(1, first); error != 0) return error;
         sq.write(first, make_dump(first, sq.qpn(), context_.sink_lkey_be));

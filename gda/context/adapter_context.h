@@ -72,7 +72,7 @@ class AdapterContext final : public GinContext, private EngineClient {
   bool turn() override;
   void look_around() override;
   bool needs_turns() const override { return ringer_ != nullptr || given_up_; }
-  void look_at_queues(std::int64_t now);
+  void look_at_queues(std::int64_t now, int most);
   void failed_queue(std::size_t queue);
   void told(const mlx5::ErrorLook::Cause& cause);
   void look_at(int rank, std::int64_t now);

@@ -83,6 +83,9 @@ std::vector<std::uint8_t> DeviceImage::fill(std::uint64_t base, std::span<const 
     context.counters = {tables.counters + c * shape_.counters * 8, base + counter_keys_,
                         swap32(keys.counters), static_cast<std::uint32_t>(c * shape_.counters)};
     context.sink_lkey_be = swap32(keys.sink);
+    // GPUs before Hopper, and adapters with two ways to the GPU, show data of gets no sooner; where
+    // it is not needed it costs a work request a flush, as it did before there was a choice.
+    if (shape_.layout == DeviceLayout::v2_30_88) context.reads_sink = 1;
     context.last_issued_get = base + gets_ + 2 * c * ranks * 8;
     context.last_visible_get = context.last_issued_get + ranks * 8;
     std::memcpy(image.data() + contexts_ + c * context_bytes_, &context, context_bytes_);

@@ -1,6 +1,9 @@
 #include "gda/mlx5/adapter.h"
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "plugin/base/log.h"
@@ -36,18 +39,27 @@ const StatusText* find(unsigned status) {
   return nullptr;
 }
 
-// The driver's own refusals: the command has not reached the adapter.
+constexpr const char* kDevxNeeds =
+    "; commands (DevX) need firmware with UCTX enabled, a kernel with mlx5_ib's DevX, and write "
+    "access to /dev/infiniband/uverbs*";
+
+// Of a command without an answer: the driver has kept it from the adapter, or is one of those that
+// drop the answer to what the adapter refuses.  It writes nothing to the kernel's log then.
 const char* errno_remedy(int error) {
   switch (error) {
     case EOPNOTSUPP:
+    case EPROTONOSUPPORT:
     case EPERM:
     case EACCES:
-      return "; commands (DevX) need firmware with UCTX enabled, a kernel with mlx5_ib's DevX, and "
-             "write access to /dev/infiniband/uverbs*";
+      return kDevxNeeds;
     case ENOMEM:
-      return "; raise the memlock limit (ulimit -l), or use fewer contexts";
+    case EAGAIN:
+      return "; use fewer contexts or a smaller TWINPATH_GIN_DEPTH; the kernel's trace point "
+             "mlx5:mlx5_cmd shows the command with its status and syndrome";
     default:
-      return "; see dmesg of this host";
+      return "; the kernel's trace point mlx5:mlx5_cmd shows the command with its status and "
+             "syndrome (as root: echo 1 > /sys/kernel/tracing/events/mlx5/mlx5_cmd/enable, try "
+             "again, read /sys/kernel/tracing/trace)";
   }
 }
 
@@ -66,9 +78,9 @@ Status Adapter::refused(int error, std::span<const std::uint8_t> answer,
                         const std::string& what) const {
   const unsigned status = read_bits(answer, kStatus);
   if (status == 0) {
-    TP_WARN("%s: %s: the driver refused: %s (errno %d)%s", name(), what.c_str(),
+    TP_WARN("%s: %s: the driver refused: %s (errno %d, without an answer)%s", name(), what.c_str(),
             std::strerror(error), error, errno_remedy(error));
-    return error == ENOMEM ? Status::no_memory : Status::system;
+    return error == ENOMEM || error == EAGAIN ? Status::no_memory : Status::system;
   }
   TP_WARN("%s: %s: the adapter refused: %s (status 0x%x, syndrome 0x%x)%s", name(), what.c_str(),
           status_text(status), status, read_bits(answer, kSyndrome), status_remedy(status));
@@ -93,6 +105,7 @@ Status Adapter::look() {
     return Status::unsupported;
   }
   TP_TRY(ask(CapabilityKind::general, "its capabilities"));
+  TP_TRY(try_memory());
   if (capabilities_.atomics) TP_TRY(ask(CapabilityKind::atomic, "its atomics"));
   if (capabilities_.roce) TP_TRY(ask(CapabilityKind::roce, "its RoCE"));
   if (capabilities_.second_page)
@@ -106,6 +119,30 @@ Status Adapter::look() {
   if (const int error = mlx5_.devx_query_eqn(context(), 0, &event_queue_); error != 0)
     return refused(error, {}, "the number of its first event queue");
   return Status::ok;
+}
+
+// A context that was opened without DevX answers questions all the same, and gives doorbell pages;
+// memory is the first that it refuses, with the errno of a wrong argument.  One page, which no
+// limit forbids, tells the two apart.
+Status Adapter::try_memory() {
+  const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::unique_ptr<void, void (*)(void*)> page(std::aligned_alloc(bytes, bytes), std::free);
+  if (page == nullptr) return Status::no_memory;
+  errno = 0;
+  const Handle<mlx5dv_devx_umem> umem(
+      mlx5_.devx_umem_reg(context(), page.get(), bytes, IBV_ACCESS_LOCAL_WRITE), Destroyer{this});
+  if (umem != nullptr) return Status::ok;
+  const int error = errno;
+  if (error == ENOMEM) {
+    TP_WARN("%s cannot register one page for queues: %s; raise the memlock limit (ulimit -l)",
+            name(), std::strerror(error));
+    return Status::no_memory;
+  }
+  TP_WARN(
+      "%s answers questions but makes no queues: its context was opened without DevX (%s, errno "
+      "%d, for one page of memory)%s; TWINPATH_MODE=proxy goes without",
+      name(), std::strerror(error), error, kDevxNeeds);
+  return Status::unsupported;
 }
 
 Status Adapter::ask(CapabilityKind kind, const char* what) {

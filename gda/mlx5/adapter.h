@@ -64,6 +64,7 @@ class Adapter {
   Adapter(const Verbs& verbs, const Mlx5& mlx5, const Rail& rail)
       : verbs_(verbs), mlx5_(mlx5), rail_(rail) {}
   Status look();
+  Status try_memory();
   Status ask(CapabilityKind kind, const char* what);
   Status refused(int error, std::span<const std::uint8_t> answer, const std::string& what) const;
 

@@ -14,6 +14,7 @@ void Capabilities::read(CapabilityKind kind, std::span<const std::uint8_t> answe
       atomics = get(cap::atomic) != 0;
       ignores_overrun = get(cap::cq_oi) != 0;
       waits = get(cap::cd) != 0;
+      chooses_clock = get(cap::sq_ts_format) != 0;
       ethernet = get(cap::port_type) == 1;
       roce = get(cap::roce) != 0;
       second_page = get(cap::hca_cap_2) != 0;
@@ -30,6 +31,7 @@ void Capabilities::read(CapabilityKind kind, std::span<const std::uint8_t> answe
       host_order = get(cap::endianness_mode) == 1;
       break;
     case CapabilityKind::roce:
+      chooses_clock = get(cap::qp_ts_format) != 0;
       roce_v2 = (get(cap::roce_version) & 1u << 2) != 0;
       first_udp_port = static_cast<std::uint16_t>(get(cap::r_roce_min_src_udp_port));
       last_udp_port = static_cast<std::uint16_t>(get(cap::r_roce_max_src_udp_port));
@@ -39,7 +41,7 @@ void Capabilities::read(CapabilityKind kind, std::span<const std::uint8_t> answe
   }
 }
 
-std::vector<std::string> missing(const Capabilities& c, unsigned log_depth, bool counters) {
+std::vector<std::string> missing(const Capabilities& c, unsigned log_depth) {
   std::vector<std::string> out;
   const auto need = [&](bool have, std::string what) {
     if (!have) out.push_back(std::move(what));
@@ -64,7 +66,6 @@ std::vector<std::string> missing(const Capabilities& c, unsigned log_depth, bool
     need(c.roce && c.roce_v2, "it has no RoCE v2 (roce, roce_version)");
     need(!c.roce_v2 || c.first_udp_port <= c.last_udp_port, "it has no UDP ports for RoCE");
   }
-  if (counters) need(c.waits, "its queues cannot wait for each other (cd), which counters need");
   return out;
 }
 

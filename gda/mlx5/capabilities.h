@@ -15,7 +15,10 @@ struct Capabilities {
   bool reliable = false;  // RC queue pairs
   bool atomics = false;   // has the atomic kind
   bool ignores_overrun = false;
-  bool waits = false;  // cross-channel: WAIT, which counters need
+  bool waits = false;  // cross-channel: WAIT, which counters use
+  // A queue pair may leave the choice of its clock to the adapter, and must where that is set to
+  // real time alone (mlx5_get_qp_default_ts in Linux has the rule).  Else the field is reserved.
+  bool chooses_clock = false;
   bool ethernet = false, roce = false, second_page = false;
   unsigned cqe_version = 0;
   unsigned log_max_queue = 0, log_max_cq = 0;  // entries of 64 bytes
@@ -33,7 +36,7 @@ struct Capabilities {
 };
 
 // What is missing for queues of 2^`log_depth` entries, each in words that a user can pass on;
-// empty: nothing.  `counters`: companion queues are wanted, which wait.
-std::vector<std::string> missing(const Capabilities& caps, unsigned log_depth, bool counters);
+// empty: nothing.
+std::vector<std::string> missing(const Capabilities& caps, unsigned log_depth);
 
 }  // namespace twinpath::gda::mlx5

@@ -5,6 +5,7 @@ namespace {
 
 constexpr std::uint32_t kMigrated = 3;        // the path state of a queue pair without another path
 constexpr std::uint32_t kNoReceives = 3;      // rq_type
+constexpr std::uint32_t kAdaptersClock = 1;   // ts_format; 0 is free running
 constexpr std::uint32_t kInfiniBandSize = 1;  // atomic_mode: 8 bytes, as InfiniBand has them
 constexpr std::uint32_t kRetryForever = 7, kRnrTimer = 12;
 // opt_param_mask: a transition changes rights only where they are named.
@@ -64,6 +65,7 @@ Command create_qp(const QpRequest& r) {
   constexpr Part context = qp::kContext;
   Command c = command(Opcode::create_qp, qp::kBytes);
   c.put(context[qp::pm_state], kMigrated).put(context[qp::pd], r.pd);
+  c.put(context[qp::ts_format], r.adapters_clock ? kAdaptersClock : 0);
   c.put(context[qp::log_sq_size], r.log_entries).put(context[qp::uar_page], r.uar_page);
   c.put(context[qp::cqn_snd], r.cqn).put(context[qp::cqn_rcv], r.cqn);
   c.put(context[qp::rq_type], kNoReceives).put(context[qp::cd_master], r.waits ? 1 : 0);

@@ -33,6 +33,8 @@ struct QpRequest {
   std::uint32_t cqn = 0;
   std::uint32_t uar_page = 0;
   bool waits = false;  // executes WAIT
+  // Completions are stamped by the clock that the adapter is set to, else by the free-running one.
+  bool adapters_clock = false;
 };
 // RC, without receives.
 Command create_qp(const QpRequest& request);

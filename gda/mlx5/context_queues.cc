@@ -6,12 +6,17 @@ namespace twinpath::gda::mlx5 {
 
 Result<std::unique_ptr<ContextQueues>> ContextQueues::make(const Adapter& adapter,
                                                            const ContextQueuesSetup& setup) {
-  const std::vector<std::string> lacks =
-      missing(adapter.capabilities(), setup.log_depth, setup.companions);
+  const std::vector<std::string> lacks = missing(adapter.capabilities(), setup.log_depth);
   for (const std::string& what : lacks)
     TP_WARN("%s cannot serve queues that kernels fill: %s; TWINPATH_MODE=proxy goes without",
             adapter.name(), what.c_str());
   if (!lacks.empty()) return Status::unsupported;
+  if (setup.companions && !adapter.capabilities().waits)
+    TP_WARN(
+        "%s does not say that its queues can wait for each other (cd), which counters use; tried "
+        "all the same, as NCCL's own transport does; if counters do not rise, TWINPATH_MODE=proxy "
+        "goes without",
+        adapter.name());
 
   std::unique_ptr<ContextQueues> made(new ContextQueues(setup));
   auto page = DoorbellPage::make(adapter);

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "plugin/gpu/mapped_page.h"
+
 namespace twinpath::gda::mlx5 {
 
 class GpuBell {
@@ -13,17 +15,12 @@ class GpuBell {
   // Maps the page of `bell`, an address of this process, into the GPU.  `real`: registers of a
   // device, else memory of an adapter that is software.  Null and `why_not`, which says what to do.
   static std::unique_ptr<GpuBell> map(int gpu, void* bell, bool real, std::string& why_not);
-  ~GpuBell();  // waits for kernels
-  GpuBell(const GpuBell&) = delete;
-  GpuBell& operator=(const GpuBell&) = delete;
 
-  std::uint64_t address() const { return address_; }
+  std::uint64_t address() const { return page_->address(); }
 
  private:
-  GpuBell(int gpu, void* bell, std::uint64_t address) : gpu_(gpu), bell_(bell), address_(address) {}
-  const int gpu_;
-  void* const bell_;
-  const std::uint64_t address_;
+  explicit GpuBell(std::unique_ptr<gpu::MappedPage> page) : page_(std::move(page)) {}
+  const std::unique_ptr<gpu::MappedPage> page_;
 };
 
 // What the driver's refusal means, by its error number; pure.

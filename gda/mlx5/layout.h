@@ -55,6 +55,7 @@ inline constexpr Bits pd{0x04, 23, 0};
 inline constexpr Bits mtu{0x08, 31, 29};
 inline constexpr Bits log_msg_max{0x08, 28, 24};
 inline constexpr Bits log_sq_size{0x08, 14, 11};
+inline constexpr Bits ts_format{0x08, 7, 6};
 inline constexpr Bits uar_page{0x0c, 23, 0};
 inline constexpr Bits remote_qpn{0x14, 23, 0};
 inline constexpr Bits log_sra_max{0x70, 23, 21};
@@ -118,6 +119,7 @@ inline constexpr Bits atomic{0x40, 1, 1};
 inline constexpr Bits cq_oi{0x44, 31, 31};
 inline constexpr Bits cd{0x44, 19, 19};
 inline constexpr Bits rc{0x44, 0, 0};
+inline constexpr Bits sq_ts_format{0x88, 31, 30};  // 0: free running alone
 // general, the second page (0x20)
 inline constexpr Bits hca_cap_2{0x04, 31, 31};  // in the first: whether there is one
 // atomic (3)
@@ -126,6 +128,7 @@ inline constexpr Bits atomic_operations{0x10, 15, 0};
 inline constexpr Bits atomic_size_qp{0x14, 15, 0};
 inline constexpr std::uint32_t kFetchAdd = 1u << 1, kEightBytes = 1u << 3;
 // RoCE (4)
+inline constexpr Bits qp_ts_format{0x00, 1, 0};  // of queue pairs where there is RoCE
 inline constexpr Bits roce_version{0x10, 7, 0};  // bit 2: v2
 inline constexpr Bits r_roce_max_src_udp_port{0x18, 31, 16};
 inline constexpr Bits r_roce_min_src_udp_port{0x18, 15, 0};

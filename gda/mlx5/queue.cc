@@ -30,7 +30,10 @@ Result<std::unique_ptr<AdapterQueue>> AdapterQueue::make(
   qp.pd = adapter.pd_number();
   qp.cqn = made->cq_.number;
   qp.uar_page = page.number();
-  qp.waits = waits;
+  // An adapter without the capability may have the bit reserved.  NCCL's companions do without it
+  // everywhere: its store of the bit misses it.
+  qp.waits = waits && adapter.capabilities().waits;
+  qp.adapters_clock = adapter.capabilities().chooses_clock;
   auto pair = adapter.create(create_qp(qp), "queue pair of the " + made->what_);
   if (!pair) return pair.status();
   made->qp_ = std::move(pair).take();

@@ -27,7 +27,7 @@ std::shared_ptr<AdapterSide> AdapterSide::open(std::shared_ptr<Devices> devices,
     return nullptr;
   }
   side->adapter = std::move(adapter).take();
-  const auto lacks = mlx5::missing(side->adapter->capabilities(), kLogDepth, false);
+  const auto lacks = mlx5::missing(side->adapter->capabilities(), kLogDepth);
   if (lacks.empty()) return side;
   why_not = rail.port.port->name + ": " + lacks.front();
   return nullptr;

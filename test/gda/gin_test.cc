@@ -198,6 +198,7 @@ std::string odd_depths(Rank& r) {
     EXPECT_GIN(context, row.asked);
     const auto& device = device::at<DeviceContext88>((*context)->device_handle());
     const auto& queue = device::at<DeviceQp30>(device.queues);
+    EXPECT_GIN(device.reads_sink == 1);
     EXPECT_GIN(queue.depth == row.holds && queue.mask == row.holds - 1, row.asked, queue.depth);
     EXPECT_GIN(queue.cq.depth == row.holds, row.asked, queue.cq.depth);
     GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);

@@ -19,9 +19,14 @@ inline bool on_libraries() {
 }
 
 struct Bench {
-  explicit Bench(std::size_t port_number = 0) {
+  // On the model in this process, `variant`: words of plugin/fabric/soft/mlx5/variant.h, and
+  // `faults`: TWINPATH_SOFT_FAULTS, of which a process has one list.
+  explicit Bench(std::size_t port_number = 0, const std::string& variant = "",
+                 const std::string& faults = "") {
     config.fabric = on_libraries() ? FabricChoice::verbs : FabricChoice::soft;
-    config.soft_hcas = "2";
+    config.soft_hcas = variant.empty() ? "2" : "soft0,mlx5=" + variant + ",soft1,mlx5=" + variant;
+    config.soft_faults = faults;
+    if (!faults.empty()) config.soft_cuda = SoftCuda::inprocess;
     auto opened = open_fabric(config);
     REQUIRE(opened);
     fabric = std::move(opened).take();

@@ -48,7 +48,7 @@ QueueEnd far_of(const Rail& rail) {
 }  // namespace
 
 TEST_CASE("an adapter that can all lacks nothing, and each thing that one lacks is named") {
-  CHECK(missing(able(), 15, true).empty());
+  CHECK(missing(able(), 15).empty());
   struct Case {
     void (*take)(Capabilities&);
     const char* named;
@@ -66,21 +66,19 @@ TEST_CASE("an adapter that can all lacks nothing, and each thing that one lacks 
       {[](Capabilities& c) { c.roce = false; }, "no RoCE v2"},
       {[](Capabilities& c) { c.roce_v2 = false; }, "no RoCE v2"},
       {[](Capabilities& c) { c.last_udp_port = 1; }, "no UDP ports"},
-      {[](Capabilities& c) { c.waits = false; }, "(cd), which counters need"},
   };
   for (const Case& one : cases) {
     Capabilities c = able();
     one.take(c);
-    const auto lacks = missing(c, 15, true);
+    const auto lacks = missing(c, 15);
     CAPTURE(one.named);
     REQUIRE(lacks.size() == 1);
     CHECK(lacks[0].find(one.named) != std::string::npos);
   }
   Capabilities c = able();
-  c.waits = false;
-  CHECK(missing(c, 15, false).empty());
+  c.waits = false;                          // NCCL's own transport never asks
   c.ethernet = c.roce = c.roce_v2 = false;  // InfiniBand
-  CHECK(missing(c, 15, false).empty());
+  CHECK(missing(c, 15).empty());
 }
 
 TEST_CASE("capabilities are read where the manual has them") {
@@ -102,6 +100,21 @@ TEST_CASE("capabilities are read where the manual has them") {
   const bool all = c.ethernet && c.roce && c.atomics && c.ignores_overrun && c.waits && c.reliable;
   CHECK(all);
   CHECK_FALSE(c.second_page);
+}
+
+TEST_CASE("the choice of a clock is told by another page with RoCE than without") {
+  for (const std::uint32_t general : {0u, 1u, 2u}) {
+    for (const std::uint32_t roce : {0u, 1u, 2u}) {
+      Command first(cap::kAnswerBytes), second(cap::kAnswerBytes);
+      first.put({16 + 0x88, 31, 30}, general);
+      second.put({16 + 0x00, 1, 0}, roce);
+      Capabilities c;
+      c.read(CapabilityKind::general, first.bytes());
+      CHECK(c.chooses_clock == (general != 0));
+      c.read(CapabilityKind::roce, second.bytes());
+      CHECK(c.chooses_clock == (roce != 0));
+    }
+  }
 }
 
 TEST_CASE("memory of queues: ways in order") {

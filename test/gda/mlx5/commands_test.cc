@@ -106,6 +106,7 @@ QpRequest nccl_qp() {
   r.pd = 1;
   r.cqn = 0x104;
   r.uar_page = 0x101;
+  r.adapters_clock = true;
   return r;
 }
 Joint nccl_joint(bool ethernet, bool young) {
@@ -134,6 +135,7 @@ const std::vector<Difference> kCqDifferences = {
 const std::vector<Difference> kQpDifferences = {
     {kQpc + 0x00, 12, 11,
      "pm_state: migrated from the first, as pyverbs has it; RST2INIT says it again"},
+    {kQpc + 0x08, 7, 6, "ts_format: NCCL's is refused by adapters with a real-time clock alone"},
     {kQpc + 0x9c, 23, 0,
      "cqn_rcv: any queue will do, for nothing is received; none is NCCL's choice"},
     {kQpc + 0xa4, 31, 0, "the record's place in the one umem"},
@@ -261,6 +263,8 @@ TEST_CASE("our commands are, byte for byte, as they were written down") {
   QpRequest companion = nccl_qp();
   companion.waits = true;
   companion.place = {0x105, 0x2000, 0x105, 0x4010};
+  QpRequest free_running = nccl_qp();
+  free_running.adapters_clock = false;
   Joint roce = nccl_joint(true, true);
   roce.far_psn = 0xabcdef;
   roce.psn = 0x123456;
@@ -281,6 +285,7 @@ TEST_CASE("our commands are, byte for byte, as they were written down") {
       {"create_cq", create_cq(nccl_cq())},
       {"create_cq_collapsed", create_cq(collapsed)},
       {"create_qp", create_qp(nccl_qp())},
+      {"create_qp_free_running", create_qp(free_running)},
       {"create_qp_companion", create_qp(companion)},
       {"to_init", to_init(0x107, routed.path)},
       {"to_receive_roce", to_receive(0x107, roce)},

@@ -39,7 +39,7 @@ inline std::string given_back;
 inline std::vector<mlx5dv_devx_obj*> queue_pairs;
 
 struct Hooked : Bench {
-  Hooked() {
+  explicit Hooked(const std::string& variant = "") : Bench(0, variant) {
     refused = {};
     uars_refused = uars_asked = 0;
     given_back.clear();

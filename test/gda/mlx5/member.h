@@ -29,8 +29,9 @@ struct MemberSettings {
   unsigned log_depth = 4;
   bool collapsed = false;
   bool companions = true;
-  bool by_gid = false;  // as if the far end were in another subnet
-  bool rung = false;    // mode gda-cpu: a thread rings for the kernels
+  bool by_gid = false;          // as if the far end were in another subnet
+  bool rung = false;            // mode gda-cpu: a thread rings for the kernels
+  std::string variant, faults;  // Bench
 };
 
 // A thread that rings, as a process has one for each GPU.
@@ -57,7 +58,9 @@ class Member {
   using Kernel = gda::GinKernel<Qp, DeviceContext>;
 
   Member(int rank, const MemberSettings& settings)
-      : rank_(rank), settings_(settings), bench_(static_cast<std::size_t>(rank)) {
+      : rank_(rank),
+        settings_(settings),
+        bench_(static_cast<std::size_t>(rank), settings.variant, settings.faults) {
     auto adapter = gda::mlx5::Adapter::make(bench_.fabric->verbs, bench_.mlx5, bench_.rail);
     REQUIRE(adapter);
     adapter_ = std::move(adapter).take();
@@ -118,6 +121,8 @@ class Member {
   gda::mlx5::ContextQueues& queues() { return *queues_; }
   Qp& queue(int peer) { return mains_[static_cast<std::size_t>(peer)]; }
   Qp& companion(int peer) { return companions_[static_cast<std::size_t>(peer)]; }
+  gda::mlx5::Adapter& adapter() { return *adapter_; }
+  std::uint32_t sink_key() const { return context_.sink_lkey_be; }
   const Port& port() const { return *bench_.rail.port.port; }
 
  private:
@@ -155,6 +160,7 @@ class Member {
                          gda::swap32(counters_mr_->lkey), 0};
     context_.sink_lkey_be = gda::swap32(sink_mr_->lkey);
     if constexpr (Kernel::kGets) {
+      context_.reads_sink = 1;
       context_.last_issued_get = address(issued_.data());
       context_.last_visible_get = address(visible_.data());
     }
