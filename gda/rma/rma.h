@@ -81,6 +81,9 @@ class RmaComm {
                                              std::uint64_t dmabuf_offset, int dmabuf_fd,
                                              bool strict) = 0;
   virtual Status deregister_window(RmaWindow* window) = 0;
+  // Whether any signal that is seen here, of whatever peer and queue, makes visible all that was
+  // put here before by puts that have completed.
+  virtual bool any_signal_shows_all() const = 0;
 };
 
 class RmaListener {

@@ -20,6 +20,10 @@ class Comm final : public RmaComm {
                                      std::uint64_t dmabuf_offset, int dmabuf_fd,
                                      bool strict) override;
   Status deregister_window(RmaWindow* window) override;
+  // Where completion means that data is there, whatever comes after.  An adapter's signal pushes
+  // only what goes to the memory in which it lies itself: puts to the host's are not ordered with
+  // signals in a GPU's, nor the reverse, and which windows there will be nobody knows yet.
+  bool any_signal_shows_all() const override { return team_->core().verbs().ordered; }
 
  private:
   void quiesce();

@@ -1,4 +1,4 @@
-// ncclRmaPlugin_v14 and _v15: puts, gets and signals that the host asks for.  NCCL's ncclPutSignal
+// ncclRmaPlugin_v14 to _v16: puts, gets and signals that the host asks for.  NCCL's ncclPutSignal
 // and its likes come here, and its own proxy of kernels that communicate (GIN type PROXY), which
 // takes init, devices, getProperties and finalize of this table for its own.
 //
@@ -124,6 +124,16 @@ ncclResult_t finalize(void* ctx) {
 ncclResult_t get_properties(int dev, abi::ncclNetProperties_v12_t* out) {
   return guarded("RMA getProperties", [&] {
     return fill_properties(dev, out, {abi::kNetDeviceGinProxy, abi::kGinProxyVersion});
+  });
+}
+
+ncclResult_t get_rma_properties(void* coll_comm, abi::ncclRmaProperties_v16_t* out) {
+  if (out != nullptr) *out = {};
+  return guarded("RMA getRmaProperties", [&]() -> Status {
+    if (coll_comm == nullptr || out == nullptr)
+      return refuse("RMA getRmaProperties", "null argument");
+    out->flushesAllPutsOnAnySignal = comm_of_coll(coll_comm).any_signal_shows_all();
+    return Status::ok;
   });
 }
 
@@ -273,7 +283,8 @@ ncclResult_t requested(const char* entry, void* rma_ctx, void** request, Body&& 
   });
 }
 
-// v15; the hints (NCCL would let requests wait for others) change nothing that a caller may see.
+// From v15 on; the hints (NCCL would let requests wait for others) change nothing that a caller may
+// see.
 ncclResult_t iput(void* rma_ctx, int context, std::uint64_t src_off, void* src_mhandle,
                   std::size_t size, std::uint64_t dst_off, void* dst_mhandle, std::uint32_t rank,
                   std::uint32_t, void** request) {
@@ -366,6 +377,7 @@ constexpr Rma make_rma() {
   t.name = kPluginName;
   t.init = init;
   t.devices = devices;
+  if constexpr (Rma::kVersion >= 16) t.getRmaProperties = get_rma_properties;
   t.getProperties = get_properties;
   t.listen = listen;
   t.connect = connect;
@@ -396,3 +408,4 @@ constexpr Rma make_rma() {
           ncclRmaPlugin_v##version = twinpath::make_rma<twinpath::abi::ncclRma_v##version##_t>()
 TP_EXPORT(14);
 TP_EXPORT(15);
+TP_EXPORT(16);

@@ -1,5 +1,5 @@
 #pragma once
-// One face for the RMA tables of v14 and v15, as gin_any.h is for GIN: each call goes through the
+// One face for the RMA tables of v14 to v16, as gin_any.h is for GIN: each call goes through the
 // version's own members with its own types, as NCCL would make it.
 #include <cstring>
 #include <functional>
@@ -37,6 +37,8 @@ class AnyRma {
   virtual R init(void** ctx, std::uint64_t comm_id, LogSink log) = 0;
   virtual R devices(int* n) = 0;
   virtual R properties(int dev, abi::ncclNetProperties_v12_t* out) = 0;
+  // False where the table cannot be asked.
+  virtual R any_signal_shows_all(void* comm, bool* shows) = 0;
   virtual R listen(void* ctx, int dev, void* handle, void** comm) = 0;
   virtual R connect(void* ctx, void** handles, int nranks, int rank, void* listener,
                     void** comm) = 0;
@@ -74,6 +76,16 @@ class RmaAdapter final : public AnyRma {
   R properties(int dev, abi::ncclNetProperties_v12_t* out) override {
     if (out != nullptr) std::memset(out, 0xA5, sizeof *out);  // NCCL does not clear it either
     return t_.getProperties(dev, out);
+  }
+  R any_signal_shows_all(void* comm, bool* shows) override {
+    *shows = false;
+    if constexpr (Rma::kVersion >= 16) {
+      abi::ncclRmaProperties_v16_t told{true};
+      const R result = t_.getRmaProperties(comm, &told);
+      *shows = told.flushesAllPutsOnAnySignal;
+      return result;
+    }
+    return abi::ncclSuccess;
   }
   R listen(void* ctx, int dev, void* handle, void** comm) override {
     return t_.listen(ctx, dev, handle, comm);
@@ -138,6 +150,9 @@ inline std::vector<std::unique_ptr<AnyRma>> all_rma_versions(
   if (const void* t = find("ncclRmaPlugin_v15"))
     all.push_back(std::make_unique<RmaAdapter<abi::ncclRma_v15_t>>(
         static_cast<const abi::ncclRma_v15_t*>(t)));
+  if (const void* t = find("ncclRmaPlugin_v16"))
+    all.push_back(std::make_unique<RmaAdapter<abi::ncclRma_v16_t>>(
+        static_cast<const abi::ncclRma_v16_t*>(t)));
   return all;
 }
 

@@ -87,6 +87,7 @@ class FakeRmaComm final : public gda::RmaComm {
     rma().deregistered = window;
     return rma_answer();
   }
+  bool any_signal_shows_all() const override { return rma().shows_all; }
 
  private:
   FakeRmaWindow window_;

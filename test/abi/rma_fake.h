@@ -17,6 +17,7 @@ struct RmaState {
   Status answer = Status::ok;
   bool throws = false;
   bool failed = false, done = false, nothing_to_flush = false, reaches_gpus = true;
+  bool shows_all = false;
 
   // noted
   int listeners = 0, comms = 0, contexts = 0;  // alive

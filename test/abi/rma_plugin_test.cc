@@ -26,7 +26,7 @@ constexpr std::uint64_t kSignalFlags = 1 | 2;  // FORCE_SO, SIGNAL_NEVER_RESET
 class Plugin : private BuiltPlugin {
  public:
   Plugin() : rmas(all_rma_versions([this](const char* symbol) { return find(symbol); })) {
-    REQUIRE(rmas.size() == 2);
+    REQUIRE(rmas.size() == 3);
     // 2.30.7 would take the first for an RMA plugin of older make.
     REQUIRE(find("ncclGinPlugin_v13") == nullptr);
     REQUIRE(find("ncclRmaPlugin_v13") == nullptr);

@@ -12,6 +12,7 @@
 
 extern "C" const twinpath::abi::ncclRma_v14_t ncclRmaPlugin_v14;
 extern "C" const twinpath::abi::ncclRma_v15_t ncclRmaPlugin_v15;
+extern "C" const twinpath::abi::ncclRma_v16_t ncclRmaPlugin_v16;
 extern "C" const twinpath::abi::ncclNet_v12_t ncclNetPlugin_v12;
 
 namespace twinpath::test {
@@ -23,7 +24,8 @@ constexpr std::uint64_t kCommId = 0xC0FFEE;
 std::vector<std::unique_ptr<AnyRma>> versions() {
   return all_rma_versions([](std::string_view symbol) -> const void* {
     if (symbol == "ncclRmaPlugin_v14") return &ncclRmaPlugin_v14;
-    return &ncclRmaPlugin_v15;
+    if (symbol == "ncclRmaPlugin_v15") return &ncclRmaPlugin_v15;
+    return &ncclRmaPlugin_v16;
   });
 }
 
@@ -233,6 +235,22 @@ TEST_CASE("RMA calls pass on what NCCL says") {
     CHECK(t->reg(c.comm, c.memory, 8, 3, 0, &other) == abi::ncclInvalidArgument);
     CHECK(t->dereg(c.comm, c.window) == abi::ncclSuccess);
     CHECK(rma().deregistered == window);
+  }
+}
+
+TEST_CASE("from v16 on RMA says whether any signal shows all puts") {
+  for (auto& t : versions()) {
+    Connected c(*t);
+    for (const bool all : {false, true}) {
+      rma().shows_all = all;
+      bool shows = !all;
+      CHECK(t->any_signal_shows_all(c.comm, &shows) == abi::ncclSuccess);
+      CHECK(shows == (all && t->version() >= 16));
+    }
+    bool shows = true;
+    LogCapture log;
+    CHECK((t->any_signal_shows_all(nullptr, &shows) == abi::ncclSuccess) == (t->version() < 16));
+    CHECK_FALSE(shows);
   }
 }
 

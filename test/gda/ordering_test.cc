@@ -66,6 +66,36 @@ std::string signalled_puts(Rank& r) {
   return {};
 }
 
+// Two hosts of two ranks, as NCCL 2.32 has them meet: each rank puts to the rank across of the
+// other host and waits until that has completed; a barrier within each host; then a signal between
+// ranks of one number.  It must show all that was put before, though another queue, and another
+// rank's.
+std::string any_signal(Rank& r) {
+  auto comm = r.connect();
+  EXPECT_GIN(comm != nullptr);
+  auto context = comm->create_context(settings30());
+  EXPECT_GIN(context);
+  GpuWindow from(*comm, kPiece), to(*comm, kPiece);
+  EXPECT_GIN(from && to);
+  GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+  const int peer = (r.rank + 2) % 4, across = peer ^ 1;
+  for (int round = 1; round <= 6; ++round) {
+    for (std::size_t i = 0; i < kPiece; ++i) from.data()[i] = byte_of(r.rank, across, round, i);
+    TRY_GIN(kernel.put(across, to.handle(), 0, from.handle(), 0, kPiece));
+    TRY_GIN(kernel.flush(across));
+    r.meeting->barrier();
+    TRY_GIN(kernel.signal(peer, 2));
+    TRY_GIN(kernel.wait_signal(2, static_cast<std::uint64_t>(round)));
+    for (std::size_t i = 0; i < kPiece; ++i)
+      EXPECT_GIN(to.data()[i] == byte_of(across, r.rank, round, i), round,
+                 static_cast<std::int64_t>(i));
+    TRY_GIN(kernel.flush(peer));
+    r.meeting->barrier();
+  }
+  EXPECT_GIN(!(*context)->failed());
+  return {};
+}
+
 // Kernels that wait for signals and counters of a context that ends are let go, in either memory.
 std::string let_go(Rank& r) {
   auto comm = r.connect();
@@ -213,6 +243,15 @@ TEST_CASE("With atomics a signal comes after its data in GPU memory, on late ada
   CHECK(run_threads(gpu.slow ? 2 : 3, signalled_puts, config) == "");
   CHECK(log.warnings().empty());
   CHECK(log.has("signals in GPU memory"));
+}
+
+TEST_CASE("Any signal shows what other ranks' queues have put before it, on late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  LogCapture log;
+  GpuWithMemory gpu;
+  const bool atomics = GENERATE(false, true);
+  CHECK(run_threads(4, any_signal, ordering_config(atomics)) == "");
+  CHECK(log.warnings().empty());
 }
 
 TEST_CASE("A context whose GPU memory cannot be read fails and lets its kernels go") {

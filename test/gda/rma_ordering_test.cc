@@ -91,6 +91,15 @@ std::string signalled_rma_puts(Rank& r) {
   return {};
 }
 
+// An adapter's signal pushes what goes where it goes itself; which windows there are is not known
+// when NCCL asks.
+std::string nothing_promised(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  EXPECT_GIN(!member.comm->any_signal_shows_all());
+  return {};
+}
+
 // What NCCL does where it waits for signals in host memory: a put to itself makes the data visible.
 std::string put_to_oneself(Rank& r) {
   RmaMember member = rma_join(r);
@@ -220,6 +229,12 @@ std::string word_that_cannot_be_read(Rank& r) {
 }
 
 }  // namespace
+
+TEST_CASE("RMA does not say that any signal shows all puts, on late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  GpuWithMemory gpu;
+  CHECK(run_threads(2, nothing_promised, ordering_config(true)) == "");
+}
 
 TEST_CASE("An RMA context that cannot add to a word fails, and does not keep others from it") {
   NEEDS(use_gpu() && !on_adapters(), "the made-up GPU is the soft HCA's");

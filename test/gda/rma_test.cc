@@ -105,6 +105,36 @@ std::string strong_signals(Rank& r) {
 }
 const NamedScenario strong_signals_by_name("rma_strong", strong_signals);
 
+// Where a comm says so, a signal of any rank shows what any other has put before (two hosts of two
+// ranks, as in ordering_test.cc).
+std::string any_signal_of_four(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  EXPECT_GIN(member.comm->any_signal_shows_all());
+  RmaContext& context = *member.context;
+  constexpr std::size_t kPiece = 300'000;
+  RmaMemory from(*member.comm, kPiece), to(*member.comm, kPiece), signals(*member.comm, kSignals);
+  EXPECT_GIN(from && to && signals);
+  const int peer = (r.rank + 2) % 4, across = peer ^ 1;
+  for (int round = 1; round <= 6; ++round) {
+    for (std::size_t i = 0; i < kPiece; ++i) from.data()[i] = rma_byte(r.rank, across, round, i);
+    auto put = context.put(0, across, {from.at(0), to.at(0), kPiece}, nullptr);
+    EXPECT_GIN(put);
+    EXPECT_RMA_OK(rma_wait(*put));
+    r.meeting->barrier();
+    const RmaSignal signal{signals.at(0), 1};
+    auto told = context.put(0, peer, {}, &signal);
+    EXPECT_GIN(told);
+    EXPECT_GIN(rma_await(context, signals, 0, static_cast<std::uint64_t>(round)));
+    for (std::size_t i = 0; i < kPiece; ++i)
+      EXPECT_GIN(to.data()[i] == rma_byte(across, r.rank, round, i), round,
+                 static_cast<std::int64_t>(i));
+    EXPECT_RMA_OK(rma_wait(*told));
+    r.meeting->barrier();
+  }
+  return {};
+}
+
 std::string gets(Rank& r) {
   RmaMember member = rma_join(r);
   EXPECT_GIN(member.context);
@@ -241,6 +271,11 @@ TEST_CASE("An RMA signal is behind all that was put before it") {
   CHECK(run_threads(3, strong_signals) == "");
   if (kSeesBarriers) CHECK(run_processes(2, "rma_strong") == "");
   CHECK(log.warnings().empty());
+}
+
+TEST_CASE("Any RMA signal shows what others have put before it, where a comm says so") {
+  NEEDS(!on_adapters(), "adapters promise nothing of the kind");
+  CHECK(run_threads(4, any_signal_of_four) == "");
 }
 
 TEST_CASE("RMA gets bring what a peer has, and a flush is behind them") {

@@ -1,6 +1,6 @@
 #pragma once
-// The layout of RMA's structs, checked at compile time against the offsets of NCCL 2.30.7 (v14) and
-// 2.31.2 (v15) on 64-bit machines.
+// The layout of RMA's structs, checked at compile time against the offsets of NCCL 2.30.7 (v14),
+// 2.31.2 (v15) and 2.32.3 (v16) on 64-bit machines.
 #include "plugin/nccl/abi/gin_layout.h"
 #include "plugin/nccl/abi/rma.h"
 
@@ -55,6 +55,31 @@ TP_ABI_AT(ncclRma_v15_t, rmaProgress, 144);
 TP_ABI_AT(ncclRma_v15_t, queryLastError, 152);
 TP_ABI_AT(ncclRma_v15_t, finalize, 160);
 TP_ABI_AT(ncclRma_v15_t, notReleased, 168);  // the size of the released table
+
+TP_ABI_SIZE(ncclRmaProperties_v16_t, 1);
+TP_ABI_AT(ncclRma_v16_t, name, 0);
+TP_ABI_AT(ncclRma_v16_t, init, 8);
+TP_ABI_AT(ncclRma_v16_t, devices, 16);
+TP_ABI_AT(ncclRma_v16_t, getRmaProperties, 24);
+TP_ABI_AT(ncclRma_v16_t, getProperties, 32);
+TP_ABI_AT(ncclRma_v16_t, listen, 40);
+TP_ABI_AT(ncclRma_v16_t, connect, 48);
+TP_ABI_AT(ncclRma_v16_t, createContext, 56);
+TP_ABI_AT(ncclRma_v16_t, regMrSym, 64);
+TP_ABI_AT(ncclRma_v16_t, regMrSymDmaBuf, 72);
+TP_ABI_AT(ncclRma_v16_t, deregMrSym, 80);
+TP_ABI_AT(ncclRma_v16_t, destroyContext, 88);
+TP_ABI_AT(ncclRma_v16_t, closeColl, 96);
+TP_ABI_AT(ncclRma_v16_t, closeListen, 104);
+TP_ABI_AT(ncclRma_v16_t, iput, 112);
+TP_ABI_AT(ncclRma_v16_t, iputSignal, 120);
+TP_ABI_AT(ncclRma_v16_t, iget, 128);
+TP_ABI_AT(ncclRma_v16_t, iflush, 136);
+TP_ABI_AT(ncclRma_v16_t, test, 144);
+TP_ABI_AT(ncclRma_v16_t, rmaProgress, 152);
+TP_ABI_AT(ncclRma_v16_t, queryLastError, 160);
+TP_ABI_AT(ncclRma_v16_t, finalize, 168);
+TP_ABI_AT(ncclRma_v16_t, notReleased, 176);  // the size of the released table
 
 TP_ABI_AT(ncclRmaConfig_v14_t, nContexts, 0);
 TP_ABI_AT(ncclRmaConfig_v14_t, trafficClass, 4);
