@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <thread>
 
+#include "plugin/gpu/driver.h"
 #include "test/support/catch.h"
 
 namespace twinpath {
@@ -229,6 +231,100 @@ TEST_CASE("atomics are what the adapter says of itself") {
   CHECK(steps.atomics(0, &pd).reason == Reason::atomic_emul);
   p.query_error = EIO;
   CHECK(steps.atomics(0, &pd).error == EIO);
+}
+
+namespace {
+
+// A driver that maps pages, or refuses with a number; and an adapter's pages.
+struct PlayedDoorbells {
+  int refusal = 0, mapped = 0;
+  bool dedicated = true, shared = true;
+  std::string given;  // pages, by kind, and back
+};
+PlayedDoorbells doorbells;
+alignas(4096) std::uint8_t doorbell_page[4096];
+
+gpu::cuda::Driver doorbell_driver() {
+  gpu::cuda::Driver d;
+  d.primary_state = [](gpu::cuda::Device, unsigned*, int* active) { return *active = 1, 0; };
+  d.primary_retain = [](gpu::cuda::Context*, gpu::cuda::Device) { return 0; };
+  d.primary_release = [](gpu::cuda::Device) { return 0; };
+  d.ctx_push = [](gpu::cuda::Context) { return 0; };
+  d.ctx_pop = [](gpu::cuda::Context*) { return 0; };
+  d.exchange_capture_mode = [](int*) { return 0; };
+  d.get_error_name = [](gpu::cuda::Result, const char** name) { return *name = "REFUSED", 0; };
+  d.host_register = [](void*, std::size_t, unsigned) {
+    doorbells.mapped += doorbells.refusal == 0 ? 1 : 0;
+    return doorbells.refusal;
+  };
+  d.host_unregister = [](void*) { return --doorbells.mapped, 0; };
+  d.host_device_pointer = [](gpu::cuda::Address* seen, void*, unsigned) { return *seen = 8, 0; };
+  return d;
+}
+
+Mlx5 doorbell_adapter() {
+  Mlx5 mlx5;
+  mlx5.is_supported = [](ibv_device* device) { return device->name[0] == 'm'; };
+  mlx5.devx_alloc_uar = [](ibv_context*, std::uint32_t type) -> mlx5dv_devx_uar* {
+    const bool own = type == 1u << 31;
+    doorbells.given += own ? 'D' : 'N';
+    if (!(own ? doorbells.dedicated : doorbells.shared)) {
+      errno = EOPNOTSUPP;
+      return nullptr;
+    }
+    static mlx5dv_devx_uar page{};
+    page.reg_addr = doorbell_page + 0x800;
+    return &page;
+  };
+  mlx5.devx_free_uar = [](mlx5dv_devx_uar*) { doorbells.given += '-'; };
+  return mlx5;
+}
+
+}  // namespace
+
+TEST_CASE("a doorbell is mapped and let go, and what refuses it has a reason") {
+  const auto driver = doorbell_driver();
+  const Mlx5 mlx5 = doorbell_adapter();
+  ibv_device device{};
+  ibv_context context{};
+  ibv_pd pd{};
+  context.device = &device;
+  pd.context = &context;
+  struct Case {
+    const char* name;
+    int refusal;
+    bool dedicated, shared, loaded;
+    Answer answer;
+    Reason reason;
+    const char* given;
+  };
+  const Case cases[] = {
+      {"mlx5_0", 0, true, true, true, Answer::yes, Reason::none, "D-"},
+      {"mlx5_0", 0, false, true, true, Answer::yes, Reason::none, "DN-"},
+      {"mlx5_0", 800, true, true, true, Answer::no, Reason::uar_perm, "D-"},
+      {"mlx5_0", 1, true, true, true, Answer::no, Reason::uar_failed, "D-"},
+      {"mlx5_vf", 1, true, true, true, Answer::no, Reason::uar_vf, "D-"},
+      {"mlx5_0", 0, false, false, true, Answer::no, Reason::devx_none, "DN"},
+      {"mlx5_0", 0, true, true, false, Answer::untried, Reason::none, ""},
+      {"bnxt_re0", 0, true, true, true, Answer::untried, Reason::none, ""},
+  };
+  for (const Case& one : cases) {
+    CAPTURE(one.name, one.refusal, one.given);
+    doorbells = {one.refusal, 0, one.dedicated, one.shared, ""};
+    std::strcpy(device.name, one.name);
+    gpu::cuda::set_driver_for_test(one.loaded ? &driver : nullptr);
+    const auto step =
+        doorbell_step(mlx5, [](const ibv_device* d) { return std::string(d->name) == "mlx5_vf"; });
+    const Probe p = step(0, &pd);
+    gpu::cuda::set_driver_for_test(nullptr);
+    CHECK(p.answer == one.answer);
+    CHECK(p.reason == one.reason);
+    CHECK(p.error == (one.answer == Answer::no && one.refusal != 0 ? one.refusal
+                      : one.answer == Answer::no                   ? EOPNOTSUPP
+                                                                   : 0));
+    CHECK(doorbells.given == one.given);
+    CHECK(doorbells.mapped == 0);
+  }
 }
 
 TEST_CASE("the CUDA driver is not loaded for a probe") {

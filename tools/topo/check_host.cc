@@ -114,7 +114,7 @@ void registry(const Report& r, Checks& out) {
     out.add("registry", "", Level::ok, "PeerMappingOverride=1 is set");
   } else {
     out.add("registry", "", Level::ok,
-            "PeerMappingOverride=1 is not set; this version maps no doorbell into a GPU");
+            "PeerMappingOverride=1 is not set; mode gda as root alone, else a CPU thread rings");
   }
 }
 
@@ -164,7 +164,7 @@ void check_doorbells(const Report& r, Checks& out) {
   }
   if (mlx5)
     out.add("hca-family", "", Level::ok,
-            "mlx5 HCAs have queues that a GPU can write; this version has a CPU thread post, too");
+            "mlx5 HCAs have queues that a GPU can write (TWINPATH_MODE=gda), else a CPU posts");
   if (!mlx5) return;
   for (const Gpu& g : m.gpus) {
     if (!g.compute_capability) {
@@ -179,6 +179,15 @@ void check_doorbells(const Report& r, Checks& out) {
     }
   }
   if (any_nvidia(m)) registry(r, out);
+  for (const auto& [pair, p] : r.settings.probes) {
+    const std::string object = "GPU" + std::to_string(pair.first) + " " + pair.second;
+    if (p.uar.answer == Answer::yes)
+      out.add("doorbell", object, Level::ok, "tried: the GPU maps it");
+    else if (p.uar.answer == Answer::no)
+      out.add("doorbell", object, Level::warn,
+              "tried: " + p.uar.note + "; with mode gda a CPU thread rings",
+              remedy(p.uar.reason, {}));
+  }
   const auto& uverbs = m.host.uverbs;
   if (uverbs == true) {
     out.add("uverbs", "", Level::ok, "/dev/infiniband/uverbs* are there");

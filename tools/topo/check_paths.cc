@@ -45,8 +45,9 @@ void isolation(const Report& r, const PairReport& p, const std::string& object, 
             m.host.extended_config == true ? "" : "run once as root on the node");
   }
   if (acs.doorbell_redirected && hca.kind == HcaKind::mlx5 && !hca.data_direct)
-    out.add("acs-doorbell", object, Level::ok,
-            "the GPU's port redirects its requests; this version maps no doorbell into a GPU");
+    out.add(
+        "acs-doorbell", object, Level::ok,
+        "the GPU's port redirects its requests: in mode gda its doorbells go up and down again");
   const IommuView iommu = iommu_view(m, gpu, hca);
   if (m.host.iommu_on.value_or(false)) {
     const Level level = iommu.verdict == Verdict::ok    ? Level::ok

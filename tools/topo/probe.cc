@@ -19,6 +19,12 @@ std::string one(const char* what, const Probe& p) {
   return out;
 }
 
+bool is_virtual(const Machine& machine, const std::string& device) {
+  return std::any_of(machine.hcas.begin(), machine.hcas.end(), [&](const Hca& h) {
+    return h.name == device && h.pci && h.pci->physical_function.has_value();
+  });
+}
+
 }  // namespace
 
 ProbeRun probe_pairs(const Input& input, const Config& config) {
@@ -33,6 +39,13 @@ ProbeRun probe_pairs(const Input& input, const Config& config) {
     return run;
   }
   ProbeSteps steps = registration_steps((*fabric)->verbs, cuda_memory());
+  std::string no_mlx5;
+  const auto mlx5 = (*fabric)->kind == FabricKind::verbs ? load_mlx5(FabricKind::verbs, no_mlx5)
+                                                         : Result<Mlx5>(Status::unsupported);
+  if (mlx5)
+    steps.uar = doorbell_step(*mlx5, [&input](const ibv_device* device) {
+      return is_virtual(input.machine, device->name);
+    });
   ProbeCache cache(std::move(steps));
   for (const Gpu& gpu : input.machine.gpus) {
     const auto ordinal = gpu.cuda_index ? gpu.cuda_index : cuda_ordinal(gpu.pci.bus.text());

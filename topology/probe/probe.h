@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "plugin/fabric/mlx5.h"
 #include "plugin/fabric/verbs.h"
 #include "topology/model/reason.h"
 
@@ -63,8 +64,14 @@ using UseGpuMemory = std::function<Probe(std::uint64_t address, std::size_t byte
 using WithGpuMemory = std::function<Probe(int gpu, bool dmabuf, const UseGpuMemory& use)>;
 
 // Registers that memory through the table, and drops the registration.  The doorbell is not tried:
-// nothing here maps it yet.  The table must outlive the steps.
+// a context whose queues the GPU rings tries it itself.  The table must outlive the steps.
 ProbeSteps registration_steps(const Verbs& verbs, WithGpuMemory memory);
+
+// Maps a doorbell page of an mlx5 adapter into the GPU, as such a context would, and lets it go.
+// For tools: in a job, the mapping of a page in use would be the one that is found.  The table must
+// outlive the step.
+std::function<Probe(int gpu, ibv_pd* pd)> doorbell_step(
+    const Mlx5& mlx5, std::function<bool(const ibv_device*)> virtual_function);
 
 // CUDA memory for the steps above.  "Not tried" where the program has not loaded the CUDA driver,
 // or does not use that GPU: a context there would take hundreds of megabytes from another process.
