@@ -180,7 +180,10 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
     special.stage = special.stage && bytes > 0;
   }
   use_cell(seq);
-  if (meta.no_completion()) tell_at_ = told_ + kUsedPeriod;
+  if (meta.no_completion()) {
+    optional_end_ = std::max(optional_end_, seq + 1);
+    tell_at_ = told_ + kUsedPeriod;
+  }
   set_slow_from();
   SendRequest& r = *make_request();
   r.begin(data, bytes, memory, seq);

@@ -349,10 +349,11 @@ class ProxySendComm final : public SendComm,
   std::uint64_t head_ = 0;                         // first cell not used yet
   std::uint64_t seen_ = 0;                         // all before this one are ready
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-  // Where head_ must be told to the receiver: kUsedPeriod after the last time, once a receive
-  // without completion was answered.
+  // Where head_ must be told to the receiver: kUsedPeriod after the last time, while it was not told
+  // of all cells without completion that were answered, which may lie beyond head_.
   std::uint64_t tell_at_ = kNever;
   std::uint64_t told_ = 0;
+  std::uint64_t optional_end_ = 0;  // all of those lie before this one
   // The next message to be timed.
   std::uint64_t time_at_ = counters::kConnectionCounts ? 0 : kNever;
   std::uint64_t slow_from_ = 0;  // messages from here on go no short way: the lesser of both

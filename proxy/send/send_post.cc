@@ -121,9 +121,9 @@ Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, int 
 }
 
 Status ProxySendComm::tell_used() {
-  tell_at_ = kNever;
-  set_slow_from();
   told_ = head_;
+  tell_at_ = optional_end_ > told_ ? told_ + kUsedPeriod : kNever;
+  set_slow_from();
   auto word = static_cast<std::uint32_t>(head_);
   const Lane& lane = lanes_.front();
   ibv_sge sge{reinterpret_cast<std::uintptr_t>(&word), sizeof word, 0};

@@ -137,7 +137,8 @@ int ProxySendComm::resume(const FencedNote& note) {
             });
   for (std::size_t i = 0; i < count; ++i, ++again)
     if (send_again(requests_.at(open[i])) != Status::ok) return -1;
-  if ((told_ != 0 || tell_at_ != kNever) && tell_used() != Status::ok) return -1;
+  // What was told before may have been lost.
+  if (optional_end_ != 0 && tell_used() != Status::ok) return -1;
   set_slow_from();
   if (!batch_.empty() || (staged_ != nullptr && staged_->busy())) hub_->hold(*this);
   return again;

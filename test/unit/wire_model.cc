@@ -27,7 +27,7 @@ State Model::begin() const {
   for (unsigned seq = kFirstCell - kCells; seq < kFirstCell; ++seq)
     s.sender.ring[seq % kCells].lap = lap(seq);
   for (auto& request : s.receiver.requests) request.generation = kWrap - 2;
-  s.sender.seen = s.sender.told = s.receiver.said_used = kFirstCell;
+  s.sender.seen = s.sender.told = s.sender.optional_end = s.receiver.said_used = kFirstCell;
   for (unsigned i = 0; i < kFirstParcel; ++i) (void)s.receiver.parcels.read(s.sender.credit.take());
   (void)s.sender.credit.told(static_cast<U8>(s.receiver.parcels.frontier() - kMissingPlaces));
   return s;
@@ -185,10 +185,11 @@ void Model::use(State& s, U8 seq, bool optional) {
   Sender& from = s.sender;
   from.used[seq % kCells] = 1;
   for (; from.used[from.head % kCells] != 0; ++from.head) from.used[from.head % kCells] = 0;
-  if (optional) from.tell = 1;
-  if (bad_.no_report || from.tell == 0 || from.head < from.told + kReportPeriod) return;
-  from.tell = 0;
+  if (optional) from.optional_end = std::max<U8>(from.optional_end, static_cast<U8>(seq + 1));
+  if (bad_.no_report || from.optional_end <= from.told || from.head < from.told + kReportPeriod)
+    return;
   s.reports.push(from.told = from.head);
+  if (bad_.report_ends_debt) from.optional_end = 0;
 }
 
 bool Model::isend(State& s, U8 tag, U8 q) {

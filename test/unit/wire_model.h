@@ -14,10 +14,11 @@
 //
 // A cell is read when its message is written, not before.  The message's notice tells the receiver
 // that the cell's place is free.  An optional one brings no notice, so it is written at once, and
-// the sender says now and then how many cells it has used, in a word of the box: once an optional
-// message went, as soon as it is kReportPeriod cells further than the last time.  The receiver
-// looks there when it has no room.  That word keeps order with itself alone here: the real one
-// shares a queue with data, and nothing should rely on that.
+// the sender says now and then how many cells it has used, in a word of the box: as long as it has
+// not said so of each optional cell that it has used, whenever it is kReportPeriod cells further
+// than the last time.  A report counts cells without a gap, so it may not reach the very cell that
+// it is owed for.  The receiver looks there when it has no room.  That word keeps order with itself
+// alone here: the real one shares a queue with data, and nothing should rely on that.
 //
 // A cell is in the ring as soon as it is posted: one that is still on its way is like one that the
 // sender has not looked at yet.
@@ -58,6 +59,7 @@ struct Defects {
   bool cells_freed_when_sent = false;   // the place of an optional cell is free at once
   bool reported_before_read = false;    // an optional message may wait; its cell counts as used
   bool no_report = false;               // nobody says how many cells are used
+  bool report_ends_debt = false;        // also where an optional cell beyond it was answered
   bool reports_out_of_order = false;    // of two such words on their way the older may come last
   bool cells_wait_for_company = false;  // a lone cell stays until another comes
 };
@@ -132,7 +134,7 @@ struct Sender {
   std::array<U8, kTags> sent;
   Fifo<Message, kParcel> held;
   ParcelCredit credit;
-  U8 told, tell;                       // the last report, and whether one is owed
+  U8 told, optional_end;               // the last report; optional cells answered lie before this
   std::array<Message, kCells> mirror;  // of the box, for parcels with holes
 };
 

@@ -10,6 +10,9 @@ namespace {
 
 const Receive group{{0, 1}}, one{{0}}, other{{1}}, optional{{0}, true}, other_optional{{1}, true};
 
+// When the sender uses the optional one's cell it is two cells on, and has one left before that.
+const Program answered_ahead{one, one, other, optional, one, one, one, one};
+
 // All interleavings, or those up to the first fault.
 Outcome tried(const Program& program, const Defects& defects = {}) {
   const Outcome o = explore(program, defects);
@@ -38,6 +41,7 @@ TEST_CASE("Whatever order things happen in, each receive gets its own bytes once
       {"an optional one whose tag does not come again",
        {optional, other, other, other, other, other},
        50'000},
+      {"an optional one answered before its elder", answered_ahead, 10'000},
   }));
   INFO(world.what);
   const Outcome o = tried(world.program);
@@ -72,6 +76,8 @@ TEST_CASE("The search finds each known mistake") {
        std::vector(8, optional), Fault::cell_lost},
       {"the sender does not say how many cells it has used", &Defects::no_report,
        std::vector(8, optional), Fault::stuck},
+      {"a report that does not reach the optional cell ends the debt", &Defects::report_ends_debt,
+       answered_ahead, Fault::stuck},
       {"an older report comes last",
        &Defects::reports_out_of_order,
        {optional, one, optional, one, one, one, one},
