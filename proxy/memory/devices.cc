@@ -281,8 +281,31 @@ Status Devices::deregister_memory(Memory* memory) {
     mine = std::move(at->second);
     memories_.erase(at);
   }
+  {
+    // Whoever registered it need not be who uses it.  While its keys stand: what leaves needs them.
+    std::lock_guard hold(users_mutex_);
+    for (const User& u : users_)
+      if (u.device == mine->device) u.user->give_up(*mine);
+  }
   release(*mine);
   return Status::ok;
+}
+
+void Devices::attach(int device, MemoryUser& user) {
+  std::lock_guard hold(users_mutex_);
+  users_.push_back({device, &user});
+}
+
+void Devices::detach(const MemoryUser& user) {
+  std::lock_guard hold(users_mutex_);
+  std::erase_if(users_, [&user](const User& u) { return u.user == &user; });
+}
+
+bool Devices::registered(int device, const void* data, std::size_t bytes) const {
+  std::lock_guard hold(memory_mutex_);
+  return std::any_of(memories_.begin(), memories_.end(), [&](const auto& known) {
+    return known.second->plainly_covers(data, bytes, device);
+  });
 }
 
 void Devices::release(ProxyMemory& memory) {

@@ -83,6 +83,18 @@ class ProxyMemory final : public Memory {
   std::array<Keys, kMaxRails> keys_{};  // those of standby rails behind the device's own
 };
 
+// Who reads or writes memory of registrations by the CPU, or will have an adapter do so: the comms.
+class MemoryUser {
+ public:
+  // That registration is being given back, through whichever comm: what waits to be sent from it
+  // leaves, and once this returns no CPU reads or writes its memory for this user.  Any thread;
+  // takes the hub's lock.
+  virtual void give_up(const ProxyMemory& memory) = 0;
+
+ protected:
+  ~MemoryUser() = default;
+};
+
 class Devices {
  public:
   // Without a placement: this machine's.  Without a page nothing is counted for readers.
@@ -140,8 +152,14 @@ class Devices {
   // has these bytes: its keys by rail or, where `only` names one, that rail's as every key.
   std::optional<KeyRange> key_range(const Memory* memory, std::uint64_t address,
                                     std::uint64_t bytes, int rails, std::optional<int> only) const;
-  // May wait for copies of staged memory that are under way.
+  // Has all users of its device give the memory up.  May wait for copies of staged memory that are
+  // under way.
   Status deregister_memory(Memory* memory);
+  // From when a comm can be asked to send or receive until it cannot.  Without the hub's lock.
+  void attach(int device, MemoryUser& user);
+  void detach(const MemoryUser& user);
+  // Whether a registration of that device, not given back, has these bytes of host memory.
+  bool registered(int device, const void* data, std::size_t bytes) const;
 
  private:
   Status acquire(ProxyMemory& memory, const std::vector<RailPort>& ports, const MrRequest& request);
@@ -170,6 +188,13 @@ class Devices {
   std::unordered_map<int, StandingBy> standing_by_;
   // NCCL may give a registration back through another comm of the device, or not at all.
   std::unordered_map<Memory*, std::unique_ptr<ProxyMemory>> memories_;
+  // Held while they are asked.  Taken before a hub's lock, which is taken before memory_mutex_.
+  std::mutex users_mutex_;
+  struct User {
+    int device;
+    MemoryUser* user;
+  };
+  std::vector<User> users_;
 };
 
 }  // namespace twinpath

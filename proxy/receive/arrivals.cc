@@ -319,8 +319,7 @@ std::uint32_t RecvRequest::parts_left() const {
   std::lock_guard hold(comm_->hub_->lock);
   std::uint32_t bits = 0;
   for (std::size_t i = 0; i < count_; ++i)
-    if (subs_[i].state.expected == 0 || subs_[i].state.arrived < subs_[i].state.expected)
-      bits |= 1u << i;
+    if (!subs_[i].state.complete()) bits |= 1u << i;
   return bits;
 }
 

@@ -35,6 +35,7 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
   if (link_->has_reserve()) cell_memory_ = std::make_unique<std::array<const Memory*, kCtsCells>>();
   hub_->attach(link_->set().comm_id(), this);
   link_->serve(this);
+  core_->devices->attach(device_, *this);
 }
 
 ProxyRecvComm::~ProxyRecvComm() {
@@ -43,10 +44,13 @@ ProxyRecvComm::~ProxyRecvComm() {
     return expects_data();
   });
   link_->serve(nullptr);
-  // From here on completions find nobody, and so nothing is held any more.
+  // From here on completions find nobody, and so nothing is held, nor copied, any more.
   hub_->attach(link_->set().comm_id(), nullptr);
-  std::lock_guard hold(hub_->lock);
-  hub_->drop_held(*this);
+  {
+    std::lock_guard hold(hub_->lock);
+    hub_->drop_held(*this);
+  }
+  core_->devices->detach(*this);
 }
 
 // What was posted, what has arrived, and whose cells are known to be used.
@@ -64,7 +68,12 @@ std::uint64_t ProxyRecvComm::progress() {
 bool ProxyRecvComm::expects_data() {
   for (std::size_t i = 0; requests_.made(i); ++i) {
     const RecvRequest& r = requests_.at(i);
-    if (r.left() > 0) return true;
+    if (r.left() == 0) continue;
+    // What comes for memory that was given back, as NCCL does before it closes, nobody waits for.
+    for (std::size_t s = 0; s != r.count_; ++s)
+      if (const auto& state = r.subs_[s].state;
+          !state.complete() && state.copied != RecvRequest::Copied::gone)
+        return true;
   }
   return false;
 }

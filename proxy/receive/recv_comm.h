@@ -49,7 +49,8 @@ class alignas(kCacheLine) RecvRequest final : public Request {
   template <class T, std::uint16_t N>
   friend class SlotPool;
   // Whether a parcel may bring a buffer's message: straight to it, or to the mirror before it.
-  enum class Copied : std::uint8_t { never, straight, to_mirror };
+  // Gone: its memory was given back, and no CPU may write there.
+  enum class Copied : std::uint8_t { never, straight, to_mirror, gone };
   // A buffer of the receive.  The peer may not be believed: what lies where stands here.
   struct Sub {
     std::uint8_t* to = nullptr;
@@ -59,6 +60,7 @@ class alignas(kCacheLine) RecvRequest final : public Request {
       std::uint8_t arrived = 0;
       Copied copied = Copied::never;
       bool sized = false;  // a chunk has left the message's size in the box
+      bool complete() const { return expected != 0 && arrived == expected; }
       // All of it in one comparison, since it is asked for each message of a parcel.  Those behind
       // the receive's last buffer are not awaited: of a receive of several all have come before its
       // request is used again.
@@ -132,7 +134,8 @@ class FlushRequest final : public Request {
 class ProxyRecvComm final : public RecvComm,
                             private CompletionSink,
                             private HeldWork,
-                            private Recoverable {
+                            private Recoverable,
+                            private MemoryUser {
  public:
   ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
   // What was accepted is offered first, and what is on its way taken in, as far as that takes a
@@ -155,6 +158,7 @@ class ProxyRecvComm final : public RecvComm,
   Status test(FlushRequest& request, int& done);
   void on_completion(const ibv_wc& wc) override;
   bool post_held(bool overdue) override;
+  void give_up(const ProxyMemory& memory) override;
 
   TP_APART RecvRequest* make_request();
   // Whether the buffers may be received into; the bits of those that go through host memory.

@@ -29,14 +29,29 @@ Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, Me
 }
 
 Status ProxyRecvComm::deregister_memory(Memory* memory) {
-  if (link_->recoverable()) {
-    // A flush that is to be repeated has nobody left to whom it matters.
-    std::lock_guard hold(hub_->lock);
-    if (flushes_ != nullptr)
-      for (FlushRequest& f : *flushes_)
-        if (f.memory_ == memory) f.memory_ = nullptr;
-  }
   return core_->devices->deregister_memory(memory);
+}
+
+// Parcels are copied under the lock.  One that comes for such a receive from now on ends the
+// connection, as an adapter does by refusing the key.
+void ProxyRecvComm::give_up(const ProxyMemory& memory) {
+  std::lock_guard hold(hub_->lock);
+  // A flush that is to be posted has nobody left to whom it matters.
+  if (flushes_ != nullptr)
+    for (FlushRequest& f : *flushes_)
+      if (f.memory_ == &memory) f.memory_ = nullptr;
+  if (memory.type != MemoryType::host) return;  // mirrors have a gate of their own
+  for (std::size_t slot = 0; requests_.made(slot); ++slot) {
+    RecvRequest& r = requests_.at(slot);
+    if (r.left() == 0) continue;
+    for (unsigned i = 0; i != r.count_; ++i) {
+      RecvRequest::Sub& sub = r.subs_[i];
+      // Nothing else says which registration it was received under; one is as good as another.
+      if (sub.capacity != 0 && memory.covers(sub.to, sub.capacity) &&
+          !core_->devices->registered(device_, sub.to, sub.capacity))
+        sub.state.copied = RecvRequest::Copied::gone;
+    }
+  }
 }
 
 Status ProxyRecvComm::prepare_flush() {

@@ -33,7 +33,7 @@ HeldState ProxyRecvComm::held() {
     if (r.left() == 0) continue;
     for (unsigned i = 0; i < r.count_; ++i) {
       RecvRequest::Sub& sub = r.subs_[i];
-      if (sub.state.expected != 0 && sub.state.arrived == sub.state.expected) continue;
+      if (sub.state.complete()) continue;
       held.set_open(r.first_cell_ + i);
       sub.state.expected = sub.state.arrived = 0;
       sub.state.sized = false;

@@ -114,6 +114,10 @@ bool ProxyRecvComm::land(RecvRequest& r, int index, bool in_order) {
 bool ProxyRecvComm::land_parcel(RecvRequest& r, int index, const std::uint8_t* from,
                                 std::uint32_t bytes) {
   RecvRequest::Sub& sub = r.subs_[static_cast<std::size_t>(index)];
+  if (sub.state.awaits(RecvRequest::Copied::gone)) {
+    link_->fail("%u bytes arrived for a receive whose memory was deregistered meanwhile", bytes);
+    return false;
+  }
   if (!sub.state.awaits(RecvRequest::Copied::to_mirror)) return false;
   sub.state = RecvRequest::Sub::State::whole();
   r.sizes_[static_cast<std::size_t>(index)] = bytes;

@@ -43,6 +43,7 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
   wr_.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   hub_->attach(link_->set().comm_id(), this);
   link_->serve(this);
+  core_->devices->attach(device_, *this);
 }
 
 // Of those in use: which are taken in turn, and whether there is anything to choose.
@@ -87,6 +88,7 @@ ProxySendComm::~ProxySendComm() {
     std::lock_guard hold(hub_->lock);
     hub_->drop_held(*this);
   }
+  core_->devices->detach(*this);
   link_.reset();
   // Blocks of parcels that were under way, or not complete: nobody reads them any more.
   std::lock_guard hold(hub_->lock);
@@ -316,14 +318,20 @@ Result<Memory*> ProxySendComm::register_memory(void* data, std::size_t bytes, Me
 }
 
 Status ProxySendComm::deregister_memory(Memory* memory) {
-  {
-    // Whoever aborts takes away memory of messages that were accepted just now: what is held leaves
-    // while its registration is there to be read.
-    std::lock_guard hold(hub_->lock);
-    (void)post_held(true);
-    forget(memory);
-  }
   return core_->devices->deregister_memory(memory);
+}
+
+// Whoever aborts takes away memory of messages that were accepted just now: what is held leaves
+// while its registration is there to be read.
+void ProxySendComm::give_up(const ProxyMemory& memory) {
+  std::lock_guard hold(hub_->lock);
+  for (std::uint16_t slot = batch_last_; slot != SendRequest::kNone;
+       slot = requests_.at(slot).before_) {
+    if (requests_.at(slot).memory_ != &memory) continue;
+    (void)post_held(true);
+    break;
+  }
+  forget(memory);
 }
 
 }  // namespace twinpath

@@ -102,7 +102,8 @@ static_assert(sizeof(SendRequest) == kCacheLine);
 class ProxySendComm final : public SendComm,
                             private CompletionSink,
                             private HeldWork,
-                            private Recoverable {
+                            private Recoverable,
+                            private MemoryUser {
  public:
   ProxySendComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
   // What was accepted goes out first, as far as that takes a moment.
@@ -123,6 +124,7 @@ class ProxySendComm final : public SendComm,
   TP_APART void on_other(const ibv_wc& wc);
   TP_APART void batch_completed(SendRequest& last, const ibv_wc& wc);
   bool post_held(bool overdue) override;
+  void give_up(const ProxyMemory& memory) override;
 
   // Whatever isend's short way is not for; the second of them locked.
   struct Special {
@@ -323,7 +325,7 @@ class ProxySendComm final : public SendComm,
   void keep_cell(SendRequest& request, const CellView& cell);
   Status send_again(SendRequest& request);
   // It goes, if it has not gone before: what is under way out of it can no longer be sent again.
-  void forget(const Memory* memory);
+  void forget(const ProxyMemory& memory);
   // The message has bytes, and their memory has gone.
   static bool forgotten(const SendRequest& r) { return r.memory_ == nullptr && r.bytes_ != 0; }
   // The number of its cell, which is not 2^32 back.

@@ -145,12 +145,12 @@ int ProxySendComm::resume(const FencedNote& note) {
 }
 
 // Whoever aborts deregisters first and closes then; between the two queues may be replaced.
-void ProxySendComm::forget(const Memory* memory) {
-  if (!link_->recoverable() || memory == nullptr) return;
+void ProxySendComm::forget(const ProxyMemory& memory) {
+  if (!link_->recoverable()) return;
   bool any = false;
   for (std::size_t i = 0; requests_.made(i); ++i) {
     SendRequest& r = requests_.at(i);
-    if (r.pending() == 0 || r.memory_ != memory || r.bytes_ == 0) continue;
+    if (r.pending() == 0 || r.memory_ != &memory || r.bytes_ == 0) continue;
     r.memory_ = nullptr;
     any = true;
   }

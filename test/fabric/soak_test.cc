@@ -1,6 +1,9 @@
 // Everything at once for as long as TWINPATH_SOAK_SECONDS says: several connections of one
 // communicator in both directions, random shapes, groups, tags, sizes and missing completions.
+#include <functional>
 #include <memory>
+#include <thread>
+#include <utility>
 
 #include "test/fabric/shapes.h"
 #include "test/fabric/shuffle.h"
@@ -42,20 +45,28 @@ Round random_round(std::mt19937_64& random) {
   return r;
 }
 
-std::string play(const Round& round) {
-  LogCapture log;
-  ShapedWorld world(round.shape, round.overtake ? Shuffle::on : nullptr);
+// Connections of a round both ways, and what goes over them.
+struct Stage {
+  explicit Stage(const Round& round) : world(round.shape, round.overtake ? Shuffle::on : nullptr) {
+    for (const Mix& mix : round.mixes) {
+      const bool forth = links.size() % 2 == 0;
+      links.push_back(forth ? world.forth() : world.back());
+      traffic.push_back(std::make_unique<Traffic>(*links.back().send, *links.back().recv, mix));
+      Traffic& t = *traffic.back();
+      (forth ? at_a : at_b).push_back(&t.sender);
+      (forth ? at_b : at_a).push_back(&t.receiver);
+    }
+  }
+  ShapedWorld world;
   std::vector<Link> links;
   std::vector<std::unique_ptr<Traffic>> traffic;
   std::vector<TrafficEnd*> at_a, at_b;
-  for (const Mix& mix : round.mixes) {
-    const bool forth = links.size() % 2 == 0;
-    links.push_back(forth ? world.forth() : world.back());
-    traffic.push_back(std::make_unique<Traffic>(*links.back().send, *links.back().recv, mix));
-    Traffic& t = *traffic.back();
-    (forth ? at_a : at_b).push_back(&t.sender);
-    (forth ? at_b : at_a).push_back(&t.receiver);
-  }
+};
+
+std::string play(const Round& round) {
+  LogCapture log;
+  Stage stage(round);
+  auto& [world, links, traffic, at_a, at_b] = stage;
   std::string failure;
   if (round.threads) {
     failure = drive(at_a, at_b);
@@ -81,6 +92,73 @@ TEST_CASE("Random traffic of many kinds keeps its bytes for as long as asked") {
                  << (round.overtake ? ", queues overtake each other" : ""));
     REQUIRE(play(round) == "");
   } while (now_ns() < end);
+}
+
+// One end of a connection, and the comm that it is.
+struct Doomed {
+  TrafficEnd* end;
+  Comm* comm;
+  std::function<void()> close;
+};
+
+// What a rank does that aborts: after some traffic it gives memory back and frees it, one end after
+// the other, and closes comms, while those that are left go on.  A registration may be given back
+// through any comm of the device.
+void abort_rank(std::vector<Doomed> ends, std::uint64_t seed) {
+  std::minstd_rand random(static_cast<unsigned>(seed));
+  const auto step = [&](std::size_t most) {
+    for (auto steps = random() % most; steps > 0; --steps)
+      for (const Doomed& d : ends)
+        if (d.end != nullptr && d.end->failure().empty()) d.end->step();
+  };
+  step(std::size_t{1} << (4 + random() % 9));
+  while (!ends.empty()) {
+    const std::size_t i = random() % ends.size();
+    Doomed& d = ends[i];
+    if (d.end != nullptr) {
+      std::exchange(d.end, nullptr)
+          ->take_memory(*ends[random() % ends.size()].comm, random() % 2 == 0);
+    } else {
+      d.close();
+      ends.erase(ends.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    step(8);
+  }
+}
+
+std::string abort_at_some_point(const Round& round, std::uint64_t seed) {
+  LogCapture log;
+  Stage stage(round);
+  std::vector<Doomed> at_a, at_b;
+  for (std::size_t i = 0; i < stage.links.size(); ++i) {
+    Link& link = stage.links[i];
+    Traffic& t = *stage.traffic[i];
+    const bool forth = i % 2 == 0;
+    (forth ? at_a : at_b).push_back({&t.sender, link.send.get(), [&link] { link.send.reset(); }});
+    (forth ? at_b : at_a).push_back({&t.receiver, link.recv.get(), [&link] { link.recv.reset(); }});
+  }
+  std::thread other([&] { abort_rank(std::move(at_b), seed + 1); });
+  abort_rank(std::move(at_a), seed);
+  other.join();
+  for (const auto& t : stage.traffic)
+    if (!t->sender.untouched() || !t->receiver.untouched())
+      return "memory was written after it had been given back";
+  return {};
+}
+
+// To see one again: TWINPATH_TEST_SEED=<its seed>.  Longer: TWINPATH_SOAK_SECONDS.
+TEST_CASE("Random traffic is aborted at any point, and nobody touches memory that was given back") {
+  const std::uint64_t first = number_from("TWINPATH_TEST_SEED", 1);
+  const std::int64_t end =
+      now_ns() + static_cast<std::int64_t>(number_from("TWINPATH_SOAK_SECONDS", 5)) * kSecond;
+  for (std::uint64_t seed = first; seed == first || now_ns() < end; ++seed) {
+    std::mt19937_64 random(seed);
+    const Round round = random_round(random);
+    INFO("TWINPATH_TEST_SEED=" << seed << ": " << round.shape << ", " << round.connections
+                               << " connections each way"
+                               << (round.overtake ? ", queues overtake each other" : ""));
+    REQUIRE(abort_at_some_point(round, seed) == "");
+  }
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 #include "test/fabric/traffic.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <new>
+#include <utility>
 
 namespace twinpath::test {
 namespace {
@@ -74,6 +78,37 @@ std::size_t differs_at(const std::uint8_t* data, std::uint64_t number, int tag, 
     return at + static_cast<std::size_t>(std::mismatch(want, want + n, data + at).first - want);
   }
   return bytes;
+}
+
+OwnPages::OwnPages(std::size_t bytes) : bytes_(bytes) {
+  void* const at =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<std::uint8_t*>(at);
+}
+
+OwnPages::~OwnPages() { (void)::munmap(data_, bytes_); }
+
+namespace {
+constexpr std::uint8_t kOthers = 0x3c;
+}
+
+void OwnPages::become_others(bool unmap) {
+  // The addresses stay taken: nothing else comes to lie there.
+  if (unmap && ::mprotect(data_, bytes_, PROT_NONE) == 0) return;
+  std::fill(data_, data_ + bytes_, kOthers);
+  others_ = true;
+}
+
+bool OwnPages::untouched() const {
+  return !others_ ||
+         std::all_of(data_, data_ + bytes_, [](std::uint8_t b) { return b == kOthers; });
+}
+
+void TrafficEnd::take_memory(Comm& through, bool unmap) {
+  if (through.deregister_memory(std::exchange(registered_, nullptr)) != Status::ok)
+    fail("a registration cannot be given back");
+  memory_.become_others(unmap);
 }
 
 TrafficEnd::TrafficEnd(Comm& comm, const Mix& mix, std::size_t slots)

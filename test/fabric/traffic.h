@@ -65,6 +65,25 @@ class SentMarks {
   std::array<std::atomic<std::uint64_t>, 4096> marks_{};
 };
 
+// Memory of pages of its own, which can become something else's or nobody's.
+class OwnPages {
+ public:
+  explicit OwnPages(std::size_t bytes);
+  ~OwnPages();
+  OwnPages(const OwnPages&) = delete;
+  OwnPages& operator=(const OwnPages&) = delete;
+  std::uint8_t* data() { return data_; }
+  std::size_t size() const { return bytes_; }
+  // Who touches it from now on is a fault (`unmap`), or is seen by untouched().
+  void become_others(bool unmap);
+  bool untouched() const;
+
+ private:
+  const std::size_t bytes_;
+  std::uint8_t* data_ = nullptr;
+  bool others_ = false;  // and there to be read
+};
+
 // Of one comm's end.
 class TrafficEnd {
  public:
@@ -80,6 +99,11 @@ class TrafficEnd {
   const std::string& failure() const { return failure_; }
   // Messages taken from the plan and ended: grows while anything goes on.
   std::uint64_t ended() const { return ended_; }
+  // An abort: its memory is given back through that comm of the device, and freed.  No step
+  // follows.
+  void take_memory(Comm& through, bool unmap);
+  // After that: whether nobody has written there.
+  bool untouched() const { return memory_.untouched(); }
 
  protected:
   // Room for a message; where it begins is as odd as its number.
@@ -96,7 +120,7 @@ class TrafficEnd {
  private:
   Comm& comm_;
   const std::size_t stride_;
-  std::vector<std::uint8_t> memory_;
+  OwnPages memory_;
   std::minstd_rand random_;
   std::string failure_;
 };
