@@ -15,7 +15,7 @@ std::uint64_t shifted_address(SoftQp& qp, const ibv_sge& sge) {
   return k != nullptr ? sge.addr - k->region.iova + k->region.base : sge.addr;
 }
 
-bool check_local(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda) {
+bool LocalKeys::hold(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda) {
   cuda = false;
   if ((e.flags & IBV_SEND_INLINE) != 0) return true;
   auto* pd = static_cast<SoftPd*>(qp.pd);
@@ -27,9 +27,7 @@ bool check_local(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda) {
     if (!k) return false;
     e.shifted = e.shifted || k.iova != k.base;
     cuda = cuda || k.kind == static_cast<std::uint32_t>(MemoryKind::cuda);
-    // MRs may not be deregistered while work requests use them (the caller's duty in verbs), so
-    // the check holds until the WQE completes.
-    KeyView::drop(k);
+    held_[static_cast<std::size_t>(count_++)] = k.count;
   }
   return true;
 }

@@ -79,8 +79,8 @@ enum class PacketOp : std::uint8_t {
   read_response,    // payload for my oldest READ
   atomic_request,   // payload: WordOperation's operands
   atomic_response,  // payload: the old value
-  pull,             // help copying a large write; imm: its id, total: its bytes, payload: source
-  violation,        // the peer's direct access was refused, rkey: the right it needed: go to error
+  pull,       // help copying a large write; imm: its id, total: its bytes, payload: PullSource
+  violation,  // the peer's direct access was refused, rkey: the right it needed: go to error
 };
 
 struct PacketHeader {
@@ -95,6 +95,12 @@ struct PacketHeader {
   std::uint32_t total;  // bytes of the whole message, in its last packet
 };
 static_assert(sizeof(PacketHeader) == 32);
+
+// Where the bytes of a `pull` lie at the requester, which the responder reads under that key.
+struct PullSource {
+  std::uint64_t address, iova;
+  std::uint32_t lkey, reserved;
+};
 
 inline constexpr std::uint8_t kFirst = 1, kLast = 2, kImm = 4, kSolicited = 8, kCompareSwap = 16;
 

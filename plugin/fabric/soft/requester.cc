@@ -156,8 +156,9 @@ Step start(SoftQp& qp, SendEntry& e) {
   if ((e.flags & IBV_SEND_FENCE) != 0 && qp.reads_outstanding != 0) return Step::wait;
 
   bool cuda = false;
-  if (!check_local(qp, e, is_read(e) || is_atomic(e) ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0u,
-                   cuda))
+  LocalKeys own;
+  if (!own.hold(qp, e, is_read(e) || is_atomic(e) ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0u,
+                cuda))
     return fail(e, IBV_WC_LOC_PROT_ERR);
 
   KeyView keys = remote_keys(qp);

@@ -1,5 +1,8 @@
 #pragma once
 // Pieces of the requester shared by its files.  All with the QP's lock held.
+#include <array>
+#include <atomic>
+
 #include "plugin/fabric/soft/hca.h"
 
 namespace twinpath::soft {
@@ -63,10 +66,24 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote)
 // What a team may help with, when there is one: a large WRITE or READ in one piece.
 bool may_help(SoftQp& qp, const SendEntry& e);
 Step copy_with_team(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote);
-// True when every SGE is host memory registered with `access`; `cuda` says whether one is CUDA
-// memory.  False: a bad lkey.
-// Sets e.shifted.
-bool check_local(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda);
+// The keys of an entry's own memory, held for one step of it: deregistration waits for the step,
+// and the next one is refused.
+class LocalKeys {
+ public:
+  LocalKeys() = default;
+  ~LocalKeys() {
+    for (int i = 0; i < count_; ++i) KeyView::drop(held_[static_cast<std::size_t>(i)]);
+  }
+  LocalKeys(const LocalKeys&) = delete;
+  LocalKeys& operator=(const LocalKeys&) = delete;
+  // True when every SGE is memory registered with `access`; `cuda` says whether one is CUDA memory.
+  // False: a bad lkey.  Sets e.shifted.
+  bool hold(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda);
+
+ private:
+  std::array<std::atomic<std::uint32_t>*, kMaxSge> held_;
+  int count_ = 0;
+};
 
 // shared_copy.cc: a large write copied by both ends at once.
 bool may_share(SoftQp& qp, const SendEntry& e);

@@ -219,7 +219,8 @@ Outcome execute(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) 
 // The bytes that an operation takes from its payload, whatever the header's length says.
 std::uint32_t least_payload(PacketOp op) {
   if (op == PacketOp::atomic_request) return sizeof(gpu::WordOperation::operand);
-  return op == PacketOp::pull || op == PacketOp::atomic_response ? sizeof(std::uint64_t) : 0;
+  if (op == PacketOp::pull) return sizeof(PullSource);
+  return op == PacketOp::atomic_response ? sizeof(std::uint64_t) : 0;
 }
 
 // The peer may write into its ring at any time: one copy of the header, and only that is checked

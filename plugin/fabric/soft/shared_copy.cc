@@ -22,9 +22,10 @@ bool may_share(SoftQp& qp, const SendEntry& e) {
 }
 
 Step start_shared(SoftQp& qp, SendEntry& e, const Region& remote) {
-  PacketHeader* p = reserve_packet(qp, sizeof(std::uint64_t));
+  PacketHeader* p = reserve_packet(qp, sizeof(PullSource));
   if (p == nullptr) return Step::wait;
-  const std::uint64_t source = local_address(qp, e, qp.sges_of(e)[0]);
+  const ibv_sge& sge = qp.sges_of(e)[0];
+  const PullSource source{local_address(qp, e, sge), sge.addr, sge.lkey, 0};
   if (++qp.pull_id == 0) ++qp.pull_id;
   e.pull_id = qp.pull_id;
   qp.out_claim->next.store(std::uint64_t{e.pull_id} << 32, std::memory_order_release);
@@ -77,13 +78,15 @@ void fix_shared(SoftQp& qp) {
     const HeldKey k =
         qp.peer->keys.hold(e.rkey, e.remote_address, e.length, IBV_ACCESS_REMOTE_WRITE,
                            qp.theirs->pd.load(std::memory_order_relaxed));
-    bool ok = static_cast<bool>(k);
+    LocalKeys own;
+    bool cuda = false;
+    bool ok = static_cast<bool>(k) && own.hold(qp, e, 0, cuda);
     if (ok) {
       ok = move_host(qp.peer->pid, local_address(qp, e, qp.sges_of(e)[0]) + offset,
                      k.base + (e.remote_address - k.iova) + offset, chunk_bytes(e.length, offset),
                      true);
-      KeyView::drop(k);
     }
+    if (k) KeyView::drop(k);
     if (!ok) {
       e.status = IBV_WC_REM_OP_ERR;
       enter_error(qp);
@@ -94,24 +97,20 @@ void fix_shared(SoftQp& qp) {
   qp.mine->pull_fixed.store(failed, std::memory_order_release);
 }
 
-Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
-  if (qp.pull_stalled != 0) {
-    if (qp.theirs->pull_fixed.load(std::memory_order_acquire) != qp.pull_stalled)
-      return Executed::wait;
-    qp.pull_stalled = 0;
-  }
-  std::uint64_t source = 0;
-  std::memcpy(&source, payload, sizeof source);
-  if (qp.peer == nullptr || p.imm == 0) return Executed::refused;
+namespace {
+
+Executed pull_under(SoftQp& qp, const PacketHeader& p, const PullSource& source) {
   const HeldKey e = hold_target(qp, p.rkey, p.address, p.total, IBV_ACCESS_REMOTE_WRITE);
   if (!e) return Executed::refused;
   TeamCopy& c = qp.in_copy;
   if (c.id == 0) {  // the first look at this message
-    c.begin(p.imm, qp.peer->pid, false, e.base + (p.address - e.iova), source, p.total,
+    c.begin(p.imm, qp.peer->pid, false, e.base + (p.address - e.iova), source.address, p.total,
             *qp.in_claim);
     c.near_guard = {qp.hca->keys().view(), p.rkey, IBV_ACCESS_REMOTE_WRITE, e.pd, p.address};
-  } else if (c.id != p.imm || c.total != p.total || c.far != source || c.near_guard.key != p.rkey ||
-             c.near_guard.address != p.address) {
+    c.far_guard = {qp.peer->keys, source.lkey, 0, qp.theirs->pd.load(std::memory_order_relaxed),
+                   source.iova};
+  } else if (c.id != p.imm || c.total != p.total || c.far != source.address ||
+             c.near_guard.key != p.rkey || c.near_guard.address != p.address) {
     // The peer has changed the packet under our hands: what is held is not what is written.
     KeyView::drop(e);
     return Executed::refused;
@@ -138,6 +137,27 @@ Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   qp.pull_stalled = (std::uint64_t{p.imm} << 32) | (chunk - 1);
   qp.mine->pull_failed.store(qp.pull_stalled, std::memory_order_release);
   return Executed::wait;
+}
+
+}  // namespace
+
+Executed pull(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
+  if (qp.pull_stalled != 0) {
+    if (qp.theirs->pull_fixed.load(std::memory_order_acquire) != qp.pull_stalled)
+      return Executed::wait;
+    qp.pull_stalled = 0;
+  }
+  PullSource source;
+  std::memcpy(&source, payload, sizeof source);
+  if (qp.peer == nullptr || p.imm == 0 || !qp.peer->greeted.load(std::memory_order_acquire))
+    return Executed::refused;
+  // The peer's own memory: what it has deregistered is not read, whatever comes of its message.
+  const HeldKey theirs = qp.peer->keys.hold(source.lkey, source.iova, p.total, 0,
+                                            qp.theirs->pd.load(std::memory_order_relaxed));
+  if (!theirs) return Executed::refused;
+  const Executed executed = pull_under(qp, p, source);
+  KeyView::drop(theirs);
+  return executed;
 }
 
 }  // namespace twinpath::soft
