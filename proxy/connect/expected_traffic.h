@@ -41,7 +41,7 @@ class ExpectedTraffic {
   // Of a connection that is made now, on each port.
   int queues(int configured) const {
     const int sharing = sharing_.load(std::memory_order_relaxed);
-    return (configured + sharing - 1) / sharing;
+    return (configured - 1) / sharing + 1;  // rounded up, whatever sharing is
   }
   // Shorter messages travel whole.
   std::size_t stripe_from(std::size_t least, int rails) const {

@@ -1,5 +1,7 @@
 // What NCCL says of coming operations: how many queues a connection gets, and which messages are
 // cut over rails.
+#include <limits>
+
 #include "proxy/connect/expected_traffic.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
@@ -25,6 +27,9 @@ TEST_CASE("connections between two ranks share the queues of a collective's conn
   CHECK(e.queues(3) == 2);
   e.set(connecting(true, 32));
   CHECK(e.queues(4) == 1);
+  e.set(connecting(true, std::numeric_limits<int>::max()));
+  CHECK(e.queues(4) == 1);
+  CHECK(e.queues(1) == 1);
   e.set(transfer(2, 2));  // of what goes over connections that are there
   CHECK(e.queues(4) == 1);
   e.set(connecting(false, 32));
