@@ -7,6 +7,7 @@
 #include "gda/context/gin_context.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/run_clock.h"
 
 namespace twinpath::gda {
 namespace {
@@ -58,8 +59,8 @@ Status Comm::deregister_window(GinWindow* window) {
 void Comm::quiesce() {
   if (core_->contexts.empty()) return;
   core_->engine->pass_round();  // what was looked up before is posted
-  const std::int64_t deadline = now_ns() + kSettleLimit;
-  for (Context* context : core_->contexts) context->settle(deadline);
+  RunClock waited(kSettleLimit / 10);
+  for (Context* context : core_->contexts) context->settle(waited, kSettleLimit);
 }
 
 }  // namespace twinpath::gda

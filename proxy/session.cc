@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
@@ -12,6 +13,9 @@
 #include "proxy/send/send_comm.h"
 
 namespace twinpath {
+namespace {
+constexpr std::int64_t kLatecomers = kSecond;
+}  // namespace
 
 ProxySession::ProxySession(std::shared_ptr<Devices> devices, const CommSettings& settings)
     : core_(std::make_shared<SessionCore>()) {
@@ -51,7 +55,9 @@ void ProxySession::drop_forgotten() {
   if (now < next_look_) return;
   next_look_ = std::numeric_limits<std::int64_t>::max();
   for (auto at = connecting_.begin(); at != connecting_.end();) {
-    const std::int64_t end = at->second.connection->deadline();
+    std::int64_t end = at->second.connection->deadline();
+    // After a stop of this process its caller may be about to go on with it.
+    if (end <= now && !std::exchange(at->second.late, true)) end = now + kLatecomers;
     if (end > now) {
       next_look_ = std::min(next_look_, end);
       ++at;
@@ -121,7 +127,7 @@ Status ProxySession::connect(int device, std::span<std::uint8_t, kHandleBytes> h
     std::lock_guard hold(mutex_);
     if (number == 0) number = next_number_++;
     next_look_ = std::min(next_look_, connection->deadline());
-    connecting_.emplace(number, Begun{std::move(connection), device});
+    connecting_.emplace(number, Begun{std::move(connection), device, false});
     store_connection(handle, number);
     return s;
   }

@@ -38,7 +38,8 @@ class ProxySession final : public Session {
   // By the number that the caller's handle buffer carries between calls.
   struct Begun {
     std::unique_ptr<Connection> connection;
-    int named;  // the device that the caller asked for
+    int named;          // the device that the caller asked for
+    bool late = false;  // its time is over: it goes with the next look, unless it is gone on with
   };
   std::unordered_map<std::uint64_t, Begun> connecting_;
   std::uint64_t next_number_ = 1;

@@ -51,7 +51,7 @@ class Context final : public GinContext, private EngineClient {
 
   // Waits until nothing posted before the call is under way any more; queues that have not come
   // to that by the deadline are failed.  The engine has passed a round since the caller's change.
-  void settle(std::int64_t deadline);
+  void settle(RunClock& waited, std::int64_t limit);
 
  private:
   struct MainQueue {

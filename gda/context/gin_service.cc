@@ -185,16 +185,16 @@ void Context::give_up() {
   waiters_.turn(*memory_);
 }
 
-void Context::settle(std::int64_t deadline) {
+void Context::settle(RunClock& waited, std::int64_t limit) {
   if (flush_ != nullptr) {
     const std::uint64_t posted = flush_->posted();
-    while (!flush_->settled(posted) && now_ns() < deadline) sched_yield();
+    while (!flush_->settled(posted) && waited.look(now_ns()) < limit) sched_yield();
   }
   for (auto& main : mains_) {
     if (main == nullptr) continue;
     const std::uint64_t target = main->issued();
     while (!main->ended(target)) {
-      if (now_ns() > deadline) {
+      if (waited.look(now_ns()) > limit) {
         main->give_up.store(true, std::memory_order_relaxed);
         asked_to_give_up_.store(true, std::memory_order_relaxed);
       }

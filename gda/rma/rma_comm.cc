@@ -6,6 +6,7 @@
 #include "gda/rma/rma_context.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/run_clock.h"
 
 namespace twinpath::gda::rma {
 namespace {
@@ -50,8 +51,8 @@ Status Comm::deregister_window(RmaWindow* window) {
 
 // After it nothing that was asked for before uses a window that was closed before.
 void Comm::quiesce() {
-  const std::int64_t deadline = now_ns() + kSettleLimit;
-  for (Context* context : team_->contexts) context->settle(deadline);
+  RunClock waited(kSettleLimit / 10);
+  for (Context* context : team_->contexts) context->settle(waited, kSettleLimit);
 }
 
 }  // namespace twinpath::gda::rma

@@ -215,7 +215,7 @@ void Context::look_at(int rank, std::int64_t now) {
   fail_queues(rank);
 }
 
-void Context::settle(std::int64_t deadline) {
+void Context::settle(RunClock& waited, std::int64_t limit) {
   std::vector<std::uint64_t> targets(queues_.size());
   std::uint64_t came = 0, flushes = 0;
   {
@@ -230,7 +230,7 @@ void Context::settle(std::int64_t deadline) {
     {
       const std::lock_guard hold(lock_);
       turn();
-      const bool late = now_ns() > deadline;
+      const bool late = waited.look(now_ns()) > limit;
       busy = inbox_ != nullptr && !given_up_ && inbox_->added() < came;
       busy |= flush_ != nullptr && !flush_->settled(flushes);
       if (busy && late) fail_queues(-1);

@@ -36,7 +36,7 @@ class Context final : public RmaContext {
   Status test(Request& request, bool& done);
   // For who has closed a window: until nothing is under way that began before, or until the
   // deadline; then what is left of that fails.
-  void settle(std::int64_t deadline);
+  void settle(RunClock& waited, std::int64_t limit);
 
  private:
   using Bytes = std::vector<std::uint8_t>;

@@ -11,8 +11,6 @@ namespace {
 constexpr std::int64_t kSilenceMs = 3000;
 // Suspicion begins after this part of the limit: what is asked then has time to be answered.
 constexpr std::int64_t kSuspicionPart = 8;
-// Looks are some 100 ms apart; a longer way between two was not spent looking.
-constexpr std::int64_t kMostStepMs = 1000;
 
 }  // namespace
 
@@ -38,9 +36,8 @@ Verdict judge(const Evidence& e) {
 
 Verdict PeerWatch::look(PeerSign sign, std::int64_t silence_ms, std::int64_t now, bool outstanding,
                         std::uint64_t progress) {
-  const std::int64_t step =
-      looked_ == 0 ? 0 : std::min((now - looked_) / kMillisecond, kMostStepMs);
-  looked_ = now;
+  const std::int64_t before = ran_.time();
+  const std::int64_t step = (ran_.look(now) - before) / kMillisecond;
   evidence_.sign = sign;
   evidence_.limit_ms = limit_ms_;
   evidence_.outstanding = outstanding;

@@ -8,6 +8,8 @@
 // it (Verdict::suspect).  A connection on which nothing is outstanding needs no answer now.
 #include <cstdint>
 
+#include "plugin/base/clock.h"
+#include "plugin/base/run_clock.h"
 #include "plugin/base/socket.h"
 
 namespace twinpath {
@@ -29,8 +31,7 @@ struct Evidence {
 };
 Verdict judge(const Evidence& evidence);
 
-// Collects the evidence of one connection.  Time counts only as far as somebody looked: a process
-// that was stopped must not take its own absence for the peer's.
+// Collects the evidence of one connection, in the time in which this process ran.
 //
 // Threads: one at a time.
 class PeerWatch {
@@ -48,7 +49,8 @@ class PeerWatch {
   std::int64_t limit_ms_;
   Evidence evidence_;
   std::uint64_t progress_ = 0;
-  std::int64_t looked_ = 0;
+  // Looks are some 100 ms apart; a longer way between two was not spent looking.
+  RunClock ran_{kSecond};
 };
 
 }  // namespace twinpath

@@ -68,6 +68,7 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
       core_(std::move(core)),
       nonce_(nonce),
       deadline_(deadline),
+      limit_(deadline - now_ns()),
       socket_(std::move(socket)),
       step_(role == Role::connector ? Step::connect_socket : Step::recv_hello),
       peer_known_(role == Role::connector) {
@@ -103,8 +104,9 @@ void Connection::use(int device, std::vector<Rail> rails) {
 }
 
 Status Connection::advance() {
+  (void)ran_.look(now_ns());
   const Status s = run();
-  if (s != Status::again || now_ns() < deadline_) return s;
+  if (s != Status::again || left() > 0) return s;
   if (!peer_known_) {
     core_->strangers.tell(peer_text() + " opened a connection but said nothing; dropped", now_ns());
     return Status::remote;
@@ -178,7 +180,7 @@ Status Connection::run() {
 }
 
 Status Connection::connect_socket() {
-  const Status s = socket_.finish_connect(unreached_, deadline_);
+  const Status s = socket_.finish_connect(unreached_, now_ns() + left());
   if (s == Status::ok) {
     unreached_.clear();
     socket_.set_control_options();

@@ -109,6 +109,7 @@ class Connection {
   // As soon as the peer has shown that it holds the handle it is refused, with this text.
   void turn_away(std::string text) { turned_away_ = std::move(text); }
   bool turned_away() const { return !turned_away_.empty(); }
+  // When the caller has forgotten it, if it does not go on.
   std::int64_t deadline() const { return deadline_; }
   // Whether the other end has shown that it holds the handle; before that it is anybody.
   bool peer_known() const { return peer_known_; }
@@ -155,6 +156,10 @@ class Connection {
   std::vector<Rail> rails_;
   const Nonce nonce_;
   const std::int64_t deadline_;
+  // What is left until then, of the time in which this process ran: callers ask all the time.
+  std::int64_t left() const { return limit_ - ran_.time(); }
+  const std::int64_t limit_;
+  RunClock ran_{kSecond};
   TcpSocket socket_;
   Step step_;
   bool peer_known_ = false;

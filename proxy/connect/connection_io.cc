@@ -98,7 +98,7 @@ Status Connection::check_rails() {
 // this process was away for a moment.  One that is gone refuses the next call.
 bool Connection::call_again() {
   const bool unheard = step_ == Step::send_hello || (step_ == Step::recv_hello && header_got_ == 0);
-  if (role_ != Role::connector || !unheard || now_ns() >= deadline_) return false;
+  if (role_ != Role::connector || !unheard || left() <= 0) return false;
   ++unheard_;
   out_.clear();
   socket_.connect_anew();

@@ -264,7 +264,7 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
   }
   if (left_at_ == 0) {
     watch_socket(now, waiting);
-  } else if (waiting.requests > 0 && now - left_at_ > kGoodbyeGrace) {
+  } else if (gone_.look(now) > kGoodbyeGrace && waiting.requests > 0) {
     fail(
         "the peer closed the connection while %d requests were outstanding here; look for its own "
         "error message",

@@ -19,6 +19,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/counter_page.h"
 #include "plugin/base/peer_watch.h"
+#include "plugin/base/run_clock.h"
 #include "plugin/base/socket.h"
 #include "proxy/connect/attendant.h"
 #include "proxy/connect/recovery.h"
@@ -226,6 +227,7 @@ class PeerLink final : private FailureListener, private Attended {
   std::int64_t next_watch_ = 0;
   std::int64_t local_error_at_ = 0;  // the last that could be a mistake; 0: none
   std::int64_t left_at_ = 0;         // when the peer said goodbye
+  RunClock gone_{2 * kWatchPeriod};  // looked at since then
 };
 
 }  // namespace twinpath

@@ -39,26 +39,27 @@ QueueMask Recovery::all() const { return link_.set().all(); }
 // A queue that fails again before anything was achieved is the old trouble.
 void Recovery::note_trouble(std::int64_t now, bool may_be_old) {
   const std::uint64_t progress = comm_->progress();
-  if (!may_be_old || trouble_since_ == 0 || progress != last_progress_) trouble_since_ = now;
+  if (!may_be_old || trouble_ran_ == 0 || progress != last_progress_) trouble_ran_ = ran_.look(now);
 }
 
 // One port alone may be away for as long as its adapter would try by itself: to leave it is to
 // gain.
-bool Recovery::out_of_time(std::int64_t now) const {
+bool Recovery::out_of_time() const {
   const Config& config = link_.set().devices().config();
   std::int64_t hold = std::int64_t{config.failover_hold_ms} * kMillisecond;
   if (std::popcount(link_.set().regular_rails()) == 1 && link_.peer().regular == 1)
     hold = std::max(hold, adapter_patience(config.ib_timeout, config.ib_retry_cnt));
-  return now - trouble_since_ > hold;
+  return ran_.time() - trouble_ran_ > hold;
 }
 
-void Recovery::give_up(std::int64_t now) {
+void Recovery::give_up() {
   link_.fail("%s; no port has brought anything through for %lld ms (TWINPATH_FAILOVER_HOLD_MS)",
-             why_.c_str(), static_cast<long long>((now - trouble_since_) / kMillisecond));
+             why_.c_str(), static_cast<long long>((ran_.time() - trouble_ran_) / kMillisecond));
 }
 
 void Recovery::queue_failed(int q, const std::string& why) {
   const std::int64_t now = now_ns();
+  (void)ran_.look(now);
   looked_ = 0;  // events may lag behind completions
   look_at_states(now);
   if (q < link_.queue_count() && ((down_ | moved_) & queue_bit(q)) == 0) mark_sick(q, now);
@@ -66,7 +67,7 @@ void Recovery::queue_failed(int q, const std::string& why) {
   if (running()) return;
   note_trouble(now, true);
   why_ = why;
-  if (out_of_time(now)) return give_up(now);
+  if (out_of_time()) return give_up();
   begin(round_ + 1, why);
 }
 
@@ -76,6 +77,7 @@ void Recovery::enter(Phase phase, std::int64_t now) {
                              StopClock::Part::connect, StopClock::Part::wait};
   phase_ = phase;
   phase_since_ = now;
+  phase_ran_ = ran_.look(now);
   clock_.turn(parts[static_cast<std::size_t>(phase)], now);
 }
 
@@ -144,7 +146,7 @@ bool Recovery::hear(RecoveryKind kind, std::span<const std::uint8_t> body) {
       look_after(now_ns());
       return true;
     case RecoveryKind::answer:
-      peer_answered_ = now_ns();
+      peer_answered_ = ran_.look(now_ns());
       return true;
   }
   return false;
@@ -157,6 +159,7 @@ bool Recovery::post_held(bool) {
 }
 
 void Recovery::go_on(std::int64_t now) {
+  (void)ran_.look(now);
   link_.exchange_words(now);
   while (running() && !link_.broken() && step(now)) {
   }
@@ -182,13 +185,12 @@ bool Recovery::step(std::int64_t now) {
       return true;
     case Phase::holding:
       if (now - phase_since_ < kHoldLook) return false;
-      if (out_of_time(now)) {
-        give_up(now);
-        return false;
-      }
       phase_since_ = now;
       look_at_states(now);
-      if (unusable(now) == mine_ && (again_at_ == 0 || now < again_at_)) return false;
+      if (unusable(now) == mine_) {
+        if (out_of_time()) give_up();
+        if (link_.broken() || again_at_ == 0 || now < again_at_) return false;
+      }
       begin(round_ + 1, "");
       return true;
   }
@@ -197,7 +199,7 @@ bool Recovery::step(std::int64_t now) {
 
 bool Recovery::fence(std::int64_t now) {
   if (receives_posted_ && !comm_->drained()) {
-    if (now - phase_since_ > kFlushLimit)
+    if (ran_.time() - phase_ran_ > kFlushLimit)
       link_.fail("%s, and an adapter does not give its receives back", why_.c_str());
     return false;
   }
@@ -248,7 +250,7 @@ bool Recovery::raise(std::int64_t now) {
       to[static_cast<std::size_t>(q)] = their_fence_->queues[next++];
   std::string why;
   if (const Status s = set.raise(link_.peer().rails, to, why); s != Status::ok) {
-    if (s == Status::again && now - phase_since_ < kRaiseLimit) return false;
+    if (s == Status::again && ran_.time() - phase_ran_ < kRaiseLimit) return false;
     try_again(now, queue_bit(set.moving()), why);
     return true;
   }

@@ -28,6 +28,8 @@
 #include <optional>
 #include <string>
 
+#include "plugin/base/clock.h"
+#include "plugin/base/run_clock.h"
 #include "proxy/connect/stop_clock.h"
 #include "proxy/queues/completion_engine.h"
 #include "proxy/queues/queue_set.h"
@@ -114,8 +116,8 @@ class Recovery final : private HeldWork {
     std::int64_t pause = 0;
   };
   struct Question {
-    std::int64_t asked = 0;     // under way since then; 0: none
-    std::int64_t answered = 0;  // the last time
+    std::int64_t asked = 0;     // under way since then (ran_); 0: none
+    std::int64_t answered = 0;  // the last time (ran_)
     std::uint64_t mark = 0;     // AtRisk::mark when it was asked
   };
   bool post_held(bool overdue) override;
@@ -128,8 +130,8 @@ class Recovery final : private HeldWork {
   void enter(Phase phase, std::int64_t now);
   QueueMask all() const;
   void wake_peer(std::int64_t now);
-  void all_mute(QueueMask mute, std::int64_t now, std::int64_t limit);
-  std::string mute_text(int q, std::int64_t now) const;
+  void all_mute(QueueMask mute, std::int64_t limit);
+  std::string mute_text(int q) const;
   const Rail& rail_of(int q) const;
   const FailoverPace& pace() const;
   void look_at_states(std::int64_t now);
@@ -137,8 +139,8 @@ class Recovery final : private HeldWork {
   void mark_sick(int q, std::int64_t now);
   // These were no fault of the path: the peer's ports are down, and it will tell when they are not.
   void leave_to_peer(QueueMask queues);
-  bool out_of_time(std::int64_t now) const;
-  void give_up(std::int64_t now);
+  bool out_of_time() const;
+  void give_up();
   void note_trouble(std::int64_t now, bool may_be_old);
 
   PeerLink& link_;
@@ -154,10 +156,14 @@ class Recovery final : private HeldWork {
   bool they_are_ready_ = false;
   bool receives_posted_ = true;  // on the queues that are there
   StopClock clock_;              // since the beginning of the first of these rounds
+  // What limits go by.  Looks come with every step of a round, and while callers wait.
+  static constexpr std::int64_t kRunStep = 100 * kMillisecond;
+  RunClock ran_{kRunStep};
   std::int64_t phase_since_ = 0;
-  std::int64_t again_at_ = 0;    // holding: when to try the next round although nothing changed
-  std::int64_t back_since_ = 0;  // a left-out queue can be used since then; 0: none can
-  std::int64_t trouble_since_ = 0;
+  std::int64_t phase_ran_ = 0;    // ran_ at that time
+  std::int64_t again_at_ = 0;     // holding: when to try the next round although nothing changed
+  std::int64_t back_since_ = 0;   // a left-out queue can be used since then; 0: none can
+  std::int64_t trouble_ran_ = 0;  // ran_ when the trouble began; 0: there was none
   std::uint64_t last_progress_ = 0;
   int failures_ = 0;  // rounds that failed in a row
   std::array<Sick, kMaxQps> sick_{};
@@ -167,7 +173,7 @@ class Recovery final : private HeldWork {
   QueueMask down_ = 0, moved_ = 0;
   std::int64_t looked_ = 0;
   std::uint32_t changes_ = 0;  // that the adapters had told of
-  // When the peer's process was last asked whether it runs, and when it answered.
+  // When the peer's process was last asked whether it runs, and when it answered (ran_).
   std::int64_t peer_asked_ = 0, peer_answered_ = 0;
   // When to ask it to look at its queues, the pause before, and what had been achieved by then.
   std::int64_t wake_at_ = 0, wake_pause_ = 0;

@@ -69,6 +69,7 @@ void Recovery::leave_to_peer(QueueMask queues) {
 
 void Recovery::look_at_ports(std::int64_t now, bool anew) {
   if (comm_ == nullptr || link_.broken() || running()) return;
+  (void)ran_.look(now);
   if (anew) looked_ = 0;
   look_at_states(now);
   const QueueMask cannot = unusable(now), in_use = link_.set().in_use();
@@ -94,6 +95,7 @@ void Recovery::look_at_ports(std::int64_t now, bool anew) {
 void Recovery::look_for_stalls(std::int64_t now) {
   const int stall_ms = link_.set().devices().config().stall_ms;
   if (comm_ == nullptr || running() || stall_ms == 0) return;
+  const std::int64_t ran = ran_.look(now);
   const QueueMask in_use = link_.set().in_use();
   const AtRisk risk = comm_->at_risk();
   const bool others = (all() & ~in_use & ~unusable(now)) != 0;
@@ -109,16 +111,16 @@ void Recovery::look_for_stalls(std::int64_t now) {
         stall_ms * kMillisecond +
         static_cast<std::int64_t>(risk.bytes * 512 / std::max(link_.queue(q).speed_mbps, 1000u)) *
             1000;
-    if (now - asked < limit) continue;
+    if (ran - asked < limit) continue;
     mute |= queue_bit(q);
     for (int p = 0; p < link_.queue_count(); ++p) {
       if ((in_use & queue_bit(p)) == 0 || questions_[static_cast<std::size_t>(p)].answered <= asked)
         continue;
-      return queue_failed(q, mute_text(q, now) + " while queue " + std::to_string(p) + " on " +
+      return queue_failed(q, mute_text(q) + " while queue " + std::to_string(p) + " on " +
                                  rail_of(p).port.port->name + " does");
     }
   }
-  if (mute == in_use && others) return all_mute(mute, now, limit);
+  if (mute == in_use && others) return all_mute(mute, limit);
   // What a question was behind has arrived when that is answered.
   bool known = true;
   for (int q = 0; q < link_.queue_count(); ++q) {
@@ -142,7 +144,7 @@ void Recovery::wake_peer(std::int64_t now) {
   } else if (now < wake_at_) {
     return;
   } else {
-    peer_asked_ = now;
+    peer_asked_ = ran_.time();
     link_.send(encode_recovery(RecoveryKind::ask));
     wake_pause_ = std::min(2 * wake_pause_, std::max(kLongestWake, first));
   }
@@ -157,22 +159,24 @@ void Recovery::look_after(std::int64_t now) {
 
 // To be called when no queue in use has answered for `limit`: they have half as long again, from
 // when the peer's process has answered.
-void Recovery::all_mute(QueueMask mute, std::int64_t now, std::int64_t limit) {
+void Recovery::all_mute(QueueMask mute, std::int64_t limit) {
+  const std::int64_t ran = ran_.time(), now = now_ns();
   const int first = std::countr_zero(mute);
   if (peer_asked_ < questions_[static_cast<std::size_t>(first)].asked) {
-    peer_asked_ = now;
+    peer_asked_ = ran;
     link_.send(encode_recovery(RecoveryKind::ask));
-  } else if (peer_answered_ >= peer_asked_ && now - peer_answered_ >= limit / 2) {
+  } else if (peer_answered_ >= peer_asked_ && ran - peer_answered_ >= limit / 2) {
     for (int q = first + 1; q < link_.queue_count(); ++q)
       if ((mute & queue_bit(q)) != 0) mark_sick(q, now);
-    queue_failed(first, mute_text(first, now) + " while the peer's process answers");
+    queue_failed(first, mute_text(first) + " while the peer's process answers");
   }
 }
 
-std::string Recovery::mute_text(int q, std::int64_t now) const {
+std::string Recovery::mute_text(int q) const {
   return "queue " + std::to_string(q) + " on " + rail_of(q).port.port->name +
          " has acknowledged nothing for " +
-         std::to_string((now - questions_[static_cast<std::size_t>(q)].asked) / kMillisecond) +
+         std::to_string((ran_.time() - questions_[static_cast<std::size_t>(q)].asked) /
+                        kMillisecond) +
          " ms";
 }
 
@@ -186,7 +190,7 @@ void Recovery::ask(std::int64_t now) {
   for (int q = 0; q < link_.queue_count(); ++q) {
     Question& question = questions_[static_cast<std::size_t>(q)];
     if (link_.queue(q).qp == nullptr || question.asked != 0 || !link_.ask(q)) continue;
-    question.asked = now;
+    question.asked = ran_.look(now);
     question.mark = mark;
   }
 }
@@ -195,7 +199,7 @@ void Recovery::answered(int q) {
   if (q >= link_.queue_count()) return;
   Question& question = questions_[static_cast<std::size_t>(q)];
   question.asked = 0;
-  question.answered = now_ns();
+  question.answered = ran_.look(now_ns());
 }
 
 std::int64_t Recovery::next_look() const {
@@ -209,7 +213,7 @@ std::int64_t Recovery::next_look() const {
     if ((mine_ & queue_bit(q)) != 0 && until > now && (next == 0 || until < next)) next = until;
   }
   if (const std::int64_t again =
-          now + ns(link_.set().devices().config().stall_ms) / 4 + kMillisecond;
+          now + std::min(ns(link_.set().devices().config().stall_ms) / 4 + kMillisecond, kRunStep);
       looks_after(now) && (next == 0 || again < next))
     next = again;
   return next;

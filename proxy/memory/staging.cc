@@ -6,6 +6,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/run_clock.h"
 #include "plugin/gpu/driver.h"
 
 namespace twinpath {
@@ -105,9 +106,9 @@ bool Mirror::shut() {
 
 bool wait_for_copies(const std::atomic<int>& count, const char* what) {
   if (count.load() == 0) return true;
-  const std::int64_t end = now_ns() + kCopyPatience;
+  RunClock waited(kSecond);
   while (count.load() != 0) {
-    if (now_ns() > end) {
+    if (waited.look(now_ns()) > kCopyPatience && count.load() != 0) {
       TP_WARN(
           "%s while %d copies between GPU and host memory are under way, and they do not end; "
           "their memory is left allocated; see the lines about the copy thread and dmesg",

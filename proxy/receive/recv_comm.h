@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/run_clock.h"
 #include "proxy/connect/connection.h"
 #include "proxy/queues/slot_pool.h"
 #include "proxy/receive/cts_writer.h"
@@ -304,9 +305,9 @@ class ProxyRecvComm final : public RecvComm,
 
   std::shared_ptr<SessionCore> core_;
   FlushQueues flush_;
-  bool flush_stale_ = false;           // its queues, or their ports, failed
-  std::int64_t flush_try_at_ = 0;      // not made anew before
-  std::int64_t flush_mute_since_ = 0;  // they cannot be made since then
+  bool flush_stale_ = false;       // its queues, or their ports, failed
+  std::int64_t flush_try_at_ = 0;  // not made anew before
+  RunClock flush_mute_{kSecond};   // since when they cannot be made
   const EndPlan plan_;
   std::unique_ptr<StagedReceives> staged_;  // made with the first memory to be staged
   std::unique_ptr<Flushes> flushes_;        // made with the first GPU memory

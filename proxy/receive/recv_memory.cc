@@ -155,13 +155,13 @@ Status ProxyRecvComm::begin_flush(std::unique_lock<SpinLock>& hold, FlushRequest
     if (link_->halted()) return Status::ok;
     // The connection's own queues will say what is wrong with the port, or all is well soon.
     if (!served()) {
-      if (flush_mute_since_ == 0) flush_mute_since_ = now;
-      if (now - flush_mute_since_ < kFlushPatience) return Status::ok;
+      if (flush_mute_.look(now) < kFlushPatience) return Status::ok;
       link_->fail("a port that brought data to a GPU cannot be read back through (flush)");
       return Status::remote;
     }
   }
-  flush_mute_since_ = flush_try_at_ = 0;
+  flush_mute_ = RunClock(kSecond);
+  flush_try_at_ = 0;
   f.waits_ = false;
   return post_flush(f, f.rails_ & link_->set().rails_in_use());
 }

@@ -25,6 +25,17 @@ const char* name(Verdict v) {
 
 }  // namespace
 
+TEST_CASE("a clock of the time in which the process ran passes over a stop") {
+  RunClock clock(100);
+  CHECK(clock.look(5000) == 1);
+  CHECK(clock.look(5060) == 61);
+  CHECK(clock.look(5060) == 61);
+  CHECK(clock.look(9'000'000) == 161);  // a stop, or nobody looked
+  CHECK(clock.look(9'000'100) == 261);
+  CHECK(clock.look(8'000'000) == 261);
+  CHECK(clock.time() == 261);
+}
+
 TEST_CASE("the verdict on a peer, by what its socket shows and since when data stand still") {
   constexpr std::int64_t kLimit = 40000, kForEver = 1'000'000'000;
   struct Row {

@@ -48,11 +48,12 @@ bool Hca::sweep(std::int64_t now) {
   bool moved = false;
   (void)get_up_marked(now);  // what it puts back keeps us from resting
   note_idle(now);
+  const std::int64_t ran = ran_.look(now);
   for (SoftQp* qp : awake_) {
     // First the bell, then the look: what comes later rings.
     if (unattended(*qp)) want_bell(*qp, false);
     moved = advance(*qp) || moved;
-    check_timers(*qp, now);
+    check_timers(*qp, ran);
     if (is_drowsy(*qp, now)) drowsy_.push_back(qp);
   }
   if (!drowsy_.empty()) put_to_sleep(now);

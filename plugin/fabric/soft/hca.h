@@ -17,7 +17,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "plugin/base/clock.h"
 #include "plugin/base/config.h"
+#include "plugin/base/run_clock.h"
 #include "plugin/fabric/soft/copy_team.h"
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/faults.h"
@@ -181,6 +183,7 @@ class Hca {
   std::int64_t accept_again_ = 0;  // engine thread: when, after descriptors ran out; 0: it does
   std::int64_t warned_of_limit_ = 0;
   std::int64_t last_moved_ = 0, idle_noted_ = 0, slept_at_ = 0;
+  RunClock ran_{20 * kMillisecond};  // what retries go by: an adapter is not stopped with a process
   std::uint64_t idle_round_ = 0;
   std::thread engine_;
 };

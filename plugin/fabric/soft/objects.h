@@ -373,7 +373,7 @@ bool scatter(SoftQp& qp, ibv_pd* pd, const ibv_sge* sges, int n, std::uint64_t o
 // --- requester.cc: runs the send queue.  Lock held.  True if anything moved.
 bool run_send_queue(SoftQp& qp);
 // --- timers.cc: retry limits, dead peers, drained queues.  Engine thread; takes the lock.
-void check_timers(SoftQp& qp, std::int64_t now);
+void check_timers(SoftQp& qp, std::int64_t ran);  // a RunClock's time
 // Nothing begun waits in the send queue.  Lock held.
 bool is_drained(SoftQp& qp);
 

@@ -57,7 +57,7 @@ std::int64_t retry_limit_ns(const SoftQp& qp) {
   return (std::int64_t{qp.attr.retry_cnt} + 1) * (std::int64_t{4096} << qp.attr.timeout);
 }
 
-void check_timers(SoftQp& qp, std::int64_t now) {
+void check_timers(SoftQp& qp, std::int64_t ran) {
   std::unique_lock hold(qp.lock, std::try_to_lock);
   if (!hold.owns_lock() || (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD)) return;
   const bool drained = qp.state == IBV_QPS_SQD && is_drained(qp);
@@ -76,9 +76,9 @@ void check_timers(SoftQp& qp, std::int64_t now) {
       qp.waiting_since == 0) {
     qp.seen_progress = far.progress;
     qp.seen_rnr = far.rnr;
-    qp.waiting_since = now;
+    qp.waiting_since = ran;
   }
-  const std::int64_t waited = now - qp.waiting_since;
+  const std::int64_t waited = ran - qp.waiting_since;
   ibv_wc_status status = IBV_WC_SUCCESS;
   if (far.dead && qp.jobs_in_flight == 0 && waited > 10 * kMillisecond) {
     // A dead process never answers; the transport's retries would only find it out later.
