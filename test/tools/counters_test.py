@@ -317,8 +317,17 @@ class Processes(unittest.TestCase):
             first = row_of(look(0.2, sender), sender)
             second = row_of(look(0.2, sender), sender)
             self.assertGreater(second["messages"], first["messages"])
-            self.assertEqual(second["bytes"], 4096 * second["messages"])
             self.assertEqual(second["path"], "HOST")
+            # A reader takes one number after the other: they fit together when nothing moves.
+            pair.processes["receiver"].send_signal(signal.SIGSTOP)
+            counts = []
+
+            def quiet(seen):
+                counts.append(row_of(seen, sender)["messages"])
+                return counts[-2:-1] == counts[-1:]
+
+            last = row_of(look_until(quiet, 0.1, sender), sender)
+            self.assertEqual(last["bytes"], 4096 * last["messages"])
             pair.processes["sender"].send_signal(signal.SIGKILL)
             pair.processes["sender"].wait()
             top("--once", "--pid", str(pair.pid("sender")), "--interval", "0", status=1)
