@@ -187,7 +187,8 @@ if [ -z "$peer" ]; then
   without 6 "$ring" "$alone"
 else
   if [ "${TWINPATH_FABRIC:-}" != soft ] && command -v ib_write_bw >/dev/null; then
-    pair 5 'control: perftest between the hosts' 120 "sleep 2; ib_write_bw -D 3 $(printf %q "$address")" ib_write_bw -D 3
+    pair 5 'control: perftest between the hosts' 120 \
+      "bash -c $(printf %q "sleep 2; exec ib_write_bw -D 3 $address")" ib_write_bw -D 3
   fi
   for test in latency bw rate group; do
     more=("${sizes[@]}")
