@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
 
 #include "plugin/base/clock.h"
 
@@ -105,8 +106,30 @@ void HttpServer::admit() {
   }
 }
 
-void HttpServer::listen_to(Caller& caller, const HttpBody& body,
-                           std::map<std::string, Reply>& answers) {
+// What a round's callers are answered: one body of a path, however its request is written, and
+// equal answers once in memory.
+class HttpServer::Answers {
+ public:
+  explicit Answers(const HttpBody& body) : body_(body) {}
+  Reply to(const std::string& request) {
+    std::string text = http_answer(request, [this](const std::string& path) {
+      const auto [at, fresh] = bodies_.try_emplace(path);
+      if (fresh) at->second = body_(path);
+      return at->second;
+    });
+    if (text.empty()) return nullptr;
+    for (const Reply& r : replies_)
+      if (*r == text) return r;
+    return replies_.emplace_back(std::make_shared<const std::string>(std::move(text)));
+  }
+
+ private:
+  const HttpBody& body_;
+  std::map<std::string, std::string> bodies_;
+  std::vector<Reply> replies_;
+};
+
+void HttpServer::listen_to(Caller& caller, Answers& answers) {
   while (caller.reply == nullptr) {
     std::array<char, 2048> part;
     const ssize_t n = ::recv(caller.socket.get(), part.data(), part.size(), 0);
@@ -115,14 +138,8 @@ void HttpServer::listen_to(Caller& caller, const HttpBody& body,
       return;
     }
     caller.request.append(part.data(), static_cast<std::size_t>(n));
-    const bool too_long = caller.request.size() > kMostRequest;
-    if (!too_long && caller.request.find(kEnd) == std::string::npos) continue;
-    // What is refused for its length has that answer to itself.
-    Reply alone;
-    Reply& same = too_long ? alone : answers[caller.request.substr(0, caller.request.find("\r\n"))];
-    if (same == nullptr)
-      same = std::make_shared<const std::string>(http_answer(caller.request, body));
-    caller.reply = same;
+    caller.reply = answers.to(caller.request);
+    if (caller.reply == nullptr) continue;
     caller.request.clear();
     caller.until = now_ns() + kReplyPatienceMs * kMillisecond;
   }
@@ -158,8 +175,8 @@ void HttpServer::serve(int ms, const HttpBody& body) {
   const std::int64_t left = std::max<std::int64_t>(0, until - now_ns());
   (void)::poll(waits.data(), waits.size(), static_cast<int>(left / kMillisecond) + 1);
   admit();
-  std::map<std::string, Reply> answers;
-  for (Caller& c : callers_) listen_to(c, body, answers);
+  Answers answers(body);
+  for (Caller& c : callers_) listen_to(c, answers);
   for (Caller& c : callers_) {
     while (c.reply != nullptr && !c.over) {
       const ssize_t n =

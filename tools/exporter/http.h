@@ -7,7 +7,6 @@
 // Threads: one.
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,6 +37,7 @@ class HttpServer {
 
  private:
   using Reply = std::shared_ptr<const std::string>;
+  class Answers;
   struct Caller {
     UniqueFd socket;
     std::int64_t until = 0;
@@ -48,7 +48,7 @@ class HttpServer {
   };
   explicit HttpServer(UniqueFd socket) : socket_(std::move(socket)) {}
   void admit();
-  void listen_to(Caller& caller, const HttpBody& body, std::map<std::string, Reply>& answers);
+  void listen_to(Caller& caller, Answers& answers);
   void bound_replies();
 
   UniqueFd socket_;
