@@ -27,6 +27,10 @@ bool LocalKeys::hold(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda)
     if (!k) return false;
     e.shifted = e.shifted || k.iova != k.base;
     cuda = cuda || k.kind == static_cast<std::uint32_t>(MemoryKind::cuda);
+    if (count_ == kMost) {
+      KeyView::drop(k);
+      return false;
+    }
     held_[static_cast<std::size_t>(count_++)] = k.count;
   }
   return true;

@@ -81,7 +81,8 @@ class LocalKeys {
   bool hold(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda);
 
  private:
-  std::array<std::atomic<std::uint32_t>*, kMaxSge> held_;
+  static constexpr int kMost = 32;  // no personality's work requests have more SGEs
+  std::array<std::atomic<std::uint32_t>*, kMost> held_;
   int count_ = 0;
 };
 
