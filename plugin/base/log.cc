@@ -5,6 +5,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "plugin/base/text.h"
+
 namespace twinpath {
 namespace {
 
@@ -47,7 +49,10 @@ void log_message(LogLevel level, Subsys subsys, const char* where, int line, con
   va_start(arguments, format);
   (void)std::vsnprintf(text.data(), text.size(), format, arguments);
   va_end(arguments);
-  sink(level, static_cast<unsigned long>(subsys), where, line, "%s%s", kPrefix, text.data());
+  // What users and systems wrote stands in messages: a '\r' in it would hide the rest of the line.
+  std::array<char, 1800> shown{};
+  write_printable(text.data(), shown);
+  sink(level, static_cast<unsigned long>(subsys), where, line, "%s%s", kPrefix, shown.data());
 }
 
 unsigned long warnings_logged() { return warning_count.load(std::memory_order_relaxed); }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <numeric>
 #include <vector>
 
 #include "plugin/base/ip_range.h"
 #include "plugin/base/peer_modes.h"
+#include "plugin/base/text.h"
 
 namespace twinpath {
 namespace {
@@ -54,16 +54,25 @@ constexpr std::array<Named<TuneChoice>, 2> kTuneNames{{
     {"auto", TuneChoice::automatic},
     {"off", TuneChoice::off},
 }};
-// NCCL's words, ours for what NCCL does not tell apart, and NCCL's old numbers.
-constexpr std::array<std::string_view, 17> kGdrLevels{"LOC", "SELF", "PIX",  "PXB",  "C2C", "P2C",
-                                                      "PXN", "PHB",  "NODE", "SOCK", "SYS", "0",
-                                                      "1",   "2",    "3",    "4",    "5"};
+// NCCL's words, and ours for what NCCL does not tell apart.
+constexpr std::array<std::string_view, 11> kGdrLevels{"LOC", "SELF", "PIX",  "PXB",  "C2C", "P2C",
+                                                      "PXN", "PHB",  "NODE", "SOCK", "SYS"};
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
 
 template <class Table, class E>
 bool parse_named(const Table& table, std::string_view text, E& out, std::string& why) {
   why = "must be one of";
+  // A number is one however it is written: "0x1" and "+1" are the table's "1".
+  const std::optional<std::int64_t> number = parse_integer(text);
   for (const auto& entry : table) {
-    if (entry.name == text) {
+    if (entry.name == text || (number && parse_integer(entry.name) == number)) {
       out = entry.value;
       why.clear();
       return true;
@@ -82,56 +91,41 @@ std::string print_named(const Table& table, E value) {
   return "?";
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
-
 }  // namespace
 
+// Words, or a number, which NCCL asks only whether it is 0.
 bool parse_value(std::string_view text, bool& out, std::string& why) {
   const std::string word = lower(text);
-  for (std::string_view yes : {"1", "yes", "true", "on", "y"}) {
+  for (std::string_view yes : {"yes", "true", "on", "y"}) {
     if (word == yes) return out = true, true;
   }
-  for (std::string_view no : {"0", "no", "false", "off", "n"}) {
+  for (std::string_view no : {"no", "false", "off", "n"}) {
     if (word == no) return out = false, true;
   }
+  if (const std::optional<std::int64_t> number = parse_integer(text))
+    return out = *number != 0, true;
   why = "must be 0 or 1 (or no, yes, off, on, false, true)";
   return false;
 }
 
-// Decimal, or hexadecimal after 0x, as NCCL reads its integers.
 bool parse_value(std::string_view text, int& out, std::string& why) {
-  std::string_view digits = text;
-  const bool negative = digits.starts_with('-');
-  if (negative) digits.remove_prefix(1);
-  int base = 10;
-  if (digits.starts_with("0x") || digits.starts_with("0X")) {
-    digits.remove_prefix(2);
-    base = 16;
-  }
-  int value = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, value, base);
-  if (error != std::errc{} || stop != end || digits.starts_with('-')) {
-    why = "must be an integer";
+  const std::optional<std::int64_t> number = parse_integer(text);
+  if (!number || *number != static_cast<int>(*number)) {
+    why = "must be an integer (decimal, 0x hexadecimal, or octal behind a 0)";
     return false;
   }
-  out = negative ? -value : value;
+  out = static_cast<int>(*number);
   return true;
 }
 
 bool parse_value(std::string_view text, Bytes& out, std::string& why) {
   why = "must be a byte count such as 4096, 64k, 2m or 1g";
-  std::uint64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{}) return false;
-  const std::string unit = lower(std::string_view(stop, static_cast<std::size_t>(end - stop)));
+  text = trimmed(text);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const std::optional<Digits> digits = leading_digits(text);
+  if (!digits) return false;
+  const std::uint64_t value = digits->value;
+  const std::string unit = lower(trimmed(digits->rest));
   int shift = 0;
   if (unit == "k") {
     shift = 10;
@@ -170,7 +164,7 @@ bool parse_value(std::string_view text, QueuePlace& out, std::string& why) {
 }
 bool parse_value(std::string_view text, SoftCuda& out, std::string& why) {
   // What it was called while there was one way only.
-  return parse_named(kSoftCudaNames, text == "1" ? "process" : text, out, why);
+  return parse_named(kSoftCudaNames, parse_integer(text) == 1 ? "process" : text, out, why);
 }
 bool parse_value(std::string_view text, TuneChoice& out, std::string& why) {
   return parse_named(kTuneNames, text, out, why);
@@ -234,6 +228,8 @@ bool is_peer_modes(const std::string& v, std::string& why) {
 }
 
 bool is_gdr_level(const std::string& v, std::string& why) {
+  // NCCL's old numbers, of which it takes all above 5 for 5.
+  if (parse_integer(v).value_or(-1) >= 0) return true;
   const std::string word = lower(v);
   if (std::any_of(kGdrLevels.begin(), kGdrLevels.end(),
                   [&](std::string_view level) { return lower(level) == word; }))

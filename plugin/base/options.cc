@@ -10,6 +10,7 @@
 #include "plugin/base/limits.h"
 #include "plugin/base/log.h"
 #include "plugin/base/option_values.h"
+#include "plugin/base/text.h"
 
 namespace twinpath {
 namespace {
@@ -31,7 +32,7 @@ constexpr Option option(std::string_view name, std::string_view group, std::stri
           doc,
           [](Config& config, std::string_view text, std::string& why) {
             typename MemberType<decltype(kMember)>::Type value{};
-            if (!parse_value(text, value, why)) return false;
+            if (!parse_value(trimmed(text), value, why)) return false;
             if constexpr (!std::is_null_pointer_v<std::remove_cv_t<decltype(kCheck)>>) {
               if (!kCheck(value, why)) return false;
             }
@@ -429,13 +430,13 @@ Config read_config(const EnvLookup& lookup, std::vector<OptionState>* states) {
   for (const Option& o : kOptions) {
     OptionState state{&o, {}, o.get(defaults), false, {}};
     const char* text = lookup(std::string(o.name).c_str());
-    // An empty variable counts as not set, as in NCCL.
-    if (text != nullptr && *text != '\0') {
+    // An empty variable counts as not set, as in NCCL, and so does one of blanks alone.
+    if (text != nullptr && !trimmed(text).empty()) {
       std::string why;
       if (o.set(config, text, why)) {
         state.from_environment = true;
       } else {
-        state.error = "'" + std::string(text) + "' is refused: " + why;
+        state.error = "'" + printable(text) + "' is refused: " + why;
       }
     }
     state.value = o.get(config);

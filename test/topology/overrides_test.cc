@@ -39,7 +39,8 @@ TEST_CASE("NCCL_NET_GDR_LEVEL takes NCCL's words and old numbers, and ours") {
       {"PHB", Distance::phb},  {"NODE", Distance::node}, {"sock", Distance::sock},
       {"SYS", Distance::sys},  {"0", Distance::self},    {"1", Distance::pix},
       {"2", Distance::pxb},    {"3", Distance::phb},     {"4", Distance::sys},
-      {"5", Distance::sys},
+      {"5", Distance::sys},    {"6", Distance::sys},     {"0x2", Distance::pxb},
+      {"03", Distance::phb},
   };
   for (const auto& [text, distance] : table) {
     CAPTURE(text);
@@ -49,7 +50,7 @@ TEST_CASE("NCCL_NET_GDR_LEVEL takes NCCL's words and old numbers, and ours") {
     // What the option table lets through is what is understood here.
     CHECK(end_settings(config_with({{"NCCL_NET_GDR_LEVEL", text}}), -1).gdr_level == distance);
   }
-  for (const char* text : {"", "6", "-1", "UNK", "NVL", "PIXX", "P", "1.0"}) {
+  for (const char* text : {"", "-1", "2x", "UNK", "NVL", "PIXX", "P", "1.0"}) {
     CAPTURE(text);
     CHECK_FALSE(parse_gdr_level(text).has_value());
     CHECK_FALSE(end_settings(config_with({{"NCCL_NET_GDR_LEVEL", text}}), -1).gdr_level);

@@ -5,6 +5,7 @@
 
 #include "plugin/base/log.h"
 #include "test/support/catch.h"
+#include "test/support/log_capture.h"
 
 using namespace twinpath;
 
@@ -39,4 +40,12 @@ TEST_CASE("warnings pass whatever subsystems the user asks for, other lines have
     CHECK((seen[0].subsys & asked) != 0);
   CHECK(seen[1].subsys == 0x10);
   CHECK(seen[2].subsys == 0x1);
+}
+
+TEST_CASE("control characters in a message are shown, not sent to the terminal") {
+  test::LogCapture log;
+  TP_WARN("device %s", "mlx5_0\r\x1b[1m");
+  CHECK(log.warnings().at(0) == "NET/Twinpath: device mlx5_0\\r\\x1b[1m");
+  TP_WARN("%s", std::string(5000, '\r').c_str());
+  CHECK(log.warnings().at(1).size() < 1850);
 }

@@ -157,7 +157,6 @@ TEST_CASE("text that is not a value is refused and leaves the setting alone") {
   };
   const Row rows[] = {
       {"TWINPATH_FABRIC", "Verbs", "must be one of auto, verbs, soft"},
-      {"TWINPATH_FABRIC", "verbs ", "must be one of"},
       {"TWINPATH_SOFT_ENGINE", "poll", "must be one of auto, spin, sleep"},
       {"TWINPATH_TUNE", "on", "must be one of auto, off"},
       {"TWINPATH_SOFT_JOB", "../x", "must be at most 48"},
@@ -168,7 +167,9 @@ TEST_CASE("text that is not a value is refused and leaves the setting alone") {
       {"TWINPATH_STRIPE_MIN", "17179869184g", "must be a byte count"},
       {"TWINPATH_STRIPE_MIN", "1025g", "must be at most 1024g"},
       {"NCCL_IB_TIMEOUT", "", "must be an integer"},
-      {"NCCL_IB_TIMEOUT", "20 ", "must be an integer"},
+      {"NCCL_IB_TIMEOUT", "20 s", "must be an integer"},
+      {"NCCL_IB_TIMEOUT", "08", "octal behind a 0"},
+      {"NCCL_IB_TIMEOUT", "+-4", "must be an integer"},
       {"NCCL_IB_TIMEOUT", "--4", "must be an integer"},
       {"NCCL_IB_TIMEOUT", "0x", "must be an integer"},
       {"NCCL_IB_TIMEOUT", "99999999999", "must be an integer"},
@@ -203,9 +204,70 @@ TEST_CASE("numbers may be hexadecimal, booleans words, byte counts have units") 
   CHECK(c.ib_addr_range == "fd00::/8");
 }
 
+// What strtoll with base 0 makes of it, on every option that is a number or a boolean.
+TEST_CASE("numbers are what NCCL takes them for, in every option") {
+  struct Row {
+    const char* before;
+    const char* after;
+  };
+  const Row rows[] = {{"", " "}, {"", "\r"}, {" ", ""}, {"\t", " \r\n"}, {"+", ""}, {"0", ""}};
+  int numbers = 0;
+  for (const Option& o : options()) {
+    CAPTURE(std::string(o.name));
+    std::string why;
+    Config plain;
+    if (!o.set(plain, "1", why)) continue;
+    const std::string wanted = o.get(plain);
+    Config number;
+    if (!o.set(number, "0x1", why) || o.get(number) != wanted) continue;  // a name, or a path
+    ++numbers;
+    for (const Row& row : rows) {
+      const std::string text = std::string(row.before) + "1" + row.after;
+      CAPTURE(text);
+      Config c;
+      CHECK(o.set(c, text, why));
+      CHECK(o.get(c) == wanted);
+    }
+  }
+  CHECK(numbers == 44);
+  CHECK(read({{"NCCL_IB_TC", "0152"}}).ib_tc == 106);
+  CHECK(read({{"NCCL_IB_TC", "-0x1"}}).ib_tc == -1);
+  CHECK(read({{"NCCL_IB_DISABLE", "2"}}).ib_disable);
+  CHECK(read({{"NCCL_IB_DISABLE", "00"}, {"NCCL_IB_ECE_ENABLE", " 0x0\r"}}).ib_ece_enable == false);
+  CHECK(read({{"TWINPATH_STRIPE_MIN", " 0x10k\r"}}).stripe_min == Bytes{16384});
+}
+
+TEST_CASE("blanks around words and lists do not count either") {
+  const Config c = read({{"TWINPATH_FABRIC", "soft\r"},
+                         {"NCCL_SOCKET_FAMILY", "AF_INET6 "},
+                         {"NCCL_SOCKET_IFNAME", "eth0\r"},
+                         {"NCCL_NET_GDR_LEVEL", "PHB "},
+                         {"TWINPATH_PEER_MODE", "3:proxy\r"},
+                         {"NCCL_IB_HCA", " mlx5_0"}});
+  CHECK(c.fabric == FabricChoice::soft);
+  CHECK(c.socket_family == "AF_INET6");
+  CHECK(c.socket_ifname == "eth0");
+  CHECK(c.net_gdr_level == "PHB");
+  CHECK(c.peer_mode == "3:proxy");
+  CHECK(c.ib_hca == "mlx5_0");
+}
+
+TEST_CASE("what cannot be seen in a refused value is shown as an escape") {
+  std::vector<OptionState> states;
+  (void)read({{"NCCL_IB_TIMEOUT", "2\r0\x1b[2J"}}, &states);
+  int errors = 0;
+  for (const OptionState& s : states) {
+    if (s.error.empty()) continue;
+    ++errors;
+    CHECK(s.error.starts_with("'2\\r0\\x1b[2J' is refused"));
+  }
+  CHECK(errors == 1);
+}
+
 TEST_CASE("an empty variable counts as not set") {
   std::vector<OptionState> states;
-  const Config c = read({{"TWINPATH_SOFT_HCAS", ""}, {"NCCL_IB_TIMEOUT", ""}}, &states);
+  const Config c =
+      read({{"TWINPATH_SOFT_HCAS", ""}, {"NCCL_IB_TIMEOUT", ""}, {"NCCL_IB_TC", " \r"}}, &states);
   CHECK(c.soft_hcas == "soft0");
   for (const OptionState& s : states) CHECK((s.error.empty() && !s.from_environment));
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "plugin/base/options.h"
+#include "plugin/base/text.h"
 #include "plugin/base/version.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/nccl_conf.h"
@@ -50,7 +51,7 @@ void print_options(const std::vector<OptionState>& states) {
       group = s.option->group;
       std::printf("\n%.*s\n", static_cast<int>(group.size()), group.data());
     }
-    const std::string value = s.value.empty() ? "(empty)" : s.value;
+    const std::string value = s.value.empty() ? "(empty)" : printable(s.value);
     std::printf("  %-34.*s %-18s %-18s %.*s\n", static_cast<int>(s.option->name.size()),
                 s.option->name.data(), value.c_str(), origin(s).c_str(),
                 static_cast<int>(s.option->values.size()), s.option->values.data());

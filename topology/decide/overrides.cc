@@ -6,6 +6,7 @@
 
 #include "plugin/base/file.h"
 #include "plugin/base/peer_modes.h"
+#include "plugin/base/text.h"
 #include "topology/model/machine.h"
 
 namespace twinpath {
@@ -80,10 +81,10 @@ std::string pair_value(std::string_view key, std::string_view value, PairOverrid
 
 std::optional<Distance> parse_gdr_level(std::string_view text) {
   const std::string word = upper(text);
-  if (word.size() == 1 && word[0] >= '0' && word[0] <= '5') {
+  if (const auto old = parse_integer(word); old && *old >= 0) {
     constexpr Distance kOld[] = {Distance::self, Distance::pix, Distance::pxb,
                                  Distance::phb,  Distance::sys, Distance::sys};
-    return kOld[word[0] - '0'];
+    return kOld[std::min(*old, std::int64_t{5})];
   }
   if (word == "PXN") return Distance::c2c;  // a relay, which is no placement; beside P2C in NCCL
   const auto d = parse_distance(word);
