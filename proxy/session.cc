@@ -82,6 +82,7 @@ Status ProxySession::start(int device, std::span<std::uint8_t, kHandleBytes> han
   device = device_for(*core_->devices, device, h.gids);
   auto rails = choose_rails(*core_->devices, device);
   if (!rails) return rails.status();
+  use_own_scope(h.address, core_->devices->config());
   auto socket = TcpSocket::connect(h.address);
   if (!socket) {
     TP_WARN("cannot connect to %s", h.address.text().c_str());

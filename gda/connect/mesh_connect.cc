@@ -40,7 +40,8 @@ Result<std::unique_ptr<MeshListener>> MeshListener::open(const Config& config, H
 class MeshBuilder {
  public:
   MeshBuilder(const Config& config, MeshListener& listener, int rank, std::size_t ranks)
-      : listener_(listener),
+      : config_(config),
+        listener_(listener),
         mesh_(new Mesh(rank, static_cast<int>(ranks))),
         missing_(ranks - 1),
         deadline_(now_ns() + config.connect_timeout_ms * kMillisecond) {
@@ -84,6 +85,7 @@ class MeshBuilder {
   void wait();
   Status late() const;
 
+  const Config& config_;
   MeshListener& listener_;
   std::unique_ptr<Mesh> mesh_;
   std::size_t missing_;
@@ -113,6 +115,7 @@ Status MeshBuilder::start(std::span<const std::array<std::uint8_t, kHandleBytes>
       return Status::bad_argument;
     }
     if (rank >= mesh_->rank()) continue;
+    use_own_scope(handle.address, config_);
     auto socket = TcpSocket::connect(handle.address);
     if (!socket) return socket.status();
     Outgoing& out = outgoing_.emplace_back();

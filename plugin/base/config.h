@@ -116,6 +116,7 @@ struct Config {
   bool gdr_flush_disable = false;          // NCCL_GDR_FLUSH_DISABLE
   std::string socket_ifname;               // NCCL_SOCKET_IFNAME
   std::string socket_family;               // NCCL_SOCKET_FAMILY (AF_INET, AF_INET6 or empty)
+  std::string comm_id;                     // NCCL_COMM_ID (address of rank 0)
 };
 
 }  // namespace twinpath

@@ -324,6 +324,10 @@ constexpr std::array kOptions{
     option<&Config::socket_family, is_address_family>(
         "NCCL_SOCKET_FAMILY", "Sockets", "AF_INET, AF_INET6",
         "Address family of the control connections. Empty: any."),
+    option<&Config::comm_id>(
+        "NCCL_COMM_ID", "Sockets", "address:port, [address]:port",
+        "Where NCCL meets rank 0. Without NCCL_SOCKET_IFNAME and InfiniBand's own interfaces the "
+        "control connections take one on that address's network, as NCCL does."),
 };
 
 constexpr std::string_view kNoFailover =

@@ -33,16 +33,25 @@ struct SocketAddress {
 struct Interface {
   std::string name;
   SocketAddress address;  // port 0
+  int prefix = -1;        // leading bits of the address that its network shares; -1: not known
+  bool aside = false;     // a tunnel, a dummy, or a bridge without a way out of this host
 };
 
 // Interfaces that match NCCL_SOCKET_IFNAME ("eth", "=eth0", "^lo,docker", list) and
-// NCCL_SOCKET_FAMILY.  Without a filter: any that is up except lo and docker*, and lo if there
-// is nothing else.  Pure: `all` is what the system has.
+// NCCL_SOCKET_FAMILY, each with the address of it that reaches furthest (plugin/base/reach.h).
+// Without names that are wanted: those alone that reach as far as any does, InfiniBand's first,
+// then those on the network of NCCL_COMM_ID.  With them: all, those that reach furthest first.
+// Pure: `all` is what the system has.
 std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, const Config& config);
+// Those that are up and have a carrier.
 std::vector<Interface> system_interfaces();
 
-// First chosen interface; logs what was asked for and what exists when none fits.
+// First chosen interface; logs what was asked for and what exists when none fits, and once that
+// its address is one that peers may not reach.
 Result<Interface> control_interface(const Config& config);
+// A peer's link-local IPv6 address names an interface by the peer's number of it.  Puts in ours: of
+// the interface that control_interface() chooses, where it has nothing better either.
+void use_own_scope(SocketAddress& to, const Config& config);
 // "eth0 (10.0.0.1:40123)", for messages; the address alone when no interface has it.
 std::string interface_text(const SocketAddress& local);
 

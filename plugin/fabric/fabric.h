@@ -112,7 +112,8 @@ class HcaFilter {
 
 // The GID index for a port (NCCL_IB_GID_INDEX, _ROCE_VERSION_NUM, _ADDR_FAMILY, _ADDR_RANGE).
 // InfiniBand ports: 0.  Gives bad_argument with `why` when the wanted index is not in the
-// table or holds an all-zero GID (names port, index, and which indices exist).
+// table or holds an all-zero GID (names port, index, and which indices exist).  With a GID, `why`
+// is untouched, or says which of those settings no entry fits, and lists the entries.
 Result<GidEntry> choose_gid(const Port& port, const Config& config, std::string& why);
 
 // ibv_port_attr's active_speed/active_speed_ex code and active_width to Mb/s of data; 0 for codes

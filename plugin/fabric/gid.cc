@@ -1,25 +1,73 @@
-// Which GID a RoCE port uses: NCCL's rules, as an order of preference over the whole table
-// instead of a walk that depends on what stands first.
+// Which GID a RoCE port uses: the entry that peers can reach, by the order that interfaces are
+// chosen by (plugin/base/reach.h), and NCCL's wishes within that.
 #include <arpa/inet.h>
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "plugin/base/ip_range.h"
+#include "plugin/base/reach.h"
 #include "plugin/fabric/fabric.h"
 #include "plugin/fabric/gid.h"
 
 namespace twinpath {
 namespace {
 
-// fe80::/64 without a subnet: reaches no other network, and every port has one.
-bool is_link_local(const ibv_gid& g) {
-  constexpr std::uint8_t kPrefix[8] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0};
-  return std::memcmp(g.raw, kPrefix, sizeof kPrefix) == 0;
+// What is asked for of a RoCE port's address.
+struct Wishes {
+  int family = AF_INET;
+  int version = 2;
+  std::optional<IpRange> range;
+};
+
+// What an entry is worth; greater is better.
+auto worth_of(const GidEntry& g, const Wishes& wishes) {
+  const int family = family_of(g.gid);
+  const bool in_range = !wishes.range || wishes.range->contains(family, address_in(g.gid));
+  const Reach address = reach_of(family, address_in(g.gid));
+  // RoCE v1 is Ethernet alone, which no router passes on, whatever the address.
+  const Reach reach =
+      g.roce_version == 1 && wishes.version != 1 ? std::min(address, Reach::link) : address;
+  return std::tuple(in_range,
+                    // The kernel refuses to tell the version of another network namespace's
+                    // entries, which as a rule cannot be used.
+                    g.roce_version != 0,
+                    // Who asks for version 1 has a network for it.
+                    wishes.version == 1 && g.roce_version == 1, reach, family == wishes.family,
+                    g.roce_version == wishes.version, address);
 }
 
-bool in_range(const ibv_gid& g, const std::optional<IpRange>& range) {
-  return !range || range->contains(family_of(g), address_in(g));
+// "3 is 10.1.2.3 (RoCE v2), ..."
+std::string entry_list(const std::vector<GidEntry>& gids) {
+  constexpr std::size_t kMost = 16;
+  std::string out;
+  std::size_t shown = 0;
+  for (const GidEntry& g : gids) {
+    if (is_zero(g.gid)) continue;
+    if (shown++ == kMost) return out + ", ...";
+    char text[INET6_ADDRSTRLEN] = {};
+    (void)inet_ntop(family_of(g.gid), address_in(g.gid), text, sizeof text);
+    out += (out.empty() ? "" : ", ") + std::to_string(g.index) + " is " + text;
+    out += g.roce_version == 0 ? "" : " (RoCE v" + std::to_string(g.roce_version) + ")";
+  }
+  return out;
+}
+
+// Which wish the chosen entry does not fulfil; empty: it fulfils all.
+std::string unfulfilled(const GidEntry& g, const Wishes& wishes, const Config& config) {
+  const int family = family_of(g.gid);
+  if (!config.ib_addr_range.empty() && !wishes.range)
+    return "NCCL_IB_ADDR_RANGE=" + config.ib_addr_range +
+           " is no range of NCCL_IB_ADDR_FAMILY=" + config.ib_addr_family + " and does not count";
+  if (wishes.range && !wishes.range->contains(family, address_in(g.gid)))
+    return "no address is in NCCL_IB_ADDR_RANGE=" + config.ib_addr_range;
+  // IPv4 is what NCCL looks for unless told otherwise, and no wish of the user's.
+  if (wishes.family == AF_INET6 && family != AF_INET6)
+    return "no better address is of NCCL_IB_ADDR_FAMILY=" + config.ib_addr_family;
+  if (g.roce_version != 0 && g.roce_version != wishes.version)
+    return "no better address has NCCL_IB_ROCE_VERSION_NUM=" + std::to_string(wishes.version);
+  return {};
 }
 
 // "0, 1, 3-7"
@@ -66,34 +114,27 @@ Result<GidEntry> choose_gid(const Port& port, const Config& config, std::string&
     return Status::bad_argument;
   }
 
-  const int family = config.ib_addr_family == "AF_INET6" ? AF_INET6 : AF_INET;
-  std::optional<IpRange> range = parse_ip_range(config.ib_addr_range);
+  Wishes wishes;
+  wishes.family = config.ib_addr_family == "AF_INET6" ? AF_INET6 : AF_INET;
+  wishes.version = config.ib_roce_version;
+  wishes.range = parse_ip_range(config.ib_addr_range);
   // A range of the other family cannot be meant for this one; NCCL drops it too.
-  if (range && range->family != family) range.reset();
+  if (wishes.range && wishes.range->family != wishes.family) wishes.range.reset();
 
-  // The greatest rank wins, the lowest index among equals.  An unknown version (the kernel
-  // refuses to say for entries of another network namespace) comes after any known one, because
-  // such an entry usually cannot be used at all.
   const GidEntry* best = nullptr;
-  int best_rank = 0;
   for (const GidEntry& g : port.gids) {
-    if (is_zero(g.gid) || is_link_local(g.gid)) continue;
-    if (family_of(g.gid) != family || !in_range(g.gid, range)) continue;
-    const int rank = g.roce_version == config.ib_roce_version ? 3 : g.roce_version != 0 ? 2 : 1;
-    if (rank > best_rank) {
-      best = &g;
-      best_rank = rank;
-    }
+    if (is_zero(g.gid)) continue;
+    // The lowest index among equals.
+    if (best == nullptr || worth_of(*best, wishes) < worth_of(g, wishes)) best = &g;
   }
-  if (best != nullptr) return *best;
-
-  // Nothing fits: index 0 as in NCCL, else whatever there is.
-  if (const GidEntry* first = at_index(0)) return *first;
-  for (const GidEntry& g : port.gids) {
-    if (!is_zero(g.gid)) return g;
+  if (best == nullptr) {
+    why = where + ": the GID table is empty; give the network interface of this port an address";
+    return Status::bad_argument;
   }
-  why = where + ": the GID table is empty; give the network interface of this port an address";
-  return Status::bad_argument;
+  if (const std::string wish = unfulfilled(*best, wishes, config); !wish.empty())
+    why = where + ": " + wish + "; GID index " + std::to_string(best->index) +
+          " of these is taken: " + entry_list(port.gids);
+  return *best;
 }
 
 }  // namespace twinpath

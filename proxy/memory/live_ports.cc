@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "plugin/base/log.h"
 #include "plugin/fabric/port.h"
 #include "proxy/memory/partition.h"
 
@@ -9,7 +10,7 @@ namespace twinpath {
 
 LivePorts::LivePorts(const Fabric& fabric, std::string sysfs)
     : fabric_(fabric), sysfs_(std::move(sysfs)) {
-  for (const Port& port : fabric.ports) seen_.push_back({0, port, 0});
+  for (const Port& port : fabric.ports) seen_.push_back({0, port, 0, {}});
 }
 
 bool LivePorts::still_there(const Port& port, const GidEntry& gid) const {
@@ -37,8 +38,14 @@ Result<LivePort> LivePorts::look(const Port& port, std::uint32_t changes, const 
   const auto partition = find_partition(fabric_.verbs, port, seen.partitions, config, why);
   if (!partition) return partition.status();
   const auto choose = [&]() -> Result<LivePort> {
-    auto gid = choose_gid(seen.port, config, why);
-    if (!gid) return gid.status();
+    std::string remark;
+    auto gid = choose_gid(seen.port, config, remark);
+    if (!gid) {
+      why = remark;
+      return gid.status();
+    }
+    if (!remark.empty() && seen.remark != remark) TP_WARN("%s", remark.c_str());
+    seen.remark = remark;
     if (still_there(seen.port, *gid))
       return LivePort{*gid, seen.port.active_mtu, seen.port.lid, seen.port.grh_required,
                       *partition};

@@ -31,7 +31,7 @@ class LivePorts {
  public:
   explicit LivePorts(const Fabric& fabric, std::string sysfs = "/sys");
   // `changes`: how often the adapter has told of other addresses (AsyncEvents).  bad_argument and
-  // `why` as choose_gid() and find_partition() give them.
+  // `why` as choose_gid() and find_partition() give them; a remark of choose_gid() is a warning.
   Result<LivePort> look(const Port& port, std::uint32_t changes, const Config& config,
                         std::string& why);
   // Whether that entry of the port's table still holds that GID: a queue made with it is mute
@@ -43,6 +43,7 @@ class LivePorts {
     std::uint32_t changes = 0;
     Port port;
     int partitions = 0;  // entries of its table
+    std::string remark;  // the last that choose_gid() made of it: said once
   };
 
   const Fabric& fabric_;

@@ -53,8 +53,97 @@ TEST_CASE("the automatic GID choice follows family, range and RoCE version") {
   CHECK(chosen(port, c) == 3);
   c.ib_addr_family = "AF_INET6";
   CHECK(chosen(port, c) == 5);
-  c.ib_addr_range = "fd01::/16";  // nothing fits: index 0
-  CHECK(chosen(port, c) == 0);
+  c.ib_addr_range = "fd01::/16";  // nothing fits
+  CHECK(chosen(port, c) == 5);
+}
+
+struct Table {
+  const char* what;
+  std::vector<GidEntry> gids;
+  int chosen;
+};
+
+TEST_CASE("the automatic choice takes the entry that peers reach, whatever stands before it") {
+  const Table tables[] = {
+      {"IPv6 alone",
+       {entry(0, "fe80::1", 1), entry(1, "fe80::1", 2), entry(2, "fd00::3", 1),
+        entry(3, "fd00::3", 2)},
+       3},
+      {"with holes",
+       {entry(4, "fe80::1", 1), entry(9, "fe80::1", 2), entry(300, "2001:db8::3", 2)},
+       300},
+      {"IPv4 of one link",
+       {entry(0, "169.254.1.2", 1), entry(1, "169.254.1.2", 2), entry(2, "10.1.2.3", 1),
+        entry(3, "10.1.2.3", 2)},
+       3},
+      {"IPv4 of one link, IPv6 of more", {entry(0, "169.254.1.2", 2), entry(1, "fd00::3", 2)}, 1},
+      {"of one link each",
+       {entry(0, "fe80::1", 1), entry(1, "fe80::1", 2), entry(2, "169.254.1.2", 1),
+        entry(3, "169.254.1.2", 2)},
+       3},
+      {"fe80 alone", {entry(0, "fe80::1", 1), entry(1, "fe80::1", 2)}, 1},
+      {"the whole of fe80::/10", {entry(0, "febf::1", 2), entry(1, "fd00::3", 2)}, 1},
+      {"version 1 is not routed", {entry(0, "10.1.2.3", 1), entry(1, "fd00::3", 2)}, 1},
+      {"version 1 alone", {entry(0, "fe80::1", 1), entry(1, "10.1.2.3", 1)}, 1},
+      {"loopback", {entry(0, "127.0.0.1", 2), entry(1, "fe80::1", 2)}, 1},
+      {"nobody's", {entry(0, "ff02::1", 2), entry(1, "0.0.0.0", 2), entry(2, "fe80::1", 2)}, 2},
+      {"VLANs: the first of equals", {entry(2, "10.1.2.3", 2), entry(5, "10.2.2.3", 2)}, 2},
+  };
+  for (const Table& t : tables) {
+    CAPTURE(t.what);
+    Port port = roce_port();
+    port.gids = t.gids;
+    CHECK(chosen(port, {}) == t.chosen);
+  }
+}
+
+TEST_CASE("wishes that no GID fulfils are named with what there is; fulfilled ones are not") {
+  struct Row {
+    const char* family;
+    const char* range;
+    int version;
+    int chosen;
+    const char* remark;
+  };
+  const Row rows[] = {
+      {"AF_INET", "", 2, 3, ""},
+      {"AF_INET", "10.1.0.0/16", 2, 3, ""},
+      {"AF_INET", "10.1.2.3/32", 2, 3, ""},
+      {"AF_INET", "172.16.0.0/12", 2, 3, "no address is in NCCL_IB_ADDR_RANGE=172.16.0.0/12"},
+      {"AF_INET", "fd00::/8", 2, 3, "NCCL_IB_ADDR_RANGE=fd00::/8 is no range of"},
+      {"AF_INET6", "fd00::/8", 2, 5, ""},
+      {"AF_INET6", "fd01::/16", 2, 5, "no address is in NCCL_IB_ADDR_RANGE=fd01::/16"},
+      {"AF_INET6", "fe80::/10", 2, 1, ""},  // asked for by name
+      {"AF_INET", "", 1, 2, ""},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.family, row.range, row.version);
+    Config c;
+    c.ib_addr_family = row.family;
+    c.ib_addr_range = row.range;
+    c.ib_roce_version = row.version;
+    std::string why;
+    auto gid = choose_gid(roce_port(), c, why);
+    REQUIRE(gid);
+    CHECK(gid->index == row.chosen);
+    CHECK(why.empty() == (*row.remark == 0));
+    if (*row.remark == 0) continue;
+    CHECK(why.find(row.remark) != std::string::npos);
+    CHECK(why.find("GID index " + std::to_string(row.chosen) +
+                   " of these is taken: 0 is fe80::1 "
+                   "(RoCE v1), 1 is fe80::1 (RoCE v2), 2 is 10.1.2.3 (RoCE v1)") !=
+          std::string::npos);
+  }
+  Port old = roce_port();
+  old.gids = {entry(0, "10.1.2.3", 1)};
+  std::string why;
+  CHECK(choose_gid(old, {}, why)->index == 0);
+  CHECK(why.find("no better address has NCCL_IB_ROCE_VERSION_NUM=2") != std::string::npos);
+  Config six;
+  six.ib_addr_family = "AF_INET6";
+  old.gids = {entry(0, "10.1.2.3", 2)};
+  CHECK(choose_gid(old, six, why)->index == 0);
+  CHECK(why.find("no better address is of NCCL_IB_ADDR_FAMILY=AF_INET6") != std::string::npos);
 }
 
 TEST_CASE("range prefixes are compared bit by bit") {
