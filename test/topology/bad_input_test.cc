@@ -88,8 +88,8 @@ TEST_CASE("NCCL files with bad values are refused") {
   };
   CHECK(refused("<system/>"));
   CHECK(contains(why, "no <cpu>"));
-  CHECK(refused("<system><cpu/></system>"));
-  CHECK(contains(why, "numaid"));
+  CHECK(refused("<system><cpu numaid='zero'/></system>"));
+  CHECK(contains(why, "the numaid 'zero' of a <cpu> is no number"));
   CHECK(refused("<system><cpu numaid='0'><pci busid='zz' class='0x030000'/></cpu></system>"));
   CHECK(contains(why, "'zz' is not a PCI address"));
   CHECK(

@@ -71,6 +71,75 @@ TEST_CASE("an adapter without a PCI place is at the <cpu> that it hangs below") 
   CHECK(letter(guest, 1, "bond0") == "PHB");
 }
 
+// As NCCL dumps a machine whose kernel tells no node.
+TEST_CASE("what hangs on one <cpu> is at one place, whatever its number") {
+  const auto system = [](const std::string& numa) {
+    return "<system version='1'><cpu " + numa + ">" + gpu_xml("0001:11:00.0") +
+           "<pci busid='0002:11:00.0' class='0x030200'><gpu dev='1'><c2c bw='1' count='8'/></gpu>"
+           "</pci><pci busid='0003:12:00.0' class='0x020700'><nic><net name='mlx5_0' port='1'/>"
+           "</nic></pci><nic><net name='veth0' port='1'/></nic></cpu></system>";
+  };
+  const Machine known = host_of(system("numaid='0'"));
+  for (const char* numa : {"numaid='-1'", "", "numaid='0x0'", "numaid=' 0 '", "numaid='7'"}) {
+    CAPTURE(numa);
+    const Machine m = host_of(system(numa));
+    for (const int gpu : {0, 1}) {
+      for (const char* hca : {"mlx5_0", "veth0"}) {
+        CAPTURE(gpu, hca);
+        CHECK(distance(m, gpu, hca) == distance(known, gpu, hca));
+        CHECK(letter(m, gpu, hca) == letter(known, gpu, hca));
+      }
+    }
+    CHECK(m.gpus[1].c2c_node == m.gpus[1].pci.numa);
+  }
+  // Two without a number are two, and neither is the one that has it.
+  const Machine two = host_of("<system version='1'><cpu numaid='-1'>" + gpu_xml("0000:11:00.0") +
+                              "</cpu><cpu numaid='0'><nic><net name='bond0' port='1'/></nic></cpu>"
+                              "<cpu><nic><net name='veth0' port='1'/></nic></cpu></system>");
+  CHECK(distance(two, 0, "bond0") == Distance::sys);
+  CHECK(distance(two, 0, "veth0") == Distance::sys);
+  CHECK(two.numa_nodes.size() == 3);
+}
+
+TEST_CASE("a file without node numbers leaves the machine's own") {
+  Machine guest = host_of(with_bonds());
+  const Machine placed =
+      host_of("<system version='1'><cpu numaid='-1'><pci busid='0000:0f:00.0' class='0x060400'>" +
+              gpu_xml("0000:11:00.0") + gpu_xml("0000:81:00.0") +
+              "</pci><nic><net name='bond0' port='1'/></nic></cpu></system>");
+  CHECK(apply_nccl_placement(guest, placed, "the file") == 2);
+  CHECK(guest.gpus[0].pci.numa == 0);
+  CHECK(guest.gpus[1].pci.numa == 1);
+  CHECK(guest.find_hca("bond0")->numa == 1);
+  CHECK(guest.numa_nodes.size() == 2);
+}
+
+// AWS's files, and what is left of others when <gpu> and <nic> are taken out.
+TEST_CASE("devices are placed by their addresses, whether or not the file says what they are") {
+  const auto tree = [](const std::string& leaf) {
+    return "<system version='1'><cpu numaid='1'><pci busid='0000:f0:00.0'>" + leaf +
+           "</pci></cpu><cpu numaid='0'><pci busid='0000:44:00.0'/></cpu></system>";
+  };
+  const std::string guest_xml =
+      "<system version='1'><cpu numaid='0'>" + gpu_xml("0000:11:00.0") +
+      "<pci busid='0000:12:00.0' class='0x020000'><nic><net name='mlx5_0' port='1'/></nic></pci>"
+      "</cpu></system>";
+  for (const char* leaf :
+       {"<pci busid='0000:11:00.0'/><pci busid='0000:12:00.0'/>",
+        "<pci busid='0000:11:00.0' class=''/><pci busid='0000:12:00.0' link_width='16'/>",
+        "<pci busid='0000:f1:00.0'><pci busid='11:00.0'/></pci><pci busid='0000:12:00.0'/>"}) {
+    CAPTURE(leaf);
+    Machine guest = host_of(guest_xml);
+    REQUIRE(distance(guest, 0, "mlx5_0") == Distance::phb);
+    const Machine placed = host_of(tree(leaf));
+    CHECK(named_in(guest, placed) == 2);
+    CHECK(apply_nccl_placement(guest, placed, "the file") == 2);
+    CHECK_FALSE(guest.has_warning("PLACEMENT_UNUSED"));
+    CHECK(distance(guest, 0, "mlx5_0") <= Distance::pxb);
+    CHECK(guest.gpus[0].pci.numa == 1);
+  }
+}
+
 TEST_CASE("an adapter without a PCI place serves a GPU only where no other does") {
   const Machine m = host_of(
       "<system version='1'><cpu numaid='0'><pci busid='0000:12:00.0' class='0x020700' "

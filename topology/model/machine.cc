@@ -169,6 +169,8 @@ std::string check_machine(const Machine& machine) {
   }
   for (const DmaFunction& f : machine.dma_functions)
     if (breach.empty()) breach = check_function(machine, f, f.bus.text());
+  for (const PciFunction& f : machine.unnamed)
+    if (breach.empty()) breach = check_function(machine, f, f.bus.text());
   return breach;
 }
 

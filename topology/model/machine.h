@@ -184,6 +184,7 @@ struct NumaNode {
   std::optional<int> package;  // Package::id
   bool has_cpus = true;        // false: memory of a GPU or an expander
   std::string cpus;            // Linux mask "ffffffff,00000000" where told (NCCL's affinity)
+  bool assumed = false;        // a <cpu> of NCCL's XML without a number: `id` is one that is free
 };
 
 struct CpuModel {
@@ -231,6 +232,9 @@ struct Machine {
   std::vector<Gpu> gpus;
   std::vector<Hca> hcas;
   std::vector<DmaFunction> dma_functions;
+  // Of NCCL's XML: functions that it names by address alone.  Those of the machine that it is laid
+  // over tell what they are.
+  std::vector<PciFunction> unnamed;
   std::vector<TopologyWarning> warnings;
   std::vector<std::string> sources;  // "sysfs /", "hwloc 2.9.0", "nccl-xml FILE"
 

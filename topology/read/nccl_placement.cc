@@ -23,6 +23,20 @@ std::vector<PciFunction*> functions(Machine& machine) {
   return out;
 }
 
+// The functions that a file names, by their addresses.
+std::map<BusId, PciFunction*> by_address(Machine& placed) {
+  std::map<BusId, PciFunction*> out;
+  for (PciFunction* f : functions(placed)) out.emplace(f->bus, f);
+  for (PciFunction& f : placed.unnamed) out.emplace(f.bus, &f);
+  return out;
+}
+
+// A node's number, unless the file has none for it: the machine's own stands then.
+std::optional<int> told(const Machine& placed, std::optional<int> node) {
+  const NumaNode* n = node ? placed.numa_node(*node) : nullptr;
+  return n != nullptr && !n->assumed ? node : std::nullopt;
+}
+
 struct Move {
   PciFunction* ours;
   std::vector<int> switches;  // in `placed`, nearest first
@@ -39,15 +53,22 @@ std::optional<int> host_bridge(const Machine& machine, const PciFunction& f) {
 
 }  // namespace
 
+std::size_t named_in(const Machine& machine, const Machine& placed) {
+  Machine ours = machine, other = placed;
+  const std::map<BusId, PciFunction*> theirs = by_address(other);
+  std::size_t n = 0;
+  for (const PciFunction* f : functions(ours)) n += theirs.count(f->bus);
+  return n;
+}
+
 int apply_nccl_placement(Machine& machine, const Machine& placed, const std::string& source) {
   Machine other = placed;
-  std::map<BusId, PciFunction*> theirs;
-  for (PciFunction* f : functions(other)) theirs.emplace(f->bus, f);
+  const std::map<BusId, PciFunction*> theirs = by_address(other);
   std::vector<Move> moves;
   for (PciFunction* f : functions(machine)) {
     const auto it = theirs.find(f->bus);
     if (it != theirs.end())
-      moves.push_back({f, nccl_switches(other, *it->second), it->second->numa});
+      moves.push_back({f, nccl_switches(other, *it->second), told(placed, it->second->numa)});
   }
   // A top switch goes below the host bridge that all its devices share; if they share none, the
   // file knows better and the switch gets one of its own.
@@ -89,15 +110,18 @@ int apply_nccl_placement(Machine& machine, const Machine& placed, const std::str
     if (parent) m.ours->parent = parent;
   }
   for (const NumaNode& n : placed.numa_nodes)
-    if (machine.numa_node(n.id) == nullptr) machine.numa_nodes.push_back(n);
+    if (!n.assumed && machine.numa_node(n.id) == nullptr) machine.numa_nodes.push_back(n);
   for (Hca& h : machine.hcas) {
     const Hca* other_hca = placed.find_hca(h.name);
-    if (other_hca != nullptr && h.data_path() == nullptr) h.numa = other_hca->numa;
+    if (other_hca == nullptr || h.data_path() != nullptr) continue;
+    if (const auto numa = told(placed, other_hca->numa)) h.numa = numa;
   }
   for (Gpu& g : machine.gpus) {
     const Gpu* other_gpu = placed.find_gpu(g.pci.bus);
     if (other_gpu == nullptr) continue;
-    if (!g.c2c_node) g.c2c_node = other_gpu->c2c_node;
+    // A C2C link goes to the GPU's own node.
+    if (!g.c2c_node && other_gpu->c2c_node)
+      g.c2c_node = told(placed, other_gpu->c2c_node) ? other_gpu->c2c_node : g.pci.numa;
     if (!g.compute_capability) g.compute_capability = other_gpu->compute_capability;
     if (!g.nvlinks) g.nvlinks = other_gpu->nvlinks;
   }

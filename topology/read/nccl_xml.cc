@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 
+#include "plugin/base/text.h"
 #include "topology/model/finish.h"
 #include "topology/model/pci_ids.h"
 #include "topology/read/guid.h"
@@ -43,17 +45,14 @@ class HostReader {
  public:
   Machine machine;
 
-  bool cpu(const XmlElement& cpu, std::string& why) {
-    const auto numa = number<int>(cpu.attribute("numaid"));
-    if (!numa) {
-      why = "a <cpu> has no numaid";
-      return false;
-    }
-    numa_ = *numa < 0 ? std::nullopt : numa;
-    if (numa_ && machine.numa_node(*numa_) == nullptr) {
+  // `numa`: the number of the <cpu>, or one that is free where it has none.
+  bool cpu(const XmlElement& cpu, int numa, bool assumed, std::string& why) {
+    numa_ = numa;
+    if (machine.numa_node(numa) == nullptr) {
       NumaNode node;
-      node.id = *numa_;
+      node.id = numa;
       node.cpus = cpu.attribute("affinity");
+      node.assumed = assumed;
       machine.numa_nodes.push_back(std::move(node));
     }
     CpuModel& model = machine.host.cpu;
@@ -126,6 +125,8 @@ class HostReader {
       const int index = static_cast<int>(machine.bridges.size());
       machine.bridges.push_back(std::move(b));
       return children(pci, index, why);
+    } else {
+      machine.unnamed.push_back(std::move(f));
     }
     return true;
   }
@@ -218,6 +219,27 @@ void guids_are_cards(Machine& machine) {
   }
 }
 
+// The NUMA node of a <cpu>; nothing where the file does not tell, as the kernel of a machine with
+// one node may not (-1).
+bool read_numa(const XmlElement& cpu, std::optional<int>& numa, std::string& why) {
+  const std::string_view text = trimmed(cpu.attribute("numaid"));
+  numa = number<int>(text);
+  if (!numa && !text.empty()) {
+    why = "the numaid " + quoted(text) + " of a <cpu> is no number";
+    return false;
+  }
+  if (numa && *numa < 0) numa.reset();
+  return true;
+}
+
+// What hangs on one <cpu> is at one place, and no other is: a number that no other <cpu> has.
+int free_number(std::set<int>& taken) {
+  int n = 0;
+  while (taken.contains(n)) ++n;
+  taken.insert(n);
+  return n;
+}
+
 }  // namespace
 
 std::optional<std::vector<Machine>> parse_nccl_xml(std::string_view text, std::string& why) {
@@ -231,6 +253,12 @@ std::optional<std::vector<Machine>> parse_nccl_xml(std::string_view text, std::s
   }
   std::vector<std::string> hosts;
   std::vector<HostReader> readers;
+  std::set<int> taken;
+  for (const XmlElement& cpu : root->children) {
+    std::optional<int> numa;
+    if (cpu.name == "cpu" && !read_numa(cpu, numa, why)) return std::nullopt;
+    if (numa) taken.insert(*numa);
+  }
   for (const XmlElement& cpu : root->children) {
     if (cpu.name != "cpu") continue;
     const std::string host(cpu.attribute("host_hash"));
@@ -240,7 +268,11 @@ std::optional<std::vector<Machine>> parse_nccl_xml(std::string_view text, std::s
       readers.emplace_back();
       it = hosts.end() - 1;
     }
-    if (!readers[static_cast<std::size_t>(it - hosts.begin())].cpu(cpu, why)) return std::nullopt;
+    std::optional<int> told;
+    (void)read_numa(cpu, told, why);
+    const int numa = told ? *told : free_number(taken);
+    HostReader& reader = readers[static_cast<std::size_t>(it - hosts.begin())];
+    if (!reader.cpu(cpu, numa, !told, why)) return std::nullopt;
   }
   if (readers.empty()) {
     why = "<system> has no <cpu>: nothing is placed in it";

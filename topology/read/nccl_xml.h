@@ -5,7 +5,9 @@
 // per device.  A switch becomes a folded Bridge, a <cpu> one host bridge for each PCI domain below
 // it: NCCL does not tell host bridges apart, so two devices of one domain below one <cpu> are PHB,
 // of two domains NODE.  Adapters right below a <cpu> (bonds, veth) have no PCI place and its NUMA
-// node.  Names that end in "_dma" are data-direct functions of the HCA before the ending.
+// node.  Names that end in "_dma" are data-direct functions of the HCA before the ending.  A <cpu>
+// without a number (numaid -1, or none) is a place of its own; a <pci> that is neither a switch nor
+// says what it is serves to place a device that the machine knows.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,5 +32,8 @@ std::string write_nccl_xml(const Machine& machine);
 // devices that it does not put below a common switch keep their host bridge where they share one.
 // Returns the number of devices moved; source and warnings are kept up to date.
 int apply_nccl_placement(Machine& machine, const Machine& placed, const std::string& source);
+
+// How many functions of `machine` stand in `placed`.
+std::size_t named_in(const Machine& machine, const Machine& placed);
 
 }  // namespace twinpath

@@ -61,8 +61,7 @@ void lay_over(Machine& machine, const MachineInput& input) {
   const Machine* best = nullptr;
   std::size_t most = 0;
   for (const Machine& m : *placed) {
-    std::size_t n = 0;
-    for (const Gpu& g : m.gpus) n += machine.find_gpu(g.pci.bus) != nullptr ? 1u : 0u;
+    const std::size_t n = named_in(machine, m);
     if (best == nullptr || n > most) {
       best = &m;
       most = n;
