@@ -14,7 +14,24 @@
 
 namespace twinpath {
 namespace {
+
 constexpr std::int64_t kLatecomers = kSecond;
+
+// A class that an InfiniBand port cannot have as a service level.
+void warn_of_class(const Devices& devices, const CommSettings& settings) {
+  if (settings.traffic_class <= kMostServiceLevel || devices.config().ib_sl >= 0) return;
+  for (std::size_t d = 0; d < devices.count(); ++d) {
+    for (const RailPort& rail : devices.rails(static_cast<int>(d))) {
+      if (rail.port->roce) continue;
+      TP_WARN(
+          "the communicator's traffic class %d is no service level of %s (InfiniBand has 0..%d): "
+          "level 0 is used; correct ncclConfig_t::trafficClass, or set NCCL_IB_SL",
+          settings.traffic_class, rail.port->name.c_str(), kMostServiceLevel);
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 ProxySession::ProxySession(std::shared_ptr<Devices> devices, const CommSettings& settings)
@@ -23,6 +40,7 @@ ProxySession::ProxySession(std::shared_ptr<Devices> devices, const CommSettings&
   core_->hub = std::make_shared<CompletionHub>(core_->devices->verbs(), settings.comm_id != 0);
   core_->settings = settings;
   core_->attendant = std::make_unique<Attendant>(core_->hub->lock);
+  warn_of_class(*core_->devices, settings);
 }
 
 Status ProxySession::listen(int device, std::span<std::uint8_t, kHandleBytes> handle,

@@ -36,15 +36,16 @@ Joint make_joint(const Rail& rail, const QueueSettings& settings, const Capabili
   Path& p = j.path;
   p.port = rail.port.port->number;
   p.pkey_index = rail.pkey_index;
-  p.service_level = settings.service_level;
   p.ethernet = rail.port.port->roce;
+  const ServiceClass& service = settings.service(p.ethernet);
+  p.service_level = service.level;
   p.global = needs_global_header(rail, far.rail);
-  if (!p.ethernet) p.lid = far.rail.lid;
+  if (!p.ethernet) p.lid = destination_lid(rail, far.rail);
   if (p.global) {
     std::copy_n(far.rail.gid.raw, p.gid.size(), p.gid.begin());
     p.gid_index = static_cast<std::uint8_t>(rail.gid.index);
     p.hop_limit = 255;
-    p.traffic_class = settings.traffic_class;
+    p.traffic_class = service.traffic_class;
   }
   if (p.ethernet) p.udp_port = udp_port(caps, qpn, far.queue.qpn);
   j.mtu = std::clamp<unsigned>(std::min(rail.mtu, far.rail.mtu), 1, kMtuNames);

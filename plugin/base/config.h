@@ -86,6 +86,7 @@ struct Config {
   bool ib_disable = false;                 // NCCL_IB_DISABLE
   std::string ib_hca;                      // NCCL_IB_HCA
   int ib_gid_index = -1;                   // NCCL_IB_GID_INDEX
+  int ib_flid_gid_index = 1;               // NCCL_IB_ROUTABLE_FLID_GID_INDEX
   int ib_roce_version = 2;                 // NCCL_IB_ROCE_VERSION_NUM
   std::string ib_addr_family = "AF_INET";  // NCCL_IB_ADDR_FAMILY
   std::string ib_addr_range;               // NCCL_IB_ADDR_RANGE

@@ -151,6 +151,11 @@ constexpr std::array kOptions{
     option<&Config::ib_gid_index, in_range<-1, 65535>>(
         "NCCL_IB_GID_INDEX", "Connections", "-1..65535",
         "GID table entry to use on RoCE ports. -1 chooses by family, range and RoCE version."),
+    option<&Config::ib_flid_gid_index, in_range<-1, 255>>(
+        "NCCL_IB_ROUTABLE_FLID_GID_INDEX", "Connections", "-1..255",
+        "GID table entry of InfiniBand ports that may hold a routable address (with a floating "
+        "LID), by which peers behind an InfiniBand router are reached. Without one there, entry 0 "
+        "is used."),
     option<&Config::ib_roce_version, in_range<1, 2>>(
         "NCCL_IB_ROCE_VERSION_NUM", "Connections", "1..2",
         "RoCE version that the automatic GID choice prefers."),
@@ -193,10 +198,11 @@ constexpr std::array kOptions{
         "The partition key itself (its low 15 bits count), whatever index it has on each port; "
         "goes before NCCL_IB_PKEY. -1 takes the index."),
     option<&Config::ib_sl, in_range<-1, 15>>("NCCL_IB_SL", "Connections", "-1..15",
-                                             "Service level. -1 means 0."),
+                                             "Service level. -1 takes the communicator's "
+                                             "traffic class on InfiniBand, else 0."),
     option<&Config::ib_tc, in_range<-1, 255>>(
         "NCCL_IB_TC", "Connections", "-1..255",
-        "Traffic class of data. -1 takes the communicator's, else 0."),
+        "Traffic class of data. -1 takes the communicator's on RoCE, else 0."),
     option<&Config::ib_fifo_tc, in_range<-1, 255>>(
         "NCCL_IB_FIFO_TC", "Connections", "-1..255",
         "Traffic class of clear-to-send messages. -1 takes that of data."),
@@ -363,7 +369,6 @@ constexpr std::array kUnsupported{
     UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_ATTEMPTS_MAX", kNoFailover},
     UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_START_DELAY", kNoFailover},
     UnsupportedOption{"NCCL_IB_RETURN_ASYNC_EVENTS", "fatal device events are always errors"},
-    UnsupportedOption{"NCCL_IB_ROUTABLE_FLID_GID_INDEX", "InfiniBand routers are not supported"},
     UnsupportedOption{"NCCL_IB_USE_INLINE", "clear-to-send messages are always sent inline"},
     UnsupportedOption{"NCCL_IB_WARN_RAIL_LOCAL", "NCCL is told the rails and keeps to them itself"},
     UnsupportedOption{"NCCL_IB_WQE_LATENCY_REPORT", kOwnCounters},

@@ -102,7 +102,10 @@ Result<GidEntry> choose_gid(const Port& port, const Config& config, std::string&
   const std::string where = port.device + ":" + std::to_string(port.number);
 
   if (!port.roce) {
-    // An InfiniBand port's first GID is its own; NCCL_IB_GID_INDEX is for RoCE, as in NCCL.
+    // An InfiniBand port's first GID is its own, and a routable one goes before it;
+    // NCCL_IB_GID_INDEX is for RoCE, as in NCCL.
+    const GidEntry* routable = at_index(config.ib_flid_gid_index);
+    if (routable != nullptr && flid_of(routable->gid) != 0) return *routable;
     const GidEntry* first = at_index(0);
     return first != nullptr ? *first : GidEntry{};
   }

@@ -24,4 +24,11 @@ inline const std::uint8_t* address_in(const ibv_gid& g) {
   return family_of(g) == AF_INET ? g.raw + 12 : g.raw;
 }
 
+// The floating LID in an InfiniBand GID that routers pass on, by which other subnets reach its
+// port; 0: it has none.  Bits 32 to 47 of the prefix, behind 10 fixed bits and 22 of 0 (NCCL 2.27
+// to 2.32, net_ib/connect.cc).
+inline std::uint16_t flid_of(const ibv_gid& g) {
+  return static_cast<std::uint16_t>(g.raw[4] << 8 | g.raw[5]);
+}
+
 }  // namespace twinpath

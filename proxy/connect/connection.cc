@@ -15,6 +15,18 @@
 
 namespace twinpath {
 
+namespace {
+
+// What the environment says of service; 0 where it says nothing.
+ServiceClass user_service(bool sender, const Config& config) {
+  int tc = config.ib_tc;
+  if (!sender && config.ib_fifo_tc >= 0) tc = config.ib_fifo_tc;  // receivers send only CTS
+  return {static_cast<std::uint8_t>(std::max(config.ib_sl, 0)),
+          static_cast<std::uint8_t>(std::max(tc, 0))};
+}
+
+}  // namespace
+
 QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings,
                              bool sender_stages, bool splits) {
   QueueSettings s;
@@ -27,10 +39,15 @@ QueueSettings queue_settings(bool sender, const Config& config, const CommSettin
     s.recv_depth += sender ? 0 : kStagedReceives;
   }
   s.inline_bytes = sender ? kInlineData : kInlineCts;
-  int tc = config.ib_tc >= 0 ? config.ib_tc : settings.traffic_class;
-  if (!sender && config.ib_fifo_tc >= 0) tc = config.ib_fifo_tc;  // receivers send only CTS
-  s.traffic_class = static_cast<std::uint8_t>(tc >= 0 ? tc & 0xff : 0);
-  s.service_level = static_cast<std::uint8_t>(config.ib_sl >= 0 ? config.ib_sl & 0xf : 0);
+  s.roce = s.infiniband = user_service(sender, config);
+  // NCCL's manual (trafficClass): RoCE networks take it as type of service, InfiniBand as service
+  // level.  What the user sets goes before what the communicator asks for.
+  const int asked = settings.traffic_class;
+  const bool cts_class = !sender && config.ib_fifo_tc >= 0;
+  if (asked >= 0 && config.ib_tc < 0 && !cts_class)
+    s.roce.traffic_class = static_cast<std::uint8_t>(asked & 0xff);
+  if (asked >= 0 && asked <= kMostServiceLevel && config.ib_sl < 0)
+    s.infiniband.level = static_cast<std::uint8_t>(asked);
   s.timeout = static_cast<std::uint8_t>(config.ib_timeout);
   s.retry_count = static_cast<std::uint8_t>(config.ib_retry_cnt);
   s.retry = retry_settings(config);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "plugin/base/log.h"
+#include "plugin/fabric/gid.h"
 #include "proxy/queues/completion_text.h"
 #include "proxy/queues/flow_label.h"
 
@@ -20,7 +21,12 @@ namespace {
 constexpr std::uint8_t kRnrRetryForever = 7;
 constexpr std::uint8_t kMinRnrTimer = 12;
 
-bool same_subnet(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, 8) == 0; }
+// Of routable addresses the last 16 bits of the prefix name the subnet, and the floating LIDs
+// before them may differ within it.
+bool same_subnet(const ibv_gid& a, const ibv_gid& b) {
+  const bool routable = flid_of(a) != 0 || flid_of(b) != 0;
+  return routable ? std::memcmp(a.raw + 6, b.raw + 6, 2) == 0 : std::memcmp(a.raw, b.raw, 8) == 0;
+}
 
 const char* raise_remedy(int error, bool roce, bool soft) {
   switch (error) {
@@ -67,6 +73,11 @@ bool needs_global_header(const Rail& local, const HelloRail& remote) {
          !same_subnet(local.gid.gid, remote.gid);
 }
 
+std::uint16_t destination_lid(const Rail& local, const HelloRail& remote) {
+  const std::uint16_t flid = flid_of(remote.gid);
+  return flid != 0 && !same_subnet(local.gid.gid, remote.gid) ? flid : remote.lid;
+}
+
 ibv_qp_attr path_attributes(const Rail& local, const HelloRail& remote, QueueAddress to,
                             const QueueSettings& settings, std::uint32_t flow_label) {
   const Port& port = *local.port.port;
@@ -78,16 +89,17 @@ ibv_qp_attr path_attributes(const Rail& local, const HelloRail& remote, QueueAdd
   a.max_dest_rd_atomic = 1;
   a.min_rnr_timer = kMinRnrTimer;
   a.ah_attr.port_num = port.number;  // ours: the peer's number says nothing about this HCA
-  a.ah_attr.sl = settings.service_level;
+  const ServiceClass& service = settings.service(port.roce);
+  a.ah_attr.sl = service.level;
   if (needs_global_header(local, remote)) {
     a.ah_attr.is_global = 1;
     a.ah_attr.grh.dgid = remote.gid;
     a.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(local.gid.index);
     a.ah_attr.grh.hop_limit = 255;
     if (port.roce) a.ah_attr.grh.flow_label = flow_label;
-    a.ah_attr.grh.traffic_class = settings.traffic_class;
+    a.ah_attr.grh.traffic_class = service.traffic_class;
   }
-  if (!port.roce) a.ah_attr.dlid = remote.lid;
+  if (!port.roce) a.ah_attr.dlid = destination_lid(local, remote);
   return a;
 }
 

@@ -34,14 +34,22 @@ struct Rail {
   HelloRail hello() const;
 };
 
+inline constexpr int kMostServiceLevel = 15;  // 4 bits (InfiniBand specification, LRH)
+
+// How networks tell traffic apart: InfiniBand by service level, RoCE by traffic class.
+struct ServiceClass {
+  std::uint8_t level = 0;          // 0..kMostServiceLevel
+  std::uint8_t traffic_class = 0;  // of the global header
+};
+
 // Attributes that are the same on all queues of a connection.
 struct QueueSettings {
   int send_depth = 1;
   int recv_depth = 1;
   int inline_bytes = 0;  // wanted; what the device grants is in Queue::inline_bytes
   int access = 0;
-  std::uint8_t traffic_class = 0;
-  std::uint8_t service_level = 0;
+  ServiceClass roce, infiniband;  // on ports of that kind
+  const ServiceClass& service(bool on_roce) const { return on_roce ? roce : infiniband; }
   std::uint8_t timeout = 20;
   std::uint8_t retry_count = 7;
   RetrySettings retry;  // of moves to the next state
@@ -65,6 +73,10 @@ struct Queue {
 // Ethernet; on InfiniBand where a LID is missing or does not reach, or where a port asks for it
 // (one of several virtual ports behind one LID).  Pure.
 bool needs_global_header(const Rail& local, const HelloRail& remote);
+
+// Where the local subnet takes packets for an InfiniBand port: its LID, or across subnets the
+// floating LID in its GID, which leads to a router (as in NCCL's net_ib/connect.cc).  Pure.
+std::uint16_t destination_lid(const Rail& local, const HelloRail& remote);
 
 // Address vector and path of one queue, out of both ends.  Pure.
 // `flow_label`: see flow_label.h; goes with RoCE only.

@@ -178,7 +178,8 @@ Classes classes_of(const Config& config, int traffic_class) {
   return c;
 }
 
-TEST_CASE("D20: a traffic class of the communicator is no service level") {
+// NCCL's manual, "Quality of Service".
+TEST_CASE("D20: a communicator's traffic class is RoCE's class and InfiniBand's service level") {
   Config config = soft_config();
   CHECK(classes_of(config, -1) == Classes{0, 0, 0, 0});
   CHECK(classes_of(config, 106) == Classes{0, 106, 0, 106});
@@ -188,6 +189,18 @@ TEST_CASE("D20: a traffic class of the communicator is no service level") {
   CHECK(classes_of(config, 106) == Classes{3, 106, 3, 7});
   config.ib_tc = 200;  // the user's setting wins
   CHECK(classes_of(config, 106) == Classes{3, 200, 3, 7});
+
+  config = soft_config("soft0,link=ib,soft1,link=ib");
+  CHECK(classes_of(config, -1) == Classes{0, 0, 0, 0});
+  CHECK(classes_of(config, 5) == Classes{5, 0, 5, 0});
+  config.ib_tc = 200;
+  CHECK(classes_of(config, 5) == Classes{5, 200, 5, 200});
+  config.ib_sl = 0;
+  CHECK(classes_of(config, 5) == Classes{0, 200, 0, 200});
+  config.ib_sl = -1;
+  LogCapture log;
+  CHECK(classes_of(config, 106) == Classes{0, 200, 0, 200});
+  CHECK(log.has(LogLevel::warn, "traffic class 106 is no service level of soft0"));
 }
 
 // Where switches route adaptively a long piece leaves its size to a write behind it, a short one

@@ -210,6 +210,21 @@ TEST_CASE("InfiniBand ports use their first GID and ignore the wanted index") {
   CHECK(chosen(port, c) == 0);
 }
 
+TEST_CASE("InfiniBand ports use the GID with a floating LID where there is one") {
+  Port port = roce_port();
+  port.roce = false;
+  port.gids = {entry(0, "fe80::1", 0), entry(1, "fec0:0:c123:2::1", 0),
+               entry(2, "fec0:0:c124:2::1", 0)};
+  Config c;
+  CHECK(chosen(port, c) == 1);
+  c.ib_flid_gid_index = 2;
+  CHECK(chosen(port, c) == 2);
+  for (const int without : {-1, 0, 3}) {
+    c.ib_flid_gid_index = without;
+    CHECK(chosen(port, c) == 0);
+  }
+}
+
 TEST_CASE("when only later entries exist the first of them is taken") {
   Port port = roce_port();
   port.gids = {entry(4, "fe80::1", 2), entry(5, "fe80::2", 2)};

@@ -41,7 +41,8 @@ struct Ends {
   }
   ibv_ah_attr address() const {
     QueueSettings settings;
-    settings.traffic_class = 106;
+    settings.roce = {2, 106};
+    settings.infiniband = {3, 105};
     return path_attributes(local, remote, {42, 43}, settings).ah_attr;
   }
 };
@@ -53,7 +54,17 @@ void check_global(const Ends& e, bool lid) {
   CHECK(std::equal(a.grh.dgid.raw, a.grh.dgid.raw + 16, e.remote.gid.raw));
   CHECK(a.grh.sgid_index == 3);
   CHECK(a.grh.hop_limit == 255);
-  CHECK(a.grh.traffic_class == 106);
+  CHECK(a.grh.traffic_class == (e.port.roce ? 106 : 105));
+  CHECK(a.sl == (e.port.roce ? 2 : 3));
+}
+
+// An address that InfiniBand routers pass on, with its floating LID.
+ibv_gid routable(std::uint16_t flid, std::uint8_t subnet, std::uint8_t host) {
+  ibv_gid g = gid(subnet, host);
+  g.raw[1] = 0xc0;
+  g.raw[4] = static_cast<std::uint8_t>(flid >> 8);
+  g.raw[5] = static_cast<std::uint8_t>(flid);
+  return g;
 }
 
 }  // namespace
@@ -77,6 +88,35 @@ TEST_CASE("InfiniBand peers of one subnet go by LID alone, unless a port asks fo
   Ends ethernet;
   ethernet.port.roce = ethernet.remote.roce = true;
   check_global(ethernet, false);
+}
+
+// NCCL's net_ib (connect.cc): the last 16 bits of the prefix are the subnet.
+TEST_CASE("across InfiniBand subnets packets go to the floating LID in the peer's address") {
+  struct Row {
+    const char* what;
+    ibv_gid local, remote;
+    int is_global, dlid;
+  };
+  const Row rows[] = {
+      {"one subnet, no routers", gid(1, 7), gid(1, 9), 0, 9},
+      {"two subnets", routable(0x111, 1, 7), routable(0xc123, 2, 9), 1, 0xc123},
+      {"one subnet, with routers about", routable(0x111, 1, 7), routable(0xc123, 1, 9), 0, 9},
+      {"the peer's has none", routable(0x111, 1, 7), gid(2, 9), 1, 9},
+      {"ours has none", gid(1, 7), routable(0xc123, 2, 9), 1, 0xc123},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    Ends e;
+    e.local.gid.gid = row.local;
+    e.remote.gid = row.remote;
+    CHECK(e.address().is_global == row.is_global);
+    CHECK(e.address().dlid == row.dlid);
+  }
+  Ends header;
+  header.local.gid.gid = routable(0x111, 1, 7);
+  header.remote.gid = routable(0xc123, 1, 9);
+  header.local.grh_required = true;
+  check_global(header, true);  // to the port itself: it is in our subnet
 }
 
 TEST_CASE("a flow label goes with RoCE only") {

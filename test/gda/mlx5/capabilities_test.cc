@@ -165,8 +165,8 @@ TEST_CASE("paths: what both ends can, addressed as the fabric wants it") {
   Rail rail = make_rail(port, 1);
   const Rail other = make_rail(port, 2);
   QueueSettings settings;
-  settings.traffic_class = 0x6a;
-  settings.service_level = 3;
+  settings.roce = {3, 0x6a};
+  settings.infiniband = {5, 0};
   rail.pkey_index = 1;
 
   QueueEnd far = far_of(other);
