@@ -353,7 +353,7 @@ constexpr std::array kUnsupported{
     UnsupportedOption{"NCCL_IB_EVENT_BASED_LB_REMOTE", kNoWeights},
     UnsupportedOption{"NCCL_IB_OOO_RQ", "out-of-order receive queues are not implemented"},
     UnsupportedOption{"NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "receives are always pre-posted"},
-    UnsupportedOption{"NCCL_IB_QUERY_PORT_SPEED", "the speed is link width times link speed"},
+    UnsupportedOption{"NCCL_IB_QUERY_PORT_SPEED", "the library is always asked for the speed"},
     UnsupportedOption{"NCCL_IB_RAIL_POLICY", "rails are those that NCCL_IB_HCA names"},
     UnsupportedOption{"NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME",
                       "messages are always matched by the slot in the immediate data"},

@@ -53,15 +53,6 @@ const char* transport_text(ibv_transport_type t) {
   }
 }
 
-// XDR needs more than 8 bits; libraries that know it have a wider field beside the old one.
-template <class Attr>
-std::uint32_t speed_code(const Attr& attr) {
-  if constexpr (requires { attr.active_speed_ex; }) {
-    if (attr.active_speed_ex != 0) return attr.active_speed_ex;
-  }
-  return attr.active_speed;
-}
-
 // Identifies a device that reports no GUID: equal names give equal values, never 0.
 std::uint64_t guid_from_name(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;
@@ -97,6 +88,7 @@ class PortFinder {
   bool probe_dmabuf(ibv_pd* pd) const;
   std::string find_data_direct(const Device& device, ibv_device* of) const;
   void look_at_port(Device& device, std::uint8_t number);
+  int find_speed(const Device& device, std::uint8_t number, const ibv_port_attr& attr) const;
   bool peer_memory() const;
   void order_and_name();
   void report_unknown_names() const;
@@ -246,6 +238,18 @@ bool PortFinder::peer_memory() const {
          exists(sysfs_ + "/module/nvidia_peermem/version");
 }
 
+// By the library, by the kernel, and by the code of old, in which NDR stands for what is faster.
+int PortFinder::find_speed(const Device& device, std::uint8_t number,
+                           const ibv_port_attr& attr) const {
+  const auto& ask = fabric_.verbs.port_speed;
+  int speed = ask != nullptr ? ask(device.context, number) : 0;
+  if (speed <= 0 && fabric_.kind == FabricKind::verbs)
+    speed = rate_from_text(read_line(sysfs_ + "/class/infiniband/" + device.name + "/ports/" +
+                                     std::to_string(number) + "/rate"));
+  if (speed <= 0) speed = port_speed_mbps(attr.active_speed, attr.active_width);
+  return speed > 0 ? speed : kUnknownSpeedMbps;
+}
+
 void PortFinder::look_at_port(Device& device, std::uint8_t number) {
   const std::string where = device.name + ":" + std::to_string(number);
   const bool asked_for = !filter_.empty() && !filter_.excludes();
@@ -274,8 +278,7 @@ void PortFinder::look_at_port(Device& device, std::uint8_t number) {
   port.pci_path = device.pci_path;
   port.physical_function = device.physical_function;
   port.guid = device.guid;
-  port.speed_mbps = port_speed_mbps(speed_code(attr), attr.active_width);
-  if (port.speed_mbps == 0) port.speed_mbps = kUnknownSpeedMbps;
+  port.speed_mbps = find_speed(device, number, attr);
   port.place = filter_.place(device.name, number);
   port.roce = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
   port.grh_required = (attr.flags & IBV_QPF_GRH_REQUIRED) != 0;

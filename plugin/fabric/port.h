@@ -32,6 +32,9 @@ int roce_version_from_text(std::string_view text);
 // The last component of a sysfs path when it is a PCI address ("0000:17:00.0"), else empty.
 std::string_view pci_address(std::string_view path);
 
+// Mb/s from sysfs's text for a port's rate, "800 Gb/sec (4X XDR)"; 0 when unknown.
+int rate_from_text(std::string_view text);
+
 const char* port_state_text(ibv_port_state state);
 
 }  // namespace twinpath

@@ -1,5 +1,6 @@
 // What codes and texts of a port mean: pure, tested with tables.
 #include <array>
+#include <charconv>
 
 #include "plugin/fabric/port.h"
 
@@ -22,6 +23,22 @@ std::string_view pci_address(std::string_view path) {
     if (kShape[i] == 'd' ? !hex : last[i] != kShape[i]) return {};
   }
   return last;
+}
+
+int rate_from_text(std::string_view text) {
+  // Digits, and one more behind a point where there is one: "2.5 Gb/sec (1X SDR)".
+  int tenths = 0;
+  const char* const end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, tenths);
+  constexpr int kMostGbps = 200'000;
+  if (error != std::errc{} || tenths < 0 || tenths > kMostGbps) return 0;
+  tenths *= 10;
+  if (end - at > 1 && *at == '.' && at[1] >= '0' && at[1] <= '9') {
+    tenths += at[1] - '0';
+    at += 2;
+  }
+  const std::string_view unit(at, static_cast<std::size_t>(end - at));
+  return unit.starts_with(" Gb/sec") ? tenths * 100 : 0;
 }
 
 const char* port_state_text(ibv_port_state state) {

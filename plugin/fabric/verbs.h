@@ -60,6 +60,9 @@ struct Verbs {
   // ibv_query_port's exported symbol takes an older struct; this one is asked with the full
   // ibv_port_attr and zero-fills what the provider does not know.
   int (*query_port)(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) = nullptr;
+  // The port's speed in Mb/s where it is told beyond the old code of ibv_port_attr, in which the
+  // kernel says NDR for all that is faster; 0: it is not told.  Null: nobody to ask.
+  int (*port_speed)(ibv_context* context, std::uint8_t port) = nullptr;
   // Of a dma-buf, by the data-direct function of an mlx5 adapter: mlx5dv_reg_dmabuf_mr, with
   // kDataDirect as the last argument.  Null where no adapter has such a function.
   ibv_mr* (*reg_data_direct)(ibv_pd* pd, std::uint64_t offset, std::size_t bytes,

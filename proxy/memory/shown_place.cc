@@ -1,11 +1,20 @@
 #include "proxy/memory/shown_place.h"
 
+#include "plugin/fabric/port.h"
+
 namespace twinpath {
 namespace {
 
-const std::string& path_of(const Port& port, bool merge_vfs) {
+// Two functions of one card, 00.0 and 00.1, are its ports.
+std::string first_function(std::string path) {
+  if (!pci_address(path).empty()) path.back() = '0';
+  return path;
+}
+
+std::string path_of(const Port& port, bool merge_vfs) {
   if (!port.data_direct.empty()) return port.data_direct;
-  return merge_vfs && !port.physical_function.empty() ? port.physical_function : port.pci_path;
+  if (port.physical_function.empty()) return first_function(port.pci_path);
+  return merge_vfs ? first_function(port.physical_function) : port.pci_path;
 }
 
 }  // namespace

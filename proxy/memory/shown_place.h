@@ -1,9 +1,9 @@
 #pragma once
 // Where NCCL is told that a port sits.  Its topology takes devices of one PCI path for the ports of
-// one adapter, which it merges by default, so virtual functions of one adapter are shown at their
-// physical function's (NCCL_IB_MERGE_VFS).  A port that moves GPU memory by a data-direct function
-// is shown there: NCCL looks for what is near to GPUs.  Our own decisions go by the port's own
-// path.  Pure.
+// one adapter, which it merges by default, so the functions of one card are shown at its first (as
+// NCCL's own transport does), and virtual functions at their physical one's (NCCL_IB_MERGE_VFS).  A
+// port that moves GPU memory by a data-direct function is shown there: NCCL looks for what is near
+// to GPUs.  Our own decisions go by the port's own path.  Pure.
 #include <cstddef>
 #include <span>
 #include <string>

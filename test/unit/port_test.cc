@@ -223,10 +223,10 @@ TEST_CASE("a virtual function knows its physical one, and is shown there") {
     int port;  // where virtual functions are shown at physical ones
   };
   const Row rows[] = {{"/0000:17:00.0", "", 1},
-                      {"/0000:17:00.1", "", 1},
-                      {"/0000:17:00.2", "/0000:17:00.0", 2},
-                      {"/0000:17:01.3", "/0000:17:00.0", 3},
-                      {"/0000:17:02.0", "/0000:17:00.1", 2}};
+                      {"/0000:17:00.1", "", 2},
+                      {"/0000:17:00.2", "/0000:17:00.0", 3},
+                      {"/0000:17:01.3", "/0000:17:00.0", 4},
+                      {"/0000:17:02.0", "/0000:17:00.1", 5}};
   for (std::size_t i = 0; i < std::size(rows); ++i) {
     const Port& port = found.fabric->ports[i];
     const Row& row = rows[i];
@@ -235,12 +235,50 @@ TEST_CASE("a virtual function knows its physical one, and is shown there") {
     CHECK(port.pci_path == at + row.own);
     CHECK(port.physical_function == (physical ? "" : at + row.physical));
     const ShownPlace merged = shown_place(found.fabric->ports, i, true);
-    CHECK(merged.pci_path == at + (physical ? row.own : row.physical));
+    CHECK(merged.pci_path == at + "/0000:17:00.0");  // both physical ones are of one card
     CHECK(merged.port == row.port);
     const ShownPlace apart = shown_place(found.fabric->ports, i, false);
-    CHECK(apart.pci_path == port.pci_path);
-    CHECK(apart.port == 1);
+    CHECK(apart.pci_path == (physical ? at + "/0000:17:00.0" : port.pci_path));
+    CHECK(apart.port == (physical ? row.port : 1));
   }
+}
+
+TEST_CASE("rates as the kernel prints them, and 0 for what is none") {
+  const std::pair<const char*, int> rows[] = {{"2.5 Gb/sec (1X SDR)", 2500},
+                                              {"40 Gb/sec (4X QDR)", 40000},
+                                              {"56 Gb/sec (4X FDR)", 56000},
+                                              {"100 Gb/sec (4X EDR)", 100000},
+                                              {"400 Gb/sec (4X NDR)", 400000},
+                                              {"800 Gb/sec (4X XDR)", 800000},
+                                              {"1600 Gb/sec (8X XDR)", 1600000},
+                                              {"", 0},
+                                              {"-5 Gb/sec", 0},
+                                              {"800", 0},
+                                              {"800 Mb/sec", 0},
+                                              {"99999999999 Gb/sec", 0},
+                                              {"unknown", 0}};
+  for (const auto& [text, mbps] : rows) {
+    CAPTURE(text);
+    CHECK(rate_from_text(text) == mbps);
+  }
+}
+
+// The kernel caps the old field at NDR, and so 4 lanes of XDR look like 400 Gb/s there.
+TEST_CASE("a port's speed is the library's, else the kernel's, else that of the old field") {
+  FakeSysfs sysfs;
+  CHECK(scan({make_device("mlx5_0")}, {}, sysfs.root()).fabric->ports.at(0).speed_mbps == 400000);
+  sysfs.write("class/infiniband/mlx5_0/ports/1/rate", "800 Gb/sec (4X XDR)\n");
+  CHECK(scan({make_device("mlx5_0")}, {}, sysfs.root()).fabric->ports.at(0).speed_mbps == 800000);
+  FakeDevice none = make_device("mlx5_1");
+  none.attr[1].active_speed = 0;
+  CHECK(scan({none}, {}, sysfs.root()).fabric->ports.at(0).speed_mbps == 10000);
+  Found asked;
+  asked.fabric->kind = FabricKind::verbs;
+  fake_host() = {{make_device("mlx5_0")}, 0, 0};
+  asked.fabric->verbs = fake_verbs();
+  asked.fabric->verbs.port_speed = [](ibv_context*, std::uint8_t) { return 1'600'000; };
+  REQUIRE(find_ports(*asked.fabric, {}, sysfs.root(), asked.why, nullptr) == Status::ok);
+  CHECK(asked.fabric->ports.at(0).speed_mbps == 1'600'000);
 }
 
 TEST_CASE("ports of one function keep their numbers, and what has no place has none") {
