@@ -586,6 +586,16 @@ TEST_CASE("the soft fabric shows the adapters that its specification asks for") 
   CHECK(log.warnings().empty());
 }
 
+TEST_CASE("a soft adapter of a provider with XDR shows its speed") {
+  Config c;
+  c.fabric = FabricChoice::soft;
+  c.soft_hcas = "1,like=mlx5-xdr";
+  c.soft_job = "unit-" + std::to_string(getpid());
+  auto fabric = open_fabric(c);
+  REQUIRE(fabric);
+  CHECK((*fabric)->ports.at(0).speed_mbps == 800000);
+}
+
 TEST_CASE("soft adapters that are down leave an empty fabric and a warning with the reason") {
   test::LogCapture log;
   Config c;

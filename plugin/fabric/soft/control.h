@@ -33,6 +33,8 @@ const char* event_type_str(ibv_event_type);
 
 // ports.cc
 int query_port(ibv_context*, std::uint8_t port, ibv_port_attr*);
+// As Verbs::port_speed.
+int port_speed(ibv_context*, std::uint8_t port);
 int query_gid(ibv_context*, std::uint8_t port, int index, ibv_gid*);
 
 // memory.cc

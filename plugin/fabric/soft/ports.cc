@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "plugin/fabric/fabric.h"
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/hca.h"
@@ -93,6 +94,14 @@ int query_port(ibv_context* c, std::uint8_t port, ibv_port_attr* a) {
   const std::uint16_t speed = speed_codes(device.spec.speed_gbps, like.xdr, *a);
   set_wide_speed(*a, speed);
   return 0;
+}
+
+int port_speed(ibv_context* c, std::uint8_t port) {
+  const SoftDevice& device = *soft(c)->soft_device;
+  if (!has_port(device, port)) return 0;
+  ibv_port_attr a{};
+  const std::uint16_t speed = speed_codes(device.spec.speed_gbps, device.like().xdr, a);
+  return port_speed_mbps(speed, a.active_width);
 }
 
 int query_gid(ibv_context* c, std::uint8_t port, int index, ibv_gid* gid) {

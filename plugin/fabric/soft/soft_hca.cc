@@ -143,6 +143,7 @@ void fill(Verbs& t) {
   t.close_device = close_device;
   t.query_device = query_device;
   t.query_port = query_port;
+  t.port_speed = port_speed;
   t.query_gid = query_gid;
   t.query_pkey = query_pkey;
   t.alloc_pd = alloc_pd;
