@@ -221,12 +221,12 @@ TEST_CASE("a topology file with more than one port, a virtual adapter and commen
   CHECK(hca.kind == HcaKind::mlx5);
   CHECK(near(hca.pci->link.now(), 63.0));
   CHECK_FALSE(m.find_hca("veth0")->pci);
-  CHECK(gpu_to_hca(m, m.gpus[0], *m.find_hca("veth0")).distance == Distance::node);
+  CHECK(gpu_to_hca(m, m.gpus[0], *m.find_hca("veth0")).distance == Distance::c2c);
   CHECK(m.gpus[0].cuda_index == 4);
   CHECK(m.gpus[0].compute_capability == 90);
   CHECK(m.gpus[0].gdr == true);
   CHECK(m.gpus[0].nvlinks == 18);
   CHECK(m.numa_nodes.at(0).assumed);
   CHECK(m.gpus[0].c2c_node == m.gpus[0].pci.numa);
-  CHECK(gpu_to_hca(m, m.gpus[0], hca).distance == Distance::phb);
+  CHECK(gpu_to_hca(m, m.gpus[0], hca).distance == Distance::c2c);  // as with numaid 0
 }
