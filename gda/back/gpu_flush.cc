@@ -2,12 +2,11 @@
 #include "gda/back/gpu_flush.h"
 
 #include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
 #include "proxy/connect/connection.h"
+#include "proxy/queues/adapter_objects.h"
 #include "proxy/queues/completion_text.h"
 
 namespace twinpath::gda {
@@ -17,21 +16,15 @@ Result<std::unique_ptr<GpuFlush>> GpuFlush::make(const GinCore& core, const Sink
   if (verbs.ordered || gpu::cuda::driver() == nullptr) return std::unique_ptr<GpuFlush>();
   std::unique_ptr<GpuFlush> made(new GpuFlush(core.flush_sources, sink));
   made->port_ = core.rail.port.port->name;
-  errno = 0;
-  ibv_cq* const cq = verbs.create_cq(core.rail.port.adapter->context, static_cast<int>(kReads),
-                                     nullptr, nullptr, 0);
-  if (cq == nullptr) {
-    TP_WARN("%s cannot make a completion queue of %u entries: %s (errno %d)", made->port_.c_str(),
-            kReads, std::strerror(errno), errno);
-    return Status::no_memory;
-  }
-  made->cq_ = own(cq, verbs.destroy_cq);
+  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, kReads);
+  if (!cq) return cq.status();
+  made->cq_ = std::move(cq).take();
   QueueSettings settings = queue_settings(true, core.config(), core.settings);
   settings.access = IBV_ACCESS_REMOTE_READ;
   settings.recv_depth = 0;
   settings.send_depth = static_cast<int>(kReads);
   settings.inline_bytes = 0;
-  auto pair = QueuePair::make(verbs, core.rail, cq, settings, core.limits);
+  auto pair = QueuePair::make(verbs, core.rail, made->cq_.get(), settings, core.limits);
   if (!pair) return pair.status();
   made->pair_ = std::move(pair).take();
   TP_TRY(made->pair_->raise(made->pair_->end(), "itself", true));

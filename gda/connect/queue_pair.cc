@@ -7,7 +7,8 @@
 #include <thread>
 
 #include "plugin/base/log.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/base/reason_text.h"
+#include "proxy/queues/adapter_objects.h"
 #include "proxy/queues/flow_label.h"
 
 namespace twinpath::gda {
@@ -19,33 +20,13 @@ std::uint8_t reads(int offered) {
   return static_cast<std::uint8_t>(std::clamp(offered, 1, kMostReads));
 }
 
-ibv_qp* create(const Verbs& verbs, const Rail& rail, ibv_cq* cq, const QueueSettings& settings,
-               std::uint32_t& inline_bytes) {
-  // Devices differ in how much they take inline, and say so only by refusing.
-  for (const int wanted : {settings.inline_bytes, 0}) {
-    ibv_qp_init_attr init{};
-    init.send_cq = init.recv_cq = cq;
-    init.qp_type = IBV_QPT_RC;
-    init.cap.max_send_wr = static_cast<std::uint32_t>(settings.send_depth);
-    // Some providers want one even if nothing is ever received.
-    init.cap.max_recv_wr = static_cast<std::uint32_t>(std::max(settings.recv_depth, 1));
-    init.cap.max_send_sge = init.cap.max_recv_sge = 1;
-    init.cap.max_inline_data = static_cast<std::uint32_t>(wanted);
-    errno = 0;
-    ibv_qp* qp = verbs.create_qp(rail.port.adapter->pd, &init);
-    inline_bytes = init.cap.max_inline_data;
-    if (qp != nullptr || errno != EINVAL || wanted == 0) return qp;
-  }
-  return nullptr;
-}
-
 // NCCL waits for all ranks here anyway, so this thread may sleep.
 template <class F>
 int patiently(const RetrySettings& settings, F move) {
   ModifyRetry retry(settings);
   for (;;) {
-    const int result = move();
-    if (result == 0 || !retry.failed(modify_error(result), now_ns())) return result;
+    const int error = move();
+    if (error == 0 || !retry.failed(error, now_ns())) return error;
     std::this_thread::sleep_for(std::chrono::nanoseconds(retry.due_in(now_ns())));
   }
 }
@@ -101,14 +82,10 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Verbs& verbs, const Rai
                                                    const AdapterLimits& limits) {
   std::unique_ptr<QueuePair> pair(new QueuePair(verbs, rail, settings, limits));
   const char* name = rail.port.port->name.c_str();
-  ibv_qp* qp = create(verbs, rail, cq, settings, pair->inline_bytes_);
-  if (qp == nullptr) {
-    const int error = errno;
-    TP_WARN("%s cannot make a queue pair of %d work requests: %s (errno %d)%s", name,
-            settings.send_depth, std::strerror(error), error, object_remedy(error));
-    return error == ENOMEM ? Status::no_memory : Status::system;
-  }
-  pair->qp_ = own(qp, verbs.destroy_qp);
+  auto made = make_queue_pair(verbs, rail.port, cq, settings, pair->inline_bytes_);
+  if (!made) return made.status();
+  pair->qp_ = std::move(made).take();
+  ibv_qp* const qp = pair->qp_.get();
   pair->psn_ = random_24_bits();
   rail.port.adapter->events.forget_queue(qp->qp_num);
   ibv_qp_attr a{};
@@ -116,16 +93,15 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Verbs& verbs, const Rai
   a.pkey_index = rail.pkey_index;
   a.port_num = rail.port.port->number;
   a.qp_access_flags = static_cast<unsigned>(settings.access);
-  const int result = patiently(settings.retry, [&] {
-    return verbs.modify_qp(qp, &a,
-                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  const int error = patiently(settings.retry, [&] {
+    return move_pair(verbs, qp, a,
+                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   });
-  if (result == 0) return pair;
-  const int error = modify_error(result);
+  if (error == 0) return pair;
   TP_WARN(
-      "%s: queue pair cannot go to INIT: %s (errno %d); the partition is index %d "
+      "%s: queue pair cannot go to INIT: %s; the partition is index %d "
       "(NCCL_IB_PKEY, NCCL_IB_PKEY_VALUE)",
-      name, std::strerror(error), error, rail.pkey_index);
+      name, reason_text(error).c_str(), rail.pkey_index);
   return Status::system;
 }
 
@@ -148,9 +124,9 @@ int QueuePair::to_rtr(const QueueEnd& far) {
   const std::uint32_t label = settings_.flow_labels ? flow_label(qp_->qp_num, far.queue.qpn, 0) : 0;
   ibv_qp_attr a = path_attributes(rail_, far.rail, far.queue, settings_, label);
   a.max_dest_rd_atomic = limits_.reads_in;
-  return verbs_.modify_qp(qp_.get(), &a,
-                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  return move_pair(verbs_, qp_.get(), a,
+                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 int QueuePair::to_rts(const QueueEnd& far) {
@@ -161,9 +137,9 @@ int QueuePair::to_rts(const QueueEnd& far) {
   a.rnr_retry = 7;
   a.sq_psn = psn_;
   a.max_rd_atomic = std::min(limits_.reads_out, far.reads_in);
-  return verbs_.modify_qp(qp_.get(), &a,
-                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  return move_pair(verbs_, qp_.get(), a,
+                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 Status QueuePair::raise(const QueueEnd& far, const std::string& peer, bool here) {
@@ -186,13 +162,12 @@ Status QueuePair::raise(const QueueEnd& far, const std::string& peer, bool here)
     error = patiently(settings_.retry, [&] { return to_rts(far); });
   }
   if (error == 0) return Status::ok;
-  const int code = modify_error(error);
   TP_WARN(
-      "%s (GID index %d, %s) cannot reach %s at %s (GID index %d, %s): queue pair to %s gives %s "
-      "(errno %d); check routes between the two and NCCL_IB_GID_INDEX",
+      "%s (GID index %d, %s) cannot reach %s at %s (GID index %d, %s): queue pair to %s gives %s; "
+      "check routes between the two and NCCL_IB_GID_INDEX",
       rail_.port.port->name.c_str(), rail_.gid.index, gid_text(rail_.gid.gid).c_str(),
       far.rail.port.c_str(), peer.c_str(), far.rail.gid_index, gid_text(far.rail.gid).c_str(), step,
-      std::strerror(code), code);
+      reason_text(error).c_str());
   return Status::system;
 }
 

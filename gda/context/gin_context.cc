@@ -3,14 +3,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <random>
 
 #include "gda/context/context_settings.h"
 #include "gda/memory/retired.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
 #include "proxy/connect/connection.h"
+#include "proxy/queues/adapter_objects.h"
 #include "proxy/queues/completion_text.h"
 
 namespace twinpath::gda {
@@ -108,9 +109,9 @@ Status Context::register_tables() {
           (core_->limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
   if (mr == nullptr) {
     const int error = errno;
-    TP_WARN("%s cannot register %zu bytes of signals and counters: %s (errno %d)%s",
-            core_->rail.port.port->name.c_str(), memory_->tables_bytes(), std::strerror(error),
-            error, object_remedy(error));
+    TP_WARN("%s cannot register %zu bytes of signals and counters: %s%s",
+            core_->rail.port.port->name.c_str(), memory_->tables_bytes(),
+            reason_text(error).c_str(), object_remedy(error));
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
   tables_mr_ = own(mr, core_->verbs().dereg_mr);
@@ -134,16 +135,10 @@ Status Context::make_pairs(const ContextSettings& settings) {
             core_->rail.port.port->name.c_str(), core_->limits.max_cqes, used_pairs);
     return Status::no_memory;
   }
-  errno = 0;
-  ibv_cq* cq = verbs.create_cq(core_->rail.port.adapter->context,
-                               static_cast<int>(used_pairs * (slots_ + more)), nullptr, nullptr, 0);
-  if (cq == nullptr) {
-    TP_WARN("%s cannot make a completion queue of %zu entries: %s (errno %d)",
-            core_->rail.port.port->name.c_str(), used_pairs * (slots_ + more), std::strerror(errno),
-            errno);
-    return Status::no_memory;
-  }
-  cq_ = own(cq, verbs.destroy_cq);
+  auto cq =
+      make_completion_queue(verbs, core_->rail.port.adapter->context, used_pairs * (slots_ + more));
+  if (!cq) return cq.status();
+  cq_ = std::move(cq).take();
 
   CommSettings comm = core_->settings;
   if (settings.traffic_class >= 0) comm.traffic_class = settings.traffic_class;
@@ -156,11 +151,11 @@ Status Context::make_pairs(const ContextSettings& settings) {
   pairs_.resize(shape_.pairs());
   for (std::size_t p = 0; p < shape_.pairs(); ++p) {
     if (!used(rank_of(p))) continue;
-    auto pair = QueuePair::make(verbs, core_->rail, cq, queue, core_->limits);
+    auto pair = QueuePair::make(verbs, core_->rail, cq_.get(), queue, core_->limits);
     if (!pair) return pair.status();
     pairs_[p] = std::move(pair).take();
     if (rank_of(p) != core_->rank()) continue;
-    auto far = QueuePair::make(verbs, core_->rail, cq, queue, core_->limits);
+    auto far = QueuePair::make(verbs, core_->rail, cq_.get(), queue, core_->limits);
     if (!far) return far.status();
     loopbacks_.push_back(std::move(far).take());
   }

@@ -7,6 +7,7 @@
 
 #include "plugin/base/log.h"
 #include "proxy/connect/connection.h"
+#include "proxy/queues/adapter_objects.h"
 #include "proxy/queues/completion_text.h"
 
 namespace twinpath::gda::rma {
@@ -22,21 +23,15 @@ Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, std::
   made->qps_.resize(queues);
   const GinCore& core = team.core();
   const Verbs& verbs = core.verbs();
-  errno = 0;
-  ibv_cq* const cq = verbs.create_cq(core.rail.port.adapter->context, static_cast<int>(kBatch),
-                                     nullptr, nullptr, 0);
-  if (cq == nullptr) {
-    TP_WARN("%s cannot make a completion queue of %zu entries: %s (errno %d)",
-            core.rail.port.port->name.c_str(), kBatch, std::strerror(errno), errno);
-    return Status::no_memory;
-  }
-  made->cq_ = own(cq, verbs.destroy_cq);
+  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, kBatch);
+  if (!cq) return cq.status();
+  made->cq_ = std::move(cq).take();
   QueueSettings settings = queue_settings(true, core.config(), core.settings);
   settings.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
   settings.recv_depth = 0;
   settings.send_depth = static_cast<int>(kBatch);
   settings.inline_bytes = 0;
-  auto pair = QueuePair::make(verbs, core.rail, cq, settings, core.limits);
+  auto pair = QueuePair::make(verbs, core.rail, made->cq_.get(), settings, core.limits);
   if (!pair) return pair.status();
   made->loop_ = std::move(pair).take();
   TP_TRY(made->loop_->raise(made->loop_->end(), "itself", true));

@@ -1,13 +1,14 @@
 // Making a context, and its end.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "gda/memory/retired.h"
 #include "gda/rma/rma_context.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
 #include "proxy/connect/connection.h"
+#include "proxy/queues/adapter_objects.h"
 #include "proxy/queues/completion_text.h"
 
 namespace twinpath::gda::rma {
@@ -87,8 +88,8 @@ Status Context::make_memory() {
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (mr == nullptr) {
     const int error = errno;
-    TP_WARN("%s cannot register %zu bytes for work requests: %s (errno %d)%s",
-            core.rail.port.port->name.c_str(), bytes, std::strerror(error), error,
+    TP_WARN("%s cannot register %zu bytes for work requests: %s%s",
+            core.rail.port.port->name.c_str(), bytes, reason_text(error).c_str(),
             object_remedy(error));
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
@@ -120,17 +121,9 @@ Status Context::make_pairs() {
             core.rail.port.port->name.c_str(), core.limits.max_cqes, pairs);
     return Status::no_memory;
   }
-  errno = 0;
-  ibv_cq* const cq =
-      verbs.create_cq(core.rail.port.adapter->context, static_cast<int>(pairs * (slots_ + more)),
-                      nullptr, nullptr, 0);
-  if (cq == nullptr) {
-    TP_WARN("%s cannot make a completion queue of %u entries: %s (errno %d)",
-            core.rail.port.port->name.c_str(), pairs * (slots_ + more), std::strerror(errno),
-            errno);
-    return Status::no_memory;
-  }
-  cq_ = own(cq, verbs.destroy_cq);
+  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, pairs * (slots_ + more));
+  if (!cq) return cq.status();
+  cq_ = std::move(cq).take();
   CommSettings comm = core.settings;
   if (settings_.traffic_class >= 0) comm.traffic_class = settings_.traffic_class;
   QueueSettings settings = queue_settings(true, core.config(), comm);
@@ -141,7 +134,7 @@ Status Context::make_pairs() {
   settings.inline_bytes = 0;
   for (std::size_t q = 0; q < queue_count(); ++q) {
     if (!used(rank_of(q))) continue;
-    auto pair = QueuePair::make(verbs, core.rail, cq, settings, core.limits);
+    auto pair = QueuePair::make(verbs, core.rail, cq_.get(), settings, core.limits);
     if (!pair) return pair.status();
     pairs_[q] = std::move(pair).take();
   }

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "gda/memory/retired.h"
 #include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
 #include "plugin/gpu/dmabuf.h"
 
 namespace twinpath::gda {
@@ -58,9 +58,9 @@ Result<GpuSignals> place_signals(GinCore& core, std::uint64_t bytes) {
     signals.mr = own(mr, core.verbs().dereg_mr);
     return signals;
   }
-  TP_INFO(net, "%s cannot register %zu bytes of GPU %d for signals: %s (errno %d)",
-          core.rail.port.port->name.c_str(), signals.block->bytes(), core.gpu, std::strerror(errno),
-          errno);
+  TP_INFO(net, "%s cannot register %zu bytes of GPU %d for signals: %s",
+          core.rail.port.port->name.c_str(), signals.block->bytes(), core.gpu,
+          reason_text(errno).c_str());
   free_later(std::move(signals.block));
   core.signals_in_host = true;
   warn_of_host_signals(core);

@@ -2,11 +2,10 @@
 #include "gda/team/questions.h"
 
 #include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "plugin/base/log.h"
 #include "proxy/connect/connection.h"
+#include "proxy/queues/adapter_objects.h"
 #include "proxy/queues/completion_text.h"
 
 namespace twinpath::gda {
@@ -16,15 +15,9 @@ Result<std::unique_ptr<Questions>> Questions::make(const GinCore& core,
   std::unique_ptr<Questions> made(new Questions(core));
   made->peers_.resize(asked.size());
   const Verbs& verbs = core.verbs();
-  errno = 0;
-  ibv_cq* const cq = verbs.create_cq(core.rail.port.adapter->context,
-                                     static_cast<int>(asked.size()), nullptr, nullptr, 0);
-  if (cq == nullptr) {
-    TP_WARN("%s cannot make a completion queue of %zu entries: %s (errno %d)",
-            core.rail.port.port->name.c_str(), asked.size(), std::strerror(errno), errno);
-    return Status::no_memory;
-  }
-  made->cq_ = own(cq, verbs.destroy_cq);
+  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, asked.size());
+  if (!cq) return cq.status();
+  made->cq_ = std::move(cq).take();
   QueueSettings settings = queue_settings(true, core.config(), core.settings);
   settings.access = IBV_ACCESS_REMOTE_WRITE;
   settings.recv_depth = 0;
@@ -32,7 +25,7 @@ Result<std::unique_ptr<Questions>> Questions::make(const GinCore& core,
   settings.inline_bytes = 0;
   for (int rank = 0; rank < core.ranks(); ++rank) {
     if (!asked[static_cast<std::size_t>(rank)] || rank == core.rank()) continue;
-    auto pair = QueuePair::make(verbs, core.rail, cq, settings, core.limits);
+    auto pair = QueuePair::make(verbs, core.rail, made->cq_.get(), settings, core.limits);
     if (!pair) return pair.status();
     made->peer(rank).pair = std::move(pair).take();
   }

@@ -110,6 +110,7 @@ struct Config {
   int ib_merge_nics = -1;                  // NCCL_IB_MERGE_NICS (-1 automatic, 0, 1)
   int ib_data_direct = 1;                  // NCCL_IB_DATA_DIRECT (0, 1, 2)
   bool ib_merge_vfs = true;                // NCCL_IB_MERGE_VFS
+  int ib_use_inline = -1;                  // NCCL_IB_USE_INLINE (-1 not set, 0, 1)
   int ib_pci_relaxed_ordering = 2;         // NCCL_IB_PCI_RELAXED_ORDERING (0, 1, 2 = auto)
   std::string net_gdr_level;               // NCCL_NET_GDR_LEVEL (a word or 0..5)
   int net_gdr_read = -1;                   // NCCL_NET_GDR_READ (-1 automatic, 0, 1)

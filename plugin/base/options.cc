@@ -115,7 +115,11 @@ constexpr std::array kOptions{
                                  "sends none."),
     option<&Config::connect_timeout_ms, in_range<100, 600000>>(
         "TWINPATH_CONNECT_TIMEOUT_MS", "Connections", "ms, 100..600000",
-        "How long setting up a connection may take before it is an error."),
+        "How long a peer's host may not answer while a connection is set up before that is an "
+        "error; and how long a caller has to say who he is. A peer whose host answers is waited "
+        "for: a warning names it after this time, and again after twice as long each time. "
+        "Kernels' "
+        "networks (GIN, RMA) wait for all ranks this long."),
     option<&Config::peer_timeout_ms, in_range<4000, 3600000>>(
         "TWINPATH_PEER_TIMEOUT_MS", "Connections", "ms, 4000..3600000",
         "How long a peer may neither answer on the control network nor move data before its "
@@ -240,6 +244,11 @@ constexpr std::array kOptions{
     option<&Config::net_optional_recv>(
         "NCCL_NET_OPTIONAL_RECV_COMPLETION", "Data path", "0, 1",
         "The same under NCCL's name; NCCL reads it, too. 0 in either switches it off."),
+    option<&Config::ib_use_inline, in_range<-1, 1>>(
+        "NCCL_IB_USE_INLINE", "Data path", "-1..1",
+        "Whether work requests hold short data themselves: 0 never; 1 wherever the adapter grants "
+        "it, except where its provider is known to ignore it; -1 where its provider is known to "
+        "honour it (NCCL's own transport does it with 1 only)."),
     option<&Config::ib_pci_relaxed_ordering, in_range<0, 2>>(
         "NCCL_IB_PCI_RELAXED_ORDERING", "Data path", "0..2",
         "PCIe relaxed ordering of registered memory: 0 off, 1 on, 2 where the adapter offers it."),
@@ -369,7 +378,6 @@ constexpr std::array kUnsupported{
     UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_ATTEMPTS_MAX", kNoFailover},
     UnsupportedOption{"NCCL_IB_RESILIENCY_PORT_RECOVERY_START_DELAY", kNoFailover},
     UnsupportedOption{"NCCL_IB_RETURN_ASYNC_EVENTS", "fatal device events are always errors"},
-    UnsupportedOption{"NCCL_IB_USE_INLINE", "clear-to-send messages are always sent inline"},
     UnsupportedOption{"NCCL_IB_WARN_RAIL_LOCAL", "NCCL is told the rails and keeps to them itself"},
     UnsupportedOption{"NCCL_IB_WQE_LATENCY_REPORT", kOwnCounters},
     UnsupportedOption{"NCCL_IB_WQE_LATENCY_THRESHOLD_NS", kOwnCounters},

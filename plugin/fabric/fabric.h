@@ -61,6 +61,8 @@ struct Port {
   int max_qp = 0;
   bool dmabuf = false;   // reg_dmabuf_mr exists and works for this context
   bool peermem = false;  // reg_mr accepts CUDA pointers (nvidia_peermem loaded, or soft)
+  // Work requests may hold their data themselves, as far as a queue pair grants it (provider.h).
+  bool inline_data = false;
   std::vector<GidEntry> gids;
   ibv_context* context = nullptr;  // owned by the Fabric
   ibv_pd* pd = nullptr;            // owned by the Fabric; one per device

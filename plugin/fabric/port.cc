@@ -13,6 +13,7 @@
 #include "plugin/base/log.h"
 #include "plugin/fabric/gid.h"
 #include "plugin/fabric/mlx5.h"
+#include "plugin/fabric/provider.h"
 #include "plugin/fabric/soft/like.h"
 
 namespace twinpath {
@@ -71,6 +72,7 @@ struct Device {
   ibv_pd* pd = nullptr;
   ibv_device_attr attr{};
   bool dmabuf = false;
+  InlineUse inline_use;
 };
 
 class PortFinder {
@@ -85,6 +87,7 @@ class PortFinder {
  private:
   void look_at(ibv_device* device);
   bool open(ibv_device* device, Device& out);
+  InlineUse find_inline_use(const Device& device) const;
   bool probe_dmabuf(ibv_pd* pd) const;
   std::string find_data_direct(const Device& device, ibv_device* of) const;
   void look_at_port(Device& device, std::uint8_t number);
@@ -163,6 +166,9 @@ void PortFinder::look_at(ibv_device* device) {
   if (!used) {
     fabric_.pds.pop_back();
     fabric_.contexts.pop_back();
+  } else {
+    TP_INFO(net, "%s: work requests hold their data themselves where these are short: %s (%s)",
+            d.name.c_str(), d.inline_use.allowed ? "yes" : "no", d.inline_use.why.c_str());
   }
 }
 
@@ -191,6 +197,7 @@ bool PortFinder::open(ibv_device* device, Device& d) {
                    : real_path(sysfs_ + "/class/infiniband/" + d.name + "/device");
   if (fabric_.kind == FabricKind::verbs && !d.pci_path.empty())
     d.physical_function = real_path(d.pci_path + "/physfn");
+  d.inline_use = find_inline_use(d);
   d.dmabuf = probe_dmabuf(pd.get());
   d.context = context.get();
   d.pd = pd.get();
@@ -198,6 +205,14 @@ bool PortFinder::open(ibv_device* device, Device& d) {
   fabric_.contexts.push_back(std::move(context));
   fabric_.pds.push_back(std::move(pd));
   return true;
+}
+
+InlineUse PortFinder::find_inline_use(const Device& d) const {
+  std::string driver;
+  if (fabric_.kind == FabricKind::verbs && !d.pci_path.empty())
+    driver = real_path(d.pci_path + "/driver");
+  driver.erase(0, driver.rfind('/') + 1);
+  return inline_use(provider_of({driver, d.attr.vendor_id, d.name}), config_.ib_use_inline);
 }
 
 // A device that can take a dma-buf looks at the file descriptor and finds it bad; one that cannot
@@ -288,6 +303,7 @@ void PortFinder::look_at_port(Device& device, std::uint8_t number) {
   port.max_qp = device.attr.max_qp;
   port.dmabuf = device.dmabuf;
   port.peermem = peer_memory();
+  port.inline_data = device.inline_use.allowed;
   port.context = device.context;
   port.pd = device.pd;
   port.gids = read_gids(fabric_, port, attr.gid_tbl_len, sysfs_);

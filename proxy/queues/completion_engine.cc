@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "plugin/base/log.h"
-#include "proxy/queues/completion_text.h"
+#include "proxy/queues/adapter_objects.h"
 
 namespace twinpath {
 namespace {
@@ -103,16 +101,10 @@ Result<CompletionEngine*> CompletionHub::find_or_make(ibv_context* context, int 
   if (verbs_.query_device(context, &attr) == 0 && attr.max_cqe > 0)
     size = std::min(size, attr.max_cqe);
   size = std::max(size, entries);
-  ibv_cq* cq = verbs_.create_cq(context, size, nullptr, nullptr, 0);
-  if (cq == nullptr) {
-    const int error = errno;
-    TP_WARN("%s cannot make a completion queue of %d entries: %s (errno %d)%s",
-            context->device != nullptr ? context->device->name : "device", size,
-            std::strerror(error), error, object_remedy(error));
-    return error == ENOMEM ? Status::no_memory : Status::system;
-  }
+  auto cq = make_completion_queue(verbs_, context, static_cast<std::size_t>(size));
+  if (!cq) return cq.status();
   auto engine = std::make_unique<CompletionEngine>();
-  engine->cq_ = own(cq, verbs_.destroy_cq);
+  engine->cq_ = std::move(cq).take();
   engine->context_ = context;
   engine->capacity_ = size;
   engine->reserved_ = entries;

@@ -56,6 +56,8 @@ const char* completion_hint(ibv_wc_status status) {
 
 const char* object_remedy(int error) {
   switch (error) {
+    case 0:
+      return "; see the kernel log (dmesg) and the adapter's limits (ibv_devinfo -v)";
     case ENOMEM:
       return "; raise the limit of locked memory (ulimit -l unlimited)";
     case EAGAIN:

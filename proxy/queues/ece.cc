@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
 
 namespace twinpath {
 namespace {
@@ -22,20 +22,20 @@ QueueExtras query(QueueSet& set, Queue& q) {
   return {ece.vendor_id, ece.options, ece.comp_mask};
 }
 
-// 0, or an errno value.
+// 0, or an error as call_error() gives it.
 int tell(QueueSet& set, Queue& q, const QueueExtras& extras) {
   ibv_ece ece{extras.vendor, extras.options, extras.mask};
-  const int result = set.devices().verbs().set_ece(q.qp.get(), &ece);
-  return result == 0 ? 0 : modify_error(result);
+  errno = 0;
+  return call_error(set.devices().verbs().set_ece(q.qp.get(), &ece));
 }
 
 std::string refusal(const QueueSet& set, const Queue& q, const QueueExtras& agreed, int error) {
   char text[200];
   (void)std::snprintf(text, sizeof text,
                       "%s cannot use what the peer's adapter has agreed to (ECE, vendor 0x%x, "
-                      "options 0x%x): %s (errno %d); set NCCL_IB_ECE_ENABLE=0 on both hosts",
+                      "options 0x%x): %s; set NCCL_IB_ECE_ENABLE=0 on both hosts",
                       set.rails()[static_cast<std::size_t>(q.rail)].port.port->name.c_str(),
-                      agreed.vendor, agreed.options, std::strerror(error), error);
+                      agreed.vendor, agreed.options, reason_text(error).c_str());
   return text;
 }
 

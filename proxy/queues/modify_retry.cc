@@ -17,9 +17,15 @@ bool ModifyRetry::failed(int error, std::int64_t now) {
   return next_ - first_ < settings_.limit_ns;
 }
 
-int modify_error(int result) {
+int call_error(int result) {
+  if (result >= 0) return result;
   if (result < -1) return -result;
-  return result > 0 ? result : errno;
+  return errno != 0 ? errno : -1;
+}
+
+int move_pair(const Verbs& verbs, ibv_qp* qp, ibv_qp_attr& attr, int mask) {
+  errno = 0;
+  return call_error(verbs.modify_qp(qp, &attr, mask));
 }
 
 }  // namespace twinpath

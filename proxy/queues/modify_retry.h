@@ -8,6 +8,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/config.h"
+#include "plugin/fabric/verbs.h"
 
 namespace twinpath {
 
@@ -40,8 +41,12 @@ class ModifyRetry {
   std::int64_t first_ = 0, next_ = 0;
 };
 
-// The errno value of what ibv_modify_qp gave: the C library sets errno and providers return the
-// value, or its negative; some do only one of these.
-int modify_error(int result);
+// The errno value of what a call like ibv_modify_qp gave, errno having been cleared before: the
+// library sets errno and providers return the value, or its negative; some do only one of these.
+// 0 for 0, -1 where it failed without a reason.
+int call_error(int result);
+
+// ibv_modify_qp: 0, or the error as call_error() gives it.
+int move_pair(const Verbs& verbs, ibv_qp* qp, ibv_qp_attr& attr, int mask);
 
 }  // namespace twinpath

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
 
 namespace twinpath {
 
@@ -20,9 +21,10 @@ std::unique_ptr<ParcelPool> ParcelPool::make(const Verbs& verbs, const Adapter& 
   ibv_mr* mr = verbs.reg_mr_iova2(adapter.pd, pool->memory_.get(), kBytes,
                                   reinterpret_cast<std::uintptr_t>(pool->memory_.get()),
                                   IBV_ACCESS_LOCAL_WRITE);
+  const int error = errno;
   if (mr == nullptr) {
-    TP_WARN("%zu bytes for small messages cannot be registered: %s (errno %d); they go one by one",
-            kBytes, std::strerror(errno), errno);
+    TP_WARN("%zu bytes for small messages cannot be registered: %s; they go one by one", kBytes,
+            reason_text(error).c_str());
     return nullptr;
   }
   pool->mr_ = own(mr, verbs.dereg_mr);

@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
 #include "plugin/fabric/gid.h"
+#include "proxy/queues/adapter_objects.h"
 #include "proxy/queues/completion_text.h"
 #include "proxy/queues/flow_label.h"
 
@@ -139,34 +141,11 @@ Status QueueSet::reserve(Queue& q, bool locked) {
 
 Status QueueSet::make_pair(Queue& q) {
   const RailPort& port = rails_[static_cast<std::size_t>(q.rail)].port;
-  // Devices differ in how much they take inline, and say so only by refusing.
-  ibv_qp* qp = nullptr;
-  int error = 0;
-  for (int inline_bytes : {settings_.inline_bytes, std::min(settings_.inline_bytes, 64),
-                           std::min(settings_.inline_bytes, 28), 0}) {
-    ibv_qp_init_attr init{};
-    init.send_cq = init.recv_cq = q.engine->cq();
-    init.qp_type = IBV_QPT_RC;
-    init.cap.max_send_wr = static_cast<std::uint32_t>(settings_.send_depth);
-    init.cap.max_recv_wr = static_cast<std::uint32_t>(settings_.recv_depth);
-    init.cap.max_send_sge = init.cap.max_recv_sge = 1;
-    init.cap.max_inline_data = static_cast<std::uint32_t>(inline_bytes);
-    errno = 0;
-    qp = devices_->verbs().create_qp(port.adapter->pd, &init);
-    error = errno;
-    if (qp != nullptr) q.inline_bytes = init.cap.max_inline_data;
-    if (qp != nullptr || error != EINVAL || inline_bytes == 0) break;
-  }
-  if (qp == nullptr) {
-    TP_WARN("%s cannot make a queue pair (%d sends, %d receives): %s (errno %d)%s",
-            port.port->name.c_str(), settings_.send_depth, settings_.recv_depth,
-            std::strerror(error), error, object_remedy(error));
-    return error == ENOMEM ? Status::no_memory : Status::system;
-  }
-  q.qp = own(qp, devices_->verbs().destroy_qp);
+  auto qp = make_queue_pair(devices_->verbs(), port, q.engine->cq(), settings_, q.inline_bytes);
+  if (!qp) return qp.status();
+  q.qp = std::move(qp).take();
   q.halted = false;
-  port.adapter->events.forget_queue(qp->qp_num);
-
+  port.adapter->events.forget_queue(q.qp->qp_num);
   return Status::ok;
 }
 
@@ -176,16 +155,15 @@ int QueueSet::to_init(Queue& q) {
   a.pkey_index = rail_of(q).pkey_index;
   a.port_num = rail_of(q).port.port->number;
   a.qp_access_flags = static_cast<unsigned>(settings_.access);
-  return devices_->verbs().modify_qp(
-      q.qp.get(), &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  return move_pair(devices_->verbs(), q.qp.get(), a,
+                   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
 int QueueSet::to_rtr(Queue& q, const HelloRail& remote, QueueAddress to, std::uint32_t label) {
   ibv_qp_attr a = path_attributes(rail_of(q), remote, to, settings_, label);
-  return devices_->verbs().modify_qp(q.qp.get(), &a,
-                                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                         IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                         IBV_QP_MIN_RNR_TIMER);
+  return move_pair(devices_->verbs(), q.qp.get(), a,
+                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 int QueueSet::to_rts(Queue& q) {
@@ -196,17 +174,15 @@ int QueueSet::to_rts(Queue& q) {
   a.rnr_retry = kRnrRetryForever;
   a.sq_psn = q.psn;
   a.max_rd_atomic = 1;
-  return devices_->verbs().modify_qp(q.qp.get(), &a,
-                                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                         IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                         IBV_QP_MAX_QP_RD_ATOMIC);
+  return move_pair(devices_->verbs(), q.qp.get(), a,
+                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 // `what` was tried; the errno value's text and the remedy come behind it.
-Status QueueSet::refused(int result, const std::string& what, const std::string& remedy,
+Status QueueSet::refused(int error, const std::string& what, const std::string& remedy,
                          std::string& why) {
-  const int error = modify_error(result);
-  why = what + " gives " + std::strerror(error) + " (errno " + std::to_string(error) + ")";
+  why = what + " gives " + reason_text(error);
   const bool again = retry_.failed(error, now_ns());
   if (again && retry_.failures() == 1)
     TP_INFO(net, "%s; trying again, %d times at most", why.c_str(), settings_.retry.count);
@@ -309,6 +285,13 @@ std::uint32_t QueueSet::rails_of(QueueMask mask) const {
   return rails;
 }
 
+std::uint32_t QueueSet::least_inline() const {
+  std::uint32_t least = UINT32_MAX;
+  for (const Queue& q : queues_)
+    if (q.qp != nullptr) least = std::min(least, q.inline_bytes);
+  return least;
+}
+
 int QueueSet::first() const {
   for (std::size_t i = 0; i < queues_.size(); ++i)
     if (queues_[i].qp != nullptr) return static_cast<int>(i);
@@ -320,8 +303,8 @@ Status QueueSet::init(std::string& why) {
     if (!retry_.due(now_ns())) return Status::again;
     Queue& q = queues_[next_];
     if (q.qp == nullptr) continue;
-    if (const int result = to_init(q); result != 0)
-      return refused(result, rail_of(q).port.port->name + ": queue pair to INIT",
+    if (const int error = to_init(q); error != 0)
+      return refused(error, rail_of(q).port.port->name + ": queue pair to INIT",
                      "see the kernel log (dmesg) of this host; the partition is index " +
                          std::to_string(rail_of(q).pkey_index) +
                          " (NCCL_IB_PKEY, NCCL_IB_PKEY_VALUE)",
@@ -350,15 +333,15 @@ Status QueueSet::raise(const std::vector<HelloRail>& remote, const std::vector<Q
         settings_.flow_labels
             ? flow_label(queues_[base].qp->qp_num, to[base].qpn, static_cast<std::uint32_t>(next_))
             : 0;
-    const int result = receives_ ? to_rts(q) : to_rtr(q, peer, to[next_], label);
-    if (result != 0)
-      return refused(result,
+    const int error = receives_ ? to_rts(q) : to_rtr(q, peer, to[next_], label);
+    if (error != 0)
+      return refused(error,
                      local.port.port->name + " (GID index " + std::to_string(local.gid.index) +
                          ", " + gid_text(local.gid.gid) + ") cannot reach " + peer.port +
                          " (GID index " + std::to_string(peer.gid_index) + ", " +
                          gid_text(peer.gid) + ", LID " + std::to_string(peer.lid) +
                          "): queue pair to " + (receives_ ? "RTS" : "RTR"),
-                     raise_remedy(modify_error(result), local.port.port->roce,
+                     raise_remedy(error, local.port.port->roce,
                                   devices_->config().fabric == FabricChoice::soft),
                      why);
     retry_.succeeded();

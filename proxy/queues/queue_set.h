@@ -124,6 +124,8 @@ class QueueSet {
   std::uint32_t regular_rails() const { return rails_of(regular_); }
   // The first of them.
   int first() const;
+  // Inline data that each of them takes.
+  std::uint32_t least_inline() const;
 
   std::vector<Queue>& queues() { return queues_; }
   const std::vector<Queue>& queues() const { return queues_; }
@@ -158,7 +160,7 @@ class QueueSet {
   int to_init(Queue& q);
   int to_rtr(Queue& q, const HelloRail& remote, QueueAddress to, std::uint32_t label);
   int to_rts(Queue& q);
-  Status refused(int result, const std::string& what, const std::string& remedy, std::string& why);
+  Status refused(int error, const std::string& what, const std::string& remedy, std::string& why);
 
   std::shared_ptr<Devices> devices_;  // before the hub: CQs go before their context
   std::shared_ptr<CompletionHub> hub_;

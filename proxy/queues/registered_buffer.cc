@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
 #include "proxy/queues/completion_text.h"
 
 namespace twinpath {
@@ -26,8 +27,8 @@ Result<std::unique_ptr<RegisteredBuffer>> RegisteredBuffer::make(const Verbs& ve
                                     static_cast<unsigned>(access));
     if (mr == nullptr && buffer->mrs_.size() + standby < rails.size()) {
       const int error = errno;
-      TP_WARN("%s cannot register %zu bytes of the connection's own memory: %s (errno %d)%s",
-              rail.port.port->name.c_str(), bytes, std::strerror(error), error,
+      TP_WARN("%s cannot register %zu bytes of the connection's own memory: %s%s",
+              rail.port.port->name.c_str(), bytes, reason_text(error).c_str(),
               object_remedy(error));
       return error == ENOMEM ? Status::no_memory : Status::system;
     }

@@ -1,8 +1,10 @@
 // Mistakes that other transports of this kind have made, each by its number in the list in
 // proxy/README.md.
 #include <algorithm>
+#include <cerrno>
 #include <map>
 
+#include "plugin/fabric/provider.h"
 #include "proxy/receive/cts_writer.h"
 #include "proxy/send/send_comm.h"
 #include "proxy/wire/stripe.h"
@@ -115,9 +117,17 @@ TEST_CASE("D10: a merged device takes GPU memory only when every member does") {
 
 TEST_CASE("D12: a group of clear-to-sends is inlined or gathered, never refused") {
   LogCapture log;
-  for (std::uint32_t limit : {0u, 32u, 64u, 256u}) {
+  struct Row {
+    std::uint32_t limit;
+    int refusal;  // errno of a queue pair with more
+  };
+  // The last is Broadcom's: its provider refuses without a word.
+  for (const auto [limit, refusal] :
+       {Row{0, EINVAL}, {32, EINVAL}, {64, EINVAL}, {256, EINVAL}, {48, EOPNOTSUPP}, {96, 0}}) {
     World world(soft_config("16"), -1, Tap::on);
     Tap::inline_limit = limit;
+    Tap::inline_error = refusal;
+    errno = ENOMEM;  // of some call before: nobody's reason
     const int two = world.merge({8, 9}), eight = world.merge({8, 9, 10, 11, 12, 13, 14, 15});
     for (int device : {8, two, eight}) {
       Link link = world.connect(0, device);
@@ -155,6 +165,56 @@ TEST_CASE("D12: a group of clear-to-sends is inlined or gathered, never refused"
   // Both ways have really been taken.
   CHECK(CtsLayout(1).wire_bytes(kMaxRecvs) <= kInlineCts);
   CHECK(CtsLayout(2).wire_bytes(kMaxRecvs) > kInlineCts);
+}
+
+TEST_CASE("an adapter that ignores the inline flag is handed no inline data of any kind") {
+  // As Azure's MANA does: what is posted inline is fetched by its local key.
+  const auto adjust = [](Fabric& fabric) {
+    Tap::on(fabric);
+    for (Port& port : fabric.ports) port.inline_data = inline_use("mana", -1).allowed;
+  };
+  Config config = soft_config("4");
+  config.ib_adaptive_routing = GENERATE(0, 1);  // 1: sizes in words of their own
+  config.ib_ar_threshold = 4096;
+  LogCapture log;
+  World world(config, -1, adjust);
+  Tap::ignore_inline = true;
+  const int two = world.merge({2, 3});
+  for (const int device : {2, two}) {
+    Link link = world.connect(0, device);
+    for (const std::size_t bytes : {1, 28, 200, 5000, 200000}) {
+      INFO(bytes << " bytes to device " << device);
+      Buffer from(*link.send, bytes, 1), to(*link.recv, bytes);
+      for (int i = 0; i < 3; ++i) {
+        Request* receive = start_recv(*link.recv, {to.receive(i)});
+        Request* send = start_send(*link.send, from, bytes, i, receive);
+        finish(send);
+        CHECK(finish(receive).bytes[0] == bytes);
+        CHECK(to.holds(1, bytes));
+      }
+    }
+  }
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("a queue pair that is refused without a reason is told of with its device and a remedy") {
+  World world(soft_config(), -1, Tap::on);
+  Tap::create_error = -1;
+  errno = EBADF;  // of some call before
+  LogCapture log;
+  HandleArray handle;
+  std::unique_ptr<Listener> listener;
+  REQUIRE(world.b->listen(1, handle, listener) == Status::ok);
+  Link link;
+  Status sent = Status::again;
+  REQUIRE(eventually([&] {
+    sent = world.a->connect(0, handle, link.send);
+    (void)listener->accept(link.recv);
+    return sent != Status::again;
+  }));
+  CHECK(sent == Status::system);
+  CHECK(log.has(LogLevel::warn, "soft0 cannot make a queue pair ("));
+  CHECK(log.has(LogLevel::warn, "the provider gave no reason; see the kernel log (dmesg)"));
 }
 
 TEST_CASE("D18: both ends make the same queues out of unequal rails and wishes") {

@@ -43,7 +43,9 @@ struct Tap {
   static inline std::vector<Raised> raised;
   static inline std::vector<Posted> posted;
   static inline std::map<std::uint32_t, std::uint32_t> inline_bytes;  // granted, by QP
-  static inline std::uint32_t inline_limit = 0;                       // more is refused
+  static inline std::uint32_t inline_limit = 0;                       // more is refused,
+  static inline int inline_error = EINVAL;   // for that errno; 0: errno stays as it was
+  static inline bool ignore_inline = false;  // the adapter fetches what it was to take inline
   // The next completion of that kind is made an error; `failed_qpn` is then its QP.
   static inline WrKind fail_completion = WrKind::none;
   static inline ibv_wc_status fail_status = IBV_WC_REM_ACCESS_ERR;
@@ -59,7 +61,7 @@ struct Tap {
   static inline std::uint32_t spoil_notice = 0;
   static inline int poll_result = 0;     // not 0: what polling gives
   static inline bool no_memory = false;  // registrations give ENOMEM
-  static inline int create_error = 0;    // not 0: no queue pair, for that errno
+  static inline int create_error = 0;    // not 0: no queue pair, for that errno; < 0: for none
   // Moves to that state that are still to fail, and with what; any number below 0 for all.
   static inline std::map<ibv_qp_state, int> failing_moves;
   static inline int move_error = ETIMEDOUT;
@@ -72,6 +74,9 @@ struct Tap {
     return at != contexts_.end() ? at->second : nullptr;
   }
 
+  // The table that on() found.
+  static const Verbs& real() { return real_; }
+
   static void on(Fabric& fabric) {
     contexts_.clear();
     for (const Port& port : fabric.ports) contexts_[port.device] = port.context;
@@ -79,6 +84,8 @@ struct Tap {
     posted.clear();
     inline_bytes.clear();
     inline_limit = 1u << 16;
+    inline_error = EINVAL;
+    ignore_inline = false;
     fail_completion = fail_post = WrKind::none;
     fail_status = IBV_WC_REM_ACCESS_ERR;
     fail_all = false;
@@ -137,7 +144,8 @@ struct Tap {
 
   static ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
     if (init->cap.max_inline_data > inline_limit || create_error != 0) {
-      errno = create_error != 0 ? create_error : EINVAL;
+      const int error = create_error != 0 ? create_error : inline_error;
+      if (error > 0) errno = error;
       return nullptr;
     }
     ibv_qp* qp = real_.create_qp(pd, init);
@@ -165,7 +173,8 @@ struct Tap {
       *bad = wr;
       return ENOMEM;
     }
-    for (const ibv_send_wr* w = wr; w != nullptr; w = w->next) {
+    for (ibv_send_wr* w = wr; w != nullptr; w = w->next) {
+      if (ignore_inline) w->send_flags &= ~unsigned{IBV_SEND_INLINE};
       std::uint32_t bytes = 0;
       for (int i = 0; i < w->num_sge; ++i) bytes += w->sg_list[i].length;
       posted.push_back({decode_wr_id(w->wr_id).kind, qp->qp_num, w->send_flags, bytes,

@@ -5,7 +5,9 @@
 #include <cerrno>
 #include <set>
 
+#include "plugin/base/reason_text.h"
 #include "proxy/memory/partition.h"
+#include "proxy/queues/adapter_objects.h"
 #include "proxy/queues/flow_label.h"
 #include "proxy/queues/queue_set.h"
 #include "test/support/catch.h"
@@ -255,9 +257,33 @@ TEST_CASE("moves are bounded by the time for a connection, and any error may cou
 
 TEST_CASE("what ibv_modify_qp gives is an errno value, its negative, or in errno") {
   errno = EIO;
-  CHECK(modify_error(ETIMEDOUT) == ETIMEDOUT);
-  CHECK(modify_error(-ETIMEDOUT) == ETIMEDOUT);
-  CHECK(modify_error(-1) == EIO);
+  CHECK(call_error(0) == 0);
+  CHECK(call_error(ETIMEDOUT) == ETIMEDOUT);
+  CHECK(call_error(-ETIMEDOUT) == ETIMEDOUT);
+  CHECK(call_error(-1) == EIO);
+  errno = 0;
+  CHECK(call_error(-1) == -1);
+}
+
+TEST_CASE("a move takes no earlier call's errno for its own") {
+  Verbs verbs;
+  verbs.modify_qp = [](ibv_qp*, ibv_qp_attr*, int) { return -1; };
+  ibv_qp_attr attr{};
+  errno = ETIMEDOUT;
+  CHECK(move_pair(verbs, nullptr, attr, 0) == -1);
+}
+
+TEST_CASE("a reason is the errno's text, or that there is none") {
+  CHECK(reason_text(ENOMEM) == "Cannot allocate memory (errno 12)");
+  CHECK(reason_text(0) == "the provider gave no reason");
+  CHECK(reason_text(-1) == "the provider gave no reason");
+}
+
+TEST_CASE("less inline data is asked for step by step, past each known adapter's limit") {
+  int asked = 512;
+  for (const int step : {128, 96, 64, 48, 28, 0, 0}) CHECK((asked = less_inline(asked)) == step);
+  CHECK(less_inline(28) == 0);
+  CHECK(less_inline(1) == 0);
 }
 
 }  // namespace twinpath

@@ -1,6 +1,7 @@
 // From a verbs table to ports, over devices and a sysfs that the test makes up.
 #include "plugin/fabric/port.h"
 #include "plugin/fabric/mlx5.h"
+#include "plugin/fabric/provider.h"
 
 #include <endian.h>
 #include <unistd.h>
@@ -28,6 +29,7 @@ struct FakeDevice : ibv_device {
   int dmabuf_errno = EBADF;
   bool open_fails = false;
   int gids = 2;
+  std::uint32_t vendor_id = 0;
 };
 
 struct FakeHost {
@@ -75,6 +77,7 @@ Verbs fake_verbs() {
     *a = {};
     a->phys_port_cnt = static_cast<std::uint8_t>(device_of(c).ports);
     a->max_qp = 1000;
+    a->vendor_id = device_of(c).vendor_id;
     return 0;
   };
   v.query_gid = [](ibv_context* c, std::uint8_t, int index, ibv_gid* gid) {
@@ -153,6 +156,11 @@ class FakeSysfs {
     fs::create_directories(target);
     fs::create_directories(root_ + "/class/infiniband/" + device);
     fs::create_symlink(target, root_ + "/class/infiniband/" + device + "/device");
+  }
+  void driver(const std::string& address, const std::string& name) const {
+    fs::create_directories(root_ + "/bus/pci/drivers/" + name);
+    fs::create_symlink(root_ + "/bus/pci/drivers/" + name,
+                       root_ + "/devices/pci0000:00/" + address + "/driver");
   }
   // A virtual function of the function at `of`.
   void virtual_function(const std::string& device, const std::string& address,
@@ -344,6 +352,69 @@ TEST_CASE("a port with a data-direct function is offered by it, or both ways, or
     CHECK((found.fabric->verbs.reg_data_direct != nullptr) == any);
     CHECK(log.warnings().empty() == (row.error == EBADF));
   }
+}
+
+TEST_CASE(
+    "inline data are for adapters whose provider is known to honour the flag, or for the bold") {
+  struct Row {
+    ProviderSigns signs;
+    const char* provider;
+    bool unset, zero, one;  // NCCL_IB_USE_INLINE
+  };
+  const Row rows[] = {{{"mlx5_core", 0x02c9, "mlx5_0"}, "mlx5", true, false, true},
+                      {{"mlx5_core.sf", 0x15b3, "ibp1s0"}, "mlx5", true, false, true},
+                      {{"bnxt_en", 0x14e4, "rocep1s0"}, "bnxt_re", true, false, true},
+                      {{"", 0x14e4, "rocep1s0"}, "bnxt_re", true, false, true},
+                      {{"", 0, "irdma0"}, "irdma", true, false, true},
+                      {{"", 0, "rxe0"}, "rxe", true, false, true},
+                      {{"mana", 0x1414, "mana_0"}, "mana", false, false, false},
+                      {{"", 0x1414, "roceP2s0"}, "mana", false, false, false},
+                      {{"", 0, "mana_0"}, "mana", false, false, false},
+                      // A driver says more than a name that anybody may give.
+                      {{"mana", 0, "mlx5_0"}, "mana", false, false, false},
+                      {{"hfi1", 0x1175, "hfi1_0"}, "", false, false, true},
+                      {{"", 0, ""}, "", false, false, true},
+                      {{"", 0x7477, "other"}, "soft HCA", true, false, true}};
+  for (const Row& row : rows) {
+    CAPTURE(row.signs.driver, row.signs.vendor_id, row.signs.device);
+    const std::string_view provider = provider_of(row.signs);
+    CHECK(provider == row.provider);
+    CHECK(inline_use(provider, -1).allowed == row.unset);
+    CHECK(inline_use(provider, 0).allowed == row.zero);
+    CHECK(inline_use(provider, 1).allowed == row.one);
+  }
+  CHECK(inline_use("mana", 1).why ==
+        "mana ignores IBV_SEND_INLINE, so NCCL_IB_USE_INLINE=1 has no effect");
+}
+
+TEST_CASE("a port knows whether it takes inline data, and the log says why") {
+  FakeSysfs sysfs;
+  sysfs.pci("roce0", "0000:17:00.0");
+  sysfs.driver("0000:17:00.0", "mlx5_core");
+  sysfs.pci("roce1", "0000:18:00.0");
+  sysfs.driver("0000:18:00.0", "mana");
+  FakeDevice virtual_one = make_device("roce2"), unknown = make_device("roce3");
+  virtual_one.vendor_id = 0x14e4;
+  test::LogCapture log;
+  const std::vector<FakeDevice> devices{make_device("roce0"), make_device("roce1"), virtual_one,
+                                        unknown};
+  const Found found = scan(devices, {}, sysfs.root());
+  REQUIRE(found.names() == "roce0 roce1 roce2 roce3");
+  const auto& ports = found.fabric->ports;
+  CHECK(ports[0].inline_data);
+  CHECK_FALSE(ports[1].inline_data);
+  CHECK(ports[2].inline_data);
+  CHECK_FALSE(ports[3].inline_data);
+  CHECK(log.has(LogLevel::info,
+                "roce1: work requests hold their data themselves where these are "
+                "short: no (mana ignores IBV_SEND_INLINE)"));
+  CHECK(log.has(LogLevel::info, "NCCL_IB_USE_INLINE=1 if it does"));
+  // The soft HCA honours it, unless it plays an adapter that does not.
+  FakeDevice played = make_device("soft1");
+  played.vendor_id = 0x1414;
+  const Found soft = scan({make_device("soft0"), played}, {}, sysfs.root(), FabricKind::soft);
+  CHECK(soft.fabric->ports[0].inline_data);
+  CHECK_FALSE(soft.fabric->ports[1].inline_data);
 }
 
 TEST_CASE("PCI addresses are recognised at the end of a path only") {

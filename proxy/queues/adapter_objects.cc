@@ -1,0 +1,68 @@
+#include "proxy/queues/adapter_objects.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
+#include "proxy/queues/completion_text.h"
+
+namespace twinpath {
+namespace {
+
+Status status_of(int error) { return error == ENOMEM ? Status::no_memory : Status::system; }
+
+}  // namespace
+
+int less_inline(int refused) {
+  // 28 is one clear-to-send cell.
+  constexpr std::array kSizes{128, 96, 64, 48, 28};
+  for (const int size : kSizes)
+    if (size < refused) return size;
+  return 0;
+}
+
+Result<Owned<ibv_qp>> make_queue_pair(const Verbs& verbs, const RailPort& port, ibv_cq* cq,
+                                      const QueueSettings& settings, std::uint32_t& inline_bytes) {
+  inline_bytes = 0;
+  int error = 0;
+  for (int wanted = port.port->inline_data ? settings.inline_bytes : 0;;
+       wanted = less_inline(wanted)) {
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.qp_type = IBV_QPT_RC;
+    init.cap.max_send_wr = static_cast<std::uint32_t>(settings.send_depth);
+    // Some providers want one even if nothing is ever received.
+    init.cap.max_recv_wr = static_cast<std::uint32_t>(std::max(settings.recv_depth, 1));
+    init.cap.max_send_sge = init.cap.max_recv_sge = 1;
+    init.cap.max_inline_data = static_cast<std::uint32_t>(wanted);
+    errno = 0;
+    if (ibv_qp* qp = verbs.create_qp(port.adapter->pd, &init); qp != nullptr) {
+      // What is granted unasked is not for use.
+      if (wanted > 0) inline_bytes = init.cap.max_inline_data;
+      return own(qp, verbs.destroy_qp);
+    }
+    error = errno;
+    // Whatever else it says, it may mean the inline data; some say nothing.
+    if (error == ENOMEM || wanted == 0) break;
+  }
+  TP_WARN("%s cannot make a queue pair (%d sends, %d receives): %s%s", port.port->name.c_str(),
+          settings.send_depth, settings.recv_depth, reason_text(error).c_str(),
+          object_remedy(error));
+  return status_of(error);
+}
+
+Result<Owned<ibv_cq>> make_completion_queue(const Verbs& verbs, ibv_context* context,
+                                            std::size_t entries) {
+  errno = 0;
+  ibv_cq* cq = verbs.create_cq(context, static_cast<int>(entries), nullptr, nullptr, 0);
+  if (cq != nullptr) return own(cq, verbs.destroy_cq);
+  const int error = errno;
+  TP_WARN("%s cannot make a completion queue of %zu entries: %s%s",
+          context->device != nullptr ? context->device->name : "an adapter", entries,
+          reason_text(error).c_str(), object_remedy(error));
+  return status_of(error);
+}
+
+}  // namespace twinpath
