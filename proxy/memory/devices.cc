@@ -217,13 +217,10 @@ Result<Memory*> Devices::register_memory(int device, void* data, std::size_t byt
     request.kind = kind_of(type, dmabuf_fd);
     request.dmabuf_offset = dmabuf_offset;
     request.dmabuf_fd = dmabuf_fd;
-    request.keep_descriptor = !more.empty() && fabric_->kind != FabricKind::soft;
     s = acquire(*memory, ports, request);
-    // The software HCA asks the driver about GPU memory, which may wait for what itself waits for a
-    // message (plugin/gpu/engine.h): not in the middle of a transfer.
-    if (s == Status::ok && type == MemoryType::cuda && fabric_->kind == FabricKind::soft)
+    if (s == Status::ok && needs_keys_early(request.kind))
       for (std::size_t n = 0; n < more.size(); ++n)
-        (void)acquire(*memory, request, more[n], ports.size() + n);
+        acquire_early(*memory, request, more[n], ports.size() + n);
   }
   if (s == Status::ok && staging != Staging::never) {
     auto mirror = Mirror::make(memory->address, bytes);

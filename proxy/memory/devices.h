@@ -164,6 +164,9 @@ class Devices {
  private:
   Status acquire(ProxyMemory& memory, const std::vector<RailPort>& ports, const MrRequest& request);
   Status acquire(ProxyMemory& memory, MrRequest request, const RailPort& port, std::size_t rail);
+  bool needs_keys_early(MrKind kind) const;
+  void acquire_early(ProxyMemory& memory, MrRequest request, const RailPort& port,
+                     std::size_t rail);
   Status acquire_standby(ProxyMemory& memory, const RailPort& port, std::size_t rail, bool quiet);
   void release(ProxyMemory& memory);
   std::vector<const Port*> ports_of(int index) const;

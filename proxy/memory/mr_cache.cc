@@ -1,6 +1,5 @@
 #include "proxy/memory/mr_cache.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
 
 namespace twinpath {
 namespace {
@@ -71,20 +71,8 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
     counts_->registrations.fetch_add(1, std::memory_order_relaxed);
     counts_->registered_bytes.fetch_add(end - start, std::memory_order_relaxed);
   }
-  at = regions_.insert(at, MrRegion{start,
-                                    end,
-                                    request.kind,
-                                    request.relaxed_ordering,
-                                    request.remote_atomic,
-                                    data_direct,
-                                    mr,
-                                    1,
-                                    request.dmabuf_offset,
-                                    {}});
-  // The caller's is its own, and gone by the time that another adapter needs it.
-  if (request.keep_descriptor && request.dmabuf_fd >= 0)
-    at->descriptor =
-        UnsharedFd::make([&request] { return ::fcntl(request.dmabuf_fd, F_DUPFD_CLOEXEC, 0); });
+  at = regions_.insert(at, MrRegion{start, end, request.kind, request.relaxed_ordering,
+                                    request.remote_atomic, data_direct, mr, 1});
   return &*at;
 }
 
@@ -120,10 +108,10 @@ ibv_mr* MrCache::register_range(const MrRequest& request, std::uint64_t start, s
     if (mr != nullptr) {
       data_direct_accepted_ = false;
       TP_WARN(
-          "the data-direct function of %s refuses GPU memory: %s (errno %d); its own function "
+          "the data-direct function of %s refuses GPU memory: %s; its own function "
           "moves it, past the CPU: look at ACS and IOMMU groups (rdma_topo), or set "
           "NCCL_IB_DATA_DIRECT=0",
-          device_.c_str(), std::strerror(refused), refused);
+          device_.c_str(), reason_text(refused).c_str());
     }
   }
   if (mr == nullptr && relaxed && (error == EINVAL || error == EOPNOTSUPP)) {
@@ -147,9 +135,9 @@ void MrCache::report(const MrRequest& request, int error) const {
   } else if (request.kind == MrKind::dmabuf) {
     remedy = ": the kernel or the adapter's driver does not take this dma-buf";
   }
-  TP_WARN("%s cannot register %zu bytes of %s at 0x%llx: %s (errno %d)%s", device_.c_str(),
-          request.bytes, kind_name(request.kind), static_cast<unsigned long long>(request.address),
-          std::strerror(error), error, remedy.c_str());
+  TP_WARN("%s cannot register %zu bytes of %s at 0x%llx: %s%s", device_.c_str(), request.bytes,
+          kind_name(request.kind), static_cast<unsigned long long>(request.address),
+          reason_text(error).c_str(), remedy.c_str());
 }
 
 void MrCache::release(MrRegion* region) {

@@ -13,7 +13,6 @@
 
 #include "plugin/base/counters.h"
 #include "plugin/base/status.h"
-#include "plugin/base/unshared_fd.h"
 #include "plugin/fabric/verbs.h"
 #include "plugin/transport.h"
 
@@ -34,8 +33,7 @@ struct MrRequest {
   bool data_direct = false;       // wanted for a dma-buf; falls back to the adapter's own function
   std::uint64_t dmabuf_offset = 0;
   int dmabuf_fd = -1;
-  bool keep_descriptor = false;  // of a dma-buf, for other adapters later
-  bool quiet = false;            // a failure is not logged
+  bool quiet = false;  // a failure is not logged
 };
 
 struct MrRegion {
@@ -46,8 +44,6 @@ struct MrRegion {
   bool data_direct = false;  // the same
   ibv_mr* mr = nullptr;
   int users = 0;
-  std::uint64_t dmabuf_offset = 0;  // of `start`
-  UnsharedFd descriptor;            // of the dma-buf, if it was to be kept
 };
 
 class MrCache {

@@ -1,7 +1,8 @@
-// Ports in reserve (wire/paths.h), and memory registered on them when one is first needed: a
-// registration may be of many gigabytes, and pins entries of the adapter's tables.
+// Ports in reserve (wire/paths.h), and memory registered on them: as a rule when one is first
+// needed, since a registration may be of many gigabytes, and pins entries of the adapter's tables.
 #include <algorithm>
 
+#include "plugin/base/log.h"
 #include "proxy/memory/devices.h"
 #include "proxy/memory/staging.h"
 
@@ -38,20 +39,33 @@ std::vector<RailPort> Devices::standby(int index) const {
   return standby_[index] = std::move(out);
 }
 
+// Of most memory a key on a standby rail is got when it is needed.  Not of what the driver would
+// have to be asked for then: that may wait for what itself waits for a message
+// (plugin/gpu/engine.h), and so must not be done in the middle of a transfer.  The software HCA
+// asks it about any GPU memory; elsewhere it makes dma-bufs, whose descriptor is the caller's.  To
+// keep one for each registration would use up the limit of open files: NCCL makes two a connection.
+bool Devices::needs_keys_early(MrKind kind) const {
+  return kind == MrKind::dmabuf || (kind == MrKind::cuda && fabric_->kind == FabricKind::soft);
+}
+
+void Devices::acquire_early(ProxyMemory& memory, MrRequest request, const RailPort& port,
+                            std::size_t rail) {
+  request.quiet = true;
+  if (acquire(memory, request, port, rail) == Status::ok) return;
+  TP_INFO(net, "%s, in reserve, takes no GPU memory at 0x%llx: it cannot serve its messages",
+          port.port->name.c_str(), static_cast<unsigned long long>(memory.address));
+}
+
 Status Devices::acquire_standby(ProxyMemory& memory, const RailPort& port, std::size_t rail,
                                 bool quiet) {
   if (memory.mirror != nullptr && memory.mirror->memory.keys_[rail].region == nullptr)
     TP_TRY(acquire(memory.mirror->memory, {.quiet = quiet}, port, rail));
   if (!memory.direct || memory.keys_[rail].region != nullptr) return Status::ok;
   const MrRegion& first = *memory.keys_[0].region;
+  if (needs_keys_early(first.kind)) return Status::system;  // it was tried
   MrRequest request;
   request.quiet = quiet;
   request.kind = first.kind;
-  if (first.kind == MrKind::dmabuf) {
-    request.dmabuf_fd = first.descriptor.get();
-    request.dmabuf_offset = first.dmabuf_offset + (memory.address - first.start);
-    if (request.dmabuf_fd < 0) return Status::system;  // there was none left to keep
-  }
   return acquire(memory, request, port, rail);
 }
 

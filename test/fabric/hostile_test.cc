@@ -1,7 +1,6 @@
 // Handshakes that go wrong on purpose, with the handle's nonce and without it, while honest peers
 // connect through the same listener.  TWINPATH_LONG=1: 1500 of each; TWINPATH_TEST_SEED: other
 // ones.
-#include <dirent.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -10,21 +9,13 @@
 
 #include "proxy/wire/handshake.h"
 #include "test/fabric/world.h"
+#include "test/support/descriptors.h"
 #include "test/support/numbers.h"
 
 namespace twinpath::test {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
-
-std::size_t open_descriptors() {
-  DIR* fds = opendir("/proc/self/fd");
-  REQUIRE(fds != nullptr);
-  std::size_t n = 0;
-  while (readdir(fds) != nullptr) ++n;
-  closedir(fds);
-  return n;
-}
 
 // What an honest connector says: of a connect to a listener that is played here, which answers with
 // the connector's own hello.

@@ -1,7 +1,9 @@
 // A port fails that NCCL uses alone: its connections go over another port of the host, and back.
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include "test/fabric/failover.h"
+#include "test/support/descriptors.h"
 #include "test/support/needs.h"
 
 namespace twinpath::test {
@@ -47,6 +49,48 @@ TEST_CASE("F1: a port that is used alone goes down, and others of both hosts are
   CHECK(stream.finish());
   CAPTURE(stream.failure, log.warnings());
   CHECK(stream.failure.empty());
+}
+
+// As adapters take GPU memory by dma-buf: by a descriptor that must be open then.
+ibv_mr* register_by_descriptor(ibv_pd* pd, std::uint64_t, std::size_t bytes, std::uint64_t iova,
+                               int fd, int access) {
+  if (::fcntl(fd, F_GETFD) < 0) return nullptr;
+  return Tap::real().reg_mr_iova2(pd, reinterpret_cast<void*>(iova), bytes, iova,
+                                  static_cast<unsigned>(access));
+}
+
+TEST_CASE("200 dma-bufs keep no descriptor, and have keys on the port in reserve all the same") {
+  Config config = soft_config();
+  config.standby_ports = 1;
+  auto fabric = open_fabric(config);
+  REQUIRE(fabric);
+  Tap::on(**fabric);
+  (*fabric)->kind = FabricKind::verbs;
+  (*fabric)->verbs.reg_dmabuf_mr = register_by_descriptor;
+  Devices devices(std::move(fabric).take(), config);
+  REQUIRE(devices.standby(0).size() == 1);
+  constexpr std::size_t kBytes = 4096;
+  std::vector<std::vector<std::uint8_t>> data(200, std::vector<std::uint8_t>(kBytes));
+  std::vector<Memory*> memories;
+  const std::size_t before = open_descriptors();
+  for (auto& block : data) {
+    const UniqueFd fd(::memfd_create("dma-buf", MFD_CLOEXEC));
+    REQUIRE(fd);
+    auto memory = devices.register_memory(0, block.data(), kBytes, MemoryType::cuda, 0, fd.get());
+    REQUIRE(memory);
+    memories.push_back(*memory);
+  }
+  CHECK(open_descriptors() == before);
+  // Rail 0 is the device's own, 1 the one in reserve.
+  CHECK(devices.stand_by(0, 1));
+  for (std::size_t i = 0; i < memories.size(); ++i) {
+    const auto address = reinterpret_cast<std::uintptr_t>(data[i].data());
+    const auto keys = devices.key_range(memories[i], address, kBytes, 2, std::nullopt);
+    REQUIRE(keys);
+    CHECK(keys->rkeys[0] != 0);
+    CHECK(keys->rkeys[1] != 0);
+    CHECK(devices.deregister_memory(memories[i]) == Status::ok);
+  }
 }
 
 TEST_CASE("F2, F8, F3: a lone port that loses packets without a word is left") {
