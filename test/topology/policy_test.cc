@@ -108,6 +108,29 @@ TEST_CASE("each row of the table gives its limit and its reason") {
       {"requests redirected by ACS",
        with(Distance::pix, [](EndFacts& f) { f.acs_requests = true; }), Rule::w4, kRoot, gdr_acs,
        Rule::r3, kRoot, gdr_acs},
+      {"redirected by ACS, CPU good",
+       with(Distance::pxb,
+            [](EndFacts& f) {
+              f.acs_requests = f.acs_answers = true;
+              f.root_good = true;
+            }),
+       Rule::w3, kAnySize, gdr_acs, Rule::r3, kAnySize, gdr_acs},
+      {"redirected by ACS, CPU good, measured slow",
+       with(Distance::pix,
+            [](EndFacts& f) {
+              f.acs_requests = true;
+              f.root_good = true;
+              f.measured_write = 39;
+              f.measured_read = 29;
+            }),
+       Rule::w4, kRoot, write_slow, Rule::r3, kRoot, read_slow},
+      {"redirected by ACS and by the root complex, CPU good",
+       with(Distance::phb,
+            [](EndFacts& f) {
+              f.acs_requests = true;
+              f.root_good = true;
+            }),
+       Rule::w3, kAnySize, ok_root, Rule::r3, kRoot, read_unproven},
       {"answers redirected by ACS", with(Distance::pix, [](EndFacts& f) { f.acs_answers = true; }),
        Rule::w2, kAnySize, ok_pix, Rule::r3, kRoot, gdr_acs},
   };

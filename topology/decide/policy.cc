@@ -102,6 +102,10 @@ Verdict judge_source(const EndFacts& f, const EndSettings& s, Distance d) {
   const Measured m = judge_rate(f.measured_read, line_gbs(f), kGoodReadShare);
   if (m == Measured::good) return {kAlwaysDirect, Rule::r3, Reason::ok_measured};
   const bool slow = m == Measured::bad;
+  // The way past the root complex is no reason to stage what the devices are near enough for, where
+  // it is known to carry what they exchange at full rate; from devices on other root ports reads
+  // are still unproven.
+  if (redirected && f.root_good && !slow) return {kAlwaysDirect, Rule::r3, Reason::gdr_acs};
   if (by_root(d) || redirected) {
     const Reason why = redirected ? Reason::gdr_acs : Reason::read_unproven;
     return {kRootLog2, Rule::r3, slow ? Reason::read_slow : why};
