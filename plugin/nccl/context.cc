@@ -104,16 +104,15 @@ void Context::note_init() {
 
 Result<const DeviceProps*> Context::device(int index) {
   const std::lock_guard lock(mutex_);
-  auto known = devices_.find(index);
-  if (known == devices_.end()) {
-    auto props = transport_->device(index);
-    if (!props) {
-      TP_WARN("device %d does not exist; there are %zu", index, transport_->device_count());
-      return props.status();
-    }
-    known = devices_.emplace(index, std::make_unique<DeviceProps>(std::move(props).take())).first;
+  // Asked anew each time: the answer is the calling thread's GPU's.
+  auto props = transport_->device(index);
+  if (!props) {
+    TP_WARN("device %d does not exist; there are %zu", index, transport_->device_count());
+    return props.status();
   }
-  return static_cast<const DeviceProps*>(known->second.get());
+  auto& known = devices_[{index, props->gpu_direct, props->dmabuf}];
+  if (known == nullptr) known = std::make_unique<DeviceProps>(std::move(props).take());
+  return static_cast<const DeviceProps*>(known.get());
 }
 
 Status Context::check_member(int member) {

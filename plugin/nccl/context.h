@@ -12,6 +12,7 @@
 #include <mutex>
 #include <span>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "plugin/base/counter_page.h"
@@ -87,7 +88,9 @@ class Context {
   std::uint16_t serials_ = 0;
   // Of this life: NCCL loads a profiler with its first communicator, and lets it go with the last.
   std::atomic<bool> own_profiler_{false};
-  std::map<int, std::unique_ptr<DeviceProps>> devices_;
+  // As they were shown to NCCL, which keeps pointers into them: each once for each verdict on the
+  // calling thread's GPU (whether its memory is offered by address, and by dma-buf).
+  std::map<std::tuple<int, bool, bool>, std::unique_ptr<DeviceProps>> devices_;
   std::map<std::vector<int>, int> merged_;
   std::map<int, std::unique_ptr<Session>> shared_;
 

@@ -152,8 +152,8 @@ class FakeTransport final : public Transport {
     props.guid = 100 + static_cast<std::uint64_t>(index);
     if (index == 1) props.rail_id = 5;
     if (index == 1) props.plane_id = 0x4006;
-    props.gpu_direct = index == 1;
-    props.dmabuf = index == 1;
+    props.gpu_direct = index == 1 && !fake().gpu_refused;
+    props.dmabuf = index == 1 && !fake().gpu_refused;
     props.speed_mbps = 400000;
     props.max_message_bytes = std::size_t{1} << 41;  // more than NCCL allows
     props.force_flush = index == 1;

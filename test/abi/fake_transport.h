@@ -23,6 +23,7 @@ struct FakeState {
   Completion completion;      // of Request::test
   std::size_t physical = 2;
   bool merge_nics = true;
+  bool gpu_refused = false;               // device 1 registers no memory of the caller's GPU
   std::shared_ptr<CounterPage> counters;  // for open_transports
 
   // noted

@@ -180,6 +180,24 @@ TEST_CASE("what NCCL says of coming operations reaches the communicator's sessio
   }
 }
 
+TEST_CASE("what a device registers is asked for the caller's GPU, not for the first that asked") {
+  LogCapture log;
+  for (auto& net : versions()) {
+    Pair pair(*net);
+    AnyProps first, refused, again;
+    REQUIRE(net->properties(1, first) == abi::ncclSuccess);
+    fake().gpu_refused = true;
+    REQUIRE(net->properties(1, refused) == abi::ncclSuccess);
+    fake().gpu_refused = false;
+    REQUIRE(net->properties(1, again) == abi::ncclSuccess);
+    CHECK(first.ptr_support == 7);
+    CHECK(refused.ptr_support == 1);
+    CHECK(again.ptr_support == 7);
+    CHECK(again.name_pointer == first.name_pointer);  // NCCL keeps it
+    CHECK(std::string(first.name_pointer) == "fake1");
+  }
+}
+
 TEST_CASE("getProperties fills every field of a poisoned struct") {
   LogCapture log;
   for (auto& net : versions()) {
