@@ -13,6 +13,12 @@ using mesh::Frame;
 using mesh::FrameBytes;
 using mesh::kFrameBytes;
 
+namespace {
+
+constexpr std::int64_t kAskEvery = 5 * kSecond;
+
+}  // namespace
+
 // Both directions of one socket in one step.
 struct Mesh::Transfer {
   int rank = 0;
@@ -174,8 +180,11 @@ Status Mesh::late(const std::vector<Transfer>& transfers, const char* what) cons
 Mesh::PeerState Mesh::look(int rank) const {
   const TcpSocket& socket = peers_[static_cast<std::size_t>(rank)].socket;
   if (!socket.is_open()) return {};
+  // What kernels wait for is not seen, so a peer is asked always; not often, for there may be many.
+  const std::int64_t now = now_ns();
+  socket.ask(now, kAskEvery);
   PeerState state{.sign = socket.look()};
-  if (state.sign == PeerSign::quiet) state.silence_ms = socket.silence_ms();
+  if (state.sign == PeerSign::quiet) state.silence_ms = socket.owed_ms(now);
   if (state.sign != PeerSign::talking) return state;
   state.sign = PeerSign::quiet;
   FrameBytes bytes{};
@@ -189,7 +198,7 @@ Mesh::PeerState Mesh::look(int rank) const {
   if (::poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
     state.sign = (p.revents & POLLERR) != 0 ? PeerSign::reset : PeerSign::ended;
   else
-    state.silence_ms = socket.silence_ms();
+    state.silence_ms = socket.owed_ms(now);
   return state;
 }
 

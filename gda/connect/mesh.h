@@ -65,7 +65,7 @@ class Mesh {
   // blocks; any thread.
   struct PeerState {
     PeerSign sign = PeerSign::quiet;
-    std::int64_t silence_ms = 0;  // since its host answered
+    std::int64_t silence_ms = 0;  // for which its host has owed an answer
     bool left = false;            // it said goodbye: nothing is expected of it any more
   };
   PeerState look(int rank) const;

@@ -7,7 +7,7 @@
 namespace twinpath {
 namespace {
 
-// The peer's kernel is asked every second and may lose a question or two.
+// The peer's kernel is asked every second while somebody waits, and may lose a question or two.
 constexpr std::int64_t kSilenceMs = 3000;
 // Suspicion begins after this part of the limit: what is asked then has time to be answered.
 constexpr std::int64_t kSuspicionPart = 8;

@@ -24,7 +24,7 @@ enum class Verdict : std::uint8_t {
 
 struct Evidence {
   PeerSign sign = PeerSign::quiet;
-  std::int64_t silence_ms = 0;  // since the peer's kernel last answered on the socket
+  std::int64_t silence_ms = 0;  // for which the peer's kernel has owed an answer on the socket
   std::int64_t stall_ms = 0;    // since data last moved
   bool outstanding = false;     // somebody waits for the peer
   std::int64_t limit_ms = 0;
@@ -37,7 +37,7 @@ Verdict judge(const Evidence& evidence);
 class PeerWatch {
  public:
   explicit PeerWatch(std::int64_t limit_ms) : limit_ms_(limit_ms) {}
-  // One look at the socket, a few times a second: what TcpSocket::look() and silence_ms() say.
+  // One look at the socket, a few times a second: what TcpSocket::look() and owed_ms() say.
   // `now` in ns; `progress`: any number that is another one after data moved.
   Verdict look(PeerSign sign, std::int64_t silence_ms, std::int64_t now, bool outstanding,
                std::uint64_t progress);

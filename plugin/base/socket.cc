@@ -20,6 +20,9 @@ namespace {
 constexpr std::int64_t kRetryPause = 500 * kMillisecond;
 constexpr int kGiveUpMs = 24 * 3600 * 1000;
 constexpr int kLastWordsMs = 30 * 1000;
+constexpr int kKeepIdleSeconds = 1, kKeepIntervalSeconds = 30;
+// The kernel counts silence in its ticks, of 10 ms at most.
+constexpr std::int64_t kTick = 10 * kMillisecond;
 
 std::string error_text(int error) {
   std::array<char, 128> buffer{};
@@ -286,6 +289,23 @@ std::int64_t TcpSocket::silence_ms() const {
   return std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv);
 }
 
+void TcpSocket::ask(std::int64_t now, std::int64_t every_ns) const {
+  const std::int64_t silence = silence_ms() * kMillisecond;
+  if (silence < kKeepIdleSeconds * kSecond || now - last_asked_.get() < every_ns) return;
+  if (asked_.get() == 0 || now - silence >= asked_.get() - kTick) asked_.set(now);
+  last_asked_.set(now);
+  // Setting the idle time, to whatever value, has Linux look at its keepalive timer anew
+  // (tcp_sock_set_keepidle_locked): the host has been silent for longer, so it is asked at once.
+  // After that one the interval holds (tcp_keepalive_timer).
+  set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
+}
+
+std::int64_t TcpSocket::owed_ms(std::int64_t now) const {
+  const std::int64_t asked = asked_.get();
+  if (asked == 0 || now - silence_ms() * kMillisecond >= asked - kTick) return 0;
+  return (now - asked) / kMillisecond;
+}
+
 std::string TcpSocket::end_text() const {
   return end_.code() > 0 ? error_text(end_.code()) : std::string();
 }
@@ -312,8 +332,8 @@ void TcpSocket::set_control_options() {
   const int fd = fd_.get();
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
   // The user timeout stands above the number of probes.
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 127);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kGiveUpMs);

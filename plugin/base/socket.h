@@ -117,6 +117,22 @@ class SocketEnd {
   std::atomic<int> code_{0};
 };
 
+// A number that several threads may note, and nothing else hangs on; moves with its owner.
+class LooseTime {
+ public:
+  LooseTime() = default;
+  LooseTime(LooseTime&& o) noexcept : ns_(o.get()) {}
+  LooseTime& operator=(LooseTime&& o) noexcept {
+    set(o.get());
+    return *this;
+  }
+  std::int64_t get() const { return ns_.load(std::memory_order_relaxed); }
+  void set(std::int64_t ns) { ns_.store(ns, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::int64_t> ns_{0};
+};
+
 class TcpSocket {
  public:
   TcpSocket() = default;
@@ -138,16 +154,22 @@ class TcpSocket {
   PeerSign look() const;
   // The next byte to be read, which stays there; -1: none is.
   int next_byte() const;
-  // Milliseconds since the other host last answered; after set_control_options() that is asked
-  // every second.  0 where the system does not tell.
+  // Milliseconds since the other host last answered.  0 where the system does not tell.
   std::int64_t silence_ms() const;
+  // Asks the other host whether it still has the connection, unless it has shown so within the last
+  // second, or was asked within `every_ns`.  For whoever waits for the peer, after
+  // set_control_options(); its process learns nothing of it.  `now`: now_ns().  Any thread.
+  void ask(std::int64_t now, std::int64_t every_ns) const;
+  // For how long it has owed an answer to such a question; 0: it owes none.
+  std::int64_t owed_ms(std::int64_t now) const;
   // The system's text for the end that look() saw; empty before that, and for end of file.
   std::string end_text() const;
   // The interface and address of this end, for messages.
   std::string local_text() const;
-  // For an established connection: TCP_NODELAY; the other host is asked every second whether it
-  // still has the connection (keepalive), so that one whose process was killed says so soon.
-  // However long there is no answer, the kernel does not give up for a day: PeerWatch judges.
+  // For an established connection: TCP_NODELAY; the other host is asked every half minute whether
+  // it still has the connection (keepalive), and when ask() says so.  Thousands of connections are
+  // idle at a time.  However long there is no answer, the kernel does not give up for a day:
+  // PeerWatch judges.
   void set_control_options();
   // The last words before it is closed, as far as they go at once.  The kernel tries to bring them
   // for half a minute, and not for the day that an open connection has.
@@ -165,6 +187,8 @@ class TcpSocket {
   int connect_error_ = 0;      // errno of a connect that failed
   std::int64_t retry_at_ = 0;  // not 0: it is tried anew then
   mutable SocketEnd end_;
+  mutable LooseTime asked_;       // the first question that was not answered; 0: none ever
+  mutable LooseTime last_asked_;  // the last
 };
 
 }  // namespace twinpath
