@@ -46,10 +46,10 @@ Status ProxyListener::let_in(TcpSocket socket, std::int64_t limit) {
   auto rails = choose_rails(*core_->devices, device_);
   if (!rails) return rails.status();
   const std::int64_t now = now_ns();
-  shaking_.push_back({std::make_unique<Connection>(Connection::Role::acceptor, core_, device_,
-                                                   std::move(rails).take(), nonce_,
-                                                   std::move(socket), now + limit),
-                      now});
+  shaking_.push_back(
+      {std::make_unique<Connection>(Connection::Role::acceptor, core_, device_,
+                                    std::move(rails).take(), nonce_, std::move(socket), limit),
+       now});
   return Status::ok;
 }
 

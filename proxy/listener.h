@@ -1,5 +1,6 @@
 #pragma once
-// Waits for peers that hold its handle; each has TWINPATH_CONNECT_TIMEOUT_MS from accept to ready.
+// Waits for peers that hold its handle; each has TWINPATH_CONNECT_TIMEOUT_MS to say its hello, and
+// then as long as its host answers.
 // Strangers and peers that stall cost nobody else anything: when too many are in the handshake, the
 // oldest that has not shown the handle's nonce makes room for who waits.
 //

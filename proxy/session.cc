@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
@@ -14,8 +13,6 @@
 
 namespace twinpath {
 namespace {
-
-constexpr std::int64_t kLatecomers = kSecond;
 
 // A class that an InfiniBand port cannot have as a service level.
 void warn_of_class(const Devices& devices, const CommSettings& settings) {
@@ -35,7 +32,7 @@ void warn_of_class(const Devices& devices, const CommSettings& settings) {
 }  // namespace
 
 ProxySession::ProxySession(std::shared_ptr<Devices> devices, const CommSettings& settings)
-    : core_(std::make_shared<SessionCore>()) {
+    : core_(std::make_shared<SessionCore>(devices->config().connect_timeout_ms * kMillisecond)) {
   core_->devices = std::move(devices);
   core_->hub = std::make_shared<CompletionHub>(core_->devices->verbs(), settings.comm_id != 0);
   core_->settings = settings;
@@ -69,13 +66,12 @@ Status ProxySession::listen(int device, std::span<std::uint8_t, kHandleBytes> ha
 void ProxySession::drop_forgotten() {
   std::vector<std::unique_ptr<Connection>> forgotten;  // ended without the lock
   std::lock_guard hold(mutex_);
-  const std::int64_t now = now_ns();
+  const std::int64_t now = clock_.look(now_ns());
   if (now < next_look_) return;
+  const std::int64_t limit = core_->devices->config().connect_timeout_ms * kMillisecond;
   next_look_ = std::numeric_limits<std::int64_t>::max();
   for (auto at = connecting_.begin(); at != connecting_.end();) {
-    std::int64_t end = at->second.connection->deadline();
-    // After a stop of this process its caller may be about to go on with it.
-    if (end <= now && !std::exchange(at->second.late, true)) end = now + kLatecomers;
+    const std::int64_t end = at->second.gone_on_at + limit;
     if (end > now) {
       next_look_ = std::min(next_look_, end);
       ++at;
@@ -106,10 +102,9 @@ Status ProxySession::start(int device, std::span<std::uint8_t, kHandleBytes> han
     TP_WARN("cannot connect to %s", h.address.text().c_str());
     return socket.status();
   }
-  connection = std::make_unique<Connection>(
-      Connection::Role::connector, core_, device, std::move(rails).take(), h.nonce,
-      std::move(socket).take(),
-      now_ns() + core_->devices->config().connect_timeout_ms * kMillisecond);
+  connection =
+      std::make_unique<Connection>(Connection::Role::connector, core_, device,
+                                   std::move(rails).take(), h.nonce, std::move(socket).take(), 0);
   if (h.host_hash != host_hash()) connection->goes_to_another_host();
   return Status::ok;
 }
@@ -145,8 +140,10 @@ Status ProxySession::connect(int device, std::span<std::uint8_t, kHandleBytes> h
   if (s == Status::again) {
     std::lock_guard hold(mutex_);
     if (number == 0) number = next_number_++;
-    next_look_ = std::min(next_look_, connection->deadline());
-    connecting_.emplace(number, Begun{std::move(connection), device, false});
+    const std::int64_t now = clock_.time();
+    next_look_ =
+        std::min(next_look_, now + core_->devices->config().connect_timeout_ms * kMillisecond);
+    connecting_.emplace(number, Begun{std::move(connection), device, now});
     store_connection(handle, number);
     return s;
   }

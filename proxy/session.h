@@ -3,8 +3,8 @@
 // connections that are being made for it.
 //
 // A caller may forget a connection that it began: older tables of NCCL keep its state in a buffer
-// that they throw away, and their session lasts as long as the process.  Such connections go with
-// the first call of connect or listen after their time.
+// that they throw away, and their session lasts as long as the process.  Such connections go once
+// the session has been called for TWINPATH_CONNECT_TIMEOUT_MS without their turn having come.
 //
 // Threads: any; connections in the making are under a mutex.
 #include <memory>
@@ -38,12 +38,13 @@ class ProxySession final : public Session {
   // By the number that the caller's handle buffer carries between calls.
   struct Begun {
     std::unique_ptr<Connection> connection;
-    int named;          // the device that the caller asked for
-    bool late = false;  // its time is over: it goes with the next look, unless it is gone on with
+    int named;                // the device that the caller asked for
+    std::int64_t gone_on_at;  // by clock_
   };
   std::unordered_map<std::uint64_t, Begun> connecting_;
   std::uint64_t next_number_ = 1;
-  std::int64_t next_look_ = 0;  // no deadline of connecting_ is earlier
+  RunClock clock_{kSecond};     // under mutex_
+  std::int64_t next_look_ = 0;  // none of connecting_ is to be dropped earlier
 };
 
 }  // namespace twinpath

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <limits>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
@@ -14,6 +15,12 @@
 #include "proxy/wire/stripe.h"
 
 namespace twinpath {
+namespace {
+
+// Our clock says when it is enough.
+constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
 
 namespace {
 
@@ -80,12 +87,12 @@ Result<std::vector<Rail>> choose_rails(const Devices& devices, int device) {
 
 Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
                        std::vector<Rail> rails, const Nonce& nonce, TcpSocket socket,
-                       std::int64_t deadline)
+                       std::int64_t hello_limit)
     : role_(role),
       core_(std::move(core)),
       nonce_(nonce),
-      deadline_(deadline),
-      limit_(deadline - now_ns()),
+      hello_limit_(hello_limit),
+      clock_(core_->devices->config().connect_timeout_ms),
       socket_(std::move(socket)),
       step_(role == Role::connector ? Step::connect_socket : Step::recv_hello),
       peer_known_(role == Role::connector) {
@@ -121,26 +128,69 @@ void Connection::use(int device, std::vector<Rail> rails) {
 }
 
 Status Connection::advance() {
-  (void)ran_.look(now_ns());
   const Status s = run();
-  if (s != Status::again || left() > 0) return s;
-  if (!peer_known_) {
-    core_->strangers.tell(peer_text() + " opened a connection but said nothing; dropped", now_ns());
+  return s == Status::again ? wait_on() : s;
+}
+
+// Nothing more to be done now.  Who has not said his hello may be anybody, and has a limit; a peer
+// may take as long as it likes while its host answers.
+Status Connection::wait_on() {
+  const std::int64_t now = now_ns();
+  if (role_ == Role::acceptor && step_ == Step::recv_hello) {
+    if (hello_clock_.look(now) < hello_limit_) return Status::again;
+    if (peer_known_) return give_up();
+    core_->strangers.tell(peer_text() + " opened a connection but said nothing; dropped", now);
     return Status::remote;
   }
+  const bool connected = step_ != Step::connect_socket;
+  if (connected) socket_.ask(now, kSecond);
+  switch (clock_.look(now, connected ? socket_.owed_ms(now) : MakingClock::kNoConnection)) {
+    case MakingClock::Verdict::wait:
+      return Status::again;
+    case MakingClock::Verdict::tell:
+      tell_wait();
+      return Status::again;
+    case MakingClock::Verdict::give_up:
+      break;
+  }
+  return give_up();
+}
+
+Status Connection::give_up() {
   std::string text = "the connection timed out after " +
                      std::to_string(core_->devices->config().connect_timeout_ms) +
                      " ms while waiting for " + waiting_for();
   if (!unreached_.empty()) text += " (" + unreached_ + ")";
-  if (unheard_ > 0)
-    text += "; the listener closed " + std::to_string(unheard_) +
-            " calls without a word: it is crowded by strangers, or another program's";
+  text += unheard_text();
   if (step_ == Step::connect_socket) {
     text += "; do hosts reach each other over NCCL_SOCKET_IFNAME?";
     if (socket_.is_open()) text += " It was tried from " + socket_.local_text() + ".";
+  } else if (role_ == Role::connector || step_ != Step::recv_hello) {
+    text += "; its host does not answer on the control connection, here " + socket_.local_text() +
+            ": it has crashed or is cut off";
   }
   return refuse(Status::remote,
                 text + "; raise TWINPATH_CONNECT_TIMEOUT_MS if the peer is only slow");
+}
+
+std::string Connection::unheard_text() const {
+  if (unheard_ == 0) return {};
+  return "; the listener closed " + std::to_string(unheard_) +
+         " calls without a word: it is crowded by strangers, or another program's";
+}
+
+// A job with one slow rank has many such connections; one of them is told of aloud.
+void Connection::tell_wait() const {
+  const std::string text = "still connecting from " + rail_text(rails_[0]) + " to " + peer_text() +
+                           " after " + std::to_string(clock_.waited_ms() / 1000) +
+                           " s, waiting for " + waiting_for() + unheard_text() +
+                           "; its host answers, so its process is busy or stopped (see its log); "
+                           "going on";
+  if (const auto more = core_->waits.tell(now_ns()))
+    TP_WARN("%s%s", text.c_str(),
+            *more == 0 ? "" : (" (and " + std::to_string(*more) + " more such waits)").c_str());
+  else
+    TP_INFO(net, "%s", text.c_str());
 }
 
 Status Connection::run() {
@@ -185,7 +235,8 @@ Status Connection::run() {
         TP_TRY(recv_frame(FrameType::ready));
         parts_.link = std::make_unique<PeerLink>(
             std::move(queues_), std::move(socket_),
-            PeerName{peer_text(), theirs_.rails, theirs_.ends().regular},
+            PeerName{peer_text(), theirs_.host + " pid " + std::to_string(theirs_.pid),
+                     theirs_.rails, theirs_.ends().regular},
             PeerMemory{parts_.remote_memory, parts_.remote_rkeys},
             core_->devices->count(identity()), recoverable() ? core_->attendant.get() : nullptr);
         step_ = Step::done;
@@ -197,7 +248,7 @@ Status Connection::run() {
 }
 
 Status Connection::connect_socket() {
-  const Status s = socket_.finish_connect(unreached_, now_ns() + left());
+  const Status s = socket_.finish_connect(unreached_, kForEver);
   if (s == Status::ok) {
     unreached_.clear();
     socket_.set_control_options();
@@ -320,7 +371,7 @@ Status Connection::create_queues() {
 
 Status Connection::register_own_memory() {
   const bool sender = role_ == Role::connector;
-  const std::uint32_t inline_bytes = queues_->queues().front().inline_bytes;
+  const std::uint32_t inline_bytes = queues_->least_inline();
   const auto standby = static_cast<std::size_t>(mine_.standby);
   auto ring =
       RegisteredBuffer::make(core_->devices->verbs(), rails_,

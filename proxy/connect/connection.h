@@ -13,6 +13,7 @@
 
 #include "plugin/base/socket.h"
 #include "proxy/connect/expected_traffic.h"
+#include "proxy/connect/making_clock.h"
 #include "proxy/connect/peer_link.h"
 #include "proxy/connect/stranger_log.h"
 #include "proxy/queues/registered_buffer.h"
@@ -36,12 +37,14 @@ class DecisionLog {
 
 // What the comms of one session share; kept alive by each of them.
 struct SessionCore {
+  explicit SessionCore(std::int64_t wait_pause) : waits(wait_pause) {}
   std::shared_ptr<Devices> devices;
   std::shared_ptr<CompletionHub> hub;
   CommSettings settings;
   ExpectedTraffic expected;
   DecisionLog decisions;
   StrangerLog strangers;
+  WaitLog waits;
   SpareFd spare;                         // for a listener that has no descriptor left
   std::unique_ptr<Attendant> attendant;  // of the hub; last, so that it ends first
 };
@@ -97,8 +100,9 @@ class Connection {
 
   // `socket` is connecting (connector) or accepted (acceptor); `rails` are the device's.  An
   // acceptor may take another device (subnet_choice.h) once it has heard the connector.
+  // `hello_limit`: for how long (ns) an acceptor waits for the caller's hello.
   Connection(Role role, std::shared_ptr<SessionCore> core, int device, std::vector<Rail> rails,
-             const Nonce& nonce, TcpSocket socket, std::int64_t deadline);
+             const Nonce& nonce, TcpSocket socket, std::int64_t hello_limit);
 
   // ok when done (take the parts then), again, or the error that ended it, already logged.
   Status advance();
@@ -109,8 +113,6 @@ class Connection {
   // As soon as the peer has shown that it holds the handle it is refused, with this text.
   void turn_away(std::string text) { turned_away_ = std::move(text); }
   bool turned_away() const { return !turned_away_.empty(); }
-  // When the caller has forgotten it, if it does not go on.
-  std::int64_t deadline() const { return deadline_; }
   // Whether the other end has shown that it holds the handle; before that it is anybody.
   bool peer_known() const { return peer_known_; }
   // Who it is, as far as that is known.
@@ -118,6 +120,10 @@ class Connection {
 
  private:
   Status run();
+  Status wait_on();
+  Status give_up();
+  void tell_wait() const;
+  std::string unheard_text() const;
   Status connect_socket();
   Status send_hello();
   Status recv_hello();
@@ -155,16 +161,15 @@ class Connection {
   int device_ = -1;
   std::vector<Rail> rails_;
   const Nonce nonce_;
-  const std::int64_t deadline_;
-  // What is left until then, of the time in which this process ran: callers ask all the time.
-  std::int64_t left() const { return limit_ - ran_.time(); }
-  const std::int64_t limit_;
-  RunClock ran_{kSecond};
+  const std::int64_t hello_limit_;
+  RunClock hello_clock_{kSecond};
+  MakingClock clock_;
   TcpSocket socket_;
   Step step_;
   bool peer_known_ = false;
   bool another_host_ = false;
-  int unheard_ = 0;  // calls that the listener closed without a word
+  int unheard_ = 0;                    // calls that the listener closed without a word,
+  std::int64_t first_unheard_ms_ = 0;  // and when the first was, by our clock
   std::string turned_away_;
   std::string unreached_;  // why the last try to connect, or to move a queue pair, failed
 

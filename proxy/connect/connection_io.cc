@@ -98,8 +98,10 @@ Status Connection::check_rails() {
 // this process was away for a moment.  One that is gone refuses the next call.
 bool Connection::call_again() {
   const bool unheard = step_ == Step::send_hello || (step_ == Step::recv_hello && header_got_ == 0);
-  if (role_ != Role::connector || !unheard || left() <= 0) return false;
-  ++unheard_;
+  if (role_ != Role::connector || !unheard) return false;
+  if (unheard_++ == 0) first_unheard_ms_ = clock_.waited_ms();
+  if (clock_.waited_ms() - first_unheard_ms_ >= core_->devices->config().connect_timeout_ms)
+    return false;
   out_.clear();
   socket_.connect_anew();
   step_ = Step::connect_socket;
@@ -113,9 +115,9 @@ Status Connection::socket_ended(Status s) {
     return Status::closed;
   }
   TP_WARN(
-      "%s closed the connection from %s during the handshake (waiting for %s); look for its own "
+      "%s closed the connection from %s during the handshake (waiting for %s)%s; look for its own "
       "error message",
-      peer_text().c_str(), rail_text(rails_[0]).c_str(), waiting_for());
+      peer_text().c_str(), rail_text(rails_[0]).c_str(), waiting_for(), unheard_text().c_str());
   return s == Status::closed ? Status::remote : s;
 }
 

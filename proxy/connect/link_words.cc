@@ -36,7 +36,8 @@ constexpr std::int64_t kMistakeAgain = 500 * kMillisecond;
 }  // namespace
 
 void PeerLink::read_words(std::int64_t now) {
-  if (const std::string said = hear(now); !said.empty()) fail("%s", said.c_str());
+  if (const std::string said = hear(now); !said.empty() && !broken_)
+    lost_with_peer(said + down_texts() + "; " + ends_text());
 }
 
 std::string PeerLink::hear(std::int64_t now) {

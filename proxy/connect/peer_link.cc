@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdarg>
 #include <cstdio>
+#include <utility>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
@@ -21,11 +22,17 @@ std::string rail_text(const HelloRail& rail) {
   return rail.port + " GID index " + std::to_string(rail.gid_index) + " " + gid_text(rail.gid);
 }
 
-bool DrainClock::go_on(bool moved) {
+bool DrainClock::go_on(bool moved, QuietBudget& quiet) {
   now_ = now_ns();
-  if (begun_ == 0) begun_ = moved_ = now_;
+  if (begun_ == 0) {
+    begun_ = moved_ = now_;
+    quiet_ = quiet.allowed(now_);
+  }
   if (moved) moved_ = now_;
-  return now_ - moved_ < kQuiet && now_ - begun_ < kMost;
+  if (now_ - begun_ >= kMost) return false;
+  if (now_ - moved_ < quiet_) return true;
+  quiet.spend(now_ - moved_);
+  return false;
 }
 
 bool DrainClock::look() {
@@ -50,6 +57,11 @@ PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName 
 
 PeerLink::~PeerLink() {
   hub().unlisten(this);
+  if (lost_with_peer_) {
+    const std::lock_guard hold(hub().lock);
+    if (const auto all = hub().losses.closed(peer_.process))
+      TP_WARN("%u connections to %s were lost in all", *all, peer_.process.c_str());
+  }
   if (!socket_.is_open()) return;
   broken_ = true;  // whatever the peer still says is no news for a comm that closes
   // Bytes left unread would turn our close into a reset, which can overtake the goodbye.
@@ -85,9 +97,24 @@ void PeerLink::fail(const char* format, ...) {
 }
 
 void PeerLink::lost(const std::string& text) {
+  TP_WARN("connection to %s is lost: %s%s", peer_.text.c_str(), text.c_str(), last_text().c_str());
+  break_link();
+}
+
+void PeerLink::lost_with_peer(const std::string& text) {
+  lost_with_peer_ = true;
+  const auto lost_by_now = hub().losses.lost(peer_.process);
+  if (lost_by_now == LossLog::kInFull) return lost(text);
+  TP_INFO(net, "connection to %s is lost: %s%s", peer_.text.c_str(), text.c_str(),
+          last_text().c_str());
+  if (lost_by_now)
+    TP_WARN("%u connections to %s are lost by now", *lost_by_now, peer_.process.c_str());
+  break_link();
+}
+
+void PeerLink::break_link() {
   broken_ = halted_ = true;
   counts_.lost();
-  TP_WARN("connection to %s is lost: %s%s", peer_.text.c_str(), text.c_str(), last_text().c_str());
   say(kBroken);
   hub().announce_failure(this);
 }
@@ -95,7 +122,7 @@ void PeerLink::lost(const std::string& text) {
 void PeerLink::say(std::uint8_t byte) { send({byte}); }
 
 void PeerLink::sibling_failed() {
-  if (!broken_) say(kFailure);
+  if (!broken_ && !std::exchange(told_failure_, true)) say(kFailure);
 }
 
 // The first rail's ends; messages about a queue name its own.
@@ -186,16 +213,19 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   // The peer may have stopped for the same reason.
   if (broken_ || halted_ || (said.empty() && recovers(id, wc, queue))) return;
   std::string cause = down_text(rail);
+  const bool of_path = !cause.empty();
   if (cause.empty()) cause = said;
   if (cause.empty() && left_at_ != 0)
     cause =
         "the peer closed the connection before all that was sent to it had arrived; look for its "
         "own error message";
   if (cause.empty()) cause = death_text();
-  if (cause.empty() && socket_.silence_ms() >= kQuietMs) cause = silence_text();
+  if (cause.empty() && socket_.owed_ms(now_ns()) >= kQuietMs) cause = silence_text();
+  const bool of_peer = !of_path && !cause.empty();
   if (cause.empty()) cause = completion_hint(wc.status);
-  lost(completion_text(id, wc) + " on " + rail_text(rail) + ", QP " + std::to_string(wc.qp_num) +
-       ", to " + rail_text(remote) + ": " + cause);
+  const std::string text = completion_text(id, wc) + " on " + rail_text(rail) + ", QP " +
+                           std::to_string(wc.qp_num) + ", to " + rail_text(remote) + ": " + cause;
+  of_peer ? lost_with_peer(text) : lost(text);
 }
 
 void PeerLink::fail_local_completion(const WrId& id, const ibv_wc& wc, const QueueSet& queues) {
@@ -275,8 +305,9 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
 void PeerLink::watch_socket(std::int64_t now, Waiting waiting) {
   waiting.add(answers_);
   const PeerSign sign = socket_.look();
+  if (waiting.requests > 0) socket_.ask(now, kAskEvery);
   const Verdict verdict =
-      watch_.look(sign, socket_.silence_ms(), now, waiting.requests > 0, waiting.progress);
+      watch_.look(sign, socket_.owed_ms(now), now, waiting.requests > 0, waiting.progress);
   const bool talking = sign == PeerSign::talking;
   if (verdict == Verdict::fine && !talking) return;
   if (verdict == Verdict::suspect && !talking) {
@@ -291,7 +322,9 @@ void PeerLink::watch_socket(std::int64_t now, Waiting waiting) {
     return;
   }
   const std::string text = verdict == Verdict::silent ? silence_text() : death_text();
-  fail("%s (%d requests outstanding)", text.c_str(), waiting.requests);
+  if (broken_) return;
+  lost_with_peer(text + " (" + std::to_string(waiting.requests) + " requests outstanding)" +
+                 down_texts() + "; " + ends_text());
 }
 
 // No bytes and no notice: the peer's process learns nothing of it.

@@ -31,6 +31,7 @@ namespace twinpath {
 // The peer, for messages: "hostB pid 77 (10.0.0.2:40123), mlx5_0".
 struct PeerName {
   std::string text;
+  std::string process;  // "hostB pid 77"
   std::vector<HelloRail> rails;
   int regular = 1;  // of these; the others are in reserve
 };
@@ -49,15 +50,14 @@ std::string rail_text(const HelloRail& rail);
 // How long a closing comm stays.
 class DrainClock {
  public:
-  bool go_on(bool moved);
+  bool go_on(bool moved, QuietBudget& quiet);
   // Whether to look at the peer's socket: about each millisecond.
   bool look();
   std::int64_t now() const { return now_; }
 
  private:
-  static constexpr std::int64_t kQuiet = 20'000'000;  // ns
   static constexpr std::int64_t kMost = 100'000'000;  // ns
-  std::int64_t now_ = 0, begun_ = 0, moved_ = 0, looked_ = 0;
+  std::int64_t now_ = 0, begun_ = 0, moved_ = 0, looked_ = 0, quiet_ = 0;
 };
 
 // The peer's memory that a question may be asked of: by rail of the peer.
@@ -132,7 +132,8 @@ class PeerLink final : private FailureListener, private Attended {
 
   // Before a comm closes: polls while `busy()` says that what was accepted is not done, as long as
   // the peer is there and something moves.  Not for longer than 100 ms, and no longer than 20 ms
-  // beyond the last completion: a peer that does nothing is not waited for.  Takes the lock.
+  // beyond the last completion: a peer that does nothing is not waited for, and many such peers not
+  // one after the other (quiet_budget.h).  Takes the lock.
   template <class Busy>
   void drain(Busy&& busy) {
     DrainClock clock;
@@ -140,7 +141,7 @@ class PeerLink final : private FailureListener, private Attended {
       {
         std::lock_guard hold(hub().lock);
         if (broken_ || left_at_ != 0 || !busy()) return;
-        again = clock.go_on(poll() > 0);
+        again = clock.go_on(poll() > 0, hub().closing);
         if (clock.look()) read_words(clock.now());
       }
       if (again) std::this_thread::yield();
@@ -159,7 +160,8 @@ class PeerLink final : private FailureListener, private Attended {
   static constexpr std::int64_t kWatchPeriod = 100'000'000;     // ns
   static constexpr std::int64_t kCloseWatch = 50'000'000;       // of one that is recoverable
   static constexpr std::int64_t kGoodbyeGrace = 1'000'000'000;  // ns
-  // The peer's host is asked every second whether it is there.
+  // While requests wait the peer's host is asked every second whether it is there.
+  static constexpr std::int64_t kAskEvery = 1'000'000'000;  // ns
   static constexpr std::int64_t kQuietMs = 2500;
   bool time_to_watch();
   void watch(std::int64_t now, Waiting waiting);
@@ -187,6 +189,9 @@ class PeerLink final : private FailureListener, private Attended {
     return static_cast<int>(&queue - queues_->queues().data());
   }
   void lost(const std::string& text);
+  // For the sake of the peer's process, which others may have connections to, too.
+  void lost_with_peer(const std::string& text);
+  void break_link();
   void say(std::uint8_t byte);
   std::string ends_text() const;
   std::string completion_text(const WrId& id, const ibv_wc& wc) const;
@@ -222,6 +227,8 @@ class PeerLink final : private FailureListener, private Attended {
   bool asking_ = false;                 // a question is under way
   std::uint64_t answers_ = 0;           // to questions
   bool broken_ = false;
+  bool lost_with_peer_ = false;
+  bool told_failure_ = false;  // of another connection
   bool halted_ = false;
   unsigned idle_calls_ = 0;
   std::int64_t next_watch_ = 0;

@@ -24,9 +24,11 @@
 #include "plugin/base/status.h"
 #include "plugin/base/sync.h"
 #include "plugin/fabric/verbs.h"
+#include "proxy/queues/loss_log.h"
 #include "proxy/queues/parcel_pool.h"
 #include "proxy/queues/progress.h"
 #include "proxy/queues/queue_grave.h"
+#include "proxy/queues/quiet_budget.h"
 #include "proxy/wire/wr_id.h"
 
 namespace twinpath {
@@ -102,6 +104,10 @@ class CompletionHub {
 
   // Taken by callers of everything marked "locked".
   SpinLock lock;
+
+  // Locked.
+  QuietBudget closing;
+  LossLog losses;
 
   Result<CommId> add_comm();
   void attach(CommId id, CompletionSink* sink);

@@ -229,16 +229,43 @@ TEST_CASE("A hello that makes no sense is refused with its reason") {
   CHECK(log.has(LogLevel::warn, "hello is cut short"));
 }
 
-TEST_CASE("Connecting to a listener that is gone or never answers ends in time") {
+TEST_CASE("A listener that does not come to its accept is waited for, and named once in a while") {
   Config config = soft_config();
   config.connect_timeout_ms = 300;
   Listening l(config);
+  Link link, other;
+  LogCapture log;
+  HandleArray mine = l.handle, second = l.handle;
+  const std::int64_t begin = now_ns();
+  // Four times as long as once was the end of it; two wait.
+  while (now_ns() - begin < 1250 * kMillisecond) {
+    REQUIRE(l.world.a->connect(0, mine, link.send) == Status::again);
+    REQUIRE(l.world.a->connect(0, second, other.send) == Status::again);
+  }
+  // After 300, 600 and 1200 ms at most, for both.
+  CHECK(log.warnings().size() >= 1);
+  CHECK(log.warnings().size() <= 3);
+  CHECK(log.has(LogLevel::warn, "still connecting from soft0"));
+  CHECK(log.has(LogLevel::warn, "127.0.0.1:"));
+  CHECK(log.has(LogLevel::warn, "waiting for the peer's hello"));
+  // Then it comes.
+  for (Link* each : {&link, &other}) {
+    HandleArray& handle = each == &link ? mine : second;
+    REQUIRE(eventually([&] {
+      if (!each->send) REQUIRE(l.world.a->connect(0, handle, each->send) != Status::remote);
+      if (!each->recv) REQUIRE(l.listener->accept(each->recv) != Status::remote);
+      return each->send && each->recv;
+    }));
+  }
+}
+
+TEST_CASE("Connecting to a listener that is gone ends at once") {
+  Listening l;
   LogCapture log;
   HandleArray handle = l.handle;
   std::unique_ptr<SendComm> comm;
   Status s = Status::again;
-  SECTION("gone") { l.listener.reset(); }
-  SECTION("silent") {}
+  l.listener.reset();
   REQUIRE(eventually([&] {
     s = l.world.a->connect(0, handle, comm);
     return s != Status::again;

@@ -1,0 +1,104 @@
+// How long is waited for peers that are slow, that do nothing, or that are gone, and how often that
+// is said: made-up time.
+#include <vector>
+
+#include "proxy/connect/making_clock.h"
+#include "proxy/queues/loss_log.h"
+#include "proxy/queues/quiet_budget.h"
+#include "test/support/catch.h"
+
+namespace twinpath {
+namespace {
+
+using V = MakingClock::Verdict;
+
+// Looks each 100 ms for that long; what was said, by when (ms).
+struct Told {
+  std::vector<std::int64_t> tells;
+  std::int64_t gave_up_ms = -1;
+};
+Told looked(std::int64_t limit_ms, std::int64_t for_ms, std::int64_t step_ms,
+            std::int64_t (*owed_ms)(std::int64_t at_ms)) {
+  Told told;
+  MakingClock clock(limit_ms);
+  for (std::int64_t at = 1; at <= for_ms; at += step_ms) {
+    const V v = clock.look(at * kMillisecond, owed_ms(at));
+    if (v == V::tell) told.tells.push_back(at / 1000);
+    if (v == V::give_up) {
+      told.gave_up_ms = at;
+      break;
+    }
+  }
+  return told;
+}
+
+}  // namespace
+
+TEST_CASE("a peer whose host answers is waited for, and named at ever longer intervals") {
+  const Told told = looked(20000, 1'000'000, 100, [](std::int64_t) { return std::int64_t{0}; });
+  CHECK(told.gave_up_ms == -1);
+  CHECK(told.tells == std::vector<std::int64_t>{20, 40, 80, 160, 320, 640});
+}
+
+TEST_CASE("a host that does not answer is given up after the limit, with or without a connection") {
+  const Told never =
+      looked(20000, 60000, 100, [](std::int64_t) { return MakingClock::kNoConnection; });
+  CHECK(never.gave_up_ms >= 20000);
+  CHECK(never.gave_up_ms < 20200);
+  // From 50 s on it is silent.
+  const Told later = looked(20000, 200'000, 100,
+                            [](std::int64_t at) { return std::max<std::int64_t>(at - 50000, 0); });
+  CHECK(later.gave_up_ms >= 70000);
+  CHECK(later.gave_up_ms < 70200);
+}
+
+TEST_CASE("time in which nobody looked is not waiting") {
+  // A look every 30 s counts as a second each.
+  const Told told =
+      looked(20000, 19 * 30000, 30000, [](std::int64_t) { return MakingClock::kNoConnection; });
+  CHECK(told.gave_up_ms == -1);
+  CHECK(told.tells.empty());
+}
+
+TEST_CASE("of many that wait one line is written, and the next after longer pauses, with a count") {
+  WaitLog log(20 * kSecond);
+  CHECK(log.tell(20 * kSecond) == 0u);
+  for (int i = 0; i < 1000; ++i) CHECK_FALSE(log.tell(20 * kSecond + i));
+  CHECK(log.tell(40 * kSecond) == 1000u);
+  CHECK_FALSE(log.tell(79 * kSecond));
+  CHECK(log.tell(80 * kSecond) == 1u);
+  // Another time, long after.
+  CHECK(log.tell(4000 * kSecond) == 0u);
+  CHECK(log.tell(4021 * kSecond) == 0u);
+}
+
+TEST_CASE("a thousand comms that close on silent peers wait no longer than a few") {
+  QuietBudget budget;
+  std::int64_t now = 5 * kSecond, begin = now;
+  for (int i = 0; i < 1000; ++i) {
+    const std::int64_t quiet = budget.allowed(now);
+    CHECK(quiet >= QuietBudget::kLeast);
+    CHECK(quiet <= QuietBudget::kEach);
+    if (i < 5) CHECK(quiet == QuietBudget::kEach);
+    now += quiet;
+    budget.spend(quiet);
+  }
+  CHECK(now - begin < 500 * kMillisecond);
+  // Later ones have time again.
+  CHECK(budget.allowed(now + QuietBudget::kWindow) == QuietBudget::kEach);
+}
+
+TEST_CASE("connections lost with one process: the first in full, then counts, then the whole") {
+  LossLog log;
+  std::vector<unsigned> told;
+  for (int i = 0; i < 1234; ++i)
+    if (const auto n = log.lost("hostB pid 7")) told.push_back(*n);
+  CHECK(told == std::vector<unsigned>{LossLog::kInFull, 10, 100, 1000});
+  CHECK(log.lost("hostB pid 8") == LossLog::kInFull);  // another process is told of by itself
+  for (int i = 0; i < 1233; ++i) CHECK_FALSE(log.closed("hostB pid 7"));
+  CHECK(log.closed("hostB pid 7") == 1234u);
+  CHECK_FALSE(log.closed("hostB pid 8"));  // all was said
+  CHECK(log.lost("hostB pid 7") == LossLog::kInFull);
+}
+
+}  // namespace twinpath
