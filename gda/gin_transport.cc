@@ -43,7 +43,8 @@ class Transport final : public GinTransport {
     if (!met) return met.status();
     auto core = std::move(met).take();
     TP_TRY(agree_on_modes(*core, devices_->index_of(core->rail.port)));
-    core->engine = Engine::of(core->gpu, devices_->config().gin_engine, devices_->counters().get());
+    core->engine = Engine::of(core->gpu, devices_->config().gin_engine,
+                              devices_->config().helper_cpus, devices_->counters().get());
     return std::unique_ptr<GinComm>(std::make_unique<Comm>(std::move(core)));
   }
 

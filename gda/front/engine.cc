@@ -11,7 +11,9 @@
 #include <string>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/cpus.h"
 #include "plugin/base/sync.h"
+#include "plugin/gpu/near_cpus.h"
 
 namespace twinpath::gda {
 namespace {
@@ -20,12 +22,10 @@ constexpr std::int64_t kLookAround = 100 * kMillisecond;
 // How long a round without work is followed by another at once.  A kernel that comes back within
 // this time finds the engine awake; with few cores the kernel's own CPU threads need ours.
 constexpr std::int64_t kSpin = 10 * kMillisecond;
-constexpr std::int64_t kSpinFewCores = 200 * 1000;
 constexpr std::int64_t kShortSleep = 20 * 1000;
 // The peers' work for us waits for the same sleep on fabrics that are software.
 constexpr std::int64_t kLongSleep = 200 * 1000;
 constexpr std::int64_t kLongIdle = kSecond;
-constexpr unsigned kFewCores = 4;
 
 void sleep_ns(std::int64_t ns) {
   const timespec t{0, static_cast<long>(ns)};
@@ -34,7 +34,8 @@ void sleep_ns(std::int64_t ns) {
 
 }  // namespace
 
-std::shared_ptr<Engine> Engine::of(int gpu, EngineChoice choice, CounterPage* page) {
+std::shared_ptr<Engine> Engine::of(int gpu, EngineChoice choice, HelperCpus cpus,
+                                   CounterPage* page) {
   // One per GPU of the process, like the GPU's context itself: communicators do not know of each
   // other.  Only a cache, empty when no context is left.
   static std::mutex mutex;
@@ -43,15 +44,14 @@ std::shared_ptr<Engine> Engine::of(int gpu, EngineChoice choice, CounterPage* pa
   std::shared_ptr<Engine> engine = known[gpu].lock();
   if (!engine)
     known[gpu] = engine = std::make_shared<Engine>(
-        gpu, choice,
+        gpu, choice, cpus,
         page != nullptr ? page->open_gin(gpu) : std::make_shared<counters::GinCounts>());
   return engine;
 }
 
-Engine::Engine(int gpu, EngineChoice choice, std::shared_ptr<counters::GinCounts> counts)
-    : choice_(choice),
-      few_cores_(std::thread::hardware_concurrency() <= kFewCores),
-      counts_(std::move(counts)) {
+Engine::Engine(int gpu, EngineChoice choice, HelperCpus cpus,
+               std::shared_ptr<counters::GinCounts> counts)
+    : gpu_(gpu), choice_(choice), cpus_(cpus), counts_(std::move(counts)) {
   thread_ = std::thread([this] { run(); });
   const std::string name = "twinpath-gin" + (gpu < 0 ? std::string() : std::to_string(gpu));
   (void)pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
@@ -115,19 +115,19 @@ void Engine::adopt_changes() {
   round_passed_.notify_all();
 }
 
-void Engine::idle(std::int64_t since) {
+void Engine::idle(std::int64_t since, int cpus) {
   const std::int64_t now = now_ns();
   const std::int64_t quiet = now - since;
-  if (choice_ == EngineChoice::spin) {
-    if (few_cores_) sched_yield();
-  } else if (choice_ == EngineChoice::automatic && quiet < (few_cores_ ? kSpinFewCores : kSpin)) {
-    if (few_cores_) {
-      sched_yield();
-    } else {
-      cpu_relax();
-    }
-  } else {
-    sleep_ns(quiet < kLongIdle ? kShortSleep : kLongSleep);
+  Pause pause = pause_after(choice_ == EngineChoice::spin ? 0 : quiet, cpus, kSpin);
+  if (choice_ == EngineChoice::sleep) pause = Pause::sleep;
+  switch (pause) {
+    case Pause::spin:
+      return cpu_relax();
+    case Pause::yield:
+      (void)sched_yield();
+      return;
+    case Pause::sleep:
+      return sleep_ns(quiet < kLongIdle ? kShortSleep : kLongSleep);
   }
 }
 
@@ -139,6 +139,7 @@ void Engine::sleep_until_changed(std::int64_t limit_ns) {
 }
 
 void Engine::run() {
+  const int cpus = place_helper(cpus_, gpu::near_cpus(gpu_));
   std::int64_t last_work = now_ns();
   std::int64_t looked = last_work, began = last_work;
   bool turns = true;
@@ -158,7 +159,7 @@ void Engine::run() {
     } else if (!turns) {
       sleep_until_changed(kLookAround);
     } else {
-      idle(last_work);
+      idle(last_work, cpus);
     }
     const std::int64_t now = now_ns();
     if (moved) counts_->busy_ns.add(static_cast<std::uint64_t>(now - began));

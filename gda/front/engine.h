@@ -39,8 +39,9 @@ class Engine {
  public:
   // The engine of that GPU (-1: CPU threads play it), started if need be; it ends with the last
   // holder.
-  static std::shared_ptr<Engine> of(int gpu, EngineChoice choice, CounterPage* page = nullptr);
-  Engine(int gpu, EngineChoice choice,
+  static std::shared_ptr<Engine> of(int gpu, EngineChoice choice, HelperCpus cpus,
+                                    CounterPage* page = nullptr);
+  Engine(int gpu, EngineChoice choice, HelperCpus cpus = HelperCpus::near,
          std::shared_ptr<counters::GinCounts> counts = std::make_shared<counters::GinCounts>());
   ~Engine();
   Engine(const Engine&) = delete;
@@ -62,11 +63,12 @@ class Engine {
  private:
   void run();
   void adopt_changes();
-  void idle(std::int64_t since);
+  void idle(std::int64_t since, int cpus);
   void sleep_until_changed(std::int64_t limit_ns);
 
+  const int gpu_;
   const EngineChoice choice_;
-  const bool few_cores_;
+  const HelperCpus cpus_;
   const std::shared_ptr<counters::GinCounts> counts_;
   std::mutex mutex_;
   std::condition_variable round_passed_, woken_;

@@ -12,6 +12,8 @@ enum class FabricChoice { automatic, verbs, soft };
 enum class SoftCuda : std::uint8_t { off, inprocess, process };
 enum class TuneChoice : std::uint8_t { automatic, off };
 enum class EngineChoice { automatic, spin, sleep };
+// Where threads and processes that help a rank run which is bound to few processors.
+enum class HelperCpus : std::uint8_t { near, inherit };
 // Where that lies which kernels poll.
 enum class QueuePlace : std::uint8_t { host, gpu };
 // Who rings an adapter for kernels: the GPU where it can, else a CPU; a CPU; the GPU or nobody.
@@ -47,13 +49,14 @@ struct Config {
   TuneChoice tune = TuneChoice::automatic;             // TWINPATH_TUNE
   bool soft_direct = true;     // TWINPATH_SOFT_DIRECT: cross-process copies by process_vm_writev
   int soft_copy_threads = -1;  // TWINPATH_SOFT_COPY_THREADS: -1 automatic, 0 none
-  SoftCuda soft_cuda = SoftCuda::process;  // TWINPATH_SOFT_CUDA
-  std::string copier;                      // TWINPATH_COPIER: empty is beside the plugin
-  int connect_timeout_ms = 20000;          // TWINPATH_CONNECT_TIMEOUT_MS
-  int peer_timeout_ms = 40000;             // TWINPATH_PEER_TIMEOUT_MS
-  bool failover = true;                    // TWINPATH_FAILOVER
-  int standby_ports = 2;                   // TWINPATH_STANDBY
-  int failover_hold_ms = 10000;            // TWINPATH_FAILOVER_HOLD_MS
+  SoftCuda soft_cuda = SoftCuda::process;     // TWINPATH_SOFT_CUDA
+  std::string copier;                         // TWINPATH_COPIER: empty is beside the plugin
+  HelperCpus helper_cpus = HelperCpus::near;  // TWINPATH_HELPER_CPUS
+  int connect_timeout_ms = 20000;             // TWINPATH_CONNECT_TIMEOUT_MS
+  int peer_timeout_ms = 40000;                // TWINPATH_PEER_TIMEOUT_MS
+  bool failover = true;                       // TWINPATH_FAILOVER
+  int standby_ports = 2;                      // TWINPATH_STANDBY
+  int failover_hold_ms = 10000;               // TWINPATH_FAILOVER_HOLD_MS
   // No setting: how long after a port failed its writes may still be on their way into a GPU.  PCIe
   // takes some microseconds; tests whose PCIe is a thread give that thread time.
   int gone_rail_ms = 2;

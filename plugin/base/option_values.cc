@@ -50,6 +50,10 @@ constexpr std::array<Named<SoftCuda>, 3> kSoftCudaNames{{
     {"inprocess", SoftCuda::inprocess},
     {"process", SoftCuda::process},
 }};
+constexpr std::array<Named<HelperCpus>, 2> kHelperCpusNames{{
+    {"near", HelperCpus::near},
+    {"inherit", HelperCpus::inherit},
+}};
 constexpr std::array<Named<TuneChoice>, 2> kTuneNames{{
     {"auto", TuneChoice::automatic},
     {"off", TuneChoice::off},
@@ -162,6 +166,10 @@ bool parse_value(std::string_view text, BellChoice& out, std::string& why) {
 bool parse_value(std::string_view text, QueuePlace& out, std::string& why) {
   return parse_named(kQueuePlaceNames, text, out, why);
 }
+bool parse_value(std::string_view text, HelperCpus& out, std::string& why) {
+  return parse_named(kHelperCpusNames, text, out, why);
+}
+
 bool parse_value(std::string_view text, SoftCuda& out, std::string& why) {
   // What it was called while there was one way only.
   return parse_named(kSoftCudaNames, parse_integer(text) == 1 ? "process" : text, out, why);
@@ -187,6 +195,7 @@ std::string print_value(BellChoice v) { return print_named(kBellNames, v); }
 std::string print_value(EngineChoice v) { return print_named(kEngineNames, v); }
 std::string print_value(ModeChoice v) { return print_named(kModeNames, v); }
 std::string print_value(QueuePlace v) { return print_named(kQueuePlaceNames, v); }
+std::string print_value(HelperCpus v) { return print_named(kHelperCpusNames, v); }
 std::string print_value(SoftCuda v) { return print_named(kSoftCudaNames, v); }
 std::string print_value(TuneChoice v) { return print_named(kTuneNames, v); }
 

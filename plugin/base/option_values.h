@@ -22,6 +22,7 @@ bool parse_value(std::string_view text, ModeChoice& out, std::string& why);
 bool parse_value(std::string_view text, QueuePlace& out, std::string& why);
 bool parse_value(std::string_view text, BellChoice& out, std::string& why);
 bool parse_value(std::string_view text, SoftCuda& out, std::string& why);
+bool parse_value(std::string_view text, HelperCpus& out, std::string& why);
 bool parse_value(std::string_view text, TuneChoice& out, std::string& why);
 
 std::string print_value(bool v);
@@ -34,6 +35,7 @@ std::string print_value(BellChoice v);
 std::string print_value(ModeChoice v);
 std::string print_value(QueuePlace v);
 std::string print_value(SoftCuda v);
+std::string print_value(HelperCpus v);
 std::string print_value(TuneChoice v);
 
 template <int kLow, int kHigh>

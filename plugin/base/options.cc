@@ -329,6 +329,11 @@ constexpr std::array kOptions{
     option<&Config::copier>("TWINPATH_COPIER", "GPU", "path",
                             "The executable of that process. Empty: twinpath-copier beside the "
                             "plugin."),
+    option<&Config::helper_cpus>(
+        "TWINPATH_HELPER_CPUS", "GPU", "near, inherit",
+        "Where twinpath-copier and threads that help a rank run whose binding has fewer than four "
+        "processors: near lets them run on all that the cpuset allows, those of the GPU's NUMA "
+        "node if four of them are; inherit keeps them in the binding, beside NCCL's threads."),
     option<&Config::gdr_flush_disable>(
         "NCCL_GDR_FLUSH_DISABLE", "GPU", "0, 1",
         "1 skips the read that makes received data visible to the GPU."),

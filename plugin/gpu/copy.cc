@@ -163,7 +163,9 @@ Result<std::shared_ptr<ImportedAllocation>> keep_in_reach(const void* p, std::ui
   return import_local(info);
 }
 
-void copy_elsewhere(const std::string& executable) { process::Elsewhere::choose(executable); }
+void copy_elsewhere(const std::string& executable, HelperCpus cpus) {
+  process::Elsewhere::choose(executable, cpus);
+}
 
 void stop_copy_threads() {
   if (process::Elsewhere* other = process::Elsewhere::chosen(); other != nullptr) other->stop();

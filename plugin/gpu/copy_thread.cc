@@ -5,10 +5,13 @@
 
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/cpus.h"
 #include "plugin/base/log.h"
+#include "plugin/gpu/near_cpus.h"
 
 namespace twinpath::gpu {
 namespace {
@@ -18,6 +21,7 @@ using cuda::kSuccess;
 constexpr int kGreatest =
     -5;  // priority of a stream; the driver takes its own limit if that is less
 constexpr std::int64_t kIdleSpin = 200'000;  // ns before an idle thread sleeps
+constexpr std::int64_t kBusySpin = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLeaveLimit = kSecond;
 constexpr std::int64_t kStall = 100 * kMillisecond;
 // Rounds without progress after which the core is offered to others.
@@ -198,16 +202,19 @@ void CopyThread::run() {
   char name[16];
   std::snprintf(name, sizeof name, "tp-copy-%d", gpu_ % 1000);
   (void)pthread_setname_np(pthread_self(), name);
+  if (near_) move_near(near_cpus(gpu_));
+  make_sleeps_exact();
   Resources resources;
   dead_ = open(resources);
   ready_.store(true, std::memory_order_release);
-  serve();
+  serve(usable_cpus());
   if (leaving_.load()) resources.forget();
   for (auto& lane : lanes_) lane.reset();
   orders_.fill({});
 }
 
-void CopyThread::serve() {
+void CopyThread::serve(int cpus) {
+  const bool crowded = pause_after(0, cpus, kIdleSpin) != Pause::spin;
   std::int64_t last_progress = now_ns();
   unsigned idle_rounds = 0;
   for (;;) {
@@ -218,20 +225,27 @@ void CopyThread::serve() {
       continue;
     }
     if (in_flight_ == 0 && stopping_.load() && inbox_.empty()) return;
-    cpu_relax();
-    // The clock is read once in a while only: it costs as much as a look at all words.
     if (++idle_rounds == 1) last_progress = now_ns();
-    if (idle_rounds % 64 != 0) continue;
+    if (!crowded) {
+      cpu_relax();
+      // The clock is read once in a while only: it costs as much as a look at all words.
+      if (idle_rounds % 64 != 0) continue;
+    }
     const std::int64_t quiet = now_ns() - last_progress;
-    if (in_flight_ == 0) {
-      if (quiet < kIdleSpin) continue;
-      sleep();
-      idle_rounds = 0;
-    } else if (quiet > kStall) {
+    const bool busy = in_flight_ != 0;
+    if (busy && quiet > kStall) {
       for (auto& lane : lanes_)
         if (dead_ == Status::ok && lane && lane->stuck()) give_up(Status::system);
       idle_rounds = 0;
-    } else if (idle_rounds > kPoliteRounds) {
+      continue;
+    }
+    const Pause pause = pause_after(quiet, cpus, busy ? kBusySpin : kIdleSpin);
+    if (pause == Pause::sleep && busy) {
+      sleep_briefly();  // a GPU wakes nobody
+    } else if (pause == Pause::sleep) {
+      sleep();
+      idle_rounds = 0;
+    } else if (pause == Pause::yield || (busy && idle_rounds > kPoliteRounds)) {
       sched_yield();
     }
   }

@@ -41,7 +41,9 @@ class JobSource {
 class CopyThread {
  public:
   // With a `source`, which outlives the thread, jobs come from there alone: submit() is not used.
-  explicit CopyThread(int gpu, JobSource* source = nullptr) : gpu_(gpu), source_(source) {}
+  // `near`: it moves to the processors near to its GPU.
+  explicit CopyThread(int gpu, JobSource* source = nullptr, bool near = false)
+      : gpu_(gpu), near_(near), source_(source) {}
   ~CopyThread() { stop(); }
   CopyThread(const CopyThread&) = delete;
   CopyThread& operator=(const CopyThread&) = delete;
@@ -83,7 +85,7 @@ class CopyThread {
 
   void run();
   Status open(Resources& r);
-  void serve();
+  void serve(int cpus);
   bool take();
   void accept(CopyJob* job);
   void queue(OrderSlot& slot, CopyJob* job);
@@ -98,6 +100,7 @@ class CopyThread {
   void publish(const LaneCounts& c);
 
   const int gpu_;
+  const bool near_;
   JobSource* const source_;
   std::mutex start_mutex_;
   std::thread thread_;

@@ -33,6 +33,11 @@ inline constexpr Result kInvalidContext = 201;
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kPeerAccessAlreadyEnabled = 704;
 
+// Of a device.
+inline constexpr int kPciBus = 33;
+inline constexpr int kPciDevice = 34;
+inline constexpr int kPciDomain = 50;
+// Of a pointer.
 inline constexpr int kAttributeMemoryType = 2;
 inline constexpr int kAttributeManaged = 8;
 inline constexpr int kAttributeOrdinal = 9;
@@ -114,6 +119,7 @@ struct MemOp {
   X(get_error_name, "cuGetErrorName", 6000, true, (Result, const char**))                        \
   X(device_count, "cuDeviceGetCount", 2000, true, (int*))                                        \
   X(device_uuid, "cuDeviceGetUuid", 11040, true, (void*, Device))                                \
+  X(device_attribute, "cuDeviceGetAttribute", 2000, false, (int*, int, Device))                  \
   X(can_access_peer, "cuDeviceCanAccessPeer", 4000, true, (int*, Device, Device))                \
   X(primary_retain, "cuDevicePrimaryCtxRetain", 7000, true, (Context*, Device))                  \
   X(primary_release, "cuDevicePrimaryCtxRelease", 11000, true, (Device))                         \

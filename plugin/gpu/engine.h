@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 
+#include "plugin/base/config.h"
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
 #include "plugin/gpu/word_operation.h"
@@ -146,8 +147,9 @@ void prepare_copies(int gpu, std::int64_t wait_ns = 0);
 // From now on a process of their own makes all copies: `executable` is started when the first GPU
 // is needed.  The driver's lock that a cudaFree holds while kernels run is then none of ours, so
 // copies go on beside every call of the program; see plugin/gpu/process/server.h.  Empty: copies
-// are made here again.  Before any memory is registered or imported.
-void copy_elsewhere(const std::string& executable);
+// are made here again.  `cpus`: where it runs, and the threads that give it work.  Before any
+// memory is registered or imported.
+void copy_elsewhere(const std::string& executable, HelperCpus cpus = HelperCpus::near);
 // ok: copies are made here, or the process that makes them is there (it is started if need be, and
 // opens the GPUs that the program uses).  Else `why` not.
 Status copies_ready(std::string& why);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "plugin/base/config.h"
+#include "plugin/base/cpus.h"
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
 #include "plugin/base/version.h"
@@ -82,6 +83,7 @@ Result<Context*> Context::open() {
   log_devices(*transports->proxy, transports->kind);
   // Without a device NCCL goes on with another transport, which must not feel it.
   if (transports->proxy->device_count() > 0) {
+    if (const std::string text = held_on_few(); !text.empty()) TP_WARN("%s", text.c_str());
     apply_tuning(tuning);
     keep_default_name(own_folder());
   }

@@ -17,7 +17,8 @@ Result<Transports> open_transports(const Config& config) {
   auto fabric = open_fabric(config);
   if (!fabric) return fabric.status();
   if (config.soft_cuda == SoftCuda::process)
-    gpu::copy_elsewhere(config.copier.empty() ? own_folder() + "/twinpath-copier" : config.copier);
+    gpu::copy_elsewhere(config.copier.empty() ? own_folder() + "/twinpath-copier" : config.copier,
+                        config.helper_cpus);
   Transports transports;
   transports.kind = (*fabric)->kind;
   if (config.counters)

@@ -94,7 +94,7 @@ TEST_CASE("Clients of many threads share the engine of one GPU") {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 20; ++i) {
-        auto engine = Engine::of(-1, EngineChoice::automatic);
+        auto engine = Engine::of(-1, EngineChoice::automatic, HelperCpus::near);
         Counting client;
         engine->add(client);
         engine->pass_round();
@@ -105,8 +105,8 @@ TEST_CASE("Clients of many threads share the engine of one GPU") {
   }
   for (auto& t : threads) t.join();
   CHECK(wrong.load() == 0);
-  const auto one = Engine::of(-1, EngineChoice::automatic);
-  CHECK(Engine::of(-1, EngineChoice::automatic) == one);
+  const auto one = Engine::of(-1, EngineChoice::automatic, HelperCpus::near);
+  CHECK(Engine::of(-1, EngineChoice::automatic, HelperCpus::near) == one);
 }
 
 TEST_CASE("Queue numbers have 24 bits and do not overlap") {

@@ -2,6 +2,7 @@
 // what does not.  Its driver has no GPU, so it copies nothing here.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -53,9 +54,9 @@ class StubDriver {
 #define NEEDS_COPIER(stub) \
   NEEDS(stub, "TWINPATH_TEST_COPIER and TWINPATH_TEST_STUB_CUDA do not name what was built")
 
-std::unique_ptr<CopyProcess> start_copier() {
+std::unique_ptr<CopyProcess> start_copier(HelperCpus cpus = HelperCpus::near) {
   std::string why;
-  auto made = CopyProcess::start(std::getenv("TWINPATH_TEST_COPIER"), why);
+  auto made = CopyProcess::start(std::getenv("TWINPATH_TEST_COPIER"), cpus, why);
   INFO(why);
   REQUIRE(made);
   return std::move(made).take();
@@ -108,6 +109,27 @@ TEST_CASE("the copier takes nothing of the program's along and is nobody's child
   for (const int fd : open_to_children) ::close(fd);
 }
 
+TEST_CASE("the copier leaves a narrow binding, unless it is to stay", "[copier]") {
+  const StubDriver stub;
+  NEEDS_COPIER(stub);
+  cpu_set_t before, one;
+  REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
+  NEEDS(CPU_COUNT(&before) > 1, "there is one processor only");
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu)
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  const auto cpus_of = [](const CopyProcess& copier) {
+    cpu_set_t set;
+    REQUIRE(::sched_getaffinity(copier.pid(), sizeof set, &set) == 0);
+    return CPU_COUNT(&set);
+  };
+  REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+  const auto leaves = start_copier(), stays = start_copier(HelperCpus::inherit);
+  REQUIRE(::sched_setaffinity(0, sizeof before, &before) == 0);
+  CHECK(cpus_of(*leaves) >= CPU_COUNT(&before));
+  CHECK(cpus_of(*stays) == 1);
+}
+
 TEST_CASE("signals that end jobs do not end the copier; its program's end does", "[copier]") {
   const StubDriver stub;
   NEEDS_COPIER(stub);
@@ -130,7 +152,7 @@ TEST_CASE("a copier ends with a program that is killed", "[copier]") {
   if (program == 0) {
     (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);  // where the test fails
     std::string why;
-    auto made = CopyProcess::start(std::getenv("TWINPATH_TEST_COPIER"), why);
+    auto made = CopyProcess::start(std::getenv("TWINPATH_TEST_COPIER"), HelperCpus::near, why);
     const int pid = made ? (*made)->pid() : -1;
     (void)!::write(told[1], &pid, sizeof pid);
     for (;;) ::pause();

@@ -2,7 +2,6 @@
 
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/cpus.h"
 #include "plugin/base/sync.h"
 #include "tools/coll_perf/cpu_all_reduce.h"
 #include "tools/coll_perf/error.h"
@@ -52,7 +52,7 @@ class CpuTable {
         output_(options.max_bytes() + kCpuGuardBytes),
         scratch_(kScratchBytes),
         regions_{input_.region(), output_.region(), scratch_.region()},
-        idle_passes_(group.size() > get_nprocs() ? 1 : 2000) {}
+        idle_passes_(group.size() > usable_cpus() ? 1 : 2000) {}
 
   void run(Algorithm algorithm, double begin_fraction, double share) {
     const Neighbours n = neighbours(algorithm, group_.rank(), group_.size());

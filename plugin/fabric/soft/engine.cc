@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/cpus.h"
 #include "plugin/base/event_wait.h"
 #include "plugin/fabric/soft/hca.h"
 
@@ -85,6 +86,7 @@ void Hca::keep_failing_port(std::int64_t now) {
 
 void Hca::engine_loop() {
   EventWait waiter("soft HCA");
+  (void)place_helper(config_.helper_cpus, {});
   int wait_us = 1000;
   for (;;) {
     epoll_event events[32];

@@ -56,7 +56,7 @@ struct Spawn {
 };
 
 // 0, or an errno.  What runs then puts itself aside and ends, so there is no child to wait for.
-int launch(const std::string& executable, const std::string& driver, int socket) {
+int launch(const std::string& executable, const std::string& driver, HelperCpus cpus, int socket) {
   Spawn spawn;
   (void)posix_spawn_file_actions_adddup2(&spawn.actions, socket, kSocket);
   sigset_t none, all;
@@ -65,8 +65,9 @@ int launch(const std::string& executable, const std::string& driver, int socket)
   (void)posix_spawnattr_setsigmask(&spawn.attributes, &none);
   (void)posix_spawnattr_setsigdefault(&spawn.attributes, &all);
   (void)posix_spawnattr_setflags(&spawn.attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::string name = executable, option = "--driver", library = driver;
-  char* argv[] = {name.data(), option.data(), library.data(), nullptr};
+  std::string name = executable, option = "--driver", library = driver, stay = kStayOption;
+  char* argv[] = {name.data(), option.data(), library.data(),
+                  cpus == HelperCpus::inherit ? stay.data() : nullptr, nullptr};
   std::vector<char*> env = environment();
   pid_t pid = -1;
   const int rc =
@@ -98,7 +99,7 @@ UnsharedFd make_sockets(UniqueFd& theirs) {
 }
 
 Result<std::unique_ptr<CopyProcess>> CopyProcess::start(const std::string& executable,
-                                                        std::string& why) {
+                                                        HelperCpus cpus, std::string& why) {
   const cuda::Driver* d = cuda::driver();
   if (d == nullptr) {
     why = cuda_notes();
@@ -111,7 +112,7 @@ Result<std::unique_ptr<CopyProcess>> CopyProcess::start(const std::string& execu
     return Status::system;
   }
   // Nobody else's descriptor may have that number while the child is made.
-  if (const int rc = launch(executable, driver_path(*d), theirs.get()); rc != 0) {
+  if (const int rc = launch(executable, driver_path(*d), cpus, theirs.get()); rc != 0) {
     why = executable + " cannot be started: " + std::strerror(rc);
     return Status::system;
   }
@@ -127,7 +128,8 @@ Result<std::unique_ptr<CopyProcess>> CopyProcess::meet(UnsharedFd socket, std::s
   std::unique_ptr<CopyProcess> made(new CopyProcess(std::move(socket)));
   pollfd p{made->socket_.get(), POLLIN, 0};
   const std::int64_t deadline = now_ns() + limit_ns;
-  while (p.revents == 0 && now_ns() < deadline) (void)::poll(&p, 1, 100);
+  while (p.revents == 0 && now_ns() < deadline)
+    if (::poll(&p, 1, 100) < 0 && errno != EINTR) break;
   Answer ready;
   if (p.revents == 0 || made->next(ready, false) != Status::ok || ready.what != Tell::ready) {
     why = p.revents == 0 ? "it does not answer"

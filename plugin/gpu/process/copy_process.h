@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "plugin/base/config.h"
 #include "plugin/base/shared_memory.h"
 #include "plugin/base/unshared_fd.h"
 #include "plugin/gpu/process/wire.h"
@@ -24,7 +25,7 @@ UnsharedFd make_sockets(UniqueFd& theirs);
 class CopyProcess {
  public:
   // `executable`: twinpath-copier.  `why`: the reason when there is none.
-  static Result<std::unique_ptr<CopyProcess>> start(const std::string& executable,
+  static Result<std::unique_ptr<CopyProcess>> start(const std::string& executable, HelperCpus cpus,
                                                     std::string& why);
   // With somebody at the other end of `socket` who is to say `ready`, and to answer each question
   // within the limit: who does not is taken for ended.

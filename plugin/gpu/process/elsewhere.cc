@@ -61,8 +61,8 @@ class Elsewhere::Allocation final : public ImportedAllocation {
 
 Elsewhere* Elsewhere::chosen() { return choice().now.load(std::memory_order_acquire); }
 
-void Elsewhere::choose(const std::string& executable) {
-  choose(executable.empty() ? nullptr : std::make_unique<Elsewhere>(executable));
+void Elsewhere::choose(const std::string& executable, HelperCpus cpus) {
+  choose(executable.empty() ? nullptr : std::make_unique<Elsewhere>(executable, cpus));
 }
 
 void Elsewhere::choose(std::unique_ptr<Elsewhere> made) {
@@ -108,7 +108,7 @@ void Elsewhere::leave() {
 Status Elsewhere::start(std::string& why) {
   if (!tried_) {
     tried_ = true;
-    auto made = CopyProcess::start(executable_, why_);
+    auto made = CopyProcess::start(executable_, cpus_, why_);
     started_ = made.status();
     if (made) process_ = std::move(made).take();
     learn_gpus();
@@ -151,7 +151,8 @@ Status Elsewhere::open(int gpu) {
   auto there = process_->open_gpu(gpus_[index], *memory);
   if (!there) return there.status();
   TP_INFO(net, "GPU %d: a process of its own copies its memory", gpu);
-  forwarders_[index] = std::make_unique<Forwarder>(gpu, std::move(memory).take(), *process_, map_);
+  forwarders_[index] =
+      std::make_unique<Forwarder>(gpu, std::move(memory).take(), *process_, map_, cpus_);
   seen_[index].store(forwarders_[index].get(), std::memory_order_release);
   return Status::ok;
 }

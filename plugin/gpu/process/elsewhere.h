@@ -19,9 +19,10 @@ class Elsewhere {
  public:
   // Process-wide, as GPUs and their driver are.  Null: copies are made in this process.
   static Elsewhere* chosen();
-  static void choose(const std::string& executable);
+  static void choose(const std::string& executable, HelperCpus cpus);
 
-  explicit Elsewhere(std::string executable) : executable_(std::move(executable)) {}
+  Elsewhere(std::string executable, HelperCpus cpus)
+      : executable_(std::move(executable)), cpus_(cpus) {}
   // With a process that is there already, for tests.
   explicit Elsewhere(std::unique_ptr<CopyProcess> process);
   static void choose(std::unique_ptr<Elsewhere> made);
@@ -51,6 +52,7 @@ class Elsewhere {
   std::shared_ptr<ImportedAllocation> known_own(const PointerInfo& info);
 
   const std::string executable_;
+  const HelperCpus cpus_ = HelperCpus::near;
   const pid_t owner_ = ::getpid();
   std::mutex mutex_;  // starting and opening
   bool tried_ = false;

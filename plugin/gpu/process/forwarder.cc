@@ -9,12 +9,15 @@
 #include <utility>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/cpus.h"
 #include "plugin/base/log.h"
+#include "plugin/gpu/near_cpus.h"
 
 namespace twinpath::gpu::process {
 namespace {
 
-constexpr std::int64_t kIdleSpin = 200'000;        // ns before an idle thread sleeps
+constexpr std::int64_t kIdleSpin = 200'000;  // ns before an idle thread sleeps
+constexpr std::int64_t kBusySpin = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLookAfter = kMillisecond;  // without progress: is the process alive?
 constexpr unsigned kPoliteRounds = 4096;
 constexpr std::uint64_t kWordsAtOnce = 4;
@@ -45,8 +48,10 @@ void count(std::atomic<std::uint64_t>& c, std::uint64_t n) {
 
 }  // namespace
 
-Forwarder::Forwarder(int gpu, SharedMemory memory, CopyProcess& process, const AddressMap& map)
+Forwarder::Forwarder(int gpu, SharedMemory memory, CopyProcess& process, const AddressMap& map,
+                     HelperCpus cpus)
     : gpu_(gpu),
+      cpus_(cpus),
       memory_(std::move(memory)),
       rings_(*memory_.as<Rings>()),
       process_(process),
@@ -83,6 +88,9 @@ void Forwarder::run() {
   char name[16];
   std::snprintf(name, sizeof name, "tp-give-%d", gpu_ % 1000);
   (void)pthread_setname_np(pthread_self(), name);
+  const int cpus = place_helper(cpus_, near_cpus(gpu_));
+  make_sleeps_exact();
+  const bool crowded = pause_after(0, cpus, kIdleSpin) != Pause::spin;
   std::int64_t last_progress = now_ns(), last_look = last_progress;
   for (unsigned idle_rounds = 0;;) {
     if (leaving_.load(std::memory_order_relaxed)) return;
@@ -92,18 +100,23 @@ void Forwarder::run() {
     }
     const bool busy = slots_free_.size() != kEntries || !pending_.empty();
     if (!busy && stopping_.load() && inbox_.empty()) return;
-    cpu_relax();
     if (++idle_rounds == 1) last_progress = now_ns();
-    if (idle_rounds % 64 != 0) continue;
+    if (!crowded) {
+      cpu_relax();
+      if (idle_rounds % 64 != 0) continue;
+    }
     const std::int64_t now = now_ns();
     if (busy && now - std::max(last_progress, last_look) > kLookAfter) {
       last_look = now;
       if (process_.ended()) give_up();
     }
-    if (!busy && now - last_progress > kIdleSpin) {
+    const Pause pause = pause_after(now - last_progress, cpus, busy ? kBusySpin : kIdleSpin);
+    if (pause == Pause::sleep && busy) {
+      sleep_briefly();  // outcomes and new jobs: nothing tells of both
+    } else if (pause == Pause::sleep) {
       inbox_.sleep([this] { return stopping_.load() || leaving_.load(); });
       idle_rounds = 0;
-    } else if (idle_rounds > kPoliteRounds) {
+    } else if (pause == Pause::yield || idle_rounds > kPoliteRounds) {
       sched_yield();
     }
   }

@@ -24,7 +24,8 @@ namespace twinpath::gpu::process {
 class Forwarder {
  public:
   // `memory`: kSharedBytes, which the process has, too.
-  Forwarder(int gpu, SharedMemory memory, CopyProcess& process, const AddressMap& map);
+  Forwarder(int gpu, SharedMemory memory, CopyProcess& process, const AddressMap& map,
+            HelperCpus cpus);
   ~Forwarder() { stop(); }
   Forwarder(const Forwarder&) = delete;
   Forwarder& operator=(const Forwarder&) = delete;
@@ -71,6 +72,7 @@ class Forwarder {
   bool room() const { return !slots_free_.empty(); }
 
   const int gpu_;
+  const HelperCpus cpus_;
   const SharedMemory memory_;
   Rings& rings_;
   CopyProcess& process_;

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "plugin/base/cpus.h"
 #include "plugin/base/log.h"
 #include "plugin/base/version.h"
 #include "plugin/gpu/driver.h"
@@ -19,6 +20,7 @@
 namespace {
 
 namespace process = twinpath::gpu::process;
+using twinpath::HelperCpus;
 using twinpath::LogLevel;
 using twinpath::Status;
 
@@ -87,10 +89,14 @@ int main(int argc, char** argv) {
     (void)std::printf("twinpath-copier %s\n", twinpath::built_from());
     return 0;
   }
-  if (argc != 3 || std::strcmp(argv[1], "--driver") != 0 || !is_socket(process::kSocket))
+  const bool stays = argc == 4 && std::strcmp(argv[3], process::kStayOption) == 0;
+  if (argc != (stays ? 4 : 3) || std::strcmp(argv[1], "--driver") != 0 ||
+      !is_socket(process::kSocket))
     return usage(2);
   if (!leave_program()) return 1;
-  process::Server server{twinpath::UniqueFd(process::kSocket)};
+  // Before the driver starts threads of its own.
+  const bool left = twinpath::leave_binding(stays ? HelperCpus::inherit : HelperCpus::near);
+  process::Server server(twinpath::UniqueFd(process::kSocket), left);
   g_server = &server;
   (void)twinpath::set_log_sink(to_program);
 

@@ -14,17 +14,17 @@ constexpr unsigned kRegisterPortable = 1;
 
 }  // namespace
 
-ServedGpu::ServedGpu(int gpu, SharedMemory memory)
+ServedGpu::ServedGpu(int gpu, SharedMemory memory, bool near)
     : gpu_(gpu),
       memory_(std::move(memory)),
       rings_(*memory_.as<Rings>()),
       passage_(memory_.as<std::byte>() + kPassageAt),
-      thread_(gpu, this) {}
+      thread_(gpu, this, near) {}
 
-Result<std::unique_ptr<ServedGpu>> ServedGpu::open(int gpu, SharedMemory memory) {
+Result<std::unique_ptr<ServedGpu>> ServedGpu::open(int gpu, SharedMemory memory, bool near) {
   const cuda::Driver* d = cuda::driver();
   if (d == nullptr || d->host_register == nullptr) return Status::unsupported;
-  std::unique_ptr<ServedGpu> made(new ServedGpu(gpu, std::move(memory)));
+  std::unique_ptr<ServedGpu> made(new ServedGpu(gpu, std::move(memory), near));
   // The context lasts as long as the thread, which holds it.
   cuda::ScopedContext scope(*d, gpu);
   cuda::Result r = scope.result();

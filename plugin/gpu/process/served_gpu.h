@@ -13,8 +13,8 @@ namespace twinpath::gpu::process {
 
 class ServedGpu final : public JobSource {
  public:
-  // `memory`: kSharedBytes, made by the program.
-  static Result<std::unique_ptr<ServedGpu>> open(int gpu, SharedMemory memory);
+  // `memory`: kSharedBytes, made by the program.  `near`: CopyThread's.
+  static Result<std::unique_ptr<ServedGpu>> open(int gpu, SharedMemory memory, bool near);
   ~ServedGpu() override;
   void prepare() { thread_.prepare(); }
 
@@ -28,7 +28,7 @@ class ServedGpu final : public JobSource {
     std::array<std::uint64_t, 4> words{};
     std::uint32_t slot = 0;
   };
-  ServedGpu(int gpu, SharedMemory memory);
+  ServedGpu(int gpu, SharedMemory memory, bool near);
   static void job_done(CopyJob* job, Status status);
   bool fill(Job& job, const Entry& entry);
   bool resolve(std::uint64_t address, int gpu, std::uint64_t bytes, CopyEnd& end) const;

@@ -80,7 +80,7 @@ Answer Server::open_gpu(const Question& question, UniqueFd fd) {
     TP_WARN("GPU %d: the copy process got no memory for jobs: %s", gpu, why.c_str());
     return answer;
   }
-  auto made = ServedGpu::open(gpu, std::move(memory).take());
+  auto made = ServedGpu::open(gpu, std::move(memory).take(), near_);
   answer.status = made.status();
   answer.number = gpu;
   if (made) gpus_.push_back(std::move(made).take());

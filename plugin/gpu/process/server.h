@@ -17,7 +17,8 @@ namespace twinpath::gpu::process {
 
 class Server {
  public:
-  explicit Server(UniqueFd socket) : socket_(std::move(socket)) {}
+  // `near`: copy threads move to the processors near to their GPUs.
+  Server(UniqueFd socket, bool near) : socket_(std::move(socket)), near_(near) {}
   // Says `ready` (or `why` not), then answers until the program has gone.
   void run(Status status, const std::string& why);
   // A line for the program's log; any thread.
@@ -29,6 +30,7 @@ class Server {
   Answer import(const Question& question, UniqueFd fd);
 
   const UniqueFd socket_;
+  const bool near_;
   std::map<std::uint64_t, std::shared_ptr<ImportedAllocation>> allocations_;
   std::vector<std::unique_ptr<ServedGpu>> gpus_;  // ends first: copies use allocations
 };

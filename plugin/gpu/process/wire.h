@@ -15,6 +15,8 @@ namespace twinpath::gpu::process {
 
 // Where the copy process finds the socket.
 inline constexpr int kSocket = 3;
+// Its option that keeps it on the processors that its program is bound to.
+inline constexpr char kStayOption[] = "--stay";
 
 enum class Ask : std::uint32_t { open_gpu = 1, import = 2, forget = 3 };
 struct Question {

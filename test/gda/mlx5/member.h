@@ -38,7 +38,8 @@ struct MemberSettings {
 class Ringing final : private gda::EngineClient {
  public:
   explicit Ringing(std::vector<gda::mlx5::BellRinger::Queue> queues)
-      : ringer_(std::move(queues)), engine_(gda::Engine::of(-1, EngineChoice::automatic)) {
+      : ringer_(std::move(queues)),
+        engine_(gda::Engine::of(-1, EngineChoice::automatic, HelperCpus::near)) {
     engine_->add(*this);
   }
   ~Ringing() { engine_->remove(*this); }
