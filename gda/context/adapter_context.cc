@@ -7,7 +7,6 @@
 #include "gda/memory/retired.h"
 #include "gda/mlx5/region.h"
 #include "plugin/base/log.h"
-#include "plugin/base/owned.h"
 #include "plugin/base/peer_modes.h"
 #include "plugin/gpu/dmabuf.h"
 #include "proxy/connect/connection.h"
@@ -63,27 +62,17 @@ Result<std::vector<AdapterContext::Bytes>> AdapterContext::prepare(
 }
 
 Status AdapterContext::register_tables() {
-  UniqueFd dmabuf;
-  if (core_->gpu >= 0 && gpu::exports_dmabufs()) {
-    const std::uint64_t base = memory_->signals_address();
-    const std::uint64_t end = (memory_->tables_end() + 4095) / 4096 * 4096;
-    if (end != base) dmabuf = UniqueFd(gpu::export_dmabuf(core_->gpu, base, end - base));
-  }
-  TP_TRY(
-      register_table(signals_, memory_->signals_address(), memory_->signals_bytes(), dmabuf.get()));
-  TP_TRY(register_table(counters_, memory_->counters_address(), memory_->counters_bytes(),
-                        dmabuf.get()));
-  return register_table(sink_, memory_->sink_address(), sizeof(std::uint64_t), -1);
+  TP_TRY(register_table(signals_, memory_->signals_address(), memory_->signals_bytes()));
+  TP_TRY(register_table(counters_, memory_->counters_address(), memory_->counters_bytes()));
+  return register_table(sink_, memory_->sink_address(), sizeof(std::uint64_t));
 }
 
-Status AdapterContext::register_table(Table& table, std::uint64_t address, std::uint64_t bytes,
-                                      int dmabuf) {
+Status AdapterContext::register_table(Table& table, std::uint64_t address, std::uint64_t bytes) {
   if (bytes == 0) return Status::ok;
   mlx5::RegionRequest request;
   request.data = reinterpret_cast<void*>(address);
   request.bytes = bytes;
-  request.dmabuf_fd = dmabuf;
-  request.dmabuf_offset = address - memory_->signals_address();
+  request.on_gpu = memory_->tables() == nullptr;
   auto mr = mlx5::register_region(*core_->adapter->adapter, request);
   if (!mr) return mr.status();
   table.mr = std::move(mr).take();
@@ -108,8 +97,8 @@ Status AdapterContext::make_queues(const ContextSettings& settings) {
                                                   : core_->mesh->peer_text(rank));
   }
   if (core_->gpu >= 0 && gpu::exports_dmabufs())
-    setup.exporter = [device = core_->gpu](const DeviceBlock& block) {
-      return gpu::export_dmabuf(device, block.device_address(), block.bytes());
+    setup.exporter = [](const DeviceBlock& block) {
+      return gpu::export_dmabuf(block.device_address(), block.bytes());
     };
   auto queues = mlx5::ContextQueues::make(*core_->adapter->adapter, setup);
   if (!queues) return queues.status();

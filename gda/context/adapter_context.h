@@ -58,7 +58,7 @@ class AdapterContext final : public GinContext, private EngineClient {
   // What each rank must know of this one.
   Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
   Status register_tables();
-  Status register_table(Table& table, std::uint64_t address, std::uint64_t bytes, int dmabuf);
+  Status register_table(Table& table, std::uint64_t address, std::uint64_t bytes);
   Status make_queues(const ContextSettings& settings);
   // What each rank has said.
   Status connect(const std::vector<Bytes>& from);

@@ -5,28 +5,29 @@
 
 #include "gda/abi/cqe.h"
 #include "gda/memory/signal_release.h"
+#include "plugin/base/page_size.h"
 
 namespace twinpath::gda {
 namespace {
 
-constexpr std::size_t kLine = 64, kPage = 4096;
+constexpr std::size_t kLine = 64;
 constexpr std::int64_t kStopLimit = 2'000'000'000;  // a copy that takes longer does not end
 std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace
 
-// One more word: what KernelRelease copies from; and a line for an adapter's sink.
+// One more word: what KernelRelease copies from.
 std::size_t ContextMemory::bells_bytes() const {
-  return round_up((shape_.queues() + 1) * 8, kLine) + (shape_.adapter ? kLine : 0);
+  return round_up((shape_.queues() + 1) * 8, kLine);
 }
 
 std::size_t ContextMemory::part(std::size_t bytes) const {
-  return shape_.adapter ? round_up(bytes, kPage) : bytes;
+  return shape_.adapter ? round_up(bytes, page_size()) : bytes;
 }
 
 std::size_t ContextMemory::tables_size() const {
   const std::size_t signals = signals_ != nullptr ? 0 : part(signals_bytes());
-  const std::size_t words = signals + part(counters_bytes()) + kLine;
+  const std::size_t words = signals + part(counters_bytes()) + part(kLine);
   return shape_.adapter ? words
                         : words + shape_.pairs() * shape_.depth * kScratchSlot + inbox_bytes();
 }
@@ -66,7 +67,7 @@ Result<std::unique_ptr<ContextMemory>> ContextMemory::make(int gpu, const Contex
   if (apart || memory->tables_->host() == nullptr) {
     auto release = TableRelease::make(
         gpu, apart ? *memory->signals_ : *memory->tables_,
-        apart ? static_cast<std::size_t>(memory->signals_bytes()) : memory->tables_size() - kLine);
+        apart ? static_cast<std::size_t>(memory->signals_bytes()) : memory->words_bytes());
     if (!release) return release.status();
     memory->table_release_ = std::move(release).take();
   }
@@ -145,10 +146,6 @@ std::uint64_t ContextMemory::counters_address() const {
 std::uint64_t ContextMemory::tables_end() const {
   return counters_address() + part(counters_bytes());
 }
-std::uint64_t ContextMemory::sink_address() const {
-  return shape_.adapter ? queues_->device_address() + bells_bytes() - kLine : tables_end();
-}
-
 std::uint64_t ContextMemory::inbox_address() const {
   return tables_end() + kLine + shape_.pairs() * shape_.depth * kScratchSlot;
 }

@@ -11,8 +11,9 @@
 //
 // Where an adapter serves the queues (ContextShape::adapter) only the doorbells are here, for those
 // that a thread rings; and the tables are GPU memory, each part on pages of its own: the adapter
-// writes data and signals into the same memory then, in order, and registers the parts apart. Their
-// sink is beside the doorbells: nobody reads it, and the host is as good a place.
+// writes data and signals into the same memory then, in order, and registers the parts apart, with
+// addresses from 0, which must begin where a page does. The sink is there, too: what a kernel
+// fetches into it pushes what is on its way into that GPU's memory before it.
 //
 // Threads: setup only.
 #include <cstdint>
@@ -49,8 +50,8 @@ class ContextMemory {
   std::size_t tables_bytes() const { return tables_->bytes(); }
   std::uint64_t signals_address() const;
   std::uint64_t counters_address() const;
-  std::uint64_t sink_address() const;
   std::uint64_t tables_end() const;  // of counters, and signals if they are there
+  std::uint64_t sink_address() const { return tables_end(); }
   std::uint8_t* scratch(std::size_t pair) const;
   // Rows of all signals, one a pair, which its peer alone writes; see counted_signals.h.
   std::uint64_t inbox_address() const;

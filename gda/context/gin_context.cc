@@ -10,6 +10,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "plugin/base/reason_text.h"
+#include "plugin/fabric/refusal.h"
 #include "proxy/connect/connection.h"
 #include "proxy/queues/adapter_objects.h"
 #include "proxy/queues/completion_text.h"
@@ -111,7 +112,7 @@ Status Context::register_tables() {
     const int error = errno;
     TP_WARN("%s cannot register %zu bytes of signals and counters: %s%s",
             core_->rail.port.port->name.c_str(), memory_->tables_bytes(),
-            reason_text(error).c_str(), object_remedy(error));
+            reason_text(error).c_str(), remedy_of(VerbsCall::register_host, error).c_str());
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
   tables_mr_ = own(mr, core_->verbs().dereg_mr);

@@ -11,6 +11,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/page_size.h"
 #include "plugin/gpu/driver.h"
 
 namespace twinpath::gda {
@@ -18,13 +19,11 @@ namespace {
 
 namespace cuda = gpu::cuda;
 
-constexpr std::size_t kAlign = 4096;
 constexpr std::size_t kStageBytes = 64 * 1024;
 // The copy engine has other work at most; a copy that takes this long will not end.
 constexpr std::int64_t kCopyLimit = 20 * kSecond;
 
 std::uint64_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
-std::uint64_t align_up(std::uint64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
 Status check_copy(std::size_t size, std::size_t offset, std::size_t bytes) {
   if (offset <= size && bytes <= size - offset) return Status::ok;
@@ -61,12 +60,12 @@ class HostBlock final : public DeviceBlock {
 };
 
 Result<std::unique_ptr<DeviceBlock>> make_host_block(std::size_t bytes) {
-  auto* p = static_cast<std::uint8_t*>(std::aligned_alloc(kAlign, align_up(bytes)));
+  auto* p = static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), page_end(bytes)));
   if (p == nullptr) {
     TP_WARN("out of memory: %zu bytes for queues", bytes);
     return Status::no_memory;
   }
-  std::memset(p, 0, align_up(bytes));
+  std::memset(p, 0, page_end(bytes));
   return std::unique_ptr<DeviceBlock>(std::make_unique<HostBlock>(p, bytes));
 }
 
@@ -196,7 +195,7 @@ class GpuBlock final : public DeviceBlock {
     if (scope) (void)d_.mem_free(base_);
   }
   Status clear() { return stager_->put(device_address(), nullptr, bytes_); }
-  std::uint64_t device_address() const override { return align_up(base_); }
+  std::uint64_t device_address() const override { return page_end(base_); }
   std::uint8_t* host() const override { return nullptr; }
   std::size_t bytes() const override { return bytes_; }
   Status copy_in(std::size_t offset, const void* from, std::size_t bytes) override {
@@ -220,7 +219,7 @@ class PinnedBlock final : public DeviceBlock {
     const cuda::ScopedContext scope(d_, gpu_);
     if (scope) (void)d_.host_free(base_);
   }
-  std::uint64_t device_address() const override { return align_up(address_of(base_)); }
+  std::uint64_t device_address() const override { return page_end(address_of(base_)); }
   std::uint8_t* host() const override {
     return static_cast<std::uint8_t*>(base_) + (device_address() - address_of(base_));
   }
@@ -243,7 +242,7 @@ class PinnedBlock final : public DeviceBlock {
 Result<std::unique_ptr<DeviceBlock>> make_gpu_block(const cuda::Driver& d, int gpu,
                                                     std::size_t bytes) {
   cuda::Address base = 0;
-  const cuda::Result r = d.mem_alloc(&base, bytes + kAlign);
+  const cuda::Result r = d.mem_alloc(&base, bytes + page_size());
   if (r != cuda::kSuccess) return cuda_failed(d, gpu, "allocation of its memory", bytes, r);
   auto block = std::make_unique<GpuBlock>(d, gpu, base, bytes);
   TP_TRY(block->clear());
@@ -254,7 +253,7 @@ Result<std::unique_ptr<DeviceBlock>> make_pinned_block(const cuda::Driver& d, in
                                                        std::size_t bytes) {
   void* base = nullptr;
   cuda::Result r =
-      d.host_alloc(&base, bytes + kAlign, cuda::kHostAllocPortable | cuda::kHostAllocMapped);
+      d.host_alloc(&base, bytes + page_size(), cuda::kHostAllocPortable | cuda::kHostAllocMapped);
   if (r != cuda::kSuccess) return cuda_failed(d, gpu, "allocation of pinned memory", bytes, r);
   auto block = std::make_unique<PinnedBlock>(d, gpu, base, bytes);
   cuda::Address seen = 0;

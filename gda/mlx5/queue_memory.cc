@@ -1,7 +1,5 @@
 #include "gda/mlx5/queue_memory.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -20,7 +18,7 @@ int register_block(const Adapter& adapter, const DeviceBlock& block, int dmabuf,
   mlx5dv_devx_umem_in in{};
   in.size = block.bytes();
   in.access = IBV_ACCESS_LOCAL_WRITE;
-  in.pgsz_bitmap = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  in.pgsz_bitmap = page_size();
   if (dmabuf >= 0) {  // a place in it
     in.comp_mask = MLX5DV_UMEM_MASK_DMABUF;
     in.dmabuf_fd = dmabuf;

@@ -1,7 +1,7 @@
 #pragma once
 // The memory of one context's queues: one block, one umem.
 //
-//   SQs      2^log_depth entries of 64 bytes each, each SQ 4 KiB-aligned
+//   SQs      2^log_depth entries of 64 bytes each, each SQ 4 KiB-aligned (an adapter's page)
 //   CQs      likewise (collapsed: one entry)
 //   records  8 bytes of each queue pair, then 8 of each completion queue
 //
@@ -12,7 +12,8 @@
 // umem of their own.
 //
 // An adapter tells a queue's place in 64ths of the umem's page, so 4 KiB-aligned queues fit with
-// pages up to 256 KiB; the umem is asked for with the system's.
+// pages up to 256 KiB; the umem is asked for with the host's.  The block is whole pages of the
+// host, for the driver exports no others.
 //
 // Threads: setup only.
 #include <cstddef>
@@ -23,6 +24,7 @@
 
 #include "gda/memory/device_memory.h"
 #include "gda/mlx5/adapter.h"
+#include "plugin/base/page_size.h"
 
 namespace twinpath::gda::mlx5 {
 
@@ -38,7 +40,7 @@ struct BlockPlan {
     return queues * (sq_bytes() + cq_bytes()) + 8 * queue;
   }
   std::size_t cq_record(std::size_t queue) const { return qp_record(queues) + 8 * queue; }
-  std::size_t bytes() const { return rounded(cq_record(queues)); }
+  std::size_t bytes() const { return page_end(cq_record(queues)); }
   std::size_t records() const { return qp_record(0); }  // where they begin
   std::size_t cq_used() const { return std::size_t{64} << (collapsed ? 0 : log_depth); }
 

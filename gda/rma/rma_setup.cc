@@ -6,7 +6,9 @@
 #include "gda/rma/rma_context.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/page_size.h"
 #include "plugin/base/reason_text.h"
+#include "plugin/fabric/refusal.h"
 #include "proxy/connect/connection.h"
 #include "proxy/queues/adapter_objects.h"
 #include "proxy/queues/completion_text.h"
@@ -16,7 +18,6 @@ namespace {
 
 // NCCL has 32 puts towards a peer under way, or a multiple; what is more waits in memory.
 constexpr std::uint32_t kDepth = 128;
-constexpr std::size_t kPage = 4096;
 
 }  // namespace
 
@@ -77,7 +78,7 @@ Status Context::make_memory() {
   const std::size_t scratch = queue_count() * slots_ * Queue::kScratchSlot;
   const std::size_t inbox = team_->counted() ? Inbox::bytes(queue_count()) : 0;
   const std::size_t sink = sizeof(std::uint64_t);
-  const std::size_t bytes = (scratch + inbox + sink + kPage - 1) / kPage * kPage;
+  const std::size_t bytes = page_end(scratch + inbox + sink);
   auto memory = DeviceBlock::make(core.gpu, Place::shared, bytes);
   if (!memory) return memory.status();
   memory_ = std::move(memory).take();
@@ -90,7 +91,7 @@ Status Context::make_memory() {
     const int error = errno;
     TP_WARN("%s cannot register %zu bytes for work requests: %s%s",
             core.rail.port.port->name.c_str(), bytes, reason_text(error).c_str(),
-            object_remedy(error));
+            remedy_of(VerbsCall::register_host, error).c_str());
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
   mr_ = own(mr, core.verbs().dereg_mr);

@@ -19,7 +19,7 @@ class Transport final : public RmaTransport {
     if (gpu::cuda::driver() == nullptr) return true;
     for (int device = 0; device < static_cast<int>(devices_->count()); ++device) {
       auto properties = devices_->properties(device);
-      if (!properties || !properties->gpu_direct) return false;
+      if (!properties || !(properties->gpu_direct || properties->dmabuf)) return false;
     }
     return true;
   }

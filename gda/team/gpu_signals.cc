@@ -2,17 +2,14 @@
 #include "gda/team/gpu_signals.h"
 
 #include <algorithm>
-#include <cerrno>
 
 #include "gda/memory/retired.h"
 #include "plugin/base/log.h"
-#include "plugin/base/reason_text.h"
-#include "plugin/gpu/dmabuf.h"
+#include "plugin/base/page_size.h"
+#include "plugin/fabric/registration.h"
 
 namespace twinpath::gda {
 namespace {
-
-constexpr std::uint64_t kPage = 4096;
 
 bool on_gpu(const GinCore& core) {
   return core.gpu >= 0 && !core.verbs().ordered &&
@@ -21,22 +18,15 @@ bool on_gpu(const GinCore& core) {
          });
 }
 
-ibv_mr* register_block(const GinCore& core, const DeviceBlock& block) {
-  const Verbs& verbs = core.verbs();
-  ibv_pd* const pd = core.rail.port.adapter->pd;
-  const std::uint64_t address = block.device_address();
-  constexpr unsigned kAccess =
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  if (verbs.reg_dmabuf_mr != nullptr && gpu::exports_dmabufs()) {
-    const UniqueFd fd(gpu::export_dmabuf(core.gpu, address, block.bytes()));
-    if (fd) {
-      ibv_mr* mr =
-          verbs.reg_dmabuf_mr(pd, 0, block.bytes(), address, fd.get(), static_cast<int>(kAccess));
-      if (mr != nullptr) return mr;
-    }
-  }
-  errno = 0;
-  return verbs.reg_mr_iova2(pd, reinterpret_cast<void*>(address), block.bytes(), address, kAccess);
+// The way of windows in that GPU's memory, which signals must not pass.
+RangeMr register_block(const GinCore& core, const DeviceBlock& block) {
+  RangeRequest range;
+  range.address = range.iova = block.device_address();
+  range.bytes = block.bytes();
+  range.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  range.data_direct = !core.rail.port.port->data_direct.empty();
+  range.exported = range.by_address = true;
+  return register_gpu_range(core.verbs(), core.rail.port.adapter->pd, range);
 }
 
 // Kernels may run, and freeing GPU memory would wait for them.
@@ -51,16 +41,17 @@ void free_later(std::unique_ptr<DeviceBlock> block) {
 Result<GpuSignals> place_signals(GinCore& core, std::uint64_t bytes) {
   GpuSignals signals;
   if (bytes == 0 || !on_gpu(core)) return signals;
-  auto block = DeviceBlock::make(core.gpu, Place::gpu, (bytes + kPage - 1) / kPage * kPage);
+  auto block = DeviceBlock::make(core.gpu, Place::gpu, page_end(bytes));
   if (!block) return block.status();
   signals.block = std::move(block).take();
-  if (ibv_mr* mr = register_block(core, *signals.block); mr != nullptr) {
-    signals.mr = own(mr, core.verbs().dereg_mr);
+  const RangeMr made = register_block(core, *signals.block);
+  if (made.mr != nullptr) {
+    signals.mr = own(made.mr, core.verbs().dereg_mr);
     return signals;
   }
   TP_INFO(net, "%s cannot register %zu bytes of GPU %d for signals: %s",
           core.rail.port.port->name.c_str(), signals.block->bytes(), core.gpu,
-          reason_text(errno).c_str());
+          made.refused.c_str());
   free_later(std::move(signals.block));
   core.signals_in_host = true;
   warn_of_host_signals(core);

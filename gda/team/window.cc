@@ -68,6 +68,8 @@ MrRequest registration(const GinCore& core, const WindowRequest& request) {
   mr.address = reinterpret_cast<std::uintptr_t>(request.data);
   mr.bytes = request.bytes;
   mr.kind = kind_of(request.type, request.dmabuf_fd);
+  // NCCL brings no dma-buf for what kernels name, whatever NCCL_DMABUF_ENABLE says.
+  if (mr.kind == MrKind::cuda) mr.kind = MrKind::dmabuf;
   mr.relaxed_ordering = relaxed(core, request);
   mr.remote_atomic = core.limits.atomics;
   mr.dmabuf_offset = request.dmabuf_offset;
@@ -80,8 +82,12 @@ MrRequest registration(const GinCore& core, const WindowRequest& request) {
 Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
   if (core_.adapter != nullptr) {
     auto mr = mlx5::register_region(*core_.adapter->adapter,
-                                    {request.data, request.bytes, request.dmabuf_fd,
-                                     request.dmabuf_offset, relaxed(core_, request)});
+                                    {.data = request.data,
+                                     .bytes = request.bytes,
+                                     .on_gpu = request.type == MemoryType::cuda,
+                                     .dmabuf_fd = request.dmabuf_fd,
+                                     .dmabuf_offset = request.dmabuf_offset,
+                                     .relaxed_ordering = relaxed(core_, request)});
     if (!mr) return mr.status();
     mr_ = std::move(mr).take();
     return mr_->rkey;

@@ -75,6 +75,7 @@ constexpr std::array kOptions{
         "Software adapters to show. Keys: speed in Gb/s (1..6400), ports (1..8), pci (address or "
         "sysfs path), place (below=ADDRESS, bridge=ADDRESS or numa=N: for decisions only), mtu "
         "(256..4096), state (up, down), link (roce, ib), ece (1..255), pkeys (value:value...), "
+        "peermem (yes, no: CUDA memory by its address, too, else by dma-buf only), "
         "mlx5 (words: plugin/fabric/soft/mlx5/variant.h), like (mlx5, mlx5-ib, bnxt_re, irdma, "
         "ionic, mana, ...: another adapter's limits, names and answers)."),
     option<&Config::soft_job, is_job_name>(

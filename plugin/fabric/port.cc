@@ -14,12 +14,22 @@
 #include "plugin/fabric/gid.h"
 #include "plugin/fabric/mlx5.h"
 #include "plugin/fabric/provider.h"
+#include "plugin/fabric/refusal.h"
+#include "plugin/fabric/soft/device_spec.h"
 #include "plugin/fabric/soft/like.h"
 
 namespace twinpath {
 namespace {
 
 constexpr int kUnknownSpeedMbps = 10000;  // what NCCL assumes, too
+
+bool soft_peermem(const std::string& specs, const std::string& device) {
+  std::string ignored;
+  const auto all = soft::parse_device_specs(specs, ignored);
+  return all && std::any_of(all->begin(), all->end(), [&](const soft::DeviceSpec& d) {
+           return d.name == device && d.peermem;
+         });
+}
 
 std::string error_text(int error) {
   std::array<char, 128> buffer{};
@@ -92,7 +102,7 @@ class PortFinder {
   std::string find_data_direct(const Device& device, ibv_device* of) const;
   void look_at_port(Device& device, std::uint8_t number);
   int find_speed(const Device& device, std::uint8_t number, const ibv_port_attr& attr) const;
-  bool peer_memory() const;
+  bool peer_memory(const std::string& device) const;
   void order_and_name();
   void report_unknown_names() const;
   void leave_out(const std::string& what, const std::string& why, bool wanted_by_name);
@@ -174,21 +184,20 @@ void PortFinder::look_at(ibv_device* device) {
 
 bool PortFinder::open(ibv_device* device, Device& d) {
   const Verbs& v = fabric_.verbs;
-  const auto failed = [&](const char* what, int error) {
+  const auto failed = [&](VerbsCall call, const char* what, int error) {
     left_out_.push_back(d.name + ": " + what + ": " + error_text(error));
-    TP_WARN(
-        "%s is left out: %s failed: %s; check the access rights of /dev/infiniband and "
-        "ulimit -l",
-        d.name.c_str(), what, error_text(error).c_str());
+    TP_WARN("%s is left out: %s failed: %s%s", d.name.c_str(), what, error_text(error).c_str(),
+            remedy_of(call, error).c_str());
     return false;
   };
   errno = 0;
   auto context = own(v.open_device(device), v.close_device);
-  if (!context) return failed("opening the device", errno);
-  if (const int rc = v.query_device(context.get(), &d.attr)) return failed("ibv_query_device", rc);
+  if (!context) return failed(VerbsCall::open, "opening the device", errno);
+  if (const int rc = v.query_device(context.get(), &d.attr))
+    return failed(VerbsCall::open, "ibv_query_device", rc);
   errno = 0;
   auto pd = own(v.alloc_pd(context.get()), v.dealloc_pd);
-  if (!pd) return failed("ibv_alloc_pd", errno);
+  if (!pd) return failed(VerbsCall::alloc_pd, "ibv_alloc_pd", errno);
 
   d.guid = be64toh(v.get_device_guid(device));
   if (d.guid == 0) d.guid = guid_from_name(d.name);
@@ -246,8 +255,9 @@ std::string PortFinder::find_data_direct(const Device& device, ibv_device* of) c
   return {};
 }
 
-bool PortFinder::peer_memory() const {
-  if (fabric_.kind == FabricKind::soft) return config_.soft_cuda != SoftCuda::off;
+bool PortFinder::peer_memory(const std::string& device) const {
+  if (fabric_.kind == FabricKind::soft)
+    return config_.soft_cuda != SoftCuda::off && soft_peermem(config_.soft_hcas, device);
   return exists(sysfs_ + "/kernel/mm/memory_peers/nv_mem/version") ||
          exists(sysfs_ + "/kernel/mm/memory_peers/nv_mem_nc/version") ||
          exists(sysfs_ + "/module/nvidia_peermem/version");
@@ -302,7 +312,7 @@ void PortFinder::look_at_port(Device& device, std::uint8_t number) {
   port.max_message_bytes = attr.max_msg_sz != 0 ? attr.max_msg_sz : 1u << 30;
   port.max_qp = device.attr.max_qp;
   port.dmabuf = device.dmabuf;
-  port.peermem = peer_memory();
+  port.peermem = peer_memory(device.name);
   port.inline_data = device.inline_use.allowed;
   port.context = device.context;
   port.pd = device.pd;

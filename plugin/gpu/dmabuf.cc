@@ -57,14 +57,20 @@ bool exports_dmabufs() {
   return d != nullptr && d->range_handle != nullptr;
 }
 
-int export_dmabuf(int gpu, std::uint64_t address, std::size_t bytes) {
+int export_dmabuf(std::uint64_t address, std::size_t bytes, DmabufMapping mapping) {
   constexpr int kDmaBuf = 1;
   const cuda::Driver* const d = cuda::driver();
   if (d == nullptr || d->range_handle == nullptr) return -1;
-  const cuda::ScopedContext scope(*d, gpu);
+  const auto look = [](std::uint64_t at) { return inspect_pointer(reinterpret_cast<void*>(at)); };
+  // The first page may begin before the allocation does.
+  PointerInfo info = look(address);
+  if (info.kind != MemoryKind::cuda) info = look(address + bytes - 1);
+  if (info.kind != MemoryKind::cuda) return -1;
+  const cuda::ScopedContext scope(*d, info.gpu);
   if (!scope) return -1;
   int fd = -1;
-  if (d->range_handle(&fd, address, bytes, kDmaBuf, 0) != cuda::kSuccess) return -1;
+  if (d->range_handle(&fd, address, bytes, kDmaBuf, export_flags(mapping)) != cuda::kSuccess)
+    return -1;
   exports().add(fd, {address, bytes});
   return fd;
 }

@@ -1,13 +1,12 @@
 #include "proxy/memory/mr_cache.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/base/page_size.h"
 #include "plugin/base/reason_text.h"
+#include "plugin/fabric/registration.h"
 
 namespace twinpath {
 namespace {
@@ -26,11 +25,9 @@ const char* kind_name(MrKind kind) {
   return "memory";
 }
 
-std::string memlock_text() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "unknown";
-  if (limit.rlim_cur == RLIM_INFINITY) return "unlimited";
-  return std::to_string(limit.rlim_cur / 1024) + " KiB";
+void report(const std::string& device, const MrRequest& request, const std::string& why) {
+  TP_WARN("%s cannot register %zu bytes of %s at 0x%llx: %s", device.c_str(), request.bytes,
+          kind_name(request.kind), static_cast<unsigned long long>(request.address), why.c_str());
 }
 
 }  // namespace
@@ -45,9 +42,8 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
   if (request.kind == MrKind::host) {
     // The kernel pins whole pages anyway; neighbours then share one region.  CUDA ranges stay
     // exact: the page around them need not belong to the allocation.
-    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    start = start / page * page;
-    end = (end + page - 1) / page * page;
+    start = page_start(start);
+    end = page_end(end);
   }
   const bool data_direct = request.data_direct && request.kind == MrKind::dmabuf;
   std::lock_guard hold(mutex_);
@@ -63,10 +59,7 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
   }
   int error = 0;
   ibv_mr* mr = register_range(request, start, static_cast<std::size_t>(end - start), error);
-  if (mr == nullptr) {
-    if (!request.quiet) report(request, error);
-    return error == ENOMEM ? Status::no_memory : Status::system;
-  }
+  if (mr == nullptr) return error == ENOMEM ? Status::no_memory : Status::system;
   if (counts_ != nullptr) {
     counts_->registrations.fetch_add(1, std::memory_order_relaxed);
     counts_->registered_bytes.fetch_add(end - start, std::memory_order_relaxed);
@@ -78,66 +71,37 @@ Result<MrRegion*> MrCache::acquire(const MrRequest& request) {
 
 ibv_mr* MrCache::register_range(const MrRequest& request, std::uint64_t start, std::size_t bytes,
                                 int& error) {
-  auto* data = reinterpret_cast<void*>(start);
-  const int plain = kAccess | (request.remote_atomic ? int{IBV_ACCESS_REMOTE_ATOMIC} : 0);
-  bool by_data_direct = request.kind == MrKind::dmabuf && request.data_direct &&
-                        data_direct_accepted_ && verbs_.reg_data_direct != nullptr;
-  auto once = [&](int access) -> ibv_mr* {
-    errno = 0;
-    if (request.kind != MrKind::dmabuf)
-      return verbs_.reg_mr_iova2(pd_, data, bytes, start, static_cast<unsigned>(access));
-    if (by_data_direct)
-      return verbs_.reg_data_direct(pd_, request.dmabuf_offset, bytes, start, request.dmabuf_fd,
-                                    access, kDataDirect);
-    if (verbs_.reg_dmabuf_mr == nullptr) {
-      errno = EOPNOTSUPP;
-      return nullptr;
-    }
-    return verbs_.reg_dmabuf_mr(pd_, request.dmabuf_offset, bytes, start, request.dmabuf_fd,
-                                access);
-  };
-  const bool relaxed = request.relaxed_ordering && relaxed_accepted_;
-  const int wanted = plain | (relaxed ? int{IBV_ACCESS_RELAXED_ORDERING} : 0);
-  ibv_mr* mr = once(wanted);
-  error = errno;
-  if (mr == nullptr && by_data_direct && error != ENOMEM) {
-    by_data_direct = false;
-    const int refused = error;
-    mr = once(wanted);
-    error = errno;
-    if (mr != nullptr) {
-      data_direct_accepted_ = false;
-      TP_WARN(
-          "the data-direct function of %s refuses GPU memory: %s; its own function "
-          "moves it, past the CPU: look at ACS and IOMMU groups (rdma_topo), or set "
-          "NCCL_IB_DATA_DIRECT=0",
-          device_.c_str(), reason_text(refused).c_str());
-    }
+  RangeRequest range;
+  range.address = range.iova = start;
+  range.bytes = bytes;
+  range.access = kAccess | (request.remote_atomic ? int{IBV_ACCESS_REMOTE_ATOMIC} : 0);
+  range.relaxed_ordering = request.relaxed_ordering && relaxed_accepted_;
+  range.data_direct = request.data_direct && data_direct_accepted_;
+  range.dmabuf_fd = request.dmabuf_fd;
+  range.dmabuf_offset = request.dmabuf_offset;
+  // Without a descriptor: one of our own, or, where there is none, the address.
+  range.exported = request.kind == MrKind::dmabuf;
+  range.by_address = request.kind != MrKind::dmabuf || request.dmabuf_fd < 0;
+  const RangeMr made = request.kind == MrKind::host ? register_host_range(verbs_, pd_, range)
+                                                    : register_gpu_range(verbs_, pd_, range);
+  error = made.error;
+  if (made.mr == nullptr) {
+    if (!request.quiet) report(device_, request, made.refused);
+    return nullptr;
   }
-  if (mr == nullptr && relaxed && (error == EINVAL || error == EOPNOTSUPP)) {
-    mr = once(plain);
-    error = errno;
-    if (mr != nullptr) {
-      relaxed_accepted_ = false;
-      TP_INFO(net, "%s does not accept relaxed ordering; registering without it", device_.c_str());
-    }
+  if (range.relaxed_ordering && !made.relaxed_ordering) {
+    relaxed_accepted_ = false;
+    TP_INFO(net, "%s does not accept relaxed ordering; registering without it", device_.c_str());
   }
-  return mr;
-}
-
-void MrCache::report(const MrRequest& request, int error) const {
-  std::string remedy;
-  if (error == ENOMEM) {
-    remedy = ": the limit of locked memory is " + memlock_text() +
-             "; raise it with `ulimit -l unlimited` (containers: --ulimit memlock=-1)";
-  } else if (request.kind == MrKind::cuda) {
-    remedy = ": load nvidia_peermem, or let NCCL use dma-buf (NCCL_DMABUF_ENABLE=1)";
-  } else if (request.kind == MrKind::dmabuf) {
-    remedy = ": the kernel or the adapter's driver does not take this dma-buf";
+  if (made.data_direct_error != 0) {
+    data_direct_accepted_ = false;
+    TP_WARN(
+        "the data-direct function of %s refuses GPU memory: %s; its own function "
+        "moves it, past the CPU: look at ACS and IOMMU groups (rdma_topo), or set "
+        "NCCL_IB_DATA_DIRECT=0",
+        device_.c_str(), reason_text(made.data_direct_error).c_str());
   }
-  TP_WARN("%s cannot register %zu bytes of %s at 0x%llx: %s%s", device_.c_str(), request.bytes,
-          kind_name(request.kind), static_cast<unsigned long long>(request.address),
-          reason_text(error).c_str(), remedy.c_str());
+  return made.mr;
 }
 
 void MrCache::release(MrRegion* region) {

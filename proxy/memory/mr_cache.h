@@ -32,7 +32,7 @@ struct MrRequest {
   bool remote_atomic = false;     // peers may do atomics on it
   bool data_direct = false;       // wanted for a dma-buf; falls back to the adapter's own function
   std::uint64_t dmabuf_offset = 0;
-  int dmabuf_fd = -1;
+  int dmabuf_fd = -1;  // -1 for a dma-buf: it is exported here, or the address used
   bool quiet = false;  // a failure is not logged
 };
 
@@ -64,7 +64,6 @@ class MrCache {
  private:
   ibv_mr* register_range(const MrRequest& request, std::uint64_t start, std::size_t bytes,
                          int& error);
-  void report(const MrRequest& request, int error) const;
 
   const Verbs& verbs_;
   ibv_pd* pd_;

@@ -6,7 +6,7 @@
 
 #include "plugin/base/log.h"
 #include "plugin/base/reason_text.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/fabric/refusal.h"
 
 namespace twinpath {
 namespace {
@@ -49,7 +49,7 @@ Result<Owned<ibv_qp>> make_queue_pair(const Verbs& verbs, const RailPort& port, 
   }
   TP_WARN("%s cannot make a queue pair (%d sends, %d receives): %s%s", port.port->name.c_str(),
           settings.send_depth, settings.recv_depth, reason_text(error).c_str(),
-          object_remedy(error));
+          remedy_of(VerbsCall::create_qp, error).c_str());
   return status_of(error);
 }
 
@@ -61,7 +61,7 @@ Result<Owned<ibv_cq>> make_completion_queue(const Verbs& verbs, ibv_context* con
   const int error = errno;
   TP_WARN("%s cannot make a completion queue of %zu entries: %s%s",
           context->device != nullptr ? context->device->name : "an adapter", entries,
-          reason_text(error).c_str(), object_remedy(error));
+          reason_text(error).c_str(), remedy_of(VerbsCall::create_cq, error).c_str());
   return status_of(error);
 }
 

@@ -1,7 +1,6 @@
 #include "proxy/queues/completion_text.h"
 
 #include <array>
-#include <cerrno>
 
 #include "proxy/wire/wr_id.h"
 
@@ -52,20 +51,6 @@ const char* completion_hint(ibv_wc_status status) {
   for (const Hint& h : kHints)
     if (h.status == status) return h.text;
   return "see the kernel log (dmesg) of both hosts";
-}
-
-const char* object_remedy(int error) {
-  switch (error) {
-    case 0:
-      return "; see the kernel log (dmesg) and the adapter's limits (ibv_devinfo -v)";
-    case ENOMEM:
-      return "; raise the limit of locked memory (ulimit -l unlimited)";
-    case EAGAIN:
-      return "; the control group's limit of RDMA objects is reached: raise rdma.max of the "
-             "container or job";
-    default:
-      return "";
-  }
 }
 
 const char* work_name(int kind) {

@@ -9,8 +9,4 @@ namespace twinpath {
 const char* completion_hint(ibv_wc_status status);
 const char* work_name(int kind);  // of a WrKind
 
-// What to do when a queue, a completion queue or a registration could not be made for that errno
-// (0: none was given); begins with "; ", or is empty.
-const char* object_remedy(int error);
-
 }  // namespace twinpath

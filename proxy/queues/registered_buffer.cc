@@ -1,13 +1,12 @@
 #include "proxy/queues/registered_buffer.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/base/page_size.h"
 #include "plugin/base/reason_text.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/fabric/refusal.h"
 
 namespace twinpath {
 
@@ -15,10 +14,9 @@ Result<std::unique_ptr<RegisteredBuffer>> RegisteredBuffer::make(const Verbs& ve
                                                                  const std::vector<Rail>& rails,
                                                                  std::size_t bytes, int access,
                                                                  std::size_t standby) {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  bytes = (bytes + page - 1) / page * page;
+  bytes = page_end(bytes);
   auto buffer = std::make_unique<RegisteredBuffer>();
-  buffer->memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(page, bytes)));
+  buffer->memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), bytes)));
   if (buffer->memory_ == nullptr) return Status::no_memory;
   std::memset(buffer->data(), 0, bytes);
   for (const Rail& rail : rails) {
@@ -29,7 +27,7 @@ Result<std::unique_ptr<RegisteredBuffer>> RegisteredBuffer::make(const Verbs& ve
       const int error = errno;
       TP_WARN("%s cannot register %zu bytes of the connection's own memory: %s%s",
               rail.port.port->name.c_str(), bytes, reason_text(error).c_str(),
-              object_remedy(error));
+              remedy_of(VerbsCall::register_host, error).c_str());
       return error == ENOMEM ? Status::no_memory : Status::system;
     }
     buffer->mrs_.push_back(own(mr, verbs.dereg_mr));

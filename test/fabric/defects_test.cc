@@ -11,6 +11,7 @@
 #include "test/fabric/fake_gpu.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
+#include "test/support/memlock.h"
 
 namespace twinpath::test {
 namespace {
@@ -311,6 +312,7 @@ TEST_CASE("D21: a call that gave up early leaves no lock behind") {
 
 TEST_CASE("Too little lockable memory for a connection is named with its remedy") {
   LogCapture log;
+  const LimitedMemlock limited;
   World world(soft_config(), -1, Tap::on);
   HandleArray handle;
   std::unique_ptr<Listener> listener;

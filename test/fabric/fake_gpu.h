@@ -7,6 +7,9 @@
 //
 // The driver's functions are plain pointers, so the fake is one object per process.  It must
 // outlive every transport that has seen its memory.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -20,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "plugin/base/page_size.h"
 #include "plugin/gpu/driver.h"
 
 namespace twinpath::test {
@@ -75,6 +79,9 @@ class FakeGpu {
     changed_.notify_all();
   }
 
+  // Exports of memory, and the flags of the last.
+  std::atomic<int> exports{0};
+  std::atomic<unsigned long long> export_flags{0};
   // For functions that this has not; before anything uses them.
   gpu::cuda::Driver& table() { return table_; }
 
@@ -186,6 +193,23 @@ class FakeGpu {
     return 0;
   }
 
+  // As the driver does: whole pages of the host, of one piece of memory, which has whole pages.
+  Result export_range(int* fd, Address at, std::size_t bytes, int type, unsigned long long flags) {
+    constexpr int kDmaBuf = 1, kInvalid = 1;
+    if (type != kDmaBuf || flags > 1 || bytes == 0 || page_offset(at) != 0 ||
+        page_offset(bytes) != 0)
+      return kInvalid;
+    const bool inside = std::any_of(memory_.begin(), memory_.end(), [&](const auto& m) {
+      return page_start(m.first) <= at && at + bytes <= page_end(m.first + m.second);
+    });
+    if (!inside) return kInvalid;
+    *fd = ::memfd_create("dma-buf", MFD_CLOEXEC);
+    if (*fd < 0 || ::ftruncate(*fd, static_cast<off_t>(bytes)) != 0) return kInvalid;
+    ++exports;
+    export_flags = flags;
+    return 0;
+  }
+
   static gpu::cuda::Driver make_table() {
     gpu::cuda::Driver d;
     d.get_error_name = [](int, const char** name) { return *name = "FAKE_ERROR", 0; };
@@ -203,6 +227,10 @@ class FakeGpu {
     d.pointer_attributes = [](unsigned count, int* which, void** to, Address p) {
       std::lock_guard lock(self->mutex_);
       return self->attributes(count, which, to, p);
+    };
+    d.range_handle = [](void* fd, Address at, std::size_t n, int type, unsigned long long flags) {
+      std::lock_guard lock(self->mutex_);
+      return self->export_range(static_cast<int*>(fd), at, n, type, flags);
     };
     d.host_alloc = [](void** p, std::size_t n, unsigned) {
       *p = n == self->refused_bytes ? nullptr : std::aligned_alloc(4096, (n + 4095) / 4096 * 4096);

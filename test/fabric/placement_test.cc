@@ -260,7 +260,8 @@ TEST_CASE("GPUDirect is withdrawn from NCCL where nothing registers, with the re
   config.soft_cuda = SoftCuda::inprocess;
   auto fabric = open_fabric(config);
   REQUIRE(fabric);
-  REQUIRE((*fabric)->ports[0].peermem);
+  REQUIRE((*fabric)->ports[0].dmabuf);
+  (*fabric)->ports[0].peermem = true;
   LogCapture log;
   Devices devices(std::move(fabric).take(), config, source_of(none, "soft0"));
   for (int i = 0; i < 3; ++i) {
@@ -279,7 +280,7 @@ TEST_CASE("GPUDirect is withdrawn from NCCL where nothing registers, with the re
   auto again = open_fabric(config);
   REQUIRE(again);
   Devices hopeful(std::move(again).take(), config, source_of(untried, "soft0"));
-  CHECK(hopeful.properties(0)->gpu_direct);
+  CHECK(hopeful.properties(0)->dmabuf);
 }
 
 TEST_CASE("the lesser rail of a merged device counts, and the nearer carries what is not cut") {

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "gda/abi/gin_kernel.h"
 #include "gda/gin_transport.h"
 #include "plugin/base/config.h"
+#include "plugin/base/page_size.h"
 #include "proxy/memory/devices.h"
 
 namespace twinpath::test {
@@ -71,6 +73,17 @@ struct Rank {
 bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs = QueuePlace::host,
                bool atomics = true);
 
+// Memory that begins where a page of the host does, as that of NCCL's windows.
+template <class T>
+struct OnPages {
+  using value_type = T;
+  T* allocate(std::size_t n) {
+    return static_cast<T*>(std::aligned_alloc(page_size(), page_end(n * sizeof(T))));
+  }
+  void deallocate(T* p, std::size_t) { std::free(p); }
+  bool operator==(const OnPages&) const = default;
+};
+
 // Memory of `bytes` registered as a window.
 class WindowMemory {
  public:
@@ -89,7 +102,7 @@ class WindowMemory {
 
  private:
   gda::GinComm& comm_;
-  std::vector<std::uint8_t> bytes_;
+  std::vector<std::uint8_t, OnPages<std::uint8_t>> bytes_;
   gda::GinWindow* window_ = nullptr;
 };
 

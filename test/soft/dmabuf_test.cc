@@ -14,39 +14,39 @@ using namespace twinpath::test;
 
 namespace {
 
-// What a driver gives: a file of its own for each export.
-gpu::cuda::Result export_range(void* fd, gpu::cuda::Address, std::size_t, int, unsigned long long) {
-  *static_cast<int*>(fd) = memfd_create("dma-buf", MFD_CLOEXEC);
-  return gpu::cuda::kSuccess;
+// A dma-buf, as far as its size tells, that is not ours.
+UniqueFd others(std::size_t bytes = 8192) {
+  UniqueFd fd(memfd_create("another", MFD_CLOEXEC));
+  REQUIRE(ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0);
+  return fd;
 }
 
 }  // namespace
 
 TEST_CASE("a dma-buf that we exported is found by itself, at any address", "[soft][cuda]") {
   FakeGpu gpu;
-  gpu.table().range_handle = export_range;
   Pair p({}, with_cuda());
   GpuPage page(gpu, p.b);
   REQUIRE(gpu::exports_dmabufs());
-  const UniqueFd fd(gpu::export_dmabuf(0, page.address(), 4096));
+  const UniqueFd fd(gpu::export_dmabuf(page.address(), 4096));
   REQUIRE(fd);
   const int access = static_cast<int>(Options{}.access);
-  ibv_mr* const mr = p.b.verbs.reg_dmabuf_mr(p.b.pd, 1024, 2048, 0, fd.get(), access);
+  ibv_mr* const mr = p.b.verbs.reg_dmabuf_mr(p.b.pd, 1024, 2048, 1024, fd.get(), access);
   REQUIRE(mr != nullptr);
   p.a.buffer[0] = 77;
-  auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, 1, 16, mr->rkey);
+  auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, 1, 1024 + 16, mr->rkey);
   REQUIRE(p.a.post(w) == 0);
   CHECK(p.wait(p.a).status == IBV_WC_SUCCESS);
   CHECK(page.value((1024 + 16) / 8) == 77);
-  auto beyond = p.a.request(IBV_WR_RDMA_WRITE, 0, 8, 2044, mr->rkey);
+  auto beyond = p.a.request(IBV_WR_RDMA_WRITE, 0, 8, 1024 + 2044, mr->rkey);
   REQUIRE(p.a.post(beyond) == 0);
   CHECK(p.wait(p.a).status == IBV_WC_REM_ACCESS_ERR);
   CHECK(p.b.verbs.dereg_mr(mr) == 0);
   errno = 0;
-  CHECK(p.b.verbs.reg_dmabuf_mr(p.b.pd, 1024, 4096, 0, fd.get(), access) == nullptr);
+  CHECK(p.b.verbs.reg_dmabuf_mr(p.b.pd, 1024, 4096, 1024, fd.get(), access) == nullptr);
   CHECK(errno == EINVAL);
   // Somebody else's has no address here, and a closed descriptor is none.
-  const UniqueFd other(memfd_create("another", MFD_CLOEXEC));
+  const UniqueFd other = others();
   CHECK(p.b.verbs.reg_dmabuf_mr(p.b.pd, 0, 4096, 0, other.get(), access) == nullptr);
   CHECK(errno == EOPNOTSUPP);
   CHECK(p.b.verbs.reg_dmabuf_mr(p.b.pd, 0, 4096, 0, -1, access) == nullptr);
@@ -55,14 +55,13 @@ TEST_CASE("a dma-buf that we exported is found by itself, at any address", "[sof
 
 TEST_CASE("queues may lie in a dma-buf that we exported, and in no other", "[soft][cuda]") {
   FakeGpu gpu;
-  gpu.table().range_handle = export_range;
   Pair p({}, with_cuda());
   GpuPage page(gpu, p.b);
   Mlx5 mlx5;
   load_soft_mlx5(mlx5);
   REQUIRE(mlx5.devx_umem_reg_ex != nullptr);
-  const UniqueFd fd(gpu::export_dmabuf(0, page.address(), 4096));
-  const UniqueFd other(memfd_create("another", MFD_CLOEXEC));
+  const UniqueFd fd(gpu::export_dmabuf(page.address(), 4096));
+  const UniqueFd other = others();
   mlx5dv_devx_umem_in in{};
   in.comp_mask = MLX5DV_UMEM_MASK_DMABUF;
   in.access = IBV_ACCESS_LOCAL_WRITE;

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "plugin/base/owned.h"
+#include "plugin/gpu/dmabuf.h"
 #include "test/fabric/fake_gpu.h"
 #include "test/soft/pair.h"
 
@@ -16,16 +18,24 @@ inline Config with_cuda() {
   return c;
 }
 
+// By dma-buf; the registration is the caller's, or null.
+inline ibv_mr* register_gpu(Side& side, std::uint64_t address, std::size_t bytes, unsigned access) {
+  const UniqueFd fd(gpu::export_dmabuf(address, page_end(bytes)));
+  return fd ? side.verbs.reg_dmabuf_mr(side.pd, 0, bytes, address, fd.get(),
+                                       static_cast<int>(access))
+            : nullptr;
+}
+
 // A page of GPU memory, or some, registered at one side.
 class GpuPage {
  public:
   GpuPage(FakeGpu& gpu, Side& side, unsigned access = Options{}.access, std::size_t bytes = 4096)
       : gpu_(gpu),
         side_(side),
-        words_(static_cast<std::uint64_t*>(std::aligned_alloc(4096, bytes))) {
+        words_(static_cast<std::uint64_t*>(std::aligned_alloc(page_size(), page_end(bytes)))) {
     std::memset(words_, 0, bytes);
     gpu.own(words_, bytes);
-    mr = side.verbs.reg_mr_iova2(side.pd, words_, bytes, address(), access);
+    mr = register_gpu(side, address(), bytes, access);
   }
   ~GpuPage() {
     if (mr != nullptr) side_.verbs.dereg_mr(mr);

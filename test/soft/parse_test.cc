@@ -9,7 +9,8 @@ TEST_CASE("device specifications name adapters and their properties", "[soft]") 
   std::string why;
   auto d = parse_device_specs(
       "soft0,speed=200,ports=2,pci=/sys/none/"
-      "0000:17:00.0,left,mtu=1024,state=down,link=ib,ece=5,pkeys=65535:0x8001,mlx5=no-cd:both-"
+      "0000:17:00.0,left,mtu=1024,state=down,link=ib,ece=5,peermem=yes,pkeys=65535:0x8001,mlx5=no-"
+      "cd:both-"
       "clocks",
       why);
   REQUIRE(d);
@@ -26,6 +27,8 @@ TEST_CASE("device specifications name adapters and their properties", "[soft]") 
   CHECK((*d)[1].infiniband);
   CHECK((*d)[0].ece == 0);
   CHECK((*d)[1].ece == 5);
+  CHECK_FALSE((*d)[0].peermem);
+  CHECK((*d)[1].peermem);
   CHECK((*d)[0].pkeys == std::vector<std::uint16_t>{0xffff});
   CHECK((*d)[1].pkeys == std::vector<std::uint16_t>{0xffff, 0x8001});
   CHECK((*d)[0].mlx5 == mlx5::Variant{});
@@ -65,21 +68,22 @@ TEST_CASE("a bad device specification is refused with the item quoted", "[soft]"
     const char* text;
     const char* said;
   };
-  auto c = GENERATE(
-      Case{"", "no adapter"}, Case{"speed=100", "before any adapter"},
-      Case{"soft0,speed=fast", "speed=fast"}, Case{"soft0,speed=0", "1 to 6400"},
-      Case{"soft0,ports=9", "1 to 8"}, Case{"soft0,colour=red", "colour"},
-      Case{"soft0,soft0", "twice"}, Case{"so ft", "not an adapter name"},
-      Case{"soft0,mtu=1500", "1024"}, Case{"soft0,state=maybe", "up or down"},
-      Case{"soft0,link=IB", "roce or ib"}, Case{"soft0,ece=0", "1 to 255"},
-      Case{"soft0,pkeys=", "1 to 32"}, Case{"soft0,pkeys=1:65536", "1 to 32"},
-      Case{"soft0,pkeys=1::2", "1 to 32"}, Case{"soft0,pkeys=0x", "1 to 32"},
-      Case{"soft0,like=mellanox", "bnxt_re"}, Case{"soft0,like=", "bnxt_re"},
-      Case{"soft0,like=mana,mana_0", "twice"}, Case{"soft0,link=ib,like=mana", "mana is Ethernet"},
-      Case{"soft0,like=mlx5-ib,link=roce", "mlx5-ib is InfiniBand"},
-      Case{"soft0,ece=3,like=ionic", "no such options"}, Case{"soft0,mlx5=", "shared-page"},
-      Case{"soft0,mlx5=no-cd:", "no-devx"}, Case{"soft0,mlx5=no-CD", "mlx5=no-CD"},
-      Case{"a,ports=8,b,ports=8,c,ports=8,d,ports=8,e", "32"});
+  auto c = GENERATE(Case{"", "no adapter"}, Case{"speed=100", "before any adapter"},
+                    Case{"soft0,speed=fast", "speed=fast"}, Case{"soft0,speed=0", "1 to 6400"},
+                    Case{"soft0,ports=9", "1 to 8"}, Case{"soft0,colour=red", "colour"},
+                    Case{"soft0,soft0", "twice"}, Case{"so ft", "not an adapter name"},
+                    Case{"soft0,mtu=1500", "1024"}, Case{"soft0,state=maybe", "up or down"},
+                    Case{"soft0,link=IB", "roce or ib"}, Case{"soft0,ece=0", "1 to 255"},
+                    Case{"soft0,peermem=1", "yes or no"}, Case{"soft0,pkeys=", "1 to 32"},
+                    Case{"soft0,pkeys=1:65536", "1 to 32"}, Case{"soft0,pkeys=1::2", "1 to 32"},
+                    Case{"soft0,pkeys=0x", "1 to 32"}, Case{"soft0,like=mellanox", "bnxt_re"},
+                    Case{"soft0,like=", "bnxt_re"}, Case{"soft0,like=mana,mana_0", "twice"},
+                    Case{"soft0,link=ib,like=mana", "mana is Ethernet"},
+                    Case{"soft0,like=mlx5-ib,link=roce", "mlx5-ib is InfiniBand"},
+                    Case{"soft0,ece=3,like=ionic", "no such options"},
+                    Case{"soft0,mlx5=", "shared-page"}, Case{"soft0,mlx5=no-cd:", "no-devx"},
+                    Case{"soft0,mlx5=no-CD", "mlx5=no-CD"},
+                    Case{"a,ports=8,b,ports=8,c,ports=8,d,ports=8,e", "32"});
   std::string why;
   CHECK_FALSE(parse_device_specs(c.text, why));
   CHECK(why.find(c.said) != std::string::npos);

@@ -6,6 +6,7 @@
 
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
+#include "test/support/memlock.h"
 
 namespace twinpath {
 namespace {
@@ -200,6 +201,7 @@ TEST_CASE("A data-direct function that refuses is left to the usual one, and sai
 
 TEST_CASE("Too little lockable memory is named with its remedy") {
   const Verbs verbs = Fake::table();
+  const test::LimitedMemlock limited;
   test::LogCapture log;
   MrCache cache(verbs, nullptr, "fake0");
   Fake::refuse_errno = ENOMEM;

@@ -530,6 +530,7 @@ TEST_CASE("a device that cannot be opened leaves the others usable") {
   test::LogCapture log;
   CHECK(scan({bad, make_device("good")}, {}, "/nonexistent").names() == "good");
   CHECK(log.has(LogLevel::warn, "bad is left out: opening the device failed: Permission denied"));
+  CHECK(log.has(LogLevel::warn, "this user may not open /dev/infiniband"));
 }
 
 TEST_CASE("no device at all is not an error and says so") {
@@ -573,8 +574,10 @@ TEST_CASE("soft devices take CUDA memory and PCI path from their configuration")
   const Found f = scan({d}, c, "/nonexistent", FabricKind::soft);
   const Port& p = f.fabric->ports.at(0);
   CHECK(p.pci_path == "/sys/devices/pci0000:00/0000:17:00.0");
-  CHECK(p.peermem);
+  CHECK_FALSE(p.peermem);
   CHECK(p.gids.at(0).roce_version == 2);
+  c.soft_hcas = "soft0,peermem=yes";
+  CHECK(scan({d}, c, "/nonexistent", FabricKind::soft).fabric->ports.at(0).peermem);
   c.soft_cuda = SoftCuda::off;
   CHECK_FALSE(scan({d}, c, "/nonexistent", FabricKind::soft).fabric->ports.at(0).peermem);
 }

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -255,8 +256,11 @@ void not_modelled(ibv_context* context) {
   REFUSED(ibv_import_device(0));
   REFUSED(ibv_reg_mr(p.pd, p.here, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND));
   // CUDA memory is found by its address, so that addresses cannot begin at 0.
-  const int file = ::open("/dev/null", O_RDONLY);
+  const int file = ::memfd_create("some", MFD_CLOEXEC);
+  EXPECT(file >= 0 && ::ftruncate(file, 4096) == 0);
   REFUSED(ibv_reg_dmabuf_mr(p.pd, 0, 64, 0, file, kPairAccess));
+  errno = 0;
+  EXPECT(ibv_reg_dmabuf_mr(p.pd, 0, 64, 1, file, kPairAccess) == nullptr && errno == EINVAL);
   ::close(file);
   errno = 0;  // dma-bufs are known: it is this one that does not exist
   EXPECT(ibv_reg_dmabuf_mr(p.pd, 0, 64, 0, -1, kPairAccess) == nullptr && errno == EBADF);

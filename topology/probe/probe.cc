@@ -4,6 +4,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "plugin/base/owned.h"
+#include "plugin/gpu/dmabuf.h"
+
 namespace twinpath {
 namespace {
 
@@ -89,8 +92,11 @@ ProbeSteps registration_steps(const Verbs& verbs, WithGpuMemory memory) {
     if (v->reg_data_direct == nullptr)
       return {Answer::no, EOPNOTSUPP, Reason::gdr_none, "no mlx5dv_reg_dmabuf_mr"};
     return memory(gpu, true, [&](std::uint64_t address, std::size_t bytes, int fd) {
+      // As registrations for that function are made; an older driver has one mapping only.
+      const UniqueFd pcie(gpu::export_dmabuf(address, bytes, gpu::DmabufMapping::pcie));
       errno = 0;
-      ibv_mr* mr = v->reg_data_direct(pd, 0, bytes, address, fd, kAccess, kDataDirect);
+      ibv_mr* mr =
+          v->reg_data_direct(pd, 0, bytes, address, pcie ? pcie.get() : fd, kAccess, kDataDirect);
       return registered(*v, mr, "mlx5dv_reg_dmabuf_mr", errno);
     });
   };

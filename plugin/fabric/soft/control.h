@@ -43,6 +43,8 @@ int dealloc_pd(ibv_pd*);
 ibv_mr* reg_mr_iova2(ibv_pd*, void* address, size_t bytes, uint64_t iova, unsigned access);
 ibv_mr* reg_dmabuf_mr(ibv_pd*, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access);
 int dereg_mr(ibv_mr*);
+// An errno value, or 0: for memory of queues (mlx5dv_devx_umem_reg).
+int refuse_umem_pages(ibv_context*, uint64_t address, size_t bytes, unsigned access);
 
 // queue_pair.cc, states.cc
 ibv_qp* create_qp(ibv_pd*, ibv_qp_init_attr*);

@@ -74,6 +74,9 @@ bool set_key(Item& item, std::string_view key, std::string_view value, std::stri
   } else if (key == "link") {
     if (value != "roce" && value != "ib") return bad("roce or ib");
     item.infiniband = value == "ib";
+  } else if (key == "peermem") {
+    if (value != "yes" && value != "no") return bad("yes or no");
+    d.peermem = value == "yes";
   } else if (key == "ece") {
     auto v = integer(value, 1, 255);
     if (!v) return bad("1 to 255");
@@ -102,7 +105,7 @@ bool set_key(Item& item, std::string_view key, std::string_view value, std::stri
     if (!mlx5::parse_variant(value, d.mlx5, wanted)) return bad(wanted.c_str());
   } else {
     why = "unknown key '" + std::string(key) +
-          "' (known: speed, ports, pci, place, mtu, state, link, ece, pkeys, mlx5, like)";
+          "' (known: speed, ports, pci, place, mtu, state, link, ece, pkeys, peermem, mlx5, like)";
     return false;
   }
   return true;

@@ -1,15 +1,16 @@
 // Protection domains and memory regions.
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 
 #include "plugin/base/log.h"
+#include "plugin/base/page_size.h"
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/hca.h"
+#include "plugin/fabric/soft/pin.h"
 #include "plugin/fabric/soft/slow_step.h"
+#include "plugin/fabric/soft/uverbs_rules.h"
 #include "plugin/gpu/dmabuf.h"
 
 namespace twinpath::soft {
@@ -17,70 +18,12 @@ namespace {
 
 std::atomic<std::uint32_t> next_pd{1};
 
-constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which Debian 12's headers may lack
-
-// Whether the mapping that holds `address` may be written.  Only looked up when the quick way
-// gives no answer.
-bool writable_mapping(std::uintptr_t address) {
-  FILE* f = std::fopen("/proc/self/maps", "re");
-  if (f == nullptr) return true;
-  bool writable = true;
-  char line[512];
-  while (std::fgets(line, sizeof line, f) != nullptr) {
-    unsigned long from = 0, to = 0;
-    char rights[5] = "";
-    if (std::sscanf(line, "%lx-%lx %4s", &from, &to, rights) != 3) continue;
-    if (address < from || address >= to) continue;
-    writable = rights[1] == 'w';
-    break;
-  }
-  std::fclose(f);
-  return writable;
-}
-
-// An adapter pins pages, so there must be some, and for writing where it may write.
-bool can_pin(void* address, std::size_t bytes, unsigned access) {
-  if (bytes == 0) return true;
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto start = reinterpret_cast<std::uintptr_t>(address);
-  if (start + bytes < start) return false;
-  const auto page_of = [page](std::uintptr_t a) { return a & ~(page - 1); };
-  // Has no effect but to look for holes.
-  if (msync(reinterpret_cast<void*>(page_of(start)), start - page_of(start) + bytes, MS_ASYNC) !=
-          0 &&
-      errno == ENOMEM)
-    return false;
-  if ((access & IBV_ACCESS_LOCAL_WRITE) == 0) return true;
-  // The ends stand for all: a range with other rights in its middle is not worth the walk.
-  for (const std::uintptr_t at : {start, start + bytes - 1}) {
-    // Fails for read-only pages, and also for drivers' pages and on kernels before 5.14.
-    if (madvise(reinterpret_cast<void*>(page_of(at)), page, kPopulateWrite) != 0 &&
-        !writable_mapping(at))
-      return false;
-  }
-  return true;
-}
-
 ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
                        unsigned access, bool dmabuf) {
   auto* context = soft(pd->context);
   Hca& hca = *context->hca;
-  // Remote write and atomics need local write (IB specification vol. 1, 10.6.3.1).
-  if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 &&
-      (access & IBV_ACCESS_LOCAL_WRITE) == 0) {
-    errno = EINVAL;
-    return nullptr;
-  }
   if ((access & ~like(pd->context).access) != 0) {
     errno = EINVAL;
-    return nullptr;
-  }
-  // No paging on demand, no flushes; hints of the optional range are accepted and mean nothing.
-  constexpr unsigned kKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                              IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
-  if ((access & ~(kKnown | IBV_ACCESS_OPTIONAL_RANGE)) != 0) {
-    errno = EOPNOTSUPP;
     return nullptr;
   }
   auto mr = std::make_unique<SoftMr>();
@@ -89,6 +32,11 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
   const bool cuda = mr->info.kind == MemoryKind::cuda;
   if ((cuda || dmabuf) && hca.config().soft_cuda == SoftCuda::off) {
     errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  // The kernel finds no pages of the host there: only nvidia_peermem knows the address.
+  if (cuda && !dmabuf && !context->soft_device->spec.peermem) {
+    errno = EFAULT;
     return nullptr;
   }
   if (dmabuf && !cuda) {
@@ -104,9 +52,12 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  if (!cuda && !can_pin(address, bytes, access)) {
-    errno = EFAULT;
-    return nullptr;
+  if (!cuda) {
+    if (const int error = refuse_pinning(reinterpret_cast<std::uintptr_t>(address), bytes, access);
+        error != 0) {
+      errno = error;
+      return nullptr;
+    }
   }
   if (cuda) {
     mr->alloc_id = hca.acquire_allocation(mr->info);
@@ -160,6 +111,11 @@ int dealloc_pd(ibv_pd* p) {
 
 ibv_mr* reg_mr_iova2(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
                      unsigned access) {
+  const Registered r{reinterpret_cast<std::uintptr_t>(address), bytes, iova, access};
+  if (const int error = refuse_memory(r, page_size()); error != 0) {
+    errno = error;
+    return nullptr;
+  }
   return register_range(pd, address, bytes, iova, access, false);
 }
 
@@ -169,28 +125,33 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  if (fd < 0 || fcntl(fd, F_GETFD) < 0) {
-    errno = EBADF;
+  const Registered r{offset, bytes, iova, static_cast<unsigned>(access)};
+  const auto refused = [](int error) -> ibv_mr* {
+    errno = error;
     return nullptr;
-  }
-  // One that we have made is known by itself.
-  if (gpu::DmabufMemory known; gpu::find_dmabuf(fd, known)) {
-    if (!known.holds(offset, bytes)) {
-      errno = EINVAL;
-      return nullptr;
-    }
-    return register_range(pd, reinterpret_cast<void*>(known.address + offset), bytes, iova,
-                          static_cast<unsigned>(access), true);
-  }
+  };
+  if (const int error = refuse_dmabuf(r, page_size()); error != 0) return refused(error);
+  if (fd < 0 || fcntl(fd, F_GETFD) < 0) return refused(EBADF);
+  // One that we have made is known by itself.  Any tells its size (dma_buf_llseek).
+  gpu::DmabufMemory memory;
+  const bool known = gpu::find_dmabuf(fd, memory);
+  const off_t end = known ? static_cast<off_t>(memory.bytes) : lseek(fd, 0, SEEK_END);
+  if (end < 0) return refused(EINVAL);
+  if (const int error = refuse_dmabuf_range(r, static_cast<std::uint64_t>(end)); error != 0)
+    return refused(error);
   // Of others iova is the CUDA address: that is how GPUDirect users register.
   // Programs that want addresses from 0 register by address when this is not known, without a
   // warning.
-  if (iova == 0) {
-    errno = EOPNOTSUPP;
-    return nullptr;
-  }
-  return register_range(pd, reinterpret_cast<void*>(iova), bytes, iova,
-                        static_cast<unsigned>(access), true);
+  if (!known && iova == 0) return refused(EOPNOTSUPP);
+  return register_range(pd, reinterpret_cast<void*>(known ? memory.address + offset : iova), bytes,
+                        iova, r.access, true);
+}
+
+int refuse_umem_pages(ibv_context* context, std::uint64_t address, std::size_t bytes,
+                      unsigned access) {
+  if (inspect_pointer(reinterpret_cast<void*>(address)).kind == MemoryKind::cuda)
+    return soft(context)->soft_device->spec.peermem ? 0 : EFAULT;
+  return refuse_pinning(address, bytes, access);
 }
 
 int dereg_mr(ibv_mr* m) {

@@ -26,6 +26,7 @@ mlx5::Library& model() {
     around.address_of = [](ibv_ah* ah) { return static_cast<AddressHandle*>(ah); };
     around.post_masked_atomic = post_masked_atomic;
     around.push_by_reading = push_by_reading;
+    around.pin = refuse_umem_pages;
     around.find_dmabuf = gpu::find_dmabuf;
     around.hold_memory = hold_gpu_memory;
     around.read_elsewhere = read_gpu_memory;

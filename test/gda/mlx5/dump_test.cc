@@ -20,7 +20,8 @@ struct GpuPlace {
       : word(static_cast<std::uint64_t*>(std::aligned_alloc(4096, 4096))), gpu_(gpu) {
     std::memset(word, 0, 4096);
     gpu.own(word, 4096);
-    auto registered = gda::mlx5::register_region(m.adapter(), {.data = word, .bytes = 4096});
+    auto registered =
+        gda::mlx5::register_region(m.adapter(), {.data = word, .bytes = 4096, .on_gpu = true});
     REQUIRE(registered);
     mr = std::move(registered).take();
   }

@@ -3,6 +3,7 @@
 // the test lays out the structures that kernels read, and CPU threads play the kernels
 // (gin_kernel.h). Nothing of ours looks at the queues afterwards.
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "gda/front/engine.h"
 #include "gda/mlx5/bell_ringer.h"
 #include "gda/mlx5/region.h"
+#include "plugin/base/page_size.h"
 #include "test/gda/mlx5/bench.h"
 
 namespace twinpath::test {
@@ -77,11 +79,10 @@ class Member {
     auto queues = gda::mlx5::ContextQueues::make(*adapter_, setup);
     REQUIRE(queues);
     queues_ = std::move(queues).take();
-    window_.assign(kWindowBytes, 0);
-    signals_mr_ = reg(signals_.data(), sizeof signals_);
-    counters_mr_ = reg(counters_.data(), sizeof counters_);
-    sink_mr_ = reg(&sink_, sizeof sink_);
-    window_mr_ = reg(window_.data(), window_.size());
+    signals_mr_ = reg(signals_.get(), kTableBytes);
+    counters_mr_ = reg(counters_.get(), kTableBytes);
+    sink_mr_ = reg(sink_.get(), sizeof(std::uint64_t));
+    window_mr_ = reg(window_.get(), kWindowBytes);
   }
 
   Told tell(int to) const {
@@ -117,7 +118,7 @@ class Member {
     return Kernel(reinterpret_cast<std::uintptr_t>(&context_), rank_, timeout_ns);
   }
   std::uint64_t window() const { return reinterpret_cast<std::uintptr_t>(&window_handle_); }
-  std::uint8_t* data() { return window_.data(); }
+  std::uint8_t* data() { return window_.get(); }
   std::uint32_t* window_keys() { return window_keys_.data(); }
   gda::mlx5::ContextQueues& queues() { return *queues_; }
   Qp& queue(int peer) { return mains_[static_cast<std::size_t>(peer)]; }
@@ -127,6 +128,19 @@ class Member {
   const Port& port() const { return *bench_.rail.port.port; }
 
  private:
+  // Registered from address 0, so it begins where a page does.
+  struct Freed {
+    void operator()(void* p) const { std::free(p); }
+  };
+  using Pages = std::unique_ptr<std::uint8_t, Freed>;
+  static Pages pages(std::size_t bytes) {
+    const std::size_t all = page_end(bytes);
+    Pages p(static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), all)));
+    std::memset(p.get(), 0, all);
+    return p;
+  }
+  static constexpr std::size_t kTableBytes = kTableEntries * sizeof(std::uint64_t);
+
   Owned<ibv_mr> reg(void* address, std::size_t bytes) {
     auto mr = gda::mlx5::register_region(*adapter_, {.data = address, .bytes = bytes});
     REQUIRE(mr);
@@ -155,9 +169,9 @@ class Member {
     if (settings_.rung) ringing_ = std::make_unique<Ringing>(std::move(rung));
     context_.queues = address(mains_.data());
     if (settings_.companions) context_.companions = address(companions_.data());
-    context_.signals = {address(signals_.data()), address(signal_keys_.data()),
+    context_.signals = {address(signals_.get()), address(signal_keys_.data()),
                         gda::swap32(signals_mr_->lkey), 0};
-    context_.counters = {address(counters_.data()), address(counter_keys_.data()),
+    context_.counters = {address(counters_.get()), address(counter_keys_.data()),
                          gda::swap32(counters_mr_->lkey), 0};
     context_.sink_lkey_be = gda::swap32(sink_mr_->lkey);
     if constexpr (Kernel::kGets) {
@@ -172,9 +186,8 @@ class Member {
   const MemberSettings settings_;
   Bench bench_;
   std::unique_ptr<gda::mlx5::Adapter> adapter_;
-  alignas(64) std::array<std::uint64_t, kTableEntries> signals_{}, counters_{};
-  std::uint64_t sink_ = 0;
-  std::vector<std::uint8_t> window_;
+  const Pages signals_ = pages(kTableBytes), counters_ = pages(kTableBytes),
+              sink_ = pages(sizeof(std::uint64_t)), window_ = pages(kWindowBytes);
   Owned<ibv_mr> signals_mr_, counters_mr_, sink_mr_, window_mr_;
   std::unique_ptr<gda::mlx5::ContextQueues> queues_;
   std::array<Qp, kRanks> mains_{}, companions_{};

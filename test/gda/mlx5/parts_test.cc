@@ -4,6 +4,7 @@
 #include "gda/mlx5/bell_ringer.h"
 #include "gda/mlx5/error_look.h"
 #include "gda/mlx5/region.h"
+#include "plugin/base/page_size.h"
 #include "test/gda/mlx5/hooked.h"
 #include "test/support/log_capture.h"
 
@@ -106,29 +107,53 @@ TEST_CASE("memory for kernels: by dma-buf, else by address, from 0") {
     access = rights;
     return below.reg_mr_iova2(pd, data, bytes, at, rights);
   };
-  std::vector<std::uint8_t> data(4096);
+  const auto pages = std::make_unique<std::uint8_t[]>(2 * page_size());
+  const std::span data(
+      reinterpret_cast<std::uint8_t*>(page_end(reinterpret_cast<std::uintptr_t>(pages.get()))),
+      page_size());
   iova = 1;
   auto mr = register_region(*h.driven, {.data = data.data(), .bytes = data.size()});
   REQUIRE(mr);
   CHECK(dmabufs == 0);
   CHECK(iova == 0);
   CHECK((access & IBV_ACCESS_RELAXED_ORDERING) == 0);
-  mr = register_region(
-      *h.driven,
-      {.data = data.data(), .bytes = data.size(), .dmabuf_fd = 0, .relaxed_ordering = true});
+  mr = register_region(*h.driven, {.data = data.data(),
+                                   .bytes = data.size(),
+                                   .on_gpu = true,
+                                   .dmabuf_fd = 0,
+                                   .relaxed_ordering = true});
   REQUIRE(mr);
-  CHECK(dmabufs == 1);
+  CHECK(dmabufs == 2);  // with relaxed ordering, and without
   CHECK((access & IBV_ACCESS_RELAXED_ORDERING) != 0);
   verbs.reg_mr_iova2 = [](ibv_pd*, void*, std::size_t, std::uint64_t, unsigned) {
     errno = ENOMEM;
     return static_cast<ibv_mr*>(nullptr);
   };
   LogCapture log;
-  mr = register_region(*h.driven, {.data = data.data(), .bytes = data.size(), .dmabuf_fd = 0});
+  mr = register_region(*h.driven,
+                       {.data = data.data(), .bytes = data.size(), .on_gpu = true, .dmabuf_fd = 0});
   CHECK(mr.status() == Status::no_memory);
   REQUIRE(log.warnings().size() == 1);
-  CHECK(log.has("and by dma-buf: Operation not supported"));
+  CHECK(log.has("by dma-buf: Operation not supported"));
   CHECK(log.has(h.rail.port.port->name));
+}
+
+TEST_CASE("memory for kernels begins where a page of the host does") {
+  Hooked h;
+  REQUIRE(h.open() == Status::ok);
+  const auto pages = std::make_unique<std::uint8_t[]>(3 * 65536);
+  auto* const first = reinterpret_cast<std::uint8_t*>(
+      (reinterpret_cast<std::uintptr_t>(pages.get()) + 65535) / 65536 * 65536);
+  LogCapture log;
+  CHECK(register_region(*h.driven, {.data = first, .bytes = 8}));
+  CHECK(register_region(*h.driven, {.data = first + page_size(), .bytes = 8}));
+  CHECK(log.warnings().empty());
+  CHECK(register_region(*h.driven, {.data = first + 64, .bytes = 8}).status() ==
+        Status::bad_argument);
+  CHECK(log.has("does not begin where a page of"));
+  const PageSizeForTest of_host(65536);
+  CHECK(register_region(*h.driven, {.data = first, .bytes = 8}));
+  CHECK_FALSE(register_region(*h.driven, {.data = first + 4096, .bytes = 8}));
 }
 
 TEST_CASE("a ringer rings what has risen: record, then register") {

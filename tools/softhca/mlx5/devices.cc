@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "plugin/fabric/soft/pin.h"
 #include "tools/softhca/address.h"
 #include "tools/softhca/mlx5/cuda_register.h"
 #include "tools/softhca/mlx5/gpu_memory.h"
@@ -38,6 +39,12 @@ model::Surroundings surroundings() {
   around.pd_number = softhca_pd_number;
   around.address_of = softhca_address;
   around.post_masked_atomic = softhca_post_masked_atomic;
+  around.pin = [](ibv_context*, std::uint64_t address, std::size_t bytes, unsigned access) {
+    // Of a GPU: as where nvidia_peermem is loaded, for a dma-buf of the program's tells no address.
+    std::uint8_t first = 0;
+    if (read_gpu_memory(address, &first, sizeof first)) return 0;
+    return soft::refuse_pinning(address, bytes, access);
+  };
   around.read_elsewhere = read_gpu_memory;
   around.write_elsewhere = write_gpu_memory;
   around.adorn_page = register_page;

@@ -29,7 +29,7 @@ Library& lib() {
   return library;
 }
 
-alignas(4096) char memory[4][8192];
+alignas(65536) char memory[4][8192];
 
 void queue_pair(ibv_context* context) {
   ibv_port_attr port{};
@@ -154,8 +154,12 @@ void memory_refused(ibv_context* context) {
   EXPECT(lib().devx_umem_reg_ex(context, &in) == nullptr && errno == EOPNOTSUPP);
   // NCCL's order: a dma-buf at address 0, then the address.
   ibv_pd* const pd = ibv_alloc_pd(context);
-  EXPECT(lib().reg_dmabuf_mr(pd, 0, 4096, 0, in.dmabuf_fd, 1, 0) == nullptr && errno == EOPNOTSUPP);
-  EXPECT(lib().reg_dmabuf_mr(pd, 0, 4096, 4096, in.dmabuf_fd, 1, 1) == nullptr &&
+  EXPECT(lib().reg_dmabuf_mr(pd, 0, 4096, 0, in.dmabuf_fd, 1, 0) == nullptr && errno == EINVAL);
+  const int file = memfd_create("some", MFD_CLOEXEC);
+  EXPECT(file >= 0 && ftruncate(file, 4096) == 0);
+  EXPECT(lib().reg_dmabuf_mr(pd, 0, 4096, 0, file, 1, 0) == nullptr && errno == EOPNOTSUPP);
+  close(file);
+  EXPECT(lib().reg_dmabuf_mr(pd, 0, 4096, 65536, in.dmabuf_fd, 1, 1) == nullptr &&
          errno == EOPNOTSUPP);
   EXPECT(lib().reg_dmabuf_mr(pd, 0, 0, 0, -1, 0, 0) == nullptr && errno == EBADF);
   ibv_mr* const mr = ibv_reg_mr_iova2(pd, memory[0], 4096, 0, IBV_ACCESS_LOCAL_WRITE);

@@ -21,7 +21,7 @@ struct Both {
   ibv_pd* pd = nullptr;
   ibv_mr* mr = nullptr;
   std::unique_ptr<DevxQueue> a, b, c;
-  alignas(64) std::uint8_t data[8192] = {};
+  alignas(65536) std::uint8_t data[8192] = {};  // where a page begins, of whatever size it is
 
   std::string make() {
     ibv_port_attr port{};

@@ -4,7 +4,9 @@
 
 #include <cerrno>
 
+#include "plugin/base/page_size.h"
 #include "plugin/fabric/soft/mlx5/library.h"
+#include "plugin/fabric/soft/uverbs_rules.h"
 
 namespace twinpath::soft::mlx5 {
 namespace {
@@ -15,18 +17,19 @@ struct ContextUmem : mlx5dv_devx_umem {
 };
 
 // Why a umem is refused, or 0.  A dma-buf, of which `addr` is a place, becomes its address.
-int refusal(const Surroundings& around, mlx5dv_devx_umem_in& in) {
-  constexpr std::uint32_t kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING;
+int refusal(const Surroundings& around, ibv_context* context, mlx5dv_devx_umem_in& in) {
   if ((in.comp_mask & ~std::uint64_t{MLX5DV_UMEM_MASK_DMABUF}) != 0) return EOPNOTSUPP;
-  if (in.size == 0 || (in.access & ~kAccess) != 0 || in.pgsz_bitmap == 0) return EINVAL;
-  if ((in.comp_mask & MLX5DV_UMEM_MASK_DMABUF) == 0) return in.addr == nullptr ? EFAULT : 0;
+  if (const int error = refuse_umem(in.access, in.pgsz_bitmap, page_size()); error != 0)
+    return error;
+  const std::uint64_t place = reinterpret_cast<std::uintptr_t>(in.addr);
+  if (const int error = refuse_range(place, in.size, page_size()); error != 0) return error;
+  if ((in.comp_mask & MLX5DV_UMEM_MASK_DMABUF) == 0)
+    return around.pin == nullptr ? 0 : around.pin(context, place, in.size, in.access);
   if (fcntl(in.dmabuf_fd, F_GETFD) < 0) return EBADF;
   gpu::DmabufMemory known;
-  const std::uint64_t place = reinterpret_cast<std::uintptr_t>(in.addr);
   // It does not tell the address by which the soft HCA finds memory.
   if (around.find_dmabuf == nullptr || !around.find_dmabuf(in.dmabuf_fd, known)) return EOPNOTSUPP;
-  if (!known.holds(place, in.size)) return EINVAL;
+  if (refuse_dmabuf_range({place, in.size, place, in.access}, known.bytes) != 0) return EINVAL;
   in.addr = reinterpret_cast<void*>(known.address + place);
   return 0;
 }
@@ -55,7 +58,7 @@ mlx5dv_devx_umem* Library::umem_reg(ibv_context* context, void* address, std::si
   in.addr = address;
   in.size = bytes;
   in.access = access;
-  in.pgsz_bitmap = UINT64_MAX & ~static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE) - 1);
+  in.pgsz_bitmap = UINT64_MAX & ~std::uint64_t{page_size() - 1};
   return umem_reg_ex(context, &in);
 }
 
@@ -65,7 +68,7 @@ mlx5dv_devx_umem* Library::umem_reg_ex(ibv_context* context, mlx5dv_devx_umem_in
     errno = EINVAL;
     return nullptr;
   }
-  if (const int why = refusal(around_, in); why != 0) {
+  if (const int why = refusal(around_, context, in); why != 0) {
     errno = why;
     return nullptr;
   }

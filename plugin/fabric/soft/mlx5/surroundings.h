@@ -22,8 +22,8 @@ struct Surroundings {
   std::uint32_t (*pd_number)(ibv_pd* pd) = nullptr;
   AddressHandle* (*address_of)(ibv_ah* handle) = nullptr;
   int (*post_masked_atomic)(ibv_qp* qp, const MaskedAtomic& atomic) = nullptr;
-  // Reads memory of the adapter's own (gpu_words.h: push_by_reading); null: there is nothing that it
-  // pushes.
+  // Reads memory of the adapter's own (gpu_words.h: push_by_reading); null: there is nothing that
+  // it pushes.
   int (*push_by_reading)(ibv_pd* pd, std::uint64_t address, std::uint32_t bytes,
                          std::uint32_t lkey) = nullptr;
   // Memory that is not the host's; null: there is none.  False: no such memory.  The last `after`
@@ -33,6 +33,9 @@ struct Surroundings {
                           std::size_t after) = nullptr;
   // The memory that a dma-buf is of; null: dma-bufs are not taken.  False: not one of ours.
   bool (*find_dmabuf)(int fd, gpu::DmabufMemory& out) = nullptr;
+  // An errno value why memory of queues could not be pinned by its address, or 0; null: all could.
+  int (*pin)(ibv_context* context, std::uint64_t address, std::size_t bytes,
+             unsigned access) = nullptr;
   // Memory of queues, while it is registered; null: nothing is needed for it.
   std::shared_ptr<void> (*hold_memory)(std::uint64_t address, std::size_t bytes) = nullptr;
   // Kept with a doorbell page, of which this is the first register, and let go before it; null:
