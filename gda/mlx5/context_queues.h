@@ -4,7 +4,7 @@
 // doorbell page and one block of memory for all of them.
 //
 // Queues are numbered as in context_memory.h: mains first, then companions.  Companions, and the
-// mains to oneself, are joined to themselves.
+// mains to oneself, are joined to a queue pair of their own that answers them.
 //
 // Threads: made, raised and destroyed by one thread; look() and stop() from any, one at a time.
 #include <memory>
@@ -50,7 +50,7 @@ class ContextQueues {
   QueueEnd end(std::size_t main) const { return queues_[main]->end(); }
   QueueView view(std::size_t queue) const;
 
-  // Joins a main queue with the peer's, and its companion to itself.  `far`: null for the queue to
+  // Joins a main queue with the peer's, and its companion within this adapter.  `far`: null for the queue to
   // oneself.
   Status raise(std::size_t main, const QueueEnd* far, bool here);
 

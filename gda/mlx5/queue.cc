@@ -7,64 +7,87 @@
 
 namespace twinpath::gda::mlx5 {
 
-Result<std::unique_ptr<AdapterQueue>> AdapterQueue::make(
-    const Adapter& adapter, const QueueMemory& memory, const DoorbellPage& page, std::size_t queue,
-    const QueueSettings& settings, bool waits, std::string what) {
-  std::unique_ptr<AdapterQueue> made(new AdapterQueue(adapter, settings, std::move(what)));
-  const BlockPlan& plan = memory.plan();
+Result<Adapter::Made> AdapterQueue::make_cq() const {
+  const BlockPlan& plan = memory_.plan();
   CqRequest cq;
-  cq.place = {memory.umem(), plan.cq(queue), memory.record_umem(), memory.cq_record(queue)};
+  cq.place = {memory_.umem(), plan.cq(queue_), memory_.record_umem(), memory_.cq_record(queue_)};
   // Collapsed, too, it has the send queue's length: owner bits and the counts that WAITs await go
   // by it.
   cq.log_entries = plan.log_depth;
   cq.collapsed = plan.collapsed;
-  cq.uar_page = page.number();
-  cq.eqn = adapter.event_queue();
-  auto completions = adapter.create(create_cq(cq), "completion queue of the " + made->what_);
-  if (!completions) return completions.status();
-  made->cq_ = std::move(completions).take();
+  cq.uar_page = page_.number();
+  cq.eqn = adapter_.event_queue();
+  return adapter_.create(create_cq(cq), "completion queue of the " + what_);
+}
 
+Result<AdapterQueue::End> AdapterQueue::make_end(std::uint64_t record, bool waits,
+                                                 const std::string& what) const {
+  const BlockPlan& plan = memory_.plan();
   QpRequest qp;
-  qp.place = {memory.umem(), plan.sq(queue), memory.record_umem(), memory.qp_record(queue)};
+  qp.place = {memory_.umem(), plan.sq(queue_), memory_.record_umem(), record};
   qp.log_entries = plan.log_depth;
-  qp.pd = adapter.pd_number();
-  qp.cqn = made->cq_.number;
-  qp.uar_page = page.number();
+  qp.pd = adapter_.pd_number();
+  qp.cqn = cq_.number;
+  qp.uar_page = page_.number();
   // An adapter without the capability may have the bit reserved.  NCCL's companions do without it
   // everywhere: its store of the bit misses it.
-  qp.waits = waits && adapter.capabilities().waits;
-  qp.adapters_clock = adapter.capabilities().chooses_clock;
-  auto pair = adapter.create(create_qp(qp), "queue pair of the " + made->what_);
+  qp.waits = waits && adapter_.capabilities().waits;
+  qp.adapters_clock = adapter_.capabilities().chooses_clock;
+  auto pair = adapter_.create(create_qp(qp), what + what_);
   if (!pair) return pair.status();
-  made->qp_ = std::move(pair).take();
-  made->psn_ = random_24_bits();
-
+  End made{std::move(pair).take(), random_24_bits()};
   Path path;
-  path.port = adapter.rail().port.port->number;
-  path.pkey_index = adapter.rail().pkey_index;
-  TP_TRY(made->modify(to_init(made->qpn(), path), "RST2INIT", nullptr));
+  path.port = adapter_.rail().port.port->number;
+  path.pkey_index = adapter_.rail().pkey_index;
+  TP_TRY(modify(made, to_init(made.qp.number, path), "RST2INIT", nullptr));
   return made;
 }
 
-QueueEnd AdapterQueue::end() const {
+Result<std::unique_ptr<AdapterQueue>> AdapterQueue::make(
+    const Adapter& adapter, const QueueMemory& memory, const DoorbellPage& page, std::size_t queue,
+    const QueueSettings& settings, bool waits, std::string what) {
+  std::unique_ptr<AdapterQueue> made(
+      new AdapterQueue(adapter, memory, page, queue, settings, std::move(what)));
+  auto completions = made->make_cq();
+  if (!completions) return completions.status();
+  made->cq_ = std::move(completions).take();
+  auto own = made->make_end(memory.qp_record(queue), waits, "queue pair of the ");
+  if (!own) return own.status();
+  made->own_ = std::move(own).take();
+  return made;
+}
+
+// It never sends, so nobody rings it and nothing is read from its queue: that may be the same
+// memory. Its record is the completion queue's, which stays zero, because an adapter that has lost
+// doorbells looks at every record.
+Status AdapterQueue::loop() {
+  auto answering = make_end(memory_.cq_record(queue_), false, "queue pair that answers the ");
+  if (!answering) return answering.status();
+  answering_ = std::move(answering).take();
+  TP_TRY(raise(answering_, told(own_), true));
+  return raise(own_, told(answering_), true);
+}
+
+QueueEnd AdapterQueue::told(const End& own) const {
   QueueEnd end;
   end.rail = adapter_.rail().hello();
-  end.queue = {qp_.number, psn_};
+  end.queue = {own.qp.number, own.psn};
   end.reads_in = reads_in(adapter_.capabilities());
   return end;
 }
 
-Status AdapterQueue::modify(const Command& command, const char* step, const QueueEnd* far) const {
-  char text[32];
-  (void)std::snprintf(text, sizeof text, "%s of queue pair 0x%x, ", step, qp_.number);
+Status AdapterQueue::modify(const End& end, const Command& command, const char* step,
+                            const QueueEnd* far) const {
+  char text[48];
+  (void)std::snprintf(text, sizeof text, "%s of queue pair 0x%x, ", step, end.qp.number);
   std::string what = text + what_;
   if (far != nullptr)
     what += ", to " + far->rail.port + " there (GID index " + std::to_string(far->rail.gid_index) +
             ", " + gid_text(far->rail.gid) + ")";
-  return adapter_.modify(qp_.object.get(), command, what);
+  return adapter_.modify(end.qp.object.get(), command, what);
 }
 
-Status AdapterQueue::raise(const QueueEnd& far, bool here) {
+Status AdapterQueue::raise(const End& end, const QueueEnd& far, bool here) const {
   const Rail& rail = adapter_.rail();
   if (far.rail.roce != rail.port.port->roce) {
     TP_WARN("%s is %s and %s, for the %s, is not: they cannot be joined; check NCCL_IB_HCA",
@@ -90,19 +113,20 @@ Status AdapterQueue::raise(const QueueEnd& far, bool here) {
         rail.gid.index, far.rail.gid_index);
     return Status::system;
   }
-  Joint joint = make_joint(rail, settings_, adapter_.capabilities(), qp_.number, psn_, far);
+  const std::uint32_t number = end.qp.number;
+  Joint joint = make_joint(rail, settings_, adapter_.capabilities(), number, end.psn, far);
   TP_TRY(find_mac(adapter_, far, "the " + what_, joint.path));
-  TP_TRY(modify(to_receive(qp_.number, joint), "INIT2RTR", &far));
-  return modify(to_send(qp_.number, joint), "RTR2RTS", &far);
+  TP_TRY(modify(end, to_receive(number, joint), "INIT2RTR", &far));
+  return modify(end, to_send(number, joint), "RTR2RTS", &far);
 }
 
 Result<QueueState> AdapterQueue::look() const {
-  auto answer = adapter_.query(qp_.object.get(), query_qp(qp_.number), qp::kBytes,
+  auto answer = adapter_.query(own_.qp.object.get(), query_qp(qpn()), qp::kBytes,
                                "asking for the state of the " + what_);
   if (!answer) return answer.status();
   return static_cast<QueueState>(read_bits(*answer, qp::kContext[qp::state]));
 }
 
-Status AdapterQueue::stop() { return modify(to_error(qp_.number), "2ERR", nullptr); }
+Status AdapterQueue::stop() { return modify(own_, to_error(qpn()), "2ERR", nullptr); }
 
 }  // namespace twinpath::gda::mlx5

@@ -72,6 +72,29 @@ TEST_CASE("a queue pair that cannot be joined names both ends") {
   CHECK(log.has("RoCE v1"));
 }
 
+TEST_CASE("no queue pair is joined to itself: loops have one that answers") {
+  static std::vector<std::pair<std::uint32_t, std::uint32_t>> joined;
+  joined.clear();
+  Hooked h;
+  h.mlx5.devx_obj_modify = [](mlx5dv_devx_obj* o, const void* in, std::size_t n, void* out,
+                              std::size_t m) {
+    const std::span bytes(static_cast<const std::uint8_t*>(in), n);
+    if (read_bits(bytes, kOpcode) == 0x503)
+      joined.emplace_back(read_bits(bytes, kNumber),
+                          read_bits(bytes, qp::kContext[qp::remote_qpn]));
+    return real.devx_obj_modify(o, in, n, out, m);
+  };
+  REQUIRE(h.open() == Status::ok);
+  REQUIRE(h.make() == Status::ok);
+  REQUIRE(h.queues->raise(0, nullptr, true) == Status::ok);
+  REQUIRE(joined.size() == 4);  // the main queue and its companion, and who answers them
+  for (std::size_t i = 0; i < joined.size(); i += 2) {
+    CHECK(joined[i].first != joined[i].second);
+    CHECK(joined[i].first == joined[i + 1].second);
+    CHECK(joined[i].second == joined[i + 1].first);
+  }
+}
+
 TEST_CASE("what an adapter says of itself is asked for, and must suffice") {
   Hooked h;
   for (const unsigned status : {0x02u, 0x00u}) {
