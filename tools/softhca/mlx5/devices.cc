@@ -14,7 +14,7 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
   return ibv_query_port(context, port, attr);  // the header's inline one
 }
 
-std::shared_ptr<void> register_page(void* doorbell) {
+std::shared_ptr<void> register_doorbell(void* doorbell) {
   auto registered = std::make_shared<CudaRegister>(doorbell);
   return registered->done() ? registered : nullptr;
 }
@@ -47,7 +47,7 @@ model::Surroundings surroundings() {
   };
   around.read_elsewhere = read_gpu_memory;
   around.write_elsewhere = write_gpu_memory;
-  around.adorn_page = register_page;
+  around.adorn_register = register_doorbell;
   around.say = [](const char* line) { std::fprintf(stderr, "soft HCA: %s\n", line); };
   return around;
 }

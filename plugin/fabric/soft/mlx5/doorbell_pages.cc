@@ -21,7 +21,6 @@ struct DoorbellPages::Page {
     address = mapped == MAP_FAILED ? nullptr : static_cast<char*>(mapped);
   }
   ~Page() {
-    adornment.reset();
     if (address != nullptr) munmap(address, bytes);
   }
   Page(const Page&) = delete;
@@ -29,12 +28,11 @@ struct DoorbellPages::Page {
 
   const std::size_t bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   char* address = nullptr;
-  std::shared_ptr<void> adornment;
 };
 
 struct DoorbellPages::Register : mlx5dv_devx_uar {
   ibv_context* context = nullptr;
-  const Page* page = nullptr;
+  std::shared_ptr<void> adornment;
   Free* home = nullptr;  // null: everybody's
 };
 
@@ -54,12 +52,11 @@ bool DoorbellPages::add_page(Free& free, std::size_t registers, std::size_t stri
     made.reg_addr = page->address + kFirstRegister + i * stride;
     made.page_id = number;
     made.context = context_;
-    made.page = page.get();
+    if (around_.adorn_register != nullptr) made.adornment = around_.adorn_register(made.reg_addr);
     made.home = &free;
     free.push_back(&made);
     words.push_back(static_cast<std::uint64_t*>(made.reg_addr));
   }
-  if (around_.adorn_page != nullptr) page->adornment = around_.adorn_page(words.front());
   pages_.push_back(std::move(page));
   execution_.know_page(number, std::move(words));
   return true;
@@ -101,7 +98,7 @@ ibv_context* DoorbellPages::context_of(const mlx5dv_devx_uar& uar) {
   return static_cast<const Register&>(uar).context;
 }
 bool DoorbellPages::adorned(const mlx5dv_devx_uar& uar) {
-  return static_cast<const Register&>(uar).page->adornment != nullptr;
+  return static_cast<const Register&>(uar).adornment != nullptr;
 }
 
 }  // namespace twinpath::soft::mlx5

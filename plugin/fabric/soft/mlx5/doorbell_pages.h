@@ -33,7 +33,7 @@ class DoorbellPages {
   void give_back(mlx5dv_devx_uar* given);
 
   static ibv_context* context_of(const mlx5dv_devx_uar& uar);
-  // Whether Surroundings::adorn_page gave something for its page.
+  // Whether Surroundings::adorn_register gave something for it.
   static bool adorned(const mlx5dv_devx_uar& uar);
 
  private:
@@ -50,7 +50,7 @@ class DoorbellPages {
   Execution& execution_;
   std::mutex lock_;
   std::list<std::shared_ptr<Page>> pages_;
-  std::list<Register> registers_;
+  std::list<Register> registers_;  // go first
   Register* shared_ = nullptr;
   Free shared_page_, dedicated_, gathering_;
 };

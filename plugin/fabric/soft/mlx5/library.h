@@ -37,7 +37,7 @@ class Library {
   int query_device(ibv_context* context, mlx5dv_context* attr) const;
 
   mlx5dv_devx_uar* alloc_uar(ibv_context* context, std::uint32_t type);
-  // Whether Surroundings::adorn_page gave something for it.
+  // Whether Surroundings::adorn_register gave something for it.
   static bool adorned(const mlx5dv_devx_uar& uar);
   // The context that it was made of.
   static ibv_context* context_of(const mlx5dv_devx_uar& uar);

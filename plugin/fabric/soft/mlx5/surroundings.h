@@ -38,9 +38,8 @@ struct Surroundings {
              unsigned access) = nullptr;
   // Memory of queues, while it is registered; null: nothing is needed for it.
   std::shared_ptr<void> (*hold_memory)(std::uint64_t address, std::size_t bytes) = nullptr;
-  // Kept with a doorbell page, of which this is the first register, and let go before it; null:
-  // nothing is.
-  std::shared_ptr<void> (*adorn_page)(void* doorbell) = nullptr;
+  // Kept with a doorbell register, and let go before its page; null: nothing is.
+  std::shared_ptr<void> (*adorn_register)(void* doorbell) = nullptr;
   // A line for the user, of an entry that is not carried out.
   void (*say)(const char* line) = nullptr;
 };
