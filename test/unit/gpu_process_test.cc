@@ -51,7 +51,7 @@ class Joined {
     UniqueFd theirs;
     UnsharedFd ours = make_sockets(theirs);
     their_socket = theirs.get();
-    serving = std::make_unique<Server>(std::move(theirs));
+    serving = std::make_unique<Server>(std::move(theirs), false);
     server = std::thread([this] {
       serving->run(Status::ok, "");
       serving.reset();
