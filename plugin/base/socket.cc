@@ -291,8 +291,11 @@ std::int64_t TcpSocket::silence_ms() const {
 
 void TcpSocket::ask(std::int64_t now, std::int64_t every_ns) const {
   const std::int64_t silence = silence_ms() * kMillisecond;
-  if (silence < kKeepIdleSeconds * kSecond || now - last_asked_.get() < every_ns) return;
-  if (asked_.get() == 0 || now - silence >= asked_.get() - kTick) asked_.set(now);
+  const bool owed = asked_.get() != 0 && now - silence < asked_.get() - kTick;
+  // A question may be lost, or its answer.
+  const std::int64_t pause = owed ? std::min(every_ns, kSecond) : every_ns;
+  if (silence < kKeepIdleSeconds * kSecond || now - last_asked_.get() < pause) return;
+  if (!owed) asked_.set(now);
   last_asked_.set(now);
   // Setting the idle time, to whatever value, has Linux look at its keepalive timer anew
   // (tcp_sock_set_keepidle_locked): the host has been silent for longer, so it is asked at once.

@@ -157,8 +157,9 @@ class TcpSocket {
   // Milliseconds since the other host last answered.  0 where the system does not tell.
   std::int64_t silence_ms() const;
   // Asks the other host whether it still has the connection, unless it has shown so within the last
-  // second, or was asked within `every_ns`.  For whoever waits for the peer, after
-  // set_control_options(); its process learns nothing of it.  `now`: now_ns().  Any thread.
+  // second, or was asked within `every_ns` (within a second if it owes the answer).  For whoever
+  // waits for the peer, after set_control_options(); its process learns nothing of it.  `now`:
+  // now_ns().  Any thread.
   void ask(std::int64_t now, std::int64_t every_ns) const;
   // For how long it has owed an answer to such a question; 0: it owes none.
   std::int64_t owed_ms(std::int64_t now) const;
