@@ -1,12 +1,11 @@
 #include "gda/mlx5/adapter.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/base/page_size.h"
 
 namespace twinpath::gda::mlx5 {
 namespace {
@@ -125,7 +124,7 @@ Status Adapter::look() {
 // memory is the first that it refuses, with the errno of a wrong argument.  One page, which no
 // limit forbids, tells the two apart.
 Status Adapter::try_memory() {
-  const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t bytes = page_size();
   const std::unique_ptr<void, void (*)(void*)> page(std::aligned_alloc(bytes, bytes), std::free);
   if (page == nullptr) return Status::no_memory;
   errno = 0;

@@ -1,17 +1,15 @@
 #include "plugin/gpu/mapped_page.h"
 
-#include <unistd.h>
-
 #include <map>
 #include <mutex>
+
+#include "plugin/base/page_size.h"
 
 namespace twinpath::gpu {
 namespace {
 
 constexpr unsigned kPortable = 1, kDeviceMap = 2, kIoMemory = 4;
 constexpr cuda::Result kAlreadyRegistered = 712;
-
-std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
 // CUDA knows mappings by process, and so does this.
 class Mappings {
@@ -29,7 +27,7 @@ class Mappings {
       return cuda::kSuccess;
     }
     // The whole of it: the next register may be another context's.
-    const cuda::Result r = d.host_register(reinterpret_cast<void*>(page), page_bytes(),
+    const cuda::Result r = d.host_register(reinterpret_cast<void*>(page), page_size(),
                                            kPortable | kDeviceMap | (registers ? kIoMemory : 0));
     // Mapped by somebody else of this process, who lets it go, too.  Adapters that we opened are
     // nobody else's; a software adapter maps its own pages for as long as they live.
@@ -65,7 +63,7 @@ class Mappings {
 
 std::unique_ptr<MappedPage> MappedPage::map(const cuda::Driver& d, cuda::Device gpu, void* at,
                                             bool registers, cuda::Result& why_not) {
-  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) / page_bytes() * page_bytes();
+  const std::uintptr_t page = page_start(reinterpret_cast<std::uintptr_t>(at));
   const cuda::ScopedContext scope(d, gpu);
   why_not = scope.result();
   if (!scope) return nullptr;
