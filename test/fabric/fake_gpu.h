@@ -23,8 +23,10 @@
 #include <thread>
 #include <vector>
 
+#include "plugin/base/owned.h"
 #include "plugin/base/page_size.h"
 #include "plugin/gpu/driver.h"
+#include "plugin/transport.h"
 
 namespace twinpath::test {
 
@@ -288,5 +290,17 @@ class FakeGpu {
   bool paused_ = false, quit_ = false;
   std::thread thread_;
 };
+
+// Memory of the fake GPU registered on a comm as NCCL does it: whole pages exported, and the
+// descriptor closed behind it.
+template <class C>
+auto register_gpu_memory(C& comm, void* at, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  int fd = -1;
+  (void)gpu::cuda::driver()->range_handle(&fd, page_start(address),
+                                          page_end(address + bytes) - page_start(address), 1, 0);
+  const UniqueFd closed(fd);
+  return comm.register_memory(at, bytes, MemoryType::cuda, page_offset(address), fd);
+}
 
 }  // namespace twinpath::test

@@ -1,7 +1,6 @@
 #pragma once
 // Two ends with a GPU each, which use its memory directly, through host memory, or either by size:
 // what the tests of host staging start from.
-#include "plugin/base/owned.h"
 #include "proxy/memory/devices.h"
 #include "test/fabric/fake_gpu.h"
 #include "test/fabric/world.h"
@@ -103,13 +102,7 @@ class GpuBuffer {
     storage_.assign(bytes + 2 * kGuard, kBlank);
     fake.own(data(), bytes);
     bytes_ = bytes;
-    // As NCCL does: whole pages exported, and the descriptor closed behind it.
-    const auto address = reinterpret_cast<std::uintptr_t>(data());
-    int fd = -1;
-    (void)gpu::cuda::driver()->range_handle(&fd, page_start(address),
-                                            page_end(address + bytes) - page_start(address), 1, 0);
-    const UniqueFd closed(fd);
-    auto m = comm.register_memory(data(), bytes, MemoryType::cuda, page_offset(address), fd);
+    auto m = register_gpu_memory(comm, data(), bytes);
     if (m) memory = *m;
     status = m.status();
   }

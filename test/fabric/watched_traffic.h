@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "test/fabric/fake_gpu.h"
 #include "test/fabric/fault_plan.h"
 #include "test/fabric/world.h"
 
@@ -90,7 +91,9 @@ class WatchedPlaces {
     for (Place& p : places_) {
       p.make(stride_ * static_cast<std::size_t>(course.plan.most_in_group));
       if (memory_.own) memory_.own(p.bytes.data(), p.bytes.size());
-      auto made = comm.register_memory(p.bytes.data(), p.bytes.size(), memory_.type, 0, -1);
+      auto made = memory_.type == MemoryType::cuda
+                      ? register_gpu_memory(comm, p.bytes.data(), p.bytes.size())
+                      : comm.register_memory(p.bytes.data(), p.bytes.size(), memory_.type, 0, -1);
       if (!made) throw std::runtime_error("a place cannot be registered");
       p.memory = *made;
     }

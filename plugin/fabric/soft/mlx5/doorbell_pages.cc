@@ -1,9 +1,10 @@
 #include "plugin/fabric/soft/mlx5/doorbell_pages.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
+
+#include "plugin/base/page_size.h"
 
 namespace twinpath::soft::mlx5 {
 namespace {
@@ -26,7 +27,7 @@ struct DoorbellPages::Page {
   Page(const Page&) = delete;
   Page& operator=(const Page&) = delete;
 
-  const std::size_t bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t bytes = page_size();
   char* address = nullptr;
 };
 
