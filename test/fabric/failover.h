@@ -2,16 +2,25 @@
 // A stream of messages over one connection that checks every byte, and that nothing is written to a
 // buffer which was given back: what has been received is painted over, left alone for a while, and
 // must still be paint when it is offered again.
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <optional>
 #include <random>
 
 #include "plugin/fabric/soft/extended.h"
+#include "plugin/fabric/soft/personality.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"
 
 namespace twinpath::test {
+
+// What an adapter softN of a specification is called when the suite runs over others (like.h).
+inline std::string as_called(const std::string& name) {
+  const char* const what = std::getenv("TWINPATH_TEST_LIKE");
+  const soft::Personality* const like = what != nullptr ? soft::find_personality(what) : nullptr;
+  return like != nullptr ? std::string(like->device) + name.substr(4) : name;
+}
 
 // What each end's two ports are to NCCL: one device, or one device each.
 enum class Ports { merged, apart };
@@ -54,13 +63,13 @@ struct FailoverWorld {
     }
   }
   static void port(const std::string& name, bool up) {
-    if (ibv_context* c = Tap::context_of(name)) (void)soft::set_port_state(c, 1, up);
+    if (ibv_context* c = Tap::context_of(as_called(name))) (void)soft::set_port_state(c, 1, up);
   }
   static void loss(const std::string& name, soft::PortLoss what) {
-    if (ibv_context* c = Tap::context_of(name)) (void)soft::set_port_loss(c, 1, what);
+    if (ibv_context* c = Tap::context_of(as_called(name))) (void)soft::set_port_loss(c, 1, what);
   }
   static void rate(const std::string& name, std::uint32_t mbps) {
-    if (ibv_context* c = Tap::context_of(name)) (void)soft::set_port_rate(c, 1, mbps);
+    if (ibv_context* c = Tap::context_of(as_called(name))) (void)soft::set_port_rate(c, 1, mbps);
   }
   Link connect() {
     return left ? test::connect(*left->a, 0, *right->b, 0) : world.connect(from, to);

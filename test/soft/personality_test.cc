@@ -357,3 +357,11 @@ TEST_CASE("README.md shows the table of adapters as it is", "[like]") {
     CHECK(text.str().find(row(p) + "\n") != std::string::npos);
   }
 }
+
+TEST_CASE("suites are run over every adapter that there is", "[like]") {
+  const std::string run = std::string(",") + TWINPATH_LIKES + ",";
+  for (const Personality& p : soft::personalities()) {
+    INFO(p.name);
+    CHECK(run.find("," + std::string(p.name) + ",") != std::string::npos);
+  }
+}

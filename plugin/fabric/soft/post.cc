@@ -96,9 +96,24 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
   return 0;
 }
 
-// errno value: whether it takes requests at all.
-int check_state(const SoftQp& qp) {
-  if (qp.state == IBV_QPS_ERR) return like(qp.context).post_in_error;
+// Whether the program knows that the queue pair is in error: it has put it there, or polled the
+// completion that says so.
+bool knows_of_error(SoftQp& qp) {
+  if (qp.attr.qp_state == IBV_QPS_ERR) return true;
+  if (qp.sq_head == 0) return false;
+  const SendEntry& last = qp.entry(qp.sq_head - 1);
+  SoftCq& cq = *soft(qp.send_cq);
+  std::lock_guard hold(cq.lock);
+  return last.status != IBV_WC_SUCCESS && last.completion < cq.head;
+}
+
+// errno value: whether it takes requests at all.  Providers that refuse them in error do so by the
+// state that the library keeps, which changes when the program learns of it.
+int check_state(SoftQp& qp) {
+  if (qp.state == IBV_QPS_ERR) {
+    const int refusal = like(qp.context).post_in_error;
+    return refusal != 0 && knows_of_error(qp) ? refusal : 0;
+  }
   return qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD || qp.state == IBV_QPS_SQE ? 0 : EINVAL;
 }
 
@@ -173,9 +188,10 @@ int post_masked_atomic(ibv_qp* q, const MaskedAtomic& atomic) {
 
 namespace {
 
-int check_receive(const SoftQp& qp, const ibv_recv_wr& wr) {
-  if (qp.state == IBV_QPS_ERR && like(qp.context).post_in_error != 0)
-    return like(qp.context).post_in_error;
+int check_receive(SoftQp& qp, const ibv_recv_wr& wr) {
+  if (qp.state == IBV_QPS_ERR) {
+    if (const int error = check_state(qp); error != 0) return error;
+  }
   if (qp.state == IBV_QPS_RESET || wr.num_sge < 0 ||
       static_cast<std::uint32_t>(wr.num_sge) > qp.cap.max_recv_sge)
     return EINVAL;

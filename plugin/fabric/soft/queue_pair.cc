@@ -37,6 +37,7 @@ void complete_send(SoftQp& qp, SendEntry& e, ibv_wc_status status) {
   end_relay(qp, e);
   ++qp.sq_head;
   e.completion = kNoCompletion;
+  e.status = static_cast<std::uint8_t>(status);
   if (status == IBV_WC_SUCCESS && !qp.signal_all && (e.flags & IBV_SEND_SIGNALED) == 0) return;
   ibv_wc wc{};
   wc.wr_id = e.wr_id;

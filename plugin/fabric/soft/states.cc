@@ -120,6 +120,7 @@ int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
     if (next == IBV_QPS_ERR) {
       if (from == IBV_QPS_RESET) return EINVAL;
       enter_error(qp);
+      qp.attr.qp_state = next;  // by its owner: see check_state in post.cc
       return 0;
     }
     const auto* t = std::find_if(std::begin(kTransitions), std::end(kTransitions), [&](auto& x) {
