@@ -28,6 +28,10 @@ struct Probe {
   std::string note;              // what was called and what it said, or why nothing was tried
 };
 
+inline Probe not_tried(std::string why) {
+  return {Answer::untried, 0, Reason::none, std::move(why)};
+}
+
 struct ProbeResults {
   Probe dmabuf;
   Probe peermem;

@@ -41,24 +41,22 @@ Calls load_calls() {
   return c;
 }
 
-Probe untried(std::string why) { return {Answer::untried, 0, Reason::none, std::move(why)}; }
-
 Probe with_cuda_memory(int gpu, bool dmabuf, const UseGpuMemory& use) {
   const cuda::Driver* d = cuda::driver();
-  if (d == nullptr) return untried("the program has not loaded the CUDA driver");
-  if (gpu < 0 || gpu >= cuda::gpu_count(*d)) return untried("CUDA shows no such GPU");
-  if (!cuda::in_use(*d, gpu)) return untried("the program does not use this GPU");
+  if (d == nullptr) return not_tried("the program has not loaded the CUDA driver");
+  if (gpu < 0 || gpu >= cuda::gpu_count(*d)) return not_tried("CUDA shows no such GPU");
+  if (!cuda::in_use(*d, gpu)) return not_tried("the program does not use this GPU");
   const Calls calls = load_calls();
   if (calls.alloc == nullptr || calls.free == nullptr)
-    return untried("the CUDA driver has no cuMemAlloc");
+    return not_tried("the CUDA driver has no cuMemAlloc");
   if (dmabuf && calls.export_range == nullptr)
     return {Answer::no, 0, Reason::gdr_none,
             "the CUDA driver has no cuMemGetHandleForAddressRange (11.7 or later has)"};
   const cuda::ScopedContext context(*d, gpu);
-  if (!context) return untried("no CUDA context: " + cuda::error_name(*d, context.result()));
+  if (!context) return not_tried("no CUDA context: " + cuda::error_name(*d, context.result()));
   cuda::Address address = 0;
   if (const auto r = calls.alloc(&address, kProbeBytes); r != cuda::kSuccess)
-    return untried("cuMemAlloc: " + cuda::error_name(*d, r));
+    return not_tried("cuMemAlloc: " + cuda::error_name(*d, r));
   Probe answer;
   int fd = -1;
   const auto exported =

@@ -13,8 +13,6 @@ namespace cuda = gpu::cuda;
 
 constexpr std::uint32_t kDedicated = 1u << 31;  // younger than some rdma-cores' headers
 
-Probe untried(std::string why) { return {Answer::untried, 0, Reason::none, std::move(why)}; }
-
 Probe map(const cuda::Driver& d, int gpu, void* bell, bool virtual_function) {
   cuda::Result refused = cuda::kSuccess;
   if (gpu::MappedPage::map(d, gpu, bell, true, refused) != nullptr)
@@ -28,11 +26,11 @@ Probe map(const cuda::Driver& d, int gpu, void* bell, bool virtual_function) {
 std::function<Probe(int gpu, ibv_pd* pd)> doorbell_step(
     const Mlx5& mlx5, std::function<bool(const ibv_device*)> virtual_function) {
   return [&mlx5, virtual_function](int gpu, ibv_pd* pd) -> Probe {
-    if (!mlx5.is_supported(pd->context->device)) return untried("no mlx5 adapter");
+    if (!mlx5.is_supported(pd->context->device)) return not_tried("no mlx5 adapter");
     const cuda::Driver* const d = cuda::driver();
     if (d == nullptr || d->host_register == nullptr || d->host_unregister == nullptr)
-      return untried("the program has not loaded a CUDA driver that maps memory of the host");
-    if (!cuda::in_use(*d, gpu)) return untried("the program does not use this GPU");
+      return not_tried("the program has not loaded a CUDA driver that maps memory of the host");
+    if (!cuda::in_use(*d, gpu)) return not_tried("the program does not use this GPU");
     mlx5dv_devx_uar* page = mlx5.devx_alloc_uar(pd->context, kDedicated);
     if (page == nullptr) page = mlx5.devx_alloc_uar(pd->context, MLX5DV_UAR_ALLOC_TYPE_NC);
     if (page == nullptr)
