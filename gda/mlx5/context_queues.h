@@ -50,8 +50,8 @@ class ContextQueues {
   QueueEnd end(std::size_t main) const { return queues_[main]->end(); }
   QueueView view(std::size_t queue) const;
 
-  // Joins a main queue with the peer's, and its companion within this adapter.  `far`: null for the queue to
-  // oneself.
+  // Joins a main queue with the peer's, and its companion within this adapter.  `far`: null for the
+  // queue to oneself.
   Status raise(std::size_t main, const QueueEnd* far, bool here);
 
   // Of a queue that is used.

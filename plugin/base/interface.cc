@@ -161,7 +161,8 @@ std::vector<Interface> choose_interfaces(const std::vector<Interface>& all, cons
   for (const Interface& candidate : all) {
     const int its_family = candidate.address.sa.sa_family;
     if (family != AF_UNSPEC && its_family != family) continue;
-    if (!filter.accepts(candidate.name) || address_reach(candidate.address) == Reach::nowhere) continue;
+    if (!filter.accepts(candidate.name) || address_reach(candidate.address) == Reach::nowhere)
+      continue;
     // One address per interface: the best, the first among equals.
     auto same = std::find_if(chosen.begin(), chosen.end(),
                              [&](const Interface& c) { return c.name == candidate.name; });

@@ -351,8 +351,8 @@ class ProxySendComm final : public SendComm,
   std::uint64_t head_ = 0;                         // first cell not used yet
   std::uint64_t seen_ = 0;                         // all before this one are ready
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-  // Where head_ must be told to the receiver: kUsedPeriod after the last time, while it was not told
-  // of all cells without completion that were answered, which may lie beyond head_.
+  // Where head_ must be told to the receiver: kUsedPeriod after the last time, while it was not
+  // told of all cells without completion that were answered, which may lie beyond head_.
   std::uint64_t tell_at_ = kNever;
   std::uint64_t told_ = 0;
   std::uint64_t optional_end_ = 0;  // all of those lie before this one

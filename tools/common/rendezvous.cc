@@ -192,12 +192,12 @@ class LongWait {
 
 // "ranks 1, 2, 3 and 5 others"
 std::string missing_ranks(const std::vector<UniqueFd>& links) {
-  constexpr int kShown = 8;
+  constexpr int kNamed = 8;
   std::string out;
   int missing = 0;
   for (std::size_t i = 0; i < links.size(); ++i)
-    if (!links[i] && ++missing <= kShown) out += (missing == 1 ? "" : ", ") + std::to_string(i + 1);
-  if (missing > kShown) out += " and " + std::to_string(missing - kShown) + " others";
+    if (!links[i] && ++missing <= kNamed) out += (missing == 1 ? "" : ", ") + std::to_string(i + 1);
+  if (missing > kNamed) out += " and " + std::to_string(missing - kNamed) + " others";
   return (missing == 1 ? "rank " : "ranks ") + out;
 }
 
