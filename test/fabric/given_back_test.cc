@@ -10,7 +10,7 @@
 namespace twinpath::test {
 namespace {
 
-constexpr std::size_t kSmall = 64, kGroup = 8;
+constexpr std::size_t kSmall = 64, kInGroup = 8;
 constexpr std::uint8_t kSent = 0x77, kOthers = 0x3c;
 
 // What becomes of memory that was given back: something else's, or nobody's.
@@ -60,7 +60,7 @@ class Page {
 // Small receives that parcels may answer: one of several, or each by itself.
 std::vector<Request*> receive_all(RecvComm& comm, Page& to, bool group) {
   std::vector<RecvBuffer> places;
-  for (std::size_t i = 0; i < kGroup; ++i) places.push_back(to.place(i));
+  for (std::size_t i = 0; i < kInGroup; ++i) places.push_back(to.place(i));
   if (group) return {start_recv(comm, places)};
   std::vector<Request*> requests;
   for (const RecvBuffer& place : places) requests.push_back(start_recv(comm, {place}));
@@ -68,8 +68,8 @@ std::vector<Request*> receive_all(RecvComm& comm, Page& to, bool group) {
 }
 
 std::vector<Request*> send_all(SendComm& comm, std::uint8_t* data, Memory* memory) {
-  std::vector<Request*> requests(kGroup);
-  for (std::size_t i = 0; i < kGroup; ++i)
+  std::vector<Request*> requests(kInGroup);
+  for (std::size_t i = 0; i < kInGroup; ++i)
     (void)eventually([&] {
       return comm.isend(data + i * kSmall, kSmall, static_cast<int>(i), memory, &requests[i]) !=
                  Status::again ||
@@ -117,8 +117,8 @@ TEST_CASE("Parcels go on while any registration has the memory") {
   const std::vector<Request*> receives = receive_all(*link.recv, to, true);
   CHECK(link.recv->deregister_memory(to.memory()) == Status::ok);
   for (Request* send : send_all(*link.send, from.data(), from.memory())) finish(send);
-  for (Request* receive : receives) CHECK(finish(receive).count == kGroup);
-  CHECK(to.holds(kSent, 0, kGroup * kSmall));
+  for (Request* receive : receives) CHECK(finish(receive).count == kInGroup);
+  CHECK(to.holds(kSent, 0, kInGroup * kSmall));
   CHECK(link.recv->deregister_memory(second) == Status::ok);
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("What is held leaves before its memory goes, through whichever comm it
     from.give_back(owner, then);
     for (Request* send : sends) finish(send);
     for (Request* receive : receives) finish(receive);
-    CHECK(to.holds(kSent, 0, kGroup * kSmall));
+    CHECK(to.holds(kSent, 0, kInGroup * kSmall));
     CHECK(link.recv->deregister_memory(to.memory()) == Status::ok);
   }
 }
@@ -152,7 +152,7 @@ TEST_CASE("Members of an open group leave before their memory goes") {
   Page from(owner, kSent), last(*link.send, kSent), to(*link.recv);
   Request* const receive = receive_all(*link.recv, to, true).front();
   std::vector<Request*> sends;
-  for (std::size_t i = 0; i + 1 < kGroup; ++i) {
+  for (std::size_t i = 0; i + 1 < kInGroup; ++i) {
     Request* send = nullptr;
     REQUIRE(eventually([&] {
       return link.send->isend(from.data(), kSmall, static_cast<int>(i), from.memory(), &send) ==
@@ -164,10 +164,10 @@ TEST_CASE("Members of an open group leave before their memory goes") {
   from.give_back(owner, Then::unmapped);
   for (Request* send : sends) finish(send);
   Request* send = nullptr;
-  REQUIRE(link.send->isend(last.data(), kSmall, kGroup - 1, last.memory(), &send) == Status::ok);
+  REQUIRE(link.send->isend(last.data(), kSmall, kInGroup - 1, last.memory(), &send) == Status::ok);
   finish(send);
-  CHECK(finish(receive).count == kGroup);
-  CHECK(to.holds(kSent, 0, kGroup * kSmall));
+  CHECK(finish(receive).count == kInGroup);
+  CHECK(to.holds(kSent, 0, kInGroup * kSmall));
 }
 
 TEST_CASE("Memory is given back and unmapped while another thread takes parcels for it") {

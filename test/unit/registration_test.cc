@@ -15,8 +15,8 @@
 namespace twinpath {
 namespace {
 
-// Adapters that refuse what they are told to.
-struct Adapter {
+// An adapter that refuses what it is told to.
+struct Refusing {
   static inline int data_direct = 0, dmabuf = 0, address = 0;  // errno
   static inline bool strict = false;                           // EINVAL for relaxed ordering
   static inline std::string tried;
@@ -50,18 +50,18 @@ struct Adapter {
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 // GPU memory of some pages of 64 KiB.
-struct Memory {
+struct GpuPages {
   static constexpr std::size_t kBytes = std::size_t{4} << 16;
-  explicit Memory(test::FakeGpu& gpu)
+  explicit GpuPages(test::FakeGpu& gpu)
       : gpu_(gpu), at(static_cast<char*>(std::aligned_alloc(65536, kBytes))) {
     gpu.own(at, kBytes);
   }
-  ~Memory() {
+  ~GpuPages() {
     gpu_.disown(at);
     std::free(at);
   }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
+  GpuPages(const GpuPages&) = delete;
+  GpuPages& operator=(const GpuPages&) = delete;
   RangeRequest range(std::size_t from, std::size_t bytes) const {
     RangeRequest r;
     r.address = r.iova = reinterpret_cast<std::uintptr_t>(at + from);
@@ -80,24 +80,24 @@ struct Memory {
 
 TEST_CASE("GPU memory is registered by a dma-buf of whole pages around it, else by its address") {
   test::FakeGpu gpu;
-  const Verbs v = Adapter::table();
+  const Verbs v = Refusing::table();
   const std::size_t page = GENERATE(4096u, 65536u);
   const PageSizeForTest of_host(page);
-  const Memory memory(gpu);
+  const GpuPages memory(gpu);
   RangeMr made = register_gpu_range(v, nullptr, memory.range(64, 100));
   CHECK(made.mr != nullptr);
   CHECK(made.way == GpuWay::dmabuf);
-  CHECK(Adapter::tried == "d");
-  CHECK(Adapter::offset == 64);
+  CHECK(Refusing::tried == "d");
+  CHECK(Refusing::offset == 64);
   CHECK(gpu.exports == 1);
   CHECK(gpu.export_flags == 0);
   CHECK(made.refused.empty());
-  Adapter::dmabuf = EOPNOTSUPP;
+  Refusing::dmabuf = EOPNOTSUPP;
   made = register_gpu_range(v, nullptr, memory.range(0, page));
   CHECK(made.mr != nullptr);
   CHECK(made.way == GpuWay::address);
   CHECK(has(made.refused, "by dma-buf: Operation not supported (errno 95)"));
-  Adapter::address = EFAULT;
+  Refusing::address = EFAULT;
   made = register_gpu_range(v, nullptr, memory.range(0, page));
   CHECK(made.mr == nullptr);
   CHECK(made.error == EFAULT);
@@ -107,8 +107,8 @@ TEST_CASE("GPU memory is registered by a dma-buf of whole pages around it, else 
 
 TEST_CASE("memory that is no GPU's has no dma-buf") {
   test::FakeGpu gpu;
-  const Verbs v = Adapter::table();
-  Adapter::address = EFAULT;
+  const Verbs v = Refusing::table();
+  Refusing::address = EFAULT;
   std::vector<char> data(8192);
   RangeRequest r;
   r.address = reinterpret_cast<std::uintptr_t>(data.data());
@@ -116,49 +116,49 @@ TEST_CASE("memory that is no GPU's has no dma-buf") {
   r.exported = r.by_address = true;
   const RangeMr made = register_gpu_range(v, nullptr, r);
   CHECK(made.mr == nullptr);
-  CHECK(Adapter::tried == "a");
+  CHECK(Refusing::tried == "a");
   CHECK(has(made.refused, "the GPU's driver exports none"));
   CHECK(has(made.refused, "load nvidia_peermem"));
 }
 
 TEST_CASE("the data-direct function gets a dma-buf of the mapping by PCIe, its neighbour another") {
   test::FakeGpu gpu;
-  const Verbs v = Adapter::table();
-  const Memory memory(gpu);
+  const Verbs v = Refusing::table();
+  const GpuPages memory(gpu);
   RangeRequest r = memory.range(0, 4096);
   r.data_direct = true;
   RangeMr made = register_gpu_range(v, nullptr, r);
   CHECK(made.way == GpuWay::data_direct);
   CHECK(gpu.export_flags == 1);
-  Adapter::data_direct = 524;
+  Refusing::data_direct = 524;
   made = register_gpu_range(v, nullptr, r);
   CHECK(made.mr != nullptr);
   CHECK(made.way == GpuWay::dmabuf);
   CHECK(made.data_direct_error == 524);
   CHECK(gpu.export_flags == 0);
-  CHECK(Adapter::tried == "ppd");
-  Adapter::data_direct = ENOMEM;  // no other way has more room
+  CHECK(Refusing::tried == "ppd");
+  Refusing::data_direct = ENOMEM;  // no other way has more room
   CHECK(register_gpu_range(v, nullptr, r).mr == nullptr);
-  CHECK(Adapter::tried == "ppdp");
+  CHECK(Refusing::tried == "ppdp");
 }
 
 TEST_CASE("relaxed ordering is given up where it is refused, in each way") {
   test::FakeGpu gpu;
-  const Verbs v = Adapter::table();
-  const Memory memory(gpu);
+  const Verbs v = Refusing::table();
+  const GpuPages memory(gpu);
   RangeRequest r = memory.range(0, 4096);
   r.relaxed_ordering = true;
   CHECK(register_gpu_range(v, nullptr, r).relaxed_ordering);
-  Adapter::strict = true;
+  Refusing::strict = true;
   RangeMr made = register_gpu_range(v, nullptr, r);
   CHECK(made.mr != nullptr);
   CHECK_FALSE(made.relaxed_ordering);
-  CHECK(Adapter::tried == "DDd");
-  Adapter::tried.clear();
+  CHECK(Refusing::tried == "DDd");
+  Refusing::tried.clear();
   made = register_host_range(v, nullptr, r);
   CHECK(made.mr != nullptr);
   CHECK_FALSE(made.relaxed_ordering);
-  CHECK(Adapter::tried == "Aa");
+  CHECK(Refusing::tried == "Aa");
 }
 
 TEST_CASE("each errno of each call has a cause that fits, and what to do") {

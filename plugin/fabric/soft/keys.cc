@@ -9,7 +9,7 @@
 namespace twinpath::soft {
 namespace {
 
-constexpr std::int64_t kPatience = 2 * kSecond;
+constexpr std::int64_t kMostWait = 2 * kSecond;
 
 }  // namespace
 
@@ -107,7 +107,7 @@ void KeyTable::remove(std::uint32_t key) {
     std::erase_if(others, [&](const auto& h) { return !h->holds(index) || h->is_stuck(); });
     if (!wait && others.empty()) break;
     const std::int64_t now = now_ns();
-    if (deadline == 0) deadline = now + kPatience;
+    if (deadline == 0) deadline = now + kMostWait;
     if (now >= deadline) break;
     sched_yield();
   }

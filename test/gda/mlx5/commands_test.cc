@@ -44,7 +44,7 @@ std::ifstream open_golden(const std::string& name) {
 }
 
 // The commands of a recorded sequence, by opcode, in order.
-std::map<unsigned, std::vector<CommandBytes>> recorded(const std::string& name) {
+std::map<unsigned, std::vector<CommandBytes>> commands_of(const std::string& name) {
   std::ifstream file = open_golden(name);
   std::map<unsigned, std::vector<CommandBytes>> out;
   for (std::string line; std::getline(file, line);) {
@@ -148,7 +148,7 @@ TEST_CASE("queues are made as NCCL makes them, but for what is named") {
   for (const char* name :
        {"nccl-2.28.9-roce", "nccl-2.28.9-ib", "nccl-2.30.7-roce", "nccl-2.30.7-ib"}) {
     CAPTURE(name);
-    auto theirs = recorded(name);
+    auto theirs = commands_of(name);
     REQUIRE(theirs[0x400].size() == 3);
     REQUIRE(theirs[0x500].size() == 3);
     CqRequest cq = nccl_cq();
@@ -180,7 +180,7 @@ TEST_CASE("queue pairs are joined as NCCL joins them, but for what is named") {
       const std::string name =
           std::string("nccl-") + (young ? "2.30.7" : "2.28.9") + (ethernet ? "-roce" : "-ib");
       CAPTURE(name);
-      auto theirs = recorded(name);
+      auto theirs = commands_of(name);
       REQUIRE(theirs[0x502].size() == 2);
       const std::uint32_t qpn = word_at(theirs[0x502][0], 8);
       Joint joint = nccl_joint(ethernet, young);
@@ -208,7 +208,7 @@ TEST_CASE("queue pairs are joined as NCCL joins them, but for what is named") {
 
 TEST_CASE("and as rdma-core's pyverbs joins them, but for what is named") {
   for (const bool ethernet : {true, false}) {
-    auto theirs = recorded(ethernet ? "pyverbs-44-roce" : "pyverbs-44-ib");
+    auto theirs = commands_of(ethernet ? "pyverbs-44-roce" : "pyverbs-44-ib");
     REQUIRE(!theirs[0x503].empty());
     const CommandBytes& receive = theirs[0x503][0];
     const CommandBytes& send = theirs[0x504][0];
@@ -239,7 +239,7 @@ TEST_CASE("and as rdma-core's pyverbs joins them, but for what is named") {
 }
 
 TEST_CASE("queries are NCCL's, byte for byte") {
-  auto theirs = recorded("nccl-2.30.7-roce");
+  auto theirs = commands_of("nccl-2.30.7-roce");
   REQUIRE(!theirs[0x50b].empty());
   compare(query_qp(word_at(theirs[0x50b][0], 8)), theirs[0x50b][0], {});
   std::vector<std::string> kinds;
