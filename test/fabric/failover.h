@@ -41,9 +41,9 @@ struct FailoverWorld {
       : world(c, -1, Tap::on, std::move(counters)) {
     if (ports == Ports::apart) {
       Config own = c;
-      own.ib_hca = "=soft0,soft1";
+      own.ib_hca = "=" + as_called("soft0") + "," + as_called("soft1");
       left.emplace(own);
-      own.ib_hca = "=soft2,soft3";
+      own.ib_hca = "=" + as_called("soft2") + "," + as_called("soft3");
       right.emplace(own);
       return;
     }
