@@ -24,8 +24,8 @@ std::string last_used(const LogCapture& log, const std::string& device) {
 // Both ends say so, each in its own time.  The log names the peer's device, and our port.
 bool goes_over(LogCapture& log, Stream& stream, const std::string& here, const std::string& there) {
   return eventually([&] {
-           return !stream.run_for(5) ||
-                  (last_used(log, "soft2") == here && last_used(log, "soft0") == there);
+           return !stream.run_for(5) || (last_used(log, as_called("soft2")) == as_called(here) &&
+                                         last_used(log, as_called("soft0")) == as_called(there));
          }) &&
          stream.failure.empty();
 }
