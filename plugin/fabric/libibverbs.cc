@@ -95,7 +95,7 @@ bool load_libibverbs(Verbs& table, std::string& why_not) {
 #define TP_LOAD(name, version, required)                                                           \
   found.name = reinterpret_cast<decltype(found.name)>(dlvsym(library, "ibv_" #name, version));     \
   if (required && found.name == nullptr) {                                                         \
-    why_not = "libibverbs.so.1 has no ibv_" #name "@" version "; rdma-core 22 or newer is needed"; \
+    why_not = "libibverbs.so.1 has no ibv_" #name "@" version "; rdma-core 28 or newer is needed"; \
     return false;                                                                                  \
   }
   TP_VERBS(TP_LOAD)
