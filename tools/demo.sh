@@ -61,6 +61,18 @@ die() {
   exit 1
 }
 
+# A run that is interrupted leaves nothing behind: neither compilers nor apt-get with its lock.
+interrupted() {
+  trap '' INT TERM HUP
+  [ ! -t 1 ] || printf '\r\033[K'
+  printf '%sinterrupted by SIG%s: ending what was started%s\n' "$yellow" "$2" "$plain"
+  stop_jobs 2>/dev/null || true
+  exit $((128 + $1))
+}
+trap 'interrupted 2 INT' INT
+trap 'interrupted 15 TERM' TERM
+trap 'interrupted 1 HUP' HUP
+
 # --- build
 wanted=(nccl-net nccl-net-again plugin-alias nccl-tuner-twinpath twinpath-copier coll_perf net_perf
   twinpath-info)
@@ -146,7 +158,11 @@ show() {
   printf '    %s\n' "$(printf '%s' "$text" | fold -s -w 70 | sed '$!s/ *$/ \\/; 2,$s/^/        /')"
   look_at_load
   # Standard error stays where it is: the tools draw their progress there when it is a terminal.
-  "$@" --json >"$out" </dev/null || status=$?
+  # In the background, because a trap waits for what is in the foreground.
+  set -m
+  "$@" --json >"$out" </dev/null &
+  set +m
+  wait $! || status=$?
   if ! python3 tools/lib/demo_table.py "$out" || [ "$status" -ne 0 ]; then
     say "full output: $out"
     return 1

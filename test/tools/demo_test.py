@@ -5,8 +5,10 @@ import pathlib
 import pty
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(os.environ["SOURCE_ROOT"])
@@ -35,8 +37,13 @@ write("intro-buildoptions.json", [{"name": n, "value": v} for n, v in (
     ("buildtype", "release"), ("optimization", "3"), ("b_sanitize", "none"), ("tools", "enabled"))])
 write("intro-targets.json", [{"name": n, "filename": [str(folder / f)]} for n, f in names.items()])
 """
+# What is named in DEMO_HANG starts a process and waits for it.
+HANG = """case " $DEMO_HANG " in
+  *" ${0##*/} "*) /bin/sleep 300 & echo $! >"$HANGS.new" && mv "$HANGS.new" "$HANGS"; wait ;;
+esac
+"""
 NINJA = """#!/bin/sh
-folder=$2
+""" + HANG + """folder=$2
 shift 4
 echo "ninja $*" >>"$folder/calls"
 [ ! -e "$0.fail" ] || { rm "$0.fail"; echo 'error: Table is ambiguous'; exit 1; }
@@ -46,7 +53,7 @@ for file; do
 done
 """
 TOOL = """#!/bin/sh
-name=${0##*/}
+""" + HANG + """name=${0##*/}
 [ "$DEMO_FAIL" != "$name" ] || { echo "$name: the far end did not answer" >&2; exit 1; }
 [ ! -t 2 ] || printf '\\rPROGRESS' >&2
 echo 'NCCL INFO a line of the log'
@@ -89,7 +96,7 @@ class Demo(unittest.TestCase):
         texts = {
             "id": "echo 0", "dpkg-query": "exit 1",
             "pkg-config": f"echo \"$*\" | grep -Eq '{found}'",
-            "apt-get": f"""
+            "apt-get": HANG + f"""
 while [ "$1" = -q ] || [ "$1" = -o ]; do [ "$1" = -q ] || shift; shift; done
 echo "$*" >>"$0.calls"
 [ "$(wc -l <"$0.calls")" -gt {locked} ] ||
@@ -283,6 +290,43 @@ done"""}
         self.assertIn("3.21", text)
         self.assertNotIn("going on without", text)
         self.assertEqual(self.apt_calls(), ["update"] * 3 + ["install -y --no-install-recommends catch2"])
+
+    def interrupt(self, number, until, *arguments, **env):
+        """Sends the signal as soon as until() holds; returns what was said."""
+        with subprocess.Popen(["bash", str(self.tree / "tools/demo.sh"), *arguments], env={**self.env, **env},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              stdin=subprocess.DEVNULL) as script:
+            end = time.monotonic() + 100
+            while not until() and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertTrue(until())
+            script.send_signal(number)
+            text = script.communicate(timeout=100)[0]
+        self.assertEqual(script.returncode, 128 + number, text)
+        self.assertIn(f"interrupted by {number.name}", text)
+        return text
+
+    def test_interrupted_it_ends_what_it_started(self):
+        self.packages(known="catch2", found="nlohmann_json|CLI11|libibverbs|hwloc")
+        (self.bin / "sleep").unlink()
+        for number, name in ((signal.SIGINT, "ninja"), (signal.SIGTERM, "net_perf"), (signal.SIGINT, "apt-get")):
+            hangs = self.folder / f"hangs-{name}"
+            arguments = [] if name == "apt-get" else ["--no-install"]
+            self.interrupt(number, hangs.exists, *arguments, DEMO_HANG=name, HANGS=str(hangs))
+            left = pathlib.Path("/proc", hangs.read_text().strip(), "stat")
+            self.assertFalse(left.exists() and " Z " not in left.read_text(), f"{name} left a process")
+
+    def test_dpkg_is_not_cut_short(self):
+        self.packages(known="catch2", found="nlohmann_json|CLI11|libibverbs|hwloc")
+        (self.bin / "sleep").unlink()
+        at_it, through = self.folder / "at-it", self.folder / "through"
+        (self.bin / "dpkg").write_text(f'#!/bin/sh\ntouch {at_it}\n/bin/sleep 2\ntouch {through}\n')
+        (self.bin / "dpkg").chmod(0o755)
+        # Of a session of its own, as apt starts it.
+        (self.bin / "apt-get").write_text("#!/bin/sh\nsetsid dpkg --unpack\n/bin/sleep 300\n")
+        text = self.interrupt(signal.SIGINT, at_it.exists)
+        self.assertIn("waiting until dpkg", text)
+        self.assertTrue(through.exists())
 
     def test_wrong_arguments(self):
         self.assertIn("usage:", self.run_demo("--frobnicate", status=2))

@@ -45,6 +45,45 @@ quietly() {
   wait "$pid"
 }
 
+# has_program PID NAME: whether a program of that name is among what PID has started.
+has_program() {
+  cat /proc/[0-9]*/stat 2>/dev/null | sed 's/^\([0-9]*\) (\(.*\)) . \([0-9]*\) .*/\1 \3 \2/' |
+    awk -v top="$1" -v wanted="$2" '{ parent[$1] = $2; name[$1] = $3 }
+      END { for (p in name) if (name[p] == wanted) for (q = p; q > 1; q = parent[q]) if (q == top) found = 1
+            exit !found }'
+}
+
+# tell_group SIGNAL PID: to PID and its group; what sudo started is root's.
+tell_group() {
+  kill "-$1" -- "-$2" 2>/dev/null || kill "-$1" "$2" 2>/dev/null || [ ! -d "/proc/$2" ] ||
+    sudo -n sh -c "kill -$1 -- -$2" 2>/dev/null
+}
+
+# Ends what was started: each job is a group of processes, and meson ends its tests' groups.  dpkg is
+# waited for, two minutes at most: cut short it leaves packages half installed, and apt-get refuses to
+# work until somebody repairs that.
+stop_jobs() {
+  local pids pid tries
+  read -r -d '' -a pids <<<"$(jobs -p)"
+  for pid in ${pids[@]+"${pids[@]}"}; do
+    tries=0
+    while has_program "$pid" dpkg && [ $tries -lt 120 ]; do
+      [ $tries != 0 ] || say 'waiting until dpkg has finished what it is at'
+      sleep 1
+      tries=$((tries + 1))
+    done
+    tell_group TERM "$pid"
+  done
+  for pid in ${pids[@]+"${pids[@]}"}; do
+    tries=0
+    while { kill -0 -- "-$pid" 2>/dev/null || [ -d "/proc/$pid" ]; } && [ $tries -lt 50 ]; do
+      sleep 0.2
+      tries=$((tries + 1))
+    done
+    tell_group KILL "$pid"
+  done
+}
+
 build_packages='g++ meson ninja-build pkg-config catch2 nlohmann-json3-dev libcli11-dev libibverbs-dev libhwloc-dev python3'
 # Those of them without which there is a build, if a smaller one.
 dispensable='catch2 nlohmann-json3-dev libcli11-dev'

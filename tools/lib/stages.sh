@@ -136,22 +136,6 @@ finish() {
   [ "$failed" -eq 0 ]
 }
 
-# Ends what was started: each job is a group of processes, and meson ends its tests' groups.
-stop_jobs() {
-  local pids pid tries
-  read -r -d '' -a pids <<<"$(jobs -p)"
-  for pid in ${pids[@]+"${pids[@]}"}; do
-    kill -TERM -- "-$pid" 2>/dev/null || kill -TERM "$pid" 2>/dev/null
-  done
-  for pid in ${pids[@]+"${pids[@]}"}; do
-    tries=0
-    while kill -0 -- "-$pid" 2>/dev/null && [ $tries -lt 50 ]; do
-      sleep 0.2
-      tries=$((tries + 1))
-    done
-    kill -KILL -- "-$pid" 2>/dev/null
-  done
-}
 # A run that was interrupted is no success: that counts as a failure.
 interrupted() {
   trap '' INT TERM HUP
