@@ -98,7 +98,7 @@ if [ -f "$folder/build.ninja" ]; then
 else
   mkdir -p "$folder"
   # Many sources to a unit: a third of the time to compile.
-  set_up meson setup "$folder" "$root" --buildtype=release -Dtools=enabled -Dwerror=false \
+  set_up meson setup "$folder" "$root" --buildtype=release -Dtools=enabled \
     -Dunity=on -Dunity_size=16
   united=yes
 fi

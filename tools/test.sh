@@ -138,7 +138,7 @@ plain_build() {
   local build_suites=()
   wanted softhca || wanted vm || mapfile -t build_suites < <(chosen_meson_suites)
   # Many sources to a unit take half the time; demo.sh's build shows that each compiles alone.
-  local options=(--buildtype=debugoptimized -Dtests=enabled -Dtools=enabled)
+  local options=(--buildtype=debugoptimized -Dwerror=true -Dtests=enabled -Dtools=enabled)
   if build build-test "$jobs" 'plain build' --unity=on --unity-size=16 "${options[@]}" || {
     say 'plain build: again, one source at a time'
     build build-test "$jobs" 'plain build' --unity=off "${options[@]}"

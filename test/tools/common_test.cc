@@ -59,7 +59,7 @@ TEST_CASE("A range of sizes includes both ends and cannot overflow") {
 TEST_CASE("Quantiles are nearest ranks") {
   std::vector<double> samples;
   for (int i = 100; i >= 1; --i) samples.push_back(i);
-  const Summary s = summarize(samples);
+  const Statistics s = summarize(samples);
   CHECK(s.min == 1);
   CHECK(s.median == 50);
   CHECK(s.p99 == 99);

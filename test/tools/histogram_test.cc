@@ -22,7 +22,7 @@ TEST_CASE("Quantiles of a histogram are those of the values, within half a bucke
     h.add(v);
     values.push_back(static_cast<double>(v));
   }
-  const Summary s = summarize(values);
+  const Statistics s = summarize(values);
   CHECK(h.count() == s.count);
   CHECK(static_cast<double>(h.min()) == s.min);
   CHECK(static_cast<double>(h.max()) == s.max);

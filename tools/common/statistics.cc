@@ -6,7 +6,7 @@
 
 namespace twinpath::tools {
 
-Summary summarize(std::vector<double> samples) {
+Statistics summarize(std::vector<double> samples) {
   if (samples.empty()) return {};
   std::sort(samples.begin(), samples.end());
   const std::size_t n = samples.size();

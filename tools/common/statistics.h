@@ -5,12 +5,12 @@
 
 namespace twinpath::tools {
 
-struct Summary {
+struct Statistics {
   std::size_t count = 0;
   double min = 0, median = 0, p99 = 0, p999 = 0, max = 0, mean = 0;
 };
 
 // Nearest-rank quantiles; all zero for no samples.
-Summary summarize(std::vector<double> samples);
+Statistics summarize(std::vector<double> samples);
 
 }  // namespace twinpath::tools

@@ -10,7 +10,7 @@
 namespace twinpath::gda_perf {
 namespace {
 
-nlohmann::json summary_json(const tools::Summary& s) {
+nlohmann::json summary_json(const tools::Statistics& s) {
   return {{"count", s.count}, {"min", s.min}, {"median", s.median}, {"p99", s.p99},
           {"p999", s.p999},   {"max", s.max}, {"mean", s.mean}};
 }
@@ -67,8 +67,8 @@ std::vector<std::string> cells(const Row& row) {
   const auto number = [](bool there, double value, int digits) {
     return there ? tools::fixed(value, digits) : std::string("-");
   };
-  const tools::Summary us = row.us.value_or(tools::Summary{});
-  const tools::Summary gb = row.gb_per_s.value_or(tools::Summary{});
+  const tools::Statistics us = row.us.value_or(tools::Statistics{});
+  const tools::Statistics gb = row.gb_per_s.value_or(tools::Statistics{});
   return {row.variant.empty() ? row.test : row.test + " " + row.variant,
           tools::format_bytes(row.bytes),
           std::to_string(row.blocks),

@@ -25,10 +25,10 @@ struct Row {
   int blocks = 1;
   int contexts = 1;            // that these blocks used
   std::uint64_t messages = 0;  // timed, of one repetition, all senders
-  std::optional<tools::Summary> us;
+  std::optional<tools::Statistics> us;
   tools::Histogram times_ns;  // what `us` sums up; empty where there is none
   std::optional<double> messages_per_s;
-  std::optional<tools::Summary> gb_per_s;
+  std::optional<tools::Statistics> gb_per_s;
   std::uint64_t wrong = 0;  // 8-byte words, stamps and surplus signals
   double cpu_s = 0, wall_s = 0;
 };

@@ -16,7 +16,7 @@ sanitized() {
   # No --buildtype: where a folder is set up again, it would put the optimization back to 0.
   local optimization=0
   [ -n "$sanitizing_cxx" ] && local -x CXX=$sanitizing_cxx && optimization=1
-  set -- -Ddebug=true -Doptimization=$optimization -Db_sanitize="$sanitizer" -Db_lundef=false -Dwerror=false \
+  set -- -Ddebug=true -Doptimization=$optimization -Db_sanitize="$sanitizer" -Db_lundef=false \
     -Dtests=enabled -Dtools=disabled "$@"
   if build "$folder" "$jobs" "$label build" --unity=on --unity-size=16 "$@" || {
     # Two files of a unit may have chosen one name; whether there is more to it shows now.

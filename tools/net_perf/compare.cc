@@ -41,12 +41,12 @@ std::vector<Figure> figures_of(Test test) {
 }
 
 json spread(const std::vector<double>& values) {
-  const Summary s = summarize(values);
+  const Statistics s = summarize(values);
   return {{"median", s.median}, {"least", s.min}, {"largest", s.max}};
 }
 
 // With every round on one side, chance alone does that once in 2^(rounds-1) runs.
-const char* verdict(const Summary& ratio) {
+const char* verdict(const Statistics& ratio) {
   return ratio.min > 1 ? "faster" : ratio.max < 1 ? "slower" : "not told apart";
 }
 

@@ -69,7 +69,7 @@ json Report::stream_row(const std::vector<json>& pairs) const {
     }
     seconds.push_back((end - begin) / 1e9);
   }
-  const Summary s = summarize(std::move(seconds));
+  const Statistics s = summarize(std::move(seconds));
   const double bytes = sum(pairs, "bytes"), messages = sum(pairs, "messages");
   const double copy = number(pairs[0], "memcpy") / 1e9, rate = bytes / s.median / 1e9;
   json row{{"size", pairs[0].at("size")},

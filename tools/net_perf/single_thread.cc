@@ -114,7 +114,7 @@ nlohmann::json measure(Endpoint& e, const Shape& shape) {
     }
   }
   c.refuse_wrong_data();
-  const Summary s = summarize(std::move(seconds));
+  const Statistics s = summarize(std::move(seconds));
   const auto messages = static_cast<double>(groups * per_group);
   nlohmann::json row{{"size", shape.size},
                      {"loop", loop_name(o.loop)},

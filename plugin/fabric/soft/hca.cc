@@ -32,7 +32,7 @@ unsigned job_lids(std::uint32_t job_hash) { return 1 + job_hash % (0xbfff >> kPo
 
 std::uint32_t fnv(std::string_view s) {
   std::uint32_t h = 2166136261u;
-  for (unsigned char c : s) h = (h ^ c) * 16777619u;
+  for (char c : s) h = (h ^ static_cast<unsigned char>(c)) * 16777619u;
   return h;
 }
 

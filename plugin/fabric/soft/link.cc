@@ -33,7 +33,7 @@ Result<std::shared_ptr<Link>> Link::create_local() {
   std::shared_ptr<Link> link(new Link(0, 0));
   link->local_ = p;
   auto* local = static_cast<LocalLink*>(p);
-  for (std::size_t i : {0, 1}) link->seen_[i] = link->written_[i] = &local->half[i];
+  for (std::size_t i : {0u, 1u}) link->seen_[i] = link->written_[i] = &local->half[i];
   link->words_ = &local->words;
   return link;
 }

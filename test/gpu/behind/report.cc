@@ -25,7 +25,7 @@ tools::Table make_table() {
 }
 
 std::vector<std::string> cells(const Result& r) {
-  const tools::Summary us = tools::summarize(r.call_us);
+  const tools::Statistics us = tools::summarize(r.call_us);
   const bool timed = us.count != 0;
   return {name_of(r.layout),
           r.which.call,
@@ -77,7 +77,7 @@ void Report::add(const Result& r) {
     std::fflush(stdout);
     return;
   }
-  const tools::Summary us = tools::summarize(r.call_us);
+  const tools::Statistics us = tools::summarize(r.call_us);
   const nlohmann::json line = {{"layout", name_of(r.layout)},
                                {"case", r.which.call},
                                {"bytes", r.which.bytes},

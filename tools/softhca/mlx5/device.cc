@@ -9,6 +9,14 @@
 #include "tools/softhca/mlx5/devices.h"
 #include "tools/softhca/mlx5/recorder.h"
 
+// Link-time optimization of g++ moves functions between assembler files and knows of a version only
+// by the attribute; clang has no such attribute, and reads the directive itself.
+#if __has_attribute(symver)
+#define VERSIONED(version) __attribute__((symver(version)))
+#else
+#define VERSIONED(version)
+#endif
+
 using namespace twinpath::softhca::mlx5;
 
 namespace {
@@ -44,8 +52,10 @@ extern "C" {
 ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes,
                              std::uint64_t iova, int fd, int access, int mlx5_access);
 int mlx5dv_get_data_direct_sysfs_path(ibv_context* context, char* path, std::size_t bytes);
-int softhca_init_obj_1_2(mlx5dv_obj* obj, std::uint64_t types);
-int softhca_init_obj_1_0(mlx5dv_obj* obj, std::uint64_t types);
+int softhca_init_obj_1_2(mlx5dv_obj* obj, std::uint64_t types)
+    VERSIONED("mlx5dv_init_obj@@MLX5_1.2");
+int softhca_init_obj_1_0(mlx5dv_obj* obj, std::uint64_t types)
+    VERSIONED("mlx5dv_init_obj@MLX5_1.0");
 }
 
 extern "C" {
@@ -77,8 +87,10 @@ int mlx5dv_query_device(ibv_context* context, mlx5dv_context* attr) {
 // the second has the pointer; here neither has one.
 int softhca_init_obj_1_2(mlx5dv_obj* obj, std::uint64_t types) { return init_obj(obj, types); }
 int softhca_init_obj_1_0(mlx5dv_obj* obj, std::uint64_t types) { return init_obj(obj, types); }
+#if !__has_attribute(symver)
 __asm__(".symver softhca_init_obj_1_2, mlx5dv_init_obj@@MLX5_1.2");
 __asm__(".symver softhca_init_obj_1_0, mlx5dv_init_obj@MLX5_1.0");
+#endif
 
 ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes,
                              std::uint64_t iova, int fd, int access, int mlx5_access) {

@@ -17,7 +17,7 @@ class Bytes {
     const std::uint32_t mask = (high - low == 31 ? ~0u : (1u << (high - low + 1)) - 1) << low;
     const std::uint32_t word = (word_at(byte) & ~mask) | (value << low & mask);
     for (unsigned i = 0; i < 4; ++i)
-      bytes_[byte + i] = static_cast<std::uint8_t>(word >> (24 - 8 * i));
+      bytes_.at(byte + i) = static_cast<std::uint8_t>(word >> (24 - 8 * i));
     return *this;
   }
   std::uint32_t get(std::size_t byte, unsigned high, unsigned low) const {
