@@ -275,6 +275,33 @@ TEST_CASE("Rows and series of a peer are told apart by communicator, and only wh
   CHECK(told.culprit->text.find("a pid 1 (rank 3 of 8 in tp) waits 90%") != std::string::npos);
 }
 
+TEST_CASE("A job is told from others by its largest communicator") {
+  struct Row {
+    std::vector<CommunicatorSample> communicators;
+    std::vector<std::uint64_t> connections;
+    std::string job;
+  };
+  const auto communicator = [](std::uint64_t id, std::uint32_t ranks, bool ended = false) {
+    return CommunicatorSample{.id = id, .ranks = ranks, .ended = ended};
+  };
+  for (const Row& row : {
+           Row{{}, {}, ""},
+           Row{{}, {0, 0x7b, 9}, "7b"},
+           Row{{communicator(9, 2), communicator(0x1f, 64), communicator(8, 8)}, {9}, "1f"},
+           // All ranks have both.
+           Row{{communicator(9, 64), communicator(8, 64)}, {}, "8"},
+           Row{{communicator(9, 64, true), communicator(8, 2)}, {}, "8"},
+           Row{{communicator(0xfedcba9876543210, 2)}, {}, "fedcba9876543210"},
+       }) {
+    ProcessSample p = process("a", 1);
+    p.communicators = row.communicators;
+    for (const std::uint64_t id : row.connections)
+      p.connections.emplace_back(connection(Role::sender, "b", 2)).communicator = id;
+    CHECK(exposition({p}, {}).find("twinpath_process_info{node=\"a\",pid=\"1\",job=\"" + row.job +
+                                   "\",") != std::string::npos);
+  }
+}
+
 TEST_CASE("A rail that gets less than half of what its port promises is named") {
   struct Row {
     std::uint32_t first, second;  // permille

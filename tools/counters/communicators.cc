@@ -37,4 +37,14 @@ Membership membership(const std::vector<CommunicatorSample>& communicators, std:
   return out;
 }
 
+std::uint64_t largest(const std::vector<CommunicatorSample>& communicators) {
+  const CommunicatorSample* most = nullptr;
+  for (const CommunicatorSample& c : communicators) {
+    if (c.ended) continue;
+    if (most == nullptr || c.ranks > most->ranks || (c.ranks == most->ranks && c.id < most->id))
+      most = &c;
+  }
+  return most == nullptr ? 0 : most->id;
+}
+
 }  // namespace twinpath::tools

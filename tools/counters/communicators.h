@@ -33,4 +33,8 @@ struct Membership {
 Membership membership(const std::vector<CommunicatorSample>& communicators, std::uint64_t id,
                       std::uint16_t session);
 
+// The id of the living communicator with the most ranks, which all ranks of a job have in common:
+// the least id where several have as many.  0 where none is known.
+std::uint64_t largest(const std::vector<CommunicatorSample>& communicators);
+
 }  // namespace twinpath::tools

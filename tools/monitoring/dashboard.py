@@ -30,83 +30,83 @@ def quantile(part):
 
 # Rows of panels: (kind, width, title, what it says, unit, [(query, legend)...])
 PANELS = [
-    ("Who holds things up", [
-        ("stat", 4, "Processes", "That have the plugin open.", "short",
+    ("What jobs are waiting for", [
+        ("stat", 4, "Processes", "Processes that have loaded the plugin.", "short",
          [(f"count(twinpath_process_info{{{NODE}}})", "")]),
-        ("stat", 4, "Longest stall", "For how long nothing has moved of what somebody waits for.",
+        ("stat", 4, "Longest stall", "The longest time that a pending request has made no progress.",
          "s", [(f"max(twinpath_stalled_seconds{{{NODE}}})", "")]),
-        ("stat", 4, "Ports down", "Ports that went down and are not back.", "short",
+        ("stat", 4, "Ports down", "Ports that went down and have not come back.", "short",
          [(f"count(min by (node, rail) (twinpath_rail_up{{{NODE}}}) == 0) or vector(0)", "")]),
-        ("stat", 4, "Connections lost", "Broken, and not closed yet.", "short",
+        ("stat", 4, "Broken connections", "Connections that broke and are not closed yet.", "short",
          [(f"sum(twinpath_connections_lost{{{NODE}}})", "")]),
-        ("stat", 4, "Failovers in an hour", "Connections that went over to other ports, or back.",
+        ("stat", 4, "Failovers, last hour", "Connections that moved to another port, or back.",
          "short", [(f"sum(increase(twinpath_failovers_total{{{NODE}}}[1h])) or vector(0)", "")]),
-        ("stat", 4, "Errors in an hour", "Transfers that failed.", "short",
+        ("stat", 4, "Failed transfers, last hour", "Transfers that ended in an error.", "short",
          [(f"sum(increase(twinpath_errors_total{{{NODE}}}[1h]))", "")]),
-        ("timeseries", 12, "What connections wait for",
-         "Part of the time of an average connection. peer_cts, peer_data: the peer; network: the "
-         "adapter's acknowledgement; flush, gpu_copy: this host; slots: too few channels.",
+        ("timeseries", 12, "Waiting time by cause",
+         "Share of an average connection's time. peer_cts and peer_data: the peer. network: the "
+         "adapter's acknowledgement. flush and gpu_copy: this host. slots: too few channels.",
          "percentunit",
          [(rate("twinpath_wait_seconds_total", by="for")
            + f" / ignoring (for) group_left () sum(twinpath_connections{{{NODE}}})", "{{for}}")]),
-        ("timeseries", 12, "Whom the others wait for",
-         "Connections' time for ten peers, seconds a second. Who waits himself holds up nobody: "
-         "twinpath-top follows the chain.", "short",
+        ("timeseries", 12, "Peers most waited for",
+         "Seconds of waiting per second, summed over connections; the ten largest. A peer that waits "
+         "itself is not the cause: twinpath-top follows the chain.", "short",
          [("topk(10, " + rate("twinpath_wait_seconds_total", 'for=~"peer_cts|peer_data"', "peer")
            + ")", "{{peer}}")]),
-        ("table", 24, "What stands still now", "Longer than a second.", "s",
+        ("table", 24, "Stalled right now", "Requests without progress for more than a second.", "s",
          [(f"topk(20, max by (node, pid, rank, comm_name, dir, peer, device) "
            f"(twinpath_stalled_seconds{{{NODE}}})) > 1", "")]),
     ]),
     ("Rails", [
-        ("timeseries", 12, "Carried", "By rail and direction.", "Bps",
+        ("timeseries", 12, "Throughput by rail", "Bytes per second, by direction.", "Bps",
          [(rate("twinpath_bytes_total", by="node, rail, dir"), "{{node}} {{rail}} {{dir}}")]),
-        ("timeseries", 12, "Time of a message",
-         "From posting to acknowledgement: half of the messages, and all but one in a hundred. A "
-         "rail above its siblings is slow.", "s",
+        ("timeseries", 12, "Message latency by rail",
+         "From posting to acknowledgement: median and 99th percentile. Compare rails of one job only, "
+         "as larger messages take longer. The alert TwinpathRailSlow does.", "s",
          [(quantile(0.5), "{{node}} {{rail}} p50"), (quantile(0.99), "{{node}} {{rail}} p99")]),
-        ("timeseries", 8, "Share of what the port promises",
-         "Of messages that are cut over several rails; below 1 a rail turned out slower than its "
-         "port's speed.", "percentunit",
+        ("timeseries", 8, "Rail share relative to port speed",
+         "For messages split over several rails. Below 100 % the rail is slower than its port's speed "
+         "promises.", "percentunit",
          [(f"min by (node, rail) (twinpath_rail_share{{{NODE}}} / "
            f"twinpath_rail_share_promised{{{NODE}}})", "{{node}} {{rail}}")]),
-        ("timeseries", 8, "Packets lost",
-         "The kernel's counters of retransmission, gaps and given up tries, a second.", "cps",
+        ("timeseries", 8, "Retransmissions",
+         "Kernel counters per second: retransmissions, gaps, exhausted retries.", "cps",
          [(rate("twinpath_nic_counter_total", 'tells_of=~"sent_again|gap|gave_up"',
                 "node, hca, port, name"), "{{node}} {{hca}}:{{port}} {{name}}")]),
-        ("timeseries", 8, "Congestion and bad links",
-         "The kernel's counters of congestion, missing receive buffers and the link, a second.",
+        ("timeseries", 8, "Congestion and link errors",
+         "Kernel counters per second: congestion, missing receive buffers, link errors.",
          "cps",
          [(rate("twinpath_nic_counter_total", 'tells_of=~"congestion|not_ready|link"',
                 "node, hca, port, name"), "{{node}} {{hca}}:{{port}} {{name}}")]),
-        ("timeseries", 12, "Port events", "Each process of a node counts the same ones.", "short",
+        ("timeseries", 12, "Port events", "Every process of a node counts the same events.", "short",
          [(f"max by (node, rail, event) (increase(twinpath_port_events_total{{{NODE}}}"
            f"[{RATE}]))", "{{node}} {{rail}} {{event}}")]),
-        ("timeseries", 12, "Stopped for failover",
-         "Time in which connections stood still while they went over to other ports, a second.",
+        ("timeseries", 12, "Time lost to failover",
+         "Seconds per second that connections stood still while moving to another port.",
          "s", [(rate("twinpath_failover_seconds_total"), "{{node}}")]),
     ]),
     ("Processes", [
-        ("timeseries", 8, "Messages", "A second.", "cps",
+        ("timeseries", 8, "Message rate", "Messages per second, by direction.", "cps",
          [(rate("twinpath_messages_total", by="node, dir"), "{{node}} {{dir}}")]),
-        ("timeseries", 8, "Through host memory",
-         "GPU memory that was staged: adapters do not reach it.", "Bps",
+        ("timeseries", 8, "Staged through host memory",
+         "GPU data copied through host memory because the adapter does not reach it.", "Bps",
          [(rate("twinpath_staged_bytes_total"), "{{node}}")]),
-        ("timeseries", 8, "Memory registrations", "New ones a second; many cost time.", "cps",
+        ("timeseries", 8, "Memory registrations", "New registrations per second. Many cost time.", "cps",
          [(rate("twinpath_mr_registrations_total"), "{{node}}")]),
     ]),
-    ("Kernels that communicate by themselves (GIN)", [
-        ("timeseries", 8, "Work requests", "Taken from kernels' queues, a second.", "cps",
+    ("GPU-initiated traffic (GIN)", [
+        ("timeseries", 8, "Work requests by type", "Taken from kernels' queues, per second.", "cps",
          [(rate("twinpath_gin_operations_total", by="node, op"), "{{node}} {{op}}")]),
-        ("timeseries", 8, "Engines busy",
-         "Part of the time of the busiest engine of a node; near 100 % the CPU is the limit.",
+        ("timeseries", 8, "Busiest engine",
+         "Share of time that a node's busiest engine works. Near 100 % the CPU is the limit.",
          "percentunit",
          [(f"max by (node) (rate(twinpath_gin_engine_busy_seconds_total{{{NODE}}}[{RATE}]))",
            "{{node}}")]),
-        ("timeseries", 8, "Queues failed and kernels let go", "In all, since processes began.",
+        ("timeseries", 8, "Failed queues and released kernels", "Total since the processes started.",
          "short", [(f"sum by (node) (twinpath_gin_failed_queues_total{{{NODE}}})", "{{node}} failed"),
                    (f"sum by (node) (twinpath_gin_released_queues_total{{{NODE}}})",
-                    "{{node}} let go")]),
+                    "{{node}} released")]),
     ]),
 ]
 
