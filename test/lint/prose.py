@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Holds the documents that users read to a length, and their sentences too.
+
+usage: prose.py ROOT | prose.py --list ROOT | prose.py --self-test
+
+Words are what `wc -w` counts.  A sentence is what stands between full stops in a paragraph, an item
+of a list or a cell of a table, where semicolons end it too; what is in backticks is one word.  LIMITS has today's figures with a
+little room: a document may become shorter and plainer, and then its row is to be lowered.  --list
+shows the sentences that are too long, with their numbers of words.
+"""
+import pathlib
+import re
+import sys
+
+LONG = 30  # words of a sentence
+TOTAL = 30000  # words of all these documents
+# Words, and sentences that are longer than LONG.
+LIMITS = {
+    "README.md": (1200, 0),
+}
+
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.S | re.M)
+COMMENT = re.compile(r"<!--.*?-->", re.S)
+
+
+def blocks(text):
+    """Paragraphs, items of lists and cells of tables, each as one line."""
+    block = []
+
+    def end():
+        if block:
+            yield " ".join(block)
+            block.clear()
+    for line in COMMENT.sub("", FENCE.sub("\n", text)).splitlines():
+        stripped = line.strip()
+        if stripped.startswith("|"):
+            yield from end()
+            for cell in re.split(r"(?<!\\)\|", stripped)[1:-1]:
+                yield from cell.strip().split("; ")
+        elif not stripped or stripped.startswith("#") or line.startswith("    ") and not block:
+            yield from end()
+        elif re.match(r"([-*+]|\d+\.) ", stripped):
+            yield from end()
+            block.append(stripped.split(" ", 1)[1])
+        else:
+            block.append(stripped)
+    yield from end()
+
+
+def sentences(text):
+    for block in blocks(text):
+        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", block)
+        plain = re.sub(r"`[^`]*`", "code", plain)
+        # Not before what goes on in small letters, as behind "e.g.".
+        yield from re.split(r"(?<=[\w%)*\"][.!?])\s+(?=[-A-Z0-9(\"*]|code)", plain)
+
+
+def long_sentences(text):
+    return [(len(s.split()), s) for s in sentences(text) if len(s.split()) > LONG]
+
+
+def check(texts, limits, total):
+    wrong, words = [], 0
+    for name, (most_words, most_long) in limits.items():
+        found, long = len(texts[name].split()), long_sentences(texts[name])
+        words += found
+        if found > most_words:
+            wrong.append(f"{name} has {found} words, more than {most_words}: shorten it")
+        if len(long) > most_long:
+            wrong.append(f"{name} has {len(long)} sentences of more than {LONG} words, {most_long} are "
+                         f"allowed: split some (prose.py --list shows them)")
+    if words > total:
+        wrong.append(f"these documents have {words} words, more than {total}")
+    return wrong
+
+
+def read(root):
+    return {name: (root / name).read_text(encoding="utf-8") for name in LIMITS}
+
+
+def self_test():
+    long = "word " * 30 + "end"
+    text = (f"# {long}\n\nOne two. Three `a. B c` four\nfive, e.g. six.\n\n- item {long}.\n  Goes on\n"
+            f"```\n{long}\n```\n| a | {long} |\n|---|---|\n| b | [x y](z) ends. Here; now |\n<!-- {long} -->\n")
+    assert list(sentences(text)) == [
+        "One two.", "Three code four five, e.g. six.", f"item {long}.", "Goes on",
+        "a", long, "---", "---", "b", "x y ends.", "Here", "now"], list(sentences(text))
+    assert [n for n, _ in long_sentences(text)] == [32, 31]
+    assert check({"a": text}, {"a": (len(text.split()), 2)}, 1000) == []
+    for limits, total, word in (((5, 2), 1000, "more than 5"), ((999, 1), 1000, "1 are allowed"),
+                                ((999, 2), 9, "more than 9")):
+        found = check({"a": text}, {"a": limits}, total)
+        assert len(found) == 1 and word in found[0], found
+    print("prose.py finds what it should")
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    texts = read(pathlib.Path(arguments[-1]))
+    if arguments[0] == "--list":
+        for name, text in texts.items():
+            print(f"{name}: {len(text.split())} words")
+            for n, sentence in long_sentences(text):
+                print(f"  {n}: {sentence}")
+        return 0
+    wrong = check(texts, LIMITS, TOTAL)
+    print("\n".join(wrong) or "the documents are as short as they were")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1:]))
