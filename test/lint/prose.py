@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the documents that users read to a length, and their sentences too.
+"""Holds documents to a length, and their sentences too.
 
 usage: prose.py ROOT | prose.py --list ROOT | prose.py --self-test
 
@@ -13,10 +13,25 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 30000  # words of all these documents
+TOTAL = 41300  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
     "README.md": (1200, 0),
+    "gda/FAILURES.md": (900, 0),
+    "gda/README.md": (3550, 19),
+    "plugin/ARCHITECTURE.md": (1050, 6),
+    "plugin/BRINGUP.md": (1300, 0),
+    "plugin/GLOSSARY.md": (700, 0),
+    "plugin/OPERATING.md": (6050, 0),
+    "plugin/SETTINGS.md": (3450, 12),
+    "proxy/README.md": (5450, 34),
+    "test/COMPATIBILITY.md": (4200, 0),
+    "test/MEASUREMENTS.md": (4600, 0),
+    "tools/EXAMPLES.md": (1000, 0),
+    "tools/JSON.md": (2500, 0),
+    "tools/README.md": (2200, 17),
+    "topology/DECISIONS.md": (2500, 0),
+    "topology/README.md": (1350, 2),
 }
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.S | re.M)
