@@ -62,8 +62,9 @@ constexpr std::array kOptions{
         "-1 lets it for ports that have a PCI path: NCCL's topology loses a merged one without."),
     option<&Config::ib_data_direct, in_range<0, 2>>(
         "NCCL_IB_DATA_DIRECT", "Fabric", "0..2",
-        "Adapters with a data-direct function, which moves GPU memory past the CPU's root complex: "
-        "1 offers a port by that function (as name_dma), 0 by the usual one, 2 both ways."),
+        "For adapters with a data-direct function, which moves GPU memory past the CPU's root "
+        "complex. 1 offers a port by that function (as name_dma), 0 by the usual one, 2 both "
+        "ways."),
     option<&Config::ib_merge_vfs>(
         "NCCL_IB_MERGE_VFS", "Fabric", "0, 1",
         "1 shows a virtual function to NCCL at the PCI place of its physical function, so that "
@@ -73,19 +74,18 @@ constexpr std::array kOptions{
     option<&Config::soft_hcas>(
         "TWINPATH_SOFT_HCAS", "Soft HCA", "count, or name[,key=value...],...",
         "Software adapters to show. Keys: speed in Gb/s (1..6400), ports (1..8), pci (address or "
-        "sysfs path), place (below=ADDRESS, bridge=ADDRESS or numa=N: for decisions only), mtu "
-        "(256..4096), state (up, down), link (roce, ib), ece (1..255), pkeys (value:value...), "
-        "peermem (yes, no: CUDA memory by its address, too, else by dma-buf only), "
-        "mlx5 (words: plugin/fabric/soft/mlx5/variant.h), like (mlx5, mlx5-ib, bnxt_re, irdma, "
-        "ionic, mana, ...: another adapter's limits, names and answers)."),
+        "sysfs path); place (below=ADDRESS, bridge=ADDRESS or numa=N: for decisions only); mtu "
+        "(256..4096), state (up, down), link (roce, ib), ece (1..255), pkeys (value:value...); "
+        "peermem (yes, no: CUDA memory by its address, too, else by dma-buf only); mlx5 (words: "
+        "plugin/fabric/soft/mlx5/variant.h); like (mlx5, mlx5-ib, bnxt_re, irdma, ionic, mana, "
+        "...: another adapter's limits, names and answers)."),
     option<&Config::soft_job, is_job_name>(
         "TWINPATH_SOFT_JOB", "Soft HCA", "up to 48 of A-Z a-z 0-9 . _ -",
         "Name of the job: only processes with the same name find each other."),
-    option<&Config::soft_engine>(
-        "TWINPATH_SOFT_ENGINE", "Soft HCA", "auto, spin, sleep",
-        "How the adapter's thread waits between looks at queues that nobody polls: auto 50 us "
-        "while there is work and else 1 ms, sleep always 1 ms, spin not at all (keeps a core "
-        "busy)."),
+    option<&Config::soft_engine>("TWINPATH_SOFT_ENGINE", "Soft HCA", "auto, spin, sleep",
+                                 "How long the adapter's thread waits between looks at queues that "
+                                 "nobody polls. auto: 50 us while there is work, else 1 ms; sleep: "
+                                 "always 1 ms; spin: not at all (keeps a core busy)."),
     option<&Config::soft_direct>(
         "TWINPATH_SOFT_DIRECT", "Soft HCA", "0, 1",
         "Copies host memory straight between processes where the kernel allows it."),
@@ -129,15 +129,14 @@ constexpr std::array kOptions{
     option<&Config::failover>(
         "TWINPATH_FAILOVER", "Connections", "0, 1",
         "1 keeps a connection over several ports (a merged device, or TWINPATH_STANDBY) alive "
-        "while one of them works: both ends stop, what had not arrived is sent again over the "
-        "others, and a port that comes back is used again. 0 ends the connection with its first "
-        "failed transfer."),
+        "while one of them works. Both ends stop, send again over the others what had not arrived, "
+        "and use a port again that comes back. 0 ends the connection with its first failed "
+        "transfer."),
     option<&Config::standby_ports, in_range<0, 2>>(
         "TWINPATH_STANDBY", "Connections", "0..2",
-        "How many other ports of the host, fast and near ones first, a connection may go over when "
-        "none of its device's own can be used, so that one port is no single point of failure. "
-        "They cost nothing until then but a page or two of registered memory for each "
-        "connection."),
+        "How many other ports of the host, fast and near ones first, a connection may use when "
+        "none of its device's own works. Until then they cost a page or two of registered memory "
+        "for each connection."),
     option<&Config::failover_hold_ms, in_range<0, 3600000>>(
         "TWINPATH_FAILOVER_HOLD_MS", "Connections", "ms, 0..3600000",
         "How long such a connection waits for a port when none works, and GIN for its port before "
@@ -151,8 +150,8 @@ constexpr std::array kOptions{
     option<&Config::measure_rails>(
         "TWINPATH_MEASURE_RAILS", "Connections", "0, 1",
         "1 cuts messages over several ports (TWINPATH_STRIPE_MIN) by how much each has brought "
-        "through of late, so that one that is slower than its port's speed does not hold up the "
-        "others; the log names it. 0 cuts by the ports' speeds."),
+        "through of late. So one that is slower than its speed says does not hold up the others; "
+        "the log names it. 0 cuts by the ports' speeds."),
     option<&Config::ib_gid_index, in_range<-1, 65535>>(
         "NCCL_IB_GID_INDEX", "Connections", "-1..65535",
         "GID table entry to use on RoCE ports. -1 chooses by family, range and RoCE version."),
@@ -235,10 +234,10 @@ constexpr std::array kOptions{
         "Messages smaller than this travel whole on one queue pair."),
     option<&Config::net_hints>(
         "TWINPATH_NET_HINTS", "Data path", "0, 1",
-        "1 heeds what NCCL (2.28 and later) says of coming operations: the connections to one peer "
-        "that serve sends and receives between two ranks only share the queue pairs that a "
-        "collective's connection has, and while a transfer has twice as many messages under way as "
-        "there are rails, those below four times TWINPATH_STRIPE_MIN travel whole."),
+        "1 heeds what NCCL (2.28 and later) says of coming operations. Connections to one peer "
+        "that serve only sends and receives between two ranks share the queue pairs of a "
+        "collective's connection. And while a transfer has twice as many messages under way as "
+        "rails, those below four times TWINPATH_STRIPE_MIN travel whole."),
     option<&Config::optional_recv_completion>(
         "TWINPATH_OPTIONAL_RECV_COMPLETION", "Data path", "0, 1",
         "Skips the notice to the receiver where NCCL says that it does not need it (LL, LL128)."),
@@ -263,10 +262,10 @@ constexpr std::array kOptions{
         "closes; twinpath-top --post-mortem reads it. Empty leaves none."),
     option<&Config::mode>(
         "TWINPATH_MODE", "GPU", "auto, stage, proxy, gda-cpu, gda",
-        "The best path that peers may use: stage copies GPU buffers through host memory, proxy "
-        "lets the adapter reach them, gda-cpu and gda have the GPU issue work. auto takes the "
-        "best that works and has been tried: queues that a real adapter reads itself are used "
-        "only where gda-cpu or gda asks for them. Of two ends that differ the lesser holds."),
+        "The best path that peers may use. stage copies GPU buffers through host memory; proxy "
+        "lets the adapter reach them; gda-cpu and gda have the GPU issue work; auto takes the best "
+        "that works and has been tried. Queues that a real adapter reads itself are used only "
+        "where gda-cpu or gda asks for them. Of two ends that differ the lesser holds."),
     option<&Config::gin>("TWINPATH_GIN", "GPU", "0, 1",
                          "Offers NCCL a GIN plugin: kernels that communicate by themselves. 0 "
                          "leaves that to NCCL's own transports."),
@@ -274,31 +273,30 @@ constexpr std::array kOptions{
         "TWINPATH_RMA", "GPU", "-1..1",
         "Offers NCCL (2.30.7 on) an RMA plugin: ncclPutSignal and its likes, collectives without "
         "SMs, and kernels that communicate through NCCL's own proxy (GIN type PROXY). 0 leaves "
-        "them to NCCL's own transports; set it alike at all ranks. -1 offers it on real adapters: "
-        "the soft HCA cannot have GPU memory that NCCL makes for it, and windows would fail, but "
-        "between threads of one process with TWINPATH_SOFT_CUDA=inprocess."),
+        "them to NCCL's own transports; set it alike at all ranks. -1 offers it on real adapters "
+        "only. The soft HCA cannot have GPU memory that NCCL makes for it, and windows fail there, "
+        "except between threads of one process with TWINPATH_SOFT_CUDA=inprocess."),
     option<&Config::gin_depth, is_queue_depth>(
         "TWINPATH_GIN_DEPTH", "GPU", "64..32768, power of two",
         "Work requests that a queue between a kernel and one peer holds, where NCCL does not say "
         "how many. Each takes 128 bytes of pinned host memory, twice that with counters."),
     option<&Config::gin_engine>(
         "TWINPATH_GIN_ENGINE", "GPU", "auto, spin, sleep",
-        "How the thread that serves kernels' queues waits for work: auto looks again at once for "
-        "10 ms (0.2 ms on up to 4 cores) and sleeps 20 to 200 us then, sleep always sleeps, spin "
-        "never does (keeps a core busy)."),
-    option<&Config::gin_cq>(
-        "TWINPATH_GIN_CQ", "GPU", "host, gpu",
-        "Where the completions are stored that kernels poll: gpu takes some 7 us longer for one "
-        "completion, but many threads may poll there without slowing each other: worth it for "
-        "kernels of 16 blocks or more."),
+        "How the thread that serves kernels' queues waits for work; auto: it looks again at once "
+        "for 10 ms (0.2 ms on up to 4 cores) and then sleeps 20 to 200 us; sleep: it always "
+        "sleeps; spin: it never does (keeps a core busy)."),
+    option<&Config::gin_cq>("TWINPATH_GIN_CQ", "GPU", "host, gpu",
+                            "Where the completions are stored that kernels poll. gpu takes some 7 "
+                            "us longer for one completion, but many threads may poll there without "
+                            "slowing each other. It is worth it for kernels of 16 blocks or more."),
     option<&Config::gin_atomics>(
         "TWINPATH_GIN_ATOMICS", "GPU", "0, 1",
         "0 sends signals without the adapter's atomics, as for an adapter that has none: the "
         "sender writes its running sum, and the peer's thread adds it up."),
     option<&Config::gin_nic_handler>(
         "NCCL_GIN_GDAKI_NIC_HANDLER", "GPU", "0, 1, 2",
-        "Who rings an adapter that serves kernels' queues itself: 1 a CPU thread, 2 the GPU and "
-        "nobody else, 0 the GPU where it may and a CPU thread where not."),
+        "Who rings an adapter that serves kernels' queues itself. 1: a CPU thread; 2: the GPU and "
+        "nobody else; 0: the GPU where it may, else a CPU thread."),
     option<&Config::peer_mode, is_peer_modes>(
         "TWINPATH_PEER_MODE", "GPU", "rank[-rank]:mode,...",
         "TWINPATH_MODE for single peers, for example 3:proxy,7-9:gda, where NCCL tells the peer's "
@@ -332,9 +330,9 @@ constexpr std::array kOptions{
                             "plugin."),
     option<&Config::helper_cpus>(
         "TWINPATH_HELPER_CPUS", "GPU", "near, inherit",
-        "Where twinpath-copier and threads that help a rank run whose binding has fewer than four "
-        "processors: near lets them run on all that the cpuset allows, those of the GPU's NUMA "
-        "node if four of them are; inherit keeps them in the binding, beside NCCL's threads."),
+        "Where twinpath-copier and helping threads run, if a rank's binding has fewer than four "
+        "processors; near: on all that the cpuset allows, or on those of the GPU's NUMA node if "
+        "four of them are; inherit: in the binding, beside NCCL's threads."),
     option<&Config::gdr_flush_disable>(
         "NCCL_GDR_FLUSH_DISABLE", "GPU", "0, 1",
         "1 skips the read that makes received data visible to the GPU."),
