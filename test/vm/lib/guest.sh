@@ -63,6 +63,7 @@ link add $1 type ${3:-rxe} netdev $2"
 : >/run/rxe-routes
 case $RXE_TOPO in
   none) ;;
+  mlx5) export RXE_ASK=$port_ask ;;
   dummy) dummy d0 10.77.0.1 && rdma_link rxe0 d0 ;;
   dummy2)
     dummy d0 10.77.0.1 && dummy d1 10.77.1.1

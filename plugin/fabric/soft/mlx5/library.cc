@@ -106,6 +106,11 @@ bool Library::belongs(Call call, Opcode opcode) {
     case Opcode::create_xrq:
     case Opcode::create_rmp:
     case Opcode::create_general_object:
+    case Opcode::create_xrc_srq:
+    case Opcode::alloc_pd:
+    case Opcode::alloc_q_counter:
+    case Opcode::alloc_transport_domain:
+    case Opcode::alloc_xrcd:
       return call == Call::create;
     case Opcode::modify_cq:
     case Opcode::rst2init_qp:
@@ -122,6 +127,13 @@ bool Library::belongs(Call call, Opcode opcode) {
     case Opcode::destroy_mkey:
     case Opcode::destroy_cq:
     case Opcode::destroy_qp:
+    case Opcode::destroy_srq:
+    case Opcode::destroy_xrc_srq:
+    case Opcode::destroy_rmp:
+    case Opcode::dealloc_pd:
+    case Opcode::dealloc_q_counter:
+    case Opcode::dealloc_transport_domain:
+    case Opcode::dealloc_xrcd:
       return false;  // the kernel's own
     default:
       return call == Call::general || name_of(opcode) == nullptr;

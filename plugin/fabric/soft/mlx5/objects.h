@@ -9,7 +9,21 @@
 
 namespace twinpath::soft::mlx5 {
 
-enum class Kind { uar, umem, pd, srq, cq, qp };
+enum class Kind {
+  uar,
+  umem,
+  pd,
+  srq,
+  cq,
+  qp,
+  // Of those whose commands the kernel alone sends.
+  eq,
+  mkey,
+  xrcd,
+  transport_domain,
+  user_context,
+  counter_set,
+};
 
 struct Name {
   Kind kind;

@@ -1,0 +1,21 @@
+#pragma once
+// What the PCI function says of itself: the table of the device model
+// (plugin/fabric/soft/mlx5/capabilities.h) and beside it what only the kernel's driver asks for.
+#include <cstdint>
+
+#include "tools/softhca/pci/layouts.h"
+
+namespace twinpath::softhca::pci {
+
+// The last numbers of objects, as logarithms: told, and kept to.
+inline constexpr unsigned kLogMostQueues = 18;  // of each kind
+inline constexpr unsigned kLogMostKeys = 20;
+inline constexpr unsigned kLogMostDomains = 16;
+inline constexpr unsigned kLogMostEventQueues = 6;
+
+inline constexpr unsigned kGids = 8, kPkeys = 128;
+
+// Behind the answer's header of 16 bytes; false for a kind that there is not.
+bool write_capabilities(unsigned kind, unsigned function, Answer answer);
+
+}  // namespace twinpath::softhca::pci

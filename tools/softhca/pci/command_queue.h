@@ -1,0 +1,56 @@
+#pragma once
+// The function's registers (initial segment, health buffer, clock), and the command queue behind
+// them.
+//
+// BAR 0 is memory that the guest writes directly: nobody is called when it does, and of two stores
+// to one word the first may be seen by nobody.  Hence two slots are offered only, one for commands
+// and one for pages, and a slot that was given but not rung is carried out after a while, as its
+// ring may have been overwritten.  Not before, because the driver may still be preparing it.
+//
+// Threads: one at a time.
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "tools/softhca/pci/messages.h"
+
+namespace twinpath::softhca::pci {
+
+class CommandQueue {
+ public:
+  static constexpr unsigned kLogSlots = 1, kSlots = 1u << kLogSlots;
+  static constexpr std::int64_t kGrace = 30'000'000;  // ns from given to carried out without a ring
+
+  // A slot with a command.
+  using Run = std::function<void(unsigned number, const Slot& slot)>;
+
+  // Both outlive it.
+  CommandQueue(std::span<std::uint8_t> bar, const GuestMemory& memory);
+
+  // The clock and the health counter, which the driver watches.
+  void tick(std::int64_t now);
+  // Carries out what was given.  `takes_unrung`: whether slots are looked at without a ring; not
+  // while no driver has the function, whose queue is memory of somebody else then.  True when there
+  // was something.
+  bool poll(std::int64_t now, bool takes_unrung, const Run& run);
+
+  std::uint64_t rings_lost() const { return rings_lost_; }
+
+ private:
+  std::uint32_t load(std::uint32_t at) const;
+  void store(std::uint32_t at, std::uint32_t value);
+  std::uint32_t exchange(std::uint32_t at, std::uint32_t value);
+  void latch();
+
+  const std::span<std::uint8_t> bar_;
+  const GuestMemory& memory_;
+  std::uint8_t* slots_ = nullptr;  // the driver's queue
+  std::array<std::optional<std::int64_t>, kSlots> given_at_{};
+  std::int64_t first_tick_ = 0, next_beat_ = 0;
+  std::uint32_t beats_ = 0;
+  std::uint64_t rings_lost_ = 0;
+};
+
+}  // namespace twinpath::softhca::pci

@@ -1,0 +1,61 @@
+#pragma once
+// Event queues: rings in the guest's memory that the device writes and whose interrupt it raises.
+//
+// Threads: one at a time.
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "plugin/fabric/soft/mlx5/refusal.h"
+#include "tools/softhca/pci/guest_memory.h"
+#include "tools/softhca/pci/layouts.h"
+
+namespace twinpath::softhca::pci {
+
+// As the device numbers them.
+enum class Event : std::uint8_t {
+  completion = 0x00,
+  port_change = 0x09,
+  command = 0x0a,
+  page_request = 0x0b,
+};
+enum class PortChange : std::uint8_t { down = 1, active = 4 };
+
+class EventQueues {
+ public:
+  using Interrupt = std::function<void(unsigned vector)>;
+  EventQueues(const GuestMemory& memory, unsigned vectors, Interrupt interrupt)
+      : memory_(memory), vectors_(vectors), interrupt_(std::move(interrupt)) {}
+
+  // CREATE_EQ, checked and made as number `eqn`.
+  mlx5::Refusal make(std::uint32_t eqn, Bytes in);
+  void destroy(std::uint32_t eqn) { queues_.erase(eqn); }
+  void clear() { queues_.clear(); }
+
+  // Whether a queue takes such events.
+  bool takes(Event event) const;
+  // To each queue that takes them; false when none does.
+  bool tell(Event event, std::uint8_t kind, std::span<const std::uint8_t> data);
+  // To one queue: a completion of queue `cqn`.
+  void tell_completion(std::uint32_t eqn, std::uint32_t cqn);
+
+ private:
+  struct Queue {
+    std::vector<std::uint8_t*> pages;
+    std::uint64_t mask = 0;  // of event types
+    std::uint64_t written = 0;
+    unsigned log_entries = 0;
+    unsigned vector = 0;
+  };
+  void write(Queue& queue, Event event, std::uint8_t kind, std::span<const std::uint8_t> data);
+
+  const GuestMemory& memory_;
+  const unsigned vectors_;
+  const Interrupt interrupt_;
+  std::map<std::uint32_t, Queue> queues_;
+};
+
+}  // namespace twinpath::softhca::pci

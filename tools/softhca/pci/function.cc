@@ -1,0 +1,164 @@
+#include "tools/softhca/pci/function.h"
+
+#include <algorithm>
+#include <array>
+
+#include "plugin/fabric/soft/mlx5/layout.h"
+#include "tools/softhca/pci/capabilities.h"
+
+namespace twinpath::softhca::pci {
+namespace {
+
+using mlx5::get;
+using mlx5::Opcode;
+using mlx5::Refusal;
+using mlx5::set;
+
+// QUERY_PAGES: what is asked for before and after INIT_HCA.  The model needs none; an adapter does,
+// and the driver is to be seen giving them.
+constexpr std::uint64_t kBoot = 1, kInit = 2;
+constexpr std::uint64_t kBootPages = 2, kInitPages = 8;
+// MANAGE_PAGES.
+constexpr std::uint64_t kCannotGive = 0, kGive = 1;
+constexpr mlx5::Field kEntries{96, 32}, kTaken{64, 32};
+constexpr std::size_t kList = 16, kAddressBytes = 8;
+
+constexpr std::uint32_t kNullKey = 0x300, kReservedKey = 0x200, kDumpKey = 0x100;
+
+}  // namespace
+
+Outcome Function::execute(Bytes in, Answer out) {
+  std::fill(out.begin(), out.end(), std::uint8_t{0});
+  Outcome outcome;
+  const auto opcode = static_cast<Opcode>(get(in, mlx5::kOpcode));
+  const Layout* const layout = layout_of(opcode);
+  outcome.refusal = layout == nullptr ? Refusal::no_command
+                                      : check(*layout, in, out.size(), outcome.reserved_bit);
+  if (outcome.refusal == Refusal::none) outcome.refusal = dispatch(opcode, in, out);
+  if (outcome.refusal == Refusal::none) return outcome;
+  std::fill(out.begin(), out.end(), std::uint8_t{0});
+  set(out, mlx5::kStatus, static_cast<std::uint64_t>(mlx5::status_of(outcome.refusal)));
+  set(out, mlx5::kSyndrome, static_cast<std::uint64_t>(outcome.refusal));
+  return outcome;
+}
+
+Refusal Function::dispatch(Opcode opcode, Bytes in, Answer out) {
+  switch (opcode) {
+    case Opcode::enable_hca:
+      enabled_ = true;
+      return Refusal::none;
+    case Opcode::disable_hca:
+      enabled_ = false;
+      reset();
+      return Refusal::none;
+    case Opcode::teardown_hca:
+      reset();
+      return Refusal::none;
+    case Opcode::init_hca:
+    case Opcode::set_issi:
+    case Opcode::set_hca_cap:  // what the driver has chosen among what it was told
+    case Opcode::set_driver_version:
+      return Refusal::none;
+    case Opcode::manage_pages:
+      return manage_pages(in, out);
+    case Opcode::modify_hca_vport_context:
+      return port_.modify_context(in);
+    case Opcode::access_reg:
+      return port_.access_register(in, out);
+    case Opcode::mad_ifc:
+      return Port::answer_mad(in, out);
+    case Opcode::rst2init_qp:
+    case Opcode::init2init_qp:
+    case Opcode::init2rtr_qp:
+    case Opcode::rtr2rts_qp:
+    case Opcode::rts2rts_qp:
+    case Opcode::qp_2err:
+    case Opcode::qp_2rst:
+      return modify_qp(opcode, in);
+    case Opcode::query_qp:
+      return query_qp(in, out);
+    default:
+      break;
+  }
+  if (const Refusal r = make(opcode, in, out); r != Refusal::no_command) return r;
+  if (const Refusal r = destroy(opcode, in); r != Refusal::no_command) return r;
+  return query(opcode, in, out);
+}
+
+Refusal Function::query(Opcode opcode, Bytes in, Answer out) {
+  const std::uint64_t modifier = get(in, mlx5::kOpMod);
+  switch (opcode) {
+    case Opcode::query_issi:
+      // Interface 1 alone, which drivers have asked for since there are two.
+      set(out, {864, 32}, 1u << 1);
+      return Refusal::none;
+    case Opcode::query_pages:
+      set(out, kEntries, modifier == kBoot ? kBootPages : modifier == kInit ? kInitPages : 0);
+      return Refusal::none;
+    case Opcode::query_hca_cap:
+      // A kind times 2, plus what is in force: the model has no difference.
+      return write_capabilities(static_cast<unsigned>(modifier >> 1), number_, out)
+                 ? Refusal::none
+                 : Refusal::no_modifier;
+    case Opcode::query_adapter: {
+      constexpr char kBoard[] = "TWINPATH_SOFT";  // vsd_contd_psid
+      set(out, mlx5::Field{200, 24}.at(16), 0x0002c9);
+      std::copy(std::begin(kBoard), std::end(kBoard), out.begin() + 16 + 240);
+      return Refusal::none;
+    }
+    case Opcode::query_special_contexts:
+      set(out, {64, 32}, kDumpKey);
+      set(out, {96, 32}, kReservedKey);
+      set(out, {128, 32}, kNullKey);
+      return Refusal::none;
+    case Opcode::query_hca_vport_context:
+      return port_.query_context(out);
+    case Opcode::query_vport_state:
+      return port_.query_state(out);
+    case Opcode::query_hca_vport_gid:
+      return port_.query_gids(in, out);
+    case Opcode::query_hca_vport_pkey:
+      return port_.query_pkeys(in, out);
+    case Opcode::query_q_counter:
+      return Refusal::none;  // nothing that they count is counted here
+    default:
+      return Refusal::no_command;
+  }
+}
+
+Refusal Function::manage_pages(Bytes in, Answer out) {
+  const std::uint64_t modifier = get(in, mlx5::kOpMod), entries = get(in, kEntries);
+  if (modifier == kCannotGive) return Refusal::none;
+  if (modifier == kGive) {
+    if (in.size() < kList + kAddressBytes * entries) return Refusal::short_command;
+    const std::vector<std::uint64_t> given = page_list(in, kList);
+    pages_.insert(pages_.end(), given.begin(),
+                  given.begin() + static_cast<std::ptrdiff_t>(entries));
+    return Refusal::none;
+  }
+  const std::size_t fits = (out.size() - kList) / kAddressBytes;
+  const std::size_t taken = std::min({static_cast<std::size_t>(entries), fits, pages_.size()});
+  set(out, kTaken, taken);
+  for (std::size_t i = 0; i < taken; ++i) {
+    set(out, {static_cast<std::uint32_t>(8 * (kList + kAddressBytes * i)), 64}, pages_.back());
+    pages_.pop_back();
+  }
+  return Refusal::none;
+}
+
+void Function::reset() {
+  events_.clear();
+  queue_pairs_.clear();
+  objects_ = {};
+}
+
+void Function::set_link(bool up) {
+  if (up == port_.up()) return;
+  port_.set_up(up);
+  std::array<std::uint8_t, 9> data{};
+  data[8] = 1 << 4;  // the port's number
+  events_.tell(Event::port_change,
+               static_cast<std::uint8_t>(up ? PortChange::active : PortChange::down), data);
+}
+
+}  // namespace twinpath::softhca::pci

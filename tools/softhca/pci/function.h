@@ -1,0 +1,65 @@
+#pragma once
+// The control half of the PCI function: what the kernel's driver asks of it by commands.
+//
+// Each command is checked against its layout first; one that there is not, or that sets a reserved
+// bit, changes nothing.
+//
+// Threads: one at a time.
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "plugin/fabric/soft/mlx5/objects.h"
+#include "tools/softhca/pci/event_queues.h"
+#include "tools/softhca/pci/layouts.h"
+#include "tools/softhca/pci/port.h"
+
+namespace twinpath::softhca::pci {
+
+// Doorbell pages lie behind the registers of the function (registers.h).
+inline constexpr std::uint32_t kFirstDoorbellPage = 16;
+
+struct Outcome {
+  mlx5::Refusal refusal = mlx5::Refusal::none;
+  std::uint32_t reserved_bit = 0;  // of Refusal::reserved
+};
+
+class Function {
+ public:
+  // `events` outlives it.
+  Function(unsigned number, std::uint32_t doorbell_pages, EventQueues& events)
+      : number_(number), doorbell_pages_(doorbell_pages), events_(events), port_(number) {}
+
+  // Both at least 8 bytes; all of `out` is written: status, syndrome, and the answer.
+  Outcome execute(Bytes in, Answer out);
+
+  Port& port() { return port_; }
+  // Takes the link down or up, and says so.
+  void set_link(bool up);
+  std::size_t pages_held() const { return pages_.size(); }
+  bool enabled() const { return enabled_; }
+
+ private:
+  mlx5::Refusal dispatch(mlx5::Opcode opcode, Bytes in, Answer out);
+  mlx5::Refusal query(mlx5::Opcode opcode, Bytes in, Answer out);
+  mlx5::Refusal manage_pages(Bytes in, Answer out);
+  mlx5::Refusal make(mlx5::Opcode opcode, Bytes in, Answer out);
+  mlx5::Refusal destroy(mlx5::Opcode opcode, Bytes in);
+  mlx5::Refusal modify_qp(mlx5::Opcode opcode, Bytes in);
+  mlx5::Refusal query_qp(Bytes in, Answer out);
+  std::uint32_t free_number(mlx5::Kind kind, std::uint32_t first, std::uint32_t end);
+  void reset();
+
+  const unsigned number_;
+  const std::uint32_t doorbell_pages_;
+  EventQueues& events_;
+  Port port_;
+  bool enabled_ = false;
+  std::vector<std::uint64_t> pages_;  // of the guest's memory, given to the function
+  mlx5::Objects objects_;
+  std::map<mlx5::Kind, std::uint32_t> last_numbers_;
+  // Of the queue pairs, as CREATE_QP and the transitions left it; whole commands.
+  std::map<std::uint32_t, std::vector<std::uint8_t>> queue_pairs_;
+};
+
+}  // namespace twinpath::softhca::pci

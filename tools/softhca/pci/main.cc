@@ -1,0 +1,180 @@
+// softhca-pci: the software HCA as a PCI function of a virtual machine, for its own kernel's mlx5
+// driver.  `softhca --pci` calls it.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plugin/base/clock.h"
+#include "tools/softhca/pci/adapter.h"
+
+namespace {
+
+using namespace twinpath;
+using namespace twinpath::softhca::pci;
+
+constexpr const char* kUsage =
+    R"(usage: softhca --pci --memory FILE --socket PATH [--socket PATH]... [--trace FILE]
+
+Plays mlx5 adapters (InfiniBand, one port each) to the kernel of a virtual machine, a PCI function
+for each --socket, until QEMU ends.  QEMU is started after it, with the same FILE and PATHs:
+
+  qemu-system-x86_64 -accel tcg -m 1024 -M q35,memory-backend=ram
+    -object memory-backend-file,id=ram,size=1G,mem-path=FILE,share=on
+    -chardev socket,path=PATH,id=hca0 -device ivshmem-doorbell,chardev=hca0,vectors=8 ...
+
+  --memory FILE  the machine's memory; QEMU makes it
+  --socket PATH  made here; QEMU connects to it
+  --trace FILE   writes each command and its answer, a JSON object a line
+  --help         this
+
+Lines on standard input change ports: "port 0 down", "port 0 up".
+Exit status: 0 when QEMU has ended, 1 after an error, 2 for wrong arguments.
+)";
+
+struct Arguments {
+  std::string memory, trace;
+  std::vector<std::string> sockets;
+};
+
+int wrong(const char* what, const char* argument) {
+  std::fprintf(stderr, "softhca: %s %s; see softhca --pci --help\n", what, argument);
+  return 2;
+}
+
+// -1: go on; else the exit status.
+int parse(int count, char** given, Arguments& out) {
+  for (int i = 1; i < count; ++i) {
+    const std::string_view name = given[i];
+    if (name == "--help" || name == "-h") return std::fputs(kUsage, stdout) < 0 ? 1 : 0;
+    if (name != "--memory" && name != "--socket" && name != "--trace")
+      return wrong("unknown argument", given[i]);
+    if (++i == count) return wrong("no value after", given[i - 1]);
+    if (name == "--memory") out.memory = given[i];
+    if (name == "--trace") out.trace = given[i];
+    if (name == "--socket") out.sockets.emplace_back(given[i]);
+  }
+  if (out.memory.empty()) return wrong("needed:", "--memory");
+  if (out.sockets.empty()) return wrong("needed:", "--socket");
+  return -1;
+}
+
+// The machine's memory, which QEMU makes after it was started; empty after an error.
+std::span<std::uint8_t> map_memory(const std::string& path) {
+  constexpr int kTries = 3000;
+  constexpr useconds_t kBetween = 10'000;
+  struct stat found {};
+  for (int i = 0; i < kTries; ++i) {
+    if (stat(path.c_str(), &found) == 0 && found.st_size != 0) break;
+    usleep(kBetween);
+  }
+  const UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const auto bytes = static_cast<std::size_t>(found.st_size);
+  void* const mapped =
+      file ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0) : MAP_FAILED;
+  if (mapped == MAP_FAILED) {
+    std::fprintf(stderr, "softhca: --memory %s: %s; does QEMU make it (mem-path=)?\n", path.c_str(),
+                 std::strerror(errno));
+    return {};
+  }
+  return {static_cast<std::uint8_t*>(mapped), bytes};
+}
+
+// "port 0 down"
+void obey(const char* line, std::vector<std::unique_ptr<Adapter>>& adapters) {
+  unsigned port = 0;
+  char state[8] = "";
+  const bool read = std::sscanf(line, "port %u %7s", &port, state) == 2;
+  const std::string_view to = state;
+  if (!read || port >= adapters.size() || (to != "up" && to != "down")) {
+    std::fprintf(stderr, "softhca: %.60s: expected \"port 0 up\" or \"port 0 down\"\n", line);
+    return;
+  }
+  adapters[port]->set_link(to == "up");
+}
+
+// Standard input, while it is open.
+class Orders {
+ public:
+  void look(std::vector<std::unique_ptr<Adapter>>& adapters) {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (!open_ || ::poll(&input, 1, 0) != 1) return;
+    char bytes[256];
+    const ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
+    open_ = got > 0;
+    for (ssize_t i = 0; i < got; ++i) {
+      if (bytes[i] != '\n') {
+        line_ += bytes[i];
+        continue;
+      }
+      obey(line_.c_str(), adapters);
+      line_.clear();
+    }
+  }
+
+ private:
+  bool open_ = true;
+  std::string line_;
+};
+
+int serve(const Arguments& arguments) {
+  Trace trace;
+  if (!trace.open(arguments.trace)) return 1;
+  // The memory is there when QEMU has connected to the first.
+  std::span<std::uint8_t> bytes;
+  std::vector<std::unique_ptr<Adapter>> adapters;
+  GuestMemory memory;
+  for (const std::string& socket : arguments.sockets) {
+    auto made = Adapter::create(static_cast<unsigned>(adapters.size()), socket, memory, trace);
+    if (!made) return 1;
+    adapters.push_back(std::move(made).take());
+  }
+  for (auto& adapter : adapters) {
+    if (!adapter->accept()) {
+      std::fprintf(stderr, "softhca: QEMU went away at once\n");
+      return 1;
+    }
+  }
+  bytes = map_memory(arguments.memory);
+  if (bytes.empty()) return 1;
+  memory = GuestMemory(bytes, GuestMemory::low_bytes_of_q35(bytes.size()));
+
+  constexpr useconds_t kBetweenLooks = 200;
+  constexpr int kLooksBetweenChecks = 100;
+  Orders orders;
+  for (int looks = 0;; ++looks) {
+    bool moved = false;
+    for (auto& adapter : adapters) moved |= adapter->turn(now_ns());
+    if (looks % kLooksBetweenChecks == 0) {
+      orders.look(adapters);
+      if (adapters.front()->gone()) break;
+    }
+    if (!moved) usleep(kBetweenLooks);
+  }
+  for (auto& adapter : adapters) {
+    if (adapter->rings_lost() != 0)
+      std::fprintf(stderr, "softhca: %llu commands were found without their ring\n",
+                   static_cast<unsigned long long>(adapter->rings_lost()));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments arguments;
+  const int status = parse(argc, argv, arguments);
+  if (status >= 0) return status;
+  (void)std::signal(SIGPIPE, SIG_IGN);
+  return serve(arguments);
+}
