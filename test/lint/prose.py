@@ -4,7 +4,8 @@
 usage: prose.py ROOT | prose.py --list ROOT | prose.py --self-test
 
 Words are what `wc -w` counts.  A sentence is what stands between full stops in a paragraph, an item
-of a list or a cell of a table, where semicolons end it too; what is in backticks is one word.  LIMITS has today's figures with a
+of a list or a cell of a table, where semicolons end it too, or a part of a list with dots (a · b);
+what is in backticks is one word.  LIMITS has today's figures with a
 little room: a document may become shorter and plainer, and then its row is to be lowered.  --list
 shows the sentences that are too long, with their numbers of words.
 """
@@ -13,25 +14,25 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 41300  # words of all of them
+TOTAL = 41010  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
     "README.md": (1200, 0),
     "gda/FAILURES.md": (900, 0),
-    "gda/README.md": (3550, 19),
-    "plugin/ARCHITECTURE.md": (1050, 6),
+    "gda/README.md": (3550, 0),
+    "plugin/ARCHITECTURE.md": (1050, 0),
     "plugin/BRINGUP.md": (1300, 0),
     "plugin/GLOSSARY.md": (700, 0),
     "plugin/OPERATING.md": (6050, 0),
-    "plugin/SETTINGS.md": (3450, 12),
-    "proxy/README.md": (5450, 34),
+    "plugin/SETTINGS.md": (3450, 0),
+    "proxy/README.md": (5500, 0),
     "test/COMPATIBILITY.md": (4200, 0),
     "test/MEASUREMENTS.md": (4600, 0),
     "tools/EXAMPLES.md": (1000, 0),
     "tools/JSON.md": (2500, 0),
-    "tools/README.md": (2200, 17),
+    "tools/README.md": (2250, 0),
     "topology/DECISIONS.md": (2500, 0),
-    "topology/README.md": (1350, 2),
+    "topology/README.md": (1350, 0),
 }
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.S | re.M)
@@ -65,9 +66,9 @@ def blocks(text):
 def sentences(text):
     for block in blocks(text):
         plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", block)
-        plain = re.sub(r"`[^`]*`", "code", plain)
+        plain = re.sub(r"`[^`]*`", "code", plain).replace(".*", ".")
         # Not before what goes on in small letters, as behind "e.g.".
-        yield from re.split(r"(?<=[\w%)*\"][.!?])\s+(?=[-A-Z0-9(\"*]|code)", plain)
+        yield from re.split(r"(?<=[\w%)*\"][.!?])\s+(?=[-A-Z0-9(\"*]|code)| · ", plain)
 
 
 def long_sentences(text):

@@ -114,10 +114,11 @@ def inference():
 
 
 def pipeline():
-    """Stages with messages of their own: the first two exchange activations, the others little."""
+    """Stages with messages of their own: one large ones, two middling, one small."""
     return [Rank(f"n{4 + n}", 300 + n, "mlx5_0", always(size), always(rate), always(seconds))
             for n, (size, rate, seconds) in enumerate(
-                [(64 * MIB, 20, 3e-3), (64 * MIB, 20, 3e-3), (64 * KIB, 500, 25e-6), (4 * KIB, 900, 9e-6)])]
+                [(64 * MIB, 20, 3e-3), (64 * KIB, 500, 25e-6), (64 * KIB, 500, 25e-6),
+                 (4 * KIB, 900, 9e-6)])]
 
 
 def alternating():
