@@ -1,5 +1,8 @@
 // Pure parts of tools/common.
 #include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "test/support/catch.h"
 #include "tools/common/nccl_conf.h"
@@ -22,6 +25,28 @@ TEST_CASE("Lines of nccl.conf are taken as NCCL takes them") {
   // A line goes on behind 4095 bytes as if it were another.
   CHECK(parse_nccl_conf(std::string(4095, 'x') + "A=1\nB=2") == Pairs{{"A", "1"}, {"B", "2"}});
   CHECK(parse_nccl_conf(std::string("A=1\0B=2\nC=3", 12)) == Pairs{{"A", "1"}, {"C", "3"}});
+}
+
+TEST_CASE("A line of nccl.conf that does not count is told, with its file") {
+  std::string folder = "/tmp/twinpath-conf-XXXXXX";
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  const std::string own = folder + "/own.conf", system = folder + "/system.conf";
+  std::ofstream(own) << "NCCL_TEST_A=1\nNCCL_TEST_B=2\nNCCL_TEST_C=3\n";
+  std::ofstream(system) << "NCCL_TEST_C=4\nNCCL_TEST_D=5\n";
+  setenv("NCCL_TEST_A", "9", 1);
+  setenv("NCCL_TEST_B", "2", 1);
+  const NcclConf conf = apply_nccl_conf(own, "", "", system);
+  REQUIRE(conf.overruled.size() == 2);  // B says the same
+  CHECK(conf.overruled[0].name == "NCCL_TEST_A");
+  CHECK(conf.overruled[0].file == own);
+  CHECK(conf.overruled[0].value == "1");
+  CHECK(conf.overruled[1].name == "NCCL_TEST_C");
+  CHECK(conf.overruled[1].file == system);
+  CHECK(conf.overruled[1].value == "4");
+  CHECK(conf.origins.size() == 2);
+  for (const char* name : {"NCCL_TEST_A", "NCCL_TEST_B", "NCCL_TEST_C", "NCCL_TEST_D"})
+    unsetenv(name);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("Sizes are read with and without units") {

@@ -482,6 +482,26 @@ class ThisNode(Scratch):
         for key in ("gpus", "selection"):
             self.assertEqual([g.get("hca") for g in report[key]], [g.get("hca") for g in again[key]])
 
+    def test_check_looks_at_what_a_job_would_meet(self):
+        conf = self.spill("nccl.conf", "NCCL_IB_TIMEOUT=18\n")
+        done = subprocess.run(
+            ["sh", "-c", 'ulimit -Sn 200; exec "$@"', "-", TOPO, "--no-cuda", "check", "--json"],
+            capture_output=True, text=True, timeout=60,
+            env={**clean_environment(), "TWINPATH_FABRIC": "soft", "NCCL_CONF_FILE": conf,
+                 "NCCL_IB_TIMEOUT": "22", "NCCL_NET_PLUGIN": self.path("none.so")})
+        found = {c["check"]: c for c in json.loads(done.stdout)["checks"]
+                 if c["group"] == "a job started here"}
+        for check, level, word in (
+                ("descriptors", "WARN", "200"), ("plugin", "FAIL", "none.so"),
+                ("settings", "WARN", "says '18', '22' holds"), ("address", "OK", "found"),
+                ("gdr-tried", "unknown", "--no-cuda")):
+            with self.subTest(check):
+                self.assertEqual(found[check]["level"], level)
+                self.assertIn(word, found[check]["fact"])
+        # A captured machine has no job to be started on.
+        captured = self.replay("two-sockets", "check", "--json")
+        self.assertNotIn("a job started here", captured.stdout)
+
     def test_probe_says_why_it_did_not_try(self):
         done = topo("--input", self.machine("two-sockets"), "probe", cwd=self.folder)
         self.assertEqual((done.returncode, done.stdout),

@@ -37,8 +37,11 @@ void take_settings(const std::string& path, NcclConf& out) {
     return;
   }
   for (const auto& [name, value] : parse_nccl_conf(*text)) {
-    if (std::getenv(name.c_str()) != nullptr || ::setenv(name.c_str(), value.c_str(), 0) != 0)
+    if (const char* now = std::getenv(name.c_str())) {
+      if (value != now) out.overruled.push_back({name, path, value});
       continue;
+    }
+    if (::setenv(name.c_str(), value.c_str(), 0) != 0) continue;
     out.origins.emplace(name, path);
   }
 }

@@ -16,9 +16,15 @@ namespace twinpath::tools {
 // part of name and value.
 std::vector<std::pair<std::string, std::string>> parse_nccl_conf(std::string_view text);
 
+// A line of a file that does not count: the environment, or a file before it, says otherwise.
+struct OverruledSetting {
+  std::string name, file, value;
+};
+
 struct NcclConf {
   std::map<std::string, std::string> origins;  // of names that a file set: the file
-  std::vector<std::string> notes;              // a file that cannot be read, or that not all read
+  std::vector<OverruledSetting> overruled;
+  std::vector<std::string> notes;  // a file that cannot be read, or that not all read
 };
 
 // `home` and `user_home`: $HOME and the user database's; empty where there is none.  Puts into the

@@ -52,6 +52,7 @@ Checks check(const Report& report) {
   check_host(report, out);
   check_ports(report, out);
   check_paths(report, out);
+  check_job(report, out);
   return out;
 }
 

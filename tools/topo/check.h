@@ -1,6 +1,7 @@
 #pragma once
 // Every step that a user must take to have GPUDirect RDMA and GPU-initiated transfers, as far as
-// this version does them, judged on what was read: OK, WARN, FAIL, or unknown where no source told.
+// this version does them, and what a job started here would meet, judged on what was read: OK,
+// WARN, FAIL, or unknown where no source told.
 //
 // Pure.  Threads: any.
 #include <string>
@@ -47,5 +48,6 @@ void check_doorbells(const Report& report, Checks& out);  // check_host.cc
 void check_host(const Report& report, Checks& out);       // check_host.cc
 void check_ports(const Report& report, Checks& out);      // check_ports.cc
 void check_paths(const Report& report, Checks& out);      // check_paths.cc
+void check_job(const Report& report, Checks& out);        // check_job.cc
 
 }  // namespace twinpath::tools::topo

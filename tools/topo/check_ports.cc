@@ -96,6 +96,37 @@ void rates(const Machine& m, const Hca& h, Checks& out) {
   }
 }
 
+// A port that came up with half its lanes, or at an older rate, says nothing of it; others of the
+// same adapter or model tell.
+void half_speed(const Machine& m, Checks& out) {
+  const auto counts = [](const Hca& h, const HcaPort& p) {
+    return h.role == HcaRole::data && h.foreign.empty() && p.gbps &&
+           p.state.value_or(PortState::active) == PortState::active;
+  };
+  const auto alike = [](const Hca& a, const Hca& b) {
+    return &a == &b || (a.pci && b.pci && a.pci->id.vendor != 0 && a.pci->id == b.pci->id &&
+                        a.board == b.board);
+  };
+  for (const Hca& h : m.hcas) {
+    for (const HcaPort& p : h.ports) {
+      if (!counts(h, p)) continue;
+      int most = 0;
+      std::string fastest;
+      for (const Hca& other : m.hcas)
+        for (const HcaPort& q : other.ports)
+          if (alike(h, other) && counts(other, q) && q.layer == p.layer && *q.gbps > most) {
+            most = *q.gbps;
+            fastest = port_name(other, q);
+          }
+      if (*p.gbps < most)
+        out.add("port-rate", port_name(h, p), Level::warn,
+                std::to_string(*p.gbps) + " Gb/s, while " + fastest + " of the same model has " +
+                    std::to_string(most),
+                "see cable, module and the switch's port: lanes, speed, auto-negotiation");
+    }
+  }
+}
+
 void virtual_functions(const Hca& h, Checks& out) {
   if (!h.pci) return;
   if (h.pci->physical_function) {
@@ -149,6 +180,7 @@ void check_ports(const Report& r, Checks& out) {
     rates(m, h, out);
     virtual_functions(h, out);
   }
+  half_speed(m, out);
   if (data == 0 && foreign > 0)
     out.add("hca", "", Level::fail, "no HCA speaks InfiniBand or RoCE: this version serves none",
             remedy(Reason::hca_transport, {}));

@@ -13,6 +13,7 @@
 #include "tools/common/output.h"
 #include "tools/topo/check.h"
 #include "tools/topo/dump.h"
+#include "tools/topo/job_facts.h"
 #include "tools/topo/json.h"
 #include "tools/topo/options.h"
 #include "tools/topo/png.h"
@@ -66,7 +67,12 @@ Report load(const Options& o, Input& input, bool with_probes, ProbeRun& probes) 
     probes = probe_pairs(input, settings.config);
     settings.probes = probes.results;
   }
-  return make_report(input.machine, std::move(settings));
+  Report report = make_report(input.machine, std::move(settings));
+  if (input.live && o.command == Command::check) {
+    report.job = read_job_facts(report.settings.config);
+    report.job->gdr_not_tried = probes.why_not;
+  }
+  return report;
 }
 
 void print(const Json& json) {
@@ -123,7 +129,8 @@ int run(Options o) {
   Input input = open_input(o.input);
   if (o.command == Command::dump) return write_dump(o, input);
   ProbeRun probes;
-  const Report report = load(o, input, o.command == Command::probe, probes);
+  const bool tries = o.command == Command::probe || (o.command == Command::check && input.live);
+  const Report report = load(o, input, tries, probes);
   std::optional<Report> peer;
   if (!o.peer.empty()) {
     InputOptions from;

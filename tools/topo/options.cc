@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   twinpath-topo                          classes, the HCA of each GPU and its mode
   twinpath-topo why GPU0 mlx5_0          every fact and rule behind one pair
-  twinpath-topo check                    what is missing for GPUDirect RDMA, and how to get it
+  twinpath-topo check                    before a job: what is missing here, and how to get it
   twinpath-topo --svg node.svg           a picture
   twinpath-topo dump node.tar            what a bug report needs, without serial numbers
   twinpath-topo --input node.tar --peer other.tar
@@ -52,8 +52,10 @@ bool parse_options(int argc, char** argv, Options& o, int& exit_code) {
   auto* why = app.add_subcommand("why", "every fact and rule behind one GPU and one HCA");
   why->add_option("GPU", o.gpu, "GPU0, 0 or a bus id")->required();
   why->add_option("HCA", o.hca, "mlx5_0 or a bus id")->required();
-  auto* check = app.add_subcommand(
-      "check", "every step to GPUDirect RDMA and GPU-initiated transfers: OK, WARN, FAIL, unknown");
+  auto* check = app.add_subcommand("check",
+                                   "before a job: every step to GPUDirect RDMA, limits, libraries, "
+                                   "settings, addresses: OK, WARN, "
+                                   "FAIL, unknown");
   check->add_flag("--strict", o.strict, "unknown counts as a warning");
   app.add_subcommand("tree", "the PCIe tree down to GPUs and HCAs");
   auto* dump = app.add_subcommand("dump", "write what --input needs to see this node again");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plugin/base/config.h"
+#include "tools/topo/job_facts.h"
 #include "topology/decide/decision.h"
 #include "topology/decide/hca_order.h"
 #include "topology/decide/overrides.h"
@@ -79,6 +80,7 @@ struct Report {
   std::vector<PairReport> pairs;  // GPU by GPU, HCAs in their order
   std::vector<GpuReport> gpus;
   std::vector<LeftOut> left_out;
+  std::optional<JobFacts> job;  // of this node, where it was asked for
 
   const PairReport& pair(int gpu, int hca) const;
 };
