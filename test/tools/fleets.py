@@ -64,8 +64,10 @@ class Fleet:
             rail = {**process, "rail": r.rail}
             # The machines are not quite alike, nor the minutes.
             messages = lambda t, r=r, i=i: r.rate(t) * STEP * (1 + 0.1 * ((t * 7 + i * 3) % 5))
-            self.add("twinpath_process_info", {**process, "job": name, "program": "python3"},
-                     lambda t: 1 if lives(t) else None)
+            for exporter in "root", "user":
+                self.add("twinpath_process_info",
+                         {**process, "instance": exporter, "job": name, "program": "python3"},
+                         lambda t: 1 if lives(t) else None)
             self.counter("twinpath_message_seconds_count", rail,
                          lambda t, m=messages: m(t) / 32, lives)
             self.counter("twinpath_message_seconds_sum", rail,
