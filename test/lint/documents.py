@@ -4,7 +4,7 @@
 usage: documents.py ROOT | documents.py --self-test
 
  1. README.md has no more than 200 lines.
- 2. Relative links lead to files.
+ 2. Relative links lead to files, and to headings in them.
  3. Files named from the top folder on (`proxy/wire/cts.h`) exist; programs below build/ are made by
     the meson.build of that folder.
  4. TWINPATH_ names are settings (plugin/base/options.cc), or settings of tools and tests (OWN).
@@ -48,11 +48,22 @@ def words_in_code(text):
             yield word.strip("()[],;:'\"")
 
 
+def anchors(text):
+    """Of headings, as GitHub makes them."""
+    for title in re.findall(r"^#+ (.*)$", text, re.M):
+        yield re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 def check_links(root, path, text):
     for target in LINK.findall(text):
-        file = target.split("#")[0]
-        if file and not re.match(r"[a-z]+:", target) and not (path.parent / file).exists():
+        file, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        there = path.parent / file if file else path
+        if not there.exists():
             yield f"links to {target}, which does not exist"
+        elif anchor and anchor not in anchors(there.read_text(encoding="utf-8")):
+            yield f"links to {target}, a heading that does not exist"
 
 
 def exists(root, name):
@@ -176,7 +187,7 @@ def check(root):
 
 
 GOOD = """# Title
-[there](plugin/there.md) and `plugin/base/options.cc`, `TWINPATH_FABRIC`, `build/tools/prog`.
+[there](plugin/there.md#all-there-is) and [here](#title), `plugin/base/options.cc`, `TWINPATH_FABRIC`, `build/tools/prog`.
 
 | message has | meaning |
 |---|---|
@@ -195,7 +206,9 @@ return "signs of life of " + std::to_string(ms()) + " ms, gone";
 const char* other = "end"; f("apart");
 """
 BAD = {"more than 200": lambda t: t + "\n" * 200,
-       "links to": lambda t: t.replace("there.md", "nowhere.md"),
+       "nowhere.md": lambda t: t.replace("there.md", "nowhere.md"),
+       "a heading that": lambda t: t.replace("#all-there", "#nothing-there"),
+       "#titel, a heading": lambda t: t.replace("#title", "#titel"),
        "names plugin/base/no.cc": lambda t: t.replace("options.cc`", "options.cc` `plugin/base/no.cc`"),
        "no meson.build makes": lambda t: t.replace("build/tools/prog", "build/tools/none"),
        "is no setting": lambda t: t.replace("TWINPATH_FABRIC", "TWINPATH_FABRICK"),
@@ -212,7 +225,7 @@ BAD = {"more than 200": lambda t: t + "\n" * 200,
 def self_test():
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder).resolve() / "tree"
-        for name, text in {"plugin/there.md": "# There\n", "tools/run": "",
+        for name, text in {"plugin/there.md": "# All, there is\n", "tools/run": "",
                            "plugin/base/options.cc": 'Option{"TWINPATH_FABRIC"};', "plugin/a.cc": SOURCE,
                            "tools/meson.build": "executable('prog', 'a.cc')\n",
                            "build/not.md": "[no](nowhere)"}.items():
