@@ -14,25 +14,25 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 41010  # words of all of them
+TOTAL = 43200  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
-    "README.md": (1200, 0),
-    "gda/FAILURES.md": (900, 0),
-    "gda/README.md": (3550, 0),
-    "plugin/ARCHITECTURE.md": (1050, 0),
-    "plugin/BRINGUP.md": (1300, 0),
-    "plugin/GLOSSARY.md": (700, 0),
-    "plugin/OPERATING.md": (6050, 0),
-    "plugin/SETTINGS.md": (3450, 0),
-    "proxy/README.md": (5500, 0),
-    "test/COMPATIBILITY.md": (4200, 0),
-    "test/MEASUREMENTS.md": (4600, 0),
-    "tools/EXAMPLES.md": (1000, 0),
-    "tools/JSON.md": (2500, 0),
-    "tools/README.md": (2250, 0),
-    "topology/DECISIONS.md": (2500, 0),
-    "topology/README.md": (1350, 0),
+    "README.md": (1250, 4),
+    "gda/FAILURES.md": (1000, 4),
+    "gda/README.md": (3850, 4),
+    "plugin/ARCHITECTURE.md": (1100, 4),
+    "plugin/BRINGUP.md": (1450, 4),
+    "plugin/GLOSSARY.md": (800, 4),
+    "plugin/OPERATING.md": (6700, 4),
+    "plugin/SETTINGS.md": (3750, 4),
+    "proxy/README.md": (5950, 4),
+    "test/COMPATIBILITY.md": (4550, 4),
+    "test/MEASUREMENTS.md": (5000, 4),
+    "tools/EXAMPLES.md": (1050, 4),
+    "tools/JSON.md": (2750, 4),
+    "tools/README.md": (2550, 4),
+    "topology/DECISIONS.md": (2700, 4),
+    "topology/README.md": (1450, 4),
 }
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.S | re.M)
