@@ -245,6 +245,20 @@ class Report(unittest.TestCase):
         self.assertIn("| q | pass 4 | skipped |  |\n", out)
         self.assertIn("- p, rxe pair: failed: x: why\n- q, rxe pair: skipped: not here\n", out)
 
+    def test_what_passed_on_one_fabric_only_is_a_line(self):
+        lines = [{"program": name, "fabric": "siw", "result": "pass"} for name in ("a", "b_*", "c", "d")]
+        lines += [{"program": "e", "fabric": "siw", "result": "fail", "detail": "bad"},
+                  {"program": "f", "fabric": "siw", "result": "pass", "passed": 2},
+                  {"program": "d", "fabric": "soft", "result": "pass"},
+                  {"program": "g", "fabric": "siw", "result": "pass"}]
+        (self.at / "r.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        out = self.report("-").stdout
+        self.assertIn("\n\nOn siw only, and passed: a · b_\\* · c · g.\n\n- e, siw", out)
+        self.assertIn("| d | pass | pass |\n| e |  | **FAIL** 1 of 1 |\n| f |  | pass 2 |\n\n", out)
+        # Of one column, or of few programs, there is a row each.
+        (self.at / "r.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:4]))
+        self.assertIn("| a | pass |\n", self.report("-").stdout)
+
     def test_a_file_with_markers_keeps_the_rest(self):
         text = "before\n<!-- report:begin -->\nold\n<!-- report:end -->\nafter\n"
         (self.at / "a.md").write_text(text)

@@ -20,6 +20,8 @@ import sys
 
 COLUMNS = ["soft HCA", "rxe pair", "rxe pair2", "two hosts", "rxe dummy", "rxe dummy2", "siw"]
 SHORT = {"soft": "soft HCA"}
+# So many programs that were right on one fabric only stand in a line below the table.
+MANY = 4
 RESULTS = {"pass": "passed", "ok": "passed", "fail": "failed", "failed": "failed",
            "skip": "skipped", "skipped": "skipped"}
 
@@ -74,19 +76,35 @@ def columns_of(rows):
     return [c for c in COLUMNS if c in found] + sorted(found - set(COLUMNS))
 
 
+def right_on_one(rows, columns):
+    """{column: names} of programs that were tried there only, and passed."""
+    found = {}
+    for name, cells in rows.items():
+        [(column, cell), *more] = cells.items()
+        if not more and cell.text() == "pass" and not cell.skipped and len(columns) > 1:
+            found.setdefault(column, []).append(name)
+    return {column: names for column, names in found.items() if len(names) >= MANY}
+
+
 def markdown(rows, title, columns=None):
     columns = columns or columns_of(rows)
     lines = [title, ""] if title else []
+    alone = right_on_one(rows, columns)
+    in_a_line = {name for names in alone.values() for name in names}
     lines.append("| program | " + " | ".join(columns) + " |")
     lines.append("|---" * (len(columns) + 1) + "|")
     notes = []
     for name, cells in rows.items():
+        if name in in_a_line:
+            continue
         texts = [cells[c].text() if c in cells else "" for c in columns]
         lines.append(f"| {name} | " + " | ".join(texts) + " |")
         for column in columns:
             if column in cells:
                 what = "failed" if cells[column].failed else "skipped"
                 notes += [f"- {name}, {column}: {what}: {d}" for d in cells[column].details]
+    for column, names in alone.items():
+        lines += ["", f"On {column} only, and passed: " + " · ".join(names).replace("*", r"\*") + "."]
     if notes:
         lines += [""] + notes
     return "\n".join(lines) + "\n"
