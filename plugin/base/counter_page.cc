@@ -258,6 +258,18 @@ void CounterPage::leave_behind_soon() {
   }
 }
 
+// Names are written under the lock; counts are words that go on meanwhile, each by itself.
+void CounterPage::copy_page(char* to, std::size_t bytes) {
+  static_assert(counters::kConnectionsAt % sizeof(std::uint64_t) == 0 &&
+                sizeof(counters::Connection) % sizeof(std::uint64_t) == 0);
+  const std::lock_guard hold(mutex_);
+  auto* const words = memory_.as<std::uint64_t>();
+  for (std::size_t i = 0; i < bytes / sizeof *words; ++i) {
+    const std::uint64_t word = std::atomic_ref(words[i]).load(std::memory_order_relaxed);
+    std::memcpy(to + i * sizeof word, &word, sizeof word);
+  }
+}
+
 void CounterPage::leave_behind() {
   if (leave_in_.empty()) return;
   const std::lock_guard hold(copying_);
@@ -269,7 +281,7 @@ void CounterPage::leave_behind() {
   // Neither a destructor nor a thread may throw.
   const std::unique_ptr<char[]> all(new (std::nothrow) char[bytes]);
   if (all == nullptr) return;
-  std::memcpy(all.get(), memory_.as<char>(), bytes);
+  copy_page(all.get(), bytes);
   const std::int64_t now = now_ns();
   std::memcpy(all.get() + offsetof(counters::Process, copied_at), &now, sizeof now);
   if (std::string why; !replace_file(name, {all.get(), bytes}, 0600, why))

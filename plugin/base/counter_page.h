@@ -77,6 +77,7 @@ class CounterPage : public std::enable_shared_from_this<CounterPage> {
   counters::Connection* place_for(const counters::Identity& who);
   void close(counters::Connection& connection);
   void leave_behind_soon();
+  void copy_page(char* to, std::size_t bytes);
 
   SharedMemory memory_;
   counters::Process* const page_;
