@@ -486,10 +486,14 @@ TEST_CASE("a copy process that cannot be had is named with its reason", "[gpu_pr
     copy_elsewhere("");
     return why;
   };
-  CHECK(reason("/nowhere/copier").find("/nowhere/copier cannot be started: No such file") !=
-        std::string::npos);
-  CHECK(reason("/dev/null").find("cannot be started: Permission denied") != std::string::npos);
-  CHECK(reason("/bin/true").find("it ended before it was ready") != std::string::npos);
+  const auto named = [&](const std::string& executable, const char* expected) {
+    const std::string why = reason(executable);
+    CAPTURE(executable, why);
+    CHECK(why.find(expected) != std::string::npos);
+  };
+  named("/nowhere/copier", "/nowhere/copier cannot be started: No such file");
+  named("/etc/passwd", "cannot be started: Permission denied");
+  named("/bin/true", "it ended before it was ready");
   const char* copier = std::getenv("TWINPATH_TEST_COPIER");
   NEEDS(copier != nullptr, "TWINPATH_TEST_COPIER does not name the executable");
   // It is told where the driver is: here, a program without one.  Where a real driver is installed
