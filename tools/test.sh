@@ -192,6 +192,17 @@ if begin plain; then
   fi
 fi
 
+# --- what is needed later is compiled while what is next waits
+# shellcheck source=tools/lib/sanitized.sh
+. tools/lib/sanitized.sh
+tsan_by=none
+if wanted tsan; then tsan_by=$(tsan_wrapper); fi
+ahead=()
+if wanted asan; then ahead+=(asan); fi
+if wanted tsan && [ "$tsan_by" != none ]; then ahead+=(tsan); fi
+# Alone there is nothing to go beside.
+if [ ${#ahead[@]} -gt 0 ] && { wanted demo || wanted softhca || wanted vm; }; then early_builds "${ahead[@]}"; fi
+
 # --- README's first command.  Nothing else compiles with -O3, which finds what -O2 does not.
 if begin demo; then
   rm -rf build-demo
@@ -242,26 +253,25 @@ if begin scripts; then
 fi
 
 # --- sanitizers and fuzzing
-# shellcheck source=tools/lib/sanitized.sh
-. tools/lib/sanitized.sh
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-if begin asan; then address_sanitized; fi
+if begin asan; then sanitized asan 'asan+ubsan'; fi
 if begin tsan; then
-  wrapper=$(tsan_wrapper)
-  if [ "$wrapper" = none ]; then
+  if [ "$tsan_by" = none ]; then
     leave_out 'thread sanitizer' 'a program built with -fsanitize=thread does not start here'
   else
-    sanitized tsan build-tsan thread -Dfuzz=disabled
+    wrapper=$tsan_by
+    sanitized tsan tsan
+    wrapper=''
   fi
-  wrapper=''
 fi
 if begin fuzz; then
   if ! command -v clang++ >/dev/null; then
     leave_out 'fuzzing' 'no clang++'
+  elif ! wanted asan && ! built fuzz; then
+    fail 'asan+ubsan build' build-asan/build.log
   else
-    wanted asan || address_sanitized
     fuzz
   fi
 fi

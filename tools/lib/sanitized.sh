@@ -7,42 +7,91 @@
 # to compile; the build of tools/demo.sh shows that each compiles alone.
 sanitized_suites=(unit soft fabric)
 patient_sanitized_suites=(abi gda)
-# sanitized LABEL FOLDER SANITIZER [MESON OPTION...]: builds, and runs these suites.  Of fuzzing alone
-# only the targets are built.
-sanitized() {
-  local label=$1 folder=$2 sanitizer=$3 build_suites=("${sanitized_suites[@]}" "${patient_sanitized_suites[@]}")
-  shift 3
-  [ "$stage" != fuzz ] || build_suites=(none)
+# sanitizer_build STAGE: sets up and compiles what stage asan, tsan or fuzz needs.
+sanitizer_build() {
+  local label=$1 folder=build-$1 sanitizer=thread optimization=0
+  local build_suites=("${sanitized_suites[@]}" "${patient_sanitized_suites[@]}") options=(-Dfuzz=disabled)
+  # With clang++ one build serves the fuzz targets too; of fuzzing alone only these are built.
+  if [ "$1" != tsan ]; then
+    label=asan+ubsan folder=build-asan sanitizer=address,undefined options=()
+    [ -z "$sanitizing_cxx" ] || options=(-Dfuzz=enabled -Dcpp_args=-fsanitize=fuzzer-no-link)
+    [ "$1" != fuzz ] || build_suites=(none)
+  fi
   # No --buildtype: where a folder is set up again, it would put the optimization back to 0.
-  local optimization=0
   [ -n "$sanitizing_cxx" ] && local -x CXX=$sanitizing_cxx && optimization=1
-  set -- -Ddebug=true -Doptimization=$optimization -Db_sanitize="$sanitizer" -Db_lundef=false \
-    -Dtests=enabled -Dtools=disabled "$@"
-  if build "$folder" "$jobs" "$label build" --unity=on --unity-size=16 "$@" || {
+  set -- -Ddebug=true -Doptimization=$optimization -Db_sanitize="$sanitizer" -Db_lundef=false -Dwerror=false \
+    -Dtests=enabled -Dtools=disabled ${options[@]+"${options[@]}"}
+  build "$folder" "$jobs" "$label build" --unity=on --unity-size=16 "$@" || {
     # Two files of a unit may have chosen one name; whether there is more to it shows now.
     say "$label build: again, one source at a time"
     build "$folder" "$jobs" "$label build" --unity=off "$@"
-  }; then
-    add 1 0
-    [ "$stage" != fuzz ] || return 0
-    run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
-    test_processes=$jobs run_suites "$label" "$folder" \
-      "${patient_sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
+  }
+}
+# early_builds STAGE...: begins these builds beside what is tested meanwhile, at the lowest priority:
+# tests wait more than they compute.
+early=''
+early_builds() {
+  local name
+  for name in "$@"; do
+    mkdir -p "build-$name"
+    rm -f "build-$name/early-status"
+  done
+  set -m
+  (
+    # What is compiled has a group of its own.
+    trap 'stop_jobs; exit 143' TERM
+    renice -n 19 -p "$BASHPID"
+    for name in "$@"; do
+      sanitizer_build "$name"
+      echo $? >"build-$name/early-status"
+    done
+  ) >build-test/early.log 2>&1 </dev/null &
+  set +m
+  early=$!
+}
+# What an early build is at, until it has ended.
+watch_early() {
+  while [ ! -f "build-$1/early-status" ] && kill -0 "$early" 2>/dev/null; do
+    tail -n 1 "build-$1/build.log" 2>/dev/null
+    sleep 2
+  done
+}
+# built STAGE: compiles it, or waits until the early build has.
+built() {
+  if [ -n "$early" ] && [ "$1" != fuzz ]; then
+    quietly "$1 build, begun earlier" build-test/watch.log watch_early "$1"
+    [ "$(cat "build-$1/early-status" 2>/dev/null)" = 0 ]
   else
-    fail "$label build" "$folder/build.log"
+    sanitizer_build "$1"
   fi
 }
-# With clang++ one build serves the fuzz targets too.
+# sanitized STAGE LABEL: builds, and runs the suites.
+sanitized() {
+  local label=$2 folder=build-$1
+  if ! built "$1"; then
+    fail "$label build" "$folder/build.log"
+    return
+  fi
+  add 1 0
+  run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
+  test_processes=$jobs run_suites "$label" "$folder" \
+    "${patient_sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
+}
+# links COMMAND...: whether this compiler makes a program.  Not in /dev/null: where that is no device
+# any more, root would make a program of it.
+links() {
+  local dir status
+  dir=$(mktemp -d)
+  echo 'int main() { return 0; }' >"$dir/a.cc"
+  "$@" "$dir/a.cc" -o "$dir/a" 2>/dev/null
+  status=$?
+  rm -rf "$dir"
+  return $status
+}
 sanitizing_cxx=$(command -v clang++ || true)
-if [ -n "$sanitizing_cxx" ] && ! echo 'int main() { return 0; }' |
-  "$sanitizing_cxx" -fsanitize=address,undefined -x c++ - -o /dev/null 2>/dev/null; then
+if [ -n "$sanitizing_cxx" ] && ! links "$sanitizing_cxx" -fsanitize=address,undefined; then
   sanitizing_cxx='' # without its runtime libraries
 fi
-address_sanitized() {
-  local fuzzing=()
-  [ -n "$sanitizing_cxx" ] && fuzzing=(-Dfuzz=enabled -Dcpp_args=-fsanitize=fuzzer-no-link)
-  sanitized 'asan+ubsan' build-asan address,undefined ${fuzzing[@]+"${fuzzing[@]}"}
-}
 # Compilers of Debian 12 cannot place TSan's shadow when the kernel randomises addresses widely; and
 # where they can, some layouts make holes of it count as memory, so that fork is refused.
 tsan_wrapper() {
