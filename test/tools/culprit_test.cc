@@ -163,7 +163,7 @@ TEST_CASE("Retransmissions of a rail's port tell a lossy link from a slow one") 
         "rail mlx5_0 loses packets");
 }
 
-TEST_CASE("A rail is slow where the host's others are quicker with messages as large") {
+TEST_CASE("A rail is slow where the job's others are quicker with messages as large") {
   const auto timed = [](ProcessSample& p, const std::string& port, std::uint64_t ns,
                         std::uint64_t bytes) {
     ConnectionSample& c = p.connections.back();
@@ -172,17 +172,22 @@ TEST_CASE("A rail is slow where the host's others are quicker with messages as l
     c.rails[0].bytes = 1000 * bytes;
     c.messages = 1000;
   };
-  for (const auto& [other_ns, other_bytes, words] :
-       {std::tuple{100'000u, 65536u, "rail mlx5_0 is slow"},
-        {100'000u, 40000u, "rail mlx5_0 is slow"},
-        {100'000u, 8u, "rail mlx5_0 is the limit"},
-        {9'000'000u, 65536u, "rail mlx5_0 is the limit"}}) {
-    CAPTURE(other_ns, other_bytes);
+  // The first process is of job 7, where jobs are known.
+  for (const auto& [other_ns, other_bytes, other_job, words] :
+       {std::tuple{100'000u, 65536u, 0u, "rail mlx5_0 is slow"},
+        {100'000u, 65536u, 7u, "rail mlx5_0 is slow"},
+        {100'000u, 65536u, 8u, "rail mlx5_0 is the limit"},
+        {100'000u, 40000u, 0u, "rail mlx5_0 is slow"},
+        {100'000u, 8u, 7u, "rail mlx5_0 is the limit"},
+        {9'000'000u, 65536u, 7u, "rail mlx5_0 is the limit"}}) {
+    CAPTURE(other_ns, other_bytes, other_job);
     ProcessSample p = process("a", 1), other = process("a", 3), far = process("c", 4);
     waits(p, Role::sender, "b", 2, Wait::network, 0.6);
     timed(p, "mlx5_0", 10'000'000, 65536);
     waits(other, Role::sender, "b", 4, Wait::network, 0.2);
     timed(other, "mlx5_1", other_ns, other_bytes);
+    p.connections[0].communicator = 7;
+    other.connections[0].communicator = other_job;
     // Another host's rails are no measure.
     waits(far, Role::sender, "b", 5, Wait::network, 0.2);
     timed(far, "mlx5_1", 10'000, 65536);

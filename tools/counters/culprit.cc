@@ -47,13 +47,20 @@ double message_bytes(const PeerRow& row) {
   return row.messages_per_s > 0 ? row.bytes_per_s / row.messages_per_s : 0;
 }
 
-// ", over soft0 up to 64 us": the quickest of the host's other rails that takes a quarter of this
-// one's time or less.  Messages of less than half the size say nothing of the rail.
+// Whether what the two carry may be compared.  Another job may keep fewer messages under way.
+bool in_one_job(const ProcessSample& a, const ProcessSample& b) {
+  const std::uint64_t one = job_of(a), other = job_of(b);
+  return one == other || one == 0 || other == 0;
+}
+
+// ", over soft0 up to 64 us": the quickest of the job's other rails on the host that takes a
+// quarter of this one's time or less.  Messages of less than half the size say nothing of the rail.
 std::string sibling(const Summary& s, const PeerRow& row, const RailSample& slow) {
   std::string out;
   std::uint64_t best = quantile(slow.buckets, 0.5) / 4 + 1;
   for (const PeerRow& other : s.rows) {
-    if (s.processes[other.process].host != s.processes[row.process].host ||
+    const ProcessSample &mine = s.processes[row.process], &its = s.processes[other.process];
+    if (its.host != mine.host || !in_one_job(mine, its) ||
         message_bytes(other) < message_bytes(row) / 2)
       continue;
     for (const RailSample& r : other.rails) {

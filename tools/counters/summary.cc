@@ -127,6 +127,13 @@ std::string name_of(const ProcessSample& p) {
   return p.host + " pid " + std::to_string(p.pid) + gpu;
 }
 
+std::uint64_t job_of(const ProcessSample& p) {
+  if (const std::uint64_t id = largest(p.communicators); id != 0) return id;
+  for (const ConnectionSample& c : p.connections)
+    if (c.communicator != 0) return c.communicator;
+  return 0;
+}
+
 std::uint64_t timed(const RailSample& rail) {
   std::uint64_t n = 0;
   for (const std::uint64_t b : rail.buckets) n += b;

@@ -91,4 +91,9 @@ std::vector<std::string> slow_rails(const Summary& summary);
 // "node07 pid 42 GPU1" of a process that was looked at.
 std::string name_of(const ProcessSample& process);
 
+// What all processes of a job have in common, and no others: NCCL's id of their largest
+// communicator; where the plugin was told of none (NCCL before 2.28), of the first connection's.
+// 0 before there is one.
+std::uint64_t job_of(const ProcessSample& process);
+
 }  // namespace twinpath::tools

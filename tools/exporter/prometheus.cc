@@ -166,15 +166,8 @@ void add_rails(Families& out, const Labels& process, const std::vector<const Pee
   }
 }
 
-// What all processes of a job have in common, and no others: NCCL's id of their largest
-// communicator; where the plugin was told of none (NCCL before 2.28), of the first connection's.
-// Empty before there is one.
-std::string job_of(const ProcessSample& p) {
-  std::uint64_t id = largest(p.communicators);
-  for (const ConnectionSample& c : p.connections) {
-    if (id != 0) break;
-    id = c.communicator;
-  }
+std::string job_text(const ProcessSample& p) {
+  const std::uint64_t id = job_of(p);
   if (id == 0) return {};
   std::array<char, 16> text;
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), id, 16).ptr};
@@ -182,7 +175,7 @@ std::string job_of(const ProcessSample& p) {
 
 void add_process(Families& out, const Labels& labels, const ProcessSample& p) {
   out.add("twinpath_process_info", "gauge", "A process that has the plugin open.",
-          with(labels, {{"job", job_of(p)}, {"program", p.program}, {"plugin", p.plugin}}), 1);
+          with(labels, {{"job", job_text(p)}, {"program", p.program}, {"plugin", p.plugin}}), 1);
   out.add("twinpath_process_start_time_seconds", "gauge",
           "When the process opened the plugin, since 1970.", labels,
           static_cast<double>(p.started_unix_ns) * 1e-9);
