@@ -99,8 +99,8 @@ class Fleet:
 def training(nodes=4, first_pid=100):
     """8 MiB at a time over two rails a node; a checkpoint of four minutes in the hour, for which all
     wait for rank 0; and a phase with deeper queues, in which each message takes five times as long."""
-    def phase(t):
-        return 5 if 20 <= t % 60 < 30 else 1
+    def phase(t):  # not at the same time in each hour
+        return 5 if 20 <= t % 95 < 35 else 1
     ranks = [Rank(f"n{n}", first_pid + 2 * n + k, f"mlx5_{k}", always(8 * MIB),
                   lambda t: 0 if t % 60 >= 56 else 400, lambda t: 400e-6 * phase(t))
              for n in range(nodes) for k in range(2)]
@@ -116,11 +116,14 @@ def inference():
 
 
 def pipeline():
-    """Stages with messages of their own: one large ones, two middling, one small."""
-    return [Rank(f"n{4 + n}", 300 + n, "mlx5_0", always(size), always(rate), always(seconds))
-            for n, (size, rate, seconds) in enumerate(
-                [(64 * MIB, 20, 3e-3), (64 * KIB, 500, 25e-6), (64 * KIB, 500, 25e-6),
-                 (4 * KIB, 900, 9e-6)])]
+    """Stages with messages of their own: one large ones, or middling ones every other 90 minutes, two
+    middling, one small."""
+    ranks = [Rank(f"n{4 + n}", 300 + n, "mlx5_0", always(size), always(rate), always(seconds))
+             for n, (size, rate, seconds) in enumerate(
+                 [(0, 20, 0), (64 * KIB, 500, 25e-6), (64 * KIB, 500, 25e-6), (4 * KIB, 900, 9e-6)])]
+    ranks[0].size = lambda t: 64 * KIB if t // 90 % 2 else 64 * MIB
+    ranks[0].seconds = lambda t: 25e-6 if t // 90 % 2 else 3e-3
+    return ranks
 
 
 def alternating():
