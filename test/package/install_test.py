@@ -186,9 +186,48 @@ class Recipes(unittest.TestCase):
         if run(SOURCE / "tools/package/commit", "--package", declared).stdout.strip() == declared:
             self.assertNotIn("unreleased", first)
 
+    def test_a_release_is_a_commit_with_a_tag(self):
+        if not shutil.which("git"):
+            self.skipTest("no git")
+        with folder() as root:
+            tree = root / "tree"
+            (tree / "tools").mkdir(parents=True)
+            shutil.copytree(SOURCE / "tools/package", tree / "tools/package")
+            for name in ("meson.build", ".gitattributes"):
+                shutil.copy(SOURCE / name, tree)
+            changes = tree / "tools/package/CHANGELOG.md"
+            changes.write_text("# Changes\n\n## 0.9.0 (unreleased)\n\n- # of new\n\n## 0.8.0 (2026-01-01)\n\n- old\n")
+            env = {f"GIT_{who}_{what}": f"{who}@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+            def git(*words):
+                return run("git", "-C", tree, *words, env=env).stdout.strip()
+
+            def release(*words):
+                done = run(tree / "tools/package/release", "--no-build", *words, env=env, check=False)
+                return done.returncode, done.stdout + done.stderr
+
+            git("init", "-q")
+            git("add", "-A")
+            self.assertIn("not clean", release("0.9.1")[1])
+            git("commit", "-q", "-m", "one")
+            for wrong in ("0.9", "v0.9.1", "0.09.1"):
+                self.assertIn(f"and not {wrong}", release(wrong)[1])
+            self.assertEqual(release("0.9.1")[0], 0)
+            self.assertEqual(git("status", "--porcelain"), "")
+            self.assertEqual(git("describe"), "v0.9.1")
+            self.assertEqual(run(tree / "tools/package/commit", "--package", "0.9.1").stdout, "0.9.1\n")
+            self.assertRegex(changes.read_text(), r"\n## 0\.9\.1 \(20\d\d-\d\d-\d\d\)\n\n- # of new\n\n## 0\.8\.0")
+            self.assertIn("version: '0.9.1'", (tree / "meson.build").read_text())
+            self.assertRegex((tree / "tools/package/twinpath.spec").read_text(), r"(?m)^Version: +0\.9\.1$")
+            told = git("tag", "-l", "--format=%(contents)", "v0.9.1")
+            self.assertEqual(told, "Twinpath 0.9.1\n\n- # of new")
+            self.assertIn("there is a tag v0.9.1", release("0.9.1")[1])
+            self.assertIn("v0.9.1 was released, and 0.9.0 is older", release("0.9.0")[1])
+            self.assertIn("which is not unreleased", release("0.9.2")[1])
+
     def test_documents_name_files_that_exist(self):
-        for document in (".github/CONTRIBUTING.md", ".github/SECURITY.md", ".github/workflows/ci.yml"):
-            text = (SOURCE / document).read_text()
+        for document in (SOURCE / ".github").rglob("*.*"):
+            text = document.read_text()
             for name in re.findall(r"(?:tools|test|plugin|\.ci|\.github)/[\w./-]*\w", text):
                 self.assertTrue((SOURCE / name).exists(), f"{document} names {name}")
         self.assertRegex((SOURCE / ".github/workflows/ci.yml").read_text(), r"(?m)^ *- run: \.ci/run$")
