@@ -22,7 +22,8 @@ Stages, in their order:
            perf only when named
   demo     tools/demo.sh: a release build, and the main job
   softhca  other people's programs over the soft HCA
-  vm       real verbs under an emulated kernel (test/vm), TWINPATH_VM_SECONDS in all, default 660
+  vm       real verbs under an emulated kernel (test/vm), TWINPATH_VM_SECONDS in all, default 660; and
+           Linux' mlx5 driver on softhca --pci
   format   clang-format
   scripts  shellcheck
   asan, tsan
@@ -228,6 +229,8 @@ if begin vm; then
     say "programs over real verbs, in virtual machines, ${TWINPATH_VM_SECONDS:-660} s at most"
     mapfile -t topologies < <(test/vm/suite --topologies | awk '$1 != "soft" {print $1}')
     vm_suite "${topologies[@]}"
+    say "Linux' mlx5 driver on the software adapter's PCI function"
+    vm_cases 'mlx5 driver' test/vm/mlx5 --build build-test
   fi
 fi
 

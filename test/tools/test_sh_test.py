@@ -102,6 +102,7 @@ class TestSh(unittest.TestCase):
         self.program("test/vm/run", """echo "vm $*" >>"$CALLS"; echo 'ok: something'; echo 'FAILED: other'
                      echo 'cases: 3 passed, 1 failed, 1 skipped'; exit 1""")
         self.program("test/vm/suite", "echo 'soft 1 x'; echo 'pair 1 y'")
+        self.program("test/vm/mlx5", """echo "mlx5 $*" >>"$CALLS"; echo 'cases: 1 passed, 0 failed, 0 skipped'""")
         for name in ("test/vm/rxe-run", "test/vm/siw-build", "build-test/tools/twinpath-info"):
             self.program(name, "exit 0")
         self.program("tools/demo.sh", 'echo "demo $*" >>"$CALLS"')
@@ -113,19 +114,19 @@ class TestSh(unittest.TestCase):
         said = re.findall(r"stage (\d) of (\d): (\w+)", done.stdout)
         names = ["plain", "demo", "softhca", "vm", "format", "scripts", "asan", "tsan", "fuzz"]
         self.assertEqual(said, [(str(i + 1), "9", n) for i, n in enumerate(names)], done.stdout)
-        # build, 2 x 3 x 2, settings' table; demo; two times 3 and a failure; shellcheck; build,
+        # build, 2 x 3 x 2, settings' table; demo; two times 3 and a failure, 1; shellcheck; build,
         # 2 x 3 x 2; fuzz
-        self.assertEqual(done.stdout.splitlines()[-1], "36 passed, 2 failed", done.stdout)
+        self.assertEqual(done.stdout.splitlines()[-1], "37 passed, 2 failed", done.stdout)
         self.assertRegex(done.stdout, r"Took .*; 2 test cases skipped")
         # Told again right before the last line.
-        self.assertRegex(done.stdout, r"\nFailed:\n  FAILED: other\n  FAILED: other\n36 passed")
+        self.assertRegex(done.stdout, r"\nFailed:\n  FAILED: other\n  FAILED: other\n37 passed")
         self.assertEqual(done.returncode, 1)
         for line in ("  ok: something", "  FAILED: other", "not run: thread sanitizer: ", "ok: fuzz x: 9 inputs"):
             self.assertIn(line, done.stdout)
         self.assertNotIn("cases: 3", done.stdout)
         calls = self.calls.read_text()
         self.assertIn("demo --no-install --jobs ", calls)
-        self.assertRegex(calls, r"vm .* soft\n(.*\n)*vm .* pair\n")
+        self.assertRegex(calls, r"vm .* soft\n(.*\n)*vm .* pair\n(.*\n)*mlx5 --build build-test\n")
         # Suites that wait run beside each other, once the others have ended.
         alone, beside, sanitized, sanitized_beside = self.meson_tests()
         self.assertEqual(re.findall(r" --suite=(\w+)", alone), [])

@@ -41,15 +41,15 @@ prepare_vm() {
     say "no siw: $(tail -n 1 "$log")"
 }
 
-# vm_suite TOPOLOGY...: runs them and counts their cases.
-vm_suite() {
-  local log status line p f s
+# vm_cases NAME COMMAND...: runs a program that tells its cases as test/vm/run does, and counts them.
+vm_cases() {
+  local name=$1 log status line p f s
+  shift
   log=$(mktemp)
   # In the background and waited for: a signal to this script is acted upon at once.
   set -m
   {
-    in_vm_environment test/vm/run --build build-test --results "$results" \
-      --seconds "${TWINPATH_VM_SECONDS:-660}" "$@" 2>&1 </dev/null
+    in_vm_environment "$@" 2>&1 </dev/null
     echo "status: $?"
   } | tee "$log" | sed -u '/^cases:/d; /^status:/d; s/^/  /' &
   set +m
@@ -57,16 +57,22 @@ vm_suite() {
   status=$(sed -n 's/^status: //p' "$log" | tail -n 1)
   line=$(grep '^cases:' "$log" | tail -n 1)
   if [ "$status" = 77 ]; then
-    leave_out 'VM suite' "$(grep -v -e '^cases:' -e '^status:' "$log" | tail -n 1)"
+    leave_out "$name" "$(grep -v -e '^cases:' -e '^status:' "$log" | tail -n 1)"
     [ -z "$line" ] || { read -r _ p _ f _ s _ <<<"$line" && add "$p" "$f" "$s"; }
   elif [ -z "$line" ]; then
-    fail "test/vm/run ended with status ${status:-unknown}" "$log"
+    fail "$1 ended with status ${status:-unknown}" "$log"
   else
     read -r _ p _ f _ s _ <<<"$line"
     add "$p" "$f" "$s"
     # With what the program said, which is indented.
     awk '/^ /{if (on) print; next} {on = /^FAILED:/} on' "$log" >>"$failures"
-    while IFS= read -r line; do leave_out 'VM suite' "$line"; done < <(grep -F 'no time left' "$log")
+    while IFS= read -r line; do leave_out "$name" "$line"; done < <(grep -F 'no time left' "$log")
   fi
   rm -f "$log"
+}
+
+# vm_suite TOPOLOGY...: the programs of test/vm there.
+vm_suite() {
+  vm_cases 'VM suite' test/vm/run --build build-test --results "$results" \
+    --seconds "${TWINPATH_VM_SECONDS:-660}" "$@"
 }
