@@ -1,6 +1,5 @@
 // Everything at once for as long as TWINPATH_SOAK_SECONDS says: several connections of one
 // communicator in both directions, random shapes, groups, tags, sizes and missing completions.
-#include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -94,38 +93,6 @@ TEST_CASE("Random traffic of many kinds keeps its bytes for as long as asked") {
   } while (now_ns() < end);
 }
 
-// One end of a connection, and the comm that it is.
-struct Doomed {
-  TrafficEnd* end;
-  Comm* comm;
-  std::function<void()> close;
-};
-
-// What a rank does that aborts: after some traffic it gives memory back and frees it, one end after
-// the other, and closes comms, while those that are left go on.  A registration may be given back
-// through any comm of the device.
-void abort_rank(std::vector<Doomed> ends, std::uint64_t seed) {
-  std::minstd_rand random(static_cast<unsigned>(seed));
-  const auto step = [&](std::size_t most) {
-    for (auto steps = random() % most; steps > 0; --steps)
-      for (const Doomed& d : ends)
-        if (d.end != nullptr && d.end->failure().empty()) d.end->step();
-  };
-  step(std::size_t{1} << (2 + random() % 8));
-  while (!ends.empty()) {
-    const std::size_t i = random() % ends.size();
-    Doomed& d = ends[i];
-    if (d.end != nullptr) {
-      std::exchange(d.end, nullptr)
-          ->take_memory(*ends[random() % ends.size()].comm, random() % 2 == 0);
-    } else {
-      d.close();
-      ends.erase(ends.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    step(8);
-  }
-}
-
 std::string abort_at_some_point(const Round& round, std::uint64_t seed) {
   LogCapture log;
   Stage stage(round);
@@ -137,8 +104,9 @@ std::string abort_at_some_point(const Round& round, std::uint64_t seed) {
     (forth ? at_a : at_b).push_back({&t.sender, link.send.get(), [&link] { link.send.reset(); }});
     (forth ? at_b : at_a).push_back({&t.receiver, link.recv.get(), [&link] { link.recv.reset(); }});
   }
-  std::thread other([&] { abort_rank(std::move(at_b), seed + 1); });
-  abort_rank(std::move(at_a), seed);
+  const std::size_t steps = std::size_t{1} << (2 + seed % 8);
+  std::thread other([&] { abort_rank(std::move(at_b), seed + 1, steps); });
+  abort_rank(std::move(at_a), seed, steps);
   other.join();
   for (const auto& t : stage.traffic)
     if (!t->sender.untouched() || !t->receiver.untouched())

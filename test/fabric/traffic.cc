@@ -39,7 +39,8 @@ PlannedGroup plan_group(const Mix& mix, std::uint64_t number) {
   const auto below = [&state](std::size_t n) { return scramble(++state) % n; };
   PlannedGroup group;
   group.count = 1 + below(static_cast<std::size_t>(mix.most_in_group));
-  if (mix.optional_one_in > 0 && below(static_cast<std::size_t>(mix.optional_one_in)) == 0) {
+  if (mix.optional_one_in > 0 && number < mix.optional_until &&
+      below(static_cast<std::size_t>(mix.optional_one_in)) == 0) {
     group.count = 1;
     group.optional = true;
   }
@@ -105,27 +106,66 @@ bool OwnPages::untouched() const {
          std::all_of(data_, data_ + bytes_, [](std::uint8_t b) { return b == kOthers; });
 }
 
-void TrafficEnd::take_memory(Comm& through, bool unmap) {
-  if (through.deregister_memory(std::exchange(registered_, nullptr)) != Status::ok)
-    fail("a registration cannot be given back");
-  memory_.become_others(unmap);
+bool TrafficEnd::give_back(Piece& piece, Comm& through) {
+  if (piece.registered == nullptr) return true;
+  if (through.deregister_memory(std::exchange(piece.registered, nullptr)) == Status::ok)
+    return true;
+  fail("a registration cannot be given back");
+  return false;
 }
 
-TrafficEnd::TrafficEnd(Comm& comm, const Mix& mix, std::size_t slots)
+void TrafficEnd::take_memory(Comm& through, bool unmap) {
+  for (Piece& piece : pieces_) {
+    (void)give_back(piece, through);
+    piece.pages->become_others(unmap);
+  }
+}
+
+bool TrafficEnd::untouched() const {
+  return std::all_of(pieces_.begin(), pieces_.end(),
+                     [](const Piece& piece) { return piece.pages->untouched(); });
+}
+
+TrafficEnd::TrafficEnd(Comm& comm, const Mix& mix, std::size_t slots, std::size_t together)
     : mix_(mix),
       comm_(comm),
       stride_((mix.most_bytes() + kSlack + kGuard + 8 + 63) / 64 * 64),
-      memory_(slots * stride_),
+      together_(mix.renewed_one_in > 0 ? together : slots),
+      pieces_(slots / together_),
       random_(static_cast<unsigned>(mix.seed + slots)) {
-  auto made = comm.register_memory(memory_.data(), memory_.size(), MemoryType::host, 0, -1);
+  for (Piece& piece : pieces_) make(piece);
+}
+
+void TrafficEnd::make(Piece& piece) {
+  piece.pages = std::make_unique<OwnPages>(together_ * stride_);
+  auto made =
+      comm_.register_memory(piece.pages->data(), piece.pages->size(), MemoryType::host, 0, -1);
   if (made)
-    registered_ = *made;
+    piece.registered = *made;
   else
-    fail("cannot register %zu bytes", memory_.size());
+    lose("regMr", piece.pages->size(), made.status());
+}
+
+void TrafficEnd::renew(std::size_t slot) {
+  if (mix_.renewed_one_in == 0 || random(static_cast<std::size_t>(mix_.renewed_one_in)) != 0)
+    return;
+  if (!give_back(piece(slot), comm_)) return;
+  piece(slot).pages.reset();  // whoever touches it now touches nothing, or what comes there next
+  make(piece(slot));
 }
 
 TrafficEnd::~TrafficEnd() {
-  if (registered_ != nullptr) (void)comm_.deregister_memory(registered_);
+  for (Piece& piece : pieces_) (void)give_back(piece, comm_);
+}
+
+void TrafficEnd::lose(const char* call, std::uint64_t number, Status status) {
+  if (failure_.empty()) lost_ = true;
+  fail("%s %zu: %s", call, static_cast<std::size_t>(number), status_name(status));
+}
+
+bool TrafficEnd::settle() {
+  if (failure_.empty()) lose("message", ended_, Status::closed);
+  return settle_all();
 }
 
 void TrafficEnd::fail(const char* format, ...) {
@@ -139,7 +179,7 @@ void TrafficEnd::fail(const char* format, ...) {
 }
 
 TrafficReceiver::TrafficReceiver(RecvComm& comm, const Mix& mix, const SentMarks* marks)
-    : TrafficEnd(comm, mix, mix.groups_open * kMaxRecvs),
+    : TrafficEnd(comm, mix, mix.groups_open * kMaxRecvs, kMaxRecvs),
       comm_(comm),
       marks_(marks),
       former_(mix.groups_open) {
@@ -161,20 +201,52 @@ bool TrafficReceiver::post() {
     check(plan_group(mix_, former_[place] - 1), former_[place] - 1, place, "later");
     former_[place] = 0;
   }
+  renew(place * kMaxRecvs);
+  if (!failure().empty()) return false;
   std::array<RecvBuffer, kMaxRecvs> buffers;
   for (std::size_t i = 0; i < group.count; ++i) {
     const Planned& m = group.messages[i];
     std::uint8_t* data = room(place * kMaxRecvs + i, next_ * kMaxRecvs + i);
     std::memset(data + m.bytes, kGuardByte, kGuard);
-    buffers[i] = {data, m.capacity, m.tag, registered_};
+    buffers[i] = {data, m.capacity, m.tag, registered(place * kMaxRecvs)};
   }
   Request* request = nullptr;
   const Status s = comm_.irecv({buffers.data(), group.count}, group.optional, &request);
-  if (s != Status::ok && s != Status::again) fail("irecv: %s", status_name(s));
+  if (s != Status::ok && s != Status::again) lose("irecv", next_, s);
   if (request == nullptr) return false;
   open_.push_back({next_++, request, place});
   free_.pop_back();
   return true;
+}
+
+// A receive, or a flush of one, that has ended.  False: it goes on as a flush.
+bool TrafficReceiver::take(Open& open, const PlannedGroup& group, const Completion& c) {
+  open.request = nullptr;
+  if (std::exchange(open.flush, false)) return true;
+  if (c.count != static_cast<int>(group.count))
+    fail("%d messages in a group of %zu", c.count, group.count);
+  for (std::size_t m = 0; m < group.count && !group.optional; ++m)
+    if (c.bytes[m] != group.messages[m].bytes)
+      fail("group %zu, message %zu: %zu bytes reported instead of %zu",
+           static_cast<std::size_t>(open.number), m, c.bytes[m], group.messages[m].bytes);
+  if (group.optional || mix_.flushed_one_in == 0 ||
+      random(static_cast<std::size_t>(mix_.flushed_one_in)) != 0)
+    return true;
+  open.request = flush(group, open);
+  open.flush = open.request != nullptr;
+  return !open.flush;
+}
+
+Request* TrafficReceiver::flush(const PlannedGroup& group, const Open& open) {
+  std::array<RecvBuffer, kMaxRecvs> buffers;
+  const std::size_t first = open.place * kMaxRecvs;
+  for (std::size_t i = 0; i < group.count; ++i)
+    buffers[i] = {room(first + i, open.number * kMaxRecvs + i), group.messages[i].bytes, 0,
+                  registered(first)};
+  Request* request = nullptr;
+  const Status s = comm_.iflush({buffers.data(), group.count}, &request);
+  if (s != Status::ok) lose("iflush", open.number, s);
+  return request;
 }
 
 void TrafficReceiver::look_at(std::size_t i) {
@@ -183,23 +255,28 @@ void TrafficReceiver::look_at(std::size_t i) {
   if (open.request != nullptr) {
     Completion c;
     const Status s = open.request->test(c);
-    if (s != Status::ok)
-      fail("test of receive %zu: %s", static_cast<std::size_t>(open.number), status_name(s));
-    if (!c.done) return;
-    open.request = nullptr;
-    if (c.count != static_cast<int>(group.count))
-      fail("%d messages in a group of %zu", c.count, group.count);
-    for (std::size_t m = 0; m < group.count && !group.optional; ++m)
-      if (c.bytes[m] != group.messages[m].bytes)
-        fail("group %zu, message %zu: %zu bytes reported instead of %zu",
-             static_cast<std::size_t>(open.number), m, c.bytes[m], group.messages[m].bytes);
+    if (s != Status::ok) {
+      open.request = nullptr;  // dead
+      return lose("test of receive", open.number, s);
+    }
+    if (!c.done || !take(open, group, c)) return;
   }
-  if (group.optional && !sent(group, open.number)) return;
+  if (!failure().empty() || (group.optional && !sent(group, open.number))) return;
   check(group, open.number, open.place, "done");
   former_[open.place] = open.number + 1;
   free_.insert(free_.begin() + static_cast<std::ptrdiff_t>(random(free_.size() + 1)), open.place);
   ended_ += group.count;
   open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+bool TrafficReceiver::settle_all() {
+  for (Open& open : open_) {
+    Completion c;
+    if (open.request != nullptr && (open.request->test(c) != Status::ok || c.done))
+      open.request = nullptr;
+  }
+  return std::all_of(open_.begin(), open_.end(),
+                     [](const Open& o) { return o.request == nullptr; });
 }
 
 bool TrafficReceiver::sent(const PlannedGroup& group, std::uint64_t number) const {
@@ -235,7 +312,7 @@ std::string TrafficReceiver::state() const {
 }
 
 TrafficSender::TrafficSender(SendComm& comm, const Mix& mix, SentMarks* marks)
-    : TrafficEnd(comm, mix, kSlots), comm_(comm), marks_(marks) {
+    : TrafficEnd(comm, mix, kSlots, 1), comm_(comm), marks_(marks) {
   for (std::size_t i = 0; i < kSlots; ++i) free_.push_back(i);
 }
 
@@ -265,12 +342,14 @@ bool TrafficSender::send() {
       if (free_.empty()) continue;
       m.slot = free_.back();
       free_.pop_back();
+      renew(m.slot);
+      if (!failure().empty()) return false;
       fill_message(room(m.slot, m.number), m.number, m.what.tag, m.what.bytes);
     }
     Request* request = nullptr;
     const Status s =
-        comm_.isend(room(m.slot, m.number), m.what.bytes, m.what.tag, registered_, &request);
-    if (s != Status::ok && s != Status::again) fail("isend: %s", status_name(s));
+        comm_.isend(room(m.slot, m.number), m.what.bytes, m.what.tag, registered(m.slot), &request);
+    if (s != Status::ok && s != Status::again) lose("isend", m.number, s);
     if (request == nullptr) continue;
     under_way_.push_back({request, m.number, m.what.bytes, m.slot});
     queue.pop_front();
@@ -284,14 +363,24 @@ void TrafficSender::look_at(std::size_t i) {
   const UnderWay u = under_way_[i];
   Completion c;
   const Status s = u.request->test(c);
-  if (s != Status::ok)
-    fail("test of send %zu: %s", static_cast<std::size_t>(u.number), status_name(s));
+  if (s != Status::ok) {
+    under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(i));  // dead
+    return lose("test of send", u.number, s);
+  }
   if (!c.done) return;
   if (c.bytes[0] != u.bytes) fail("%zu bytes sent instead of %zu", c.bytes[0], u.bytes);
   if (marks_ != nullptr) marks_->set(u.number);
   ++ended_;
   free_.push_back(u.slot);
   under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+bool TrafficSender::settle_all() {
+  std::erase_if(under_way_, [](const UnderWay& u) {
+    Completion c;
+    return u.request->test(c) != Status::ok || c.done;
+  });
+  return under_way_.empty();
 }
 
 std::string TrafficSender::state() const {

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -26,6 +28,11 @@ struct Mix {
   std::size_t large = 4096;  // most bytes of the others,
   int large_one_in = 16;     // which are one of so many
   int optional_one_in = 0;   // single receives without completion; 0: none
+  std::uint64_t optional_until = ~std::uint64_t{0};  // and none from this group on
+  int flushed_one_in = 0;  // receives that are flushed before anybody looks; 0: none
+  // Each receive and each send has memory of its own; before one use in so many it is given back,
+  // unmapped, and new.  0: one registration for all of an end.
+  int renewed_one_in = 0;
   std::size_t groups_open = kMaxRequests;
   // Sizes to be used alone in place of all that.
   std::vector<std::size_t> sizes;
@@ -90,39 +97,59 @@ class TrafficEnd {
   // Does a little of everything and never waits.
   virtual void step() = 0;
   virtual bool done() const = 0;
+  // The connection is lost: tests once whatever is under way; true when all of it has ended or has
+  // failed.  No step follows.
+  bool settle();
   // For the message when nothing moves.
   virtual std::string state() const = 0;
-  TrafficEnd(Comm& comm, const Mix& mix, std::size_t slots);
+  // `slots` of messages, `together` of them in one memory where that is renewed.
+  TrafficEnd(Comm& comm, const Mix& mix, std::size_t slots, std::size_t together);
   virtual ~TrafficEnd();
   TrafficEnd(const TrafficEnd&) = delete;
   TrafficEnd& operator=(const TrafficEnd&) = delete;
   const std::string& failure() const { return failure_; }
+  // The failure is that a call gave an error: the connection is lost, and nothing else is wrong.
+  bool lost() const { return lost_; }
   // Messages taken from the plan and ended: grows while anything goes on.
   std::uint64_t ended() const { return ended_; }
   // An abort: its memory is given back through that comm of the device, and freed.  No step
   // follows.
   void take_memory(Comm& through, bool unmap);
   // After that: whether nobody has written there.
-  bool untouched() const { return memory_.untouched(); }
+  bool untouched() const;
 
  protected:
   // Room for a message; where it begins is as odd as its number.
   std::uint8_t* room(std::size_t slot, std::uint64_t number) {
-    return memory_.data() + slot * stride_ + number % 8;
+    return piece(slot).pages->data() + slot % together_ * stride_ + number % 8;
   }
+  Memory* registered(std::size_t slot) { return piece(slot).registered; }
+  // Nobody uses it: it may become new.
+  void renew(std::size_t slot);
   void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
+  // A call that gave an error.
+  void lose(const char* call, std::uint64_t number, Status status);
+  virtual bool settle_all() = 0;
   std::size_t random(std::size_t below) { return random_() % below; }
 
   const Mix mix_;
-  Memory* registered_ = nullptr;
   std::uint64_t ended_ = 0;
 
  private:
+  struct Piece {
+    std::unique_ptr<OwnPages> pages;
+    Memory* registered = nullptr;
+  };
+  Piece& piece(std::size_t slot) { return pieces_[slot / together_]; }
+  void make(Piece& piece);
+  bool give_back(Piece& piece, Comm& through);
+
   Comm& comm_;
-  const std::size_t stride_;
-  OwnPages memory_;
+  const std::size_t stride_, together_;
+  std::vector<Piece> pieces_;
   std::minstd_rand random_;
   std::string failure_;
+  bool lost_ = false;
 };
 
 class TrafficReceiver : public TrafficEnd {
@@ -134,13 +161,17 @@ class TrafficReceiver : public TrafficEnd {
   std::string state() const override;
 
  private:
+  bool settle_all() override;
   struct Open {
     std::uint64_t number;
     Request* request;  // null: done, and waits for the send
     std::size_t place;
+    bool flush = false;  // what the request is
   };
   bool post();
   void look_at(std::size_t i);
+  bool take(Open& open, const PlannedGroup& group, const Completion& c);
+  Request* flush(const PlannedGroup& group, const Open& open);
   bool sent(const PlannedGroup& group, std::uint64_t number) const;
   void check(const PlannedGroup& group, std::uint64_t number, std::size_t place, const char* when);
 
@@ -163,6 +194,7 @@ class TrafficSender : public TrafficEnd {
   std::string state() const override;
 
  private:
+  bool settle_all() override;
   static constexpr std::size_t kSlots = 64, kPlanAhead = 300, kNone = ~std::size_t{0};
   struct Message {
     std::uint64_t number;
@@ -190,6 +222,17 @@ class TrafficSender : public TrafficEnd {
 std::string drive(const std::vector<TrafficEnd*>& ends);
 // The two lists in two threads.
 std::string drive(const std::vector<TrafficEnd*>& ends, const std::vector<TrafficEnd*>& others);
+
+// One end of a connection, and the comm that it is.
+struct Doomed {
+  TrafficEnd* end;
+  Comm* comm;
+  std::function<void()> close;
+};
+// What a rank does that aborts: after so many steps at most it gives memory back and frees it, one
+// end after the other, and closes comms, while those that are left go on.  A registration may be
+// given back through any comm of the device.
+void abort_rank(std::vector<Doomed> ends, std::uint64_t seed, std::size_t steps);
 
 // The ends of one connection in one process.
 struct Traffic {

@@ -1,6 +1,7 @@
 // Who steps the ends of traffic, and when that has gone on for too long.
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "plugin/base/clock.h"
 #include "test/fabric/traffic.h"
@@ -43,6 +44,28 @@ std::string drive(const std::vector<TrafficEnd*>& ends, const std::vector<Traffi
   const std::string ours = drive(ends);
   thread.join();
   return ours.empty() ? theirs : ours;
+}
+
+void abort_rank(std::vector<Doomed> ends, std::uint64_t seed, std::size_t steps) {
+  std::minstd_rand random(static_cast<unsigned>(seed));
+  const auto step = [&](std::size_t most) {
+    for (auto n = random() % most; n > 0; --n)
+      for (const Doomed& d : ends)
+        if (d.end != nullptr && d.end->failure().empty()) d.end->step();
+  };
+  step(steps);
+  while (!ends.empty()) {
+    const std::size_t i = random() % ends.size();
+    Doomed& d = ends[i];
+    if (d.end != nullptr) {
+      std::exchange(d.end, nullptr)
+          ->take_memory(*ends[random() % ends.size()].comm, random() % 2 == 0);
+    } else {
+      d.close();
+      ends.erase(ends.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    step(8);
+  }
 }
 
 }  // namespace twinpath::test

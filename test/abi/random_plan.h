@@ -1,0 +1,159 @@
+#pragma once
+// What the random client does for a seed: a world of two ranks, and scenes in it, one after the
+// other.  Pure: the parent and the ranks each work it out for themselves.
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "test/fabric/traffic.h"
+
+namespace twinpath::test {
+
+enum class Ending : std::uint8_t {
+  all,    // of the traffic comes
+  abort,  // a rank gives its memory back and closes, in the midst of it
+  stop,   // a process stands still for a time and goes on; all of it comes
+  kill    // a process is ended
+};
+
+// What two ranks are started with, and never changes for them: settings are read once a process.
+struct World {
+  std::uint64_t seed = 0;
+  bool one_process = false;
+  int table = 0;  // of the plugin's versions
+  int ports = 1;
+  bool merged = false;
+  bool may_lose = false;  // a fault that nothing mends: the only port has it
+  // Of both, and then of each rank's process.
+  std::vector<std::pair<const char*, std::string>> settings;
+  std::string faults[2];
+};
+
+struct Scene {
+  Ending ending = Ending::all;
+  int side = 0;  // whose
+  int after_ms = 0, stop_ms = 0;
+  int connections = 1;   // each way
+  bool threads = false;  // one for each connection, in place of one for all
+  std::vector<Mix> mixes;
+};
+
+inline constexpr int kScenes = 3;
+inline constexpr int kMostConnections = 3;
+
+inline World random_world(std::uint64_t seed, bool one_process) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
+  const auto text = [&](const char* name, int value) { return name + std::to_string(value); };
+  World w;
+  w.seed = seed;
+  const bool alone = below(4) == 0;
+  w.one_process = one_process || alone;
+  w.table = below(7);
+  w.ports = below(3) == 0 ? 1 : 2;
+  w.merged = w.ports == 2 && below(2) == 0;
+  w.settings = {{"TWINPATH_SOFT_HCAS", std::to_string(w.ports)},
+                {"NCCL_IB_MERGE_NICS", w.merged ? "1" : "0"},
+                {"NCCL_IB_QPS_PER_CONNECTION", std::to_string(1 + below(3))},
+                {"NCCL_IB_SPLIT_DATA_ON_QPS", std::to_string(below(2))},
+                {"NCCL_IB_TIMEOUT", std::to_string(10 + below(5))},
+                {"TWINPATH_STALL_MS", std::to_string(100 << below(4))},
+                {"TWINPATH_STRIPE_MIN", std::to_string(512 << below(8))},
+                {"TWINPATH_SOFT_ENGINE", below(2) == 0 ? "sleep" : "auto"},
+                {"TWINPATH_SOFT_DIRECT", std::to_string(below(4) == 0 ? 0 : 1)},
+                {"TWINPATH_SOFT_COPY_THREADS", std::to_string(below(3))}};
+  // What is done to one rank's first port; the other rank's and the second go on.
+  std::string& fault = w.faults[below(2)];
+  switch (below(6)) {
+    case 0:
+      fault = below(2) == 0 ? text("delay_us=", 20 + below(300))
+                            : text("slow_device=1,slow_mbps=", 400 + below(4000));
+      break;
+    case 1:
+    case 2:
+      fault = text("fail_send=", 1 + below(400));
+      w.may_lose = w.ports == 1;
+      break;
+    case 3:
+    case 4:
+      if (w.ports == 1) break;
+      fault = text("down_device=1,down_at_ms=", 20 + below(600)) +
+              text(",down_ms=", 20 + below(400)) + text(",down_every_ms=", 600 + below(600));
+      break;
+    default:
+      break;
+  }
+  return w;
+}
+
+inline Scene random_scene(const World& world, int number) {
+  std::mt19937_64 random(world.seed * 64 + static_cast<std::uint64_t>(number));
+  const auto below = [&](std::uint64_t n) { return static_cast<std::size_t>(random() % n); };
+  Scene s;
+  // What is left after the first is what later ones may leave.
+  if (number > 0) s.ending = static_cast<Ending>(below(4));
+  if (s.ending == Ending::kill && (number + 1 < kScenes || world.one_process))
+    s.ending = Ending::abort;
+  s.side = static_cast<int>(below(2));
+  s.after_ms = static_cast<int>(below(s.ending == Ending::stop ? 60 : 250));
+  s.stop_ms = static_cast<int>(150 + below(900));
+  s.connections = static_cast<int>(1 + below(kMostConnections));
+  s.threads = below(2) == 0;
+  for (int i = 0; i < 2 * s.connections; ++i) {
+    Mix m;
+    m.seed = random();
+    m.most_in_group = static_cast<int>(1 + below(kMaxRecvs));
+    m.in_order = below(4) == 0;
+    m.usual = std::size_t{64} << below(7);
+    m.large = std::size_t{1 << 20} >> below(12);
+    m.large_one_in = static_cast<int>(8 + below(60));
+    m.optional_one_in = static_cast<int>(below(4));
+    m.flushed_one_in = static_cast<int>(below(4));
+    m.renewed_one_in = static_cast<int>(below(3) * 4);
+    m.groups_open = m.most_bytes() > 16 * 1024 ? 4 : 1 + below(kMaxRequests);
+    const bool cut_off = s.ending == Ending::abort || s.ending == Ending::kill;
+    m.groups = cut_off ? 100'000 : m.most_bytes() > 16 * 1024 ? 40 : 200;
+    if (below(2) == 0) m.optional_until = below(m.groups / 4);
+    s.mixes.push_back(m);
+  }
+  return s;
+}
+
+// Two ports, of which one rank's first fails in the midst of it: the connections go on over the
+// second.
+inline World failover_world() {
+  World w;
+  w.table = 5;
+  w.ports = 2;
+  w.merged = true;
+  w.settings = {{"TWINPATH_SOFT_HCAS", "2"}, {"NCCL_IB_MERGE_NICS", "1"}};
+  w.faults[0] = "fail_send=300";
+  return w;
+}
+inline Scene failover_scene() {
+  Scene s;
+  for (std::uint64_t seed : {1u, 2u}) s.mixes.push_back({.seed = seed, .groups = 500});
+  return s;
+}
+
+inline std::string text_of(const World& w) {
+  std::string text = w.one_process ? "one process" : "two processes";
+  text += ", table " + std::to_string(w.table);
+  for (const auto& [name, value] : w.settings) text += std::string(", ") + name + "=" + value;
+  for (int side = 0; side < 2; ++side)
+    if (!w.faults[side].empty())
+      text += ", faults of rank " + std::to_string(side) + ": " + w.faults[side];
+  return text;
+}
+
+inline std::string text_of(const Scene& s) {
+  static constexpr const char* kNames[] = {"all", "abort", "stop", "kill"};
+  return std::string(kNames[static_cast<std::size_t>(s.ending)]) + " of rank " +
+         std::to_string(s.side) + " after " + std::to_string(s.after_ms) + " ms (stopped for " +
+         std::to_string(s.stop_ms) + "), " + std::to_string(s.connections) + " connections" +
+         (s.threads ? ", threads" : "");
+}
+
+}  // namespace twinpath::test

@@ -1,0 +1,211 @@
+#include "test/abi/random_rank.h"
+
+#include <poll.h>
+
+#include <thread>
+
+#include "test/support/child_process.h"
+
+namespace twinpath::test {
+namespace {
+
+// In which something moves, or what is under way ends; of time in which this process ran.
+constexpr std::int64_t kStuck = 30 * kSecond;
+constexpr std::int64_t kLook = 50 * kMillisecond;
+
+}  // namespace
+
+RandomRank::RandomRank(AnyNet& net, const World& world, const Scene& scene, int side, int peer,
+                       SentMarks* marks)
+    : net_(net),
+      world_(world),
+      scene_(scene),
+      side_(side),
+      peer_fd_(peer),
+      marks_(marks),
+      may_lose_(world.may_lose || scene.ending == Ending::abort || scene.ending == Ending::kill),
+      random_(static_cast<unsigned>(scene.mixes[0].seed) + static_cast<unsigned>(side)) {}
+
+void RandomRank::note(const std::string& what) {
+  const std::lock_guard hold(lock_);
+  if (wrong_.empty()) wrong_ = what;
+}
+
+int RandomRank::device() {
+  int devices = 0;
+  must(net_.devices(&devices), "devices");
+  must(devices >= world_.ports, "devices are missing");
+  int device = static_cast<int>(random_() % static_cast<unsigned>(world_.ports));
+  if (world_.merged && net_.has_make_vdevice())
+    must(net_.make_vdevice(&device, {0, 1}), "makeVDevice");
+  return device;
+}
+
+void RandomRank::add(void* send, void* recv, std::size_t mix) {
+  Connection& c = connections_.emplace_back();
+  if (send != nullptr) {
+    c.send = std::make_unique<NetSend>(net_, send);
+    c.end = std::make_unique<TrafficSender>(*c.send, scene_.mixes[mix], &marks_[mix]);
+  } else {
+    c.recv = std::make_unique<NetRecv>(net_, recv);
+    c.end = std::make_unique<TrafficReceiver>(*c.recv, scene_.mixes[mix], &marks_[mix]);
+  }
+}
+
+bool RandomRank::time_to_leave() {
+  return scene_.ending == Ending::abort && scene_.side == side_ &&
+         clock_.look(now_ns()) > scene_.after_ms * kMillisecond;
+}
+
+// False: there is no connection, because this rank leaves or the other one has.
+bool RandomRank::connect(void* ctx) {
+  const auto count = static_cast<std::size_t>(scene_.connections);
+  const int dev = device();
+  std::vector<void*> listeners(count), sends(count), recvs(count);
+  std::vector<Handle> mine(count), theirs(count);
+  for (std::size_t i = 0; i < count; ++i)
+    must(net_.listen(ctx, dev, mine[i].data(), &listeners[i]), "listen");
+  for (const Handle& h : mine) (void)tell(peer_fd_, h);
+  bool heard = true;
+  for (Handle& h : theirs) heard = heard && hear(peer_fd_, h);
+  if (!heard) peer_ = Peer::gone;
+  std::size_t missing = 2 * count;
+  while (missing > 0 && peer_ != Peer::gone && !time_to_leave()) {
+    missing = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      bool made = true;
+      if (sends[i] == nullptr)
+        made = net_.connect(ctx, dev, theirs[i].data(), &sends[i], -1) == abi::ncclSuccess;
+      if (recvs[i] == nullptr)
+        made = net_.accept(listeners[i], &recvs[i]) == abi::ncclSuccess && made;
+      if (!made && !may_lose_) note("connect or accept");
+      if (!made) leave_ = true;
+      missing += (sends[i] == nullptr ? 1 : 0) + (recvs[i] == nullptr ? 1 : 0);
+    }
+    if (leave_) break;
+    watch(0);
+    must(clock_.look(now_ns()) < kStuck, "connecting does not end");
+    std::this_thread::yield();
+  }
+  for (void* listener : listeners) must(net_.close_listen(listener), "closeListen");
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t out = 2 * i + static_cast<std::size_t>(side_), in = out ^ 1;
+    if (sends[i] != nullptr) add(sends[i], nullptr, out);
+    if (recvs[i] != nullptr) add(nullptr, recvs[i], in);
+  }
+  return missing == 0;
+}
+
+// True when it has ended.  Who has lost a connection, and whose others stand still, gives up as
+// NCCL does, and so does whose other rank has gone: what is under way must end.  Nothing else
+// might: of a receive without completion nobody tells that no message will come.
+bool RandomRank::go_on(TrafficEnd& end, bool still) {
+  if (end.lost()) lost_ = true;
+  if (!end.failure().empty()) return !end.lost() || end.settle();
+  if (peer_ == Peer::gone || (lost_ && still)) return end.settle();
+  for (int i = 0; i < 8; ++i) end.step();
+  return end.done();
+}
+
+void RandomRank::work(const std::vector<TrafficEnd*>& ends) {
+  RunClock clock(kLook);
+  std::uint64_t before = 0;
+  std::int64_t moved = 0;
+  std::vector<char> over(ends.size());
+  while (!leave_) {
+    std::uint64_t ended = 0;
+    bool all = true;
+    const bool still = clock.time() - moved > kSecond;
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      if (over[i] == 0) over[i] = go_on(*ends[i], still) ? 1 : 0;
+      ended += ends[i]->ended() + static_cast<std::uint64_t>(over[i]);
+      all = all && over[i] != 0;
+    }
+    if (all) break;
+    const std::int64_t now = clock.look(now_ns());
+    if (ended != before) moved = now;
+    before = ended;
+    if (now - moved > kStuck) {
+      std::string what = "nothing moves, and nothing fails";
+      for (const TrafficEnd* end : ends) what += "; " + end->failure() + " " + end->state();
+      return note(what);
+    }
+    std::this_thread::yield();
+  }
+}
+
+// Looks for the other rank's word for so long at most.
+void RandomRank::watch(std::int64_t ms) {
+  pollfd p{peer_fd_, POLLIN, 0};
+  if (peer_ != Peer::there || ::poll(&p, 1, static_cast<int>(ms)) <= 0) return;
+  char word = 0;
+  peer_ = hear(peer_fd_, word) && word == 'd' ? Peer::done : Peer::gone;
+}
+
+// As NCCL's service thread does while the other moves data.
+void RandomRank::register_some() {
+  Connection& at = connections_[random_() % connections_.size()];
+  Connection& through = connections_[random_() % connections_.size()];
+  OwnPages pages(1 + random_() % 65536);
+  auto made = at.comm().register_memory(pages.data(), pages.size(), MemoryType::host, 0, -1);
+  if (!made && !may_lose_) note(std::string("regMr beside traffic: ") + status_name(made.status()));
+  if (made && through.comm().deregister_memory(*made) != Status::ok) note("deregMr beside traffic");
+}
+
+// In any order; what was given back must be left alone.
+std::string RandomRank::close() {
+  std::vector<Doomed> ends;
+  for (Connection& c : connections_)
+    ends.push_back({c.end.get(), &c.comm(), [&c] {
+                      c.send.reset();
+                      c.recv.reset();
+                    }});
+  abort_rank(std::move(ends), random_(), std::size_t{1} << (random_() % 6));
+  for (const Connection& c : connections_) {
+    if (!c.end->untouched()) return "memory was written after it had been given back";
+    if (!c.end->failure().empty() && !(c.end->lost() && may_lose_)) return c.end->failure();
+  }
+  return {};
+}
+
+std::string RandomRank::play(LogSink log) {
+  try {
+    Communicator communicator(net_, log);
+    connected_ = connect(communicator.ctx);
+    std::vector<std::vector<TrafficEnd*>> shares;
+    for (Connection& c : connections_) {
+      if (shares.empty() || scene_.threads) shares.emplace_back();
+      shares.back().push_back(c.end.get());
+    }
+    std::vector<std::thread> threads;
+    if (connected_) working_ = static_cast<int>(shares.size());
+    for (int i = working_; i > 0; --i)
+      threads.emplace_back([this, &ends = shares[static_cast<std::size_t>(i - 1)]] {
+        work(ends);
+        --working_;
+      });
+    while (working_ > 0) {
+      if (peer_ == Peer::there)
+        watch(1);
+      else
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      register_some();
+      if (time_to_leave()) leave_ = true;
+    }
+    for (std::thread& t : threads) t.join();
+    bool all = connected_ && !leave_ && wrong_.empty();
+    for (const Connection& c : connections_) all = all && c.end->failure().empty();
+    // Who has all of it closes nothing before the other one has, too.
+    if (all) (void)tell(peer_fd_, 'd');
+    while (all && peer_ == Peer::there) watch(100);
+    if (!connections_.empty()) note(close());
+    if (!all) (void)tell(peer_fd_, 'a');
+  } catch (const Failure& e) {
+    note(e.what());
+    (void)tell(peer_fd_, 'a');
+  }
+  while (peer_ == Peer::there) watch(100);
+  return wrong_;
+}
+
+}  // namespace twinpath::test
