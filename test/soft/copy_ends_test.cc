@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "test/soft/gpu_page.h"
 #include "test/soft/processes.h"
 #include "test/soft/team.h"
 #include "test/support/needs.h"
@@ -64,6 +65,29 @@ TEST_CASE("nobody writes memory that was deregistered during a copy", "[soft]") 
     usleep(1000);
     if (left != 0) CHECK(is_all(target.buffer, 0xdd));
   }
+}
+
+TEST_CASE("deregistration waits for copies that are left to the GPU's engine", "[soft][cuda]") {
+  const std::string what = GENERATE("write", "read", "atomic", "host memory");
+  CAPTURE(what);
+  FakeGpu gpu;
+  Pair p({}, with_cuda());
+  GpuPage near(gpu, p.a), far(gpu, p.b);
+  auto w = p.a.request(what == "read"     ? IBV_WR_RDMA_READ
+                       : what == "atomic" ? IBV_WR_ATOMIC_FETCH_AND_ADD
+                                          : IBV_WR_RDMA_WRITE,
+                       0, 8, p.b.address(), p.b.mr->rkey);
+  if (what == "host memory") {
+    w.wr.wr.rdma = {far.address(), far.mr->rkey};
+  } else {
+    w.sge = {near.address(), 8, near.mr->lkey};
+  }
+  gpu.pause(true);
+  REQUIRE(p.a.post(w) == 0);
+  CHECK(p.quiet(p.b));  // an atomic's answer comes
+  CHECK(p.quiet(p.a));
+  CHECK(waits_for_copy(gpu, p.a, std::exchange(what == "host memory" ? p.a.mr : near.mr, nullptr)));
+  CHECK(p.wait(p.a).status == IBV_WC_SUCCESS);
 }
 
 TEST_CASE("a queue pair that ends during a copy writes no more", "[soft]") {

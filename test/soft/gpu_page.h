@@ -1,9 +1,12 @@
 #pragma once
 // GPU memory of the made-up driver, registered with the soft HCA.
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "plugin/base/owned.h"
 #include "plugin/gpu/dmabuf.h"
@@ -58,5 +61,20 @@ class GpuPage {
   Side& side_;
   std::uint64_t* const words_;
 };
+
+// Deregisters what a copy that the GPU has not made is at, and has it made meanwhile.  Whether
+// deregistration waited for that.
+inline bool waits_for_copy(FakeGpu& gpu, Side& side, ibv_mr* mr) {
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    (void)side.verbs.dereg_mr(mr);
+    over.store(true);
+  });
+  ::usleep(50'000);
+  const bool waited = !over.load();
+  gpu.pause(false);
+  other.join();
+  return waited;
+}
 
 }  // namespace twinpath::test

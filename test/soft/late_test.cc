@@ -76,6 +76,19 @@ TEST_CASE("a write to host memory overtakes one to GPU memory", "[soft][cuda]") 
   CHECK(arrives(page, 5));
 }
 
+TEST_CASE("deregistration waits until a late write has been taken from the GPU", "[soft][cuda]") {
+  FakeGpu gpu;
+  Pair p({}, late_config());
+  GpuPage near(gpu, p.a), far(gpu, p.b);
+  auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, 8, far.address(), far.mr->rkey);
+  w.sge = {near.address(), 8, near.mr->lkey};
+  gpu.pause(true);
+  REQUIRE(p.a.post(w) == 0);
+  CHECK(p.quiet(p.a));
+  CHECK(waits_for_copy(gpu, p.a, std::exchange(near.mr, nullptr)));
+  CHECK(p.wait(p.a).status == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("a READ of the GPU's memory pushes what was posted there, and no other does",
           "[soft][cuda]") {
   FakeGpu gpu;

@@ -79,6 +79,23 @@ TEST_CASE("GPU memory here is written to and read from host memory of another pr
   CHECK(f.child.finish() == 0);
 }
 
+TEST_CASE("deregistration waits for the GPU's part of it", "[soft][cuda]") {
+  const std::string role = GENERATE("direct", "packets");
+  const auto opcode = GENERATE(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ);
+  CAPTURE(role, opcode);
+  Far f(role);
+  f.gpu.pause(true);
+  REQUIRE(f.post(opcode, 0, 5001, 64) == 0);
+  ibv_wc wc{};
+  int ended = 0;
+  for (const std::int64_t end = now_ns() + 200 * kMillisecond; now_ns() < end;)
+    ended += ibv_poll_cq(f.s.cq, 1, &wc);
+  CHECK(ended == 0);
+  CHECK(waits_for_copy(f.gpu, f.s, std::exchange(f.pages.mr, nullptr)));
+  CHECK(wait(f.s).status == (opcode == IBV_WR_RDMA_READ ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR));
+  CHECK(f.child.finish() == 0);
+}
+
 TEST_CASE("many of them, and pieces of GPU and host memory in one", "[soft][cuda]") {
   const std::string role = GENERATE("direct", "packets");
   CAPTURE(role);

@@ -37,7 +37,26 @@ bool pushed(SoftQp& qp, const SendEntry& e, const Region& k, const CopyEnd& far)
          posted.push(k.pd, far.gpu);
 }
 
+// The key of our own memory, of which `job` is at one SGE.
+bool hold_own(QpCopyJob& job, const ibv_sge& sge) {
+  const SendEntry& e = *job.entry;
+  if ((e.flags & IBV_SEND_INLINE) != 0) return true;
+  job.held = hold_sge(*job.qp, e, sge).count;
+  return job.held != nullptr;
+}
+
+void let_go(QpCopyJob& job) {
+  if (job.held != nullptr) KeyView::drop(job.held);
+  job.held = nullptr;
+}
+
 }  // namespace
+
+HeldKey hold_sge(SoftQp& qp, const SendEntry& e, const ibv_sge& sge) {
+  const unsigned access = is_read(e) || is_atomic(e) ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
+  return qp.hca->keys().view().hold(sge.lkey, sge.addr, sge.length, access,
+                                    static_cast<SoftPd*>(qp.pd)->number);
+}
 
 int gpu_of(SoftQp& qp, const SendEntry& e, const ibv_sge& sge) {
   if ((e.flags & IBV_SEND_INLINE) != 0) return -1;
@@ -52,6 +71,7 @@ void copied(CopyJob* base, Status status) {
   SoftQp& qp = *job->qp;
   std::lock_guard hold(qp.lock);
   SendEntry& e = *job->entry;
+  let_go(*job);
   // Closed: the process that makes the copies has ended, as if the adapter had.
   if (status != Status::ok && e.status == IBV_WC_SUCCESS)
     e.status = status == Status::closed ? IBV_WC_FATAL_ERR : IBV_WC_LOC_PROT_ERR;
@@ -84,12 +104,14 @@ void make_job(SoftQp& qp, SendEntry& e, QpCopyJob& job, CopyEnd to, CopyEnd from
   job.entry = &e;
 }
 
-bool submit(QpCopyJob& job) {
+bool submit(QpCopyJob& job, const ibv_sge* own) {
+  if (own != nullptr && !hold_own(job, *own)) return false;
   ++job.qp->jobs_in_flight;
   ++job.entry->jobs_left;
   if (submit_copy(&job) == Status::ok) return true;
   --job.qp->jobs_in_flight;
   --job.entry->jobs_left;
+  let_go(job);
   return false;
 }
 
@@ -121,19 +143,18 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
   const ibv_sge* sges = qp.sges_of(e);
   e.held = k.count;
   e.stage = Stage::moving;
-  int count = 0;
   std::uint64_t offset = 0;
   for (int i = 0; i < e.num_sge; ++i) {
     if (sges[i].length == 0) continue;
-    QpCopyJob& job = jobs[count++];
+    QpCopyJob& job = jobs[i];
     CopyEnd near{local_address(qp, e, sges[i]), gpu_of(qp, e, sges[i])};
     CopyEnd there{far.address + offset, far.gpu};
     make_job(qp, e, job, read ? near : there, read ? there : near, sges[i].length, copied);
     job.executor = near.gpu;
     offset += sges[i].length;
   }
-  for (int i = 0; i < count; ++i) {
-    if (submit(jobs[i])) continue;
+  for (int i = 0; i < e.num_sge; ++i) {
+    if (sges[i].length == 0 || submit(jobs[i], &sges[i])) continue;
     if (e.jobs_left == 0) {
       KeyView::drop(e.held);
       e.held = nullptr;
@@ -148,6 +169,7 @@ void fetched(CopyJob* base, Status status) {
   SoftQp& qp = *job->qp;
   const std::lock_guard hold(qp.lock);
   SendEntry& e = *job->entry;
+  let_go(*job);
   --e.jobs_left;
   --qp.jobs_in_flight;
   if (status != Status::ok && e.status == IBV_WC_SUCCESS) {
@@ -173,7 +195,7 @@ bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uin
            {reinterpret_cast<std::uintptr_t>(&e.operand[0]), -1}, bytes, fetched);
   job.executor = job.to.gpu;
   e.received = e.length;
-  return submit(job);
+  return submit(job, &sge);
 }
 
 bool finish_moved(SoftQp& qp) {

@@ -13,13 +13,14 @@ void take_host(PostedWrite& late, std::uint64_t from, std::uint64_t bytes) {
   late.filled += bytes;
 }
 
+// `own`: the SGE that it is taken from, if it is one.
 bool take_gpu(SoftQp& qp, SendEntry& e, PostedWrite& late, QpCopyJob& job, CopyEnd from,
-              std::uint64_t bytes) {
+              std::uint64_t bytes, const ibv_sge* own) {
   make_job(qp, e, job, {reinterpret_cast<std::uintptr_t>(late.data.get() + late.filled), -1}, from,
            bytes, copied);
   job.executor = from.gpu;
   late.filled += bytes;
-  return submit(job);
+  return submit(job, own);
 }
 
 }  // namespace
@@ -36,15 +37,13 @@ Step start_late(SoftQp& qp, SendEntry& e, const HeldKey& k, CopyEnd far, QpCopyJ
   late->data = std::make_unique<std::uint8_t[]>(e.length);
   late->bytes = e.length;
   if (read) {
-    const auto pd = static_cast<SoftPd*>(qp.pd)->number;
-    const HeldKey near = qp.hca->keys().view().hold(sges[0].lkey, sges[0].addr, sges[0].length,
-                                                    IBV_ACCESS_LOCAL_WRITE, pd);
+    const HeldKey near = hold_sge(qp, e, sges[0]);
     if (!near) {
       KeyView::drop(k);
       return fail(e, IBV_WC_LOC_PROT_ERR);
     }
     late->to = {local_address(qp, e, sges[0]), gpu_of(qp, e, sges[0])};
-    late->pd = pd;
+    late->pd = near.pd;
     late->held = near.count;
     e.held = k.count;
   } else {
@@ -63,7 +62,7 @@ Step start_late(SoftQp& qp, SendEntry& e, const HeldKey& k, CopyEnd far, QpCopyJ
     if (from.gpu < 0) {
       take_host(taken, from.address, sges[i].length);
     } else {
-      ok = take_gpu(qp, e, taken, jobs[i], from, sges[i].length);
+      ok = take_gpu(qp, e, taken, jobs[i], from, sges[i].length, read ? nullptr : &sges[i]);
     }
   }
   if (!ok) e.status = IBV_WC_LOC_PROT_ERR;

@@ -193,6 +193,7 @@ struct SoftSrq : ibv_srq {
 struct QpCopyJob : CopyJob {
   SoftQp* qp = nullptr;
   SendEntry* entry = nullptr;
+  std::atomic<std::uint32_t>* held = nullptr;  // count of the key of our own memory
 };
 
 // The peer's atomic on GPU memory of this process that the responder stands at.

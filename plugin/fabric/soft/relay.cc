@@ -4,7 +4,6 @@
 //
 // A WRITE stays first in the queue until all of it has left the GPU.  A READ ends when the copy
 // engine has put into the GPU what came.
-#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -18,10 +17,15 @@ namespace {
 bool copy_sges(SoftQp& qp, SendEntry& e, bool into_relay, CopyDone done) {
   QpCopyJob* const jobs = jobs_of(qp, e);
   std::uint8_t* at = relay_of(qp, e);
-  int count = 0;
-  for (int i = 0; i < e.num_sge; ++i) {
+  bool all = true;
+  for (int i = 0; i < e.num_sge && all; ++i) {
     const ibv_sge& sge = qp.sges_of(e)[i];
     if (sge.length == 0) continue;
+    const HeldKey own = hold_sge(qp, e, sge);
+    if (!own) {
+      all = false;
+      break;
+    }
     const CopyEnd near{local_address(qp, e, sge), gpu_of(qp, e, sge)};
     const CopyEnd there{reinterpret_cast<std::uintptr_t>(at), -1};
     const CopyEnd &to = into_relay ? there : near, &from = into_relay ? near : there;
@@ -29,14 +33,14 @@ bool copy_sges(SoftQp& qp, SendEntry& e, bool into_relay, CopyDone done) {
     if (near.gpu < 0) {
       std::memcpy(reinterpret_cast<void*>(to.address), reinterpret_cast<const void*>(from.address),
                   sge.length);
-      continue;
+    } else {
+      // It may end before the next is submitted, and then waits for the lock that we hold.
+      make_job(qp, e, jobs[i], to, from, sge.length, done);
+      jobs[i].executor = near.gpu;
+      all = submit(jobs[i], &sge);
     }
-    QpCopyJob& job = jobs[count++];
-    make_job(qp, e, job, to, from, sge.length, done);
-    job.executor = near.gpu;
+    KeyView::drop(own);
   }
-  // One may end before the next is submitted, and then waits for the lock that we hold.
-  const bool all = std::all_of(jobs, jobs + count, submit);
   if (!all) e.status = IBV_WC_LOC_PROT_ERR;
   return all;
 }

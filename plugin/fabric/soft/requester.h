@@ -86,6 +86,9 @@ class LocalKeys {
   int count_ = 0;
 };
 
+// The key of an SGE of the entry, held; none when it is not, or no longer, registered for it.
+HeldKey hold_sge(SoftQp& qp, const SendEntry& e, const ibv_sge& sge);
+
 // shared_copy.cc: a large write copied by both ends at once.
 bool may_share(SoftQp& qp, const SendEntry& e);
 Step start_shared(SoftQp& qp, SendEntry& e, const Region& remote);
@@ -107,12 +110,13 @@ bool comes_late(SoftQp& qp, const SendEntry& e, CopyEnd far);
 Step start_late(SoftQp& qp, SendEntry& e, const HeldKey& k, CopyEnd far, QpCopyJob* jobs);
 void end_late(SoftQp& qp, SendEntry& e);
 // The entry's jobs, one for each SGE; how one is made (all but its executor), and submitted: false,
-// and not counted, when nobody takes it.
+// and not counted, when nobody takes it, or the SGE, if it is at one (`own`), is no longer
+// registered.  Its key is held until the job has ended: deregistration waits.
 QpCopyJob* jobs_of(SoftQp& qp, const SendEntry& e);
 using CopyDone = void (*)(CopyJob* job, Status status);
 void make_job(SoftQp& qp, SendEntry& e, QpCopyJob& job, CopyEnd to, CopyEnd from,
               std::uint64_t bytes, CopyDone done);
-bool submit(QpCopyJob& job);
+bool submit(QpCopyJob& job, const ibv_sge* own);
 // Copy thread: one SGE of a transfer is where it belongs; so is one of what was fetched, by an
 // atomic or a READ, whose answer came in packets.
 void copied(CopyJob* job, Status status);
