@@ -291,14 +291,14 @@ class Scraped(unittest.TestCase):
                                (r"> 300", "> 3"), (r"> 60\n", "> 2\n")):
             rules, times = re.subn(written, short, rules)
             self.assertGreater(times, 0, written)
-        slow = {"TWINPATH_SOFT_FAULTS": "delay_us=20000", "TWINPATH_SOFT_HCAS": "slowrail"}
+        slow = {"TWINPATH_SOFT_FAULTS": "delay_us=100000", "TWINPATH_SOFT_HCAS": "slowrail"}
         job = {"COMMUNICATOR": "training"}
         with Pair(8192, env={"TWINPATH_SOFT_HCAS": "raila", **job}, sender_env=slow), \
                 Pair(8192, env={"TWINPATH_SOFT_HCAS": "quickrail", **job}, receiver_late=0.001) \
                 as quick, \
                 Exporter() as exporter, Prometheus(exporter.address, rules) as prometheus:
             slow_rail = ("TwinpathRailSlow", "slowrail", None)
-            self.assertTrue(prometheus.until(lambda: slow_rail in prometheus.firing()))
+            self.assertTrue(prometheus.until(lambda: slow_rail in prometheus.firing(), 80))
             stopped = quick.processes["receiver"]
 
             def stalled():
@@ -306,7 +306,7 @@ class Scraped(unittest.TestCase):
 
             self.assertFalse(stalled())
             stopped.send_signal(signal.SIGSTOP)
-            self.assertTrue(prometheus.until(stalled))
+            self.assertTrue(prometheus.until(stalled, 80))
 
 
 if __name__ == "__main__":
