@@ -11,7 +11,7 @@ usage: documents.py ROOT | documents.py --self-test
  5. Messages (first column of tables that begin with "message has" or "line has") occur in the
     source: "…" in the document and a conversion or an expression in the source match anything.
  6. Programs (first column of the table "program" in README.md, and `twinpath-...` anywhere) are made
-    by Meson.
+    by Meson or installed.
 """
 import pathlib
 import re
@@ -171,6 +171,8 @@ def check(root):
     meson = "\n".join(p.read_text(encoding="utf-8") for f in TOP if (root / f).is_dir()
                       for p in (root / f).rglob("meson.build"))
     made = set(re.findall(r"executable\(\s*'([\w-]+)'", meson))
+    files = (root / "tools/package/files").read_text(encoding="utf-8")
+    made |= set(re.findall(r"(?m)^(?:\? )?bin/([\w-]+)", files))
     texts = [messages(p.read_text(encoding="utf-8", errors="replace")) for f in SOURCES
              for suffix in ("*.cc", "*.h") for p in sorted((root / f).rglob(suffix))]
     wrong = []
@@ -228,10 +230,11 @@ def self_test():
         for name, text in {"plugin/there.md": "# All, there is\n", "tools/run": "",
                            "plugin/base/options.cc": 'Option{"TWINPATH_FABRIC"};', "plugin/a.cc": SOURCE,
                            "tools/meson.build": "executable('prog', 'a.cc')\n",
+                           "tools/package/files": "? bin/twinpath-linked -> bin/prog\n",
                            "build/not.md": "[no](nowhere)"}.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
-        (root / "README.md").write_text(GOOD, encoding="utf-8")
+        (root / "README.md").write_text(GOOD + "`twinpath-linked`\n", encoding="utf-8")
         assert check(root) == [], check(root)
         for word, change in BAD.items():
             assert change(GOOD) != GOOD, word

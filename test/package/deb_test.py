@@ -23,10 +23,15 @@ def as_debian_has_it(files):
     out = {}
     for name, leads in files.items():
         name = name.replace("doc/twinpath/LICENSE", "doc/twinpath/copyright")
-        name = name.replace("doc/twinpath/CHANGELOG.md", "doc/twinpath/changelog")
-        gz = "/man/" in name or name.endswith("/changelog")
-        out[name + ".gz" if gz else name] = leads
+        gz = ".gz" if "/man/" in name or name.endswith("/CHANGELOG.md") else ""
+        out[name + gz] = leads and leads + gz
+    out["share/doc/twinpath/changelog.gz"] = out["share/lintian/overrides/twinpath"] = None
     return out
+
+
+def elf_files(prefix):
+    return [p for p in prefix.rglob("*")
+            if p.is_file() and not p.is_symlink() and p.read_bytes()[:4] == b"\x7fELF"]
 
 
 class Package(Works, unittest.TestCase):
@@ -35,8 +40,9 @@ class Package(Works, unittest.TestCase):
         cls.root = pathlib.Path(tempfile.mkdtemp(prefix="twinpath-deb-"))
         cls.addClassCleanup(shutil.rmtree, cls.root)
         done = run(SOURCE / "tools/package/deb", "--build", BUILD, "--output", cls.root, "--quick", limit=120)
-        cls.package = pathlib.Path(done.stdout.strip())
+        cls.package, cls.symbols = map(pathlib.Path, done.stdout.split())
         run("dpkg-deb", "-x", cls.package, cls.root / "tree")
+        run("dpkg-deb", "-x", cls.symbols, cls.root / "symbols")
         cls.prefix = cls.root / "tree/usr"
         cls.version = run(BUILD / "tools/net_perf/net_perf", "--version").stdout.split(" ", 1)[1].strip()
 
@@ -49,14 +55,60 @@ class Package(Works, unittest.TestCase):
     def test_files_are_those_listed(self):
         self.assertEqual(sorted(os.listdir(self.root / "tree")), ["usr"])
         self.assertEqual(present(self.prefix), as_debian_has_it(expected(self.prefix)))
-        self.assertEqual((self.prefix / "share/doc/twinpath/copyright").read_text(),
-                         (SOURCE / "LICENSE").read_text())
-        page = gzip.decompress((self.prefix / "share/man/man1/net_perf.1.gz").read_bytes())
-        self.assertIn(b".TH NET_PERF 1", page)
+        words = (SOURCE / "LICENSE").read_text().split("\n\n", 2)[2].split()
+        said = (self.prefix / "share/doc/twinpath/copyright").read_text().split()
+        self.assertEqual([w for w in said if w != "."][-len(words):], words)
+        for name in ("net_perf", "twinpath-net-perf"):
+            page = gzip.decompress((self.prefix / f"share/man/man1/{name}.1.gz").read_bytes())
+            self.assertIn(b".TH TWINPATH\\-NET\\-PERF 1", page)
+
+    def test_the_unit_starts_the_exporter_that_is_installed(self):
+        unit = self.prefix / "lib/systemd/system/twinpath-exporter.service"
+        self.assertRegex(unit.read_text(), r"(?m)^ExecStart=/usr/bin/twinpath-exporter \$OPTIONS$")
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("no systemd")
+        here = self.root / unit.name  # systemd wants the program to be there
+        here.write_text(unit.read_text().replace("/usr/bin", str(self.prefix / "bin")))
+        done = run("systemd-analyze", "verify", "--man=no", here, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_symbols_are_those_of_the_programs(self):
+        built = [re.search(r"Build ID: (\w+)", run("readelf", "-n", p).stdout)[1] for p in elf_files(self.prefix)
+                 if p.name != "libnccl-net-again.so"]  # has no code
+        debug = self.root / "symbols/usr/lib/debug/.build-id"
+        self.assertEqual(sorted(built), sorted(p.parent.name + p.stem for p in debug.glob("*/*.debug")))
+        self.assertEqual(sorted(built), sorted(run("dpkg-deb", "-f", self.symbols, "Build-Ids").stdout.split()))
+        for path in elf_files(self.prefix):
+            self.assertNotRegex(run("readelf", "-SW", path).stdout, r"\.debug_info|\.symtab", path)
 
     def test_everything_belongs_to_root_and_is_readable(self):
-        for line in run("dpkg-deb", "-c", self.package).stdout.splitlines():
+        for line in (run("dpkg-deb", "-c", self.package).stdout + run("dpkg-deb", "-c", self.symbols).stdout).splitlines():
             self.assertRegex(line, r"^(drwxr-xr-x|-rw-r--r--|-rwxr-xr-x|lrwxrwxrwx) root/root ")
+            if re.search(r"\.so(\.\d+)?$", line) and " -> " not in line:
+                self.assertRegex(line, "^-rw-r--r-- ")
+
+    def test_lintian(self):
+        if not shutil.which("lintian"):
+            self.skipTest("no lintian")
+        # What is packed here was not built by the flags that the package is built by, and is packed quickly.
+        done = run("lintian", "--no-cfg", "--allow-root", "--fail-on", "error,warning", "--suppress-tags",
+                   "hardening-no-fortify-functions,hardening-no-bindnow,hardening-no-relro", self.package,
+                   check=False, limit=120)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+
+    def test_sources_without_a_commit_need_a_version(self):
+        tree = self.root / "sources"
+        (tree / "tools").mkdir(parents=True)
+        shutil.copytree(SOURCE / "tools/package", tree / "tools/package")
+        shutil.copy(SOURCE / "meson.build", tree)
+        commit = tree / "tools/package/commit"  # unpacked from an archive of a commit it would know it
+        commit.write_text(re.sub(r"(?m)^archived=.*", "archived='$Format$'", commit.read_text()))
+        done = run(tree / "tools/package/deb", "--build", BUILD, "--output", self.root / "none", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"neither a git checkout nor an archive(.|\n)*name it, as in --version 0\.")
+        self.assertFalse((self.root / "none").exists())
+        done = run(SOURCE / "tools/package/deb", "--build", BUILD, "--version", "1 2", check=False)
+        self.assertIn("--version 1 2: no version of a Debian package", done.stderr)
 
     def test_packed_again_it_is_the_same_file(self):
         # Later, by somebody with another umask and zone; the clock of files that are made on the way
@@ -70,7 +122,8 @@ class Package(Works, unittest.TestCase):
         self.addCleanup(os.umask, before)
         run(SOURCE / "tools/package/deb", "--build", BUILD, "--output", again, "--quick", limit=120,
             env=environment)
-        self.assertEqual((again / self.package.name).read_bytes(), self.package.read_bytes())
+        for package in (self.package, self.symbols):
+            self.assertEqual((again / package.name).read_bytes(), package.read_bytes())
         for line in run("dpkg-deb", "-c", self.package, env={"TZ": "UTC"}).stdout.splitlines():
             self.assertEqual(line.split()[3:5], self.moment().split())
 
@@ -90,10 +143,8 @@ class Package(Works, unittest.TestCase):
     def test_it_depends_on_what_its_programs_need(self):
         linked, opened = set(), set()
         lib = library_folder(self.prefix)
-        for path in self.prefix.rglob("*"):
-            data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-            if not data.startswith(b"\x7fELF"):
-                continue
+        for path in elf_files(self.prefix):
+            data = path.read_bytes()
             needed = set(re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", path).stdout))
             found = dict(re.findall(r"(\S+) => (/\S+)", run(
                 "ldd", path, env={"LD_LIBRARY_PATH": str(lib / "twinpath/softhca")}).stdout))
@@ -120,14 +171,18 @@ class Package(Works, unittest.TestCase):
         (root / "var/lib/dpkg/status").touch()
         # An empty machine has nothing that it depends on; and this may not be root.
         dpkg = ["dpkg", "--root", root, "--log", root / "var/lib/dpkg/log", "--force-depends", "--force-not-root",
-                "--force-bad-path"]
+                "--force-bad-path", "--force-script-chrootless"]
         run(*dpkg, "--install", self.package)
+        enabled = root / "etc/systemd/system/multi-user.target.wants/twinpath-exporter.service"
+        enabled.parent.mkdir(parents=True)
+        enabled.symlink_to("/usr/lib/systemd/system/twinpath-exporter.service")
         installed = present(root / "usr")
         self.assertEqual(installed, present(self.prefix))
         self.assertIn("ok installed", run("dpkg", "--root", root, "--status", "twinpath").stdout)
         run(*dpkg, "--remove", "twinpath")
-        left = [str(p.relative_to(root)) for p in root.rglob("*")]
+        left = [str(p.relative_to(root)) for p in root.rglob("*") if p.is_symlink() or not p.is_dir()]
         self.assertEqual([p for p in left if not p.startswith("var")], [])
+        self.assertFalse((root / "usr").exists())
         self.assertEqual(run("dpkg", "--root", root, "--status", "twinpath", check=False).returncode, 1)
 
 

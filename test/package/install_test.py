@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from installed import (BUILD, CLEAN, SOURCE, Works, expected, folder, in_build, meson_install, present,
+from installed import (BUILD, CLEAN, SHORT, SOURCE, TOOLS, Works, expected, folder, in_build, meson_install, present,
                        run)
 
 
@@ -48,9 +48,7 @@ class Install(Works, unittest.TestCase):
         self.assertRegex(self.version, rf"^{re.escape(declared)} \((no commit|[0-9a-f]{{12}}(-dirty)?)\)$")
 
     def test_man_pages_have_what_the_help_has(self):
-        pages = ["net_perf", "coll_perf", "twinpath-exporter", "twinpath-info", "twinpath-top",
-                 "twinpath-topo", "softhca"]
-        for name in pages + (["gda_perf"] if in_build("gda_perf") else []):
+        for name in TOOLS + (["twinpath-gda-perf"] if in_build("gda_perf") else []):
             page = (self.prefix / f"share/man/man1/{name}.1").read_text().replace("\\-", "-")
             text = run(self.prefix / "bin" / name, "--help").stdout
             options = re.search(r"(?ms)^(?:Options:\n)?(  --?[a-z].*?)\n\n", text)[1]
@@ -58,6 +56,8 @@ class Install(Works, unittest.TestCase):
                 self.assertRegex(page, rf"\n\.B {re.escape(option)}( .*)?\n[^.\n]", name)
             for heading in (".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS", ".SH SEE ALSO"):
                 self.assertIn(heading, page, name)
+            if name in SHORT:
+                self.assertNotRegex(page, rf"(?<!-)\b{SHORT[name]} ")
             self.check_roff(self.prefix / f"share/man/man1/{name}.1")
         settings = self.prefix / "share/man/man7/twinpath.7"
         documented = run(self.prefix / "bin/twinpath-info", "--markdown").stdout
@@ -118,6 +118,9 @@ class Commit(unittest.TestCase):
 
     def test_commit_and_package_version(self):
         self.assertEqual(self.run_in(self.tree), "no commit")
+        done = run(self.tree / "tools/package/commit", "--package", "0.1.0", check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("neither a git checkout nor an archive of one", done.stderr)
         self.git("init", "-q")
         self.git("add", "-A")
         self.git("commit", "-q", "-m", "one")

@@ -12,8 +12,11 @@ import tempfile
 SOURCE = pathlib.Path(os.environ["SOURCE_ROOT"])
 BUILD = pathlib.Path(os.environ["BUILD_ROOT"])
 STUB_CUDA = os.environ["STUB_CUDA"]
-TOOLS = ["net_perf", "coll_perf", "twinpath-exporter", "twinpath-info", "twinpath-top",
-         "twinpath-topo", "softhca"]
+TOOLS = ["twinpath-net-perf", "twinpath-coll-perf", "twinpath-exporter", "twinpath-info", "twinpath-top",
+         "twinpath-topo", "twinpath-softhca"]
+# Names of a build folder, which are links.
+SHORT = {"twinpath-net-perf": "net_perf", "twinpath-coll-perf": "coll_perf", "twinpath-gda-perf": "gda_perf",
+         "twinpath-softhca": "softhca"}
 CLEAN = {k: v for k, v in os.environ.items()
          if not k.startswith(("TWINPATH_", "NCCL_", "LD_", "OMPI_", "PMI", "SLURM_"))}
 
@@ -132,14 +135,17 @@ class Works:
         self.assertEqual(list(lib.glob("libibverbs*")), [])
 
     def test_tools_tell_version_and_commit(self):
-        tools = TOOLS + (["gda_perf"] if in_build("gda_perf") else [])
-        said = {t: run(self.prefix / "bin" / t, "--version").stdout.strip() for t in tools}
-        self.assertEqual(said, {t: f"{t} {self.version}" for t in tools})
+        tools = TOOLS + (["twinpath-gda-perf"] if in_build("gda_perf") else [])
+        for name in tools:
+            short = SHORT.get(name, name)
+            for called in {name, short}:
+                said = run(self.prefix / "bin" / called, "--version").stdout.strip()
+                self.assertEqual(said, f"{short} {self.version}", called)
         copier = library_folder(self.prefix) / "twinpath/twinpath-copier"
         self.assertEqual(run(copier, "--version").stdout.strip(), f"twinpath-copier {self.version}")
 
     def test_tools_find_the_installed_plugin(self):
-        done = run(self.prefix / "bin/net_perf", "--sizes", "64", "--repeats", "1", "--iters", "50", "-v",
+        done = run(self.prefix / "bin/twinpath-net-perf", "--sizes", "64", "--repeats", "1", "--iters", "50", "-v",
                    "--timeout", "50", env={"TWINPATH_FABRIC": "soft"})
         self.assertIn("libnccl-net.so", done.stdout)
         self.assertIn(str(library_folder(self.prefix) / "twinpath/libnccl-net.so"), done.stdout)
@@ -147,7 +153,7 @@ class Works:
             "--timeout", "50")
 
     def test_softhca_gives_programs_its_own_libibverbs(self):
-        done = run(self.prefix / "bin/softhca", "--mlx5", "--files", "sh", "-c",
+        done = run(self.prefix / "bin/twinpath-softhca", "--mlx5", "--files", "sh", "-c",
                    'echo "$LD_LIBRARY_PATH $TWINPATH_COPIER"; ls "$SOFTHCA_FILES/sys/class/infiniband"',
                    env={"TMPDIR": str(self.prefix), "XDG_RUNTIME_DIR": ""})
         here = os.path.realpath(library_folder(self.prefix) / "twinpath")
@@ -164,6 +170,7 @@ class Works:
         def choices(*words):
             return run("bash", "-c", script, "-", self.prefix, *words).stdout.split()
         self.assertIn("--sizes", choices("net_perf", "--s", "net_perf"))
+        self.assertIn("--sizes", choices("twinpath-net-perf", "--s", "twinpath-net-perf"))
         self.assertEqual(choices("net_perf", "v", "--gpu-memory"), ["vmm"])
         self.assertEqual(choices("twinpath-topo", "ch", "twinpath-topo"), ["check"])
         self.assertIn("--hcas", choices("softhca", "--", "softhca"))

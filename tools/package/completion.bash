@@ -19,5 +19,5 @@ _twinpath() {
   fi
   mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
 }
-complete -o default -F _twinpath net_perf coll_perf gda_perf softhca twinpath-info twinpath-topo \
-  twinpath-top twinpath-exporter
+complete -o default -F _twinpath twinpath-net-perf twinpath-coll-perf twinpath-gda-perf twinpath-softhca \
+  net_perf coll_perf gda_perf softhca twinpath-info twinpath-topo twinpath-top twinpath-exporter
