@@ -13,6 +13,7 @@
 #include "tools/common/output.h"
 #include "tools/topo/check.h"
 #include "tools/topo/dump.h"
+#include "tools/topo/hosts.h"
 #include "tools/topo/job_facts.h"
 #include "tools/topo/json.h"
 #include "tools/topo/options.h"
@@ -106,6 +107,25 @@ int explain_pair(const Options& o, const Report& report, const Report* peer) {
   return 0;
 }
 
+int tell_checks(const Options& o, const Checks& checks, const Json& more) {
+  if (o.json) {
+    Json all = checks_json(checks, o.strict);
+    all.update(more);
+    print(all);
+  } else {
+    std::printf("%s", checks_text(checks, o.strict).c_str());
+  }
+  return checks.exit_code(o.strict);
+}
+
+int check_here(const Options& o, const Report& report) {
+  const auto place = report.job ? find_place(o.rank, o.ignore_launcher) : std::nullopt;
+  if (!place) return tell_checks(o, check(report), Json::object());
+  const auto hosts = check_as_rank(o, *place, report);
+  if (!hosts) return 0;
+  return tell_checks(o, hosts->checks, {{"pairs", tries_json(hosts->cards, hosts->tries)}});
+}
+
 int write_dump(const Options& o, const Input& input) {
   if (input.root.empty())
     throw Failure(o.input.path + ": an XML file has no sysfs to dump; copy the file itself");
@@ -119,6 +139,10 @@ int write_dump(const Options& o, const Input& input) {
 }
 
 int run(Options o) {
+  const bool several = !o.hosts.empty() || !o.rank.empty();
+  if (several && !o.input.path.empty())
+    throw Failure("--input is a captured machine; --hosts and --rank are of real ones");
+  if (!o.hosts.empty()) return check_by_ssh(o);
   if (o.input.path.empty())
     for (const std::string& text : environment_complaints())
       std::fprintf(stderr, "twinpath-topo: %s\n", text.c_str());
@@ -150,14 +174,8 @@ int run(Options o) {
   switch (o.command) {
     case Command::why:
       return explain_pair(o, report, other);
-    case Command::check: {
-      const Checks checks = check(report);
-      if (o.json)
-        print(checks_json(checks, o.strict));
-      else
-        std::printf("%s", checks_text(checks, o.strict).c_str());
-      return checks.exit_code(o.strict);
-    }
+    case Command::check:
+      return check_here(o, report);
     case Command::tree:
       if (o.json)
         print(report_json(report));

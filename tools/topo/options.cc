@@ -11,6 +11,8 @@ constexpr const char* kExamples = R"(Examples:
   twinpath-topo                          classes, the HCA of each GPU and its mode
   twinpath-topo why GPU0 mlx5_0          every fact and rule behind one pair
   twinpath-topo check                    before a job: what is missing here, and how to get it
+  twinpath-topo check --hosts a,b        on both: what differs, and whether each rail reaches each
+  mpirun -np 2 --host a,b twinpath-topo check
   twinpath-topo --svg node.svg           a picture
   twinpath-topo dump node.tar            what a bug report needs, without serial numbers
   twinpath-topo --input node.tar --peer other.tar
@@ -57,6 +59,14 @@ bool parse_options(int argc, char** argv, Options& o, int& exit_code) {
                                    "settings, addresses: OK, WARN, "
                                    "FAIL, unknown");
   check->add_flag("--strict", o.strict, "unknown counts as a warning");
+  check->add_option("--hosts", o.hosts,
+                    "a,b,...: on each of these by ssh; then what differs, and each pair of rails");
+  check->add_option("--ssh", o.ssh, "COMMAND that takes a host and a shell's line [" + o.ssh + "]");
+  check->add_option("--rank", o.rank, "RANK/SIZE of a job started by hand");
+  check->add_option("--rendezvous", o.rendezvous, "HOST:PORT where rank 0 listens");
+  check->add_flag("--no-mpi", o.ignore_launcher, "this host alone, inside mpirun or Slurm too");
+  check->add_option("--patience", o.patience_s, "SECONDS to wait for a pair of rails [10]")
+      ->check(CLI::Range(0.1, 600.0));
   app.add_subcommand("tree", "the PCIe tree down to GPUs and HCAs");
   auto* dump = app.add_subcommand("dump", "write what --input needs to see this node again");
   dump->add_option("OUT", o.out, "tar file")->required();

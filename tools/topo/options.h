@@ -20,6 +20,11 @@ struct Options {
   std::string out;       // dump
   bool raw = false;      // dump: keep GUIDs and names
   bool strict = false;   // check: unknown counts as a warning
+  // check on several hosts
+  std::string hosts, ssh = "ssh -o BatchMode=yes";
+  std::string rank, rendezvous;
+  bool ignore_launcher = false;
+  double patience_s = 10;
 };
 
 inline constexpr int kBadArguments = 3;

@@ -1,0 +1,273 @@
+// What `twinpath-topo check` says of several hosts, without hosts: cards and
+// tries in, findings out.
+#include <functional>
+#include <set>
+
+#include "test/support/catch.h"
+#include "tools/common/failure.h"
+#include "tools/topo/compare.h"
+#include "tools/topo/hosts.h"
+#include "tools/topo/rail_tries.h"
+
+namespace twinpath::tools::topo {
+namespace {
+
+RailFacts rail(const std::string& name, const std::string& address) {
+  RailFacts r;
+  r.name = name;
+  r.roce = true;
+  r.mbps = 400000;
+  r.mtu = 4096;
+  r.gid = address.substr(0, address.find('/'));
+  r.network = parse_ip_range(address);
+  return r;
+}
+
+HostCard host(const std::string& name, const std::vector<std::string>& addresses) {
+  HostCard c;
+  c.name = name;
+  c.kernel = "6.1.0";
+  c.driver = "580.95";
+  c.plugin = "0.2.0 (0123456789ab)";
+  c.nccl = "2.28.9";
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const std::string hca = "mlx5_" + std::to_string(i);
+    c.hcas.push_back({hca, "MT_0000000838", "28.40.1000"});
+    c.rails.push_back(rail(hca, addresses[i]));
+  }
+  c.environment["NCCL_IB_TIMEOUT"] = "20";
+  return c;
+}
+
+using Cards = std::vector<HostCard>;
+
+// Every pair of rails of every two hosts; `works` decides.
+std::vector<PairTry> tried(const Cards& cards, const std::function<bool(const PairTry&)>& works) {
+  std::vector<PairTry> out;
+  for (std::size_t h = 0; h < cards.size(); ++h)
+    for (std::size_t p = h + 1; p < cards.size(); ++p)
+      for (std::size_t a = 0; a < cards[h].rails.size(); ++a)
+        for (std::size_t b = 0; b < cards[p].rails.size(); ++b) {
+          PairTry t;
+          t.host = static_cast<int>(h);
+          t.peer = static_cast<int>(p);
+          t.rail = static_cast<int>(a);
+          t.peer_rail = static_cast<int>(b);
+          t.us = 100;
+          if (!works(t)) t.why = "no connection within 10 s";
+          out.push_back(t);
+        }
+  return out;
+}
+
+Cards two() {
+  return {host("a", {"10.0.0.1/16", "10.0.1.1/16"}), host("b", {"10.0.0.2/16", "10.0.1.2/16"})};
+}
+// One network a rail.
+Cards two_apart() {
+  return {host("a", {"10.0.0.1/24", "10.0.1.1/24"}), host("b", {"10.0.0.2/24", "10.0.1.2/24"})};
+}
+// Three hosts in a ring of direct cables: the second rail of each to the first
+// of the next.
+Cards ring() {
+  return {host("a", {"10.0.3.1/24", "10.0.1.1/24"}), host("b", {"10.0.1.2/24", "10.0.2.1/24"}),
+          host("c", {"10.0.2.2/24", "10.0.3.2/24"})};
+}
+bool cabled(const Cards& cards, const PairTry& t) {
+  const auto& a = cards[static_cast<std::size_t>(t.host)].rails[static_cast<std::size_t>(t.rail)];
+  const auto& b =
+      cards[static_cast<std::size_t>(t.peer)].rails[static_cast<std::size_t>(t.peer_rail)];
+  return on_one_network(*a.network, *b.network, 24);
+}
+
+std::vector<const CheckItem*> of(const Checks& checks, std::string_view id, Level level) {
+  std::vector<const CheckItem*> out;
+  for (const CheckItem& i : checks.items())
+    if (i.id == id && i.level == level) out.push_back(&i);
+  return out;
+}
+bool has(const std::string& text, const std::string& word) {
+  return text.find(word) != std::string::npos;
+}
+constexpr auto kAll = [](const PairTry&) { return true; };
+
+}  // namespace
+
+TEST_CASE("hosts that are alike and reach each other give no finding") {
+  const Checks checks = check_hosts(two(), tried(two(), kAll));
+  CHECK(checks.exit_code(true) == 0);
+  REQUIRE(of(checks, "reach", Level::ok).size() == 1);
+  CHECK(has(of(checks, "reach", Level::ok)[0]->fact, "4 of 4 pairs"));
+}
+
+TEST_CASE("what differs between hosts is found, with the value of each") {
+  struct Case {
+    const char* what;
+    std::function<void(HostCard&)> change;
+    const char *id, *object, *fact;
+  };
+  const Case cases[] = {
+      {"plugin", [](HostCard& c) { c.plugin = "0.1.0 (ba9876543210)"; }, "plugin", "",
+       "a: 0.2.0 (0123456789ab)"},
+      {"NCCL", [](HostCard& c) { c.nccl = "2.27.3"; }, "nccl", "", "b: 2.27.3"},
+      {"NCCL of one is not told", [](HostCard& c) { c.nccl.clear(); }, "nccl", "", "b: not told"},
+      {"driver", [](HostCard& c) { c.driver = "550.54"; }, "driver", "", "b: 550.54"},
+      {"kernel", [](HostCard& c) { c.kernel = "5.15.0"; }, "kernel", "", "b: 5.15.0"},
+      {"firmware of one adapter", [](HostCard& c) { c.hcas[1].firmware = "28.39.1002"; },
+       "firmware", "MT_0000000838", "b: 28.39.1002"},
+      {"rails", [](HostCard& c) { c.rails.pop_back(); }, "rails", "", "b: 1"},
+      {"speed", [](HostCard& c) { c.rails[1].mbps = 200000; }, "speed", "rail 1", "b: 200"},
+      {"MTU", [](HostCard& c) { c.rails[0].mtu = 1024; }, "packets", "rail 0", "b: 1024"},
+      {"link layer", [](HostCard& c) { c.rails[0].roce = false; }, "link-layer", "rail 0",
+       "b: InfiniBand"},
+      {"a setting", [](HostCard& c) { c.environment["NCCL_IB_TIMEOUT"] = "22"; }, "settings",
+       "NCCL_IB_TIMEOUT", "b: '22'"},
+      {"a setting of one alone", [](HostCard& c) { c.environment["NCCL_IB_TC"] = "106"; },
+       "settings", "NCCL_IB_TC", "a: not set"}};
+  for (const Case& c : cases) {
+    INFO(c.what);
+    Cards cards = two();
+    c.change(cards[1]);
+    Checks checks;
+    compare_cards(cards, checks);
+    const auto found = of(checks, c.id, Level::warn);
+    REQUIRE(found.size() == 1);
+    CHECK(has(found[0]->fact, c.fact));
+    CHECK_FALSE(found[0]->remedy.empty());
+    CHECK((*c.object == '\0' || found[0]->objects == std::vector<std::string>{c.object}));
+    CHECK(checks.count(Level::warn) == 1);
+  }
+  Cards cards = two();
+  cards[1].environment["NCCL_SOCKET_IFNAME"] = "eth1";  // a host's own name
+  Checks checks;
+  compare_cards(cards, checks);
+  CHECK(checks.exit_code(true) == 0);
+}
+
+TEST_CASE("what a host finds at itself is told under its name") {
+  Cards cards = two();
+  cards[1].found = {{"node", "memlock", {}, Level::fail, "64 KiB may be locked", "ulimit -l"},
+                    {"node", "iommu", {}, Level::ok, "off", ""}};
+  const Checks checks = check_hosts(cards, tried(cards, kAll));
+  const auto found = of(checks, "memlock", Level::fail);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0]->group == "host b");
+  CHECK(of(checks, "iommu", Level::ok).empty());  // of others only what is wrong
+  CHECK(checks.exit_code(false) == 2);
+}
+
+TEST_CASE("pairs of rails that do not work are named, and their kind is known") {
+  struct Case {
+    const char* what;
+    Cards cards;
+    bool aware;
+    std::function<bool(const Cards&, const PairTry&)> works;
+    // Findings that are not OK: id, level, objects of the first, word in fact
+    // or remedy.
+    std::size_t found;
+    const char* id;
+    Level level;
+    const char *object, *word;
+  };
+  const auto diagonal = [](const Cards&, const PairTry& t) { return t.rail == t.peer_rail; };
+  const Case cases[] = {
+      {"one pair", two(), false,
+       [](const Cards&, const PairTry& t) { return t.rail != 0 || t.peer_rail != 1; }, 1, "reach",
+       Level::fail, "a mlx5_0 -> b mlx5_1", "no connection"},
+      {"one rail here", two(), false, [](const Cards&, const PairTry& t) { return t.rail != 1; }, 1,
+       "reach", Level::fail, "a mlx5_1", "no rail of b"},
+      {"one rail there", two(), false,
+       [](const Cards&, const PairTry& t) { return t.peer_rail != 0; }, 1, "reach", Level::fail,
+       "b mlx5_0", "no rail of a"},
+      {"all", two(), false, [](const Cards&, const PairTry&) { return false; }, 4, "reach",
+       Level::fail, "a mlx5_0 -> b mlx5_0", "no connection"},
+      {"across, on one network", two(), false, diagonal, 2, "reach", Level::fail,
+       "a mlx5_0 -> b mlx5_1", "no connection"},
+      {"across, on a network each", two_apart(), false, diagonal, 1, "networks", Level::warn, "a b",
+       "NCCL_CROSS_NIC=0"},
+      {"the same, chosen by network", two_apart(), true, diagonal, 0, "", Level::ok, "", ""},
+      {"chosen by network, and one of it fails", two_apart(), true,
+       [](const Cards&, const PairTry& t) { return t.rail == 0 && t.peer_rail == 0; }, 1, "reach",
+       Level::fail, "a mlx5_1 -> b mlx5_1", "no connection"},
+      {"a ring of direct cables", ring(), false, cabled, 3, "networks", Level::fail, "a b",
+       "NCCL_IB_SUBNET_AWARE_ROUTING=1"},
+      {"the same, chosen by network", ring(), true, cabled, 0, "", Level::ok, "", ""},
+      {"no rails",
+       {host("a", {}), host("b", {"10.0.0.2/24"})},
+       false,
+       [](const Cards&, const PairTry&) { return true; },
+       1,
+       "reach",
+       Level::fail,
+       "a b",
+       "no pair"}};
+  for (const Case& c : cases) {
+    INFO(c.what);
+    Cards cards = c.cards;
+    for (HostCard& card : cards) card.subnet_aware = c.aware;
+    Checks checks;
+    judge_tries(cards, tried(cards, [&](const PairTry& t) { return c.works(cards, t); }), checks);
+    std::vector<const CheckItem*> found;
+    std::size_t objects = 0;
+    for (const CheckItem& i : checks.items())
+      if (i.level != Level::ok) {
+        found.push_back(&i);
+        objects += i.objects.size();
+      }
+    REQUIRE(objects == c.found);
+    if (found.empty()) continue;
+    CHECK(found[0]->id == c.id);
+    CHECK(found[0]->level == c.level);
+    CHECK(found[0]->objects.front() == c.object);
+    CHECK(has(found[0]->fact + found[0]->remedy, c.word));
+  }
+}
+
+TEST_CASE("a card is the same behind the wire, and what is none is refused") {
+  Cards cards = two();
+  cards[0].rails[1].network.reset();
+  cards[0].rails[1].gid = "fe80::1";
+  cards[0].subnet_aware = true;
+  cards[0].subnet_prefix = 30;
+  cards[0].found = {{"node", "memlock", {"x", "y"}, Level::warn, "few", "more"}};
+  const std::string text = card_json(cards[0]).dump();
+  CHECK(card_json(parse_card(text)).dump() == text);
+  REQUIRE(parse_card(text).rails[0].network);
+  CHECK(parse_card(text).rails[0].network->prefix == 16);
+  CHECK_FALSE(parse_card(text).rails[1].network);
+  for (const char* bad : {"", "{}", "[]", "{\"card\": \"other/1\"}"})
+    CHECK_THROWS_AS(parse_card(bad), Failure);
+}
+
+TEST_CASE("hosts of one name are told apart") {
+  Cards cards{host("a", {}), host("b", {}), host("a", {}), host("a", {})};
+  tell_apart(cards);
+  CHECK(cards[0].name == "a");
+  CHECK(cards[2].name == "a#1");
+  CHECK(cards[3].name == "a#2");
+}
+
+TEST_CASE("each meets each other once, and nobody two in one round") {
+  for (int n = 2; n <= 9; ++n) {
+    std::set<std::pair<int, int>> met;
+    for (int r = 0; r < n - 1 + n % 2; ++r)
+      for (int who = 0; who < n; ++who) {
+        const int other = partner(who, r, n);
+        if (other < 0) continue;
+        REQUIRE(other != who);
+        REQUIRE(partner(other, r, n) == who);
+        if (who < other) CHECK(met.insert({who, other}).second);
+      }
+    CHECK(met.size() == static_cast<std::size_t>(n * (n - 1) / 2));
+  }
+}
+
+TEST_CASE("hosts are split, and lines quoted for a shell") {
+  CHECK(split_hosts("a,me@b") == std::vector<std::string>{"a", "me@b"});
+  for (const char* bad : {"", "a", "a,,b", ",a", "a,-oProxyCommand=x"})
+    CHECK_THROWS_AS(split_hosts(bad), BadUsage);
+  CHECK(quoted("a b") == "'a b'");
+  CHECK(quoted("it's") == "'it'\\''s'");
+}
+
+}  // namespace twinpath::tools::topo
