@@ -92,6 +92,12 @@ std::uint32_t KeyTable::add(std::uint32_t pd_number, std::uint64_t base, std::ui
   return key;
 }
 
+std::uint32_t KeyTable::rename(std::uint32_t key, std::uint8_t low) {
+  const std::uint32_t renamed = (key & ~0xffu) | low;
+  (*entries_)[key_index(key)].key.store(renamed, std::memory_order_release);
+  return renamed;
+}
+
 void KeyTable::remove(std::uint32_t key) {
   const std::uint32_t index = key_index(key);
   (*entries_)[index].key.store(0, std::memory_order_seq_cst);

@@ -127,6 +127,9 @@ class KeyTable {
   std::uint32_t add(std::uint32_t pd_number, std::uint64_t base, std::uint64_t iova,
                     std::uint64_t length, std::uint32_t access, const PointerInfo& info,
                     std::uint64_t alloc_id);
+  // Gives a key that nobody was told yet another low byte, which the caller of an adapter's own
+  // commands chooses; the new key.
+  std::uint32_t rename(std::uint32_t key, std::uint8_t low);
   // Withdraws and waits for copies that hold it: up to 2 s for each process, and not again for one
   // that kept a key so long, until it goes on.
   void remove(std::uint32_t key);

@@ -7,6 +7,7 @@
 #include "plugin/base/log.h"
 #include "plugin/base/page_size.h"
 #include "plugin/fabric/soft/control.h"
+#include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/soft/pin.h"
 #include "plugin/fabric/soft/slow_step.h"
@@ -152,6 +153,10 @@ int refuse_umem_pages(ibv_context* context, std::uint64_t address, std::size_t b
   if (inspect_pointer(reinterpret_cast<void*>(address)).kind == MemoryKind::cuda)
     return soft(context)->soft_device->spec.peermem ? 0 : EFAULT;
   return refuse_pinning(address, bytes, access);
+}
+
+void rename_keys(ibv_mr* mr, std::uint8_t low) {
+  mr->lkey = mr->rkey = soft(mr->context)->hca->keys().rename(mr->lkey, low);
 }
 
 int dereg_mr(ibv_mr* m) {

@@ -15,7 +15,7 @@ using test::Guest;
 struct World {
   Guest guest;
   EventQueues events{guest.memory, 8, [](unsigned) {}};
-  Function function{1, 18, events};
+  Function function{1, 18, guest.memory, events};
   std::vector<std::uint8_t> out;
 
   struct Value {
@@ -31,6 +31,22 @@ struct World {
     out.assign(answer, 0xff);
     return function.execute(in, out).refusal;
   }
+  // A doorbell page, an event queue and a completion queue on pages of the guest.
+  std::uint64_t uar = 0, eqn = 0, cqn = 0;
+  Refusal make_cq() {
+    if (run(Opcode::alloc_uar) != Refusal::none) return Refusal::no_uar;
+    uar = number();
+    if (run(Opcode::create_eq, {{{232, 24}, uar}, {{2176, 64}, 0x3000}}) != Refusal::none)
+      return Refusal::no_eqn;
+    eqn = mlx5::get(out, {88, 8});
+    const Refusal refusal = run(
+        Opcode::create_cq,
+        {{mlx5::cq::kUarPage, uar}, {mlx5::cq::kEqn, eqn}, {kPage, 0x4000}, {kNextPage, 0x5000}});
+    cqn = number();
+    return refusal;
+  }
+  static constexpr mlx5::Field kPage{2176, 64}, kNextPage{2240, 64};
+
   std::uint64_t number() const { return mlx5::get(out, mlx5::kNumber); }
 };
 
@@ -50,25 +66,38 @@ TEST_CASE("a reserved bit changes nothing") {
 
 TEST_CASE("objects are made of others, which stay as long as they are used") {
   World w;
-  REQUIRE(w.run(Opcode::alloc_uar) == Refusal::none);
-  const std::uint64_t uar = w.number();
-  CHECK(uar == kFirstDoorbellPage);
-  REQUIRE(w.run(Opcode::create_eq, {{{232, 24}, uar}, {{2176, 64}, 0x3000}}) == Refusal::none);
-  const std::uint64_t eqn = mlx5::get(w.out, {88, 8});
-  CHECK(w.run(Opcode::create_cq, {{mlx5::cq::kUarPage, uar + 1}, {mlx5::cq::kEqn, eqn}}) ==
+  REQUIRE(w.make_cq() == Refusal::none);
+  CHECK(w.uar == kFirstDoorbellPage);
+  CHECK(w.run(Opcode::create_cq, {{mlx5::cq::kUarPage, w.uar + 1}, {mlx5::cq::kEqn, w.eqn}}) ==
         Refusal::no_uar);
-  CHECK(w.run(Opcode::create_cq, {{mlx5::cq::kUarPage, uar}, {mlx5::cq::kEqn, eqn + 1}}) ==
+  CHECK(w.run(Opcode::create_cq, {{mlx5::cq::kUarPage, w.uar}, {mlx5::cq::kEqn, w.eqn + 1}}) ==
         Refusal::no_eqn);
-  REQUIRE(w.run(Opcode::create_cq, {{mlx5::cq::kUarPage, uar}, {mlx5::cq::kEqn, eqn}}) ==
-          Refusal::none);
-  const std::uint64_t cqn = w.number();
-  CHECK(w.run(Opcode::destroy_eq, {{{88, 8}, eqn}}) == Refusal::in_use);
+  CHECK(w.run(Opcode::destroy_eq, {{{88, 8}, w.eqn}}) == Refusal::in_use);
   CHECK(w.out[0] == 0x06);
-  CHECK(w.run(Opcode::dealloc_uar, {{mlx5::kNumber, uar}}) == Refusal::in_use);
-  REQUIRE(w.run(Opcode::destroy_cq, {{mlx5::kNumber, cqn}}) == Refusal::none);
-  CHECK(w.run(Opcode::destroy_cq, {{mlx5::kNumber, cqn}}) == Refusal::no_object);
-  CHECK(w.run(Opcode::destroy_eq, {{{88, 8}, eqn}}) == Refusal::none);
-  CHECK(w.run(Opcode::dealloc_uar, {{mlx5::kNumber, uar}}) == Refusal::none);
+  CHECK(w.run(Opcode::dealloc_uar, {{mlx5::kNumber, w.uar}}) == Refusal::in_use);
+  REQUIRE(w.run(Opcode::destroy_cq, {{mlx5::kNumber, w.cqn}}) == Refusal::none);
+  CHECK(w.run(Opcode::destroy_cq, {{mlx5::kNumber, w.cqn}}) == Refusal::no_object);
+  CHECK(w.run(Opcode::destroy_eq, {{{88, 8}, w.eqn}}) == Refusal::none);
+  CHECK(w.run(Opcode::dealloc_uar, {{mlx5::kNumber, w.uar}}) == Refusal::none);
+}
+
+TEST_CASE("queues lie in pages of the guest, and end in them") {
+  World w;
+  REQUIRE(w.make_cq() == Refusal::none);
+  using Values = std::initializer_list<World::Value>;
+  const World::Value uar{mlx5::cq::kUarPage, w.uar}, eqn{mlx5::cq::kEqn, w.eqn};
+  const World::Value page{World::kPage, 0x4000}, next{World::kNextPage, 0x5000};
+  const World::Value outside{World::kNextPage, Guest::kBytes};
+  const auto made = [&](Values values) { return w.run(Opcode::create_cq, values); };
+  CHECK(made({uar, eqn, page, outside}) == Refusal::no_page);
+  CHECK(made({uar, eqn, page, next, {mlx5::cq::kDbrAddress, Guest::kBytes}}) == Refusal::no_page);
+  CHECK(made({uar, eqn, page, next, {mlx5::cq::kDbrAddress, 4}}) == Refusal::record_alignment);
+  CHECK(made({uar, eqn, page, next, {mlx5::cq::kLogSize, 7}}) == Refusal::none);
+  CHECK(made({uar, eqn, page, next, {mlx5::cq::kLogSize, 8}}) == Refusal::queue_end);
+  CHECK(made({uar, eqn, page, next, {mlx5::cq::kLogSize, 7}, {mlx5::cq::kPageOffset, 1}}) ==
+        Refusal::queue_end);
+  // Pages of other sizes.
+  CHECK(made({uar, eqn, page, next, {mlx5::cq::kLogPageSize, 9}}) == Refusal::no_page);
 }
 
 TEST_CASE("numbers end, and come back") {
@@ -109,7 +138,7 @@ TEST_CASE("the port tells its state, and a change of it is an event") {
     return mlx5::get(w.out, mlx5::vport::kPortState);
   };
   CHECK(state() == 4);
-  CHECK(mlx5::get(w.out, mlx5::vport::kLid) == 2);
+  CHECK(mlx5::get(w.out, mlx5::vport::kLid) == 1);
   w.function.set_link(false);
   CHECK(state() == 1);
   CHECK(w.guest.bytes[0x3001] == 9);
@@ -132,26 +161,41 @@ TEST_CASE("only the connection manager's bit of the port can be set") {
 }
 
 TEST_CASE("queue pairs go through their states in order") {
-  World w;
-  REQUIRE(w.run(Opcode::alloc_uar) == Refusal::none);
-  const std::uint64_t uar = w.number();
-  CHECK(w.run(Opcode::create_qp, {{mlx5::qp::kUarPage, uar}}) == Refusal::no_pd);
-  REQUIRE(w.run(Opcode::alloc_pd) == Refusal::none);
-  REQUIRE(w.run(Opcode::create_qp, {{mlx5::qp::kUarPage, uar}, {mlx5::qp::kPd, w.number()}}) ==
-          Refusal::none);
-  const World::Value qpn{mlx5::kNumber, w.number()};
-  CHECK(w.number() > 1);
-  CHECK(w.run(Opcode::init2rtr_qp, {qpn}) == Refusal::state);
-  CHECK(w.run(Opcode::rst2init_qp, {qpn}) == Refusal::none);
-  CHECK(w.run(Opcode::init2rtr_qp, {qpn}) == Refusal::none);
-  CHECK(w.run(Opcode::rtr2rts_qp, {qpn}) == Refusal::none);
-  REQUIRE(w.run(Opcode::query_qp, {qpn}) == Refusal::none);
-  CHECK(mlx5::get(w.out, mlx5::qp::kState) == 3);
-  CHECK(w.run(Opcode::qp_2err, {qpn}) == Refusal::none);
-  CHECK(w.run(Opcode::rst2init_qp, {qpn}) == Refusal::state);
-  CHECK(w.run(Opcode::qp_2rst, {qpn}) == Refusal::none);
-  CHECK(w.run(Opcode::destroy_qp, {qpn}) == Refusal::none);
-  CHECK(w.run(Opcode::query_qp, {qpn}) == Refusal::no_object);
+  // RC, and the management's own, of which less is asked.
+  for (const std::uint64_t service : {0u, 8u}) {
+    INFO(service);
+    World w;
+    REQUIRE(w.make_cq() == Refusal::none);
+    const auto make = [&](std::uint64_t pd) {
+      return w.run(Opcode::create_qp, {{mlx5::qp::kUarPage, w.uar},
+                                       {mlx5::qp::kPd, pd},
+                                       {mlx5::qp::kService, service},
+                                       {mlx5::qp::kSendCq, w.cqn},
+                                       {mlx5::qp::kReceiveCq, w.cqn},
+                                       {World::kPage, 0x6000},
+                                       {World::kNextPage, 0x7000}});
+    };
+    CHECK(make(0) == Refusal::no_pd);
+    REQUIRE(w.run(Opcode::alloc_pd) == Refusal::none);
+    REQUIRE(make(w.number()) == Refusal::none);
+    const World::Value qpn{mlx5::kNumber, w.number()};
+    CHECK(w.number() > 1);
+    CHECK(w.run(Opcode::destroy_cq, {{mlx5::kNumber, w.cqn}}) == Refusal::in_use);
+    CHECK(w.run(Opcode::init2rtr_qp, {qpn}) == Refusal::state);
+    const World::Value port{mlx5::qp::kPort, service == 0 ? 1u : 0u};
+    CHECK(w.run(Opcode::rst2init_qp, {qpn, port}) == Refusal::none);
+    const World::Value mtu{mlx5::qp::kMtu, 5}, lid{mlx5::qp::kRemoteLid, 1};
+    if (service == 0) CHECK(w.run(Opcode::init2rtr_qp, {qpn, mtu}) == Refusal::remote_lid);
+    CHECK(w.run(Opcode::init2rtr_qp, {qpn, mtu, lid}) == Refusal::none);
+    CHECK(w.run(Opcode::rtr2rts_qp, {qpn}) == Refusal::none);
+    REQUIRE(w.run(Opcode::query_qp, {qpn}) == Refusal::none);
+    CHECK(mlx5::get(w.out, mlx5::qp::kState) == 3);
+    CHECK(w.run(Opcode::qp_2err, {qpn}) == Refusal::none);
+    CHECK(w.run(Opcode::rst2init_qp, {qpn, port}) == Refusal::state);
+    CHECK(w.run(Opcode::qp_2rst, {qpn}) == Refusal::none);
+    CHECK(w.run(Opcode::destroy_qp, {qpn}) == Refusal::none);
+    CHECK(w.run(Opcode::query_qp, {qpn}) == Refusal::no_object);
+  }
 }
 
 TEST_CASE("a driver that lets go leaves nothing") {

@@ -24,16 +24,22 @@ Result<std::unique_ptr<Adapter>> Adapter::create(unsigned number, const std::str
 Adapter::Adapter(unsigned number, SharedMemory bar, Ivshmem ivshmem, const GuestMemory& memory,
                  Trace& trace)
     : number_(number),
+      memory_(memory),
       bar_(std::move(bar)),
       ivshmem_(std::move(ivshmem)),
       trace_(trace),
       commands_(bytes_of(bar_), memory),
-      events_(memory, kVectors, [this](unsigned vector) { ivshmem_.interrupt(vector); }),
-      function_(number, kBarBytes / kPageBytes, events_) {}
+      events_(memory, kVectors, [this](unsigned vector) { ivshmem_.interrupt(vector); }) {}
+
+void Adapter::start(const Verbs& verbs, ibv_context* context) {
+  data_ = std::make_unique<DataPath>(verbs, context, memory_, bytes_of(bar_));
+  function_ =
+      std::make_unique<Function>(number_, kBarBytes / kPageBytes, memory_, events_, data_.get());
+}
 
 bool Adapter::turn(std::int64_t now) {
   commands_.tick(now);
-  return commands_.poll(now, function_.enabled(),
+  return commands_.poll(now, function_->enabled(),
                         [this](unsigned number, const Slot& slot) { run(number, slot); });
 }
 
@@ -45,7 +51,7 @@ void Adapter::run(unsigned number, const Slot& slot) {
   const bool tells = events_.takes(Event::command);
   if (delivery == Delivery::ok) {
     std::vector<std::uint8_t> answer(message.answer_bytes);
-    const Outcome outcome = function_.execute(message.in, answer);
+    const Outcome outcome = function_->execute(message.in, answer);
     trace_.command(number_, message.in, answer, outcome);
     delivery = slot.write(answer);
   }
@@ -56,7 +62,7 @@ void Adapter::run(unsigned number, const Slot& slot) {
 }
 
 void Adapter::set_link(bool up) {
-  function_.set_link(up);
+  function_->set_link(up);
   trace_.event(number_, up ? "port up" : "port down");
 }
 

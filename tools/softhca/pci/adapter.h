@@ -27,6 +27,8 @@ class Adapter {
   // `memory` and `trace` outlive it.
   static Result<std::unique_ptr<Adapter>> create(unsigned number, const std::string& socket,
                                                  const GuestMemory& memory, Trace& trace);
+  // Once the memory is there: an adapter of the software HCA, opened, carries the work.
+  void start(const Verbs& verbs, ibv_context* context);
 
   bool accept() { return ivshmem_.accept(); }
   bool gone() const { return ivshmem_.gone(); }
@@ -41,12 +43,14 @@ class Adapter {
   void run(unsigned number, const Slot& slot);
 
   const unsigned number_;
+  const GuestMemory& memory_;
   SharedMemory bar_;
   Ivshmem ivshmem_;
   Trace& trace_;
   CommandQueue commands_;
   EventQueues events_;
-  Function function_;
+  std::unique_ptr<DataPath> data_;
+  std::unique_ptr<Function> function_;
 };
 
 }  // namespace twinpath::softhca::pci

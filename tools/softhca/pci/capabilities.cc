@@ -1,6 +1,5 @@
 #include "tools/softhca/pci/capabilities.h"
 
-#include "plugin/fabric/soft/mlx5/capabilities.h"
 #include "plugin/fabric/soft/mlx5/layout.h"
 
 namespace twinpath::softhca::pci {
@@ -32,7 +31,6 @@ constexpr Capability kGeneral[] = {
     {"umr_modify_entity_size_disabled", {0x207, 1}, 1},
     {"umr_modify_atomic_disabled", {0x208, 1}, 1},
     {"umr_indirect_mkey_disabled", {0x209, 1}, 1},
-    {"cq_moderation", {0x222, 1}, 1},
     {"pkv", {0x237, 1}, 1},
     {"qkv", {0x236, 1}, 1},
     {"xrc", {0x23c, 1}, 1},
@@ -56,13 +54,19 @@ constexpr mlx5::Field kVhcaId{0x030, 16};
 
 }  // namespace
 
-bool write_capabilities(unsigned kind, unsigned function, Answer answer) {
+mlx5::DeviceFacts device_facts() {
   mlx5::DeviceFacts facts;
   facts.ethernet = false;
   facts.gid_entries = kGids;
+  facts.completion_vectors = (1u << kLogMostEventQueues) - mlx5::kFirstEventQueue;
   // What libmlx5 asks for today and what it asked for before it could choose.
   facts.variant.clocks = mlx5::Clocks::both;
-  if (!mlx5::write_capabilities(kind, facts, answer)) return false;
+  facts.kernel = true;
+  return facts;
+}
+
+bool write_capabilities(unsigned kind, unsigned function, Answer answer) {
+  if (!mlx5::write_capabilities(kind, device_facts(), answer)) return false;
   if (static_cast<mlx5::CapabilityKind>(kind) != mlx5::CapabilityKind::general) return true;
   for (const Capability& c : kGeneral) mlx5::set(answer, c.field.at(mlx5::kHeaderBytes), c.value);
   mlx5::set(answer, kVhcaId.at(mlx5::kHeaderBytes), function + 1);

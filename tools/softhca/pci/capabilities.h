@@ -3,17 +3,21 @@
 // (plugin/fabric/soft/mlx5/capabilities.h) and beside it what only the kernel's driver asks for.
 #include <cstdint>
 
+#include "plugin/fabric/soft/mlx5/capabilities.h"
 #include "tools/softhca/pci/layouts.h"
 
 namespace twinpath::softhca::pci {
 
 // The last numbers of objects, as logarithms: told, and kept to.
 inline constexpr unsigned kLogMostQueues = 18;  // of each kind
-inline constexpr unsigned kLogMostKeys = 20;
+inline constexpr unsigned kLogMostKeys = 14;    // the software HCA's table
 inline constexpr unsigned kLogMostDomains = 16;
 inline constexpr unsigned kLogMostEventQueues = 6;
 
 inline constexpr unsigned kGids = 8, kPkeys = 128;
+
+// Of the device model behind the function.
+mlx5::DeviceFacts device_facts();
 
 // Behind the answer's header of 16 bytes; false for a kind that there is not.
 bool write_capabilities(unsigned kind, unsigned function, Answer answer);

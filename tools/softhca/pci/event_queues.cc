@@ -11,12 +11,11 @@ using mlx5::Field;
 using mlx5::get;
 using mlx5::Refusal;
 
-constexpr std::size_t kEntryBytes = 64, kPageBytes = 4096;
+constexpr std::size_t kEntryBytes = 64;
 constexpr std::size_t kTypeByte = 1, kKindByte = 3, kData = 32, kOwnerByte = 63;
 constexpr Field kLogSize = Field{99, 5}.at(16), kVector = Field{180, 12}.at(16);
 constexpr Field kMask{704, 64};
-constexpr std::size_t kPages = 272;
-constexpr unsigned kLongest = 20;
+constexpr unsigned kLogLongest = 20;
 
 }  // namespace
 
@@ -26,24 +25,37 @@ Refusal EventQueues::make(std::uint32_t eqn, Bytes in) {
   made.vector = static_cast<unsigned>(get(in, kVector));
   made.mask = get(in, kMask);
   if (made.vector >= vectors_) return Refusal::no_vector;
-  for (const std::uint64_t page : page_list(in, kPages)) {
-    made.pages.push_back(memory_.at(page, kPageBytes));
+  for (const std::uint64_t page : page_list(in, kPageListAt)) {
+    made.pages.push_back(memory_.at(page, kGuestPage));
     if (made.pages.back() == nullptr) return Refusal::no_page;
   }
-  if (made.log_entries > kLongest || made.pages.size() * kPageBytes < kEntryBytes
-                                                                          << made.log_entries)
+  if (made.log_entries > kLogLongest || made.pages.size() * kGuestPage < kEntryBytes
+                                                                             << made.log_entries)
     return Refusal::eq_size;
+  const std::lock_guard hold(lock_);
   queues_[eqn] = std::move(made);
   return Refusal::none;
 }
 
+void EventQueues::destroy(std::uint32_t eqn) {
+  const std::lock_guard hold(lock_);
+  queues_.erase(eqn);
+}
+
+void EventQueues::clear() {
+  const std::lock_guard hold(lock_);
+  queues_.clear();
+}
+
 bool EventQueues::takes(Event event) const {
+  const std::lock_guard hold(lock_);
   return std::any_of(queues_.begin(), queues_.end(), [&](const auto& queue) {
     return (queue.second.mask >> static_cast<unsigned>(event) & 1) != 0;
   });
 }
 
 bool EventQueues::tell(Event event, std::uint8_t kind, std::span<const std::uint8_t> data) {
+  const std::lock_guard hold(lock_);
   bool told = false;
   for (auto& [eqn, queue] : queues_) {
     if ((queue.mask >> static_cast<unsigned>(event) & 1) == 0) continue;
@@ -54,6 +66,7 @@ bool EventQueues::tell(Event event, std::uint8_t kind, std::span<const std::uint
 }
 
 void EventQueues::tell_completion(std::uint32_t eqn, std::uint32_t cqn) {
+  const std::lock_guard hold(lock_);
   auto it = queues_.find(eqn);
   if (it == queues_.end()) return;
   std::array<std::uint8_t, 28> data{};
@@ -65,7 +78,7 @@ void EventQueues::write(Queue& queue, Event event, std::uint8_t kind,
                         std::span<const std::uint8_t> data) {
   const std::uint64_t mask = (std::uint64_t{1} << queue.log_entries) - 1;
   const std::uint64_t at = (queue.written & mask) * kEntryBytes;
-  std::uint8_t* const entry = queue.pages[at / kPageBytes] + at % kPageBytes;
+  std::uint8_t* const entry = queue.pages[at / kGuestPage] + at % kGuestPage;
   std::array<std::uint8_t, kEntryBytes> bytes{};
   bytes[kTypeByte] = static_cast<std::uint8_t>(event);
   bytes[kKindByte] = kind;

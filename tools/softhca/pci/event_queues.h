@@ -1,11 +1,12 @@
 #pragma once
 // Event queues: rings in the guest's memory that the device writes and whose interrupt it raises.
 //
-// Threads: one at a time.
+// Threads: any; one lock.
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -32,8 +33,8 @@ class EventQueues {
 
   // CREATE_EQ, checked and made as number `eqn`.
   mlx5::Refusal make(std::uint32_t eqn, Bytes in);
-  void destroy(std::uint32_t eqn) { queues_.erase(eqn); }
-  void clear() { queues_.clear(); }
+  void destroy(std::uint32_t eqn);
+  void clear();
 
   // Whether a queue takes such events.
   bool takes(Event event) const;
@@ -55,6 +56,7 @@ class EventQueues {
   const GuestMemory& memory_;
   const unsigned vectors_;
   const Interrupt interrupt_;
+  mutable std::mutex lock_;
   std::map<std::uint32_t, Queue> queues_;
 };
 

@@ -27,6 +27,17 @@ constexpr std::uint32_t kNullKey = 0x300, kReservedKey = 0x200, kDumpKey = 0x100
 
 }  // namespace
 
+Function::Function(unsigned number, std::uint32_t doorbell_pages, const GuestMemory& memory,
+                   EventQueues& events, DataPath* data)
+    : number_(number),
+      doorbell_pages_(doorbell_pages),
+      memory_(memory),
+      events_(events),
+      data_(data),
+      port_(data == nullptr ? PortNames{} : PortNames{data->lid(), data->port_guid()}) {
+  reset();
+}
+
 Outcome Function::execute(Bytes in, Answer out) {
   std::fill(out.begin(), out.end(), std::uint8_t{0});
   Outcome outcome;
@@ -74,9 +85,8 @@ Refusal Function::dispatch(Opcode opcode, Bytes in, Answer out) {
     case Opcode::rts2rts_qp:
     case Opcode::qp_2err:
     case Opcode::qp_2rst:
-      return modify_qp(opcode, in);
     case Opcode::query_qp:
-      return query_qp(in, out);
+      return device_->execute(in, out);
     default:
       break;
   }
@@ -148,13 +158,26 @@ Refusal Function::manage_pages(Bytes in, Answer out) {
 
 void Function::reset() {
   events_.clear();
-  queue_pairs_.clear();
+  device_.reset();
+  if (data_ != nullptr) data_->reset();
+  queue_memory_.clear();
   objects_ = {};
+  mlx5::DeviceFacts facts = device_facts();
+  facts.notify = [&events = events_](std::uint32_t eqn, std::uint32_t cqn) {
+    events.tell_completion(eqn, cqn);
+  };
+  device_ = std::make_unique<mlx5::Device>(
+      facts, [](unsigned, unsigned, std::array<std::uint8_t, 16>&) { return false; },
+      device_numbers_, data_ == nullptr ? nullptr : &data_->queues());
+  device_->add_verbs_object({mlx5::Kind::pd, 0});  // of queue pairs that change keys
+  const std::span<std::uint8_t> all = memory_.all();
+  whole_memory_ = device_->add_umem({reinterpret_cast<std::uintptr_t>(all.data()), all.size()});
 }
 
 void Function::set_link(bool up) {
   if (up == port_.up()) return;
   port_.set_up(up);
+  if (data_ != nullptr) data_->set_link(up);
   std::array<std::uint8_t, 9> data{};
   data[8] = 1 << 4;  // the port's number
   events_.tell(Event::port_change,

@@ -9,7 +9,9 @@
 #include <map>
 #include <vector>
 
+#include "plugin/fabric/soft/mlx5/device.h"
 #include "plugin/fabric/soft/mlx5/objects.h"
+#include "tools/softhca/pci/data_path.h"
 #include "tools/softhca/pci/event_queues.h"
 #include "tools/softhca/pci/layouts.h"
 #include "tools/softhca/pci/port.h"
@@ -26,9 +28,9 @@ struct Outcome {
 
 class Function {
  public:
-  // `events` outlives it.
-  Function(unsigned number, std::uint32_t doorbell_pages, EventQueues& events)
-      : number_(number), doorbell_pages_(doorbell_pages), events_(events), port_(number) {}
+  // All outlive it.  `data` null: queues are made, and nothing is carried out.
+  Function(unsigned number, std::uint32_t doorbell_pages, const GuestMemory& memory,
+           EventQueues& events, DataPath* data = nullptr);
 
   // Both at least 8 bytes; all of `out` is written: status, syndrome, and the answer.
   Outcome execute(Bytes in, Answer out);
@@ -45,21 +47,32 @@ class Function {
   mlx5::Refusal manage_pages(Bytes in, Answer out);
   mlx5::Refusal make(mlx5::Opcode opcode, Bytes in, Answer out);
   mlx5::Refusal destroy(mlx5::Opcode opcode, Bytes in);
-  mlx5::Refusal modify_qp(mlx5::Opcode opcode, Bytes in);
-  mlx5::Refusal query_qp(Bytes in, Answer out);
+  mlx5::Refusal make_queue(mlx5::Kind kind, Bytes in, Answer out, std::uint32_t& number);
+  mlx5::Refusal make_umem(Bytes in, std::uint32_t& number);
+  mlx5::Refusal make_numbered(mlx5::Kind kind, std::uint32_t number, Bytes in);
   std::uint32_t free_number(mlx5::Kind kind, std::uint32_t first, std::uint32_t end);
   void reset();
 
   const unsigned number_;
   const std::uint32_t doorbell_pages_;
+  const GuestMemory& memory_;
   EventQueues& events_;
+  DataPath* const data_;
   Port port_;
   bool enabled_ = false;
   std::vector<std::uint64_t> pages_;  // of the guest's memory, given to the function
   mlx5::Objects objects_;
   std::map<mlx5::Kind, std::uint32_t> last_numbers_;
-  // Of the queue pairs, as CREATE_QP and the transitions left it; whole commands.
-  std::map<std::uint32_t, std::vector<std::uint8_t>> queue_pairs_;
+  // Queues are the device model's, which knows memory as programs register it: pages that a command
+  // lists become such a memory.
+  struct QueueMemory {
+    std::uint32_t umem;
+    GuestView view;
+  };
+  std::atomic<std::uint32_t> device_numbers_{0x100};
+  std::unique_ptr<mlx5::Device> device_;
+  std::uint32_t whole_memory_ = 0;  // umem
+  std::map<mlx5::Name, QueueMemory> queue_memory_;
 };
 
 }  // namespace twinpath::softhca::pci

@@ -4,7 +4,6 @@
 
 #include "plugin/fabric/soft/mlx5/capabilities.h"
 #include "plugin/fabric/soft/mlx5/layout.h"
-#include "plugin/fabric/soft/mlx5/queues.h"
 #include "tools/softhca/pci/capabilities.h"
 #include "tools/softhca/pci/function.h"
 
@@ -17,7 +16,6 @@ using mlx5::Kind;
 using mlx5::Opcode;
 using mlx5::Refusal;
 using mlx5::set;
-using mlx5::State;
 
 struct Maker {
   Opcode opcode;
@@ -74,6 +72,10 @@ constexpr Use kUses[] = {
 // work requests change keys of any protection domain.
 constexpr std::uint64_t kSharedQueue = 1, kKeyUpdates = 12;
 
+constexpr std::uint64_t kRecordBytes = 8;
+constexpr std::size_t kUmemList = 48;
+constexpr Field kQueueLogPageSize = Field{163, 5}.at(mlx5::qp::kContext);
+
 struct Destroyer {
   Opcode opcode;
   Kind kind;
@@ -103,18 +105,6 @@ Field made_number(Kind kind) {
   return mlx5::kNumber;
 }
 
-struct Transition {
-  Opcode opcode;
-  State from, to;
-};
-constexpr Transition kTransitions[] = {
-    {Opcode::rst2init_qp, State::reset, State::init},
-    {Opcode::init2init_qp, State::init, State::init},
-    {Opcode::init2rtr_qp, State::init, State::ready_to_receive},
-    {Opcode::rtr2rts_qp, State::ready_to_receive, State::ready_to_send},
-    {Opcode::rts2rts_qp, State::ready_to_send, State::ready_to_send},
-};
-
 }  // namespace
 
 // The next that nobody has, from the last one on: a number that has just been given back is not
@@ -143,20 +133,94 @@ Refusal Function::make(Opcode opcode, Bytes in, Answer out) {
     if (!objects_.has(used)) return use.missing;
     uses.push_back(used);
   }
-  const std::uint32_t number = free_number(maker->kind, maker->first,
-                                           maker->kind == Kind::uar ? doorbell_pages_ : maker->end);
-  if (number == 0) return Refusal::no_number;
-  if (opcode == Opcode::create_eq) {
-    if (const Refusal r = events_.make(number, in); r != Refusal::none) return r;
+  if (opcode == Opcode::create_qp && get(in, mlx5::qp::kPd) == 0 &&
+      get(in, mlx5::qp::kService) != kKeyUpdates)
+    return Refusal::no_pd;
+  std::uint32_t number = 0;
+  Refusal refusal = Refusal::none;
+  if (maker->kind == Kind::cq || maker->kind == Kind::qp) {
+    refusal = make_queue(maker->kind, in, out, number);
+  } else if (maker->kind == Kind::umem) {
+    refusal = make_umem(in, number);
+  } else if (maker->kind == Kind::mkey && data_ != nullptr) {
+    refusal = data_->add_key(in, number);
+  } else {
+    number = free_number(maker->kind, maker->first,
+                         maker->kind == Kind::uar ? doorbell_pages_ : maker->end);
+    refusal = number == 0 ? Refusal::no_number : make_numbered(maker->kind, number, in);
   }
-  if (opcode == Opcode::create_qp) {
-    if (get(in, mlx5::qp::kState) != 0) return Refusal::new_state;
-    if (get(in, mlx5::qp::kPd) == 0 && get(in, mlx5::qp::kService) != kKeyUpdates)
-      return Refusal::no_pd;
-    queue_pairs_[number].assign(in.begin(), in.begin() + mlx5::qp::kBytes);
-  }
+  if (refusal != Refusal::none) return refusal;
   objects_.add({maker->kind, number}, uses);
   set(out, made_number(maker->kind), number);
+  return Refusal::none;
+}
+
+// Those that queues are made of are told to the device model.
+Refusal Function::make_numbered(Kind kind, std::uint32_t number, Bytes in) {
+  switch (kind) {
+    case Kind::eq:
+      return events_.make(number, in);
+    case Kind::pd:
+      if (data_ != nullptr && !data_->add_domain(number)) return Refusal::no_number;
+      break;
+    case Kind::uar:
+      if (data_ != nullptr) data_->add_page(number);
+      break;
+    case Kind::srq:
+      break;
+    default:
+      return Refusal::none;
+  }
+  device_->add_verbs_object({kind, number});
+  return Refusal::none;
+}
+
+// The pages that the command lists, and the doorbell record at its address in the guest, as
+// memories of the device model; a command that names such memories already is left as it is.
+Refusal Function::make_queue(Kind kind, Bytes in, Answer out, std::uint32_t& number) {
+  const bool cq = kind == Kind::cq;
+  std::vector<std::uint8_t> command(in.begin(), in.end());
+  std::optional<GuestView> view;
+  std::uint32_t umem = 0;
+  if (get(in, cq ? mlx5::cq::kUmemValid : mlx5::qp::kUmemValid) == 0) {
+    const std::uint64_t page = kGuestPage
+                               << get(in, cq ? mlx5::cq::kLogPageSize : kQueueLogPageSize);
+    const std::uint64_t place = get(in, cq ? mlx5::cq::kPageOffset : mlx5::qp::kPageOffset);
+    view = GuestView::map(memory_, page_list(in, kPageListAt), page);
+    if (!view) return Refusal::no_page;
+    umem =
+        device_->add_umem({reinterpret_cast<std::uintptr_t>(view->begin()), view->bytes(), page});
+    set(command, cq ? mlx5::cq::kUmem : mlx5::qp::kUmem, umem);
+    set(command, cq ? mlx5::cq::kUmemOffset : mlx5::qp::kUmemOffset, place * page / 64);
+  }
+  if (get(in, cq ? mlx5::cq::kDbrUmemValid : mlx5::qp::kDbrUmemValid) == 0) {
+    const Field address = cq ? mlx5::cq::kDbrAddress : mlx5::qp::kDbrAddress;
+    const std::uint8_t* const record = memory_.at(get(in, address), kRecordBytes);
+    if (record == nullptr) return Refusal::no_page;
+    set(command, address, memory_.offset_of(record));
+    set(command, cq ? mlx5::cq::kDbrUmem : mlx5::qp::kDbrUmem, whole_memory_);
+  }
+  const Refusal refusal = device_->execute(command, out);
+  if (refusal != Refusal::none) {
+    if (umem != 0) (void)device_->remove({Kind::umem, umem});
+    return refusal;
+  }
+  number = static_cast<std::uint32_t>(get(out, mlx5::kNumber));
+  if (view) queue_memory_.emplace(mlx5::Name{kind, number}, QueueMemory{umem, std::move(*view)});
+  return Refusal::none;
+}
+
+Refusal Function::make_umem(Bytes in, std::uint32_t& number) {
+  const std::uint64_t page = kGuestPage << get(in, {283, 5});
+  const std::uint64_t offset = get(in, {288, 32}), count = get(in, {320, 64});
+  std::vector<std::uint64_t> pages = page_list(in, kUmemList);
+  if (count > pages.size() || offset >= page) return Refusal::short_command;
+  pages.resize(count);
+  auto view = GuestView::map(memory_, pages, page);
+  if (!view) return Refusal::no_page;
+  number = device_->add_umem(
+      {reinterpret_cast<std::uintptr_t>(view->begin()) + offset, view->bytes() - offset, page});
+  queue_memory_.emplace(mlx5::Name{Kind::umem, number}, QueueMemory{0, std::move(*view)});
   return Refusal::none;
 }
 
@@ -167,34 +231,31 @@ Refusal Function::destroy(Opcode opcode, Bytes in) {
   const mlx5::Name name{found->kind, static_cast<std::uint32_t>(get(in, found->number))};
   if (!objects_.has(name)) return Refusal::no_object;
   if (objects_.in_use(name)) return Refusal::in_use;
+  switch (name.kind) {
+    case Kind::eq:
+      events_.destroy(name.number);
+      break;
+    case Kind::mkey:
+      if (data_ != nullptr) data_->remove_key(name.number);
+      break;
+    case Kind::cq:
+    case Kind::qp:
+    case Kind::umem:
+    case Kind::pd:
+    case Kind::uar:
+    case Kind::srq:
+      if (const Refusal r = device_->remove(name); r != Refusal::none) return r;
+      if (data_ != nullptr && name.kind == Kind::pd) data_->remove_domain(name.number);
+      if (data_ != nullptr && name.kind == Kind::uar) data_->remove_page(name.number);
+      break;
+    default:
+      break;
+  }
   objects_.remove(name);
-  if (name.kind == Kind::eq) events_.destroy(name.number);
-  if (name.kind == Kind::qp) queue_pairs_.erase(name.number);
-  return Refusal::none;
-}
-
-Refusal Function::modify_qp(Opcode opcode, Bytes in) {
-  auto it = queue_pairs_.find(static_cast<std::uint32_t>(get(in, mlx5::kNumber)));
-  if (it == queue_pairs_.end()) return Refusal::no_object;
-  const auto enter = [&](State to) {
-    set(it->second, mlx5::qp::kState, static_cast<std::uint64_t>(to));
-    return Refusal::none;
-  };
-  if (opcode == Opcode::qp_2err) return enter(State::error);  // from anywhere
-  if (opcode == Opcode::qp_2rst) return enter(State::reset);
-  const auto* const transition =
-      std::find_if(std::begin(kTransitions), std::end(kTransitions),
-                   [&](const Transition& t) { return t.opcode == opcode; });
-  if (get(it->second, mlx5::qp::kState) != static_cast<std::uint64_t>(transition->from))
-    return Refusal::state;
-  return enter(transition->to);
-}
-
-Refusal Function::query_qp(Bytes in, Answer out) {
-  auto it = queue_pairs_.find(static_cast<std::uint32_t>(get(in, mlx5::kNumber)));
-  if (it == queue_pairs_.end()) return Refusal::no_object;
-  std::copy_n(it->second.begin() + mlx5::qp::kContext, mlx5::qp::kContextBytes,
-              out.begin() + mlx5::qp::kContext);
+  if (auto it = queue_memory_.find(name); it != queue_memory_.end()) {
+    if (it->second.umem != 0) (void)device_->remove({Kind::umem, it->second.umem});
+    queue_memory_.erase(it);
+  }
   return Refusal::none;
 }
 

@@ -15,10 +15,10 @@ namespace twinpath::softhca::pci {
 class GuestMemory {
  public:
   GuestMemory() = default;  // none
-  // `bytes`: all of it, for as long as this.  `low_bytes`: what lies below 4 GiB, from address 0;
-  // the rest lies from 4 GiB.
-  GuestMemory(std::span<std::uint8_t> bytes, std::uint64_t low_bytes)
-      : bytes_(bytes), low_bytes_(low_bytes) {}
+  // `bytes`: all of it, for as long as this, which is the contents of `file`.  `low_bytes`: what
+  // lies below 4 GiB, from address 0; the rest lies from 4 GiB.
+  GuestMemory(std::span<std::uint8_t> bytes, std::uint64_t low_bytes, int file = -1)
+      : bytes_(bytes), low_bytes_(low_bytes), file_(file) {}
 
   // Where QEMU's machine q35 puts the memory: all of it below the hole for PCI where that is
   // possible, else 2 GiB there.
@@ -36,11 +36,27 @@ class GuestMemory {
     if (offset > end || bytes > end - offset) return nullptr;
     return bytes_.data() + offset;
   }
+  // What lies below 4 GiB.
+  std::span<std::uint8_t> low() const {
+    return bytes_.first(std::min<std::uint64_t>(low_bytes_, bytes_.size()));
+  }
+  std::span<std::uint8_t> all() const { return bytes_; }
+  // Of what at() gave, in all().
+  std::uint64_t offset_of(const std::uint8_t* at) const {
+    return static_cast<std::uint64_t>(at - bytes_.data());
+  }
+  int file() const { return file_; }
 
  private:
   std::span<std::uint8_t> bytes_;
   std::uint64_t low_bytes_ = 0;
+  int file_ = -1;
 };
+
+// Pages have this many bytes, or a power of two more.
+inline constexpr std::uint64_t kGuestPage = 4096;
+// Where commands that make queues and keys have the list of their pages.
+inline constexpr std::size_t kPageListAt = 272;
 
 // The addresses of pages in a command, from `at` on: 8 bytes each, of which the low 12 bits are
 // flags.

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/options.h"
+#include "plugin/fabric/verbs.h"
 #include "tools/softhca/pci/adapter.h"
 
 namespace {
@@ -70,7 +72,7 @@ int parse(int count, char** given, Arguments& out) {
 }
 
 // The machine's memory, which QEMU makes after it was started; empty after an error.
-std::span<std::uint8_t> map_memory(const std::string& path) {
+std::span<std::uint8_t> map_memory(const std::string& path, UniqueFd& file) {
   constexpr int kTries = 3000;
   constexpr useconds_t kBetween = 10'000;
   struct stat found {};
@@ -78,7 +80,7 @@ std::span<std::uint8_t> map_memory(const std::string& path) {
     if (stat(path.c_str(), &found) == 0 && found.st_size != 0) break;
     usleep(kBetween);
   }
-  const UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  file = UniqueFd(open(path.c_str(), O_RDWR | O_CLOEXEC));
   const auto bytes = static_cast<std::size_t>(found.st_size);
   void* const mapped =
       file ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0) : MAP_FAILED;
@@ -88,6 +90,26 @@ std::span<std::uint8_t> map_memory(const std::string& path) {
     return {};
   }
   return {static_cast<std::uint8_t*>(mapped), bytes};
+}
+
+// Those of the software HCA that carry the work, in this process until its end.
+std::vector<ibv_context*> open_adapters(std::size_t count, Verbs& verbs) {
+  Config config = config_from_environment();
+  config.soft_hcas = std::to_string(count) + ",like=mlx5-ib";
+  std::string why;
+  std::vector<ibv_context*> opened;
+  if (!load_soft_hca(verbs, config, why)) {
+    std::fprintf(stderr, "softhca: %s\n", why.c_str());
+    return opened;
+  }
+  int found = 0;
+  ibv_device** const list = verbs.get_device_list(&found);
+  for (int i = 0; i < found; ++i) {
+    ibv_context* const context = verbs.open_device(list[i]);
+    if (context != nullptr) opened.push_back(context);
+  }
+  verbs.free_device_list(list);
+  return opened;
 }
 
 // "port 0 down"
@@ -131,9 +153,9 @@ int serve(const Arguments& arguments) {
   Trace trace;
   if (!trace.open(arguments.trace)) return 1;
   // The memory is there when QEMU has connected to the first.
-  std::span<std::uint8_t> bytes;
-  std::vector<std::unique_ptr<Adapter>> adapters;
+  UniqueFd file;
   GuestMemory memory;
+  std::vector<std::unique_ptr<Adapter>> adapters;
   for (const std::string& socket : arguments.sockets) {
     auto made = Adapter::create(static_cast<unsigned>(adapters.size()), socket, memory, trace);
     if (!made) return 1;
@@ -145,9 +167,14 @@ int serve(const Arguments& arguments) {
       return 1;
     }
   }
-  bytes = map_memory(arguments.memory);
+  const std::span<std::uint8_t> bytes = map_memory(arguments.memory, file);
   if (bytes.empty()) return 1;
-  memory = GuestMemory(bytes, GuestMemory::low_bytes_of_q35(bytes.size()));
+  memory = GuestMemory(bytes, GuestMemory::low_bytes_of_q35(bytes.size()), file.get());
+
+  Verbs verbs;
+  const std::vector<ibv_context*> contexts = open_adapters(adapters.size(), verbs);
+  if (contexts.size() != adapters.size()) return 1;
+  for (std::size_t i = 0; i < adapters.size(); ++i) adapters[i]->start(verbs, contexts[i]);
 
   constexpr useconds_t kBetweenLooks = 200;
   constexpr int kLooksBetweenChecks = 100;

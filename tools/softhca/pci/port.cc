@@ -68,13 +68,13 @@ Refusal Port::query_context(Answer out) const {
   set(out, kPhysicalState, up_ ? kLinkUp : kPolling);
   set(out, kPortState, up_ ? kActive : kDown);
   set(out, kVportState, up_ ? kActive : kDown);
-  set(out, kSystemGuid, node_guid());
-  set(out, kPortGuid, port_guid());
-  set(out, kNodeGuid, node_guid());
+  set(out, kSystemGuid, names_.guid);
+  set(out, kPortGuid, names_.guid);
+  set(out, kNodeGuid, names_.guid);
   set(out, kCapMask, kCapabilities | set_capabilities_);
   set(out, kCapMaskMay, kCm);
-  set(out, kLid, lid());
-  set(out, kSmLid, lid());
+  set(out, kLid, names_.lid);
+  set(out, kSmLid, names_.lid);
   set(out, kSubnetTimeout, 18);
   return Refusal::none;
 }
@@ -101,7 +101,7 @@ Refusal Port::query_gids(Bytes in, Answer out) const {
   if (index != kAll && index != 0) return Refusal::none;  // the others are empty
   constexpr std::uint64_t kLinkLocal = 0xfe80ull << 48;
   set(out, {128, 64}, kLinkLocal);
-  set(out, {192, 64}, port_guid());
+  set(out, {192, 64}, names_.guid);
   return Refusal::none;
 }
 

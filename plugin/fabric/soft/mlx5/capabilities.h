@@ -1,6 +1,7 @@
 #pragma once
 // What the model says of itself in answer to QUERY_HCA_CAP.  One table: capabilities.cc.
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,10 @@ struct DeviceFacts {
   unsigned completion_vectors = 1;
   std::vector<std::uint16_t> lids;  // of the ports, from the first; all 0 on Ethernet
   Variant variant{};
+  // The commands are those of the kernel's own driver: it makes queue pairs that programs may not
+  // have (QueuePairFacts::discards), and waits for events.
+  bool kernel = false;
+  std::function<void(std::uint32_t eqn, std::uint32_t cqn)> notify{};
 };
 
 // The event queue of completion vector 0; those below are the kernel's own.

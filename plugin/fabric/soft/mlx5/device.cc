@@ -170,6 +170,11 @@ Refusal Device::create_cq(Bytes in, Answer out) {
     facts.entry_bytes = static_cast<unsigned>(entry);
     facts.collapsed = collapsed;
     facts.ignores_overrun = get(in, cq::kIgnoreOverrun) != 0;
+    facts.uar = uar.number;
+    if (facts_.notify) {
+      facts.notify = [tell = facts_.notify,
+                      eqn = static_cast<std::uint32_t>(eqn)](std::uint32_t cqn) { tell(eqn, cqn); };
+    }
     queues_->make(facts);
   }
   set(out, kNumber, number);

@@ -14,6 +14,8 @@ namespace twinpath::soft::mlx5 {
 namespace {
 
 constexpr std::uint32_t kReceiveWord = 0, kSendWord = 4;  // of a queue pair's record
+// What the kernel writes into a queue's arm word before anybody has armed it.
+constexpr std::uint32_t kNeverArmed = 2u << 28;
 
 Syndrome syndrome_of(ibv_wc_status status) {
   switch (status) {
@@ -72,21 +74,58 @@ Execution::CompletionQueue* Execution::find_cq(std::uint32_t number) {
 
 bool Execution::look_at_doorbells() {
   bool rung = false;
-  for (const auto& [page, registers] : doorbells_) {
+  for (const auto& [number, page] : pages_) {
+    if (page.arm != nullptr) {
+      // As below.
+      const std::uint64_t word =
+          std::atomic_ref<std::uint64_t>(*page.arm).exchange(0, std::memory_order_acquire);
+      if (word != 0) look_at_arming(number, word);
+      rung |= word != 0;
+    }
     bool here = false;
     // Taken, not read: a page of memory keeps the last word only, and the same word may be stored
     // twice.  Acquire: the records were written before the word.
-    for (std::uint64_t* const doorbell : registers)
+    for (std::uint64_t* const doorbell : page.registers)
       here |= std::atomic_ref<std::uint64_t>(*doorbell).exchange(0, std::memory_order_acquire) != 0;
     if (!here) continue;
     rung = true;
     // Whose word it was is no matter: another queue's may have been overwritten, and each has its
     // record written before its last one.  A queue may ring at any register of its page.
-    for (auto& [number, qp] : qps_) {
-      if (qp.facts.uar == page) look_at_record(qp);
+    for (auto& [qpn, qp] : qps_) {
+      if (qp.facts.uar == number) look_at_record(qp);
     }
   }
   return rung;
+}
+
+// The word names one queue; others of the page may have been named by words that it has
+// overwritten, and have another arm word in their record then.  A queue that was never armed must
+// not be taken for armed: the kernel has nobody to call.
+void Execution::look_at_arming(std::uint32_t page, std::uint64_t word) {
+  const auto named = static_cast<std::uint32_t>(__builtin_bswap64(word)) & 0xffffff;
+  for (auto& [number, cq] : cqs_) {
+    std::uint32_t told = 0;
+    if (cq.facts.uar != page || !cq.facts.notify ||
+        !read_record(around_, cq.facts.record + kArmWord, told))
+      continue;
+    const bool changed = told != cq.arm_word || (told == 0 && !cq.was_armed);
+    if (number == named || (changed && told != kNeverArmed)) arm(cq, told);
+  }
+}
+
+void Execution::arm(CompletionQueue& cq, std::uint32_t word) {
+  cq.arm_word = word;
+  cq.was_armed = cq.armed = true;
+  // It tells how far the program has looked: what has come since does not wait for the next.
+  const auto index = extend_index(cq.consumed, word & 0xffffff, 24, cq.written - cq.consumed);
+  if (index) cq.consumed = *index;
+  if (cq.written != cq.consumed) notify(cq);
+}
+
+void Execution::notify(CompletionQueue& cq) {
+  if (!cq.armed) return;
+  cq.armed = false;
+  cq.facts.notify(cq.facts.number);
 }
 
 void Execution::look_at_record(QueuePair& qp) {
@@ -124,6 +163,17 @@ bool Execution::fetch(QueuePair& qp) {
       read = read_memory(around_, qp.facts.sends + next * kBlockBytes,
                          bytes.data() + i * kBlockBytes, kBlockBytes);
     }
+    if (read && qp.facts.discards) {
+      constexpr std::size_t kOpcodeByte = 3, kFlagsByte = 11;
+      entry.work.operation = static_cast<Operation>(bytes[kOpcodeByte]);
+      entry.work.completion = (bytes[kFlagsByte] & 0x0c) == 0x08;
+      entry.done = true;
+      if (qp.failed) entry.syndrome = Syndrome::flushed;
+      qp.fetched += blocks;
+      qp.pending.push_back(std::move(entry));
+      moved = true;
+      continue;
+    }
     const Defect defect =
         read ? read_work(bytes, qp.carrier->number(), qp.fetched, entry.work) : Defect::size;
     if (qp.failed) {
@@ -158,6 +208,7 @@ bool Execution::post_receives(QueuePair& qp) {
   if (!read_record(around_, qp.facts.record + kReceiveWord, told)) return false;
   const auto index = extend_index(qp.receives_told, told & 0xffff, 16, qp.facts.receive_entries);
   if (index) qp.receives_told = *index;
+  if (qp.facts.discards) return flush_receives(qp);
   bool moved = false;
   for (; qp.receives_posted < qp.receives_told; ++qp.receives_posted) {
     const std::uint64_t place = qp.receives_posted % qp.facts.receive_entries;
@@ -172,7 +223,25 @@ bool Execution::post_receives(QueuePair& qp) {
   return moved;
 }
 
+// Of a queue pair to which nothing comes: they wait until it is in error.
+bool Execution::flush_receives(QueuePair& qp) {
+  CompletionQueue* const cq = find_cq(qp.facts.receive_cq);
+  bool moved = false;
+  while (qp.failed && cq != nullptr && qp.receives_posted < qp.receives_told && has_room(*cq)) {
+    Completion c;
+    c.kind = CompletionKind::responder_error;
+    c.qpn = qp.carrier->number();
+    c.index = static_cast<std::uint16_t>(qp.receives_posted++);
+    c.user_index = qp.facts.user_index;
+    c.syndrome = Syndrome::flushed;
+    write(*cq, c);
+    moved = true;
+  }
+  return moved;
+}
+
 bool Execution::collect(QueuePair& qp) {
+  if (qp.facts.discards) return false;
   bool moved = false;
   CompletionQueue* const receive_cq = find_cq(qp.facts.receive_cq);
   while (receive_cq == nullptr || has_room(*receive_cq)) {
@@ -258,6 +327,7 @@ bool Execution::retire(QueuePair& qp) {
 // What is behind the first error is not carried out.
 void Execution::fail(QueuePair& qp) {
   qp.failed = true;
+  if (qp.facts.discards) return;
   (void)qp.carrier->change(State::error, {});
 }
 
@@ -279,6 +349,7 @@ void Execution::write(CompletionQueue& cq, const Completion& completion) {
       cq.facts.address + place * cq.facts.entry_bytes + cq.facts.entry_bytes - bytes.size();
   (void)write_entry(around_, at, bytes);  // to memory that is gone: nobody waits there
   ++cq.written;
+  if (cq.facts.notify) notify(cq);
 }
 
 bool Execution::turn() {

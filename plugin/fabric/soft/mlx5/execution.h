@@ -34,8 +34,11 @@ class Execution : public Queues {
   // them.
   void know_pd(std::uint32_t number, ibv_pd* pd);
   void know_srq(std::uint32_t number, ibv_srq* srq);
-  // A doorbell page by its number, and its registers; it stays as long as this.
-  void know_page(std::uint32_t number, std::vector<std::uint64_t*> registers);
+  // A doorbell page by its number, and its registers; it stays as long as this.  `arm`: where
+  // completion queues are armed, or null.
+  void know_page(std::uint32_t number, std::vector<std::uint64_t*> registers,
+                 std::uint64_t* arm = nullptr);
+  void forget_page(std::uint32_t number);
 
   void make(const CompletionQueueFacts& cq) override;
   std::uint32_t make(const QueuePairFacts& qp) override;
@@ -49,6 +52,13 @@ class Execution : public Queues {
     CompletionQueueFacts facts;
     std::uint64_t written = 0;   // completions, since it was made
     std::uint64_t consumed = 0;  // as the program last told
+    // As it last stood in the record; the program's first may be that which stood there before.
+    std::uint32_t arm_word = 0;
+    bool was_armed = false, armed = false;
+  };
+  struct Page {
+    std::vector<std::uint64_t*> registers;
+    std::uint64_t* arm = nullptr;
   };
   // An entry that was fetched and has not completed.
   struct Pending {
@@ -73,9 +83,13 @@ class Execution : public Queues {
   void run();
   bool turn();
   bool look_at_doorbells();
+  void look_at_arming(std::uint32_t page, std::uint64_t word);
+  void arm(CompletionQueue& cq, std::uint32_t word);
+  static void notify(CompletionQueue& cq);
   void look_at_record(QueuePair& qp);
   bool fetch(QueuePair& qp);
   bool post_receives(QueuePair& qp);
+  bool flush_receives(QueuePair& qp);
   bool collect(QueuePair& qp);
   bool retire(QueuePair& qp);
   void look_at_wait(const QueuePair& qp, Pending& entry);
@@ -91,7 +105,7 @@ class Execution : public Queues {
   std::mutex lock_;
   std::map<std::uint32_t, ibv_pd*> pds_;
   std::map<std::uint32_t, ibv_srq*> srqs_;
-  std::map<std::uint32_t, std::vector<std::uint64_t*>> doorbells_;  // by page
+  std::map<std::uint32_t, Page> pages_;
   std::map<std::uint32_t, CompletionQueue> cqs_;
   std::map<std::uint32_t, QueuePair> qps_;
   bool said_ = false;  // that something is not carried out

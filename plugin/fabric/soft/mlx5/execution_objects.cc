@@ -24,14 +24,22 @@ void Execution::know_srq(std::uint32_t number, ibv_srq* srq) {
   srqs_[number] = srq;
 }
 
-void Execution::know_page(std::uint32_t number, std::vector<std::uint64_t*> registers) {
+void Execution::know_page(std::uint32_t number, std::vector<std::uint64_t*> registers,
+                          std::uint64_t* arm) {
   std::lock_guard hold(lock_);
-  doorbells_[number] = std::move(registers);
+  pages_[number] = {std::move(registers), arm};
+}
+
+void Execution::forget_page(std::uint32_t number) {
+  std::lock_guard hold(lock_);
+  pages_.erase(number);
 }
 
 void Execution::make(const CompletionQueueFacts& cq) {
   std::lock_guard hold(lock_);
-  cqs_[cq.number].facts = cq;
+  CompletionQueue& made = cqs_[cq.number];
+  made.facts = cq;
+  if (cq.notify) (void)read_record(around_, cq.record + kArmWord, made.arm_word);
 }
 
 std::uint32_t Execution::make(const QueuePairFacts& facts) {
@@ -50,8 +58,8 @@ std::uint32_t Execution::make(const QueuePairFacts& facts) {
     std::uint8_t byte = 0;
     return read_memory(around_, address, &byte, 1);
   };
-  made.reachable =
-      facts.reliable && reach(facts.record) && (facts.send_blocks == 0 || reach(facts.sends));
+  made.reachable = (facts.reliable || facts.discards) && reach(facts.record) &&
+                   (facts.send_blocks == 0 || reach(facts.sends));
   for (const std::uint32_t cq : {facts.send_cq, facts.receive_cq}) {
     if (auto it = cqs_.find(cq); it != cqs_.end())
       made.reachable = made.reachable && reach(it->second.facts.address);

@@ -9,6 +9,10 @@ namespace {
 
 // Of the service (st).
 constexpr std::uint64_t kReliable = 0, kDynamic = 5;
+// The kernel's own: datagrams, QP0, QP1, changes of keys.
+constexpr bool is_kernels(std::uint64_t service) {
+  return service == 3 || service == 7 || service == 8 || service == 12;
+}
 // Of the receive queue (rq_type).
 constexpr std::uint64_t kOwnQueue = 0, kSharedQueue = 1, kNoQueue = 3;
 // What a queue pair says before it was told: programs ask at once, and refuse what is no MTU.
@@ -82,7 +86,8 @@ Refusal Device::create_qp(Bytes in, Answer out) {
   if (get(in, kOpMod) != 0) return Refusal::no_modifier;
   if (get(in, qp::kState) != 0) return Refusal::new_state;
   const std::uint64_t service = get(in, qp::kService);
-  if (service != kReliable && service != kDynamic) return Refusal::service;
+  const bool discards = facts_.kernel && is_kernels(service);
+  if (service != kReliable && service != kDynamic && !discards) return Refusal::service;
   if (get(in, qp::kDbrMode) != 0) return Refusal::record_mode;
   if (const Refusal r = check_features(in); r != Refusal::none) return r;
 
@@ -125,6 +130,7 @@ Refusal Device::create_qp(Bytes in, Answer out) {
   } else {
     QueuePairFacts facts;
     facts.reliable = service == kReliable;
+    facts.discards = discards;
     facts.pd = uses[1].number;
     facts.uar = uses[0].number;
     facts.send_cq = sends ? name(Kind::cq, qp::kSendCq).number : 0;
@@ -193,6 +199,12 @@ Refusal Device::modify_qp(Opcode opcode, Bytes in) {
                    [&](const Transition& t) { return t.opcode == opcode; });
   if (changed.state != transition->from) return Refusal::state;
 
+  if (facts_.kernel && is_kernels(get(changed.context, qp::kService))) {
+    if (queues_ != nullptr && !queues_->change(it->first, transition->to, changed.context))
+      return Refusal::not_done;
+    changed.state = transition->to;
+    return Refusal::none;
+  }
   const std::span<std::uint8_t> context(changed.context);
   Refusal refusal = Refusal::none;
   switch (opcode) {

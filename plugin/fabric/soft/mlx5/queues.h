@@ -4,6 +4,7 @@
 //
 // Threads: the device calls with its lock held; it must not be called back.
 #include <cstdint>
+#include <functional>
 #include <span>
 
 namespace twinpath::soft::mlx5 {
@@ -26,10 +27,16 @@ struct CompletionQueueFacts {
   unsigned entry_bytes = 64;
   bool collapsed = false;        // every completion goes to the first entry
   bool ignores_overrun = false;  // nobody tells a consumer index
+  std::uint32_t uar = 0;         // where it is armed
+  // Called when a completion comes, or is there, and the queue was armed; null: nobody waits.
+  std::function<void(std::uint32_t cqn)> notify{};
 };
 
 struct QueuePairFacts {
   bool reliable = true;  // RC; else DCI, whose work has its destination in each entry
+  // The kernel's own: datagrams of the management, changes of keys.  Its work completes and does
+  // nothing.
+  bool discards = false;
   std::uint32_t pd = 0;
   std::uint32_t uar = 0;
   std::uint32_t send_cq = 0, receive_cq = 0;  // 0: none
