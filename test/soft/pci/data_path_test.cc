@@ -1,0 +1,276 @@
+// Data from one function to the other, through the guest's memory, as the kernel's driver would
+// have it done: no machine is needed for that.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "plugin/base/options.h"
+#include "plugin/fabric/soft/mlx5/layout.h"
+#include "test/support/catch.h"
+#include "tools/softhca/pci/function.h"
+
+namespace twinpath::softhca::pci {
+namespace {
+
+using mlx5::Opcode;
+using mlx5::Refusal;
+
+constexpr std::uint64_t kMemory = 4 << 20;
+
+struct Machine {
+  UniqueFd file{memfd_create("guest", MFD_CLOEXEC)};
+  std::span<std::uint8_t> bytes;
+  std::optional<GuestMemory> memory;
+  Verbs verbs;
+  std::vector<ibv_context*> contexts;
+
+  Machine() {
+    REQUIRE(ftruncate(file.get(), kMemory) == 0);
+    void* const at = mmap(nullptr, kMemory, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    REQUIRE(at != MAP_FAILED);
+    bytes = {static_cast<std::uint8_t*>(at), kMemory};
+    memory.emplace(bytes, kMemory, file.get());
+    Config config = config_from_environment();
+    config.soft_hcas = "2,like=mlx5-ib";
+    std::string why;
+    REQUIRE(load_soft_hca(verbs, config, why));
+    int found = 0;
+    ibv_device** const list = verbs.get_device_list(&found);
+    for (int i = 0; i < found; ++i) contexts.push_back(verbs.open_device(list[i]));
+    verbs.free_device_list(list);
+    REQUIRE(contexts.size() == 2);
+  }
+  ~Machine() {
+    for (ibv_context* context : contexts) (void)verbs.close_device(context);
+    (void)munmap(bytes.data(), kMemory);
+  }
+};
+
+// One function, and what a program on it has.  Everything of it lies from `base` on.
+struct End {
+  struct Value {
+    mlx5::Field field;
+    std::uint64_t value;
+  };
+  Machine& machine;
+  const std::uint64_t base;
+  std::vector<std::uint8_t> bar = std::vector<std::uint8_t>(32 * kGuestPage);
+  std::atomic<int> interrupts{0};
+  EventQueues events{*machine.memory, 8, [this](unsigned) { ++interrupts; }};
+  DataPath data;
+  Function function;
+  std::vector<std::uint8_t> out;
+  std::uint64_t uar = 0, eqn = 0, cqn = 0, pd = 0, qpn = 0, key = 0;
+
+  // Places from `base` on.
+  static constexpr std::uint64_t kEq = 0, kCq = 0x1000, kQp = 0x2000, kRecords = 0x3000,
+                                 kData = 0x10000;
+  static constexpr std::uint64_t kStart = 0x7fff00000100, kBytes = 3 * kGuestPage - 0x200;
+  static constexpr mlx5::Field kPage{2176, 64};
+
+  End(Machine& on, unsigned number, std::uint64_t at)
+      : machine(on),
+        base(at),
+        data(on.verbs, on.contexts[number], *on.memory, bar),
+        function(number, 32, *on.memory, events, &data) {}
+
+  std::uint8_t* at(std::uint64_t place) { return machine.bytes.data() + base + place; }
+  Refusal run(Opcode opcode, std::initializer_list<Value> values = {}) {
+    const Layout& layout = *layout_of(opcode);
+    std::vector<std::uint8_t> in(layout.bytes + (layout.list_at == 0 ? 0 : 32));
+    mlx5::set(in, mlx5::kOpcode, static_cast<std::uint64_t>(opcode));
+    for (const Value& v : values) mlx5::set(in, v.field, v.value);
+    if (layout.list_at != 0) in.resize(layout.bytes + list_bytes);
+    out.assign(4112, 0);
+    return function.execute(in, out).refusal;
+  }
+  std::size_t list_bytes = 8;
+  std::uint64_t number() const { return mlx5::get(out, mlx5::kNumber); }
+
+  // The three pages of its data lie in the wrong order.
+  Refusal make_key(std::uint64_t low_byte, std::uint64_t remote_write) {
+    list_bytes = 24;
+    const Refusal refusal =
+        run(Opcode::create_mkey, {{mlx5::Field{22, 2}.at(16), 1},
+                                  {mlx5::Field{20, 1}.at(16), 1},
+                                  {mlx5::Field{18, 1}.at(16), remote_write},
+                                  {mlx5::Field{56, 8}.at(16), low_byte},
+                                  {mlx5::Field{104, 24}.at(16), pd},
+                                  {mlx5::Field{128, 64}.at(16), kStart},
+                                  {mlx5::Field{192, 64}.at(16), kBytes},
+                                  {mlx5::Field{475, 5}.at(16), 12},
+                                  {kPage, base + kData + 2 * kGuestPage},
+                                  {{kPage.bit + 64, 64}, base + kData},
+                                  {{kPage.bit + 128, 64}, base + kData + kGuestPage}});
+    list_bytes = 8;
+    key = number() << 8 | low_byte;
+    return refusal;
+  }
+  // The byte of the region at `offset`.
+  std::uint8_t* byte(std::uint64_t offset) {
+    constexpr std::uint64_t kOrder[] = {2, 0, 1};
+    const std::uint64_t in_pages = kStart % kGuestPage + offset;
+    return at(kData + kOrder[in_pages / kGuestPage] * kGuestPage + in_pages % kGuestPage);
+  }
+  void make(std::uint64_t service) {
+    REQUIRE(run(Opcode::alloc_uar) == Refusal::none);
+    uar = number();
+    REQUIRE(run(Opcode::create_eq, {{{227, 5}, 2}, {{232, 24}, uar}, {kPage, base + kEq}}) ==
+            Refusal::none);
+    eqn = mlx5::get(out, {88, 8});
+    for (std::uint64_t i = 0; i < 16; ++i) at(kCq)[64 * i + 63] = mlx5::kUnwrittenOwner;
+    REQUIRE(run(Opcode::create_cq, {{mlx5::cq::kUarPage, uar},
+                                    {mlx5::cq::kEqn, eqn},
+                                    {mlx5::cq::kLogSize, 4},
+                                    {mlx5::cq::kDbrAddress, base + kRecords + 64},
+                                    {kPage, base + kCq}}) == Refusal::none);
+    cqn = number();
+    word(kRecords + 68, 2u << 28);  // never armed
+    REQUIRE(run(Opcode::alloc_pd) == Refusal::none);
+    pd = number();
+    REQUIRE(run(Opcode::create_qp, {{mlx5::qp::kService, service},
+                                    {mlx5::qp::kUarPage, uar},
+                                    {mlx5::qp::kPd, pd},
+                                    {mlx5::qp::kSendCq, cqn},
+                                    {mlx5::qp::kReceiveCq, cqn},
+                                    {mlx5::qp::kLogSqSize, 4},
+                                    {mlx5::qp::kLogRqSize, 2},
+                                    {mlx5::qp::kDbrAddress, base + kRecords},
+                                    {kPage, base + kQp}}) == Refusal::none);
+    qpn = number();
+  }
+  void connect(std::uint64_t to, std::uint64_t lid) {
+    const Value own{mlx5::kNumber, qpn}, port{mlx5::qp::kPort, 1};
+    REQUIRE(run(Opcode::rst2init_qp, {own, port, {mlx5::qp::kRwe, 1}}) == Refusal::none);
+    REQUIRE(
+        run(Opcode::init2rtr_qp,
+            {own, {mlx5::qp::kMtu, 5}, {mlx5::qp::kRemoteQpn, to}, {mlx5::qp::kRemoteLid, lid}}) ==
+        Refusal::none);
+    REQUIRE(run(Opcode::rtr2rts_qp, {own, {mlx5::qp::kRetryCount, 7}}) == Refusal::none);
+  }
+  void word(std::uint64_t place, std::uint32_t value) {
+    value = __builtin_bswap32(value);
+    std::memcpy(at(place), &value, sizeof value);
+  }
+  void ring(std::uint32_t register_at, std::uint64_t value) {
+    std::atomic_ref<std::uint64_t>(
+        *reinterpret_cast<std::uint64_t*>(bar.data() + uar * kGuestPage + register_at))
+        .store(__builtin_bswap64(value));
+  }
+  // An entry of 64 bytes behind the 4 receives of 16, at place `index`.
+  void send(std::uint32_t index, std::uint32_t opcode, std::uint64_t remote, std::uint64_t rkey,
+            std::uint32_t bytes, std::uint64_t from) {
+    const std::span<std::uint8_t> entry(at(kQp + 64 + 64 * index), 64);
+    std::fill(entry.begin(), entry.end(), std::uint8_t{0});
+    mlx5::set(entry, {0, 32}, index << 8 | opcode);
+    mlx5::set(entry, {32, 32}, qpn << 8 | 3);
+    mlx5::set(entry, {64, 32}, 8);  // a completion
+    mlx5::set(entry, {128, 64}, remote);
+    mlx5::set(entry, {192, 32}, rkey);
+    mlx5::set(entry, {256, 32}, bytes);
+    mlx5::set(entry, {288, 32}, key);
+    mlx5::set(entry, {320, 64}, from);
+    std::atomic_thread_fence(std::memory_order_release);
+    word(kRecords + 4, index + 1);
+    ring(0x800, 1);
+  }
+  // The kind of completion `index`, or -1 when none comes.
+  int completion(std::uint32_t index) {
+    for (int i = 0; i < 5000; ++i) {
+      const std::uint8_t last =
+          std::atomic_ref<std::uint8_t>(at(kCq)[64 * index + 63]).load(std::memory_order_acquire);
+      if (last != mlx5::kUnwrittenOwner) return last >> 4;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return -1;
+  }
+  unsigned syndrome(std::uint32_t index) { return at(kCq)[64 * index + 55]; }
+  bool interrupted() {
+    for (int i = 0; i < 5000 && interrupts == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return interrupts != 0;
+  }
+};
+
+TEST_CASE("data goes from scattered pages of one function to those of the other") {
+  Machine machine;
+  End a(machine, 0, 0x100000), b(machine, 1, 0x200000);
+  a.make(0);
+  b.make(0);
+  REQUIRE(a.make_key(0x5a, 0) == Refusal::none);
+  REQUIRE(b.make_key(0xa5, 1) == Refusal::none);
+  a.connect(b.qpn, b.data.lid());
+  b.connect(a.qpn, a.data.lid());
+  for (std::uint64_t i = 0; i < End::kBytes; ++i) *a.byte(i) = static_cast<std::uint8_t>(i * 7 / 3);
+  // Somebody arms another queue of the page: that is nothing to one that was never armed.
+  a.ring(0x20, std::uint64_t{1} << 60 | (a.cqn + 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  a.send(0, 8, End::kStart, b.key, End::kBytes, End::kStart);
+  REQUIRE(a.completion(0) == 0);
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = 0; i < End::kBytes; ++i) wrong += *b.byte(i) != *a.byte(i) ? 1 : 0;
+  CHECK(wrong == 0);
+  CHECK(a.interrupts == 0);  // it was never armed
+
+  // Armed: the next is told.  The word of another queue came after this one's.
+  a.word(End::kRecords + 68, 1u << 28 | 1);
+  a.ring(0x20, std::uint64_t{1} << 60 | (a.cqn + 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(a.interrupts == 0);  // there is nothing that the program has not seen
+  a.send(1, 8, End::kStart, b.key, 8, End::kStart);
+  REQUIRE(a.completion(1) == 0);
+  CHECK(a.interrupted());
+  CHECK(a.interrupts == 1);
+  CHECK(mlx5::get({a.at(End::kEq + 32), 28}, {200, 24}) == a.cqn);
+
+  // Behind the end.
+  const std::uint64_t behind = End::kStart + End::kBytes - 7;
+  a.send(2, 8, behind, b.key, 8, End::kStart);
+  CHECK(a.completion(2) == 13);
+  CHECK(a.syndrome(2) == static_cast<unsigned>(mlx5::Syndrome::remote_access));
+}
+
+TEST_CASE("what the kernel gives its own queue pairs completes, and is flushed in error") {
+  Machine machine;
+  End a(machine, 0, 0x100000);
+  a.make(8);  // QP1
+  a.connect(0, 0);
+  a.send(0, 0x0a, 0, 0, 8, End::kStart);
+  CHECK(a.completion(0) == 0);
+  a.word(End::kRecords, 3);  // receives, of which there is room for 4
+  REQUIRE(a.run(Opcode::qp_2err, {{mlx5::kNumber, a.qpn}}) == Refusal::none);
+  for (std::uint32_t i = 1; i <= 3; ++i) {
+    CHECK(a.completion(i) == 14);
+    CHECK(a.syndrome(i) == static_cast<unsigned>(mlx5::Syndrome::flushed));
+  }
+  a.send(1, 0x0a, 0, 0, 8, End::kStart);
+  CHECK(a.completion(4) == 13);
+  CHECK(a.syndrome(4) == static_cast<unsigned>(mlx5::Syndrome::flushed));
+}
+
+TEST_CASE("keys of memory that is not there, or of a kind that is not made, are refused") {
+  Machine machine;
+  End a(machine, 0, 0x100000);
+  a.make(0);
+  const End::Value by_pages{mlx5::Field{22, 2}.at(16), 1}, pd{mlx5::Field{104, 24}.at(16), a.pd};
+  const End::Value log_page{mlx5::Field{475, 5}.at(16), 12}, page{End::kPage, 0x300000};
+  const auto length = [](std::uint64_t n) { return End::Value{mlx5::Field{192, 64}.at(16), n}; };
+  const auto made = [&](std::initializer_list<End::Value> values) {
+    return a.run(Opcode::create_mkey, values);
+  };
+  CHECK(made({by_pages, pd, log_page, page, length(4096)}) == Refusal::none);
+  CHECK(made({by_pages, pd, log_page, page, length(4097)}) == Refusal::key_pages);
+  CHECK(made({by_pages, pd, log_page, page, length(0)}) == Refusal::key_pages);
+  CHECK(made({by_pages, pd, log_page, {End::kPage, kMemory}, length(8)}) == Refusal::no_page);
+  CHECK(made({by_pages, log_page, page, length(8), {mlx5::Field{104, 24}.at(16), 77}}) ==
+        Refusal::no_pd);
+  CHECK(made({by_pages, pd, page, length(8)}) == Refusal::key_mode);
+  CHECK(made({{mlx5::Field{22, 2}.at(16), 2}, pd, log_page, page, length(8)}) == Refusal::key_mode);
+}
+
+}  // namespace
+}  // namespace twinpath::softhca::pci
