@@ -94,7 +94,7 @@ class Golden(Scratch):
                                (("matrix", matrix), ("why GPU0 mlx5_0", why), ("tree", tree),
                                 ("check", check)))
                 for line in text.splitlines():
-                    self.assertLessEqual(len(line), 120, line)
+                    self.assertLessEqual(len(line), 80, line)
                     self.assertEqual(line, line.rstrip())
                 self.compare(name + ".txt", text)
                 as_json = self.replay(name, "--json")

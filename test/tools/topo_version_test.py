@@ -1,5 +1,7 @@
 """twinpath-topo promises nothing that this version does not do: modes, adapters, GPUs."""
 import json
+import os
+import tempfile
 import unittest
 
 from topo_test import Scratch, topo
@@ -18,6 +20,13 @@ class ThisVersion(Scratch):
     def adapter(self, name, vendor, device):
         return self.PCI.format("0000:04:00.0", "0x020000", vendor, device,
                                f'<nic><net name="{name}" speed="400000" port="1"/></nic>')
+
+    def picture(self, source):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "x.svg")
+            self.assertEqual(topo("--input", source, "--svg", file).returncode, 0)
+            with open(file, encoding="utf-8") as svg:
+                return svg.read()
 
     def first_pair(self, source):
         return json.loads(topo("--input", source, "--json").stdout)["pairs"][0]
@@ -63,6 +72,8 @@ class ThisVersion(Scratch):
                 self.assertRegex(check.stdout, "FAIL +hca ")
                 why = topo("--input", source, "why", "GPU0", name).stdout
                 self.assertIn("to a peer placed alike: none (the hardware allows ", why)
+                self.assertIn(">no usable HCA:<", self.picture(source))
+                self.assertIn(f">{transport}, not InfiniBand or RoCE<", self.picture(source))
 
     def test_adapters_left_out_are_one_line(self):
         efas = [self.adapter(f"rdmap{i}s0", "0x1d0f", "0xefa2").replace(":04:", f":{i + 4:02x}:")
@@ -71,6 +82,12 @@ class ThisVersion(Scratch):
                  if "HCA_TRANSPORT" in line]
         self.assertEqual(len(lines), 1, lines)
         self.assertIn("9 (rdmap0s0 ... rdmap8s0)", lines[0])
+        self.assertIn(">9 x EFA, not InfiniBand or RoCE<", self.picture(self.machine_of(self.GPU, *efas)))
+
+    def test_a_picture_says_that_there_is_no_adapter(self):
+        self.assertIn("no HCA found", self.picture(self.machine_of(self.GPU)))
+        down = self.adapter("mlx5_0", "0x15b3", "0x1021")
+        self.assertNotIn("no usable HCA", self.picture(self.machine_of(self.GPU, down)))
 
     def test_gpus_of_amd_are_not_served(self):
         adapter = self.adapter("mlx5_0", "0x15b3", "0x1021")
@@ -87,6 +104,7 @@ class ThisVersion(Scratch):
             check = topo("--input", source, "check")
             self.assertEqual(check.returncode, 2)
             self.assertRegex(check.stdout, "FAIL +gpu-vendor +GPU0")
+            self.assertIn("this version serves no AMD GPUs", self.picture(source))
 
     def test_a_data_direct_function_is_used(self):
         pair = json.loads(self.replay("grace-data-direct", "--json").stdout)["pairs"][0]

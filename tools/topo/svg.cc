@@ -187,6 +187,8 @@ class Writer {
       ++count;
     }
     std::vector<std::string> out;
+    if (m_.hcas.empty() && !m_.gpus.empty())
+      out.emplace_back("no HCA found: GPUs of this node reach no other node by RDMA");
     for (const auto& [code, what] : by_code)
       out.push_back(code + ": " + what.first +
                     (what.second > 1 ? " (and " + std::to_string(what.second - 1) + " more)" : ""));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <string_view>
 
 #include "tools/topo/acs.h"
@@ -154,9 +155,33 @@ class Builder {
     tag_gpu(r_.gpus[static_cast<std::size_t>(g.index)], box);
     link_problem(g.pci, true, box);
     if (g.gdr == false) box.problems.emplace_back("no GPUDirect RDMA");
-    if (!r_.gpus[static_cast<std::size_t>(g.index)].hca && !m_.hcas.empty())
-      box.problems.emplace_back("no usable HCA");
+    if (!served(g))
+      box.problems.emplace_back("this version serves no AMD GPUs");
+    else if (!r_.gpus[static_cast<std::size_t>(g.index)].hca)
+      no_hca(box);
     return box;
+  }
+
+  // Why a GPU has no HCA, in as few words as a box has room for.
+  void no_hca(Box& box) const {
+    if (m_.hcas.empty()) return;  // said once, below the picture
+    box.problems.emplace_back("no usable HCA:");
+    std::map<std::string, int> causes;
+    for (const LeftOut& l : r_.left_out) ++causes[short_cause(l)];
+    for (const auto& [cause, count] : causes)
+      box.problems.push_back((count > 1 ? std::to_string(count) + " x " : "") + cause);
+  }
+  std::string short_cause(const LeftOut& l) const {
+    switch (l.reason) {
+      case Reason::hca_transport:
+        return m_.hcas[static_cast<std::size_t>(l.hca)].foreign + ", not InfiniBand or RoCE";
+      case Reason::mgmt_nic:
+        return "management adapter";
+      case Reason::port_down:
+        return "no active port";
+      default:
+        return std::string(code_of(l.reason));
+    }
   }
 
   Box hca(int index) const {
@@ -183,7 +208,7 @@ class Builder {
     Box box;
     box.kind = Box::Kind::dma;
     box.index = hca_index;
-    box.title = hca_index < 0 ? "data direct"
+    box.title = hca_index < 0 ? "data direct, HCA not told"
                               : m_.hcas[static_cast<std::size_t>(hca_index)].name + " data direct";
     box.details = {f.bus.text(), rate(f)};
     if (hca_index >= 0) tag_hca(hca_index, box);

@@ -13,6 +13,19 @@ std::string counted(std::size_t n, const std::string& what) {
   return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
 }
 
+// Three blanks apart, in lines that break between facts only.
+std::string packed(const std::vector<std::string>& facts) {
+  std::string out, line;
+  for (const std::string& fact : facts) {
+    if (!line.empty() && line.size() + 3 + fact.size() > kColumns) {
+      out += line + "\n";
+      line.clear();
+    }
+    line += (!line.empty() ? "   " : out.empty() ? "" : "  ") + fact;
+  }
+  return out + line + "\n";
+}
+
 std::string head(const Report& r) {
   const Machine& m = r.machine;
   const HostFacts& h = m.host;
@@ -22,20 +35,16 @@ std::string head(const Report& r) {
                     counted(m.hcas.size(), "HCA") + "  " + counted(nodes, "NUMA node") + "   " +
                     cpu_text(h.cpu);
   if (!h.product.empty()) out += "   " + h.product;
-  out = wrapped(out, 2);
-  std::string facts;
-  facts += "driver " + h.nvidia_driver.value_or("not known");
-  if (h.nvidia_open) facts += *h.nvidia_open ? " (open)" : " (proprietary)";
-  facts += "   kernel " + (h.kernel.empty() ? "not known" : h.kernel);
-  facts += "   virtual machine: ";
-  facts += h.virtual_machine ? (*h.virtual_machine ? "yes" : "no") : "not known";
-  facts += "   IOMMU: ";
-  facts += h.iommu_on ? (*h.iommu_on ? "on" : "off") : "not known";
-  facts += "   ACS: ";
-  facts += h.extended_config == true    ? "read"
-           : h.extended_config == false ? "not readable (needs root)"
-                                        : "not known";
-  return out + wrapped(facts, 2);
+  const auto known = [](const std::optional<bool>& fact, const char* yes, const char* no) {
+    return std::string(fact ? (*fact ? yes : no) : "not known");
+  };
+  std::string driver = "driver " + h.nvidia_driver.value_or("not known");
+  if (h.nvidia_open) driver += *h.nvidia_open ? " (open)" : " (proprietary)";
+  return wrapped(out, 2) +
+         packed({driver, "kernel " + (h.kernel.empty() ? "not known" : h.kernel),
+                 "virtual machine: " + known(h.virtual_machine, "yes", "no"),
+                 "IOMMU: " + known(h.iommu_on, "on", "off"),
+                 "ACS: " + known(h.extended_config, "read", "not readable (needs root)")});
 }
 
 // GPUs down and HCAs across where that fits, else the other way round, in blocks.
@@ -62,10 +71,10 @@ std::string classes(const Report& r) {
     }
     return columns(rows, 2);
   }
-  constexpr std::size_t kColumns = 12;
+  constexpr std::size_t kGpus = 8;  // beside each other
   std::string out;
-  for (std::size_t first = 0; first < m.gpus.size(); first += kColumns) {
-    const std::size_t end = std::min(first + kColumns, m.gpus.size());
+  for (std::size_t first = 0; first < m.gpus.size(); first += kGpus) {
+    const std::size_t end = std::min(first + kGpus, m.gpus.size());
     std::vector<std::string> names{"", "NUMA", "Gb/s"}, nodes{"", "", ""};
     for (std::size_t g = first; g < end; ++g) {
       names.push_back(gpu_name(m.gpus[g]));
@@ -112,25 +121,33 @@ std::string rate_cell(const PairReport& p) {
   return p.facts.pcie_gbs > 0 ? number(p.facts.pcie_gbs, p.facts.pcie_gbs < 10 ? 1 : 0) : "?";
 }
 
+// The best HCA of each GPU, and below what is done by it: side by side they need 110 columns.
 std::string choices(const Report& r) {
   const Machine& m = r.machine;
-  std::vector<std::vector<std::string>> rows{{"", "HCA", "class", "PCIe GB/s", "port Gb/s",
-                                              "NCCL, host-driven", "GPU-initiated", "HW allows",
-                                              "equal"}};
+  std::vector<std::vector<std::string>> hcas{
+      {"", "best HCA", "class", "PCIe GB/s", "port Gb/s", "equal"}};
+  std::vector<std::vector<std::string>> modes{
+      {"", "HCA", "NCCL, host-driven", "GPU-initiated", "HW allows"}};
   for (const GpuReport& g : r.gpus) {
     const std::string name = gpu_name(m.gpus[static_cast<std::size_t>(g.gpu)]);
     if (!g.hca) {
-      rows.push_back({name, "none", "-", "-", "-", "none", "none", "-"});
+      hcas.push_back({name, "none", "-", "-", "-"});
+      modes.push_back({name, "none", "none", "none", "-"});
       continue;
     }
     const PairReport& p = r.pair(g.gpu, *g.hca);
     const Hca& h = m.hcas[static_cast<std::size_t>(*g.hca)];
-    rows.push_back({name, h.name, class_text(p), rate_cell(p), rates_text(h),
-                    runs_text(p.host_runs), runs_text(p.device_runs),
-                    std::string(name_of(p.device.mode)),
+    hcas.push_back({name, h.name, class_text(p), rate_cell(p), rates_text(h),
                     g.equals.empty() ? "" : "+" + std::to_string(g.equals.size())});
+    modes.push_back({name, h.name, runs_text(p.host_runs), runs_text(p.device_runs),
+                     std::string(name_of(p.device.mode))});
   }
-  return columns(rows, 2);
+  return columns(hcas, 2) +
+         wrapped(
+             "what this version does with a peer that is placed alike (issue, source, landing "
+             "rule)",
+             0) +
+         columns(modes, 2);
 }
 
 std::string unserved_gpus(const Report& r) {
@@ -196,10 +213,6 @@ std::string matrix_text(const Report& r) {
     out += "no HCA found: GPUs of this node reach no other node by RDMA\n";
   if (!r.pairs.empty()) {
     out += classes(r) + legend(r);
-    out +=
-        "best HCA, and what this version does with a peer that is placed alike (issue, source, "
-        "landing "
-        "rule)\n";
     out += choices(r) + needs_text(r);
   } else if (!r.machine.hcas.empty()) {
     std::vector<std::vector<std::string>> rows;
@@ -219,15 +232,14 @@ std::string peers_text(const Report& local, const Report& peer,
   std::string out = "with " + node_name(peer.machine) + "\n";
   if (pairs.empty())
     return out + "  no pairs: " + (local.gpus.empty() ? "no GPU here" : "no GPU there") + "\n";
-  std::vector<std::vector<std::string>> rows{
-      {"here", "there", "NCCL: send", "receive", "GPU-initiated: send", "receive"}};
+  std::vector<std::vector<std::string>> rows{{"here", "there", "driven by", "send", "receive"}};
   for (const PeerPair& p : pairs) {
     const auto name = [](const Outcome& e) {
       return e.mode ? std::string(name_of(*e.mode)) : std::string("none");
     };
-    rows.push_back({p.here.gpu + " " + p.here.hca, p.there.gpu + " " + p.there.hca,
-                    runs_text(p.host_runs.send), name(p.host_runs.recv),
-                    runs_text(p.device_runs.send), name(p.device_runs.recv)});
+    rows.push_back({p.here.gpu + " " + p.here.hca, p.there.gpu + " " + p.there.hca, "NCCL's host",
+                    runs_text(p.host_runs.send), name(p.host_runs.recv)});
+    rows.push_back({"", "", "the GPU", runs_text(p.device_runs.send), name(p.device_runs.recv)});
   }
   return out + columns(rows, 2);
 }

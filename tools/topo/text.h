@@ -1,5 +1,5 @@
 #pragma once
-// The report as text of at most 110 columns, without colour.
+// The report as text of at most 80 columns, without colour.
 #include <string>
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace twinpath::tools::topo {
 
-inline constexpr std::size_t kColumns = 110;
+inline constexpr std::size_t kColumns = 80;
 
 // The default output: what the node is, classes of all pairs, the HCA and mode of each GPU, HCAs
 // left out, warnings.

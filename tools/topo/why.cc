@@ -202,7 +202,7 @@ std::vector<WhySection> why(const Report& r, int gpu, int hca, const Report* pee
 std::string why_text(const std::vector<WhySection>& sections) {
   std::string out;
   for (const WhySection& s : sections) {
-    out += s.title + "\n";
+    out += wrapped(s.title, 2);
     for (const WhyLine& l : s.lines) {
       std::string line = "  " + padded(l.part, 13) + " " + padded(l.result, 12) + " ";
       if (!l.code.empty())
