@@ -54,6 +54,33 @@ TEST_CASE("A plain axis begins at 0 and has room for its largest value") {
   CHECK(all.size() <= 11);
 }
 
+TEST_CASE("Within a decade, or an octave, there are labels to read values by") {
+  struct Row {
+    bool bytes;
+    std::vector<double> values;
+    std::vector<std::string> some;
+  };
+  for (const Row& row :
+       {Row{false, {21, 33}, {"20", "25", "35"}}, Row{false, {1.01, 4.9}, {"1", "2", "5"}},
+        Row{false, {0.0061, 0.0093}, {"0.006", "0.009"}}, Row{false, {5, 5}, {"5"}},
+        Row{true, {5000, 7000}, {"5000", "6000"}}, Row{true, {3000, 3000}, {"3000"}}}) {
+    const Scale s({"", true, row.bytes}, row.values, 0, 400);
+    const auto all = labels(s);
+    INFO(row.values[0] << " to " << row.values.back());
+    CHECK(all.size() >= 3);
+    CHECK(all.size() <= 12);
+    for (const std::string& label : row.some) {
+      INFO(label);
+      CHECK(std::count(all.begin(), all.end(), label) == 1);
+    }
+    double last = -1;
+    for (const Tick& t : s.ticks()) {
+      CHECK(t.at > last + 12);  // px: the labels of an axis upwards do not touch
+      last = t.at;
+    }
+  }
+}
+
 TEST_CASE("No axis is without ticks or beyond its ends, whatever the values") {
   const double inf = std::numeric_limits<double>::infinity();
   const std::vector<std::vector<double>> cases{

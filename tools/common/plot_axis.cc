@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <utility>
 
 #include "tools/common/units.h"
 
@@ -11,6 +12,7 @@ namespace twinpath::tools {
 namespace {
 
 constexpr double kMostTicks = 9;
+constexpr std::size_t kLeastTicks = 3;
 
 // 1, 2 or 5 times a power of ten, `range` / kMostTicks or more.
 double round_step(double range) {
@@ -74,8 +76,14 @@ double Scale::at(double value) const {
 }
 
 std::vector<Tick> Scale::ticks() const {
-  if (!axis_.logarithmic) return plain_ticks();
+  if (!axis_.logarithmic) return plain_ticks(low_, high_);
   std::vector<Tick> out = axis_.bytes ? byte_ticks() : decade_ticks();
+  // Within a decade, or an octave, equal steps are near enough to each other.
+  if (out.size() < kLeastTicks) {
+    const double base = axis_.bytes ? 2 : 10, low = has_zero_ ? floor_ : low_;
+    std::vector<Tick> even = plain_ticks(std::pow(base, low), std::pow(base, high_));
+    if (even.size() > out.size()) out = std::move(even);
+  }
   if (has_zero_) out.insert(out.begin(), {at(0), "0"});
   return out;
 }
@@ -87,11 +95,6 @@ std::vector<Tick> Scale::byte_ticks() const {
   for (double power = begin; power <= high_ && power < 63; power += step) {
     const double value = std::exp2(power);
     out.push_back({at(value), format_bytes(static_cast<std::size_t>(value))});
-  }
-  // A single size between two powers.
-  if (out.empty()) {
-    const double middle = std::exp2((low_ + high_) / 2);
-    out.push_back({at(middle), tick_label(std::round(middle))});
   }
   return out;
 }
@@ -106,17 +109,13 @@ std::vector<Tick> Scale::decade_ticks() const {
       const double value = times * std::pow(10, power), where = std::log10(value);
       if (where >= low_ && where <= high_) out.push_back({at(value), tick_label(value)});
     }
-  if (out.empty()) {
-    const double middle = std::pow(10, (low_ + high_) / 2);
-    out.push_back({at(middle), tick_label(middle)});
-  }
   return out;
 }
 
-std::vector<Tick> Scale::plain_ticks() const {
+std::vector<Tick> Scale::plain_ticks(double low, double high) const {
   std::vector<Tick> out;
-  const double step = round_step(high_ - low_);
-  for (double i = std::ceil(low_ / step); i * step <= high_; ++i)
+  const double step = round_step(high - low);
+  for (double i = std::ceil(low / step); i * step <= high; ++i)
     out.push_back({at(i * step), tick_label(i * step)});
   return out;
 }

@@ -23,7 +23,7 @@ class Scale {
   double place(double value) const;  // in octaves, decades or plain
   std::vector<Tick> byte_ticks() const;
   std::vector<Tick> decade_ticks() const;
-  std::vector<Tick> plain_ticks() const;
+  std::vector<Tick> plain_ticks(double low, double high) const;
 
   PlotAxis axis_;
   double from_, to_;
