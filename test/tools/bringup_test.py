@@ -111,7 +111,7 @@ class Bringup(unittest.TestCase):
         for args, said in ((("--steps", "2,99"), "no step 99"), (("--port", "x"), "--port x"),
                            (("--build", "/nowhere"), "/nowhere"), (("--frob",), "unknown option --frob"),
                            (("--peer",), "--peer needs a value"),
-                           (("--read", "/nowhere.tar"), "/nowhere.tar: no archive of tools/bringup.sh"),
+                           (("--read", "/nowhere.tar"), "bringup.sh: --read /nowhere.tar: No such file or directory"),
                            (("--peer", "there", "--remote", "false"), "cannot run a command at there")):
             done, _ = self.run_script(*args)
             self.assertEqual(done.returncode, 2, (args, done.stdout))

@@ -1,13 +1,23 @@
 // Pure parts of tools/common.
+#include <unistd.h>
+
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <new>
+#include <stdexcept>
 
 #include "test/support/catch.h"
+#include "tools/common/address.h"
+#include "tools/common/failure.h"
 #include "tools/common/nccl_conf.h"
+#include "tools/common/output.h"
 #include "tools/common/pattern.h"
+#include "tools/common/screen.h"
 #include "tools/common/statistics.h"
+#include "tools/common/table.h"
 #include "tools/common/units.h"
 
 using namespace twinpath::tools;
@@ -108,4 +118,94 @@ TEST_CASE("A pattern finds one changed byte, a shift and another message") {
   }
   data[3] ^= 1;
   CHECK_FALSE(find_mismatch(data.data(), data.size(), pattern_seed(1, 2, 3), 8));
+}
+
+TEST_CASE("HOST:PORT is read, or refused with what is wrong") {
+  struct Row {
+    const char *text, *host, *port;  // host null: refused, with `port` in the reason
+    unsigned least = 1;
+  };
+  for (const Row& row :
+       {Row{"a:1", "a", "1"}, Row{"a.b.c:65535", "a.b.c", "65535"},
+        Row{"[::1]:29500", "::1", "29500"}, Row{"127.0.0.1:0", "127.0.0.1", "0", 0},
+        Row{"a:http", "a", "http"}, Row{"a:0", nullptr, "'0' is not a port: 1 to"},
+        Row{"a:65536", nullptr, "'65536'"}, Row{"a:99999", nullptr, "1 to 65535"},
+        Row{"a:99999999999999999999", nullptr, "is not a port"},
+        Row{"a:-1", nullptr, "is not a port"}, Row{"a:+1", nullptr, "is not a port"},
+        Row{"a: 1", nullptr, "is not a port"}, Row{"a", nullptr, "is not HOST:PORT"},
+        Row{"a:", nullptr, "is not HOST:PORT"}, Row{":1", nullptr, "is not HOST:PORT"},
+        Row{"", nullptr, "is not HOST:PORT"}, Row{"::1", nullptr, "brackets"},
+        Row{"[::1]", nullptr, "brackets"}, Row{"[]:1", nullptr, "brackets"}}) {
+    INFO(row.text);
+    std::string why;
+    const auto found = parse_host_port(row.text, row.least, why);
+    CHECK(found.has_value() == (row.host != nullptr));
+    if (found) {
+      CHECK(found->host == row.host);
+      CHECK(found->port == row.port);
+    } else {
+      CHECK(why.find(row.port) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("Text is broken at blanks, and no word is lost") {
+  using Lines = std::vector<std::string>;
+  CHECK(wrapped_lines("one two three", 7) == Lines{"one two", "three"});
+  CHECK(wrapped_lines("one two three", 0) == Lines{"one two three"});
+  CHECK(wrapped_lines("a incomprehensible b", 5) == Lines{"a", "incomprehensible", "b"});
+  CHECK(wrapped_lines("one\ntwo three", 80) == Lines{"one", "two three"});
+  CHECK(wrapped_lines("", 80) == Lines{""});
+}
+
+TEST_CASE("A table that is too wide leaves out what can be spared, in that order") {
+  Table t({{"who"}, {"much", "", 6, false, 1}, {"more", "", 6, false, 2}, {"why"}});
+  t.add({"a", "1", "2", "because"});
+  const auto heading = [&](std::size_t width) {
+    Table fitted = t;
+    fitted.fit(width);
+    std::array<char, 256> text{};
+    std::FILE* const memory = ::fmemopen(text.data(), text.size(), "w");
+    fitted.print(memory);
+    std::fclose(memory);
+    return std::string(text.data());
+  };
+  CHECK(heading(0) == "who    much    more      why\n  a       1       2  because\n");
+  CHECK(heading(28) == heading(0));
+  CHECK(heading(27) == "who    much      why\n  a       1  because\n");
+  CHECK(heading(12) == "who      why\n  a  because\n");
+  CHECK(heading(1) == heading(12));
+}
+
+namespace {
+
+// What a program says on stderr that ends so, and its status.
+std::pair<int, std::string> ends(const std::function<int()>& run) {
+  std::FILE* const file = std::tmpfile();
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(::fileno(file), STDERR_FILENO);
+  const int status = run_tool("tool", 7, run);
+  std::fflush(stderr);
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  std::rewind(file);
+  std::array<char, 512> text{};
+  const std::size_t n = std::fread(text.data(), 1, text.size(), file);
+  std::fclose(file);
+  return {status, std::string(text.data(), n)};
+}
+
+}  // namespace
+
+TEST_CASE("What a program throws is one line in words, and no C++ name") {
+  using Said = std::pair<int, std::string>;
+  CHECK(ends([] { return 3; }) == Said{3, ""});
+  CHECK(ends([]() -> int { throw Failure("no plugin; give --plugin"); }) ==
+        Said{7, "tool: no plugin; give --plugin\n"});
+  const Said memory = ends([]() -> int { throw std::bad_alloc(); });
+  CHECK(memory.first == 7);
+  CHECK(memory.second.find("tool: out of memory") == 0);
+  CHECK(memory.second.find("bad_alloc") == std::string::npos);
+  CHECK(ends([]() -> int { throw std::out_of_range("x"); }).second.find("please report") !=
+        std::string::npos);
 }

@@ -1,13 +1,17 @@
 // Whom the first line of twinpath-top names, and what the kernel's counters add to it.
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <tuple>
 
 #include "test/support/catch.h"
 #include "test/tools/counter_samples.h"
 #include "tools/counters/nics.h"
+#include "tools/counters/show.h"
 #include "tools/counters/summary.h"
 
 namespace twinpath::tools {
@@ -245,6 +249,60 @@ TEST_CASE("The kernel's counters are read from sysfs, whatever lies there") {
   CHECK(changes[1].grown == 0);
   CHECK(changes[2].grown == 5);
   CHECK(changes[3].grown == 0);
+}
+
+// What is shown on a screen, in lines.
+std::vector<std::string> shown(const Summary& s, std::size_t most, const Screen& screen) {
+  char* text = nullptr;
+  std::size_t bytes = 0;
+  std::FILE* const memory = ::open_memstream(&text, &bytes);
+  print_summary(memory, s, most, screen);
+  std::fclose(memory);
+  std::istringstream in(std::string(text, bytes));
+  std::free(text);
+  std::vector<std::string> out;
+  for (std::string line; std::getline(in, line);) out.push_back(line);
+  return out;
+}
+
+TEST_CASE("A screen shows the first line, whatever else it has room for") {
+  std::vector<ProcessSample> processes;
+  for (int pid = 100; pid < 130; ++pid) {
+    processes.push_back(with_port("a-host-with-a-long-name", pid));
+    processes.back().ports[0].state = counters::PortState::down;
+    waits(processes.back(), Role::sender, "b", 7, Wait::network, 0.3);
+    waits(processes.back(), Role::receiver, "b", 7, Wait::peer_data, 0.4);
+  }
+  const Summary s = summarize({}, processes);
+  REQUIRE(s.rows.size() == 60);
+  REQUIRE(s.first_line.size() > 60);
+  const std::string begin = s.first_line.substr(0, 10);
+  struct Row {
+    Screen screen;
+    std::size_t most, least_rows;  // rows that must be seen
+  };
+  for (const Row& row : {Row{{80, 24}, 40, 8}, Row{{80, 24}, 0, 8}, Row{{200, 50}, 40, 25},
+                         Row{{60, 10}, 40, 1}, Row{{80, 24}, 2, 2}, Row{{20, 5}, 40, 0},
+                         Row{{80, 1}, 40, 0}, Row{{0, 0}, 40, 40}, Row{{0, 0}, 0, 60}}) {
+    INFO(row.screen.columns << "x" << row.screen.lines << ", " << row.most << " rows");
+    const auto lines = shown(s, row.most, row.screen);
+    CHECK(lines.front().substr(0, 10) == begin);
+    if (row.screen.lines > 8) CHECK(lines.size() < row.screen.lines);  // the cursor has one
+    if (row.screen.columns != 0)
+      for (const std::string& line : lines)
+        if (line.find(' ') != std::string::npos) CHECK(line.size() <= row.screen.columns);
+    std::size_t rows = 0;
+    for (const std::string& line : lines)
+      if (line.find(" from ") != std::string::npos || line.find(" to ") != std::string::npos)
+        rows += line.find("b pid 7") != std::string::npos ? 1 : 0;
+    CHECK(rows >= row.least_rows);
+    // Who waits for what stays when columns have to go.
+    if (row.least_rows > 0 && row.screen.columns >= 80)
+      CHECK(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+        return line.find("mostly for") != std::string::npos;
+      }));
+  }
+  CHECK(shown(s, 0, {})[1] == "port mlx5_0 of pid 100 is down");
 }
 
 }  // namespace twinpath::tools

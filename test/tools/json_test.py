@@ -31,8 +31,8 @@ class Documents(unittest.TestCase):
                      ("--test", "solo"), ("--test", "solo", "--loop", "poll"),
                      ("--test", "rate", "--against", PLUGIN, "--rounds", 2)):
             with self.subTest(args):
-                self.explains(net_perf_json(*args, *SHORT), "net_perf/2")
-        self.explains(net_perf_json("--test", "conns"), "net_perf/2")
+                self.explains(net_perf_json(*args, *SHORT), "net_perf/3")
+        self.explains(net_perf_json("--test", "conns"), "net_perf/3")
 
     def test_coll_perf(self):
         if COLL_PERF is None:

@@ -33,8 +33,7 @@ class Against(unittest.TestCase):
             ratios = sorted(other / this for this, other in row["rounds"])
             self.assertAlmostEqual(row["ratio"]["least"], ratios[0])
             self.assertAlmostEqual(row["ratio"]["largest"], ratios[1])
-            self.assertEqual(row["verdict"], "faster" if ratios[0] > 1 else
-                             "slower" if ratios[1] < 1 else "not told apart")
+            self.assertEqual(row["verdict"], "too few rounds")
 
     def test_each_round_has_figures_of_both(self):
         self.check(net_perf_json(*SHORT, "--against", SOCKET_PLUGIN))

@@ -50,19 +50,50 @@ TEST_CASE("Ratios are taken within rounds, and a machine that slows down does no
   CHECK(r["size"] == 8);
   CHECK(r["ratio"]["least"].get<double>() == Approx(1.5));
   CHECK(r["ratio"]["largest"].get<double>() == Approx(1.5));
-  CHECK(r["verdict"] == "faster");
+  CHECK(r["verdict"] == "too few rounds");
   CHECK(r["this"]["median"] == 2.0);
   CHECK(r["this"]["largest"] == 3.0);
   CHECK(r["rounds"] == json::parse("[[1.0, 1.5], [2.0, 3.0], [3.0, 4.5]]"));
 }
 
-TEST_CASE("Rounds that disagree tell nothing apart, and equal ones neither") {
-  const auto verdict = [](std::vector<json> mine, std::vector<json> others, const char* figure) {
-    return row_of(compare_rows(Test::latency, mine, others), figure)["verdict"];
+TEST_CASE("The odds are those of throwing a coin") {
+  struct Row {
+    std::size_t rounds, on_one_side;
+    double chance;
   };
-  CHECK(verdict({rows(1), rows(1)}, {rows(2), rows(0.9)}, "median_us") == "not told apart");
-  CHECK(verdict({rows(1), rows(1)}, {rows(2), rows(2)}, "p99_us") == "not told apart");
-  CHECK(verdict({rows(3), rows(4)}, {rows(2), rows(2)}, "median_us") == "slower");
+  for (const Row& row :
+       {Row{0, 0, 1}, Row{1, 1, 1}, Row{2, 2, 0.5}, Row{2, 1, 1}, Row{5, 5, 0.0625},
+        Row{5, 0, 0.0625}, Row{5, 4, 0.375}, Row{8, 7, 18.0 / 256}, Row{10, 9, 22.0 / 1024},
+        Row{10, 5, 1}, Row{30, 25, 3.2490e-4}}) {
+    INFO(row.on_one_side << " of " << row.rounds);
+    CHECK(sign_test(row.rounds, row.on_one_side) == Approx(row.chance).epsilon(1e-4));
+  }
+  CHECK(sign_test(1000, 1000) < 1e-300);
+  CHECK(sign_test(1000, 500) == 1);
+}
+
+TEST_CASE("A verdict takes five rounds, and odds against chance") {
+  struct Row {
+    std::vector<double> ratios;
+    std::string text;
+  };
+  const std::vector<double> tie(20, 1.0);
+  std::vector<double> nine_of_ten(9, 1.1), eight_of_ten(8, 1.1);
+  nine_of_ten.push_back(0.9);
+  eight_of_ten.insert(eight_of_ten.end(), {0.9, 0.9});
+  for (const Row& row : {Row{{2, 2}, "too few rounds"}, Row{{2, 2, 2, 2}, "too few rounds"},
+                         Row{{2, 2, 2, 2, 2}, "faster"}, Row{{0.5, 0.9, 0.8, 0.9, 0.99}, "slower"},
+                         Row{{2, 2, 2, 2, 0.9}, "not told apart"},
+                         Row{{2, 2, 2, 2, 1}, "not told apart"}, Row{tie, "not told apart"},
+                         Row{nine_of_ten, "faster"}, Row{eight_of_ten, "not told apart"}}) {
+    INFO(json(row.ratios).dump());
+    CHECK(verdict(row.ratios).text == row.text);
+  }
+  const json found = row_of(
+      compare_rows(Test::latency, std::vector<json>(5, rows(3)), std::vector<json>(5, rows(2))),
+      "median_us");
+  CHECK(found["verdict"] == "slower");
+  CHECK(found["chance"] == 0.0625);
 }
 
 TEST_CASE("A rate is better when it is higher") {
@@ -71,7 +102,7 @@ TEST_CASE("A rate is better when it is higher") {
         {{{"size", 64}, {"median_gbytes_per_s", v}, {"cpu_us_per_message", 1.0}, {"wrong", 0}}});
   };
   const json all = compare_rows(Test::bw, {rate(4), rate(4)}, {rate(2), rate(1)});
-  CHECK(row_of(all, "median_gbytes_per_s")["verdict"] == "faster");
+  CHECK(row_of(all, "median_gbytes_per_s")["ratio"]["least"] == 2.0);
   CHECK(row_of(all, "median_gbytes_per_s")["ratio"]["largest"] == 4.0);
 }
 

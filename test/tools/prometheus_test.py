@@ -78,7 +78,7 @@ class Writers:
 
 
 class Exporter:
-    def __init__(self, sysfs="/nonexistent"):
+    def __init__(self, sysfs="/usr"):
         self.server = subprocess.Popen([EXPORTER, "--listen", "127.0.0.1:0", "--sysfs", sysfs],
                                        env=CLEAN, text=True, stdout=subprocess.PIPE)
         self.address = urllib.parse.urlsplit(self.server.stdout.readline().strip()).netloc

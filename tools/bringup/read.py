@@ -5,6 +5,7 @@ Exit status: 0 nothing does, 1 something does, 2 it is no such archive."""
 import json
 import pathlib
 import re
+import signal
 import sys
 import tarfile
 
@@ -110,8 +111,11 @@ def main(path):
         archive = Archive(path)
         judged = list(judge(archive))
         steps = archive.summary["steps"]
-    except (OSError, tarfile.TarError, KeyError, ValueError, TypeError, AttributeError) as error:
-        print(f"{path}: no archive of tools/bringup.sh ({type(error).__name__}: {error})", file=sys.stderr)
+    except OSError as error:
+        print(f"bringup.sh: --read {path}: {error.strerror or error}", file=sys.stderr)
+        return 2
+    except (tarfile.TarError, KeyError, ValueError, TypeError, AttributeError):
+        print(f"bringup.sh: --read {path}: no archive of tools/bringup.sh, or a damaged one", file=sys.stderr)
         return 2
     for s in steps:
         print(f"{s['result']:8} step {s['step']:4} {s['title']}{': ' if s['detail'] else ''}{s['detail']}")
@@ -126,5 +130,7 @@ def main(path):
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit(f"usage: {sys.argv[0]} ARCHIVE")
+        print(f"usage: {sys.argv[0]} ARCHIVE", file=sys.stderr)
+        sys.exit(2)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough is no fault
     sys.exit(main(sys.argv[1]))

@@ -110,8 +110,9 @@ class CpuTable {
       const std::int64_t now = now_ns();
       if (deadline == 0) deadline = now + static_cast<std::int64_t>(options_.timeout_s * 1e9);
       if (now > deadline) {
-        throw ToolError(kExitFailed, strf("all_reduce of %zu %s: nothing moved for %g s", count,
-                                          type_info(type).name, options_.timeout_s));
+        throw ToolError(kExitFailed, strf("all_reduce of %zu %s: nothing moved for %g s; raise "
+                                          "--timeout, or see the other ranks' messages",
+                                          count, type_info(type).name, options_.timeout_s));
       }
     }
   }
@@ -196,15 +197,11 @@ void run_cpu_table(const Options& options, Group& group, Report& report) {
   std::string why;
   const auto net = tools::NetPlugin::open(path, 0, tools::NetLog::warnings, why);
   if (net == nullptr) throw ToolError(kExitMissing, why);
-  int devices = 0;
   const std::size_t mine = static_cast<std::size_t>(group.rank()) % options.net_devices.size();
   const std::string& wanted = options.net_devices[mine];
-  if (net->devices(devices) != 0) devices = 0;
   const int device = tools::find_net_device(*net, wanted, why);
   if (device < 0) {
-    throw ToolError(kExitMissing,
-                    strf("net device %s is asked for, %s offers %d: %s; see twinpath-info",
-                         wanted.c_str(), path.c_str(), devices, why.c_str()));
+    throw ToolError(kExitMissing, path + ": " + why);
   }
   tools::NetProperties properties;
   if (net->properties(device, properties) == 0) {

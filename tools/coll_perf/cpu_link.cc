@@ -109,8 +109,8 @@ Links connect_links(tools::NetPlugin& net, int device, Group& group, std::span<c
       missing = missing || recvs[i] == nullptr;
     }
     if (missing && now_ns() > deadline) {
-      throw ToolError(kExitFailed, strf("connections were not made within %g s; see the plugin's "
-                                        "messages with NCCL_DEBUG=INFO",
+      throw ToolError(kExitFailed, strf("connections were not made within %g s; raise --timeout, "
+                                        "or see the other ranks' messages",
                                         timeout_s));
     }
     // Nobody calls a listener in place of a rank that has died.

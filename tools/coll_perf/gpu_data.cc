@@ -26,7 +26,8 @@ const std::byte* GpuData::source(Pattern& pattern, const Segment& s, std::size_t
 void GpuData::wait(const char* what) {
   NcclResult unused = kNcclSuccess;
   if (wait_stream(apis_, stream_, nullptr, timeout_s_, unused) != Waited::done) {
-    throw ToolError(kExitFailed, strf("%s did not finish within %g s", what, timeout_s_));
+    throw ToolError(kExitFailed,
+                    strf("%s did not finish within %g s; raise --timeout", what, timeout_s_));
   }
 }
 

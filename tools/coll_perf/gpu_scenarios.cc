@@ -52,7 +52,8 @@ std::uint64_t finish_checked(GpuJob& job, Lane& lane, Pattern& pattern, std::siz
       wait_stream(job.apis, lane.stream.get(), comm, job.options.timeout_s, error);
   if (waited == Waited::failed) job.apis.nccl.check(error, comm, "all_reduce");
   if (waited == Waited::timed_out)
-    throw ToolError(kExitFailed, "all_reduce did not finish in time");
+    throw ToolError(kExitFailed, strf("all_reduce did not finish within %g s; raise --timeout",
+                                      job.options.timeout_s));
   std::string first;
   const Segment expected[] = {{0, bytes / kElement, kReduced, shift}};
   return lane.data.count_wrong(lane.recv.address(), pattern, expected, first, members);

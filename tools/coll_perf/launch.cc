@@ -30,6 +30,13 @@ std::vector<std::string> own_arguments() {
   return out;
 }
 
+// A reader of rank 0's output that has gone (`| head -1`) ends the whole run as it would end a
+// program of one process.  Signal-safe; the launcher's end is this one's, too.
+extern "C" void pass_to_launcher(int signal) {
+  kill(getppid(), signal);
+  pause();
+}
+
 [[noreturn]] void become_rank(int rank, int size, std::vector<UniqueFd> links, pid_t parent) {
   // A launcher that dies must not leave ranks behind.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -63,6 +70,8 @@ std::optional<Place> started_place(std::vector<UniqueFd>& links) {
   int said = -1;
   words >> place.rank >> place.size >> said;
   tools::join_said_once(said);
+  prctl(PR_SET_NAME, "coll_perf");  // it was executed as /proc/self/exe
+  if (std::signal(SIGPIPE, pass_to_launcher) == SIG_IGN) std::signal(SIGPIPE, SIG_IGN);
   place.local_rank = place.rank;
   for (int fd; words >> fd;) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);

@@ -214,11 +214,7 @@ int run(int argc, char** argv) {
 }  // namespace twinpath::coll
 
 int main(int argc, char** argv) {
-  try {
-    return twinpath::tools::finish_output("coll_perf", twinpath::coll::run(argc, argv),
-                                          twinpath::coll::kExitFailed);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "coll_perf: %s\n", error.what());
-    return twinpath::coll::exit_code_of(error);
-  }
+  return twinpath::tools::run_tool(
+      "coll_perf", twinpath::coll::kExitFailed, [&] { return twinpath::coll::run(argc, argv); },
+      twinpath::tools::exit_code_of);
 }

@@ -8,43 +8,47 @@
 
 #include "plugin/base/version.h"
 #include "tools/coll_perf/error.h"
+#include "tools/common/arguments.h"
 #include "tools/common/units.h"
 
 namespace twinpath::coll {
 namespace {
 
 constexpr const char* kFooter =
-    "Sizes are bytes, with k, m or g for powers of 1024.  Times are microseconds, bandwidths\n"
-    "1e9 bytes per second; algbw = bytes / time, busbw = algbw times the share of the data that\n"
-    "crosses a link (2(n-1)/n for all_reduce).  Times are taken on the GPU over all iterations\n"
-    "after one extra that brings the ranks together, and averaged over the ranks.\n"
-    "\n"
-    "Environment, each variable only where it is not set already, and printed:\n"
-    "  --plugin      NCCL_NET_PLUGIN=<path> (also over a value of your own), NCCL_NET=<name in\n"
-    "                the plugin>: NCCL then fails rather than use its own transports silently\n"
-    "  --via-plugin  these two, NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1, NCCL_NVLS_ENABLE=0,\n"
-    "                NCCL_NET_GDR_LEVEL=SYS\n"
-    "  --via-plugin, --cpu   TWINPATH_FABRIC=soft when all ranks are on one host, not between "
-    "hosts\n"
-    "\n"
-    "Several hosts: one process a rank, started by mpirun or srun, or by hand with --rank; then\n"
-    "--cpu's number does not count.  Rank 0 prints.  Where it listens is --rendezvous, else\n"
-    "$MASTER_ADDR:$MASTER_PORT, else the first node of a Slurm step:\n"
-    "  mpirun -np 2 --host a,b coll_perf --cpu --rendezvous a:29500\n"
-    "  srun -N 2 -n 2 coll_perf --cpu\n"
-    "  on a: coll_perf --cpu --rank 0/2 --rendezvous a:29500\n"
-    "  on b: coll_perf --cpu --rank 1/2 --rendezvous a:29500\n"
-    "\n"
-    "Examples:\n"
-    "  coll_perf -b 8 -e 1g --collective all            all GPUs, one process each\n"
-    "  coll_perf --via-plugin --plugin ./libnccl-net.so  all traffic through this plugin\n"
-    "  coll_perf --cpu 4                                 no GPU: 4 processes over the net ABI\n"
-    "  coll_perf --cpu 4 --plot cpu.svg                  the same, and a picture\n"
-    "  coll_perf --scenario kill --via-plugin            a rank dies; the others must notice\n"
-    "  mpirun -np 4 coll_perf --rendezvous host1:29500   one rank per MPI process\n"
-    "\n"
-    "Exit status: 0 all right, 1 wrong elements or scenario failed, 2 bad option, 3 no GPU,\n"
-    "driver or NCCL, 4 an operation failed or timed out.";
+    R"(Sizes are bytes, with k, m or g for powers of 1024.  Times are microseconds,
+bandwidths 1e9 bytes per second; algbw = bytes / time, busbw = algbw times the
+share of the data that crosses a link (2(n-1)/n for all_reduce).  Times are
+taken on the GPU over all iterations after one extra that brings the ranks
+together, and averaged over the ranks.
+
+Environment, each variable only where it is not set already, and printed:
+  --plugin      NCCL_NET_PLUGIN=<path> (also over a value of your own),
+                NCCL_NET=<name in the plugin>: NCCL then fails rather than use
+                its own transports silently
+  --via-plugin  these two, NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1,
+                NCCL_NVLS_ENABLE=0, NCCL_NET_GDR_LEVEL=SYS
+  --via-plugin, --cpu   TWINPATH_FABRIC=soft when all ranks are on one host, not
+                        between hosts
+
+Several hosts: one process a rank, started by mpirun or srun, or by hand with
+--rank; then --cpu's number does not count.  Rank 0 prints.  Where it listens is
+--rendezvous, else $MASTER_ADDR:$MASTER_PORT, else the first node of a Slurm
+step:
+  mpirun -np 2 --host a,b coll_perf --cpu --rendezvous a:29500
+  srun -N 2 -n 2 coll_perf --cpu
+  on a: coll_perf --cpu --rank 0/2 --rendezvous a:29500
+  on b: coll_perf --cpu --rank 1/2 --rendezvous a:29500
+
+Examples:
+  coll_perf -b 8 -e 1g --collective all            all GPUs, one process each
+  coll_perf --via-plugin --plugin ./X.so           all traffic through X.so
+  coll_perf --cpu 4                                no GPU: 4 processes
+  coll_perf --cpu 4 --plot cpu.svg                 the same, and a picture
+  coll_perf --scenario kill --via-plugin           a rank dies: who notices?
+  mpirun -np 4 coll_perf --rendezvous host1:29500  one rank per MPI process
+
+Exit status: 0 all right, 1 wrong elements or scenario failed, 2 bad option, 3
+no GPU, driver or NCCL, 4 an operation failed or timed out.)";
 
 const std::string kScenarios = "split, many-comms, again, abort or kill";
 
@@ -81,10 +85,9 @@ std::vector<int> parse_gpus(const std::string& text) {
 }  // namespace
 
 bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
-  CLI::App app{
-      "Collectives through NCCL on GPUs, or over a net plugin's ABI on host memory, with "
-      "every element checked.",
-      "coll_perf"};
+  CLI::App app{"NCCL's collectives on GPUs, or over a net plugin on host memory, all checked.",
+               "coll_perf"};
+  tools::set_form(app);
   app.footer(kFooter);
   std::string collectives = "all_reduce", begin = "8", end, types = "float", op = "sum", gpus;
   std::string algorithm = "both", scenario;
@@ -95,23 +98,25 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_option("--begin,-b", begin, "smallest size [8]");
   app.add_option("--end,-e", end, "largest size [128m; with --cpu 4m]");
   app.add_option("--factor,-f", factor, "from one size to the next [2; with --cpu 4]")
-      ->check(CLI::Range(2, 1 << 20));
+      ->check(tools::is_whole(2, 1 << 20));
   app.add_option("--type,-d", types, "list of types, e.g. float,bf16,int8, or all");
   app.add_option("--op,-o", op, "sum, prod, max or min");
   app.add_option("--iterations,-n", out.iterations, "timed iterations per line [20]")
-      ->check(CLI::Range(1, 1000000));
+      ->check(tools::is_whole(1, 1000000));
   app.add_option("--warmup,-w", out.warmup, "untimed iterations before them [5]")
-      ->check(CLI::Range(0, 1000000));
+      ->check(tools::is_whole(0, 1000000));
   app.add_option("--check", out.checks, "checked rounds per line, 0 = none [1]")
       ->expected(0, 1)
       ->default_str("1")
-      ->check(CLI::Range(0, 1000000));
+      ->check(tools::is_whole(0, 1000000));
   app.add_flag("--json", out.json, "one JSON object on stdout in place of the table");
-  app.add_option("--plot", out.plot, "the results as a picture, an SVG file");
+  app.add_option("--plot", out.plot, "FILE.svg: the results as a picture")
+      ->check(tools::ends_in(".svg"));
   app.add_option("--timeout", out.timeout_s, "seconds that one step may take [120]")
-      ->check(CLI::Range(1, 1000000));
+      ->check(tools::is_between(1, 1000000));
   app.add_option("--gpus", gpus, "list of GPU numbers, one per rank [all]");
-  app.add_option("--ngpus,-g", out.gpu_count, "use the first N GPUs")->check(CLI::Range(1, 1024));
+  app.add_option("--ngpus,-g", out.gpu_count, "use the first N GPUs")
+      ->check(tools::is_whole(1, 1024));
   app.add_flag("--threads,-t", out.threads, "one process with a thread per GPU");
   app.add_option("--nccl", out.nccl, "NCCL library [libnccl.so.2]");
   app.add_flag("--cuda-malloc", out.cuda_malloc, "buffers from cuMemAlloc, not ncclMemAlloc");
@@ -126,17 +131,18 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
                "send everything through the net plugin: sets the variables listed below");
   app.add_flag("--show-env", out.show_env, "print all NCCL_* and TWINPATH_* variables in effect");
   app.add_option("--rendezvous", out.rendezvous,
-                 "HOST:PORT, or [IPv6]:PORT, of rank 0 of a job [$MASTER_ADDR:$MASTER_PORT]");
+                 "HOST:PORT, or [IPv6]:PORT, of rank 0 of a job [$MASTER_ADDR:$MASTER_PORT]")
+      ->check(tools::is_host_port(1));
   app.add_option("--rank", out.rank,
                  "RANK/RANKS of this process in a job started by hand, see below");
   app.add_flag("--no-mpi", out.no_mpi, "ignore an mpirun or Slurm environment");
   app.add_option("--scenario", scenario, kScenarios + ", in place of the table");
   app.add_option("--comms", out.comms, "communicators of many-comms [16]")
-      ->check(CLI::Range(1, 64));
+      ->check(tools::is_whole(1, 64));
   app.add_option("--cpu", out.cpu_ranks, "no GPU: N processes over the net ABI on host memory [4]")
       ->expected(0, 1)
       ->default_str("4")
-      ->check(CLI::Range(2, 256));
+      ->check(tools::is_whole(2, 256));
   app.add_option("--algo", algorithm, "with --cpu: ring, tree or both");
   app.add_option("--net-device", out.net_devices,
                  "with --cpu: device index or name, a+b merges two into one; a list goes round "

@@ -35,7 +35,8 @@ void Channel::receive(void* data, std::size_t bytes, std::int64_t deadline_ns,
   auto* p = static_cast<char*>(data);
   while (bytes != 0) {
     const std::int64_t left_ms = (deadline_ns - now_ns()) / kMillisecond;
-    if (left_ms <= 0) throw Failure("timed out waiting for " + what);
+    if (left_ms <= 0)
+      throw Failure("timed out waiting for " + what + "; raise --timeout, or see what they say");
     pollfd wait{fd_.get(), POLLIN, 0};
     if (poll(&wait, 1, static_cast<int>(std::min<std::int64_t>(left_ms, 1000))) <= 0) continue;
     const ssize_t n = recv(fd_.get(), p, bytes, 0);

@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <limits>
+#include <mutex>
 #include <sstream>
 
 #include "tools/common/net_abi.h"
@@ -20,6 +22,40 @@
 namespace twinpath::tools {
 namespace {
 
+constexpr int kWarning = 2;  // NCCL_LOG_WARN
+
+// What a plugin said last, for when it offers nothing.  Its log function gets no argument of ours.
+struct LastWords {
+  static constexpr std::size_t kKept = 3;  // lines: the cause need not be the very last
+  std::mutex mutex;                        // plugins may log from threads of their own
+  bool warned = false;
+  std::deque<std::string> lines;
+};
+LastWords& last_words() {
+  static LastWords words;
+  return words;
+}
+
+void remember(int level, const char* format, va_list args) {
+  char text[1024];
+  std::vsnprintf(text, sizeof text, format, args);
+  LastWords& words = last_words();
+  const std::lock_guard lock(words.mutex);
+  words.warned = words.warned || level == kWarning;
+  words.lines.emplace_back(text);
+  if (words.lines.size() > LastWords::kKept) words.lines.pop_front();
+}
+
+// Why there is no device, as the plugin told.
+std::string reason_for_nothing() {
+  LastWords& words = last_words();
+  const std::lock_guard lock(words.mutex);
+  if (words.warned) return "its warning above says why";
+  std::string out;
+  for (const std::string& line : words.lines) out += (out.empty() ? "" : "; ") + line;
+  return out.empty() ? "the plugin does not say why" : out;
+}
+
 void log_line(bool once, const char* level, const char* where, const char* format, va_list args) {
   char text[1024];
   std::vsnprintf(text, sizeof text, format, args);
@@ -27,16 +63,21 @@ void log_line(bool once, const char* level, const char* where, const char* forma
   std::fprintf(stderr, "[%d] %s %s: %s\n", static_cast<int>(getpid()), level, where, text);
 }
 void log_warnings(int level, unsigned long, const char* where, int, const char* format, ...) {
-  if (level != 2) return;
-  va_list args;
+  va_list args, again;
   va_start(args, format);
-  log_line(true, "WARN", where, format, args);
+  va_copy(again, args);
+  remember(level, format, again);
+  va_end(again);
+  if (level == kWarning) log_line(true, "WARN", where, format, args);
   va_end(args);
 }
 void log_all(int level, unsigned long, const char* where, int, const char* format, ...) {
-  va_list args;
+  va_list args, again;
   va_start(args, format);
-  log_line(false, level == 2 ? "WARN" : "INFO", where, format, args);
+  va_copy(again, args);
+  remember(level, format, again);
+  va_end(again);
+  log_line(false, level == kWarning ? "WARN" : "INFO", where, format, args);
   va_end(args);
 }
 void log_nothing(int, unsigned long, const char*, int, const char*, ...) {}
@@ -266,6 +307,10 @@ int find_one_device(NetPlugin& plugin, const std::string& wanted, std::string& w
     why = std::string("devices failed: ") + net_result_name(r) + "; the plugin's warnings say why";
     return -1;
   }
+  if (count <= 0) {
+    why = "no device: " + reason_for_nothing();
+    return -1;
+  }
   int index = -1;
   const auto [end, error] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), index);
   if (error == std::errc{} && end == wanted.data() + wanted.size() && index >= 0 && index < count)
@@ -277,7 +322,7 @@ int find_one_device(NetPlugin& plugin, const std::string& wanted, std::string& w
     if (each.name == wanted) return i;
     names += (i == 0 ? "" : ", ") + std::to_string(i) + " " + each.name;
   }
-  why = "no device '" + wanted + "'; there are: " + (names.empty() ? "none" : names);
+  why = "no device '" + wanted + "'; there are: " + names;
   return -1;
 }
 

@@ -1,9 +1,18 @@
 #pragma once
-// The last word of a tool: results that did not reach anybody are no success.
+// The last word of a tool: what was thrown is one line, and results that did not reach anybody are
+// no success.
+#include <exception>
+#include <functional>
+
 namespace twinpath::tools {
 
-// To be called with what main() would return.  Gives it back, or `failed` and one line on stderr
-// when something that was printed could not be written (a full disk, a closed pipe's end).
-int finish_output(const char* tool, int status, int failed);
+// What main() returns: the status that `run` gives, or `status_of` what it threw, which is printed
+// in one line on stderr.  In place of either `failed`, and one line, when something that was
+// printed could not be written (a full disk).  A reader that has seen enough and gone (`| head -1`)
+// is told nothing: nobody needs to know.
+int run_tool(const char* tool, int failed, const std::function<int()>& run,
+             const std::function<int(const std::exception&)>& status_of);
+// The same, where all that is thrown leads to `failed`.
+int run_tool(const char* tool, int failed, const std::function<int()>& run);
 
 }  // namespace twinpath::tools

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "plugin/base/clock.h"
+#include "tools/common/address.h"
 #include "tools/common/failure.h"
 #include "tools/common/job.h"
 #include "tools/common/units.h"
@@ -49,25 +50,19 @@ void find_address(const Place& place, const std::string& option, std::string& ho
                   std::string& port) {
   port = std::to_string(20000 + job_hash() % 12000);
   if (!option.empty()) {
-    const std::size_t colon = option.rfind(':');
-    if (colon == std::string::npos || colon == 0 || colon + 1 == option.size()) {
-      throw BadUsage("--rendezvous \"" + option + "\" is not HOST:PORT");
-    }
-    host = option.substr(0, colon);
-    port = option.substr(colon + 1);
-    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-      host = host.substr(1, host.size() - 2);
-    } else if (host.find_first_of("[:") != std::string::npos) {
-      // Where the address ends and the port begins would be a guess.
-      throw BadUsage(
-          "--rendezvous \"" + option +
-          "\" is not HOST:PORT; an IPv6 address stands in brackets: [2001:db8::1]:29500");
-    }
+    std::string why;
+    const auto given = parse_host_port(option, 1, why);
+    if (!given) throw BadUsage("--rendezvous: " + why);
+    host = given->host;
+    port = given->port;
     return;
   }
   // torchrun itself listens on MASTER_PORT.
-  if (!env("MASTER_PORT").empty() && std::strcmp(place.from, "torchrun") != 0)
+  if (!env("MASTER_PORT").empty() && std::strcmp(place.from, "torchrun") != 0) {
     port = env("MASTER_PORT");
+    if (const std::string why = port_complaint(port, 1); !why.empty())
+      throw BadUsage("MASTER_PORT: " + why + "; or give --rendezvous HOST:PORT");
+  }
   host = env("MASTER_ADDR");
   if (!host.empty()) return;
   const std::string ranks = std::to_string(place.size);
@@ -239,7 +234,8 @@ std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, 
       if (!knocked) {
         throw Failure("rank 0 waited " + fixed(timeout_s, 1) + " s on port " + port + ", " +
                       std::to_string(missing) + " of " + std::to_string(size) +
-                      " ranks did not come; check that they can reach " + host);
+                      " ranks did not come; check that they can reach " + host +
+                      ", or raise --timeout");
       }
       UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
       Hello hello{};
@@ -282,7 +278,7 @@ std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, 
     if (now_ns() > deadline) {
       throw Failure("rank " + std::to_string(place.rank) + " cannot reach rank 0 at " +
                     address_text(host, port) + ": " + std::strerror(error) +
-                    "; give --rendezvous HOST:PORT");
+                    "; give --rendezvous HOST:PORT, or raise --timeout");
     }
     usleep(50000);
   }

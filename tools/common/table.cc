@@ -42,10 +42,34 @@ void Table::row(std::FILE* out, const std::vector<std::string>& cells) const {
   std::fflush(out);
 }
 
-void Table::print(std::FILE* out) {
+void Table::widen() {
   for (const auto& cells : rows_)
     for (std::size_t i = 0; i < columns_.size() && i < cells.size(); ++i)
       columns_[i].width = std::max(columns_[i].width, static_cast<int>(cells[i].size()));
+}
+
+std::size_t Table::width() const {
+  std::size_t all = 0;
+  for (const Column& c : columns_) all += static_cast<std::size_t>(c.width) + 2;
+  return all == 0 ? 0 : all - 2;
+}
+
+void Table::fit(std::size_t characters) {
+  widen();
+  while (characters != 0 && width() > characters) {
+    const auto first =
+        std::max_element(columns_.begin(), columns_.end(),
+                         [](const Column& a, const Column& b) { return a.spare < b.spare; });
+    if (first == columns_.end() || first->spare == 0) return;
+    const auto at = first - columns_.begin();
+    for (auto& cells : rows_)
+      if (static_cast<std::size_t>(at) < cells.size()) cells.erase(cells.begin() + at);
+    columns_.erase(first);
+  }
+}
+
+void Table::print(std::FILE* out) {
+  widen();
   header(out);
   for (const auto& cells : rows_) row(out, cells);
 }

@@ -14,15 +14,20 @@ class Table {
     std::string unit = {};  // second heading line; may be empty
     int width = 0;          // least width
     bool left = false;
+    int spare = 0;  // for fit(): columns with the highest go first; 0: stays
   };
   explicit Table(std::vector<Column> columns);
   void add(std::vector<std::string> cells);  // missing cells print as "-"
-  void print(std::FILE* out);                // widens columns to fit, then prints everything
+  // Leaves out columns until the rows added so far fit into so many characters; 0: no limit.
+  void fit(std::size_t characters);
+  void print(std::FILE* out);  // widens columns to fit, then prints everything
 
   void header(std::FILE* out) const;
   void row(std::FILE* out, const std::vector<std::string>& cells) const;
 
  private:
+  void widen();
+  std::size_t width() const;
   std::string line(const std::vector<std::string>& cells) const;
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;

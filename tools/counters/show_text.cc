@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <functional>
 #include <map>
+#include <sstream>
 
 #include "tools/common/table.h"
 #include "tools/common/units.h"
@@ -85,16 +88,25 @@ void print_gin(std::FILE* out, const Summary& s) {
   }
 }
 
-}  // namespace
+// What `write` prints, in lines of at most `columns` (0: no limit).
+std::vector<std::string> lines_of(std::size_t columns,
+                                  const std::function<void(std::FILE*)>& write) {
+  char* text = nullptr;
+  std::size_t bytes = 0;
+  std::FILE* const memory = open_memstream(&text, &bytes);
+  if (memory == nullptr) return {};
+  write(memory);
+  std::fclose(memory);
+  std::vector<std::string> out;
+  std::istringstream in(std::string(text, bytes));
+  std::free(text);
+  for (std::string line; std::getline(in, line);)
+    out.push_back(columns == 0 ? line : line.substr(0, columns));
+  return out;
+}
 
-void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
-  if (s.processes.empty()) {
-    std::fprintf(out,
-                 "no process to look at: none of this user's has the plugin open with "
-                 "TWINPATH_COUNTERS=1\n");
-    return;
-  }
-  std::fprintf(out, "%s\n", s.first_line.c_str());
+// Between the first line and the table.
+void print_notes(std::FILE* out, const Summary& s) {
   for (const ProcessSample& p : s.processes)
     for (const PortSample& port : p.ports)
       if (port.state == counters::PortState::down)
@@ -102,32 +114,50 @@ void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
   for (const std::string& line : slow_rails(s)) std::fprintf(out, "%s\n", line.c_str());
   print_nics(out, s);
   print_gin(out, s);
+}
+
+// Of a screen's lines: how many the notes and the rows get.  The first line is never pushed out,
+// the last line is the cursor's.
+struct Room {
+  std::size_t notes, rows;
+};
+Room room_for(std::size_t lines, std::size_t first, std::size_t notes, std::size_t rows) {
+  if (lines == 0) return {notes, rows};
+  constexpr std::size_t kHeading = 2;
+  const std::size_t left = lines > first + 1 ? lines - first - 1 : 0;
+  const std::size_t kept = std::min(notes, left / 3);
+  const std::size_t below = left - kept;
+  if (below >= kHeading + rows) return {kept, rows};
+  return {kept, below > kHeading + 1 ? below - kHeading - 1 : 0};  // and a line for "more rows"
+}
+
+Table table_of(const Summary& s, std::size_t most) {
   // Of programs that told no names there is nothing to show.
   const bool named = std::any_of(s.rows.begin(), s.rows.end(),
                                  [](const PeerRow& row) { return !row.member.brief().empty(); });
+  // On a narrow screen who waits for whom and why stays longest.
   std::vector<Table::Column> columns{{"pid"},
-                                     {"GPU", "", 0, true},
+                                     {"GPU", "", 0, true, 5},
                                      {"", "", 0, true},
                                      {"peer", "", 0, true},
-                                     {"rail", "", 0, true},
-                                     {"path", "", 0, true},
-                                     {"conns"},
-                                     {"B/s"},
-                                     {"msg/s"},
+                                     {"rail", "", 0, true, 2},
+                                     {"path", "", 0, true, 8},
+                                     {"conns", "", 0, false, 9},
+                                     {"B/s", "", 0, false, 3},
+                                     {"msg/s", "", 0, false, 7},
                                      {"waits", "%"},
                                      {"mostly for", "", 0, true},
-                                     {"asked"},
-                                     {"stalled"},
-                                     {"p50", "<="},
-                                     {"p99", "<="},
-                                     {"errors"},
-                                     {"failovers"}};
-  if (named) columns.insert(columns.begin() + 2, {"as rank", "", 0, true});
+                                     {"asked", "", 0, false, 10},
+                                     {"stalled", "", 0, false, 1},
+                                     {"p50", "<=", 0, false, 11},
+                                     {"p99", "<=", 0, false, 6},
+                                     {"errors", "", 0, false, 4},
+                                     {"failovers", "", 0, false, 12}};
+  if (named) columns.insert(columns.begin() + 2, {"as rank", "", 0, true, 5});
   Table table(columns);
   std::size_t shown = 0;
   for (const PeerRow& row : s.rows) {
-    if (most != 0 && shown == most) break;
-    ++shown;
+    if (shown++ == most) break;
     const bool waits = row.waiting() >= 0.005;
     std::vector<std::string> cells{std::to_string(s.processes[row.process].pid),
                                    row.gpu.empty() ? "-" : row.gpu,
@@ -150,9 +180,33 @@ void print_summary(std::FILE* out, const Summary& s, std::size_t most) {
       cells.insert(cells.begin() + 2, row.member.brief().empty() ? "-" : row.member.brief());
     table.add(std::move(cells));
   }
-  table.print(out);
-  if (shown < s.rows.size())
-    std::fprintf(out, "%zu more rows (--rows 0 shows all)\n", s.rows.size() - shown);
+  return table;
+}
+
+}  // namespace
+
+void print_summary(std::FILE* out, const Summary& s, std::size_t most, const Screen& screen) {
+  if (s.processes.empty()) {
+    std::fprintf(out,
+                 "no process to look at: none of this user's has the plugin open with "
+                 "TWINPATH_COUNTERS=1\n");
+    return;
+  }
+  const auto first = wrapped_lines(s.first_line, screen.columns);
+  const auto notes = lines_of(screen.columns, [&](std::FILE* f) { print_notes(f, s); });
+  const std::size_t wanted = most == 0 ? s.rows.size() : std::min(most, s.rows.size());
+  const Room room = room_for(screen.lines, first.size(), notes.size(), wanted);
+  for (const std::string& line : first) std::fprintf(out, "%s\n", line.c_str());
+  for (std::size_t i = 0; i < room.notes; ++i) std::fprintf(out, "%s\n", notes[i].c_str());
+  Table table = table_of(s, room.rows);
+  table.fit(screen.columns);
+  const auto below = lines_of(screen.columns, [&](std::FILE* f) {
+    table.print(f);
+    if (room.rows < s.rows.size())
+      std::fprintf(f, "%zu more rows (%s)\n", s.rows.size() - room.rows,
+                   room.rows < wanted ? "the screen has no more lines" : "--rows 0 shows all");
+  });
+  for (const std::string& line : below) std::fprintf(out, "%s\n", line.c_str());
 }
 
 }  // namespace twinpath::tools

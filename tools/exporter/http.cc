@@ -11,6 +11,7 @@
 #include <map>
 
 #include "plugin/base/clock.h"
+#include "tools/common/address.h"
 
 namespace twinpath::tools {
 namespace {
@@ -21,16 +22,6 @@ std::string answer(const char* status, const std::string& body) {
   return std::string("HTTP/1.1 ") + status +
          "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" + body;
-}
-
-bool split(const std::string& address, std::string& host, std::string& port) {
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return false;
-  host = address.substr(0, colon);
-  port = address.substr(colon + 1);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
-    host = host.substr(1, host.size() - 2);
-  return !host.empty() && !port.empty();
 }
 
 }  // namespace
@@ -50,16 +41,15 @@ std::string http_answer(const std::string& request, const HttpBody& body) {
 }
 
 std::unique_ptr<HttpServer> HttpServer::open(const std::string& address, std::string& why) {
-  std::string host, port;
-  if (!split(address, host, port)) {
-    why = "'" + address + "' is no ADDRESS:PORT";
-    return nullptr;
-  }
+  const auto given = parse_host_port(address, 0, why);
+  if (!given) return nullptr;
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV;
-  if (const int rc = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); rc != 0) {
-    why = "'" + address + "' is no ADDRESS:PORT: " + ::gai_strerror(rc);
+  if (const int rc = ::getaddrinfo(given->host.c_str(), given->port.c_str(), &hints, &found);
+      rc != 0) {
+    why = "'" + address + "' is not ADDRESS:PORT: " + ::gai_strerror(rc) +
+          "; an address of this host, in numbers";
     return nullptr;
   }
   UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -7,6 +7,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/file.h"
 #include "plugin/base/version.h"
+#include "tools/common/arguments.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/output.h"
 #include "tools/counters/find.h"
@@ -19,15 +20,17 @@ using namespace twinpath;
 using namespace twinpath::tools;
 
 constexpr const char* kExamples =
-    R"(It only reads: the counters of processes of the same user (as root, of all) and those of
-adapters in /sys/class/infiniband.  A process that has ended leaves no series.  Of each process the
-32 peers that it waited for longest have series of their own in each direction, the rest is "other".
+    R"(It only reads: the counters of processes of the same user (as root, of all) and
+those of adapters in /sys/class/infiniband.  A process that has ended leaves no
+series.  Of each process the 32 peers that it waited for longest have series of
+their own in each direction, the rest is "other".
 
 Examples:
-  twinpath-exporter                                  http://127.0.0.1:9401/metrics
-  twinpath-exporter --listen 0.0.0.0:9401            for scrapers on other hosts: anybody may read
+  twinpath-exporter                         http://127.0.0.1:9401/metrics
+  twinpath-exporter --listen 0.0.0.0:9401   for scrapers on other hosts: anybody
+                                            may read
   twinpath-exporter --textfile /var/lib/node_exporter --every 30
-  twinpath-exporter --once                           to standard output
+  twinpath-exporter --once                  to standard output
 
 Exit status: 0 all right, 1 nothing could be served or written, 2 bad arguments.)";
 
@@ -81,14 +84,18 @@ int run(int argc, char** argv) {
   Options o;
   CLI::App app{"twinpath-exporter: the counters of this host's processes for Prometheus\n",
                "twinpath-exporter"};
+  set_form(app);
   app.footer(kExamples);
   app.set_version_flag("--version", std::string("twinpath-exporter ") + built_from());
-  app.add_option("--listen", o.listen, "ADDRESS:PORT to serve HTTP on [127.0.0.1:9401]");
+  app.add_option("--listen", o.listen, "ADDRESS:PORT to serve HTTP on [127.0.0.1:9401]")
+      ->check(is_host_port(0));
   app.add_option("--textfile", o.textfile,
-                 "FOLDER: write twinpath.prom there, for node_exporter, in place of HTTP");
+                 "FOLDER: write twinpath.prom there, for node_exporter, in place of HTTP")
+      ->check(is_folder());
   app.add_option("--every", o.every, "SECONDS between two files [15]")
-      ->check(CLI::Range(0.1, 3600.0));
-  app.add_option("--sysfs", o.sysfs, "FOLDER to read adapters' counters from [/sys]");
+      ->check(is_between(0.1, 3600));
+  app.add_option("--sysfs", o.sysfs, "FOLDER to read adapters' counters from [/sys]")
+      ->check(is_folder());
   app.add_flag("--once", o.once, "once, to standard output or into the folder, then end");
   try {
     app.parse(argc, argv);
@@ -103,4 +110,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return finish_output("twinpath-exporter", run(argc, argv), 1); }
+int main(int argc, char** argv) {
+  return run_tool("twinpath-exporter", 1, [&] { return run(argc, argv); });
+}

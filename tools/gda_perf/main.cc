@@ -2,7 +2,6 @@
 // This file sets NCCL up, starts a thread per side and turns errors into an exit status.
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <memory>
 
 #include "tools/common/output.h"
@@ -111,11 +110,7 @@ int run(int argc, char** argv) {
 }  // namespace twinpath::gda_perf
 
 int main(int argc, char** argv) {
-  try {
-    return twinpath::tools::finish_output("gda_perf", twinpath::gda_perf::run(argc, argv),
-                                          twinpath::gda_perf::kExitFailed);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "gda_perf: %s\n", error.what());
-    return twinpath::tools::exit_code_of(error);
-  }
+  return twinpath::tools::run_tool(
+      "gda_perf", twinpath::gda_perf::kExitFailed,
+      [&] { return twinpath::gda_perf::run(argc, argv); }, twinpath::tools::exit_code_of);
 }

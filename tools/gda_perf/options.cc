@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "plugin/base/version.h"
+#include "tools/common/arguments.h"
 #include "tools/common/net_plugin.h"
 #include "tools/common/units.h"
 #include "tools/gda_perf/error.h"
@@ -20,34 +21,40 @@ constexpr std::size_t kAll = 7;  // the first ones; the others by name only
 constexpr std::size_t kLeastArea = std::size_t{32} << 20;
 
 constexpr const char* kFooter =
-    "Kernels drive NCCL's GIN device API, so that what is measured is the GIN plugin which NCCL\n"
-    "loaded.  Rank 2k works with rank 2k+1; one GPU works with itself, from two kernels.\n"
-    "  pingpong  put + signal there and back, per size: one round trip\n"
-    "  putvalue  the same with an 8-byte value in place of a buffer\n"
-    "  signal    the same without data\n"
-    "  putflush  put, then flush: until the source may be used again\n"
-    "  counter   put with a counter, until the counter shows it\n"
-    "  rate      8-byte puts by several blocks, then a flush; without and with signals\n"
-    "  bw        many puts, a signal on the last of each block, until its answer is back\n"
-    "Not among \"all\":\n"
-    "  counters  as rate, with a signal and a counter for each put; both must be exact\n"
-    "  wpingpong, wsignal  pingpong and signal with a word of the window as the signal, where\n"
-    "            the program was built with NCCL 2.30.7 or newer\n"
-    "\n"
-    "Sizes are bytes (multiples of 8), with k, m or g for powers of 1024.  Times are\n"
-    "microseconds taken on the GPU, bandwidths 1e9 bytes per second, summed over pairs.  CPU is\n"
-    "the number of cores that this whole process kept busy meanwhile.\n"
-    "\n"
-    "Environment: NCCL_NET_PLUGIN is set to the plugin, NCCL_NVLS_ENABLE=0 where it is not set.\n"
-    "\n"
-    "Examples:\n"
-    "  TWINPATH_FABRIC=soft gda_perf\n"
-    "  gda_perf --test pingpong,signal --max 4k --iters 10000\n"
-    "  gda_perf -g 4 --test bw --min 1m --max 256m --bw-blocks 1,2,4 --json bw.json\n"
-    "  gda_perf --plugin /opt/other/libnccl-net.so --test rate --plot rate.svg\n"
-    "\n"
-    "Exit status: 0 all right, 1 wrong data, 2 bad option, 3 no GPU or NCCL, 4 an operation\n"
-    "failed or timed out.";
+    R"(Kernels drive NCCL's GIN device API, so that what is measured is the GIN plugin
+which NCCL loaded.  Rank 2k works with rank 2k+1; one GPU works with itself,
+from two kernels.
+  pingpong  put + signal there and back, per size: one round trip
+  putvalue  the same with an 8-byte value in place of a buffer
+  signal    the same without data
+  putflush  put, then flush: until the source may be used again
+  counter   put with a counter, until the counter shows it
+  rate      8-byte puts by several blocks, then a flush; without and with
+            signals
+  bw        many puts, a signal on the last of each block, until its answer is
+            back
+Not among "all":
+  counters  as rate, with a signal and a counter for each put; both must be
+            exact
+  wpingpong, wsignal  pingpong and signal with a word of the window as the
+                      signal, where the program was built with NCCL 2.30.7 or
+                      newer
+
+Sizes are bytes (multiples of 8), with k, m or g for powers of 1024.  Times are
+microseconds taken on the GPU, bandwidths 1e9 bytes per second, summed over
+pairs.  CPU is the number of cores that this whole process kept busy meanwhile.
+
+Environment: NCCL_NET_PLUGIN is set to the plugin, NCCL_NVLS_ENABLE=0 where it
+is not set.
+
+Examples:
+  TWINPATH_FABRIC=soft gda_perf
+  gda_perf --test pingpong,signal --max 4k --iters 10000
+  gda_perf -g 4 --test bw --min 1m --max 256m --bw-blocks 1,2,4 --json bw.json
+  gda_perf --plugin /opt/other/libnccl-net.so --test rate --plot rate.svg
+
+Exit status: 0 all right, 1 wrong data, 2 bad option, 3 no GPU or NCCL, 4 an
+operation failed or timed out.)";
 
 struct Text {
   std::string tests = "all", min, max, volume = "512m";
@@ -80,40 +87,42 @@ std::vector<Test> parse_tests(const std::string& text) {
 }
 
 void define(CLI::App& app, Options& out, Text& text) {
+  tools::set_form(app);
   app.footer(kFooter);
   app.add_option("--test,-t", text.tests, "list of tests, or all [all]");
   app.add_option("--gpus,-g", out.gpus, "GPUs: 1 or an even number [2, or 1 where there is one]")
-      ->check(CLI::Range(1, 64));
+      ->check(tools::is_whole(1, 64));
   app.add_option("--min,-b", text.min, "smallest message [8; bw 4k]");
   app.add_option("--max,-e", text.max, "largest message [64k; bw 256m]");
   app.add_option("--factor,-f", out.factor, "from one size to the next [4]")
-      ->check(CLI::Range(2, 1 << 20));
+      ->check(tools::is_whole(2, 1 << 20));
   app.add_option("--iters,-n", out.iterations,
                  "timed operations per line; the rate test posts 32 times as many [2000]")
-      ->check(CLI::Range(1, 10000000));
+      ->check(tools::is_whole(1, 10000000));
   app.add_option("--warmup,-w", out.warmup, "untimed operations before them [200]")
-      ->check(CLI::Range(0, 10000000));
+      ->check(tools::is_whole(0, 10000000));
   app.add_option("--blocks", out.blocks, "rate, counters: list of block counts [1,2,4,8,16,32]")
       ->delimiter(',')
-      ->check(CLI::Range(1, kMaxBlocks));
+      ->check(tools::is_whole(1, kMaxBlocks));
   app.add_option("--bw-blocks", out.bw_blocks, "bw: list of block counts [1,4]")
       ->delimiter(',')
-      ->check(CLI::Range(1, kMaxBlocks));
+      ->check(tools::is_whole(1, kMaxBlocks));
   app.add_option("--contexts", out.contexts,
                  "GIN contexts to ask for; blocks use up to four of them, NCCL may give fewer [4]")
-      ->check(CLI::Range(1, 1024));
+      ->check(tools::is_whole(1, 1024));
   app.add_option("--window", out.window, "bw: places that messages go round over, at most [64]")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(tools::is_whole(1, 1 << 20));
   app.add_option("--volume", text.volume, "bw: bytes of one repetition, about [512m]");
   app.add_option("--repetitions", out.repetitions, "bw: timed repetitions [5]")
-      ->check(CLI::Range(1, 100000));
+      ->check(tools::is_whole(1, 100000));
   app.add_option("--json", out.json_file, "one JSON object, into FILE or in place of the table")
       ->expected(0, 1);
-  app.add_option("--plot", out.plot, "the results as a picture, an SVG file");
+  app.add_option("--plot", out.plot, "FILE.svg: the results as a picture")
+      ->check(tools::ends_in(".svg"));
   app.add_option("--timeout", out.timeout_s, "seconds that one step may take [60]")
-      ->check(CLI::Range(1, 1000000));
+      ->check(tools::is_between(1, 1000000));
   app.add_option("--wait", out.wait_s, "seconds that a kernel waits for one signal [10]")
-      ->check(CLI::Range(0.001, 1000000.0));
+      ->check(tools::is_between(0.001, 1000000.0));
   app.add_option("--nccl", out.nccl, "NCCL library [libnccl.so.2]");
   app.add_option("--plugin", out.plugin,
                  "GIN plugin: a path, or the X of libnccl-net-X.so [$NCCL_NET_PLUGIN, else the one "
@@ -211,9 +220,8 @@ std::string plugin_for_nccl(const Options& options) {
 }
 
 bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
-  CLI::App app{
-      "Latency, message rate and bandwidth of GPU-initiated networking through NCCL's GIN.",
-      "gda_perf"};
+  CLI::App app{"Latency, rate and bandwidth of GPU-initiated networking through NCCL's GIN.",
+               "gda_perf"};
   Text text;
   define(app, out, text);
   try {

@@ -1,6 +1,8 @@
 #include "tools/gda_perf/report.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 
 #include "tools/common/circumstances.h"
@@ -45,7 +47,8 @@ nlohmann::json row_json(const Row& row) {
 
 ToolError unwritable(const std::string& file) {
   return ToolError(kExitUsage,
-                   "--json " + file + " cannot be written; give a file in a folder of yours");
+                   "--json " + file + " cannot be written: " + std::strerror(errno) +
+                       "; give a file in a folder of yours");
 }
 
 tools::Table make_table() {

@@ -148,7 +148,7 @@ nlohmann::json fabrics_json(const std::vector<FabricReport>& fabrics) {
   return all;
 }
 
-void print_fabrics(const std::vector<FabricReport>& fabrics, bool verbose) {
+void print_fabrics(const std::vector<FabricReport>& fabrics, const Config& config, bool verbose) {
   bool any = false;
   for (const FabricReport& f : fabrics) {
     any = any || f.selected;
@@ -173,9 +173,9 @@ void print_fabrics(const std::vector<FabricReport>& fabrics, bool verbose) {
     table.print(stdout);
   }
   if (!any)
-    std::printf(
-        "\nNo fabric would be used: NCCL falls back to its own transports. "
-        "Set TWINPATH_FABRIC=soft to use the software HCA.\n");
+    std::printf("\nNo fabric would be used: NCCL falls back to its own transports. %s.\n",
+                config.ib_disable ? "NCCL_IB_DISABLE=1 says so; unset it"
+                                  : "Set TWINPATH_FABRIC=soft to use the software HCA");
 }
 
 }  // namespace twinpath::tools

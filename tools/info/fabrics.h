@@ -27,6 +27,6 @@ std::vector<FabricReport> look_at_fabrics(const Config& config);
 std::vector<std::string> refused_settings(const std::vector<FabricReport>& fabrics);
 
 nlohmann::json fabrics_json(const std::vector<FabricReport>& fabrics);
-void print_fabrics(const std::vector<FabricReport>& fabrics, bool verbose);
+void print_fabrics(const std::vector<FabricReport>& fabrics, const Config& config, bool verbose);
 
 }  // namespace twinpath::tools

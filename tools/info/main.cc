@@ -7,6 +7,7 @@
 #include "plugin/base/options.h"
 #include "plugin/base/text.h"
 #include "plugin/base/version.h"
+#include "tools/common/arguments.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/nccl_conf.h"
 #include "tools/common/output.h"
@@ -28,14 +29,14 @@ constexpr const char* kExamples = R"(Examples:
   TWINPATH_FABRIC=soft twinpath-info     the same with the software HCA
   twinpath-info --options                every setting, its value and its origin
   twinpath-info --json | jq .fabrics
-  NCCL_CONF_FILE=job.conf twinpath-info  what a job would use that NCCL gives this file
-  twinpath-info --counters               what this user's running processes have counted
+  NCCL_CONF_FILE=job.conf twinpath-info  what a job with this file would use
+  twinpath-info --counters               what your processes have counted
 
-Settings are those of the environment and, as in a job, of NCCL's files: NCCL_CONF_FILE, else
-~/.nccl.conf, and /etc/nccl.conf.
+Settings are those of the environment and, as in a job, of NCCL's files:
+NCCL_CONF_FILE, else ~/.nccl.conf, and /etc/nccl.conf.
 
-Exit status: 0 all right, 1 a check failed, a setting was refused, or --counters found no process; 2
-bad arguments.)";
+Exit status: 0 all right, 1 a check failed, a setting was refused, or --counters
+found no process; 2 bad arguments.)";
 
 std::string origin(const OptionState& s) {
   if (!s.error.empty()) return "default (refused)";
@@ -96,6 +97,7 @@ int show_counters(const std::string& sysfs, bool json) {
 int run(int argc, char** argv) {
   CLI::App app{"twinpath-info: what the Twinpath plugin finds and how it is set\n",
                "twinpath-info"};
+  set_form(app);
   app.footer(kExamples);
   app.set_version_flag("--version", std::string("twinpath-info ") + built_from());
   bool options = false, json = false, markdown = false, verbose = false, counted = false;
@@ -104,7 +106,8 @@ int run(int argc, char** argv) {
   app.add_flag("--counters", counted,
                "what running processes have counted since they began; with --json the document of "
                "twinpath-top");
-  app.add_option("--sysfs", sysfs, "FOLDER to read adapters' counters from [/sys]");
+  app.add_option("--sysfs", sysfs, "FOLDER to read adapters' counters from [/sys]")
+      ->check(is_folder());
   app.add_flag("--json", json, "everything as one JSON document");
   app.add_flag("--markdown", markdown, "the table of settings of plugin/SETTINGS.md");
   app.add_flag("-v,--verbose", verbose, "show what was logged while looking for devices");
@@ -154,7 +157,7 @@ int run(int argc, char** argv) {
     } else {
       const std::vector<FabricReport> fabrics = look_at_fabrics(config);
       refusals = refused_settings(fabrics);
-      print_fabrics(fabrics, verbose);
+      print_fabrics(fabrics, config, verbose);
     }
   }
   for (const OptionState& s : states)
@@ -169,4 +172,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return finish_output("twinpath-info", run(argc, argv), 1); }
+int main(int argc, char** argv) {
+  return run_tool("twinpath-info", 1, [&] { return run(argc, argv); });
+}

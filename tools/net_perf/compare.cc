@@ -1,6 +1,7 @@
 #include "tools/net_perf/compare.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "plugin/base/clock.h"
@@ -10,6 +11,7 @@
 #include "tools/common/statistics.h"
 #include "tools/common/table.h"
 #include "tools/common/units.h"
+#include "tools/net_perf/interrupt.h"
 #include "tools/net_perf/plots.h"
 
 namespace twinpath::tools {
@@ -45,10 +47,7 @@ json spread(const std::vector<double>& values) {
   return {{"median", s.median}, {"least", s.min}, {"largest", s.max}};
 }
 
-// With every round on one side, chance alone does that once in 2^(rounds-1) runs.
-const char* verdict(const Statistics& ratio) {
-  return ratio.min > 1 ? "faster" : ratio.max < 1 ? "slower" : "not told apart";
-}
+std::string one_in(double chance) { return "1 in " + fixed(std::floor(1 / chance + 1e-9), 0); }
 
 json compare(const Figure& figure, std::size_t row, std::size_t rounds,
              const std::vector<json>& mine, const std::vector<json>& others) {
@@ -61,19 +60,15 @@ json compare(const Figure& figure, std::size_t row, std::size_t rounds,
     first.push_back(x);
     second.push_back(y);
     const double over = figure.less_is_better ? x : y, under = figure.less_is_better ? y : x;
-    ratios.push_back(over > 0 ? under / over : 0);
+    ratios.push_back(over > 0 ? under / over : 1);  // too little to be measured: no round of either
     pairs.push_back({x, y});
     wrong += a["wrong"].get<double>() + b["wrong"].get<double>();
   }
+  const Verdict found = verdict(ratios);
   const char* by = mine[0][row].contains("size") ? "size" : "connections";
-  return {{by, mine[0][row][by]},
-          {"figure", figure.key},
-          {"title", figure.title},
-          {"this", spread(first)},
-          {"other", spread(second)},
-          {"ratio", spread(ratios)},
-          {"verdict", verdict(summarize(ratios))},
-          {"rounds", std::move(pairs)},
+  return {{by, mine[0][row][by]},  {"figure", figure.key},    {"title", figure.title},
+          {"this", spread(first)}, {"other", spread(second)}, {"ratio", spread(ratios)},
+          {"verdict", found.text}, {"chance", found.chance},  {"rounds", std::move(pairs)},
           {"wrong", wrong}};
 }
 
@@ -87,6 +82,7 @@ struct Outcome {
   Side mine, other;
   std::vector<std::string> hosts, wrong_details;
   std::string failure;
+  int interrupted = 0;  // by this signal
 };
 
 void print_table(const json& rows) {
@@ -98,6 +94,7 @@ void print_table(const json& rows) {
            {"least"},
            {"largest"},
            {.title = "this is", .width = 14, .left = true},
+           {"by chance"},
            {"wrong"}});
   const auto cell = [](const json& j, const char* key, int digits) {
     return fixed(j[key].get<double>(), digits);
@@ -108,7 +105,8 @@ void print_table(const json& rows) {
            r["title"].get<std::string>(), cell(r["this"], "median", 3),
            cell(r["other"], "median", 3), cell(r["ratio"], "median", 3),
            cell(r["ratio"], "least", 3), cell(r["ratio"], "largest", 3),
-           r["verdict"].get<std::string>(), cell(r, "wrong", 0)});
+           r["verdict"].get<std::string>(), one_in(r["chance"].get<double>()),
+           cell(r, "wrong", 0)});
   t.print(stdout);
 }
 
@@ -123,7 +121,10 @@ void print_text(const Options& o, const Outcome& found, const json& rows) {
   if (rows.empty()) return;
   std::printf(
       "# ratio: how many times as good as the other; above 1 this plugin is the better one.  "
-      "Median,\n# least and largest of the rounds; not told apart: the rounds disagree\n");
+      "Median,\n# least and largest of the rounds.  by chance: how often two equal plugins would "
+      "have as many\n# rounds on one side; told apart where that is once in %g times or rarer, and "
+      "in %d rounds or more\n",
+      1 / kMostChance, static_cast<int>(kLeastRounds));
   print_table(rows);
 }
 
@@ -143,7 +144,9 @@ void print(const Options& o, const Outcome& found) {
   std::fflush(stdout);
   for (const std::string& detail : found.wrong_details)
     std::fprintf(stderr, "net_perf: wrong data, %s\n", detail.c_str());
-  if (!found.failure.empty()) std::fprintf(stderr, "net_perf: failed\n%s", found.failure.c_str());
+  if (!found.failure.empty())
+    std::fprintf(stderr, "net_perf: %s%s", found.interrupted != 0 ? "" : "failed\n",
+                 found.failure.c_str());
   if (o.plot.empty() || rows.empty()) return;
   std::vector<std::string> heading = plot_heading(o, found.mine.plugin);
   heading.push_back("against " + o.against + ", " + std::to_string(o.rounds) +
@@ -164,6 +167,29 @@ std::int64_t deadline_of(const Options& o) {
 }
 
 }  // namespace
+
+double sign_test(std::size_t rounds, std::size_t on_one_side) {
+  const std::size_t most = std::max(on_one_side, rounds - on_one_side);
+  // How many of the 2^rounds outcomes have `most` or more on this side, each weighed as it is met.
+  double weight = std::exp2(-static_cast<double>(rounds)), sum = 0;
+  for (std::size_t k = rounds;; --k) {  // weight: C(rounds, k) / 2^rounds
+    sum += weight;
+    if (k == most) break;
+    weight *= static_cast<double>(k) / static_cast<double>(rounds - k + 1);
+  }
+  return std::min(1.0, 2 * sum);
+}
+
+Verdict verdict(const std::vector<double>& ratios) {
+  const auto better = static_cast<std::size_t>(
+      std::count_if(ratios.begin(), ratios.end(), [](double r) { return r > 1; }));
+  const auto worse = static_cast<std::size_t>(
+      std::count_if(ratios.begin(), ratios.end(), [](double r) { return r < 1; }));
+  const double chance = sign_test(better + worse, better);
+  if (ratios.size() < kLeastRounds) return {"too few rounds", chance};
+  if (chance > kMostChance) return {"not told apart", chance};
+  return {better > worse ? "faster" : "slower", chance};
+}
 
 std::vector<bool> turns(int rounds) {
   std::vector<bool> out;
@@ -200,22 +226,26 @@ int run_comparison(const Options& options, const TakeTurn& take) {
     Options turn;
     if (!next_turn(options, order[i], deadline, turn)) {
       found.failure = "timed out after " + fixed(options.timeout_s, 1) + " s, before " + part +
-                      "; give it more --timeout, or fewer --rounds\n";
+                      "; raise --timeout, or give fewer --rounds\n";
       break;
     }
     Report report(turn, bar, share * static_cast<double>(i), share, part + ": ");
     std::string why;
     if (!take(turn, report, why))
-      found.failure = part + (order[i] ? ", --against " : ", ") + turn.plugin + ": " + why;
+      found.failure = report.interrupted() != 0
+                          ? why
+                          : part + (order[i] ? ", --against " : ", ") + turn.plugin + ": " + why;
     if (!report.plugin().empty()) side.plugin = report.plugin();
     if (found.failure.empty()) side.rows.push_back(report.rows());
     found.hosts = report.hosts();
+    found.interrupted = report.interrupted();
     wrong = wrong || report.wrong_data();
     for (const std::string& detail : report.wrong_details())
       found.wrong_details.push_back(part + ", " + detail);
   }
   bar.clear();
   print(options, found);
+  if (found.interrupted != 0) end_by(found.interrupted);
   return found.failure.empty() && !wrong ? 0 : 1;
 }
 

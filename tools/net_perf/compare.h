@@ -15,6 +15,20 @@
 
 namespace twinpath::tools {
 
+// Fewer rounds tell nothing apart; and rounds that chance alone would bring more often, neither.
+inline constexpr std::size_t kLeastRounds = 5;
+inline constexpr double kMostChance = 1.0 / 16;
+
+// How often chance alone has that many of the rounds, or more, on the same side, whichever: the
+// sign test of both sides.  1 for no rounds.
+double sign_test(std::size_t rounds, std::size_t on_one_side);
+
+struct Verdict {
+  const char* text;   // faster, slower, not told apart, too few rounds
+  double chance = 1;  // as sign_test(); rounds with a ratio of 1 are on neither side
+};
+Verdict verdict(const std::vector<double>& ratios);
+
 // Whose turn: false this plugin's, true the other's.  ABBAABBA...
 std::vector<bool> turns(int rounds);
 

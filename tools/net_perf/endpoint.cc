@@ -116,15 +116,9 @@ Endpoint::Endpoint(const Options& o, int r, Reporter& rep, Channel& p)
 Endpoint::~Endpoint() { close_connections(); }
 
 int Endpoint::find_device(const std::string& wanted) {
-  int count = 0;
-  check(plugin->devices(count), "devices");
-  if (count <= 0)
-    throw Failure(options.plugin +
-                  " found no device; its log says why (--verbose). Without an adapter Twinpath "
-                  "needs TWINPATH_FABRIC=soft");
   std::string why;
   const int found = find_net_device(*plugin, wanted, why);
-  if (found < 0) throw Failure(why);
+  if (found < 0) throw Failure(options.plugin + ": " + why);
   return found;
 }
 
@@ -137,7 +131,8 @@ void Endpoint::check(NetResult r, const char* operation) const {
 
 void Endpoint::time_out(const std::string& detail) const {
   throw Failure("timed out after " + fixed(options.timeout_s, 1) + " s in phase '" +
-                reporter.current() + "'" + (detail.empty() ? "" : ": " + detail));
+                reporter.current() + "'" + (detail.empty() ? "" : ": " + detail) +
+                "; raise --timeout if this was not stuck");
 }
 
 bool Endpoint::rest() {

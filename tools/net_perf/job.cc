@@ -67,7 +67,10 @@ UniqueFd accept_partner(const UniqueFd& listener, const Nonce& nonce, std::int64
   for (;;) {
     pollfd p{listener.get(), POLLIN, 0};
     const std::int64_t left = deadline - now_ns();
-    if (left <= 0) throw Failure("the other worker of the pair did not come");
+    if (left <= 0)
+      throw Failure(
+          "the other worker of the pair did not come in time; see what it says, or raise "
+          "--timeout");
     if (poll(&p, 1, static_cast<int>(left / kMillisecond) + 1) <= 0) continue;
     UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd) continue;
@@ -181,7 +184,7 @@ class Relay {
       }
       if (closed) return fail(worker_death(pid_) + " in phase '" + phase_ + "'");
     }
-    return fail("did not end in time, in phase '" + phase_ + "'");
+    return fail("did not end in time, in phase '" + phase_ + "'; raise --timeout");
   }
 
  private:

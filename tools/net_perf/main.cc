@@ -1,9 +1,7 @@
 // net_perf: measures any NCCL net plugin between workers, on this host or, as a job, on several.
 // The parent parses, starts workers (which are this program again, or threads), collects and
 // prints; see README.md.
-#include <unistd.h>
-
-#include <cstdio>
+#include <sys/prctl.h>
 
 #include "tools/common/failure.h"
 #include "tools/common/nccl_conf.h"
@@ -11,6 +9,7 @@
 #include "tools/common/plot.h"
 #include "tools/common/said_once.h"
 #include "tools/net_perf/compare.h"
+#include "tools/net_perf/interrupt.h"
 #include "tools/net_perf/job.h"
 #include "tools/net_perf/run.h"
 #include "tools/net_perf/tests.h"
@@ -25,6 +24,7 @@ int run(int argc, char** argv) {
   if (!parse_options(argc, argv, options, exit_code)) return exit_code;
   if (options.rank >= 0) {
     join_said_once(options.said_fd);
+    prctl(PR_SET_NAME, "net_perf");  // it was executed as /proc/self/exe
     worker_main(options, options.rank, Channel(UniqueFd(options.control_fd)),
                 Channel(UniqueFd(options.peer_fd)));
     return 0;
@@ -38,6 +38,7 @@ int run(int argc, char** argv) {
   if (options.test == Test::callgrind || options.test == Test::solo)
     return run_single_thread(options);
   if (options.against.empty()) return run_workers(argc, argv, options, nullptr);
+  const Interrupts between_turns;  // each turn looks at its own, which are the same
   return run_comparison(options, [&](const Options& turn, Report& report, std::string& why) {
     return run_once(argc, argv, turn, nullptr, report, why);
   });
@@ -48,13 +49,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace twinpath::tools;
-  try {
-    return finish_output("net_perf", run(argc, argv), 1);
-  } catch (const BadUsage& e) {
-    std::fprintf(stderr, "net_perf: %s\n", e.what());
-    return 2;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "net_perf: %s\n", e.what());
-    return 1;
-  }
+  return run_tool(
+      "net_perf", 1, [&] { return run(argc, argv); },
+      [](const std::exception& e) { return dynamic_cast<const BadUsage*>(&e) != nullptr ? 2 : 1; });
 }

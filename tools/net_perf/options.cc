@@ -5,9 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdio>
 #include <cstring>
 
 #include "plugin/base/version.h"
+#include "tools/common/arguments.h"
 #include "tools/common/failure.h"
 #include "tools/common/net_plugin.h"
 #include "tools/common/units.h"
@@ -16,6 +19,7 @@
 namespace twinpath::tools {
 namespace {
 
+constexpr int kMostWorkers = 4096;
 constexpr std::size_t kLargest = std::size_t{1} << 30;  // test() reports sizes as int
 
 // What --test and --loop mean for options that were not given.
@@ -38,10 +42,6 @@ std::string complain_of_comparison(const Options& o);
 std::string complain(const Options& o) {
   for (const std::size_t s : o.sizes)
     if (s > kLargest) return "size " + format_bytes(s) + " is too large; at most 1g";
-  if (o.workers < 2 || o.workers % 2 != 0)
-    return "the number of processes or threads must be even: they work in pairs";
-  for (const int c : o.connections)
-    if (c < 1) return "--connections must be at least 1";
   if (o.connections.size() > 1 && o.test != Test::conns)
     return "a list of --connections is for --test conns";
   if (o.loop != LoopKind::window && (o.test == Test::latency || o.test == Test::conns))
@@ -77,6 +77,7 @@ std::string complain_of_comparison(const Options& o) {
 bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   CLI::App app{"net_perf: latency, bandwidth and message rate of any NCCL net plugin\n",
                "net_perf"};
+  set_form(app);
   app.footer(kHelpFooter);
   app.set_version_flag("--version", std::string("net_perf ") + built_from());
   std::string sizes, begin, end, poll = "auto", memory = "vmm", abi, test = "latency",
@@ -90,7 +91,7 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
                                  "another net plugin to compare with, named as for --plugin");
   app.add_option("--rounds", out.rounds, "of --against: times that each plugin has its turn [5]")
       ->needs(against)
-      ->check(CLI::Range(2, 1000));
+      ->check(is_whole(2, 1000));
   app.add_option("--abi", abi, "net table to use: v8 .. v12 [newest, as NCCL does]");
   app.add_option("--test", test, "what to measure, see below [latency]");
   app.add_option("--sizes", sizes,
@@ -98,35 +99,39 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   app.add_option("-b,--begin", begin, "first size of a range, bytes");
   app.add_option("-e,--end", end, "last size of a range, bytes");
   app.add_option("-f,--factor", factor, "from one size of the range to the next [2]")
-      ->check(CLI::Range(2, 1024));
+      ->check(is_whole(2, 1024));
   app.add_option("--iters", out.iters, "messages per repetition [by size: about 256 MiB]")
-      ->check(CLI::Range(1, 100000000));
+      ->check(is_whole(1, 100000000));
   auto* warmup =
-      app.add_option("--warmup", out.warmup, "messages before measuring [a tenth of --iters]");
+      app.add_option("--warmup", out.warmup, "messages before measuring [a tenth of --iters]")
+          ->check(is_whole(0, 100000000));
   auto* repeats =
       app.add_option("--repeats", out.repeats,
                      "repetitions; median and p99 are over these [10; 3 with --against]")
-          ->check(CLI::Range(1, 10000));
+          ->check(is_whole(1, 10000));
   auto* window = app.add_option("--window", out.window,
                                 "messages (or groups) in flight per connection [16; 8 for "
                                 "step, 1 for callgrind; less when buffers would exceed 256 MiB]");
-  window->check(CLI::Range(1, 1024));
+  window->check(is_whole(1, 1024));
   auto* connections = app.add_option("--connections", out.connections,
                                      "connections per pair [1; 4 for step]; a list for conns");
-  connections->delimiter(',');
+  connections->delimiter(',')->check(is_whole(1, 1000000));
   auto* group = app.add_option("--group", out.group,
                                "receives per irecv, 1..8 [1; 8 for --test group, --loop group]");
-  group->check(CLI::Range(1, 8));
+  group->check(is_whole(1, 8));
   app.add_option("--loop", loop, "how messages are posted and tested, see below [window]");
-  auto* p = app.add_option("--processes", processes, "processes, an even number [2]");
-  app.add_option("--threads", threads, "threads of one process instead of processes")->excludes(p);
+  auto* p = app.add_option("--processes", processes, "processes, an even number [2]")
+                ->check(is_even(2, kMostWorkers));
+  app.add_option("--threads", threads, "threads of one process instead of processes")
+      ->check(is_even(2, kMostWorkers))
+      ->excludes(p);
   app.add_option(
          "--dev", out.devices,
          "device index or name, a+b merges two into one; a list goes round over workers [0]")
       ->delimiter(',');
   app.add_option("--gpu", out.gpus, "CUDA buffers on these GPUs, round over workers, e.g. 0,1")
       ->delimiter(',')
-      ->check(CLI::Range(0, 127));
+      ->check(is_whole(0, 127));
   app.add_option("--gpu-memory", memory, "vmm (cuMemCreate) or malloc (cuMemAlloc) [vmm]")
       ->check(CLI::IsMember({"vmm", "malloc"}));
   app.add_flag("--dmabuf", out.dmabuf, "register GPU memory by dma-buf");
@@ -138,14 +143,15 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
                  "are as many workers as cores]")
       ->check(CLI::IsMember({"auto", "spin", "yield"}));
   app.add_option("--timeout", out.timeout_s, "seconds for the whole run [120]")
-      ->check(CLI::Range(0.1, 1e6));
+      ->check(is_between(0.1, 1e6));
   app.add_option("--rendezvous", out.rendezvous,
-                 "HOST:PORT, or [IPv6]:PORT, of rank 0 of a job [$MASTER_ADDR:$MASTER_PORT]");
+                 "HOST:PORT, or [IPv6]:PORT, of rank 0 of a job [$MASTER_ADDR:$MASTER_PORT]")
+      ->check(is_host_port(1));
   app.add_option("--rank", out.place, "RANK/RANKS of this process in a job started by hand");
   app.add_flag("--no-mpi", out.no_mpi, "ignore an mpirun or Slurm environment");
   app.add_flag("--json", out.json, "one JSON document on stdout instead of the table");
   app.add_flag("--histogram", out.histogram, "latency: how often which time came, below the table");
-  app.add_option("--plot", out.plot, "the results as a picture, an SVG file");
+  app.add_option("--plot", out.plot, "FILE.svg: the results as a picture")->check(ends_in(".svg"));
   app.add_flag("-v,--verbose", out.verbose, "show what the plugin logs");
   app.add_option("--worker", out.rank)->group("");  // the rest is between parent and workers
   app.add_option("--control-fd", out.control_fd)->group("");
@@ -164,7 +170,7 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
     return false;
   }
   const auto refuse = [&](const std::string& why) {
-    std::cerr << "net_perf: " << why << "\n";
+    std::fprintf(stderr, "net_perf: %s\n", why.c_str());
     exit_code = 2;
     return false;
   };
@@ -186,9 +192,12 @@ bool parse_options(int argc, char** argv, Options& out, int& exit_code) {
   if (!found) return refuse("no loop '" + loop + "'; there are window, one, group, poll");
   if (!abi.empty()) {
     const std::string digits = abi[0] == 'v' ? abi.substr(1) : abi;
-    const auto v = parse_bytes(digits);
-    if (!v || *v < 8 || *v > 12) return refuse("--abi " + abi + " is not known; give v8 to v12");
-    out.abi = static_cast<int>(*v);
+    int v = 0;
+    const char* const stop = digits.data() + digits.size();
+    const auto read = std::from_chars(digits.data(), stop, v);
+    if (read.ec != std::errc{} || read.ptr != stop || v < 8 || v > 12)
+      return refuse("--abi " + abi + " is not known; give v8 to v12");
+    out.abi = v;
   }
   if (!begin.empty() || !end.empty()) {
     if (!sizes.empty()) return refuse("give --sizes or a range (-b, -e, -f), not both");

@@ -34,6 +34,7 @@ void Report::add(int rank, const json& result) {
   } else {
     results_[rank].push_back(result);
     wrong_ += result.at("wrong").get<std::uint64_t>();
+    if (live_) print_new_rows();
   }
 }
 
@@ -121,7 +122,8 @@ json Report::row(const std::vector<json>& pairs) const {
 
 json Report::rows() const {
   json rows = json::array();
-  std::size_t count = results_.empty() ? 0 : std::numeric_limits<std::size_t>::max();
+  const bool all_pairs = results_.size() == static_cast<std::size_t>(options_.workers) / 2;
+  std::size_t count = !all_pairs ? 0 : std::numeric_limits<std::size_t>::max();
   for (const auto& [rank, list] : results_) count = std::min(count, list.size());
   for (std::size_t i = 0; i < count; ++i) {
     std::vector<json> pairs;
@@ -131,27 +133,50 @@ json Report::rows() const {
   return rows;
 }
 
+// With the first row comes what stands above the table.
+void Report::print_new_rows() {
+  const json rows = this->rows();
+  if (printed_ == rows.size()) return;
+  bar_.clear();
+  const Table table = table_of(options_);
+  if (printed_ == 0) {
+    print_heading();
+    table.header(stdout);
+  }
+  for (; printed_ < rows.size(); ++printed_) table.row(stdout, cells_of(options_, rows[printed_]));
+}
+
+void Report::print_heading() const {
+  std::printf("%s%s# %s, %d %s, loop '%s', %d repetitions\n%s", describe(circumstances()).c_str(),
+              describe_plugin("plugin", plugin_).c_str(), test_name(options_.test),
+              options_.workers, options_.threads ? "threads" : "processes",
+              loop_name(options_.loop), options_.repeats, describe_hosts(hosts_).c_str());
+}
+
+void Report::print_document(const json& rows, const std::string& failure) const {
+  json all = json_envelope("net_perf", options_json(options_), rows, kSchema);
+  all["plugin"] = plugin_;
+  if (!hosts_.empty()) all["hosts"] = hosts_;
+  all["failure"] = failure;
+  all["wrong_details"] = wrong_details_;
+  std::printf("%s\n", all.dump(2).c_str());
+}
+
 void Report::print(const std::string& failure) {
   bar_.clear();
   const json rows = this->rows();
   if (options_.json) {
-    json all = json_envelope("net_perf", options_json(options_), rows, kSchema);
-    all["plugin"] = plugin_;
-    if (!hosts_.empty()) all["hosts"] = hosts_;
-    all["failure"] = failure;
-    all["wrong_details"] = wrong_details_;
-    std::printf("%s\n", all.dump(2).c_str());
-  } else {
-    std::printf("%s%s# %s, %d %s, loop '%s', %d repetitions\n%s", describe(circumstances()).c_str(),
-                describe_plugin("plugin", plugin_).c_str(), test_name(options_.test),
-                options_.workers, options_.threads ? "threads" : "processes",
-                loop_name(options_.loop), options_.repeats, describe_hosts(hosts_).c_str());
-    if (!rows.empty()) print_rows(options_, rows);
+    print_document(rows, failure);
+  } else if (rows.empty()) {
+    print_heading();
+  } else if (options_.histogram) {
+    for (const json& r : rows) print_histogram(r);
   }
   std::fflush(stdout);
   for (const std::string& detail : wrong_details_)
     std::fprintf(stderr, "net_perf: wrong data, %s\n", detail.c_str());
-  if (!failure.empty()) std::fprintf(stderr, "net_perf: failed\n%s", failure.c_str());
+  if (!failure.empty())
+    std::fprintf(stderr, "net_perf: %s%s", interrupted_ != 0 ? "" : "failed\n", failure.c_str());
   if (!options_.plot.empty() && !rows.empty())
     write_plots(options_.plot, plot_heading(options_, plugin_), plots_of(options_, rows));
 }

@@ -12,22 +12,11 @@ namespace {
 
 using nlohmann::json;
 
-// A line for each bucket, with a bar.  Bars are logarithmic: the tail is what is looked for.
-void print_histogram(const json& row) {
-  constexpr double kWidth = 50;
-  std::uint64_t most = 1;
-  for (const json& b : row["histogram_us"]) most = std::max(most, b[2].get<std::uint64_t>());
-  std::printf("\n%s bytes: one-way time, us, and how often (bars are logarithmic)\n",
-              format_bytes(row["size"].get<std::size_t>()).c_str());
-  for (const json& b : row["histogram_us"]) {
-    const auto count = b[2].get<std::uint64_t>();
-    const double share =
-        std::log2(static_cast<double>(count) + 1) / std::log2(static_cast<double>(most) + 1);
-    std::printf("%11.3f .. %-11.3f %9llu %s\n", b[0].get<double>(), b[1].get<double>(),
-                static_cast<unsigned long long>(count),
-                std::string(static_cast<std::size_t>(std::ceil(kWidth * share)), '#').c_str());
-  }
+std::string cell(const json& r, const char* key, int digits) {
+  return r.contains(key) ? fixed(r[key].get<double>(), digits) : std::string("-");
 }
+
+std::string size_cell(const json& r) { return format_bytes(r["size"].get<std::size_t>()); }
 
 }  // namespace
 
@@ -52,84 +41,115 @@ std::string describe_hosts(const std::vector<std::string>& hosts) {
   return "# workers on" + names + "\n";
 }
 
-void print_rows(const Options& options, const json& rows) {
-  const auto cell = [](const json& r, const char* key, int digits) {
-    return r.contains(key) ? fixed(r[key].get<double>(), digits) : std::string("-");
-  };
-  const auto wrong = [&](const json& r) {
-    return options.verify ? cell(r, "wrong", 0) : std::string("-");
-  };
-  if (options.test == Test::latency) {
-    Table t({{"size", "bytes", 8},
-             {"median", "us", 9},
-             {"p99", "us", 9},
-             {"p99.9", "us", 9},
-             {"min", "us", 9},
-             {"max", "us", 9},
-             {"CPU/message", "us"},
-             {"samples"},
-             {"wrong"}});
-    for (const json& r : rows)
-      t.add({format_bytes(r["size"].get<std::size_t>()), cell(r, "median_us", 2),
-             cell(r, "p99_us", 2), cell(r, "p999_us", 2), cell(r, "min_us", 2),
-             cell(r, "max_us", 2), cell(r, "cpu_us_per_message", 2), cell(r, "samples", 0),
-             wrong(r)});
-    t.print(stdout);
-    if (options.histogram)
-      for (const json& r : rows) print_histogram(r);
-    return;
+// A line for each bucket, with a bar.  Bars are logarithmic: the tail is what is looked for.
+void print_histogram(const json& row) {
+  constexpr double kWidth = 50;
+  std::uint64_t most = 1;
+  for (const json& b : row["histogram_us"]) most = std::max(most, b[2].get<std::uint64_t>());
+  std::printf("\n%s bytes: one-way time, us, and how often (bars are logarithmic)\n",
+              format_bytes(row["size"].get<std::size_t>()).c_str());
+  for (const json& b : row["histogram_us"]) {
+    const auto count = b[2].get<std::uint64_t>();
+    const double share =
+        std::log2(static_cast<double>(count) + 1) / std::log2(static_cast<double>(most) + 1);
+    std::printf("%11.3f .. %-11.3f %9llu %s\n", b[0].get<double>(), b[1].get<double>(),
+                static_cast<unsigned long long>(count),
+                std::string(static_cast<std::size_t>(std::ceil(kWidth * share)), '#').c_str());
   }
-  if (options.test == Test::conns) {
-    Table t({{"connections"},
-             {"open", "ms"},
-             {"open each", "us"},
-             {"close each", "us"},
-             {"sender", "KiB each"},
-             {"receiver", "KiB each"},
-             {"wrong"}});
-    for (const json& r : rows)
-      t.add({cell(r, "connections", 0), cell(r, "open_ms", 2), cell(r, "open_us_each", 1),
-             cell(r, "close_us_each", 1), cell(r, "sender_kib_each", 1),
-             cell(r, "receiver_kib_each", 1), wrong(r)});
-    return t.print(stdout);
+}
+
+// Rows are printed as they come: columns are as wide as their widest figure may well be.
+Table table_of(const Options& options) {
+  switch (options.test) {
+    case Test::latency:
+      return Table({{"size", "bytes", 8},
+                    {"median", "us", 9},
+                    {"p99", "us", 9},
+                    {"p99.9", "us", 9},
+                    {"min", "us", 9},
+                    {"max", "us", 9},
+                    {"CPU/message", "us"},
+                    {"samples", "", 9},
+                    {"wrong"}});
+    case Test::conns:
+      return Table({{"connections"},
+                    {"open", "ms", 8},
+                    {"open each", "us", 9},
+                    {"close each", "us"},
+                    {"sender", "KiB each"},
+                    {"receiver", "KiB each"},
+                    {"wrong"}});
+    case Test::step:
+      return Table({{"size", "bytes", 8},
+                    {"connections"},
+                    {"window"},
+                    {"median", "us/step", 8},
+                    {"p99", "us/step", 8},
+                    {"min", "us/step", 8},
+                    {"median", "GB/s", 8},
+                    {"CPU/step", "us"},
+                    {"memcpy", "GB/s", 8},
+                    {"ratio"},
+                    {"wrong"}});
+    default:
+      return Table({{"size", "bytes", 8},
+                    {"window"},
+                    {"median", "GB/s", 8},
+                    {"p99 slow", "GB/s"},
+                    {"median", "Mmsg/s", 8},
+                    {"p99 slow", "Mmsg/s"},
+                    {"CPU/message", "us"},
+                    {"memcpy", "GB/s", 8},
+                    {"ratio"},
+                    {"wrong"}});
   }
-  if (options.test == Test::step) {
-    Table t({{"size", "bytes", 8},
-             {"connections"},
-             {"window"},
-             {"median", "us/step", 8},
-             {"p99", "us/step", 8},
-             {"min", "us/step", 8},
-             {"median", "GB/s", 8},
-             {"CPU/step", "us"},
-             {"memcpy", "GB/s", 8},
-             {"ratio"},
-             {"wrong"}});
-    for (const json& r : rows)
-      t.add({format_bytes(r["size"].get<std::size_t>()), cell(r, "connections", 0),
-             cell(r, "window", 0), cell(r, "median_us_per_step", 2), cell(r, "p99_us_per_step", 2),
-             cell(r, "min_us_per_step", 2), cell(r, "median_gbytes_per_s", 3),
-             cell(r, "cpu_us_per_message", 2), cell(r, "memcpy_gbytes_per_s", 2),
-             cell(r, "ratio_to_memcpy", 2), wrong(r)});
-    return t.print(stdout);
+}
+
+std::vector<std::string> cells_of(const Options& options, const json& r) {
+  const std::string wrong = options.verify ? cell(r, "wrong", 0) : std::string("-");
+  switch (options.test) {
+    case Test::latency:
+      return {size_cell(r),
+              cell(r, "median_us", 2),
+              cell(r, "p99_us", 2),
+              cell(r, "p999_us", 2),
+              cell(r, "min_us", 2),
+              cell(r, "max_us", 2),
+              cell(r, "cpu_us_per_message", 2),
+              cell(r, "samples", 0),
+              wrong};
+    case Test::conns:
+      return {cell(r, "connections", 0),
+              cell(r, "open_ms", 2),
+              cell(r, "open_us_each", 1),
+              cell(r, "close_us_each", 1),
+              cell(r, "sender_kib_each", 1),
+              cell(r, "receiver_kib_each", 1),
+              wrong};
+    case Test::step:
+      return {size_cell(r),
+              cell(r, "connections", 0),
+              cell(r, "window", 0),
+              cell(r, "median_us_per_step", 2),
+              cell(r, "p99_us_per_step", 2),
+              cell(r, "min_us_per_step", 2),
+              cell(r, "median_gbytes_per_s", 3),
+              cell(r, "cpu_us_per_message", 2),
+              cell(r, "memcpy_gbytes_per_s", 2),
+              cell(r, "ratio_to_memcpy", 2),
+              wrong};
+    default:
+      return {size_cell(r),
+              cell(r, "window", 0),
+              cell(r, "median_gbytes_per_s", 3),
+              cell(r, "p99_slowest_gbytes_per_s", 3),
+              cell(r, "median_mmessages_per_s", 4),
+              cell(r, "p99_slowest_mmessages_per_s", 4),
+              cell(r, "cpu_us_per_message", 2),
+              cell(r, "memcpy_gbytes_per_s", 2),
+              cell(r, "ratio_to_memcpy", 2),
+              wrong};
   }
-  Table t({{"size", "bytes", 8},
-           {"window"},
-           {"median", "GB/s", 8},
-           {"p99 slow", "GB/s"},
-           {"median", "Mmsg/s", 8},
-           {"p99 slow", "Mmsg/s"},
-           {"CPU/message", "us"},
-           {"memcpy", "GB/s", 8},
-           {"ratio"},
-           {"wrong"}});
-  for (const json& r : rows)
-    t.add({format_bytes(r["size"].get<std::size_t>()), cell(r, "window", 0),
-           cell(r, "median_gbytes_per_s", 3), cell(r, "p99_slowest_gbytes_per_s", 3),
-           cell(r, "median_mmessages_per_s", 4), cell(r, "p99_slowest_mmessages_per_s", 4),
-           cell(r, "cpu_us_per_message", 2), cell(r, "memcpy_gbytes_per_s", 2),
-           cell(r, "ratio_to_memcpy", 2), wrong(r)});
-  t.print(stdout);
 }
 
 }  // namespace twinpath::tools

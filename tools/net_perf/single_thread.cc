@@ -136,42 +136,38 @@ nlohmann::json measure(Endpoint& e, const Shape& shape) {
   return row;
 }
 
-void print(const Endpoint& e, const nlohmann::json& rows) {
+void print_moved(const Options& o, const nlohmann::json& row) {
+  std::printf("moved %llu messages of %zu bytes in one thread\n",
+              row["messages"].get<unsigned long long>(), o.sizes[0]);
+  if (!row.contains("calls_per_message")) return;
+  const auto& calls = row["calls_per_message"];
+  const auto each = [&](const char* key) { return fixed(calls[key].get<double>(), 3); };
+  std::printf("calls a message: irecv %s, isend %s, test %s; in vain %s\n", each("irecv").c_str(),
+              each("isend").c_str(), each("test").c_str(), each("in_vain").c_str());
+}
+
+// A row when it is known; what stands above the table with the first.
+void print_row(const Endpoint& e, const nlohmann::json& r, bool first) {
   const Options& o = e.options;
-  if (o.test == Test::callgrind) {
-    std::printf("moved %llu messages of %zu bytes in one thread\n",
-                rows[0]["messages"].get<unsigned long long>(), o.sizes[0]);
-    if (!rows[0].contains("calls_per_message")) return;
-    const auto& calls = rows[0]["calls_per_message"];
-    const auto each = [&](const char* key) { return fixed(calls[key].get<double>(), 3); };
-    std::printf("calls a message: irecv %s, isend %s, test %s; in vain %s\n", each("irecv").c_str(),
-                each("isend").c_str(), each("test").c_str(), each("in_vain").c_str());
-    return;
+  const Table t({{"size", "bytes", 8},
+                 {"group"},
+                 {"window"},
+                 {"median", "msg/s", 9},
+                 {"p99 slow", "msg/s"},
+                 {"best", "msg/s", 9},
+                 {"CPU/message", "ns"}});
+  if (first) {
+    std::printf(
+        "%s# plugin %s (%s, net v%d), device %s\n"
+        "# solo, one thread, loop '%s', %d repetitions\n",
+        describe(circumstances()).c_str(), o.plugin.c_str(), e.plugin->name(), e.plugin->abi(),
+        e.props.name.c_str(), loop_name(o.loop), o.repeats);
+    t.header(stdout);
   }
-  if (o.json) {
-    std::printf("%s\n", json_envelope("net_perf", options_json(o), rows, kSchema).dump(2).c_str());
-    return;
-  }
-  std::printf(
-      "%s# plugin %s (%s, net v%d), device %s\n"
-      "# solo, one thread, loop '%s', %d repetitions\n",
-      describe(circumstances()).c_str(), o.plugin.c_str(), e.plugin->name(), e.plugin->abi(),
-      e.props.name.c_str(), loop_name(o.loop), o.repeats);
-  Table t({{"size", "bytes", 8},
-           {"group"},
-           {"window"},
-           {"median", "msg/s", 9},
-           {"p99 slow", "msg/s"},
-           {"best", "msg/s"},
-           {"CPU/message", "ns"}});
-  const auto cell = [](const nlohmann::json& r, const char* key) {
-    return fixed(r[key].get<double>(), 0);
-  };
-  for (const auto& r : rows)
-    t.add({format_bytes(r["size"].get<std::size_t>()), cell(r, "group"), cell(r, "window"),
-           cell(r, "median_messages_per_s"), cell(r, "p99_slowest_messages_per_s"),
-           cell(r, "best_messages_per_s"), cell(r, "median_cpu_ns_per_message")});
-  t.print(stdout);
+  const auto cell = [&](const char* key) { return fixed(r[key].get<double>(), 0); };
+  t.row(stdout, {format_bytes(r["size"].get<std::size_t>()), cell("group"), cell("window"),
+                 cell("median_messages_per_s"), cell("p99_slowest_messages_per_s"),
+                 cell("best_messages_per_s"), cell("median_cpu_ns_per_message")});
 }
 
 }  // namespace
@@ -194,8 +190,13 @@ int run_single_thread(const Options& options) {
       shape.window = options.window;
       rows.push_back(measure(e, shape));
       if (options.test == Test::callgrind) break;
+      if (!options.json) print_row(e, rows.back(), rows.size() == 1);
     }
-    print(e, rows);
+    if (options.test == Test::callgrind)
+      print_moved(options, rows[0]);
+    else if (options.json)
+      std::printf("%s\n",
+                  json_envelope("net_perf", options_json(options), rows, kSchema).dump(2).c_str());
     if (!options.plot.empty())
       write_plots(options.plot, plot_heading(options, {}), plots_of(options, rows));
   } catch (const std::exception& e) {

@@ -19,6 +19,7 @@
 #include "tools/common/failure.h"
 #include "tools/common/said_once.h"
 #include "tools/common/units.h"
+#include "tools/net_perf/interrupt.h"
 #include "tools/net_perf/tests.h"
 
 namespace twinpath::tools {
@@ -82,6 +83,7 @@ class Run {
         fds.push_back({w.done || !w.error.empty() ? -1 : w.control.fd(), POLLIN, 0});
       }
       if (all_done) return true;
+      fds.push_back({interrupts_.fd(), POLLIN, 0});
       if (failed && grace == 0) grace = now_ns() + kSecond / 2;
       if (failed && (now_ns() > grace || nobody_left())) return false;
       if (now_ns() > deadline) {
@@ -92,6 +94,7 @@ class Run {
         return false;
       }
       if (poll(fds.data(), fds.size(), 50) <= 0) continue;
+      if (s_.interrupted = interrupts_.take(); s_.interrupted != 0) return false;
       for (std::size_t i = 0; i < workers_.size(); ++i)
         if (fds[i].fd >= 0 && fds[i].revents != 0) hear(i);
     }
@@ -114,6 +117,8 @@ class Run {
 
   // One line a fault, with all workers that have it.
   std::string errors() const {
+    if (s_.interrupted != 0)
+      return interrupt_text(s_.interrupted) + " in phase '" + workers_[0].phase + "'\n";
     std::vector<std::pair<std::string, std::string>> lines;  // fault, workers
     for (const Worker& w : workers_) {
       if (w.error.empty() && w.done) continue;
@@ -132,13 +137,14 @@ class Run {
   }
 
  private:
-  // Why a worker does not answer.  In some phases it is not inside the plugin.
+  // Why a worker does not answer, and what helps.  In some phases it is not inside the plugin.
   static std::string silent(const std::string& phase) {
-    if (phase.ends_with(kOwnWork)) return "; give it more --timeout, or smaller --sizes";
+    if (phase.ends_with(kOwnWork)) return "; raise --timeout, or give smaller --sizes";
     if (phase.ends_with("verify") || phase.ends_with("measure"))
       return "and did not answer; the plugin may be blocking, or filling and checking this much "
-             "takes longer: more --timeout shows which";
-    return "and did not answer; the plugin may be blocking";
+             "takes longer: raise --timeout to see which";
+    return "and did not answer; the plugin may be blocking: raise --timeout to see whether it is "
+           "only slow";
   }
   // Worker 0 here; the others come by themselves and are supervised by their own parents too.
   void start_abroad() {
@@ -188,6 +194,7 @@ class Run {
   }
 
   Supervisor& s_;
+  Interrupts interrupts_;  // before the workers, which inherit what is blocked
   std::vector<Worker> workers_;
 };
 
@@ -216,6 +223,7 @@ pid_t start_worker(int argc, char** argv, const Options& options, int rank, cons
   if (pid == 0) {  // only calls that are safe between fork and exec
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
+    leave_interrupts_to_parent();
     fcntl(control.fd(), F_SETFD, 0);
     fcntl(peer.fd(), F_SETFD, 0);
     if (said >= 0) fcntl(said, F_SETFD, 0);

@@ -34,7 +34,9 @@ struct Supervisor {
   std::function<void(double fraction, const std::string& phase)> on_progress;
 
   // Runs to the end, once.  False after a failure; `why` has one line per worker that had one.
+  // After Ctrl-C or SIGTERM `why` says so, and `interrupted` is the signal.
   bool run(std::string& why);
+  int interrupted = 0;
 };
 
 // One worker process: this program again, with `argv` and what tells a worker its place.  It dies

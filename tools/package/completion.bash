@@ -5,8 +5,8 @@ _twinpath() {
   local tool=$1 word=$2 before=$3 help values
   COMPREPLY=()
   help=$("$tool" --help 2>/dev/null </dev/null) || return
-  # --gpu-memory TEXT:{vmm,malloc}
-  values=$(sed -n "s/^ *\(-[^ ]*,\)*$before [A-Z]*:{\([^}]*\)}.*/\2/p" <<<"$help")
+  # --gpu-memory {vmm,malloc}
+  values=$(sed -n "s/^ *\(-[^ ]*,\)*$before {\([^}]*\)}.*/\2/p" <<<"$help")
   if [[ $before == -* && -n $values ]]; then
     values=${values//,/ }
   elif [[ $word == -* ]]; then

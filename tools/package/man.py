@@ -19,7 +19,7 @@ import sys
 
 PAGES = ["twinpath-net-perf(1)", "twinpath-coll-perf(1)", "twinpath-gda-perf(1)", "twinpath-softhca(1)",
          "twinpath-info(1)", "twinpath-topo(1)", "twinpath-top(1)", "twinpath-exporter(1)", "twinpath(7)"]
-TEXT_COLUMN = 30  # CLI11's, for options that leave room
+TEXT_COLUMN = 26  # of tools/common/arguments.cc, for options that leave room
 OPTION = re.compile(r"^ {2,4}(--?\S.*?)(?: {2,}(\S.*))?$")
 # One word or two, and a colon somewhere behind them.
 HEADING = re.compile(r"^([A-Z][a-z]+(?: [a-z]+)?)([,:].*| \(.*:.*)$")

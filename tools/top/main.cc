@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "plugin/base/version.h"
+#include "tools/common/arguments.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/output.h"
 #include "tools/counters/find.h"
@@ -18,18 +19,23 @@ using namespace twinpath;
 using namespace twinpath::tools;
 
 constexpr const char* kExamples =
-    R"(The first line names who holds things up: a peer, a rail, or the process's own limits.  Rows are
-one per process, peer and direction, the longest wait first:
-  waits %      of the time since the last look; mostly for what, of: peer's clear-to-send (a sender
-               has nowhere to write to: the peer or its GPU is late), peer's data (a receiver has
-               offered buffers), network (posted and not acknowledged), flush, GPU copy (through
+    R"(The first line names who holds things up: a peer, a rail, or the process's own
+limits.  Rows are one per process, peer and direction, the longest wait first:
+  waits %      of the time since the last look; mostly for what, of: peer's
+               clear-to-send (a sender has nowhere to write to: the peer or its
+               GPU is late), peer's data (a receiver has offered buffers),
+               network (posted and not acknowledged), flush, GPU copy (through
                host memory), free slots (all requests of the connections in use)
-  as rank      the communicator's name, its rank of how many in it; only where NCCL told (2.28 on)
-  asked        requests that wait now;  stalled: for how long none of them has moved
-  p50, p99     of messages sent, from posting to acknowledgement (one in 32, of small ones in 512)
-Lines between the first and the table tell of ports that are down, of rails that get too little, and
-of what the kernel has counted meanwhile at their ports (retransmissions, bad links), and of GIN.
-Only processes of the same user are seen; root sees all.
+  as rank      the communicator's name, its rank of how many in it; only where
+               NCCL told (2.28 on)
+  asked        requests that wait now;  stalled: for how long none of them has
+               moved
+  p50, p99     of messages sent, from posting to acknowledgement (one in 32, of
+               small ones in 512)
+Lines between the first and the table tell of ports that are down, of rails that
+get too little, and of what the kernel has counted meanwhile at their ports
+(retransmissions, bad links), and of GIN. Only processes of the same user are
+seen; root sees all.
 
 Examples:
   twinpath-top                     every second, until interrupted
@@ -38,7 +44,8 @@ Examples:
   twinpath-top --once --interval 0       since each connection's beginning
   twinpath-top --post-mortem twinpath-node07-4711.counters
 
-Exit status: 0 all right, 1 nothing to look at, or a file that cannot be read, 2 bad arguments.)";
+Exit status: 0 all right, 1 nothing to look at, or a file that cannot be read, 2
+bad arguments.)";
 
 struct Options {
   bool once = false, json = false;
@@ -62,14 +69,17 @@ Look look(const Options& o, std::vector<std::string>& notes) {
   return out;
 }
 
-void show(const Options& o, const Summary& s, const nlohmann::json& options) {
+// `below`: lines that will follow.
+void show(const Options& o, const Summary& s, const nlohmann::json& options, std::size_t below) {
   if (o.json) {
     nlohmann::json all = json_envelope("twinpath-top", options, nullptr);
     all.erase("results");
     all.update(summary_json(s));
     std::printf("%s\n", all.dump(2).c_str());
   } else {
-    print_summary(stdout, s, o.rows);
+    Screen screen = screen_of(STDOUT_FILENO);
+    if (screen.lines > below) screen.lines -= below;
+    print_summary(stdout, s, o.rows, screen);
   }
   std::fflush(stdout);
 }
@@ -83,7 +93,7 @@ int post_mortem(const Options& o, const nlohmann::json& options) {
   }
   ProcessSample p = view->read();
   p.pid = p.inner_pid;
-  show(o, summarize({}, {std::move(p)}), options);
+  show(o, summarize({}, {std::move(p)}), options, 0);
   return 0;
 }
 
@@ -99,7 +109,7 @@ int live(const Options& o, const nlohmann::json& options) {
         summarize(before.processes, now.processes, nic_changes(before.nics, now.nics));
     // A new picture over the old one.
     if (!o.once && !o.json && ::isatty(STDOUT_FILENO) == 1) std::printf("\033[H\033[2J");
-    show(o, s, options);
+    show(o, s, options, notes.size());
     for (const std::string& note : notes) std::fprintf(stderr, "twinpath-top: %s\n", note.c_str());
     if (o.once) return s.processes.empty() ? 1 : 0;
     if (std::ferror(stdout) != 0) return 1;
@@ -111,15 +121,17 @@ int run(int argc, char** argv) {
   Options o;
   CLI::App app{"twinpath-top: which peer, rail and cause the processes of this host wait for\n",
                "twinpath-top"};
+  set_form(app);
   app.footer(kExamples);
   app.set_version_flag("--version", std::string("twinpath-top ") + built_from());
   app.add_flag("--once", o.once, "one look, then end");
   app.add_flag("--json", o.json, "one JSON document a look");
-  app.add_option("--pid", o.pid, "PID: that process alone")->check(CLI::PositiveNumber);
+  app.add_option("--pid", o.pid, "PID: that process alone")->check(is_whole(1, 1 << 30));
   app.add_option("--interval", o.interval, "SECONDS from one look to the next [1]; 0 only --once")
-      ->check(CLI::Range(0.0, 3600.0));
-  app.add_option("--rows", o.rows, "rows to show [40]; 0: all");
-  app.add_option("--sysfs", o.sysfs, "FOLDER to read adapters' counters from [/sys]");
+      ->check(is_between(0, 3600));
+  app.add_option("--rows", o.rows, "rows to show [40]; 0: all")->check(is_whole(0, 1000000));
+  app.add_option("--sysfs", o.sysfs, "FOLDER to read adapters' counters from [/sys]")
+      ->check(is_folder());
   app.add_option("--post-mortem", o.post_mortem,
                  "FILE that a process left behind (TWINPATH_METRICS_DIR)");
   try {
@@ -134,4 +146,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return finish_output("twinpath-top", run(argc, argv), 1); }
+int main(int argc, char** argv) {
+  return run_tool("twinpath-top", 1, [&] { return run(argc, argv); });
+}

@@ -103,6 +103,11 @@ Input open_input(const InputOptions& options) {
   const std::string given = std::string(options.option) + " " + options.path;
   std::string why;
   std::error_code error;
+  // The reader of NCCL's XML knows how many are in it.
+  if (options.host != 0 && !fs::is_regular_file(options.path, error))
+    throw Failure("--host " + std::to_string(options.host) + ": " +
+                  (options.path.empty() ? "this node" : given) +
+                  " is one machine; --host is for an NCCL XML of several, given with --input");
   if (options.path.empty()) {
     input.live = true;
     input.root = "/";
@@ -111,6 +116,9 @@ Input open_input(const InputOptions& options) {
     if (from.path.empty())
       throw Failure(given + ": no folder 'sys' in it; give the folder above sys and proc");
   } else if (looks_like_tar(options.path)) {
+    if (options.host != 0)
+      throw Failure("--host " + std::to_string(options.host) + ": " + given +
+                    " is one machine; --host is for an NCCL XML of several");
     input.unpacked = std::make_shared<ScratchFolder>();
     try {
       unpack(read_tar(options.path), input.unpacked->path());

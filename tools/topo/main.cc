@@ -35,7 +35,8 @@ void write_file(const std::string& path, const std::string& text) {
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << text;
   out.close();
-  if (!out) throw Failure(path + ": cannot be written: " + std::strerror(errno));
+  if (!out) throw Failure(path + ": cannot be written: " + std::strerror(errno) +
+                          "; give a file in a folder of yours");
 }
 
 // Software adapters take the place that their configuration gives them.
@@ -202,14 +203,9 @@ int run(Options o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options options;
-  int exit_code = 0;
-  if (!parse_options(argc, argv, options, exit_code))
-    return finish_output("twinpath-topo", exit_code, kBadArguments);
-  try {
-    return finish_output("twinpath-topo", run(std::move(options)), kBadArguments);
-  } catch (const Failure& failure) {
-    std::fprintf(stderr, "twinpath-topo: %s\n", failure.what());
-    return kBadArguments;
-  }
+  return run_tool("twinpath-topo", kBadArguments, [&] {
+    Options options;
+    int exit_code = 0;
+    return parse_options(argc, argv, options, exit_code) ? run(std::move(options)) : exit_code;
+  });
 }

@@ -35,6 +35,11 @@ std::optional<Machine> read_file(const MachineInput& input, std::string& why) {
   // hwloc names the root <topology>, NCCL <system>; whichever comes first.
   const std::size_t hwloc = head.find("<topology");
   const std::size_t nccl = head.find("<system");
+  if (hwloc < nccl && input.host != 0) {
+    why = input.path + ": a topology of hwloc has one host, asked for number " +
+          std::to_string(input.host);
+    return std::nullopt;
+  }
   if (hwloc < nccl) return read_hwloc_xml(input.path, why);
   if (nccl == std::string::npos) {
     why = input.path + ": neither a topology of hwloc (<topology>) nor of NCCL (<system>)";
