@@ -39,6 +39,7 @@ prepare_vm() {
   ensure_packages optional gcc make
   quietly 'siw for the virtual machines' "$log" in_vm_environment test/vm/siw-build ||
     say "no siw: $(tail -n 1 "$log")"
+  quietly "the guest's module of softhca --pci" "$log" in_vm_environment test/vm/softhca-build || true
 }
 
 # vm_cases NAME COMMAND...: runs a program that tells its cases as test/vm/run does, and counts them.
