@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdarg>
@@ -36,7 +37,9 @@ namespace {
 
 using Marks = SentMarks[2 * kMostConnections];
 
-// To a process of ranks, when it starts.
+constexpr char kPlay = 'p';  // to a process of ranks; another word ends it
+
+// To such a process, when it starts.
 struct Start {
   std::uint64_t seed;
   bool failover;  // not at random: failover_world(), of which rank 1 stops itself
@@ -103,15 +106,17 @@ std::string play(AnyNet& net, const World& world, const Start& start, int number
   const LogSink sink = start.failover && start.sides == 2 ? stop_in_failover : current_sink();
   const Scene scene = start.failover ? failover_scene() : random_scene(world, number);
   std::string wrong[2];
+  std::array<std::atomic<bool>, 2> leaves{true, true};
   std::vector<std::thread> ranks;
   for (int side = 0; side < 2; ++side)
     if ((start.sides >> side & 1) != 0)
       ranks.emplace_back([&, side] {
         RandomRank rank(net, world, scene, side, start.peers[side], marks);
         wrong[side] = rank.play(sink);
-        if (!rank.leaves_nothing()) leaves_nothing = false;
+        leaves[side] = rank.leaves_nothing();
       });
   for (std::thread& t : ranks) t.join();
+  leaves_nothing = leaves[0] && leaves[1];
   std::string text = wrong[0] + wrong[1];
   const bool calm =
       scene.ending == Ending::all && world.faults[0].empty() && world.faults[1].empty();
@@ -169,6 +174,14 @@ class Stage {
     if (scene.ending == Ending::kill) victim.reset();
     return results(number);
   }
+  // A sanitizer's findings are told by how processes end.
+  std::string end() {
+    std::string wrong;
+    for (auto& child : children_)
+      if (const int status = child ? child->finish() : 0; status != 0)
+        wrong += "a process ended with " + std::to_string(status) + "\n";
+    return wrong;
+  }
   // The one scene of failover_world(); rank 1 stands still for so long.
   std::string play_failover(int stop_ms) {
     begin();
@@ -189,7 +202,7 @@ class Stage {
   void begin() {
     std::memset(static_cast<void*>(marks_), 0, sizeof(Marks));
     for (auto& child : children_)
-      if (child) (void)tell(child->fd, char{1});
+      if (child) (void)tell(child->fd, kPlay);
   }
   std::string results(int number) {
     std::string wrong;
@@ -242,6 +255,7 @@ TEST_CASE("a client that does at random what NCCL may do finds every byte and le
       INFO("scene " << number << ": " << text_of(random_scene(world, number)));
       REQUIRE(stage.play(number) == "");
     }
+    REQUIRE(stage.end() == "");
   }
 }
 
@@ -251,6 +265,7 @@ TEST_CASE("a process that is stopped in a failover goes on with it", "[stopped]"
   const World world = failover_world();
   Stage stage(world, true);
   CHECK(stage.play_failover(6000) == "");
+  CHECK(stage.end() == "");
 }
 
 }  // namespace
@@ -270,7 +285,7 @@ TEST_CASE("ranks", "[.child]") {
   const BuiltPlugin plugin;
   AnyNet& net = *plugin.nets[static_cast<std::size_t>(world.table)];
   char go = 0;
-  for (int number = 0; hear(role.fd, go); ++number) {
+  for (int number = 0; hear(role.fd, go) && go == kPlay; ++number) {
     Result result{};
     result.leaves_nothing = true;
     const std::string wrong = play(net, world, start, number, marks, result.leaves_nothing);
