@@ -7,8 +7,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/wait_within.h"
 
 namespace twinpath::gda {
 namespace {
@@ -35,8 +35,9 @@ SoftBackEnd::~SoftBackEnd() {
     const std::lock_guard hold(ring_->lock);
     ring_->advance();
   }
-  const std::int64_t deadline = deadline_ != 0 ? deadline_ : now_ns() + kCopyLimit;
-  while (!quiet() && now_ns() < deadline) sched_yield();
+  RunLimit own(kCopyLimit);
+  RunLimit& limit = limit_ != nullptr ? *limit_ : own;
+  while (!quiet() && !limit.over(now_ns())) sched_yield();
   if (!quiet()) {
     TP_WARN("copies of a GIN queue do not end; its memory is left to the process's end");
     (void)ring_.release();

@@ -24,8 +24,8 @@
 #include "gda/back/verbs_back_end.h"
 #include "gda/front/back_end.h"
 #include "gda/front/work_queue.h"
-#include "plugin/base/clock.h"
 #include "plugin/base/sync.h"
+#include "plugin/base/wait_within.h"
 #include "plugin/fabric/soft/reach.h"
 
 namespace twinpath::gda {
@@ -47,7 +47,7 @@ class SoftBackEnd final : public BackEnd {
   static constexpr std::int64_t kCopyLimit = 40 * kSecond;
 
   explicit SoftBackEnd(const SoftBackEndSetup& setup);
-  // Waits for copies under way, which need nobody's help to end, until end_by()'s time.
+  // Waits for copies under way, which need nobody's help to end, within the limit.
   ~SoftBackEnd();
   SoftBackEnd(const SoftBackEnd&) = delete;
   SoftBackEnd& operator=(const SoftBackEnd&) = delete;
@@ -55,8 +55,8 @@ class SoftBackEnd final : public BackEnd {
   void attach(WorkQueue& queue) { queue_ = &queue; }
   // The peer cannot do the same: all through the queue pair.  Before the first scan.
   void step_aside() { aside_ = true; }
-  // For all queues of a GPU that has failed the same moment (now_ns()), not one after the other.
-  void end_by(std::int64_t deadline) { deadline_ = deadline; }
+  // For all queues of a GPU that has failed one limit, not one after the other; it outlives them.
+  void end_within(RunLimit& limit) { limit_ = &limit; }
 
   Issued issue(std::uint64_t index, const Operation& operation) override;
   void flush() override { setup_.verbs->flush(); }
@@ -133,7 +133,7 @@ class SoftBackEnd final : public BackEnd {
   std::unique_ptr<Ring> ring_;
   bool aside_ = false;
   std::uint64_t partial_ = kNone;  // the queue pair has taken a part of this operation
-  std::int64_t deadline_ = 0;      // 0: none was set
+  RunLimit* limit_ = nullptr;      // null: its own
   std::uint64_t reported_ = 0;
   std::atomic<std::uint64_t> issued_{0};
 };

@@ -6,6 +6,7 @@
 #include "gda/connect/mesh_wire.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/wait_within.h"
 
 namespace twinpath::gda {
 
@@ -106,7 +107,7 @@ Result<std::vector<std::vector<std::uint8_t>>> Mesh::exchange(std::span<const By
 
 // Every socket in both directions at once: no order of ranks, so nothing to deadlock on.
 Status Mesh::move(std::vector<Transfer>& transfers, std::uint32_t tag, const char* what) {
-  const std::int64_t deadline = now_ns() + timeout_ns_;
+  RunLimit limit(timeout_ns_);
   std::vector<pollfd> waiting;
   for (;;) {
     waiting.clear();
@@ -122,9 +123,9 @@ Status Mesh::move(std::vector<Transfer>& transfers, std::uint32_t tag, const cha
       if (events != 0) waiting.push_back({t.socket->fd(), static_cast<short>(events), 0});
     }
     if (waiting.empty()) return Status::ok;
-    const std::int64_t left = deadline - now_ns();
-    if (left <= 0) return late(transfers, what);
-    (void)::poll(waiting.data(), waiting.size(), static_cast<int>(left / kMillisecond + 1));
+    if (limit.over(now_ns())) return late(transfers, what);
+    (void)::poll(waiting.data(), waiting.size(),
+                 static_cast<int>(limit.look_again() / kMillisecond + 1));
   }
 }
 

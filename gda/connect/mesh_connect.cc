@@ -11,6 +11,7 @@
 #include "gda/connect/mesh_wire.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/wait_within.h"
 
 namespace twinpath::gda {
 namespace {
@@ -44,7 +45,7 @@ class MeshBuilder {
         listener_(listener),
         mesh_(new Mesh(rank, static_cast<int>(ranks))),
         missing_(ranks - 1),
-        deadline_(now_ns() + config.connect_timeout_ms * kMillisecond) {
+        limit_(config.connect_timeout_ms * kMillisecond) {
     mesh_->timeout_ns_ = config.connect_timeout_ms * kMillisecond;
   }
 
@@ -89,7 +90,7 @@ class MeshBuilder {
   MeshListener& listener_;
   std::unique_ptr<Mesh> mesh_;
   std::size_t missing_;
-  const std::int64_t deadline_;
+  RunLimit limit_;
   std::list<Outgoing> outgoing_;
   std::list<Incoming> incoming_;    // the oldest first
   std::int64_t crowded_until_ = 0;  // no more callers before; 0: there is room
@@ -145,7 +146,7 @@ Status MeshBuilder::run() {
     }
     if (waits_for_callers()) TP_TRY(take_callers());
     if (missing_ == 0) break;
-    if (now_ns() >= deadline_) return late();
+    if (limit_.over(now_ns())) return late();
     wait();
   }
   return Status::ok;
@@ -160,7 +161,8 @@ Status MeshBuilder::failed(const Outgoing& out, const std::string& why) const {
 Status MeshBuilder::advance(Outgoing& out) {
   if (!out.connected) {
     std::string why;
-    const Status status = out.socket.finish_connect(why, deadline_);
+    const std::int64_t now = now_ns();
+    const Status status = out.socket.finish_connect(why, now + limit_.left(now));
     if (status == Status::again) return status;
     if (status != Status::ok) return failed(out, why);
     out.socket.set_control_options();
@@ -169,7 +171,7 @@ Status MeshBuilder::advance(Outgoing& out) {
   Status status = out.socket.send_part(out.hello, out.hello_done);
   if (status == Status::ok) status = out.socket.recv_part(out.welcome, out.welcome_done);
   if (status == Status::again) return status;
-  if (status != Status::ok && out.welcome_done == 0 && now_ns() < deadline_) {
+  if (status != Status::ok && out.welcome_done == 0 && !limit_.over(now_ns())) {
     // Crowded by strangers, it drops whoever has not spoken yet; one that is gone refuses.
     out.socket.connect_anew();
     out.connected = false;
@@ -295,7 +297,8 @@ void MeshBuilder::wait() {
     fds.push_back({out.socket.fd(), static_cast<short>(sending ? POLLOUT : POLLIN), 0});
   }
   for (const Incoming& in : incoming_) fds.push_back({in.socket.fd(), POLLIN, 0});
-  std::int64_t until = crowded_until_ != 0 ? std::min(crowded_until_, deadline_) : deadline_;
+  std::int64_t until = now_ns() + limit_.look_again();
+  if (crowded_until_ != 0) until = std::min(until, crowded_until_);
   // A host that could not be reached is tried anew, of which no descriptor tells.
   for (const Outgoing& out : outgoing_)
     if (!out.socket.is_open()) until = std::min(until, now_ns() + 100 * kMillisecond);

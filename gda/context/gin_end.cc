@@ -3,7 +3,6 @@
 
 #include "gda/context/gin_context.h"
 #include "gda/memory/retired.h"
-#include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {
@@ -25,14 +24,14 @@ Context::~Context() {
   report_late();
   // A kernel may still spin on a queue that nobody serves any more.
   bool works = true;
+  RunLimit copies(SoftBackEnd::kCopyLimit), none(0);
   if (release_ != nullptr) {
     release_->release_all();
     memory_->release_waiters();
     works =
         release_->wait(kReleaseLimit) && cqs_->wait(kReleaseLimit) && memory_->wait(kReleaseLimit);
-    const std::int64_t copies_end = now_ns() + (works ? SoftBackEnd::kCopyLimit : 0);
     for (auto& main : mains_)
-      if (main != nullptr && main->soft != nullptr) main->soft->end_by(copies_end);
+      if (main != nullptr && main->soft != nullptr) main->soft->end_within(works ? copies : none);
   }
   if (!works) {
     warn_left_behind(core_->gpu);

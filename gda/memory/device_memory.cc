@@ -9,9 +9,9 @@
 #include <mutex>
 #include <new>
 
-#include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "plugin/base/page_size.h"
+#include "plugin/base/wait_within.h"
 #include "plugin/gpu/driver.h"
 
 namespace twinpath::gda {
@@ -174,11 +174,11 @@ Status Stager::put(cuda::Address to, const void* from, std::size_t bytes) {
 // A copy and no memset: that would run on the SMs, which spinning kernels may fill.
 Status Stager::copy(cuda::Address to, std::size_t bytes) {
   cuda::Result r = d_.copy_async(to, address_of(stage_), bytes, stream_);
-  const std::int64_t deadline = now_ns() + kCopyLimit;
+  RunLimit limit(kCopyLimit);
   for (int i = 0; r == cuda::kSuccess; ++i) {
     r = d_.stream_query(stream_);
     if (r == cuda::kSuccess) return Status::ok;
-    if (r != cuda::kNotReady || now_ns() > deadline) break;
+    if (r != cuda::kNotReady || limit.over(now_ns())) break;
     r = cuda::kSuccess;
     if (i > 1000) (void)::poll(nullptr, 0, 1);
   }

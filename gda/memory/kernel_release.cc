@@ -1,9 +1,7 @@
 // See kernel_release.h.
 #include "gda/memory/kernel_release.h"
 
-#include <sched.h>
-
-#include "plugin/base/clock.h"
+#include "plugin/base/wait_within.h"
 
 namespace twinpath::gda {
 
@@ -45,12 +43,7 @@ void KernelRelease::release_all() {
 }
 
 bool KernelRelease::wait(std::int64_t limit_ns) const {
-  const std::int64_t deadline = now_ns() + limit_ns;
-  while (pending_->load(std::memory_order_acquire) != 0) {
-    if (now_ns() > deadline) return false;
-    sched_yield();
-  }
-  return true;
+  return wait_within(limit_ns, [this] { return pending_->load(std::memory_order_acquire) == 0; });
 }
 
 }  // namespace twinpath::gda

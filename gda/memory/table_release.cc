@@ -1,10 +1,8 @@
 // See table_release.h.
 #include "gda/memory/table_release.h"
 
-#include <sched.h>
-
 #include "gda/memory/signal_release.h"
-#include "plugin/base/clock.h"
+#include "plugin/base/wait_within.h"
 
 namespace twinpath::gda {
 
@@ -55,12 +53,7 @@ void TableRelease::begin() {
 }
 
 bool TableRelease::wait(std::int64_t limit_ns) const {
-  const std::int64_t deadline = now_ns() + limit_ns;
-  while (busy_.load(std::memory_order_seq_cst)) {
-    if (now_ns() > deadline) return false;
-    sched_yield();
-  }
-  return true;
+  return wait_within(limit_ns, [this] { return !busy_.load(std::memory_order_seq_cst); });
 }
 
 bool TableRelease::stop(std::int64_t limit_ns) {

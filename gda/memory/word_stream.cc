@@ -1,10 +1,8 @@
 // See word_stream.h.
 #include "gda/memory/word_stream.h"
 
-#include <sched.h>
-
-#include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/wait_within.h"
 
 namespace twinpath::gda {
 
@@ -37,12 +35,7 @@ void WordStream::add(std::uint64_t address, std::uint64_t value) {
 }
 
 bool WordStream::wait(std::int64_t limit_ns) const {
-  const std::int64_t deadline = now_ns() + limit_ns;
-  while (ended_.load(std::memory_order_acquire) != given_) {
-    if (now_ns() > deadline) return false;
-    sched_yield();
-  }
-  return true;
+  return wait_within(limit_ns, [this] { return ended_.load(std::memory_order_acquire) == given_; });
 }
 
 }  // namespace twinpath::gda

@@ -1,11 +1,10 @@
 #include "gda/mlx5/error_look.h"
 
-#include <sched.h>
-
+#include <algorithm>
 #include <cstring>
 
 #include "gda/abi/cqe.h"
-#include "plugin/base/clock.h"
+#include "plugin/base/wait_within.h"
 
 namespace twinpath::gda::mlx5 {
 
@@ -80,13 +79,11 @@ std::optional<ErrorLook::Cause> ErrorLook::look() {
 }
 
 bool ErrorLook::wait(std::int64_t limit_ns) const {
-  const std::int64_t deadline = now_ns() + limit_ns;
-  for (const auto& copy : copies_)
-    while (!copy->ended.load(std::memory_order_acquire)) {
-      if (now_ns() > deadline) return false;
-      sched_yield();
-    }
-  return true;
+  return wait_within(limit_ns, [this] {
+    return std::all_of(copies_.begin(), copies_.end(), [](const auto& copy) {
+      return copy->ended.load(std::memory_order_acquire);
+    });
+  });
 }
 
 }  // namespace twinpath::gda::mlx5

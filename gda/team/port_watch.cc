@@ -1,10 +1,9 @@
 #include "gda/team/port_watch.h"
 
-#include "plugin/base/clock.h"
-
 namespace twinpath::gda {
 
-std::string PortWatch::look(std::int64_t now) {
+std::string PortWatch::look(std::int64_t at) {
+  const std::int64_t now = ran_.look(at);
   AsyncEvents& events = rail_.port.adapter->events;
   const Port& port = *rail_.port.port;
   events.poll();

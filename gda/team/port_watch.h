@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "plugin/base/clock.h"
+#include "plugin/base/run_clock.h"
 #include "proxy/queues/queue_set.h"
 
 namespace twinpath::gda {
@@ -15,13 +17,15 @@ namespace twinpath::gda {
 class PortWatch {
  public:
   PortWatch(const Rail& rail, const Devices& devices) : rail_(rail), devices_(devices) {}
-  // To be called about ten times a second.  Empty, or why nothing will come over it any more.
-  std::string look(std::int64_t now);
+  // To be called about ten times a second, at now_ns().  Empty, or why nothing will come over it
+  // any more.
+  std::string look(std::int64_t at);
 
  private:
   const Rail& rail_;
   const Devices& devices_;
-  std::int64_t looked_ = 0, down_since_ = 0;
+  std::int64_t looked_ = 0, down_since_ = 0;  // of ran_
+  RunClock ran_{kSecond};
   std::uint32_t changes_ = 0;  // that the adapter had told of
 };
 

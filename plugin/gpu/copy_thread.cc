@@ -2,15 +2,15 @@
 #include "plugin/gpu/copy_thread.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <limits>
 #include <utility>
 
-#include "plugin/base/clock.h"
 #include "plugin/base/cpus.h"
 #include "plugin/base/log.h"
+#include "plugin/base/wait_within.h"
 #include "plugin/gpu/near_cpus.h"
 
 namespace twinpath::gpu {
@@ -70,9 +70,9 @@ void CopyThread::start() {
 }
 
 void CopyThread::wait_ready(std::int64_t limit_ns) const {
-  const std::int64_t deadline = now_ns() + limit_ns;
-  while (!ready_.load(std::memory_order_acquire) && now_ns() < deadline)
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  (void)wait_within(
+      limit_ns, [this] { return ready_.load(std::memory_order_acquire); },
+      [] { return ::usleep(50); });
 }
 
 void CopyThread::prepare() {
@@ -215,7 +215,10 @@ void CopyThread::run() {
 
 void CopyThread::serve(int cpus) {
   const bool crowded = pause_after(0, cpus, kIdleSpin) != Pause::spin;
-  std::int64_t last_progress = now_ns();
+  // Of the time in which the thread ran: what the GPU did while the process stood still, a step
+  // finds.
+  RunClock ran(kStall / 8);
+  std::int64_t last_progress = 0;
   unsigned idle_rounds = 0;
   for (;;) {
     if (leaving_.load(std::memory_order_relaxed)) return;
@@ -225,13 +228,13 @@ void CopyThread::serve(int cpus) {
       continue;
     }
     if (in_flight_ == 0 && stopping_.load() && inbox_.empty()) return;
-    if (++idle_rounds == 1) last_progress = now_ns();
+    if (++idle_rounds == 1) last_progress = ran.look(now_ns());
     if (!crowded) {
       cpu_relax();
       // The clock is read once in a while only: it costs as much as a look at all words.
       if (idle_rounds % 64 != 0) continue;
     }
-    const std::int64_t quiet = now_ns() - last_progress;
+    const std::int64_t quiet = ran.look(now_ns()) - last_progress;
     const bool busy = in_flight_ != 0;
     if (busy && quiet > kStall) {
       for (auto& lane : lanes_)

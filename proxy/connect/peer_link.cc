@@ -22,25 +22,6 @@ std::string rail_text(const HelloRail& rail) {
   return rail.port + " GID index " + std::to_string(rail.gid_index) + " " + gid_text(rail.gid);
 }
 
-bool DrainClock::go_on(bool moved, QuietBudget& quiet) {
-  now_ = now_ns();
-  if (begun_ == 0) {
-    begun_ = moved_ = now_;
-    quiet_ = quiet.allowed(now_);
-  }
-  if (moved) moved_ = now_;
-  if (now_ - begun_ >= kMost) return false;
-  if (now_ - moved_ < quiet_) return true;
-  quiet.spend(now_ - moved_);
-  return false;
-}
-
-bool DrainClock::look() {
-  if (now_ - looked_ < kMillisecond) return false;
-  looked_ = now_;
-  return true;
-}
-
 PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer,
                    const PeerMemory& memory, ConnectionCounts counts, Attendant* attendant)
     : counts_(std::move(counts)),

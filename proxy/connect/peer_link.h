@@ -47,19 +47,6 @@ struct Waiting {
 std::string rail_text(const Rail& rail);
 std::string rail_text(const HelloRail& rail);
 
-// How long a closing comm stays.
-class DrainClock {
- public:
-  bool go_on(bool moved, QuietBudget& quiet);
-  // Whether to look at the peer's socket: about each millisecond.
-  bool look();
-  std::int64_t now() const { return now_; }
-
- private:
-  static constexpr std::int64_t kMost = 100'000'000;  // ns
-  std::int64_t now_ = 0, begun_ = 0, moved_ = 0, looked_ = 0, quiet_ = 0;
-};
-
 // The peer's memory that a question may be asked of: by rail of the peer.
 struct PeerMemory {
   std::uint64_t address = 0;
@@ -141,8 +128,10 @@ class PeerLink final : private FailureListener, private Attended {
       {
         std::lock_guard hold(hub().lock);
         if (broken_ || left_at_ != 0 || !busy()) return;
-        again = clock.go_on(poll() > 0, hub().closing);
-        if (clock.look()) read_words(clock.now());
+        const bool moved = poll() > 0;
+        const std::int64_t now = now_ns();
+        again = clock.go_on(now, moved, hub().closing);
+        if (clock.look(now)) read_words(now);
       }
       if (again) std::this_thread::yield();
     }

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "plugin/base/run_clock.h"
+
 namespace twinpath {
 
 class QuietBudget {
@@ -29,6 +31,35 @@ class QuietBudget {
 
  private:
   std::int64_t begun_ = -kWindow, spent_ = 0;
+};
+
+// How long a closing comm stays, of the time in which its process ran.
+class DrainClock {
+ public:
+  // At now_ns(), after a look at its queues: whether something `moved`.
+  bool go_on(std::int64_t now, bool moved, QuietBudget& quiet) {
+    if (quiet_ == 0) {
+      quiet_ = quiet.allowed(now);
+      ran_ = RunClock(quiet_ / 2);  // what came during a stop is looked at once more
+    }
+    const std::int64_t ran = ran_.look(now);
+    if (moved) moved_ = ran;
+    if (ran >= kMost) return false;
+    if (ran - moved_ < quiet_) return true;
+    quiet.spend(ran - moved_);
+    return false;
+  }
+  // Whether to look at the peer's socket: about each millisecond.
+  bool look(std::int64_t now) {
+    if (now - looked_ < 1'000'000) return false;
+    looked_ = now;
+    return true;
+  }
+
+ private:
+  static constexpr std::int64_t kMost = 100'000'000;  // ns
+  RunClock ran_{1};
+  std::int64_t moved_ = 0, looked_ = 0, quiet_ = 0;
 };
 
 }  // namespace twinpath

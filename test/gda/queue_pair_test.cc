@@ -3,6 +3,8 @@
 
 #include <cerrno>
 
+#include "gda/team/port_watch.h"
+#include "plugin/fabric/soft/extended.h"
 #include "proxy/connect/connection.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -80,6 +82,27 @@ TEST_CASE("a kernel's queue pair is moved later where its adapter times out, and
   Moves other(to, 1, EIO);
   CHECK(other.join() == Status::system);
   CHECK(Moves::tried == 1);
+}
+
+TEST_CASE("a port that is down is lost after its time, of which a stop of the process is no part") {
+  test::LogCapture log;
+  Moves made(IBV_QPS_RESET, 0, 0);
+  const std::int64_t stop = GENERATE(std::int64_t{0}, 3600 * kSecond);
+  const Rail& rail = made.rails[0];
+  PortWatch watch(rail, *made.devices);
+  const std::int64_t hold = made.config.failover_hold_ms * kMillisecond;
+  std::int64_t now = 5 * kSecond;
+  CHECK(watch.look(now) == "");
+  REQUIRE(soft::set_port_state(rail.port.adapter->context, 1, false) == 0);
+  CHECK(watch.look(now += 2 * kSecond) == "");
+  now += stop;
+  std::int64_t waited = 0;  // in looks of 100 ms
+  while (watch.look(now += 100 * kMillisecond).empty() && waited < 2 * hold)
+    waited += 100 * kMillisecond;
+  CHECK(waited >= hold - 2 * kSecond);
+  CHECK(waited <= hold);
+  REQUIRE(soft::set_port_state(rail.port.adapter->context, 1, true) == 0);
+  CHECK(watch.look(now) == "");
 }
 
 }  // namespace twinpath::gda

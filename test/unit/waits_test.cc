@@ -2,6 +2,7 @@
 // is said: made-up time.
 #include <vector>
 
+#include "plugin/base/wait_within.h"
 #include "proxy/connect/making_clock.h"
 #include "proxy/queues/loss_log.h"
 #include "proxy/queues/quiet_budget.h"
@@ -86,6 +87,42 @@ TEST_CASE("a thousand comms that close on silent peers wait no longer than a few
   CHECK(now - begin < 500 * kMillisecond);
   // Later ones have time again.
   CHECK(budget.allowed(now + QuietBudget::kWindow) == QuietBudget::kEach);
+}
+
+TEST_CASE("a comm that was stopped while it closed looks at its queues again before it leaves") {
+  QuietBudget budget;
+  DrainClock clock;
+  std::int64_t now = 5 * kSecond;
+  CHECK(clock.go_on(now, false, budget));
+  now += 3600 * kSecond;  // stopped, right after it had looked
+  CHECK(clock.go_on(now, false, budget));
+  CHECK(clock.go_on(now + 1, true, budget));  // what came meanwhile
+  int more = 0;
+  while (clock.go_on(now += kMillisecond, false, budget)) ++more;
+  CHECK(more >= 15);
+  CHECK(more <= 25);
+}
+
+TEST_CASE("what is waited for is looked at again after a stop, and given up after its limit") {
+  struct Row {
+    std::int64_t step;     // from one look to the next
+    std::int64_t stop_at;  // a longer way before this look,
+    std::int64_t done_at;  // and from this on it is done; 0: never
+    bool waited;
+  };
+  const Row rows[] = {{1, 0, 5, true},      {1, 0, 99, true},     {1, 0, 0, false},
+                      {1, 0, 103, false},   {1, 3, 4, true},      {1, 3, 10, true},
+                      {1, 3, 0, false},     {1, 50, 52, true},    {1, 50, 99, false},
+                      {10'000, 1, 4, true}, {10'000, 1, 0, false}};
+  for (const Row& row : rows) {
+    CAPTURE(row.step, row.stop_at, row.done_at);
+    std::int64_t looks = 0, now = 5 * kSecond;
+    const bool waited = wait_within(
+        100, [&] { return ++looks, row.done_at != 0 && looks >= row.done_at; },
+        [&] { now += looks == row.stop_at ? kSecond : row.step; }, [&] { return now; });
+    CHECK(waited == row.waited);
+    CHECK(looks < 110);
+  }
 }
 
 TEST_CASE("connections lost with one process: the first in full, then counts, then the whole") {

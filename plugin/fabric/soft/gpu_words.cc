@@ -1,7 +1,5 @@
 #include "plugin/fabric/soft/gpu_words.h"
 
-#include <sched.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -9,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "plugin/base/clock.h"
+#include "plugin/base/wait_within.h"
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/gpu/engine.h"
 
@@ -84,12 +82,9 @@ std::shared_ptr<Copy> begin(std::uint64_t address, int gpu, std::size_t bytes, c
 
 bool wait(const std::shared_ptr<Copy>& copy) {
   if (copy == nullptr) return false;
-  const std::int64_t deadline = now_ns() + kCopyLimit;
-  while (copy->state.load(std::memory_order_acquire) == 0) {
-    if (now_ns() > deadline) return false;
-    sched_yield();
-  }
-  return copy->state.load(std::memory_order_relaxed) == 1;
+  return wait_within(kCopyLimit,
+                     [&] { return copy->state.load(std::memory_order_acquire) != 0; }) &&
+         copy->state.load(std::memory_order_relaxed) == 1;
 }
 
 struct Hold {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "plugin/base/sync.h"
+#include "plugin/base/wait_within.h"
 
 namespace twinpath::soft {
 namespace {
@@ -107,14 +107,11 @@ void KeyTable::remove(std::uint32_t key) {
     others = holders_;
   }
   // Seldom does anybody hold it, so the clock is read only then.
-  std::int64_t deadline = 0;
-  for (;;) {
+  for (RunLimit limit(kMostWait);;) {
     bool wait = (*own_holds_)[index].load(std::memory_order_seq_cst) != 0;
     std::erase_if(others, [&](const auto& h) { return !h->holds(index) || h->is_stuck(); });
     if (!wait && others.empty()) break;
-    const std::int64_t now = now_ns();
-    if (deadline == 0) deadline = now + kMostWait;
-    if (now >= deadline) break;
+    if (limit.over(now_ns())) break;
     sched_yield();
   }
   for (const auto& h : others) {

@@ -13,7 +13,7 @@
 #include <memory>
 #include <random>
 
-#include "plugin/base/clock.h"
+#include "plugin/base/wait_within.h"
 
 namespace twinpath::soft {
 namespace {
@@ -112,9 +112,9 @@ Result<std::vector<Rendezvous::Name>> Rendezvous::names(std::string& why) const 
 
 bool Rendezvous::is_taken(std::uint32_t slot, const std::vector<Name>& names,
                           const std::string& own, bool trusting) const {
-  const std::int64_t deadline = now_ns() + kClaimLimit;
+  RunLimit limit(kClaimLimit);
   return std::any_of(names.begin(), names.end(), [&](const Name& n) {
-    if (n.slot != slot || n.text == own || now_ns() > deadline) return false;
+    if (n.slot != slot || n.text == own || limit.over(now_ns())) return false;
     UniqueFd fd;
     uid_t user = 0;
     const Answer a = ask(n.text, (trusting ? 1 : 20) * kMillisecond, fd, user);
@@ -132,12 +132,12 @@ Result<UniqueFd> Rendezvous::claim(std::uint32_t& slot, std::string& why) const 
   for (const Name& n : *known) named[n.slot] = true;
   // First the slots that nobody names, then those that only other users do.  Who is too busy to
   // answer may be ours; only when nothing else is left is he taken for a stranger who obstructs.
-  const std::int64_t deadline = now_ns() + kClaimLimit;
+  RunLimit limit(kClaimLimit);
   for (std::uint32_t i = 0; i < 3 * slots_; ++i) {
     const std::uint32_t candidate = (start + i) % slots_;
     const bool trusting = i < 2 * slots_;
     if (named[candidate] != (i >= slots_)) continue;
-    if (named[candidate] && trusting && now_ns() > deadline) continue;
+    if (named[candidate] && trusting && limit.over(now_ns())) continue;
     if (named[candidate] && is_taken(candidate, *known, "", trusting)) continue;
     UniqueFd fd = new_socket(SOCK_NONBLOCK);
     const std::string own = prefix_ + std::to_string(candidate) + "-" + random_digits();
@@ -166,9 +166,9 @@ Result<UniqueFd> Rendezvous::reach(std::uint32_t slot, std::string& why) const {
   std::erase_if(*known, [slot](const Name& n) { return n.slot != slot; });
   why = "it has ended or runs elsewhere";
   Status outcome = Status::closed;
-  const std::int64_t deadline = now_ns() + kReachLimit;
+  RunLimit limit(kReachLimit);
   // Each is asked shortly and those that are busy once more, so that names of others cost little.
-  for (std::int64_t wait = kMillisecond; !known->empty() && now_ns() < deadline; wait *= 4) {
+  for (std::int64_t wait = kMillisecond; !known->empty() && !limit.over(now_ns()); wait *= 4) {
     std::vector<Name> busy;
     for (Name& n : *known) {
       UniqueFd fd;

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/wait_within.h"
 #include "plugin/gpu/driver.h"
 
 namespace twinpath::gpu::process {
@@ -127,8 +127,8 @@ Result<std::unique_ptr<CopyProcess>> CopyProcess::meet(UnsharedFd socket, std::s
     (void)::setsockopt(socket.get(), SOL_SOCKET, side, &limit, sizeof limit);
   std::unique_ptr<CopyProcess> made(new CopyProcess(std::move(socket)));
   pollfd p{made->socket_.get(), POLLIN, 0};
-  const std::int64_t deadline = now_ns() + limit_ns;
-  while (p.revents == 0 && now_ns() < deadline)
+  RunLimit answer(limit_ns);
+  while (p.revents == 0 && !answer.over(now_ns()))
     if (::poll(&p, 1, 100) < 0 && errno != EINTR) break;
   Answer ready;
   if (p.revents == 0 || made->next(ready, false) != Status::ok || ready.what != Tell::ready) {
