@@ -52,7 +52,7 @@ class Install(Works, unittest.TestCase):
             page = (self.prefix / f"share/man/man1/{name}.1").read_text().replace("\\-", "-")
             text = run(self.prefix / "bin" / name, "--help").stdout
             options = re.search(r"(?ms)^(?:Options:\n)?(  --?[a-z].*?)\n\n", text)[1]
-            for option in re.findall(r"^  (--?[^ {]*)", options, re.M):
+            for option in re.findall(r"^  (--?[^ {\n]*)", options, re.M):
                 self.assertRegex(page, rf"\n\.B {re.escape(option)}( .*)?\n[^.\n]", name)
             for heading in (".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS", ".SH SEE ALSO"):
                 self.assertIn(heading, page, name)
