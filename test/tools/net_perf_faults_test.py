@@ -38,12 +38,14 @@ class Faults(unittest.TestCase):
     def test_a_stuck_transfer_ends_at_the_deadline_with_its_phase(self):
         text, seconds = self.run_with("hang", timeout=2)
         self.assertIn("timed out after 2.0 s in phase 'bw 4k: warm up': received", text)
+        self.assertIn("raise --timeout", text)
         self.assertLess(seconds, 8)
 
     def test_a_plugin_that_blocks_is_stopped(self):
         for mode in ((), ("--threads", 2)):
             text, seconds = self.run_with("block", *mode, timeout=2)
             self.assertIn("timed out", text)
+            self.assertIn("raise --timeout", text)
             self.assertIn("was stopped in phase 'bw 4k: warm up'", text)
             self.assertLess(seconds, 8)
 

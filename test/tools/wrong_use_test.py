@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -358,6 +359,24 @@ class Once(unittest.TestCase):
 
 
 class Timeouts(unittest.TestCase):
+    def test_a_rank_that_is_alone_says_what_makes_it_wait_longer(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else takes it
+            closed = taken.getsockname()[1]
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            for program, more in ((NET_PERF, []), (COLL_PERF, ["--cpu", 2])):
+                for rank, where in (0, port), (1, closed):
+                    if program is None:
+                        continue
+                    with self.subTest(os.path.basename(program), rank=rank):
+                        done = run(program, "--plugin", PLUGIN, *more, "--rank", f"{rank}/2", "--timeout",
+                                   1, "--rendezvous", f"127.0.0.1:{where}", env=SOFT)
+                        self.assertNotEqual(done.returncode, 0)
+                        self.assertIn("raise --timeout", done.stderr)
+                        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
     def test_net_perf_does_not_blame_the_plugin_for_its_own_memory(self):
         if SLOW_MMAP is None:
             self.skipTest("a sanitizer's runtime wants to be preloaded first")
