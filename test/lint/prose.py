@@ -17,7 +17,7 @@ LONG = 30  # words of a sentence
 TOTAL = 41300  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
-    "README.md": (1210, 1),
+    "README.md": (1200, 0),
     "gda/FAILURES.md": (900, 1),
     "gda/README.md": (3600, 1),
     "plugin/ARCHITECTURE.md": (1050, 1),
