@@ -502,6 +502,26 @@ class ThisNode(Scratch):
         captured = self.replay("two-sockets", "check", "--json")
         self.assertNotIn("a job started here", captured.stdout)
 
+    def test_an_anonymous_archive_has_the_findings_and_no_names(self):
+        name, secret = os.uname().nodename, "10.201.202.0/24"
+        env = {"TWINPATH_FABRIC": "soft", "NCCL_IB_ADDR_RANGE": secret, "USER": "mallory",
+               "NCCL_TOPO_DUMP_FILE": "/home/mallory/topo.xml"}
+        for words in ((), ("--anonymous",)):
+            archive = self.path("bug.tar")
+            done = topo("--no-cuda", "check", "--archive", archive, *words, env=env)
+            self.assertIn(done.returncode, (0, 1, 2), done.stderr)
+            with tarfile.open(archive) as tar:
+                texts = {n: tar.extractfile(n).read().decode()
+                         for n in ("check.txt", "check.json", "hosts.json")}
+            self.assertEqual(texts["check.txt"], done.stdout)
+            hosts = json.loads(texts["hosts.json"])
+            everything = "".join(texts.values())
+            for word in ("10.201.202", "mallory", f'"{name}"'):
+                self.assertEqual(word in everything, not words, word)
+            self.assertEqual(hosts[0]["name"], "host-1" if words else name)
+            # It is a dump as well.
+            self.assertEqual(topo("--input", archive, "tree").returncode, 0)
+
     def test_probe_says_why_it_did_not_try(self):
         done = topo("--input", self.machine("two-sockets"), "probe", cwd=self.folder)
         self.assertEqual((done.returncode, done.stdout),

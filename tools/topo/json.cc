@@ -179,6 +179,10 @@ Json one_probe(const Probe& p) {
 
 }  // namespace
 
+std::string json_text(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 Json report_json(const Report& r) {
   const Machine& m = r.machine;
   Json j{{"schema", json_schema("twinpath-topo", 3)}, {"node", node_json(m)}};

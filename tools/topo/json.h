@@ -11,6 +11,9 @@ namespace twinpath::tools::topo {
 
 using Json = nlohmann::ordered_json;
 
+// As it is printed.  Texts come from files: what is not UTF-8 is replaced, not thrown at.
+std::string json_text(const Json& json);
+
 Json report_json(const Report& report);
 Json peers_json(const Report& peer, const std::vector<PeerPair>& pairs);
 Json checks_json(const Checks& checks, bool strict);

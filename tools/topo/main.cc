@@ -11,6 +11,7 @@
 #include "tools/common/failure.h"
 #include "tools/common/nccl_conf.h"
 #include "tools/common/output.h"
+#include "tools/topo/archive.h"
 #include "tools/topo/check.h"
 #include "tools/topo/dump.h"
 #include "tools/topo/hosts.h"
@@ -77,10 +78,7 @@ Report load(const Options& o, Input& input, bool with_probes, ProbeRun& probes) 
   return report;
 }
 
-void print(const Json& json) {
-  // Texts come from files: what is not UTF-8 is replaced, not thrown at.
-  std::printf("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
-}
+void print(const Json& json) { std::printf("%s", json_text(json).c_str()); }
 
 void print_matrix(const Options& o, const Report& report, const Report* peer, bool live) {
   const auto pairs = peer == nullptr ? std::vector<PeerPair>() : with_peer(report, *peer);
@@ -108,23 +106,36 @@ int explain_pair(const Options& o, const Report& report, const Report* peer) {
   return 0;
 }
 
-int tell_checks(const Options& o, const Checks& checks, const Json& more) {
-  if (o.json) {
-    Json all = checks_json(checks, o.strict);
-    all.update(more);
-    print(all);
-  } else {
-    std::printf("%s", checks_text(checks, o.strict).c_str());
+// Prints what was found, and writes the archive that was asked for.
+int tell(const Options& o, const Input& input, const Checks& checks,
+         const std::vector<HostCard>& cards, const Json& more) {
+  Findings found{checks_text(checks, o.strict), checks_json(checks, o.strict), cards};
+  found.json.update(more);
+  Anonymous hide;
+  const char* user = std::getenv("USER");
+  if (o.anonymous) hide_names(cards, user == nullptr ? "" : user, hide);
+  const std::string text = o.json ? json_text(found.json) : found.text;
+  std::printf("%s", (o.anonymous ? hide(text) : text).c_str());
+  if (!o.archive.empty()) {
+    auto dump = input.root.empty() ? std::vector<TarEntry>()
+                                   : dump_entries(input.machine, input.root, false);
+    write_tar(o.archive, archive_entries(found, std::move(dump), o.anonymous ? &hide : nullptr));
   }
   return checks.exit_code(o.strict);
 }
 
-int check_here(const Options& o, const Report& report) {
+int check_here(const Options& o, const Input& input, const Report& report) {
   const auto place = report.job ? find_place(o.rank, o.ignore_launcher) : std::nullopt;
-  if (!place) return tell_checks(o, check(report), Json::object());
-  const auto hosts = check_as_rank(o, *place, report);
-  if (!hosts) return 0;
-  return tell_checks(o, hosts->checks, {{"pairs", tries_json(hosts->cards, hosts->tries)}});
+  if (place) {
+    const auto hosts = check_as_rank(o, *place, report);
+    if (!hosts) return 0;
+    return tell(o, input, hosts->checks, hosts->cards,
+                {{"pairs", tries_json(hosts->cards, hosts->tries)}});
+  }
+  const Checks checks = check(report);
+  std::vector<HostCard> cards;
+  if (report.job) cards.push_back(make_card(report, checks));
+  return tell(o, input, checks, cards, Json::object());
 }
 
 int write_dump(const Options& o, const Input& input) {
@@ -176,7 +187,7 @@ int run(Options o) {
     case Command::why:
       return explain_pair(o, report, other);
     case Command::check:
-      return check_here(o, report);
+      return check_here(o, input, report);
     case Command::tree:
       if (o.json)
         print(report_json(report));

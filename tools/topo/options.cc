@@ -73,6 +73,12 @@ bool parse_options(int argc, char** argv, Options& o, int& exit_code) {
   check->add_flag("--no-mpi", o.ignore_launcher, "this host alone, inside mpirun or Slurm too");
   check->add_option("--patience", o.patience_s, "SECONDS to wait for a pair of rails [10]")
       ->check(is_between(0.1, 600));
+  check
+      ->add_option("--archive", o.archive,
+                   "FILE.tar: for a bug report, with the findings and this node's dump")
+      ->check(ends_in(".tar"));
+  check->add_flag("--anonymous", o.anonymous,
+                  "names of hosts and users and addresses replaced, here and in the archive");
   app.add_subcommand("tree", "the PCIe tree down to GPUs and HCAs");
   auto* dump = app.add_subcommand("dump", "write what --input needs to see this node again");
   dump->add_option("OUT", o.out, "FILE.tar")->required()->check(ends_in(".tar"));

@@ -25,6 +25,8 @@ struct Options {
   std::string rank, rendezvous;
   bool ignore_launcher = false;
   double patience_s = 10;
+  std::string archive;  // for a bug report
+  bool anonymous = false;
 };
 
 inline constexpr int kBadArguments = 3;

@@ -61,7 +61,7 @@ class Child {
 // A shell's line for one host: settings of here, and the options that hold there, too.
 std::string remote_line(const Options& o, std::size_t rank, std::size_t size,
                         const std::string& rendezvous) {
-  std::string line = "env";
+  std::string line = "exec env";  // so that what ends the shell ends it
   for (const auto& [name, value] : relevant_environment()) line += " " + quoted(name + "=" + value);
   if (const char* path = std::getenv("LD_LIBRARY_PATH"))
     line += " " + quoted(std::string("LD_LIBRARY_PATH=") + path);
@@ -69,6 +69,8 @@ std::string remote_line(const Options& o, std::size_t rank, std::size_t size,
   line += " " + quoted(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
   line += " check --rank " + std::to_string(rank) + "/" + std::to_string(size) + " --rendezvous " +
           quoted(rendezvous) + " --patience " + std::to_string(o.patience_s);
+  if (!o.archive.empty() && rank == 0) line += " --archive " + quoted(o.archive);
+  if (o.anonymous) line += " --anonymous";
   if (o.json) line += " --json";
   if (o.strict) line += " --strict";
   if (!o.input.cuda) line += " --no-cuda";
