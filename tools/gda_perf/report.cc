@@ -46,9 +46,8 @@ nlohmann::json row_json(const Row& row) {
 }
 
 ToolError unwritable(const std::string& file) {
-  return ToolError(kExitUsage,
-                   "--json " + file + " cannot be written: " + std::strerror(errno) +
-                       "; give a file in a folder of yours");
+  return ToolError(kExitUsage, "--json " + file + " cannot be written: " + std::strerror(errno) +
+                                   "; give a file in a folder of yours");
 }
 
 tools::Table make_table() {

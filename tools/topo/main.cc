@@ -36,8 +36,9 @@ void write_file(const std::string& path, const std::string& text) {
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << text;
   out.close();
-  if (!out) throw Failure(path + ": cannot be written: " + std::strerror(errno) +
-                          "; give a file in a folder of yours");
+  if (!out)
+    throw Failure(path + ": cannot be written: " + std::strerror(errno) +
+                  "; give a file in a folder of yours");
 }
 
 // Software adapters take the place that their configuration gives them.

@@ -50,8 +50,9 @@ class ScratchFile {
 
 void write_png(const std::string& path, const std::string& svg) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) throw Failure(path + ": cannot be written: " + std::strerror(errno) +
-                            "; give a file in a folder of yours");
+  if (fd < 0)
+    throw Failure(path + ": cannot be written: " + std::strerror(errno) +
+                  "; give a file in a folder of yours");
   (void)::close(fd);
   ScratchFile source(svg);
   std::string program = "rsvg-convert", out = "--output=" + path;

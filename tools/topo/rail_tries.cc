@@ -120,9 +120,9 @@ class End {
   std::string why_;
 };
 
-using Ends = std::vector<std::unique_ptr<End>>;
+using TriedEnds = std::vector<std::unique_ptr<End>>;
 
-void run(const Ends& ends, double patience_s) {
+void try_all(const TriedEnds& ends, double patience_s) {
   const std::int64_t deadline = now_ns() + static_cast<std::int64_t>(patience_s * 1e9);
   const auto busy = [](const auto& e) { return e->busy(); };
   while (std::any_of(ends.begin(), ends.end(), busy) && now_ns() < deadline) {
@@ -147,7 +147,7 @@ class Round {
 
   void run_all(const std::vector<int>& ranks, double patience_s) {
     start(ranks);
-    run(ends_, patience_s);
+    try_all(ends_, patience_s);
     const std::vector<char> good = agree(ranks);
     for (std::size_t p = 0; p < ends_.size(); ++p) {
       if (good[p] == 0) continue;
@@ -215,7 +215,7 @@ class Round {
   const int me_, other_;
   const std::size_t most_;
   int second_ = 0;
-  Ends ends_;
+  TriedEnds ends_;
 };
 
 std::string told(const std::vector<PairTry>& tries) {
