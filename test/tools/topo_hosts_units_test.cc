@@ -86,7 +86,7 @@ std::vector<const CheckItem*> of(const Checks& checks, std::string_view id, Leve
     if (i.id == id && i.level == level) out.push_back(&i);
   return out;
 }
-bool has(const std::string& text, const std::string& word) {
+bool mentions(const std::string& text, const std::string& word) {
   return text.find(word) != std::string::npos;
 }
 constexpr auto kAll = [](const PairTry&) { return true; };
@@ -97,7 +97,7 @@ TEST_CASE("hosts that are alike and reach each other give no finding") {
   const Checks checks = check_hosts(two(), tried(two(), kAll));
   CHECK(checks.exit_code(true) == 0);
   REQUIRE(of(checks, "reach", Level::ok).size() == 1);
-  CHECK(has(of(checks, "reach", Level::ok)[0]->fact, "4 of 4 pairs"));
+  CHECK(mentions(of(checks, "reach", Level::ok)[0]->fact, "4 of 4 pairs"));
 }
 
 TEST_CASE("what differs between hosts is found, with the value of each") {
@@ -132,7 +132,7 @@ TEST_CASE("what differs between hosts is found, with the value of each") {
     compare_cards(cards, checks);
     const auto found = of(checks, c.id, Level::warn);
     REQUIRE(found.size() == 1);
-    CHECK(has(found[0]->fact, c.fact));
+    CHECK(mentions(found[0]->fact, c.fact));
     CHECK_FALSE(found[0]->remedy.empty());
     CHECK((*c.object == '\0' || found[0]->objects == std::vector<std::string>{c.object}));
     CHECK(checks.count(Level::warn) == 1);
@@ -219,7 +219,7 @@ TEST_CASE("pairs of rails that do not work are named, and their kind is known") 
     CHECK(found[0]->id == c.id);
     CHECK(found[0]->level == c.level);
     CHECK(found[0]->objects.front() == c.object);
-    CHECK(has(found[0]->fact + found[0]->remedy, c.word));
+    CHECK(mentions(found[0]->fact + found[0]->remedy, c.word));
   }
 }
 
