@@ -27,8 +27,8 @@ sanitizer_build() {
     build "$folder" "$jobs" "$label build" --unity=off "$@"
   }
 }
-# early_builds STAGE...: begins these builds beside what is tested meanwhile, at the lowest priority:
-# tests wait more than they compute.
+# early_builds STAGE...: begins these builds beside what is tested meanwhile, where a processor is
+# idle: tests wait more than they compute.
 early=''
 early_builds() {
   local name
@@ -40,7 +40,7 @@ early_builds() {
   (
     # What is compiled has a group of its own.
     trap 'stop_jobs; exit 143' TERM
-    renice -n 19 -p "$BASHPID"
+    chrt --idle --pid 0 "$BASHPID" || renice -n 19 -p "$BASHPID"
     for name in "$@"; do
       sanitizer_build "$name"
       echo $? >"build-$name/early-status"
