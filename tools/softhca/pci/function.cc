@@ -46,10 +46,7 @@ Outcome Function::execute(Bytes in, Answer out) {
   outcome.refusal = layout == nullptr ? Refusal::no_command
                                       : check(*layout, in, out.size(), outcome.reserved_bit);
   if (outcome.refusal == Refusal::none) outcome.refusal = dispatch(opcode, in, out);
-  if (outcome.refusal == Refusal::none) return outcome;
-  std::fill(out.begin(), out.end(), std::uint8_t{0});
-  set(out, mlx5::kStatus, static_cast<std::uint64_t>(mlx5::status_of(outcome.refusal)));
-  set(out, mlx5::kSyndrome, static_cast<std::uint64_t>(outcome.refusal));
+  if (outcome.refusal != Refusal::none) mlx5::refuse(outcome.refusal, out);
   return outcome;
 }
 

@@ -47,10 +47,7 @@ Refusal Device::execute(Bytes in, Answer out) {
   std::fill(out.begin(), out.end(), std::uint8_t{0});
   std::lock_guard hold(lock_);
   const Refusal refusal = dispatch(in, out);
-  if (refusal == Refusal::none) return refusal;
-  std::fill(out.begin(), out.end(), std::uint8_t{0});
-  set(out, kStatus, static_cast<std::uint64_t>(status_of(refusal)));
-  set(out, kSyndrome, static_cast<std::uint64_t>(refusal));
+  if (refusal != Refusal::none) refuse(refusal, out);
   return refusal;
 }
 

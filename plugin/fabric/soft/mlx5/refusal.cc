@@ -1,6 +1,9 @@
 #include "plugin/fabric/soft/mlx5/refusal.h"
 
+#include <algorithm>
 #include <cerrno>
+
+#include "plugin/fabric/soft/mlx5/layout.h"
 
 namespace twinpath::soft::mlx5 {
 
@@ -51,6 +54,12 @@ const char* text_of(Refusal refusal) {
       break;
   }
   return "";
+}
+
+void refuse(Refusal refusal, std::span<std::uint8_t> answer) {
+  std::fill(answer.begin(), answer.end(), std::uint8_t{0});
+  set(answer, kStatus, static_cast<std::uint64_t>(status_of(refusal)));
+  set(answer, kSyndrome, static_cast<std::uint64_t>(refusal));
 }
 
 }  // namespace twinpath::soft::mlx5

@@ -3,6 +3,7 @@
 // syndrome that tells the cases of one status apart.  An adapter's syndromes are its firmware's
 // business; these are ours, and have a text.
 #include <cstdint>
+#include <span>
 
 namespace twinpath::soft::mlx5 {
 
@@ -89,5 +90,7 @@ enum class Refusal : std::uint32_t {
 
 Status status_of(Refusal refusal);
 const char* text_of(Refusal refusal);
+// Makes the answer one that says nothing else.
+void refuse(Refusal refusal, std::span<std::uint8_t> answer);
 
 }  // namespace twinpath::soft::mlx5
