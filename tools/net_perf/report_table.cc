@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 
 #include "tools/common/table.h"
 #include "tools/common/units.h"
@@ -12,11 +13,74 @@ namespace {
 
 using nlohmann::json;
 
-std::string cell(const json& r, const char* key, int digits) {
-  return r.contains(key) ? fixed(r[key].get<double>(), digits) : std::string("-");
+// A column, and which figure of a result stands in it.
+struct ShownFigure {
+  Table::Column column;
+  const char* key;
+  int digits = 0;
+};
+
+const ShownFigure kShownSize{{"size", "bytes", 8}, "size"};
+const ShownFigure kShownConnections{{"connections"}, "connections"};
+const ShownFigure kShownWindow{{"window"}, "window"};
+const ShownFigure kShownGigabytes{{"median", "GB/s", 8}, "median_gbytes_per_s", 3};
+const ShownFigure kShownMemcpy{{"memcpy", "GB/s", 8}, "memcpy_gbytes_per_s", 2};
+const ShownFigure kShownRatio{{"ratio"}, "ratio_to_memcpy", 2};
+const ShownFigure kShownWrong{{"wrong"}, "wrong"};
+
+// Rows are printed as they come: columns are as wide as their widest figure may well be.
+std::vector<ShownFigure> shown_figures(Test test) {
+  switch (test) {
+    case Test::latency:
+      return {kShownSize,
+              {{"median", "us", 9}, "median_us", 2},
+              {{"p99", "us", 9}, "p99_us", 2},
+              {{"p99.9", "us", 9}, "p999_us", 2},
+              {{"min", "us", 9}, "min_us", 2},
+              {{"max", "us", 9}, "max_us", 2},
+              {{"CPU/message", "us"}, "cpu_us_per_message", 2},
+              {{"samples", "", 9}, "samples"},
+              kShownWrong};
+    case Test::conns:
+      return {kShownConnections,
+              {{"open", "ms", 8}, "open_ms", 2},
+              {{"open each", "us", 9}, "open_us_each", 1},
+              {{"close each", "us"}, "close_us_each", 1},
+              {{"sender", "KiB each"}, "sender_kib_each", 1},
+              {{"receiver", "KiB each"}, "receiver_kib_each", 1},
+              kShownWrong};
+    case Test::step:
+      return {kShownSize,
+              kShownConnections,
+              kShownWindow,
+              {{"median", "us/step", 8}, "median_us_per_step", 2},
+              {{"p99", "us/step", 8}, "p99_us_per_step", 2},
+              {{"min", "us/step", 8}, "min_us_per_step", 2},
+              kShownGigabytes,
+              {{"CPU/step", "us"}, "cpu_us_per_message", 2},
+              kShownMemcpy,
+              kShownRatio,
+              kShownWrong};
+    default:
+      return {kShownSize,
+              kShownWindow,
+              kShownGigabytes,
+              {{"p99 slow", "GB/s"}, "p99_slowest_gbytes_per_s", 3},
+              {{"median", "Mmsg/s", 8}, "median_mmessages_per_s", 4},
+              {{"p99 slow", "Mmsg/s"}, "p99_slowest_mmessages_per_s", 4},
+              {{"CPU/message", "us"}, "cpu_us_per_message", 2},
+              kShownMemcpy,
+              kShownRatio,
+              kShownWrong};
+  }
 }
 
-std::string size_cell(const json& r) { return format_bytes(r["size"].get<std::size_t>()); }
+std::string cell(const Options& options, const json& r, const ShownFigure& figure) {
+  const std::string_view key = figure.key;
+  if (key == kShownSize.key) return format_bytes(r[figure.key].get<std::size_t>());
+  if (!r.contains(figure.key) || (key == kShownWrong.key && !options.verify)) return "-";
+  return fixed(r[figure.key].get<double>(), figure.digits);
+}
 
 }  // namespace
 
@@ -58,98 +122,16 @@ void print_histogram(const json& row) {
   }
 }
 
-// Rows are printed as they come: columns are as wide as their widest figure may well be.
 Table table_of(const Options& options) {
-  switch (options.test) {
-    case Test::latency:
-      return Table({{"size", "bytes", 8},
-                    {"median", "us", 9},
-                    {"p99", "us", 9},
-                    {"p99.9", "us", 9},
-                    {"min", "us", 9},
-                    {"max", "us", 9},
-                    {"CPU/message", "us"},
-                    {"samples", "", 9},
-                    {"wrong"}});
-    case Test::conns:
-      return Table({{"connections"},
-                    {"open", "ms", 8},
-                    {"open each", "us", 9},
-                    {"close each", "us"},
-                    {"sender", "KiB each"},
-                    {"receiver", "KiB each"},
-                    {"wrong"}});
-    case Test::step:
-      return Table({{"size", "bytes", 8},
-                    {"connections"},
-                    {"window"},
-                    {"median", "us/step", 8},
-                    {"p99", "us/step", 8},
-                    {"min", "us/step", 8},
-                    {"median", "GB/s", 8},
-                    {"CPU/step", "us"},
-                    {"memcpy", "GB/s", 8},
-                    {"ratio"},
-                    {"wrong"}});
-    default:
-      return Table({{"size", "bytes", 8},
-                    {"window"},
-                    {"median", "GB/s", 8},
-                    {"p99 slow", "GB/s"},
-                    {"median", "Mmsg/s", 8},
-                    {"p99 slow", "Mmsg/s"},
-                    {"CPU/message", "us"},
-                    {"memcpy", "GB/s", 8},
-                    {"ratio"},
-                    {"wrong"}});
-  }
+  std::vector<Table::Column> columns;
+  for (const ShownFigure& f : shown_figures(options.test)) columns.push_back(f.column);
+  return Table(std::move(columns));
 }
 
 std::vector<std::string> cells_of(const Options& options, const json& r) {
-  const std::string wrong = options.verify ? cell(r, "wrong", 0) : std::string("-");
-  switch (options.test) {
-    case Test::latency:
-      return {size_cell(r),
-              cell(r, "median_us", 2),
-              cell(r, "p99_us", 2),
-              cell(r, "p999_us", 2),
-              cell(r, "min_us", 2),
-              cell(r, "max_us", 2),
-              cell(r, "cpu_us_per_message", 2),
-              cell(r, "samples", 0),
-              wrong};
-    case Test::conns:
-      return {cell(r, "connections", 0),
-              cell(r, "open_ms", 2),
-              cell(r, "open_us_each", 1),
-              cell(r, "close_us_each", 1),
-              cell(r, "sender_kib_each", 1),
-              cell(r, "receiver_kib_each", 1),
-              wrong};
-    case Test::step:
-      return {size_cell(r),
-              cell(r, "connections", 0),
-              cell(r, "window", 0),
-              cell(r, "median_us_per_step", 2),
-              cell(r, "p99_us_per_step", 2),
-              cell(r, "min_us_per_step", 2),
-              cell(r, "median_gbytes_per_s", 3),
-              cell(r, "cpu_us_per_message", 2),
-              cell(r, "memcpy_gbytes_per_s", 2),
-              cell(r, "ratio_to_memcpy", 2),
-              wrong};
-    default:
-      return {size_cell(r),
-              cell(r, "window", 0),
-              cell(r, "median_gbytes_per_s", 3),
-              cell(r, "p99_slowest_gbytes_per_s", 3),
-              cell(r, "median_mmessages_per_s", 4),
-              cell(r, "p99_slowest_mmessages_per_s", 4),
-              cell(r, "cpu_us_per_message", 2),
-              cell(r, "memcpy_gbytes_per_s", 2),
-              cell(r, "ratio_to_memcpy", 2),
-              wrong};
-  }
+  std::vector<std::string> cells;
+  for (const ShownFigure& f : shown_figures(options.test)) cells.push_back(cell(options, r, f));
+  return cells;
 }
 
 }  // namespace twinpath::tools
