@@ -213,6 +213,6 @@ item "Your own NCCL program: NCCL_NET_PLUGIN=$plugin"
 [ "$fabric" = soft ] && item 'Without an adapter also: TWINPATH_FABRIC=soft NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1'
 item 'To see that it is used: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV'
 item "What the plugin finds here: $shown/tools/info/twinpath-info"
-item 'All tests that this machine can run: tools/test.sh'
+item 'Tests: tools/test.sh; all that this machine can run: tools/test.sh --all'
 item 'README.md: first NCCL job, troubleshooting, and where everything else is written'
 printf '\n%s%s%s\n' "$green" "[$(elapsed)] done" "$plain"

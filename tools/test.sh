@@ -1,39 +1,40 @@
 #!/usr/bin/env bash
-# Builds Twinpath and runs every test suite that this machine can run.
+# Builds Twinpath and runs what a change needs, or every test that this machine can run.
 # The last line is "N passed, N failed"; the exit status is 0 only if nothing failed.
 set -uo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/test.sh [--quick] [--suite NAME]... [--report FILE] [--no-install] [--jobs N] [--help]
+usage: tools/test.sh [--all] [--suite NAME]... [--report FILE] [--no-install] [--jobs N] [--help]
 
-  --quick        only the plain build: no release build, no virtual machines, no sanitizer builds, no fuzzing
+  without options what a change needs: one build with its suites, and the looks of the sources
+  --all          every stage below that is not only for asking: what .ci/run does
   --suite NAME   only this suite of the plain build, or this stage, see below; a list is possible, and
                  giving it again.  Builds what these need
   --report FILE  write the table of programs and fabrics with pass or fail: a .json or .md file; a
                  .md file with report markers gets it between these (test/COMPATIBILITY.md has
-                 them).  Runs the virtual machines also with --quick
+                 them).  Runs stages softhca and vm, whose results it shows
   --no-install   install nothing; missing required packages end the run with the command to use
   --jobs N       compile jobs (default: number of processors)
 
-Stages, in their order:
+Stages, in their order; those with a * are in --all only:
   plain    the plain build with its suites: unit, soft, fabric, topology, abi, gda, tools, package,
            lint, faults, patient (those of fabric that only wait), and gpu where there are GPUs;
            perf only when named
-  demo     tools/demo.sh: a release build, and the main job
-  softhca  other people's programs over the soft HCA
-  vm       real verbs under an emulated kernel (test/vm), TWINPATH_VM_SECONDS in all, default 660; and
-           Linux' mlx5 driver on softhca --pci
+  demo     * tools/demo.sh: a release build, and the main job
+  softhca  * other people's programs over the soft HCA
+  vm       * real verbs under an emulated kernel (test/vm), TWINPATH_VM_SECONDS in all, default 660;
+           and Linux' mlx5 driver on softhca --pci
   format   clang-format
   scripts  shellcheck
   asan, tsan
-           unit, soft, fabric, abi and gda again under address+undefined and thread sanitizers
-  fuzz     each fuzz target for TWINPATH_FUZZ_SECONDS (default 48; 20 or 5 when it is late)
+           * unit, soft, fabric, abi and gda again under address+undefined and thread sanitizers
+  fuzz     * each fuzz target for TWINPATH_FUZZ_SECONDS (default 48; 20 or 5 when it is late)
   tidy     only when named: clang-tidy on the lines that differ from TWINPATH_TIDY_BASE (origin/main)
   arm64    only when named: cross-built, unit tests under qemu-user (test/arm64/run --help: packages)
 
-Build folders: build-test, build-asan (fuzz targets too), build-tsan.  Some 50 minutes on two
-processors the first time; later runs tell how long the rest will take.  Never asks anything.
+Build folders: build-test, build-asan (fuzz targets too), build-tsan.  Later runs tell how long the
+rest will take.  Never asks anything.
 Interrupted, it ends what it started and counts what was run.
 TEXT
 }
@@ -43,13 +44,14 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/tools/lib/common.sh"
 # shellcheck source=tools/lib/stages.sh
 . "$root/tools/lib/stages.sh"
-quick=no
+all=no
 report=
 install=yes
 jobs=$(nproc)
 while [ $# -gt 0 ]; do
   case $1 in
-    --quick) quick=yes ;;
+    --all) all=yes ;;
+    --quick) echo 'test.sh: --quick does nothing any more; all that takes long needs --all' >&2 ;;
     --suite)
       choose "${2:?--suite needs a name}"
       shift
@@ -71,13 +73,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 cd "$root" || exit 1
-plan "$quick" "$report"
-if [ ${#chosen[@]} -eq 0 ] && [ "$quick" = yes ]; then
-  [ -n "$report" ] || leave_out 'VM suite' '--quick'
-  leave_out 'demo.sh' '--quick'
-  leave_out 'sanitizer builds' '--quick'
-  leave_out 'fuzzing' '--quick'
-fi
+plan "$all" "$report"
 
 # Settings of this script and of test/vm are none of the plugin, which warns of what it does not know.
 export -n TWINPATH_FUZZ_SECONDS TWINPATH_VM_SECONDS TWINPATH_VM_CACHE TWINPATH_VM_KERNEL TWINPATH_TIDY_BASE

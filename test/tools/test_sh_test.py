@@ -38,7 +38,7 @@ case $1 in
 esac
 """
 # What is compiled early, beside something else, takes long where that is asked for.
-NINJA = """case "$*" in *build-asan*) [ -z "${BUILD_HANGS-}" ] || { sleep 300 & echo $! >"$BUILD_HANGS"; wait; } ;; esac"""
+NINJA = """echo "ninja $*" >>"$CALLS"; case "$*" in *build-asan*) [ -z "${BUILD_HANGS-}" ] || { sleep 300 & echo $! >"$BUILD_HANGS"; wait; } ;; esac"""
 OTHERS = {"ninja": NINJA, "shellcheck": 'echo "shellcheck $#" >>"$CALLS"', "nvidia-smi": "exit 1",
           "clang-format-14": "echo version 13.0.0", "dpkg-query": "echo ok installed", "apt-cache": "exit 0",
           "meson": None}
@@ -110,7 +110,8 @@ class TestSh(unittest.TestCase):
             self.program(f"bin/{name}", "exit 1")
         self.program("bin/uname", "[ $1 = -m ] && echo x86_64 || echo stand-in")
         self.program("build-asan/test/fuzz/fuzz-x", "echo stat::number_of_executed_units: 9")
-        done = self.run_script(TWINPATH_FUZZ_SECONDS="1")
+        done = self.run_script("--all", TWINPATH_FUZZ_SECONDS="1")
+        self.assertNotIn("left out", done.stdout)
         said = re.findall(r"stage (\d) of (\d): (\w+)", done.stdout)
         names = ["plain", "demo", "softhca", "vm", "format", "scripts", "asan", "tsan", "fuzz"]
         self.assertEqual(said, [(str(i + 1), "9", n) for i, n in enumerate(names)], done.stdout)
@@ -135,13 +136,24 @@ class TestSh(unittest.TestCase):
         self.assertEqual(re.findall(r" --suite=(\w+)", sanitized), ["unit", "soft", "fabric"])
         self.assertEqual(re.findall(r" --suite=(\w+)", sanitized_beside), ["abi", "gda"])
 
+        # Without --all what a change needs, and one line that names the rest.
+        change = self.run_script()
+        self.assertRegex(change.stdout, r"\] stages: plain format scripts; left out, tools/test.sh --all runs them: "
+                                        r"demo softhca vm asan tsan fuzz\n")
+        self.assertEqual([n for _, _, n in re.findall(r"stage (\d) of (\d): (\w+)", change.stdout)],
+                         ["plain", "format", "scripts"])
+        self.assertEqual(change.stdout.splitlines()[-1], "15 passed, 0 failed", change.stdout)
+        self.assertRegex(self.calls.read_text(), r"ninja -C build-test")
+        self.assertNotRegex(self.calls.read_text(), r"build-asan|build-tsan|demo|vm ")
+
+        # The report is made of two of the long stages.
         self.program("test/vm/run", "echo skipped: no machine; exit 77")
-        quick = self.run_script("--quick")
-        self.assertEqual([n for _, _, n in re.findall(r"stage (\d) of (\d): (\w+)", quick.stdout)],
-                         ["plain", "softhca", "format", "scripts"])
-        self.assertEqual(quick.stdout.splitlines()[-1], "15 passed, 0 failed", quick.stdout)
-        self.assertIn("not run: VM suite: skipped: no machine", quick.stdout)
-        self.assertIn("  sanitizer builds: --quick", quick.stdout)
+        report = self.run_script("--report", "r.json")
+        self.assertIn("stages: plain softhca vm format scripts; left out", report.stdout)
+        self.assertIn("not run: VM suite: skipped: no machine", report.stdout)
+
+    def test_the_ci_runs_all(self):
+        self.assertRegex((SOURCE / ".ci/run").read_text(), r'tools/test\.sh" --all "\$@"\n$')
 
     def test_an_unknown_suite_is_refused_with_the_names_there_are(self):
         done = self.run_script("--suite", "unti")

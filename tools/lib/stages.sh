@@ -2,8 +2,10 @@
 # Part of tools/test.sh: which stages a run has, how far it is, and its last lines however it ends.
 # Sourced; uses say and elapsed of tools/lib/common.sh.  The caller sets root.
 
-# In their order.  The others are for asking only.
+# In their order.  A change needs those that are not long; --all runs them all.  The others are for
+# asking only.
 stages=(plain demo softhca vm format scripts asan tsan fuzz)
+long_stages=(demo softhca vm asan tsan fuzz)
 on_request=(tidy arm64)
 # Of the plain build; stage softhca has what would be the suite of this name.
 meson_suites=(unit soft fabric topology abi gda tools package lint faults patient gpu perf)
@@ -35,22 +37,24 @@ chosen_meson_suites() {
   done
 }
 
-# plan QUICK REPORT: sets planned.
+# plan ALL REPORT: sets planned, and says what there is beyond what a change needs.
 planned=()
 plan() {
-  local stage
+  local stage left=()
   for stage in "${stages[@]}" "${on_request[@]}"; do
     if [ ${#chosen[@]} -gt 0 ]; then
       is_chosen "$stage" || { [ "$stage" = plain ] && [ -n "$(chosen_meson_suites)" ]; } || continue
-    else
-      case $stage in
-        tidy | arm64) continue ;;
-        vm) [ "$1" = no ] || [ -n "$2" ] || continue ;;
-        demo | asan | tsan | fuzz) [ "$1" = no ] || continue ;;
-      esac
+    elif [[ " ${on_request[*]} " == *" $stage "* ]]; then
+      continue
+    elif [ "$1" = no ] && [[ " ${long_stages[*]} " == *" $stage "* ]]; then
+      # The report is made of what these two find.
+      [ -n "$2" ] && [[ " softhca vm " == *" $stage "* ]] || { left+=("$stage") && continue; }
     fi
     planned+=("$stage")
   done
+  if [ ${#left[@]} -gt 0 ]; then
+    say "stages: ${planned[*]}; left out, tools/test.sh --all runs them: ${left[*]}"
+  fi
 }
 wanted() { [[ " ${planned[*]} " == *" $1 "* ]]; }
 
