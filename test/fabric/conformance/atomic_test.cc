@@ -7,6 +7,7 @@ using namespace twinpath::conformance;
 
 TEST_CASE("fetch and add adds and gives back the old value", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   p.b.word() = 40;
   const ibv_wc wc = p.run(p.add(2));
   CHECK(wc.status == IBV_WC_SUCCESS);
@@ -17,6 +18,7 @@ TEST_CASE("fetch and add adds and gives back the old value", "[atomic]") {
 
 TEST_CASE("fetch and add wraps around at 64 bits", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   p.b.word() = ~std::uint64_t{0};
   CHECK(p.run(p.add(3)).status == IBV_WC_SUCCESS);
   CHECK(p.b.word() == 2);
@@ -25,6 +27,7 @@ TEST_CASE("fetch and add wraps around at 64 bits", "[atomic]") {
 
 TEST_CASE("fetch and add of zero is an atomic read", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   p.b.word(64) = 0x1122334455667788;
   CHECK(p.run(p.add(0, 8, 64)).status == IBV_WC_SUCCESS);
   CHECK(p.a.word(8) == 0x1122334455667788);
@@ -33,6 +36,7 @@ TEST_CASE("fetch and add of zero is an atomic read", "[atomic]") {
 
 TEST_CASE("compare and swap swaps when the word is as expected", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   p.b.word() = 41;
   const ibv_wc wc = p.run(p.swap(41, 5));
   CHECK(wc.status == IBV_WC_SUCCESS);
@@ -43,6 +47,7 @@ TEST_CASE("compare and swap swaps when the word is as expected", "[atomic]") {
 
 TEST_CASE("compare and swap leaves a word that is not as expected", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   p.b.word() = 41;
   CHECK(p.run(p.swap(40, 5)).status == IBV_WC_SUCCESS);
   CHECK(p.b.word() == 41);
@@ -51,6 +56,7 @@ TEST_CASE("compare and swap leaves a word that is not as expected", "[atomic]") 
 
 TEST_CASE("an atomic touches its eight bytes only", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   p.b.word(0) = p.b.word(16) = p.a.word(0) = p.a.word(16) = 0xeeeeeeeeeeeeeeee;
   CHECK(p.run(p.add(1, 8, 8)).status == IBV_WC_SUCCESS);
   CHECK(p.b.word(8) == 1);
@@ -62,6 +68,7 @@ TEST_CASE("an atomic touches its eight bytes only", "[atomic]") {
 
 TEST_CASE("atomics of one queue pair are done in order", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   for (std::size_t i = 0; i < 20; ++i) {
     Wr w = p.add(1, 8 * i);
     REQUIRE(p.post(w) == 0);
@@ -72,6 +79,7 @@ TEST_CASE("atomics of one queue pair are done in order", "[atomic]") {
 
 TEST_CASE("atomics of two queue pairs on one word lose nothing", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   const Qp qa = p.a.make_qp(), qb = p.b.make_qp();
   connect(p.a, qa.get(), p.b, qb.get());
   for (std::size_t i = 0; i < 20; ++i) {
@@ -88,6 +96,7 @@ TEST_CASE("atomics of two queue pairs on one word lose nothing", "[atomic]") {
 
 TEST_CASE("an atomic completes at the requester only", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   REQUIRE(p.b.receive(64, 64) == 0);
   CHECK(p.run(p.add(1)).status == IBV_WC_SUCCESS);
   CHECK(quiet(p.b.cq.get()));
@@ -95,13 +104,14 @@ TEST_CASE("an atomic completes at the requester only", "[atomic]") {
 
 TEST_CASE("an atomic on an unaligned address is refused", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   Wr w = p.add(1, 0, 4);
   const int rc = p.post(w);
   // Either at the post (both providers here look at the address) or by the responder's NAK.
   if (rc == 0) {
     CHECK(wait(p.a.cq.get()).status == IBV_WC_REM_INV_REQ_ERR);
   } else {
-    CHECK(rc == EINVAL);
+    CHECK(rc == posting_error(EINVAL));
   }
   CHECK(p.b.word() == 0);
   CHECK(p.b.word(8) == 0);
@@ -109,13 +119,14 @@ TEST_CASE("an atomic on an unaligned address is refused", "[atomic]") {
 
 TEST_CASE("an atomic with fewer than eight local bytes is refused", "[atomic]") {
   Pair p;
+  if (p.without_atomics()) return;
   Wr w = p.add(1);
   w.sge.length = 4;
   const int rc = p.post(w);
   if (rc == 0) {
     CHECK(wait(p.a.cq.get()).status == IBV_WC_LOC_LEN_ERR);
   } else {
-    CHECK(rc == EINVAL);
+    CHECK(rc == posting_error(EINVAL));
   }
   CHECK(p.b.word() == 0);
 }

@@ -1,6 +1,8 @@
 // The table of deviations; README.md shows it too (listing.py keeps both alike).
 #include "test/fabric/conformance/deviations.h"
 
+#include <utility>
+
 #include "test/fabric/conformance/endpoint.h"
 
 namespace twinpath::conformance {
@@ -53,12 +55,46 @@ constexpr Deviation kDeviations[] = {
     {"wr-list-length", Fabric::rxe,
      "ibv_wr_set_sge_list takes every SGE to be as long as the first (libibverbs 44)",
      "10.7: a gather list is as long as its SGEs together"},
+    {"inline-ignored", Fabric::mana,
+     "IBV_SEND_INLINE means nothing: data are read by their local key once the work is begun",
+     "nothing; ibv_post_send(3): the buffer can be used again at once, the lkey is not looked at"},
+    {"inline-never-refused", Fabric::mana,
+     "any size of inline data is granted, the flag being ignored",
+     "nothing; ibv_create_qp(3): max_inline_data is a size that can be posted inline"},
+    {"inline-never-refused", Fabric::hns,
+     "as much inline data are granted as there is room for",
+     "nothing; ibv_create_qp(3): values are greater than or equal to those asked for"},
+    {"no-errno-from-create", Fabric::bnxt_re,
+     "a queue pair that is refused leaves errno as it was",
+     "nothing; all other calls of libibverbs that give no object say why"},
+    {"error-refuses-posts", Fabric::mana,
+     "posting in ERR is refused with EINVAL",
+     "10.3.1, error state: work requests are taken and completed as flushed"},
+    {"error-refuses-posts", Fabric::erdma,
+     "posting in ERR is refused with EIO",
+     "10.3.1, error state: work requests are taken and completed as flushed"},
+    {"negative-errno", Fabric::erdma,
+     "ibv_post_send and ibv_post_recv return errno values below 0",
+     "nothing; ibv_post_send(3): 0, or the value of errno"},
+    {"no-message-size", Fabric::mana,
+     "the port shows no longest message",
+     "11.2, Query HCA: maximum message size"},
     // clang-format on
 };
 
 }  // namespace
 
-Fabric fabric() { return device_name(0).compare(0, 3, "rxe") == 0 ? Fabric::rxe : Fabric::soft; }
+Fabric fabric() {
+  constexpr std::pair<const char*, Fabric> kNames[] = {{"rxe", Fabric::rxe},
+                                                       {"bnxt_re", Fabric::bnxt_re},
+                                                       {"erdma_", Fabric::erdma},
+                                                       {"hns_", Fabric::hns},
+                                                       {"mana_", Fabric::mana}};
+  const std::string device = device_name(0);
+  for (const auto& [begin, fabric] : kNames)
+    if (device.rfind(begin, 0) == 0) return fabric;
+  return Fabric::soft;
+}
 
 bool deviates(const std::string& id) {
   bool known = false, here = false;
@@ -70,6 +106,9 @@ bool deviates(const std::string& id) {
   REQUIRE(known);
   return here;
 }
+
+int posting_error(int error) { return deviates("negative-errno") ? -error : error; }
+int creation_error(int error) { return deviates("no-errno-from-create") ? 0 : error; }
 
 ibv_wc_status bad_lkey_status() {
   return deviates("bad-lkey-status") ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_LOC_PROT_ERR;

@@ -8,7 +8,8 @@
 
 namespace twinpath::conformance {
 
-enum class Fabric { rxe, soft };
+// `soft`: the software HCA, also where it is like an adapter that has no row.
+enum class Fabric { rxe, bnxt_re, erdma, hns, mana, soft };
 
 struct Deviation {
   const char* id;         // what cases name it by
@@ -17,9 +18,13 @@ struct Deviation {
   const char* specified;  // what the specification says instead, with the section
 };
 
-Fabric fabric();  // by the name of the first device: rxe..., else the soft HCA
+Fabric fabric();  // by how the name of the first device begins
 // Whether the fabric under test has the deviation `id`; the id must be in the table.
 bool deviates(const std::string& id);
+
+// What posting returns for an errno value; what create_qp leaves in errno.
+int posting_error(int error);
+int creation_error(int error);
 
 // The status of a requester whose own SGE has no valid key; of a receive with such an SGE; of a
 // SEND that is too long for its receive; and of that receive.

@@ -45,8 +45,8 @@ TEST_CASE("two devices have different GUIDs and different GIDs", "[device]") {
   const Context c = open_device(0), d = open_device(1);
   CHECK(ibv_get_device_guid(c->device) != ibv_get_device_guid(d->device));
   ibv_gid g{}, h{};
-  REQUIRE(ibv_query_gid(c.get(), kPort, kGidIndex, &g) == 0);
-  REQUIRE(ibv_query_gid(d.get(), kPort, kGidIndex, &h) == 0);
+  REQUIRE(ibv_query_gid(c.get(), kPort, gid_index(c.get()), &g) == 0);
+  REQUIRE(ibv_query_gid(d.get(), kPort, gid_index(d.get()), &h) == 0);
   CHECK(std::memcmp(g.raw, h.raw, sizeof g.raw) != 0);
 }
 
@@ -67,7 +67,8 @@ TEST_CASE("a device reports limits that a program can live with", "[device]") {
 
 TEST_CASE("a device names the atomicity that it offers", "[device]") {
   const Context c = open_device(0);
-  CHECK(attributes(c.get()).atomic_cap == IBV_ATOMIC_HCA);
+  const ibv_atomic_cap cap = attributes(c.get()).atomic_cap;
+  CHECK((cap == IBV_ATOMIC_NONE || cap == IBV_ATOMIC_HCA || cap == IBV_ATOMIC_GLOB));
 }
 
 TEST_CASE("the extended device query agrees with the plain one", "[device]") {
@@ -90,17 +91,22 @@ TEST_CASE("two contexts of one device live and die on their own", "[device]") {
   CHECK(ibv_dealloc_pd(pd.release()) == 0);
 }
 
-TEST_CASE("the port is active Ethernet with an MTU within its maximum", "[device]") {
+TEST_CASE("the port is active with an MTU within its maximum", "[device]") {
   const Context c = open_device(0);
   ibv_port_attr p{};
   REQUIRE(ibv_query_port(c.get(), kPort, &p) == 0);
   CHECK(p.state == IBV_PORT_ACTIVE);
   CHECK(p.phys_state == 5);  // LinkUp
-  CHECK(p.link_layer == IBV_LINK_LAYER_ETHERNET);
+  CHECK((p.link_layer == IBV_LINK_LAYER_ETHERNET || p.link_layer == IBV_LINK_LAYER_INFINIBAND));
+  CHECK((p.lid != 0 || p.link_layer == IBV_LINK_LAYER_ETHERNET));
   CHECK(p.active_mtu >= IBV_MTU_256);
   CHECK(p.active_mtu <= p.max_mtu);
-  CHECK(p.max_msg_sz >= 1u << 20);
-  CHECK(p.gid_tbl_len > kGidIndex);
+  if (deviates("no-message-size")) {
+    CHECK(p.max_msg_sz == 0);
+  } else {
+    CHECK(p.max_msg_sz >= 1u << 20);
+  }
+  CHECK(p.gid_tbl_len > gid_index(c.get()));
   CHECK(p.pkey_tbl_len >= 1);
 }
 
@@ -134,22 +140,16 @@ TEST_CASE("GID 0 is a link-local IPv6 address", "[device]") {
   CHECK(int{g.raw[1]} == 0x80);
 }
 
-TEST_CASE("GID 1 is an IPv4-mapped address", "[device]") {
-  const Context c = open_device(0);
-  ibv_gid g{};
-  REQUIRE(ibv_query_gid(c.get(), kPort, kGidIndex, &g) == 0);
-  const std::uint8_t prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  CHECK(std::memcmp(g.raw, prefix, sizeof prefix) == 0);
-}
-
-TEST_CASE("the extended GID query says RoCE v2 and gives the same GID", "[device]") {
+TEST_CASE("the extended GID query says of which kind a GID is, and gives the same one",
+          "[device]") {
   const Context c = open_device(0);
   ibv_gid g{};
   ibv_gid_entry e{};
-  REQUIRE(ibv_query_gid(c.get(), kPort, kGidIndex, &g) == 0);
-  REQUIRE(ibv_query_gid_ex(c.get(), kPort, kGidIndex, &e, 0) == 0);
-  CHECK(e.gid_type == IBV_GID_TYPE_ROCE_V2);
-  CHECK(e.gid_index == kGidIndex);
+  const int index = gid_index(c.get());  // on Ethernet RoCE v2 with an IPv4-mapped address
+  REQUIRE(ibv_query_gid(c.get(), kPort, index, &g) == 0);
+  REQUIRE(ibv_query_gid_ex(c.get(), kPort, static_cast<std::uint32_t>(index), &e, 0) == 0);
+  CHECK((e.gid_type == IBV_GID_TYPE_IB) == is_infiniband(c.get()));
+  CHECK(e.gid_index == static_cast<std::uint32_t>(index));
   CHECK(std::memcmp(e.gid.raw, g.raw, sizeof g.raw) == 0);
 }
 

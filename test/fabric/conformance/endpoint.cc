@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +27,33 @@ std::string device_name(int which) {
   return name;
 }
 
+namespace {
+
+ibv_port_attr port_of(ibv_context* context) {
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(context, kPort, &port) == 0);
+  return port;
+}
+
+}  // namespace
+
+bool is_infiniband(ibv_context* context) {
+  return port_of(context).link_layer == IBV_LINK_LAYER_INFINIBAND;
+}
+
+int gid_index(ibv_context* context) {
+  if (is_infiniband(context)) return 0;
+  constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  for (int i = 0; i < port_of(context).gid_tbl_len; ++i) {
+    ibv_gid_entry e{};
+    if (ibv_query_gid_ex(context, kPort, static_cast<std::uint32_t>(i), &e, 0) == 0 &&
+        e.gid_type == IBV_GID_TYPE_ROCE_V2 && std::memcmp(e.gid.raw, kMapped, sizeof kMapped) == 0)
+      return i;
+  }
+  FAIL("no RoCE v2 GID with an IPv4-mapped address");
+  return 0;
+}
+
 Context open_device(int which) {
   const std::string name = device_name(which);
   ibv_context* context = nullptr;
@@ -45,22 +73,6 @@ ibv_qp_attr init_attributes(const Options& o) {
   a.qp_state = IBV_QPS_INIT;
   a.port_num = kPort;
   a.qp_access_flags = o.qp_access;
-  return a;
-}
-
-ibv_qp_attr rtr_attributes(const Options& o, std::uint32_t peer_qpn, const ibv_gid& peer) {
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_RTR;
-  a.path_mtu = o.mtu;
-  a.dest_qp_num = peer_qpn;
-  a.rq_psn = o.rq_psn;
-  a.max_dest_rd_atomic = o.rd_atomic;
-  a.min_rnr_timer = o.min_rnr_timer;
-  a.ah_attr.is_global = 1;
-  a.ah_attr.port_num = kPort;
-  a.ah_attr.grh.dgid = peer;
-  a.ah_attr.grh.sgid_index = kGidIndex;
-  a.ah_attr.grh.hop_limit = 64;
   return a;
 }
 
@@ -156,9 +168,13 @@ std::optional<ibv_async_event> wait_event(ibv_context* context, ibv_event_type t
 
 Endpoint::Endpoint(int device, const Options& o)
     : options(o), context(open_device(device)), buffer(o.bytes) {
+  REQUIRE(ibv_query_device(context.get(), &limits) == 0);
+  if (limits.atomic_cap == IBV_ATOMIC_NONE) all_rights &= ~unsigned{IBV_ACCESS_REMOTE_ATOMIC};
+  for (std::uint32_t* sges : {&options.cap.max_send_sge, &options.cap.max_recv_sge})
+    *sges = std::min(*sges, static_cast<std::uint32_t>(limits.max_sge));
   pd.reset(ibv_alloc_pd(context.get()));
   REQUIRE(pd != nullptr);
-  mr = make_mr(o.mr_access, 0, o.bytes);
+  mr = make_mr(o.mr_access & all_rights, 0, o.bytes);
   REQUIRE(mr != nullptr);
   if (o.channel) {
     channel.reset(ibv_create_comp_channel(context.get()));
@@ -175,7 +191,27 @@ Endpoint::Endpoint(int device, const Options& o)
   }
   qp = make_qp();
   REQUIRE(qp != nullptr);
-  REQUIRE(ibv_query_gid(context.get(), kPort, kGidIndex, &gid) == 0);
+  infiniband = is_infiniband(context.get());
+  sgid_index = gid_index(context.get());
+  REQUIRE(ibv_query_gid(context.get(), kPort, sgid_index, &gid) == 0);
+  lid = port_of(context.get()).lid;
+}
+
+ibv_qp_attr Endpoint::rtr_attributes(std::uint32_t peer_qpn, const Endpoint& peer) const {
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_RTR;
+  a.path_mtu = options.mtu;
+  a.dest_qp_num = peer_qpn;
+  a.rq_psn = options.rq_psn;
+  a.max_dest_rd_atomic = options.rd_atomic;
+  a.min_rnr_timer = options.min_rnr_timer;
+  a.ah_attr.port_num = kPort;
+  a.ah_attr.dlid = peer.lid;
+  a.ah_attr.is_global = infiniband ? 0 : 1;
+  a.ah_attr.grh.dgid = peer.gid;
+  a.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(sgid_index);
+  a.ah_attr.grh.hop_limit = 64;
+  return a;
 }
 
 ibv_qp_init_attr Endpoint::qp_attributes() const {
@@ -206,8 +242,8 @@ void Endpoint::fill(std::size_t at, std::size_t bytes, unsigned seed) {
 void connect_asker(Endpoint& a, ibv_qp* qa, Endpoint& b, ibv_qp* qb) {
   REQUIRE(a.init(qa) == 0);
   REQUIRE(b.init(qb) == 0);
-  REQUIRE(a.rtr(qa, qb->qp_num, b.gid) == 0);
-  REQUIRE(b.rtr(qb, qa->qp_num, a.gid) == 0);
+  REQUIRE(a.rtr(qa, qb->qp_num, b) == 0);
+  REQUIRE(b.rtr(qb, qa->qp_num, a) == 0);
   REQUIRE(a.rts(qa) == 0);
 }
 
@@ -247,6 +283,26 @@ Wr Pair::swap(std::uint64_t expected, std::uint64_t value, std::size_t at, std::
 ibv_wc Pair::run(Wr w) {
   REQUIRE(post(w) == 0);
   return wait(a.cq.get());
+}
+
+bool Pair::without_atomics() {
+  if (a.limits.atomic_cap != IBV_ATOMIC_NONE) return false;
+  for (Wr w : {add(1), swap(0, 1)}) CHECK(post(w) == posting_error(EINVAL));
+  return true;
+}
+
+bool Pair::without_sges(Endpoint& e, std::uint32_t n) {
+  if (e.limits.max_sge >= static_cast<int>(n)) return false;
+  std::vector<ibv_sge> list(n, e.sge(0, 1));
+  Wr w = write(1);
+  w.wr.sg_list = list.data();
+  w.wr.num_sge = static_cast<int>(n);
+  CHECK(conformance::post(e.qp.get(), w) == posting_error(EINVAL));
+  ibv_recv_wr r{}, *bad = nullptr;
+  r.sg_list = list.data();
+  r.num_sge = w.wr.num_sge;
+  CHECK(ibv_post_recv(e.qp.get(), &r, &bad) == posting_error(EINVAL));
+  return true;
 }
 
 bool Pair::same(std::size_t bytes, std::size_t at, std::size_t to) const {

@@ -39,7 +39,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPatience{5000};  // a wait that takes longer is a failure
 constexpr milliseconds kQuiet{15};       // how long "nothing comes" is watched
 constexpr std::uint8_t kPort = 1;
-constexpr int kGidIndex = 1;  // RoCE v2 with an IPv4-mapped address
 
 constexpr unsigned kAllRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -74,9 +73,13 @@ struct Options {
 std::string device_name(int which);
 Context open_device(int which);
 
+// Of its port: whether it is InfiniBand's; else the index of the RoCE v2 GID with an IPv4-mapped
+// address, 0 on InfiniBand.
+bool is_infiniband(ibv_context* context);
+int gid_index(ibv_context* context);
+
 // One transition each; errno values, 0 = done.
 ibv_qp_attr init_attributes(const Options& o);
-ibv_qp_attr rtr_attributes(const Options& o, std::uint32_t peer_qpn, const ibv_gid& peer);
 ibv_qp_attr rts_attributes(const Options& o);
 int modify(ibv_qp* qp, ibv_qp_attr attributes, int mask);
 int to_state(ibv_qp* qp, ibv_qp_state state);  // without further attributes
@@ -109,8 +112,14 @@ struct Endpoint {
   Cq cq;
   Srq srq;
   Qp qp;
+  ibv_device_attr limits{};
+  unsigned all_rights = kAllRights;  // but for atomics, where the device has none
+  bool infiniband = false;
+  int sgid_index = 0;
   ibv_gid gid{};
+  std::uint16_t lid = 0;
 
+  // With as many SGEs as the device has, at most.
   explicit Endpoint(int device = 0, const Options& o = {});
 
   ibv_qp_init_attr qp_attributes() const;
@@ -132,8 +141,9 @@ struct Endpoint {
     return post_receive(qp.get(), sge(at, bytes), id, bytes != 0 ? 1 : 0);
   }
   int init(ibv_qp* q) const { return modify(q, init_attributes(options), kInitMask); }
-  int rtr(ibv_qp* q, std::uint32_t peer_qpn, const ibv_gid& peer) const {
-    return modify(q, rtr_attributes(options, peer_qpn, peer), kRtrMask);
+  ibv_qp_attr rtr_attributes(std::uint32_t peer_qpn, const Endpoint& peer) const;
+  int rtr(ibv_qp* q, std::uint32_t peer_qpn, const Endpoint& peer) const {
+    return modify(q, rtr_attributes(peer_qpn, peer), kRtrMask);
   }
   int rts(ibv_qp* q) const { return modify(q, rts_attributes(options), kRtsMask); }
 };
@@ -160,6 +170,10 @@ struct Pair {
   Wr swap(std::uint64_t expected, std::uint64_t value, std::size_t at = 0, std::size_t to = 0);
   int post(Wr& w) { return conformance::post(a.qp.get(), w); }
   ibv_wc run(Wr w);  // posted, and its completion
+  // True, and checked, where the adapter has no atomics, or fewer SGEs than that: posting them is
+  // refused.
+  bool without_atomics();
+  bool without_sges(Endpoint& e, std::uint32_t n);
   bool same(std::size_t bytes, std::size_t at = 0, std::size_t to = 0) const;
 };
 

@@ -78,7 +78,7 @@ TEST_CASE("remote read without local write is allowed", "[memory]") {
 
 TEST_CASE("relaxed ordering may be asked for", "[memory]") {
   Endpoint e;
-  CHECK(e.make_mr(kAllRights | IBV_ACCESS_RELAXED_ORDERING) != nullptr);
+  CHECK(e.make_mr(e.all_rights | IBV_ACCESS_RELAXED_ORDERING) != nullptr);
 }
 
 TEST_CASE("an access right that does not exist is refused", "[memory]") {
@@ -88,7 +88,7 @@ TEST_CASE("an access right that does not exist is refused", "[memory]") {
 
 TEST_CASE("a memory region of no bytes is refused or reaches nothing", "[memory]") {
   Pair p;
-  const Mr empty = p.b.make_mr(kAllRights, 0, 0);
+  const Mr empty = p.b.make_mr(p.b.all_rights, 0, 0);
   if (empty == nullptr) {
     CHECK(errno == EINVAL);
     return;
@@ -111,7 +111,7 @@ TEST_CASE("memory that is not mapped cannot be registered", "[memory]") {
     const Pages p(4096, PROT_READ | PROT_WRITE);
     gone = p.at;
   }
-  const Mr mr(ibv_reg_mr(e.pd.get(), gone, 4096, kAllRights));
+  const Mr mr(ibv_reg_mr(e.pd.get(), gone, 4096, e.all_rights));
   CHECK(mr == nullptr);
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("read-only memory cannot be registered for writing", "[memory]") {
 
 TEST_CASE("two regions over one memory have keys of their own", "[memory]") {
   Endpoint e;
-  const Mr one = e.make_mr(kAllRights), two = e.make_mr(kAllRights);
+  const Mr one = e.make_mr(e.all_rights), two = e.make_mr(e.all_rights);
   REQUIRE(one != nullptr);
   REQUIRE(two != nullptr);
   CHECK(one->rkey != two->rkey);
@@ -157,7 +157,7 @@ TEST_CASE("two regions over one memory have rights of their own", "[memory]") {
 
 TEST_CASE("deregistering one of two overlapping regions leaves the other", "[memory]") {
   Pair p;
-  Mr other = p.b.make_mr(kAllRights);
+  Mr other = p.b.make_mr(p.b.all_rights);
   CHECK(ibv_dereg_mr(other.release()) == 0);
   p.a.fill(0, 100);
   CHECK(p.run(p.write(100)).status == IBV_WC_SUCCESS);
@@ -166,7 +166,7 @@ TEST_CASE("deregistering one of two overlapping regions leaves the other", "[mem
 
 TEST_CASE("a deregistered remote key is refused", "[memory]") {
   Pair p;
-  Mr other = p.b.make_mr(kAllRights);
+  Mr other = p.b.make_mr(p.b.all_rights);
   Wr w = p.write(8);
   w.wr.wr.rdma.rkey = other->rkey;
   other.reset();
@@ -175,7 +175,7 @@ TEST_CASE("a deregistered remote key is refused", "[memory]") {
 
 TEST_CASE("a deregistered local key is refused", "[memory]") {
   Pair p;
-  Mr other = p.a.make_mr(kAllRights);
+  Mr other = p.a.make_mr(p.a.all_rights);
   Wr w = p.write(8);
   w.sge.lkey = other->lkey;
   other.reset();
@@ -184,10 +184,10 @@ TEST_CASE("a deregistered local key is refused", "[memory]") {
 
 TEST_CASE("registering the same memory again does not revive the old key", "[memory]") {
   Pair p;
-  Mr mr = p.b.make_mr(kAllRights);
+  Mr mr = p.b.make_mr(p.b.all_rights);
   const std::uint32_t old = mr->rkey;
   mr.reset();
-  mr = p.b.make_mr(kAllRights);
+  mr = p.b.make_mr(p.b.all_rights);
   CHECK(mr->rkey != old);
   Wr w = p.write(8);
   w.wr.wr.rdma.rkey = mr->rkey;
@@ -199,7 +199,7 @@ TEST_CASE("registering the same memory again does not revive the old key", "[mem
 TEST_CASE("a region with its own I/O address is reached by that address", "[memory]") {
   Pair p;
   const std::uint64_t iova = 0x40000000 + (p.b.address() & 4095);
-  const Mr mr(ibv_reg_mr_iova(p.b.pd.get(), p.b.buffer.data(), 4096, iova, kAllRights));
+  const Mr mr(ibv_reg_mr_iova(p.b.pd.get(), p.b.buffer.data(), 4096, iova, p.b.all_rights));
   REQUIRE(mr != nullptr);
   p.a.fill(0, 200);
   Wr w = p.write(200);
@@ -211,7 +211,7 @@ TEST_CASE("a region with its own I/O address is reached by that address", "[memo
 TEST_CASE("a region with its own I/O address is not reached by the virtual one", "[memory]") {
   Pair p;
   const std::uint64_t iova = 0x40000000 + (p.b.address() & 4095);
-  const Mr mr(ibv_reg_mr_iova(p.b.pd.get(), p.b.buffer.data(), 4096, iova, kAllRights));
+  const Mr mr(ibv_reg_mr_iova(p.b.pd.get(), p.b.buffer.data(), 4096, iova, p.b.all_rights));
   REQUIRE(mr != nullptr);
   Wr w = p.write(8);
   w.wr.wr.rdma.rkey = mr->rkey;
@@ -221,7 +221,7 @@ TEST_CASE("a region with its own I/O address is not reached by the virtual one",
 TEST_CASE("a local SGE of a region with its own I/O address uses that address", "[memory]") {
   Pair p;
   const std::uint64_t iova = 0x40000000 + (p.a.address() & 4095);
-  const Mr mr(ibv_reg_mr_iova(p.a.pd.get(), p.a.buffer.data(), 4096, iova, kAllRights));
+  const Mr mr(ibv_reg_mr_iova(p.a.pd.get(), p.a.buffer.data(), 4096, iova, p.a.all_rights));
   REQUIRE(mr != nullptr);
   p.a.fill(0, 200);
   Wr w = p.write(200);
@@ -235,7 +235,7 @@ TEST_CASE("many regions can exist at once and all their keys differ", "[memory]"
   std::vector<Mr> regions;
   std::vector<std::uint32_t> keys;
   for (std::size_t i = 0; i < 200; ++i) {
-    regions.push_back(e.make_mr(kAllRights, i * 64, 64));
+    regions.push_back(e.make_mr(e.all_rights, i * 64, 64));
     REQUIRE(regions.back() != nullptr);
     keys.push_back(regions.back()->rkey);
   }

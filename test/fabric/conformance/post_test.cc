@@ -20,7 +20,7 @@ ibv_qp_cap capacity(ibv_qp* qp) {
 
 TEST_CASE("a receive cannot be posted in RESET", "[post]") {
   Endpoint e;
-  CHECK(e.receive(0, 64) == EINVAL);
+  CHECK(e.receive(0, 64) == posting_error(EINVAL));
 }
 
 TEST_CASE("a receive posted in INIT serves the connected queue pair", "[post]") {
@@ -28,8 +28,8 @@ TEST_CASE("a receive posted in INIT serves the connected queue pair", "[post]") 
   REQUIRE(b.init(b.qp.get()) == 0);
   REQUIRE(b.receive(0, 64, 12) == 0);
   REQUIRE(a.init(a.qp.get()) == 0);
-  REQUIRE(b.rtr(b.qp.get(), a.qp->qp_num, a.gid) == 0);
-  REQUIRE(a.rtr(a.qp.get(), b.qp->qp_num, b.gid) == 0);
+  REQUIRE(b.rtr(b.qp.get(), a.qp->qp_num, a) == 0);
+  REQUIRE(a.rtr(a.qp.get(), b.qp->qp_num, b) == 0);
   REQUIRE(a.rts(a.qp.get()) == 0);
   Wr w;
   w.wr.opcode = IBV_WR_SEND;
@@ -42,7 +42,7 @@ TEST_CASE("a send cannot be posted in RESET", "[post]") {
   Endpoint e;
   Wr w;
   w.wr.opcode = IBV_WR_SEND;
-  CHECK(post(e.qp.get(), w) == EINVAL);
+  CHECK(post(e.qp.get(), w) == posting_error(EINVAL));
 }
 
 TEST_CASE("a send cannot be posted in INIT", "[post]") {
@@ -50,16 +50,16 @@ TEST_CASE("a send cannot be posted in INIT", "[post]") {
   REQUIRE(e.init(e.qp.get()) == 0);
   Wr w;
   w.wr.opcode = IBV_WR_SEND;
-  CHECK(post(e.qp.get(), w) == EINVAL);
+  CHECK(post(e.qp.get(), w) == posting_error(EINVAL));
 }
 
 TEST_CASE("a send cannot be posted in RTR", "[post]") {
   Endpoint e;
   REQUIRE(e.init(e.qp.get()) == 0);
-  REQUIRE(e.rtr(e.qp.get(), e.qp->qp_num, e.gid) == 0);
+  REQUIRE(e.rtr(e.qp.get(), e.qp->qp_num, e) == 0);
   Wr w;
   w.wr.opcode = IBV_WR_SEND;
-  CHECK(post(e.qp.get(), w) == EINVAL);
+  CHECK(post(e.qp.get(), w) == posting_error(EINVAL));
 }
 
 TEST_CASE("more send SGEs than the queue pair has are refused", "[post]") {
@@ -69,7 +69,7 @@ TEST_CASE("more send SGEs than the queue pair has are refused", "[post]") {
   Wr w = p.write(1);
   w.wr.sg_list = s.data();
   w.wr.num_sge = static_cast<int>(n);
-  CHECK(p.post(w) == EINVAL);
+  CHECK(p.post(w) == posting_error(EINVAL));
 }
 
 TEST_CASE("as many send SGEs as the queue pair has are taken", "[post]") {
@@ -92,7 +92,7 @@ TEST_CASE("more receive SGEs than the queue pair has are refused", "[post]") {
   ibv_recv_wr r{}, *bad = nullptr;
   r.sg_list = s.data();
   r.num_sge = static_cast<int>(n);
-  CHECK(ibv_post_recv(p.b.qp.get(), &r, &bad) == EINVAL);
+  CHECK(ibv_post_recv(p.b.qp.get(), &r, &bad) == posting_error(EINVAL));
   CHECK(bad == &r);
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("inline data longer than the queue pair takes are refused", "[post]") 
   Pair p;
   Wr w = p.write(capacity(p.a.qp.get()).max_inline_data + 1);
   w.wr.send_flags |= IBV_SEND_INLINE;
-  CHECK(p.post(w) == EINVAL);
+  CHECK(p.post(w) == (deviates("inline-ignored") ? 0 : posting_error(EINVAL)));
 }
 
 TEST_CASE("inline data as long as the queue pair takes are sent", "[post]") {
@@ -122,7 +122,7 @@ TEST_CASE("an opcode that RC does not have is refused", "[post]") {
   if (rc == 0) {
     CHECK(wait(p.a.cq.get()).status == IBV_WC_LOC_QP_OP_ERR);
   } else {
-    CHECK((rc == EINVAL || rc == EOPNOTSUPP));
+    CHECK((rc == posting_error(EINVAL) || rc == posting_error(EOPNOTSUPP)));
   }
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("a refused post names the request and does those before it", "[post]")
   all[1].wr.sg_list = too_many.data();
   all[1].wr.num_sge = static_cast<int>(too_many.size());
   ibv_send_wr* bad = nullptr;
-  CHECK(ibv_post_send(p.a.qp.get(), &all[0].wr, &bad) == EINVAL);
+  CHECK(ibv_post_send(p.a.qp.get(), &all[0].wr, &bad) == posting_error(EINVAL));
   CHECK(bad == &all[1].wr);
   CHECK(wait(p.a.cq.get()).status == IBV_WC_SUCCESS);
   CHECK(quiet(p.a.cq.get()));
@@ -154,7 +154,7 @@ TEST_CASE("a full send queue refuses with ENOMEM", "[post]") {
   while (posted <= 2 * n && p.post(w) == 0) ++posted;
   CHECK(posted >= 32);
   CHECK(posted <= n);
-  CHECK(p.post(w) == ENOMEM);
+  CHECK(p.post(w) == posting_error(ENOMEM));
 }
 
 TEST_CASE("a full send queue has room again after completions", "[post]") {
@@ -191,7 +191,7 @@ TEST_CASE("a full receive queue refuses with ENOMEM", "[post]") {
   while (posted <= 2 * n && p.b.receive(0, 0) == 0) ++posted;
   CHECK(posted >= 32);
   CHECK(posted <= n);
-  CHECK(p.b.receive(0, 0) == ENOMEM);
+  CHECK(p.b.receive(0, 0) == posting_error(ENOMEM));
 }
 
 TEST_CASE("a list of receives is taken in one call", "[post]") {
@@ -215,12 +215,14 @@ TEST_CASE("a message longer than the port's maximum is refused", "[post]") {
   Pair p;
   ibv_port_attr port{};
   REQUIRE(ibv_query_port(p.a.context.get(), kPort, &port) == 0);
+  // None is shown, or no SGE can be longer.
+  if (deviates("no-message-size") || port.max_msg_sz == ~std::uint32_t{0}) return;
   const std::size_t bytes = std::size_t{port.max_msg_sz} + 1;
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   REQUIRE(at != MAP_FAILED);
   {
-    const Mr from(ibv_reg_mr(p.a.pd.get(), at, bytes, kAllRights));
+    const Mr from(ibv_reg_mr(p.a.pd.get(), at, bytes, p.a.all_rights));
     REQUIRE(from != nullptr);
     Wr w = p.write(1);
     w.sge = {reinterpret_cast<std::uint64_t>(at), static_cast<std::uint32_t>(bytes), from->lkey};
@@ -232,7 +234,7 @@ TEST_CASE("a message longer than the port's maximum is refused", "[post]") {
     } else if (rc == 0) {
       CHECK(wait(p.a.cq.get()).status == IBV_WC_LOC_LEN_ERR);
     } else {
-      CHECK(rc == EINVAL);
+      CHECK(rc == posting_error(EINVAL));
     }
   }
   ::munmap(at, bytes);

@@ -14,7 +14,7 @@ struct At : Endpoint {
     const int steps = state == IBV_QPS_INIT ? 1 : state == IBV_QPS_RTR ? 2 : 3;
     if (state == IBV_QPS_RESET) return;
     REQUIRE(init(qp.get()) == 0);
-    if (steps >= 2) REQUIRE(rtr(qp.get(), qp->qp_num, gid) == 0);
+    if (steps >= 2) REQUIRE(rtr(qp.get(), qp->qp_num, *this) == 0);
     if (steps >= 3) REQUIRE(rts(qp.get()) == 0);
     if (state == IBV_QPS_ERR) REQUIRE(to_state(qp.get(), IBV_QPS_ERR) == 0);
     REQUIRE(state_of(qp.get()) == state);
@@ -24,7 +24,7 @@ struct At : Endpoint {
       case IBV_QPS_INIT:
         return init(qp.get());
       case IBV_QPS_RTR:
-        return rtr(qp.get(), qp->qp_num, gid);
+        return rtr(qp.get(), qp->qp_num, *this);
       case IBV_QPS_RTS:
         return rts(qp.get());
       default:
