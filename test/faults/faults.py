@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Peers that die, what they leave behind, and the cases of bad_input.py.
+"""Peers that die, what they leave behind, and the cases of adapters.py, bad_input.py and others.
 
 Every case has a limit in seconds and must neither hang nor leave anything behind.
-usage: faults.py --plugin SO --net-perf PROGRAM [--coll-perf PROGRAM] [--fake-cuda SO] [--only WORD]
+usage: faults.py --plugin SO --net-perf PROGRAM [--coll-perf PROGRAM] [--fake-cuda SO] [--likes NAMES]
+                 [--only WORD]
 """
 import argparse
 import ctypes
@@ -13,7 +14,8 @@ import subprocess
 import sys
 import time
 
-import bad_input  # their cases join CASES
+import adapters  # their cases join CASES
+import bad_input
 import random_deaths
 import two_users
 from harness import CASES, Peer, Skip, case, connected, exchange, expect, shm, shut, warnings
@@ -171,6 +173,7 @@ def main():
     parser.add_argument("--net-perf", required=True)
     parser.add_argument("--coll-perf")
     parser.add_argument("--fake-cuda")
+    parser.add_argument("--likes", default=",".join(adapters.KINDS), help="kinds of adapters that suites are run over")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     args = parser.parse_args()
     passed = failed = skipped = 0
