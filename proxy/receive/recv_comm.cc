@@ -78,7 +78,10 @@ bool ProxyRecvComm::expects_data() {
   return false;
 }
 
-Status ProxyRecvComm::check(const RecvBuffers& buffers, std::uint8_t& staged) const {
+// `watched`: kernels look at the memory and no completion is wanted.  NCCL's LL128 has one flag in
+// 128 bytes, and no copy engine promises that these appear at once: what has keys is written to by
+// the adapter, however far it is.
+Status ProxyRecvComm::check(const RecvBuffers& buffers, bool watched, std::uint8_t& staged) const {
   if (buffers.count == 0 || buffers.count > static_cast<std::size_t>(kMaxRecvs)) {
     TP_WARN("irecv of %zu buffers; 1 to %d are possible", buffers.count, kMaxRecvs);
     return Status::bad_argument;
@@ -96,7 +99,8 @@ Status ProxyRecvComm::check(const RecvBuffers& buffers, std::uint8_t& staged) co
           m == nullptr ? 0ULL : static_cast<unsigned long long>(m->address));
       return Status::bad_argument;
     }
-    const bool stage = m->type == MemoryType::cuda && !plan_.direct(bytes);
+    const bool stage =
+        m->type == MemoryType::cuda && !plan_.direct(bytes) && !(watched && m->direct);
     if (stage ? m->mirror == nullptr : !m->direct)
       return not_reachable("irecv", link_->peer().text, *m, bytes);
     if (stage) staged = static_cast<std::uint8_t>(staged | 1u << i);
@@ -238,7 +242,7 @@ Status ProxyRecvComm::irecv_any(const RecvBuffers& buffers, bool completion_opti
                                 Request** request) {
   *request = nullptr;
   std::uint8_t staged = 0;
-  TP_TRY(check(buffers, staged));
+  TP_TRY(check(buffers, completion_optional, staged));
   const auto count = static_cast<unsigned>(buffers.count);
   std::lock_guard hold(hub_->lock);
   const bool optional = completion_optional && count == 1 && staged == 0 && optional_allowed_;

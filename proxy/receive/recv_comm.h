@@ -163,7 +163,7 @@ class ProxyRecvComm final : public RecvComm,
 
   TP_APART RecvRequest* make_request();
   // Whether the buffers may be received into; the bits of those that go through host memory.
-  Status check(const RecvBuffers& buffers, std::uint8_t& staged) const;
+  Status check(const RecvBuffers& buffers, bool watched, std::uint8_t& staged) const;
   // Whether it is host memory and registered here: what check() need not look at.
   bool plain(const void* data, std::size_t bytes, const Memory* memory) const;
   // Such a buffer, and what its cell says.
