@@ -67,12 +67,18 @@ TEST_CASE("Without options every test runs over its own sizes") {
   CHECK_FALSE(o.json);
 }
 
-TEST_CASE("Signals in windows are measured only when asked for by name") {
+TEST_CASE("Signals in windows and reads are measured only when asked for by name") {
   CHECK_FALSE(parsed({}).window_signals());
   CHECK_FALSE(parsed({"--test", "all"}).window_signals());
+  CHECK_FALSE(parsed({"--test", "all"}).newer_tests());
   const Options o = parsed({"--test", "signal,wsignal,wpingpong"});
   CHECK(o.tests == std::vector<Test>{Test::signal, Test::wsignal, Test::wpingpong});
   CHECK(o.window_signals());
+  CHECK(o.newer_tests());
+  const Options reads = parsed({"--test", "get"});
+  CHECK_FALSE(reads.window_signals());
+  CHECK(reads.newer_tests());
+  CHECK(reads.sizes(Test::get) == reads.sizes(Test::pingpong));
   CHECK(o.sizes(Test::wsignal) == std::vector<std::size_t>{0});
   CHECK(o.sizes(Test::wpingpong) == o.sizes(Test::pingpong));
   CHECK(has(complaint_of({"--test", "wsignals"}), "wpingpong wsignal"));

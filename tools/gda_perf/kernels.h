@@ -20,17 +20,17 @@ inline constexpr unsigned kSignalsPerHalf = 1 + 2 * kMaxBlocks;
 inline constexpr unsigned kSignals = 2 * kSignalsPerHalf;
 inline constexpr unsigned kCounters = 1;  // only the even side counts
 inline constexpr int kMaxContexts = 4;
-// Signals that are words of a window ("VA signals").
-inline constexpr bool kWindowSignals = NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7);
+// Signals that are words of a window ("VA signals"), and get.
+inline constexpr bool kNewerTests = NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7);
 
 struct Side {
   ncclDevComm comm;
   ncclWindow_t window;
-  int peer;             // world rank
-  int contexts;         // of `comm`
-  unsigned half;        // listens to the signals of this half, notifies the other's
-  std::size_t send_at;  // offsets in the window
-  std::size_t peer_receive_at;
+  int peer;                         // world rank
+  int contexts;                     // of `comm`
+  unsigned half;                    // listens to the signals of this half, notifies the other's
+  std::size_t send_at, receive_at;  // offsets in the window
+  std::size_t peer_send_at, peer_receive_at;
   std::size_t peer_word_at;  // the peer's word for signals in the window
   std::uint64_t* send;       // the same places in this GPU's memory
   std::uint64_t* receive;
@@ -54,7 +54,7 @@ struct Stamp {
   }
 };
 
-enum class LatencyOp : int { put, value, signal, flush, counter, window_put, window_signal };
+enum class LatencyOp : int { put, value, signal, flush, counter, window_put, window_signal, get };
 constexpr bool in_window(LatencyOp op) {
   return op == LatencyOp::window_put || op == LatencyOp::window_signal;
 }
@@ -69,6 +69,8 @@ struct LatencyArgs {
   Outcome* outcome;
 };
 cudaError_t launch_latency(const LatencyArgs& args, cudaStream_t stream);
+// The same for LatencyOp::get, where kNewerTests says that it is there.
+cudaError_t launch_get(const LatencyArgs& args, cudaStream_t stream);
 
 enum class Notice : int { none, signal, signal_and_counter };  // with each put
 struct RateArgs {
@@ -127,6 +129,7 @@ cudaError_t launch_verify(const VerifyArgs& args, cudaStream_t stream);
 // Loads all kernels on the current device: a kernel that is loaded at its first launch waits for
 // those that run, and so would never start while its partner waits for it.
 cudaError_t load_latency_kernels();
+cudaError_t load_get_kernel();
 cudaError_t load_stream_kernels();
 cudaError_t load_data_kernels();
 

@@ -4,17 +4,6 @@
 namespace twinpath::gda_perf {
 namespace {
 
-__device__ void write_stamp(std::uint64_t* message, std::size_t words, std::uint64_t stamp) {
-  volatile std::uint64_t* to = message;
-  to[0] = stamp;
-  to[words - 1] = stamp;
-}
-__device__ unsigned wrong_stamps(const std::uint64_t* message, std::size_t words,
-                                 std::uint64_t stamp) {
-  const volatile std::uint64_t* from = message;
-  return from[0] != stamp || from[words - 1] != stamp ? 1 : 0;
-}
-
 template <LatencyOp op>
 __device__ void post(const ncclGin& gin, const LatencyArgs& a, std::uint64_t stamp) {
   const Side& side = a.side;
@@ -112,7 +101,9 @@ Kernel kernel_of(LatencyOp op) {
       return latency_kernel<LatencyOp::counter>;
     case LatencyOp::window_put:
     case LatencyOp::window_signal:
-      return window_kernel_of<kWindowSignals>(op);
+      return window_kernel_of<kNewerTests>(op);
+    case LatencyOp::get:
+      break;  // has a kernel of its own
   }
   return nullptr;
 }

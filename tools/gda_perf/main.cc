@@ -58,31 +58,39 @@ void play(Part& part) {
 int measure(const Options& options, const NcclApi& nccl, int gpus, Report& report) {
   Watchdog watchdog(options.timeout_s);
   const bool alone = gpus == 1;
-  const int sides = alone ? 2 : gpus;
-  std::vector<std::unique_ptr<Rank>> ranks(static_cast<std::size_t>(gpus));
-  ncclUniqueId id{};
-  nccl.check(nccl.get_unique_id(&id), "ncclGetUniqueId");
+  const int sides = (alone ? 2 : gpus) * options.communicators;
+  // Those of the first communicator, then those of the next.
+  std::vector<std::unique_ptr<Rank>> ranks(static_cast<std::size_t>(gpus * options.communicators));
+  std::vector<ncclUniqueId> ids(static_cast<std::size_t>(options.communicators));
+  for (ncclUniqueId& id : ids) nccl.check(nccl.get_unique_id(&id), "ncclGetUniqueId");
   watchdog.step("setting up NCCL and its device communicators");
   in_threads(gpus, [&](int r) {
     // Waiting threads sleep, so that the CPU time of a run is the engine's.
     check(cudaSetDevice(r), "cudaSetDevice");
     check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "cudaSetDeviceFlags");
-    ranks[static_cast<std::size_t>(r)] =
-        std::make_unique<Rank>(nccl, r, gpus, id, options.area_bytes(), alone ? 2 : 1,
-                               options.contexts, options.window_signals());
+    for (std::size_t c = 0; c < ids.size(); ++c) {
+      ranks[c * static_cast<std::size_t>(gpus) + static_cast<std::size_t>(r)] =
+          std::make_unique<Rank>(nccl, r, gpus, ids[c], options.area_bytes(), alone ? 2 : 1,
+                                 options.contexts, options.window_signals());
+    }
   });
   report.fact("backend", ranks[0]->backend());
   report.fact("contexts", ranks[0]->contexts());
   Bench bench(options, report, watchdog, sides);
   in_threads(sides, [&](int s) {
-    const Rank& rank = *ranks[static_cast<std::size_t>(alone ? 0 : s)];
-    Player player(rank, static_cast<unsigned>(s % 2), alone ? 0 : s ^ 1, nccl, options.iterations);
+    const Rank& rank = *ranks[static_cast<std::size_t>(alone ? s / 2 : s)];
+    const int peer = alone ? 0 : (s % gpus) ^ 1;
+    Player player(rank, static_cast<unsigned>(s % 2), peer, nccl, options.iterations);
     Part part{bench, player, s};
     play(part);
     bench.meet();  // nobody frees anything while another still works
   });
   watchdog.step("taking NCCL's device communicators down");
-  in_threads(gpus, [&](int r) { ranks[static_cast<std::size_t>(r)].reset(); });
+  in_threads(gpus, [&](int r) {
+    for (auto i = static_cast<std::size_t>(r); i < ranks.size();
+         i += static_cast<std::size_t>(gpus))
+      ranks[i].reset();
+  });
   return report.finish() ? kExitOk : kExitWrong;
 }
 
@@ -90,11 +98,10 @@ int run(int argc, char** argv) {
   Options options;
   int code = kExitOk;
   if (!parse_options(argc, argv, options, code)) return code;
-  if (options.window_signals() && !kWindowSignals) {
-    throw ToolError(
-        kExitUsage,
-        "signals in windows need NCCL 2.30.7: this program was built with the headers of "
-        "an older one; see -Dgda_perf_nccl");
+  if (options.newer_tests() && !kNewerTests) {
+    throw ToolError(kExitUsage,
+                    "signals in windows and get need NCCL 2.30.7: this program was built with the "
+                    "headers of an older one; see -Dgda_perf_nccl");
   }
   set_environment(options);
   const NcclApi nccl = NcclApi::open(options.nccl);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr Test kTests[] = {Test::pingpong,  Test::putvalue, Test::signal, Test::putflush,
                            Test::counter,   Test::rate,     Test::bw,     Test::counters,
-                           Test::wpingpong, Test::wsignal};
+                           Test::wpingpong, Test::wsignal,  Test::get};
 constexpr std::size_t kAll = 7;  // the first ones; the others by name only
 constexpr std::size_t kLeastArea = std::size_t{32} << 20;
 
@@ -37,8 +37,11 @@ Not among "all":
   counters  as rate, with a signal and a counter for each put; both must be
             exact
   wpingpong, wsignal  pingpong and signal with a word of the window as the
-                      signal, where the program was built with NCCL 2.30.7 or
-                      newer
+                      signal
+  get       reads the peer's memory, then flushes: until the data may be used;
+            what is read is another each time, and is compared
+  The last three are there where the program was built with NCCL 2.30.7 or
+  newer.
 
 Sizes are bytes (multiples of 8), with k, m or g for powers of 1024.  Times are
 microseconds taken on the GPU, bandwidths 1e9 bytes per second, summed over
@@ -79,7 +82,7 @@ std::vector<Test> parse_tests(const std::string& text) {
                                      [&](Test t) { return word == name_of(t); });
     if (found == std::end(kTests)) {
       refuse("--test \"" + word + "\" is unknown; use all, or a list of pingpong putvalue signal " +
-             "putflush counter rate bw counters wpingpong wsignal");
+             "putflush counter rate bw counters wpingpong wsignal get");
     }
     out.push_back(*found);
   }
@@ -110,6 +113,9 @@ void define(CLI::App& app, Options& out, Text& text) {
   app.add_option("--contexts", out.contexts,
                  "GIN contexts to ask for; blocks use up to four of them, NCCL may give fewer [4]")
       ->check(tools::is_whole(1, 1024));
+  app.add_option("--communicators", out.communicators,
+                 "communicators of the same GPUs, all at work at once [1]")
+      ->check(tools::is_whole(1, 16));
   app.add_option("--window", out.window, "bw: places that messages go round over, at most [64]")
       ->check(tools::is_whole(1, 1 << 20));
   app.add_option("--volume", text.volume, "bw: bytes of one repetition, about [512m]");
@@ -154,6 +160,8 @@ const char* name_of(Test test) {
       return "wpingpong";
     case Test::wsignal:
       return "wsignal";
+    case Test::get:
+      return "get";
   }
   return "?";
 }
@@ -183,6 +191,10 @@ std::size_t Options::area_bytes() const {
 bool Options::window_signals() const {
   return std::any_of(tests.begin(), tests.end(),
                      [](Test t) { return t == Test::wpingpong || t == Test::wsignal; });
+}
+
+bool Options::newer_tests() const {
+  return window_signals() || std::find(tests.begin(), tests.end(), Test::get) != tests.end();
 }
 
 std::size_t Options::points() const {

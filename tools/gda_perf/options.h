@@ -10,7 +10,7 @@ namespace twinpath::gda_perf {
 // Of the JSON document: tools/JSON.md says when it changes.
 inline constexpr int kSchema = 2;
 
-// The last two need device headers of NCCL 2.30.7 or newer: only if asked for by name.
+// The last three need device headers of NCCL 2.30.7 or newer: only if asked for by name.
 enum class Test {
   pingpong,
   putvalue,
@@ -21,7 +21,8 @@ enum class Test {
   bw,
   counters,
   wpingpong,
-  wsignal
+  wsignal,
+  get
 };
 const char* name_of(Test test);
 
@@ -38,6 +39,7 @@ struct Options {
   std::vector<int> blocks{1, 2, 4, 8, 16, 32};
   std::vector<int> bw_blocks{1, 4};
   int contexts = 4;
+  int communicators = 1;
   std::size_t window = 64;
   std::size_t volume = std::size_t{512} << 20;
   int repetitions = 5;
@@ -54,6 +56,8 @@ struct Options {
   std::size_t area_bytes() const;
   // Signals in windows are asked for.
   bool window_signals() const;
+  // A test that NCCL has since 2.30.7 is asked for.
+  bool newer_tests() const;
   // How many lines the report will have.
   std::size_t points() const;
 };

@@ -45,6 +45,7 @@ Rank::Rank(const NcclApi& nccl, int rank, int ranks, const ncclUniqueId& id, std
     : nccl_(nccl), device_(rank), area_(area), halves_(halves) {
   check(cudaSetDevice(device_), on_gpu("cudaSetDevice", device_));
   check(load_latency_kernels(), on_gpu("loading kernels", device_));
+  check(load_get_kernel(), on_gpu("loading kernels", device_));
   check(load_stream_kernels(), on_gpu("loading kernels", device_));
   check(load_data_kernels(), on_gpu("loading kernels", device_));
   nccl_.check(nccl_.comm_init_rank(&comm_, ranks, id, rank), on_gpu("ncclCommInitRank", device_));
@@ -94,6 +95,8 @@ Side Rank::side(unsigned my_half, int peer) const {
           .contexts = std::min(contexts(), kMaxContexts),
           .half = my_half,
           .send_at = base(my_half),
+          .receive_at = base(my_half) + area_,
+          .peer_send_at = base(my_half ^ 1),
           .peer_receive_at = base(my_half ^ 1) + area_,
           .peer_word_at = word(my_half ^ 1),
           .send = reinterpret_cast<std::uint64_t*>(memory + base(my_half)),

@@ -28,6 +28,8 @@ LatencyOp op_of(Test test) {
       return LatencyOp::window_put;
     case Test::wsignal:
       return LatencyOp::window_signal;
+    case Test::get:
+      return LatencyOp::get;
     default:
       return LatencyOp::put;
   }
@@ -60,13 +62,16 @@ void latency_line(Part& part, Test test, std::size_t bytes) {
                          .outcome = player.outcomes()};
   const bool plays = answered || part.initiator();
   const Spent spent = part.run(what, plays ? 1 : 0, [&] {
-    return plays ? launch_latency(args, player.stream()) : cudaSuccess;
+    if (!plays) return cudaSuccess;
+    return test == Test::get ? launch_get(args, player.stream())
+                             : launch_latency(args, player.stream());
   });
   std::uint64_t wrong = player.outcomes()[0].wrong;
   std::vector<double> times;
   if (part.initiator()) times = player.times_us(o.iterations);
   if (!answered && !part.initiator()) wrong += part.await(what, expect(part, 1, 1));
-  if (bytes != 0 && (answered || !part.initiator())) {
+  const bool gets = test != Test::get || part.initiator();
+  if (bytes != 0 && gets && (answered || !part.initiator())) {
     const std::uint64_t last = std::uint64_t{o.warmup} + o.iterations - 1;
     wrong += part.verify(bytes, true, Stamp::of(last, player.side().half ^ 1));
   }

@@ -92,6 +92,18 @@ __device__ inline ncclGin_SignalInc notify(const Side& side, unsigned signal) {
   return {(side.half ^ 1) * kSignalsPerHalf + signal};
 }
 
+// First and last word of a message.
+__device__ inline void write_stamp(std::uint64_t* message, std::size_t words, std::uint64_t stamp) {
+  volatile std::uint64_t* to = message;
+  to[0] = stamp;
+  to[words - 1] = stamp;
+}
+__device__ inline unsigned wrong_stamps(const std::uint64_t* message, std::size_t words,
+                                        std::uint64_t stamp) {
+  const volatile std::uint64_t* from = message;
+  return from[0] != stamp || from[words - 1] != stamp ? 1 : 0;
+}
+
 // A signal in the peer's window.  A template, so that older headers need not have the type.
 template <LatencyOp op>
 __device__ auto notify_word(const Side& side) {
