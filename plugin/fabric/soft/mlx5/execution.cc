@@ -13,9 +13,7 @@
 namespace twinpath::soft::mlx5 {
 namespace {
 
-constexpr std::uint32_t kReceiveWord = 0, kSendWord = 4;  // of a queue pair's record
-// What the kernel writes into a queue's arm word before anybody has armed it.
-constexpr std::uint32_t kNeverArmed = 2u << 28;
+constexpr std::uint32_t kReceiveWord = 0;  // of a queue pair's record
 
 Syndrome syndrome_of(ibv_wc_status status) {
   switch (status) {
@@ -70,73 +68,6 @@ void Execution::say(const char* format, ...) const {
 Execution::CompletionQueue* Execution::find_cq(std::uint32_t number) {
   auto it = cqs_.find(number);
   return it == cqs_.end() ? nullptr : &it->second;
-}
-
-bool Execution::look_at_doorbells() {
-  bool rung = false;
-  for (const auto& [number, page] : pages_) {
-    if (page.arm != nullptr) {
-      // As below.
-      const std::uint64_t word =
-          std::atomic_ref<std::uint64_t>(*page.arm).exchange(0, std::memory_order_acquire);
-      if (word != 0) look_at_arming(number, word);
-      rung |= word != 0;
-    }
-    bool here = false;
-    // Taken, not read: a page of memory keeps the last word only, and the same word may be stored
-    // twice.  Acquire: the records were written before the word.
-    for (std::uint64_t* const doorbell : page.registers)
-      here |= std::atomic_ref<std::uint64_t>(*doorbell).exchange(0, std::memory_order_acquire) != 0;
-    if (!here) continue;
-    rung = true;
-    // Whose word it was is no matter: another queue's may have been overwritten, and each has its
-    // record written before its last one.  A queue may ring at any register of its page.
-    for (auto& [qpn, qp] : qps_) {
-      if (qp.facts.uar == number) look_at_record(qp);
-    }
-  }
-  return rung;
-}
-
-// The word names one queue; others of the page may have been named by words that it has
-// overwritten, and have another arm word in their record then.  A queue that was never armed must
-// not be taken for armed: the kernel has nobody to call.
-void Execution::look_at_arming(std::uint32_t page, std::uint64_t word) {
-  const auto named = static_cast<std::uint32_t>(__builtin_bswap64(word)) & 0xffffff;
-  for (auto& [number, cq] : cqs_) {
-    std::uint32_t told = 0;
-    if (cq.facts.uar != page || !cq.facts.notify ||
-        !read_record(around_, cq.facts.record + kArmWord, told))
-      continue;
-    const bool changed = told != cq.arm_word || (told == 0 && !cq.was_armed);
-    if (number == named || (changed && told != kNeverArmed)) arm(cq, told);
-  }
-}
-
-void Execution::arm(CompletionQueue& cq, std::uint32_t word) {
-  cq.arm_word = word;
-  cq.was_armed = cq.armed = true;
-  // It tells how far the program has looked: what has come since does not wait for the next.
-  const auto index = extend_index(cq.consumed, word & 0xffffff, 24, cq.written - cq.consumed);
-  if (index) cq.consumed = *index;
-  if (cq.written != cq.consumed) notify(cq);
-}
-
-void Execution::notify(CompletionQueue& cq) {
-  if (!cq.armed) return;
-  cq.armed = false;
-  cq.facts.notify(cq.facts.number);
-}
-
-void Execution::look_at_record(QueuePair& qp) {
-  std::uint32_t told = 0;
-  if (!qp.reachable || qp.facts.send_blocks == 0 ||
-      !read_record(around_, qp.facts.record + kSendWord, told))
-    return;
-  // A record that is out of range was not written yet, or is not used by the program.
-  const auto index =
-      extend_index(qp.rung, told & 0xffff, 16, qp.facts.send_blocks - (qp.rung - qp.fetched));
-  if (index) qp.rung = *index;
 }
 
 bool Execution::fetch(QueuePair& qp) {
@@ -360,6 +291,11 @@ bool Execution::turn() {
     moved |= fetch(qp);
     moved |= collect(qp);
     moved |= retire(qp);
+  }
+  constexpr int kMostBusyTurns = 8;
+  if (!moved || ++busy_turns_ >= kMostBusyTurns) {
+    busy_turns_ = 0;
+    moved |= look_at_unnamed();
   }
   return moved;
 }

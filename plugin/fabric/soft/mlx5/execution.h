@@ -74,6 +74,7 @@ class Execution : public Queues {
     State state{};
     bool failed = false;
     bool reachable = false;     // its memory can be read
+    bool owed = false;          // its page was rung at, and its record was not read since
     std::uint64_t rung = 0;     // blocks that the program has written
     std::uint64_t fetched = 0;  // of which so many were read
     std::deque<Pending> pending;
@@ -83,6 +84,8 @@ class Execution : public Queues {
   void run();
   bool turn();
   bool look_at_doorbells();
+  void take_word(std::uint32_t page, std::uint64_t word);
+  bool look_at_unnamed();
   void look_at_arming(std::uint32_t page, std::uint64_t word);
   void arm(CompletionQueue& cq, std::uint32_t word);
   static void notify(CompletionQueue& cq);
@@ -108,7 +111,9 @@ class Execution : public Queues {
   std::map<std::uint32_t, Page> pages_;
   std::map<std::uint32_t, CompletionQueue> cqs_;
   std::map<std::uint32_t, QueuePair> qps_;
-  bool said_ = false;  // that something is not carried out
+  std::uint32_t last_owed_ = 0;  // whose record was read last among those that no word named
+  int busy_turns_ = 0;           // in which none of theirs was read
+  bool said_ = false;            // that something is not carried out
   bool stop_ = false;
   std::condition_variable work_;  // there is a queue pair, or the end
   std::thread thread_;
