@@ -101,16 +101,24 @@ class Producer {
     if (kind == NicHandler::gpu_sm_db) {
       ring_twice(word, count);
     } else if (kind == NicHandler::gpu_no_dbr && Qp::kAddsIndexOffset) {
-      // Another thread may store between the two steps, and a late store must not take the word
-      // back: nobody would ring again.
-      if (device::fetch_max(qp_.rung, count) >= count) return;
-      for (std::uint64_t stored = 0, newest = count; stored != newest;) {
-        stored = newest;
-        device::atomic(word).store(adapter_doorbell(stored, qp_.qpn), std::memory_order_seq_cst);
-        newest = device::atomic(qp_.rung).load(std::memory_order_seq_cst);
-      }
+      if (device::fetch_max(qp_.rung, count) < count) store_doorbell(count);
     } else {
       device::fetch_max(word, count);
+    }
+  }
+
+  // The second step of a ring without a record.  A kernel's store may come when another thread has
+  // stored a newer count; a register of an adapter passes over it, but a word of memory has lost
+  // the newer one.  So whoever stores looks again, and puts the newest there.  An exchange sees the
+  // store that it overwrites, and with it that thread's count in `rung`: of two that store at once
+  // the later one finds both.  The acquire: what is rung for here was written by the thread that
+  // raised `rung`.  The word still shows the older count in between.
+  void store_doorbell(std::uint64_t count) {
+    auto word = device::atomic(device::at<std::uint64_t>(qp_.doorbell));
+    for (std::uint64_t stored = 0, newest = count; stored != newest;) {
+      stored = newest;
+      word.exchange(adapter_doorbell(stored, qp_.qpn), std::memory_order_acq_rel);
+      newest = device::atomic(qp_.rung).load(std::memory_order_acquire);
     }
   }
 

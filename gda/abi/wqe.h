@@ -144,10 +144,10 @@ TWINPATH_HD constexpr std::uint64_t adapter_doorbell(std::uint64_t count, std::u
 TWINPATH_HD constexpr std::uint32_t adapter_doorbell_qpn(std::uint64_t word) {
   return second_dword(word) >> 8;
 }
-// The count at or after `last` (at most 2^24 - 1 ahead) that the register's value stands for.
-TWINPATH_HD constexpr std::uint64_t adapter_doorbell_count(std::uint64_t word, std::uint64_t last) {
-  const std::uint64_t low = first_dword(word) >> 8;
-  return last + ((low - last) & 0xffffff);
+// How far the count that the register's value stands for is ahead of `last`: -2^23 to 2^23 - 1.
+TWINPATH_HD constexpr std::int32_t adapter_doorbell_ahead(std::uint64_t word, std::uint64_t last) {
+  const std::uint32_t low = first_dword(word) >> 8;
+  return static_cast<std::int32_t>((low - static_cast<std::uint32_t>(last)) << 8) >> 8;
 }
 // Doorbell record, as it lies in memory.
 TWINPATH_HD constexpr std::uint32_t doorbell_record(std::uint64_t count) {

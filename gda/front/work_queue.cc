@@ -68,12 +68,16 @@ void WorkQueue::look_at_doorbell() {
   std::uint64_t count = word;
   bool sane = true;
   if (setup_.doorbell_kind == DoorbellKind::adapter) {
-    count = word == 0 ? rung_ : adapter_doorbell_count(word, rung_);
     sane = word == 0 || adapter_doorbell_qpn(word) == setup_.qpn;
+    const std::int32_t ahead = word == 0 ? 0 : adapter_doorbell_ahead(word, rung_);
+    // Kernels of 2.30 that use no record ring without a lock, so a ring may come after a newer
+    // one.  An adapter passes over it, and so does this.
+    if (sane && ahead <= 0) return;
+    count = rung_ + static_cast<std::uint64_t>(ahead);
   }
   if (sane && count == rung_) return;
   // A slot is free only once its CQE is written, so nobody can honestly be more than one lap
-  // ahead of the CQEs; nor does the count ever go back.
+  // ahead of the CQEs; nor does the count ever go back, which kernels only raise.
   if (sane && count > rung_ && count <= produced_ + setup_.depth) {
     rung_ = count;
     if (setup_.counts != nullptr) setup_.counts->doorbells.add(1);

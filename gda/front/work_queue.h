@@ -27,8 +27,11 @@ enum class QueueState : std::uint8_t { ready, error };
 
 // What the doorbell word holds.
 enum class DoorbellKind : std::uint8_t {
-  count,    // number of WQEs written so far, 64 bits, host order
-  adapter,  // what an adapter's register takes (wqe.h); 0 until first rung
+  count,  // number of WQEs written so far, 64 bits, host order
+  // What an adapter's register takes (wqe.h); 0 until first rung.  A ring may come after a newer
+  // one and be seen for a while; who stored it puts the newest there again
+  // (Producer::store_doorbell).
+  adapter,
 };
 
 struct QueueCounts {

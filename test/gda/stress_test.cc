@@ -2,11 +2,14 @@
 // back end really moves the data, but late, in bursts, and out of step with the queues.
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <random>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -122,6 +125,38 @@ struct World {
     }
   }
 
+  // Rings as a thread that is away for a while before it stores, and again before it looks whether
+  // it has overwritten a newer count: the engine sees the doorbell go back.
+  void ring_late(const std::atomic<bool>& stop) {
+    const auto away = [] { std::this_thread::sleep_for(std::chrono::microseconds(100)); };
+    while (!stop)
+      for (auto* qps : {&main_queues, &companion_queues}) {
+        Qp& qp = (*qps)[kPeer];
+        const std::uint64_t count = device::atomic(qp.rung).load(std::memory_order_acquire);
+        away();
+        if (count == 0) continue;
+        device::atomic(device::at<std::uint64_t>(qp.doorbell))
+            .exchange(adapter_doorbell(count, qp.qpn), std::memory_order_acq_rel);
+        away();
+        Producer<Qp>(qp).store_doorbell(count);
+      }
+  }
+
+  // Read when all threads have ended.
+  std::string state() {
+    std::ostringstream out;
+    for (std::size_t q = 0; q < 2; ++q) {
+      const Qp& qp = (q == 0 ? main_queues : companion_queues)[kPeer];
+      const WorkQueue& front = *fronts[q];
+      const auto& bell = device::at<std::uint64_t>(qp.doorbell);
+      out << (q == 0 ? "main" : "companion") << " queue: reserved " << qp.reserved << ", ready "
+          << qp.ready << ", rung " << qp.rung << ", doorbell " << std::hex << bell << std::dec
+          << ", taken " << front.issued() << ", CQEs written " << front.produced() << ", seen "
+          << qp.cq.consumed << (front.failed() ? ", failed" : "") << '\n';
+    }
+    return out.str();
+  }
+
   template <class T>
   static KeyedMemory memory_of(std::vector<T>& v) {
     return {reinterpret_cast<std::uintptr_t>(v.data()), v.size() * sizeof(T), 0};
@@ -201,6 +236,9 @@ void stress(NicHandler handler) {
   std::atomic<bool> stop{false};
   std::atomic<int> errors{0};
   std::thread engine([&] { world->run_engine(stop); });
+  std::thread late_ringer([&] {
+    if (handler == NicHandler::gpu_no_dbr) world->ring_late(stop);
+  });
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([&, t] {
@@ -210,22 +248,21 @@ void stress(NicHandler handler) {
         // The source is written again as soon as the counter says that it may be.
         world->source[own] = value_of(t, round);
         int error = kernel.put_value(kPeer, values, cell * 8, value_of(t, round), 8);
-        error |= kernel.put(kPeer, target, cell * 8, source, own * 8, 8,
-                            {.signal = t, .add = 1, .counter = t});
-        if (round % 5 == 0) error |= kernel.put(kPeer, target, 0, source, 0, 0);
+        if (error == 0)
+          error = kernel.put(kPeer, target, cell * 8, source, own * 8, 8,
+                             {.signal = t, .add = 1, .counter = t});
+        if (error == 0 && round % 5 == 0) error = kernel.put(kPeer, target, 0, source, 0, 0);
         // Half of the rounds wait as a kernel does that has counters, half as one without.
-        if (round % 2 == 0)
-          error |= kernel.wait_counter(own, round + 1);
-        else
-          error |= kernel.flush(kPeer);
+        if (error == 0)
+          error = round % 2 == 0 ? kernel.wait_counter(own, round + 1) : kernel.flush(kPeer);
         // What the signal promises is there when it is.
-        error |= kernel.wait_signal(own, round + 1);
+        if (error == 0) error = kernel.wait_signal(own, round + 1);
         if (world->target[cell] != value_of(t, round) || world->values[cell] != value_of(t, round))
           error = 1;
         if constexpr (Kernel::kGets) {
           world->source[own] = 0;
-          error |= kernel.get(kPeer, target, cell * 8, source, own * 8, 8);
-          error |= kernel.flush(kPeer);
+          if (error == 0) error = kernel.get(kPeer, target, cell * 8, source, own * 8, 8);
+          if (error == 0) error = kernel.flush(kPeer);
           if (world->source[own] != value_of(t, round)) error = 1;
         }
         if (error != 0) {
@@ -235,10 +272,15 @@ void stress(NicHandler handler) {
       }
     });
   for (auto& thread : threads) thread.join();
-  CHECK(kernel.flush(kPeer) == 0);
-  CHECK(kernel.flush_counters(kPeer) == 0);
+  // Nothing more is waited for once a wait has run out: the test has to tell before it is ended.
+  if (errors == 0) {
+    CHECK(kernel.flush(kPeer) == 0);
+    CHECK(kernel.flush_counters(kPeer) == 0);
+  }
   stop = true;
   engine.join();
+  late_ringer.join();
+  INFO(world->state());
   CHECK(errors == 0);
   for (std::size_t t = 0; t < kThreads; ++t) {
     CHECK(world->signals[t] == kRounds);

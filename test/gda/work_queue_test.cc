@@ -133,6 +133,30 @@ TEST_CASE("An adapter's doorbell is followed over the wrap of its 24 bits") {
   CHECK(*queue.dbrec == doorbell_record(first + 40));
 }
 
+TEST_CASE("An adapter's doorbell that comes after a newer one is passed over") {
+  const std::uint64_t first = GENERATE(std::uint64_t{0}, (std::uint64_t{3} << 24) - 4);
+  Rig rig;
+  Queue& queue = rig.make(16, nullptr, DoorbellKind::adapter, 0, first);
+  for (int i = 0; i < 6; ++i) post_write(rig, queue);
+  REQUIRE(queue.front->scan(64) == 6);
+  const std::uint64_t newest = *queue.doorbell;
+  for (const std::uint64_t late : {5u, 3u, 1u}) {
+    queue.raw_doorbell(adapter_doorbell(first + late, queue.device.qpn));
+    CHECK(queue.front->scan(64) == 0);
+    CHECK_FALSE(queue.front->failed());
+  }
+  queue.raw_doorbell(newest);
+  CHECK(queue.front->scan(64) == 0);
+  post_write(rig, queue);
+  CHECK(queue.front->scan(64) == 1);
+  queue.front->complete(first + 6);
+  CHECK(queue.front->produced() == first + 7);
+  CHECK_FALSE(queue.front->failed());
+  queue.raw_doorbell(adapter_doorbell(first + 7 + 17, queue.device.qpn));  // more than a lap ahead
+  queue.front->scan(64);
+  CHECK(queue.front->failed());
+}
+
 TEST_CASE("An operation that a full back end refuses is offered again, in its turn") {
   Rig rig;
   Queue& queue = rig.make();

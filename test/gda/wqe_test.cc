@@ -71,8 +71,10 @@ TEST_CASE("An adapter's doorbell carries 24 bits of the count and the QPN") {
   for (const std::uint64_t last :
        {std::uint64_t{0}, std::uint64_t{0xfffffe}, std::uint64_t{0xffffff}, std::uint64_t{1} << 24,
         (std::uint64_t{1} << 32) - 3, (std::uint64_t{1} << 48) + 0xffffff}) {
-    for (const std::uint64_t ahead : {0u, 1u, 2u, 5u, 32768u, 0xffffffu})
-      CHECK(adapter_doorbell_count(adapter_doorbell(last + ahead, kQpn), last) == last + ahead);
+    for (const std::int32_t ahead : {0, 1, 2, 5, 32768, 0x7fffff, -1, -2, -32768, -0x800000}) {
+      const std::uint64_t count = last + static_cast<std::uint64_t>(std::int64_t{ahead});
+      CHECK(adapter_doorbell_ahead(adapter_doorbell(count, kQpn), last) == ahead);
+    }
   }
 }
 
