@@ -57,7 +57,10 @@ Status ProxySession::listen(int device, std::span<std::uint8_t, kHandleBytes> ha
   h.address = socket->address();
   h.host_hash = host_hash();
   h.pid = static_cast<std::uint32_t>(::getpid());
-  if (core_->devices->config().ib_subnet_aware) h.gids = addresses_of(*core_->devices, device);
+  if (core_->devices->config().ib_subnet_aware) {
+    h.gids = addresses_of(*core_->devices, device);
+    h.others = other_addresses(*core_->devices, device);
+  }
   encode_handle(h, handle);
   listener = std::make_unique<ProxyListener>(core_, device, std::move(socket).take(), h.nonce);
   return Status::ok;
@@ -93,7 +96,7 @@ Status ProxySession::start(int device, std::span<std::uint8_t, kHandleBytes> han
     TP_WARN("cannot connect: %s", why.c_str());
     return Status::bad_argument;
   }
-  device = device_for(*core_->devices, device, h.gids);
+  device = device_for(*core_->devices, device, h.gids, h.others);
   auto rails = choose_rails(*core_->devices, device);
   if (!rails) return rails.status();
   use_own_scope(h.address, core_->devices->config());

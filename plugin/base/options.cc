@@ -172,10 +172,12 @@ constexpr std::array kOptions{
     option<&Config::ib_subnet_aware>(
         "NCCL_IB_SUBNET_AWARE_ROUTING", "Connections", "0, 1",
         "1 connects over a device whose ports share a network with the peer's where the one that "
-        "NCCL names does not: for RoCE networks without routes between them."),
+        "NCCL names does not: for RoCE networks without routes between them. Not set, it is 1 "
+        "where each port has a network of its own and no router, as in a ring of hosts."),
     option<&Config::ib_subnet_prefix, in_range<1, 32>>(
         "NCCL_IB_SUBNET_PREFIX_LEN", "Connections", "1..32",
-        "How many bits of IPv4 addresses tell those networks apart; of IPv6 the first 64 do."),
+        "How many bits of IPv4 addresses tell those networks apart; of IPv6 the first 64 do. Not "
+        "set, where the choice by network is not either, the interfaces' own number holds."),
     option<&Config::ib_timeout, in_range<0, 31>>(
         "NCCL_IB_TIMEOUT", "Connections", "0..31",
         "Time before a lost packet is sent again: 4.096 us times 2 to this power; 0 is for ever."),

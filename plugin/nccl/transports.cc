@@ -1,10 +1,13 @@
 #include "plugin/nccl/transports.h"
 
+#include <cstdlib>
 #include <string>
 
 #include "gda/gin_transport.h"
 #include "gda/rma/rma_transport.h"
+#include "plugin/base/log.h"
 #include "plugin/base/version.h"
+#include "plugin/fabric/by_network.h"
 #include "plugin/gpu/engine.h"
 #include "plugin/nccl/own_folder.h"
 #include "proxy/memory/devices.h"
@@ -13,9 +16,24 @@
 
 namespace twinpath {
 
-Result<Transports> open_transports(const Config& config) {
-  auto fabric = open_fabric(config);
+namespace {
+
+Config for_these_ports(const Config& read, const Fabric& fabric) {
+  const Config config = with_choice_by_network(read, fabric.ports, own_networks(),
+                                               [](const char* name) { return std::getenv(name); });
+  if (config.ib_subnet_aware != read.ib_subnet_aware)
+    TP_INFO(net,
+            "each port has a network of its own, and no router: connections take the port on the "
+            "peer's network (NCCL_IB_SUBNET_AWARE_ROUTING=0 takes the one that NCCL names)");
+  return config;
+}
+
+}  // namespace
+
+Result<Transports> open_transports(const Config& read) {
+  auto fabric = open_fabric(read);
   if (!fabric) return fabric.status();
+  const Config config = for_these_ports(read, **fabric);
   if (config.soft_cuda == SoftCuda::process)
     gpu::copy_elsewhere(config.copier.empty() ? own_folder() + "/twinpath-copier" : config.copier,
                         config.helper_cpus);

@@ -28,12 +28,15 @@ bool same_network(const ibv_gid& a, const ibv_gid& b, int prefix) {
 }
 
 int choose_by_network(int named, std::span<const DeviceAddresses> devices,
-                      std::span<const ibv_gid> peer, int prefix) {
-  if (reaches(devices[static_cast<std::size_t>(named)], peer, prefix)) return named;
-  const auto found = std::find_if(devices.begin(), devices.end(), [&](const DeviceAddresses& d) {
-    return reaches(d, peer, prefix);
-  });
-  return found != devices.end() ? static_cast<int>(found - devices.begin()) : named;
+                      std::span<const ibv_gid> peer, std::span<const ibv_gid> others, int prefix) {
+  for (const std::span<const ibv_gid> addresses : {peer, others}) {
+    if (reaches(devices[static_cast<std::size_t>(named)], addresses, prefix)) return named;
+    const auto found = std::find_if(devices.begin(), devices.end(), [&](const DeviceAddresses& d) {
+      return reaches(d, addresses, prefix);
+    });
+    if (found != devices.end()) return static_cast<int>(found - devices.begin());
+  }
+  return named;
 }
 
 DeviceAddresses addresses_of(const Devices& devices, int device) {
@@ -47,13 +50,29 @@ DeviceAddresses addresses_of(const Devices& devices, int device) {
   return out;
 }
 
-int device_for(const Devices& devices, int named, std::span<const ibv_gid> peer) {
+DeviceAddresses other_addresses(const Devices& devices, int device) {
+  const DeviceAddresses own = addresses_of(devices, device);
+  DeviceAddresses out;
+  // Devices of several ports repeat what their ports, which come before them, have said.
+  for (int d = 0; d < static_cast<int>(devices.count()); ++d)
+    for (const ibv_gid& gid : addresses_of(devices, d)) {
+      const auto same = [&gid](const ibv_gid& g) {
+        return std::equal(std::begin(g.raw), std::end(g.raw), std::begin(gid.raw));
+      };
+      if (std::none_of(own.begin(), own.end(), same) && std::none_of(out.begin(), out.end(), same))
+        out.push_back(gid);
+    }
+  return out;
+}
+
+int device_for(const Devices& devices, int named, std::span<const ibv_gid> peer,
+               std::span<const ibv_gid> others) {
   const Config& config = devices.config();
   const auto count = static_cast<int>(devices.count());
   if (!config.ib_subnet_aware || named < 0 || named >= count) return named;
   std::vector<DeviceAddresses> all;
   for (int d = 0; d < count; ++d) all.push_back(addresses_of(devices, d));
-  const int chosen = choose_by_network(named, all, peer, config.ib_subnet_prefix);
+  const int chosen = choose_by_network(named, all, peer, others, config.ib_subnet_prefix);
   if (chosen == named) return named;
   const auto name = [&devices](int d) {
     auto props = devices.properties(d);

@@ -52,8 +52,14 @@ void encode_handle(const Handle& handle, HandleBytes out) {
   Writer w;
   w.integer(kHandleMagic);
   w.integer(kProtocolVersion);
-  const std::size_t gids = std::min(handle.gids.size(), kMostHandleGids);
-  w.integer(static_cast<std::uint16_t>(gids));
+  std::vector<ibv_gid> all = handle.gids;
+  all.resize(std::min(all.size(), kMostHandleGids));
+  const std::size_t own = all.size(),
+                    others = std::min(handle.others.size(), kMostHandleGids - own);
+  all.insert(all.end(), handle.others.begin(),
+             handle.others.begin() + static_cast<std::ptrdiff_t>(others));
+  w.integer(static_cast<std::uint8_t>(own));
+  w.integer(static_cast<std::uint8_t>(others));
   w.raw(handle.nonce.data(), handle.nonce.size());
   const SocketAddress& a = handle.address;
   std::array<std::uint8_t, 16> ip{};
@@ -74,7 +80,7 @@ void encode_handle(const Handle& handle, HandleBytes out) {
   w.integer(handle.host_hash);
   w.integer(handle.pid);
   for (std::size_t i = 0; i < kMostHandleGids; ++i) {
-    const ibv_gid gid = i < gids ? handle.gids[i] : ibv_gid{};
+    const ibv_gid gid = i < all.size() ? all[i] : ibv_gid{};
     w.raw(gid.raw, sizeof gid.raw);
   }
   w.integer(checksum(w.bytes()));
@@ -87,7 +93,9 @@ bool decode_handle(std::span<const std::uint8_t> bytes, Handle& handle, std::str
   Reader r(bytes);
   const auto magic = r.integer<std::uint32_t>();
   const auto version = r.integer<std::uint16_t>();
-  const auto gids = r.integer<std::uint16_t>();
+  const std::size_t gids = std::min<std::size_t>(r.integer<std::uint8_t>(), kMostHandleGids);
+  const std::size_t others =
+      std::min<std::size_t>(r.integer<std::uint8_t>(), kMostHandleGids - gids);
   r.raw(handle.nonce.data(), handle.nonce.size());
   const auto family = r.integer<std::uint16_t>();
   const auto port = r.integer<std::uint16_t>();
@@ -96,11 +104,12 @@ bool decode_handle(std::span<const std::uint8_t> bytes, Handle& handle, std::str
   const auto scope = r.integer<std::uint32_t>();
   handle.host_hash = r.integer<std::uint64_t>();
   handle.pid = r.integer<std::uint32_t>();
-  handle.gids.assign(std::min<std::size_t>(gids, kMostHandleGids), {});
+  handle.gids.clear();
+  handle.others.clear();
   for (std::size_t i = 0; i < kMostHandleGids; ++i) {
     ibv_gid gid{};
     r.raw(gid.raw, sizeof gid.raw);
-    if (i < handle.gids.size()) handle.gids[i] = gid;
+    if (i < gids + others) (i < gids ? handle.gids : handle.others).push_back(gid);
   }
   const auto sum = r.integer<std::uint32_t>();
   if (magic != kHandleMagic) {

@@ -1,7 +1,7 @@
 #pragma once
 // The 128 bytes that NCCL carries from a listener to the peer that connects to it.
 //
-//   0  magic 4 | version 2 | GIDs 2 | nonce 16 | family 2 | port 2 | address 16 | scope 4
+//   0  magic 4 | version 2 | GIDs 1, others 1 | nonce 16 | family 2 | port 2 | address 16 | scope 4
 //      | host hash 8 | pid 4 | GID 16 (3 times)
 //      | checksum 4 over all before                                  = 112 bytes, written once
 // 112  connection 8 | check 8    the connector's: zero until it begins; NCCL hands the same
@@ -26,9 +26,9 @@ struct Handle {
   SocketAddress address;
   std::uint64_t host_hash = 0;
   std::uint32_t pid = 0;
-  // Of the listener's ports on Ethernet, where that is to choose the connector's device: at most
-  // kMostHandleGids, and none otherwise.
-  std::vector<ibv_gid> gids;
+  // Of the listener's ports on Ethernet, where that is to choose the connector's device: of the
+  // device that NCCL named, and of its others, as far as kMostHandleGids goes.  None otherwise.
+  std::vector<ibv_gid> gids, others;
 };
 inline constexpr std::size_t kMostHandleGids = 3;
 

@@ -84,6 +84,7 @@ TEST_CASE("the device on the peer's network is taken, if the named one is not") 
     std::vector<DeviceAddresses> devices;
     std::vector<ibv_gid> peer;
     int chosen;
+    std::vector<ibv_gid> others = {};
   };
   const Row rows[] = {
       {"the named one does", 1, {{a}, {a}}, {a}, 1},
@@ -95,10 +96,14 @@ TEST_CASE("the device on the peer's network is taken, if the named one is not") 
       {"merged, both on the peer's networks", 2, {{a}, {b}, {a, b}}, {a, b}, 2},
       {"merged, one of them is not", 2, {{a}, {b}, {a, b}}, {b}, 1},
       {"a merged one where the peer's is", 0, {{c}, {a, b}}, {b, a}, 1},
+      {"a ring: by another device of the peer's", 0, {{a}, {b}}, {c}, 1, {b}},
+      {"the named one, by another of the peer's", 1, {{b}, {b}}, {c}, 1, {b}},
+      {"the peer's named device goes before", 0, {{a}, {b}}, {b}, 1, {a}},
+      {"none by any of the peer's", 1, {{a}, {a}}, {c}, 1, {b}},
   };
   for (const Row& row : rows) {
     CAPTURE(row.what);
-    CHECK(choose_by_network(row.named, row.devices, row.peer, 24) == row.chosen);
+    CHECK(choose_by_network(row.named, row.devices, row.peer, row.others, 24) == row.chosen);
   }
 }
 

@@ -196,6 +196,11 @@ TEST_CASE("a network for each rail is fine where connections are chosen by netwo
   const Checks checks = judge(host);
   CHECK(checks.exit_code(true) == 0);
   CHECK(has(find(checks, "networks", Level::ok)->fact, "NCCL_IB_SUBNET_AWARE_ROUTING=1"));
+  // It has turned itself on.
+  host.job.by_network = 24;
+  CHECK(judge(host).exit_code(true) == 0);
+  CHECK(has(find(judge(host), "networks", Level::ok)->fact, "no router"));
+  host.job.by_network.reset();
   // /30 each, told apart by as many bits.
   host.job.rails = {rail("mlx5_0", "10.0.0.1/30"), rail("mlx5_1", "10.0.0.5/30")};
   host.config.ib_subnet_prefix = 30;

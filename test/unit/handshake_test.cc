@@ -150,6 +150,7 @@ Handle sample_handle() {
   h.host_hash = 0x1122334455667788;
   h.pid = 99;
   for (std::uint8_t i = 0; i < 2; ++i) h.gids.push_back({.raw = {0xfd, 1, 2, i}});
+  for (std::uint8_t i = 2; i < 4; ++i) h.others.push_back({.raw = {0xfd, 1, 2, i}});
   return h;
 }
 
@@ -168,6 +169,8 @@ TEST_CASE("A handle comes back as it went and begins without a connection") {
   REQUIRE(out.gids.size() == 2);
   for (std::uint8_t i = 0; i < 2; ++i)
     CHECK((out.gids[i].raw[0] == 0xfd && out.gids[i].raw[3] == i));
+  REQUIRE(out.others.size() == 1);  // there is room for three
+  CHECK((out.others[0].raw[0] == 0xfd && out.others[0].raw[3] == 2));
   CHECK(out.address.in4.sin_addr.s_addr == htonl(0x0a000001));
   std::uint64_t connection = 1;
   REQUIRE(load_connection(bytes, connection));

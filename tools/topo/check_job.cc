@@ -195,8 +195,9 @@ void networks(const JobFacts& j, const Config& config, Checks& out) {
                 std::to_string(longest) + " on all hosts");
   } else if (config.ib_subnet_aware) {
     out.add("networks", "", Level::ok,
-            "each rail has a network of its own, and NCCL_IB_SUBNET_AWARE_ROUTING=1 takes the one "
-            "that the peer is on");
+            std::string("each rail has a network of its own") +
+                (j.by_network ? " and no router" : ", and NCCL_IB_SUBNET_AWARE_ROUTING=1") +
+                ": connections take the one that the peer is on");
   } else {
     out.add("networks", "", Level::unknown,
             "each rail has a network of its own: whether routers join them is not seen from here",

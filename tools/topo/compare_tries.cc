@@ -51,7 +51,7 @@ bool apart(const Between& b, const Tries& bad, Checks& out) {
       "only rails on one network reach each other: " + std::to_string(b.tries.size() - bad.size()) +
       " of " + std::to_string(b.tries.size()) + " pairs";
   if (b.aware()) {
-    out.add("networks", object, Level::ok, fact + "; NCCL_IB_SUBNET_AWARE_ROUTING=1 takes those");
+    out.add("networks", object, Level::ok, fact + "; connections take those");
     return true;
   }
   const auto straight = [](const PairTry* t) { return t->rail == t->peer_rail; };

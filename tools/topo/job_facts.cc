@@ -1,7 +1,6 @@
 #include "tools/topo/job_facts.h"
 
 #include <dlfcn.h>
-#include <ifaddrs.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
 #include "plugin/base/version.h"
+#include "plugin/fabric/by_network.h"
 #include "plugin/fabric/fabric.h"
 #include "plugin/fabric/gid.h"
 #include "tools/common/circumstances.h"
@@ -104,47 +104,7 @@ void read_settings(JobFacts& out) {
                             s.default_value + " is used");
 }
 
-// The address of an interface with the length of its network.
-std::vector<IpRange> interface_addresses() {
-  std::vector<IpRange> out;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return out;
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
-  for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || i->ifa_netmask == nullptr) continue;
-    const bool v4 = i->ifa_addr->sa_family == AF_INET;
-    if (!v4 && i->ifa_addr->sa_family != AF_INET6) continue;
-    const auto bytes = [v4](const sockaddr* a) {
-      return v4 ? reinterpret_cast<const std::uint8_t*>(
-                      &reinterpret_cast<const sockaddr_in*>(a)->sin_addr)
-                : reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr.s6_addr;
-    };
-    IpRange range;
-    range.family = i->ifa_addr->sa_family;
-    const std::size_t size = v4 ? 4 : 16;
-    std::copy_n(bytes(i->ifa_addr), size, range.address.begin());
-    for (std::size_t b = 0; b < size; ++b)
-      range.prefix += __builtin_popcount(bytes(i->ifa_netmask)[b]);
-    out.push_back(range);
-  }
-  return out;
-}
-
-bool is_link_local(const IpRange& a) {
-  return a.family == AF_INET6 && a.address[0] == 0xfe && (a.address[1] & 0xc0) == 0x80;
-}
-
-std::optional<IpRange> network_of(const ibv_gid& gid, const std::vector<IpRange>& interfaces) {
-  const int family = family_of(gid);
-  for (const IpRange& i : interfaces)
-    if (i.family == family && !is_link_local(i) &&
-        std::equal(i.address.begin(), i.address.begin() + (family == AF_INET ? 4 : 16),
-                   address_in(gid)))
-      return i;
-  return std::nullopt;
-}
-
-RailFacts rail_of(const Port& port, const Config& config, const std::vector<IpRange>& interfaces) {
+RailFacts rail_of(const Port& port, const Config& config, const std::vector<OwnNetwork>& networks) {
   RailFacts r;
   r.name = port.name;
   r.roce = port.roce;
@@ -155,7 +115,8 @@ RailFacts rail_of(const Port& port, const Config& config, const std::vector<IpRa
   char text[INET6_ADDRSTRLEN] = {};
   (void)inet_ntop(family_of(gid->gid), address_in(gid->gid), text, sizeof text);
   r.gid = text;
-  if (port.roce) r.network = network_of(gid->gid, interfaces);
+  const auto network = port.roce ? network_of(gid->gid, networks) : std::nullopt;
+  if (network) r.network = network->range;
   return r;
 }
 
@@ -181,8 +142,12 @@ void read_rails(const Config& config, JobFacts& out) {
   {
     const auto fabric = open_fabric(config);
     if (fabric) {
-      const auto interfaces = interface_addresses();
-      for (const Port& p : (*fabric)->ports) out.rails.push_back(rail_of(p, config, interfaces));
+      const auto networks = own_networks();
+      for (const Port& p : (*fabric)->ports) out.rails.push_back(rail_of(p, config, networks));
+      const Config chosen = with_choice_by_network(
+          config, (*fabric)->ports, networks, [](const char* name) { return std::getenv(name); });
+      if (chosen.ib_subnet_aware && !config.ib_subnet_aware)
+        out.by_network = chosen.ib_subnet_prefix;
     }
   }
   (void)set_log_sink(before);

@@ -53,6 +53,9 @@ struct JobFacts {
   std::vector<std::string> unread;   // names that nobody reads, files that cannot be read
   std::vector<RailFacts> rails;
   std::string no_rails;
+  // Connections go by network though the user has not said so (plugin/fabric/by_network.h), by so
+  // many bits of IPv4 addresses.
+  std::optional<int> by_network;
   std::string gdr_not_tried;  // why; empty: it was tried
 };
 

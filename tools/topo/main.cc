@@ -75,6 +75,10 @@ Report load(const Options& o, Input& input, bool with_probes, ProbeRun& probes) 
   if (input.live && o.command == Command::check) {
     report.job = read_job_facts(report.settings.config);
     report.job->gdr_not_tried = probes.why_not;
+    if (report.job->by_network) {
+      report.settings.config.ib_subnet_aware = true;
+      report.settings.config.ib_subnet_prefix = *report.job->by_network;
+    }
   }
   return report;
 }
