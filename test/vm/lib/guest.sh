@@ -13,7 +13,7 @@ out_writer=$!
 cat /run/err >"$port_err" &
 err_writer=$!
 exec >/run/out 2>/run/err </dev/null
-if [ "$RXE_TOPO" = hosts ]; then echo "vm-$RXE_HOST"; else echo rxe-vm; fi >/proc/sys/kernel/hostname
+case $RXE_TOPO in hosts | ring) echo "vm-$RXE_HOST" ;; *) echo rxe-vm ;; esac >/proc/sys/kernel/hostname
 [ -d "/lib/modules/$release" ] || ln -s "$kernel/lib/modules/$release" "/lib/modules/$release"
 if [ -n "$share" ]; then
   [ -d "$share" ] || mkdir -p "$share"
@@ -56,6 +56,18 @@ link add $1 mtu $mtu type dummy
 addr add $2/24 dev $1
 link set $1 up"
 }
+wire() { # DEVICE NAME MTU ADDRESS|"master BRIDGE"
+  ip_commands="$ip_commands
+link set $1 name $2 mtu $3"
+  case $4 in
+    master*) ip_commands="$ip_commands
+link set $2 $4" ;;
+    *) ip_commands="$ip_commands
+addr add $4/24 dev $2" ;;
+  esac
+  ip_commands="$ip_commands
+link set $2 up"
+}
 rdma_link() { # NAME DEVICE [KIND]
   rdma_commands="$rdma_commands
 link add $1 type ${3:-rxe} netdev $2"
@@ -81,18 +93,38 @@ case $RXE_TOPO in
     for at in /sys/class/net/*; do
       read -r mac <"$at/address"
       case $mac in  # by the third byte: m0 c0 d0 d1
-        02:75:00:*) network=m0 address=10.75.0.$own size=1500 ;;
-        02:75:01:*) network=c0 address=10.76.0.$own size=1500 ;;
-        02:75:02:*) network=d0 address=10.77.0.$own size=$mtu ;;
-        02:75:03:*) network=d1 address=10.77.1.$own size=$mtu ;;
-        *) continue ;;
+        02:75:00:*) wire "${at##*/}" m0 1500 10.75.0."$own" ;;
+        02:75:01:*) wire "${at##*/}" c0 1500 10.76.0."$own" ;;
+        02:75:02:*) wire "${at##*/}" d0 "$mtu" 10.77.0."$own" ;;
+        02:75:03:*) wire "${at##*/}" d1 "$mtu" 10.77.1."$own" ;;
       esac
-      ip_commands="$ip_commands
-link set ${at##*/} name $network mtu $size
-addr add $address/24 dev $network
-link set $network up"
     done
     rdma_link rxe0 d0 && rdma_link rxe1 d1
+    ;;
+  ring)
+    case $RXE_HOST in
+      a) own=1 next=d0 before=d2 ;;
+      b) own=2 next=d1 before=d0 ;;
+      c) own=3 next=d2 before=d1 ;;
+    esac
+    export RXE_PEER='10.76.0.2:7000 10.76.0.3:7000' RXE_CONTROL=10.76.0.$own RXE_ASK=$port_ask
+    # b and c meet on c0 in a's bridge.
+    [ "$RXE_HOST" != a ] || ip_commands="
+link add c0 type bridge
+addr add 10.76.0.1/24 dev c0
+link set c0 up"
+    for at in /sys/class/net/*; do
+      read -r mac <"$at/address"
+      case $RXE_HOST$mac in  # by the third byte: c1 c2 d0 d1 d2
+        a02:75:00:*) wire "${at##*/}" c1 1500 'master c0' ;;
+        a02:75:01:*) wire "${at##*/}" c2 1500 'master c0' ;;
+        ?02:75:0[01]:*) wire "${at##*/}" c0 1500 10.76.0."$own" ;;
+        ?02:75:02:*) wire "${at##*/}" d0 "$mtu" 10.77.0."$own" ;;
+        ?02:75:03:*) wire "${at##*/}" d1 "$mtu" 10.77.1."$own" ;;
+        ?02:75:04:*) wire "${at##*/}" d2 "$mtu" 10.77.2."$own" ;;
+      esac
+    done
+    rdma_link rxe0 "$next" && rdma_link rxe1 "$before"
     ;;
   siw) veth a0 b0 10.77.0.1 10.77.0.2 && rdma_link siw0 a0 siw && rdma_link siw1 b0 siw ;;
 esac
