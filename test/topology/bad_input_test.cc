@@ -159,6 +159,27 @@ TEST_CASE("an adapter of another transport is known by its node type, else by it
   CHECK(m->find_hca("hca3")->foreign == "a transport of its own");
 }
 
+TEST_CASE("an adapter that a driver has taken is of its family, whatever its id") {
+  const TemporaryFolder folder;
+  FakeMachine fake;
+  fake.node(0, 0);
+  fake.hca("pci0000:10/0000:10:01.0/0000:11:00.0", 0, "mlx5_0", 0x11).id = {0x1af4, 0x1110, 0, 0,
+                                                                            0x020700};
+  fake.hca("pci0000:10/0000:10:02.0/0000:12:00.0", 0, "other", 0x12).id = {0x1af4, 0x1110, 0, 0,
+                                                                           0x020700};
+  fake.write(folder.path());
+  std::filesystem::create_symlink(
+      "../../../bus/pci/drivers/mlx5_core",
+      folder.path() + "/sys/devices/pci0000:10/0000:10:01.0/0000:11:00.0/driver");
+  std::string why;
+  const auto m = read_sysfs(folder.path(), why);
+  REQUIRE(m);
+  REQUIRE(m->find_hca("mlx5_0") != nullptr);
+  CHECK(m->find_hca("mlx5_0")->kind == HcaKind::mlx5);
+  REQUIRE(m->find_hca("other") != nullptr);
+  CHECK(m->find_hca("other")->kind == HcaKind::other);
+}
+
 TEST_CASE("two HCAs with one GUID are both there, and told") {
   FakeMachine fake = small();
   fake.hca("pci0000:00/0000:00:01.0/0000:01:00.0", 0, "mlx5_0", 0x77);

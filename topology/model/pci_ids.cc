@@ -54,13 +54,14 @@ bool is_bluefield(const PciId& id) {
   return id.vendor == kMellanox && id.device >= 0xa2d0 && id.device <= 0xa2df;
 }
 
-HcaKind hca_kind(const PciId& id) {
+HcaKind hca_kind(const PciId& id, std::string_view driver) {
   // Connect-IB (0x1011) was the first of the mlx5 driver.
   if (id.vendor == kMellanox && ((id.device >= 0x1011 && id.device < 0x2000) || is_bluefield(id)))
     return HcaKind::mlx5;
   if (id.vendor == kAmazon && (id.device & 0xfff0) == 0xefa0) return HcaKind::efa;
   if (id.vendor == kCray) return HcaKind::cxi;
-  return HcaKind::other;
+  // Scalable functions are "mlx5_core.sf".
+  return driver.starts_with("mlx5_core") ? HcaKind::mlx5 : HcaKind::other;
 }
 
 std::string_view foreign_transport(const PciId& id) {

@@ -19,7 +19,9 @@ bool is_gpu(const PciId& id);
 bool is_dma_function(const PciId& id);
 bool is_bridge(const PciId& id);
 bool is_bluefield(const PciId& id);
-HcaKind hca_kind(const PciId& id);
+// `driver`, where it is known: as the kernel names it, "mlx5_core".  It decides over an id that the
+// short table lacks, because what a driver has taken is of its family.
+HcaKind hca_kind(const PciId& id, std::string_view driver = {});
 // Hca::foreign of an adapter by its id; empty for those of InfiniBand and RoCE and for what the
 // short table lacks.
 std::string_view foreign_transport(const PciId& id);

@@ -131,7 +131,7 @@ void read_hcas(const FileRoot& root, Machine& machine) {
     if (const auto device = root.real(path + "/device")) {
       PciFunction f = read_function(root, *device, machine);
       if (f.bus != BusId{} || f.id.vendor != 0) {
-        hca.kind = hca_kind(f.id);
+        hca.kind = hca_kind(f.id, root.link_name(path + "/device/driver").value_or(""));
         hca.pci = std::move(f);
       }
     }
