@@ -16,7 +16,9 @@ TEST_CASE("doorbell pages: of its own, else shared, never gathering") {
   Hooked h;
   REQUIRE(h.open() == Status::ok);
   REQUIRE(h.make() == Status::ok);
-  CHECK(last_uar_type == 1u << 31);
+  // libmlx5 of rdma-core before 45 has no pages of a queue's own.
+  const bool older = on_libraries() && uars_asked == 2;
+  CHECK(last_uar_type == (older ? std::uint32_t{MLX5DV_UAR_ALLOC_TYPE_NC} : 1u << 31));
   h.queues.reset();
   uars_asked = 0;
   uars_refused = 1;
