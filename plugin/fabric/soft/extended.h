@@ -36,6 +36,18 @@ std::uint32_t pd_number(const ibv_pd* pd);
 
 // Gives a region that nobody was told of yet keys with another low byte.
 void rename_keys(ibv_mr* mr, std::uint8_t low);
+// Makes a region another one, of host memory of this process, with the same keys but for their low
+// byte, as an adapter's work requests do (UMR).  Without bytes it is nobody's until it is changed
+// again.  Afterwards nothing is under way by what it was before.
+void change_region(ibv_mr* mr, ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
+                   unsigned access, std::uint8_t low);
+
+// Copies from host memory under a local key, or to it, as an adapter does for datagrams.  False: no
+// such memory of that domain, or no right to write.
+bool read_region(ibv_pd* pd, std::uint64_t address, std::uint32_t lkey, void* to,
+                 std::size_t bytes);
+bool write_region(ibv_pd* pd, std::uint64_t address, std::uint32_t lkey, const void* from,
+                  std::size_t bytes);
 
 // What its adapter says in answer to commands of mlx5 adapters (mlx5=WORDS).
 mlx5::Variant mlx5_variant(const ibv_context* context);

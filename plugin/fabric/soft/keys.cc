@@ -98,8 +98,23 @@ std::uint32_t KeyTable::rename(std::uint32_t key, std::uint8_t low) {
   return renamed;
 }
 
+std::uint32_t KeyTable::change(std::uint32_t key, std::uint8_t low, const Region& to) {
+  const std::uint32_t index = key_index(key), changed = (key & ~0xffu) | low;
+  withdraw(index);
+  KeyEntry& e = (*entries_)[index];
+  e.region = to;
+  e.key.store(changed, std::memory_order_release);
+  return changed;
+}
+
 void KeyTable::remove(std::uint32_t key) {
   const std::uint32_t index = key_index(key);
+  withdraw(index);
+  const std::lock_guard hold(lock_);
+  (is_held(index) ? kept_ : free_).push_back(index);
+}
+
+void KeyTable::withdraw(std::uint32_t index) {
   (*entries_)[index].key.store(0, std::memory_order_seq_cst);
   std::vector<std::shared_ptr<Holder>> others;
   {
@@ -121,8 +136,6 @@ void KeyTable::remove(std::uint32_t key) {
         "or gets no core; it is not waited for again before it goes on",
         h->pid);
   }
-  const std::lock_guard hold(lock_);
-  (is_held(index) ? kept_ : free_).push_back(index);
 }
 
 }  // namespace twinpath::soft

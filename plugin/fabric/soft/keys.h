@@ -130,6 +130,9 @@ class KeyTable {
   // Gives a key that nobody was told yet another low byte, which the caller of an adapter's own
   // commands chooses; the new key.
   std::uint32_t rename(std::uint32_t key, std::uint8_t low);
+  // Gives a key another meaning, and a low byte as above; the new key.  Waits as remove() does, so
+  // that nobody copies by the old meaning afterwards.
+  std::uint32_t change(std::uint32_t key, std::uint8_t low, const Region& to);
   // Withdraws and waits for copies that hold it: up to 2 s for each process, and not again for one
   // that kept a key so long, until it goes on.
   void remove(std::uint32_t key);
@@ -143,6 +146,7 @@ class KeyTable {
  private:
   KeyTable(SharedMemory keys, SharedMemory board);
   bool is_held(std::uint32_t index) const;  // lock_ held
+  void withdraw(std::uint32_t index);
 
   SharedMemory keys_, board_memory_;
   KeyTableMemory* entries_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "plugin/base/log.h"
 #include "plugin/base/page_size.h"
@@ -157,6 +158,57 @@ int refuse_umem_pages(ibv_context* context, std::uint64_t address, std::size_t b
 
 void rename_keys(ibv_mr* mr, std::uint8_t low) {
   mr->lkey = mr->rkey = soft(mr->context)->hca->keys().rename(mr->lkey, low);
+}
+
+void change_region(ibv_mr* m, ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
+                   unsigned access, std::uint8_t low) {
+  auto* const mr = static_cast<SoftMr*>(m);
+  ++static_cast<SoftPd*>(pd)->users;
+  --static_cast<SoftPd*>(mr->pd)->users;
+  mr->pd = pd;
+  mr->addr = address;
+  mr->length = bytes;
+  Region to{};  // of domain 0, which is nobody's
+  to.kind = static_cast<std::uint32_t>(mr->info.kind);
+  if (bytes != 0) {
+    to.access = access;
+    to.pd = static_cast<SoftPd*>(pd)->number;
+    to.iova = iova;
+    to.length = bytes;
+    to.base = reinterpret_cast<std::uintptr_t>(address);
+  }
+  mr->lkey = mr->rkey = soft(mr->context)->hca->keys().change(mr->lkey, low, to);
+}
+
+namespace {
+
+// The bytes at `address` of a region, for `copy`.
+template <class Copy>
+bool copy_region(ibv_pd* pd, std::uint64_t address, std::uint32_t lkey, std::size_t bytes,
+                 std::uint32_t access, Copy copy) {
+  const HeldKey key = soft(pd->context)
+                          ->hca->keys()
+                          .view()
+                          .hold(lkey, address, bytes, access, static_cast<SoftPd*>(pd)->number);
+  if (!key) return false;
+  const bool host = key.kind == static_cast<std::uint32_t>(MemoryKind::host);
+  if (host) copy(reinterpret_cast<std::uint8_t*>(key.base + (address - key.iova)));
+  KeyView::drop(key);
+  return host;
+}
+
+}  // namespace
+
+bool read_region(ibv_pd* pd, std::uint64_t address, std::uint32_t lkey, void* to,
+                 std::size_t bytes) {
+  return copy_region(pd, address, lkey, bytes, 0,
+                     [&](const std::uint8_t* from) { std::memcpy(to, from, bytes); });
+}
+
+bool write_region(ibv_pd* pd, std::uint64_t address, std::uint32_t lkey, const void* from,
+                  std::size_t bytes) {
+  return copy_region(pd, address, lkey, bytes, IBV_ACCESS_LOCAL_WRITE,
+                     [&](std::uint8_t* to) { std::memcpy(to, from, bytes); });
 }
 
 int dereg_mr(ibv_mr* m) {

@@ -140,8 +140,7 @@ class Rung {
     cq.ignores_overrun = true;
     execution_->make(cq);
     QueuePairFacts qp;
-    qp.reliable = false;
-    qp.discards = true;
+    qp.service = Service::key_changes;
     qp.pd = kPd;
     qp.uar = kPage;
     qp.send_cq = cq.number;

@@ -42,7 +42,7 @@ Bytes& piece(Bytes& e, std::size_t at, std::uint32_t bytes) {
 }
 
 Defect read(Bytes& e, Work& work, std::uint64_t index = 7) {
-  return read_work({e.data(), e.size()}, kQpn, index, work);
+  return read_work({e.data(), e.size()}, kQpn, index, Service::reliable, work);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ struct Machine {
   std::optional<GuestMemory> memory;
   Verbs verbs;
   std::vector<ibv_context*> contexts;
+  Subnet subnet;
 
   Machine() {
     REQUIRE(ftruncate(file.get(), kMemory) == 0);
@@ -75,7 +76,7 @@ struct End {
   End(Machine& on, unsigned number, std::uint64_t at)
       : machine(on),
         base(at),
-        data(on.verbs, on.contexts[number], *on.memory, bar),
+        data(on.verbs, on.contexts[number], *on.memory, bar, on.subnet),
         function(number, 32, *on.memory, events, &data) {}
 
   std::uint8_t* at(std::uint64_t place) { return machine.bytes.data() + base + place; }
@@ -179,6 +180,42 @@ struct End {
     word(kRecords + 4, index + 1);
     ring(0x800, 1);
   }
+  // A datagram, which takes two blocks from `index` on.  `lid`: of a port, or of a group.
+  void send_datagram(std::uint32_t index, std::uint64_t to, std::uint64_t lid, std::uint64_t qkey,
+                     std::uint32_t bytes, bool routed = false) {
+    const std::span<std::uint8_t> entry(at(kQp + 64 + 64 * index), 128);
+    std::fill(entry.begin(), entry.end(), std::uint8_t{0});
+    mlx5::set(entry, {0, 32}, index << 8 | 0x0a);
+    mlx5::set(entry, {32, 32}, qpn << 8 | 5);
+    mlx5::set(entry, {64, 32}, 8);  // a completion
+    mlx5::set(entry, {128, 32}, qkey);
+    mlx5::set(entry, {200, 24}, to);
+    mlx5::set(entry, {240, 16}, lid);
+    mlx5::set(entry, {353, 1}, routed ? 1 : 0);
+    mlx5::set(entry, {384, 64}, kGroup[0]);
+    mlx5::set(entry, {448, 64}, kGroup[1]);
+    mlx5::set(entry, {512, 32}, bytes);
+    mlx5::set(entry, {544, 32}, key);
+    mlx5::set(entry, {576, 64}, kStart);
+    word(kRecords + 4, index + 2);
+    ring(0x800, 1);
+  }
+  static constexpr std::uint64_t kGroup[] = {0xff12401bffff0000, 0xffffffff};
+  // Receive `index` takes so many bytes at the beginning of the region.
+  void receive(std::uint32_t index, std::uint32_t bytes) {
+    const std::span<std::uint8_t> entry(at(kQp + 16 * index), 16);
+    mlx5::set(entry, {0, 32}, bytes);
+    mlx5::set(entry, {32, 32}, key);
+    mlx5::set(entry, {64, 64}, kStart);
+    word(kRecords, index + 1);
+  }
+  void be_ready(std::uint64_t qkey) {
+    const Value own{mlx5::kNumber, qpn};
+    REQUIRE(run(Opcode::rst2init_qp, {own, {mlx5::qp::kPort, 1}, {mlx5::qp::kQkey, qkey}}) ==
+            Refusal::none);
+    REQUIRE(run(Opcode::init2rtr_qp, {own}) == Refusal::none);
+    REQUIRE(run(Opcode::rtr2rts_qp, {own}) == Refusal::none);
+  }
   // The kind of completion `index`, or -1 when none comes.
   int completion(std::uint32_t index) {
     for (int i = 0; i < 5000; ++i) {
@@ -240,8 +277,9 @@ TEST_CASE("what the kernel gives its own queue pairs completes, and is flushed i
   Machine machine;
   End a(machine, 0, 0x100000);
   a.make(8);  // QP1
-  a.connect(0, 0);
-  a.send(0, 0x0a, 0, 0, 8, End::kStart);
+  REQUIRE(a.make_key(0x5a, 0) == Refusal::none);
+  a.be_ready(0x80010000);
+  a.send_datagram(0, 1, 0x17, 0x80010000, 8);  // nobody's LID
   CHECK(a.completion(0) == 0);
   a.word(End::kRecords, 3);  // receives, of which there is room for 4
   REQUIRE(a.run(Opcode::qp_2err, {{mlx5::kNumber, a.qpn}}) == Refusal::none);
@@ -249,9 +287,91 @@ TEST_CASE("what the kernel gives its own queue pairs completes, and is flushed i
     CHECK(a.completion(i) == 14);
     CHECK(a.syndrome(i) == static_cast<unsigned>(mlx5::Syndrome::flushed));
   }
-  a.send(1, 0x0a, 0, 0, 8, End::kStart);
+  a.send_datagram(2, 1, 0x17, 0x80010000, 8);
   CHECK(a.completion(4) == 13);
   CHECK(a.syndrome(4) == static_cast<unsigned>(mlx5::Syndrome::flushed));
+}
+
+TEST_CASE("datagrams come to who has their key and a receive, others are lost") {
+  Machine machine;
+  End a(machine, 0, 0x100000), b(machine, 1, 0x200000);
+  for (End* end : {&a, &b}) {
+    end->make(2);
+    REQUIRE(end->make_key(0x5a, 0) == Refusal::none);
+    end->be_ready(0x1234);
+  }
+  for (std::uint64_t i = 0; i < 100; ++i) *a.byte(i) = static_cast<std::uint8_t>(i + 1);
+  a.send_datagram(0, b.qpn, b.data.lid(), 0x1234, 100);  // no receive
+  REQUIRE(a.completion(0) == 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  b.receive(0, 200);
+  a.send_datagram(2, b.qpn, b.data.lid(), 0x4321, 50);  // another key
+  a.send_datagram(4, b.qpn, b.data.lid(), 0x1234, 60);
+  REQUIRE(b.completion(0) == 2);
+  const Bytes told(b.at(End::kCq), 64);
+  CHECK(mlx5::get(told, {352, 32}) == 100);  // with room for the header
+  CHECK(mlx5::get(told, {200, 24}) == a.qpn);
+  CHECK(mlx5::get(told, {176, 16}) == a.data.lid());
+  CHECK(mlx5::get(told, {194, 2}) == 0);  // no header
+  CHECK(mlx5::get(told, {304, 16}) == 0xffff);
+  CHECK(*b.byte(0) == 0);
+  CHECK(*b.byte(40) == 1);
+  CHECK(*b.byte(99) == 60);
+  CHECK(*b.byte(100) == 0);
+  REQUIRE(a.completion(2) == 0);
+
+  // To a group: with a header, to those who are in it.
+  const End::Value own{mlx5::kNumber, b.qpn}, high{{128, 64}, End::kGroup[0]},
+      low{{192, 64}, End::kGroup[1]};
+  CHECK(b.run(Opcode::detach_from_mcg, {own, high, low}) == Refusal::group);
+  REQUIRE(b.run(Opcode::attach_to_mcg, {own, high, low}) == Refusal::none);
+  CHECK(b.run(Opcode::attach_to_mcg, {own, high, low}) == Refusal::group);
+  b.receive(1, 200);
+  a.send_datagram(6, 0xffffff, 0xc001, 0x1234, 30, true);
+  REQUIRE(b.completion(1) == 2);
+  CHECK(mlx5::get({b.at(End::kCq) + 64, 64}, {194, 2}) == 1);
+  CHECK(*b.byte(0) == 0x60);
+  CHECK(*b.byte(24) == 0xff);
+  CHECK(*b.byte(69) == 30);
+
+  // Longer than its receive: the queue pair has failed.
+  b.receive(2, 50);
+  a.send_datagram(8, b.qpn, b.data.lid(), 0x1234, 30);
+  CHECK(b.completion(2) == 14);
+  CHECK(b.syndrome(2) == static_cast<unsigned>(mlx5::Syndrome::local_length));
+}
+
+TEST_CASE("the subnet's manager tells the path between two ports, and of none to others") {
+  SubnetManager manager;
+  manager.add({7, 0x700});
+  manager.add({9, 0x900});
+  std::vector<std::uint8_t> mad(256);
+  const auto set = [&](std::uint32_t bit, std::uint32_t width, std::uint64_t value) {
+    mlx5::set(mad, {bit, width}, value);
+  };
+  const auto answer = [&](std::uint32_t bit, std::uint32_t width) {
+    const auto got = manager.answer(mad);
+    REQUIRE(got);
+    return mlx5::get(*got, {bit, width});
+  };
+  set(8, 8, 3), set(24, 8, 1), set(128, 16, 0x35);
+  constexpr std::uint32_t kRecord = 56 * 8;
+  set(kRecord + 64, 64, kLinkLocal), set(kRecord + 128, 64, 0x900);
+  set(kRecord + 192, 64, kLinkLocal), set(kRecord + 256, 64, 0x700);
+  CHECK(answer(24, 8) == 0x81);
+  CHECK(answer(32, 16) == 0);
+  CHECK(answer(kRecord + 320, 16) == 9);
+  CHECK(answer(kRecord + 336, 16) == 7);
+  set(kRecord + 128, 64, 0x901);
+  CHECK(answer(32, 16) == 0x300);
+  set(128, 16, 0x38);  // a group that nobody has joined, then one that somebody has
+  CHECK(answer(32, 16) == 0x300);
+  set(24, 8, 2);
+  CHECK(answer(kRecord + 288, 16) == 0xc000);
+  set(24, 8, 1);
+  CHECK(answer(kRecord + 288, 16) == 0xc000);
+  set(24, 8, 0x81);
+  CHECK_FALSE(manager.answer(mad));
 }
 
 TEST_CASE("keys of memory that is not there, or of a kind that is not made, are refused") {

@@ -31,14 +31,17 @@ Adapter::Adapter(unsigned number, SharedMemory bar, Ivshmem ivshmem, const Guest
       commands_(bytes_of(bar_), memory),
       events_(memory, kVectors, [this](unsigned vector) { ivshmem_.interrupt(vector); }) {}
 
-void Adapter::start(const Verbs& verbs, ibv_context* context) {
-  data_ = std::make_unique<DataPath>(verbs, context, memory_, bytes_of(bar_));
+void Adapter::start(const Verbs& verbs, ibv_context* context, Subnet& subnet) {
+  data_ = std::make_unique<DataPath>(verbs, context, memory_, bytes_of(bar_), subnet);
   function_ =
       std::make_unique<Function>(number_, kBarBytes / kPageBytes, memory_, events_, data_.get());
 }
 
 bool Adapter::turn(std::int64_t now) {
   commands_.tick(now);
+  while (const auto told = data_->next_event()) {
+    if (told->event) events_.tell_of_queue(*told->event, told->number);
+  }
   return commands_.poll(now, function_->enabled(),
                         [this](unsigned number, const Slot& slot) { run(number, slot); });
 }

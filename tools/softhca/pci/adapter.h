@@ -27,8 +27,9 @@ class Adapter {
   // `memory` and `trace` outlive it.
   static Result<std::unique_ptr<Adapter>> create(unsigned number, const std::string& socket,
                                                  const GuestMemory& memory, Trace& trace);
-  // Once the memory is there: an adapter of the software HCA, opened, carries the work.
-  void start(const Verbs& verbs, ibv_context* context);
+  // Once the memory is there: an adapter of the software HCA, opened, carries the work.  `subnet`
+  // outlives it.
+  void start(const Verbs& verbs, ibv_context* context, Subnet& subnet);
 
   bool accept() { return ivshmem_.accept(); }
   bool gone() const { return ivshmem_.gone(); }

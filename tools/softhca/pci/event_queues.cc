@@ -65,6 +65,12 @@ bool EventQueues::tell(Event event, std::uint8_t kind, std::span<const std::uint
   return told;
 }
 
+void EventQueues::tell_of_queue(Event event, std::uint32_t number) {
+  std::array<std::uint8_t, 28> data{};
+  mlx5::set(data, {200, 24}, number);
+  (void)tell(event, 0, data);
+}
+
 void EventQueues::tell_completion(std::uint32_t eqn, std::uint32_t cqn) {
   const std::lock_guard hold(lock_);
   auto it = queues_.find(eqn);

@@ -19,9 +19,16 @@ namespace twinpath::softhca::pci {
 // As the device numbers them.
 enum class Event : std::uint8_t {
   completion = 0x00,
+  established = 0x02,
+  drained = 0x03,
+  broken = 0x05,
   port_change = 0x09,
   command = 0x0a,
   page_request = 0x0b,
+  invalid_request = 0x10,
+  access_violated = 0x11,
+  last_receive = 0x13,
+  shared_limit = 0x14,
 };
 enum class PortChange : std::uint8_t { down = 1, active = 4 };
 
@@ -40,6 +47,8 @@ class EventQueues {
   bool takes(Event event) const;
   // To each queue that takes them; false when none does.
   bool tell(Event event, std::uint8_t kind, std::span<const std::uint8_t> data);
+  // Of a queue pair, or a shared receive queue.
+  void tell_of_queue(Event event, std::uint32_t number);
   // To one queue: a completion of queue `cqn`.
   void tell_completion(std::uint32_t eqn, std::uint32_t cqn);
 

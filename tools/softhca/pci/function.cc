@@ -75,6 +75,9 @@ Refusal Function::dispatch(Opcode opcode, Bytes in, Answer out) {
       return port_.access_register(in, out);
     case Opcode::mad_ifc:
       return Port::answer_mad(in, out);
+    case Opcode::attach_to_mcg:
+    case Opcode::detach_from_mcg:
+      return change_group(opcode, in);
     case Opcode::rst2init_qp:
     case Opcode::init2init_qp:
     case Opcode::init2rtr_qp:
@@ -133,6 +136,18 @@ Refusal Function::query(Opcode opcode, Bytes in, Answer out) {
   }
 }
 
+Refusal Function::change_group(Opcode opcode, Bytes in) {
+  const auto number = static_cast<std::uint32_t>(get(in, mlx5::kNumber));
+  if (!objects_.has({mlx5::Kind::qp, number})) return Refusal::no_object;
+  mlx5::Execution::Group group;
+  std::copy_n(in.begin() + 16, group.size(), group.begin());
+  if (data_ == nullptr) return Refusal::none;
+  mlx5::Execution& execution = data_->execution();
+  const bool done = opcode == Opcode::attach_to_mcg ? execution.attach(number, group)
+                                                    : execution.detach(number, group);
+  return done ? Refusal::none : Refusal::group;
+}
+
 Refusal Function::manage_pages(Bytes in, Answer out) {
   const std::uint64_t modifier = get(in, mlx5::kOpMod), entries = get(in, kEntries);
   if (modifier == kCannotGive) return Refusal::none;
@@ -165,7 +180,7 @@ void Function::reset() {
   };
   device_ = std::make_unique<mlx5::Device>(
       facts, [](unsigned, unsigned, std::array<std::uint8_t, 16>&) { return false; },
-      device_numbers_, data_ == nullptr ? nullptr : &data_->queues());
+      device_numbers_, data_ == nullptr ? nullptr : &data_->execution());
   device_->add_verbs_object({mlx5::Kind::pd, 0});  // of queue pairs that change keys
   const std::span<std::uint8_t> all = memory_.all();
   whole_memory_ = device_->add_umem({reinterpret_cast<std::uintptr_t>(all.data()), all.size()});

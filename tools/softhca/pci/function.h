@@ -44,6 +44,7 @@ class Function {
  private:
   mlx5::Refusal dispatch(mlx5::Opcode opcode, Bytes in, Answer out);
   mlx5::Refusal query(mlx5::Opcode opcode, Bytes in, Answer out);
+  mlx5::Refusal change_group(mlx5::Opcode opcode, Bytes in);
   mlx5::Refusal manage_pages(Bytes in, Answer out);
   mlx5::Refusal make(mlx5::Opcode opcode, Bytes in, Answer out);
   mlx5::Refusal destroy(mlx5::Opcode opcode, Bytes in);

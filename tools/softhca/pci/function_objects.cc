@@ -143,7 +143,7 @@ Refusal Function::make(Opcode opcode, Bytes in, Answer out) {
   } else if (maker->kind == Kind::umem) {
     refusal = make_umem(in, number);
   } else if (maker->kind == Kind::mkey && data_ != nullptr) {
-    refusal = data_->add_key(in, number);
+    refusal = data_->keys().add(in, number);
   } else {
     number = free_number(maker->kind, maker->first,
                          maker->kind == Kind::uar ? doorbell_pages_ : maker->end);
@@ -236,7 +236,7 @@ Refusal Function::destroy(Opcode opcode, Bytes in) {
       events_.destroy(name.number);
       break;
     case Kind::mkey:
-      if (data_ != nullptr) data_->remove_key(name.number);
+      if (data_ != nullptr) data_->keys().remove(name.number);
       break;
     case Kind::cq:
     case Kind::qp:

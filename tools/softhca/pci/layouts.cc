@@ -37,6 +37,8 @@ constexpr NamedField kPkey[] = {{"other_vport", {64, 1}},
                                 {"pkey_index", {112, 16}}};
 constexpr NamedField kVportState[] = {{"other_vport", {64, 1}}, {"vport_number", {80, 16}}};
 constexpr NamedField kMad[] = {{"remote_lid", {64, 16}}, {"port", {88, 8}}};
+constexpr NamedField kGroup[] = {
+    {"qpn", {72, 24}}, {"multicast_gid_high", {128, 64}}, {"multicast_gid_low", {192, 64}}};
 constexpr NamedField kUserContext[] = {{"cap", {128, 32}}};
 constexpr NamedField kUid[] = {{"uid", {80, 16}}};
 constexpr NamedField kUmem[] = {{"ats", {256, 1}},
@@ -93,6 +95,8 @@ constexpr Layout kLayouts[] = {
     {Opcode::alloc_uar, 16, 16, 1},
     {Opcode::dealloc_uar, 16, 8, 1, fields::kNumber},
     {Opcode::access_reg, 16, 16, 2, fields::kRegister, {}, 0, 16},
+    {Opcode::attach_to_mcg, 32, 8, 1, fields::kGroup},
+    {Opcode::detach_from_mcg, 32, 8, 1, fields::kGroup},
     {Opcode::alloc_xrcd, 16, 16, 1},
     {Opcode::dealloc_xrcd, 16, 8, 1, fields::kNumber},
     {Opcode::alloc_transport_domain, 16, 16, 1},

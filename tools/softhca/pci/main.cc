@@ -155,6 +155,7 @@ int serve(const Arguments& arguments) {
   // The memory is there when QEMU has connected to the first.
   UniqueFd file;
   GuestMemory memory;
+  Subnet subnet;
   std::vector<std::unique_ptr<Adapter>> adapters;
   for (const std::string& socket : arguments.sockets) {
     auto made = Adapter::create(static_cast<unsigned>(adapters.size()), socket, memory, trace);
@@ -174,7 +175,7 @@ int serve(const Arguments& arguments) {
   Verbs verbs;
   const std::vector<ibv_context*> contexts = open_adapters(adapters.size(), verbs);
   if (contexts.size() != adapters.size()) return 1;
-  for (std::size_t i = 0; i < adapters.size(); ++i) adapters[i]->start(verbs, contexts[i]);
+  for (std::size_t i = 0; i < adapters.size(); ++i) adapters[i]->start(verbs, contexts[i], subnet);
 
   constexpr useconds_t kBetweenLooks = 200;
   constexpr int kLooksBetweenChecks = 100;

@@ -74,7 +74,7 @@ Refusal Port::query_context(Answer out) const {
   set(out, kCapMask, kCapabilities | set_capabilities_);
   set(out, kCapMaskMay, kCm);
   set(out, kLid, names_.lid);
-  set(out, kSmLid, names_.lid);
+  set(out, kSmLid, kManagerLid);
   set(out, kSubnetTimeout, 18);
   return Refusal::none;
 }
@@ -99,7 +99,6 @@ Refusal Port::query_gids(Bytes in, Answer out) const {
   if (out.size() < 16 + 16 * entries) return Refusal::short_answer;
   set(out, {96, 16}, entries);
   if (index != kAll && index != 0) return Refusal::none;  // the others are empty
-  constexpr std::uint64_t kLinkLocal = 0xfe80ull << 48;
   set(out, {128, 64}, kLinkLocal);
   set(out, {192, 64}, names_.guid);
   return Refusal::none;

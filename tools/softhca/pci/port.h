@@ -5,18 +5,13 @@
 #include <cstdint>
 
 #include "tools/softhca/pci/layouts.h"
+#include "tools/softhca/pci/subnet_manager.h"
 
 namespace twinpath::softhca::pci {
 
-struct PortNames {
-  std::uint16_t lid = 1;
-  std::uint64_t guid = 0x0275000000000100;  // locally administered; of node and port
-};
-
 class Port {
  public:
-  // Functions of one process are on one subnet, which the model manages itself (a port's LID is
-  // that of its manager, too).
+  // Functions of one process are on one subnet (subnet.h).
   explicit Port(const PortNames& names) : names_(names) {}
 
   bool up() const { return up_; }

@@ -22,7 +22,7 @@ struct DeviceFacts {
   std::vector<std::uint16_t> lids;  // of the ports, from the first; all 0 on Ethernet
   Variant variant{};
   // The commands are those of the kernel's own driver: it makes queue pairs that programs may not
-  // have (QueuePairFacts::discards), and waits for events.
+  // have (Service), and waits for events.
   bool kernel = false;
   std::function<void(std::uint32_t eqn, std::uint32_t cqn)> notify{};
 };

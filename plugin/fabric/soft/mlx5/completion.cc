@@ -21,6 +21,12 @@ Entry completion_bytes(const Completion& c, std::uint64_t position, unsigned log
   if (error) {
     entry[55] = static_cast<std::uint8_t>(c.syndrome);
   } else {
+    constexpr unsigned kRouted = 1;
+    entry[17] = c.sender.path_bits;
+    put(entry, 22, 2, c.sender.lid);
+    put(entry, 24, 4,
+        std::uint64_t{c.sender.routed ? kRouted : 0} << 28 |
+            std::uint64_t{c.sender.service_level} << 24 | c.sender.qpn);
     put(entry, 36, 4, c.immediate);
     put(entry, 44, 4, c.bytes);
   }

@@ -34,15 +34,24 @@ enum class Syndrome : std::uint8_t {
   remote_aborted = 0x22,
 };
 
+// Of a datagram: where it came from.
+struct Sender {
+  std::uint32_t qpn = 0;
+  std::uint16_t lid = 0;
+  std::uint8_t service_level = 0, path_bits = 0;
+  bool routed = false;
+};
+
 struct Completion {
   CompletionKind kind = CompletionKind::requester;
   std::uint32_t qpn = 0;
   std::uint8_t opcode = 0;       // of the send entry
   std::uint16_t index = 0;       // of the entry in its queue
   std::uint32_t bytes = 0;       // received, or read
-  std::uint32_t immediate = 0;   // as it came
+  std::uint32_t immediate = 0;   // as it came; of a datagram without, the partition's key
   std::uint32_t user_index = 0;  // of the queue pair
   Syndrome syndrome = Syndrome::none;
+  Sender sender{};
 };
 
 // The entry's bytes for place `position` (counted from the queue's beginning, without end) of a

@@ -94,19 +94,9 @@ bool Execution::fetch(QueuePair& qp) {
       read = read_memory(around_, qp.facts.sends + next * kBlockBytes,
                          bytes.data() + i * kBlockBytes, kBlockBytes);
     }
-    if (read && qp.facts.discards) {
-      constexpr std::size_t kOpcodeByte = 3, kFlagsByte = 11;
-      entry.work.operation = static_cast<Operation>(bytes[kOpcodeByte]);
-      entry.work.completion = (bytes[kFlagsByte] & 0x0c) == 0x08;
-      entry.done = true;
-      if (qp.failed) entry.syndrome = Syndrome::flushed;
-      qp.fetched += blocks;
-      qp.pending.push_back(std::move(entry));
-      moved = true;
-      continue;
-    }
     const Defect defect =
-        read ? read_work(bytes, qp.carrier->number(), qp.fetched, entry.work) : Defect::size;
+        read ? read_work(bytes, qp.carrier->number(), qp.fetched, qp.facts.service, entry.work)
+             : Defect::size;
     if (qp.failed) {
       entry.done = true;
       entry.syndrome = Syndrome::flushed;
@@ -116,8 +106,9 @@ bool Execution::fetch(QueuePair& qp) {
           read ? text_of(defect) : "its memory cannot be read");
       entry.done = true;
       entry.syndrome = Syndrome::local_operation;
-    } else if (entry.work.operation == Operation::nop) {
+    } else if (entry.work.operation == Operation::nop || qp.facts.service != Service::reliable) {
       entry.done = true;
+      entry.syndrome = carry_out(qp, entry.work);
     } else if (entry.work.operation != Operation::wait && entry.work.operation != Operation::dump) {
       const int why = qp.carrier->post(entry.work, qp.fetched);
       if (why == ENOMEM) break;  // full: again when something has completed
@@ -133,13 +124,27 @@ bool Execution::fetch(QueuePair& qp) {
   return moved;
 }
 
-bool Execution::post_receives(QueuePair& qp) {
-  if (qp.facts.receive_entries == 0 || !qp.reachable || qp.state == State::reset) return false;
+// What needs no queue pair of the software HCA, and is done at once.
+Syndrome Execution::carry_out(const QueuePair& qp, const Work& work) {
+  if (work.operation == Operation::nop) return Syndrome::none;
+  if (qp.facts.service == Service::key_changes)
+    return around_.change_key ? around_.change_key(work.immediate, work.inline_data)
+                              : Syndrome::local_operation;
+  return send_datagram(qp, work);
+}
+
+bool Execution::look_at_receives(QueuePair& qp) {
   std::uint32_t told = 0;
   if (!read_record(around_, qp.facts.record + kReceiveWord, told)) return false;
   const auto index = extend_index(qp.receives_told, told & 0xffff, 16, qp.facts.receive_entries);
   if (index) qp.receives_told = *index;
-  if (qp.facts.discards) return flush_receives(qp);
+  return true;
+}
+
+bool Execution::post_receives(QueuePair& qp) {
+  if (qp.facts.receive_entries == 0 || !qp.reachable || qp.state == State::reset) return false;
+  if (!look_at_receives(qp)) return false;
+  if (qp.facts.service != Service::reliable) return flush_receives(qp);
   bool moved = false;
   for (; qp.receives_posted < qp.receives_told; ++qp.receives_posted) {
     const std::uint64_t place = qp.receives_posted % qp.facts.receive_entries;
@@ -154,7 +159,7 @@ bool Execution::post_receives(QueuePair& qp) {
   return moved;
 }
 
-// Of a queue pair to which nothing comes: they wait until it is in error.
+// Of datagrams: what has not come when the queue pair is in error.
 bool Execution::flush_receives(QueuePair& qp) {
   CompletionQueue* const cq = find_cq(qp.facts.receive_cq);
   bool moved = false;
@@ -172,7 +177,7 @@ bool Execution::flush_receives(QueuePair& qp) {
 }
 
 bool Execution::collect(QueuePair& qp) {
-  if (qp.facts.discards) return false;
+  if (qp.facts.service != Service::reliable) return false;
   bool moved = false;
   CompletionQueue* const receive_cq = find_cq(qp.facts.receive_cq);
   while (receive_cq == nullptr || has_room(*receive_cq)) {
@@ -258,7 +263,7 @@ bool Execution::retire(QueuePair& qp) {
 // What is behind the first error is not carried out.
 void Execution::fail(QueuePair& qp) {
   qp.failed = true;
-  if (qp.facts.discards) return;
+  if (qp.facts.service != Service::reliable) return;
   (void)qp.carrier->change(State::error, {});
 }
 
@@ -286,6 +291,7 @@ void Execution::write(CompletionQueue& cq, const Completion& completion) {
 bool Execution::turn() {
   std::lock_guard hold(lock_);
   bool moved = look_at_doorbells();
+  moved |= take_datagrams();
   for (auto& [number, qp] : qps_) {
     moved |= post_receives(qp);
     moved |= fetch(qp);

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -46,6 +47,11 @@ class Execution : public Queues {
   bool failed(std::uint32_t qpn) override;
   void destroy_cq(std::uint32_t number) override;
   void destroy_qp(std::uint32_t number) override;
+
+  // Datagrams to a group's GID; false: no such queue pair, or it is (not) in the group.
+  using Group = std::array<std::uint8_t, 16>;
+  bool attach(std::uint32_t qpn, const Group& group);
+  bool detach(std::uint32_t qpn, const Group& group);
 
  private:
   struct CompletionQueue {
@@ -79,6 +85,9 @@ class Execution : public Queues {
     std::uint64_t fetched = 0;  // of which so many were read
     std::deque<Pending> pending;
     std::uint64_t receives_told = 0, receives_posted = 0;
+    // Of datagrams.
+    std::uint32_t qkey = 0;
+    std::set<Group> groups;
   };
 
   void run();
@@ -91,6 +100,14 @@ class Execution : public Queues {
   static void notify(CompletionQueue& cq);
   void look_at_record(QueuePair& qp);
   bool fetch(QueuePair& qp);
+  bool look_at_receives(QueuePair& qp);
+  Syndrome carry_out(const QueuePair& qp, const Work& work);
+  // execution_datagrams.cc
+  Syndrome send_datagram(const QueuePair& qp, const Work& work);
+  bool take_datagrams();
+  void deliver(QueuePair& qp, const Datagram& datagram);
+  Syndrome scatter(const QueuePair& qp, const std::vector<Piece>& pieces, const Datagram& d);
+  static std::uint32_t well_known_number(const QueuePair& qp);
   bool post_receives(QueuePair& qp);
   bool flush_receives(QueuePair& qp);
   bool collect(QueuePair& qp);

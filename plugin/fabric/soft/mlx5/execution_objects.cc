@@ -58,7 +58,7 @@ std::uint32_t Execution::make(const QueuePairFacts& facts) {
     std::uint8_t byte = 0;
     return read_memory(around_, address, &byte, 1);
   };
-  made.reachable = (facts.reliable || facts.discards) && reach(facts.record) &&
+  made.reachable = facts.service != Service::dynamic && reach(facts.record) &&
                    (facts.send_blocks == 0 || reach(facts.sends));
   for (const std::uint32_t cq : {facts.send_cq, facts.receive_cq}) {
     if (auto it = cqs_.find(cq); it != cqs_.end())
@@ -66,8 +66,9 @@ std::uint32_t Execution::make(const QueuePairFacts& facts) {
   }
   if (!made.reachable && !said_) {
     say("what is given to queue pair 0x%x is not carried out yet: %s", number,
-        facts.reliable ? "its queues lie in memory that is neither the host's nor a GPU's"
-                       : "it is a dynamic one (DCI)");
+        facts.service != Service::dynamic
+            ? "its queues lie in memory that is neither the host's nor a GPU's"
+            : "it is a dynamic one (DCI)");
     said_ = true;
   }
   if (!thread_.joinable()) {
@@ -81,8 +82,9 @@ std::uint32_t Execution::make(const QueuePairFacts& facts) {
 bool Execution::change(std::uint32_t qpn, State to, std::span<const std::uint8_t> context) {
   std::lock_guard hold(lock_);
   QueuePair& qp = qps_.at(qpn);
-  if (qp.facts.reliable && qp.carrier->change(to, context) != 0) return false;
+  if (qp.facts.service == Service::reliable && qp.carrier->change(to, context) != 0) return false;
   qp.state = to;
+  if (is_datagram(qp.facts.service)) qp.qkey = static_cast<std::uint32_t>(get(context, qp::kQkey));
   if (to == State::error) qp.failed = true;
   if (to == State::reset) {
     ibv_wc stale;

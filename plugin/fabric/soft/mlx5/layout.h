@@ -74,6 +74,7 @@ inline constexpr Field kMinRnrNak = Field{1187, 5}.at(kContext);
 inline constexpr Field kNextReceivePsn = Field{1192, 24}.at(kContext);
 inline constexpr Field kReceiveCq = Field{1256, 24}.at(kContext);
 inline constexpr Field kDbrAddress = Field{1280, 64}.at(kContext);
+inline constexpr Field kQkey = Field{1344, 32}.at(kContext);
 inline constexpr Field kRqType = Field{1381, 3}.at(kContext);
 inline constexpr Field kSrq = Field{1384, 24}.at(kContext);
 inline constexpr Field kDbrUmemValid = Field{1667, 1}.at(kContext);

@@ -60,6 +60,8 @@ namespace twinpath::soft::mlx5 {
   X(alloc_uar, 0x802, "ALLOC_UAR")                               \
   X(dealloc_uar, 0x803, "DEALLOC_UAR")                           \
   X(access_reg, 0x805, "ACCESS_REG")                             \
+  X(attach_to_mcg, 0x806, "ATTACH_TO_MCG")                       \
+  X(detach_from_mcg, 0x807, "DETACH_FROM_MCG")                   \
   X(alloc_xrcd, 0x80e, "ALLOC_XRCD")                             \
   X(dealloc_xrcd, 0x80f, "DEALLOC_XRCD")                         \
   X(alloc_transport_domain, 0x816, "ALLOC_TRANSPORT_DOMAIN")     \

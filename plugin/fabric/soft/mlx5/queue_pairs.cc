@@ -7,11 +7,12 @@
 namespace twinpath::soft::mlx5 {
 namespace {
 
-// Of the service (st).
-constexpr std::uint64_t kReliable = 0, kDynamic = 5;
-// The kernel's own: datagrams, QP0, QP1, changes of keys.
-constexpr bool is_kernels(std::uint64_t service) {
-  return service == 3 || service == 7 || service == 8 || service == 12;
+constexpr bool is_kernels(Service service) {
+  return service == Service::datagram || service == Service::management ||
+         service == Service::general_services || service == Service::key_changes;
+}
+Service service_of(std::span<const std::uint8_t> command) {
+  return static_cast<Service>(get(command, qp::kService));
 }
 // Of the receive queue (rq_type).
 constexpr std::uint64_t kOwnQueue = 0, kSharedQueue = 1, kNoQueue = 3;
@@ -22,7 +23,8 @@ constexpr std::uint64_t kLogLongestMessage = 30;
 constexpr std::uint64_t kFirstUdpPort = 0xc000;
 
 // Bits of the option mask: which of the rights a transition changes.
-constexpr std::uint64_t kChangesRre = 1u << 1, kChangesRae = 1u << 2, kChangesRwe = 1u << 3;
+constexpr std::uint64_t kChangesRre = 1u << 1, kChangesRae = 1u << 2, kChangesRwe = 1u << 3,
+                        kChangesQkey = 1u << 5;
 
 struct Transition {
   Opcode opcode;
@@ -85,9 +87,10 @@ Refusal Device::create_qp(Bytes in, Answer out) {
   if (in.size() < qp::kBytes) return Refusal::short_command;
   if (get(in, kOpMod) != 0) return Refusal::no_modifier;
   if (get(in, qp::kState) != 0) return Refusal::new_state;
-  const std::uint64_t service = get(in, qp::kService);
-  const bool discards = facts_.kernel && is_kernels(service);
-  if (service != kReliable && service != kDynamic && !discards) return Refusal::service;
+  const Service service = service_of(in);
+  if (service != Service::reliable && service != Service::dynamic &&
+      !(facts_.kernel && is_kernels(service)))
+    return Refusal::service;
   if (get(in, qp::kDbrMode) != 0) return Refusal::record_mode;
   if (const Refusal r = check_features(in); r != Refusal::none) return r;
 
@@ -129,8 +132,7 @@ Refusal Device::create_qp(Bytes in, Answer out) {
     number = next_number();
   } else {
     QueuePairFacts facts;
-    facts.reliable = service == kReliable;
-    facts.discards = discards;
+    facts.service = service;
     facts.pd = uses[1].number;
     facts.uar = uses[0].number;
     facts.send_cq = sends ? name(Kind::cq, qp::kSendCq).number : 0;
@@ -179,7 +181,7 @@ Refusal Device::check_ready_to_receive(const QueuePair& qp, Bytes in) const {
   if (get(in, qp::kLogMessage) > kLogLongestMessage) return Refusal::message;
   if (get(in, qp::kLogRraMax) > limits_of(facts_.variant).reads) return Refusal::reads;
   // A dynamic queue pair has the address in each work request.
-  if (get(qp.context, qp::kService) == kDynamic) return Refusal::none;
+  if (service_of(qp.context) == Service::dynamic) return Refusal::none;
   return check_address(in);
 }
 
@@ -199,7 +201,11 @@ Refusal Device::modify_qp(Opcode opcode, Bytes in) {
                    [&](const Transition& t) { return t.opcode == opcode; });
   if (changed.state != transition->from) return Refusal::state;
 
-  if (facts_.kernel && is_kernels(get(changed.context, qp::kService))) {
+  if (facts_.kernel && is_kernels(service_of(changed.context))) {
+    const bool begins = opcode == Opcode::rst2init_qp;
+    if (begins) copy(changed.context, in, {qp::kPort, qp::kPkeyIndex});
+    if (begins || (get(in, qp::kOptions) & kChangesQkey) != 0)
+      copy(changed.context, in, {qp::kQkey});
     if (queues_ != nullptr && !queues_->change(it->first, transition->to, changed.context))
       return Refusal::not_done;
     changed.state = transition->to;

@@ -32,11 +32,24 @@ struct CompletionQueueFacts {
   std::function<void(std::uint32_t cqn)> notify{};
 };
 
+// As the device numbers the services of queue pairs (st).
+enum class Service : std::uint8_t {
+  reliable = 0,  // RC
+  dynamic = 5,   // DCI, whose work has its destination in each entry
+  // The kernel's own.
+  datagram = 2,          // UD
+  management = 7,        // QP0
+  general_services = 8,  // QP1
+  key_changes = 12,      // UMR
+};
+
+constexpr bool is_datagram(Service service) {
+  return service == Service::datagram || service == Service::management ||
+         service == Service::general_services;
+}
+
 struct QueuePairFacts {
-  bool reliable = true;  // RC; else DCI, whose work has its destination in each entry
-  // The kernel's own: datagrams of the management, changes of keys.  Its work completes and does
-  // nothing.
-  bool discards = false;
+  Service service = Service::reliable;
   std::uint32_t pd = 0;
   std::uint32_t uar = 0;
   std::uint32_t send_cq = 0, receive_cq = 0;  // 0: none

@@ -50,6 +50,7 @@ int errno_of(Status status);
   X(no_cq, bad_resource, "there is no such completion queue (cqn_snd, cqn_rcv)")                  \
   X(no_srq, bad_resource, "there is no such shared receive queue")                                \
   X(no_object, bad_resource, "there is no such object")                                           \
+  X(group, bad_parameter, "the queue pair takes no datagrams, or is (not) in the group already")  \
   X(in_use, busy, "another object uses it")                                                       \
   X(cq_size, bad_parameter, "the completion queue is longer than the device has them")            \
   X(cqe_size, bad_parameter, "completions have 64 or 128 bytes")                                  \

@@ -5,10 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 
 #include "plugin/fabric/soft/address.h"
 #include "plugin/fabric/soft/masked_atomic.h"
+#include "plugin/fabric/soft/mlx5/datagram.h"
 #include "plugin/fabric/soft/mlx5/variant.h"
 #include "plugin/fabric/verbs.h"
 #include "plugin/gpu/dmabuf.h"
@@ -40,6 +43,15 @@ struct Surroundings {
   std::shared_ptr<void> (*hold_memory)(std::uint64_t address, std::size_t bytes) = nullptr;
   // Kept with a doorbell register, and let go before its page; null: nothing is.
   std::shared_ptr<void> (*adorn_register)(void* doorbell) = nullptr;
+  // Changes a key as a work request of the kernel's asks (UMR), whose bytes behind its first
+  // segment these are; null: no keys are changed.
+  std::function<Syndrome(std::uint32_t key, std::span<const std::uint8_t> entry)> change_key;
+  // Datagrams, by keys of the software HCA (extended.h); null: there are none.
+  DatagramPort* datagrams = nullptr;
+  bool (*read_region)(ibv_pd* pd, std::uint64_t address, std::uint32_t lkey, void* to,
+                      std::size_t bytes) = nullptr;
+  bool (*write_region)(ibv_pd* pd, std::uint64_t address, std::uint32_t lkey, const void* from,
+                       std::size_t bytes) = nullptr;
   // A line for the user, of an entry that is not carried out.
   void (*say)(const char* line) = nullptr;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plugin/fabric/soft/mlx5/field.h"
+
 namespace twinpath::soft::mlx5 {
 namespace {
 
@@ -24,13 +26,18 @@ Piece piece(Bytes bytes, std::size_t at) {
   return {long_word(bytes, at + 8), word(bytes, at) & ~kInline, word(bytes, at + 4)};
 }
 
-bool known(std::uint32_t opcode) {
+// Whether a queue pair of that service has it.
+bool known(std::uint32_t opcode, Service service) {
   switch (static_cast<Operation>(opcode)) {
     case Operation::nop:
-    case Operation::write:
-    case Operation::write_immediate:
+      return true;
     case Operation::send:
     case Operation::send_immediate:
+      return service != Service::key_changes;
+    case Operation::change_key:
+      return service == Service::key_changes;
+    case Operation::write:
+    case Operation::write_immediate:
     case Operation::wait:
     case Operation::read:
     case Operation::compare_swap:
@@ -38,7 +45,7 @@ bool known(std::uint32_t opcode) {
     case Operation::masked_compare_swap:
     case Operation::masked_fetch_add:
     case Operation::dump:
-      return true;
+      return service == Service::reliable || service == Service::dynamic;
   }
   return false;
 }
@@ -50,6 +57,7 @@ std::size_t fixed_segments(Operation operation) {
     case Operation::send:
     case Operation::send_immediate:
     case Operation::dump:
+    case Operation::change_key:
       return 0;
     case Operation::write:
     case Operation::write_immediate:
@@ -89,6 +97,28 @@ std::size_t read_operands(Bytes bytes, std::size_t at, Work& work) {
   work.add_or_swap_mask = long_word(bytes, at + 16);
   work.compare_mask = long_word(bytes, at + 24);
   return at + 2 * kSegmentBytes;
+}
+
+// The address vector of a datagram.
+constexpr std::size_t kAddressBytes = 48;
+DatagramAddress read_address(Bytes bytes) {
+  constexpr Field kQkey{0, 32}, kQpn{72, 24}, kServiceLevel{100, 4}, kPathBits{105, 7},
+      kLid{112, 16};
+  constexpr Field kTrafficClass{208, 8}, kHopLimit{216, 8}, kRouted{225, 1}, kGidIndex{228, 8},
+      kFlow{236, 20};
+  DatagramAddress to;
+  to.qkey = static_cast<std::uint32_t>(get(bytes, kQkey));
+  to.qpn = static_cast<std::uint32_t>(get(bytes, kQpn));
+  to.lid = static_cast<std::uint16_t>(get(bytes, kLid));
+  to.service_level = static_cast<std::uint8_t>(get(bytes, kServiceLevel));
+  to.path_bits = static_cast<std::uint8_t>(get(bytes, kPathBits));
+  to.routed = get(bytes, kRouted) != 0;
+  to.gid_index = static_cast<std::uint8_t>(get(bytes, kGidIndex));
+  to.hop_limit = static_cast<std::uint8_t>(get(bytes, kHopLimit));
+  to.traffic_class = static_cast<std::uint8_t>(get(bytes, kTrafficClass));
+  to.flow_label = static_cast<std::uint32_t>(get(bytes, kFlow));
+  std::copy_n(bytes.begin() + 32, to.gid.size(), to.gid.begin());
+  return to;
 }
 
 // Inline data, or a list of pieces, from `at` to the end.
@@ -136,14 +166,14 @@ unsigned blocks_of(Bytes first) {
   return static_cast<unsigned>((segments * kSegmentBytes + kBlockBytes - 1) / kBlockBytes);
 }
 
-Defect read_work(Bytes bytes, std::uint32_t qpn, std::uint64_t index, Work& work) {
+Defect read_work(Bytes bytes, std::uint32_t qpn, std::uint64_t index, Service service, Work& work) {
   work = {};
   if (bytes.size() < kBlockBytes) return Defect::size;
   const std::uint32_t first = word(bytes, 0), second = word(bytes, 4);
   work.index = static_cast<std::uint16_t>(first >> 8);
   work.modifier = static_cast<std::uint8_t>(first >> 24);
   work.blocks = blocks_of(bytes);
-  if (!known(first & 0xff)) return Defect::operation;
+  if (!known(first & 0xff, service)) return Defect::operation;
   work.operation = static_cast<Operation>(first & 0xff);
   if (second >> 8 != qpn) return Defect::queue_pair;
   if (work.index != static_cast<std::uint16_t>(index)) return Defect::place;
@@ -154,15 +184,25 @@ Defect read_work(Bytes bytes, std::uint32_t qpn, std::uint64_t index, Work& work
   work.immediate = word(bytes, 12);
 
   const std::size_t segments = second & 0x3f;
-  const std::size_t fixed = 1 + fixed_segments(work.operation);
+  const bool addressed = is_datagram(service);
+  const std::size_t fixed =
+      1 + (addressed ? kAddressBytes / kSegmentBytes : fixed_segments(work.operation));
   if (segments < fixed || segments * kSegmentBytes > bytes.size()) return Defect::size;
   const Bytes entry = bytes.first(segments * kSegmentBytes);
   std::size_t at = kSegmentBytes;
   if (work.operation == Operation::nop) return Defect::none;
+  if (work.operation == Operation::change_key) {
+    work.inline_data.assign(entry.begin() + static_cast<std::ptrdiff_t>(at), entry.end());
+    return Defect::none;
+  }
   if (work.operation == Operation::wait) {
     work.wait_index = word(entry, at + 8);
     work.wait_cqn = word(entry, at + 12) & 0xffffff;
     return Defect::none;
+  }
+  if (addressed) {
+    work.to = read_address(entry.subspan(at, kAddressBytes));
+    return read_data(entry, at + kAddressBytes, work);
   }
   if (fixed > 1) {
     work.remote_address = long_word(entry, at);

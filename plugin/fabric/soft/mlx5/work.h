@@ -2,10 +2,13 @@
 // What stands in a send queue: work queue entries, read from the memory where programs write them.
 // Bytes that programs leave as they happen to be (the signature, reserved words, a compare value of
 // an add) are never looked at.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
+
+#include "plugin/fabric/soft/mlx5/queues.h"
 
 namespace twinpath::soft::mlx5 {
 
@@ -26,6 +29,7 @@ enum class Operation : std::uint8_t {
   masked_compare_swap = 0x14,
   masked_fetch_add = 0x15,
   dump = 0x23,
+  change_key = 0x25,  // UMR
 };
 
 // A piece of local memory.
@@ -33,6 +37,17 @@ struct Piece {
   std::uint64_t address;
   std::uint32_t bytes;
   std::uint32_t key;
+};
+
+// Where a datagram goes.
+struct DatagramAddress {
+  std::uint32_t qkey = 0, qpn = 0;
+  std::uint16_t lid = 0;
+  std::uint8_t service_level = 0, path_bits = 0;
+  bool routed = false;  // what follows is a header in front (GRH)
+  std::uint8_t gid_index = 0, hop_limit = 0, traffic_class = 0;
+  std::uint32_t flow_label = 0;
+  std::array<std::uint8_t, 16> gid{};
 };
 
 struct Work {
@@ -50,6 +65,7 @@ struct Work {
   std::vector<std::uint8_t> inline_data;
   std::uint64_t add_or_swap = 0, compare = 0, add_or_swap_mask = 0, compare_mask = 0;
   std::uint32_t wait_cqn = 0, wait_index = 0;
+  DatagramAddress to;
 
   // Of masked atomics.  The modifier's low bits are the size's logarithm less 2: 0 is 4 bytes, 1
   // is 8.
@@ -74,9 +90,10 @@ const char* text_of(Defect defect);
 unsigned blocks_of(std::span<const std::uint8_t> first);
 
 // Reads the entry in `bytes` (whole blocks, begun at the entry's) of queue pair `qpn`, expected at
-// `index` of which 16 bits are told.  `work` is complete when there is no defect.
+// `index` of which 16 bits are told.  `work` is complete when there is no defect.  A change of a
+// key is read by who knows keys: `inline_data` is then what follows the first segment.
 Defect read_work(std::span<const std::uint8_t> bytes, std::uint32_t qpn, std::uint64_t index,
-                 Work& work);
+                 Service service, Work& work);
 
 // A receive entry: pieces up to the first that ends the list, or the last that fits.
 std::vector<Piece> read_receive(std::span<const std::uint8_t> bytes);
