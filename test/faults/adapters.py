@@ -1,14 +1,15 @@
 """Faults over adapters like each provider's (like= of TWINPATH_SOFT_HCAS): what a program may post in
 error, how it learns of it, names and addresses are others there.  Adapters of all kinds at once."""
 import concurrent.futures
+import subprocess
 
-from harness import Peer, case, connected, exchange, expect, shut, warnings
+from harness import Peer, case, connected, environment, exchange, expect, moved_data, net_perf, warnings
 
 KINDS = {"mlx5": "mlx5_", "mlx5-ib": "mlx5_", "bnxt_re": "bnxt_re", "irdma": "irdma", "ionic": "ionic_",
          "mana": "mana_", "erdma": "erdma_", "hns": "hns_", "rxe": "rxe"}
 
 
-def on_each(args, body):
+def on_each(args, body, kinds=tuple(KINDS)):
     """`body` with each kind's name and settings; what is wrong on any of them."""
     expect(args.likes.split(",") == list(KINDS), f"kinds of adapters: {args.likes}; here: {','.join(KINDS)}")
 
@@ -20,7 +21,7 @@ def on_each(args, body):
         return ""
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        wrong = [text for text in pool.map(one, KINDS) if text]
+        wrong = [text for text in pool.map(one, kinds) if text]
     expect(not wrong, "\n".join(wrong))
 
 
@@ -72,3 +73,16 @@ def on_every_kind_of_adapter_the_good_gid_indices_are_named(args):
         for part in (f"{KINDS[like]}0:1", f"indices in use: {used}"):
             expect(part in warnings(text), f"the warning lacks {part!r}: {text}")
     on_each(args, body)
+
+
+@case
+def net_perf_and_coll_perf_find_right_data_on_adapters_unlike_ours(args):
+    def body(like, env):
+        moved_data(net_perf(args, "--test", "bw", "--sizes", "8,64k,1m", **env))
+        if not args.coll_perf:
+            return
+        done = subprocess.run([args.coll_perf, "--plugin", args.plugin, "--cpu", "4", "-b", "8", "-e", "256k", "-f",
+                               "32", "-n", "5"], env=environment(TWINPATH_SOFT_JOB=f"coll-{like}", **env), text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        expect(done.returncode == 0 and "# Out of bounds values : 0 OK" in done.stdout, done.stderr + done.stdout)
+    on_each(args, body, ("bnxt_re", "mana", "ionic", "mlx5-xdr"))
