@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <cerrno>
+
 #include "test/fabric/failover.h"
 #include "test/support/descriptors.h"
 #include "test/support/needs.h"
@@ -67,6 +69,11 @@ TEST_CASE("200 dma-bufs keep no descriptor, and have keys on the port in reserve
   Tap::on(**fabric);
   (*fabric)->kind = FabricKind::verbs;
   (*fabric)->verbs.reg_dmabuf_mr = register_by_descriptor;
+  (*fabric)->verbs.reg_mr_iova2 = [](ibv_pd*, void*, std::size_t, std::uint64_t,
+                                     unsigned) -> ibv_mr* {
+    errno = EFAULT;  // not by its address, without nvidia_peermem
+    return nullptr;
+  };
   Devices devices(std::move(fabric).take(), config);
   REQUIRE(devices.standby(0).size() == 1);
   constexpr std::size_t kBytes = 4096;

@@ -17,7 +17,7 @@ class GpuWindow {
  public:
   GpuWindow(gda::GinComm& comm, std::size_t bytes)
       : comm_(comm),
-        p_(static_cast<std::uint8_t*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096))) {
+        p_(static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), page_end(bytes)))) {
     std::memset(p_, 0, bytes);
     fake->own(p_, bytes);
     auto window = comm.register_window(p_, bytes, MemoryType::cuda, 0, -1, false);
@@ -52,7 +52,7 @@ class GpuWithMemory : public FakeGpu {
     fake = this;
     kernels = 0;
     driver_.mem_alloc = [](gpu::cuda::Address* p, std::size_t n) {
-      void* const at = std::aligned_alloc(4096, (n + 4095) / 4096 * 4096);
+      void* const at = std::aligned_alloc(4096, page_end(n));
       fake->own(at, n);
       return *p = reinterpret_cast<std::uintptr_t>(at), 0;
     };

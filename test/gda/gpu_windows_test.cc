@@ -233,6 +233,10 @@ TEST_CASE("A signal comes after the data of all puts before it, in GPU memory an
     gpu.slow = true;
     CHECK(run_threads(2, gpu_puts, config) == "");
   }
+  SECTION("a host with pages of 64 KiB") {
+    const PageSizeForTest of_host(65536);
+    CHECK(run_threads(2, gpu_puts, config) == "");
+  }
   CHECK(gpu.copies > 100);
   CHECK(log.warnings().empty());
 }

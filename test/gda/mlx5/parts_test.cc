@@ -1,4 +1,6 @@
 // Pages, memory, regions, the ringer: what is asked for in which order, and given back.
+#include <cerrno>
+
 #include "gda/abi/cqe.h"
 #include "gda/abi/wqe.h"
 #include "gda/mlx5/bell_ringer.h"
@@ -138,6 +140,27 @@ TEST_CASE("memory for kernels: by dma-buf, else by address, from 0") {
   REQUIRE(log.warnings().size() == 1);
   CHECK(log.has("by dma-buf: Operation not supported"));
   CHECK(log.has(h.rail.port.port->name));
+}
+
+TEST_CASE("GPU memory for kernels goes by the data-direct function where the port has one") {
+  Hooked h;
+  Port port = *h.rail.port.port;
+  port.data_direct = "/sys/devices/of/the/data/direct";
+  h.rail.port.port = &port;
+  static int asked;
+  asked = 0;
+  h.fabric->verbs.reg_data_direct = [](ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int,
+                                       int) -> ibv_mr* {
+    ++asked;
+    errno = EOPNOTSUPP;
+    return nullptr;
+  };
+  REQUIRE(h.open() == Status::ok);
+  alignas(65536) static std::uint8_t page[65536];
+  LogCapture log;
+  (void)register_region(*h.driven, {.data = page, .bytes = 8, .on_gpu = true, .dmabuf_fd = 0});
+  CHECK(asked == 1);
+  CHECK(log.has("by data direct: Operation not supported"));
 }
 
 TEST_CASE("memory for kernels begins where a page of the host does") {
