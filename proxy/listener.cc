@@ -14,13 +14,12 @@ namespace twinpath {
 bool ProxyListener::make_room() {
   pollfd waiting{socket_.fd(), POLLIN, 0};
   if (::poll(&waiting, 1, 0) != 1) return false;
-  const std::int64_t now = now_ns();
-  const auto stranger = std::find_if(shaking_.begin(), shaking_.end(), [now](const Shaking& s) {
-    return !s.connection->peer_known() && now - s.since >= kHearingTime;
+  const auto stranger = std::find_if(shaking_.begin(), shaking_.end(), [this](const Shaking& s) {
+    return !s.connection->peer_known() && hearing_.over(s.since);
   });
   if (stranger == shaking_.end()) return false;
   core_->strangers.tell(
-      stranger->connection->peer_text() + " said nothing while others wait; dropped", now);
+      stranger->connection->peer_text() + " said nothing while others wait; dropped", now_ns());
   shaking_.erase(stranger);
   return true;
 }
@@ -45,11 +44,10 @@ Status ProxyListener::take_waiting() {
 Status ProxyListener::let_in(TcpSocket socket, std::int64_t limit) {
   auto rails = choose_rails(*core_->devices, device_);
   if (!rails) return rails.status();
-  const std::int64_t now = now_ns();
   shaking_.push_back(
       {std::make_unique<Connection>(Connection::Role::acceptor, core_, device_,
                                     std::move(rails).take(), nonce_, std::move(socket), limit),
-       now});
+       hearing_.begin()});
   return Status::ok;
 }
 
@@ -104,6 +102,7 @@ Status ProxyListener::accept(std::unique_ptr<RecvComm>& comm) {
     // Who has spoken since the last call is heard before anybody is dropped.
     if (const Status s = shake(comm); s != Status::again) return s;
   }
+  hearing_.look(now_ns());
   TP_TRY(take_waiting());
   return shake(comm);
 }

@@ -8,14 +8,12 @@
 #include <memory>
 #include <vector>
 
+#include "plugin/base/hearing_time.h"
 #include "proxy/connect/connection.h"
 
 namespace twinpath {
 
 inline constexpr std::size_t kMaxHandshakes = 64;
-// ns that each is given to show the nonce, however many wait: its hello comes with the next call of
-// its process.
-inline constexpr std::int64_t kHearingTime = 100'000'000;
 // Of a caller that can only be turned away, until it has said who it is.
 inline constexpr std::int64_t kTurnAwayLimit = 5'000'000'000;  // ns
 
@@ -30,7 +28,7 @@ class ProxyListener final : public Listener {
  private:
   struct Shaking {
     std::unique_ptr<Connection> connection;
-    std::int64_t since = 0;  // now_ns()
+    std::int64_t since = 0;  // hearing_.begin()
   };
   Status take_waiting();
   Status let_in(TcpSocket socket, std::int64_t limit);
@@ -44,6 +42,7 @@ class ProxyListener final : public Listener {
   TcpListener socket_;
   const Nonce nonce_;
   std::vector<Shaking> shaking_;  // the oldest first
+  HearingTime hearing_;
 };
 
 }  // namespace twinpath

@@ -10,6 +10,7 @@
 #include "gda/connect/mesh.h"
 #include "gda/connect/mesh_wire.h"
 #include "plugin/base/clock.h"
+#include "plugin/base/hearing_time.h"
 #include "plugin/base/log.h"
 #include "plugin/base/wait_within.h"
 
@@ -18,8 +19,6 @@ namespace {
 
 // Callers that have said nothing yet must not use up the open files.
 constexpr std::size_t kMoreCallers = 64;
-// ns that each is given to say hello, however many wait.
-constexpr std::int64_t kHearingTime = 100 * kMillisecond;
 
 }  // namespace
 
@@ -70,7 +69,7 @@ class MeshBuilder {
     TcpSocket socket;
     std::array<std::uint8_t, mesh::kHelloBytes> hello{};
     std::size_t done = 0;
-    std::int64_t since = 0;  // now_ns()
+    std::int64_t since = 0;  // hearing_.begin()
   };
 
   Mesh::Peer& peer(int rank) { return mesh_->peers_[static_cast<std::size_t>(rank)]; }
@@ -92,8 +91,9 @@ class MeshBuilder {
   std::size_t missing_;
   RunLimit limit_;
   std::list<Outgoing> outgoing_;
-  std::list<Incoming> incoming_;    // the oldest first
-  std::int64_t crowded_until_ = 0;  // no more callers before; 0: there is room
+  std::list<Incoming> incoming_;  // the oldest first
+  HearingTime hearing_;
+  std::int64_t crowded_until_ = 0;  // now_ns(): no more callers before; 0: there is room
 };
 
 Status MeshBuilder::start(std::span<const std::array<std::uint8_t, kHandleBytes>> handles) {
@@ -196,8 +196,8 @@ bool MeshBuilder::has_room() {
   pollfd waiting{listener_.socket().fd(), POLLIN, 0};
   if (::poll(&waiting, 1, 0) != 1) return false;
   const Incoming& oldest = incoming_.front();
-  if (now_ns() - oldest.since < kHearingTime) {
-    crowded_until_ = oldest.since + kHearingTime;
+  if (!hearing_.over(oldest.since)) {
+    crowded_until_ = now_ns() + HearingTime::kLookAgain;
     return false;
   }
   TP_INFO(net, "connection from %s dropped: it said nothing while others wait",
@@ -209,13 +209,14 @@ bool MeshBuilder::has_room() {
 Status MeshBuilder::take_callers() {
   // Before anybody is dropped: some may have spoken since.
   TP_TRY(hear_all());
+  hearing_.look(now_ns());
   while (missing_ > 0 && has_room()) {
     auto socket = listener_.socket().accept();
     if (!socket && socket.status() != Status::again) return socket.status();
     if (!socket) break;
     Incoming& in = incoming_.emplace_back();
     in.socket = std::move(socket).take();
-    in.since = now_ns();
+    in.since = hearing_.begin();
   }
   return hear_all();
 }

@@ -103,14 +103,8 @@ bool WorkQueue::fetch_head() {
   const WqeWords words = copy_wqe(slot(head_));
   if (const Written written = look_at(words, head_, setup_.qpn, setup_.poison);
       written != Written::whole) {
-    const std::int64_t now = now_ns();
-    if (incomplete_since_ < 0) {
-      incomplete_since_ = now;
-      late_.fetch_add(1, std::memory_order_relaxed);
-    }
     const bool data = written == Written::but_for_data;
-    const std::int64_t patience = data ? setup_.data_patience_ns : setup_.patience_ns;
-    if (now - incomplete_since_ < patience) return false;
+    if (still_waits(data)) return false;
     if (data) {
       taken_as_is_.fetch_add(1, std::memory_order_relaxed);
     } else {
@@ -118,14 +112,23 @@ bool WorkQueue::fetch_head() {
           "GIN queue 0x%x: work request %llu was announced %lld ms ago and has not come whole; the "
           "kernel rings for what it did not write, or the GPU's writes to host memory are lost",
           setup_.qpn, static_cast<unsigned long long>(head_),
-          static_cast<long long>((now - incomplete_since_) / kMillisecond));
+          static_cast<long long>(setup_.patience_ns / kMillisecond));
     }
   }
-  incomplete_since_ = -1;
+  incomplete_.reset();
   pending_ = decode(words, head_, setup_.qpn, *setup_.keys, setup_.peer);
   have_pending_ = true;
   known_blocked_ = false;
   return true;
+}
+
+// Whether WQE head_, which was just seen incomplete, may still come.
+bool WorkQueue::still_waits(bool but_for_data) {
+  if (!incomplete_) late_.fetch_add(1, std::memory_order_relaxed);
+  if (!incomplete_ || but_for_data_ != but_for_data)
+    incomplete_.emplace(but_for_data ? setup_.data_patience_ns : setup_.patience_ns);
+  but_for_data_ = but_for_data;
+  return incomplete_->left(now_ns()) > 0;
 }
 
 bool WorkQueue::take_operation() {

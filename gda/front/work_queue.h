@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "gda/abi/operation.h"
@@ -20,6 +21,7 @@
 #include "gda/front/decode.h"
 #include "gda/front/key_table.h"
 #include "plugin/base/counters.h"
+#include "plugin/base/wait_within.h"
 
 namespace twinpath::gda {
 
@@ -68,7 +70,8 @@ struct WorkQueueSetup {
   counters::GinCounts* counts = nullptr;  // the engine's
   std::uint64_t first = 0;  // number of the first WQE; not 0 only where counts are to wrap soon
   // How long a WQE is waited for whose doorbell was rung; then the queue fails.  Milliseconds were
-  // seen where many GPU threads poll the same host memory.
+  // seen where many GPU threads poll the same host memory.  Both are times in which this process
+  // ran: kernels that are threads of it, or stood still with its host, wrote nothing meanwhile.
   std::int64_t patience_ns = 1'000'000'000;
   // And how long one of which nothing is missing but data that looks like poison; then it is taken
   // as it is.  An accident once in 2^32 dwords of inline data, while taking data too early would be
@@ -124,7 +127,8 @@ class WorkQueue {
   void look_at_doorbell();
   bool take();        // the WQE at head_; false: not now
   bool fetch_head();  // into pending_
-  bool take_wait();   // pending_ is a WAIT
+  bool still_waits(bool but_for_data);
+  bool take_wait();  // pending_ is a WAIT
   bool take_operation();
   void kill(std::uint64_t index, Syndrome syndrome, std::uint8_t opcode);
   void settle();
@@ -155,10 +159,12 @@ class WorkQueue {
 
   Decoded pending_;  // WQE head_, when have_pending_: blocked, or refused by a full back end
   bool have_pending_ = false;
-  bool known_blocked_ = false;          // pending_ is a WAIT that was looked at before
-  bool issued_ = false;                 // since the back end's flush
-  bool written_ = false;                // since the CQ's flush
-  std::int64_t incomplete_since_ = -1;  // when WQE head_ was first seen incomplete
+  bool known_blocked_ = false;  // pending_ is a WAIT that was looked at before
+  bool issued_ = false;         // since the back end's flush
+  bool written_ = false;        // since the CQ's flush
+  // Runs while WQE head_ is seen incomplete: all of it, or but for its data.
+  std::optional<RunLimit> incomplete_;
+  bool but_for_data_ = false;
 
   QueueState state_ = QueueState::ready;
   std::uint64_t error_index_ =

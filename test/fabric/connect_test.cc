@@ -5,9 +5,11 @@
 #include <cstring>
 
 #include "proxy/connect/stranger_log.h"
+#include "proxy/listener.h"
 #include "proxy/wire/handle.h"
 #include "proxy/wire/handshake.h"
 #include "test/fabric/world.h"
+#include "test/support/stand_still.h"
 
 namespace twinpath::test {
 namespace {
@@ -164,6 +166,25 @@ TEST_CASE("However many strangers are silent, a peer connects and the log has on
     l.expect_nobody(1);
   }
   CHECK(log.warnings().size() == 1);
+}
+
+TEST_CASE("Who was let in before a stop is heard after it, however many wait") {
+  Listening l;
+  LogCapture log;
+  std::vector<std::unique_ptr<Stranger>> callers;
+  const auto call = [&] { callers.push_back(std::make_unique<Stranger>(l.handle)); };
+  for (std::size_t i = 0; i < kMaxHandshakes; ++i) call();
+  std::unique_ptr<RecvComm> comm;
+  REQUIRE(l.listener->accept(comm) == Status::again);
+  call();  // and finds no room
+  stand_still(300);
+  CHECK(l.listener->accept(comm) == Status::again);
+  CHECK(log.warnings().empty());
+  // They still say nothing.
+  REQUIRE(eventually([&] {
+    REQUIRE(l.listener->accept(comm) == Status::again);
+    return log.has(LogLevel::warn, "said nothing while others wait");
+  }));
 }
 
 TEST_CASE("Strangers are told of at once, and then in one line a minute") {

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <iterator>
 #include <random>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "test/gda/rig.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
+#include "test/support/stand_still.h"
 
 using namespace twinpath;
 using namespace twinpath::gda;
@@ -179,6 +181,32 @@ TEST_CASE("A WQE that is missing is waited for longer than one whose data looks 
   CHECK(queue.front->counts().late == wqes.size());
   CHECK(queue.front->counts().taken_as_is == 0);
   CHECK_FALSE(queue.front->failed());
+}
+
+TEST_CASE("A WQE is waited for in the time in which this process ran") {
+  // Its last word is late, by a stop that is longer than either patience.
+  Rig rig;
+  Queue& queue = rig.make(16, nullptr, DoorbellKind::count, 50 * kMillisecond);
+  const std::uint32_t qpn = queue.device.qpn;
+  const std::uint8_t data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  const Wqe wqes[] = {make_write(0, qpn, 8, swap32(rig.data), 16, swap32(rig.data), 64),
+                      make_write_inline(1, qpn, 8, swap32(rig.data), data, 8)};
+  for (std::uint64_t i = 0; i < std::size(wqes); ++i) {
+    const bool inlined = i == 1;
+    const std::size_t last = inlined ? 5 : wqes[i].segments * 2 - 1;
+    for (std::size_t word = 0; word < wqes[i].segments * 2; ++word)
+      if (word != last) store_word(queue, i, wqes[i], word);
+    queue.raw_doorbell(i + 1);
+    CHECK(queue.front->scan(64) == 0);
+    test::stand_still(150);
+    CHECK(queue.front->scan(64) == 0);
+    CHECK_FALSE(queue.front->failed());
+    store_word(queue, i, wqes[i], last);
+    CHECK(queue.front->scan(64) == 1);
+    queue.front->complete(i);
+  }
+  CHECK(queue.front->counts().late == std::size(wqes));
+  CHECK(queue.front->counts().taken_as_is == 0);
 }
 
 TEST_CASE("A WQE that never comes ends the queue when patience ends") {

@@ -2,6 +2,7 @@
 // is said: made-up time.
 #include <vector>
 
+#include "plugin/base/hearing_time.h"
 #include "plugin/base/wait_within.h"
 #include "proxy/connect/making_clock.h"
 #include "proxy/queues/loss_log.h"
@@ -122,6 +123,25 @@ TEST_CASE("what is waited for is looked at again after a stop, and given up afte
         [&] { now += looks == row.stop_at ? kSecond : row.step; }, [&] { return now; });
     CHECK(waited == row.waited);
     CHECK(looks < 110);
+  }
+}
+
+TEST_CASE("a caller is given its time to speak in looks of ours, and a stop is none") {
+  constexpr std::int64_t kTime = HearingTime::kEach;
+  for (const std::int64_t step : {kTime / 1000, kTime / 50, HearingTime::kLookAgain}) {
+    CAPTURE(step);
+    HearingTime hearing;
+    std::int64_t now = 5 * kSecond;
+    hearing.look(now);
+    const std::int64_t begin = hearing.begin();
+    hearing.look(now += kTime / 2 / step * step);
+    hearing.look(now += 3600 * kSecond);
+    CHECK_FALSE(hearing.over(begin));
+    std::int64_t looks = 0;
+    for (; !hearing.over(begin); ++looks) hearing.look(now += step);
+    CHECK(looks >= kTime / 2 / step);
+    CHECK(looks <= kTime / step);
+    CHECK_FALSE(hearing.over(hearing.begin()));
   }
 }
 
