@@ -1,6 +1,6 @@
 #pragma once
-// NCCL's host side of GIN, call by call, for ranks that are threads of one process: what
-// ncclGinConnectOnce, ncclGinRegister, ncclGinDevCommSetup and ncclGinFinalize do with a plugin.
+// NCCL's host side of GIN, call by call: what ncclGinConnectOnce, ncclGinRegister,
+// ncclGinDevCommSetup and ncclGinFinalize do with a plugin.
 //
 // Failures are thrown (must.h): ranks run on threads.
 #include <array>
@@ -18,14 +18,30 @@
 
 namespace twinpath::test {
 
-// Bootstrap of a communicator: all-gather of handles, and a barrier.  A rank that fails drops out,
-// so that the others do not wait for it here.
-class Bootstrap {
+// Bootstrap of a communicator.
+class AllGather {
+ public:
+  virtual ~AllGather() = default;
+  virtual int ranks() const = 0;
+  // By rank; a Failure where a rank does not come.
+  virtual std::vector<Handle> all_gather(int rank, const Handle& mine) = 0;
+};
+
+// That of ranks that are threads of one process, and a barrier.  A rank that fails drops out, so
+// that the others do not wait for it here.
+class Bootstrap : public AllGather {
  public:
   explicit Bootstrap(int ranks) : handles(static_cast<std::size_t>(ranks)), barrier_(ranks) {}
   void wait() { barrier_.arrive_and_wait(); }
   void leave() { barrier_.arrive_and_drop(); }
-  int ranks() const { return static_cast<int>(handles.size()); }
+  int ranks() const override { return static_cast<int>(handles.size()); }
+  std::vector<Handle> all_gather(int rank, const Handle& mine) override {
+    handles[static_cast<std::size_t>(rank)] = mine;
+    wait();
+    std::vector<Handle> all = handles;
+    wait();
+    return all;
+  }
   std::vector<Handle> handles;
 
  private:
@@ -84,7 +100,7 @@ class GinRank {
  public:
   // v11: NCCL 2.28 asks for contexts while connecting, and gives connect the ctx of the first init
   // of the process (`first`), null for later communicators.
-  GinRank(AnyGin& t, LogSink log, Bootstrap& boot, int rank, int connections, bool first,
+  GinRank(AnyGin& t, LogSink log, AllGather& boot, int rank, int connections, bool first,
           const abi::ncclGinConfig_v14_t& config)
       : t_(t), rank_(rank) {
     try {
@@ -102,11 +118,14 @@ class GinRank {
   std::size_t connections() const { return comms.size(); }
 
   Window reg(const Pages& pages, int type = abi::kPtrHost) {
+    return reg(pages.data(), pages.size(), type);
+  }
+  Window reg(void* data, std::size_t bytes, int type = abi::kPtrHost) {
     Window w;
     for (void* comm : comms) {
       void* mhandle = nullptr;
       void* window = nullptr;
-      must(t_.reg(comm, pages.data(), pages.size(), type, 0, &mhandle, &window), "regMrSym");
+      must(t_.reg(comm, data, bytes, type, 0, &mhandle, &window), "regMrSym");
       must(mhandle != nullptr && window != nullptr, "handles of a window");
       w.mhandles.push_back(mhandle);
       w.windows.push_back(reinterpret_cast<std::uintptr_t>(window));
@@ -161,7 +180,7 @@ class GinRank {
   std::vector<std::uint64_t> devices;  // contexts as kernels see them
 
  private:
-  void connect(LogSink log, Bootstrap& boot, int connections, bool first,
+  void connect(LogSink log, AllGather& boot, int connections, bool first,
                const abi::ncclGinConfig_v14_t& config) {
     const bool v11 = t_.version() == 11;
     if (!v11 || first) must(t_.init(&comm_ctx_, 0x5eed, log), "init");
@@ -177,10 +196,7 @@ class GinRank {
     for (int c = 0; c < connections; ++c) {
       Handle mine{};
       must(t_.listen(instance_, c % n, mine.data(), &listener_), "listen");
-      boot.handles[static_cast<std::size_t>(rank_)] = mine;
-      boot.wait();
-      std::vector<Handle> all = boot.handles;
-      boot.wait();
+      std::vector<Handle> all = boot.all_gather(rank_, mine);
       std::vector<void*> handles;
       for (Handle& h : all) handles.push_back(h.data());
       void* comm = nullptr;

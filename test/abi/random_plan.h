@@ -31,10 +31,15 @@ struct World {
   std::string faults[2];
 };
 
-struct Scene {
+// How a scene ends.
+struct Cut {
   Ending ending = Ending::all;
   int side = 0;  // whose
   int after_ms = 0, stop_ms = 0;
+  bool cuts_off() const { return ending == Ending::abort || ending == Ending::kill; }
+};
+
+struct Scene : Cut {
   int connections = 1;   // each way
   bool threads = false;  // one for each connection, in place of one for all
   std::vector<Mix> mixes;
@@ -88,17 +93,24 @@ inline World random_world(std::uint64_t seed, bool one_process) {
   return w;
 }
 
+inline Cut random_cut(const World& world, int number, std::mt19937_64& random) {
+  const auto below = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
+  Cut c;
+  // What is left after the first is what later ones may leave.
+  if (number > 0) c.ending = static_cast<Ending>(below(4));
+  if (c.ending == Ending::kill && (number + 1 < kScenes || world.one_process))
+    c.ending = Ending::abort;
+  c.side = below(2);
+  c.after_ms = below(c.ending == Ending::stop ? 60 : 250);
+  c.stop_ms = 150 + below(900);
+  return c;
+}
+
 inline Scene random_scene(const World& world, int number) {
   std::mt19937_64 random(world.seed * 64 + static_cast<std::uint64_t>(number));
   const auto below = [&](std::uint64_t n) { return static_cast<std::size_t>(random() % n); };
   Scene s;
-  // What is left after the first is what later ones may leave.
-  if (number > 0) s.ending = static_cast<Ending>(below(4));
-  if (s.ending == Ending::kill && (number + 1 < kScenes || world.one_process))
-    s.ending = Ending::abort;
-  s.side = static_cast<int>(below(2));
-  s.after_ms = static_cast<int>(below(s.ending == Ending::stop ? 60 : 250));
-  s.stop_ms = static_cast<int>(150 + below(900));
+  static_cast<Cut&>(s) = random_cut(world, number, random);
   s.connections = static_cast<int>(1 + below(kMostConnections));
   s.threads = below(2) == 0;
   for (int i = 0; i < 2 * s.connections; ++i) {
@@ -113,8 +125,7 @@ inline Scene random_scene(const World& world, int number) {
     m.flushed_one_in = static_cast<int>(below(4));
     m.renewed_one_in = static_cast<int>(below(3) * 4);
     m.groups_open = m.most_bytes() > 16 * 1024 ? 4 : 1 + below(kMaxRequests);
-    const bool cut_off = s.ending == Ending::abort || s.ending == Ending::kill;
-    m.groups = cut_off ? 100'000 : m.most_bytes() > 16 * 1024 ? 40 : 200;
+    m.groups = s.cuts_off() ? 100'000 : m.most_bytes() > 16 * 1024 ? 40 : 200;
     if (below(2) == 0) m.optional_until = below(m.groups / 4);
     s.mixes.push_back(m);
   }
@@ -148,12 +159,15 @@ inline std::string text_of(const World& w) {
   return text;
 }
 
-inline std::string text_of(const Scene& s) {
+inline std::string text_of(const Cut& c) {
   static constexpr const char* kNames[] = {"all", "abort", "stop", "kill"};
-  return std::string(kNames[static_cast<std::size_t>(s.ending)]) + " of rank " +
-         std::to_string(s.side) + " after " + std::to_string(s.after_ms) + " ms (stopped for " +
-         std::to_string(s.stop_ms) + "), " + std::to_string(s.connections) + " connections" +
-         (s.threads ? ", threads" : "");
+  return std::string(kNames[static_cast<std::size_t>(c.ending)]) + " of rank " +
+         std::to_string(c.side) + " after " + std::to_string(c.after_ms) + " ms (stopped for " +
+         std::to_string(c.stop_ms) + ")";
+}
+inline std::string text_of(const Scene& s) {
+  return text_of(static_cast<const Cut&>(s)) + ", " + std::to_string(s.connections) +
+         " connections" + (s.threads ? ", threads" : "");
 }
 
 }  // namespace twinpath::test

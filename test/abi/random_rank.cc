@@ -1,35 +1,17 @@
 #include "test/abi/random_rank.h"
 
-#include <poll.h>
-
 #include <thread>
 
-#include "test/support/child_process.h"
-
 namespace twinpath::test {
-namespace {
-
-// In which something moves, or what is under way ends; of time in which this process ran.
-constexpr std::int64_t kStuck = 30 * kSecond;
-constexpr std::int64_t kLook = 50 * kMillisecond;
-
-}  // namespace
 
 RandomRank::RandomRank(AnyNet& net, const World& world, const Scene& scene, int side, int peer,
                        SentMarks* marks)
-    : net_(net),
+    : RandomSide(scene, side, peer, world.may_lose),
+      net_(net),
       world_(world),
       scene_(scene),
-      side_(side),
-      peer_fd_(peer),
       marks_(marks),
-      may_lose_(world.may_lose || scene.ending == Ending::abort || scene.ending == Ending::kill),
       random_(static_cast<unsigned>(scene.mixes[0].seed) + static_cast<unsigned>(side)) {}
-
-void RandomRank::note(const std::string& what) {
-  const std::lock_guard hold(lock_);
-  if (wrong_.empty()) wrong_ = what;
-}
 
 int RandomRank::device() {
   int devices = 0;
@@ -52,11 +34,6 @@ void RandomRank::add(void* send, void* recv, std::size_t mix) {
   }
 }
 
-bool RandomRank::time_to_leave() {
-  return scene_.ending == Ending::abort && scene_.side == side_ &&
-         clock_.look(now_ns()) > scene_.after_ms * kMillisecond;
-}
-
 // False: there is no connection, because this rank leaves or the other one has.
 bool RandomRank::connect(void* ctx) {
   const auto count = static_cast<std::size_t>(scene_.connections);
@@ -65,10 +42,8 @@ bool RandomRank::connect(void* ctx) {
   std::vector<Handle> mine(count), theirs(count);
   for (std::size_t i = 0; i < count; ++i)
     must(net_.listen(ctx, dev, mine[i].data(), &listeners[i]), "listen");
-  for (const Handle& h : mine) (void)tell(peer_fd_, h);
-  bool heard = true;
-  for (Handle& h : theirs) heard = heard && hear(peer_fd_, h);
-  if (!heard) peer_ = Peer::gone;
+  for (const Handle& h : mine) say_handle(h);
+  for (Handle& h : theirs) (void)hear_handle(h);
   std::size_t missing = 2 * count;
   while (missing > 0 && peer_ != Peer::gone && !time_to_leave()) {
     missing = 0;
@@ -134,14 +109,6 @@ void RandomRank::work(const std::vector<TrafficEnd*>& ends) {
   }
 }
 
-// Looks for the other rank's word for so long at most.
-void RandomRank::watch(std::int64_t ms) {
-  pollfd p{peer_fd_, POLLIN, 0};
-  if (peer_ != Peer::there || ::poll(&p, 1, static_cast<int>(ms)) <= 0) return;
-  char word = 0;
-  peer_ = hear(peer_fd_, word) && word == 'd' ? Peer::done : Peer::gone;
-}
-
 // As NCCL's service thread does while the other moves data.
 void RandomRank::register_some() {
   Connection& at = connections_[random_() % connections_.size()];
@@ -196,13 +163,13 @@ std::string RandomRank::play(LogSink log) {
     bool all = connected_ && !leave_ && wrong_.empty();
     for (const Connection& c : connections_) all = all && c.end->failure().empty();
     // Who has all of it closes nothing before the other one has, too.
-    if (all) (void)tell(peer_fd_, 'd');
+    if (all) say_done();
     while (all && peer_ == Peer::there) watch(100);
     if (!connections_.empty()) note(close());
-    if (!all) (void)tell(peer_fd_, 'a');
+    if (!all) say_gone();
   } catch (const Failure& e) {
     note(e.what());
-    (void)tell(peer_fd_, 'a');
+    say_gone();
   }
   while (peer_ == Peer::there) watch(100);
   return wrong_;

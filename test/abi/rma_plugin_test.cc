@@ -12,7 +12,7 @@
 
 #include "test/abi/built_plugin.h"
 #include "test/abi/gin_team.h"
-#include "test/abi/rma_any.h"
+#include "test/abi/rma_team.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 
@@ -20,8 +20,6 @@ namespace twinpath::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kSoon = std::chrono::seconds(20);
-constexpr std::uint64_t kSignalFlags = 1 | 2;  // FORCE_SO, SIGNAL_NEVER_RESET
 
 class Plugin : private BuiltPlugin {
  public:
@@ -61,84 +59,13 @@ struct RankContexts {
   void *net = nullptr, *rma = nullptr, *gin = nullptr;
 };
 
-// What ncclRmaProxyConnectOnce makes, and who drives it.
-class Host {
- public:
-  Host(AnyRma& t, Bootstrap& boot, int rank, void* listen_ctx, void* connect_ctx, int contexts)
-      : t_(t), rank_(rank), ranks_(boot.ranks()), signals(4096) {
-    int n = 0;
-    must(t_.devices(&n), "devices");
-    must(n > 0, "an RMA device");
-    Handle mine{};
-    void* listener = nullptr;
-    must(t_.listen(listen_ctx, rank % n, mine.data(), &listener), "listen");
-    boot.handles[static_cast<std::size_t>(rank)] = mine;
-    boot.wait();
-    std::vector<Handle> all = boot.handles;
-    boot.wait();
-    std::vector<void*> handles;
-    for (Handle& h : all) handles.push_back(h.data());
-    must(t_.connect(connect_ctx, handles.data(), ranks_, rank, listener, &comm), "connect");
-    abi::ncclNetProperties_v12_t props;
-    must(t_.properties(rank % n, &props), "getProperties");
-    must(props.netDeviceType == abi::kNetDeviceGinProxy, "type PROXY");
-    must(t_.close_listen(listener), "closeListen");
-    abi::ncclRmaConfig_v14_t config{contexts, -1, 1};
-    must(t_.create_context(comm, &config, &ctx), "createContext");
-    must(t_.reg(comm, signals.data(), signals.size(), abi::kPtrHost, kSignalFlags, &signals_mh),
-         "regMrSym of signals");
-    must(signals_mh != nullptr, "a handle of signals");
-  }
-  // ncclRmaProxyFinalize: contexts, then what they used, then the comm.
-  ~Host() {
-    (void)t_.destroy_context(ctx);
-    (void)t_.dereg(comm, signals_mh);
-    (void)t_.close_coll(comm);
-  }
-  Host(const Host&) = delete;
-  Host& operator=(const Host&) = delete;
-
-  void* reg(const Pages& pages) {
-    void* mh = nullptr;
-    must(t_.reg(comm, pages.data(), pages.size(), abi::kPtrHost, 0, &mh), "regMrSym");
-    must(mh != nullptr, "a window's handle");
-    return mh;
-  }
-  std::uint64_t signal(int from) {
-    return std::atomic_ref(reinterpret_cast<std::uint64_t*>(signals.data())[from])
-        .load(std::memory_order_acquire);
-  }
-  void wait_signal(int from, std::uint64_t value) {
-    const auto end = Clock::now() + kSoon;
-    while (signal(from) < value) {
-      must(t_.progress(ctx), "rmaProgress");
-      must(Clock::now() < end, "a signal arrives");
-      std::this_thread::yield();
-    }
-  }
-  // ncclRmaProxyFlushNicGpuPath and its likes: test alone has to get there.
-  void wait(void* request) {
-    const auto end = Clock::now() + kSoon;
-    int done = 0;
-    while (done == 0) {
-      must(t_.test(comm, request, &done), "test");
-      must(Clock::now() < end, "a request becomes done");
-    }
-  }
-
-  AnyRma& t_;
-  const int rank_, ranks_;
-  void *comm = nullptr, *ctx = nullptr, *signals_mh = nullptr;
-  Pages signals;
-};
-
 std::uint8_t rma_pattern(int from, int to, unsigned round, std::size_t i) {
   return static_cast<std::uint8_t>(static_cast<unsigned>(from) * 89 +
                                    static_cast<unsigned>(to) * 7 + round * 3 + i * 5 + 1);
 }
 
 // putSignal to all, waitSignal from all, as one stream would.
-void all_to_all(Host& h, int context, Bootstrap& boot, std::size_t bytes, unsigned rounds) {
+void all_to_all(RmaHost& h, int context, Bootstrap& boot, std::size_t bytes, unsigned rounds) {
   const auto ranks = static_cast<std::size_t>(h.ranks_);
   const Pages out(bytes * ranks), in(bytes * ranks);
   void* const src = h.reg(out);
@@ -226,7 +153,7 @@ TEST_CASE("NCCL 2.30.7 and 2.31: host RMA between 1, 2 and 4 ranks") {
     for (auto& t : plugin.rmas) {
       CHECK(on_ranks(ranks, [&](int rank, Bootstrap& boot) {
               RankContexts contexts(plugin, *t, sink);
-              Host h(*t, boot, rank, contexts.rma, contexts.net, 1);
+              RmaHost h(*t, boot, rank, contexts.rma, contexts.net, 1);
               all_to_all(h, 0, boot, 1, 3);
               all_to_all(h, 0, boot, 100003, 3);
               boot.wait();
@@ -244,8 +171,8 @@ TEST_CASE("NCCL's RMA thread and its GIN thread drive a comm each, at once") {
     Bootstrap gin_boot(2);
     CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
             RankContexts contexts(plugin, *t, sink);
-            Host rma(*t, boot, rank, contexts.rma, contexts.net, 1);
-            Host gin(*t, boot, rank, contexts.gin, contexts.gin, 4);
+            RmaHost rma(*t, boot, rank, contexts.rma, contexts.net, 1);
+            RmaHost gin(*t, boot, rank, contexts.gin, contexts.gin, 4);
             std::string wrong;
             std::thread thread([&] {
               try {
@@ -276,7 +203,7 @@ TEST_CASE("NCCL's proxy of kernels: signals alone, values, gets and flushes") {
   for (auto& t : plugin.rmas) {
     CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
             RankContexts contexts(plugin, *t, sink);
-            Host h(*t, boot, rank, contexts.gin, contexts.gin, 2);
+            RmaHost h(*t, boot, rank, contexts.gin, contexts.gin, 2);
             const Pages mine(8192), got(8192);
             for (std::size_t i = 0; i < mine.size(); ++i)
               mine.data()[i] = rma_pattern(rank, 0, 0, i);
@@ -300,7 +227,7 @@ TEST_CASE("NCCL's proxy of kernels: signals alone, values, gets and flushes") {
                 t->iput_signal(h.ctx, 0, {}, there, {4096, to, 7, abi::kSignalAdd, true}, &request),
                 "VA signal");
             h.wait(request);
-            const auto end = Clock::now() + kSoon;
+            const auto end = Clock::now() + RmaHost::kSoon;
             auto& word = reinterpret_cast<std::uint64_t*>(got.data())[512];
             while (std::atomic_ref(word).load(std::memory_order_acquire) != 7) {
               must(t->progress(h.ctx), "rmaProgress");
@@ -343,7 +270,7 @@ TEST_CASE("an aborted communicator is closed with requests outstanding, in any o
   for (auto& t : plugin.rmas) {
     CHECK(on_ranks(3, [&](int rank, Bootstrap& boot) {
             RankContexts contexts(plugin, *t, sink);
-            auto h = std::make_unique<Host>(*t, boot, rank, contexts.rma, contexts.net, 1);
+            auto h = std::make_unique<RmaHost>(*t, boot, rank, contexts.rma, contexts.net, 1);
             const Pages pages(1 << 20);
             void* const window = h->reg(pages);
             boot.wait();
