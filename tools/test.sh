@@ -29,7 +29,7 @@ Stages, in their order; those with a * are in --all only:
   scripts  shellcheck
   asan, tsan
            * unit, soft, fabric, abi and gda again under address+undefined and thread sanitizers
-  fuzz     * each fuzz target for TWINPATH_FUZZ_SECONDS (default 48; 20 or 5 when it is late)
+  fuzz     * each fuzz target for TWINPATH_FUZZ_SECONDS, default 5; unit replays the corpora anyway
   tidy     only when named: clang-tidy on the lines that differ from TWINPATH_TIDY_BASE (origin/main)
   arm64    only when named: cross-built, unit tests under qemu-user (test/arm64/run --help: packages)
 
@@ -79,11 +79,8 @@ plan "$all" "$report"
 export -n TWINPATH_FUZZ_SECONDS TWINPATH_VM_SECONDS TWINPATH_VM_CACHE TWINPATH_VM_KERNEL TWINPATH_TIDY_BASE
 
 wrapper=''
-# Tests start processes that poll; more of them than processors only makes timeouts likelier.
-test_processes=$(((jobs + 1) / 2))
-# Suites that wait more than they compute: as many at once as there are processors.  Of them
-# `patient` has such tests of the others.
-patient_suites=(abi gda tools package lint patient)
+# One at a time, tests keep little more than half a processor busy.  Limits of time hold for one at a time.
+test_processes=$((jobs + (jobs + 1) / 2))
 
 # --- packages
 # shellcheck disable=SC2086,SC2154  # the list is a list, of tools/lib/common.sh
@@ -123,6 +120,19 @@ fetch_prometheus() {
   PATH=$PATH:$folder/usr/bin
 }
 
+# --- what is needed later is compiled where processors are idle: tests wait more than they compute
+# shellcheck source=tools/lib/sanitized.sh
+. tools/lib/sanitized.sh
+tsan_by=none
+if wanted tsan; then tsan_by=$(tsan_wrapper); fi
+# Once the plain build is there.  Alone there is nothing to go beside.
+begin_early_builds() {
+  local ahead=()
+  if wanted asan; then ahead+=(asan); fi
+  if wanted tsan && [ "$tsan_by" != none ]; then ahead+=(tsan); fi
+  if [ -z "$early" ] && [ ${#ahead[@]} -gt 0 ]; then early_builds "${ahead[@]}"; fi
+}
+
 # --- the plain build
 say "source $(git describe --always --dirty 2>/dev/null || echo unknown), $(nproc) processors, $(uname -sr)"
 # What the report is made of.
@@ -135,7 +145,7 @@ plain_build() {
   local build_suites=()
   wanted softhca || wanted vm || mapfile -t build_suites < <(chosen_meson_suites)
   # Many sources to a unit take half the time; demo.sh's build shows that each compiles alone.
-  local options=(--buildtype=debugoptimized -Dwerror=true -Dtests=enabled -Dtools=enabled)
+  local options=(--buildtype=debugoptimized -Dwerror=true -Dtests=enabled -Dtools=enabled "-Dcpp_args=$line_tables")
   if build build-test "$jobs" 'plain build' --unity=on --unity-size=16 "${options[@]}" || {
     say 'plain build: again, one source at a time'
     build build-test "$jobs" 'plain build' --unity=off "${options[@]}"
@@ -156,7 +166,7 @@ suite_arguments() {
     return
   fi
   # Programs of others are run below, as a row of the table.
-  printf -- '--no-suite=%s\n' perf softhca "${patient_suites[@]}"
+  printf -- '--no-suite=%s\n' perf softhca
   [ "$(gpu_count)" -gt 0 ] || echo --no-suite=gpu
 }
 if begin plain; then
@@ -177,11 +187,8 @@ if begin plain; then
   plain_build
   if [ $plain = yes ]; then
     mapfile -t arguments < <(suite_arguments)
-    run_suites plain build-test "${arguments[@]}"
-    if [ -z "$(chosen_meson_suites)" ]; then
-      test_processes=$jobs run_suites plain build-test \
-        "${patient_suites[@]/#/--suite=}"
-    fi
+    begin_early_builds
+    run_suites plain build-test "${arguments[@]}" --timeout-multiplier 2
     info=$(find build-test -name twinpath-info -type f -perm -u+x | head -n 1)
     if [ -n "$info" ] || [ -z "$(chosen_meson_suites)" ]; then
       check 'plugin/SETTINGS.md is the table of options.cc' "${info:-twinpath-info}" --check-settings plugin/SETTINGS.md
@@ -189,18 +196,8 @@ if begin plain; then
   fi
 fi
 
-# --- what is needed later is compiled while what is next waits
-# shellcheck source=tools/lib/sanitized.sh
-. tools/lib/sanitized.sh
-tsan_by=none
-if wanted tsan; then tsan_by=$(tsan_wrapper); fi
-ahead=()
-if wanted asan; then ahead+=(asan); fi
-if wanted tsan && [ "$tsan_by" != none ]; then ahead+=(tsan); fi
-# Alone there is nothing to go beside.
-if [ ${#ahead[@]} -gt 0 ] && { wanted demo || wanted softhca || wanted vm; }; then early_builds "${ahead[@]}"; fi
-
 # --- README's first command.  Nothing else compiles with -O3, which finds what -O2 does not.
+if wanted demo || wanted softhca || wanted vm; then begin_early_builds; fi
 if begin demo; then
   rm -rf build-demo
   check "tools/demo.sh on $(uname -m), release build and run" \

@@ -186,6 +186,10 @@ refresh_packages() {
   apt_get "$1" update
 }
 
+# Backtraces and sanitizers name functions and lines by this; all that a debugger wants takes a third of
+# the time to compile what is optimized.
+line_tables=-g1
+
 # Sets up (or keeps) a Meson build folder and compiles it: all of it, or what the suites in the
 # array build_suites need.
 #   build FOLDER JOBS TITLE [MESON OPTION...]

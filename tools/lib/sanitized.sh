@@ -5,22 +5,21 @@
 # -O0 with g++: at -O2 g++ 12 warns falsely inside the standard library.  clang++,
 # where it is, makes programs that run in half the time.  Many sources to a unit: a third of the time
 # to compile; the build of tools/demo.sh shows that each compiles alone.
-sanitized_suites=(unit soft fabric)
-patient_sanitized_suites=(abi gda)
+sanitized_suites=(unit soft fabric abi gda)
 # sanitizer_build STAGE: sets up and compiles what stage asan, tsan or fuzz needs.
 sanitizer_build() {
   local label=$1 folder=build-$1 sanitizer=thread optimization=0
-  local build_suites=("${sanitized_suites[@]}" "${patient_sanitized_suites[@]}") options=(-Dfuzz=disabled)
+  local build_suites=("${sanitized_suites[@]}") options=(-Dfuzz=disabled) cpp_args=$line_tables
   # With clang++ one build serves the fuzz targets too; of fuzzing alone only these are built.
   if [ "$1" != tsan ]; then
     label=asan+ubsan folder=build-asan sanitizer=address,undefined options=()
-    [ -z "$sanitizing_cxx" ] || options=(-Dfuzz=enabled -Dcpp_args=-fsanitize=fuzzer-no-link)
+    [ -z "$sanitizing_cxx" ] || options=(-Dfuzz=enabled) cpp_args+=' -fsanitize=fuzzer-no-link'
     [ "$1" != fuzz ] || build_suites=(none)
   fi
   # No --buildtype: where a folder is set up again, it would put the optimization back to 0.
   [ -n "$sanitizing_cxx" ] && local -x CXX=$sanitizing_cxx && optimization=1
   set -- -Ddebug=true -Doptimization=$optimization -Db_sanitize="$sanitizer" -Db_lundef=false -Dwerror=false \
-    -Dtests=enabled -Dtools=disabled ${options[@]+"${options[@]}"}
+    -Dtests=enabled -Dtools=disabled "-Dcpp_args=$cpp_args" ${options[@]+"${options[@]}"}
   build "$folder" "$jobs" "$label build" --unity=on --unity-size=16 "$@" || {
     # Two files of a unit may have chosen one name; whether there is more to it shows now.
     say "$label build: again, one source at a time"
@@ -74,8 +73,6 @@ sanitized() {
   fi
   add 1 0
   run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
-  test_processes=$jobs run_suites "$label" "$folder" \
-    "${patient_sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
 }
 # links COMMAND...: whether this compiler makes a program.  Not in /dev/null: where that is no device
 # any more, root would make a program of it.
@@ -110,18 +107,9 @@ tsan_wrapper() {
   rm -rf "$dir"
 }
 
-fuzz_seconds=${TWINPATH_FUZZ_SECONDS:-48}
+fuzz_seconds=${TWINPATH_FUZZ_SECONDS:-5}
 fuzz() {
-  local target name log pids=() names=() i most=$fuzz_seconds
-  if [ $SECONDS -gt $((started + 1500)) ]; then
-    most=5
-  elif [ $SECONDS -gt $((started + 1200)) ]; then
-    most=20
-  fi
-  if [ "$fuzz_seconds" -gt "$most" ]; then
-    say "late: each fuzz target gets $most seconds instead of $fuzz_seconds"
-    fuzz_seconds=$most
-  fi
+  local target name log pids=() names=() i
   for target in build-asan/test/fuzz/fuzz-*; do
     [ -x "$target" ] && [ -f "$target" ] || continue
     name=${target##*/fuzz-}
