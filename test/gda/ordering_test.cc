@@ -281,6 +281,19 @@ TEST_CASE("A flush comes after what gets have brought to GPU memory, on late ada
   CHECK(log.warnings().empty());
 }
 
+// There the adapter pushes what it brought by fetching into the context's sink, which therefore is
+// that GPU's memory, on a page of its own.
+TEST_CASE("In mode gda a flush comes after what gets have brought to GPU memory") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  const PageSizeForTest of_host(GENERATE(4096, 65536));
+  LogCapture log;
+  GpuWithMemory gpu;
+  Config config = ordering_config(true);
+  config.mode = ModeChoice::gda;
+  CHECK(run_threads(2, flushed_gets, config) == "");
+  CHECK(log.warnings().empty());
+}
+
 TEST_CASE("Signals find their way when the windows that they wait for go, on late adapters") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
   LogCapture log;
