@@ -202,7 +202,8 @@ fi
 # nccl_between STEP TITLE
 nccl_between() {
   local all=("$coll_perf" --gpus "$gpu" "${ends[@]}" --collective all)
-  own_transport "$1" "control: NCCL's own transport, $2" 500 "${all[@]}"
+  ! controlled "$1" "control: NCCL's own transport, $2" ||
+    own_transport "$1" "control: NCCL's own transport, $2" 500 "${all[@]}"
   both "$1" "$2" 500 "${all[@]}" --via-plugin
 }
 own_transport() {

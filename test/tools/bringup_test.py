@@ -89,17 +89,23 @@ class Bringup(unittest.TestCase):
             self.stand_in(name, 'echo "$NCCL_GIN_GDAKI_NIC_HANDLER $NCCL_NET $*"\n'
                           'case "$NCCL_NET $*" in IB* | *none*) exit 1 ;; esac')
             (build / "tools" / folder / name).symlink_to(self.root / "bin" / name)
-        done, steps = self.run_script("--build", build, "--peer", "there", "--remote", "remote", "--steps", "9")
+        real = {"TWINPATH_FABRIC": "verbs"}
+        done, steps = self.run_script("--build", build, "--peer", "there", "--remote", "remote", "--steps", "9", **real)
         self.assertEqual((done.returncode, steps), (0, [("9", "FAILED"), ("9", "ok")]), done.stdout)
         for end in "", "-peer":
             said = (self.root / f"out/step-9{end}.txt").read_text()
             self.assertRegex(said, r"(?s)\n IB --gpus 0 .*\n  --gpus 0 .*--via-plugin")
-        done, steps = self.run_script("--build", build, "--steps", "13a,13b,13d,13g")
+        done, steps = self.run_script("--build", build, "--steps", "13a,13b,13d,13g", **real)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(steps, [(s, r) for s in ("13a", "13b", "13d") for r in ("FAILED", "ok")]
                          + [("13g", "not run")], done.stdout)
         said = (self.root / "out/step-13b.txt").read_text()
         self.assertRegex(said, r"(?s)\n2  --plugin none -g 1 .*\n2  -g 1 ")
+        # NCCL itself knows no software adapter.
+        done, steps = self.run_script("--build", build, "--peer", "there", "--remote", "remote", "--steps", "9,13b")
+        self.assertEqual((done.returncode, steps), (0, [(s, r) for s in ("9", "13b") for r in ("not run", "ok")]),
+                         done.stdout)
+        self.assertRegex(done.stdout, r"not run +step 13b +control: .*: TWINPATH_FABRIC=soft\n")
 
     def test_a_peer_that_fails_alone_is_a_failure(self):
         self.stand_in("remote", 'shift; case $1 in *net_perf*) exit 5 ;; esac; exec bash -c "$1"')

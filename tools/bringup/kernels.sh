@@ -7,7 +7,8 @@ kernels() {
   local step=$1 title=$2 more=$3
   shift 3
   # shellcheck disable=SC2086
-  attempt "$step" "control: NCCL's GDAKI, $title" 200 env $more NCCL_GIN_TYPE=3 CUDA_VISIBLE_DEVICES="${chosen:-$gpu}" \
+  ! controlled "$step" "control: NCCL's GDAKI, $title" ||
+    attempt "$step" "control: NCCL's GDAKI, $title" 200 env $more NCCL_GIN_TYPE=3 CUDA_VISIBLE_DEVICES="${chosen:-$gpu}" \
     "$gda_perf" --plugin none -g 1 ${kernels[@]+"${kernels[@]}"} "$@"
   # shellcheck disable=SC2086
   attempt "$step" "$title" 200 env $more TWINPATH_MODE=gda CUDA_VISIBLE_DEVICES="${chosen:-$gpu}" \

@@ -82,6 +82,12 @@ verdict() {
   failures=$((failures + 1))
   [ "$stop" = no ] || stopped=$1
 }
+# controlled STEP TITLE: whether NCCL itself can do the same; it needs an adapter.
+controlled() {
+  [ "${TWINPATH_FABRIC:-}" = soft ] || return 0
+  without "$1" "$2" 'TWINPATH_FABRIC=soft'
+  return 1
+}
 # attempt STEP TITLE SECONDS COMMAND...
 attempt() {
   local step=$1 title=$2 limit=$3 file=$out/step-$1.txt began=$SECONDS
