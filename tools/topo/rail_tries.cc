@@ -36,10 +36,8 @@ class End {
   void listen(NetHandle& handle) {
     if (!good(plugin_.listen(device_, handle, &listen_), "listen")) listen_ = nullptr;
   }
-  void start(const NetHandle& handle) {
-    handle_ = handle;
-    begin_ = now_ns();
-  }
+  void goes_to(const NetHandle& handle) { handle_ = handle; }
+  void start() { begin_ = now_ns(); }
   // Something done, or nothing left to do.
   bool busy() const { return why_.empty() && !moved_; }
   void step() {
@@ -122,32 +120,39 @@ class End {
 
 using TriedEnds = std::vector<std::unique_ptr<End>>;
 
-void try_all(const TriedEnds& ends, double patience_s) {
+void try_all(const std::vector<End*>& ends, double patience_s) {
+  for (End* e : ends) e->start();
   const std::int64_t deadline = now_ns() + static_cast<std::int64_t>(patience_s * 1e9);
-  const auto busy = [](const auto& e) { return e->busy(); };
+  const auto busy = [](const End* e) { return e->busy(); };
   while (std::any_of(ends.begin(), ends.end(), busy) && now_ns() < deadline) {
-    for (const auto& e : ends) e->step();
+    for (End* e : ends) e->step();
     usleep(100);  // both ends may share a core, and nothing is timed to the microsecond yet
   }
-  for (const auto& e : ends) e->give_up(patience_s);
+  for (End* e : ends) e->give_up(patience_s);
 }
 
 // One round of the tournament, at one rank.
 class Round {
  public:
-  Round(NetPlugin* plugin, Group& group, const std::vector<int>& rails, int me, int other)
+  Round(NetPlugin* plugin, Group& group, const std::vector<int>& rails, const AreApart& apart,
+        int me, int other)
       : group_(group), me_(me), other_(other), most_(most_pairs(rails)) {
     if (me_ < 0 || other_ < 0) return;
     const int first = rails[static_cast<std::size_t>(std::min(me_, other_))];
     second_ = rails[static_cast<std::size_t>(std::max(me_, other_))];
-    for (int p = 0; p < first * second_; ++p)
+    for (int p = 0; p < first * second_; ++p) {
       ends_.push_back(
           std::make_unique<End>(*plugin, sends(), p, sends() ? p / second_ : p % second_));
+      const bool far =
+          apart(std::min(me_, other_), p / second_, std::max(me_, other_), p % second_);
+      (far ? far_ : near_).push_back(ends_.back().get());
+    }
   }
 
   void run_all(const std::vector<int>& ranks, double patience_s) {
     start(ranks);
-    try_all(ends_, patience_s);
+    try_all(near_, patience_s);
+    try_all(far_, patience_s);
     const std::vector<char> good = agree(ranks);
     for (std::size_t p = 0; p < ends_.size(); ++p) {
       if (good[p] == 0) continue;
@@ -193,7 +198,7 @@ class Round {
     const auto at = most_ * static_cast<std::size_t>(ranks[static_cast<std::size_t>(other_)]);
     for (std::size_t p = 0; p < ends_.size(); ++p) {
       if (sends() && all[at + p] == NetHandle{}) ends_[p]->fail("the other end cannot listen");
-      ends_[p]->start(all[at + p]);
+      ends_[p]->goes_to(all[at + p]);
     }
   }
 
@@ -216,6 +221,7 @@ class Round {
   const std::size_t most_;
   int second_ = 0;
   TriedEnds ends_;
+  std::vector<End*> near_, far_;  // of these, in the order of their tries
 };
 
 std::string told(const std::vector<PairTry>& tries) {
@@ -284,13 +290,14 @@ std::unique_ptr<NetPlugin> open_for_tries(const std::string& path, double patien
 }
 
 std::vector<PairTry> try_rails(NetPlugin* plugin, Group& group, const std::vector<int>& ends,
-                               const std::vector<int>& rails, double patience_s) {
+                               const std::vector<int>& rails, const AreApart& apart,
+                               double patience_s) {
   const auto n = static_cast<int>(ends.size());
   const auto own = std::find(ends.begin(), ends.end(), group.rank());
   const int me = own == ends.end() ? -1 : static_cast<int>(own - ends.begin());
   std::vector<PairTry> tries;
   for (int r = 0; r < n - 1 + n % 2; ++r) {
-    Round round(plugin, group, rails, me, me < 0 ? -1 : partner(me, r, n));
+    Round round(plugin, group, rails, apart, me, me < 0 ? -1 : partner(me, r, n));
     round.run_all(ends, patience_s);
     round.add_to(tries);
   }
