@@ -207,7 +207,7 @@ title 'Where things are'
 printf '  %-10s %s\n' plugin "$shown/${plugin#"$(realpath "$folder")/"}" \
   programs "$shown/tools/: net_perf, coll_perf, twinpath-info" \
   results "$shown/results/*.json" \
-  'the rest' "ninja -C $shown builds twinpath-topo, softhca and the tests"
+  'the rest' "ninja -C $shown builds twinpath-topo and softhca, too"
 title 'What to do next'
 item "Your own NCCL program: NCCL_NET_PLUGIN=$plugin"
 [ "$fabric" = soft ] && item 'Without an adapter also: TWINPATH_FABRIC=soft NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1'
