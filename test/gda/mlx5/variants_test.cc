@@ -46,7 +46,9 @@ TEST_CASE("a driver that drops the answer: where it can be seen") {
     Hooked h(answers ? "" : "no-answer");
     REQUIRE(h.open() == Status::ok);
     LogCapture log;
-    const auto made = h.driven->create(gda::mlx5::create_cq({}), "completion queue of nobody");
+    gda::mlx5::CqRequest nowhere;
+    nowhere.eqn = h.driven->event_queue();
+    const auto made = h.driven->create(gda::mlx5::create_cq(nowhere), "completion queue of nobody");
     CHECK_FALSE(made);
     REQUIRE(log.warnings().size() == 1);
     CHECK(log.has("the adapter refused: bad resource (status 0x5, syndrome 0x") == answers);

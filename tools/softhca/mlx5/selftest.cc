@@ -186,10 +186,13 @@ void commands_refused(ibv_context* context) {
   // A command that is another call's, and one that nobody knows.
   Bytes cq = create_cq({}, 0);
   EXPECT(lib().query(context, cq, out) == EINVAL && out.get(0, 31, 24) == 0);
-  EXPECT(lib().query(context, command(0xfff, 16), out) == EREMOTEIO && out.get(0, 31, 24) == 2);
+  EXPECT(lib().query(context, command(0xfff, 16), out) == EINVAL && out.get(0, 31, 24) == 0);
   // What the device refuses comes with status and syndrome; the umem is missing, and the page
-  // before.
+  // before. The event queue is looked up by the driver.
   std::uint32_t number = 0;
+  EXPECT(lib().make(context, cq, number) == nullptr && errno == ENOENT && number == 0);  // eqn 0
+  EXPECT(lib().devx_query_eqn(context, 0, &eqn) == 0);
+  cq.put(0x10 + 0x14, 7, 0, eqn);
   EXPECT(lib().make(context, cq, number) == nullptr && errno == EREMOTEIO && number == 0);
   EXPECT(lib().last.get(0, 31, 24) == 5 && lib().last.get(4, 31, 0) != 0);
   // An answer that has no room for all is cut, and nothing is written behind it.

@@ -142,8 +142,7 @@ Refusal Device::create_cq(Bytes in, Answer out) {
   const Name record{Kind::umem, static_cast<std::uint32_t>(get(in, cq::kDbrUmem))};
   if (!objects_.has(uar)) return Refusal::no_uar;
   const std::uint64_t eqn = get(in, cq::kEqn);
-  if (eqn < kFirstEventQueue || eqn >= kFirstEventQueue + facts_.completion_vectors)
-    return Refusal::no_eqn;
+  if (!has_event_queue(eqn)) return Refusal::no_eqn;
   if (get(in, cq::kCqeSize) > 1) return Refusal::cqe_size;
   const std::uint64_t entry = get(in, cq::kCqeSize) == 0 ? 64 : 128;
   if (get(in, cq::kLogSize) > limits_of(facts_.variant).cq) return Refusal::cq_size;

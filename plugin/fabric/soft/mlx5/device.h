@@ -44,6 +44,10 @@ class Device {
          Queues* queues = nullptr);
 
   const Variant& variant() const { return facts_.variant; }
+  // Whether completions may be told by it.
+  bool has_event_queue(std::uint64_t eqn) const {
+    return eqn >= kFirstEventQueue && eqn < kFirstEventQueue + facts_.completion_vectors;
+  }
 
   // --- what comes by other ways than a command
   std::uint32_t add_uar();  // stays as long as the context

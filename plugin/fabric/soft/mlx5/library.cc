@@ -135,9 +135,24 @@ bool Library::belongs(Call call, Opcode opcode) {
     case Opcode::dealloc_transport_domain:
     case Opcode::dealloc_xrcd:
       return false;  // the kernel's own
+    case Opcode::query_hca_cap:
+    case Opcode::query_adapter:
+    case Opcode::query_issi:
+    case Opcode::query_vport_state:
+    case Opcode::query_nic_vport_context:
+    case Opcode::query_roce_address:
+    case Opcode::query_hca_vport_context:
+    case Opcode::query_lag:
+      return call == Call::general;
     default:
-      return call == Call::general || name_of(opcode) == nullptr;
+      return false;  // the driver's own, or nobody's
   }
+}
+
+// Whether a change or a question is for objects that were made by `maker`.
+bool Library::fits(Opcode opcode, Opcode maker) {
+  const bool of_cq = opcode == Opcode::modify_cq || opcode == Opcode::query_cq;
+  return of_cq == (maker == Opcode::create_cq);
 }
 
 // What a context without DevX may be sent.
@@ -146,19 +161,24 @@ bool Library::asks_only(Opcode opcode) {
 }
 
 // 0, or an errno value: the command is none of `call` or of its object, or the device refused it.
-int Library::carry_out(Call call, ibv_context* context, const std::uint32_t* object, const void* in,
-                       std::size_t in_bytes, void* out, std::size_t out_bytes) {
-  const auto fits = [](const void* bytes, std::size_t size) {
+int Library::carry_out(Call call, ibv_context* context, const mlx5dv_devx_obj* object,
+                       const void* in, std::size_t in_bytes, void* out, std::size_t out_bytes) {
+  const auto is_long_enough = [](const void* bytes, std::size_t size) {
     return bytes != nullptr && size >= kHeaderBytes && size <= kLongest;
   };
-  if (!fits(in, in_bytes) || !fits(out, out_bytes)) return EINVAL;
+  if (!is_long_enough(in, in_bytes) || !is_long_enough(out, out_bytes)) return EINVAL;
   // A copy, because the answer may go where the command came from.
   const auto* const begin = static_cast<const std::uint8_t*>(in);
   const std::vector<std::uint8_t> command(begin, begin + in_bytes);
-  if (object != nullptr && number_in(command) != *object) return EINVAL;
   const auto opcode = static_cast<Opcode>(get(command, kOpcode));
+  if (object != nullptr && (number_in(command) != object->number || !fits(opcode, object->made_by)))
+    return EINVAL;
   Device& device = device_of(context);
   if (!belongs(call, opcode) || (!device.variant().commands && !asks_only(opcode))) return EINVAL;
+  // The driver enters a completion queue at its event queue, which it looks up first.
+  if (opcode == Opcode::create_cq && in_bytes >= cq::kBytes &&
+      !device.has_event_queue(get(command, cq::kEqn)))
+    return ENOENT;
   std::vector<std::uint8_t> answer(out_bytes);
   const Refusal refusal = device.execute(command, answer);
   if (refusal == Refusal::none || device.variant().answers)
@@ -187,12 +207,12 @@ mlx5dv_devx_obj* Library::obj_create(ibv_context* context, const void* in, std::
 
 int Library::obj_modify(mlx5dv_devx_obj* object, const void* in, std::size_t in_bytes, void* out,
                         std::size_t out_bytes) {
-  return carry_out(Call::modify, object->context, &object->number, in, in_bytes, out, out_bytes);
+  return carry_out(Call::modify, object->context, object, in, in_bytes, out, out_bytes);
 }
 
 int Library::obj_query(mlx5dv_devx_obj* object, const void* in, std::size_t in_bytes, void* out,
                        std::size_t out_bytes) {
-  return carry_out(Call::query, object->context, &object->number, in, in_bytes, out, out_bytes);
+  return carry_out(Call::query, object->context, object, in, in_bytes, out, out_bytes);
 }
 
 int Library::obj_destroy(mlx5dv_devx_obj* object) {

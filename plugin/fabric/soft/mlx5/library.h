@@ -76,13 +76,14 @@ class Library {
 
   static bool belongs(Call call, Opcode opcode);
   static bool asks_only(Opcode opcode);
+  static bool fits(Opcode opcode, Opcode maker);
   Opened& of(ibv_context* context);
   Device& device_of(ibv_context* context) { return *of(context).device; }
   Execution& execution_of(ibv_context* context) { return *of(context).execution; }
   std::uint32_t number_of(Kind kind, ibv_context* context, const void* queue);
   void show(ibv_cq* in, mlx5dv_cq& out);
   void show(ibv_srq* in, mlx5dv_srq& out);
-  int carry_out(Call call, ibv_context* context, const std::uint32_t* object, const void* in,
+  int carry_out(Call call, ibv_context* context, const mlx5dv_devx_obj* object, const void* in,
                 std::size_t in_bytes, void* out, std::size_t out_bytes);
 
   const Surroundings around_;
