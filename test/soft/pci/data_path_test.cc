@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "plugin/base/options.h"
+#include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/mlx5/layout.h"
 #include "test/support/catch.h"
 #include "tools/softhca/pci/function.h"
@@ -271,6 +272,13 @@ TEST_CASE("data goes from scattered pages of one function to those of the other"
   a.send(2, 8, behind, b.key, 8, End::kStart);
   CHECK(a.completion(2) == 13);
   CHECK(a.syndrome(2) == static_cast<unsigned>(mlx5::Syndrome::remote_access));
+  // That has ended both, and the responder's driver is told.
+  REQUIRE(b.run(Opcode::query_qp, {{mlx5::kNumber, b.qpn}}) == Refusal::none);
+  CHECK(mlx5::get(b.out, mlx5::qp::kState) == static_cast<unsigned>(mlx5::State::error));
+  const auto told = b.data.next_event();
+  REQUIRE(told);
+  CHECK(told->event == Event::access_violated);
+  CHECK(told->number == b.qpn);
 }
 
 TEST_CASE("what the kernel gives its own queue pairs completes, and is flushed in error") {
@@ -339,6 +347,63 @@ TEST_CASE("datagrams come to who has their key and a receive, others are lost") 
   a.send_datagram(8, b.qpn, b.data.lid(), 0x1234, 30);
   CHECK(b.completion(2) == 14);
   CHECK(b.syndrome(2) == static_cast<unsigned>(mlx5::Syndrome::local_length));
+}
+
+TEST_CASE("a key is nobody's until a work request makes it one, and again when it is free") {
+  Machine machine;
+  End a(machine, 0, 0x100000);
+  a.make(12);
+  a.be_ready(0);
+  const mlx5::Field domain{104, 24}, mode{22, 2}, by_free{1, 1};
+  REQUIRE(a.run(Opcode::create_mkey, {{mode.at(16), 1}, {by_free.at(16), 1}}) == Refusal::none);
+  const std::uint64_t index = a.number();
+  // Four segments in front, the context, two pages.
+  const auto change = [&](std::uint32_t at, std::uint64_t changed, std::uint64_t free) {
+    const std::span<std::uint8_t> entry(a.at(End::kQp + 64 + 64 * at), 192);
+    std::fill(entry.begin(), entry.end(), std::uint8_t{0});
+    mlx5::set(entry, {0, 32}, at << 8 | 0x25);
+    mlx5::set(entry, {32, 32}, a.qpn << 8 | 9);
+    mlx5::set(entry, {64, 32}, 8);
+    mlx5::set(entry, {96, 32}, index << 8);
+    mlx5::set(entry, {128, 8}, 0x80);  // inline
+    mlx5::set(entry, {160, 16}, free != 0 ? 0 : 1);
+    mlx5::set(entry, {192, 64}, changed);
+    const std::uint32_t context = 64;
+    mlx5::set(entry, by_free.at(context), free);
+    mlx5::set(entry, mlx5::Field{20, 1}.at(context), 1);
+    mlx5::set(entry, mlx5::Field{56, 8}.at(context), 0x77);
+    mlx5::set(entry, domain.at(context), a.pd);
+    mlx5::set(entry, mlx5::Field{128, 64}.at(context), 0x10000);
+    mlx5::set(entry, mlx5::Field{192, 64}.at(context), 2 * kGuestPage);
+    mlx5::set(entry, mlx5::Field{475, 5}.at(context), 12);
+    mlx5::set(entry, {1024, 64}, (a.base + End::kData + kGuestPage) | 3);
+    mlx5::set(entry, {1088, 64}, (a.base + End::kData) | 3);
+    a.word(End::kRecords + 4, at + 3);
+    a.ring(0x800, 1);
+  };
+  const auto reads = [&](std::uint64_t address, std::uint32_t key, std::uint8_t& byte) {
+    return soft::read_region(a.data.keys().domain(static_cast<std::uint32_t>(a.pd)), address, key,
+                             &byte, 1);
+  };
+  const auto key = static_cast<std::uint32_t>(index << 8 | 0x77);
+  constexpr std::uint64_t kAll =
+      1u << 0 | 1u << 1 | 1u << 6 | 1u << 7 | 1u << 13 | 1u << 20 | 1u << 29;
+  std::uint8_t byte = 0;
+  CHECK_FALSE(reads(0x10000, static_cast<std::uint32_t>(index << 8), byte));
+  change(0, kAll, 0);
+  REQUIRE(a.completion(0) == 0);
+  *a.at(End::kData + kGuestPage + 5) = 0x42;
+  *a.at(End::kData) = 0x43;
+  CHECK(reads(0x10005, key, byte));
+  CHECK(byte == 0x42);
+  CHECK(reads(0x10000 + kGuestPage, key, byte));
+  CHECK(byte == 0x43);
+  CHECK_FALSE(reads(0x10000 + 2 * kGuestPage, key, byte));
+  change(3, 1u << 29, 1);
+  REQUIRE(a.completion(1) == 0);
+  CHECK_FALSE(reads(0x10005, key, byte));
+  change(6, 1u << 12, 0);  // a signature, which is not made
+  CHECK(a.completion(2) == 13);
 }
 
 TEST_CASE("the subnet's manager tells the path between two ports, and of none to others") {

@@ -72,6 +72,12 @@ void MemoryKeys::remove_domain(std::uint32_t number) {
   domains_.erase(number);
 }
 
+ibv_pd* MemoryKeys::domain(std::uint32_t number) {
+  const std::lock_guard hold(lock_);
+  const auto found = domains_.find(number);
+  return found == domains_.end() ? nullptr : found->second.get();
+}
+
 Refusal MemoryKeys::add(Bytes in, std::uint32_t& index) {
   const std::uint64_t mode = get(in, kMode.at(kCommand));
   if (get(in, kHighMode.at(kCommand)) != 0 || (mode != kPhysical && mode != kByPages))

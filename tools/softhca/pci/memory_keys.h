@@ -33,6 +33,7 @@ class MemoryKeys {
   // Null when none can be had.
   ibv_pd* add_domain(std::uint32_t number);
   void remove_domain(std::uint32_t number);
+  ibv_pd* domain(std::uint32_t number);  // null: there is none
 
   // CREATE_MKEY.  `index`: of the key, as the driver is told it.
   mlx5::Refusal add(Bytes in, std::uint32_t& index);

@@ -126,15 +126,22 @@ Carrier::~Carrier() {
   if (cq_ != nullptr) (void)around_.verbs.destroy_cq(cq_);
 }
 
+bool Carrier::in_error() const {
+  ibv_qp_attr now{};
+  ibv_qp_init_attr init{};
+  return around_.verbs.query_qp(qp_, &now, IBV_QP_STATE, &init) == 0 && now.qp_state == IBV_QPS_ERR;
+}
+
 int Carrier::change(State to, std::span<const std::uint8_t> context) {
   ibv_qp_attr attr{};
   int mask = attributes(to, context, attr);
   ibv_qp_attr now{};
   ibv_qp_init_attr init{};
   if (around_.verbs.query_qp(qp_, &now, IBV_QP_STATE, &init) != 0) return EIO;
-  // RTS to RTS changes rights at most.
+  // RTS to RTS changes rights and the time that a peer is to wait at most.
   if (to == State::ready_to_send && now.qp_state == IBV_QPS_RTS)
-    mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
+    mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER;
+  attr.min_rnr_timer = static_cast<std::uint8_t>(at(context, qp::kMinRnrNak));
   return around_.verbs.modify_qp(qp_, &attr, mask);
 }
 
@@ -161,6 +168,9 @@ int Carrier::post(const Work& work, std::uint64_t id) {
   ibv_send_wr wr{}, *bad = nullptr;
   if (!opcode_of(work.operation, wr.opcode)) return EOPNOTSUPP;
   if (work.pieces.size() > kMostPieces || work.inline_data.size() > kMostInline) return EINVAL;
+  const bool atomic =
+      wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  if (atomic && work.pieces.front().bytes < sizeof(std::uint64_t)) return EMSGSIZE;
   ibv_sge list[kMostPieces];
   for (std::size_t i = 0; i < work.pieces.size(); ++i)
     list[i] = {work.pieces[i].address, work.pieces[i].bytes, work.pieces[i].key};
@@ -177,7 +187,7 @@ int Carrier::post(const Work& work, std::uint64_t id) {
   wr.imm_data = __builtin_bswap32(work.immediate);
   if (work.solicited) wr.send_flags |= IBV_SEND_SOLICITED;
   if (work.fenced) wr.send_flags |= IBV_SEND_FENCE;
-  if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+  if (atomic) {
     const bool add = wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     wr.wr.atomic.remote_addr = work.remote_address;
     wr.wr.atomic.rkey = work.remote_key;

@@ -25,9 +25,11 @@ class Carrier {
   Carrier& operator=(const Carrier&) = delete;
 
   std::uint32_t number() const { return qp_ == nullptr ? 0 : qp_->qp_num; }
+  bool in_error() const;
   // `context`: as in a command (layout.h).
   int change(State to, std::span<const std::uint8_t> context);
-  // ENOMEM while the queue is full; EOPNOTSUPP for what verbs have no request for.
+  // ENOMEM while the queue is full; EOPNOTSUPP for what verbs have no request for; EMSGSIZE for an
+  // atomic without room for what was there.
   int post(const Work& work, std::uint64_t id);
   int post_receive(std::span<const Piece> pieces, std::uint64_t id);
   // The next completion of a send (id as given) or of a receive (id with kReceive).

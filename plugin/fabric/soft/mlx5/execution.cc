@@ -114,7 +114,7 @@ bool Execution::fetch(QueuePair& qp) {
       if (why == ENOMEM) break;  // full: again when something has completed
       if (why != 0) {
         entry.done = true;
-        entry.syndrome = Syndrome::local_operation;
+        entry.syndrome = why == EMSGSIZE ? Syndrome::local_length : Syndrome::local_operation;
       }
     }
     qp.fetched += blocks;

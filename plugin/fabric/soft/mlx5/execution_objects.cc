@@ -99,7 +99,9 @@ bool Execution::change(std::uint32_t qpn, State to, std::span<const std::uint8_t
 
 bool Execution::failed(std::uint32_t qpn) {
   std::lock_guard hold(lock_);
-  return qps_.at(qpn).failed;
+  const QueuePair& qp = qps_.at(qpn);
+  // A request of the peer's may have ended it, of which nothing here has completed.
+  return qp.failed || (qp.facts.service == Service::reliable && qp.carrier->in_error());
 }
 
 void Execution::destroy_cq(std::uint32_t number) {

@@ -24,7 +24,7 @@ constexpr std::uint64_t kFirstUdpPort = 0xc000;
 
 // Bits of the option mask: which of the rights a transition changes.
 constexpr std::uint64_t kChangesRre = 1u << 1, kChangesRae = 1u << 2, kChangesRwe = 1u << 3,
-                        kChangesQkey = 1u << 5;
+                        kChangesQkey = 1u << 5, kChangesMinRnrNak = 1u << 6;
 
 struct Transition {
   Opcode opcode;
@@ -241,6 +241,7 @@ Refusal Device::modify_qp(Opcode opcode, Bytes in) {
   const std::uint64_t mask = get(in, qp::kOptions);
   if ((mask & kChangesRre) != 0) copy(context, in, {qp::kRre});
   if ((mask & kChangesRwe) != 0) copy(context, in, {qp::kRwe});
+  if ((mask & kChangesMinRnrNak) != 0) copy(context, in, {qp::kMinRnrNak});
   if ((mask & kChangesRae) != 0) copy(context, in, {qp::kRae, qp::kAtomicMode});
   if (queues_ != nullptr && !queues_->change(it->first, transition->to, changed.context))
     return Refusal::not_done;
