@@ -76,6 +76,12 @@ constexpr Deviation kDeviations[] = {
     {"negative-errno", Fabric::erdma,
      "ibv_post_send and ibv_post_recv return errno values below 0",
      "nothing; ibv_post_send(3): 0, or the value of errno"},
+    {"no-right-to-atomics", Fabric::mana,
+     "a region with the right to remote atomics is refused",
+     "nothing; ibv_reg_mr(3): a right that is given if supported"},
+    {"lid-on-ethernet", Fabric::irdma,
+     "an Ethernet port shows a LID",
+     "nothing; annex A16 (RoCE) addresses by GIDs alone"},
     {"no-message-size", Fabric::mana,
      "the port shows no longest message",
      "11.2, Query HCA: maximum message size"},
@@ -85,11 +91,9 @@ constexpr Deviation kDeviations[] = {
 }  // namespace
 
 Fabric fabric() {
-  constexpr std::pair<const char*, Fabric> kNames[] = {{"rxe", Fabric::rxe},
-                                                       {"bnxt_re", Fabric::bnxt_re},
-                                                       {"erdma_", Fabric::erdma},
-                                                       {"hns_", Fabric::hns},
-                                                       {"mana_", Fabric::mana}};
+  constexpr std::pair<const char*, Fabric> kNames[] = {
+      {"rxe", Fabric::rxe},  {"bnxt_re", Fabric::bnxt_re}, {"erdma_", Fabric::erdma},
+      {"hns_", Fabric::hns}, {"irdma", Fabric::irdma},     {"mana_", Fabric::mana}};
   const std::string device = device_name(0);
   for (const auto& [begin, fabric] : kNames)
     if (device.rfind(begin, 0) == 0) return fabric;

@@ -9,7 +9,7 @@
 namespace twinpath::conformance {
 
 // `soft`: the software HCA, also where it is like an adapter that has no row.
-enum class Fabric { rxe, bnxt_re, erdma, hns, mana, soft };
+enum class Fabric { rxe, bnxt_re, erdma, hns, irdma, mana, soft };
 
 struct Deviation {
   const char* id;         // what cases name it by

@@ -71,6 +71,14 @@ TEST_CASE("remote atomics without local write are refused", "[memory]") {
   CHECK(errno == EINVAL);
 }
 
+TEST_CASE("a region may have the right to remote atomics", "[memory]") {
+  Endpoint e;
+  errno = 0;
+  const bool refused = deviates("no-right-to-atomics");
+  CHECK((e.make_mr(kAllRights) == nullptr) == refused);
+  if (refused) CHECK(errno == EINVAL);
+}
+
 TEST_CASE("remote read without local write is allowed", "[memory]") {
   Endpoint e;
   CHECK(e.make_mr(IBV_ACCESS_REMOTE_READ) != nullptr);
