@@ -72,7 +72,7 @@ sanitized() {
     return
   fi
   add 1 0
-  run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
+  test_processes=$jobs run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
 }
 # links COMMAND...: whether this compiler makes a program.  Not in /dev/null: where that is no device
 # any more, root would make a program of it.
