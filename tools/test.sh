@@ -144,7 +144,7 @@ plain=no
 plain_build() {
   local build_suites=()
   wanted softhca || wanted vm || mapfile -t build_suites < <(chosen_meson_suites)
-  # Many sources to a unit take half the time; demo.sh's build shows that each compiles alone.
+  # Many sources to a unit take half the time.
   local options=(--buildtype=debugoptimized -Dwerror=true -Dtests=enabled -Dtools=enabled "-Dcpp_args=$line_tables")
   if build build-test "$jobs" 'plain build' --unity=on --unity-size=16 "${options[@]}" || {
     say 'plain build: again, one source at a time'

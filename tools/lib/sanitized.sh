@@ -3,8 +3,8 @@
 # uses say, add, fail, run_suites, build, stage, jobs, started.
 
 # -O0 with g++: at -O2 g++ 12 warns falsely inside the standard library.  clang++,
-# where it is, makes programs that run in half the time.  Many sources to a unit: a third of the time
-# to compile; the build of tools/demo.sh shows that each compiles alone.
+# where it is, makes programs that run in half the time.  Many sources to a unit: a third of the time to
+# compile.
 sanitized_suites=(unit soft fabric abi gda)
 # sanitizer_build STAGE: sets up and compiles what stage asan, tsan or fuzz needs.
 sanitizer_build() {
