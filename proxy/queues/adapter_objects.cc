@@ -23,6 +23,9 @@ int less_inline(int refused) {
   return 0;
 }
 
+// Nothing is said of pipelines, of which ionic's adapters have two (ionic_dv_pd_set_udma_mask): as
+// long as all are allowed its kernel driver gives queue pairs to each in turn (ionic_get_qpid), and
+// completion queues are polled on both.
 Result<Owned<ibv_qp>> make_queue_pair(const Verbs& verbs, const RailPort& port, ibv_cq* cq,
                                       const QueueSettings& settings, std::uint32_t& inline_bytes) {
   inline_bytes = 0;
