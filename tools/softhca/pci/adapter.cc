@@ -31,10 +31,11 @@ Adapter::Adapter(unsigned number, SharedMemory bar, Ivshmem ivshmem, const Guest
       commands_(bytes_of(bar_), memory),
       events_(memory, kVectors, [this](unsigned vector) { ivshmem_.interrupt(vector); }) {}
 
-void Adapter::start(const Verbs& verbs, ibv_context* context, Subnet& subnet) {
+void Adapter::start(const Verbs& verbs, ibv_context* context, Subnet& subnet, bool changes_keys) {
   data_ = std::make_unique<DataPath>(verbs, context, memory_, bytes_of(bar_), subnet);
   function_ =
       std::make_unique<Function>(number_, kBarBytes / kPageBytes, memory_, events_, data_.get());
+  if (changes_keys) function_->offer_key_changes();
 }
 
 bool Adapter::turn(std::int64_t now) {

@@ -28,8 +28,8 @@ class Adapter {
   static Result<std::unique_ptr<Adapter>> create(unsigned number, const std::string& socket,
                                                  const GuestMemory& memory, Trace& trace);
   // Once the memory is there: an adapter of the software HCA, opened, carries the work.  `subnet`
-  // outlives it.
-  void start(const Verbs& verbs, ibv_context* context, Subnet& subnet);
+  // outlives it.  `changes_keys`: Function::offer_key_changes.
+  void start(const Verbs& verbs, ibv_context* context, Subnet& subnet, bool changes_keys);
 
   bool accept() { return ivshmem_.accept(); }
   bool gone() const { return ivshmem_.gone(); }

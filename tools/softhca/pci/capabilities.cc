@@ -26,10 +26,6 @@ constexpr Capability kGeneral[] = {
     {"pkey_table_size", {0x190, 16}, 0},  // kPkeys, coded
     {"ib_virt", {0x1a2, 1}, 1},
     {"dct", {0x21a, 1}, 0},
-    // A key's size, place and atomic rights are not changed by work requests: then ordinary
-    // registrations are commands.
-    {"umr_modify_entity_size_disabled", {0x207, 1}, 1},
-    {"umr_modify_atomic_disabled", {0x208, 1}, 1},
     {"umr_indirect_mkey_disabled", {0x209, 1}, 1},
     {"pkv", {0x237, 1}, 1},
     {"qkv", {0x236, 1}, 1},
@@ -51,6 +47,8 @@ constexpr Capability kGeneral[] = {
     {"uctx_cap", {0x6a0, 32}, 0},
 };
 constexpr mlx5::Field kVhcaId{0x030, 16};
+// Whether work requests may not change a key's size and place, and its atomic rights.
+constexpr mlx5::Field kKeepsSize{0x207, 1}, kKeepsAtomic{0x208, 1};
 
 }  // namespace
 
@@ -65,11 +63,13 @@ mlx5::DeviceFacts device_facts() {
   return facts;
 }
 
-bool write_capabilities(unsigned kind, unsigned function, Answer answer) {
+bool write_capabilities(unsigned kind, unsigned function, bool changes_keys, Answer answer) {
   if (!mlx5::write_capabilities(kind, device_facts(), answer)) return false;
   if (static_cast<mlx5::CapabilityKind>(kind) != mlx5::CapabilityKind::general) return true;
   for (const Capability& c : kGeneral) mlx5::set(answer, c.field.at(mlx5::kHeaderBytes), c.value);
   mlx5::set(answer, kVhcaId.at(mlx5::kHeaderBytes), function + 1);
+  for (const mlx5::Field& keeps : {kKeepsSize, kKeepsAtomic})
+    mlx5::set(answer, keeps.at(mlx5::kHeaderBytes), changes_keys ? 0 : 1);
   return true;
 }
 

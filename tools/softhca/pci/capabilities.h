@@ -19,7 +19,8 @@ inline constexpr unsigned kGids = 8, kPkeys = 128;
 // Of the device model behind the function.
 mlx5::DeviceFacts device_facts();
 
-// Behind the answer's header of 16 bytes; false for a kind that there is not.
-bool write_capabilities(unsigned kind, unsigned function, Answer answer);
+// Behind the answer's header of 16 bytes; false for a kind that there is not.  `changes_keys`:
+// whether work requests do (UMR).
+bool write_capabilities(unsigned kind, unsigned function, bool changes_keys, Answer answer);
 
 }  // namespace twinpath::softhca::pci

@@ -11,8 +11,9 @@ namespace twinpath::softhca::pci {
 namespace {
 
 constexpr std::uint32_t kArm = 0x20;
-// Doorbells are rung in each of these by turns, where the driver has registers that gather writes.
-constexpr std::uint32_t kRegisters[] = {0x800, 0x900, 0xa00, 0xb00};
+// Four registers of 512 bytes, whose halves are rung by turns.  The kernel's own fast path has the
+// last two.
+constexpr std::uint32_t kRegisters[] = {0x800, 0x900, 0xa00, 0xb00, 0xc00, 0xd00, 0xe00, 0xf00};
 
 }  // namespace
 

@@ -107,7 +107,7 @@ Refusal Function::query(Opcode opcode, Bytes in, Answer out) {
       return Refusal::none;
     case Opcode::query_hca_cap:
       // A kind times 2, plus what is in force: the model has no difference.
-      return write_capabilities(static_cast<unsigned>(modifier >> 1), number_, out)
+      return write_capabilities(static_cast<unsigned>(modifier >> 1), number_, changes_keys_, out)
                  ? Refusal::none
                  : Refusal::no_modifier;
     case Opcode::query_adapter: {

@@ -36,6 +36,9 @@ class Function {
   Outcome execute(Bytes in, Answer out);
 
   Port& port() { return port_; }
+  // Tells the driver that work requests may change keys (UMR), as regions of dma-bufs need: it then
+  // registers all memory so, and keeps keys ready by the thousand.
+  void offer_key_changes() { changes_keys_ = true; }
   // Takes the link down or up, and says so.
   void set_link(bool up);
   std::size_t pages_held() const { return pages_.size(); }
@@ -61,6 +64,7 @@ class Function {
   DataPath* const data_;
   Port port_;
   bool enabled_ = false;
+  bool changes_keys_ = false;
   std::vector<std::uint64_t> pages_;  // of the guest's memory, given to the function
   mlx5::Objects objects_;
   std::map<mlx5::Kind, std::uint32_t> last_numbers_;

@@ -26,7 +26,7 @@ using namespace twinpath;
 using namespace twinpath::softhca::pci;
 
 constexpr const char* kUsage =
-    R"(usage: softhca --pci --memory FILE --socket PATH [--socket PATH]... [--trace FILE]
+    R"(usage: softhca --pci --memory FILE --socket PATH [--socket PATH]... [--trace FILE] [--umr]
 
 Plays mlx5 adapters (InfiniBand, one port each) to the kernel of a virtual machine, a PCI function
 for each --socket, until QEMU ends.  QEMU is started after it, with the same FILE and PATHs:
@@ -38,6 +38,8 @@ for each --socket, until QEMU ends.  QEMU is started after it, with the same FIL
   --memory FILE  the machine's memory; QEMU makes it
   --socket PATH  made here; QEMU connects to it
   --trace FILE   writes each command and its answer, a JSON object a line
+  --umr          work requests change keys: for dma-buf regions.  The driver then makes 6,000 keys
+                 for each function first; "modprobe mlx5_core prof_sel=0" keeps it from that
   --help         this
 
 Lines on standard input change ports: "port 0 down", "port 0 up".
@@ -47,6 +49,7 @@ Exit status: 0 when QEMU has ended, 1 after an error, 2 for wrong arguments.
 struct Arguments {
   std::string memory, trace;
   std::vector<std::string> sockets;
+  bool changes_keys = false;
 };
 
 int wrong(const char* what, const char* argument) {
@@ -59,6 +62,10 @@ int parse(int count, char** given, Arguments& out) {
   for (int i = 1; i < count; ++i) {
     const std::string_view name = given[i];
     if (name == "--help" || name == "-h") return std::fputs(kUsage, stdout) < 0 ? 1 : 0;
+    if (name == "--umr") {
+      out.changes_keys = true;
+      continue;
+    }
     if (name != "--memory" && name != "--socket" && name != "--trace")
       return wrong("unknown argument", given[i]);
     if (++i == count) return wrong("no value after", given[i - 1]);
@@ -175,7 +182,8 @@ int serve(const Arguments& arguments) {
   Verbs verbs;
   const std::vector<ibv_context*> contexts = open_adapters(adapters.size(), verbs);
   if (contexts.size() != adapters.size()) return 1;
-  for (std::size_t i = 0; i < adapters.size(); ++i) adapters[i]->start(verbs, contexts[i], subnet);
+  for (std::size_t i = 0; i < adapters.size(); ++i)
+    adapters[i]->start(verbs, contexts[i], subnet, arguments.changes_keys);
 
   constexpr useconds_t kBetweenLooks = 200;
   constexpr int kLooksBetweenChecks = 100;
