@@ -215,7 +215,10 @@ struct End {
     REQUIRE(run(Opcode::rst2init_qp, {own, {mlx5::qp::kPort, 1}, {mlx5::qp::kQkey, qkey}}) ==
             Refusal::none);
     REQUIRE(run(Opcode::init2rtr_qp, {own}) == Refusal::none);
-    REQUIRE(run(Opcode::rtr2rts_qp, {own}) == Refusal::none);
+    REQUIRE(run(Opcode::rtr2rts_qp, {own, {mlx5::qp::kNextSendPsn, 0x123}}) == Refusal::none);
+    REQUIRE(run(Opcode::query_qp, {own}) == Refusal::none);
+    CHECK(mlx5::get(out, mlx5::qp::kQkey) == qkey);
+    CHECK(mlx5::get(out, mlx5::qp::kNextSendPsn) == 0x123);
   }
   // The kind of completion `index`, or -1 when none comes.
   int completion(std::uint32_t index) {

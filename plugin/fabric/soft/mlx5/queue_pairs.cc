@@ -206,6 +206,7 @@ Refusal Device::modify_qp(Opcode opcode, Bytes in) {
     if (begins) copy(changed.context, in, {qp::kPort, qp::kPkeyIndex});
     if (begins || (get(in, qp::kOptions) & kChangesQkey) != 0)
       copy(changed.context, in, {qp::kQkey});
+    if (opcode == Opcode::rtr2rts_qp) copy(changed.context, in, {qp::kNextSendPsn});
     if (queues_ != nullptr && !queues_->change(it->first, transition->to, changed.context))
       return Refusal::not_done;
     changed.state = transition->to;
