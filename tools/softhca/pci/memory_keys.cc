@@ -13,7 +13,7 @@ using mlx5::Refusal;
 using mlx5::Syndrome;
 
 // The context of a key, in a command (from byte 16) and in a work request.
-constexpr std::uint32_t kCommand = 16;
+constexpr std::uint32_t kInCommand = 16;
 constexpr Field kFree{1, 1};
 constexpr Field kAtomic{17, 1}, kRemoteWrite{18, 1}, kRemoteRead{19, 1}, kLocalWrite{20, 1};
 constexpr Field kHighMode{3, 3}, kMode{22, 2};
@@ -26,7 +26,7 @@ constexpr unsigned kLeastLogPage = 12;
 constexpr Field kFlags{0, 8}, kListSegments{32, 16}, kListFrom{48, 16}, kListFromHigh{128, 32};
 constexpr Field kChanged{64, 64};
 constexpr std::size_t kContextAt = 48, kListAt = 112;
-constexpr std::uint64_t kInline = 0x80, kHasFrom = 0x10;
+constexpr std::uint64_t kListInline = 0x80, kHasFrom = 0x10;
 constexpr std::uint64_t kSegmentBytes = 16, kPageBytes = 8;
 constexpr std::uint64_t kMostPages = std::uint64_t{1} << 20;
 // Bits of kChanged.
@@ -79,22 +79,22 @@ ibv_pd* MemoryKeys::domain(std::uint32_t number) {
 }
 
 Refusal MemoryKeys::add(Bytes in, std::uint32_t& index) {
-  const std::uint64_t mode = get(in, kMode.at(kCommand));
-  if (get(in, kHighMode.at(kCommand)) != 0 || (mode != kPhysical && mode != kByPages))
+  const std::uint64_t mode = get(in, kMode.at(kInCommand));
+  if (get(in, kHighMode.at(kInCommand)) != 0 || (mode != kPhysical && mode != kByPages))
     return Refusal::key_mode;
   const std::lock_guard hold(lock_);
   Key key;
   key.physical = mode == kPhysical;
-  key.free = get(in, kFree.at(kCommand)) != 0;
-  key.access = access_of(in, kCommand);
-  key.domain = static_cast<std::uint32_t>(get(in, kDomain.at(kCommand)));
-  key.low = static_cast<std::uint8_t>(get(in, kLowByte.at(kCommand)));
+  key.free = get(in, kFree.at(kInCommand)) != 0;
+  key.access = access_of(in, kInCommand);
+  key.domain = static_cast<std::uint32_t>(get(in, kDomain.at(kInCommand)));
+  key.low = static_cast<std::uint8_t>(get(in, kLowByte.at(kInCommand)));
   const auto domain = domains_.find(key.domain);
   if (domain == domains_.end()) return Refusal::no_pd;
   if (!key.physical) {
-    key.start = get(in, kStart.at(kCommand));
-    key.length = get(in, kLength.at(kCommand));
-    key.log_page = get(in, kLogPage.at(kCommand));
+    key.start = get(in, kStart.at(kInCommand));
+    key.length = get(in, kLength.at(kInCommand));
+    key.log_page = get(in, kLogPage.at(kInCommand));
     if (key.log_page < kLeastLogPage && !key.free) return Refusal::key_mode;
     // What a command lists is there.
     for (const std::uint64_t page : page_list(in, kPageListAt))
@@ -170,7 +170,7 @@ Syndrome MemoryKeys::change(std::uint32_t number, Bytes entry) {
   if (bytes != 0 && entry.size() > kListAt) {
     std::vector<std::uint8_t> list(bytes);
     const Bytes rest = entry.subspan(kListAt);
-    if ((flags & kInline) != 0) {
+    if ((flags & kListInline) != 0) {
       if (rest.size() < bytes) return Syndrome::local_length;
       std::copy_n(rest.begin(), bytes, list.begin());
     } else if (!read_list(rest, list)) {

@@ -10,7 +10,7 @@ using mlx5::get;
 using mlx5::set;
 
 constexpr std::size_t kMadBytes = 256, kRecordAt = 56;
-constexpr Field kClass{8, 8}, kMethod{24, 8}, kStatus{32, 16}, kAttribute{128, 16};
+constexpr Field kClass{8, 8}, kMethod{24, 8}, kMadStatus{32, 16}, kAttribute{128, 16};
 constexpr Field kAttributeOffset{352, 16};  // of a record, in 8 bytes
 constexpr std::uint64_t kAdministration = 3;
 constexpr std::uint64_t kGet = 1, kSet = 2, kGetTable = 0x12, kDelete = 0x15, kResponse = 0x80;
@@ -56,7 +56,7 @@ std::optional<std::vector<std::uint8_t>> SubnetManager::answer(Bytes question) {
     set(mad, kAttributeOffset, 56 / 8);
   }
   set(mad, kMethod, method | kResponse);
-  set(mad, kStatus, status);
+  set(mad, kMadStatus, status);
   return mad;
 }
 
