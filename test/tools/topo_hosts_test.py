@@ -85,6 +85,14 @@ class Hosts(unittest.TestCase):
         self.assertTrue(found["remedy"])
         self.assertEqual(report["exit"], 2)
 
+    def test_a_transfer_that_fails_ends_no_other(self):
+        # Late enough that the others are still under way: in a communicator they would all end.
+        fault = {"TWINPATH_SOFT_FAULTS": "fail_send=1,delay_us=200000"}
+        for hosts in (fault, {}), ({}, fault):
+            with self.subTest(fault_in=hosts.index(fault)):
+                pairs = Job(*hosts, args=("--patience", "30")).end()["pairs"]
+                self.assertEqual(len([p for p in pairs if p["failed"]]), 1, pairs)
+
     def test_pairs_that_cannot_work_are_named_one_by_one(self):
         unlike = {"TWINPATH_SOFT_HCAS": "soft0,soft1,link=ib"}
         report = Job(unlike, unlike, args=("--patience", "5")).end()

@@ -99,11 +99,11 @@ class Adapter final : public NetPlugin {
       if (initialised_ && net_->finalize != nullptr) (void)net_->finalize(context_);
   }
 
-  abi::Result init(abi::Logger logger) {
+  abi::Result init(abi::Logger logger, NetJob job) {
     abi::Result r;
+    const auto communicator = job == NetJob::none ? 0 : static_cast<std::uint64_t>(getpid());
     if constexpr (V >= 11)
-      r = net_->init(&context_, static_cast<std::uint64_t>(getpid()), &config_, logger,
-                     no_profiler);
+      r = net_->init(&context_, communicator, &config_, logger, no_profiler);
     else if constexpr (V == 10)
       r = net_->init(logger, no_profiler);
     else
@@ -229,12 +229,14 @@ class Adapter final : public NetPlugin {
 };
 
 template <int V>
-std::unique_ptr<NetPlugin> adapt(Library library, void* symbol, NetLog log, abi::Result& result) {
+std::unique_ptr<NetPlugin> adapt(Library library, void* symbol, NetLog log, NetJob job,
+                                 abi::Result& result) {
   auto plugin =
       std::make_unique<Adapter<V>>(std::move(library), static_cast<const abi::Net<V>*>(symbol));
   result = plugin->init(log == NetLog::quiet      ? log_nothing
                         : log == NetLog::warnings ? log_warnings
-                                                  : log_all);
+                                                  : log_all,
+                        job);
   if (result != 0) return nullptr;
   return plugin;
 }
@@ -249,7 +251,7 @@ const char* net_result_name(NetResult r) {
 }
 
 std::unique_ptr<NetPlugin> NetPlugin::open(const std::string& path, int wanted, NetLog log,
-                                           std::string& why) {
+                                           std::string& why, NetJob job) {
   if (wanted != 0 && (wanted < abi::kOldest || wanted > abi::kNewest)) {
     why = "net ABI v" + std::to_string(wanted) + " is not known here; give one of v8 to v12";
     return nullptr;
@@ -272,19 +274,19 @@ std::unique_ptr<NetPlugin> NetPlugin::open(const std::string& path, int wanted, 
     std::unique_ptr<NetPlugin> plugin;
     switch (v) {
       case 12:
-        plugin = adapt<12>(std::move(library), table, log, result);
+        plugin = adapt<12>(std::move(library), table, log, job, result);
         break;
       case 11:
-        plugin = adapt<11>(std::move(library), table, log, result);
+        plugin = adapt<11>(std::move(library), table, log, job, result);
         break;
       case 10:
-        plugin = adapt<10>(std::move(library), table, log, result);
+        plugin = adapt<10>(std::move(library), table, log, job, result);
         break;
       case 9:
-        plugin = adapt<9>(std::move(library), table, log, result);
+        plugin = adapt<9>(std::move(library), table, log, job, result);
         break;
       default:
-        plugin = adapt<8>(std::move(library), table, log, result);
+        plugin = adapt<8>(std::move(library), table, log, job, result);
         break;
     }
     if (!plugin)

@@ -39,13 +39,16 @@ struct NetProperties {
 };
 
 enum class NetLog { quiet, warnings, info };
+// What the plugin is told of its connections, from net ABI v11 on: that they are those of one
+// communicator, and so end together when one fails; or nothing, and each stands alone.
+enum class NetJob { communicator, none };
 
 class NetPlugin {
  public:
   // `abi` 0 takes the newest table that exists, as NCCL does.  Null and `why` (object, cause,
   // remedy) when the library cannot be loaded, has no such table or fails to initialise.
   static std::unique_ptr<NetPlugin> open(const std::string& path, int abi, NetLog log,
-                                         std::string& why);
+                                         std::string& why, NetJob job = NetJob::communicator);
   virtual ~NetPlugin() = default;
 
   virtual int abi() const = 0;

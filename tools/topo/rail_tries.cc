@@ -284,7 +284,7 @@ std::unique_ptr<NetPlugin> open_for_tries(const std::string& path, double patien
   setenv("NCCL_IB_SUBNET_AWARE_ROUTING", "0", 1);
   setenv("TWINPATH_CONNECT_TIMEOUT_MS", number(patience_s * 1000, 0).c_str(), 1);
   std::string why;
-  auto plugin = NetPlugin::open(path, 0, NetLog::quiet, why);
+  auto plugin = NetPlugin::open(path, 0, NetLog::quiet, why, NetJob::none);
   if (plugin == nullptr) throw Failure(why);
   return plugin;
 }

@@ -18,7 +18,8 @@ namespace twinpath::tools::topo {
 inline constexpr int kMostRails = 16;
 
 // Opens the plugin so that a pair of rails is that pair: no other port steps in for one that fails,
-// and no other device for one on another network.  Changes the environment.  Throws Failure.
+// no other device for one on another network, and a pair that fails ends no other.  Changes the
+// environment.  Throws Failure.
 std::unique_ptr<NetPlugin> open_for_tries(const std::string& path, double patience_s);
 
 // Whether two rails are on networks that differ, as far as is known: host, rail, peer, its rail.
