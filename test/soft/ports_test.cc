@@ -66,6 +66,26 @@ TEST_CASE("work posted while the port is down runs into the retry limit", "[soft
   CHECK(now_ns() - begin > 100 * kMillisecond);
 }
 
+TEST_CASE("a peer that has gone is given up also where the port comes and goes", "[soft]") {
+  Pair p;  // 134 ms, as above
+  ibv_qp_attr gone{};
+  gone.qp_state = IBV_QPS_ERR;
+  REQUIRE(p.b.verbs.modify_qp(p.b.qp, &gone, IBV_QP_STATE) == 0);
+  auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, 8, p.b.address(), p.b.mr->rkey);
+  REQUIRE(p.a.post(w) == 0);
+  ibv_wc wc{};
+  for (std::int64_t end = now_ns() + 5 * kSecond; wc.wr_id == 0 && now_ns() < end;) {
+    {
+      PortDown down(p.a);
+      (void)::poll(nullptr, 0, 20);
+    }
+    (void)::poll(nullptr, 0, 40);
+    (void)ibv_poll_cq(p.a.cq, 1, &wc);
+  }
+  CHECK(wc.status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(wc.wr_id == 77);
+}
+
 TEST_CASE("a port that comes back in time loses nothing", "[soft]") {
   Options o;
   o.timeout = 18;

@@ -37,12 +37,18 @@ FarSide look_at_peer(const SoftQp& qp) {
     // Its process is there and has not come to answer: that says nothing of its queue pair.
     f.ready = !greeted;
   }
-  if (qp.theirs == nullptr) return f;
-  f.progress += 1 + qp.copied + qp.theirs->acked.load(std::memory_order_acquire) +
-                qp.theirs->consumed.load(std::memory_order_acquire);
-  f.rnr = qp.theirs->rnr.load(std::memory_order_acquire) != 0;
-  f.ready = qp.theirs->state.load(std::memory_order_acquire) ==
-            static_cast<std::uint32_t>(EndState::ready);
+  const LinkEnd* const end = qp.theirs != nullptr ? qp.theirs : qp.parked;
+  if (end == nullptr) return f;
+  const auto state = static_cast<EndState>(end->state.load(std::memory_order_acquire));
+  // The own port comes and goes: a new start for who is there, but one that has gone has no
+  // progress by that, and would be waited for as long as the port goes on so.
+  const bool gone = state == EndState::closed || state == EndState::error;
+  if (qp.theirs == nullptr && !gone) return f;
+  f.progress += 1 + qp.copied + end->acked.load(std::memory_order_acquire) +
+                end->consumed.load(std::memory_order_acquire);
+  f.ready = state == EndState::ready;
+  // Who is not there does not say that he has no receive either.
+  f.rnr = f.ready && end->rnr.load(std::memory_order_acquire) != 0;
   return f;
 }
 
