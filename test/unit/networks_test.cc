@@ -14,31 +14,31 @@
 namespace twinpath::test {
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
+using KernelBytes = std::vector<std::uint8_t>;
 
 // One message of the kernel's.
-class Message {
+class KernelMessage {
  public:
   template <class Body>
-  Message(std::uint16_t type, const Body& body) {
+  KernelMessage(std::uint16_t type, const Body& body) {
     nlmsghdr head{};
     head.nlmsg_type = type;
     append(&head, sizeof head);
     append(&body, sizeof body);
   }
-  Message& with(std::uint16_t type, const Bytes& value) {
+  KernelMessage& with(std::uint16_t type, const KernelBytes& value) {
     const rtattr a{static_cast<std::uint16_t>(RTA_LENGTH(value.size())), type};
     append(&a, sizeof a);
     append(value.data(), value.size());
     return *this;
   }
-  Message& with(std::uint16_t type, int value) {
-    Bytes bytes(sizeof value);
+  KernelMessage& with(std::uint16_t type, int value) {
+    KernelBytes bytes(sizeof value);
     std::memcpy(bytes.data(), &value, sizeof value);
     return with(type, bytes);
   }
-  operator Bytes() const {
-    Bytes out = bytes_;
+  operator KernelBytes() const {
+    KernelBytes out = bytes_;
     const auto size = static_cast<std::uint32_t>(out.size());
     std::memcpy(out.data(), &size, sizeof size);
     return out;
@@ -50,28 +50,30 @@ class Message {
     bytes_.insert(bytes_.end(), at, at + n);
     bytes_.resize(NLMSG_ALIGN(bytes_.size()));
   }
-  Bytes bytes_;
+  KernelBytes bytes_;
 };
 
-Bytes address(const Bytes& own, int prefix, int interface, const Bytes& far = {}) {
+KernelBytes address(const KernelBytes& own, int prefix, int interface,
+                    const KernelBytes& far = {}) {
   ifaddrmsg body{};
   body.ifa_family = own.size() == 4 ? AF_INET : AF_INET6;
   body.ifa_prefixlen = static_cast<std::uint8_t>(prefix);
   body.ifa_index = static_cast<unsigned>(interface);
-  Message m(RTM_NEWADDR, body);
+  KernelMessage m(RTM_NEWADDR, body);
   m.with(IFA_ADDRESS, far.empty() ? own : far);
   if (own.size() == 4) m.with(IFA_LOCAL, own);
   return m;
 }
-Message route(int interface) {
-  Message m(RTM_NEWROUTE, rtmsg{});
+KernelMessage route(int interface) {
+  KernelMessage m(RTM_NEWROUTE, rtmsg{});
   if (interface != 0) m.with(RTA_OIF, interface);
   return m;
 }
 // Two ways to one network, as bytes of RTA_MULTIPATH.
-Bytes hops(int direct, int by_router) {
-  Bytes out(2 * sizeof(rtnexthop));
-  const Bytes gateway = Message(RTM_NEWROUTE, rtmsg{}).with(RTA_GATEWAY, Bytes{10, 0, 2, 254});
+KernelBytes hops(int direct, int by_router) {
+  KernelBytes out(2 * sizeof(rtnexthop));
+  const KernelBytes gateway =
+      KernelMessage(RTM_NEWROUTE, rtmsg{}).with(RTA_GATEWAY, KernelBytes{10, 0, 2, 254});
   const std::size_t size = RTA_LENGTH(4);
   out.insert(out.end(), gateway.end() - static_cast<std::ptrdiff_t>(size), gateway.end());
   const rtnexthop first{sizeof(rtnexthop), 0, 0, direct};
@@ -80,7 +82,7 @@ Bytes hops(int direct, int by_router) {
   std::memcpy(out.data() + sizeof first, &second, sizeof second);
   return out;
 }
-Bytes operator+(Bytes a, const Bytes& b) {
+KernelBytes operator+(KernelBytes a, const KernelBytes& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
@@ -107,12 +109,13 @@ Port port(const char* address, bool roce = true) {
 }  // namespace
 
 TEST_CASE("networks and routers are read from what the kernel lists") {
-  const Bytes v6{0xfd, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1};
-  const Bytes addresses = address({10, 0, 1, 1}, 24, 2) + address({10, 0, 2, 1}, 31, 3) +
-                          address(v6, 64, 4) + address({10, 9, 9, 1}, 32, 5, {10, 9, 9, 2}) +
-                          address({10}, 8, 6);
-  const Bytes routes = Bytes(route(2)) + Bytes(route(3).with(RTA_GATEWAY, Bytes{10, 0, 2, 2})) +
-                       Bytes(route(0).with(RTA_MULTIPATH, hops(2, 4)));
+  const KernelBytes v6{0xfd, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1};
+  const KernelBytes addresses = address({10, 0, 1, 1}, 24, 2) + address({10, 0, 2, 1}, 31, 3) +
+                                address(v6, 64, 4) + address({10, 9, 9, 1}, 32, 5, {10, 9, 9, 2}) +
+                                address({10}, 8, 6);
+  const KernelBytes routes = KernelBytes(route(2)) +
+                             KernelBytes(route(3).with(RTA_GATEWAY, KernelBytes{10, 0, 2, 2})) +
+                             KernelBytes(route(0).with(RTA_MULTIPATH, hops(2, 4)));
   const auto found = networks_in(addresses, routes);
   REQUIRE(found.size() == 4);  // the last one is cut short
   CHECK((found[0].range.prefix == 24 && found[0].range.address[3] == 1));
@@ -121,9 +124,9 @@ TEST_CASE("networks and routers are read from what the kernel lists") {
   CHECK((found[2].range.family == AF_INET6 && found[2].range.address[7] == 3));
   CHECK((found[3].range.address[3] == 1));  // its own, not the other end's
   for (const OwnNetwork& n : networks_in(addresses, std::nullopt)) CHECK(n.gateway);
-  // Bytes that end anywhere are no reason to read on.
+  // KernelBytes that end anywhere are no reason to read on.
   for (std::size_t n = 0; n < addresses.size(); ++n) {
-    const Bytes cut(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(n));
+    const KernelBytes cut(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(n));
     CHECK(networks_in(cut, routes).size() <= 4);
   }
 }
