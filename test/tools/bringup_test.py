@@ -64,6 +64,10 @@ class Bringup(unittest.TestCase):
             text = (self.root / "out" / name).read_text()
             self.assertIn("soft0", text)
             self.assertRegex(text, r"\$ .*net_perf.* --rank [01]/2 ")
+        # With what the step itself sets.
+        for name in ("step-10a.txt", "step-10a-peer.txt"):
+            said = re.findall(r"^\$ .*NCCL_IB_ECE_ENABLE=([01]) .*net_perf", (self.root / "out" / name).read_text(), re.M)
+            self.assertEqual(said, ["0", "1"], name)
 
     def test_one_host_alone(self):
         done, steps = self.run_script("--steps", "2,4,5")

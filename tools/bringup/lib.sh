@@ -93,7 +93,7 @@ attempt() {
   local step=$1 title=$2 limit=$3 file=$out/step-$1.txt began=$SECONDS
   shift 3
   due "$step" "$title" || return 0
-  printf '$ %s\n' "$*" >>"$file"
+  printf '$ %s%s\n' "$(settings)" "$*" >>"$file"
   timeout --kill-after=5 "$limit" "$@" >>"$file" 2>&1 </dev/null
   verdict "$step" "$title" $? "$file" "$began"
 }
@@ -110,7 +110,7 @@ pair() {
   shift 4
   due "$step" "$title" || return 0
   words="cd / && env $(settings)timeout --kill-after=5 $limit $words"
-  printf '$ %s\n' "$*" >>"$file"
+  printf '$ %s%s\n' "$(settings)" "$*" >>"$file"
   printf '$ %s\n' "$words" >>"${file%.txt}-peer.txt"
   # shellcheck disable=SC2086  # a command and its options
   timeout --kill-after=5 $((limit + 10)) $remote "$peer" "$words" >>"${file%.txt}-peer.txt" 2>&1 </dev/null &
