@@ -77,10 +77,13 @@ inline World one_sided_world(std::uint64_t seed, bool one_process) {
   w.table = below(6);
   w.ports = 1 + below(2);
   static constexpr const char* kModes[] = {"auto", "auto", "proxy", "gda"};
+  const char* const mode = kModes[below(4)];
+  // Mode gda is made of an adapter's atomics, and says so where it cannot be had.
+  const bool atomics = below(4) != 0 || std::string(mode) == "gda";
   w.settings = {{"TWINPATH_RMA", "1"},
                 {"TWINPATH_SOFT_HCAS", std::to_string(w.ports)},
-                {"TWINPATH_MODE", kModes[below(4)]},
-                {"TWINPATH_GIN_ATOMICS", std::to_string(below(4) == 0 ? 0 : 1)},
+                {"TWINPATH_MODE", mode},
+                {"TWINPATH_GIN_ATOMICS", atomics ? "1" : "0"},
                 {"TWINPATH_GIN_DEPTH", std::to_string(64 << below(3))},
                 {"TWINPATH_GIN_ENGINE", below(2) == 0 ? "sleep" : "auto"},
                 {"TWINPATH_CONNECT_TIMEOUT_MS", "10000"},
