@@ -322,6 +322,9 @@ done"""}
         at_it, through = self.folder / "at-it", self.folder / "through"
         (self.bin / "dpkg").write_text(f'#!/bin/sh\ntouch {at_it}\n/bin/sleep 2\ntouch {through}\n')
         (self.bin / "dpkg").chmod(0o755)
+        # As where a process ends while all are looked at.
+        (self.bin / "cat").write_text('#!/bin/sh\n/bin/cat "$@"\nexit 1\n')
+        (self.bin / "cat").chmod(0o755)
         # Of a session of its own, as apt starts it.
         (self.bin / "apt-get").write_text("#!/bin/sh\nsetsid dpkg --unpack\n/bin/sleep 300\n")
         text = self.interrupt(signal.SIGINT, at_it.exists)

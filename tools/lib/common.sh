@@ -45,9 +45,10 @@ quietly() {
   wait "$pid"
 }
 
-# has_program PID NAME: whether a program of that name is among what PID has started.
+# has_program PID NAME: whether a program of that name is among what PID has started.  A process that
+# ends meanwhile makes cat fail, which says nothing.
 has_program() {
-  cat /proc/[0-9]*/stat 2>/dev/null | sed 's/^\([0-9]*\) (\(.*\)) . \([0-9]*\) .*/\1 \3 \2/' |
+  { cat /proc/[0-9]*/stat 2>/dev/null || true; } | sed 's/^\([0-9]*\) (\(.*\)) . \([0-9]*\) .*/\1 \3 \2/' |
     awk -v top="$1" -v wanted="$2" '{ parent[$1] = $2; name[$1] = $3 }
       END { for (p in name) if (name[p] == wanted) for (q = p; q > 1; q = parent[q]) if (q == top) found = 1
             exit !found }'
