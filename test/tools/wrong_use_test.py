@@ -211,7 +211,8 @@ class Interrupted(unittest.TestCase):
         rest, said = run_.communicate(timeout=60)
         self.assertIn("median", seen)
         self.assertEqual(run_.returncode, -signal.SIGINT, said)
-        self.assertRegex(said, r"\Anet_perf: interrupted \(SIGINT\) in phase '[^']*'\n\Z")
+        # Of two workers the one that ends later may say that the other has gone.
+        self.assertRegex(said, r"\A(\[\d+\] WARN .*\n)*net_perf: interrupted \(SIGINT\) in phase '[^']*'\n\Z")
         for row in rest.splitlines():
             self.assertRegex(row, r"^ *8 ")
 

@@ -34,6 +34,7 @@ struct Given {
 // An opened adapter with memory, a page, a completion queue and a queue pair.
 struct Opened : Bench {
   Opened() : memory(static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), kBytes))) {
+    stop_recording(mlx5);
     std::fill_n(memory.get(), kBytes, std::uint8_t{0xff});
     auto made = gda::mlx5::Adapter::make(fabric->verbs, mlx5, rail);
     REQUIRE(made);
