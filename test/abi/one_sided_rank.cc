@@ -247,21 +247,9 @@ std::string OneSidedRank::play(LogSink log) {
       if (shares.empty() || scene_.threads) shares.emplace_back();
       shares.back().push_back(&m);
     }
-    std::vector<std::thread> threads;
-    if (connected_) working_ = static_cast<int>(shares.size());
-    for (int i = working_; i > 0; --i)
-      threads.emplace_back([this, &share = shares[static_cast<std::size_t>(i - 1)]] {
-        work(share);
-        --working_;
-      });
-    while (working_ > 0) {
-      if (peer_ == Peer::there)
-        watch(1);
-      else
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (time_to_leave()) leave_ = true;
-    }
-    for (std::thread& t : threads) t.join();
+    if (connected_)
+      in_threads(
+          shares, [this](const Share& share) { work(share); }, [] {});
     const bool all = connected_ && !leave_ && !lost_ && peer_ != Peer::gone && wrong_.empty();
     if (all) say_done();
     while (all && peer_ == Peer::there) watch(100);

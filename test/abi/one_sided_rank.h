@@ -69,7 +69,6 @@ class OneSidedRank : private RandomSide, private AllGather {
   bool touched_ = false;                          // lock_
   bool connected_ = false;
   std::atomic<bool> lost_{false};
-  std::atomic<int> working_{0};
 };
 
 }  // namespace twinpath::test

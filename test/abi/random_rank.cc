@@ -144,22 +144,11 @@ std::string RandomRank::play(LogSink log) {
       if (shares.empty() || scene_.threads) shares.emplace_back();
       shares.back().push_back(c.end.get());
     }
-    std::vector<std::thread> threads;
-    if (connected_) working_ = static_cast<int>(shares.size());
-    for (int i = working_; i > 0; --i)
-      threads.emplace_back([this, &ends = shares[static_cast<std::size_t>(i - 1)]] {
-        work(ends);
-        --working_;
-      });
-    while (working_ > 0) {
-      if (peer_ == Peer::there)
-        watch(1);
-      else
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      register_some();
-      if (time_to_leave()) leave_ = true;
+    if (connected_) {
+      in_threads(
+          shares, [this](const std::vector<TrafficEnd*>& ends) { work(ends); },
+          [this] { register_some(); });
     }
-    for (std::thread& t : threads) t.join();
     bool all = connected_ && !leave_ && wrong_.empty();
     for (const Connection& c : connections_) all = all && c.end->failure().empty();
     // Who has all of it closes nothing before the other one has, too.

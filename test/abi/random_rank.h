@@ -48,7 +48,6 @@ class RandomRank : private RandomSide {
   std::vector<Connection> connections_;
   std::atomic<bool> lost_{false};
   bool connected_ = false;
-  std::atomic<int> working_{0};
 };
 
 }  // namespace twinpath::test

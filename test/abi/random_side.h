@@ -4,8 +4,11 @@
 //
 // What goes wrong is kept as text: ranks may be in threads of one process.
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/run_clock.h"
@@ -44,6 +47,27 @@ class RandomSide {
   void say_gone() { say_last('g'); }
   // Looks for the other rank's word for so long at most.
   void watch(std::int64_t ms);
+  // `work` with each of `shares`, in a thread for each, until all have ended.  Meanwhile this
+  // thread looks for the other rank's word and for the time to leave, and calls `look`.
+  template <class Share, class Work, class Look>
+  void in_threads(std::vector<Share>& shares, const Work& work, const Look& look) {
+    std::atomic<std::size_t> working{shares.size()};
+    std::vector<std::thread> threads;
+    for (Share& share : shares)
+      threads.emplace_back([&work, &working, &share] {
+        work(share);
+        --working;
+      });
+    while (working > 0) {
+      if (peer_ == Peer::there)
+        watch(1);
+      else
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      look();
+      if (time_to_leave()) leave_ = true;
+    }
+    for (std::thread& t : threads) t.join();
+  }
 
   const int side_;
   const bool may_lose_;
