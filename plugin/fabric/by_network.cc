@@ -19,7 +19,7 @@ bool is_set(const EnvLookup& lookup, const char* name) {
 
 std::optional<OwnNetwork> network_of(const ibv_gid& gid, std::span<const OwnNetwork> networks) {
   // Every interface has a link-local address, and all of these are on one network by their bits.
-  if (is_zero(gid) || (gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80)) return std::nullopt;
+  if (is_zero(gid) || is_link_local(gid)) return std::nullopt;
   const int family = family_of(gid);
   const auto* own = address_in(gid);
   const auto found = std::find_if(networks.begin(), networks.end(), [&](const OwnNetwork& n) {

@@ -14,6 +14,11 @@ inline bool is_zero(const ibv_gid& g) {
   return std::all_of(std::begin(g.raw), std::end(g.raw), [](std::uint8_t b) { return b == 0; });
 }
 
+// fe80::/10, which every port has: of itself it says nothing of a network.
+inline bool is_link_local(const ibv_gid& g) {
+  return g.raw[0] == 0xfe && (g.raw[1] & 0xc0) == 0x80;
+}
+
 // An IPv4 address stands in a GID as ::ffff:a.b.c.d.
 inline int family_of(const ibv_gid& g) {
   constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};

@@ -9,8 +9,6 @@
 namespace twinpath {
 namespace {
 
-bool is_link_local(const ibv_gid& gid) { return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80; }
-
 bool reaches(const DeviceAddresses& device, std::span<const ibv_gid> peer, int prefix) {
   return !device.empty() && std::all_of(device.begin(), device.end(), [&](const ibv_gid& own) {
     return std::any_of(peer.begin(), peer.end(),
