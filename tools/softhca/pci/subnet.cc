@@ -66,9 +66,8 @@ void Subnet::carry(const Port& from, const mlx5::Datagram& d) {
     }
     return;
   }
-  const bool to_group = d.to_lid >= mlx5::kFirstGroup && d.to_lid != mlx5::kEverybody;
   for (const auto& port : ports_) {
-    if (to_group || port->names_.lid == d.to_lid) port->take(d);
+    if (d.to_group() || port->names_.lid == d.to_lid) port->take(d);
   }
 }
 

@@ -10,7 +10,6 @@
 namespace twinpath::soft::mlx5 {
 
 inline constexpr std::size_t kRouteBytes = 40;  // of the header in front (GRH)
-inline constexpr std::uint16_t kFirstGroup = 0xc000, kEverybody = 0xffff;  // of LIDs
 inline constexpr std::uint16_t kDefaultPartition = 0xffff;
 
 struct Datagram {
@@ -22,6 +21,9 @@ struct Datagram {
   std::uint32_t immediate = 0;
   std::array<std::uint8_t, kRouteBytes> route{};  // when from.routed; its last 16 bytes: the GID
   std::vector<std::uint8_t> data;
+
+  // Its LID is a group's; the last one is everybody's, and no group's.
+  bool to_group() const { return to_lid >= 0xc000 && to_lid != 0xffff; }
 };
 
 // The port of one adapter.  Threads: any.

@@ -65,7 +65,7 @@ bool Execution::take_datagrams() {
     const auto datagram = around_.datagrams->receive();
     if (!datagram) break;
     moved = true;
-    const bool to_group = datagram->to_lid >= kFirstGroup && datagram->to_lid != kEverybody;
+    const bool to_group = datagram->to_group();
     std::array<std::uint8_t, 16> group{};
     std::copy_n(datagram->route.begin() + 24, group.size(), group.begin());
     for (auto& [number, qp] : qps_) {
