@@ -50,11 +50,14 @@ std::uint64_t waited(const counters::Connection& c) {
   return n;
 }
 
-// Asks in vain for as long.
+// Asks in vain for as long, and once at its end: a wait is counted from one call to the next, so
+// what the scheduler takes from this thread behind the last call would be missing.
 template <class F>
 void ask(std::int64_t ms, F&& f) {
-  const std::int64_t end = now_ns() + ms * kMillisecond;
-  while (now_ns() < end) f();
+  f();
+  const std::int64_t end = coarse_now_ns() + ms * kMillisecond;
+  while (coarse_now_ns() < end) f();
+  f();
 }
 
 void carry(Link& link, std::size_t bytes, std::size_t count, std::size_t group = 1) {
@@ -201,12 +204,15 @@ TEST_CASE("Who waits says for what: a late peer, the network, or its own slots")
 TEST_CASE("What a program does between its messages is no waiting") {
   Counted c;
   Link link = c.world.connect();
+  std::int64_t carrying = 0;
   for (int i = 0; i < 5; ++i) {
+    const std::int64_t begin = coarse_now_ns();
     carry(link, 1000, 1);
+    carrying += coarse_now_ns() - begin;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  CHECK(waited(c.sender()) < static_cast<std::uint64_t>(250 * kMillisecond));
-  CHECK(waited(c.receiver()) < static_cast<std::uint64_t>(250 * kMillisecond));
+  CHECK(waited(c.sender()) <= static_cast<std::uint64_t>(carrying));
+  CHECK(waited(c.receiver()) <= static_cast<std::uint64_t>(carrying));
 }
 
 TEST_CASE("Registrations, ports and both ends' names are there") {
