@@ -14,7 +14,7 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 41300  # words of all of them
+TOTAL = 40500  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
     "README.md": (1200, 0),
@@ -23,7 +23,7 @@ LIMITS = {
     "plugin/ARCHITECTURE.md": (1050, 1),
     "plugin/BRINGUP.md": (1350, 1),
     "plugin/GLOSSARY.md": (700, 1),
-    "plugin/OPERATING.md": (6300, 1),
+    "plugin/OPERATING.md": (5450, 0),
     "plugin/SETTINGS.md": (3500, 1),
     "proxy/README.md": (5550, 1),
     "test/COMPATIBILITY.md": (3750, 1),
