@@ -14,7 +14,7 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 40500  # words of all of them
+TOTAL = 38950  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
     "README.md": (1200, 0),
@@ -27,7 +27,7 @@ LIMITS = {
     "plugin/SETTINGS.md": (3500, 1),
     "proxy/README.md": (5550, 1),
     "test/COMPATIBILITY.md": (3750, 1),
-    "test/MEASUREMENTS.md": (4650, 1),
+    "test/MEASUREMENTS.md": (2980, 0),
     "tools/EXAMPLES.md": (1000, 1),
     "tools/JSON.md": (2650, 1),
     "tools/README.md": (2350, 1),
