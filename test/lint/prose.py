@@ -27,7 +27,7 @@ LIMITS = {
     "plugin/SETTINGS.md": (3500, 1),
     "proxy/README.md": (5550, 1),
     "test/COMPATIBILITY.md": (3750, 1),
-    "test/MEASUREMENTS.md": (2980, 0),
+    "test/MEASUREMENTS.md": (3000, 0),
     "tools/EXAMPLES.md": (1000, 1),
     "tools/JSON.md": (2650, 1),
     "tools/README.md": (2350, 1),
