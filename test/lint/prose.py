@@ -14,7 +14,7 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 38950  # words of all of them
+TOTAL = 38650  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
     "README.md": (1200, 0),
@@ -26,7 +26,7 @@ LIMITS = {
     "plugin/OPERATING.md": (5450, 0),
     "plugin/SETTINGS.md": (3500, 1),
     "proxy/README.md": (5550, 1),
-    "test/COMPATIBILITY.md": (3750, 1),
+    "test/COMPATIBILITY.md": (3400, 0),
     "test/MEASUREMENTS.md": (3000, 0),
     "tools/EXAMPLES.md": (1000, 1),
     "tools/JSON.md": (2650, 1),
