@@ -14,25 +14,25 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 38650  # words of all of them
+TOTAL = 37700  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
     "README.md": (1200, 0),
-    "gda/FAILURES.md": (900, 1),
-    "gda/README.md": (3600, 1),
-    "plugin/ARCHITECTURE.md": (1050, 1),
-    "plugin/BRINGUP.md": (1350, 1),
-    "plugin/GLOSSARY.md": (700, 1),
+    "gda/FAILURES.md": (900, 0),
+    "gda/README.md": (3600, 0),
+    "plugin/ARCHITECTURE.md": (1050, 0),
+    "plugin/BRINGUP.md": (1300, 0),
+    "plugin/GLOSSARY.md": (700, 0),
     "plugin/OPERATING.md": (5450, 0),
-    "plugin/SETTINGS.md": (3500, 1),
-    "proxy/README.md": (5550, 1),
+    "plugin/SETTINGS.md": (3400, 0),
+    "proxy/README.md": (5350, 0),
     "test/COMPATIBILITY.md": (3400, 0),
     "test/MEASUREMENTS.md": (3000, 0),
-    "tools/EXAMPLES.md": (1000, 1),
-    "tools/JSON.md": (2650, 1),
-    "tools/README.md": (2350, 1),
-    "topology/DECISIONS.md": (2500, 1),
-    "topology/README.md": (1350, 1),
+    "tools/EXAMPLES.md": (1000, 0),
+    "tools/JSON.md": (2550, 0),
+    "tools/README.md": (1700, 0),
+    "topology/DECISIONS.md": (2450, 0),
+    "topology/README.md": (1200, 0),
 }
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.S | re.M)
