@@ -14,7 +14,7 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 37700  # words of all of them
+TOTAL = 37150  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
     "README.md": (1200, 0),
@@ -24,14 +24,14 @@ LIMITS = {
     "plugin/BRINGUP.md": (1300, 0),
     "plugin/GLOSSARY.md": (700, 0),
     "plugin/OPERATING.md": (5450, 0),
-    "plugin/SETTINGS.md": (3400, 0),
+    "plugin/SETTINGS.md": (2850, 0),
     "proxy/README.md": (5350, 0),
     "test/COMPATIBILITY.md": (3400, 0),
     "test/MEASUREMENTS.md": (3000, 0),
     "tools/EXAMPLES.md": (1000, 0),
     "tools/JSON.md": (2550, 0),
     "tools/README.md": (1700, 0),
-    "topology/DECISIONS.md": (2450, 0),
+    "topology/DECISIONS.md": (2400, 0),
     "topology/README.md": (1200, 0),
 }
 
