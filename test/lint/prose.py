@@ -14,21 +14,21 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 37150  # words of all of them
+TOTAL = 36850  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
     "README.md": (1200, 0),
     "gda/FAILURES.md": (900, 0),
     "gda/README.md": (3600, 0),
     "plugin/ARCHITECTURE.md": (1050, 0),
-    "plugin/BRINGUP.md": (1300, 0),
+    "plugin/BRINGUP.md": (1150, 0),
     "plugin/GLOSSARY.md": (700, 0),
     "plugin/OPERATING.md": (5450, 0),
     "plugin/SETTINGS.md": (2850, 0),
     "proxy/README.md": (5350, 0),
     "test/COMPATIBILITY.md": (3400, 0),
     "test/MEASUREMENTS.md": (3000, 0),
-    "tools/EXAMPLES.md": (1000, 0),
+    "tools/EXAMPLES.md": (900, 0),
     "tools/JSON.md": (2550, 0),
     "tools/README.md": (1700, 0),
     "topology/DECISIONS.md": (2400, 0),
