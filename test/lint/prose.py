@@ -14,7 +14,7 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 36850  # words of all of them
+TOTAL = 36550  # words of all of them
 # Words, and sentences that are longer than LONG.
 LIMITS = {
     "README.md": (1200, 0),
@@ -29,7 +29,7 @@ LIMITS = {
     "test/COMPATIBILITY.md": (3400, 0),
     "test/MEASUREMENTS.md": (3000, 0),
     "tools/EXAMPLES.md": (900, 0),
-    "tools/JSON.md": (2550, 0),
+    "tools/JSON.md": (2250, 0),
     "tools/README.md": (1700, 0),
     "topology/DECISIONS.md": (2400, 0),
     "topology/README.md": (1200, 0),
