@@ -14,13 +14,13 @@ import re
 import sys
 
 LONG = 30  # words of a sentence
-TOTAL = 36350  # words of all of them
+TOTAL = 36100  # words of all of them
 USERS_TOTAL = 23750  # of those for users
 # Words, and sentences that are longer than LONG.
 LIMITS = {
     "README.md": (1200, 0),
-    "gda/FAILURES.md": (900, 0),
-    "gda/README.md": (3600, 0),
+    "gda/FAILURES.md": (800, 0),
+    "gda/README.md": (3500, 0),
     "plugin/ARCHITECTURE.md": (1050, 0),
     "plugin/BRINGUP.md": (1150, 0),
     "plugin/GLOSSARY.md": (700, 0),
