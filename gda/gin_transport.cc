@@ -4,8 +4,7 @@
 #include "gda/gin_comm.h"
 #include "gda/team/meeting.h"
 #include "gda/team/modes.h"
-#include "proxy/connect/connection.h"
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 
 namespace twinpath::gda {
 namespace {

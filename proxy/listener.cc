@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/host.h"
 #include "plugin/base/log.h"
 #include "proxy/receive/recv_comm.h"
 

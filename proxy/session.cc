@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/host.h"
 #include "plugin/base/log.h"
 #include "proxy/connect/subnet_choice.h"
 #include "proxy/listener.h"

@@ -1,6 +1,6 @@
 #include "proxy/transport.h"
 
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 #include "proxy/session.h"
 
 namespace twinpath {

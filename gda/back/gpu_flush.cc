@@ -5,9 +5,9 @@
 
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
-#include "proxy/connect/connection.h"
-#include "proxy/queues/adapter_objects.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/rdma/completion_text.h"
+#include "plugin/rdma/path.h"
+#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda {
 
@@ -19,11 +19,10 @@ Result<std::unique_ptr<GpuFlush>> GpuFlush::make(const GinCore& core, const Sink
   auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, kReads);
   if (!cq) return cq.status();
   made->cq_ = std::move(cq).take();
-  QueueSettings settings = queue_settings(true, core.config(), core.settings);
+  QueueSettings settings = path_settings(core.config(), core.settings);
   settings.access = IBV_ACCESS_REMOTE_READ;
   settings.recv_depth = 0;
   settings.send_depth = static_cast<int>(kReads);
-  settings.inline_bytes = 0;
   auto pair = QueuePair::make(verbs, core.rail, made->cq_.get(), settings, core.limits);
   if (!pair) return pair.status();
   made->pair_ = std::move(pair).take();

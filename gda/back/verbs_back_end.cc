@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/rdma/completion_text.h"
 
 namespace twinpath::gda {
 

@@ -2,7 +2,7 @@
 // Control connections of one GIN comm: a TCP socket to every other rank, made collectively, over
 // which setup data is gathered.  The sockets stay open: a closed one tells of a peer that died.
 //
-// Wire: the listen handle of proxy/wire/handle.h finds a rank; the connecting side (the higher
+// Wire: the listen handle of plugin/rdma/handle.h finds a rank; the connecting side (the higher
 // rank) says hello with the listener's nonce and its rank, the listening side answers.  Strangers
 // are dropped.  Then each collective step sends one frame to every rank: a header that names the
 // step, and the bytes.  A Mesh that is destroyed says goodbye, so that a rank that has finished
@@ -25,7 +25,7 @@
 #include "plugin/base/peer_watch.h"
 #include "plugin/base/socket.h"
 #include "plugin/base/status.h"
-#include "proxy/wire/handle.h"
+#include "plugin/rdma/handle.h"
 
 namespace twinpath::gda {
 

@@ -11,6 +11,7 @@
 #include "gda/connect/mesh_wire.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/hearing_time.h"
+#include "plugin/base/host.h"
 #include "plugin/base/log.h"
 #include "plugin/base/wait_within.h"
 

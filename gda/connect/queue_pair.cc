@@ -7,9 +7,11 @@
 #include <thread>
 
 #include "plugin/base/log.h"
+#include "plugin/base/random.h"
 #include "plugin/base/reason_text.h"
-#include "proxy/queues/adapter_objects.h"
-#include "proxy/queues/flow_label.h"
+#include "plugin/rdma/devices.h"
+#include "plugin/rdma/flow_label.h"
+#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda {
 namespace {

@@ -11,7 +11,7 @@
 #include "plugin/base/owned.h"
 #include "plugin/base/status.h"
 #include "plugin/base/wire.h"
-#include "proxy/queues/queue_set.h"
+#include "plugin/rdma/path.h"
 
 namespace twinpath::gda {
 

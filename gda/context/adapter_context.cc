@@ -9,7 +9,7 @@
 #include "plugin/base/log.h"
 #include "plugin/base/peer_modes.h"
 #include "plugin/gpu/dmabuf.h"
-#include "proxy/connect/connection.h"
+#include "plugin/rdma/path.h"
 
 namespace twinpath::gda {
 
@@ -89,7 +89,7 @@ Status AdapterContext::make_queues(const ContextSettings& settings) {
   setup.rung_by_cpu = core_->bells == BellChoice::cpu;
   setup.rung_by_gpu = core_->bells == BellChoice::gpu;
   setup.real_page = !core_->adapter->software();
-  setup.settings = queue_settings(true, core_->config(), comm);
+  setup.settings = path_settings(core_->config(), comm);
   for (std::size_t p = 0; p < shape_.pairs(); ++p) {
     const int rank = rank_of(p);
     setup.peers.push_back(!used(rank)             ? std::string()

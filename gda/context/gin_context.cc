@@ -11,9 +11,9 @@
 #include "plugin/base/log.h"
 #include "plugin/base/reason_text.h"
 #include "plugin/fabric/refusal.h"
-#include "proxy/connect/connection.h"
-#include "proxy/queues/adapter_objects.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/rdma/completion_text.h"
+#include "plugin/rdma/path.h"
+#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda {
 
@@ -143,7 +143,7 @@ Status Context::make_pairs(const ContextSettings& settings) {
 
   CommSettings comm = core_->settings;
   if (settings.traffic_class >= 0) comm.traffic_class = settings.traffic_class;
-  QueueSettings queue = queue_settings(true, core_->config(), comm);
+  QueueSettings queue = path_settings(core_->config(), comm);
   queue.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                  (core_->limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
   queue.recv_depth = static_cast<int>(receives);

@@ -12,7 +12,7 @@
 #include "gda/mlx5/commands.h"
 #include "plugin/base/status.h"
 #include "plugin/fabric/mlx5.h"
-#include "proxy/queues/queue_set.h"
+#include "plugin/rdma/devices.h"
 
 namespace twinpath::gda::mlx5 {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
-#include "proxy/wire/handle.h"
+#include "plugin/base/random.h"
 
 namespace twinpath::gda::mlx5 {
 

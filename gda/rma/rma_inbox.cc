@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
-#include "proxy/connect/connection.h"
-#include "proxy/queues/adapter_objects.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/rdma/completion_text.h"
+#include "plugin/rdma/path.h"
+#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda::rma {
 
@@ -26,11 +26,10 @@ Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, std::
   auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, kBatch);
   if (!cq) return cq.status();
   made->cq_ = std::move(cq).take();
-  QueueSettings settings = queue_settings(true, core.config(), core.settings);
+  QueueSettings settings = path_settings(core.config(), core.settings);
   settings.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
   settings.recv_depth = 0;
   settings.send_depth = static_cast<int>(kBatch);
-  settings.inline_bytes = 0;
   auto pair = QueuePair::make(verbs, core.rail, made->cq_.get(), settings, core.limits);
   if (!pair) return pair.status();
   made->loop_ = std::move(pair).take();

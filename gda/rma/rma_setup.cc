@@ -9,9 +9,9 @@
 #include "plugin/base/page_size.h"
 #include "plugin/base/reason_text.h"
 #include "plugin/fabric/refusal.h"
-#include "proxy/connect/connection.h"
-#include "proxy/queues/adapter_objects.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/rdma/completion_text.h"
+#include "plugin/rdma/path.h"
+#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda::rma {
 namespace {
@@ -127,12 +127,11 @@ Status Context::make_pairs() {
   cq_ = std::move(cq).take();
   CommSettings comm = core.settings;
   if (settings_.traffic_class >= 0) comm.traffic_class = settings_.traffic_class;
-  QueueSettings settings = queue_settings(true, core.config(), comm);
+  QueueSettings settings = path_settings(core.config(), comm);
   settings.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                     (core.limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
   settings.recv_depth = static_cast<int>(receives);
   settings.send_depth = static_cast<int>(slots_) + 1;
-  settings.inline_bytes = 0;
   for (std::size_t q = 0; q < queue_count(); ++q) {
     if (!used(rank_of(q))) continue;
     auto pair = QueuePair::make(verbs, core.rail, cq_.get(), settings, core.limits);

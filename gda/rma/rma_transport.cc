@@ -5,7 +5,7 @@
 #include "gda/team/meeting.h"
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 
 namespace twinpath::gda::rma {
 namespace {

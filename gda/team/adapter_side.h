@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gda/mlx5/adapter.h"
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 
 namespace twinpath::gda {
 

@@ -15,8 +15,8 @@
 #include "gda/memory/device_memory.h"
 #include "gda/team/flush_sources.h"
 #include "gda/team/port_watch.h"
+#include "plugin/rdma/devices.h"
 #include "plugin/transport.h"
-#include "proxy/memory/devices.h"
 
 namespace twinpath::gda {
 

@@ -3,7 +3,7 @@
 
 #include "gda/team/rail_turns.h"
 #include "plugin/base/log.h"
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 #include "topology/probe/probe_gpus.h"
 
 namespace twinpath::gda {

@@ -10,7 +10,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/run_clock.h"
-#include "proxy/queues/queue_set.h"
+#include "plugin/rdma/devices.h"
 
 namespace twinpath::gda {
 

@@ -4,9 +4,9 @@
 #include <array>
 
 #include "plugin/base/log.h"
-#include "proxy/connect/connection.h"
-#include "proxy/queues/adapter_objects.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/rdma/completion_text.h"
+#include "plugin/rdma/path.h"
+#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda {
 
@@ -18,11 +18,10 @@ Result<std::unique_ptr<Questions>> Questions::make(const GinCore& core,
   auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, asked.size());
   if (!cq) return cq.status();
   made->cq_ = std::move(cq).take();
-  QueueSettings settings = queue_settings(true, core.config(), core.settings);
+  QueueSettings settings = path_settings(core.config(), core.settings);
   settings.access = IBV_ACCESS_REMOTE_WRITE;
   settings.recv_depth = 0;
   settings.send_depth = 1;
-  settings.inline_bytes = 0;
   for (int rank = 0; rank < core.ranks(); ++rank) {
     if (!asked[static_cast<std::size_t>(rank)] || rank == core.rank()) continue;
     auto pair = QueuePair::make(verbs, core.rail, made->cq_.get(), settings, core.limits);

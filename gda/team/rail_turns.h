@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "gda/connect/mesh.h"
-#include "proxy/queues/queue_set.h"
+#include "plugin/rdma/devices.h"
 
 namespace twinpath::gda {
 

@@ -7,4 +7,11 @@ void Writer::raw(const void* p, std::size_t n) {
   bytes_.insert(bytes_.end(), b, b + n);
 }
 
+std::string loggable(std::string text, std::size_t most) {
+  if (text.size() > most) text.resize(most);
+  for (char& c : text)
+    if (c < 0x20 || c > 0x7e) c = '?';
+  return text;
+}
+
 }  // namespace twinpath

@@ -83,4 +83,7 @@ class Reader {
   bool ok_ = true;
 };
 
+// Text of the peer as our log may have it: no control characters, and not longer than `most`.
+std::string loggable(std::string text, std::size_t most = 255);
+
 }  // namespace twinpath

@@ -38,7 +38,7 @@ struct NetworkPlace {
 inline constexpr int kMostRail = 0x7fff, kMostPlane = 0x3fff;
 
 // One active port of one HCA, as found at start.  GIDs, MTU and LID may change later: connections
-// ask again (proxy/memory/live_ports.h).
+// ask again (plugin/rdma/live_ports.h).
 struct Port {
   std::string device;  // "mlx5_0", "soft0"
   std::uint8_t number = 1;

@@ -5,14 +5,14 @@
 
 #include "gda/gin_transport.h"
 #include "gda/rma/rma_transport.h"
+#include "plugin/base/host.h"
 #include "plugin/base/log.h"
 #include "plugin/base/version.h"
 #include "plugin/fabric/by_network.h"
 #include "plugin/gpu/engine.h"
 #include "plugin/nccl/own_folder.h"
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 #include "proxy/transport.h"
-#include "proxy/wire/handle.h"
 
 namespace twinpath {
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/host.h"
 #include "plugin/base/log.h"
 #include "proxy/connect/subnet_choice.h"
 #include "proxy/queues/depths.h"
@@ -22,21 +23,9 @@ constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
-namespace {
-
-// What the environment says of service; 0 where it says nothing.
-ServiceClass user_service(bool sender, const Config& config) {
-  int tc = config.ib_tc;
-  if (!sender && config.ib_fifo_tc >= 0) tc = config.ib_fifo_tc;  // receivers send only CTS
-  return {static_cast<std::uint8_t>(std::max(config.ib_sl, 0)),
-          static_cast<std::uint8_t>(std::max(tc, 0))};
-}
-
-}  // namespace
-
 QueueSettings queue_settings(bool sender, const Config& config, const CommSettings& settings,
                              bool sender_stages, bool splits) {
-  QueueSettings s;
+  QueueSettings s = path_settings(config, settings);
   s.access = IBV_ACCESS_REMOTE_WRITE;
   s.send_depth = sender ? kSendDepth : kRecvSendDepth + kProbeDepth;
   s.recv_depth = sender ? 1 : kRecvDepth;
@@ -46,43 +35,16 @@ QueueSettings queue_settings(bool sender, const Config& config, const CommSettin
     s.recv_depth += sender ? 0 : kStagedReceives;
   }
   s.inline_bytes = sender ? kInlineData : kInlineCts;
-  s.roce = s.infiniband = user_service(sender, config);
-  // NCCL's manual (trafficClass): RoCE networks take it as type of service, InfiniBand as service
-  // level.  What the user sets goes before what the communicator asks for.
-  const int asked = settings.traffic_class;
-  const bool cts_class = !sender && config.ib_fifo_tc >= 0;
-  if (asked >= 0 && config.ib_tc < 0 && !cts_class)
-    s.roce.traffic_class = static_cast<std::uint8_t>(asked & 0xff);
-  if (asked >= 0 && asked <= kMostServiceLevel && config.ib_sl < 0)
-    s.infiniband.level = static_cast<std::uint8_t>(asked);
-  s.timeout = static_cast<std::uint8_t>(config.ib_timeout);
-  s.retry_count = static_cast<std::uint8_t>(config.ib_retry_cnt);
-  s.retry = retry_settings(config);
-  s.flow_labels = config.flow_labels;
+  // Receivers send clear-to-sends only, which may have a class of their own.
+  if (!sender && config.ib_fifo_tc >= 0)
+    s.roce.traffic_class = s.infiniband.traffic_class =
+        static_cast<std::uint8_t>(config.ib_fifo_tc);
   return s;
 }
 
 std::size_t split_above(const Config& config, bool roce) {
   const bool adaptive = config.ib_adaptive_routing < 0 ? !roce : config.ib_adaptive_routing != 0;
   return adaptive ? static_cast<std::size_t>(config.ib_ar_threshold) : SIZE_MAX;
-}
-
-Result<std::vector<Rail>> choose_rails(const Devices& devices, int device) {
-  std::vector<Rail> rails;
-  for (const RailPort& port : devices.rails(device)) {
-    std::string why;
-    auto now = devices.live(port, why);
-    if (!now) {
-      TP_WARN("a port cannot be used: %s", why.c_str());
-      return now.status();
-    }
-    rails.push_back(Rail::of(port, *now));
-  }
-  if (rails.empty()) {
-    TP_WARN("there is no device %d", device);
-    return Status::bad_argument;
-  }
-  return rails;
 }
 
 Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,

@@ -79,9 +79,6 @@ QueueSettings queue_settings(bool sender, const Config& config, const CommSettin
 // InfiniBand.
 std::size_t split_above(const Config& config, bool roce);
 
-// A device's ports and their addresses as they are now.  Logs what is wrong with one that has none.
-Result<std::vector<Rail>> choose_rails(const Devices& devices, int device);
-
 class Connection {
  public:
   enum class Role { connector, acceptor };

@@ -7,8 +7,8 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/rdma/staging.h"
 #include "proxy/connect/peer_link.h"
-#include "proxy/memory/staging.h"
 
 namespace twinpath {
 namespace {

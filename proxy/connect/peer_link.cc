@@ -9,7 +9,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/rdma/completion_text.h"
 
 namespace twinpath {
 

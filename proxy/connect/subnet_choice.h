@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 
 namespace twinpath {
 

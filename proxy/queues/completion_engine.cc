@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "plugin/base/log.h"
-#include "proxy/queues/adapter_objects.h"
+#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath {
 namespace {

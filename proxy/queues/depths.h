@@ -1,7 +1,7 @@
 #pragma once
 // How deep the queues of a connection are, and why that is enough.
 #include "plugin/base/limits.h"
-#include "proxy/memory/staging.h"
+#include "plugin/rdma/staging.h"
 #include "proxy/wire/cts.h"
 #include "proxy/wire/parcel.h"
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 #include "proxy/wire/parcel.h"
 
 namespace twinpath {

@@ -1,34 +1,22 @@
 #include "proxy/queues/queue_set.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "plugin/base/log.h"
+#include "plugin/base/random.h"
 #include "plugin/base/reason_text.h"
-#include "plugin/fabric/gid.h"
-#include "proxy/queues/adapter_objects.h"
-#include "proxy/queues/completion_text.h"
-#include "proxy/queues/flow_label.h"
+#include "plugin/rdma/completion_text.h"
+#include "plugin/rdma/flow_label.h"
+#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath {
 namespace {
 
-// What the peer must be able to do when it runs out of receives: try again for ever, first after
-// 0.64 ms.  Our credits make it a rare accident.
+// A peer that runs out of receives is tried again for ever (path.cc says how soon).
 constexpr std::uint8_t kRnrRetryForever = 7;
-constexpr std::uint8_t kMinRnrTimer = 12;
-
-// Of routable addresses the last 16 bits of the prefix name the subnet, and the floating LIDs
-// before them may differ within it.
-bool same_subnet(const ibv_gid& a, const ibv_gid& b) {
-  const bool routable = flid_of(a) != 0 || flid_of(b) != 0;
-  return routable ? std::memcmp(a.raw + 6, b.raw + 6, 2) == 0 : std::memcmp(a.raw, b.raw, 8) == 0;
-}
 
 const char* raise_remedy(int error, bool roce, bool soft) {
   switch (error) {
@@ -51,59 +39,6 @@ const char* raise_remedy(int error, bool roce, bool soft) {
 }
 
 }  // namespace
-
-std::string gid_text(const ibv_gid& gid) {
-  char text[INET6_ADDRSTRLEN] = {};
-  (void)::inet_ntop(AF_INET6, gid.raw, text, sizeof text);
-  return text;
-}
-
-HelloRail Rail::hello() const {
-  const Port& p = *port.port;
-  return {p.name,
-          lid,
-          mtu,
-          gid.gid,
-          static_cast<std::uint8_t>(gid.index),
-          p.roce,
-          grh_required,
-          static_cast<std::uint32_t>(std::max(p.speed_mbps, 0))};
-}
-
-bool needs_global_header(const Rail& local, const HelloRail& remote) {
-  return local.port.port->roce || remote.lid == 0 || local.grh_required || remote.grh_required ||
-         !same_subnet(local.gid.gid, remote.gid);
-}
-
-std::uint16_t destination_lid(const Rail& local, const HelloRail& remote) {
-  const std::uint16_t flid = flid_of(remote.gid);
-  return flid != 0 && !same_subnet(local.gid.gid, remote.gid) ? flid : remote.lid;
-}
-
-ibv_qp_attr path_attributes(const Rail& local, const HelloRail& remote, QueueAddress to,
-                            const QueueSettings& settings, std::uint32_t flow_label) {
-  const Port& port = *local.port.port;
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_RTR;
-  a.path_mtu = std::min(local.mtu, remote.mtu);
-  a.dest_qp_num = to.qpn;
-  a.rq_psn = to.psn;
-  a.max_dest_rd_atomic = 1;
-  a.min_rnr_timer = kMinRnrTimer;
-  a.ah_attr.port_num = port.number;  // ours: the peer's number says nothing about this HCA
-  const ServiceClass& service = settings.service(port.roce);
-  a.ah_attr.sl = service.level;
-  if (needs_global_header(local, remote)) {
-    a.ah_attr.is_global = 1;
-    a.ah_attr.grh.dgid = remote.gid;
-    a.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(local.gid.index);
-    a.ah_attr.grh.hop_limit = 255;
-    if (port.roce) a.ah_attr.grh.flow_label = flow_label;
-    a.ah_attr.grh.traffic_class = service.traffic_class;
-  }
-  if (!port.roce) a.ah_attr.dlid = destination_lid(local, remote);
-  return a;
-}
 
 Result<std::unique_ptr<QueueSet>> QueueSet::make(std::shared_ptr<CompletionHub> hub,
                                                  std::shared_ptr<Devices> devices,

@@ -9,52 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
+#include "plugin/rdma/path.h"
 #include "proxy/queues/completion_engine.h"
-#include "proxy/queues/modify_retry.h"
 #include "proxy/wire/handshake.h"
 #include "proxy/wire/paths.h"
 #include "proxy/wire/recovery.h"
 
 namespace twinpath {
-
-// The local end of a rail, its addresses as they were when the connection began.
-struct Rail {
-  RailPort port;
-  GidEntry gid;
-  ibv_mtu mtu = IBV_MTU_1024;
-  std::uint16_t lid = 0;
-  bool grh_required = false;
-  std::uint16_t pkey_index = 0;
-  // The port with the addresses that it has now.
-  static Rail of(const RailPort& port, const LivePort& now) {
-    return {port, now.gid, now.mtu, now.lid, now.grh_required, now.pkey_index};
-  }
-  // What the peer is told of it.
-  HelloRail hello() const;
-};
-
-inline constexpr int kMostServiceLevel = 15;  // 4 bits (InfiniBand specification, LRH)
-
-// How networks tell traffic apart: InfiniBand by service level, RoCE by traffic class.
-struct ServiceClass {
-  std::uint8_t level = 0;          // 0..kMostServiceLevel
-  std::uint8_t traffic_class = 0;  // of the global header
-};
-
-// Attributes that are the same on all queues of a connection.
-struct QueueSettings {
-  int send_depth = 1;
-  int recv_depth = 1;
-  int inline_bytes = 0;  // wanted; what the device grants is in Queue::inline_bytes
-  int access = 0;
-  ServiceClass roce, infiniband;  // on ports of that kind
-  const ServiceClass& service(bool on_roce) const { return on_roce ? roce : infiniband; }
-  std::uint8_t timeout = 20;
-  std::uint8_t retry_count = 7;
-  RetrySettings retry;  // of moves to the next state
-  bool flow_labels = false;
-};
 
 struct Queue {
   CompletionEngine* engine = nullptr;  // null: not needed yet
@@ -68,20 +30,6 @@ struct Queue {
   QueueExtras agreed;            // what both adapters have in use; vendor 0: nothing
   bool halted = false;           // its adapter says that it is in error
 };
-
-// Whether packets between the two need the global header, which names ports by GID: always on
-// Ethernet; on InfiniBand where a LID is missing or does not reach, or where a port asks for it
-// (one of several virtual ports behind one LID).  Pure.
-bool needs_global_header(const Rail& local, const HelloRail& remote);
-
-// Where the local subnet takes packets for an InfiniBand port: its LID, or across subnets the
-// floating LID in its GID, which leads to a router (as in NCCL's net_ib/connect.cc).  Pure.
-std::uint16_t destination_lid(const Rail& local, const HelloRail& remote);
-
-// Address vector and path of one queue, out of both ends.  Pure.
-// `flow_label`: see flow_label.h; goes with RoCE only.
-ibv_qp_attr path_attributes(const Rail& local, const HelloRail& remote, QueueAddress to,
-                            const QueueSettings& settings, std::uint32_t flow_label = 0);
 
 class QueueSet {
  public:
@@ -176,8 +124,5 @@ class QueueSet {
   bool receives_ = false;
   ModifyRetry retry_;
 };
-
-// GIDs as text.
-std::string gid_text(const ibv_gid& gid);
 
 }  // namespace twinpath

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
-#include "proxy/connect/connection.h"
+#include "plugin/rdma/path.h"
 
 namespace twinpath {
 
@@ -37,10 +37,8 @@ Status FlushQueues::prepare(std::uint32_t wanted, bool all) {
 Status FlushQueues::make(const std::vector<Rail>& rails, const std::vector<int>& which,
                          std::size_t& failed, std::string& why) {
   failed = which.size();
-  QueueSettings settings = queue_settings(true, devices_->config(), {});
+  QueueSettings settings = path_settings(devices_->config(), {});
   settings.send_depth = kFlushSlots;
-  settings.recv_depth = 1;
-  settings.inline_bytes = 0;
   settings.retry = {};  // nobody comes again, and there is no peer that might be late
   settings.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
   std::vector<Rail> used;

@@ -10,7 +10,7 @@
 #include <atomic>
 #include <memory>
 
-#include "proxy/memory/staging.h"
+#include "plugin/rdma/staging.h"
 #include "proxy/wire/cts.h"
 
 namespace twinpath {

@@ -8,7 +8,7 @@
 
 #include "plugin/base/counters.h"
 #include "plugin/base/sync.h"
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 #include "proxy/queues/depths.h"
 #include "proxy/queues/queue_set.h"
 #include "proxy/wire/parcel.h"

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <memory>
 
-#include "proxy/memory/staging.h"
+#include "plugin/rdma/staging.h"
 #include "proxy/send/outgoing.h"
 
 namespace twinpath {

@@ -3,31 +3,6 @@
 #include <algorithm>
 
 namespace twinpath {
-namespace {
-
-constexpr std::uint32_t k24Bits = 0xffffff;
-constexpr std::uint8_t kEthernet = 1, kGrhRequired = 2;
-
-}  // namespace
-
-std::string printable(std::string text, std::size_t most) {
-  if (text.size() > most) text.resize(most);
-  for (char& c : text)
-    if (c < 0x20 || c > 0x7e) c = '?';
-  return text;
-}
-
-void encode_address(Writer& w, QueueAddress address) {
-  w.integer(address.qpn);
-  w.integer(address.psn);
-}
-
-bool decode_address(Reader& r, QueueAddress& address) {
-  address.qpn = r.integer<std::uint32_t>();
-  address.psn = r.integer<std::uint32_t>();
-  return address.qpn <= k24Bits && address.psn <= k24Bits;
-}
-
 FrameHeader decode_header(std::span<const std::uint8_t, kFrameHeaderBytes> bytes) {
   Reader r(bytes);
   FrameHeader h;
@@ -51,46 +26,6 @@ std::vector<std::uint8_t> make_frame(FrameType type, const Nonce& nonce,
   return w.take();
 }
 
-std::uint8_t encode_port_flags(const HelloRail& rail) {
-  return static_cast<std::uint8_t>((rail.roce ? kEthernet : 0) |
-                                   (rail.grh_required ? kGrhRequired : 0));
-}
-
-void decode_port_flags(std::uint8_t flags, HelloRail& rail) {
-  rail.roce = (flags & kEthernet) != 0;
-  rail.grh_required = (flags & kGrhRequired) != 0;
-}
-
-void encode_rail(Writer& w, const HelloRail& rail) {
-  w.text(rail.port);
-  w.integer(rail.lid);
-  w.integer(static_cast<std::uint8_t>(rail.mtu));
-  w.raw(rail.gid.raw, sizeof rail.gid.raw);
-  w.integer(rail.gid_index);
-  w.integer(encode_port_flags(rail));
-  w.integer(rail.speed_mbps);
-}
-
-bool decode_rail(Reader& r, int number, HelloRail& rail, std::string& why) {
-  rail.port = printable(r.text());
-  rail.lid = r.integer<std::uint16_t>();
-  const int mtu = r.integer<std::uint8_t>();
-  r.raw(rail.gid.raw, sizeof rail.gid.raw);
-  rail.gid_index = r.integer<std::uint8_t>();
-  decode_port_flags(r.integer<std::uint8_t>(), rail);
-  rail.speed_mbps = r.integer<std::uint32_t>();
-  if (!r.ok()) {
-    why = "the hello ends inside rail " + std::to_string(number);
-    return false;
-  }
-  if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096) {
-    why = "rail " + std::to_string(number) + " of the hello has MTU code " + std::to_string(mtu);
-    return false;
-  }
-  rail.mtu = static_cast<ibv_mtu>(mtu);
-  return true;
-}
-
 std::vector<std::uint8_t> encode_hello(const Hello& hello) {
   Writer w;
   w.text(hello.version);
@@ -111,10 +46,10 @@ std::vector<std::uint8_t> encode_hello(const Hello& hello) {
 
 bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string& why) {
   Reader r(body);
-  hello.version = printable(r.text());
-  hello.host = printable(r.text());
+  hello.version = loggable(r.text());
+  hello.host = loggable(r.text());
   hello.pid = r.integer<std::uint32_t>();
-  hello.device = printable(r.text());
+  hello.device = loggable(r.text());
   hello.qps_per_connection = r.integer<std::uint16_t>();
   hello.capabilities = r.integer<std::uint32_t>();
   const int rails = r.integer<std::uint8_t>();
@@ -144,7 +79,7 @@ bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string&
           " rails are in reserve";
     return false;
   }
-  hello.gpu = printable(r.text());
+  hello.gpu = loggable(r.text());
   const std::size_t bytes = r.integer<std::uint16_t>();
   std::array<std::uint8_t, kRecordBytes> record{};
   if (!r.ok() || bytes != record.size()) {
@@ -229,7 +164,7 @@ std::string decode_refusal(std::span<const std::uint8_t> body) {
   Reader r(body);
   std::string text = r.text();
   if (!r.ok() || text.empty()) return "(no reason given)";
-  return printable(std::move(text), 1024);
+  return loggable(std::move(text), 1024);
 }
 
 }  // namespace twinpath

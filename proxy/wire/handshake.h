@@ -24,14 +24,14 @@
 #include "plugin/base/limits.h"
 #include "plugin/base/wire.h"
 #include "plugin/fabric/verbs.h"
-#include "proxy/wire/handle.h"
+#include "plugin/rdma/handle.h"
+#include "plugin/rdma/path.h"
 #include "proxy/wire/paths.h"
 #include "topology/decide/record.h"
 
 namespace twinpath {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46505457;  // "WTPF"
-inline constexpr std::uint16_t kProtocolVersion = 8;
 inline constexpr std::size_t kFrameHeaderBytes = 28;
 inline constexpr std::size_t kMaxFrameBody = 8192;
 // After the handshake the socket carries single bytes, and few of them; unknown ones are ignored.
@@ -55,25 +55,6 @@ FrameHeader decode_header(std::span<const std::uint8_t, kFrameHeaderBytes> bytes
 std::vector<std::uint8_t> make_frame(FrameType type, const Nonce& nonce,
                                      std::span<const std::uint8_t> body);
 
-// Text of the peer as our log may have it: no control characters, and not longer than `most`.
-std::string printable(std::string text, std::size_t most = 255);
-
-// One rail of an end.
-struct HelloRail {
-  std::string port;  // "mlx5_0:1"
-  std::uint16_t lid = 0;
-  ibv_mtu mtu = IBV_MTU_1024;
-  ibv_gid gid{};
-  std::uint8_t gid_index = 0;  // for messages only
-  bool roce = false;
-  bool grh_required = false;
-  std::uint32_t speed_mbps = 0;
-};
-
-void encode_rail(Writer& w, const HelloRail& rail);
-// `number`: of the rail, for `why`.
-bool decode_rail(Reader& r, int number, HelloRail& rail, std::string& why);
-
 struct Hello {
   std::string version;  // plugin version text
   std::string host;
@@ -88,19 +69,8 @@ struct Hello {
   std::string gpu;            // "GPU3", for messages
   PlacementRecord placement;  // of that GPU and the rails
 };
-// What a port is, as one byte on the wire.
-std::uint8_t encode_port_flags(const HelloRail& rail);
-void decode_port_flags(std::uint8_t flags, HelloRail& rail);
 std::vector<std::uint8_t> encode_hello(const Hello& hello);
 bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string& why);
-
-struct QueueAddress {
-  std::uint32_t qpn = 0;  // 24 bits
-  std::uint32_t psn = 0;  // 24 bits
-};
-void encode_address(Writer& w, QueueAddress address);
-// False when a number has more than 24 bits.
-bool decode_address(Reader& r, QueueAddress& address);
 
 // What an adapter would use on a queue pair beyond the standard, or both ends do (ibv_ece).  The
 // bits mean something to adapters of that vendor only; vendor 0: nothing.

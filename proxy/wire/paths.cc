@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plugin/rdma/rail.h"
+
 namespace twinpath {
 namespace {
 

@@ -12,9 +12,6 @@
 
 namespace twinpath {
 
-// Standby rails of one end: one more than a neighbour that may be lost for the same reason.
-inline constexpr int kMaxStandby = 2;
-
 struct EndRails {
   int regular = 1;
   int standby = 0;

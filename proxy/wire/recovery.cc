@@ -33,7 +33,7 @@ std::vector<std::uint8_t> encode_recovery(const StopNote& note) {
   w.integer(note.round);
   w.integer(note.unwanted);
   w.integer(note.down);
-  w.text(printable(note.why, kMostWhy));
+  w.text(loggable(note.why, kMostWhy));
   return frame(RecoveryKind::stop, w.bytes());
 }
 
@@ -75,7 +75,7 @@ bool decode_recovery(std::span<const std::uint8_t> body, StopNote& note) {
   note.round = r.integer<std::uint32_t>();
   note.unwanted = r.integer<std::uint32_t>();
   note.down = r.integer<std::uint32_t>();
-  note.why = printable(r.text(), kMostWhy);
+  note.why = loggable(r.text(), kMostWhy);
   return r.ok();
 }
 

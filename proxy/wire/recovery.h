@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin/rdma/key_range.h"
 #include "proxy/wire/cts.h"
 #include "proxy/wire/handshake.h"
 
@@ -61,15 +62,6 @@ struct HeldState {
   }
 };
 
-// Memory that cells of the receiver name, with the keys that it has now, by the rail of a cell's
-// key: other queues may be on other ports, whose keys are others.
-struct KeyRange {
-  std::uint64_t address = 0, bytes = 0;
-  std::array<std::uint32_t, kMaxRails> rkeys{};
-  bool covers(std::uint64_t at, std::uint64_t size) const {
-    return at - address <= bytes && size <= bytes - (at - address);
-  }
-};
 // Gives a cell the keys of the memory that it names; false where none of these ranges has it.
 bool renew_keys(const CtsLayout& layout, std::uint8_t* cell, std::span<const KeyRange> memory);
 // There are no more cells than that.

@@ -17,6 +17,27 @@ enum class WrKind : std::uint8_t {
   probe = 6
 };
 
+// Of a WrKind, for messages; never null.
+constexpr const char* work_name(int kind) {
+  switch (static_cast<WrKind>(kind)) {
+    case WrKind::send_data:
+      return "data write";
+    case WrKind::cts:
+      return "clear-to-send write";
+    case WrKind::receive:
+      return "receive";
+    case WrKind::flush:
+      return "flush read";
+    case WrKind::used:
+      return "write of the number of cells used";
+    case WrKind::probe:
+      return "question whether the peer's adapter answers";
+    case WrKind::none:
+      break;
+  }
+  return "work request";
+}
+
 struct WrId {
   std::uint16_t comm = 0;        // index in the session's table of comms
   std::uint16_t epoch = 0;       // how often that index was given out

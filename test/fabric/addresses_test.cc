@@ -1,6 +1,7 @@
 // Addresses that change while the process runs: an interface loses its address and gets it back,
 // at another index of the port's GID table, or a larger MTU.
-#include "proxy/wire/handle.h"
+#include "plugin/base/host.h"
+#include "plugin/rdma/handle.h"
 #include "test/fabric/event_feed.h"
 #include "test/fabric/failover.h"
 #include "test/fabric/world.h"

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <set>
 
-#include "proxy/queues/flow_label.h"
+#include "plugin/rdma/flow_label.h"
 #include "test/fabric/failover.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"

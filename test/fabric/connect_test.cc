@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plugin/rdma/handle.h"
 #include "proxy/connect/stranger_log.h"
 #include "proxy/listener.h"
-#include "proxy/wire/handle.h"
 #include "proxy/wire/handshake.h"
 #include "test/fabric/world.h"
 #include "test/support/stand_still.h"

@@ -7,6 +7,7 @@
 #include <list>
 #include <random>
 
+#include "plugin/base/host.h"
 #include "proxy/wire/handshake.h"
 #include "test/fabric/world.h"
 #include "test/support/descriptors.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "plugin/base/owned.h"
-#include "proxy/wire/handle.h"
+#include "plugin/rdma/handle.h"
 #include "proxy/wire/handshake.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"

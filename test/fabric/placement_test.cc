@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 #include "test/fabric/fake_gpu.h"
 #include "test/fabric/tap.h"
 #include "test/fabric/world.h"

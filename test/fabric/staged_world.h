@@ -1,7 +1,7 @@
 #pragma once
 // Two ends with a GPU each, which use its memory directly, through host memory, or either by size:
 // what the tests of host staging start from.
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 #include "test/fabric/fake_gpu.h"
 #include "test/fabric/world.h"
 #include "topology/model/place.h"

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "plugin/fabric/soft/extended.h"
-#include "proxy/memory/staging.h"
+#include "plugin/rdma/staging.h"
 #include "test/fabric/staged_world.h"
 #include "test/fabric/tap.h"
 #include "test/support/needs.h"

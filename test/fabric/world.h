@@ -13,7 +13,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/fabric/fabric.h"
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 #include "proxy/transport.h"
 #include "test/support/catch.h"
 #include "test/support/like.h"

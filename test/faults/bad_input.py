@@ -122,7 +122,7 @@ def a_gid_index_out_of_range_is_refused_and_the_good_ones_are_named(args):
 
 
 def handle_parts(handle):
-    """(nonce, (address, port)) of a listener's handle; see proxy/wire/handle.h."""
+    """(nonce, (address, port)) of a listener's handle; see plugin/rdma/handle.h."""
     family, port = int.from_bytes(handle[24:26], "little"), int.from_bytes(handle[26:28], "little")
     if family != 4:
         raise Skip("the listener's address is not an IPv4 one")

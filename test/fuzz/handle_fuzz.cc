@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "proxy/wire/handle.h"
+#include "plugin/rdma/handle.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace twinpath;

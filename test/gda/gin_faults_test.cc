@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "plugin/fabric/soft/extended.h"
-#include "proxy/wire/handle.h"
+#include "plugin/rdma/handle.h"
 #include "test/gda/gin_ranks.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"

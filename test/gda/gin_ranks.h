@@ -18,7 +18,7 @@
 #include "gda/gin_transport.h"
 #include "plugin/base/config.h"
 #include "plugin/base/page_size.h"
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 
 namespace twinpath::test {
 

@@ -5,7 +5,7 @@
 
 #include "gda/team/port_watch.h"
 #include "plugin/fabric/soft/extended.h"
-#include "proxy/connect/connection.h"
+#include "plugin/rdma/path.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 
@@ -54,7 +54,7 @@ struct Moves {
 
   // A queue pair that is joined to itself.
   Status join() {
-    const QueueSettings settings = queue_settings(true, config, {});
+    const QueueSettings settings = path_settings(config, {});
     auto pair = QueuePair::make(devices->verbs(), rails[0], cq.get(), settings, AdapterLimits{});
     if (!pair) return pair.status();
     return (*pair)->raise((*pair)->end(), "this rank", true);

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "proxy/memory/mr_cache.h"
-#include "proxy/queues/completion_text.h"
+#include "plugin/rdma/completion_text.h"
+#include "plugin/rdma/mr_cache.h"
 #include "proxy/wire/wr_id.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"

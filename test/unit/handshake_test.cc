@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "proxy/wire/handle.h"
+#include "plugin/base/host.h"
+#include "plugin/rdma/handle.h"
 #include "test/support/catch.h"
 #include "test/support/needs.h"
 

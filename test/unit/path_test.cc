@@ -6,9 +6,9 @@
 #include <set>
 
 #include "plugin/base/reason_text.h"
-#include "proxy/memory/partition.h"
-#include "proxy/queues/adapter_objects.h"
-#include "proxy/queues/flow_label.h"
+#include "plugin/rdma/flow_label.h"
+#include "plugin/rdma/partition.h"
+#include "plugin/rdma/queue_pair.h"
 #include "proxy/queues/queue_set.h"
 #include "test/support/catch.h"
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plugin/rdma/rail.h"
 #include "test/support/catch.h"
 
 namespace twinpath {

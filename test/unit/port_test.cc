@@ -12,7 +12,7 @@
 #include <fstream>
 #include <map>
 
-#include "proxy/memory/shown_place.h"
+#include "plugin/rdma/shown_place.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"

@@ -25,7 +25,7 @@
 #include "plugin/base/file_size_signal.h"
 #include "plugin/base/refused.h"
 #include "plugin/base/shared_memory.h"
-#include "proxy/wire/handle.h"
+#include "plugin/rdma/handle.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 

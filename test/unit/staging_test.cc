@@ -1,4 +1,4 @@
-#include "proxy/memory/staging.h"
+#include "plugin/rdma/staging.h"
 
 #include "test/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "proxy/queues/modify_retry.h"
+#include "plugin/rdma/modify_retry.h"
 
 #include <cerrno>
 

@@ -1,8 +1,6 @@
-#include "proxy/queues/completion_text.h"
+#include "plugin/rdma/completion_text.h"
 
 #include <array>
-
-#include "proxy/wire/wr_id.h"
 
 namespace twinpath {
 namespace {
@@ -51,26 +49,6 @@ const char* completion_hint(ibv_wc_status status) {
   for (const Hint& h : kHints)
     if (h.status == status) return h.text;
   return "see the kernel log (dmesg) of both hosts";
-}
-
-const char* work_name(int kind) {
-  switch (static_cast<WrKind>(kind)) {
-    case WrKind::send_data:
-      return "data write";
-    case WrKind::cts:
-      return "clear-to-send write";
-    case WrKind::receive:
-      return "receive";
-    case WrKind::flush:
-      return "flush read";
-    case WrKind::used:
-      return "write of the number of cells used";
-    case WrKind::probe:
-      return "question whether the peer's adapter answers";
-    case WrKind::none:
-      break;
-  }
-  return "work request";
 }
 
 }  // namespace twinpath

@@ -1,10 +1,10 @@
-// Ports in reserve (wire/paths.h), and memory registered on them: as a rule when one is first
+// Ports in reserve (proxy/wire/paths.h), and memory registered on them: as a rule when one is first
 // needed, since a registration may be of many gigabytes, and pins entries of the adapter's tables.
 #include <algorithm>
 
 #include "plugin/base/log.h"
-#include "proxy/memory/devices.h"
-#include "proxy/memory/staging.h"
+#include "plugin/rdma/devices.h"
+#include "plugin/rdma/staging.h"
 
 namespace twinpath {
 

@@ -1,10 +1,10 @@
-#include "proxy/memory/live_ports.h"
+#include "plugin/rdma/live_ports.h"
 
 #include <cstring>
 
 #include "plugin/base/log.h"
 #include "plugin/fabric/port.h"
-#include "proxy/memory/partition.h"
+#include "plugin/rdma/partition.h"
 
 namespace twinpath {
 

@@ -1,4 +1,4 @@
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,8 +7,8 @@
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
 #include "plugin/gpu/engine.h"
-#include "proxy/memory/shown_place.h"
-#include "proxy/memory/staging.h"
+#include "plugin/rdma/shown_place.h"
+#include "plugin/rdma/staging.h"
 
 namespace twinpath {
 namespace {
@@ -318,6 +318,24 @@ void Devices::release(ProxyMemory& memory) {
     if (k.region != nullptr) k.cache->release(k.region);
     k.region = nullptr;
   }
+}
+
+Result<std::vector<Rail>> choose_rails(const Devices& devices, int device) {
+  std::vector<Rail> rails;
+  for (const RailPort& port : devices.rails(device)) {
+    std::string why;
+    auto now = devices.live(port, why);
+    if (!now) {
+      TP_WARN("a port cannot be used: %s", why.c_str());
+      return now.status();
+    }
+    rails.push_back(Rail::of(port, *now));
+  }
+  if (rails.empty()) {
+    TP_WARN("there is no device %d", device);
+    return Status::bad_argument;
+  }
+  return rails;
 }
 
 }  // namespace twinpath

@@ -1,4 +1,4 @@
-#include "proxy/queues/adapter_objects.h"
+#include "plugin/rdma/queue_pair.h"
 
 #include <algorithm>
 #include <array>
@@ -7,6 +7,7 @@
 #include "plugin/base/log.h"
 #include "plugin/base/reason_text.h"
 #include "plugin/fabric/refusal.h"
+#include "plugin/rdma/devices.h"
 
 namespace twinpath {
 namespace {

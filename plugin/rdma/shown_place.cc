@@ -1,4 +1,4 @@
-#include "proxy/memory/shown_place.h"
+#include "plugin/rdma/shown_place.h"
 
 #include "plugin/fabric/port.h"
 

@@ -1,4 +1,4 @@
-#include "proxy/memory/merged_device.h"
+#include "plugin/rdma/merged_device.h"
 
 #include <algorithm>
 

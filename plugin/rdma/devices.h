@@ -16,13 +16,14 @@
 #include "plugin/base/config.h"
 #include "plugin/base/counter_page.h"
 #include "plugin/fabric/fabric.h"
+#include "plugin/rdma/async_events.h"
+#include "plugin/rdma/key_range.h"
+#include "plugin/rdma/live_ports.h"
+#include "plugin/rdma/merged_device.h"
+#include "plugin/rdma/mr_cache.h"
+#include "plugin/rdma/placement.h"
+#include "plugin/rdma/rail.h"
 #include "plugin/transport.h"
-#include "proxy/memory/async_events.h"
-#include "proxy/memory/live_ports.h"
-#include "proxy/memory/merged_device.h"
-#include "proxy/memory/mr_cache.h"
-#include "proxy/memory/placement.h"
-#include "proxy/wire/recovery.h"
 
 namespace twinpath {
 
@@ -34,12 +35,6 @@ struct Adapter {
   ibv_pd* pd;
   MrCache mrs;
   AsyncEvents events;
-};
-
-// One port of a device, as a connection uses it.
-struct RailPort {
-  const Port* port = nullptr;
-  Adapter* adapter = nullptr;
 };
 
 class Mirror;
@@ -199,5 +194,8 @@ class Devices {
   };
   std::vector<User> users_;
 };
+
+// A device's ports and their addresses as they are now.  Logs what is wrong with one that has none.
+Result<std::vector<Rail>> choose_rails(const Devices& devices, int device);
 
 }  // namespace twinpath

@@ -1,4 +1,4 @@
-#include "proxy/memory/partition.h"
+#include "plugin/rdma/partition.h"
 
 #include <endian.h>
 

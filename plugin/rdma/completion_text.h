@@ -7,6 +7,5 @@ namespace twinpath {
 
 // Never null.
 const char* completion_hint(ibv_wc_status status);
-const char* work_name(int kind);  // of a WrKind
 
 }  // namespace twinpath

@@ -5,7 +5,8 @@
 // Threads: any.
 #include <cstdint>
 
-#include "proxy/queues/queue_set.h"
+#include "plugin/base/owned.h"
+#include "plugin/rdma/path.h"
 
 namespace twinpath {
 

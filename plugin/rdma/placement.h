@@ -1,5 +1,5 @@
 #pragma once
-// Where this process's GPUs and HCAs sit, as the proxy uses it: one placement record per
+// Where this process's GPUs and HCAs sit, as connections use it: one placement record per
 // connection, what a peer's decision says, and whether GPU memory may be offered to NCCL at all.
 //
 // The machine is read once, when the transport is opened.  Probes are made where a GPU is first

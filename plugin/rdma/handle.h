@@ -13,12 +13,15 @@
 #include <vector>
 
 #include "plugin/base/limits.h"
+#include "plugin/base/random.h"
 #include "plugin/base/socket.h"
 #include "plugin/fabric/verbs.h"
 
 namespace twinpath {
 
-using Nonce = std::array<std::uint8_t, 16>;
+// Of the handle, and of what is said over the control connection.
+inline constexpr std::uint16_t kProtocolVersion = 8;
+
 using HandleBytes = std::span<std::uint8_t, kHandleBytes>;
 
 struct Handle {
@@ -41,12 +44,5 @@ bool decode_handle(std::span<const std::uint8_t> bytes, Handle& handle, std::str
 // neither zero nor a number that store_connection wrote into this very handle.
 bool load_connection(std::span<const std::uint8_t, kHandleBytes> bytes, std::uint64_t& connection);
 void store_connection(HandleBytes bytes, std::uint64_t connection);
-
-// From the system's random source.
-Nonce random_nonce();
-std::uint32_t random_24_bits();
-// Equal in all processes of one booted host, whatever containers they are in.
-std::uint64_t host_hash();
-std::string host_name();
 
 }  // namespace twinpath

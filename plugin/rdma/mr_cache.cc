@@ -1,4 +1,4 @@
-#include "proxy/memory/mr_cache.h"
+#include "plugin/rdma/mr_cache.h"
 
 #include <cerrno>
 #include <cstring>

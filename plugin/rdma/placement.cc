@@ -1,12 +1,12 @@
-#include "proxy/memory/placement.h"
+#include "plugin/rdma/placement.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "plugin/base/host.h"
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
-#include "proxy/wire/handle.h"
 #include "topology/decide/record_machine.h"
 #include "topology/model/classify.h"
 #include "topology/model/place.h"

@@ -1,4 +1,4 @@
-#include "proxy/memory/async_events.h"
+#include "plugin/rdma/async_events.h"
 
 #include <fcntl.h>
 #include <poll.h>

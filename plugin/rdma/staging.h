@@ -13,7 +13,7 @@
 #include <string>
 
 #include "plugin/gpu/engine.h"
-#include "proxy/memory/devices.h"
+#include "plugin/rdma/devices.h"
 #include "topology/decide/decision.h"
 
 namespace twinpath {

@@ -1,15 +1,9 @@
-#include "proxy/wire/handle.h"
-
-#include <sys/random.h>
-#include <unistd.h>
+#include "plugin/rdma/handle.h"
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <random>
 
 #include "plugin/base/wire.h"
-#include "proxy/wire/handshake.h"
 
 namespace twinpath {
 namespace {
@@ -29,21 +23,6 @@ std::uint32_t checksum(std::span<const std::uint8_t> bytes) {
 }
 std::uint64_t connection_check(std::span<const std::uint8_t> bytes, std::uint64_t connection) {
   return fnv(bytes.first(kStaticBytes)) ^ (connection * 0x9e3779b97f4a7c15u);
-}
-// Throws where neither the processor nor /dev/urandom has any.
-void without_getrandom(std::uint8_t* at, std::size_t n) {
-  std::random_device device;
-  std::generate_n(at, n, [&] { return static_cast<std::uint8_t>(device()); });
-}
-void fill_random(void* p, std::size_t n) {
-  auto* at = static_cast<std::uint8_t*>(p);
-  while (n > 0) {
-    const ssize_t got = ::getrandom(at, n, 0);
-    // Up to 256 bytes fail only where a security profile refuses the call.
-    if (got <= 0) return without_getrandom(at, n);
-    at += got;
-    n -= static_cast<std::size_t>(got);
-  }
 }
 
 }  // namespace
@@ -152,32 +131,6 @@ void store_connection(HandleBytes bytes, std::uint64_t connection) {
   w.integer(connection);
   w.integer(connection == 0 ? 0 : connection_check(bytes, connection));
   std::copy(w.bytes().begin(), w.bytes().end(), bytes.begin() + kConnectionAt);
-}
-
-Nonce random_nonce() {
-  Nonce n;
-  fill_random(n.data(), n.size());
-  return n;
-}
-
-std::uint32_t random_24_bits() {
-  std::uint32_t v = 0;
-  fill_random(&v, 3);
-  return v;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
-  return name;
-}
-
-std::uint64_t host_hash() {
-  // The name alone only where the kernel has none: containers of one host have names of their own.
-  std::string text;
-  std::ifstream boot("/proc/sys/kernel/random/boot_id");
-  if (!std::getline(boot, text) || text.empty()) text = host_name();
-  return fnv({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
 
 }  // namespace twinpath
