@@ -90,15 +90,8 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Verbs& verbs, const Rai
   ibv_qp* const qp = pair->qp_.get();
   pair->psn_ = random_24_bits();
   rail.port.adapter->events.forget_queue(qp->qp_num);
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_INIT;
-  a.pkey_index = rail.pkey_index;
-  a.port_num = rail.port.port->number;
-  a.qp_access_flags = static_cast<unsigned>(settings.access);
-  const int error = patiently(settings.retry, [&] {
-    return move_pair(verbs, qp, a,
-                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-  });
+  const int error =
+      patiently(settings.retry, [&] { return move_to_init(verbs, qp, rail, settings); });
   if (error == 0) return pair;
   TP_WARN(
       "%s: queue pair cannot go to INIT: %s; the partition is index %d "
@@ -126,22 +119,11 @@ int QueuePair::to_rtr(const QueueEnd& far) {
   const std::uint32_t label = settings_.flow_labels ? flow_label(qp_->qp_num, far.queue.qpn, 0) : 0;
   ibv_qp_attr a = path_attributes(rail_, far.rail, far.queue, settings_, label);
   a.max_dest_rd_atomic = limits_.reads_in;
-  return move_pair(verbs_, qp_.get(), a,
-                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  return move_to_rtr(verbs_, qp_.get(), a);
 }
 
 int QueuePair::to_rts(const QueueEnd& far) {
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_RTS;
-  a.timeout = settings_.timeout;
-  a.retry_cnt = settings_.retry_count;
-  a.rnr_retry = 7;
-  a.sq_psn = psn_;
-  a.max_rd_atomic = std::min(limits_.reads_out, far.reads_in);
-  return move_pair(verbs_, qp_.get(), a,
-                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  return move_to_rts(verbs_, qp_.get(), settings_, psn_, std::min(limits_.reads_out, far.reads_in));
 }
 
 Status QueuePair::raise(const QueueEnd& far, const std::string& peer, bool here) {
@@ -173,10 +155,6 @@ Status QueuePair::raise(const QueueEnd& far, const std::string& peer, bool here)
   return Status::system;
 }
 
-void QueuePair::stop() {
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_ERR;
-  (void)verbs_.modify_qp(qp_.get(), &a, IBV_QP_STATE);
-}
+void QueuePair::stop() { (void)move_to_error(verbs_, qp_.get()); }
 
 }  // namespace twinpath::gda

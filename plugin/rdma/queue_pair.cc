@@ -12,6 +12,9 @@
 namespace twinpath {
 namespace {
 
+// A peer that has run out of receives is tried again for ever (path.cc says how soon).
+constexpr std::uint8_t kRnrRetryForever = 7;
+
 Status status_of(int error) { return error == ENOMEM ? Status::no_memory : Status::system; }
 
 }  // namespace
@@ -55,6 +58,42 @@ Result<Owned<ibv_qp>> make_queue_pair(const Verbs& verbs, const RailPort& port, 
           settings.send_depth, settings.recv_depth, reason_text(error).c_str(),
           remedy_of(VerbsCall::create_qp, error).c_str());
   return status_of(error);
+}
+
+int move_to_init(const Verbs& verbs, ibv_qp* qp, const Rail& rail, const QueueSettings& settings) {
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_INIT;
+  a.pkey_index = rail.pkey_index;
+  a.port_num = rail.port.port->number;
+  a.qp_access_flags = static_cast<unsigned>(settings.access);
+  return move_pair(verbs, qp, a,
+                   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int move_to_rtr(const Verbs& verbs, ibv_qp* qp, ibv_qp_attr path) {
+  return move_pair(verbs, qp, path,
+                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+int move_to_rts(const Verbs& verbs, ibv_qp* qp, const QueueSettings& settings, std::uint32_t psn,
+                std::uint8_t reads) {
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_RTS;
+  a.timeout = settings.timeout;
+  a.retry_cnt = settings.retry_count;
+  a.rnr_retry = kRnrRetryForever;
+  a.sq_psn = psn;
+  a.max_rd_atomic = reads;
+  return move_pair(verbs, qp, a,
+                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int move_to_error(const Verbs& verbs, ibv_qp* qp) {
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_ERR;
+  return move_pair(verbs, qp, a, IBV_QP_STATE);
 }
 
 Result<Owned<ibv_cq>> make_completion_queue(const Verbs& verbs, ibv_context* context,

@@ -15,9 +15,6 @@
 namespace twinpath {
 namespace {
 
-// A peer that runs out of receives is tried again for ever (path.cc says how soon).
-constexpr std::uint8_t kRnrRetryForever = 7;
-
 const char* raise_remedy(int error, bool roce, bool soft) {
   switch (error) {
     case ETIMEDOUT:
@@ -84,36 +81,6 @@ Status QueueSet::make_pair(Queue& q) {
   return Status::ok;
 }
 
-int QueueSet::to_init(Queue& q) {
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_INIT;
-  a.pkey_index = rail_of(q).pkey_index;
-  a.port_num = rail_of(q).port.port->number;
-  a.qp_access_flags = static_cast<unsigned>(settings_.access);
-  return move_pair(devices_->verbs(), q.qp.get(), a,
-                   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-}
-
-int QueueSet::to_rtr(Queue& q, const HelloRail& remote, QueueAddress to, std::uint32_t label) {
-  ibv_qp_attr a = path_attributes(rail_of(q), remote, to, settings_, label);
-  return move_pair(devices_->verbs(), q.qp.get(), a,
-                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-}
-
-int QueueSet::to_rts(Queue& q) {
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_RTS;
-  a.timeout = settings_.timeout;
-  a.retry_cnt = settings_.retry_count;
-  a.rnr_retry = kRnrRetryForever;
-  a.sq_psn = q.psn;
-  a.max_rd_atomic = 1;
-  return move_pair(devices_->verbs(), q.qp.get(), a,
-                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-}
-
 // `what` was tried; the errno value's text and the remedy come behind it.
 Status QueueSet::refused(int error, const std::string& what, const std::string& remedy,
                          std::string& why) {
@@ -152,10 +119,8 @@ void QueueSet::lay_aside(Queue& q) {
 void QueueSet::halt() {
   for (Queue& q : queues_) {
     if (q.qp == nullptr) continue;
-    ibv_qp_attr a{};
-    a.qp_state = IBV_QPS_ERR;
     // One whose adapter has gone says so: it is halted, too, if nobody knows.
-    q.halted = devices_->verbs().modify_qp(q.qp.get(), &a, IBV_QP_STATE) == 0;
+    q.halted = move_to_error(devices_->verbs(), q.qp.get()) == 0;
   }
 }
 
@@ -181,7 +146,7 @@ Status QueueSet::remake(QueueMask wanted, QueueMask& failed, std::string& why) {
     }
     q.psn = random_24_bits();
     if ((q.engine != nullptr || reserve(q, true) == Status::ok) && make_pair(q) == Status::ok &&
-        to_init(q) == 0)
+        move_to_init(devices_->verbs(), q.qp.get(), rails_[rail], settings_) == 0)
       continue;
     drop_pair(q);
     failed |= queue_bit(static_cast<int>(i));
@@ -238,11 +203,12 @@ Status QueueSet::init(std::string& why) {
     if (!retry_.due(now_ns())) return Status::again;
     Queue& q = queues_[next_];
     if (q.qp == nullptr) continue;
-    if (const int error = to_init(q); error != 0)
-      return refused(error, rail_of(q).port.port->name + ": queue pair to INIT",
+    const Rail& local = rail_of(q);
+    const int error = move_to_init(devices_->verbs(), q.qp.get(), local, settings_);
+    if (error != 0)
+      return refused(error, local.port.port->name + ": queue pair to INIT",
                      "see the kernel log (dmesg) of this host; the partition is index " +
-                         std::to_string(rail_of(q).pkey_index) +
-                         " (NCCL_IB_PKEY, NCCL_IB_PKEY_VALUE)",
+                         std::to_string(local.pkey_index) + " (NCCL_IB_PKEY, NCCL_IB_PKEY_VALUE)",
                      why);
     retry_.succeeded();
   }
@@ -268,7 +234,11 @@ Status QueueSet::raise(const std::vector<HelloRail>& remote, const std::vector<Q
         settings_.flow_labels
             ? flow_label(queues_[base].qp->qp_num, to[base].qpn, static_cast<std::uint32_t>(next_))
             : 0;
-    const int error = receives_ ? to_rts(q) : to_rtr(q, peer, to[next_], label);
+    const Verbs& verbs = devices_->verbs();
+    const int error = receives_
+                          ? move_to_rts(verbs, q.qp.get(), settings_, q.psn, 1)
+                          : move_to_rtr(verbs, q.qp.get(),
+                                        path_attributes(local, peer, to[next_], settings_, label));
     if (error != 0)
       return refused(error,
                      local.port.port->name + " (GID index " + std::to_string(local.gid.index) +

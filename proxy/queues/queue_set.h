@@ -105,9 +105,6 @@ class QueueSet {
   void lay_aside(Queue& queue);
   int share() const { return settings_.send_depth + settings_.recv_depth; }
   const Rail& rail_of(const Queue& q) const { return rails_[static_cast<std::size_t>(q.rail)]; }
-  int to_init(Queue& q);
-  int to_rtr(Queue& q, const HelloRail& remote, QueueAddress to, std::uint32_t label);
-  int to_rts(Queue& q);
   Status refused(int error, const std::string& what, const std::string& remedy, std::string& why);
 
   std::shared_ptr<Devices> devices_;  // before the hub: CQs go before their context
