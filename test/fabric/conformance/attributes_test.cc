@@ -138,6 +138,17 @@ TEST_CASE("an attribute that a transition does not take is refused", "[attribute
   CHECK(state_of(e.qp.get()) == IBV_QPS_RESET);
 }
 
+TEST_CASE("an attribute that RTS does not take is refused", "[attributes]") {
+  Pair p;
+  ibv_qp_attr a{};
+  a.path_mtu = IBV_MTU_512;
+  a.port_num = kPort;
+  a.timeout = 10;
+  for (const int bit : {IBV_QP_PATH_MTU, IBV_QP_PORT, IBV_QP_CAP, IBV_QP_TIMEOUT})
+    CHECK(modify(p.a.qp.get(), a, bit) == EINVAL);
+  CHECK(query(p.a.qp.get()).path_mtu == p.a.options.mtu);
+}
+
 TEST_CASE("a port that is not there is refused in INIT", "[attributes]") {
   Endpoint e;
   for (int port : {0, 9}) {
@@ -148,16 +159,20 @@ TEST_CASE("a port that is not there is refused in INIT", "[attributes]") {
 }
 
 TEST_CASE("a P_Key index beyond the table is refused in INIT", "[attributes]") {
-  Endpoint e;
-  ibv_qp_attr a = init_attributes(e.options);
-  a.pkey_index = 1000;
-  const int rc = modify(e.qp.get(), a, kInitMask);
-  if (deviates("pkey-index-not-checked")) {
-    CHECK(rc == 0);
-    CHECK(state_of(e.qp.get()) == IBV_QPS_INIT);
-  } else {
-    CHECK(rc == EINVAL);
-    CHECK(state_of(e.qp.get()) == IBV_QPS_RESET);
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(open_device(0).get(), kPort, &port) == 0);
+  for (const std::uint16_t index : {port.pkey_tbl_len, std::uint16_t{1000}}) {
+    Endpoint e;
+    ibv_qp_attr a = init_attributes(e.options);
+    a.pkey_index = index;
+    const int rc = modify(e.qp.get(), a, kInitMask);
+    if (deviates("pkey-index-not-checked")) {
+      CHECK(rc == 0);
+      CHECK(state_of(e.qp.get()) == IBV_QPS_INIT);
+    } else {
+      CHECK(rc == EINVAL);
+      CHECK(state_of(e.qp.get()) == IBV_QPS_RESET);
+    }
   }
 }
 

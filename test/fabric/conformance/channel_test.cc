@@ -30,6 +30,9 @@ ibv_cq* event_of(const Endpoint& e, milliseconds time = kPatience, void** contex
 int arm(const Endpoint& e, bool solicited = false) {
   return ibv_req_notify_cq(e.cq.get(), solicited ? 1 : 0);
 }
+// What completes at the far end, too.
+constexpr ibv_wr_opcode kReceived[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+                                       IBV_WR_RDMA_WRITE_WITH_IMM};
 
 }  // namespace
 
@@ -41,6 +44,17 @@ TEST_CASE("a completion on an armed CQ makes its channel readable", "[channel]")
   REQUIRE(p.post(w) == 0);
   CHECK(event_of(p.a) == p.a.cq.get());
   CHECK(wait(p.a.cq.get()).wr_id == 77);
+}
+
+TEST_CASE("whatever a requester asked for, its completion wakes it", "[channel]") {
+  Pair p(with_channel());
+  REQUIRE(p.b.receive(0, 64) == 0);
+  for (Wr w : {p.send(8), p.request(IBV_WR_RDMA_READ, 8), p.add(1)}) {
+    REQUIRE(arm(p.a) == 0);
+    REQUIRE(p.post(w) == 0);
+    CHECK(event_of(p.a) == p.a.cq.get());
+    CHECK(wait(p.a.cq.get()).status == IBV_WC_SUCCESS);
+  }
 }
 
 TEST_CASE("a completion event brings the CQ's context", "[channel]") {
@@ -112,30 +126,33 @@ TEST_CASE("a receive wakes the receiver's channel", "[channel]") {
 
 TEST_CASE("a CQ armed for solicited completions sleeps through others", "[channel]") {
   Pair p(with_channel());
+  REQUIRE(arm(p.b, true) == 0);
+  for (const ibv_wr_opcode opcode : kReceived) {
+    REQUIRE(p.b.receive(0, 64) == 0);
+    CHECK(p.run(p.request(opcode, 8)).status == IBV_WC_SUCCESS);
+    CHECK(wait(p.b.cq.get()).status == IBV_WC_SUCCESS);
+    CHECK_FALSE(readable(p.b.channel->fd, kQuiet));
+  }
+}
+
+TEST_CASE("solicited messages wake a CQ armed for solicited completions", "[channel]") {
+  Pair p(with_channel());
+  for (const ibv_wr_opcode opcode : kReceived) {
+    REQUIRE(p.b.receive(0, 64) == 0);
+    REQUIRE(arm(p.b, true) == 0);
+    Wr w = p.request(opcode, 8);
+    w.wr.send_flags |= IBV_SEND_SOLICITED;
+    CHECK(p.run(w).status == IBV_WC_SUCCESS);
+    CHECK(event_of(p.b) == p.b.cq.get());
+  }
+}
+
+TEST_CASE("arming for solicited completions does not weaken an arming for all", "[channel]") {
+  Pair p(with_channel());
   REQUIRE(p.b.receive(0, 64) == 0);
+  REQUIRE(arm(p.b) == 0);
   REQUIRE(arm(p.b, true) == 0);
   CHECK(p.run(p.send(8)).status == IBV_WC_SUCCESS);
-  CHECK(wait(p.b.cq.get()).opcode == IBV_WC_RECV);
-  CHECK_FALSE(readable(p.b.channel->fd, kQuiet));
-}
-
-TEST_CASE("a solicited SEND wakes a CQ armed for solicited completions", "[channel]") {
-  Pair p(with_channel());
-  REQUIRE(p.b.receive(0, 64) == 0);
-  REQUIRE(arm(p.b, true) == 0);
-  Wr w = p.send(8);
-  w.wr.send_flags |= IBV_SEND_SOLICITED;
-  CHECK(p.run(w).status == IBV_WC_SUCCESS);
-  CHECK(event_of(p.b) == p.b.cq.get());
-}
-
-TEST_CASE("a solicited WRITE with immediate wakes like a SEND", "[channel]") {
-  Pair p(with_channel());
-  REQUIRE(p.b.receive(0, 0) == 0);
-  REQUIRE(arm(p.b, true) == 0);
-  Wr w = p.request(IBV_WR_RDMA_WRITE_WITH_IMM, 8);
-  w.wr.send_flags |= IBV_SEND_SOLICITED;
-  CHECK(p.run(w).status == IBV_WC_SUCCESS);
   CHECK(event_of(p.b) == p.b.cq.get());
 }
 
@@ -230,4 +247,14 @@ TEST_CASE("destroying a CQ waits until its events are acknowledged", "[channel]"
   if (!early) ibv_ack_cq_events(cq, 1);
   destroyer.join();
   CHECK_FALSE(early);
+}
+
+TEST_CASE("destroying a CQ takes its unread event out of the channel", "[channel]") {
+  Pair p(with_channel());
+  REQUIRE(arm(p.a) == 0);
+  CHECK(p.run(p.write(8)).status == IBV_WC_SUCCESS);
+  REQUIRE(readable(p.a.channel->fd, kPatience));
+  p.a.qp.reset();
+  CHECK(ibv_destroy_cq(p.a.cq.release()) == 0);
+  CHECK_FALSE(readable(p.a.channel->fd, milliseconds(0)));
 }

@@ -152,6 +152,14 @@ TEST_CASE("shrinking a CQ keeps what is in it", "[cq]") {
   for (std::uint64_t i = 0; i < 5; ++i) CHECK(wait(p.a.cq.get()).wr_id == i);
 }
 
+TEST_CASE("a CQ cannot be resized below what it holds", "[cq]") {
+  Pair p;
+  write_n(p, 10);
+  for (const int depth : {0, 9}) CHECK(ibv_resize_cq(p.a.cq.get(), depth) == EINVAL);
+  CHECK(p.a.cq->cqe >= p.a.options.cqe);
+  for (std::uint64_t i = 0; i < 10; ++i) CHECK(wait(p.a.cq.get()).wr_id == i);
+}
+
 TEST_CASE("a CQ cannot be resized beyond the device's greatest depth", "[cq]") {
   Endpoint e;
   CHECK(ibv_resize_cq(e.cq.get(), max_cqe(e) + 1) == EINVAL);

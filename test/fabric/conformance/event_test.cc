@@ -53,16 +53,19 @@ TEST_CASE("a queue pair with an SRQ that enters ERR says when its last receive i
   expect(p.b, IBV_EVENT_QP_LAST_WQE_REACHED, "no-last-wqe-event");
 }
 
-TEST_CASE("data that arrive in RTR raise a communication-established event", "[event]") {
+TEST_CASE("data that arrive in RTR raise one communication-established event", "[event]") {
   Endpoint a(0), b(1);
   connect_asker(a, a.qp.get(), b, b.qp.get());
-  REQUIRE(b.receive(0, 0) == 0);
-  Wr w;
-  w.wr.opcode = IBV_WR_SEND;
-  w.wr.send_flags = IBV_SEND_SIGNALED;
-  REQUIRE(post(a.qp.get(), w) == 0);
-  REQUIRE(wait(a.cq.get()).status == IBV_WC_SUCCESS);
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(b.receive(0, 0) == 0);
+    Wr w;
+    w.wr.opcode = IBV_WR_SEND;
+    w.wr.send_flags = IBV_SEND_SIGNALED;
+    REQUIRE(post(a.qp.get(), w) == 0);
+    REQUIRE(wait(a.cq.get()).status == IBV_WC_SUCCESS);
+  }
   expect(b, IBV_EVENT_COMM_EST, "no-established-event");
+  CHECK_FALSE(next_event(b.context.get(), milliseconds(0)));
 }
 
 TEST_CASE("data that arrive in RTS raise no event", "[event]") {

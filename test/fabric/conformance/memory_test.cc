@@ -214,6 +214,10 @@ TEST_CASE("a region with its own I/O address is reached by that address", "[memo
   w.wr.wr.rdma = {iova + 100, mr->rkey};
   CHECK(p.run(w).status == IBV_WC_SUCCESS);
   CHECK(p.same(200, 0, 100));
+  w.sge = p.a.sge(1000, 200);
+  w.wr.opcode = IBV_WR_RDMA_READ;
+  CHECK(p.run(w).status == IBV_WC_SUCCESS);
+  CHECK(p.same(200, 1000, 100));
 }
 
 TEST_CASE("a region with its own I/O address is not reached by the virtual one", "[memory]") {
@@ -236,6 +240,22 @@ TEST_CASE("a local SGE of a region with its own I/O address uses that address", 
   w.sge = {iova, 200, mr->lkey};
   CHECK(p.run(w).status == IBV_WC_SUCCESS);
   CHECK(p.same(200));
+  w.sge.addr = iova + 1000;
+  w.wr.opcode = IBV_WR_RDMA_READ;
+  CHECK(p.run(w).status == IBV_WC_SUCCESS);
+  CHECK(p.same(200, 1000, 0));
+}
+
+TEST_CASE("a receive into a region with its own I/O address uses that address", "[memory]") {
+  Pair p;
+  const std::uint64_t iova = 0x40000000 + (p.b.address() & 4095);
+  const Mr mr(ibv_reg_mr_iova(p.b.pd.get(), p.b.buffer.data(), 4096, iova, p.b.all_rights));
+  REQUIRE(mr != nullptr);
+  REQUIRE(post_receive(p.b.qp.get(), {iova + 100, 200, mr->lkey}, 5) == 0);
+  p.a.fill(0, 200);
+  CHECK(p.run(p.send(200)).status == IBV_WC_SUCCESS);
+  CHECK(wait(p.b.cq.get()).wr_id == 5);
+  CHECK(p.same(200, 0, 100));
 }
 
 TEST_CASE("many regions can exist at once and all their keys differ", "[memory]") {

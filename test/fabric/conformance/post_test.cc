@@ -184,6 +184,21 @@ TEST_CASE("finished unsignalled work holds its place in the send queue", "[post]
   }
 }
 
+TEST_CASE("a completion gives back its place and those before it, once polled", "[post]") {
+  Pair p;
+  const std::uint32_t n = capacity(p.a.qp.get()).max_send_wr;
+  if (deviates("unsignalled-frees-queue")) return;
+  Wr w = p.write(8);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    w.wr.send_flags = i == 10 ? IBV_SEND_SIGNALED : 0;
+    REQUIRE(p.post(w) == 0);
+  }
+  CHECK(p.post(w) == posting_error(ENOMEM));
+  CHECK(wait(p.a.cq.get()).status == IBV_WC_SUCCESS);
+  for (int i = 0; i <= 10; ++i) CHECK(p.post(w) == 0);
+  CHECK(p.post(w) == posting_error(ENOMEM));
+}
+
 TEST_CASE("a full receive queue refuses with ENOMEM", "[post]") {
   Pair p;
   const std::uint32_t n = capacity(p.b.qp.get()).max_recv_wr;

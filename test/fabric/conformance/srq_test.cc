@@ -77,14 +77,16 @@ TEST_CASE("an SRQ with more SGEs than the device allows is refused", "[srq]") {
 
 TEST_CASE("a SEND takes its receive from the SRQ", "[srq]") {
   Shared p;
-  REQUIRE(post_shared(p.b, 0, 64, 3) == 0);
-  p.a.fill(0, 8);
-  CHECK(p.run(p.send(8)).status == IBV_WC_SUCCESS);
-  const ibv_wc wc = wait(p.b.cq.get());
-  CHECK(wc.wr_id == 3);
-  CHECK(wc.byte_len == 8);
-  CHECK(wc.qp_num == p.b.qp->qp_num);
-  CHECK(p.same(8));
+  for (const std::uint32_t bytes : {8u, 50000u}) {
+    REQUIRE(post_shared(p.b, 0, bytes + 64, bytes) == 0);
+    p.a.fill(0, bytes);
+    CHECK(p.run(p.send(bytes)).status == IBV_WC_SUCCESS);
+    const ibv_wc wc = wait(p.b.cq.get());
+    CHECK(wc.wr_id == bytes);
+    CHECK(wc.byte_len == bytes);
+    CHECK(wc.qp_num == p.b.qp->qp_num);
+    CHECK(p.same(bytes));
+  }
 }
 
 TEST_CASE("a WRITE with immediate takes its receive from the SRQ", "[srq]") {

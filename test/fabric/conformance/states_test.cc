@@ -106,6 +106,10 @@ TEST_CASE("RTS to SQD and back", "[states]") {
   At e(IBV_QPS_RTS);
   CHECK(to_state(e.qp.get(), IBV_QPS_SQD) == 0);
   CHECK(state_of(e.qp.get()) == IBV_QPS_SQD);
+  ibv_qp_attr a{};
+  a.timeout = 10;
+  CHECK(modify(e.qp.get(), a, IBV_QP_TIMEOUT) == 0);  // what RTS does not take
+  CHECK(state_of(e.qp.get()) == IBV_QPS_SQD);
   CHECK(to_state(e.qp.get(), IBV_QPS_RTS) == 0);
   CHECK(state_of(e.qp.get()) == IBV_QPS_RTS);
 }
@@ -174,9 +178,15 @@ TEST_CASE("a queue pair can be reused after ERR and RESET", "[states]") {
 
 TEST_CASE("RESET throws posted receives away without completions", "[states]") {
   At e(IBV_QPS_RTS);
-  REQUIRE(e.receive(0, 64) == 0);
+  REQUIRE(e.receive(0, 64, 1) == 0);
   REQUIRE(to_state(e.qp.get(), IBV_QPS_RESET) == 0);
   CHECK(quiet(e.cq.get()));
+  for (const ibv_qp_state next : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) REQUIRE(e.go(next) == 0);
+  REQUIRE(e.receive(0, 64, 2) == 0);
+  Wr w;
+  w.wr.opcode = IBV_WR_SEND;
+  REQUIRE(post(e.qp.get(), w) == 0);
+  CHECK(wait(e.cq.get()).wr_id == 2);
 }
 
 TEST_CASE("a queue pair connected to itself is a loopback", "[states]") {
