@@ -295,6 +295,22 @@ def read_results(path):
     return lines
 
 
+def together(rows, versions):
+    """Rows and columns in which neighbouring versions that did the same, with nothing to note, share a column."""
+    columns = []  # of (texts, versions)
+    for version in versions:
+        cells = [row.get(version) for row in rows.values()]
+        noted = any(cell and cell.details for cell in cells)
+        texts = None if noted else [cell and cell.text() for cell in cells]
+        if texts and columns and columns[-1][0] == texts:
+            columns[-1][1].append(version)
+        else:
+            columns.append((texts, [version]))
+    names = {same[0]: ", ".join(same) for _, same in columns}
+    return ({program: {names[v]: cell for v, cell in row.items() if v in names} for program, row in rows.items()},
+            list(names.values()))
+
+
 def make_table(lines):
     """Markdown of all cells, in order of programs and of versions."""
     rows = {}
@@ -306,6 +322,7 @@ def make_table(lines):
              f"{', '.join(said['machine'])}. Columns are versions of NCCL; a number counts checked "
              "results (a collective, a size, in place or not); an empty cell was not run.")
     columns = sorted({version for _, version in lines}, key=version_key)
+    rows, columns = together(rows, columns)
     return report.markdown(rows, title, columns)
 
 

@@ -115,12 +115,11 @@ class Matrix(unittest.TestCase):
                           "<!-- report:begin -->\nanother\n<!-- report:end -->\n")
         self.run_matrix("--update", readme, "--json", self.folder / "all.json")
         text = readme.read_text()
-        self.assertIn("| program | 2.20.5 | 2.28.9 |", text)
+        self.assertIn("| program | 2.20.5, 2.28.9 |", text)  # both did the same
         for kind in ("float", "bf16"):
             for layout in ("processes", "threads"):
                 # Five collectives out of and in place, one only out of place.
-                self.assertIn(f"| coll_perf, 6 collectives, {kind}, {layout} | pass 11 | pass 11 |",
-                              text)
+                self.assertIn(f"| coll_perf, 6 collectives, {kind}, {layout} | pass 11 |", text)
         self.assertTrue(text.startswith("before\n<!-- nccl:begin -->\n"))
         self.assertIn("<!-- nccl:end -->\nafter\n<!-- report:begin -->\nanother\n", text)
         self.assertNotIn("old\n", text)
@@ -208,7 +207,7 @@ class Matrix(unittest.TestCase):
         done = subprocess.run([sys.executable, str(MATRIX), "--results", str(self.results)],
                               env=CLEAN, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| coll_perf, 6 collectives, float, threads | pass 11 | pass 11 |",
+        self.assertIn("| coll_perf, 6 collectives, float, threads | pass 11 |",
                       done.stdout)
 
     def test_what_is_no_nccl_is_refused_or_left_out(self):
