@@ -1,6 +1,7 @@
 // The soft HCA between processes: the other half is this program again, started with a role.
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "test/soft/pair.h"
@@ -50,6 +51,14 @@ bool writes(Side& s, const Address& to, int fd) {
   return true;
 }
 
+// Another queue pair of a process that the other one knows already.
+bool second_pair(Side& s, int fd) {
+  Address theirs{};
+  char go = 1;
+  return tell(fd, address_of(s)) && hear(fd, theirs) && s.to_init() == 0 &&
+         s.to_rtr(theirs.qpn, theirs.gid) == 0 && s.to_rts() == 0 && tell(fd, go) && hear(fd, go);
+}
+
 // What the child process does with its end of the socket pair.
 int child_main(const std::string& role, int fd) {
   Config config;
@@ -77,6 +86,10 @@ int child_main(const std::string& role, int fd) {
   }
   if (!tell(fd, go)) return 7;
   if (role.starts_with("writes@")) return writes(s, theirs, fd) ? 0 : 11;
+  if (role == "twice") {
+    Side second(o, config);
+    return second_pair(second, fd) ? 0 : 12;
+  }
   // Sleeps here: whatever is asked of its memory now, its engine thread must answer.
   if (!hear(fd, go)) return 8;
   return 0;
@@ -171,6 +184,38 @@ TEST_CASE("a killed peer turns into retry-exceeded at once", "[soft]") {
   REQUIRE(s.post(w) == 0);
   CHECK(wait(s).status == IBV_WC_RETRY_EXC_ERR);
   CHECK(now_ns() - begin < 2 * kSecond);
+}
+
+// An adapter answers for a process that stands still.  Here its engine must have taken the offer of
+// a link first, and that it has not says nothing of its queue pair.
+TEST_CASE("a process that stops before it has taken a link is waited for", "[soft]") {
+  Options o;
+  Side first(o);
+  o.timeout = 16;
+  Side s(o);
+  // Who has the lower number offers.
+  std::optional<Child> it;
+  do it.emplace("twice");
+  while (it->theirs.qpn < s.qp->qp_num);
+  Child& child = *it;
+  child.connect(first);
+  auto w = first.request(IBV_WR_RDMA_WRITE, 0, 8, child.theirs.address, child.theirs.rkey);
+  REQUIRE(first.post(w) == 0);
+  REQUIRE(wait(first).status == IBV_WC_SUCCESS);  // the processes have met
+  Address theirs{};
+  char go = 1;
+  REQUIRE((hear(child.fd, theirs) && tell(child.fd, address_of(s))));
+  REQUIRE(hear(child.fd, go));
+  REQUIRE(::kill(child.pid, SIGSTOP) == 0);
+  siginfo_t stopped{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child.pid), &stopped, WSTOPPED | WNOWAIT) == 0);
+  s.connect(theirs.qpn, theirs.gid);
+  w = s.request(IBV_WR_RDMA_WRITE, 0, 8, theirs.address, theirs.rkey);
+  REQUIRE(s.post(w) == 0);
+  usleep(1'500'000);  // the retries of an adapter last 537 ms
+  REQUIRE(::kill(child.pid, SIGCONT) == 0);
+  CHECK(wait(s).status == IBV_WC_SUCCESS);
+  CHECK(child.finish() == 0);
 }
 
 TEST_CASE("a process of another job is out of reach", "[soft]") {

@@ -254,6 +254,7 @@ struct SoftQp : ibv_qp {
   Claim* out_claim = nullptr;
   Claim* in_claim = nullptr;
   bool unreachable = false;  // no process answers for the destination
+  bool heard = false;        // what was told to the peer's process has been read there
   bool deaf = false;         // takes nothing in
   bool unanswered = false;   // hears no acknowledgement
 

@@ -93,7 +93,7 @@ void forget_wire(SoftQp& qp) {
   qp.out_claim = qp.in_claim = nullptr;
   qp.link.reset();
   qp.peer.reset();
-  qp.unreachable = false;
+  qp.unreachable = qp.heard = false;
 }
 
 // Whether the device makes queues of that size.

@@ -28,23 +28,28 @@ struct FarSide {
   bool dead = false, rnr = false, ready = false;
 };
 
-FarSide look_at_peer(const SoftQp& qp) {
+// Whether the peer's process has come to answer: it has greeted us and has read what else we told
+// it, such as the offer of a link.  Before that its silence says nothing of its queue pair.
+bool hears(const Peer& peer) {
+  return peer.greeted.load(std::memory_order_acquire) && peer.wire.is_read();
+}
+
+FarSide look_at_peer(SoftQp& qp) {
   FarSide f;
   f.dead = qp.unreachable || (qp.peer != nullptr && qp.peer->dead.load());
-  if (qp.peer != nullptr) {
-    const bool greeted = qp.peer->greeted.load(std::memory_order_acquire);
-    f.progress = greeted ? 1 : 0;
-    // Its process is there and has not come to answer: that says nothing of its queue pair.
-    f.ready = !greeted;
-  }
   const LinkEnd* const end = qp.theirs != nullptr ? qp.theirs : qp.parked;
+  if (qp.peer != nullptr) {
+    qp.heard = qp.heard || end != nullptr || hears(*qp.peer);
+    f.progress = qp.heard ? 1 : 0;
+    f.ready = !qp.heard;
+  }
   if (end == nullptr) return f;
   const auto state = static_cast<EndState>(end->state.load(std::memory_order_acquire));
   // The own port comes and goes: a new start for who is there, but one that has gone has no
   // progress by that, and would be waited for as long as the port goes on so.
   const bool gone = state == EndState::closed || state == EndState::error;
   if (qp.theirs == nullptr && !gone) return f;
-  f.progress += 1 + qp.copied + end->acked.load(std::memory_order_acquire) +
+  f.progress += 2 + qp.copied + end->acked.load(std::memory_order_acquire) +
                 end->consumed.load(std::memory_order_acquire);
   f.ready = state == EndState::ready;
   // Who is not there does not say that he has no receive either.

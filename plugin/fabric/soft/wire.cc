@@ -1,7 +1,9 @@
 #include "plugin/fabric/soft/wire.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -96,6 +98,11 @@ void Wire::send_wake(std::uint32_t slot) const {
   m.slot = slot;
   // A full socket means that its engine has enough to wake up for.
   (void)try_to_send(fd(), m, {-1, -1});
+}
+
+bool Wire::is_read() const {
+  int unread = 0;  // linux: net/unix/af_unix.c, unix_outq_len()
+  return ::ioctl(fd(), SIOCOUTQ, &unread) != 0 || unread == 0;
 }
 
 bool Wire::flush() {

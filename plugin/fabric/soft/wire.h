@@ -62,6 +62,8 @@ class Wire {
   bool send(const Message& message, std::array<int, kMessageFds> fds = {-1, -1});
   // Only if there is room just now: for messages that any other replaces.
   void send_wake(std::uint32_t slot) const;
+  // Whether the other process has read all that was sent.
+  bool is_read() const;
   // The engine, when the socket has room again.  False: as send().
   bool flush();
   // ok, again, or closed: also for what is no message of ours, and when descriptors got lost
