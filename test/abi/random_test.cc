@@ -81,8 +81,9 @@ TEST_CASE("a process that is stopped in a failover goes on with it", "[stopped]"
 std::string with_warnings(std::string wrong, const World& world, const Cut& cut,
                           const LogCapture& log) {
   const bool calm = cut.ending == Ending::all && world.faults[0].empty() && world.faults[1].empty();
-  if (!wrong.empty() || calm)
-    for (const std::string& w : log.warnings()) wrong += "; " + w;
+  // How fast a port is on a busy machine, where copies are a process's, is nobody's fault.
+  for (const std::string& w : log.warnings())
+    if (!wrong.empty() || (calm && w.find("slow beside the others") == w.npos)) wrong += "; " + w;
   return wrong;
 }
 
