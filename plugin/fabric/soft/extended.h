@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "plugin/fabric/soft/mlx5/variant.h"
 
@@ -30,6 +31,8 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr);
 int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
 int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
 int destroy_srq(ibv_srq* srq);  // EBUSY while QPs use it
+// The next receive, for a datagram that the caller places; false: there is none.
+bool take_receive(ibv_srq* srq, std::uint64_t& id, std::vector<ibv_sge>& pieces);
 
 // 24 bits, one space a process.
 std::uint32_t pd_number(const ibv_pd* pd);

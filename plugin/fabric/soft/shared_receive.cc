@@ -122,6 +122,23 @@ int post_srq_recv(ibv_srq* s, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return 0;
 }
 
+bool take_receive(ibv_srq* s, std::uint64_t& id, std::vector<ibv_sge>& pieces) {
+  SoftSrq& srq = *soft(s);
+  bool event = false;
+  {
+    std::lock_guard hold(srq.lock);
+    if (srq.head == srq.tail) return false;
+    const RecvEntry& e = srq.entries[srq.head];
+    const ibv_sge* const list = &srq.sges.data[srq.head % srq.entries.size * srq.max_sge];
+    id = e.wr_id;
+    pieces.assign(list, list + e.num_sge);
+    ++srq.head;
+    event = limit_reached(srq);
+  }
+  if (event) async_event(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+  return true;
+}
+
 bool take_shared(SoftQp& qp) {
   SoftSrq& srq = *soft(qp.srq);
   bool event = false;

@@ -27,6 +27,7 @@ constexpr Capability kGeneral[] = {
     {"ib_virt", {0x1a2, 1}, 1},
     {"dct", {0x21a, 1}, 0},
     {"umr_indirect_mkey_disabled", {0x209, 1}, 1},
+    {"cq_resize", {0x221, 1}, 1},
     {"pkv", {0x237, 1}, 1},
     {"qkv", {0x236, 1}, 1},
     {"xrc", {0x23c, 1}, 1},

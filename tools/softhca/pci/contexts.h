@@ -17,6 +17,10 @@ inline constexpr NamedField kCqFields[] = {
     {"cq_umem_id", {704, 32}},
     {"cq_umem_valid", {736, 1}},
 };
+inline constexpr NamedField kCqResizeFields[] = {
+    {"cqn", {72, 24}},         {"resize_field_select", {96, 32}}, {"cq_umem_offset", {640, 64}},
+    {"cq_umem_id", {704, 32}}, {"cq_umem_valid", {736, 1}},
+};
 inline constexpr NamedField kQpFields[] = {
     {"qpn", {72, 24}},          {"opt_param_mask", {128, 32}},
     {"ece", {160, 32}},         {"wq_umem_offset", {2048, 64}},

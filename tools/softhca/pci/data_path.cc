@@ -2,7 +2,9 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/masked_atomic.h"
@@ -25,6 +27,7 @@ DataPath::DataPath(const Verbs& verbs, ibv_context* context, const GuestMemory& 
   around_.datagrams = port_;
   around_.read_region = soft::read_region;
   around_.write_region = soft::write_region;
+  around_.take_receive = soft::take_receive;
   around_.post_masked_atomic = soft::post_masked_atomic;
   around_.change_key = [this](std::uint32_t key, Bytes entry) { return keys_.change(key, entry); };
   around_.say = [](const char* line) { std::fprintf(stderr, "softhca: %s\n", line); };
@@ -41,6 +44,7 @@ void DataPath::make_execution() {
 
 void DataPath::reset() {
   execution_.reset();
+  shared_receives_.clear();
   keys_.clear();
   make_execution();
 }
@@ -58,6 +62,45 @@ void DataPath::add_page(std::uint32_t number) {
     registers.push_back(reinterpret_cast<std::uint64_t*>(page + at));
   execution_->know_page(number, std::move(registers),
                         reinterpret_cast<std::uint64_t*>(page + kArm));
+}
+
+bool DataPath::add_shared_receives(const mlx5::SharedReceivesFacts& facts) {
+  constexpr std::uint32_t kMostPieces = 16;  // the software HCA's
+  ibv_pd* const domain = keys_.domain(facts.pd);
+  if (domain == nullptr) return false;
+  ibv_srq_init_attr init{};
+  init.attr.max_wr = facts.entries;
+  // One place of an entry names the next.
+  init.attr.max_sge = std::min(facts.entry_bytes / 16 - 1, kMostPieces);
+  auto made = own(soft::create_srq(domain, &init), soft::destroy_srq);
+  if (made == nullptr) return false;
+  execution_->serve_srq(facts, made.get());
+  shared_receives_.insert_or_assign(facts.number, std::move(made));
+  return true;
+}
+
+void DataPath::remove_shared_receives(std::uint32_t number) {
+  execution_->forget_srq(number);
+  shared_receives_.erase(number);
+}
+
+bool DataPath::set_limit(std::uint32_t number, std::uint32_t limit) {
+  execution_->look_at_srq(number);  // else the limit is below what the program has given
+  ibv_srq_attr attr{};
+  attr.srq_limit = limit;
+  return soft::modify_srq(shared_receives_.at(number).get(), &attr, IBV_SRQ_LIMIT) == 0;
+}
+
+std::uint32_t DataPath::limit(std::uint32_t number) const {
+  ibv_srq_attr attr{};
+  return soft::query_srq(shared_receives_.at(number).get(), &attr) == 0 ? attr.srq_limit : 0;
+}
+
+std::uint32_t DataPath::number_of(const ibv_srq* srq) const {
+  for (const auto& [number, shared] : shared_receives_) {
+    if (shared.get() == srq) return number;
+  }
+  return 0;
 }
 
 std::uint16_t DataPath::lid() const {
@@ -85,6 +128,9 @@ std::optional<DataPath::Told> DataPath::next_event() {
   Told told;
   const auto of_queue_pair = [&](Event kind) { told = {kind, event.element.qp->qp_num}; };
   switch (event.event_type) {
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      told = {Event::shared_limit, number_of(event.element.srq)};
+      break;
     case IBV_EVENT_COMM_EST:
       of_queue_pair(Event::established);
       break;

@@ -7,10 +7,12 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 
+#include "plugin/base/owned.h"
 #include "plugin/fabric/soft/mlx5/execution.h"
 #include "plugin/fabric/soft/mlx5/surroundings.h"
 #include "plugin/fabric/verbs.h"
@@ -42,11 +44,18 @@ class DataPath {
   MemoryKeys& keys() { return keys_; }
   mlx5::Execution& execution() { return *execution_; }
 
+  // Receives that queue pairs share.  False: the software HCA makes no further.
+  bool add_shared_receives(const mlx5::SharedReceivesFacts& facts);
+  void remove_shared_receives(std::uint32_t number);
+  // An event tells, once, that fewer than so many are left; 0: none does.
+  bool set_limit(std::uint32_t number, std::uint32_t limit);
+  std::uint32_t limit(std::uint32_t number) const;
+
   std::uint16_t lid() const;
   std::uint64_t port_guid() const;
   void set_link(bool up);
 
-  // What happened to a queue pair without a command.  None for what is told otherwise.
+  // What happened to a queue without a command.  None for what is told otherwise.
   struct Told {
     std::optional<Event> event;
     std::uint32_t number = 0;
@@ -55,12 +64,14 @@ class DataPath {
 
  private:
   void make_execution();
+  std::uint32_t number_of(const ibv_srq* srq) const;
 
   ibv_context* const context_;
   const std::span<std::uint8_t> bar_;
   mlx5::Surroundings around_;
   MemoryKeys keys_;
   Subnet::Port* port_ = nullptr;
+  std::map<std::uint32_t, Owned<ibv_srq>> shared_receives_;
   std::unique_ptr<mlx5::Execution> execution_;
 };
 

@@ -71,6 +71,14 @@ void EventQueues::tell_of_queue(Event event, std::uint32_t number) {
   (void)tell(event, 0, data);
 }
 
+void EventQueues::tell_of_overflow(std::uint32_t cqn) {
+  constexpr std::uint64_t kOverrun = 1;
+  std::array<std::uint8_t, 12> data{};
+  mlx5::set(data, {8, 24}, cqn);
+  mlx5::set(data, {88, 8}, kOverrun);
+  (void)tell(Event::completions_lost, 0, data);
+}
+
 void EventQueues::tell_completion(std::uint32_t eqn, std::uint32_t cqn) {
   const std::lock_guard hold(lock_);
   auto it = queues_.find(eqn);

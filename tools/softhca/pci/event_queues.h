@@ -21,6 +21,7 @@ enum class Event : std::uint8_t {
   completion = 0x00,
   established = 0x02,
   drained = 0x03,
+  completions_lost = 0x04,
   broken = 0x05,
   port_change = 0x09,
   command = 0x0a,
@@ -49,6 +50,8 @@ class EventQueues {
   bool tell(Event event, std::uint8_t kind, std::span<const std::uint8_t> data);
   // Of a queue pair, or a shared receive queue.
   void tell_of_queue(Event event, std::uint32_t number);
+  // Of a completion queue that has overflowed.
+  void tell_of_overflow(std::uint32_t cqn);
   // To one queue: a completion of queue `cqn`.
   void tell_completion(std::uint32_t eqn, std::uint32_t cqn);
 

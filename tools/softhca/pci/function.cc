@@ -78,6 +78,16 @@ Refusal Function::dispatch(Opcode opcode, Bytes in, Answer out) {
     case Opcode::attach_to_mcg:
     case Opcode::detach_from_mcg:
       return change_group(opcode, in);
+    case Opcode::modify_cq:
+      return resize_cq(in, out);
+    case Opcode::modify_rmp:
+    case Opcode::arm_rq:
+    case Opcode::arm_xrc_srq:
+      return set_limit(opcode, in);
+    case Opcode::query_rmp:
+    case Opcode::query_srq:
+    case Opcode::query_xrc_srq:
+      return query_shared(opcode, in, out);
     case Opcode::rst2init_qp:
     case Opcode::init2init_qp:
     case Opcode::init2rtr_qp:
@@ -173,11 +183,13 @@ void Function::reset() {
   device_.reset();
   if (data_ != nullptr) data_->reset();
   queue_memory_.clear();
+  shared_receives_.clear();
   objects_ = {};
   mlx5::DeviceFacts facts = device_facts();
   facts.notify = [&events = events_](std::uint32_t eqn, std::uint32_t cqn) {
     events.tell_completion(eqn, cqn);
   };
+  facts.overflow = [&events = events_](std::uint32_t cqn) { events.tell_of_overflow(cqn); };
   device_ = std::make_unique<mlx5::Device>(
       facts, [](unsigned, unsigned, std::array<std::uint8_t, 16>&) { return false; },
       device_numbers_, data_ == nullptr ? nullptr : &data_->execution());

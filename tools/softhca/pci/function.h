@@ -5,8 +5,11 @@
 // bit, changes nothing.
 //
 // Threads: one at a time.
+#include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "plugin/fabric/soft/mlx5/device.h"
@@ -39,6 +42,8 @@ class Function {
   // Tells the driver that work requests may change keys (UMR), as regions of dma-bufs need: it then
   // registers all memory so, and keeps keys ready by the thousand.
   void offer_key_changes() { changes_keys_ = true; }
+  // Everything that was made is gone, and nobody is told.
+  void reset();
   // Takes the link down or up, and says so.
   void set_link(bool up);
   std::size_t pages_held() const { return pages_.size(); }
@@ -52,10 +57,18 @@ class Function {
   mlx5::Refusal make(mlx5::Opcode opcode, Bytes in, Answer out);
   mlx5::Refusal destroy(mlx5::Opcode opcode, Bytes in);
   mlx5::Refusal make_queue(mlx5::Kind kind, Bytes in, Answer out, std::uint32_t& number);
+  struct QueueMemory;
+  mlx5::Refusal map_queue(mlx5::Kind kind, std::span<std::uint8_t> command,
+                          std::optional<QueueMemory>& memory);
+  mlx5::Refusal resize_cq(Bytes in, Answer out);
+  // shared_receives.cc
+  mlx5::Refusal make_shared(mlx5::Opcode opcode, std::uint32_t number, Bytes in);
+  mlx5::Refusal set_limit(mlx5::Opcode opcode, Bytes in);
+  mlx5::Refusal query_shared(mlx5::Opcode opcode, Bytes in, Answer out);
+  void let_go(mlx5::Name name);
   mlx5::Refusal make_umem(Bytes in, std::uint32_t& number);
   mlx5::Refusal make_numbered(mlx5::Kind kind, std::uint32_t number, Bytes in);
   std::uint32_t free_number(mlx5::Kind kind, std::uint32_t first, std::uint32_t end);
-  void reset();
 
   const unsigned number_;
   const std::uint32_t doorbell_pages_;
@@ -78,6 +91,13 @@ class Function {
   std::unique_ptr<mlx5::Device> device_;
   std::uint32_t whole_memory_ = 0;  // umem
   std::map<mlx5::Name, QueueMemory> queue_memory_;
+  struct SharedReceives {
+    mlx5::Opcode made_by;
+    std::vector<std::uint8_t> context;  // as the command had it
+    std::uint32_t entries = 0;
+    std::uint32_t limit = 0;  // as it was last told
+  };
+  std::map<std::uint32_t, SharedReceives> shared_receives_;
 };
 
 }  // namespace twinpath::softhca::pci

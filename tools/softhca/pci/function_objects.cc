@@ -147,7 +147,9 @@ Refusal Function::make(Opcode opcode, Bytes in, Answer out) {
   } else {
     number = free_number(maker->kind, maker->first,
                          maker->kind == Kind::uar ? doorbell_pages_ : maker->end);
-    refusal = number == 0 ? Refusal::no_number : make_numbered(maker->kind, number, in);
+    refusal = number == 0                ? Refusal::no_number
+              : maker->kind == Kind::srq ? make_shared(opcode, number, in)
+                                         : make_numbered(maker->kind, number, in);
   }
   if (refusal != Refusal::none) return refusal;
   objects_.add({maker->kind, number}, uses);
@@ -167,7 +169,7 @@ Refusal Function::make_numbered(Kind kind, std::uint32_t number, Bytes in) {
       if (data_ != nullptr) data_->add_page(number);
       break;
     case Kind::srq:
-      break;
+      break;  // made already
     default:
       return Refusal::none;
   }
@@ -175,24 +177,29 @@ Refusal Function::make_numbered(Kind kind, std::uint32_t number, Bytes in) {
   return Refusal::none;
 }
 
-// The pages that the command lists, and the doorbell record at its address in the guest, as
-// memories of the device model; a command that names such memories already is left as it is.
+// The pages that the command lists, as a memory of the device model; a command that names such a
+// memory already is left as it is.
+Refusal Function::map_queue(Kind kind, std::span<std::uint8_t> command,
+                            std::optional<QueueMemory>& memory) {
+  const bool cq = kind == Kind::cq;
+  if (get(command, cq ? mlx5::cq::kUmemValid : mlx5::qp::kUmemValid) != 0) return Refusal::none;
+  const std::uint64_t page = kGuestPage
+                             << get(command, cq ? mlx5::cq::kLogPageSize : kQueueLogPageSize);
+  const std::uint64_t place = get(command, cq ? mlx5::cq::kPageOffset : mlx5::qp::kPageOffset);
+  auto view = GuestView::map(memory_, page_list(command, kPageListAt), page);
+  if (!view) return Refusal::no_page;
+  const std::uint32_t umem =
+      device_->add_umem({reinterpret_cast<std::uintptr_t>(view->begin()), view->bytes(), page});
+  set(command, cq ? mlx5::cq::kUmem : mlx5::qp::kUmem, umem);
+  set(command, cq ? mlx5::cq::kUmemOffset : mlx5::qp::kUmemOffset, place * page / 64);
+  memory.emplace(QueueMemory{umem, std::move(*view)});
+  return Refusal::none;
+}
+
+// Likewise the doorbell record at its address in the guest.
 Refusal Function::make_queue(Kind kind, Bytes in, Answer out, std::uint32_t& number) {
   const bool cq = kind == Kind::cq;
   std::vector<std::uint8_t> command(in.begin(), in.end());
-  std::optional<GuestView> view;
-  std::uint32_t umem = 0;
-  if (get(in, cq ? mlx5::cq::kUmemValid : mlx5::qp::kUmemValid) == 0) {
-    const std::uint64_t page = kGuestPage
-                               << get(in, cq ? mlx5::cq::kLogPageSize : kQueueLogPageSize);
-    const std::uint64_t place = get(in, cq ? mlx5::cq::kPageOffset : mlx5::qp::kPageOffset);
-    view = GuestView::map(memory_, page_list(in, kPageListAt), page);
-    if (!view) return Refusal::no_page;
-    umem =
-        device_->add_umem({reinterpret_cast<std::uintptr_t>(view->begin()), view->bytes(), page});
-    set(command, cq ? mlx5::cq::kUmem : mlx5::qp::kUmem, umem);
-    set(command, cq ? mlx5::cq::kUmemOffset : mlx5::qp::kUmemOffset, place * page / 64);
-  }
   if (get(in, cq ? mlx5::cq::kDbrUmemValid : mlx5::qp::kDbrUmemValid) == 0) {
     const Field address = cq ? mlx5::cq::kDbrAddress : mlx5::qp::kDbrAddress;
     const std::uint8_t* const record = memory_.at(get(in, address), kRecordBytes);
@@ -200,14 +207,40 @@ Refusal Function::make_queue(Kind kind, Bytes in, Answer out, std::uint32_t& num
     set(command, address, memory_.offset_of(record));
     set(command, cq ? mlx5::cq::kDbrUmem : mlx5::qp::kDbrUmem, whole_memory_);
   }
+  std::optional<QueueMemory> memory;
+  if (const Refusal r = map_queue(kind, command, memory); r != Refusal::none) return r;
   const Refusal refusal = device_->execute(command, out);
   if (refusal != Refusal::none) {
-    if (umem != 0) (void)device_->remove({Kind::umem, umem});
+    if (memory) (void)device_->remove({Kind::umem, memory->umem});
     return refusal;
   }
   number = static_cast<std::uint32_t>(get(out, mlx5::kNumber));
-  if (view) queue_memory_.emplace(mlx5::Name{kind, number}, QueueMemory{umem, std::move(*view)});
+  if (memory) queue_memory_.emplace(mlx5::Name{kind, number}, std::move(*memory));
   return Refusal::none;
+}
+
+Refusal Function::resize_cq(Bytes in, Answer out) {
+  const mlx5::Name name{Kind::cq, static_cast<std::uint32_t>(get(in, mlx5::kNumber))};
+  if (!objects_.has(name)) return Refusal::no_object;
+  std::vector<std::uint8_t> command(in.begin(), in.end());
+  std::optional<QueueMemory> memory;
+  if (const Refusal r = map_queue(Kind::cq, command, memory); r != Refusal::none) return r;
+  const Refusal refusal = device_->execute(command, out);
+  if (refusal != Refusal::none) {
+    if (memory) (void)device_->remove({Kind::umem, memory->umem});
+    return refusal;
+  }
+  let_go(name);
+  if (memory) queue_memory_.emplace(name, std::move(*memory));
+  return Refusal::none;
+}
+
+// The pages of what does not use them any more.
+void Function::let_go(mlx5::Name name) {
+  auto it = queue_memory_.find(name);
+  if (it == queue_memory_.end()) return;
+  if (it->second.umem != 0) (void)device_->remove({Kind::umem, it->second.umem});
+  queue_memory_.erase(it);
 }
 
 Refusal Function::make_umem(Bytes in, std::uint32_t& number) {
@@ -247,15 +280,16 @@ Refusal Function::destroy(Opcode opcode, Bytes in) {
       if (const Refusal r = device_->remove(name); r != Refusal::none) return r;
       if (data_ != nullptr && name.kind == Kind::pd) data_->remove_domain(name.number);
       if (data_ != nullptr && name.kind == Kind::uar) data_->remove_page(name.number);
+      if (name.kind == Kind::srq) {
+        shared_receives_.erase(name.number);
+        if (data_ != nullptr) data_->remove_shared_receives(name.number);
+      }
       break;
     default:
       break;
   }
   objects_.remove(name);
-  if (auto it = queue_memory_.find(name); it != queue_memory_.end()) {
-    if (it->second.umem != 0) (void)device_->remove({Kind::umem, it->second.umem});
-    queue_memory_.erase(it);
-  }
+  let_go(name);
   return Refusal::none;
 }
 

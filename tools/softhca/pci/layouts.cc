@@ -22,6 +22,9 @@ constexpr NamedField kCapabilities[] = {{"other_function", {64, 1}}, {"function_
 constexpr NamedField kInit[] = {{"sw_vhca_id", {98, 14}}, {"sw_owner_id", {128, 32}}};
 constexpr NamedField kTeardown[] = {{"profile", {80, 16}}};
 constexpr NamedField kNumber[] = {{"number", {72, 24}}};
+constexpr NamedField kArm[] = {{"srq_number", {72, 24}}, {"lwm", {112, 16}}};
+constexpr NamedField kModifyRmp[] = {
+    {"rmp_state", {64, 4}}, {"rmpn", {72, 24}}, {"bitmask.lwm", {191, 1}}};
 constexpr NamedField kEqNumber[] = {{"eq_number", {88, 8}}};
 constexpr NamedField kCounterSet[] = {{"counter_set_id", {88, 8}}};
 constexpr NamedField kQueryCounters[] = {{"clear", {192, 1}}, {"counter_set_id", {248, 8}}};
@@ -67,6 +70,7 @@ constexpr Layout kLayouts[] = {
     {Opcode::destroy_eq, 16, 8, 1, fields::kEqNumber},
     {Opcode::create_cq, 272, 16, 1, contexts::kCqFields, contexts::kCq, 16, 272},
     {Opcode::destroy_cq, 16, 8, 1, fields::kNumber},
+    {Opcode::modify_cq, 272, 8, 2, contexts::kCqResizeFields, contexts::kCq, 16, 272},
     {Opcode::create_qp, 272, 16, 1, contexts::kQpFields, contexts::kQp, 24, 272},
     {Opcode::destroy_qp, 16, 8, 1, fields::kNumber},
     {Opcode::rst2init_qp, 272, 8, 1, contexts::kQpFields, contexts::kQp, 24},
@@ -80,8 +84,12 @@ constexpr Layout kLayouts[] = {
     {Opcode::init2init_qp, 272, 8, 1, contexts::kQpFields, contexts::kQp, 24},
     {Opcode::create_srq, 272, 16, 1, {}, contexts::kSrq, 16, 272},
     {Opcode::destroy_srq, 16, 8, 1, fields::kNumber},
+    {Opcode::query_srq, 16, 272, 1, fields::kNumber},
+    {Opcode::arm_rq, 16, 8, 2, fields::kArm},
     {Opcode::create_xrc_srq, 272, 16, 1, contexts::kXrcSrqFields, contexts::kXrcSrq, 16, 272},
     {Opcode::destroy_xrc_srq, 16, 8, 1, fields::kNumber},
+    {Opcode::query_xrc_srq, 16, 272, 1, fields::kNumber},
+    {Opcode::arm_xrc_srq, 16, 8, 2, fields::kArm},
     {Opcode::query_vport_state, 16, 16, 2, fields::kVportState},
     {Opcode::query_hca_vport_context, 16, 528, 1, fields::kVport},
     {Opcode::modify_hca_vport_context, 528, 16, 1, fields::kVport, contexts::kVport, 16},
@@ -102,7 +110,9 @@ constexpr Layout kLayouts[] = {
     {Opcode::alloc_transport_domain, 16, 16, 1},
     {Opcode::dealloc_transport_domain, 16, 8, 1, fields::kNumber},
     {Opcode::create_rmp, 272, 16, 1, {}, contexts::kRmp, 32, 272},
+    {Opcode::modify_rmp, 272, 8, 1, fields::kModifyRmp, contexts::kRmp, 32},
     {Opcode::destroy_rmp, 16, 8, 1, fields::kNumber},
+    {Opcode::query_rmp, 16, 272, 1, fields::kNumber},
     {Opcode::create_uctx, 32, 16, 1, fields::kUserContext},
     {Opcode::destroy_uctx, 16, 8, 1, fields::kUid},
     {Opcode::create_umem, 48, 16, 1, fields::kUmem, {}, 0, 48},

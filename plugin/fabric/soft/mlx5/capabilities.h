@@ -25,6 +25,7 @@ struct DeviceFacts {
   // have (Service), and waits for events.
   bool kernel = false;
   std::function<void(std::uint32_t eqn, std::uint32_t cqn)> notify{};
+  std::function<void(std::uint32_t cqn)> overflow{};  // CompletionQueueFacts::overflowed
 };
 
 // The event queue of completion vector 0; those below are the kernel's own.

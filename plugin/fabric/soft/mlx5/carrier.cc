@@ -103,14 +103,15 @@ bool opcode_of(Operation operation, ibv_wr_opcode& opcode) {
 
 }  // namespace
 
-Carrier::Carrier(const Surroundings& around, ibv_pd* pd, ibv_srq* srq, const QueuePairFacts& facts)
+Carrier::Carrier(const Surroundings& around, ibv_pd* pd, ibv_srq* srq,
+                 std::uint32_t shared_receives, const QueuePairFacts& facts)
     : around_(around) {
   const auto sends =
       static_cast<std::uint32_t>(std::clamp<std::uint64_t>(facts.send_blocks, 1, kMostRequests));
   const auto receives = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(facts.receive_entries, 1, kMostRequests));
-  cq_ =
-      around_.verbs.create_cq(pd->context, static_cast<int>(sends + receives), nullptr, nullptr, 0);
+  const auto completions = static_cast<int>(sends + std::max(receives, shared_receives));
+  cq_ = around_.verbs.create_cq(pd->context, completions, nullptr, nullptr, 0);
   if (cq_ == nullptr) return;
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = cq_;

@@ -18,8 +18,10 @@ namespace twinpath::soft::mlx5 {
 
 class Carrier {
  public:
-  // `srq`: null for receives of its own.  number() is 0 when there is none to be had.
-  Carrier(const Surroundings& around, ibv_pd* pd, ibv_srq* srq, const QueuePairFacts& facts);
+  // `srq`: null for receives of its own; `shared_receives`: those of it that may complete before
+  // they are polled.  number() is 0 when there is none to be had.
+  Carrier(const Surroundings& around, ibv_pd* pd, ibv_srq* srq, std::uint32_t shared_receives,
+          const QueuePairFacts& facts);
   ~Carrier();
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;

@@ -13,6 +13,7 @@ enum class CompletionKind : std::uint8_t {
   write_immediate = 1,
   send = 2,
   send_immediate = 3,
+  resized = 5,  // the next is in the queue's new memory
   requester_error = 13,
   responder_error = 14,
 };

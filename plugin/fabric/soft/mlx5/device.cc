@@ -40,6 +40,7 @@ Refusal Device::remove(Name name) {
   if (queues_ != nullptr && name.kind == Kind::qp) queues_->destroy_qp(name.number);
   if (name.kind == Kind::umem) umems_.erase(name.number);
   if (name.kind == Kind::qp) queue_pairs_.erase(name.number);
+  if (name.kind == Kind::cq) completion_memories_.erase(name.number);
   return Refusal::none;
 }
 
@@ -62,6 +63,8 @@ Refusal Device::dispatch(Bytes in, Answer out) {
       return query_vport(in, out);
     case Opcode::create_cq:
       return create_cq(in, out);
+    case Opcode::modify_cq:
+      return resize_cq(in);
     case Opcode::create_qp:
       return create_qp(in, out);
     case Opcode::rst2init_qp:
@@ -157,6 +160,7 @@ Refusal Device::create_cq(Bytes in, Answer out) {
     return r;
   const std::uint32_t number = next_number();
   objects_.add({Kind::cq, number}, std::array{uar, queue, record});
+  completion_memories_.insert_or_assign(number, queue);
   if (queues_ != nullptr) {
     CompletionQueueFacts facts;
     facts.number = number;
@@ -171,9 +175,37 @@ Refusal Device::create_cq(Bytes in, Answer out) {
       facts.notify = [tell = facts_.notify,
                       eqn = static_cast<std::uint32_t>(eqn)](std::uint32_t cqn) { tell(eqn, cqn); };
     }
+    facts.overflowed = facts_.overflow;
     queues_->make(facts);
   }
   set(out, kNumber, number);
+  return Refusal::none;
+}
+
+// MODIFY_CQ, as far as it gives a queue another memory.
+Refusal Device::resize_cq(Bytes in) {
+  constexpr std::uint64_t kResize = 1;                   // op_mod
+  constexpr std::uint64_t kSizeOffsetAndPageSize = 0x7;  // resize_field_select
+  if (in.size() < cq::kBytes) return Refusal::short_command;
+  if (get(in, kOpMod) != kResize) return Refusal::no_modifier;
+  if (get(in, cq::kResizes) != kSizeOffsetAndPageSize) return Refusal::no_field;
+  const Name name{Kind::cq, static_cast<std::uint32_t>(get(in, kNumber))};
+  const Name queue{Kind::umem, static_cast<std::uint32_t>(get(in, cq::kUmem))};
+  if (!objects_.has(name)) return Refusal::no_object;
+  if (get(in, cq::kCqeSize) > 1) return Refusal::cqe_size;
+  CompletionQueueFacts to;
+  to.number = name.number;
+  to.log_entries = static_cast<unsigned>(get(in, cq::kLogSize));
+  to.entry_bytes = get(in, cq::kCqeSize) == 0 ? 64 : 128;
+  if (to.log_entries > limits_of(facts_.variant).cq) return Refusal::cq_size;
+  const std::uint64_t bytes = std::uint64_t{to.entry_bytes} << to.log_entries;
+  if (const Refusal r = check_queue(queue.number, get(in, cq::kUmemOffset), bytes);
+      r != Refusal::none)
+    return r;
+  to.address = address(queue.number, get(in, cq::kUmemOffset));
+  if (queues_ != nullptr && !queues_->resize(to)) return Refusal::outstanding;
+  objects_.use_instead(name, completion_memories_.at(name.number), queue);
+  completion_memories_.at(name.number) = queue;
   return Refusal::none;
 }
 

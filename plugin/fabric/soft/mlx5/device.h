@@ -75,6 +75,7 @@ class Device {
   Refusal query_roce_address(Bytes in, Answer out) const;
   Refusal query_vport(Bytes in, Answer out) const;
   Refusal create_cq(Bytes in, Answer out);
+  Refusal resize_cq(Bytes in);
   // queue_pairs.cc
   Refusal create_qp(Bytes in, Answer out);
   Refusal check_receive_side(Bytes in) const;
@@ -99,6 +100,7 @@ class Device {
   mutable std::mutex lock_;
   Objects objects_;
   std::map<std::uint32_t, Umem> umems_;
+  std::map<std::uint32_t, Name> completion_memories_;  // umems, of completion queues
   std::map<std::uint32_t, QueuePair> queue_pairs_;
 };
 

@@ -13,8 +13,6 @@
 namespace twinpath::soft::mlx5 {
 namespace {
 
-constexpr std::uint32_t kReceiveWord = 0;  // of a queue pair's record
-
 Syndrome syndrome_of(ibv_wc_status status) {
   switch (status) {
     case IBV_WC_SUCCESS:
@@ -133,49 +131,6 @@ Syndrome Execution::carry_out(const QueuePair& qp, const Work& work) {
   return send_datagram(qp, work);
 }
 
-bool Execution::look_at_receives(QueuePair& qp) {
-  std::uint32_t told = 0;
-  if (!read_record(around_, qp.facts.record + kReceiveWord, told)) return false;
-  const auto index = extend_index(qp.receives_told, told & 0xffff, 16, qp.facts.receive_entries);
-  if (index) qp.receives_told = *index;
-  return true;
-}
-
-bool Execution::post_receives(QueuePair& qp) {
-  if (qp.facts.receive_entries == 0 || !qp.reachable || qp.state == State::reset) return false;
-  if (!look_at_receives(qp)) return false;
-  if (qp.facts.service != Service::reliable) return flush_receives(qp);
-  bool moved = false;
-  for (; qp.receives_posted < qp.receives_told; ++qp.receives_posted) {
-    const std::uint64_t place = qp.receives_posted % qp.facts.receive_entries;
-    std::vector<std::uint8_t> bytes(qp.facts.receive_bytes);
-    if (!read_memory(around_, qp.facts.receives + place * qp.facts.receive_bytes, bytes.data(),
-                     bytes.size()))
-      break;
-    const std::vector<Piece> pieces = read_receive(bytes);
-    if (qp.carrier->post_receive(pieces, qp.receives_posted) != 0) break;
-    moved = true;
-  }
-  return moved;
-}
-
-// Of datagrams: what has not come when the queue pair is in error.
-bool Execution::flush_receives(QueuePair& qp) {
-  CompletionQueue* const cq = find_cq(qp.facts.receive_cq);
-  bool moved = false;
-  while (qp.failed && cq != nullptr && qp.receives_posted < qp.receives_told && has_room(*cq)) {
-    Completion c;
-    c.kind = CompletionKind::responder_error;
-    c.qpn = qp.carrier->number();
-    c.index = static_cast<std::uint16_t>(qp.receives_posted++);
-    c.user_index = qp.facts.user_index;
-    c.syndrome = Syndrome::flushed;
-    write(*cq, c);
-    moved = true;
-  }
-  return moved;
-}
-
 bool Execution::collect(QueuePair& qp) {
   if (qp.facts.service != Service::reliable) return false;
   bool moved = false;
@@ -267,30 +222,12 @@ void Execution::fail(QueuePair& qp) {
   (void)qp.carrier->change(State::error, {});
 }
 
-bool Execution::has_room(CompletionQueue& cq) {
-  if (cq.facts.ignores_overrun || cq.facts.collapsed) return true;
-  std::uint32_t told = 0;
-  if (read_record(around_, cq.facts.record, told)) {
-    const auto index = extend_index(cq.consumed, told & 0xffffff, 24, cq.written - cq.consumed);
-    if (index) cq.consumed = *index;
-  }
-  return cq.written - cq.consumed < std::uint64_t{1} << cq.facts.log_entries;
-}
-
-void Execution::write(CompletionQueue& cq, const Completion& completion) {
-  const auto bytes = completion_bytes(completion, cq.written, cq.facts.log_entries);
-  const std::uint64_t mask = (std::uint64_t{1} << cq.facts.log_entries) - 1;
-  const std::uint64_t place = cq.facts.collapsed ? 0 : cq.written & mask;
-  const std::uint64_t at =
-      cq.facts.address + place * cq.facts.entry_bytes + cq.facts.entry_bytes - bytes.size();
-  (void)write_entry(around_, at, bytes);  // to memory that is gone: nobody waits there
-  ++cq.written;
-  if (cq.facts.notify) notify(cq);
-}
-
 bool Execution::turn() {
   std::lock_guard hold(lock_);
   bool moved = look_at_doorbells();
+  for (auto& [number, shared] : srqs_) {
+    if (shared.written) moved |= shared.written->look(around_);
+  }
   moved |= take_datagrams();
   for (auto& [number, qp] : qps_) {
     moved |= post_receives(qp);

@@ -4,7 +4,8 @@
 // completions.
 //
 // Queues lie in memory of the host, or of a GPU where somebody reaches that (surroundings.h).
-// Shared receive queues that libibverbs made are served by itself.
+// Shared receive queues of libibverbs are given receives by itself, or by a program in memory
+// (shared_receives.h).
 //
 // Threads: any; one lock.
 #include <infiniband/verbs.h>
@@ -15,12 +16,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "plugin/fabric/soft/mlx5/carrier.h"
 #include "plugin/fabric/soft/mlx5/completion.h"
+#include "plugin/fabric/soft/mlx5/shared_receives.h"
 #include "plugin/fabric/soft/mlx5/surroundings.h"
 
 namespace twinpath::soft::mlx5 {
@@ -35,6 +38,10 @@ class Execution : public Queues {
   // them.
   void know_pd(std::uint32_t number, ibv_pd* pd);
   void know_srq(std::uint32_t number, ibv_srq* srq);
+  // Likewise, of which a program writes the receives into memory.
+  void serve_srq(const SharedReceivesFacts& facts, ibv_srq* srq);
+  void look_at_srq(std::uint32_t number);  // what was given until now is there afterwards
+  void forget_srq(std::uint32_t number);
   // A doorbell page by its number, and its registers; it stays as long as this.  `arm`: where
   // completion queues are armed, or null.
   void know_page(std::uint32_t number, std::vector<std::uint64_t*> registers,
@@ -42,6 +49,7 @@ class Execution : public Queues {
   void forget_page(std::uint32_t number);
 
   void make(const CompletionQueueFacts& cq) override;
+  bool resize(const CompletionQueueFacts& to) override;
   std::uint32_t make(const QueuePairFacts& qp) override;
   bool change(std::uint32_t qpn, State to, std::span<const std::uint8_t> context) override;
   bool failed(std::uint32_t qpn) override;
@@ -61,10 +69,15 @@ class Execution : public Queues {
     // As it last stood in the record; the program's first may be that which stood there before.
     std::uint32_t arm_word = 0;
     bool was_armed = false, armed = false;
+    bool overflowed = false;
   };
   struct Page {
     std::vector<std::uint64_t*> registers;
     std::uint64_t* arm = nullptr;
+  };
+  struct SharedQueue {
+    ibv_srq* srq = nullptr;
+    std::optional<SharedReceives> written;  // by a program
   };
   // An entry that was fetched and has not completed.
   struct Pending {
@@ -105,6 +118,11 @@ class Execution : public Queues {
   // execution_datagrams.cc
   Syndrome send_datagram(const QueuePair& qp, const Work& work);
   bool take_datagrams();
+  struct Receive {
+    std::uint16_t index;
+    std::vector<Piece> pieces;
+  };
+  std::optional<Receive> take_receive(QueuePair& qp);
   void deliver(QueuePair& qp, const Datagram& datagram);
   Syndrome scatter(const QueuePair& qp, const std::vector<Piece>& pieces, const Datagram& d);
   static std::uint32_t well_known_number(const QueuePair& qp);
@@ -116,6 +134,8 @@ class Execution : public Queues {
   void look_at_dump(const QueuePair& qp, Pending& entry);
   void fail(QueuePair& qp);
   bool has_room(CompletionQueue& cq);
+  std::uint64_t waiting(CompletionQueue& cq) const;
+  void overflow(CompletionQueue& cq);
   void write(CompletionQueue& cq, const Completion& completion);
   CompletionQueue* find_cq(std::uint32_t number);
 
@@ -124,7 +144,7 @@ class Execution : public Queues {
   const Surroundings& around_;
   std::mutex lock_;
   std::map<std::uint32_t, ibv_pd*> pds_;
-  std::map<std::uint32_t, ibv_srq*> srqs_;
+  std::map<std::uint32_t, SharedQueue> srqs_;
   std::map<std::uint32_t, Page> pages_;
   std::map<std::uint32_t, CompletionQueue> cqs_;
   std::map<std::uint32_t, QueuePair> qps_;

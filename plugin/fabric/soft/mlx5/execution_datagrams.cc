@@ -77,6 +77,27 @@ bool Execution::take_datagrams() {
   return moved;
 }
 
+// The queue pair's own, or one of those that it shares.
+std::optional<Execution::Receive> Execution::take_receive(QueuePair& qp) {
+  if (auto it = srqs_.find(qp.facts.srq); it != srqs_.end()) {
+    std::uint64_t id = 0;
+    std::vector<ibv_sge> list;
+    if (around_.take_receive == nullptr || !around_.take_receive(it->second.srq, id, list))
+      return std::nullopt;
+    Receive taken{static_cast<std::uint16_t>(id), {}};
+    for (const ibv_sge& piece : list)
+      taken.pieces.push_back({piece.addr, piece.length, piece.lkey});
+    return taken;
+  }
+  (void)look_at_receives(qp);
+  if (qp.receives_posted == qp.receives_told) return std::nullopt;
+  std::vector<std::uint8_t> entry(qp.facts.receive_bytes);
+  const std::uint64_t place = qp.receives_posted % qp.facts.receive_entries;
+  if (!read_memory(around_, qp.facts.receives + place * entry.size(), entry.data(), entry.size()))
+    return std::nullopt;
+  return Receive{static_cast<std::uint16_t>(qp.receives_posted++), read_receive(entry)};
+}
+
 // Into the next receive.  What there is none for, and what has another key than the queue pair, is
 // lost, as on the wire.
 void Execution::deliver(QueuePair& qp, const Datagram& d) {
@@ -84,21 +105,18 @@ void Execution::deliver(QueuePair& qp, const Datagram& d) {
   const bool has_key = qp.facts.service != Service::management;
   CompletionQueue* const cq = find_cq(qp.facts.receive_cq);
   if (!takes || qp.failed || cq == nullptr || (has_key && d.qkey != qp.qkey)) return;
-  (void)look_at_receives(qp);
-  if (qp.receives_posted == qp.receives_told || !has_room(*cq)) return;
-  std::vector<std::uint8_t> entry(qp.facts.receive_bytes);
-  const std::uint64_t place = qp.receives_posted % qp.facts.receive_entries;
-  if (!read_memory(around_, qp.facts.receives + place * entry.size(), entry.data(), entry.size()))
-    return;
+  if (!has_room(*cq)) return;
+  const std::optional<Receive> receive = take_receive(qp);
+  if (!receive) return;
   Completion c;
   c.kind = d.has_immediate ? CompletionKind::send_immediate : CompletionKind::send;
   c.qpn = qp.carrier->number();
-  c.index = static_cast<std::uint16_t>(qp.receives_posted++);
+  c.index = receive->index;
   c.user_index = qp.facts.user_index;
   c.bytes = static_cast<std::uint32_t>(kRouteBytes + d.data.size());
   c.immediate = d.has_immediate ? d.immediate : kDefaultPartition;
   c.sender = d.from;
-  c.syndrome = scatter(qp, read_receive(entry), d);
+  c.syndrome = scatter(qp, receive->pieces, d);
   if (c.syndrome != Syndrome::none) c.kind = CompletionKind::responder_error;
   write(*cq, c);
   if (c.syndrome != Syndrome::none) fail(qp);

@@ -21,7 +21,24 @@ void Execution::know_pd(std::uint32_t number, ibv_pd* pd) {
 
 void Execution::know_srq(std::uint32_t number, ibv_srq* srq) {
   std::lock_guard hold(lock_);
-  srqs_[number] = srq;
+  srqs_[number] = {srq, std::nullopt};
+}
+
+void Execution::serve_srq(const SharedReceivesFacts& facts, ibv_srq* srq) {
+  std::lock_guard hold(lock_);
+  srqs_.erase(facts.number);
+  srqs_.emplace(facts.number, SharedQueue{srq, SharedReceives(facts, srq)});
+}
+
+void Execution::look_at_srq(std::uint32_t number) {
+  std::lock_guard hold(lock_);
+  auto it = srqs_.find(number);
+  if (it != srqs_.end() && it->second.written) (void)it->second.written->look(around_);
+}
+
+void Execution::forget_srq(std::uint32_t number) {
+  std::lock_guard hold(lock_);
+  srqs_.erase(number);
 }
 
 void Execution::know_page(std::uint32_t number, std::vector<std::uint64_t*> registers,
@@ -42,13 +59,30 @@ void Execution::make(const CompletionQueueFacts& cq) {
   if (cq.notify) (void)read_record(around_, cq.record + kArmWord, made.arm_word);
 }
 
+bool Execution::resize(const CompletionQueueFacts& to) {
+  std::lock_guard hold(lock_);
+  CompletionQueue& cq = cqs_.at(to.number);
+  const std::uint64_t waits = waiting(cq);
+  // With the entry that says so.
+  if (waits >> cq.facts.log_entries != 0 || (waits + 1) >> to.log_entries != 0) return false;
+  Completion last;
+  last.kind = CompletionKind::resized;
+  write(cq, last);
+  cq.facts.address = to.address;
+  cq.facts.log_entries = to.log_entries;
+  cq.facts.entry_bytes = to.entry_bytes;
+  return true;
+}
+
 std::uint32_t Execution::make(const QueuePairFacts& facts) {
   std::lock_guard hold(lock_);
   auto pd = pds_.find(facts.pd);
   if (pd == pds_.end()) return 0;
   auto srq = srqs_.find(facts.srq);
-  auto carrier = std::make_unique<Carrier>(around_, pd->second,
-                                           srq == srqs_.end() ? nullptr : srq->second, facts);
+  const bool shared = srq != srqs_.end();
+  auto carrier = std::make_unique<Carrier>(
+      around_, pd->second, shared ? srq->second.srq : nullptr,
+      shared && srq->second.written ? srq->second.written->entries() : 0, facts);
   const std::uint32_t number = carrier->number();
   if (number == 0) return 0;
   QueuePair& made = qps_[number];

@@ -16,10 +16,11 @@ inline constexpr Field kSyndrome{32, 32};
 // The object of a command, and the number of the object made in an answer.
 inline constexpr Field kNumber{72, 24};
 
-// CREATE_CQ: the context at byte 16.
+// CREATE_CQ, MODIFY_CQ: the context at byte 16.
 namespace cq {
 inline constexpr std::uint32_t kContext = 16;
 inline constexpr std::size_t kBytes = 272;
+inline constexpr Field kResizes{96, 32};  // resize_field_select
 inline constexpr Field kDbrUmemValid = Field{6, 1}.at(kContext);
 inline constexpr Field kCqeSize = Field{8, 3}.at(kContext);
 inline constexpr Field kCollapsed = Field{11, 1}.at(kContext);

@@ -37,6 +37,8 @@ class Objects {
   bool has(Name name) const { return objects_.count(name) != 0; }
   // Whether it can go now.
   bool in_use(Name name) const;
+  // `user` uses `now` in the place of `before`, which it uses.
+  void use_instead(Name user, Name before, Name now);
   // Of an object that is there and not in use.
   void remove(Name name);
 

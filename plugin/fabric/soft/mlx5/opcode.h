@@ -41,8 +41,12 @@ namespace twinpath::soft::mlx5 {
   X(init2init_qp, 0x50e, "INIT2INIT_QP")                         \
   X(create_srq, 0x700, "CREATE_SRQ")                             \
   X(destroy_srq, 0x701, "DESTROY_SRQ")                           \
+  X(query_srq, 0x702, "QUERY_SRQ")                               \
+  X(arm_rq, 0x703, "ARM_RQ")                                     \
   X(create_xrc_srq, 0x705, "CREATE_XRC_SRQ")                     \
   X(destroy_xrc_srq, 0x706, "DESTROY_XRC_SRQ")                   \
+  X(query_xrc_srq, 0x707, "QUERY_XRC_SRQ")                       \
+  X(arm_xrc_srq, 0x708, "ARM_XRC_SRQ")                           \
   X(create_dct, 0x710, "CREATE_DCT")                             \
   X(create_xrq, 0x717, "CREATE_XRQ")                             \
   X(query_vport_state, 0x750, "QUERY_VPORT_STATE")               \
@@ -68,7 +72,9 @@ namespace twinpath::soft::mlx5 {
   X(dealloc_transport_domain, 0x817, "DEALLOC_TRANSPORT_DOMAIN") \
   X(query_lag, 0x842, "QUERY_LAG")                               \
   X(create_rmp, 0x90c, "CREATE_RMP")                             \
+  X(modify_rmp, 0x90d, "MODIFY_RMP")                             \
   X(destroy_rmp, 0x90e, "DESTROY_RMP")                           \
+  X(query_rmp, 0x90f, "QUERY_RMP")                               \
   X(create_general_object, 0xa00, "CREATE_GENERAL_OBJECT")       \
   X(create_uctx, 0xa04, "CREATE_UCTX")                           \
   X(destroy_uctx, 0xa06, "DESTROY_UCTX")                         \

@@ -30,6 +30,9 @@ struct CompletionQueueFacts {
   std::uint32_t uar = 0;         // where it is armed
   // Called when a completion comes, or is there, and the queue was armed; null: nobody waits.
   std::function<void(std::uint32_t cqn)> notify{};
+  // Called once, when a completion has no place: the queue and its queue pairs have ended.  Null:
+  // completions are held back until there is one.
+  std::function<void(std::uint32_t cqn)> overflowed{};
 };
 
 // As the device numbers the services of queue pairs (st).
@@ -62,10 +65,23 @@ struct QueuePairFacts {
   std::uint32_t srq = 0;
 };
 
+// Receives that queue pairs share, as entries in memory each of which names the next.
+struct SharedReceivesFacts {
+  std::uint32_t number = 0;
+  std::uint32_t pd = 0;
+  std::uint64_t receives = 0;  // where the entries lie
+  std::uint64_t record = 0;    // 4 bytes: how many were given
+  std::uint32_t entries = 0;
+  std::uint32_t entry_bytes = 0;
+};
+
 class Queues {
  public:
   virtual ~Queues() = default;
   virtual void make(const CompletionQueueFacts& cq) = 0;
+  // `to`: another memory, and its size; the last entry in the old one says so.  False: what waits
+  // has no room there, and nothing is changed.
+  virtual bool resize(const CompletionQueueFacts& to) = 0;
   // The number of the new queue pair, or 0 when it cannot be had.
   virtual std::uint32_t make(const QueuePairFacts& qp) = 0;
   // `context`: as in a command (layout.h), after the transition.  False: it cannot be done.

@@ -23,6 +23,7 @@ int errno_of(Status status) {
     case Status::bad_resource:
     case Status::bad_index:
     case Status::bad_qp_state:
+    case Status::bad_size:
       return EINVAL;
   }
   return EIO;

@@ -16,6 +16,7 @@ enum class Status : std::uint8_t {
   bad_index = 0x0a,
   no_resources = 0x0f,
   bad_qp_state = 0x10,
+  bad_size = 0x40,  // more completions wait than the new queue has room for
   bad_input_length = 0x50,
   bad_output_length = 0x51,
 };
@@ -53,6 +54,10 @@ int errno_of(Status status);
   X(group, bad_parameter, "the queue pair takes no datagrams, or is (not) in the group already")  \
   X(in_use, busy, "another object uses it")                                                       \
   X(cq_size, bad_parameter, "the completion queue is longer than the device has them")            \
+  X(outstanding, bad_size, "more completions wait than the new queue has room for")               \
+  X(srq_size, bad_parameter,                                                                      \
+    "shared receives are a list of 2 to 32768 entries of 32 to 512 bytes")                        \
+  X(srq_limit, bad_parameter, "the limit is beyond the queue's entries (lwm)")                    \
   X(cqe_size, bad_parameter, "completions have 64 or 128 bytes")                                  \
   X(queue_alignment, bad_parameter, "the queue does not begin at a 64th of its memory's page")    \
   X(queue_end, bad_parameter, "the queue ends behind its memory")                                 \

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "plugin/fabric/soft/address.h"
 #include "plugin/fabric/soft/masked_atomic.h"
@@ -50,6 +51,9 @@ struct Surroundings {
   DatagramPort* datagrams = nullptr;
   bool (*read_region)(ibv_pd* pd, std::uint64_t address, std::uint32_t lkey, void* to,
                       std::size_t bytes) = nullptr;
+  // The next of receives that queue pairs share, for a datagram; null: datagrams take none of
+  // these.
+  bool (*take_receive)(ibv_srq* srq, std::uint64_t& id, std::vector<ibv_sge>& pieces) = nullptr;
   bool (*write_region)(ibv_pd* pd, std::uint64_t address, std::uint32_t lkey, const void* from,
                        std::size_t bytes) = nullptr;
   // A line for the user, of an entry that is not carried out.
