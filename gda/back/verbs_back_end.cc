@@ -194,17 +194,10 @@ void VerbsBackEnd::post() {
 void VerbsBackEnd::on_completion(const ibv_wc& wc) {
   if (dead()) return;
   const std::uint64_t index = wc.wr_id & 0xffffffffffffu;
-  if (index == kQuestion) {
-    asking_ = false;
-    if (wc.status == IBV_WC_SUCCESS) {
-      ++answers_;
-      return;
-    }
-    TP_WARN("%s: the peer's host is silent on the control connection, and its adapter, too: %s",
-            setup_.name.c_str(), completion_hint(wc.status));
+  if (index == kProbe) {
+    if (probe_.answered(wc, setup_.name)) return;
     unreachable_ = true;
-    fail_all(syndrome_of(wc.status));
-    return;
+    return fail_all(syndrome_of(wc.status));
   }
   if (wc.status != IBV_WC_SUCCESS) {
     TP_WARN("%s: work request %llu ends in error: status %d, vendor error 0x%x; %s",
@@ -241,15 +234,7 @@ void VerbsBackEnd::settle() {
 }
 
 void VerbsBackEnd::ask() {
-  if (asking_ || dead()) return;
-  ibv_send_wr wr{};
-  wr.wr_id = wr_id(kQuestion);
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = setup_.remote;
-  wr.wr.rdma.rkey = setup_.remote_key;
-  ibv_send_wr* bad = nullptr;
-  asking_ = ibv_post_send(setup_.pair->qp(), &wr, &bad) == 0;
+  if (!dead()) probe_.ask(setup_.pair->qp(), wr_id(kProbe), setup_.probed);
 }
 
 void VerbsBackEnd::finish(std::uint64_t done) {

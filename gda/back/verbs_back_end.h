@@ -22,6 +22,7 @@
 #include "gda/connect/queue_pair.h"
 #include "gda/front/back_end.h"
 #include "gda/front/work_queue.h"
+#include "plugin/rdma/liveness_probe.h"
 
 namespace twinpath::gda {
 
@@ -37,10 +38,8 @@ struct VerbsBackEndSetup {
   bool post_inline =
       false;  // let the work request itself hold the data, where the queue pair takes it
   std::optional<CountedSender::Target> counted;  // signals without atomics
-  bool atomics = true;  // of words that are no signals, which no CPU adds to
-  // Of the peer, where it may be written to.  The queue pair holds one work request more, to ask.
-  std::uint64_t remote = 0;
-  std::uint32_t remote_key = 0;
+  bool atomics = true;        // of words that are no signals, which no CPU adds to
+  ProbeTarget probed;         // the queue pair holds one work request more, for probes
   GpuFlush* flush = nullptr;  // null: none is needed
   std::string name;           // "queue to rank 3", for messages
 };
@@ -68,10 +67,9 @@ class VerbsBackEnd final : public BackEnd {
     return static_cast<std::uint16_t>(wc.wr_id >> 48);
   }
 
-  // Asks the peer's adapter for a sign of life, by a write of no bytes; not while an earlier
-  // question is under way.  The engine's.
+  // Asks the peer's adapter for a sign of life.  The engine's.
   void ask();
-  std::uint64_t answers() const { return answers_; }
+  std::uint64_t answers() const { return probe_.answers(); }
 
   // Counts of operations, for those who wait until some have ended.
   std::uint64_t issued() const { return issued_.load(std::memory_order_acquire); }
@@ -85,7 +83,7 @@ class VerbsBackEnd final : public BackEnd {
   static constexpr std::uint32_t kChain = 64;       // work requests in one post at most
   static constexpr std::uint32_t kSignalEvery = 8;  // so that waiters learn of early ones early
   // In place of an index; one more is CountedInbox's.
-  static constexpr std::uint64_t kQuestion = CountedInbox::kReceiveId - 1;
+  static constexpr std::uint64_t kProbe = CountedInbox::kReceiveId - 1;
 
   // A signalled work request under way.
   struct Mark {
@@ -130,8 +128,7 @@ class VerbsBackEnd final : public BackEnd {
   std::uint64_t first_mark_ = 0, next_mark_ = 0;
   bool unsignalled_reads_ = false;
   Held held_, later_;  // what has completed since goes to later_
-  bool asking_ = false;
-  std::uint64_t answers_ = 0;
+  LivenessProbe probe_;
   std::uint64_t partial_index_ = 0;   // operation of which a part is posted...
   std::uint64_t partial_offset_ = 0;  // ...up to here; 0: none
   std::atomic<std::uint64_t> issued_{0}, finished_{0};

@@ -42,9 +42,9 @@ Result<std::vector<AdapterContext::Bytes>> AdapterContext::prepare(
   memory_ = std::move(memory).take();
   TP_TRY(register_tables());
   TP_TRY(make_queues(settings));
-  auto questions = Questions::make(*core_, used_);
-  if (!questions) return questions.status();
-  questions_ = std::move(questions).take();
+  auto probes = LivenessProbes::make(*core_, used_);
+  if (!probes) return probes.status();
+  probes_ = std::move(probes).take();
 
   std::vector<Bytes> out;
   for (int r = 0; r < shape_.ranks; ++r) {
@@ -53,7 +53,7 @@ Result<std::vector<AdapterContext::Bytes>> AdapterContext::prepare(
     w.integer(static_cast<std::uint8_t>(used(r)));
     w.integer(signals_.rkey());
     w.integer(sink_.rkey());
-    if (questions_->asks(r)) encode_end(questions_->end(r), w);
+    if (probes_->asks(r)) encode_end(probes_->end(r), w);
     for (std::size_t p = 0; p < shape_.pairs(); ++p)
       if (rank_of(p) == r && used(r)) encode_end(queues_->end(p), w);
     out.push_back(w.take());
@@ -120,9 +120,9 @@ Status AdapterContext::connect(const std::vector<Bytes>& from) {
               name.c_str(), contexts, shape_.contexts);
       return Status::bad_argument;
     }
-    if (questions_->asks(r)) {
+    if (probes_->asks(r)) {
       const QueueEnd far = decode_end(in);
-      if (in.ok()) TP_TRY(questions_->join(r, far, sink_key));
+      if (in.ok()) TP_TRY(probes_->join(r, far, sink_key));
     }
     for (std::size_t p = 0; p < shape_.pairs(); ++p) {
       if (rank_of(p) != r || !used(r)) continue;

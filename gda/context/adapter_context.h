@@ -28,7 +28,7 @@
 #include "gda/mlx5/queue_watch.h"
 #include "gda/team/adapter_side.h"
 #include "gda/team/gin_core.h"
-#include "gda/team/questions.h"
+#include "gda/team/liveness_probes.h"
 
 namespace twinpath::gda {
 
@@ -87,7 +87,7 @@ class AdapterContext final : public GinContext, private EngineClient {
   std::unique_ptr<mlx5::BellRinger> ringer_;  // null: kernels ring
   std::unique_ptr<mlx5::QueueWatch> watch_;
   std::unique_ptr<mlx5::ErrorLook> errors_;
-  std::unique_ptr<Questions> questions_;
+  std::unique_ptr<LivenessProbes> probes_;
   std::unique_ptr<KernelRelease> release_;
   std::vector<PeerWatch> watches_;  // by rank
   bool serving_ = false;

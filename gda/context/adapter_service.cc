@@ -30,7 +30,7 @@ void AdapterContext::look_around() {
   const std::int64_t now = now_ns();
   if (core_->lost_port(now)) return give_up();
   look_at_queues(now, ringer_ != nullptr ? 1 : kMostQuestions);
-  questions_->look();
+  probes_->look();
   for (int rank = 0; rank < shape_.ranks && !given_up_; ++rank)
     if (rank != core_->rank()) look_at(rank, now);
 }
@@ -68,16 +68,16 @@ void AdapterContext::told(const mlx5::ErrorLook::Cause& cause) {
 }
 
 // What kernels wait for is not seen here, so something is always expected of a peer: a silent one
-// must answer a question.
+// must answer a probe.
 void AdapterContext::look_at(int rank, std::int64_t now) {
   const Mesh::PeerState peer = core_->mesh->look(rank);
-  const bool asked = questions_->asks(rank) && !peer.left;
+  const bool asked = probes_->asks(rank) && !peer.left;
   PeerWatch& watch = watches_[static_cast<std::size_t>(rank)];
   const Verdict verdict =
-      watch.look(peer.sign, peer.silence_ms, now, asked, questions_->answers(rank));
-  if (questions_->unanswered(rank)) return give_up();
+      watch.look(peer.sign, peer.silence_ms, now, asked, probes_->answers(rank));
+  if (probes_->unanswered(rank)) return give_up();
   if (verdict == Verdict::fine) return;
-  if (verdict == Verdict::suspect) return questions_->ask(rank);
+  if (verdict == Verdict::suspect) return probes_->ask(rank);
   TP_WARN("%s is gone: %s; kernels that wait for it are let go",
           core_->mesh->peer_text(rank).c_str(), core_->mesh->verdict_text(rank, verdict).c_str());
   give_up();
@@ -108,7 +108,7 @@ AdapterContext::~AdapterContext() {
   }
   std::shared_ptr<void> rest;
   if (queues_ != nullptr) rest = mlx5::ContextQueues::end(std::move(queues_));
-  questions_.reset();
+  probes_.reset();
   for (Table* const table : {&signals_, &counters_, &sink_}) table->mr.reset();
   if (!works) {
     warn_left_behind(core_->gpu);

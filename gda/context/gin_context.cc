@@ -124,7 +124,7 @@ Status Context::make_pairs(const ContextSettings& settings) {
   const std::size_t used_pairs =
       static_cast<std::size_t>(std::count(used_.begin(), used_.end(), true) + 1) *
       static_cast<std::size_t>(shape_.contexts);  // one more: the far end to oneself
-  // One for the question whether the peer's adapter answers.
+  // One for the liveness probe.
   const std::uint32_t receives = shape_.counted ? CountedInbox::kReceives : 0;
   const std::uint32_t more = receives + 1;
   const std::uint32_t entries =
@@ -275,8 +275,7 @@ Status Context::make_queues() {
     back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
                 core_->mesh->peer_text(rank_of(p));
     const CountedSender::Target& signals = counted_[static_cast<std::size_t>(front.peer)];
-    back.remote = signals.signals;
-    back.remote_key = signals.rkey;
+    back.probed = {signals.signals, signals.rkey};
     back.atomics = core_->plans[static_cast<std::size_t>(front.peer)].atomics;
     if (counted(front.peer)) {
       // My row there: the peer numbers its pairs by the same contexts, and my rank.

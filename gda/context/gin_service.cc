@@ -141,7 +141,7 @@ void Context::look_around() {
 }
 
 // Something is always expected of a peer: what kernels wait for is not seen here.  So a silent one
-// must answer a question, over the first of the queues to it.
+// must answer a probe, over the first of the queues to it.
 void Context::look_at(int rank, std::int64_t now) {
   const Mesh::PeerState peer = core_->mesh->look(rank);
   MainQueue* const main = mains_[static_cast<std::size_t>(rank)].get();

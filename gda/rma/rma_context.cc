@@ -196,7 +196,7 @@ void Context::look_around(std::int64_t now) {
 }
 
 // Something is always expected of a peer: who waits for its signals is not seen here.  So a silent
-// one must answer a question, over the first of the queues to it.
+// one must answer a probe, over the first of the queues to it.
 void Context::look_at(int rank, std::int64_t now) {
   const Mesh& mesh = *team_->core().mesh;
   const Mesh::PeerState peer = mesh.look(rank);

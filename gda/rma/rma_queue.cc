@@ -121,20 +121,14 @@ void Queue::post() {
 void Queue::on_completion(const ibv_wc& wc, WorkId::What what) {
   if (failure_ != Status::ok) return;
   ++completions_;
-  if (what == WorkId::What::question) asking_ = false;
-  if (wc.status != IBV_WC_SUCCESS) {
-    if (what == WorkId::What::question) {
-      TP_WARN("%s: the peer's host is silent on the control connection, and its adapter, too: %s",
-              setup_.name.c_str(), completion_hint(wc.status));
-    } else {
-      TP_WARN("%s: a transfer ends in error: status %d, vendor error 0x%x; %s", setup_.name.c_str(),
-              static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
-    }
-    return fail(Status::remote);
-  }
-  if (what == WorkId::What::question) {
-    ++answers_;
+  if (what == WorkId::What::probe) {
+    if (!probe_.answered(wc, setup_.name)) fail(Status::remote);
     return;
+  }
+  if (wc.status != IBV_WC_SUCCESS) {
+    TP_WARN("%s: a transfer ends in error: status %d, vendor error 0x%x; %s", setup_.name.c_str(),
+            static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
+    return fail(Status::remote);
   }
   if (first_mark_ == next_mark_) return;
   const Mark& done = marks_[first_mark_++ % marks_.size()];
@@ -170,15 +164,9 @@ void Queue::fail(Status why) {
 }
 
 void Queue::ask() {
-  if (asking_ || failure_ != Status::ok) return;
-  ibv_send_wr wr{};
-  wr.wr_id = WorkId{setup_.number, WorkId::What::question, 0}.packed();
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = setup_.remote;
-  wr.wr.rdma.rkey = setup_.remote_key;
-  ibv_send_wr* bad = nullptr;
-  asking_ = ibv_post_send(setup_.pair->qp(), &wr, &bad) == 0;
+  if (failure_ != Status::ok) return;
+  probe_.ask(setup_.pair->qp(), WorkId{setup_.number, WorkId::What::probe, 0}.packed(),
+             setup_.probed);
 }
 
 }  // namespace twinpath::gda::rma

@@ -19,6 +19,7 @@
 #include "gda/connect/queue_pair.h"
 #include "gda/rma/rma_requests.h"
 #include "gda/rma/rma_ring.h"
+#include "plugin/rdma/liveness_probe.h"
 
 namespace twinpath::gda::rma {
 
@@ -56,7 +57,7 @@ struct Chain {
 // Which work request a completion is of: the queue in the upper 16 bits, what it is below, then a
 // number.
 struct WorkId {
-  enum class What : std::uint8_t { work, question, receive };
+  enum class What : std::uint8_t { work, probe, receive };
   std::uint16_t queue = 0;
   What what = What::work;
   std::uint32_t number = 0;
@@ -77,15 +78,13 @@ struct QueueSetup {
   Chain* chain = nullptr;
   GpuFlush* flush = nullptr;  // null: none is needed
   std::uint16_t number = 0;
-  std::uint32_t slots = 1;  // work requests that the queue pair holds; it holds one more, to ask
+  std::uint32_t slots = 1;  // work requests that the queue pair holds; it holds one more for probes
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
   // Registered memory, slots * kScratchSlot bytes: old values of atomics, signals that travel.
   std::uint8_t* scratch = nullptr;
   std::uint32_t scratch_lkey = 0;
   bool counted = false;
-  // Of the peer, where it may be written to.
-  std::uint64_t remote = 0;
-  std::uint32_t remote_key = 0;
+  ProbeTarget probed;
   std::atomic<bool>* failed = nullptr;  // raised with the first failure
   std::string name;                     // "RMA queue of rank 0 to rank 3 (...)", for messages
 };
@@ -101,16 +100,15 @@ class Queue {
   void start(const Work& work) { work_.push({.work = work}); }
   // Posts what there is room for, and tells what has become done.
   void advance();
-  // Of WorkId::What::work and question.
+  // Of WorkId::What::work and probe.
   void on_completion(const ibv_wc& wc, WorkId::What what);
   // Everything here and later ends with `why`; nothing more is moved.
   void fail(Status why);
 
-  // Asks the peer's adapter for a sign of life, by a write of no bytes; not while it is asked.
+  // Asks the peer's adapter for a sign of life.
   void ask();
-  std::uint64_t answers() const { return answers_; }
   // Something is always different after things have moved.
-  std::uint64_t progress() const { return answers_ + completions_; }
+  std::uint64_t progress() const { return probe_.answers() + completions_; }
 
   bool idle() const { return work_.empty(); }
   // For who waits until what was asked for by now is done: counts of both.
@@ -150,8 +148,8 @@ class Queue {
   std::uint32_t slot_ = 0;       // of the next
   std::vector<Mark> marks_;      // ring
   std::uint64_t first_mark_ = 0, next_mark_ = 0;
-  std::uint64_t answers_ = 0, completions_ = 0;
-  bool asking_ = false;
+  std::uint64_t completions_ = 0;
+  LivenessProbe probe_;
   Status failure_ = Status::ok;
 };
 

@@ -110,8 +110,7 @@ Status Context::make_pairs() {
   const GinCore& core = team_->core();
   const Verbs& verbs = core.verbs();
   const std::uint32_t receives = inbox_ != nullptr ? Inbox::kReceives : 0;
-  const std::uint32_t more =
-      receives + 1;  // one for the question whether the peer's adapter answers
+  const std::uint32_t more = receives + 1;  // one for the liveness probe
   std::uint32_t pairs = 0;
   for (int r = 0; r < ranks(); ++r)
     pairs += used(r) ? static_cast<std::uint32_t>(settings_.contexts) : 0;
@@ -191,8 +190,8 @@ void Context::make_queues(const std::vector<KeyedMemory>& there) {
     setup.scratch = memory_->host() + q * slots_ * Queue::kScratchSlot;
     setup.scratch_lkey = mr_->lkey;
     setup.counted = team_->counted();
-    setup.remote = there[static_cast<std::size_t>(rank)].address;
-    setup.remote_key = there[static_cast<std::size_t>(rank)].fabric_key;
+    setup.probed = {there[static_cast<std::size_t>(rank)].address,
+                    there[static_cast<std::size_t>(rank)].fabric_key};
     setup.failed = &failed_;
     setup.name =
         "RMA queue of rank " + std::to_string(core.rank()) + " to " + core.mesh->peer_text(rank);

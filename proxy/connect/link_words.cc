@@ -157,7 +157,6 @@ void PeerLink::stopped(bool stopped) {
   only_ = queues_->engines().size() == 1 ? queues_->engines().front() : nullptr;
   if (!stopped) return;
   ++incarnation_;
-  asking_ = false;
 }
 
 bool PeerLink::tell(const std::string& text, std::size_t topic, bool must) {

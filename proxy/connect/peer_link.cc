@@ -284,7 +284,7 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
 }
 
 void PeerLink::watch_socket(std::int64_t now, Waiting waiting) {
-  waiting.add(answers_);
+  waiting.add(probe_.answers());
   const PeerSign sign = socket_.look();
   if (waiting.requests > 0) socket_.ask(now, kAskEvery);
   const Verdict verdict =
@@ -313,29 +313,23 @@ void PeerLink::ask() {
   if (halted_) return;
   if (recovery_ != nullptr)
     recovery_->ask(now_ns());
-  else if (!asking_)
-    asking_ = ask(0);
+  else
+    probe_.ask(queue(0).qp.get(), probe_id(0), probe_target(queue(0)));
 }
 
-bool PeerLink::ask(int number) {
-  const Queue& q = queue(number);
+bool PeerLink::ask(int q) {
+  return post_probe(queue(q).qp.get(), probe_id(q), probe_target(queue(q)));
+}
+
+std::uint64_t PeerLink::probe_id(int q) const {
   const auto id = set().comm_id();
-  ibv_send_wr wr{};
-  wr.wr_id = encode(WrId{id.index, id.epoch, WrKind::probe, static_cast<std::uint16_t>(number),
-                         static_cast<std::uint16_t>(incarnation_)});
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = memory_.address;
-  wr.wr.rdma.rkey = rkey(q);
-  ibv_send_wr* bad = nullptr;
-  // Without room for it there is work under way, which tells as much.
-  return ibv_post_send(q.qp.get(), &wr, &bad) == 0;
+  return encode(WrId{id.index, id.epoch, WrKind::probe, static_cast<std::uint16_t>(q),
+                     static_cast<std::uint16_t>(incarnation_)});
 }
 
 void PeerLink::answered(const ibv_wc& wc) {
   if (generation_of(wc.wr_id) != static_cast<std::uint16_t>(incarnation_)) return;
-  asking_ = false;
-  ++answers_;
+  (void)probe_.answered(wc, peer_.text);
   if (recovery_ != nullptr) recovery_->answered(slot_of(wc.wr_id));
 }
 

@@ -21,6 +21,7 @@
 #include "plugin/base/peer_watch.h"
 #include "plugin/base/run_clock.h"
 #include "plugin/base/socket.h"
+#include "plugin/rdma/liveness_probe.h"
 #include "proxy/connect/attendant.h"
 #include "proxy/connect/recovery.h"
 #include "proxy/connect/wait_clock.h"
@@ -47,7 +48,7 @@ struct Waiting {
 std::string rail_text(const Rail& rail);
 std::string rail_text(const HelloRail& rail);
 
-// The peer's memory that a question may be asked of: by rail of the peer.
+// The peer's memory that probes are written to: by rail of the peer.
 struct PeerMemory {
   std::uint64_t address = 0;
   std::array<std::uint32_t, kMaxRails> rkeys{};
@@ -156,7 +157,10 @@ class PeerLink final : private FailureListener, private Attended {
   void watch(std::int64_t now, Waiting waiting);
   void watch_socket(std::int64_t now, Waiting waiting);
   void ask();
+  // Of queue q; its adapter's answer comes to answered().
   bool ask(int q);
+  std::uint64_t probe_id(int q) const;
+  ProbeTarget probe_target(const Queue& q) const { return {memory_.address, rkey(q)}; }
   std::int64_t attend(std::int64_t now) override;
   // --- for its recovery
   friend class Recovery;
@@ -213,8 +217,7 @@ class PeerLink final : private FailureListener, private Attended {
   std::vector<std::uint8_t> inbox_;     // words of the peer that are not whole yet
   std::vector<std::uint8_t> outbox_;    // ours that the socket has not taken
   std::uint32_t incarnation_ = 0;       // of the queues
-  bool asking_ = false;                 // a question is under way
-  std::uint64_t answers_ = 0;           // to questions
+  LivenessProbe probe_;                 // where there is no recovery, which asks each queue
   bool broken_ = false;
   bool lost_with_peer_ = false;
   bool told_failure_ = false;  // of another connection

@@ -1,18 +1,16 @@
-// See questions.h.
-#include "gda/team/questions.h"
+// See liveness_probes.h.
+#include "gda/team/liveness_probes.h"
 
 #include <array>
 
-#include "plugin/base/log.h"
-#include "plugin/rdma/completion_text.h"
 #include "plugin/rdma/path.h"
 #include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda {
 
-Result<std::unique_ptr<Questions>> Questions::make(const GinCore& core,
-                                                   const std::vector<bool>& asked) {
-  std::unique_ptr<Questions> made(new Questions(core));
+Result<std::unique_ptr<LivenessProbes>> LivenessProbes::make(const GinCore& core,
+                                                             const std::vector<bool>& asked) {
+  std::unique_ptr<LivenessProbes> made(new LivenessProbes(core));
   made->peers_.resize(asked.size());
   const Verbs& verbs = core.verbs();
   auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, asked.size());
@@ -31,24 +29,18 @@ Result<std::unique_ptr<Questions>> Questions::make(const GinCore& core,
   return made;
 }
 
-Status Questions::join(int rank, const QueueEnd& far, std::uint32_t key) {
+Status LivenessProbes::join(int rank, const QueueEnd& far, std::uint32_t key) {
   peer(rank).key = key;
   return peer(rank).pair->raise(far, core_.mesh->peer_text(rank), core_.mesh->on_this_host(rank));
 }
 
-void Questions::ask(int rank) {
+void LivenessProbes::ask(int rank) {
   Peer& p = peer(rank);
-  if (p.pair == nullptr || p.asking || p.unanswered) return;
-  ibv_send_wr wr{};
-  wr.wr_id = static_cast<std::uint64_t>(rank);
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.rkey = p.key;
-  ibv_send_wr* bad = nullptr;
-  p.asking = ibv_post_send(p.pair->qp(), &wr, &bad) == 0;
+  if (p.pair == nullptr || p.unanswered) return;
+  p.probe.ask(p.pair->qp(), static_cast<std::uint64_t>(rank), {0, p.key});
 }
 
-void Questions::look() {
+void LivenessProbes::look() {
   std::array<ibv_wc, 16> wcs;
   for (;;) {
     const int n = ibv_poll_cq(cq_.get(), static_cast<int>(wcs.size()), wcs.data());
@@ -56,15 +48,8 @@ void Questions::look() {
       const ibv_wc& wc = wcs[static_cast<std::size_t>(i)];
       if (wc.wr_id >= peers_.size()) continue;
       Peer& p = peers_[wc.wr_id];
-      p.asking = false;
-      if (wc.status == IBV_WC_SUCCESS) {
-        ++p.answers;
-        continue;
-      }
-      p.unanswered = true;
-      TP_WARN("%s: the peer's host is silent on the control connection, and its adapter, too: %s",
-              core_.mesh->peer_text(static_cast<int>(wc.wr_id)).c_str(),
-              completion_hint(wc.status));
+      if (!p.probe.answered(wc, core_.mesh->peer_text(static_cast<int>(wc.wr_id))))
+        p.unanswered = true;
     }
     if (n < static_cast<int>(wcs.size())) return;
   }
