@@ -292,7 +292,7 @@ TEST_CASE("as many messages at once as NCCL may have, and one that never comes",
 TEST_CASE("the event of a slow rail lasts longer than that of its sibling", "[slow]") {
   Joined w(12);
   AnyNet& net = w.table;
-  // On a busy machine both may be over by the next look.
+  // On a busy machine both may be over by the next look, or be noted late.
   bool apart = false;
   for (int tries = 0; tries < 5 && !apart; ++tries) {
     Loop loop(net, w.communicator.ctx, w.device);
@@ -305,8 +305,8 @@ TEST_CASE("the event of a slow rail lasts longer than that of its sibling", "[sl
     const Event& slow = sent[sent[0].what.qp.device == 0 ? 1 : 0];
     CHECK(slow.what.qp.device == 1);
     // 4 MiB at 400 Mb/s are 84 ms.
-    CHECK(slow.stop - slow.start > std::chrono::milliseconds(60));
-    apart = fast.stop < slow.stop - std::chrono::milliseconds(20);
+    apart = slow.stop - slow.start > std::chrono::milliseconds(60) &&
+            fast.stop < slow.stop - std::chrono::milliseconds(20);
   }
   CHECK(apart);
 }
@@ -317,12 +317,12 @@ TEST_CASE("events end once each while ports go down and come back", "[flapping]"
   Loop loop(net, w.communicator.ctx, w.device);
   const auto end = Clock::now() + std::chrono::milliseconds(1500);
   unsigned rounds = 0;
-  while (Clock::now() < end) {
+  // On a busy machine a round may take a quarter of a second.
+  while (Clock::now() < end || rounds <= 10) {
     move(net, loop, rounds % 2 == 0 ? 3 << 20 : 3000, rounds);
     ++rounds;
     REQUIRE(w.profiler.open() == 0);
   }
-  CHECK(rounds > 10);
   std::set<int> devices;
   for (const Event& e : w.profiler.events) {
     CHECK(e.stops == 1);

@@ -252,20 +252,20 @@ TEST_CASE("A hello that makes no sense is refused with its reason") {
 
 TEST_CASE("A listener that does not come to its accept is waited for, and named once in a while") {
   Config config = soft_config();
-  config.connect_timeout_ms = 300;
+  config.connect_timeout_ms = 600;  // more than a busy machine lets this thread stand
   Listening l(config);
   Link link, other;
   LogCapture log;
   HandleArray mine = l.handle, second = l.handle;
   const std::int64_t begin = now_ns();
-  // Four times as long as once was the end of it; two wait.
+  // Twice as long as once was the end of it; two wait.
   while (now_ns() - begin < 1250 * kMillisecond) {
     REQUIRE(l.world.a->connect(0, mine, link.send) == Status::again);
     REQUIRE(l.world.a->connect(0, second, other.send) == Status::again);
   }
-  // After 300, 600 and 1200 ms at most, for both.
+  // After 600 and 1200 ms at most, for both.
   CHECK(log.warnings().size() >= 1);
-  CHECK(log.warnings().size() <= 3);
+  CHECK(log.warnings().size() <= 2);
   CHECK(log.has(LogLevel::warn, "still connecting from soft0"));
   CHECK(log.has(LogLevel::warn, "127.0.0.1:"));
   CHECK(log.has(LogLevel::warn, "waiting for the peer's hello"));

@@ -63,9 +63,9 @@ TEST_CASE("A receive whose sender closed in good order fails a second later and 
   Request* receive = start_recv(*link.recv, {to.receive(0)});
   Completion c;
   REQUIRE(receive->test(c) == Status::ok);
-  link.send.reset();
   Status s = Status::ok;
   const std::int64_t begin = now_ns();
+  link.send.reset();
   REQUIRE(eventually([&] { return (s = receive->test(c)) != Status::ok; }));
   CHECK(s == Status::remote);
   CHECK(now_ns() - begin > 900 * kMillisecond);

@@ -139,12 +139,12 @@ TEST_CASE("Closing while copies are under way waits for them and for nothing els
         Completion c;
         for (int k = 0; i < 3 && k < 20; ++k) (void)receive->test(c);
       }
+      const std::int64_t begin = now_ns();
       std::thread later([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         fake.slow = true;
         fake.pause(false);
       });
-      const std::int64_t begin = now_ns();
       if (give_back_first) {
         from.clear();
         to.clear();

@@ -188,11 +188,11 @@ struct Alone {
 // The GPU moves again after `ms`; how long `f` took.
 template <class F>
 std::int64_t timed_with_gpu_back_after(int ms, F f) {
+  const std::int64_t start = now_ns();
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
     fake->pause(false);
   });
-  const std::int64_t start = now_ns();
   f();
   const std::int64_t took = (now_ns() - start) / kMillisecond;
   later.join();
