@@ -29,7 +29,7 @@ Stages, in their order; those with a * are in --all only:
   scripts  shellcheck
   asan, tsan
            * unit, soft, fabric, abi and gda again under address+undefined and thread sanitizers
-  fuzz     * each fuzz target for TWINPATH_FUZZ_SECONDS, default 5; unit replays the corpora anyway
+  fuzz     * each fuzz target for TWINPATH_FUZZ_SECONDS, default 2; unit replays the corpora anyway
   tidy     only when named: clang-tidy on the lines that differ from TWINPATH_TIDY_BASE (origin/main)
   arm64    only when named: cross-built, unit tests under qemu-user (test/arm64/run --help: packages)
 
@@ -79,8 +79,8 @@ plan "$all" "$report"
 export -n TWINPATH_FUZZ_SECONDS TWINPATH_VM_SECONDS TWINPATH_VM_CACHE TWINPATH_VM_KERNEL TWINPATH_TIDY_BASE
 
 wrapper=''
-# One at a time, tests keep little more than half a processor busy.  Limits of time hold for one at a time.
-test_processes=$((jobs + (jobs + 1) / 2))
+# One at a time, tests keep half a processor busy.  Limits of time hold for one at a time.
+test_processes=$((2 * jobs))
 
 # --- packages
 # shellcheck disable=SC2086,SC2154  # the list is a list, of tools/lib/common.sh
@@ -188,7 +188,7 @@ if begin plain; then
   if [ $plain = yes ]; then
     mapfile -t arguments < <(suite_arguments)
     begin_early_builds
-    run_suites plain build-test "${arguments[@]}" --timeout-multiplier 2
+    run_suites plain build-test "${arguments[@]}" --timeout-multiplier 3
     info=$(find build-test -name twinpath-info -type f -perm -u+x | head -n 1)
     if [ -n "$info" ] || [ -z "$(chosen_meson_suites)" ]; then
       check 'plugin/SETTINGS.md is the table of options.cc' "${info:-twinpath-info}" --check-settings plugin/SETTINGS.md

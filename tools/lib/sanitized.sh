@@ -72,7 +72,7 @@ sanitized() {
     return
   fi
   add 1 0
-  test_processes=$jobs run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 4
+  run_suites "$label" "$folder" "${sanitized_suites[@]/#/--suite=}" --timeout-multiplier 6
 }
 # links COMMAND...: whether this compiler makes a program.  Not in /dev/null: where that is no device
 # any more, root would make a program of it.
@@ -107,7 +107,7 @@ tsan_wrapper() {
   rm -rf "$dir"
 }
 
-fuzz_seconds=${TWINPATH_FUZZ_SECONDS:-5}
+fuzz_seconds=${TWINPATH_FUZZ_SECONDS:-2}
 fuzz() {
   local target name log pids=() names=() i
   for target in build-asan/test/fuzz/fuzz-*; do
