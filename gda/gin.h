@@ -25,7 +25,7 @@ namespace twinpath::gda {
 // Which device structures the loading NCCL's kernels were compiled for.
 enum class DeviceLayout : std::uint8_t {
   v2_28,     // queue of 280 bytes, one context of 72 bytes (NCCL 2.28.7 to 2.29.x)
-  v2_30_72,  // queue of 296 bytes, array of contexts of 72 bytes (backendVersion 0, 1)
+  v2_30_72,  // queue of 296 bytes, array of contexts of 72 bytes (2.30.3; backendVersion 0, 1)
   v2_30_88,  // queue of 296 bytes, array of contexts of 88 bytes (backendVersion 2)
 };
 

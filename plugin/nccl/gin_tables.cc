@@ -17,6 +17,7 @@
 #include "plugin/nccl/abi/gin.h"
 #include "plugin/nccl/abi/gin_layout.h"
 #include "plugin/nccl/boundary.h"
+#include "plugin/nccl/caller.h"
 #include "plugin/nccl/context.h"
 #include "plugin/nccl/properties.h"
 
@@ -30,14 +31,20 @@ using abi::ncclResult_t;
 
 // --- what stands behind NCCL's void* ---------------------------------------------------
 
+// A communicator's id, and the release of NCCL that made it (nccl_version_of).
+struct GinOurs {
+  std::uint64_t comm_id = 0;
+  int nccl = 0;
+};
+
 // ctx.  NCCL 2.28 gives it to listen only; connect and finalize may get null, or one of another
 // life, for every communicator but the first.
-using GinInstance = Instance<std::uint64_t>;  // the communicator's id
+using GinInstance = Instance<GinOurs>;
 
-// listenComm; brings the communicator's id to connect.
+// listenComm; brings to connect what its ctx said.
 struct ListenComm {
   std::unique_ptr<gda::GinListener> listener;
-  std::uint64_t comm_id = 0;
+  GinOurs from;
 };
 
 struct CollComm;
@@ -54,6 +61,7 @@ struct KernelContext {
 // them next.
 struct CollComm {
   std::unique_ptr<gda::GinComm> comm;
+  int nccl = 0;
   std::vector<KernelContext*> contexts;
 
   ~CollComm() {
@@ -82,7 +90,7 @@ ncclResult_t init(void** ctx, std::uint64_t comm_id, LogSink log) {
     const auto context = Context::open();
     if (!context) return context.status();
     // Without devices NCCL 2.28 forgets the context instead of giving it back.
-    if ((*context)->offers_gin()) *ctx = new GinInstance{{}, comm_id};
+    if ((*context)->offers_gin()) *ctx = new GinInstance{{}, {comm_id, nccl_version_of(log)}};
     return Status::ok;
   });
 }
@@ -152,7 +160,7 @@ ncclResult_t listen(void* ctx, int dev, void* handle, void** listen_comm) {
     const auto gin = context->gin();
     if (!gin) return gin.status();
     auto made = std::make_unique<ListenComm>();
-    if (ctx != nullptr) made->comm_id = static_cast<GinInstance*>(ctx)->ours;
+    if (ctx != nullptr) made->from = static_cast<GinInstance*>(ctx)->ours;
     auto listener = (*gin)->listen(dev, handle_bytes(handle));
     if (!listener) return listener.status();
     made->listener = std::move(listener).take();
@@ -175,9 +183,9 @@ ncclResult_t connect(void*, void* handles[], int nranks, int rank, void* listen_
     const auto gin = context->gin();
     if (!gin) return gin.status();
     auto* from = static_cast<ListenComm*>(listen_comm);
-    auto comm = (*gin)->connect(all, rank, *from->listener, {.comm_id = from->comm_id});
+    auto comm = (*gin)->connect(all, rank, *from->listener, {.comm_id = from->from.comm_id});
     if (!comm) return comm.status();
-    *coll_comm = new CollComm{std::move(comm).take()};
+    *coll_comm = new CollComm{std::move(comm).take(), from->from.nccl, {}};
     return Status::ok;
   });
 }
@@ -224,15 +232,24 @@ bool context_arguments(void* coll_comm, void** gin_ctx, ncclNetDeviceHandle_t** 
   return coll_comm != nullptr && gin_ctx != nullptr && dev_handle != nullptr;
 }
 
+// v11 does not say what kernels were compiled for: with 2.30.3 and 2.30.4, which know no v14, it is
+// other queues than before, and NCCL does not compare versions.
+constexpr int kFirstWithNewQueues = 23000;
+
 ncclResult_t create_context(void* coll_comm, int signals, int counters, void** gin_ctx,
                             ncclNetDeviceHandle_t** dev_handle) {  // v11
   const bool good = context_arguments(coll_comm, gin_ctx, dev_handle);
   return guarded("createContext", [&]() -> Status {
     if (!good) return refuse("createContext", "null argument");
     if (signals < 0 || counters < 0) return refuse("createContext", "negative count");
+    const bool old = static_cast<CollComm*>(coll_comm)->nccl < kFirstWithNewQueues;
     const gda::ContextSettings settings{
-        .signals = signals, .counters = counters, .layout = gda::DeviceLayout::v2_28};
-    return make_context(coll_comm, settings, abi::kGdakiVersion_2_28, gin_ctx, dev_handle);
+        .signals = signals,
+        .counters = counters,
+        .layout = old ? gda::DeviceLayout::v2_28 : gda::DeviceLayout::v2_30_72};
+    return make_context(coll_comm, settings,
+                        old ? abi::kGdakiVersion_2_28 : abi::kGdakiVersion_2_30, gin_ctx,
+                        dev_handle);
   });
 }
 

@@ -17,6 +17,7 @@
 
 #include "gda/abi/gin_kernel.h"
 #include "test/abi/built_plugin.h"
+#include "test/abi/fake_caller.h"
 #include "test/abi/gin_team.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -201,6 +202,16 @@ TEST_CASE("NCCL 2.28.9: later communicators have no ctx, and several live side b
           exercise<Kernel28, gda::DeviceContext72>(third, boot, 1, 1000, 2);
         }) == no_failures(2));
   CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("NCCL 2.30.4: kernels of 2.30 find their queues through v11") {
+  LogCapture log;
+  Plugin plugin;
+  fake_nccl_version = 23004;
+  CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
+          GinRank r(plugin.v11(), fake_nccl_log, boot, rank, 4, true, config_of(0));
+          exercise<Kernel30Old, gda::DeviceContext72>(r, boot, 1, 5000, 3);
+        }) == no_failures(2));
 }
 
 TEST_CASE("NCCL 2.30.7: device communicators of both layouts, with several contexts, in turn") {

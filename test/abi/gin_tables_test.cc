@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "plugin/nccl/context.h"
+#include "test/abi/fake_caller.h"
 #include "test/abi/fake_transport.h"
 #include "test/abi/gin_any.h"
 #include "test/abi/gin_fake.h"
@@ -38,10 +39,10 @@ bool turned_off() {
 // ctx (null for all but the first), createContext, closeListen.
 class Connected {
  public:
-  explicit Connected(AnyGin& t, int ranks = 3, int rank = 1) : t_(t) {
+  explicit Connected(AnyGin& t, int ranks = 3, int rank = 1, LogSink log = current_sink()) : t_(t) {
     const int made = gin().made;
     gin() = GinState{.made = made};
-    REQUIRE(t.init(&instance, kCommId, current_sink()) == abi::ncclSuccess);
+    REQUIRE(t.init(&instance, kCommId, log) == abi::ncclSuccess);
     REQUIRE(t.listen(instance, 1, own.data(), &listener) == abi::ncclSuccess);
     std::vector<Handle> all(static_cast<std::size_t>(ranks));
     std::vector<void*> handles;
@@ -220,6 +221,28 @@ TEST_CASE("listen and connect pass on device, rank, every handle and the communi
     CHECK(gin().comms == 1);
   }
   CHECK(log.warnings() == std::vector<std::string>{});
+}
+
+TEST_CASE("v11's contexts have the queues of the release that calls") {
+  struct Row {
+    int nccl;
+    gda::DeviceLayout layout;
+    int told;
+  };
+  LogCapture log;
+  for (const Row& row :
+       {Row{0, gda::DeviceLayout::v2_28, 100},  // not known
+        Row{22807, gda::DeviceLayout::v2_28, 100}, Row{22907, gda::DeviceLayout::v2_28, 100},
+        Row{23003, gda::DeviceLayout::v2_30_72, 200},
+        Row{23004, gda::DeviceLayout::v2_30_72, 200}}) {
+    INFO("NCCL " << row.nccl);
+    fake_nccl_version = row.nccl;
+    const auto all = versions();
+    Connected c(*all.front(), 3, 1, fake_nccl_log);
+    CHECK(gin().settings.layout == row.layout);
+    REQUIRE(c.device != nullptr);
+    CHECK(c.device->netDeviceVersion == row.told);
+  }
 }
 
 TEST_CASE("a context gets its settings and the layout that the kernels were compiled for") {

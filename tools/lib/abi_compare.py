@@ -34,11 +34,11 @@ FIELDS = {"doca_gpu_dev_verbs_qp": QP, "ncclGinGdakiGPUContext": CONTEXT,
 OURS = ("DeviceQp28", "DeviceQp30", "DeviceContext72", "DeviceContext88", "DeviceWindow")
 
 
-def filled_for(gin):
-    """{NCCL's struct: which of ours the GIN table of that version fills}."""
-    old = gin < 14
+def filled_for(gin, version):
+    """{NCCL's struct: which of ours is filled by the GIN table and for the release that calls}."""
+    old = gin < 14 and version < (2, 30)
     return {"doca_gpu_dev_verbs_qp": "DeviceQp28" if old else "DeviceQp30",
-            "ncclGinGdakiGPUContext": "DeviceContext72" if old else "DeviceContext88",
+            "ncclGinGdakiGPUContext": "DeviceContext72" if gin < 14 else "DeviceContext88",
             "ncclGinGdakiGPUContext_v1": "DeviceContext72",  # backendVersion 0 and 1
             "ncclGinGdakiMemHandle": "DeviceWindow"}
 
@@ -149,7 +149,8 @@ def host_lines(facts, ours, exported):
 
 def device_lines(facts, ours, gin):
     """What differs in what kernels read, if they find us by that GIN table."""
-    filled, structs = filled_for(gin), facts["structs"]
+    version = tuple(int(number) for number in facts["version"].split("."))
+    filled, structs = filled_for(gin, version), facts["structs"]
     lines = [f"{name} is not there: what kernels read has changed" for name in filled
              if name not in structs and name != "ncclGinGdakiGPUContext_v1"]
     for name in sorted(structs):
