@@ -3,7 +3,8 @@
 // own proxy of kernels that communicate (GIN type PROXY), which goes the same way.  v14 is that of
 // NCCL 2.30.7, v15 that of 2.31, v16 that of 2.32.
 //
-// v13 is left out: only 2.30.7 knows it besides v14.
+// v13 is left out: releases that know it know v14, too, but for 2.30.3 and 2.30.4, which use no
+// plugin's RMA.
 #include "plugin/nccl/abi/gin.h"
 
 namespace twinpath::abi {
