@@ -1,4 +1,4 @@
-// Ports of the soft HCA going down and up, and what ports answer.
+// Ports of the soft HCA going down and up.
 #include "test/soft/pair.h"
 
 using namespace twinpath;
@@ -122,31 +122,4 @@ TEST_CASE("a QP that is connected on a port that is down works when it comes up"
   }
   CHECK(wc.wr_id == 77);
   CHECK(wc.status == IBV_WC_SUCCESS);
-}
-
-TEST_CASE("ports answer for their tables", "[soft]") {
-  Options o;
-  Side s(o);
-  __be16 pkey = 0;
-  CHECK(soft::query_pkey(s.context, 1, 0, &pkey) == 0);
-  CHECK(pkey == 0xffff);
-  CHECK(soft::query_pkey(s.context, 1, 1, &pkey) != 0);
-  CHECK(soft::query_pkey(s.context, 2, 0, &pkey) != 0);
-  ibv_port_attr a{};
-  REQUIRE(s.verbs.query_port(s.context, 1, &a) == 0);
-  CHECK(s.verbs.query_port(s.context, 9, &a) == EINVAL);
-  REQUIRE(a.gid_tbl_len > 0);
-  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(a.gid_tbl_len); ++i) {
-    ibv_gid_entry e{};
-    ibv_gid gid{};
-    REQUIRE(soft::query_gid_entry(s.context, 1, i, &e) == 0);
-    REQUIRE(s.verbs.query_gid(s.context, 1, static_cast<int>(i), &gid) == 0);
-    CHECK(std::memcmp(&e.gid, &gid, sizeof gid) == 0);
-    CHECK(e.gid_type == IBV_GID_TYPE_ROCE_V2);
-    CHECK(e.gid_index == i);
-    CHECK(e.port_num == 1);
-  }
-  ibv_gid_entry e{};
-  CHECK(soft::query_gid_entry(s.context, 1, 99, &e) == EINVAL);
-  CHECK(soft::query_gid_entry(s.context, 9, 0, &e) == EINVAL);
 }

@@ -225,6 +225,15 @@ TEST_CASE("a read depth as requester above the device's is refused", "[attribute
   CHECK(modify(e.qp.get(), a, kRtsMask) == (within ? 0 : EINVAL));
 }
 
+TEST_CASE("read depths up to the device's are taken", "[attributes]") {
+  Initialised e;
+  e.next.max_dest_rd_atomic = static_cast<std::uint8_t>(e.limits.max_qp_rd_atom);
+  REQUIRE(e.go() == 0);
+  ibv_qp_attr a = rts_attributes(e.options);
+  a.max_rd_atomic = static_cast<std::uint8_t>(e.limits.max_qp_init_rd_atom);
+  CHECK(modify(e.qp.get(), a, kRtsMask) == 0);
+}
+
 TEST_CASE("a timeout code above 31 is refused", "[attributes]") {
   Initialised e;
   REQUIRE(e.go() == 0);

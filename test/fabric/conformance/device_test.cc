@@ -159,12 +159,16 @@ TEST_CASE("a GID beyond the table is refused", "[device]") {
   ibv_gid g{};
   REQUIRE(ibv_query_port(c.get(), kPort, &p) == 0);
   CHECK(ibv_query_gid(c.get(), kPort, p.gid_tbl_len, &g) != 0);
+  ibv_gid_entry e{};
+  CHECK(ibv_query_gid_ex(c.get(), kPort, static_cast<std::uint32_t>(p.gid_tbl_len), &e, 0) != 0);
 }
 
 TEST_CASE("a GID of a port that is not there is refused", "[device]") {
   const Context c = open_device(0);
   ibv_gid g{};
   CHECK(ibv_query_gid(c.get(), 9, 0, &g) != 0);
+  ibv_gid_entry e{};
+  CHECK(ibv_query_gid_ex(c.get(), 9, 0, &e, 0) != 0);
 }
 
 TEST_CASE("P_Key 0 is the default partition, full membership", "[device]") {
@@ -180,6 +184,7 @@ TEST_CASE("a P_Key beyond the table is refused", "[device]") {
   REQUIRE(ibv_query_port(c.get(), kPort, &p) == 0);
   __be16 key = 0;
   CHECK(ibv_query_pkey(c.get(), kPort, p.pkey_tbl_len, &key) != 0);
+  CHECK(ibv_query_pkey(c.get(), 9, 0, &key) != 0);
 }
 
 TEST_CASE("a fresh context has no asynchronous event", "[device]") {
