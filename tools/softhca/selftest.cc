@@ -29,13 +29,13 @@ void next(ibv_qp_ex* q, std::uint64_t id) {
   q->wr_flags = IBV_SEND_SIGNALED;
 }
 
+// What test/fabric/conformance does not try: inline data from two buffers, behind a list in one
+// chain; data without a request.
 void work_requests(ibv_context* context) {
   Pair p(context);
   EXPECT(p.make());
   ibv_qp_ex* const q = p.sender;
   std::strcpy(p.here, "write");
-
-  // One chain: WRITE from a list of two, WRITE_IMM inline from two buffers, READ.
   p.receive(100);
   ibv_wr_start(q);
   next(q, 1);
@@ -47,67 +47,20 @@ void work_requests(ibv_context* context) {
   char first[] = "in", second[] = "line";
   const ibv_data_buf buffers[2] = {{first, 2}, {second, 5}};
   ibv_wr_set_inline_data_list(q, 2, buffers);
-  next(q, 3);
-  ibv_wr_rdma_read(q, p.mr->rkey, p.remote());
-  ibv_wr_set_sge(q, p.mr->lkey, p.local() + 512, 80);
   EXPECT(ibv_wr_complete(q) == 0);
   std::memset(first, 0, sizeof first);  // inline data is the caller's again
-  int seen = 0;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 3; ++i) {
     const ibv_wc wc = p.completion();
     EXPECT(wc.status == IBV_WC_SUCCESS);
     if (wc.wr_id == 100) EXPECT(wc.imm_data == 0x01020304 && wc.byte_len == 7);
-    seen += static_cast<int>(wc.wr_id);
   }
-  EXPECT(seen == 106);
-  EXPECT(std::strcmp(p.there, "write") == 0);
-  EXPECT(std::strcmp(p.there + 64, "inline") == 0);
-  EXPECT(std::strcmp(p.here + 512 + 64, "inline") == 0);
-
-  // SEND with immediate, and one whose data is inline.
-  p.receive(101);
-  ibv_wr_start(q);
-  next(q, 4);
-  ibv_wr_send_imm(q, 7);
-  char message[] = "hello";
-  ibv_wr_set_inline_data(q, message, sizeof message);
-  EXPECT(ibv_wr_complete(q) == 0);
-  for (int i = 0; i < 2; ++i) EXPECT(p.completion().status == IBV_WC_SUCCESS);
-  EXPECT(std::strcmp(p.there, "hello") == 0);
-
-  // Atomics give back what was there.
-  std::uint64_t& counter = *reinterpret_cast<std::uint64_t*>(p.there + 1024);
-  const std::uint64_t& before = *reinterpret_cast<std::uint64_t*>(p.here + 1024);
-  counter = 40;
-  ibv_wr_start(q);
-  next(q, 5);
-  ibv_wr_atomic_fetch_add(q, p.mr->rkey, p.remote() + 1024, 2);
-  ibv_wr_set_sge(q, p.mr->lkey, p.local() + 1024, 8);
-  EXPECT(ibv_wr_complete(q) == 0);
-  EXPECT(p.completion().status == IBV_WC_SUCCESS);
-  EXPECT(before == 40 && counter == 42);
-  ibv_wr_start(q);
-  next(q, 6);
-  ibv_wr_atomic_cmp_swp(q, p.mr->rkey, p.remote() + 1024, 42, 7);
-  ibv_wr_set_sge(q, p.mr->lkey, p.local() + 1024, 8);
-  EXPECT(ibv_wr_complete(q) == 0);
-  EXPECT(p.completion().status == IBV_WC_SUCCESS);
-  EXPECT(before == 42 && counter == 7);
-
-  // What was begun and given up leaves no trace.
-  ibv_wr_start(q);
-  next(q, 7);
-  ibv_wr_rdma_write(q, p.mr->rkey, p.remote() + 1024);
-  ibv_wr_set_inline_data(q, message, sizeof message);
-  ibv_wr_abort(q);
-  ibv_wr_start(q);
-  EXPECT(ibv_wr_complete(q) == 0);
-  ibv_wc wc;
-  EXPECT(ibv_poll_cq(p.cq, 1, &wc) == 0 && counter == 7);
-  // Data without a request is refused at the end, and the next chain is clean.
+  EXPECT(std::strcmp(p.there, "write") == 0 && std::strcmp(p.there + 64, "inline") == 0);
+  // Refused at the end, and the next chain is clean.
   ibv_wr_start(q);
   ibv_wr_set_sge(q, p.mr->lkey, p.local(), 8);
   EXPECT(ibv_wr_complete(q) == EINVAL);
+  ibv_wr_start(q);
+  EXPECT(ibv_wr_complete(q) == 0);
 }
 
 // Through the handle of a parent domain everything works as through its protection domain.

@@ -1,4 +1,4 @@
-// The device model: fields, capabilities, states of queue pairs, what lives how long.
+// The device model: fields, states of queue pairs, what lives how long.
 
 #include <algorithm>
 
@@ -6,9 +6,7 @@
 #include "test/support/catch.h"
 
 using namespace twinpath::soft::mlx5;
-using twinpath::softhca::command;
 using twinpath::softhca::modify_qp;
-using twinpath::softhca::query_caps;
 
 TEST_CASE("a field of bytes is written and read wherever it lies, and nothing beside it") {
   for (std::uint32_t width : {1u, 3u, 8u, 24u, 32u, 48u, 64u}) {
@@ -31,39 +29,6 @@ TEST_CASE("a field of bytes is written and read wherever it lies, and nothing be
   CHECK(short_one[1] == 0xff);
   CHECK(get(short_one, {8, 32}) == 0xff000000);
   CHECK(get(short_one, {100, 8}) == 0);
-}
-
-TEST_CASE("capabilities: what programs look at") {
-  for (const bool ethernet : {true, false}) {
-    World w(ethernet);
-    const Bytes general = w.run(query_caps(0), 16 + 4096).out;
-    CHECK(general.get(16 + 0x34, 9, 8) == (ethernet ? 1 : 0));  // port_type
-    CHECK(general.get(16 + 0x34, 7, 0) == 2);                   // num_ports
-    CHECK(general.get(16 + 0x2c, 15, 0) == 0);                  // gid_table_size: 8
-    CHECK(general.get(16 + 0x44, 0, 0) == 1);                   // rc
-    CHECK(general.get(16 + 0x44, 19, 19) == 1);                 // cd
-    CHECK(general.get(16 + 0x3c, 3, 0) == 1);                   // cqe_version
-    CHECK(general.get(16 + 0x10, 23, 16) == 15);                // log_max_qp_sz
-    CHECK(general.get(16 + 0x4c, 20, 16) == 9);                 // log_bf_reg_size
-    const Bytes atomic = w.run(query_caps(3), 16 + 4096).out;
-    CHECK(atomic.get(16 + 0x10, 15, 0) == 0xf);  // all four operations
-    CHECK(atomic.get(16 + 0x14, 15, 0) == 0xc);  // 4 and 8 bytes
-    CHECK(atomic.get(16 + 0x18, 15, 0) == 0xc);
-    const Bytes second = w.run(query_caps(0x20), 16 + 4096).out;
-    CHECK(second.get(16 + 0x5c, 30, 30) == 0);  // send_dbr_mode_no_dbr_ext
-    const Bytes roce = w.run(query_caps(4), 16 + 4096).out;
-    CHECK(roce.get(16 + 0x1c, 15, 0) == 8);
-    CHECK(roce.get(16 + 0x18, 31, 16) == 0xffff);
-    CHECK(roce.get(16 + 0x18, 15, 0) == 0xc000);
-    // What is possible and what is in force are one.
-    CHECK(w.run(command(0x100, 16), 16 + 4096).out.get(16 + 0x10, 23, 16) == 15);
-  }
-  World w(false);
-  CHECK(w.run(command(0x762, 16).put(8, 19, 16, 2), 528).out.get(16 + 0x60, 31, 16) == 4);  // lid
-  const Bytes address = w.run(command(0x760, 16).put(8, 31, 16, 3), 48).out;
-  CHECK(address.get(16, 31, 0) == 0xfe800000);
-  CHECK(address.get(28, 31, 0) == 0x13);
-  CHECK(address.get(16 + 0x18, 7, 0) == 2);
 }
 
 TEST_CASE("each transition leads from its own states only") {

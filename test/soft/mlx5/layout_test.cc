@@ -33,13 +33,11 @@ constexpr Place kGeneral[] = {
     {0x28, 5, 0, 4},      // log_max_ra_res_qp
     {0x2c, 21, 21, 1},    // rts2rts_qp_dscp
     {0x34, 20, 16, 16},   // local_ca_ack_delay
-    {0x34, 9, 8, 1},      // port_type
     {0x34, 7, 0, 2},      // num_ports
     {0x38, 28, 24, 30},   // log_max_msg
     {0x3c, 3, 0, 1},      // cqe_version
     {0x40, 31, 31, 1},    // compact_address_vector
     {0x40, 5, 5, 1},      // dct
-    {0x40, 2, 2, 1},      // roce
     {0x40, 1, 1, 1},      // atomic
     {0x40, 0, 0, 1},      // extended_retry_count
     {0x44, 31, 31, 1},    // cq_oi
@@ -75,16 +73,25 @@ constexpr Place kRoceCaps[] = {
     {0x18, 15, 0, 0xc000},   // r_roce_min_src_udp_port
     {0x1c, 15, 0, 8},        // roce_address_table_size
 };
+constexpr Place kSecond[] = {
+    {0x5c, 30, 30, 0}};  // send_dbr_mode_no_dbr_ext: doorbells need records
 
+// On both kinds of link, what is possible and what is in force.
 template <std::size_t N>
-void check_answer(std::uint32_t kind, const Place (&places)[N]) {
-  World w;
-  Bytes wanted(16 + 4096);
-  for (const Place& p : places) wanted.put(16 + p.byte, p.high, p.low, p.value);
-  Bytes got = w.run(query_caps(kind), 16 + 4096).out;
-  for (std::size_t i = 0; i < got.size(); i += 4) {
-    CAPTURE(i - 16);
-    CHECK(got.get(i, 31, 0) == wanted.get(i, 31, 0));
+void check_answer(std::uint32_t kind, const Place (&places)[N],
+                  std::initializer_list<Place> of_ethernet = {}) {
+  for (const bool ethernet : {true, false}) {
+    World w(ethernet);
+    Bytes wanted(16 + 4096);
+    for (const Place& p : places) wanted.put(16 + p.byte, p.high, p.low, p.value);
+    for (const Place& p : of_ethernet) wanted.put(16 + p.byte, p.high, p.low, ethernet ? 1 : 0);
+    for (const Bytes& question : {query_caps(kind), query_caps(kind).put(4, 0, 0, 0)}) {
+      Bytes got = w.run(question, 16 + 4096).out;
+      for (std::size_t i = 0; i < got.size(); i += 4) {
+        CAPTURE(ethernet, i - 16);
+        CHECK(got.get(i, 31, 0) == wanted.get(i, 31, 0));
+      }
+    }
   }
 }
 
@@ -145,9 +152,10 @@ Bytes all_ones(const World& w, std::uint32_t opcode) {
 }  // namespace
 
 TEST_CASE("every capability lies where others look for it") {
-  check_answer(0, kGeneral);
+  check_answer(0, kGeneral, {{0x34, 9, 8} /* port_type */, {0x40, 2, 2} /* roce */});
   check_answer(3, kAtomic);
   check_answer(4, kRoceCaps);
+  check_answer(0x20, kSecond);
 }
 
 TEST_CASE("a table of GIDs is told by its size, rounded up to a power of two from 8") {
@@ -178,11 +186,15 @@ TEST_CASE("every field of a transition is taken over from its place, and nothing
 
 TEST_CASE("answers about ports and addresses") {
   World w;
-  const Bytes address = w.run(twinpath::softhca::command(0x760, 16).put(8, 3, 0, 2), 48).out;
-  CHECK(address.get(28, 31, 0) == 0x20);      // of port 2
+  const Bytes address =
+      w.run(twinpath::softhca::command(0x760, 16).put(8, 31, 16, 3).put(8, 3, 0, 2), 48).out;
+  CHECK(address.get(16, 31, 0) == 0xfe800000);
+  CHECK(address.get(28, 31, 0) == 0x23);      // of port 2, index 3
   CHECK(address.get(16 + 0x18, 11, 8) == 1);  // roce_l3_type: IPv6
   CHECK(address.get(16 + 0x18, 7, 0) == 2);   // roce_version
   const Bytes port = w.run(twinpath::softhca::command(0x762, 16), 528).out;
   CHECK(port.get(16 + 0x20, 7, 4) == 4);    // port_state: active
   CHECK(port.get(16 + 0x60, 31, 16) == 3);  // lid
+  const Bytes second = w.run(twinpath::softhca::command(0x762, 16).put(8, 19, 16, 2), 528).out;
+  CHECK(second.get(16 + 0x60, 31, 16) == 4);  // of port 2
 }

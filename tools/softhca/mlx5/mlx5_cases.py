@@ -177,18 +177,11 @@ def accept_all(bench, scratch):
     expect(accepted and all(r["rc"] == 0 and r["out"][:2] == "00" for r in accepted), f"{accepted}")
 
 
-def unwritable_record(bench, scratch):
-    program = folder(bench) / "softhca-mlx5-selftest"
-    text = bench.one(program, options=("--mlx5", "--hcas", "soft0,other", "--record",
-                                       scratch / "no/such/folder/file"))
-    expect(text.count("nothing is recorded") == 1 and "No such file" in text, last_line(text))
-    expect("FAILED" not in text, last_line(text))
-
-
-def register_without_cuda(bench):
-    """Asked to register doorbells with a CUDA that is not there, it says so and goes on."""
+def nothing_to_write_or_register(bench, scratch):
+    """A record that cannot be written and a CUDA that is not there to register doorbells with are said, no more."""
     text = bench.one(folder(bench) / "softhca-mlx5-selftest", env={"SOFTHCA_REGISTER_UAR": "1"},
-                     options=("--mlx5", "--hcas", "soft0,other"))
+                     options=("--mlx5", "--hcas", "soft0,other", "--record", scratch / "no/such/folder/file"))
+    expect(text.count("nothing is recorded") == 1 and "No such file" in text, last_line(text))
     expect("has not loaded libcuda.so.1" in text and "FAILED" not in text, last_line(text))
 
 
@@ -296,8 +289,8 @@ def cases(bench, scratch):
             bench, x, scratch)
     yield "libmlx5: queues in GPU memory, a stub of CUDA", lambda: gpu_memory(bench)
     yield "libmlx5: commands that are wrong succeed on request", lambda: accept_all(bench, scratch)
-    yield "libmlx5: a record that cannot be written", lambda: unwritable_record(bench, scratch)
-    yield "libmlx5: doorbells to be registered without CUDA", lambda: register_without_cuda(bench)
+    yield "libmlx5: no place for a record, no CUDA for doorbells", lambda: nothing_to_write_or_register(
+        bench, scratch)
     yield "libmlx5: pyverbs loads", lambda: pyverbs(bench)
     for link in ("ethernet", "infiniband"):
         yield f"libmlx5: rdma-core's test_mlx5_devx, link {link}", lambda x=link: rdma_core_tests(
