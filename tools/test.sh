@@ -32,6 +32,8 @@ Stages, in their order; those with a * are in --all only:
   fuzz     * each fuzz target for TWINPATH_FUZZ_SECONDS, default 2; unit replays the corpora anyway
   tidy     only when named: clang-tidy on the lines that differ from TWINPATH_TIDY_BASE (origin/main)
   arm64    only when named: cross-built, unit tests under qemu-user (test/arm64/run --help: packages)
+  variants only when named, some 15 minutes: product and tools by g++ -O3, by clang++ with LTO, with
+           --buildtype=plain and with dpkg-buildflags' hardening; warnings are errors
 
 Build folders: build-test, build-asan (fuzz targets too), build-tsan.  Later runs tell how long the
 rest will take.  Never asks anything.
@@ -146,11 +148,13 @@ plain_build() {
   wanted softhca || wanted vm || mapfile -t build_suites < <(chosen_meson_suites)
   # Many sources to a unit take half the time.
   local options=(--buildtype=debugoptimized -Dwerror=true -Dtests=enabled -Dtools=enabled "-Dcpp_args=$line_tables")
-  if build build-test "$jobs" 'plain build' --unity=on --unity-size=16 "${options[@]}" || {
-    say 'plain build: again, one source at a time'
-    build build-test "$jobs" 'plain build' --unity=off "${options[@]}"
-  }; then
+  if build build-test "$jobs" 'plain build' --unity=on --unity-size=16 "${options[@]}"; then
     add 1 0
+    plain=yes
+  elif say 'plain build: again, one source at a time' &&
+    build build-test "$jobs" 'plain build' --unity=off "${options[@]}"; then
+    # Such units are what "meson setup" alone makes.
+    fail 'plain build: two sources of a unit share a name, see above; one by one they compile'
     plain=yes
   else
     fail 'plain build' build-test/build.log
@@ -286,6 +290,13 @@ if begin arm64; then
   else
     leave_out 'arm64' 'no cross compiler or no qemu-user; test/arm64/run --help names the packages'
   fi
+fi
+
+# --- other builds
+if begin variants; then
+  # shellcheck source=tools/lib/variants.sh
+  . tools/lib/variants.sh
+  variants
 fi
 end_stage
 

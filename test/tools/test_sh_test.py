@@ -92,6 +92,27 @@ class TestSh(unittest.TestCase):
         self.assertEqual(int(re.search(r"^shellcheck (\d+)$", calls, re.M)[1]),
                          1 + 1 + len(list((self.root / "tools/lib").glob("*.sh"))), calls)
 
+    def test_sources_that_compile_only_one_by_one_are_a_failure_and_tested(self):
+        self.program("bin/ninja", 'mkdir "$0.once" 2>/dev/null || exit 0; echo "error: redefinition of x"; exit 1')
+        done = self.run_script("--suite", "unit")
+        self.assertEqual(done.stdout.splitlines()[-1], "6 passed, 1 failed", done.stdout)
+        self.assertIn("error: redefinition of x", done.stdout)
+        self.assertEqual(re.findall(r"setup .*--unity=(\w+)", self.calls.read_text()), ["on", "off"])
+
+    def test_builds_as_others_make_them(self):
+        self.program("bin/dpkg-buildflags", "echo -hard-$2")
+        for name in ("g++", "clang++"):
+            self.program(f"bin/{name}", "exit 0")
+        done = self.run_script("--suite", "variants")
+        self.assertEqual(done.stdout.splitlines()[-1], "4 passed, 0 failed", done.stdout)
+        calls = self.calls.read_text()
+        for what in ("release .*--buildtype=release", "clang-lto .*--buildtype=release -Db_lto=true",
+                     "plain .*--buildtype=plain", "hardened .*-Dcpp_args=-hard-CXXFLAGS -hard-CPPFLAGS "
+                     "-Dcpp_link_args=-hard-LDFLAGS"):
+            self.assertRegex(calls, rf"meson setup build-variants/{what}")
+        self.assertEqual(calls.count("-Dwerror=true -Dtests=disabled"), 4, calls)
+        self.assertEqual(len(re.findall("^ninja -C build-variants/", calls, re.M)), 4, calls)
+
     def program(self, path, text):
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@
 # asking only.
 stages=(plain demo softhca vm format scripts asan tsan fuzz)
 long_stages=(demo softhca vm asan tsan fuzz)
-on_request=(tidy arm64)
+on_request=(tidy arm64 variants)
 # Of the plain build; stage softhca has what would be the suite of this name.
 meson_suites=(unit soft fabric topology abi gda tools package lint faults patient gpu perf)
 

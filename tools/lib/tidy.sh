@@ -26,7 +26,7 @@ tidy() {
   mkdir -p "$folder"
   # Commands that compile each file, and the one header that is generated.
   [ -f "$folder/build.ninja" ] || quietly 'configuring for clang-tidy' "$log" meson setup "$folder" "$root" \
-    --buildtype=debugoptimized -Dtests=enabled -Dtools=enabled
+    --buildtype=debugoptimized --unity=off -Dtests=enabled -Dtools=enabled
   quietly 'header with the commit' "$log" ninja -C "$folder" plugin/base/twinpath_commit.h
   git diff -U0 "$base" -- '*.cc' '*.h' >"$folder/tidy.diff"
   # shellcheck disable=SC2016  # expanded by the shell that has the file as input
