@@ -10,12 +10,12 @@ namespace twinpath {
 namespace {
 
 // An adapter that keeps what is posted; its queue may be full.
-struct Adapter {
+struct FakeAdapter {
   ibv_context context{};
   ibv_qp qp{};
   static inline std::vector<ibv_send_wr> posted;
   static inline bool full = false;
-  Adapter() {
+  FakeAdapter() {
     posted.clear();
     full = false;
     qp.context = &context;
@@ -37,12 +37,12 @@ ibv_wc completion(ibv_wc_status status) {
 }
 
 TEST_CASE("a liveness probe is one write without bytes, one at a time") {
-  Adapter adapter;
+  FakeAdapter adapter;
   LivenessProbe probe;
   probe.ask(&adapter.qp, 7, {0x1000, 0x77});
   probe.ask(&adapter.qp, 8, {0x1000, 0x77});
-  REQUIRE(Adapter::posted.size() == 1);
-  const ibv_send_wr& wr = Adapter::posted[0];
+  REQUIRE(FakeAdapter::posted.size() == 1);
+  const ibv_send_wr& wr = FakeAdapter::posted[0];
   CHECK(wr.wr_id == 7);
   CHECK(wr.opcode == IBV_WR_RDMA_WRITE);
   CHECK(wr.send_flags == IBV_SEND_SIGNALED);
@@ -55,18 +55,18 @@ TEST_CASE("a liveness probe is one write without bytes, one at a time") {
   CHECK(probe.answered(completion(IBV_WC_SUCCESS), "a queue"));
   CHECK(probe.answers() == 1);
   probe.ask(&adapter.qp, 9, {0x1000, 0x77});
-  CHECK(Adapter::posted.size() == 2);
+  CHECK(FakeAdapter::posted.size() == 2);
 }
 
 TEST_CASE("a liveness probe without room is asked again, and one that fails is told once") {
-  Adapter adapter;
+  FakeAdapter adapter;
   LivenessProbe probe;
-  Adapter::full = true;
+  FakeAdapter::full = true;
   probe.ask(&adapter.qp, 1, {});
-  Adapter::full = false;
+  FakeAdapter::full = false;
   probe.ask(&adapter.qp, 2, {});
-  REQUIRE(Adapter::posted.size() == 1);
-  CHECK(Adapter::posted[0].wr_id == 2);
+  REQUIRE(FakeAdapter::posted.size() == 1);
+  CHECK(FakeAdapter::posted[0].wr_id == 2);
 
   test::LogCapture log;
   CHECK_FALSE(probe.answered(completion(IBV_WC_RETRY_EXC_ERR), "queue 3"));
@@ -75,7 +75,7 @@ TEST_CASE("a liveness probe without room is asked again, and one that fails is t
   CHECK(log.has(LogLevel::warn, "queue 3: the peer's host is silent"));
   CHECK(log.has(LogLevel::warn, "the peer did not answer"));
   probe.ask(&adapter.qp, 3, {});
-  CHECK(Adapter::posted.size() == 2);
+  CHECK(FakeAdapter::posted.size() == 2);
 }
 
 }  // namespace
