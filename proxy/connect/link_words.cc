@@ -1,6 +1,5 @@
 // What a link hears from its peer and says to it over the control socket, and how it takes part in
 // the recovery of its queues.
-#include <array>
 #include <bit>
 #include <mutex>
 #include <utility>
@@ -12,9 +11,6 @@
 
 namespace twinpath {
 namespace {
-
-// In one look: a peer that talks without end does not keep us.
-constexpr std::size_t kMostHeard = 16384;
 
 // What the path may be blamed for.  Others are somebody's mistake, and would be so again.
 bool of_the_path(ibv_wc_status status) {
@@ -41,47 +37,30 @@ void PeerLink::read_words(std::int64_t now) {
 }
 
 std::string PeerLink::hear(std::int64_t now) {
-  std::array<std::uint8_t, 256> bytes;
-  std::size_t got = bytes.size();
-  for (std::size_t heard = 0; got == bytes.size() && heard < kMostHeard; heard += got) {
-    got = 0;
-    (void)socket_.recv_part(bytes, got);
-    inbox_.insert(inbox_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(got));
-  }
   std::string said;
-  std::size_t at = 0;
-  while (at < inbox_.size()) {
-    const std::span<const std::uint8_t> rest(inbox_.data() + at, inbox_.size() - at);
-    if (rest[0] == kRecoveryByte && recovery_ != nullptr) {
-      const std::size_t n = recovery_frame_bytes(rest);
-      if (n > kRecoveryHeader + kMostRecoveryBody) {
-        said = "it says something that makes no sense on the control connection";
-        at = inbox_.size();
+  control_.receive([&](const ControlMessage& message) {
+    switch (message.kind) {
+      case ControlMessage::Kind::goodbye:
+        left_at_ = now;
         break;
-      }
-      if (n == 0 || rest.size() < n) break;
-      if (!broken_ && !recovery_->hear(static_cast<RecoveryKind>(rest[1]),
-                                       rest.subspan(kRecoveryHeader, n - kRecoveryHeader)))
-        said = "it says something that makes no sense about its queues";
-      at += n;
-      continue;
+      case ControlMessage::Kind::failure:
+        said = "the peer lost another rank of this communicator; its log names that rank";
+        break;
+      case ControlMessage::Kind::broken:
+        said = "the peer lost this connection at its end; its log says why";
+        break;
+      case ControlMessage::Kind::frame:
+        if (!broken_ && !recovery_->hear(message.frame, message.body))
+          said = "it says something that makes no sense about its queues";
+        break;
+      case ControlMessage::Kind::nonsense:
+        said = "it says something that makes no sense on the control connection";
+        break;
+      case ControlMessage::Kind::unknown:
+        break;
     }
-    if (rest[0] == kGoodbye) left_at_ = now;
-    if (rest[0] == kFailure)
-      said = "the peer lost another rank of this communicator; its log names that rank";
-    if (rest[0] == kBroken) said = "the peer lost this connection at its end; its log says why";
-    ++at;
-  }
-  inbox_.erase(inbox_.begin(), inbox_.begin() + static_cast<std::ptrdiff_t>(at));
+  });
   return said;
-}
-
-void PeerLink::send(const std::vector<std::uint8_t>& frame) {
-  outbox_.insert(outbox_.end(), frame.begin(), frame.end());
-  if (!socket_.is_open() || outbox_.empty()) return;
-  std::size_t sent = 0;
-  (void)socket_.send_part(outbox_, sent);
-  outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(sent));
 }
 
 void PeerLink::exchange_words(std::int64_t now) {
@@ -99,7 +78,7 @@ void PeerLink::serve(Recoverable* comm) {
     recovery_->serve(comm);
   }
   if (comm == nullptr) return;
-  std::vector<int> fds{socket_.fd()};
+  std::vector<int> fds{control_.socket().fd()};
   for (const Rail& rail : queues_->rails())
     if (const int fd = rail.port.port->context->async_fd; fd >= 0) fds.push_back(fd);
   attendant_->add(*this, fds);
@@ -108,7 +87,7 @@ void PeerLink::serve(Recoverable* comm) {
 std::int64_t PeerLink::attend(std::int64_t now) {
   if (broken_) return 0;
   for (const Rail& rail : queues_->rails()) rail.port.adapter->events.poll();
-  if (recovery_->running() || socket_.next_byte() == kRecoveryByte) {
+  if (recovery_->running() || control_.socket().next_byte() == kRecoveryByte) {
     // What the peer did before it spoke counts: take every completion first.
     while (poll() > 0) {
     }

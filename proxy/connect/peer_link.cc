@@ -25,7 +25,7 @@ std::string rail_text(const HelloRail& rail) {
 PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer,
                    const PeerMemory& memory, ConnectionCounts counts, Attendant* attendant)
     : counts_(std::move(counts)),
-      socket_(std::move(socket)),
+      control_(std::move(socket), attendant != nullptr),
       queues_(std::move(queues)),
       peer_(std::move(peer)),
       watch_(queues_->devices().config().peer_timeout_ms),
@@ -43,11 +43,11 @@ PeerLink::~PeerLink() {
     if (const auto all = hub().losses.closed(peer_.process))
       TP_WARN("%u connections to %s were lost in all", *all, peer_.process.c_str());
   }
-  if (!socket_.is_open()) return;
+  if (!control_.socket().is_open()) return;
   broken_ = true;  // whatever the peer still says is no news for a comm that closes
   // Bytes left unread would turn our close into a reset, which can overtake the goodbye.
   (void)hear(1);
-  if (outbox_.empty()) socket_.leave({&kGoodbye, 1});
+  if (control_.sent()) control_.socket().leave({&kGoodbye, 1});
 }
 
 int PeerLink::poll(const QueueSet& queues) {
@@ -100,8 +100,6 @@ void PeerLink::break_link() {
   hub().announce_failure(this);
 }
 
-void PeerLink::say(std::uint8_t byte) { send({byte}); }
-
 void PeerLink::sibling_failed() {
   if (!broken_ && !std::exchange(told_failure_, true)) say(kFailure);
 }
@@ -149,11 +147,11 @@ std::string PeerLink::down_texts() const {
 std::string PeerLink::death_text() const {
   const char* const see =
       "; see the peer's own log, and its host's kernel log (dmesg) if that tells nothing";
-  switch (socket_.look()) {
+  switch (control_.socket().look()) {
     case PeerSign::ended:
       return std::string("the peer's process ended without closing the connection") + see;
     case PeerSign::reset:
-      return "the peer's host reset the control connection (" + socket_.end_text() +
+      return "the peer's host reset the control connection (" + control_.socket().end_text() +
              "): the peer's process was killed, or its host was started anew" + see;
     case PeerSign::quiet:
     case PeerSign::talking:
@@ -165,12 +163,14 @@ std::string PeerLink::death_text() const {
 
 // For a peer that does not answer on the data path either.
 std::string PeerLink::silence_text() const {
-  const std::string why = socket_.end_text();
+  const std::string why = control_.socket().end_text();
   return "the peer's host does not answer: no sign of life on the control connection for " +
-         std::to_string(socket_.silence_ms()) + " ms" + (why.empty() ? "" : " (" + why + ")") +
+         std::to_string(control_.socket().silence_ms()) + " ms" +
+         (why.empty() ? "" : " (" + why + ")") +
          ", and no data moved; it has crashed or is cut off; if it lives, look at the control "
          "network, here " +
-         socket_.local_text() + " (NCCL_SOCKET_IFNAME chooses it), and at the data network";
+         control_.socket().local_text() +
+         " (NCCL_SOCKET_IFNAME chooses it), and at the data network";
 }
 
 // Rails on several devices may well have queues of the same number.
@@ -201,7 +201,7 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
         "the peer closed the connection before all that was sent to it had arrived; look for its "
         "own error message";
   if (cause.empty()) cause = death_text();
-  if (cause.empty() && socket_.owed_ms(now_ns()) >= kQuietMs) cause = silence_text();
+  if (cause.empty() && control_.socket().owed_ms(now_ns()) >= kQuietMs) cause = silence_text();
   const bool of_peer = !of_path && !cause.empty();
   if (cause.empty()) cause = completion_hint(wc.status);
   const std::string text = completion_text(id, wc) + " on " + rail_text(rail) + ", QP " +
@@ -285,10 +285,10 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
 
 void PeerLink::watch_socket(std::int64_t now, Waiting waiting) {
   waiting.add(probe_.answers());
-  const PeerSign sign = socket_.look();
-  if (waiting.requests > 0) socket_.ask(now, kAskEvery);
-  const Verdict verdict =
-      watch_.look(sign, socket_.owed_ms(now), now, waiting.requests > 0, waiting.progress);
+  const PeerSign sign = control_.socket().look();
+  if (waiting.requests > 0) control_.socket().ask(now, kAskEvery);
+  const Verdict verdict = watch_.look(sign, control_.socket().owed_ms(now), now,
+                                      waiting.requests > 0, waiting.progress);
   const bool talking = sign == PeerSign::talking;
   if (verdict == Verdict::fine && !talking) return;
   if (verdict == Verdict::suspect && !talking) {

@@ -20,9 +20,9 @@
 #include "plugin/base/counter_page.h"
 #include "plugin/base/peer_watch.h"
 #include "plugin/base/run_clock.h"
-#include "plugin/base/socket.h"
 #include "plugin/rdma/liveness_probe.h"
 #include "proxy/connect/attendant.h"
+#include "proxy/connect/control_channel.h"
 #include "proxy/connect/recovery.h"
 #include "proxy/connect/wait_clock.h"
 #include "proxy/queues/queue_set.h"
@@ -168,11 +168,11 @@ class PeerLink final : private FailureListener, private Attended {
   // Whether aloud: as one of many that meet the same fate at a time it is not, unless it must.
   bool tell(const std::string& text, std::size_t topic = 0, bool must = false);
   // Queues bytes for the peer and sends what goes.
-  void send(const std::vector<std::uint8_t>& frame);
+  void send(std::span<const std::uint8_t> frame) { control_.send(frame); }
   void exchange_words(std::int64_t now);
   // That this process runs; unless the peer has not read what it was told before.
   void answer_ask() {
-    if (outbox_.empty()) send(encode_recovery(RecoveryKind::answer));
+    if (control_.sent()) send(encode_recovery(RecoveryKind::answer));
   }
   void meet(const std::vector<HelloRail>& rails) { peer_.rails = rails; }
   void call_again() { attendant_->call(*this); }
@@ -185,7 +185,7 @@ class PeerLink final : private FailureListener, private Attended {
   // For the sake of the peer's process, which others may have connections to, too.
   void lost_with_peer(const std::string& text);
   void break_link();
-  void say(std::uint8_t byte);
+  void say(std::uint8_t byte) { control_.send({&byte, 1}); }
   std::string ends_text() const;
   std::string completion_text(const WrId& id, const ibv_wc& wc) const;
   std::string down_text(const Rail& rail) const;
@@ -206,7 +206,7 @@ class PeerLink final : private FailureListener, private Attended {
 
   ConnectionCounts counts_;
   WaitClock wait_clock_;
-  TcpSocket socket_;
+  ControlChannel control_;
   std::unique_ptr<QueueSet> queues_;
   CompletionEngine* only_ = nullptr;  // where there is no more than one
   PeerName peer_;
@@ -214,8 +214,6 @@ class PeerLink final : private FailureListener, private Attended {
   const PeerMemory memory_;
   Attendant* const attendant_;
   std::unique_ptr<Recovery> recovery_;  // null: there is none
-  std::vector<std::uint8_t> inbox_;     // words of the peer that are not whole yet
-  std::vector<std::uint8_t> outbox_;    // ours that the socket has not taken
   std::uint32_t incarnation_ = 0;       // of the queues
   LivenessProbe probe_;                 // where there is no recovery, which asks each queue
   bool broken_ = false;

@@ -1,0 +1,125 @@
+// What is said on the control connection arrives whole and in order, however the bytes come.
+#include "proxy/connect/control_channel.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "proxy/wire/handshake.h"
+#include "test/support/catch.h"
+
+namespace twinpath {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+// The other end of a channel, as a plain socket.
+struct FarEnd {
+  std::array<int, 2> fds{};
+  FarEnd() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds.data()) == 0); }
+  ~FarEnd() { ::close(fds[1]); }
+  FarEnd(const FarEnd&) = delete;
+  FarEnd& operator=(const FarEnd&) = delete;
+  TcpSocket near_end() {
+    return TcpSocket(UnsharedFd::make([&] { return fds[0]; }), SocketAddress());
+  }
+  void say(const std::uint8_t* bytes, std::size_t n) {
+    REQUIRE(::send(fds[1], bytes, n, MSG_NOSIGNAL) == static_cast<ssize_t>(n));
+  }
+  void say(const Bytes& bytes) { say(bytes.data(), bytes.size()); }
+  Bytes hear() {
+    Bytes all;
+    std::array<std::uint8_t, 4096> some;
+    for (ssize_t n = 0; (n = ::recv(fds[1], some.data(), some.size(), 0)) > 0;)
+      all.insert(all.end(), some.begin(), some.begin() + n);
+    return all;
+  }
+};
+
+// A letter for each message; of a frame its kind and the bytes of its body.
+std::string heard(ControlChannel& channel) {
+  std::string all;
+  channel.receive([&](const ControlMessage& m) {
+    all += "GFB.!?"[static_cast<int>(m.kind)];
+    if (m.kind == ControlMessage::Kind::frame)
+      all += std::to_string(static_cast<int>(m.frame)) + ":" + std::to_string(m.body.size());
+  });
+  return all;
+}
+
+Bytes joined(std::initializer_list<Bytes> parts) {
+  Bytes all;
+  for (const Bytes& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+TEST_CASE("control messages are handed over whole, wherever the bytes are cut") {
+  const Bytes words = joined({encode_ready(7),
+                              {kFailure},
+                              encode_recovery(RecoveryKind::ask),
+                              {'x', kBroken},
+                              encode_ready(8),
+                              {kGoodbye}});
+  for (std::size_t cut = 0; cut <= words.size(); ++cut) {
+    CAPTURE(cut);
+    FarEnd far;
+    ControlChannel channel(far.near_end(), true);
+    far.say(words.data(), cut);
+    const std::string first = heard(channel);
+    far.say(words.data() + cut, words.size() - cut);
+    CHECK(first + heard(channel) == ".3:4F.4:0?B.3:4G");
+    CHECK(heard(channel).empty());
+  }
+}
+
+TEST_CASE("without frames their bytes are unknown words") {
+  FarEnd far;
+  ControlChannel channel(far.near_end(), false);
+  far.say({kRecoveryByte, kGoodbye});
+  CHECK(heard(channel) == "?G");
+}
+
+TEST_CASE("a frame that is too long to be one ends what can be understood") {
+  FarEnd far;
+  ControlChannel channel(far.near_end(), true);
+  constexpr std::size_t kTooLong = kMostRecoveryBody + 1;
+  far.say({kFailure, kRecoveryByte, 1, kTooLong & 0xff, kTooLong >> 8, kGoodbye});
+  CHECK(heard(channel) == "F!");
+  far.say({kGoodbye});
+  CHECK(heard(channel) == "G");
+}
+
+TEST_CASE("a peer that talks without end is listened to for a while only") {
+  FarEnd far;
+  ControlChannel channel(far.near_end(), true);
+  far.say(Bytes(20000, 'x'));
+  const std::size_t first = heard(channel).size();
+  CHECK(first >= 16384);
+  CHECK(first < 20000);
+  CHECK(first + heard(channel).size() == 20000);
+}
+
+TEST_CASE("what the socket does not take goes later, in order") {
+  FarEnd far;
+  ControlChannel channel(far.near_end(), true);
+  Bytes said, arrived;
+  for (std::uint8_t n = 0; channel.sent(); ++n) {
+    const Bytes block(4096, n);
+    said.insert(said.end(), block.begin(), block.end());
+    channel.send(block);
+  }
+  while (!channel.sent()) {
+    const Bytes some = far.hear();
+    arrived.insert(arrived.end(), some.begin(), some.end());
+    channel.send({});
+  }
+  const Bytes rest = far.hear();
+  arrived.insert(arrived.end(), rest.begin(), rest.end());
+  CHECK(arrived == said);
+}
+
+}  // namespace
+}  // namespace twinpath
