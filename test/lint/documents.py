@@ -12,6 +12,7 @@ usage: documents.py ROOT | documents.py --self-test
     source: "…" in the document and a conversion or an expression in the source match anything.
  6. Programs (first column of the table "program" in README.md, and `twinpath-...` anywhere) are made
     by Meson or installed.
+ 7. Documents that are installed (tools/package/files) link to what is installed.
 """
 import pathlib
 import re
@@ -165,6 +166,17 @@ def check_programs(root, path, text, made):
         yield f"names the program {name}, which Meson does not make"
 
 
+def check_installed(root, files):
+    """`files` are paths below share/doc/twinpath, which are those of the tree."""
+    for name in sorted(f for f in files if f.endswith(".md") and (root / f).is_file()):
+        for target in LINK.findall((root / name).read_text(encoding="utf-8")):
+            file = target.partition("#")[0]
+            there = (root / name).parent / file
+            if file and not re.match(r"[a-z]+:", target) and there.resolve().is_relative_to(root.resolve()):
+                if str(there.resolve().relative_to(root.resolve())) not in files:
+                    yield f"{name}: links to {target}, and is installed without it"
+
+
 def check(root):
     options = (root / "plugin/base/options.cc").read_text(encoding="utf-8")
     known = set(re.findall(r'"(TWINPATH_[A-Z0-9_]+)"', options))
@@ -175,7 +187,7 @@ def check(root):
     made |= set(re.findall(r"(?m)^(?:\? )?bin/([\w-]+)", files))
     texts = [messages(p.read_text(encoding="utf-8", errors="replace")) for f in SOURCES
              for suffix in ("*.cc", "*.h") for p in sorted((root / f).rglob(suffix))]
-    wrong = []
+    wrong = list(check_installed(root, set(re.findall(r"(?m)^share/doc/twinpath/(\S+)", files))))
     lines = (root / "README.md").read_text(encoding="utf-8").count("\n")
     if lines > MOST_LINES:
         wrong.append(f"README.md: has {lines} lines, more than {MOST_LINES}")
@@ -209,6 +221,7 @@ const char* other = "end"; f("apart");
 """
 BAD = {"more than 200": lambda t: t + "\n" * 200,
        "nowhere.md": lambda t: t.replace("there.md", "nowhere.md"),
+       "is installed without it": lambda t: t.replace("plugin/there.md#all-there-is", "plugin/alone.md"),
        "a heading that": lambda t: t.replace("#all-there", "#nothing-there"),
        "#titel, a heading": lambda t: t.replace("#title", "#titel"),
        "names plugin/base/no.cc": lambda t: t.replace("options.cc`", "options.cc` `plugin/base/no.cc`"),
@@ -227,10 +240,11 @@ BAD = {"more than 200": lambda t: t + "\n" * 200,
 def self_test():
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder).resolve() / "tree"
-        for name, text in {"plugin/there.md": "# All, there is\n", "tools/run": "",
+        for name, text in {"plugin/there.md": "# All, there is\n", "plugin/alone.md": "", "tools/run": "",
                            "plugin/base/options.cc": 'Option{"TWINPATH_FABRIC"};', "plugin/a.cc": SOURCE,
                            "tools/meson.build": "executable('prog', 'a.cc')\n",
-                           "tools/package/files": "? bin/twinpath-linked -> bin/prog\n",
+                           "tools/package/files": "? bin/twinpath-linked -> bin/prog\n"
+                           "share/doc/twinpath/README.md\nshare/doc/twinpath/plugin/there.md\n",
                            "build/not.md": "[no](nowhere)"}.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")

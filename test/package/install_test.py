@@ -25,12 +25,12 @@ class Install(Works, unittest.TestCase):
     def test_files_are_those_listed(self):
         self.assertEqual(present(self.prefix), expected(self.prefix))
 
-    def test_the_readme_leads_to_documents_that_are_there(self):
-        folder = self.prefix / "share/doc/twinpath"
-        links = re.findall(r"\]\(([^)#:]+)", (folder / "README.md").read_text())
-        self.assertGreater(len(links), 10)
-        for link in links:
-            self.assertTrue((folder / link).is_file(), link)
+    def test_documents_lead_to_files_that_are_there(self):
+        documents = list((self.prefix / "share/doc/twinpath").rglob("*.md"))
+        self.assertGreater(len(documents), 10)
+        for document in documents:
+            for link in re.findall(r"\]\(([^)#:]+)", document.read_text()):
+                self.assertTrue((document.parent / link).is_file(), f"{document}: {link}")
 
     def test_nothing_names_this_machine(self):
         """Folders of the build have no place in what is installed, libraries' search paths least."""
