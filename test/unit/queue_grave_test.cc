@@ -12,7 +12,7 @@ using namespace twinpath;
 namespace {
 
 // The adapter: destroys when it may.
-struct Adapter {
+struct HangingAdapter {
   static inline std::promise<void> may;
   static inline std::shared_future<void> allowed;
   static inline std::atomic<int> destroyed = 0;
@@ -21,7 +21,7 @@ struct Adapter {
     ++destroyed;
     return 0;
   }
-  Adapter() {
+  HangingAdapter() {
     may = {};
     allowed = may.get_future().share();
     destroyed = 0;
@@ -31,7 +31,7 @@ struct Adapter {
 }  // namespace
 
 TEST_CASE("A grave keeps nobody waiting but who takes it away") {
-  Adapter adapter;
+  HangingAdapter adapter;
   ibv_qp pairs[3] = {};
   std::atomic<int> entries = 0;
   std::atomic<bool> early = false;
@@ -40,20 +40,20 @@ TEST_CASE("A grave keeps nobody waiting but who takes it away") {
   {
     QueueGrave grave([&](CompletionEngine*, int n) {
       entries += n;
-      if (Adapter::destroyed == 0) early = true;
+      if (HangingAdapter::destroyed == 0) early = true;
     });
-    for (ibv_qp& qp : pairs) grave.bury(own(&qp, &Adapter::destroy), nullptr, 100);
-    CHECK(Adapter::destroyed == 0);
+    for (ibv_qp& qp : pairs) grave.bury(own(&qp, &HangingAdapter::destroy), nullptr, 100);
+    CHECK(HangingAdapter::destroyed == 0);
     CHECK(entries == 0);
     later = std::thread([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       waited = true;
-      Adapter::may.set_value();
+      HangingAdapter::may.set_value();
     });
   }
   later.join();
   CHECK(waited);
-  CHECK(Adapter::destroyed == 3);
+  CHECK(HangingAdapter::destroyed == 3);
   CHECK(entries == 300);
   CHECK_FALSE(early);
 }
