@@ -443,36 +443,20 @@ void read_all(int fd, void* data, std::size_t bytes) {
   }
 }
 
-// One of two processes that are a rank each, with `fd` between them.
-struct ProcessRank {
-  ProcessRank(AnyGin& gin, int fd, int rank, const Pages& pages) : t(gin) {
-    must(t.init(&ctx, 1, current_sink()), "init");
-    void* listener = nullptr;
-    Handle all[2] = {};
-    must(t.listen(ctx, 0, all[rank].data(), &listener), "listen");
-    write_all(fd, all[rank].data(), all[rank].size());
-    read_all(fd, all[1 - rank].data(), all[1 - rank].size());
-    void* handles[] = {all[0].data(), all[1].data()};
-    must(t.connect(ctx, handles, 2, rank, listener, &comm), "connect");
-    abi::ncclNetDeviceHandle_t* made = nullptr;
-    must(t.create_context(comm, config_of(2), &gin_ctx, &made), "createContext");
-    must(t.close_listen(listener), "closeListen");
-    void *mhandle = nullptr, *gin_window = nullptr;
-    must(t.reg(comm, pages.data(), pages.size(), abi::kPtrHost, 0, &mhandle, &gin_window),
-         "regMrSym");
-    device = reinterpret_cast<std::uintptr_t>(made->handle);
-    window = reinterpret_cast<std::uintptr_t>(gin_window);
+// Of two processes that are a rank each, with `fd` between them.
+class TwoProcesses : public AllGather {
+ public:
+  explicit TwoProcesses(int fd) : fd_(fd) {}
+  int ranks() const override { return 2; }
+  std::vector<Handle> all_gather(int rank, const Handle& mine) override {
+    Handle other{};
+    write_all(fd_, mine.data(), mine.size());
+    read_all(fd_, other.data(), other.size());
+    return rank == 0 ? std::vector{mine, other} : std::vector{other, mine};
   }
-  ~ProcessRank() {
-    (void)t.destroy_context(gin_ctx);
-    (void)t.close_coll(comm);
-    (void)t.finalize(ctx);
-  }
-  AnyGin& t;
-  void* ctx = nullptr;
-  void* comm = nullptr;
-  void* gin_ctx = nullptr;
-  std::uint64_t device = 0, window = 0;
+
+ private:
+  int fd_;
 };
 
 }  // namespace
@@ -491,7 +475,9 @@ TEST_CASE("a killed peer is an error within 10 s, and its kernels' waits end", "
     LogCapture log;
     Plugin plugin;
     const Pages pages(1 << 20);
-    ProcessRank self(plugin.v14(), fd, rank, pages);
+    TwoProcesses both(fd);
+    GinRank self(plugin.v14(), current_sink(), both, rank, 1, true, config_of(2));
+    (void)self.reg(pages);
     char go = 0;
     read_all(fd, &go, 1);
     (void)::raise(SIGKILL);
@@ -500,26 +486,24 @@ TEST_CASE("a killed peer is an error within 10 s, and its kernels' waits end", "
   Plugin plugin;
   const Pages pages(1 << 20);
   CHECK(on_ranks(1, [&](int, Bootstrap&) {
-          ProcessRank self(plugin.v14(), fd, rank, pages);
-          Kernel30 k(self.device, rank, 20 * kSecond);
-          must(k.put(1, self.window, 0, self.window, 0, 4096, {.signal = 1}) == 0, "put");
+          TwoProcesses both(fd);
+          GinRank self(plugin.v14(), current_sink(), both, rank, 1, true, config_of(2));
+          const std::uint64_t window = self.reg(pages).windows[0];
+          Kernel30 k(self.devices[0], rank, 20 * kSecond);
+          must(k.put(1, window, 0, window, 0, 4096, {.signal = 1}) == 0, "put");
           must(k.flush(1) == 0, "flush to a living peer");
-          bool failed = true;
-          must(self.t.query_last_error(self.gin_ctx, &failed), "queryLastError");
-          must(!failed, "no error yet");
+          must(!self.failed(), "no error yet");
           write_all(fd, "x", 1);
           const auto start = Clock::now();
-          while (!failed) {
+          while (!self.failed()) {
             must(Clock::now() - start < kSoon, "no error within 10 s");
-            must(self.t.query_last_error(self.gin_ctx, &failed), "queryLastError");
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
           }
           // What kernels start now ends: with an error here, as success on a GPU.
-          (void)k.put(1, self.window, 0, self.window, 0, 4096, {.signal = 1});
+          (void)k.put(1, window, 0, window, 0, 4096, {.signal = 1});
           must(k.flush(1) != -ETIMEDOUT, "a wait that does not end");
           const auto closing = Clock::now();
-          (void)self.t.destroy_context(std::exchange(self.gin_ctx, nullptr));
-          (void)self.t.close_coll(std::exchange(self.comm, nullptr));
+          self.close();
           must(Clock::now() - closing < std::chrono::seconds(2), "closing waited for the dead");
         }) == no_failures(1));
   int status = 0;

@@ -12,36 +12,49 @@ namespace twinpath::test {
 // Of the test that runs; set before any rank starts.
 inline FakeGpu* fake = nullptr;
 
-// A window of GPU memory.
-class GpuWindow {
+// GPU memory that is a window of GIN's comms, or of RMA's.
+template <class Comm, class Window>
+class GpuMemory {
  public:
-  GpuWindow(gda::GinComm& comm, std::size_t bytes)
+  // Collective.
+  GpuMemory(Comm& comm, std::size_t bytes, bool strict)
       : comm_(comm),
         p_(static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), page_end(bytes)))) {
     std::memset(p_, 0, bytes);
     fake->own(p_, bytes);
-    auto window = comm.register_window(p_, bytes, MemoryType::cuda, 0, -1, false);
+    auto window = comm.register_window(p_, bytes, MemoryType::cuda, 0, -1, strict);
     if (window) window_ = *window;
   }
-  ~GpuWindow() {
+  ~GpuMemory() {
     release();
     fake->disown(p_);
     std::free(p_);
   }
-  GpuWindow(const GpuWindow&) = delete;
-  GpuWindow& operator=(const GpuWindow&) = delete;
+  GpuMemory(const GpuMemory&) = delete;
+  GpuMemory& operator=(const GpuMemory&) = delete;
   void release() {
     if (window_ != nullptr) (void)comm_.deregister_window(window_);
     window_ = nullptr;
   }
   explicit operator bool() const { return window_ != nullptr; }
-  std::uint64_t handle() const { return window_->device_handle(); }
   std::uint8_t* data() { return p_; }
+  std::uint64_t word(std::size_t offset) {
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(p_ + offset))
+        .load(std::memory_order_acquire);
+  }
+
+ protected:
+  Window* window() const { return window_; }
 
  private:
-  gda::GinComm& comm_;
+  Comm& comm_;
   std::uint8_t* const p_;
-  gda::GinWindow* window_ = nullptr;
+  Window* window_ = nullptr;
+};
+
+struct GpuWindow : GpuMemory<gda::GinComm, gda::GinWindow> {
+  GpuWindow(gda::GinComm& comm, std::size_t bytes) : GpuMemory(comm, bytes, false) {}
+  std::uint64_t handle() const { return window()->device_handle(); }
 };
 
 // The made-up driver with GPU memory for who allocates some, which kernels' structures and tables

@@ -15,36 +15,9 @@ namespace {
 
 constexpr std::size_t kRmaPiece = 12000;
 
-// A window of a made-up GPU's memory.
-class RmaGpuMemory {
- public:
-  RmaGpuMemory(RmaComm& comm, std::size_t bytes)
-      : comm_(comm),
-        p_(static_cast<std::uint8_t*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096))) {
-    std::memset(p_, 0, bytes);
-    fake->own(p_, bytes);
-    auto window = comm.register_window(p_, bytes, MemoryType::cuda, 0, -1, true);
-    if (window) window_ = *window;
-  }
-  ~RmaGpuMemory() {
-    if (window_ != nullptr) (void)comm_.deregister_window(window_);
-    fake->disown(p_);
-    std::free(p_);
-  }
-  RmaGpuMemory(const RmaGpuMemory&) = delete;
-  RmaGpuMemory& operator=(const RmaGpuMemory&) = delete;
-  explicit operator bool() const { return window_ != nullptr; }
-  RmaPlace at(std::uint64_t offset) const { return {window_, offset}; }
-  std::uint8_t* data() { return p_; }
-  std::uint64_t word(std::size_t offset) {
-    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(p_ + offset))
-        .load(std::memory_order_acquire);
-  }
-
- private:
-  RmaComm& comm_;
-  std::uint8_t* const p_;
-  RmaWindow* window_ = nullptr;
+struct RmaGpuMemory : GpuMemory<RmaComm, RmaWindow> {
+  RmaGpuMemory(RmaComm& comm, std::size_t bytes) : GpuMemory(comm, bytes, true) {}
+  RmaPlace at(std::uint64_t offset) const { return {window(), offset}; }
 };
 
 // All to all; who sees the signal sees the data, at once.
