@@ -20,8 +20,7 @@ std::size_t most_bytes_of(const Devices& devices, int device) {
 
 ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts)
     : hub_(&parts.link->hub()),
-      ring_data_(parts.ring->data()),
-      layout_(parts.layout),
+      ring_(parts.ring->data(), parts.layout),
       counts_(parts.link->counts()),
       wr_base_(encode(WrId{parts.link->set().comm_id().index, parts.link->set().comm_id().epoch,
                            WrKind::send_data, 0, 0})),
@@ -29,7 +28,7 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
       device_(device),
       maker_(parts.remote_memory, parts.remote_rkeys, parts.split_above),
       core_(std::move(core)),
-      ring_(std::move(parts.ring)),
+      ring_memory_(std::move(parts.ring)),
       link_(std::move(parts.link)),
       near_rails_(parts.near_rails),
       plan_(parts.plan) {
@@ -104,9 +103,9 @@ Waiting ProxySendComm::waiting(int more) { return {requests_.used() + more, prog
 
 std::uint64_t ProxySendComm::progress() {
   Waiting w;
-  w.add(seen_);
-  w.add(head_);
-  w.add(static_cast<std::uint64_t>(used_ahead_));
+  w.add(ring_.seen());
+  w.add(ring_.head());
+  w.add(static_cast<std::uint64_t>(ring_.used_ahead()));
   for (std::size_t i = 0; requests_.made(i); ++i) w.add(requests_.at(i).pending());
   return w.progress;
 }
@@ -167,9 +166,9 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
   *request = nullptr;
   if (link_->halted()) return no_cell_yet();
   if (group_.open()) end_group();
-  std::uint64_t seq = head_;
-  if (!find_cell(tag, seq) || requests_.full()) return no_cell_yet();
-  const CellView cell(cell_at(seq));
+  std::uint64_t seq = 0;
+  if (!ring_.find(tag, seq) || requests_.full()) return no_cell_yet();
+  const CellView cell = ring_.cell(seq);
   const CellMeta meta = cell.meta();
   if (!meta.valid()) {
     link_->fail("it wrote a clear-to-send cell that makes no sense (number %llu)",
@@ -181,11 +180,8 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
     bytes = room;
     special.stage = special.stage && bytes > 0;
   }
-  use_cell(seq);
-  if (meta.no_completion()) {
-    optional_end_ = std::max(optional_end_, seq + 1);
-    tell_at_ = told_ + kUsedPeriod;
-  }
+  ring_.use(seq);
+  if (meta.no_completion()) ring_.report().answered(seq);
   set_slow_from();
   SendRequest& r = *make_request();
   r.begin(data, bytes, memory, seq);
@@ -202,27 +198,17 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
     TP_TRY(send_now(r, m));
   if (watched) flights_->end();
   // Behind the message: its cell has been read, or copied.
-  return head_ >= tell_at_ ? tell_used() : Status::ok;
+  return ring_.report_due() ? tell_used() : Status::ok;
 }
 
 // Waiting for the peer's cell counts: it must not wait for a peer that has gone.
 Status ProxySendComm::no_cell_yet() {
-  if (!link_->halted() && layout_.ready(cell_at(seen_), seen_) && !see_cell())
+  if (!link_->halted() && ring_.lies())
     link_->fail("it says that it read parcels that were not sent (cell %llu)",
-                static_cast<unsigned long long>(seen_));
+                static_cast<unsigned long long>(ring_.seen()));
   (void)link_->poll();
   in_vain(1);
   return link_->broken() ? Status::remote : Status::again;
-}
-
-// `seq` is head_, which nobody has used.
-bool ProxySendComm::find_cell(int tag, std::uint64_t& seq) {
-  if (seq == seen_ && !see_cell()) return false;
-  if (CellView(cell_at(seq)).tag() == tag) [[likely]]
-    return true;
-  while (++seq != seen_ || see_cell())
-    if (!used(seq) && CellView(cell_at(seq)).tag() == tag) return true;
-  return false;
 }
 
 void ProxySendComm::warn_truncated(std::size_t sent, std::size_t posted) {

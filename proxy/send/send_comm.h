@@ -21,11 +21,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bitset>
 
 #include "proxy/connect/connection.h"
 #include "proxy/queues/depths.h"
 #include "proxy/queues/slot_pool.h"
+#include "proxy/send/cts_ring.h"
 #include "proxy/send/flights.h"
 #include "proxy/send/group_parcel.h"
 #include "proxy/send/lane_shares.h"
@@ -156,20 +156,20 @@ class ProxySendComm final : public SendComm,
   Waiting waiting(int more);
   // --- what readers of the counters learn
   // Since the caller's last call in vain: whether anything was accepted or finished.
-  std::uint64_t moved() const { return head_ << 16 ^ requests_.next(); }
+  std::uint64_t moved() const { return ring_.head() << 16 ^ requests_.next(); }
   counters::Wait cause();
   // A call could achieve nothing, with `more` requests beside those accepted.
   [[gnu::noinline]] void in_vain(int more);
-  // Something is posted, of a batch all at once.  Behind use_cell().
+  // Something is posted, of a batch all at once.  Behind the use of its cell.
   TP_ALWAYS_INLINE void count_posted(const Lane& lane, std::uint64_t bytes) {
     if constexpr (!counters::kConnectionCounts) return;
     // Each read once: after an atomic store the compiler would read them again.
     counters::Rail& to = *lane.counts;
-    const std::uint64_t messages = head_;
+    const std::uint64_t messages = ring_.head();
     to.messages.set(messages);
     to.bytes.add(bytes);
   }
-  void set_slow_from() { slow_from_ = std::min(tell_at_ - 1, time_at_); }
+  void set_slow_from() { slow_from_ = std::min(ring_.report().due_at() - 1, time_at_); }
   void leg_arrived(const SendRequest& request, const ibv_wc& wc);
   // Locked, like all of flights_.
   void note_leg(const Lane& lane, std::size_t bytes) {
@@ -182,38 +182,6 @@ class ProxySendComm final : public SendComm,
   // Whether it may be sent at all; `stage`: through host memory.
   Status check(const void* data, std::size_t bytes, const ProxyMemory* memory, bool& stage) const;
   TP_APART Status no_cell_yet();
-  // Position of the first unused cell with that tag; false when there is none.
-  bool find_cell(int tag, std::uint64_t& seq);
-  // Takes note of the next cell, if it has become ready.  One that claims parcels that were never
-  // sent is not taken: no_cell_yet(), which follows, ends the link for it.
-  bool see_cell() {
-    const std::uint8_t* at = cell_at(seen_);
-    if (!layout_.ready(at, seen_)) return false;
-    if (!credit_.told(CellView(at).meta().parcels())) [[unlikely]]
-      return false;
-    ++seen_;
-    return true;
-  }
-  void use_cell(std::uint64_t seq) {
-    if (seq != head_) {
-      used_[cts_place(seq)] = true;
-      ++used_ahead_;
-      return;
-    }
-    use_head();
-  }
-  TP_ALWAYS_INLINE void use_head() {
-    ++head_;
-    if (used_ahead_ != 0) [[unlikely]]
-      pass_used();
-  }
-  TP_APART void pass_used() {
-    for (; used_ahead_ != 0 && used_[cts_place(head_)]; ++head_, --used_ahead_)
-      used_[cts_place(head_)] = false;
-  }
-  const std::uint8_t* cell_at(std::uint64_t seq) const { return ring_data_ + layout_.offset(seq); }
-  bool used(std::uint64_t seq) const { return used_ahead_ != 0 && used_[cts_place(seq)]; }
-
   // --- posting (send_post.cc)
   Status send_now(SendRequest& request, const Outgoing& m);
   // A message of a group, or one that is held behind another.
@@ -255,9 +223,9 @@ class ProxySendComm final : public SendComm,
   }
   TP_ALWAYS_INLINE void begin_member(SendRequest& request, std::uint16_t slot, const void* data,
                                      std::size_t bytes, const ProxyMemory* memory) {
-    request.begin(data, bytes, memory, head_, batch_last_);
+    request.begin(data, bytes, memory, ring_.head(), batch_last_);
     batch_last_ = slot;
-    ++head_;
+    ring_.use_next();
   }
   Status post_group();
   // Entered with the lock, and leaves it.
@@ -328,10 +296,7 @@ class ProxySendComm final : public SendComm,
   void forget(const ProxyMemory& memory);
   // The message has bytes, and their memory has gone.
   static bool forgotten(const SendRequest& r) { return r.memory_ == nullptr && r.bytes_ != 0; }
-  // The number of its cell, which is not 2^32 back.
-  std::uint64_t cell_of(const SendRequest& r) const {
-    return seen_ - static_cast<std::uint32_t>(static_cast<std::uint32_t>(seen_) - r.cell_);
-  }
+  std::uint64_t cell_of(const SendRequest& r) const { return ring_.number(r.cell_); }
 
   // --- through host memory (staged_send.cc): the copies are started at once, and each poll of the
   // session posts what has been copied.
@@ -344,18 +309,10 @@ class ProxySendComm final : public SendComm,
 
   // What each isend looks at.
   CompletionHub* const hub_;
-  const std::uint8_t* const ring_data_;
-  const CtsLayout layout_;
+  CtsRing ring_;
   GroupParcel group_;
   std::uint16_t batch_last_ = SendRequest::kNone;  // slot of the last in it, or in batch_
-  std::uint64_t head_ = 0;                         // first cell not used yet
-  std::uint64_t seen_ = 0;                         // all before this one are ready
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-  // Where head_ must be told to the receiver: kUsedPeriod after the last time, while it was not
-  // told of all cells without completion that were answered, which may lie beyond head_.
-  std::uint64_t tell_at_ = kNever;
-  std::uint64_t told_ = 0;
-  std::uint64_t optional_end_ = 0;  // all of those lie before this one
   // The next message to be timed.
   std::uint64_t time_at_ = counters::kConnectionCounts ? 0 : kNever;
   std::uint64_t slow_from_ = 0;  // messages from here on go no short way: the lesser of both
@@ -364,7 +321,6 @@ class ProxySendComm final : public SendComm,
   const std::size_t most_bytes_;
   std::size_t short_way_ = 0;  // messages of up to this may go it
   const int device_;
-  int used_ahead_ = 0;   // cells after head_ that are used
   int small_ahead_ = 0;  // writes of small messages under way
   // Not 0: what batch_ holds goes with the next small message, or poll: by a call after this one
   // (CompletionHub::polls).
@@ -372,11 +328,9 @@ class ProxySendComm final : public SendComm,
   int patience_ = 0;  // polls since the batch was begun or something went
   bool one_queue_ = true;
   bool split_all_ = false;
-  ParcelCredit credit_;
   GroupCount groups_;
   const WriteMaker maker_;
   SlotPool<SendRequest, kSendSlots> requests_;
-  std::bitset<kCtsCells> used_;  // of those, by place
   SendBatch batch_;
 
   Lane lane_;         // the first
@@ -406,7 +360,7 @@ class ProxySendComm final : public SendComm,
   std::size_t stripe_min_ = 0;
 
   std::shared_ptr<SessionCore> core_;
-  std::unique_ptr<RegisteredBuffer> ring_;
+  std::unique_ptr<RegisteredBuffer> ring_memory_;
   std::unique_ptr<PeerLink> link_;
   const std::vector<int> near_rails_;
   // By slot, kept_stride_ each; made with the first answer without notice that could be lost.

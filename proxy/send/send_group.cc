@@ -1,5 +1,4 @@
 // Groups whose members come in the order of their cells (group_parcel.h).
-#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -9,7 +8,7 @@ namespace twinpath {
 
 Status ProxySendComm::begin_group_and_leave(void* data, std::size_t bytes, int tag,
                                             const ProxyMemory* memory, Request** request) {
-  if (bytes > kParcelBytes || !begin_group(CellView(cell_at(head_)).meta()))
+  if (bytes > kParcelBytes || !begin_group(ring_.cell(ring_.head()).meta()))
     return gather_and_leave(data, bytes, tag, memory, request);
   std::lock_guard hold(hub_->lock, std::adopt_lock);
   return answer_member(data, bytes, tag, memory, request);
@@ -18,29 +17,16 @@ Status ProxySendComm::begin_group_and_leave(void* data, std::size_t bytes, int t
 // The cells of a group come together, so all are there when the first is; else, and where anything
 // else is special, its members go the way of any batch.
 inline bool ProxySendComm::begin_group(CellMeta first) {
-  const unsigned members = first.group();
-  const std::uint64_t end = head_ + members;
   ParcelPool* const pool = pools_[lane_.rail];
   // Nothing half done: no cell used ahead, nothing in the batch, none of its members sent before.
-  const auto begun = static_cast<unsigned>(used_ahead_) | static_cast<unsigned>(batch_.count()) |
-                     groups_.left(first);
-  if (!first.leads_copied_group() || begun != 0 || end > slow_from_ ||
-      cts_place(head_) + members > kCtsCells || pool == nullptr || !credit_.any())
+  const auto begun = static_cast<unsigned>(ring_.used_ahead()) |
+                     static_cast<unsigned>(batch_.count()) | groups_.left(first);
+  if (!first.leads_copied_group() || begun != 0 || ring_.head() + first.group() > slow_from_ ||
+      pool == nullptr || !ring_.any_credit() || !ring_.see_group(first))
     return false;
-  const std::uint8_t* const cell = cell_at(head_);
-  const std::uint8_t* other = cell;
-  std::uint32_t meta = first.bits();
-  const CtsLayout layout = layout_;
-  for (std::uint64_t seq = head_ + 1; seq != end; ++seq) {
-    other += layout.stride();
-    meta += kOneSub;
-    if (!layout.ready(other, seq) || CellView(other).meta().bits() != meta) return false;
-  }
   const std::uint16_t block = pool->take();
   if (block == kNoBlock) return false;
-  // They say of parcels what the first did, which has been noted.
-  seen_ = std::max(seen_, end);
-  group_.begin(cell, layout.stride(), first, block, pool->data(block));
+  group_.begin(ring_.at(ring_.head()), ring_.layout().stride(), first, block, pool->data(block));
   patience_ = 0;
   hub_->hold(*this);
   return true;
@@ -64,7 +50,7 @@ Status ProxySendComm::post_group() {
   last.small_ = true;
   ++small_ahead_;
   count_posted(lane_, group_.message_bytes());
-  const std::uint8_t number = credit_.take();
+  const std::uint8_t number = ring_.take_credit();
   maker_.fill_parcel(group_.data(), group_.bytes(), pool.lkey(),
                      {number, static_cast<std::uint8_t>(group_.members())}, lane_, wr_, sge_);
   wr_.wr_id = last.wr_id_;
@@ -91,7 +77,7 @@ void ProxySendComm::end_group() {
   for (unsigned i = sent; i != 0; slot = requests_.at(slot).before_) slots[--i] = slot;
   for (unsigned i = 0; i != sent; ++i) {
     const SendRequest& r = requests_.at(slots[i]);
-    batch_.add({r.data_, r.memory_, CellView(cell_at(head_ - sent + i)), group_.meta(i), r.bytes_,
+    batch_.add({r.data_, r.memory_, ring_.cell(ring_.head() - sent + i), group_.meta(i), r.bytes_,
                 slots[i]});
   }
 }

@@ -9,10 +9,10 @@
 namespace twinpath {
 
 Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
-  const bool time = head_ > time_at_;
+  const bool time = ring_.head() > time_at_;
   if (time) {
-    time_at_ =
-        head_ + (m.bytes > counters::kSmallBytes ? counters::kTimedLarge : counters::kTimedSmall);
+    time_at_ = ring_.head() +
+               (m.bytes > counters::kSmallBytes ? counters::kTimedLarge : counters::kTimedSmall);
     set_slow_from();
   }
   int first = 0, lanes = 1;
@@ -55,14 +55,12 @@ bool ProxySendComm::post_held(bool overdue) {
 
 SendBatch::Parcel ProxySendComm::take_parcel(SendRequest& last, int rail) {
   ParcelPool* pool = pools_[static_cast<std::size_t>(rail)];
-  if (pool == nullptr || !batch_.wants_parcel()) return {};
-  while (!credit_.any())
-    if (!see_cell()) return {};
+  if (pool == nullptr || !batch_.wants_parcel() || !ring_.find_credit()) return {};
   const std::uint16_t block = pool->take();
   if (block == kNoBlock) return {};
   last.block_ = block;
   last.pool_ = static_cast<std::uint8_t>(rail);
-  return {pool->data(block), pool->lkey(), credit_.take()};
+  return {pool->data(block), pool->lkey(), ring_.take_credit()};
 }
 
 Status ProxySendComm::post_batch() {
@@ -121,10 +119,9 @@ Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, int 
 }
 
 Status ProxySendComm::tell_used() {
-  told_ = head_;
-  tell_at_ = optional_end_ > told_ ? told_ + kUsedPeriod : kNever;
+  ring_.report().told(ring_.head());
   set_slow_from();
-  auto word = static_cast<std::uint32_t>(head_);
+  auto word = static_cast<std::uint32_t>(ring_.head());
   const Lane& lane = lanes_.front();
   ibv_sge sge{reinterpret_cast<std::uintptr_t>(&word), sizeof word, 0};
   ibv_send_wr wr{};
@@ -136,10 +133,10 @@ Status ProxySendComm::tell_used() {
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
   if (lane.inline_bytes < sizeof word) {
-    std::uint8_t* own = ring_->data() + layout_.ring_bytes();
+    std::uint8_t* own = ring_memory_->data() + ring_.layout().ring_bytes();
     std::memcpy(own, &word, sizeof word);
     sge.addr = reinterpret_cast<std::uintptr_t>(own);
-    sge.lkey = ring_->lkey(lane.rail);
+    sge.lkey = ring_memory_->lkey(lane.rail);
     wr.send_flags = IBV_SEND_SIGNALED;
   }
   wr.wr.rdma.remote_addr = maker_.remote_box() + kUsedAt;

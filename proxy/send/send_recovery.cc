@@ -17,9 +17,9 @@ constexpr const char* kMemoryGone =
 // What these cells say of parcels may be of another count: where the next round overtook the last
 // one the receiver may have gone on in that, and this end not.  Both count anew before they go on.
 HeldState ProxySendComm::held() {
-  while (!link_->broken() && layout_.ready(cell_at(seen_), seen_)) ++seen_;
+  if (!link_->broken()) ring_.see_all();
   HeldState held;
-  held.begin = held.end = seen_;
+  held.begin = held.end = ring_.seen();
   return held;
 }
 
@@ -39,9 +39,9 @@ AtRisk ProxySendComm::at_risk() {
 void ProxySendComm::keep_cell(SendRequest& request, const CellView& cell) {
   if (!link_->recoverable()) return;
   request.special_ |= SendRequest::kUnnoted;
-  if (kept_cells_.empty()) kept_cells_.resize(layout_.stride() * kSendSlots);
-  (void)cell.copy(kept_cells_.data() + layout_.stride() * slot_of(request.wr_id_),
-                  layout_.field_bytes());
+  if (kept_cells_.empty()) kept_cells_.resize(ring_.layout().stride() * kSendSlots);
+  (void)cell.copy(kept_cells_.data() + ring_.layout().stride() * slot_of(request.wr_id_),
+                  ring_.layout().field_bytes());
 }
 
 // Each message of its own, the oldest first: of two without notice for one buffer the later one
@@ -53,7 +53,7 @@ Status ProxySendComm::reach(FencedNote&, std::string& why) {
   keys_change_ = true;
   const Queue& queue = link_->queue(link_->set().first());
   bool known = core_->devices->stand_by(device_, rail) && link_->rkey(queue) != 0 &&
-               (queue.inline_bytes >= sizeof(std::uint32_t) || ring_->lkey(rail) != 0);
+               (queue.inline_bytes >= sizeof(std::uint32_t) || ring_memory_->lkey(rail) != 0);
   for (std::size_t i = 0; requests_.made(i) && known; ++i) {
     const SendRequest& r = requests_.at(i);
     if (r.pending() == 0 || r.bytes_ == 0 || forgotten(r)) continue;
@@ -69,19 +69,19 @@ Status ProxySendComm::reach(FencedNote&, std::string& why) {
 bool ProxySendComm::renew_keys(const FencedNote& theirs) {
   const auto renew = [&](std::uint8_t* cell) {
     // Where they have never changed, the old ones are right.
-    return CellView(cell).bytes() == 0 || twinpath::renew_keys(layout_, cell, theirs.memory) ||
-           !keys_change_;
+    return CellView(cell).bytes() == 0 ||
+           twinpath::renew_keys(ring_.layout(), cell, theirs.memory) || !keys_change_;
   };
-  for (std::uint64_t seq = head_; seq != seen_; ++seq)
-    if (!used(seq) && !renew(ring_->data() + layout_.offset(seq))) return false;
+  for (std::uint64_t seq = ring_.head(); seq != ring_.seen(); ++seq)
+    if (!ring_.used(seq) && !renew(ring_memory_->data() + ring_.layout().offset(seq))) return false;
   for (std::uint16_t slot = 0; requests_.made(slot); ++slot) {
     const SendRequest& r = requests_.at(slot);
     if (r.pending() == 0) continue;
     const bool unnoted = (r.special_ & SendRequest::kUnnoted) != 0;
     const std::uint64_t seq = cell_of(r);
     if (!unnoted && !theirs.held.awaits(seq)) continue;
-    if (!renew(unnoted ? kept_cells_.data() + layout_.stride() * slot
-                       : ring_->data() + layout_.offset(seq)))
+    if (!renew(unnoted ? kept_cells_.data() + ring_.layout().stride() * slot
+                       : ring_memory_->data() + ring_.layout().offset(seq)))
       return false;
   }
   bool all = true;
@@ -93,11 +93,11 @@ int ProxySendComm::resume(const FencedNote& note) {
   const HeldState& theirs = note.held;
   if (group_.open()) end_group();
   choose_queues();
-  if (link_->has_reserve() && (note.key_rails != layout_.rails() || !renew_keys(note))) {
+  if (link_->has_reserve() && (note.key_rails != ring_.layout().rails() || !renew_keys(note))) {
     link_->fail("it does not say which keys a clear-to-send cell has now");
     return -1;
   }
-  credit_ = {};  // the receiver counts parcels anew, too
+  ring_.count_parcels_anew();  // the receiver counts parcels anew, too
   small_ahead_ = 0;
   timed_since_ = 0;
   std::bitset<kSendSlots> not_sent;
@@ -138,7 +138,7 @@ int ProxySendComm::resume(const FencedNote& note) {
   for (std::size_t i = 0; i < count; ++i, ++again)
     if (send_again(requests_.at(open[i])) != Status::ok) return -1;
   // What was told before may have been lost.
-  if (optional_end_ != 0 && tell_used() != Status::ok) return -1;
+  if (ring_.report().needed() && tell_used() != Status::ok) return -1;
   set_slow_from();
   if (!batch_.empty() || (staged_ != nullptr && staged_->busy())) hub_->hold(*this);
   return again;
@@ -161,7 +161,8 @@ void ProxySendComm::forget(const ProxyMemory& memory) {
 Status ProxySendComm::send_again(SendRequest& r) {
   const std::uint16_t slot = slot_of(r.wr_id_);
   const bool unnoted = (r.special_ & SendRequest::kUnnoted) != 0;
-  const CellView cell(unnoted ? kept_cells_.data() + layout_.stride() * slot : cell_at(cell_of(r)));
+  const CellView cell(unnoted ? kept_cells_.data() + ring_.layout().stride() * slot
+                              : ring_.at(cell_of(r)));
   const CellMeta meta = cell.meta();
   Outgoing m{r.data_, r.memory_, cell, meta, r.bytes_, slot};
   const bool staged = (r.special_ & SendRequest::kStaged) != 0;

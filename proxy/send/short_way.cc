@@ -41,11 +41,11 @@ Status ProxySendComm::isend_waiting(void* data, std::size_t bytes, int tag,
 // That of a message by itself, in the same manner: what is not for it is in answer_and_leave().
 Status ProxySendComm::isend_and_leave(void* data, std::size_t bytes, int tag,
                                       const ProxyMemory* memory, Request** request) {
-  if (group_.open() || link_->halted() || (head_ == seen_ && !see_cell())) [[unlikely]]
+  if (group_.open() || link_->halted() || !ring_.ready()) [[unlikely]]
     return answer_and_leave(data, bytes, tag, memory, request);
-  const CellView cell(cell_at(head_));
+  const CellView cell = ring_.cell(ring_.head());
   const CellMeta meta = cell.meta();
-  if (bytes > short_way_ || cell.tag() != tag || bytes > cell.bytes() || head_ >= slow_from_)
+  if (bytes > short_way_ || cell.tag() != tag || bytes > cell.bytes() || ring_.head() >= slow_from_)
       [[unlikely]]
     return answer_and_leave(data, bytes, tag, memory, request);
   if (!meta.lone()) return begin_group_and_leave(data, bytes, tag, memory, request);
@@ -55,7 +55,7 @@ Status ProxySendComm::isend_and_leave(void* data, std::size_t bytes, int tag,
   if (r == nullptr) [[unlikely]]
     return answer_and_leave(data, bytes, tag, memory, request);
   *request = r;
-  r->begin(data, bytes, memory, head_);
+  r->begin(data, bytes, memory, ring_.head());
   sge_.addr = reinterpret_cast<std::uintptr_t>(data);
   sge_.length = static_cast<std::uint32_t>(bytes);
   sge_.lkey = memory->lkey(lane_.rail);
@@ -69,7 +69,7 @@ Status ProxySendComm::isend_and_leave(void* data, std::size_t bytes, int tag,
     r->small_ = true;
     ++small_ahead_;
   }
-  use_head();
+  ring_.use_head();
   count_posted(lane_, bytes);
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
@@ -94,7 +94,7 @@ Status ProxySendComm::answer_and_leave(void* data, std::size_t bytes, int tag,
 // For the next cell, with which it may go: company is waited for.
 Status ProxySendComm::gather_and_leave(void* data, std::size_t bytes, int tag,
                                        const ProxyMemory* memory, Request** request) {
-  const CellView cell(cell_at(head_));
+  const CellView cell = ring_.cell(ring_.head());
   const CellMeta meta = cell.meta();
   if (!meta.valid() || meta.no_completion()) [[unlikely]]
     return answer_and_leave(data, bytes, tag, memory, request);
@@ -103,10 +103,10 @@ Status ProxySendComm::gather_and_leave(void* data, std::size_t bytes, int tag,
   if (r == nullptr) [[unlikely]]
     return answer_and_leave(data, bytes, tag, memory, request);
   *request = r;
-  r->begin(data, bytes, memory, head_);
+  r->begin(data, bytes, memory, ring_.head());
   batch_.add_plain(static_cast<const std::uint8_t*>(data), memory, cell, meta,
                    static_cast<std::uint32_t>(bytes), slot);
-  use_head();
+  ring_.use_head();
   if (in_batch(*r, slot, meta)) return post_batch_and_leave();
   hub_->hold(*this);
   hub_->lock.unlock();
