@@ -18,6 +18,7 @@ class GroupParcel {
   // Whether members are missing; without a parcel none are.
   bool open() const { return left_ != 0; }
   unsigned left() const { return left_; }
+  unsigned sent() const { return members_ - left_; }
   unsigned members() const { return members_; }
   // Of the next member; all others of the group have come, too, and say the same but for their
   // part.

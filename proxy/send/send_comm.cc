@@ -92,7 +92,7 @@ ProxySendComm::~ProxySendComm() {
   // Blocks of parcels that were under way, or not complete: nobody reads them any more.
   std::lock_guard hold(hub_->lock);
   // Its members' registrations may be gone already, as those of other messages that never left.
-  if (group_.open()) pools_[lane_.rail]->give(group_.block());
+  if (coalescer_.group_open()) pools_[lane_.rail]->give(coalescer_.group().block());
   for (std::uint16_t i = 0; requests_.made(i); ++i)
     if (const SendRequest& r = requests_.at(i); r.block_ != kNoBlock)
       pools_[r.pool_]->give(r.block_);
@@ -165,7 +165,7 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
                              Special special, Request** request) {
   *request = nullptr;
   if (link_->halted()) return no_cell_yet();
-  if (group_.open()) end_group();
+  if (coalescer_.group_open()) end_group();
   std::uint64_t seq = 0;
   if (!ring_.find(tag, seq) || requests_.full()) return no_cell_yet();
   const CellView cell = ring_.cell(seq);
@@ -242,7 +242,7 @@ void ProxySendComm::on_completion(const ibv_wc& wc) {
   last.set_pending(pending - 1);
   if (last.small_) {
     last.small_ = false;
-    --small_ahead_;
+    coalescer_.small_arrived();
   }
   if (last.block_ != kNoBlock || last.before_ != SendRequest::kNone || last.special_ != 0)
       [[unlikely]]
@@ -311,7 +311,7 @@ Status ProxySendComm::deregister_memory(Memory* memory) {
 // while its registration is there to be read.
 void ProxySendComm::give_up(const ProxyMemory& memory) {
   std::lock_guard hold(hub_->lock);
-  for (std::uint16_t slot = batch_last_; slot != SendRequest::kNone;
+  for (std::uint16_t slot = coalescer_.last(); slot != SendRequest::kNone;
        slot = requests_.at(slot).before_) {
     if (requests_.at(slot).memory_ != &memory) continue;
     (void)post_held(true);

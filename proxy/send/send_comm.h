@@ -2,14 +2,9 @@
 // The sending end of a connection: finds the clear-to-send cell for a message and writes the
 // message to where the cell says.
 //
-// When it leaves.  A message goes out in its isend, unless it is
-//   - small (a parcel could carry it), alone, and another small one is under way: then it waits for
-//     that one's completion and goes with those that came meanwhile (as Nagle), and with one more:
-//     not in the poll that brings the completion, but in the next small isend or poll;
-//   - one of a group (irecv of several) whose other members have not been sent: then it waits for
-//     them, and all go as one chain.
-// Either wait ends when the batch is full, after kPatience polls of the session, and at the latest
-// after kHoldBoundUs, by the hub's thread.  Nobody has to call this comm for it.
+// When it leaves.  A message goes out in its isend, unless it waits for company (coalescer.h) or is
+// copied to host memory first.  Waiting ends after kPatience polls of the session, and at the
+// latest after kHoldBoundUs, by the hub's thread.  Nobody has to call this comm for it.
 //
 // Order.  No message depends on another: each has a cell, a place and a notice of its own, so they
 // may take any queue and overtake each other.  Within a message, pieces are counted.
@@ -25,18 +20,14 @@
 #include "proxy/connect/connection.h"
 #include "proxy/queues/depths.h"
 #include "proxy/queues/slot_pool.h"
+#include "proxy/send/coalescer.h"
 #include "proxy/send/cts_ring.h"
 #include "proxy/send/flights.h"
-#include "proxy/send/group_parcel.h"
 #include "proxy/send/lane_shares.h"
-#include "proxy/send/send_batch.h"
 #include "proxy/send/staged_send.h"
 #include "proxy/wire/stripe.h"
 
 namespace twinpath {
-
-// Polls of the session during which a message may be held.
-inline constexpr int kPatience = 64;
 
 class ProxySendComm;
 
@@ -52,7 +43,7 @@ class alignas(kCacheLine) SendRequest final : public Request {
   friend class ProxySendComm;
   template <class T, std::uint16_t N>
   friend class SlotPool;
-  static constexpr std::uint16_t kNone = 0xffff;
+  static constexpr std::uint16_t kNone = Coalescer::kNone;
   static constexpr std::uint8_t kChunked = 1;   // staged, in several writes on one queue
   static constexpr std::uint8_t kTimed = 2;     // how long it takes is counted
   static constexpr std::uint8_t kUnnoted = 4;   // the receiver gets no notice of it
@@ -186,25 +177,12 @@ class ProxySendComm final : public SendComm,
   Status send_now(SendRequest& request, const Outgoing& m);
   // A message of a group, or one that is held behind another.
   Status gather(SendRequest& request, const Outgoing& m) {
-    batch_.add(m);
+    const bool leaves = coalescer_.add(m, request.before_);
     if (flights_ != nullptr) [[unlikely]]  // the queue is chosen when the batch goes
       note_gathered(request);
-    if (in_batch(request, m.slot, m.meta)) return post_batch();
+    if (leaves) return post_batch();
     hub_->hold(*this);
     return Status::ok;
-  }
-  // Whether a small message by itself joins others: behind one under way, or those that go next.
-  bool gathers_small() const { return small_ahead_ != 0 || goes_next_ != 0; }
-  // It has been added; whether the batch should go.
-  TP_ALWAYS_INLINE bool in_batch(SendRequest& request, std::uint16_t slot, CellMeta meta) {
-    if (batch_last_ == SendRequest::kNone) patience_ = 0;
-    request.before_ = batch_last_;
-    batch_last_ = slot;
-    if (meta.group() > 1) {
-      goes_next_ = 0;  // it waits for the others of its group, and all of the batch with it
-      return groups_.complete(meta) || batch_.full();
-    }
-    return goes_next_ != 0 || batch_.full();
   }
   // --- groups whose parcel is laid as they come (send_group.cc)
   // A message for the next cell, which is of a group.
@@ -214,23 +192,23 @@ class ProxySendComm final : public SendComm,
   bool begin_group(CellMeta first);
   // A request for its next member; null where that is something else.
   TP_ALWAYS_INLINE SendRequest* member(int tag, std::size_t bytes) {
-    if (!group_.open() || link_->halted()) [[unlikely]]
+    if (!coalescer_.group_open() || link_->halted()) [[unlikely]]
       return nullptr;
-    const CellView cell = group_.cell();
+    const CellView cell = coalescer_.group().cell();
     if (cell.tag() != tag || bytes > cell.bytes()) [[unlikely]]
       return nullptr;
     return requests_.take_again();
   }
-  TP_ALWAYS_INLINE void begin_member(SendRequest& request, std::uint16_t slot, const void* data,
-                                     std::size_t bytes, const ProxyMemory* memory) {
-    request.begin(data, bytes, memory, ring_.head(), batch_last_);
-    batch_last_ = slot;
+  // Before it is added to the group.
+  TP_ALWAYS_INLINE void begin_member(SendRequest& request, const void* data, std::size_t bytes,
+                                     const ProxyMemory* memory) {
+    request.begin(data, bytes, memory, ring_.head(), coalescer_.last());
     ring_.use_next();
   }
   Status post_group();
   // Entered with the lock, and leaves it.
   TP_APART Status post_group_and_leave();
-  // Nothing more is added to it: members that were sent are in batch_.
+  // Nothing more is added to it: members that were sent are a batch.
   TP_APART void end_group();
 
   void note_gathered(const SendRequest& request) {
@@ -240,7 +218,7 @@ class ProxySendComm final : public SendComm,
   Status post_whole(SendRequest& request, const Outgoing& m, const Lane& lane) {
     if (m.bytes <= kParcelBytes) {
       request.small_ = true;
-      ++small_ahead_;
+      coalescer_.small_left();
     }
     count_posted(lane, m.bytes);
     WriteMaker::fill(m, WriteMaker::whole(m), lane, wr_, sge_);
@@ -310,8 +288,6 @@ class ProxySendComm final : public SendComm,
   // What each isend looks at.
   CompletionHub* const hub_;
   CtsRing ring_;
-  GroupParcel group_;
-  std::uint16_t batch_last_ = SendRequest::kNone;  // slot of the last in it, or in batch_
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   // The next message to be timed.
   std::uint64_t time_at_ = counters::kConnectionCounts ? 0 : kNever;
@@ -321,17 +297,11 @@ class ProxySendComm final : public SendComm,
   const std::size_t most_bytes_;
   std::size_t short_way_ = 0;  // messages of up to this may go it
   const int device_;
-  int small_ahead_ = 0;  // writes of small messages under way
-  // Not 0: what batch_ holds goes with the next small message, or poll: by a call after this one
-  // (CompletionHub::polls).
-  std::uint64_t goes_next_ = 0;
-  int patience_ = 0;  // polls since the batch was begun or something went
   bool one_queue_ = true;
   bool split_all_ = false;
-  GroupCount groups_;
   const WriteMaker maker_;
   SlotPool<SendRequest, kSendSlots> requests_;
-  SendBatch batch_;
+  Coalescer coalescer_;
 
   Lane lane_;         // the first
   ibv_send_wr wr_{};  // of a message that goes whole

@@ -1,6 +1,5 @@
 // Groups whose members come in the order of their cells (group_parcel.h).
 #include <mutex>
-#include <utility>
 
 #include "proxy/send/send_comm.h"
 
@@ -18,16 +17,14 @@ Status ProxySendComm::begin_group_and_leave(void* data, std::size_t bytes, int t
 // else is special, its members go the way of any batch.
 inline bool ProxySendComm::begin_group(CellMeta first) {
   ParcelPool* const pool = pools_[lane_.rail];
-  // Nothing half done: no cell used ahead, nothing in the batch, none of its members sent before.
-  const auto begun = static_cast<unsigned>(ring_.used_ahead()) |
-                     static_cast<unsigned>(batch_.count()) | groups_.left(first);
-  if (!first.leads_copied_group() || begun != 0 || ring_.head() + first.group() > slow_from_ ||
-      pool == nullptr || !ring_.any_credit() || !ring_.see_group(first))
+  if (!coalescer_.may_begin_group(first) || ring_.used_ahead() != 0 ||
+      ring_.head() + first.group() > slow_from_ || pool == nullptr || !ring_.any_credit() ||
+      !ring_.see_group(first))
     return false;
   const std::uint16_t block = pool->take();
   if (block == kNoBlock) return false;
-  group_.begin(ring_.at(ring_.head()), ring_.layout().stride(), first, block, pool->data(block));
-  patience_ = 0;
+  coalescer_.begin_group(ring_.at(ring_.head()), ring_.layout().stride(), first, block,
+                         pool->data(block));
   hub_->hold(*this);
   return true;
 }
@@ -38,21 +35,23 @@ Status ProxySendComm::answer_member(void* data, std::size_t bytes, int tag,
   SendRequest* const r = bytes <= kParcelBytes ? member(tag, bytes) : nullptr;
   if (r == nullptr) return answer_checked(data, bytes, tag, memory, request);
   *request = r;
-  begin_member(*r, slot_of(r->wr_id_), data, bytes, memory);
-  return group_.add(data, static_cast<std::uint32_t>(bytes)) ? post_group() : Status::ok;
+  begin_member(*r, data, bytes, memory);
+  return coalescer_.add_member(slot_of(r->wr_id_), data, static_cast<std::uint32_t>(bytes))
+             ? post_group()
+             : Status::ok;
 }
 
 Status ProxySendComm::post_group() {
-  SendRequest& last = requests_.at(std::exchange(batch_last_, SendRequest::kNone));
+  const GroupParcel& group = coalescer_.group();
+  SendRequest& last = requests_.at(coalescer_.leave());
   const ParcelPool& pool = *pools_[lane_.rail];
-  last.block_ = group_.block();
+  last.block_ = group.block();
   last.pool_ = lane_.rail;
   last.small_ = true;
-  ++small_ahead_;
-  count_posted(lane_, group_.message_bytes());
+  count_posted(lane_, group.message_bytes());
   const std::uint8_t number = ring_.take_credit();
-  maker_.fill_parcel(group_.data(), group_.bytes(), pool.lkey(),
-                     {number, static_cast<std::uint8_t>(group_.members())}, lane_, wr_, sge_);
+  maker_.fill_parcel(group.data(), group.bytes(), pool.lkey(),
+                     {number, static_cast<std::uint8_t>(group.members())}, lane_, wr_, sge_);
   wr_.wr_id = last.wr_id_;
   wr_.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
@@ -68,18 +67,15 @@ Status ProxySendComm::post_group_and_leave() {
 
 // Its members are a batch from now on: the parcel was laid for all of them.
 void ProxySendComm::end_group() {
-  const unsigned left = group_.left(), sent = group_.members() - left;
-  group_.end();
-  pools_[lane_.rail]->give(group_.block());
-  groups_.set(group_.meta(0), left == group_.members() ? 0 : left);
-  std::array<std::uint16_t, kMaxRecvs> slots;
-  std::uint16_t slot = batch_last_;
-  for (unsigned i = sent; i != 0; slot = requests_.at(slot).before_) slots[--i] = slot;
-  for (unsigned i = 0; i != sent; ++i) {
-    const SendRequest& r = requests_.at(slots[i]);
-    batch_.add({r.data_, r.memory_, ring_.cell(ring_.head() - sent + i), group_.meta(i), r.bytes_,
-                slots[i]});
-  }
+  const std::uint64_t begin = ring_.head() - coalescer_.group().sent();
+  const std::uint16_t block = coalescer_.end_group(
+      [this](std::uint16_t slot) { return requests_.at(slot).before_; },
+      [this, begin](std::uint16_t slot, unsigned i) {
+        const SendRequest& r = requests_.at(slot);
+        return Outgoing{r.data_,  r.memory_, ring_.cell(begin + i), coalescer_.group().meta(i),
+                        r.bytes_, slot};
+      });
+  pools_[lane_.rail]->give(block);
 }
 
 }  // namespace twinpath

@@ -20,13 +20,13 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
     lanes = choose_lanes(m.bytes, first);
     if (lanes > 1) {
       // It goes by itself, but the others of its group need not wait for it.
-      const bool last = m.meta.group() > 1 && groups_.complete(m.meta);
+      const bool release = coalescer_.releases(m.meta);
       if (time) begin_timing(request);
       TP_TRY(post_striped(request, m, first, lanes));
-      return last && !batch_.empty() ? post_batch() : Status::ok;
+      return release ? post_batch() : Status::ok;
     }
   }
-  if (m.meta.group() > 1 || (gathers_small() && m.small())) return gather(request, m);
+  if (m.meta.group() > 1 || (coalescer_.takes_small() && m.small())) return gather(request, m);
   if (time) begin_timing(request);
   const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
   note_leg(lane, m.bytes);
@@ -38,24 +38,16 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
 bool ProxySendComm::post_held(bool overdue) {
   if (link_->halted()) return false;
   if (staged_ != nullptr && staged_->busy()) post_staged();
-  if (group_.open() || !batch_.empty()) {
-    const bool free = !group_.open() && small_ahead_ == 0 && batch_.last().meta.group() == 1;
-    // The poll that brought the completion lets it wait for one more call, mostly the next isend,
-    // whose message then goes with it; the next poll does not.
-    const bool next = free && goes_next_ != 0 && goes_next_ != hub_->polls();
-    if (free && goes_next_ == 0) goes_next_ = hub_->polls();
-    if (overdue || next || ++patience_ > kPatience) {
-      if (group_.open()) end_group();
-      if (!batch_.empty()) (void)post_batch();
-    }
+  if (!coalescer_.empty() && coalescer_.due(hub_->polls(), overdue)) {
+    if (coalescer_.group_open()) end_group();
+    if (!coalescer_.batch().empty()) (void)post_batch();
   }
-  return !link_->halted() &&
-         (group_.open() || !batch_.empty() || (staged_ != nullptr && staged_->busy()));
+  return !link_->halted() && (!coalescer_.empty() || (staged_ != nullptr && staged_->busy()));
 }
 
 SendBatch::Parcel ProxySendComm::take_parcel(SendRequest& last, int rail) {
   ParcelPool* pool = pools_[static_cast<std::size_t>(rail)];
-  if (pool == nullptr || !batch_.wants_parcel() || !ring_.find_credit()) return {};
+  if (pool == nullptr || !coalescer_.batch().wants_parcel() || !ring_.find_credit()) return {};
   const std::uint16_t block = pool->take();
   if (block == kNoBlock) return {};
   last.block_ = block;
@@ -65,13 +57,11 @@ SendBatch::Parcel ProxySendComm::take_parcel(SendRequest& last, int rail) {
 
 Status ProxySendComm::post_batch() {
   const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
-  SendRequest& last = requests_.at(batch_last_);
-  batch_last_ = SendRequest::kNone;
-  goes_next_ = 0;
+  SendRequest& last = requests_.at(coalescer_.leave());
+  SendBatch& batch = coalescer_.leaving();
   last.small_ = true;
-  ++small_ahead_;
-  count_posted(lane, batch_.bytes());
-  const int error = batch_.post(lane, maker_, take_parcel(last, lane.rail), last.wr_id_);
+  count_posted(lane, batch.bytes());
+  const int error = batch.post(lane, maker_, take_parcel(last, lane.rail), last.wr_id_);
   return error == 0 ? Status::ok : post_failed(lane, last.bytes_, error);
 }
 

@@ -91,17 +91,17 @@ bool ProxySendComm::renew_keys(const FencedNote& theirs) {
 
 int ProxySendComm::resume(const FencedNote& note) {
   const HeldState& theirs = note.held;
-  if (group_.open()) end_group();
+  if (coalescer_.group_open()) end_group();
   choose_queues();
   if (link_->has_reserve() && (note.key_rails != ring_.layout().rails() || !renew_keys(note))) {
     link_->fail("it does not say which keys a clear-to-send cell has now");
     return -1;
   }
   ring_.count_parcels_anew();  // the receiver counts parcels anew, too
-  small_ahead_ = 0;
+  coalescer_.nothing_ahead();
   timed_since_ = 0;
   std::bitset<kSendSlots> not_sent;
-  for (std::uint16_t slot = batch_last_; slot != SendRequest::kNone;
+  for (std::uint16_t slot = coalescer_.last(); slot != SendRequest::kNone;
        slot = requests_.at(slot).before_)
     not_sent[slot] = true;
   int again = post_staged_again();
@@ -140,7 +140,7 @@ int ProxySendComm::resume(const FencedNote& note) {
   // What was told before may have been lost.
   if (ring_.report().needed() && tell_used() != Status::ok) return -1;
   set_slow_from();
-  if (!batch_.empty() || (staged_ != nullptr && staged_->busy())) hub_->hold(*this);
+  if (!coalescer_.batch().empty() || (staged_ != nullptr && staged_->busy())) hub_->hold(*this);
   return again;
 }
 

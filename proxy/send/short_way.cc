@@ -23,8 +23,8 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
     const std::uint16_t slot = requests_.next();
     if (SendRequest* const r = member(tag, kParcelBytes); r != nullptr) {
       *request = r;
-      begin_member(*r, slot, data, kParcelBytes, mine);
-      if (group_.add_longest(data)) return post_group_and_leave();
+      begin_member(*r, data, kParcelBytes, mine);
+      if (coalescer_.add_longest(slot, data)) return post_group_and_leave();
       hub_->lock.unlock();
       return Status::ok;
     }
@@ -41,7 +41,7 @@ Status ProxySendComm::isend_waiting(void* data, std::size_t bytes, int tag,
 // That of a message by itself, in the same manner: what is not for it is in answer_and_leave().
 Status ProxySendComm::isend_and_leave(void* data, std::size_t bytes, int tag,
                                       const ProxyMemory* memory, Request** request) {
-  if (group_.open() || link_->halted() || !ring_.ready()) [[unlikely]]
+  if (coalescer_.group_open() || link_->halted() || !ring_.ready()) [[unlikely]]
     return answer_and_leave(data, bytes, tag, memory, request);
   const CellView cell = ring_.cell(ring_.head());
   const CellMeta meta = cell.meta();
@@ -49,7 +49,7 @@ Status ProxySendComm::isend_and_leave(void* data, std::size_t bytes, int tag,
       [[unlikely]]
     return answer_and_leave(data, bytes, tag, memory, request);
   if (!meta.lone()) return begin_group_and_leave(data, bytes, tag, memory, request);
-  if (gathers_small() && bytes <= kParcelBytes && meta.copyable())
+  if (coalescer_.takes_small() && bytes <= kParcelBytes && meta.copyable())
     return gather_and_leave(data, bytes, tag, memory, request);
   SendRequest* const r = requests_.take_again();
   if (r == nullptr) [[unlikely]]
@@ -67,7 +67,7 @@ Status ProxySendComm::isend_and_leave(void* data, std::size_t bytes, int tag,
   wr_.wr.rdma.rkey = cell.rkey(lane_.cell_key);
   if (bytes <= kParcelBytes) {
     r->small_ = true;
-    ++small_ahead_;
+    coalescer_.small_left();
   }
   ring_.use_head();
   count_posted(lane_, bytes);
@@ -87,7 +87,7 @@ Status ProxySendComm::post_failed_and_leave(int error) {
 Status ProxySendComm::answer_and_leave(void* data, std::size_t bytes, int tag,
                                        const ProxyMemory* memory, Request** request) {
   std::lock_guard hold(hub_->lock, std::adopt_lock);
-  if (group_.open()) return answer_member(data, bytes, tag, memory, request);
+  if (coalescer_.group_open()) return answer_member(data, bytes, tag, memory, request);
   return answer_checked(data, bytes, tag, memory, request);
 }
 
@@ -104,10 +104,10 @@ Status ProxySendComm::gather_and_leave(void* data, std::size_t bytes, int tag,
     return answer_and_leave(data, bytes, tag, memory, request);
   *request = r;
   r->begin(data, bytes, memory, ring_.head());
-  batch_.add_plain(static_cast<const std::uint8_t*>(data), memory, cell, meta,
-                   static_cast<std::uint32_t>(bytes), slot);
   ring_.use_head();
-  if (in_batch(*r, slot, meta)) return post_batch_and_leave();
+  if (coalescer_.add_plain(static_cast<const std::uint8_t*>(data), memory, cell, meta,
+                           static_cast<std::uint32_t>(bytes), slot, r->before_))
+    return post_batch_and_leave();
   hub_->hold(*this);
   hub_->lock.unlock();
   return Status::ok;

@@ -119,7 +119,7 @@ void ProxySendComm::send_staged(SendRequest& request, const Outgoing& m) {
   note_leg(lanes_[static_cast<std::size_t>(queue)], m.bytes);
   staged_->add(m, ring_.layout().field_bytes(), queue);
   // The others of its group need not wait for its copies.
-  if (m.meta.group() > 1 && groups_.complete(m.meta) && !batch_.empty()) (void)post_batch();
+  if (coalescer_.releases(m.meta)) (void)post_batch();
   start_copies();
 }
 
