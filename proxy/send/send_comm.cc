@@ -16,6 +16,11 @@ std::size_t most_bytes_of(const Devices& devices, int device) {
   return props ? props->max_message_bytes : 0;
 }
 
+LaneRules rules_of(const Config& config, const ConnectionParts& parts) {
+  return {parts.near_rails, config.stripe_min.n, config.ib_split_data_on_qps, config.measure_rails,
+          std::popcount(parts.link->set().regular_rails()) == 1};
+}
+
 }  // namespace
 
 ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts)
@@ -27,14 +32,12 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
       most_bytes_(most_bytes_of(*core->devices, device)),
       device_(device),
       maker_(parts.remote_memory, parts.remote_rkeys, parts.split_above),
+      lanes_(rules_of(core->devices->config(), parts),
+             {counts_->rails.data(), parts.link->set().rails().size()}),
       core_(std::move(core)),
       ring_memory_(std::move(parts.ring)),
       link_(std::move(parts.link)),
-      near_rails_(parts.near_rails),
       plan_(parts.plan) {
-  const Config& config = core_->devices->config();
-  stripe_min_ = config.stripe_min.n;
-  split_all_ = config.ib_split_data_on_qps;
   pools_.resize(link_->set().rails().size());
   choose_queues();
   wr_.sg_list = &sge_;
@@ -45,10 +48,8 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
   core_->devices->attach(device_, *this);
 }
 
-// Of those in use: which are taken in turn, and whether there is anything to choose.
 void ProxySendComm::choose_queues() {
-  lanes_.clear();
-  next_queue_ = 0;
+  std::vector<Lane> lanes;
   std::uint32_t local = 0, remote = 0;
   const bool reserve = link_->set().reserve_rail() >= 0;
   for (const Queue& queue : link_->set().queues()) {
@@ -56,7 +57,7 @@ void ProxySendComm::choose_queues() {
     const auto rail = static_cast<std::size_t>(queue.rail);
     if (pools_[rail] == nullptr)
       pools_[rail] = hub_->parcel_pool(*link_->set().rails()[rail].port.adapter);
-    lanes_.push_back(
+    lanes.push_back(
         {queue.qp.get(), static_cast<std::uint8_t>(queue.rail),
          static_cast<std::uint8_t>(queue.remote_rail),
          // A queue in reserve is alone, and then all keys of a cell are for its rail.
@@ -66,13 +67,9 @@ void ProxySendComm::choose_queues() {
     local |= 1u << queue.rail;
     remote |= 1u << queue.remote_rail;
   }
-  rails_ = std::max(std::popcount(local), std::popcount(remote));
-  one_queue_ = lanes_.size() == 1;
+  lanes_.use(std::move(lanes), std::max(std::popcount(local), std::popcount(remote)));
   // On one queue there is nothing to choose.
-  short_way_ = one_queue_ ? std::min(most_bytes_, maker_.split_above()) : 0;
-  lane_ = lanes_.front();
-  begin_pacing();
-  choose_turns();
+  short_way_ = lanes_.one() ? std::min(most_bytes_, maker_.split_above()) : 0;
 }
 
 ProxySendComm::~ProxySendComm() {
@@ -92,7 +89,7 @@ ProxySendComm::~ProxySendComm() {
   // Blocks of parcels that were under way, or not complete: nobody reads them any more.
   std::lock_guard hold(hub_->lock);
   // Its members' registrations may be gone already, as those of other messages that never left.
-  if (coalescer_.group_open()) pools_[lane_.rail]->give(coalescer_.group().block());
+  if (coalescer_.group_open()) pools_[lanes_.first().rail]->give(coalescer_.group().block());
   for (std::uint16_t i = 0; requests_.made(i); ++i)
     if (const SendRequest& r = requests_.at(i); r.block_ != kNoBlock)
       pools_[r.pool_]->give(r.block_);

@@ -23,9 +23,8 @@
 #include "proxy/send/coalescer.h"
 #include "proxy/send/cts_ring.h"
 #include "proxy/send/flights.h"
-#include "proxy/send/lane_shares.h"
+#include "proxy/send/lanes.h"
 #include "proxy/send/staged_send.h"
-#include "proxy/wire/stripe.h"
 
 namespace twinpath {
 
@@ -212,7 +211,7 @@ class ProxySendComm final : public SendComm,
   TP_APART void end_group();
 
   void note_gathered(const SendRequest& request) {
-    flights_->add(lanes_.front().rail, 0, request.bytes_);
+    flights_->add(lanes_.first().rail, 0, request.bytes_);
   }
   TP_APART Status post_batch();
   Status post_whole(SendRequest& request, const Outgoing& m, const Lane& lane) {
@@ -230,25 +229,14 @@ class ProxySendComm final : public SendComm,
       return post_failed(lane, m.bytes, error);
     return Status::ok;
   }
-  // A message cut over `lanes` queues from `first` on.
-  Status post_striped(SendRequest& request, const Outgoing& m, int first, int lanes);
+  // A message cut over several lanes.
+  Status post_striped(SendRequest& request, const Outgoing& m, Lanes::Range over);
   Status post_piece(const SendRequest& request, const Outgoing& m, const WriteMaker::Piece& piece,
                     const Lane& lane);
   TP_APART Status post_failed(const Lane& lane, std::size_t bytes, int error);
-  // Which queues carry it: all at once, one of each rail, or the next in turn.
-  int choose_lanes(std::size_t bytes, int& first);
-  int next_queue() {
-    const int queue = whole_[next_whole_];
-    next_whole_ = next_whole_ + 1u < whole_count_ ? static_cast<std::uint8_t>(next_whole_ + 1) : 0;
-    return queue;
-  }
-  // --- how fast lanes are (send_pace.cc)
-  void begin_pacing();
-  void choose_turns();
   void piece_arrived(const ibv_wc& wc);
-  void tell_pace(std::int64_t now);
+  // Of that completion, or -1.
   int lane_of(const ibv_wc& wc) const;
-
   Status tell_used();
   SendBatch::Parcel take_parcel(SendRequest& last, int rail);
   void warn_truncated(std::size_t sent, std::size_t posted);
@@ -297,42 +285,19 @@ class ProxySendComm final : public SendComm,
   const std::size_t most_bytes_;
   std::size_t short_way_ = 0;  // messages of up to this may go it
   const int device_;
-  bool one_queue_ = true;
-  bool split_all_ = false;
   const WriteMaker maker_;
   SlotPool<SendRequest, kSendSlots> requests_;
   Coalescer coalescer_;
 
-  Lane lane_;         // the first
+  Lanes lanes_;
   ibv_send_wr wr_{};  // of a message that goes whole
   ibv_sge sge_{};
 
-  // Queues in use, in the order of their numbers.
-  std::vector<Lane> lanes_;
   std::vector<ParcelPool*> pools_;  // by rail
-  // Of what messages are cut by; null where they are not, or go by the ports' speeds.
-  struct Pace {
-    LaneShares shares;
-    struct Rail {
-      std::int64_t slow_since = 0;  // 0: it is not
-      bool told = false;            // the log says that it is
-      std::int64_t silent_until = 0;
-    };
-    std::array<Rail, kMaxRails> rails;  // of the end that has more
-  };
-  std::unique_ptr<Pace> pace_;
-  // Queues for messages that go whole, in turn: those of the rails near the GPU, but for slow ones.
-  std::array<std::uint8_t, kMaxQps> whole_{};
-  std::uint8_t whole_count_ = 0;
-  std::uint8_t next_whole_ = 0;
-  int next_queue_ = 0;
-  int rails_ = 1;  // the larger count of both ends
-  std::size_t stripe_min_ = 0;
 
   std::shared_ptr<SessionCore> core_;
   std::unique_ptr<RegisteredBuffer> ring_memory_;
   std::unique_ptr<PeerLink> link_;
-  const std::vector<int> near_rails_;
   // By slot, kept_stride_ each; made with the first answer without notice that could be lost.
   std::vector<std::uint8_t> kept_cells_;
   const EndPlan plan_;

@@ -16,7 +16,7 @@ Status ProxySendComm::begin_group_and_leave(void* data, std::size_t bytes, int t
 // The cells of a group come together, so all are there when the first is; else, and where anything
 // else is special, its members go the way of any batch.
 inline bool ProxySendComm::begin_group(CellMeta first) {
-  ParcelPool* const pool = pools_[lane_.rail];
+  ParcelPool* const pool = pools_[lanes_.first().rail];
   if (!coalescer_.may_begin_group(first) || ring_.used_ahead() != 0 ||
       ring_.head() + first.group() > slow_from_ || pool == nullptr || !ring_.any_credit() ||
       !ring_.see_group(first))
@@ -44,19 +44,20 @@ Status ProxySendComm::answer_member(void* data, std::size_t bytes, int tag,
 Status ProxySendComm::post_group() {
   const GroupParcel& group = coalescer_.group();
   SendRequest& last = requests_.at(coalescer_.leave());
-  const ParcelPool& pool = *pools_[lane_.rail];
+  const Lane& lane = lanes_.first();
+  const ParcelPool& pool = *pools_[lane.rail];
   last.block_ = group.block();
-  last.pool_ = lane_.rail;
+  last.pool_ = lane.rail;
   last.small_ = true;
-  count_posted(lane_, group.message_bytes());
+  count_posted(lane, group.message_bytes());
   const std::uint8_t number = ring_.take_credit();
   maker_.fill_parcel(group.data(), group.bytes(), pool.lkey(),
-                     {number, static_cast<std::uint8_t>(group.members())}, lane_, wr_, sge_);
+                     {number, static_cast<std::uint8_t>(group.members())}, lane, wr_, sge_);
   wr_.wr_id = last.wr_id_;
   wr_.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
-  if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
-    return post_failed(lane_, sge_.length, error);
+  if (const int error = ibv_post_send(lane.qp, &wr_, &bad); error != 0) [[unlikely]]
+    return post_failed(lane, sge_.length, error);
   return Status::ok;
 }
 
@@ -75,7 +76,7 @@ void ProxySendComm::end_group() {
         return Outgoing{r.data_,  r.memory_, ring_.cell(begin + i), coalescer_.group().meta(i),
                         r.bytes_, slot};
       });
-  pools_[lane_.rail]->give(block);
+  pools_[lanes_.first().rail]->give(block);
 }
 
 }  // namespace twinpath

@@ -1,7 +1,5 @@
 // How messages get onto queues: at once, held and then as a batch, or in pieces.
-#include <algorithm>
 #include <cstring>
-#include <span>
 
 #include "plugin/base/clock.h"
 #include "proxy/send/send_comm.h"
@@ -15,20 +13,19 @@ Status ProxySendComm::send_now(SendRequest& request, const Outgoing& m) {
                (m.bytes > counters::kSmallBytes ? counters::kTimedLarge : counters::kTimedSmall);
     set_slow_from();
   }
-  int first = 0, lanes = 1;
-  if (!one_queue_) [[unlikely]] {
-    lanes = choose_lanes(m.bytes, first);
-    if (lanes > 1) {
+  if (!lanes_.one()) [[unlikely]] {
+    const Lanes::Range over = lanes_.choose(m.bytes, core_->expected);
+    if (over.count > 1) {
       // It goes by itself, but the others of its group need not wait for it.
       const bool release = coalescer_.releases(m.meta);
       if (time) begin_timing(request);
-      TP_TRY(post_striped(request, m, first, lanes));
+      TP_TRY(post_striped(request, m, over));
       return release ? post_batch() : Status::ok;
     }
   }
   if (m.meta.group() > 1 || (coalescer_.takes_small() && m.small())) return gather(request, m);
   if (time) begin_timing(request);
-  const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
+  const Lane& lane = lanes_.next_lane();
   note_leg(lane, m.bytes);
   if (maker_.splits(m.bytes) || m.meta.no_completion())
     return post_piece(request, m, WriteMaker::whole(m), lane);
@@ -56,7 +53,7 @@ SendBatch::Parcel ProxySendComm::take_parcel(SendRequest& last, int rail) {
 }
 
 Status ProxySendComm::post_batch() {
-  const Lane& lane = lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())];
+  const Lane& lane = lanes_.next_lane();
   SendRequest& last = requests_.at(coalescer_.leave());
   SendBatch& batch = coalescer_.leaving();
   last.small_ = true;
@@ -81,29 +78,22 @@ Status ProxySendComm::post_piece(const SendRequest& request, const Outgoing& m,
   return Status::ok;
 }
 
-Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, int first, int lanes) {
-  std::array<std::uint32_t, kMaxQps> weights;
-  for (int i = 0; i < lanes; ++i) {
-    const auto lane = static_cast<std::size_t>(first + i);
-    weights[static_cast<std::size_t>(i)] =
-        pace_ != nullptr ? pace_->shares.weight(lane) : lanes_[lane].speed_mbps;
-  }
-  const StripePlan plan = plan_stripes(m.bytes, {weights.data(), static_cast<std::size_t>(lanes)});
+Status ProxySendComm::post_striped(SendRequest& request, const Outgoing& m, Lanes::Range over) {
+  const StripePlan plan = lanes_.cut(m.bytes, over);
   request.set_pending(plan.count);
-  const std::int64_t now = pace_ != nullptr && m.bytes >= stripe_min_ ? now_ns() : 0;
+  const std::int64_t now = lanes_.measures(m.bytes) ? now_ns() : 0;
   if (now != 0) request.special_ |= SendRequest::kPaced;
   if (flights_ != nullptr && flights_->open()) [[unlikely]]
     request.special_ |= SendRequest::kWatched;
   for (int i = 0; i < plan.count; ++i) {
     const Chunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
-    if (now != 0)
-      pace_->shares.posted(static_cast<std::size_t>(first + chunk.lane),
-                           static_cast<std::uint32_t>(chunk.bytes), now);
-    note_leg(lanes_[static_cast<std::size_t>(first + chunk.lane)], chunk.bytes);
+    const auto lane = static_cast<std::size_t>(over.first + chunk.lane);
+    if (now != 0) lanes_.posted(lane, chunk.bytes, now);
+    note_leg(lanes_[lane], chunk.bytes);
     TP_TRY(post_piece(request, m,
                       {chunk.offset, static_cast<std::uint32_t>(chunk.bytes),
                        static_cast<std::uint32_t>(plan.count), false},
-                      lanes_[static_cast<std::size_t>(first + chunk.lane)]));
+                      lanes_[lane]));
   }
   return Status::ok;
 }
@@ -112,7 +102,7 @@ Status ProxySendComm::tell_used() {
   ring_.report().told(ring_.head());
   set_slow_from();
   auto word = static_cast<std::uint32_t>(ring_.head());
-  const Lane& lane = lanes_.front();
+  const Lane& lane = lanes_.first();
   ibv_sge sge{reinterpret_cast<std::uintptr_t>(&word), sizeof word, 0};
   ibv_send_wr wr{};
   wr.wr_id =
@@ -143,19 +133,18 @@ Status ProxySendComm::post_failed(const Lane& lane, std::size_t bytes, int error
   return Status::system;
 }
 
-int ProxySendComm::choose_lanes(std::size_t bytes, int& first) {
-  const int queues = static_cast<int>(lanes_.size());
-  if (split_all_ && bytes > kParcelBytes) return queues;
-  if (rails_ == 1 || bytes < stripe_min_ ||
-      bytes < core_->expected.stripe_from(stripe_min_, rails_))
-    return 1;
-  // One queue per rail, the next set each time: queue q lies on rail q % rails on both ends, so
-  // any `rails_` queues in a row (with wrap-around at a multiple) cover all of them.
-  const int count = std::min(rails_, queues);
-  first = next_queue_ / count * count;
-  if (first + count > queues) first = 0;
-  next_queue_ = (first + count) % queues;
-  return count;
+// While queues are replaced lanes still name those that are gone, and completions of these come.
+int ProxySendComm::lane_of(const ibv_wc& wc) const {
+  return link_->halted() ? -1 : lanes_.find(wc.qp_num, hub_->polled()->cq());
+}
+
+void ProxySendComm::piece_arrived(const ibv_wc& wc) {
+  const int lane = lane_of(wc);
+  if (lane < 0) return;
+  lanes_.arrived(static_cast<std::size_t>(lane), now_ns(),
+                 [this](const Lane& of, bool slow, std::uint32_t permille) {
+                   link_->tell_pace(of.rail, of.remote_rail, slow, permille);
+                 });
 }
 
 }  // namespace twinpath

@@ -180,12 +180,9 @@ Status ProxySendComm::send_again(SendRequest& r) {
     m.memory = &mirror->memory;
   }
   r.set_pending(1);
-  int first = 0;
-  const int lanes = one_queue_ ? 1 : choose_lanes(m.bytes, first);
-  const Status s =
-      lanes > 1 ? post_striped(r, m, first, lanes)
-                : post_piece(r, m, WriteMaker::whole(m),
-                             lanes_[static_cast<std::size_t>(one_queue_ ? 0 : next_queue())]);
+  const Lanes::Range over = lanes_.one() ? Lanes::Range{} : lanes_.choose(m.bytes, core_->expected);
+  const Status s = over.count > 1 ? post_striped(r, m, over)
+                                  : post_piece(r, m, WriteMaker::whole(m), lanes_.next_lane());
   if (mirror != nullptr) mirror->leave();
   return s;
 }
@@ -196,7 +193,7 @@ Status ProxySendComm::send_again(SendRequest& r) {
 int ProxySendComm::post_staged_again() {
   staged_writes_ = 0;
   if (staged_ == nullptr || !staged_->busy()) return 0;
-  staged_->for_waiting([this](std::uint16_t, int& queue) { queue = next_queue(); });
+  staged_->for_waiting([this](std::uint16_t, int& queue) { queue = lanes_.next(); });
   const int popped = staged_->popped();
   if (popped == 0) return 0;
   for (int i = 0; i < popped; ++i) {

@@ -56,23 +56,24 @@ Status ProxySendComm::isend_and_leave(void* data, std::size_t bytes, int tag,
     return answer_and_leave(data, bytes, tag, memory, request);
   *request = r;
   r->begin(data, bytes, memory, ring_.head());
+  const Lane& lane = lanes_.first();
   sge_.addr = reinterpret_cast<std::uintptr_t>(data);
   sge_.length = static_cast<std::uint32_t>(bytes);
-  sge_.lkey = memory->lkey(lane_.rail);
+  sge_.lkey = memory->lkey(lane.rail);
   wr_.num_sge = bytes != 0 ? 1 : 0;
   wr_.wr_id = r->wr_id_;
   wr_.imm_data = htonl(message_immediate(meta.receive(), 1));
-  wr_.send_flags = bytes <= lane_.inline_bytes ? kInlineSignalled : unsigned{IBV_SEND_SIGNALED};
+  wr_.send_flags = bytes <= lane.inline_bytes ? kInlineSignalled : unsigned{IBV_SEND_SIGNALED};
   wr_.wr.rdma.remote_addr = cell.address();
-  wr_.wr.rdma.rkey = cell.rkey(lane_.cell_key);
+  wr_.wr.rdma.rkey = cell.rkey(lane.cell_key);
   if (bytes <= kParcelBytes) {
     r->small_ = true;
     coalescer_.small_left();
   }
   ring_.use_head();
-  count_posted(lane_, bytes);
+  count_posted(lane, bytes);
   ibv_send_wr* bad = nullptr;
-  if (const int error = ibv_post_send(lane_.qp, &wr_, &bad); error != 0) [[unlikely]]
+  if (const int error = ibv_post_send(lane.qp, &wr_, &bad); error != 0) [[unlikely]]
     return post_failed_and_leave(error);
   hub_->lock.unlock();
   return Status::ok;
@@ -80,7 +81,7 @@ Status ProxySendComm::isend_and_leave(void* data, std::size_t bytes, int tag,
 
 Status ProxySendComm::post_failed_and_leave(int error) {
   std::lock_guard hold(hub_->lock, std::adopt_lock);
-  return post_failed(lane_, sge_.length, error);
+  return post_failed(lanes_.first(), sge_.length, error);
 }
 
 // Plain memory all the same.

@@ -115,7 +115,7 @@ void ProxySendComm::send_staged(SendRequest& request, const Outgoing& m) {
   request.set_pending(plan.count);
   if (plan.count > 1) request.special_ |= SendRequest::kChunked;
   counts_->staged_bytes.add(m.bytes);
-  const int queue = next_queue();
+  const int queue = lanes_.next();
   note_leg(lanes_[static_cast<std::size_t>(queue)], m.bytes);
   staged_->add(m, ring_.layout().field_bytes(), queue);
   // The others of its group need not wait for its copies.
