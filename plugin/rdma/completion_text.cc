@@ -26,8 +26,8 @@ constexpr std::array kHints = {
     Hint{IBV_WC_REM_OP_ERR,
          "the peer's adapter could not finish the transfer (see its kernel log)"},
     Hint{IBV_WC_LOC_PROT_ERR,
-         "the local buffer is not (or no longer) registered on this adapter, or PCIe ACS/IOMMU "
-         "redirects GPU traffic"},
+         "the local buffer is not (or no longer) registered on this adapter, the adapter is being "
+         "taken away (see dmesg), or PCIe ACS/IOMMU redirects GPU traffic"},
     Hint{IBV_WC_LOC_LEN_ERR, "a message did not fit its buffer; this is a bug, please report"},
     Hint{IBV_WC_LOC_QP_OP_ERR,
          "the local queue failed: its port went down (check its cable and switch port: ip link, "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "plugin/base/log.h"
@@ -188,6 +189,15 @@ std::optional<bool> Devices::port_active(const RailPort& rail) const {
   ibv_port_attr attr{};
   if (verbs().query_port(rail.port->context, rail.port->number, &attr) != 0) return std::nullopt;
   return attr.state == IBV_PORT_ACTIVE;
+}
+
+std::string Devices::absence_text(const RailPort& rail) const {
+  ibv_port_attr attr{};
+  const int error = verbs().query_port(rail.port->context, rail.port->number, &attr);
+  if (error == 0) return {};
+  return "the local device " + rail.port->device + " does not answer any more (" +
+         std::generic_category().message(error) +
+         "): it failed, or was reset, unplugged or taken away; see the kernel log (dmesg)";
 }
 
 Result<LivePort> Devices::live(const RailPort& rail, std::string& why) const {

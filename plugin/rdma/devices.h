@@ -129,6 +129,10 @@ class Devices {
   Result<LivePort> live(const RailPort& rail, std::string& why) const;
   // Whether a port is active; nothing where it cannot be asked.  A system call.
   std::optional<bool> port_active(const RailPort& rail) const;
+  // Empty while the port's adapter can be asked, else that it cannot.  The kernel takes away what
+  // an adapter has before it tells of the adapter's end, so that work on it may end in any error
+  // first. A system call.
+  std::string absence_text(const RailPort& rail) const;
   // Whether a port still has the address that it had.
   bool address_stands(const RailPort& rail, const GidEntry& gid) const {
     return live_.still_there(*rail.port, gid);

@@ -194,6 +194,7 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   // The peer may have stopped for the same reason.
   if (broken_ || halted_ || (said.empty() && recovers(id, wc, queue))) return;
   std::string cause = down_text(rail);
+  if (cause.empty()) cause = queues_->devices().absence_text(rail.port);
   const bool of_path = !cause.empty();
   if (cause.empty()) cause = said;
   if (cause.empty() && left_at_ != 0)
@@ -215,11 +216,13 @@ void PeerLink::fail_local_completion(const WrId& id, const ibv_wc& wc, const Que
   const Queue* found = find_queue(queues, wc);
   const Queue& queue = found != nullptr ? *found : queues.queues().front();
   const Rail& rail = queues.rails()[static_cast<std::size_t>(queue.rail)];
+  std::string cause = queues_->devices().absence_text(rail.port);
+  if (cause.empty())
+    cause = wc.status == IBV_WC_REM_ACCESS_ERR
+                ? "the adapter may not read the GPU memory it has just written (see dmesg)"
+                : completion_hint(wc.status);
   lost(completion_text(id, wc) + " on " + rail_text(rail) + ", QP " + std::to_string(wc.qp_num) +
-       ": " +
-       (wc.status == IBV_WC_REM_ACCESS_ERR
-            ? "the adapter may not read the GPU memory it has just written (see dmesg)"
-            : completion_hint(wc.status)));
+       ": " + cause);
 }
 
 std::string PeerLink::completion_text(const WrId& id, const ibv_wc& wc) const {

@@ -1,5 +1,8 @@
 // Errors that other transports of this kind lose, blame on somebody else or take for success; the
 // numbers are those of the list in proxy/README.md.
+#include <atomic>
+#include <cerrno>
+
 #include "test/fabric/event_feed.h"
 #include "test/fabric/world.h"
 
@@ -160,10 +163,45 @@ TEST_CASE("D17 and D22: a failed completion of any kind is an error, once report
   }
 }
 
+// An adapter that has been unplugged: the kernel answers no question about it.
+struct Unplugged {
+  static inline std::atomic<bool> now;
+  static void on(Fabric& fabric) {
+    Tap::on(fabric);
+    now = false;
+    real_ = fabric.verbs.query_port;
+    fabric.verbs.query_port = [](ibv_context* c, std::uint8_t port, ibv_port_attr* attr) {
+      return now ? EIO : real_(c, port, attr);
+    };
+  }
+
+ private:
+  static inline decltype(Verbs::query_port) real_;
+};
+
+TEST_CASE("An adapter that has gone is named as such, whatever its work ended with") {
+  for (const WrKind kind : {WrKind::send_data, WrKind::receive}) {
+    LogCapture log;
+    World world(soft_config("2"), -1, Unplugged::on);
+    Link link = world.connect(0, 1);
+    Buffer from(*link.send, 100000, 1), to(*link.recv, 100000);
+    Tap::fail_completion = kind;
+    Tap::fail_status = IBV_WC_LOC_PROT_ERR;  // its memory goes first
+    Unplugged::now = true;
+    const Outcome out = exchange_until_error(link, from, to);
+    CHECK((kind == WrKind::send_data ? out.send : out.receive) == Status::remote);
+    CAPTURE(log.warnings());
+    CHECK(log.has(LogLevel::warn, kind == WrKind::send_data
+                                      ? "the local device soft0 does not answer any more"
+                                      : "the local device soft1 does not answer any more"));
+    CHECK(log.has(LogLevel::warn, "unplugged or taken away; see the kernel log"));
+  }
+}
+
 // A receive comm with "GPU" memory (the tests' fabric takes host memory for it) on two rails, to
 // which a striped message has come.
 struct Flushing {
-  World world{soft_config("4"), -1, Tap::on};
+  World world{soft_config("4"), -1, Unplugged::on};
   Link link;
   std::vector<std::uint8_t> bytes = std::vector<std::uint8_t>(1 << 20);
   Memory* memory = nullptr;
@@ -204,6 +242,18 @@ TEST_CASE("D22: a failed flush is an error that names its own queue and adapter"
   const std::string rail = first_rail ? "soft2" : "soft3";
   CHECK(log.has(LogLevel::warn, "on " + rail + " GID index"));
   CHECK(log.has(LogLevel::warn, "QP " + std::to_string(Tap::failed_qpn)));
+}
+
+TEST_CASE("A flush on an adapter that has gone names it, too") {
+  LogCapture log;
+  Flushing f;
+  Request* flush = nullptr;
+  REQUIRE(f.link.recv->iflush({&f.buffer, 1}, &flush) == Status::ok);
+  Tap::fail_completion = WrKind::flush;
+  Unplugged::now = true;
+  Completion c;
+  REQUIRE(eventually([&] { return flush->test(c) != Status::ok; }));
+  CHECK(log.has(LogLevel::warn, "does not answer any more"));
 }
 
 TEST_CASE("D22: a queue that cannot be polled any more is an error, not silence") {
