@@ -142,6 +142,37 @@ TEST_CASE("the health counter moves with time") {
   CHECK(r.word(0x1004) != 0);
 }
 
+TEST_CASE("a device that has failed says so, begins anew, and answers when it has a queue") {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  Registers r;
+  r.write(0x14, kSlot);
+  r.poll(1);
+  r.queue.tick(1);
+  CHECK(r.word(0x238) == 0);
+  r.queue.fail(2);
+  CHECK(r.word(0x238) == 0x80000000);
+  CHECK(r.word(0x23c) == 0x10000);
+  CHECK((r.word(0x14) & 0x700) == 0x100);  // disabled
+  const auto beat = r.word(0x1010);
+  r.guest.give(kSlot, counted(16), 16);
+  r.write(0x18, 1);
+  r.poll(2);
+  r.queue.tick(3 * kSecond);
+  CHECK(r.word(0x1010) == beat);
+  r.queue.tick(5 * kSecond);
+  CHECK(r.word(0x238) == 0);
+  CHECK(r.word(0x23c) == 0);
+  CHECK(r.word(0x1010) != beat);
+  r.poll(5 * kSecond);
+  r.poll(6 * kSecond);
+  CHECK(r.ran == 0);
+  r.write(0x14, kSlot);
+  r.write(0x18, 1);
+  r.poll(7 * kSecond);
+  CHECK(r.ran == 1);
+  CHECK((r.word(0x14) & 0x700) == 0);
+}
+
 // CREATE_EQ of 2 entries on one page.
 std::vector<std::uint8_t> create_eq(std::uint64_t log_entries, std::uint64_t vector,
                                     std::uint64_t page, std::uint64_t mask) {

@@ -86,7 +86,7 @@ case $RXE_TOPO in
     veth a0 b0 10.77.0.1 10.77.0.2 && veth a1 b1 10.77.1.1 10.77.1.2
     rdma_link rxe0 a0 && rdma_link rxe1 a1 && rdma_link rxe2 b0 && rdma_link rxe3 b1
     ;;
-  hosts)
+  hosts | mlx5-hosts)
     own=1 other=2
     [ "$RXE_HOST" = b ] && own=2 other=1
     export RXE_PEER=10.75.0.$other:7000 RXE_CONTROL=10.76.0.$own RXE_ASK=$port_ask
@@ -99,7 +99,7 @@ case $RXE_TOPO in
         02:75:03:*) wire "${at##*/}" d1 "$mtu" 10.77.1."$own" ;;
       esac
     done
-    rdma_link rxe0 d0 && rdma_link rxe1 d1
+    [ "$RXE_TOPO" = mlx5-hosts ] || { rdma_link rxe0 d0 && rdma_link rxe1 d1; }
     ;;
   ring)
     case $RXE_HOST in

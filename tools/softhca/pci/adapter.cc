@@ -31,11 +31,10 @@ Adapter::Adapter(unsigned number, SharedMemory bar, Ivshmem ivshmem, const Guest
       commands_(bytes_of(bar_), memory),
       events_(memory, kVectors, [this](unsigned vector) { ivshmem_.interrupt(vector); }) {}
 
-void Adapter::start(const Verbs& verbs, ibv_context* context, Subnet& subnet, bool changes_keys) {
+void Adapter::start(const Verbs& verbs, ibv_context* context, Subnet& subnet) {
   data_ = std::make_unique<DataPath>(verbs, context, memory_, bytes_of(bar_), subnet);
   function_ =
       std::make_unique<Function>(number_, kBarBytes / kPageBytes, memory_, events_, data_.get());
-  if (changes_keys) function_->offer_key_changes();
 }
 
 bool Adapter::turn(std::int64_t now) {
@@ -63,6 +62,12 @@ void Adapter::run(unsigned number, const Slot& slot) {
   std::array<std::uint8_t, 4> vector{};
   mlx5::set(vector, {0, 32}, std::uint64_t{1} << number);
   if (tells) (void)events_.tell(Event::command, 0, vector);
+}
+
+void Adapter::fail(std::int64_t now) {
+  commands_.fail(now);
+  function_->reset();
+  trace_.event(number_, "failed");
 }
 
 void Adapter::set_link(bool up) {

@@ -28,14 +28,18 @@ class Adapter {
   static Result<std::unique_ptr<Adapter>> create(unsigned number, const std::string& socket,
                                                  const GuestMemory& memory, Trace& trace);
   // Once the memory is there: an adapter of the software HCA, opened, carries the work.  `subnet`
-  // outlives it.  `changes_keys`: Function::offer_key_changes.
-  void start(const Verbs& verbs, ibv_context* context, Subnet& subnet, bool changes_keys);
+  // outlives it.
+  void start(const Verbs& verbs, ibv_context* context, Subnet& subnet);
+  // From the next time on that a driver takes it.
+  void offer(const Offers& offers) { function_->offer(offers); }
 
   bool accept() { return ivshmem_.accept(); }
   bool gone() const { return ivshmem_.gone(); }
   // One look at everything; true when there was something to do.
   bool turn(std::int64_t now);
   void set_link(bool up);
+  // As an adapter does whose firmware has ended: what it had is gone, and nothing completes.
+  void fail(std::int64_t now);
   std::uint64_t rings_lost() const { return commands_.rings_lost(); }
 
  private:

@@ -11,6 +11,7 @@ struct Capability {
   std::uint64_t value;
 };
 
+constexpr mlx5::Field kLogMostContexts{0x463, 5};
 constexpr Capability kGeneral[] = {
     {"log_max_qp", {0x09b, 5}, kLogMostQueues},
     {"log_max_srq", {0x0ab, 5}, kLogMostQueues},
@@ -41,7 +42,7 @@ constexpr Capability kGeneral[] = {
     {"log_max_pd", {0x32b, 5}, kLogMostDomains},
     {"log_max_xrcd", {0x33b, 5}, kLogMostDomains},
     {"log_max_rmp", {0x383, 5}, kLogMostQueues},
-    {"log_max_uctx", {0x463, 5}, 10},
+    {"log_max_uctx", kLogMostContexts, 10},
     {"log_max_umem", {0x46b, 5}, kLogMostDomains},
     {"device_frequency_mhz", {0x4c0, 32}, 156},
     {"device_frequency_khz", {0x4e0, 32}, 156250},
@@ -64,13 +65,14 @@ mlx5::DeviceFacts device_facts() {
   return facts;
 }
 
-bool write_capabilities(unsigned kind, unsigned function, bool changes_keys, Answer answer) {
+bool write_capabilities(unsigned kind, unsigned function, const Offers& offers, Answer answer) {
   if (!mlx5::write_capabilities(kind, device_facts(), answer)) return false;
   if (static_cast<mlx5::CapabilityKind>(kind) != mlx5::CapabilityKind::general) return true;
   for (const Capability& c : kGeneral) mlx5::set(answer, c.field.at(mlx5::kHeaderBytes), c.value);
   mlx5::set(answer, kVhcaId.at(mlx5::kHeaderBytes), function + 1);
   for (const mlx5::Field& keeps : {kKeepsSize, kKeepsAtomic})
-    mlx5::set(answer, keeps.at(mlx5::kHeaderBytes), changes_keys ? 0 : 1);
+    mlx5::set(answer, keeps.at(mlx5::kHeaderBytes), offers.key_changes ? 0 : 1);
+  if (!offers.devx) mlx5::set(answer, kLogMostContexts.at(mlx5::kHeaderBytes), 0);
   return true;
 }
 

@@ -19,8 +19,15 @@ inline constexpr unsigned kGids = 8, kPkeys = 128;
 // Of the device model behind the function.
 mlx5::DeviceFacts device_facts();
 
-// Behind the answer's header of 16 bytes; false for a kind that there is not.  `changes_keys`:
-// whether work requests do (UMR).
-bool write_capabilities(unsigned kind, unsigned function, bool changes_keys, Answer answer);
+// What a function may have or not.
+struct Offers {
+  // Work requests change keys (UMR), as regions of dma-bufs need: a driver then registers all
+  // memory so, and keeps keys ready by the thousand.
+  bool key_changes = false;
+  bool devx = true;  // user contexts of commands
+};
+
+// Behind the answer's header of 16 bytes; false for a kind that there is not.
+bool write_capabilities(unsigned kind, unsigned function, const Offers& offers, Answer answer);
 
 }  // namespace twinpath::softhca::pci

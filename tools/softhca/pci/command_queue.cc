@@ -10,6 +10,10 @@ constexpr std::uint32_t kFirmware = 0x00;   // minor, major
 constexpr std::uint32_t kInterface = 0x04;  // command interface, subminor
 constexpr std::uint32_t kQueueHigh = 0x10, kQueueLow = 0x14;
 constexpr std::uint32_t kDoorbell = 0x18;
+// Health buffer: the top bit of the first word says that a reset is asked for (rfr), the second
+// byte of the second why (synd).
+constexpr std::uint32_t kHealthReset = 0x238, kHealthSyndrome = 0x23c;
+constexpr std::uint32_t kAsksForReset = 1u << 31, kFirmwareError = 1u << 16;
 constexpr std::uint32_t kClockHigh = 0x1000, kClockLow = 0x1004;  // internal_timer
 constexpr std::uint32_t kHealthCounter = 0x1010;
 
@@ -20,8 +24,11 @@ constexpr std::uint32_t kLogStride = 6;
 static_assert(kSlotBytes == 1u << kLogStride);
 constexpr std::uint32_t kSize = CommandQueue::kLogSlots << 4 | kLogStride;
 constexpr std::uint32_t kSizeMask = 0xff, kAddressMask = 0xfffff000;
+constexpr std::uint32_t kDisabled = 1u << 8;  // in kQueueLow: nic_interface
 
 constexpr std::int64_t kBeat = 10'000'000;  // ns
+// How long a failure is told: the driver looks every two or three seconds.
+constexpr std::int64_t kFailure = 4'000'000'000;
 constexpr std::int64_t kClockKhz = 156'250;
 
 std::uint32_t big(std::uint32_t value) { return __builtin_bswap32(value); }
@@ -55,7 +62,11 @@ std::uint32_t CommandQueue::exchange(std::uint32_t at, std::uint32_t value) {
 
 void CommandQueue::tick(std::int64_t now) {
   if (first_tick_ == 0) first_tick_ = now;
-  if (now < next_beat_) return;
+  if (failed_at_ && now - *failed_at_ >= kFailure) {
+    failed_at_.reset();
+    tell_health(false);
+  }
+  if (now < next_beat_ || failed_at_) return;
   next_beat_ = now + kBeat;
   store(kHealthCounter, ++beats_ & 0xffffff);
   const auto clock = static_cast<std::uint64_t>((now - first_tick_) / 1000 * kClockKhz / 1000);
@@ -72,6 +83,18 @@ void CommandQueue::latch() {
   store(kQueueLow, (low & ~kSizeMask) | kSize);
   slots_ = memory_.at(address, kSlots * kSlotBytes);
   given_at_ = {};
+}
+
+void CommandQueue::fail(std::int64_t now) {
+  slots_ = nullptr;
+  failed_at_ = now;
+  store(kQueueLow, kDisabled | kSize);
+  tell_health(true);
+}
+
+void CommandQueue::tell_health(bool failed) {
+  store(kHealthSyndrome, failed ? kFirmwareError : 0);
+  store(kHealthReset, failed ? kAsksForReset : 0);
 }
 
 bool CommandQueue::poll(std::int64_t now, bool takes_unrung, const Run& run) {

@@ -36,6 +36,10 @@ class CommandQueue {
   // was something.
   bool poll(std::int64_t now, bool takes_unrung, const Run& run);
 
+  // The firmware ends, which the health buffer tells for a while, and begins anew.  Nothing is
+  // answered until a driver gives the device a queue.
+  void fail(std::int64_t now);
+
   std::uint64_t rings_lost() const { return rings_lost_; }
 
  private:
@@ -43,6 +47,7 @@ class CommandQueue {
   void store(std::uint32_t at, std::uint32_t value);
   std::uint32_t exchange(std::uint32_t at, std::uint32_t value);
   void latch();
+  void tell_health(bool failed);
 
   const std::span<std::uint8_t> bar_;
   const GuestMemory& memory_;
@@ -50,6 +55,7 @@ class CommandQueue {
   std::array<std::optional<std::int64_t>, kSlots> given_at_{};
   std::int64_t first_tick_ = 0, next_beat_ = 0;
   std::uint32_t beats_ = 0;
+  std::optional<std::int64_t> failed_at_;
   std::uint64_t rings_lost_ = 0;
 };
 

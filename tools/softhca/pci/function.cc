@@ -51,6 +51,8 @@ Outcome Function::execute(Bytes in, Answer out) {
 }
 
 Refusal Function::dispatch(Opcode opcode, Bytes in, Answer out) {
+  if (!offers_.devx && (opcode == Opcode::create_uctx || opcode == Opcode::create_umem))
+    return Refusal::no_command;
   switch (opcode) {
     case Opcode::enable_hca:
       enabled_ = true;
@@ -117,7 +119,7 @@ Refusal Function::query(Opcode opcode, Bytes in, Answer out) {
       return Refusal::none;
     case Opcode::query_hca_cap:
       // A kind times 2, plus what is in force: the model has no difference.
-      return write_capabilities(static_cast<unsigned>(modifier >> 1), number_, changes_keys_, out)
+      return write_capabilities(static_cast<unsigned>(modifier >> 1), number_, offers_, out)
                  ? Refusal::none
                  : Refusal::no_modifier;
     case Opcode::query_adapter: {

@@ -14,6 +14,7 @@
 
 #include "plugin/fabric/soft/mlx5/device.h"
 #include "plugin/fabric/soft/mlx5/objects.h"
+#include "tools/softhca/pci/capabilities.h"
 #include "tools/softhca/pci/data_path.h"
 #include "tools/softhca/pci/event_queues.h"
 #include "tools/softhca/pci/layouts.h"
@@ -39,9 +40,8 @@ class Function {
   Outcome execute(Bytes in, Answer out);
 
   Port& port() { return port_; }
-  // Tells the driver that work requests may change keys (UMR), as regions of dma-bufs need: it then
-  // registers all memory so, and keeps keys ready by the thousand.
-  void offer_key_changes() { changes_keys_ = true; }
+  // A driver asks when it takes the function.
+  void offer(const Offers& offers) { offers_ = offers; }
   // Everything that was made is gone, and nobody is told.
   void reset();
   // Takes the link down or up, and says so.
@@ -77,7 +77,7 @@ class Function {
   DataPath* const data_;
   Port port_;
   bool enabled_ = false;
-  bool changes_keys_ = false;
+  Offers offers_;
   std::vector<std::uint64_t> pages_;  // of the guest's memory, given to the function
   mlx5::Objects objects_;
   std::map<mlx5::Kind, std::uint32_t> last_numbers_;

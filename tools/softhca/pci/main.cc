@@ -17,6 +17,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/options.h"
+#include "plugin/base/text.h"
 #include "plugin/fabric/verbs.h"
 #include "tools/softhca/pci/adapter.h"
 
@@ -26,7 +27,7 @@ using namespace twinpath;
 using namespace twinpath::softhca::pci;
 
 constexpr const char* kUsage =
-    R"(usage: softhca --pci --memory FILE --socket PATH [--socket PATH]... [--trace FILE] [--umr]
+    R"(usage: softhca --pci --memory FILE --socket PATH [--socket PATH]... [--first N] [--trace FILE] [--umr]
 
 Plays mlx5 adapters (InfiniBand, one port each) to the kernel of a virtual machine, a PCI function
 for each --socket, until QEMU ends.  QEMU is started after it, with the same FILE and PATHs:
@@ -37,12 +38,18 @@ for each --socket, until QEMU ends.  QEMU is started after it, with the same FIL
 
   --memory FILE  the machine's memory; QEMU makes it
   --socket PATH  made here; QEMU connects to it
+  --first N      adapters of the same TWINPATH_SOFT_JOB reach each other, also where other processes
+                 play them to other machines: these are number N and on [0]
   --trace FILE   writes each command and its answer, a JSON object a line
   --umr          work requests change keys: for dma-buf regions.  The driver then makes 6,000 keys
                  for each function first; "modprobe mlx5_core prof_sel=0" keeps it from that
   --help         this
 
-Lines on standard input change ports: "port 0 down", "port 0 up".
+Lines on standard input:
+  port 0 down     pulls a cable; "up" puts it back
+  port 0 fatal    a firmware error: what the adapter had is gone, and its driver starts it anew
+  port 0 umr      as --umr, for a driver that takes it from now on
+  port 0 no-devx  likewise, without commands of programs; "plain": neither
 Exit status: 0 when QEMU has ended, 1 after an error, 2 for wrong arguments.
 )";
 
@@ -50,6 +57,7 @@ struct Arguments {
   std::string memory, trace;
   std::vector<std::string> sockets;
   bool changes_keys = false;
+  std::size_t first = 0;
 };
 
 int wrong(const char* what, const char* argument) {
@@ -66,11 +74,18 @@ int parse(int count, char** given, Arguments& out) {
       out.changes_keys = true;
       continue;
     }
-    if (name != "--memory" && name != "--socket" && name != "--trace")
+    if (name != "--memory" && name != "--socket" && name != "--trace" && name != "--first")
       return wrong("unknown argument", given[i]);
     if (++i == count) return wrong("no value after", given[i - 1]);
     if (name == "--memory") out.memory = given[i];
     if (name == "--trace") out.trace = given[i];
+    if (name == "--first") {
+      constexpr std::int64_t kLast = 30;
+      const auto number = parse_integer(given[i]);
+      if (!number || *number < 0 || *number > kLast)
+        return wrong("no number of an adapter:", given[i]);
+      out.first = static_cast<std::size_t>(*number);
+    }
     if (name == "--socket") out.sockets.emplace_back(given[i]);
   }
   if (out.memory.empty()) return wrong("needed:", "--memory");
@@ -100,9 +115,9 @@ std::span<std::uint8_t> map_memory(const std::string& path, UniqueFd& file) {
 }
 
 // Those of the software HCA that carry the work, in this process until its end.
-std::vector<ibv_context*> open_adapters(std::size_t count, Verbs& verbs) {
+std::vector<ibv_context*> open_adapters(std::size_t first, std::size_t count, Verbs& verbs) {
   Config config = config_from_environment();
-  config.soft_hcas = std::to_string(count) + ",like=mlx5-ib";
+  config.soft_hcas = std::to_string(first + count) + ",like=mlx5-ib";
   std::string why;
   std::vector<ibv_context*> opened;
   if (!load_soft_hca(verbs, config, why)) {
@@ -111,7 +126,7 @@ std::vector<ibv_context*> open_adapters(std::size_t count, Verbs& verbs) {
   }
   int found = 0;
   ibv_device** const list = verbs.get_device_list(&found);
-  for (int i = 0; i < found; ++i) {
+  for (auto i = static_cast<int>(first); i < found; ++i) {
     ibv_context* const context = verbs.open_device(list[i]);
     if (context != nullptr) opened.push_back(context);
   }
@@ -119,17 +134,27 @@ std::vector<ibv_context*> open_adapters(std::size_t count, Verbs& verbs) {
   return opened;
 }
 
-// "port 0 down"
-void obey(const char* line, std::vector<std::unique_ptr<Adapter>>& adapters) {
+// "port 0 down".  False: it is no order.
+bool obey(const char* line, std::vector<std::unique_ptr<Adapter>>& adapters) {
   unsigned port = 0;
-  char state[8] = "";
-  const bool read = std::sscanf(line, "port %u %7s", &port, state) == 2;
-  const std::string_view to = state;
-  if (!read || port >= adapters.size() || (to != "up" && to != "down")) {
-    std::fprintf(stderr, "softhca: %.60s: expected \"port 0 up\" or \"port 0 down\"\n", line);
-    return;
+  char word[8] = "";
+  if (std::sscanf(line, "port %u %7s", &port, word) != 2 || port >= adapters.size()) return false;
+  Adapter& adapter = *adapters[port];
+  const std::string_view order = word;
+  if (order == "up" || order == "down") {
+    adapter.set_link(order == "up");
+  } else if (order == "fatal") {
+    adapter.fail(now_ns());
+  } else if (order == "umr") {
+    adapter.offer({.key_changes = true});
+  } else if (order == "no-devx") {
+    adapter.offer({.devx = false});
+  } else if (order == "plain") {
+    adapter.offer({});
+  } else {
+    return false;
   }
-  adapters[port]->set_link(to == "up");
+  return true;
 }
 
 // Standard input, while it is open.
@@ -146,7 +171,8 @@ class Orders {
         line_ += bytes[i];
         continue;
       }
-      obey(line_.c_str(), adapters);
+      if (!obey(line_.c_str(), adapters))
+        std::fprintf(stderr, "softhca: %.60s: no order; see softhca --pci --help\n", line_.c_str());
       line_.clear();
     }
   }
@@ -180,10 +206,12 @@ int serve(const Arguments& arguments) {
   memory = GuestMemory(bytes, GuestMemory::low_bytes_of_q35(bytes.size()), file.get());
 
   Verbs verbs;
-  const std::vector<ibv_context*> contexts = open_adapters(adapters.size(), verbs);
+  const std::vector<ibv_context*> contexts = open_adapters(arguments.first, adapters.size(), verbs);
   if (contexts.size() != adapters.size()) return 1;
-  for (std::size_t i = 0; i < adapters.size(); ++i)
-    adapters[i]->start(verbs, contexts[i], subnet, arguments.changes_keys);
+  for (std::size_t i = 0; i < adapters.size(); ++i) {
+    adapters[i]->start(verbs, contexts[i], subnet);
+    if (arguments.changes_keys) adapters[i]->offer({.key_changes = true});
+  }
 
   constexpr useconds_t kBetweenLooks = 200;
   constexpr int kLooksBetweenChecks = 100;

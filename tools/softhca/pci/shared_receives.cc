@@ -59,7 +59,7 @@ constexpr Field kArmLimit{112, 16};
 constexpr std::uint64_t kArmsShared = 1;  // op_mod
 
 constexpr std::uint64_t kMostEntries = 32768, kLeastEntryBytes = 32, kMostEntryBytes = 512;
-constexpr std::uint64_t kRecordBytes = 4, kMostLogPage = 31;
+constexpr std::uint64_t kCounterBytes = 4, kMostLogPage = 31;
 
 // The layout of which one opcode is `opcode`.
 const SharedLayout& layout_with(Opcode SharedLayout::*which, Opcode opcode) {
@@ -83,9 +83,9 @@ Refusal Function::make_shared(Opcode opcode, std::uint32_t number, Bytes in) {
   if (log_page > kMostLogPage) return Refusal::no_page;
   const std::uint64_t page = kGuestPage << log_page;
   auto view = GuestView::map(memory_, page_list(in, kPageListAt), page);
-  std::uint8_t* const record = memory_.at(get(in, layout.record), kRecordBytes);
+  std::uint8_t* const record = memory_.at(get(in, layout.record), kCounterBytes);
   if (!view || record == nullptr) return Refusal::no_page;
-  if (get(in, layout.record) % kRecordBytes != 0) return Refusal::record_alignment;
+  if (get(in, layout.record) % kCounterBytes != 0) return Refusal::record_alignment;
   const std::uint64_t offset = get(in, layout.page_offset) * page / 64;
   if (offset > view->bytes() || entries * entry > view->bytes() - offset) return Refusal::queue_end;
   if (data_ != nullptr) {
