@@ -21,7 +21,7 @@ Outcome tried(const Program& program, const Defects& defects = {}) {
   return o;
 }
 
-TEST_CASE("Whatever order things happen in, each receive gets its own bytes once") {
+TEST_CASE("Whatever order things happen in, each receive gets its own bytes once", "[search]") {
   struct World {
     const char* what;
     Program program;
@@ -50,7 +50,7 @@ TEST_CASE("Whatever order things happen in, each receive gets its own bytes once
   CHECK(o.states > world.states);
 }
 
-TEST_CASE("The search finds each known mistake") {
+TEST_CASE("The search finds each known mistake", "[search]") {
   struct Mistake {
     const char* what;
     bool Defects::*switched_on;
