@@ -8,8 +8,6 @@
 namespace twinpath {
 namespace {
 
-bool is_refusal(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
-
 std::string profile_refuses(const char* calls) {
   return std::string("the security profile of the container or sandbox (seccomp) refuses ") +
          calls + ", and has to allow it";
@@ -36,6 +34,8 @@ std::string remedy_for_memory(int error) {
 }
 
 }  // namespace
+
+bool is_refusal(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
 
 std::string why_no_thread(int error) {
   return std::string(std::strerror(error)) + "; " +

@@ -9,9 +9,12 @@
 
 namespace twinpath {
 
+// Whether a call that needs no privilege failed because a security profile refuses it.
+bool is_refusal(int error);
 // Threads: pthread_create, clone3.
 std::string why_no_thread(int error);
-// Memory and descriptors: memfd_create, ftruncate, fallocate, mmap, eventfd, epoll_create1.
+// Memory and descriptors: memfd_create, ftruncate, fallocate, mmap, eventfd, epoll_create1, and the
+// sockets between processes of a host.
 std::string why_no_memory(int error);
 
 }  // namespace twinpath

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -18,15 +19,16 @@ namespace twinpath {
 namespace {
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr int kFutureWrite = 0x10;  // F_SEAL_FUTURE_WRITE, which older headers lack
+// F_SEAL_FUTURE_WRITE and MADV_POPULATE_WRITE, which older headers lack.
+constexpr int kFutureWrite = 0x10, kPopulateWrite = 23;
 
 Status failed(const char* name, std::size_t bytes, const char* what, int error) {
   TP_WARN("%s of %zu bytes for %s: %s", what, bytes, name, why_no_memory(error).c_str());
   return error == ENOMEM || error == ENOSPC ? Status::no_memory : Status::system;
 }
 
-// What fallocate does, where a security profile refuses it; the file has nothing there yet.  0, or
-// an errno.
+// Where a security profile refuses fallocate, which does the same.  The file has nothing there yet.
+// 0, or an errno.
 int write_zeros(int fd, std::size_t offset, std::size_t bytes) {
   constexpr char kZeros[4096] = {};
   for (const std::size_t end = offset + bytes; offset < end;) {
@@ -41,7 +43,15 @@ int write_zeros(int fd, std::size_t offset, std::size_t bytes) {
 // 0, or an errno.
 int reserve_pages(int fd, std::size_t offset, std::size_t bytes) {
   const int rc = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-  return rc == EPERM || rc == EACCES || rc == ENOSYS ? write_zeros(fd, offset, bytes) : rc;
+  return is_refusal(rc) ? write_zeros(fd, offset, bytes) : rc;
+}
+
+// The same by the mapping, which stays writable where the seals refuse writes to the file; since
+// Linux 5.14.
+int touch_pages(char* at, std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(at) % page;
+  return ::madvise(at - before, bytes + before, kPopulateWrite) == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -74,7 +84,8 @@ Result<SharedMemory> SharedMemory::create_sparse(const char* name, std::size_t b
 
 Status SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
   const NoFileSizeSignal error_only;
-  const int rc = reserve_pages(fd(), offset, bytes);
+  int rc = posix_fallocate(fd(), static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  if (is_refusal(rc)) rc = touch_pages(as<char>() + offset, bytes);
   return rc == 0 ? Status::ok : failed("more", bytes, "reserving shared memory", rc);
 }
 

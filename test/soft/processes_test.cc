@@ -1,4 +1,6 @@
 // The soft HCA between processes: the other half is this program again, started with a role.
+#include <sys/syscall.h>
+
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -7,6 +9,7 @@
 #include "test/soft/pair.h"
 #include "test/soft/processes.h"
 #include "test/soft/strangers.h"
+#include "test/support/refuse.h"
 
 using namespace twinpath;
 using namespace twinpath::test;
@@ -95,11 +98,23 @@ int child_main(const std::string& role, int fd) {
   return 0;
 }
 
+// Whether the soft HCA says what is refused to it, as long as this call is.
+int told_of(unsigned call) {
+  if (!refuse({call}, EPERM)) return 1;
+  Verbs verbs;
+  std::string why;
+  if (load_soft_hca(verbs, {}, why)) return 2;
+  return why.find("seccomp") != std::string::npos ? 0 : 3;
+}
+
 }  // namespace
 
 // Not a test: what the child processes of the tests below run.
 TEST_CASE("child role", "[.child]") {
   const Role role = own_role();
+  const std::string refused = "refused@";
+  if (role.name.starts_with(refused))
+    _exit(told_of(static_cast<unsigned>(std::stoul(role.name.substr(refused.size())))));
   _exit(is_stranger(role.name) ? stranger_main(role.name, role.fd)
                                : child_main(role.name, role.fd));
 }
@@ -169,6 +184,16 @@ TEST_CASE("what brings no notice is in place though nothing of the other process
     CHECK(std::memcmp(&s.buffer[1 << 20], &s.buffer[i * kApart], kSizes[i]) == 0);
   }
   CHECK(child.finish() == 0);
+}
+
+// A security profile's errno is not a want of memory, and what is not heard must not be waited for.
+TEST_CASE("a call that is refused to the adapter's thread is told when it starts", "[soft]") {
+  for (const unsigned call :
+       {SYS_bind, SYS_listen, SYS_eventfd2, SYS_epoll_create1, SYS_epoll_ctl}) {
+    INFO(call);
+    ChildProcess child("refused@" + std::to_string(call));
+    CHECK(child.finish() == 0);
+  }
 }
 
 TEST_CASE("a killed peer turns into retry-exceeded at once", "[soft]") {

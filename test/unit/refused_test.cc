@@ -1,11 +1,7 @@
 // System calls that a limit or a security profile refuses: an error with its cause, or another way.
 // In child processes, as neither is ever lifted again.
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -14,10 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
 #include <functional>
-#include <initializer_list>
-#include <vector>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/counter_page.h"
@@ -28,6 +21,7 @@
 #include "plugin/rdma/handle.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
+#include "test/support/refuse.h"
 
 using namespace twinpath;
 using namespace twinpath::test;
@@ -49,19 +43,6 @@ int in_child(const std::function<int()>& body) {
 bool limit_files(rlim_t bytes) {
   const rlimit limit{bytes, bytes};
   return ::setrlimit(RLIMIT_FSIZE, &limit) == 0;
-}
-
-// From now on these calls fail so, as in a sandbox.
-bool refuse(std::initializer_list<unsigned> calls, unsigned error) {
-  std::vector<sock_filter> program{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
-  for (const unsigned call : calls) {
-    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1));
-    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error));
-  }
-  program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  sock_fprog all{static_cast<unsigned short>(program.size()), program.data()};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all) == 0;
 }
 
 }  // namespace
@@ -112,6 +93,18 @@ TEST_CASE("shared memory is reserved without fallocate, too") {
             if (made->as<char>()[i] != 0) return 3;
           if (!limit_files(4096)) return 4;
           return SharedMemory::create("test", 10'000, Writers::both) ? 5 : 0;
+        }) == 0);
+}
+
+// Its size and what is written to it are sealed, so that only its own mapping reserves it.
+TEST_CASE("a page of counters is made and grows without fallocate, too") {
+  LogCapture log;
+  CHECK(in_child([&] {
+          if (!refuse({SYS_fallocate}, EPERM)) return 1;
+          auto made = SharedMemory::create_sparse("test", 1 << 20, Writers::creator);
+          if (!made || made->reserve(100, 10'000) != Status::ok) return 2;
+          if (CounterPage::create("host", "version", "") == nullptr) return 3;
+          return log.warnings().empty() ? 0 : 4;
         }) == 0);
 }
 

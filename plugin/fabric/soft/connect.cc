@@ -9,6 +9,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/soft/slow_step.h"
 
@@ -22,11 +23,14 @@ constexpr std::int64_t kWarningsApart = 60 * kSecond;
 
 }  // namespace
 
-void Hca::watch(int socket) const {
+bool Hca::watch(int socket, std::string& why) const {
   epoll_event e{};
   e.events = EPOLLIN;
   e.data.fd = socket;
-  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &e);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &e) == 0) return true;
+  why = "epoll_ctl: " +
+        (errno == ENOSPC ? std::string("raise fs.epoll.max_user_watches") : why_no_memory(errno));
+  return false;
 }
 
 Message Hca::introduction(MessageKind kind) const {
@@ -66,9 +70,12 @@ Result<std::shared_ptr<Peer>> Hca::peer_of(std::uint32_t slot) {
   const int fd = peer->wire.fd();
   {
     const std::lock_guard hold(lock_);
+    if (!watch(fd, why)) {
+      TP_WARN("soft HCA: the process of slot %u cannot be heard: %s", slot, why.c_str());
+      return Status::system;
+    }
     outgoing_[fd] = peer;
     peers_[slot] = peer;
-    watch(fd);
   }
   if (!peer->wire.send(introduction(MessageKind::greeting), {peer->own_holds.fd(), -1}))
     return Status::closed;
@@ -90,8 +97,11 @@ void Hca::accept_callers() {
     const int raw = fd.get();
     auto caller = std::make_shared<Caller>(std::move(fd), epoll_.get());
     const std::lock_guard hold(lock_);
+    if (std::string why; !watch(raw, why)) {
+      TP_WARN("soft HCA: a process that connects cannot be heard: %s", why.c_str());
+      continue;
+    }
     incoming_[raw] = std::move(caller);
-    watch(raw);
   }
 }
 

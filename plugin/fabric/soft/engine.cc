@@ -104,8 +104,7 @@ void Hca::engine_loop() {
     }
     std::int64_t now = now_ns();
     if (accept_again_ != 0 && now >= accept_again_) {
-      accept_again_ = 0;
-      watch(listen_socket_.get());
+      if (std::string why; watch(listen_socket_.get(), why)) accept_again_ = 0;
     }
     if (faults_.failing_device() >= 0) keep_failing_port(now);
     wait_us = engine_wait_us(now, sweep(now));

@@ -133,7 +133,7 @@ Status Hca::start(std::string& why) {
     why = "epoll_create1 or eventfd: " + why_no_memory(errno);
     return Status::system;
   }
-  for (int fd : {listen_socket_.get(), bell_.get()}) watch(fd);
+  if (!watch(listen_socket_.get(), why) || !watch(bell_.get(), why)) return Status::system;
   pthread_atfork([] { Hca::before_fork(); }, [] { Hca::after_fork(false); },
                  [] { Hca::after_fork(true); });
   try {

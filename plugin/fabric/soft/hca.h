@@ -111,7 +111,8 @@ class Hca {
   void pause_accepting(std::int64_t now);
   void serve(int socket, bool has_room);
   void drop_socket(int socket);
-  void watch(int socket) const;
+  // False (`why`): nothing that comes there is heard.
+  bool watch(int socket, std::string& why) const;
   Result<std::shared_ptr<Peer>> peer_of(std::uint32_t slot);
   Message introduction(MessageKind kind) const;
   // links.cc: joining a QP to its destination.

@@ -13,6 +13,7 @@
 #include <memory>
 #include <random>
 
+#include "plugin/base/refused.h"
 #include "plugin/base/wait_within.h"
 
 namespace twinpath::soft {
@@ -143,7 +144,7 @@ Result<UniqueFd> Rendezvous::claim(std::uint32_t& slot, std::string& why) const 
     const std::string own = prefix_ + std::to_string(candidate) + "-" + random_digits();
     const Address a(own);
     if (!fd || bind(fd.get(), a.get(), a.length) != 0 || listen(fd.get(), kBacklog) != 0) {
-      why = std::string("making the rendezvous socket: ") + std::strerror(errno);
+      why = "making the rendezvous socket: " + why_no_memory(errno);
       return Status::system;
     }
     // Another process may have taken the same slot since we looked: whoever sees the other gives
