@@ -73,7 +73,7 @@ constexpr Place kRoceCaps[] = {
     {0x18, 15, 0, 0xc000},   // r_roce_min_src_udp_port
     {0x1c, 15, 0, 8},        // roce_address_table_size
 };
-constexpr Place kSecond[] = {
+constexpr Place kGeneral2[] = {
     {0x5c, 30, 30, 0}};  // send_dbr_mode_no_dbr_ext: doorbells need records
 
 // On both kinds of link, what is possible and what is in force.
@@ -155,7 +155,7 @@ TEST_CASE("every capability lies where others look for it") {
   check_answer(0, kGeneral, {{0x34, 9, 8} /* port_type */, {0x40, 2, 2} /* roce */});
   check_answer(3, kAtomic);
   check_answer(4, kRoceCaps);
-  check_answer(0x20, kSecond);
+  check_answer(0x20, kGeneral2);
 }
 
 TEST_CASE("a table of GIDs is told by its size, rounded up to a power of two from 8") {
