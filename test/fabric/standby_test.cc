@@ -100,25 +100,6 @@ TEST_CASE("200 dma-bufs keep no descriptor, and have keys on the port in reserve
   }
 }
 
-TEST_CASE("F2, F8, F3: a lone port that loses packets without a word is left") {
-  const auto what =
-      GENERATE(soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers);
-  const char* where = GENERATE("soft0", "soft2");
-  CAPTURE(static_cast<int>(what), where);
-  LogCapture log;
-  FailoverWorld w(FailoverWorld::config(), Ports::apart);
-  Link link = w.connect();
-  Stream stream(link, {}, 11);
-  CHECK(stream.run(50));
-  stream.forget_gap();
-  FailoverWorld::loss(where, what);
-  CHECK(stream.run(400));
-  CAPTURE(stream.failure, log.warnings(), stream.longest_gap() / kMillisecond);
-  CHECK(stream.failure.empty());
-  CHECK(log.has("while the peer's process answers"));
-  CHECK(stream.longest_gap() < 3 * kSecond);
-}
-
 TEST_CASE("F4: a lone port that flaps is used again each time it is back") {
   LogCapture log;
   FailoverWorld w(FailoverWorld::config(), Ports::apart);
@@ -195,36 +176,6 @@ TEST_CASE("without ports in reserve a lone port's failure is the connection's, a
   CAPTURE(stream.failure, log.warnings());
   CHECK(ran == (here != 0));
   FailoverWorld::port("soft0", true);
-}
-
-TEST_CASE("F6: with every port down a lone one waits, and ends with an error that says why") {
-  LogCapture log;
-  Config c = FailoverWorld::config();
-  c.failover_hold_ms = 300;
-  c.ib_timeout = 10;
-  FailoverWorld w(c, Ports::apart);
-  Link link = w.connect();
-  Stream stream(link, {}, 5);
-  CHECK(stream.run(20));
-  for (const char* port : {"soft0", "soft1"}) FailoverWorld::port(port, false);
-  CHECK_FALSE(stream.run_for(10000));
-  CAPTURE(stream.failure, log.warnings());
-  CHECK(log.has("TWINPATH_FAILOVER_HOLD_MS"));
-}
-
-TEST_CASE("F2: a lone port with two queues that goes silent is left, too") {
-  LogCapture log;
-  Config c = FailoverWorld::config();
-  c.ib_qps_per_connection = 2;
-  FailoverWorld w(c, Ports::apart);
-  Link link = w.connect();
-  Stream stream(link, {}, 13);
-  CHECK(stream.run(50));
-  stream.forget_gap();
-  FailoverWorld::loss("soft2", soft::PortLoss::all);
-  CHECK(stream.run(300));
-  CAPTURE(stream.failure, log.warnings());
-  CHECK(stream.longest_gap() < 3 * kSecond);
 }
 
 TEST_CASE("F2: a cell that is lost is missed although nobody calls its receiver") {
