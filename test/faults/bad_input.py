@@ -11,8 +11,8 @@ import subprocess
 from harness import Peer, Skip, case, connected, exchange, expect, moved_data, net_perf, shut, warnings
 
 # kProtocolVersion of proxy/wire/handshake.h
-HANDSHAKE = pathlib.Path(__file__).resolve().parents[2] / "proxy/wire/handshake.h"
-PROTOCOL = int(re.search(r"kProtocolVersion = (\d+);", HANDSHAKE.read_text())[1])
+HANDLE = pathlib.Path(__file__).resolve().parents[2] / "plugin/rdma/handle.h"
+PROTOCOL = int(re.search(r"kProtocolVersion = (\d+);", HANDLE.read_text())[1])
 
 
 @case

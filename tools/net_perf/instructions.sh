@@ -117,7 +117,7 @@ awk -F '\t' -v n="$messages" 'NR == FNR { once[$2] += $1; next } { twice[$2] += 
 awk -F '\t' -v size="$size" -v loop="$loop" -v top="$top" '
   $2 == "all" { all = $1 } $2 == "plugin" { plugin = $1 }
   # What one run did once and the other did not is no cost of a message.
-  $2 == "libc" { libc = $1 < 0 ? 0 : $1 }
+  $2 == "libc" { libc = $1 <= 0 ? 0 : $1 }
   $2 ~ /^f / { if (++k <= top) lines = lines sprintf("%10.1f  %s\n", $1, substr($2, 3)) }
   END {
     printf "%.1f instructions per %d-byte message, send and receive side together, loop %s\n",
