@@ -61,8 +61,10 @@ class Install(Works, unittest.TestCase):
             self.check_roff(self.prefix / f"share/man/man1/{name}.1")
         settings = self.prefix / "share/man/man7/twinpath.7"
         documented = run(self.prefix / "bin/twinpath-info", "--markdown").stdout
-        for name in re.findall(r"^\| `([A-Z_0-9]*)`", documented, re.M):
-            self.assertIn(f"\n.B {name}\n", settings.read_text())
+        page = settings.read_text()
+        for cell in re.findall(r"^\| (`[A-Z_0-9]*`(?:, `[A-Z_0-9]*`)*) \|", documented, re.M):
+            for name in re.findall("[A-Z_0-9]+", cell):
+                self.assertIn(f"\n.B {name}\n", page)
         self.check_roff(settings)
 
     def check_roff(self, page):

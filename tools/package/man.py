@@ -127,7 +127,9 @@ def settings_page(markdown):
             out += tagged(name, f"{values}; default {default}.  {text}")
             rows += 1
         elif len(cells) == 2 and cells[0].startswith("`"):  # without effect
-            out += tagged(cells[0].strip("`"), cells[1][:1].upper() + cells[1][1:] + ".")
+            first, *more = re.findall(r"`([^`]*)`", cells[0])
+            tag, name, text = tagged(first, cells[1][:1].upper() + cells[1][1:] + ".")
+            out += [tag, name, *(line for n in more for line in (".TQ", f".B {roff(n)}")), text]
     if rows == 0:
         raise ValueError("twinpath-info --markdown shows no table")
     return out
