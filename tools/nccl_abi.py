@@ -18,7 +18,10 @@ import argparse
 import json
 import pathlib
 import re
+import subprocess
 import sys
+import zlib
+from struct import error as TruncatedError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools" / "lib"))
@@ -68,7 +71,7 @@ def needed(facts, tables):
               for family, numbers in tables.items() for number in numbers]
     for name in names:  # grows
         for field in facts["structs"].get(name, {"fields": []})["fields"]:
-            names += [n for n in nccl_facts.layouts.pointed_to(field[3]) if n not in names]
+            names += [n for n in nccl_facts.layouts.pointed_to(field[3]) if n and n not in names]
     return set(names)
 
 
@@ -107,16 +110,12 @@ def parse_arguments():
     return args
 
 
-def main():
-    args = parse_arguments()
-    try:
-        tables = exported(args.source)
-        ours = our_layouts(args.source, tables)
-        known = read_facts(args.facts) if args.facts else []
-        found = [nccl_facts.of_release(path) for path in args.releases]
-    except (OSError, ValueError) as error:
-        print(f"nccl_abi.py: {error}", file=sys.stderr)
-        return 2
+def report(args):
+    """Prints it: the number of complaints."""
+    tables = exported(args.source)
+    ours = our_layouts(args.source, tables)
+    known = read_facts(args.facts) if args.facts else []
+    found = [nccl_facts.of_release(path) for path in args.releases]
     if args.add:
         new = {facts["version"] for facts in found}
         known = sorted([f for f in known if f["version"] not in new] + found,
@@ -127,7 +126,18 @@ def main():
         head, lines = abi_compare.report(facts, ours, tables)
         print("\n    ".join([head, *lines]))
         complaints += len(lines)
-    return 1 if complaints else 0
+    return complaints
+
+
+def main():
+    args = parse_arguments()
+    try:
+        return 1 if report(args) else 0
+    except (OSError, ValueError, subprocess.SubprocessError, zlib.error, TruncatedError) as error:
+        print(f"nccl_abi.py: {error}", file=sys.stderr)
+    except (AttributeError, LookupError) as error:
+        print(f"nccl_abi.py: what was read is not as expected: {error!r}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

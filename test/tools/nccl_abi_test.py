@@ -13,6 +13,8 @@ import zipfile
 
 SOURCE = pathlib.Path(os.environ["SOURCE_ROOT"])
 TOOL = SOURCE / "tools" / "nccl_abi.py"
+sys.path.insert(0, str(SOURCE / "tools" / "lib"))
+import layouts  # noqa: E402
 GOLDEN = SOURCE / "test" / "golden" / "nccl_abi.json"
 NEWEST = "2.32.3"
 
@@ -169,6 +171,21 @@ class NcclAbiTest(unittest.TestCase):
         broken.write_bytes(b"no wheel")
         for path in (broken, self.folder, self.folder / "missing.whl"):
             self.assertIn(path.name, self.run_tool(path, status=2))
+        facts = self.folder / "facts.json"
+        facts.write_text(json.dumps({"releases": {NEWEST: {}}, "structs": []}))
+        self.assertIn("'asks'", self.run_tool("--facts", facts, status=2))
+
+    def test_arguments_are_compared_by_their_places(self):
+        self.assertEqual(layouts.pointed_to("(i4: *, *config, **, **more)"),
+                         ["", "config", "", "more"])
+
+    def test_bits_are_fields(self):
+        library = self.folder / "bits.so"
+        subprocess.run(["g++", "-g", "-gdwarf-5", "-shared", "-fPIC", "-x", "c++", "-", "-o",
+                        str(library)], text=True, check=True,
+                       input="struct Bits { char first; unsigned a : 3, b : 14; static int no; } x;")
+        self.assertEqual(layouts.read(library.read_bytes(), {"Bits"})["Bits"]["fields"], [
+            ["first", 0, 1, "i"], ["a", 1, 1, "b"], ["b", 1, 3, "b"]])
 
 
 if __name__ == "__main__":

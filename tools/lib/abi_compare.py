@@ -105,7 +105,8 @@ class HostComparison:
         else:
             pairs = zip(layouts.pointed_to(field[3]), layouts.pointed_to(other[3]))
             for struct, our_struct in pairs:
-                self.compare(struct, our_struct, False)
+                if struct and our_struct:
+                    self.compare(struct, our_struct, False)
 
 
 def versions(symbol, numbers):

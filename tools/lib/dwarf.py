@@ -12,6 +12,7 @@ TAG_UNION, TAG_ELLIPSIS, TAG_BASE_CLASS, TAG_BASE = 0x17, 0x18, 0x1c, 0x24
 TAG_CONST, TAG_VOLATILE, TAG_NAMESPACE = 0x26, 0x35, 0x39
 SIBLING, NAME, SIZE, UPPER_BOUND, COUNT = 0x01, 0x03, 0x0b, 0x2f, 0x37
 OFFSET, DECLARATION, ENCODING, TYPE = 0x38, 0x3c, 0x3e, 0x49
+BIT_SIZE, BIT_OFFSET = 0x0d, 0x6b  # the latter from the struct's begin; DWARF 5
 
 # Bytes of forms that always have as many; references within a unit count from its beginning.
 FIXED = {0x01: 8, 0x05: 2, 0x06: 4, 0x07: 8, 0x0b: 1, 0x0c: 1, 0x10: 4, 0x11: 1, 0x12: 2, 0x13: 4,

@@ -6,8 +6,9 @@
 Structs that a wanted one points to, in arguments of functions too, come with it.  A field is
 [name, offset, size, kind]; of a member that is a struct its own fields are given, as `cq.depth`.
 Kinds: "i" a whole number, bool or enum of either sign; "f" a floating one; "*" a pointer, with the
-struct's name behind it where it leads to one; "a" an array; "u" a union; "(i4: *, i8)" a pointer to
-a function, with kinds and sizes of its result and arguments.
+struct's name behind it where it leads to one; "a" an array; "u" a union (what these two hold is not
+looked at); "b" bits, with the bytes that they touch; "(i4: *, i8)" a pointer to a function, with
+kinds and sizes of its result and arguments.
 """
 import re
 
@@ -77,9 +78,14 @@ class Layouts:
 
     def fields(self, entry, prefix="", base=0):
         for child in self.types.children(entry):
+            name = prefix + (self.types.name(child) or "")
+            if child.tag == dwarf.TAG_MEMBER and dwarf.BIT_OFFSET in child.values:
+                first = child.get(dwarf.BIT_OFFSET)
+                end = first + child.get(dwarf.BIT_SIZE)
+                yield [name, base + first // 8, (end + 7) // 8 - first // 8, "b"]
+                continue
             if dwarf.OFFSET not in child.values:
                 continue  # a static member, a function, a type
-            name = prefix + (self.types.name(child) or "")
             offset = base + child.get(dwarf.OFFSET)
             inner, _ = self.bare(child.get(dwarf.TYPE))
             if child.tag == dwarf.TAG_BASE_CLASS:
@@ -107,5 +113,5 @@ def read(data, wanted):
 
 
 def pointed_to(kind):
-    """Names of the structs that a kind mentions, in their order."""
-    return re.findall(r"\*+([A-Za-z_]\w*)", kind)
+    """Of each pointer in a kind, in their order, the struct that it leads to, or ""."""
+    return re.findall(r"\*+([A-Za-z_]\w*|)", kind)
