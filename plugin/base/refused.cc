@@ -46,8 +46,10 @@ std::string why_no_thread(int error) {
 }
 
 std::string why_no_memory(int error) {
+  // Kinds of sockets are refused as if there were none (systemd's RestrictAddressFamilies).
   return std::string(std::strerror(error)) + "; " +
-         (is_refusal(error) ? profile_refuses("the call") : remedy_for_memory(error));
+         (is_refusal(error) || error == EAFNOSUPPORT ? profile_refuses("the call")
+                                                     : remedy_for_memory(error));
 }
 
 }  // namespace twinpath

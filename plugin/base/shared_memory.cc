@@ -85,7 +85,12 @@ Result<SharedMemory> SharedMemory::create_sparse(const char* name, std::size_t b
 Status SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
   const NoFileSizeSignal error_only;
   int rc = posix_fallocate(fd(), static_cast<off_t>(offset), static_cast<off_t>(bytes));
-  if (is_refusal(rc)) rc = touch_pages(as<char>() + offset, bytes);
+  if (is_refusal(rc)) {
+    int other = touch_pages(as<char>() + offset, bytes);
+    if (other == EINVAL) other = write_zeros(fd(), offset, bytes);
+    // Where neither is possible (an old kernel, and sealed), the refusal is the cause.
+    if (other == 0 || other == ENOMEM || other == ENOSPC) rc = other;
+  }
   return rc == 0 ? Status::ok : failed("more", bytes, "reserving shared memory", rc);
 }
 

@@ -108,6 +108,19 @@ TEST_CASE("a page of counters is made and grows without fallocate, too") {
         }) == 0);
 }
 
+// As before Linux 5.14: by writing to the file, or, where that is sealed, not at all.
+TEST_CASE("without fallocate and madvise memory that others may write grows, and no other does") {
+  LogCapture log;
+  CHECK(in_child([&] {
+          if (!refuse({SYS_fallocate}, EPERM) || !refuse({SYS_madvise}, EINVAL)) return 1;
+          auto open = SharedMemory::create_sparse("test", 1 << 20, Writers::both);
+          if (!open || open->reserve(100, 10'000) != Status::ok) return 2;
+          auto sealed = SharedMemory::create_sparse("test", 1 << 20, Writers::creator);
+          if (!sealed || sealed->reserve(100, 10'000) == Status::ok) return 3;
+          return log.has(LogLevel::warn, "seccomp") ? 0 : 4;
+        }) == 0);
+}
+
 TEST_CASE("events are waited for by whatever call there is") {
   LogCapture log;
   struct Row {
@@ -165,7 +178,7 @@ TEST_CASE("what helps against a refused call") {
                       {EACCES, "seccomp", "seccomp"},       {ENOSYS, "seccomp", "seccomp"},
                       {EMFILE, "ulimit -u", "ulimit -n"},   {ENFILE, "ulimit -u", "ulimit -n"},
                       {EFBIG, "ulimit -u", "ulimit -f"},    {ENOSPC, "ulimit -u", "free memory"},
-                      {ENOMEM, "ulimit -u", "free memory"}};
+                      {ENOMEM, "ulimit -u", "free memory"}, {EAFNOSUPPORT, "ulimit -u", "seccomp"}};
   for (const Row& row : rows) {
     CAPTURE(row.error);
     CHECK(why_no_thread(row.error).find(row.thread) != std::string::npos);

@@ -88,7 +88,8 @@ void Hca::accept_callers() {
     const std::shared_lock no_fork(fork_lock_);
     UniqueFd fd(accept4(listen_socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS ||
+          is_refusal(errno))
         pause_accepting(now_ns());
       return;
     }
@@ -107,15 +108,13 @@ void Hca::accept_callers() {
 
 // The caller stays in the backlog, where epoll would report it without end.
 void Hca::pause_accepting(std::int64_t now) {
-  const std::string why = std::strerror(errno);
+  const std::string why = why_no_memory(errno);
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listen_socket_.get(), nullptr);
   accept_again_ = now + kAcceptPause;
   if (warned_of_limit_ != 0 && now - warned_of_limit_ < kWarningsApart) return;
   warned_of_limit_ = now;
-  TP_WARN(
-      "soft HCA: another process wants to connect: %s; it waits until there is room; raise the "
-      "limit of open files (ulimit -n)",
-      why.c_str());
+  TP_WARN("soft HCA: another process wants to connect, and waits until it can be accepted: %s",
+          why.c_str());
 }
 
 void Hca::drop_socket(int socket) {

@@ -182,8 +182,8 @@ Result<UniqueFd> Rendezvous::reach(std::uint32_t slot, std::string& why) const {
         why = "its name is held by a process of user id " + std::to_string(user) +
               ", which is not trusted; the process of that name has ended";
       }
-      if (a == Answer::nobody && errno == EMFILE) {
-        why = std::string(std::strerror(errno)) + "; raise the limit of open files (ulimit -n)";
+      if (a == Answer::nobody && (errno == EMFILE || errno == ENFILE || is_refusal(errno))) {
+        why = why_no_memory(errno);
         return Status::system;
       }
     }
