@@ -7,7 +7,9 @@ namespace twinpath {
 int nccl_version_of(LogSink log) {
   Dl_info logger{};
   if (log == nullptr || ::dladdr(reinterpret_cast<const void*>(log), &logger) == 0) return 0;
-  void* const library = ::dlopen(logger.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  void* library = ::dlopen(logger.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  // A program that NCCL is linked into is not found by its name.
+  if (library == nullptr) library = ::dlopen(nullptr, RTLD_NOW);
   if (library == nullptr) return 0;
   void* const found = ::dlsym(library, "ncclGetVersion");
   int version = 0;
