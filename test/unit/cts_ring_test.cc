@@ -20,12 +20,12 @@ class Ring {
   explicit Ring(int rails = 1) : layout_(rails), memory_(new Line[kCtsCells]) {}
 
   void write(std::uint64_t seq, int tag, MetaParts parts = kLone, std::uint32_t parcels = 0) {
-    layout_.fill(memory_.get()->bytes + layout_.offset(seq), 0x1000 + seq, 64, tag,
-                 cell_meta(parts, parcels), seq, [](int) { return 7u; });
+    layout_.fill(begin() + layout_.offset(seq), 0x1000 + seq, 64, tag, cell_meta(parts, parcels),
+                 seq, [](int) { return 7u; });
   }
   // Where cell `seq` would lie if the ring were longer.
   void write_beyond(std::uint64_t seq, MetaParts parts) {
-    layout_.fill(memory_.get()->bytes + layout_.stride() * seq, 0, 64, 7, cell_meta(parts, 0), seq,
+    layout_.fill(begin() + layout_.stride() * seq, 0, 64, 7, cell_meta(parts, 0), seq,
                  [](int) { return 7u; });
   }
   // An irecv of `members` from cell `seq` on, under tags 0, 1, ...
@@ -33,12 +33,14 @@ class Ring {
     for (unsigned i = 0; i < members; ++i)
       write(seq + i, static_cast<int>(i), {5, i, 9, members, false, true}, parcels);
   }
-  CtsRing reader() const { return CtsRing(memory_.get()->bytes, layout_); }
+  CtsRing reader() const { return CtsRing(begin(), layout_); }
 
  private:
   struct alignas(64) Line {
     std::uint8_t bytes[64] = {};
   };
+  // Of all lines, not of the first one's array.
+  std::uint8_t* begin() const { return reinterpret_cast<std::uint8_t*>(memory_.get()); }
   CtsLayout layout_;
   std::unique_ptr<Line[]> memory_;
 };
