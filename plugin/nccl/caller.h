@@ -5,7 +5,7 @@
 namespace twinpath {
 
 // As ncclGetVersion of the library that holds the logger counts: 23004 is 2.30.4.  0 where that
-// library does not show the function, as when NCCL is linked into a program.
+// library, or the program that NCCL is linked into, does not show the function.
 //
 // Threads: any; opens and closes the library's handle, so not for the data path.
 int nccl_version_of(LogSink log);
