@@ -118,14 +118,14 @@ class Execution : public Queues {
   // execution_datagrams.cc
   Syndrome send_datagram(const QueuePair& qp, const Work& work);
   bool take_datagrams();
+  void deliver(QueuePair& qp, const Datagram& datagram);
+  Syndrome scatter(const QueuePair& qp, const std::vector<Piece>& pieces, const Datagram& d);
+  static std::uint32_t well_known_number(const QueuePair& qp);
   struct Receive {
     std::uint16_t index;
     std::vector<Piece> pieces;
   };
   std::optional<Receive> take_receive(QueuePair& qp);
-  void deliver(QueuePair& qp, const Datagram& datagram);
-  Syndrome scatter(const QueuePair& qp, const std::vector<Piece>& pieces, const Datagram& d);
-  static std::uint32_t well_known_number(const QueuePair& qp);
   bool post_receives(QueuePair& qp);
   bool flush_receives(QueuePair& qp);
   bool collect(QueuePair& qp);

@@ -12,11 +12,7 @@ bool Execution::has_room(CompletionQueue& cq) {
 
 // Completions that the program has not taken.
 std::uint64_t Execution::waiting(CompletionQueue& cq) const {
-  std::uint32_t told = 0;
-  if (read_record(around_, cq.facts.record, told)) {
-    const auto index = extend_index(cq.consumed, told & 0xffffff, 24, cq.written - cq.consumed);
-    if (index) cq.consumed = *index;
-  }
+  (void)follow_record(around_, cq.facts.record, 24, cq.written - cq.consumed, cq.consumed);
   return cq.written - cq.consumed;
 }
 

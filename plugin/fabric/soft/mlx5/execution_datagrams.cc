@@ -77,27 +77,6 @@ bool Execution::take_datagrams() {
   return moved;
 }
 
-// The queue pair's own, or one of those that it shares.
-std::optional<Execution::Receive> Execution::take_receive(QueuePair& qp) {
-  if (auto it = srqs_.find(qp.facts.srq); it != srqs_.end()) {
-    std::uint64_t id = 0;
-    std::vector<ibv_sge> list;
-    if (around_.take_receive == nullptr || !around_.take_receive(it->second.srq, id, list))
-      return std::nullopt;
-    Receive taken{static_cast<std::uint16_t>(id), {}};
-    for (const ibv_sge& piece : list)
-      taken.pieces.push_back({piece.addr, piece.length, piece.lkey});
-    return taken;
-  }
-  (void)look_at_receives(qp);
-  if (qp.receives_posted == qp.receives_told) return std::nullopt;
-  std::vector<std::uint8_t> entry(qp.facts.receive_bytes);
-  const std::uint64_t place = qp.receives_posted % qp.facts.receive_entries;
-  if (!read_memory(around_, qp.facts.receives + place * entry.size(), entry.data(), entry.size()))
-    return std::nullopt;
-  return Receive{static_cast<std::uint16_t>(qp.receives_posted++), read_receive(entry)};
-}
-
 // Into the next receive.  What there is none for, and what has another key than the queue pair, is
 // lost, as on the wire.
 void Execution::deliver(QueuePair& qp, const Datagram& d) {

@@ -97,14 +97,9 @@ void Execution::notify(CompletionQueue& cq) {
 
 void Execution::look_at_record(QueuePair& qp) {
   qp.owed = false;
-  std::uint32_t told = 0;
-  if (!qp.reachable || qp.facts.send_blocks == 0 ||
-      !read_record(around_, qp.facts.record + kSendWord, told))
-    return;
-  // A record that is out of range was not written yet, or is not used by the program.
-  const auto index =
-      extend_index(qp.rung, told & 0xffff, 16, qp.facts.send_blocks - (qp.rung - qp.fetched));
-  if (index) qp.rung = *index;
+  if (!qp.reachable || qp.facts.send_blocks == 0) return;
+  (void)follow_record(around_, qp.facts.record + kSendWord, 16,
+                      qp.facts.send_blocks - (qp.rung - qp.fetched), qp.rung);
 }
 
 }  // namespace twinpath::soft::mlx5

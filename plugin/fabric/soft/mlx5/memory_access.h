@@ -12,6 +12,7 @@
 
 #include "plugin/fabric/soft/mlx5/completion.h"
 #include "plugin/fabric/soft/mlx5/surroundings.h"
+#include "plugin/fabric/soft/mlx5/work.h"
 
 namespace twinpath::soft::mlx5 {
 
@@ -41,6 +42,17 @@ inline bool read_record(const Surroundings& around, std::uint64_t address, std::
     return false;
   }
   value = __builtin_bswap32(value);
+  return true;
+}
+
+// Moves `index` on to the one whose lowest `bits` the record tells.  One that is more than `depth`
+// ahead was not written yet, or is not used by the program: it changes nothing.  False when the
+// record cannot be read.
+inline bool follow_record(const Surroundings& around, std::uint64_t address, unsigned bits,
+                          std::uint64_t depth, std::uint64_t& index) {
+  std::uint32_t told = 0;
+  if (!read_record(around, address, told)) return false;
+  index = extend_index(index, told, bits, depth).value_or(index);
   return true;
 }
 

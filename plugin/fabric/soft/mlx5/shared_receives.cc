@@ -20,11 +20,8 @@ constexpr std::size_t kHeadBytes = 16;
 }  // namespace
 
 bool SharedReceives::look(const Surroundings& around) {
-  std::uint32_t told = 0;
-  if (broken_ || !read_record(around, facts_.record, told)) return false;
   // The record's upper half is the program's own matter.
-  const auto index = extend_index(told_, told & 0xffff, 16, facts_.entries);
-  if (index) told_ = *index;
+  if (broken_ || !follow_record(around, facts_.record, 16, facts_.entries, told_)) return false;
   bool moved = false;
   while (!broken_ && given_ != told_) {
     broken_ = !give_next(around);
