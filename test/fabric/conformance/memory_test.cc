@@ -24,6 +24,14 @@ struct Pages {
   Pages& operator=(const Pages&) = delete;
 };
 
+// The I/O address of the region that register_moved() makes.
+std::uint64_t moved(const Endpoint& end) { return 0x40000000 + (end.address() & 4095); }
+Mr register_moved(Endpoint& end) {
+  Mr mr(ibv_reg_mr_iova(end.pd.get(), end.buffer.data(), 4096, moved(end), end.all_rights));
+  REQUIRE(mr != nullptr);
+  return mr;
+}
+
 }  // namespace
 
 TEST_CASE("an unused PD can be freed", "[memory]") {
@@ -206,9 +214,8 @@ TEST_CASE("registering the same memory again does not revive the old key", "[mem
 
 TEST_CASE("a region with its own I/O address is reached by that address", "[memory]") {
   Pair p;
-  const std::uint64_t iova = 0x40000000 + (p.b.address() & 4095);
-  const Mr mr(ibv_reg_mr_iova(p.b.pd.get(), p.b.buffer.data(), 4096, iova, p.b.all_rights));
-  REQUIRE(mr != nullptr);
+  const std::uint64_t iova = moved(p.b);
+  const Mr mr = register_moved(p.b);
   p.a.fill(0, 200);
   Wr w = p.write(200);
   w.wr.wr.rdma = {iova + 100, mr->rkey};
@@ -222,9 +229,7 @@ TEST_CASE("a region with its own I/O address is reached by that address", "[memo
 
 TEST_CASE("a region with its own I/O address is not reached by the virtual one", "[memory]") {
   Pair p;
-  const std::uint64_t iova = 0x40000000 + (p.b.address() & 4095);
-  const Mr mr(ibv_reg_mr_iova(p.b.pd.get(), p.b.buffer.data(), 4096, iova, p.b.all_rights));
-  REQUIRE(mr != nullptr);
+  const Mr mr = register_moved(p.b);
   Wr w = p.write(8);
   w.wr.wr.rdma.rkey = mr->rkey;
   CHECK(p.run(w).status == IBV_WC_REM_ACCESS_ERR);
@@ -232,9 +237,8 @@ TEST_CASE("a region with its own I/O address is not reached by the virtual one",
 
 TEST_CASE("a local SGE of a region with its own I/O address uses that address", "[memory]") {
   Pair p;
-  const std::uint64_t iova = 0x40000000 + (p.a.address() & 4095);
-  const Mr mr(ibv_reg_mr_iova(p.a.pd.get(), p.a.buffer.data(), 4096, iova, p.a.all_rights));
-  REQUIRE(mr != nullptr);
+  const std::uint64_t iova = moved(p.a);
+  const Mr mr = register_moved(p.a);
   p.a.fill(0, 200);
   Wr w = p.write(200);
   w.sge = {iova, 200, mr->lkey};
@@ -248,9 +252,8 @@ TEST_CASE("a local SGE of a region with its own I/O address uses that address", 
 
 TEST_CASE("a receive into a region with its own I/O address uses that address", "[memory]") {
   Pair p;
-  const std::uint64_t iova = 0x40000000 + (p.b.address() & 4095);
-  const Mr mr(ibv_reg_mr_iova(p.b.pd.get(), p.b.buffer.data(), 4096, iova, p.b.all_rights));
-  REQUIRE(mr != nullptr);
+  const std::uint64_t iova = moved(p.b);
+  const Mr mr = register_moved(p.b);
   REQUIRE(post_receive(p.b.qp.get(), {iova + 100, 200, mr->lkey}, 5) == 0);
   p.a.fill(0, 200);
   CHECK(p.run(p.send(200)).status == IBV_WC_SUCCESS);

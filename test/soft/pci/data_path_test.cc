@@ -7,19 +7,14 @@ namespace {
 
 using mlx5::Opcode;
 using mlx5::Refusal;
+using test::Connected;
 using test::End;
 using test::kMemory;
 using test::Machine;
 
 TEST_CASE("data goes from scattered pages of one function to those of the other") {
-  Machine machine;
-  End a(machine, 0, 0x100000), b(machine, 1, 0x200000);
-  a.make(0);
-  b.make(0);
-  REQUIRE(a.make_key(0x5a, 0) == Refusal::none);
-  REQUIRE(b.make_key(0xa5, 1) == Refusal::none);
-  a.connect(b.qpn, b.data.lid());
-  b.connect(a.qpn, a.data.lid());
+  Connected ends;
+  End &a = ends.a, &b = ends.b;
   for (std::uint64_t i = 0; i < End::kBytes; ++i) *a.byte(i) = static_cast<std::uint8_t>(i * 7 / 3);
   // Somebody arms another queue of the page: that is nothing to one that was never armed.
   a.ring(0x20, std::uint64_t{1} << 60 | (a.cqn + 1));
@@ -36,7 +31,7 @@ TEST_CASE("data goes from scattered pages of one function to those of the other"
   a.ring(0x20, std::uint64_t{1} << 60 | (a.cqn + 1));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   CHECK(a.interrupts == 0);  // there is nothing that the program has not seen
-  a.send(1, 8, End::kStart, b.key, 8, End::kStart);
+  ends.write(1);
   REQUIRE(a.completion(1) == 0);
   CHECK(a.interrupted());
   CHECK(a.interrupts == 1);
@@ -134,11 +129,7 @@ TEST_CASE("a key is nobody's until a work request makes it one, and again when i
   const std::uint64_t index = a.number();
   // Four segments in front, the context, two pages.
   const auto change = [&](std::uint32_t at, std::uint64_t changed, std::uint64_t free) {
-    const std::span<std::uint8_t> entry(a.at(End::kQp + 64 + 64 * at), 192);
-    std::fill(entry.begin(), entry.end(), std::uint8_t{0});
-    mlx5::set(entry, {0, 32}, at << 8 | 0x25);
-    mlx5::set(entry, {32, 32}, a.qpn << 8 | 9);
-    mlx5::set(entry, {64, 32}, 8);
+    const std::span<std::uint8_t> entry = a.new_entry(at, 0x25, 9);
     mlx5::set(entry, {96, 32}, index << 8);
     mlx5::set(entry, {128, 8}, 0x80);  // inline
     mlx5::set(entry, {160, 16}, free != 0 ? 0 : 1);

@@ -204,14 +204,21 @@ struct End {
         *reinterpret_cast<std::uint64_t*>(bar.data() + uar * kGuestPage + register_at))
         .store(__builtin_bswap64(value));
   }
-  // An entry of 64 bytes behind the 4 receives of 16, at place `index`.
-  void send(std::uint32_t index, std::uint32_t opcode, std::uint64_t remote, std::uint64_t rkey,
-            std::uint32_t bytes, std::uint64_t from) {
-    const std::span<std::uint8_t> entry(at(kQp + 64 + 64 * (index % 16)), 64);
+  // The send entry at place `index`, behind the 4 receives of 16: of so many units of 16 bytes,
+  // with nothing but its head, which asks for a completion.
+  std::span<std::uint8_t> new_entry(std::uint32_t index, std::uint32_t opcode,
+                                    std::uint32_t units) {
+    const std::span<std::uint8_t> entry(at(kQp + 64 + 64 * (index % 16)),
+                                        std::size_t{64} * ((units + 3) / 4));
     std::fill(entry.begin(), entry.end(), std::uint8_t{0});
     mlx5::set(entry, {0, 32}, index << 8 | opcode);
-    mlx5::set(entry, {32, 32}, qpn << 8 | 3);
-    mlx5::set(entry, {64, 32}, 8);  // a completion
+    mlx5::set(entry, {32, 32}, qpn << 8 | units);
+    mlx5::set(entry, {64, 32}, 8);
+    return entry;
+  }
+  void send(std::uint32_t index, std::uint32_t opcode, std::uint64_t remote, std::uint64_t rkey,
+            std::uint32_t bytes, std::uint64_t from) {
+    const std::span<std::uint8_t> entry = new_entry(index, opcode, 3);
     mlx5::set(entry, {128, 64}, remote);
     mlx5::set(entry, {192, 32}, rkey);
     mlx5::set(entry, {256, 32}, bytes);
@@ -222,11 +229,7 @@ struct End {
   }
   // A message of so many bytes from the region's beginning.
   void send_message(std::uint32_t index, std::uint32_t bytes) {
-    const std::span<std::uint8_t> entry(at(kQp + 64 + 64 * (index % 16)), 64);
-    std::fill(entry.begin(), entry.end(), std::uint8_t{0});
-    mlx5::set(entry, {0, 32}, index << 8 | 0x0a);
-    mlx5::set(entry, {32, 32}, qpn << 8 | 2);
-    mlx5::set(entry, {64, 32}, 8);  // a completion
+    const std::span<std::uint8_t> entry = new_entry(index, 0x0a, 2);
     mlx5::set(entry, {128, 32}, bytes);
     mlx5::set(entry, {160, 32}, key);
     mlx5::set(entry, {192, 64}, kStart);
@@ -236,11 +239,7 @@ struct End {
   // A datagram, which takes two blocks from `index` on.  `lid`: of a port, or of a group.
   void send_datagram(std::uint32_t index, std::uint64_t to, std::uint64_t lid, std::uint64_t qkey,
                      std::uint32_t bytes, bool routed = false) {
-    const std::span<std::uint8_t> entry(at(kQp + 64 + 64 * index), 128);
-    std::fill(entry.begin(), entry.end(), std::uint8_t{0});
-    mlx5::set(entry, {0, 32}, index << 8 | 0x0a);
-    mlx5::set(entry, {32, 32}, qpn << 8 | 5);
-    mlx5::set(entry, {64, 32}, 8);  // a completion
+    const std::span<std::uint8_t> entry = new_entry(index, 0x0a, 5);
     mlx5::set(entry, {128, 32}, qkey);
     mlx5::set(entry, {200, 24}, to);
     mlx5::set(entry, {240, 16}, lid);
@@ -289,6 +288,33 @@ struct End {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return interrupts != 0;
   }
+};
+
+// The ends of one connection.
+struct Ends {
+  Machine machine;
+  End a{machine, 0, 0x100000}, b{machine, 1, 0x200000};
+
+  void make_keys() {
+    REQUIRE(a.make_key(0x5a, 0) == Refusal::none);
+    REQUIRE(b.make_key(0xa5, 1) == Refusal::none);
+  }
+  void connect() {
+    a.connect(b.qpn, b.data.lid());
+    b.connect(a.qpn, a.data.lid());
+  }
+};
+
+// Each with receives of its own, and reliable.
+struct Connected : Ends {
+  Connected() {
+    a.make(0);
+    b.make(0);
+    make_keys();
+    connect();
+  }
+  // Eight bytes from a to b.
+  void write(std::uint32_t index) { a.send(index, 8, End::kStart, b.key, 8, End::kStart); }
 };
 
 }  // namespace twinpath::softhca::pci::test

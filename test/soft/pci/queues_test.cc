@@ -6,26 +6,18 @@ namespace {
 
 using mlx5::Opcode;
 using mlx5::Refusal;
+using test::Connected;
 using test::End;
-using test::Machine;
 
 // Two ends, of which the second shares its receives.
-struct Pair {
-  Machine machine;
-  End a{machine, 0, 0x100000}, b{machine, 1, 0x200000};
-
+struct Pair : test::Ends {
   explicit Pair(std::uint64_t service) {
     a.make(service);
     b.make_objects();
     b.share();
     b.make_queue_pair(service);
-    REQUIRE(a.make_key(0x5a, 0) == Refusal::none);
-    REQUIRE(b.make_key(0xa5, 1) == Refusal::none);
+    make_keys();
     for (std::uint64_t i = 0; i < 256; ++i) *a.byte(i) = static_cast<std::uint8_t>(i + 1);
-  }
-  void connect() {
-    a.connect(b.qpn, b.data.lid());
-    b.connect(a.qpn, a.data.lid());
   }
   std::uint64_t limit() {
     REQUIRE(b.run(Opcode::query_rmp, {{mlx5::kNumber, b.srqn}}) == Refusal::none);
@@ -161,18 +153,9 @@ Refusal resize(End& end, std::uint64_t log_entries, std::uint64_t select = 7,
 }
 
 TEST_CASE("a completion queue goes on in another memory, and says so in the old one") {
-  Machine machine;
-  End a(machine, 0, 0x100000), b(machine, 1, 0x200000);
-  a.make(0);
-  b.make(0);
-  REQUIRE(a.make_key(0x5a, 0) == Refusal::none);
-  REQUIRE(b.make_key(0xa5, 1) == Refusal::none);
-  a.connect(b.qpn, b.data.lid());
-  b.connect(a.qpn, a.data.lid());
-  const auto write = [&](std::uint32_t index) {
-    a.send(index, 8, End::kStart, b.key, 8, End::kStart);
-  };
-  for (std::uint32_t i = 0; i < 3; ++i) write(i);
+  Connected ends;
+  End& a = ends.a;
+  for (std::uint32_t i = 0; i < 3; ++i) ends.write(i);
   REQUIRE(a.completion(2) == 0);
   CHECK(resize(a, 2, 3) == Refusal::no_field);
   CHECK(resize(a, 7) == Refusal::queue_end);
@@ -182,7 +165,7 @@ TEST_CASE("a completion queue goes on in another memory, and says so in the old 
   CHECK(resize(a, 1) == Refusal::outstanding);
   REQUIRE(resize(a, 2) == Refusal::none);
   CHECK(a.completion(3) == 5);
-  write(3);
+  ends.write(3);
   // The old one's end is counted, too: the next is the fifth, which begins the second lap of 4.
   CHECK(a.completion(0, End::kNewCq) == 0);
   CHECK((a.at(End::kNewCq)[63] & 1) == 1);
@@ -190,7 +173,7 @@ TEST_CASE("a completion queue goes on in another memory, and says so in the old 
   // The old memory is not the queue's any more, and a second resize is possible.
   a.word(End::kRecords + 64, 5);
   REQUIRE(resize(a, 3) == Refusal::none);
-  write(4);
+  ends.write(4);
   CHECK(a.completion(6, End::kNewCq) == 0);
   // A program's own memory is in use as long as it is the queue's.
   REQUIRE(a.run(Opcode::create_umem, {{{320, 64}, 1}, {{384, 64}, a.base + End::kCq}}) ==
@@ -209,29 +192,20 @@ TEST_CASE("a completion queue goes on in another memory, and says so in the old 
 }
 
 TEST_CASE("a completion without a place ends the queue and its queue pairs, and is an event") {
-  Machine machine;
-  End a(machine, 0, 0x100000), b(machine, 1, 0x200000);
-  a.make(0);
-  b.make(0);
-  REQUIRE(a.make_key(0x5a, 0) == Refusal::none);
-  REQUIRE(b.make_key(0xa5, 1) == Refusal::none);
-  a.connect(b.qpn, b.data.lid());
-  b.connect(a.qpn, a.data.lid());
+  Connected ends;
+  End& a = ends.a;
   // An event queue for that.
   REQUIRE(a.run(Opcode::create_eq, {{{227, 5}, 2},
                                     {{232, 24}, a.uar},
                                     {{704, 64}, 1u << 4},
                                     {End::kPage, a.base + End::kShared}}) == Refusal::none);
   // 16 places, none of which is given back.
-  const auto write = [&](std::uint32_t index) {
-    a.send(index, 8, End::kStart, b.key, 8, End::kStart);
-  };
   for (std::uint32_t i = 0; i < 16; ++i) {
-    write(i);
+    ends.write(i);
     REQUIRE(a.completion(i) == 0);
   }
   CHECK(a.interrupts == 0);
-  write(16);
+  ends.write(16);
   REQUIRE(a.interrupted());
   const Bytes event(a.at(End::kShared), 64);
   CHECK(event[1] == 4);
