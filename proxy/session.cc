@@ -33,7 +33,8 @@ void warn_of_class(const Devices& devices, const CommSettings& settings) {
 }  // namespace
 
 ProxySession::ProxySession(std::shared_ptr<Devices> devices, const CommSettings& settings)
-    : core_(std::make_shared<SessionCore>(devices->config().connect_timeout_ms * kMillisecond)) {
+    : core_(std::make_shared<SessionCore>(devices->config().connect_timeout_ms * kMillisecond)),
+      clock_(RunClock::until(devices->config().connect_timeout_ms * kMillisecond)) {
   core_->devices = std::move(devices);
   core_->hub = std::make_shared<CompletionHub>(core_->devices->verbs(), settings.comm_id != 0);
   core_->settings = settings;

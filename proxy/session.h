@@ -43,7 +43,7 @@ class ProxySession final : public Session {
   };
   std::unordered_map<std::uint64_t, Begun> connecting_;
   std::uint64_t next_number_ = 1;
-  RunClock clock_{kSecond};     // under mutex_
+  RunClock clock_;              // under mutex_
   std::int64_t next_look_ = 0;  // none of connecting_ is to be dropped earlier
 };
 

@@ -11,12 +11,18 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "plugin/base/clock.h"
+
 namespace twinpath {
 
 class RunClock {
  public:
   // Looks are mostly closer together than `step` ns.
   explicit constexpr RunClock(std::int64_t step) : step_(step) {}
+  // For a limit of `limit` ns: four looks at least, however long the pauses between them.
+  static constexpr RunClock until(std::int64_t limit) {
+    return RunClock(std::clamp<std::int64_t>(limit / 4, 1, kSecond));
+  }
   // At now_ns(); the time since the first look, which is 1, in ns.
   std::int64_t look(std::int64_t now) {
     if (looked_ != 0) time_ += std::clamp<std::int64_t>(now - looked_, 0, step_);

@@ -159,7 +159,7 @@ class Connection {
   std::vector<Rail> rails_;
   const Nonce nonce_;
   const std::int64_t hello_limit_;
-  RunClock hello_clock_{kSecond};
+  RunClock hello_clock_ = RunClock::until(hello_limit_);
   MakingClock clock_;
   TcpSocket socket_;
   Step step_;

@@ -26,7 +26,10 @@ class MakingClock {
   // While there is no TCP connection the host owes an answer as long as we look.
   static constexpr std::int64_t kNoConnection = std::numeric_limits<std::int64_t>::max();
 
-  explicit MakingClock(std::int64_t limit_ms) : limit_ms_(limit_ms), tell_at_ms_(limit_ms) {}
+  explicit MakingClock(std::int64_t limit_ms)
+      : limit_ms_(limit_ms),
+        tell_at_ms_(limit_ms),
+        clock_(RunClock::until(limit_ms * kMillisecond)) {}
 
   // `owed_ms`: for how long the peer's host has owed an answer (TcpSocket::owed_ms), or
   // kNoConnection.
@@ -45,7 +48,7 @@ class MakingClock {
   const std::int64_t limit_ms_;
   std::int64_t tell_at_ms_;
   std::int64_t silent_ms_ = 0;
-  RunClock clock_{kSecond};
+  RunClock clock_;
 };
 
 // Of all connections of a session that wait, one line now and then, after ever longer pauses.

@@ -62,6 +62,13 @@ TEST_CASE("time in which nobody looked is not waiting") {
   CHECK(told.tells.empty());
 }
 
+TEST_CASE("a limit below a second has several looks, too") {
+  // A look every 700 ms counts as a quarter of the limit each.
+  const auto silent = [](std::int64_t) { return MakingClock::kNoConnection; };
+  CHECK(looked(600, 4 * 700, 700, silent).gave_up_ms == -1);
+  CHECK(looked(600, 5 * 700, 700, silent).gave_up_ms == 1 + 4 * 700);
+}
+
 TEST_CASE("of many that wait one line is written, and the next after longer pauses, with a count") {
   WaitLog log(20 * kSecond);
   CHECK(log.tell(20 * kSecond) == 0u);
