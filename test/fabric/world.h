@@ -35,7 +35,7 @@ inline Config soft_config(const std::string& hcas = "soft0,soft1") {
 
 // Calls `step` until it is true; false after the limit.
 template <class F>
-bool eventually(F step, std::int64_t limit_ms = 5000) {
+bool eventually(F step, std::int64_t limit_ms = 30000) {
   const std::int64_t end = now_ns() + limit_ms * kMillisecond;
   while (now_ns() < end) {
     if (step()) return true;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdarg>
 #include <cstdio>
+#include <exception>
 #include <mutex>
 
 namespace twinpath::test {
@@ -31,12 +32,20 @@ __attribute__((format(printf, 5, 6))) void capture(LogLevel level, unsigned long
 
 }  // namespace
 
-LogCapture::LogCapture() {
+LogCapture::LogCapture() : failing_(std::uncaught_exceptions()) {
   clear();
   previous_ = set_log_sink(&capture);
 }
 
-LogCapture::~LogCapture() { set_log_sink(previous_); }
+LogCapture::~LogCapture() {
+  set_log_sink(previous_);
+  // A failed REQUIRE is an exception.
+  if (std::uncaught_exceptions() <= failing_) return;
+  const std::lock_guard lock(store().mutex);
+  for (const LogLine& line : store().lines)
+    if (line.level <= LogLevel::info)
+      (void)std::fprintf(stderr, "  logged: %s\n", line.text.c_str());
+}
 
 std::vector<LogLine> LogCapture::lines() const {
   const std::lock_guard lock(store().mutex);

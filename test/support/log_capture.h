@@ -19,7 +19,8 @@ struct LogLine {
 class LogCapture {
  public:
   LogCapture();
-  ~LogCapture();  // puts the earlier sink back
+  // Puts the earlier sink back.  Of a test that fails the lines are printed: they say why.
+  ~LogCapture();
   LogCapture(const LogCapture&) = delete;
   LogCapture& operator=(const LogCapture&) = delete;
 
@@ -32,6 +33,7 @@ class LogCapture {
 
  private:
   LogSink previous_;
+  int failing_;  // exceptions under way when it began
 };
 
 // The sink that logs go to, a LogCapture's if there is one: to be handed to init as NCCL's logger.

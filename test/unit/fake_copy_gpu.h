@@ -23,6 +23,7 @@
 
 #include "plugin/gpu/driver.h"
 #include "plugin/gpu/lane.h"
+#include "test/support/others_rest.h"
 
 namespace twinpath::gpu::test_copies {
 
@@ -380,17 +381,18 @@ class Machine {
   std::vector<std::uint64_t>& device_words() { return device_; }
   std::vector<std::uint64_t>& host_words() { return host_; }
   FakeGpu& gpu() { return gpu_; }
-  // Waits until the copy thread stands still: nothing more is in its inbox or being issued.
-  // Until the GPU has been given that many copies (5 s at most), and a moment more.
+  // Until the GPU has been given that many copies (10 s at most), and a moment more.
   void given(std::size_t copies) {
     const auto there = [&] {
       const std::lock_guard lock(gpu_.mutex);
       return gpu_.copies >= copies;
     };
-    for (int i = 0; i < 100 && !there(); ++i) settle();
+    for (int i = 0; i < 10000 && !there(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     settle();
   }
-  static void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
+  // Waits until the copy thread stands still: nothing more is in its inbox or being issued.
+  static void settle() { test::let_others_run(20); }
 
  private:
   cuda::Driver table_;

@@ -237,7 +237,7 @@ TEST_CASE("tiny jobs of one batch land in their order", "[gpu_process]") {
       fill(jobs[i], gpu_at(i < 8 ? 4096 : 64), host_at(sources[i].data()), bytes, 7);
       jobs[i].executor = 0;
       REQUIRE(submit_copy(&jobs[i]) == Status::ok);
-      if (i < 8) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      if (i < 8) Machine::settle();
     }
     Machine::settle();
     fake.pause(false);
