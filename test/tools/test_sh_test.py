@@ -28,6 +28,11 @@ case $1 in
       echo '{"name": "twinpath:unit / t'$n'", "result": "OK", "stdout": "cases: 2 passed, 0 failed, 0 skipped"}' >>"$log"
     done
     [ -z "${FAILS-}" ] || echo '{"name": "twinpath:unit / bad", "result": "FAIL", "stdout": "the reason\\nskipped: x: y"}' >>"$log"
+    # One that fails beside others only: by what it says, once.
+    [ -z "${ONCE-}" ] || case "$*" in
+      *' once') echo '{"name": "twinpath:unit / once", "result": "OK", "stdout": "cases: 1 passed, 0 failed, 0 skipped"}' >"$log" ;;
+      *) echo '{"name": "twinpath:unit / once", "result": "FAIL", "stdout": "'"$ONCE"'"}' >>"$log" ;;
+    esac
     if [ -n "${HANGS-}" ]; then
       echo '{"name": "twinpath:unit / cut off", "result": "INTERRUPT", "stdout": ""}' >>"$log"
       sleep 300 &
@@ -183,6 +188,22 @@ class TestSh(unittest.TestCase):
         self.assertEqual(done.stdout.splitlines()[-1], "7 passed, 1 failed", done.stdout)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout.split("\nFailed:\n")[1], r"^  plain: unit: bad \(FAIL\)\n      the reason\n7 ")
+
+    def test_what_fails_beside_others_and_passes_alone_is_told(self):
+        done = self.run_script("--suite", "unit", ONCE="it came late")
+        self.assertEqual(done.stdout.splitlines()[-1], "8 passed, 0 failed", done.stdout)  # build, 3 x 2, once
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"(?m)^Failed beside other tests.*\n  plain: .* once \(FAIL\)\n +it came late$")
+        first, second = self.meson_tests()
+        self.assertNotIn("--num-processes 1 ", first)
+        self.assertRegex(second, "--num-processes 1 .*--suite=unit .*once$")
+
+    def test_what_a_sanitizer_reports_is_a_failure_at_once(self):
+        for report in ("==9==ERROR: AddressSanitizer: heap-use-after-free", "a.cc:1:2: runtime error: shift",
+                       "WARNING: ThreadSanitizer: data race (pid=1)"):
+            done = self.run_script("--suite", "unit", ONCE=report)
+            self.assertEqual(done.stdout.splitlines()[-1], "7 passed, 1 failed", done.stdout)
+            self.assertEqual(len(self.meson_tests()), 1)
 
     def test_the_second_run_estimates_the_rest(self):
         first = self.run_script("--suite", "plain,scripts").stdout

@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
 """Adds up what `meson test` ran.
 
-usage: count_tests.py [--totals FILE] [--failures FILE] LABEL BUILD_FOLDER
+usage: count_tests.py [--totals FILE] [--failures FILE] [--unsteady FILE] LABEL BUILD_FOLDER
+       count_tests.py --worth-another-run BUILD_FOLDER
 
-Reads BUILD_FOLDER/meson-logs/testlog-all.json.  A test program of ours ends with a line "cases: N
+Reads BUILD_FOLDER/meson-logs/testlog-all.json, and testlog-first.json, where it is: what was run once
+more counts as it ended then; what failed first and passed then goes to the file of --unsteady.  A test program of ours ends with a line "cases: N
 passed, N failed, N skipped" and counts with these numbers; any other test counts as one.  A
 program that crashed or ran out of time counts at least one failure.  Prints one line a suite,
 the end of every failed test's output and the reason of everything skipped, once where several cases
 of a suite share it.  Adds the sums to the first FILE ("passed failed skipped"), which it creates, and
 what failed to the second, in short.
+
+--worth-another-run names the tests of which a second run, alone, tells whether they failed by what ran
+beside them: a few that failed or took too long.  Not one that crashed or that a sanitizer reported:
+such a thing is there once it was seen.
 """
 import argparse
 import json
@@ -19,6 +25,8 @@ CASES = re.compile(r"^cases: (\d+) passed, (\d+) failed, (\d+) skipped\s*$", re.
 SKIPPED = re.compile(r"^(?:skipped|SKIP): *(.*)$", re.M)
 TAIL_LINES = 40
 SHORT_LINES = 16
+MOST_AGAIN = 3  # more have a common cause
+REPORT = re.compile(r"ERROR: (?:Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ")
 # What says nothing of why a program failed.
 FILLER = re.compile(r"^(?:skipped:.*|SKIP:.*|cases: .*|[=~.-]{20,}|\s*)$")
 
@@ -54,15 +62,50 @@ def shared(skips):
             for (suite, reason), skips in groups.items()]
 
 
+def read(log):
+    """The log's entries by their names."""
+    tests = [json.loads(line) for line in log.read_text().splitlines() if line.strip()]
+    return {test["name"]: test for test in tests}
+
+
+def said(test):
+    return test.get("stdout", "") + "\n" + test.get("stderr", "")
+
+
+def worth_another_run(tests):
+    failed = [test for test in tests if count(test)[1]]
+    again = [test["name"].rpartition(" / ")[2] for test in failed
+             if test["result"] in ("FAIL", "TIMEOUT") and not REPORT.search(said(test))]
+    return again if len(failed) <= MOST_AGAIN else []
+
+
+def tell(path, what, test):
+    """Appends to a file, where there is one, how a test failed, in short."""
+    if path:
+        lines = [line for line in said(test).strip().splitlines() if not FILLER.match(line)]
+        with open(path, "a", encoding="utf-8") as out:
+            out.writelines(f"{line}\n" for line in [what, *("    " + line for line in lines[-SHORT_LINES:])])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--totals")
     parser.add_argument("--failures")
-    parser.add_argument("label")
+    parser.add_argument("--unsteady")
+    parser.add_argument("--worth-another-run", action="store_true")
+    parser.add_argument("label", nargs="?")
     parser.add_argument("build", type=pathlib.Path)
     args = parser.parse_args()
-    log = args.build / "meson-logs" / "testlog-all.json"
-    tests = [json.loads(line) for line in log.read_text().splitlines() if line.strip()]
+    logs = args.build / "meson-logs"
+    tests = read(logs / "testlog-all.json")
+    if args.worth_another_run:
+        print("\n".join(worth_another_run(tests.values())))
+        return
+    first = read(logs / "testlog-first.json") if (logs / "testlog-first.json").exists() else {}
+    for name, test in first.items():
+        if name in tests and count(test)[1] and not count(tests[name])[1]:
+            tell(args.unsteady, f"{args.label}: {name} ({test['result']})", test)
+    tests = {**first, **tests}.values()
 
     suites = {}
     sums = [0, 0, 0]
@@ -84,13 +127,8 @@ def main():
     for suite, name, test in failures:
         what = f"{args.label}: {suite}: {name} ({test['result']})"
         print(f"--- failed: {what}")
-        output = test.get("stdout", "") + "\n" + test.get("stderr", "")
-        lines = output.strip().splitlines()
-        print("\n".join(lines[-TAIL_LINES:]))
-        if args.failures:
-            short = [line for line in lines if not FILLER.match(line)][-SHORT_LINES:]
-            with open(args.failures, "a", encoding="utf-8") as out:
-                out.writelines(f"{line}\n" for line in [what, *("    " + line for line in short)])
+        print("\n".join(said(test).strip().splitlines()[-TAIL_LINES:]))
+        tell(args.failures, what, test)
     for suite, (passed, failed, skipped) in suites.items():
         print(f"  {args.label:10} {suite:10} {passed:5} passed {failed:4} failed {skipped:4} skipped")
     for reason in shared(skips):

@@ -104,6 +104,8 @@ add() {
 }
 # What failed and the end of what it said: told again at the end, which a log that was cut still has.
 failures=$(mktemp)
+# What failed beside others and passed alone, likewise.
+unsteady=$(mktemp)
 # fail WHAT [FILE]: one failure; FILE is what it said.
 fail() {
   say "FAILED: $1"
@@ -130,11 +132,15 @@ finish() {
     printf '  %s\n' "${not_run[@]}"
   fi
   echo "Took $(elapsed) (minutes:seconds); $skipped test cases skipped; the reasons are above."
+  if [ -s "$unsteady" ]; then
+    echo 'Failed beside other tests, and passed when run once more, alone; what the first run said:'
+    sed 's/^/  /' "$unsteady"
+  fi
   if [ -s "$failures" ]; then
     echo 'Failed:'
     sed 's/^/  /' "$failures"
   fi
-  rm -f "$totals" "$failures"
+  rm -f "$totals" "$failures" "$unsteady"
   [ $((passed + failed)) -gt 0 ] || failed=1 # a run that shows nothing is no success
   echo "$passed passed, $failed failed"
   [ "$failed" -eq 0 ]
@@ -155,24 +161,36 @@ trap 'interrupted 2 INT' INT
 trap 'interrupted 15 TERM' TERM
 trap 'interrupted 1 HUP' HUP
 
-# run_suites LABEL FOLDER [MESON TEST ARGUMENT...]
+# run_suites LABEL FOLDER [MESON TEST ARGUMENT...]: a few that fail are run once more, alone.  That
+# tells a defect from a test that other tests' load broke, which is told, too, but is no failure.
 counting='' # label and folder of the run that is to be counted
 run_suites() {
-  local label=$1 folder=$2
+  local label=$1 folder=$2 again=()
   shift 2
-  rm -f "$folder/meson-logs/testlog-all.json"
+  rm -f "$folder"/meson-logs/testlog-{all,first}.json
   counting="$label $folder"
   # shellcheck disable=SC2086,SC2154  # an empty wrapper is no word; the caller sets it
   quietly "$label: testing" "$folder/test.log" \
     $wrapper meson test -C "$folder" --no-rebuild --setup all --num-processes "$test_processes" "$@"
+  mapfile -t again < <(python3 tools/lib/count_tests.py --worth-another-run "$folder" 2>/dev/null)
+  if [ -n "${again[*]}" ]; then
+    mv "$folder"/meson-logs/testlog-{all,first}.json
+    # shellcheck disable=SC2086
+    quietly "$label: once more, alone: ${again[*]}" "$folder/again.log" \
+      $wrapper meson test -C "$folder" --no-rebuild --setup all --num-processes 1 "$@" "${again[@]}"
+  fi
   count_suites
 }
 count_suites() {
   local label folder
   read -r label folder <<<"$counting"
   counting=''
+  # The second run may have been interrupted before it wrote anything.
+  [ -s "$folder/meson-logs/testlog-all.json" ] ||
+    mv "$folder"/meson-logs/testlog-{first,all}.json 2>/dev/null || true
   if [ -s "$folder/meson-logs/testlog-all.json" ]; then
-    python3 tools/lib/count_tests.py --totals "$totals" --failures "$failures" "$label" "$folder"
+    python3 tools/lib/count_tests.py --totals "$totals" --failures "$failures" --unsteady "$unsteady" \
+      "$label" "$folder"
   else
     fail "$label: meson test ran nothing" "$folder/test.log"
   fi
