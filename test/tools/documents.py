@@ -12,8 +12,8 @@ def documented():
     for line in (TOOLS / "JSON.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
             section = found.setdefault(line[3:], set())
-        elif section is not None and line.startswith("| `"):
-            names = re.findall(r"`([^`]+)`", line.split(" | ")[0])
+        elif section is not None and line.startswith("- `"):
+            names = re.findall(r"`([^`]+)`", line.split(": ")[0])
             parent = names[0].rpartition(".")[0]
             for name in names:
                 section.add(parent + name if name.startswith(".") else name)
