@@ -115,7 +115,7 @@ class Stream {
     return failure.empty();
   }
   // Until that many groups have been received; false when it fails or takes too long.
-  bool run(std::uint64_t groups, std::int64_t limit_ms = 20000) {
+  bool run(std::uint64_t groups, std::int64_t limit_ms = 60000) {
     const bool ended = eventually([&] { return !step(groups) || done(groups); }, limit_ms);
     if (!ended && failure.empty())
       failure = "after " + std::to_string(received_) + " of " + std::to_string(groups) +

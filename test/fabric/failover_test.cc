@@ -16,7 +16,7 @@ int queues_at_last(const LogCapture& log) {
   return n;
 }
 
-bool settles_at(LogCapture& log, Stream& stream, int queues, std::int64_t limit_ms = 5000) {
+bool settles_at(LogCapture& log, Stream& stream, int queues, std::int64_t limit_ms = 30000) {
   return eventually([&] { return !stream.run_for(5) || queues_at_last(log) == queues; },
                     limit_ms) &&
          stream.failure.empty();

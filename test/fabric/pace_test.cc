@@ -82,7 +82,7 @@ Config without_stalls() {
 
 // How soon is for lane_shares_test and test/vm to say: here other programs may want the processor.
 bool reaches(Pump& pump, double least) {
-  return eventually([&] { return pump.run(300) > least || !pump.failure.empty(); }, 10000);
+  return eventually([&] { return pump.run(300) > least || !pump.failure.empty(); }, 30000);
 }
 
 void both_at(std::uint32_t first, std::uint32_t second) {
