@@ -455,8 +455,7 @@ Config read_config(const EnvLookup& lookup, std::vector<OptionState>* states) {
   for (const Option& o : kOptions) {
     OptionState state{&o, {}, o.get(defaults), false, {}};
     const char* text = lookup(std::string(o.name).c_str());
-    // An empty variable counts as not set, as in NCCL, and so does one of blanks alone.
-    if (text != nullptr && !trimmed(text).empty()) {
+    if (counts_as_set(text)) {
       std::string why;
       if (o.set(config, text, why)) {
         state.from_environment = true;
@@ -493,7 +492,7 @@ std::vector<UnreadSetting> unread_settings() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view setting(*entry);
     const std::string_view name = setting.substr(0, setting.find('='));
-    if (name.size() + 1 >= setting.size()) continue;  // empty: not set
+    if (name.size() == setting.size() || !counts_as_set(*entry + name.size() + 1)) continue;
     if (find_option(name) != nullptr) continue;
     if (auto found = unread(name)) out.push_back(std::move(*found));
   }

@@ -34,6 +34,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
+bool counts_as_set(const char* text) { return text != nullptr && !trimmed(text).empty(); }
+
 std::optional<Digits> leading_digits(std::string_view text) {
   int base = 10;
   if (text.starts_with("0x") || text.starts_with("0X")) {

@@ -14,6 +14,10 @@ namespace twinpath {
 // Without the blanks around it: files edited on Windows leave a '\r', and nccl.conf keeps blanks.
 std::string_view trimmed(std::string_view text);
 
+// Whether an environment variable with this text (null: there is none) counts as set: one that is
+// empty does not, as in NCCL, nor does one of blanks alone.
+bool counts_as_set(const char* text);
+
 // As NCCL reads its integers (strtoll with base 0; NCCL 2.4 to 2.32, param.cc): blanks before it, a
 // sign, hexadecimal behind 0x, octal behind 0.  Blanks may follow; what else follows NCCL drops,
 // and we refuse, for it is a mistake.

@@ -8,15 +8,6 @@
 #include "plugin/fabric/gid.h"
 
 namespace twinpath {
-namespace {
-
-bool is_set(const EnvLookup& lookup, const char* name) {
-  const char* text = lookup(name);
-  return text != nullptr && !trimmed(text).empty();
-}
-
-}  // namespace
-
 std::optional<OwnNetwork> network_of(const ibv_gid& gid, std::span<const OwnNetwork> networks) {
   // Every interface has a link-local address, and all of these are on one network by their bits.
   if (is_zero(gid) || is_link_local(gid)) return std::nullopt;
@@ -31,7 +22,7 @@ std::optional<OwnNetwork> network_of(const ibv_gid& gid, std::span<const OwnNetw
 
 Config with_choice_by_network(const Config& config, std::span<const Port> ports,
                               std::span<const OwnNetwork> networks, const EnvLookup& lookup) {
-  if (is_set(lookup, "NCCL_IB_SUBNET_AWARE_ROUTING")) return config;
+  if (counts_as_set(lookup("NCCL_IB_SUBNET_AWARE_ROUTING"))) return config;
   std::vector<OwnNetwork> of_ports;
   for (const Port& port : ports) {
     std::string why;
@@ -45,7 +36,8 @@ Config with_choice_by_network(const Config& config, std::span<const Port> ports,
   if (!prefix) return config;
   Config out = config;
   out.ib_subnet_aware = true;
-  if (of_ports.front().range.family == AF_INET && !is_set(lookup, "NCCL_IB_SUBNET_PREFIX_LEN"))
+  if (of_ports.front().range.family == AF_INET &&
+      !counts_as_set(lookup("NCCL_IB_SUBNET_PREFIX_LEN")))
     out.ib_subnet_prefix = *prefix;
   return out;
 }

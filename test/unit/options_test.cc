@@ -270,6 +270,10 @@ TEST_CASE("an empty variable counts as not set") {
       read({{"TWINPATH_SOFT_HCAS", ""}, {"NCCL_IB_TIMEOUT", ""}, {"NCCL_IB_TC", " \r"}}, &states);
   CHECK(c.soft_hcas == "soft0");
   for (const OptionState& s : states) CHECK((s.error.empty() && !s.from_environment));
+  for (const char* text : {"", " \r", " x"}) {
+    const ScopedEnv unknown("TWINPATH_NO_OPTION", text);
+    CHECK(unread_settings().empty() == (std::string(text).find('x') == std::string::npos));
+  }
 }
 
 TEST_CASE("a refused value is reported with variable, text, what is allowed and the default") {

@@ -59,7 +59,7 @@ void print_options(const std::vector<OptionState>& states) {
     if (!s.error.empty()) std::printf("    refused: %s\n", s.error.c_str());
   }
   for (const UnsupportedOption& u : unsupported_options())
-    if (std::getenv(std::string(u.name).c_str()) != nullptr)
+    if (counts_as_set(std::getenv(std::string(u.name).c_str())))
       std::printf("  %-34.*s is set but has no effect: %.*s\n", static_cast<int>(u.name.size()),
                   u.name.data(), static_cast<int>(u.reason.size()), u.reason.data());
 }
