@@ -52,4 +52,9 @@ std::string why_no_memory(int error) {
                                                      : remedy_for_memory(error));
 }
 
+std::string why_not_watched(int error) {
+  if (error != ENOSPC) return why_no_memory(error);
+  return std::string(std::strerror(error)) + "; raise fs.epoll.max_user_watches";
+}
+
 }  // namespace twinpath

@@ -16,5 +16,7 @@ std::string why_no_thread(int error);
 // Memory and descriptors: memfd_create, ftruncate, fallocate, mmap, eventfd, epoll_create1, and the
 // sockets between processes of a host.
 std::string why_no_memory(int error);
+// Descriptors to be told of: epoll_ctl.
+std::string why_not_watched(int error);
 
 }  // namespace twinpath

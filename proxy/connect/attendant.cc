@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "plugin/base/blocked_signals.h"
 #include "plugin/base/clock.h"
@@ -20,12 +21,17 @@
 
 namespace twinpath {
 
+// The log has it once, however many connections go without.
+void Attendant::say_missing(const char* what, const std::string& why) {
+  if (std::exchange(said_missing_, true)) return;
+  TP_WARN("a failed port is noticed only by callers that wait: %s: %s", what, why.c_str());
+}
+
 bool Attendant::start() {
   if (thread_.joinable() || stop_) return !stop_;
-  // Given up for good where there is none: the log has it once.
   const auto do_without = [this](const char* what, const std::string& why) {
-    TP_WARN("a failed port is noticed only by callers that wait: %s: %s", what, why.c_str());
-    stop_ = true;
+    say_missing(what, why);
+    stop_ = true;  // for good
     return false;
   };
   epoll_ = UnsharedFd::make([] { return ::epoll_create1(EPOLL_CLOEXEC); });
@@ -35,7 +41,7 @@ bool Attendant::start() {
   e.events = EPOLLIN | EPOLLET;
   e.data.fd = bell_.get();
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &e) != 0)
-    return do_without("epoll_ctl", why_no_memory(errno));
+    return do_without("epoll_ctl", why_not_watched(errno));
   const BlockedSignals blocked;
   try {
     thread_ = std::thread([this] { run(); });
@@ -80,8 +86,9 @@ void Attendant::add(Attended& who, const std::vector<int>& fds) {
     epoll_event e{};
     e.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
     e.data.fd = fd;
-    if (std::find(watched_.begin(), watched_.end(), fd) == watched_.end())
-      (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e);
+    if (std::find(watched_.begin(), watched_.end(), fd) == watched_.end() &&
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) != 0)
+      say_missing("epoll_ctl", why_not_watched(errno));
     watched_.push_back(fd);
   }
   wake();

@@ -6,6 +6,7 @@
 // Threads: add() and remove() any, without the hub's lock.  attend() is called with it.
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -45,6 +46,7 @@ class Attendant {
     std::int64_t next = 0;  // wants to be called then (1: now); 0: when something happens
   };
   bool start();
+  void say_missing(const char* what, const std::string& why);
   void run();
   void wake();
 
@@ -55,6 +57,7 @@ class Attendant {
   UnsharedFd epoll_, bell_;
   std::thread thread_;
   bool stop_ = false;
+  bool said_missing_ = false;
 };
 
 }  // namespace twinpath

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <functional>
+#include <thread>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/counter_page.h"
@@ -19,6 +20,7 @@
 #include "plugin/base/refused.h"
 #include "plugin/base/shared_memory.h"
 #include "plugin/rdma/handle.h"
+#include "proxy/connect/attendant.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/refuse.h"
@@ -162,6 +164,31 @@ TEST_CASE("events are waited for by whatever call there is") {
   }
 }
 
+TEST_CASE("descriptors that the attendant cannot watch are told once, with the remedy") {
+  struct Idle : Attended {
+    std::int64_t attend(std::int64_t) override { return 0; }
+  };
+  LogCapture log;
+  SpinLock lock;
+  Idle first, second, third;
+  const UnsharedFd bell = UnsharedFd::make([] { return ::eventfd(0, 0); });
+  const UnsharedFd other = UnsharedFd::make([] { return ::eventfd(0, 0); });
+  Attendant attendant(lock);
+  attendant.add(first, {bell.get()});
+  CHECK(log.warnings().empty());
+  bool refused = false;
+  // A thread's filter is its own.
+  std::thread([&] {
+    refused = refuse({SYS_epoll_ctl}, ENOSPC);
+    attendant.add(second, {bell.get(), other.get()});
+    attendant.add(third, {other.get()});
+  }).join();
+  for (Idle* each : {&first, &second, &third}) attendant.remove(*each);
+  REQUIRE(refused);
+  CHECK(log.warnings().size() == 1);
+  CHECK(log.has(LogLevel::warn, "fs.epoll.max_user_watches"));
+}
+
 TEST_CASE("random numbers come without getrandom, too") {
   CHECK(in_child([] {
           if (!refuse({SYS_getrandom}, EPERM)) return 1;
@@ -184,6 +211,9 @@ TEST_CASE("what helps against a refused call") {
     CHECK(why_no_thread(row.error).find(row.thread) != std::string::npos);
     CHECK(why_no_memory(row.error).find(row.memory) != std::string::npos);
     CHECK(why_no_memory(row.error).find("ulimit -v") == std::string::npos);
+    // Of epoll_ctl this is a limit of its own.
+    CHECK(why_not_watched(row.error).find(row.error == ENOSPC ? "fs.epoll.max_user_watches"
+                                                              : row.memory) != std::string::npos);
   }
   CHECK(in_child([] {
           const rlimit limit{rlim_t{1} << 40, rlim_t{1} << 40};

@@ -28,8 +28,7 @@ bool Hca::watch(int socket, std::string& why) const {
   e.events = EPOLLIN;
   e.data.fd = socket;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &e) == 0) return true;
-  why = "epoll_ctl: " +
-        (errno == ENOSPC ? std::string("raise fs.epoll.max_user_watches") : why_no_memory(errno));
+  why = "epoll_ctl: " + why_not_watched(errno);
   return false;
 }
 
