@@ -55,7 +55,7 @@ void CtsWriter::restart(const Queue& queue, std::uint32_t remote_rkey, std::uint
 }
 
 void CtsWriter::renew_keys(std::span<const KeyRange> memory) {
-  for (std::uint64_t seq = free_; seq != next_; ++seq)
+  for (std::uint64_t seq = used_.ended(); seq != next_; ++seq)
     (void)twinpath::renew_keys(layout_, cell(seq), memory);
 }
 
@@ -81,22 +81,6 @@ int CtsWriter::post() {
     posted_ = first + count;
   } while (posted_ != next_);
   return 0;
-}
-
-void CtsWriter::learn_used(std::uint32_t before) {
-  // The low half of a number between the last one and our own.
-  const std::uint32_t further = before - static_cast<std::uint32_t>(learned_);
-  if (further > posted_ - learned_) return;  // nonsense
-  learned_ += further;
-  for (std::uint64_t seq = free_; seq < learned_ && optional_ > 0; ++seq) {
-    const std::size_t place = cts_place(seq);
-    if (!optional_cells_[place]) continue;
-    optional_cells_[place] = false;
-    --optional_;
-    used_[place] = true;
-    ++used_ahead_;
-  }
-  pass_used();
 }
 
 void CtsWriter::on_completion(std::uint64_t wr_id) {

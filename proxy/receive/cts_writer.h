@@ -5,21 +5,18 @@
 // A cell goes out when its receive is posted, unless the sender still has more cells than wait
 // here: then it may wait for company, which costs the sender nothing (due() below says when not).
 //
-// A cell's place may be used again when the sender has certainly used the cell.  For a normal
-// receive its completion says so; for those without completion the sender's count does, which it
-// writes into the box (wire/parcel.h).
+// A cell's place may be used again when the sender has certainly used the cell (used_cells.h).
 //
 // Threads: under the hub's lock.
 #include <algorithm>
-#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <span>
 
-#include "plugin/base/sync.h"
 #include "proxy/queues/depths.h"
 #include "proxy/queues/queue_set.h"
 #include "proxy/queues/registered_buffer.h"
+#include "proxy/receive/used_cells.h"
 #include "proxy/wire/cts.h"
 #include "proxy/wire/recovery.h"
 
@@ -45,21 +42,20 @@ class CtsWriter {
   void renew_keys(std::span<const KeyRange> memory);
 
   // Whether that many more cells may be written.
-  bool room_for(unsigned cells) const { return next_ + cells - free_ <= kCtsCells; }
+  bool room_for(unsigned cells) const { return next_ + cells - used_.ended() <= kCtsCells; }
   // Of the next `count` cells, which the caller asked room_for before: their number.  Each is then
   // to be filled: cell(number), whose gen is set here.
   std::uint64_t add(unsigned count, bool no_completion) {
     const std::uint64_t first = next_;
     if (no_completion) [[unlikely]] {
-      ++optional_;
       --open_;  // posting adds it
-      optional_cells_[cts_place(first)] = true;
+      used_.no_completion(first);
     }
     next_ += count;
     return first;
   }
   // What the sender says in the box: receives without completion before that are over.
-  void learn_used(std::uint32_t before);
+  void learn_used(std::uint32_t before) { used_.told(before, posted_); }
   // Where cell `seq` is laid before it is posted.
   std::uint8_t* cell(std::uint64_t seq) { return cells_ + layout_.stride() * (seq & place_mask_); }
   // How many cells from that one on lie one behind the other.
@@ -78,32 +74,19 @@ class CtsWriter {
   std::uint64_t added() const { return next_; }
   // Counts: cells that are on the wire, and those known to be used without a gap.
   std::uint64_t posted() const { return posted_; }
-  std::uint64_t ended() const { return free_; }
+  std::uint64_t ended() const { return used_.ended(); }
   // Sends what waits (something does), as far as the send queue has room.  0 or an errno.
   int post();
 
   // The sender has used these cells.
   void used(std::uint64_t first, unsigned count) {
     open_ -= count;
-    if (first == free_ && used_ahead_ == 0) [[likely]]
-      free_ += count;
-    else
-      used_out_of_order(first, count);
+    used_.used(first, count);
   }
   // A signalled write of ours is done, and with it those before; of a queue in use.
   void on_completion(std::uint64_t wr_id);
 
  private:
-  TP_APART void used_out_of_order(std::uint64_t first, unsigned count) {
-    for (std::uint64_t seq = first; seq != first + count; ++seq) used_[cts_place(seq)] = true;
-    used_ahead_ += static_cast<int>(count);
-    pass_used();
-  }
-  void pass_used() {
-    for (; used_ahead_ > 0 && used_[cts_place(free_)]; ++free_, --used_ahead_)
-      used_[cts_place(free_)] = false;
-  }
-
   void use(const Queue& queue, std::uint32_t remote_rkey);
 
   RegisteredBuffer* const shadow_;
@@ -113,22 +96,18 @@ class CtsWriter {
   const std::unique_ptr<std::uint64_t[]> own_;
   std::uint8_t* const cells_;
   const CtsLayout layout_;
-  std::uint64_t free_ = 0;    // all cells before this one are used
   std::uint64_t posted_ = 0;  // all before this one are on the wire
   std::uint64_t next_ = 0;
-  std::int64_t open_ = 0;      // on the wire and not known to be used, but for optional ones
-  int used_ahead_ = 0;         // cells after free_ that are used
-  int optional_ = 0;           // cells without completion that are not known to be used
-  std::uint64_t learned_ = 0;  // what learn_used was told last
-  int unpolled_ = 0;           // work requests posted and not known complete
-  int unsignalled_ = 0;        // since the last signalled one
+  std::int64_t open_ = 0;  // on the wire and not known to be used, but for optional ones
+  int unpolled_ = 0;       // work requests posted and not known complete
+  int unsignalled_ = 0;    // since the last signalled one
   ibv_qp* qp_ = nullptr;
   std::uint64_t run_cells_ = 1;  // of one write
   ibv_send_wr wr_{};
   ibv_sge sge_{};
   const std::uint64_t ring_;
   const unsigned flags_;
-  std::bitset<kCtsCells> used_, optional_cells_;  // by place
+  UsedCells used_;
 };
 
 }  // namespace twinpath
