@@ -1,104 +1,40 @@
-// What the sender's writes announce: chunks of messages, and parcels.
-#include <arpa/inet.h>
+#include "proxy/receive/arrivals.h"
 
 #include <algorithm>
 #include <bit>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
-
-#include "plugin/base/clock.h"
-#include "proxy/queues/receive_queue.h"
-#include "proxy/receive/recv_comm.h"
 
 namespace twinpath {
 
-void ProxyRecvComm::on_completion(const ibv_wc& wc) {
-  if (kind_of(wc.wr_id) != WrKind::receive || wc.status != IBV_WC_SUCCESS) [[unlikely]] {
-    on_other(wc);
-    return;
-  }
-  const std::size_t queue = slot_of(wc.wr_id);
-  const bool repost_now = ++unposted_[queue] >= kRecvChain;
-  const std::uint32_t bits = ntohl(wc.imm_data);
-  // A message in one piece for a plain receive, nearly always.
-  if ((bits & ~kReceiveBits) == 0 && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && !repost_now)
-      [[likely]] {
-    const CellMeta which(bits);
-    if (RecvRequest* r = expecting(which); r != nullptr) [[likely]] {
-      RecvRequest::Sub& sub = r->subs_[which.sub()];
-      const std::uint32_t bytes = wc.byte_len;
-      if (sub.state.expected == 0 && bytes <= sub.capacity && r->staged_ == 0) [[likely]] {
-        sub.state.become(RecvRequest::Sub::State::whole());
-        r->sizes_[which.sub()] = bytes;
-        if (bytes > 0) carried_ |= rail_bit_[queue];
-        counters::Rail& rail = *rail_counts_[queue];
-        if constexpr (counters::kConnectionCounts) rail.bytes.add(bytes);
-        sub_complete(*r, rail);
-        return;
-      }
-    }
-  }
-  if (repost_now) repost(static_cast<int>(queue));
-  on_data(wc, static_cast<int>(queue));
+bool Arrivals::refuse(const char* format, ...) {
+  char text[256];
+  va_list list;
+  va_start(list, format);
+  std::vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  if (why_.empty()) why_ = text;
+  return false;
 }
 
-// Cells, flushes and failures.
-void ProxyRecvComm::on_other(const ibv_wc& wc) {
-  const WrKind kind = kind_of(wc.wr_id);
-  if (wc.status != IBV_WC_SUCCESS) {
-    if (kind == WrKind::receive) ++unposted_[slot_of(wc.wr_id)];
-    if (kind == WrKind::flush && flush_of(wc) == nullptr) return;  // of queues that were replaced
-    if (kind == WrKind::flush && link_->excuses(wc))
-      flush_failed(wc);
-    else if (kind == WrKind::flush && flush_.ready())
-      link_->fail_local_completion(decode_wr_id(wc.wr_id), wc, flush_.queues());
-    else
-      link_->fail_completion(decode_wr_id(wc.wr_id), wc);
-    return;
-  }
-  if (kind == WrKind::cts) {
-    cts_.on_completion(wc.wr_id);
-  } else if (kind == WrKind::probe) {
-    link_->answered(wc);
-  } else if (kind == WrKind::flush) {
-    flush_done(wc);
-  }
+bool Arrivals::take(std::uint32_t bits, std::uint32_t bytes, int queue, CtsWriter& cells) {
+  if (is_parcel(bits) ? take_parcel(bits, bytes, queue, cells)
+                      : take_chunk(bits, bytes, queue, cells)) [[likely]]
+    return true;
+  if (!why_.empty()) return false;
+  if (!is_parcel(bits) && came_before(CellMeta(bits)))
+    return refuse("it sent one message a second time (immediate 0x%x, %u bytes)",
+                  static_cast<unsigned>(bits), bytes);
+  return unexpected(bits);
 }
 
-FlushRequest* ProxyRecvComm::flush_of(const ibv_wc& wc) {
-  const std::size_t slot = slot_of(wc.wr_id);
-  if (flushes_ == nullptr || slot >= flushes_->size()) return nullptr;
-  FlushRequest& f = (*flushes_)[slot];
-  return f.active_ && f.generation_ == generation_of(wc.wr_id) ? &f : nullptr;
-}
-
-void ProxyRecvComm::flush_done(const ibv_wc& wc) {
-  if (FlushRequest* f = flush_of(wc)) --f->pending_;
-}
-
-// An adapter whose port has gone no longer reads through it, and may say so at once.
-void ProxyRecvComm::flush_failed(const ibv_wc& wc) {
-  flush_stale_ = true;
-  if (FlushRequest* f = flush_of(wc)) {
-    --f->pending_;
-    f->not_before_ = landed_by();
-  }
-}
-
-void ProxyRecvComm::on_data(const ibv_wc& wc, int queue) {
-  const std::uint32_t bits = ntohl(wc.imm_data);
-  const bool valid = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
-  if (valid && (is_parcel(bits) ? take_parcel(bits, wc.byte_len, queue)
-                                : take_chunk(bits, wc.byte_len, queue)))
-    return;
-  if (valid && !is_parcel(bits) && came_before(CellMeta(bits)))
-    link_->fail("it sent one message a second time (immediate 0x%x, %u bytes)",
-                static_cast<unsigned>(bits), wc.byte_len);
-  else
-    link_->fail("it sent data for no receive posted here (immediate 0x%x)",
+bool Arrivals::unexpected(std::uint32_t bits) {
+  return refuse("it sent data for no receive posted here (immediate 0x%x)",
                 static_cast<unsigned>(bits));
 }
 
-bool ProxyRecvComm::came_before(CellMeta which) {
+bool Arrivals::came_before(CellMeta which) {
   if (!requests_.made(which.slot())) return false;
   const RecvRequest& r = requests_.at(which.slot());
   const auto ago = static_cast<std::uint8_t>(CellMeta(r.bits_).generation() - which.generation());
@@ -124,14 +60,14 @@ std::uint32_t entry_at(const std::uint8_t* at) {
 
 }  // namespace
 
-bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue) {
+bool Arrivals::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queue, CtsWriter& cells) {
   Immediate imm;
   if (!decode_immediate(bits, imm)) [[unlikely]]
     return false;
   RecvRequest* r = expecting(CellMeta(bits & kReceiveBits));
   if (r == nullptr) [[unlikely]]
     return false;
-  if (imm.whole_group) return take_group(*r, imm, bytes, queue);
+  if (imm.whole_group) return take_group(*r, imm, bytes, queue, cells);
   RecvRequest::Sub& sub = r->subs_[imm.sub];
   std::uint32_t& size = r->sizes_[imm.sub];
   std::uint32_t& queues = r->queues_[imm.sub];
@@ -140,15 +76,13 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
     size = queues = 0;
   }
   if (sub.state.expected != imm.chunks || sub.state.arrived == sub.state.expected) [[unlikely]] {
-    link_->fail("it sent %d chunks where it had announced %d", sub.state.arrived + 1,
-                sub.state.expected);
-    return false;
+    return refuse("it sent %d chunks where it had announced %d", sub.state.arrived + 1,
+                  sub.state.expected);
   }
   if (imm.chunks > 1) {
     if (chunk_came_before(queues, imm.in_order, bytes, queue)) [[unlikely]] {
-      link_->fail("it sent one of %d chunks a second time (immediate 0x%x, %u bytes)", imm.chunks,
-                  static_cast<unsigned>(bits), bytes);
-      return false;
+      return refuse("it sent one of %d chunks a second time (immediate 0x%x, %u bytes)", imm.chunks,
+                    static_cast<unsigned>(bits), bytes);
     }
     queues |= 1u << queue;
   }
@@ -163,12 +97,11 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
   // theirs in the completion, and the message's is all of them.
   if (sub.state.sized && sub.state.arrived == sub.state.expected) {
     std::uint32_t whole;
-    std::memcpy(&whole, box_->data() + size_offset(imm.slot, imm.sub), sizeof whole);
+    std::memcpy(&whole, box_ + size_offset(imm.slot, imm.sub), sizeof whole);
     bytes = whole - size;  // less than nothing is more than there is room for
   }
   if (size > sub.capacity || bytes > sub.capacity - size) [[unlikely]] {
-    link_->fail("it sent %u bytes into a receive of %u", size + bytes, sub.capacity);
-    return false;
+    return refuse("it sent %u bytes into a receive of %u", size + bytes, sub.capacity);
   }
   size += bytes;
   counters::Rail& rail = *rail_counts_[static_cast<std::size_t>(queue)];
@@ -176,14 +109,14 @@ bool ProxyRecvComm::take_chunk(std::uint32_t bits, std::uint32_t bytes, int queu
   if ((r->staged_ >> imm.sub & 1) != 0) [[unlikely]]
     return land(*r, imm.sub, imm.in_order);
   if (bytes > 0) carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
-  if (sub.state.arrived == sub.state.expected) sub_complete(*r, rail);
+  if (sub.state.arrived == sub.state.expected) sub_complete(*r, rail, cells);
   return true;
 }
 
 // All messages of a receive of several at once.  The peer may not be believed that none came
 // before.
-bool ProxyRecvComm::take_group(RecvRequest& r, const Immediate& imm, std::uint32_t bytes,
-                               int queue) {
+bool Arrivals::take_group(RecvRequest& r, const Immediate& imm, std::uint32_t bytes, int queue,
+                          CtsWriter& cells) {
   const std::uint32_t told = imm.sized ? sizeof(std::uint32_t) : r.subs_[imm.sub].capacity;
   bool awaited = r.left() == r.count_ && bytes == told;
   for (std::size_t i = 0; i != r.count_; ++i) awaited = awaited && r.subs_[i].state.expected == 0;
@@ -202,18 +135,16 @@ bool ProxyRecvComm::take_group(RecvRequest& r, const Immediate& imm, std::uint32
   const unsigned direct = r.count_ - static_cast<unsigned>(std::popcount(staged));
   if (got > 0 && direct != 0) carried_ |= rail_bit_[static_cast<std::size_t>(queue)];
   // Those to be copied on first: with its last part the receive is over.
-  for (int i = 0; i != r.count_; ++i)
+  for (std::size_t i = 0; i != r.count_; ++i)
     if ((staged >> i & 1) != 0 && !land(r, i, false)) return false;
-  if (direct != 0) sub_complete(r, rail, direct);
+  if (direct != 0) sub_complete(r, rail, cells, direct);
   return true;
 }
 
 // As a sender lays a group that it sends in order: the longest messages, for one part after the
 // other.  How many of at most `most`.
-TP_ALWAYS_INLINE inline unsigned ProxyRecvComm::take_in_order(RecvRequest& r,
-                                                              const std::uint8_t* entry,
-                                                              const std::uint8_t* data,
-                                                              unsigned most) {
+TP_ALWAYS_INLINE inline unsigned Arrivals::take_in_order(RecvRequest& r, const std::uint8_t* entry,
+                                                         const std::uint8_t* data, unsigned most) {
   std::uint32_t expected = entry_at(entry);
   const unsigned index = CellMeta(expected & kReceiveBits).sub();
   RecvRequest::Sub* sub = &r.subs_[index];
@@ -231,12 +162,12 @@ TP_ALWAYS_INLINE inline unsigned ProxyRecvComm::take_in_order(RecvRequest& r,
   return most;
 }
 
-bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes, int queue) {
+bool Arrivals::take_parcel(std::uint32_t bits, std::uint32_t bytes, int queue, CtsWriter& cells) {
   ParcelImmediate imm;
   if (!decode_immediate(bits, imm) || bytes > kParcelStride || bytes < parcel_data_at(imm.count))
       [[unlikely]]
     return false;
-  const std::uint8_t* entry = box_->data() + place_offset(imm.number);
+  const std::uint8_t* entry = box_ + place_offset(imm.number);
   const std::uint8_t* const end = entry + bytes;
   const std::uint8_t* data = entry + parcel_data_at(imm.count);
   counters::Rail& rail = *rail_counts_[static_cast<std::size_t>(queue)];
@@ -272,55 +203,36 @@ bool ProxyRecvComm::take_parcel(std::uint32_t bits, std::uint32_t bytes, int que
         r->sizes_[index] = in.bytes;
         copy_words(sub.to, from, in.bytes);
         ++laid;
-      } else if (!land_parcel(*r, static_cast<int>(index), from, in.bytes)) {
+      } else if (!land_parcel(*r, index, from, in.bytes)) {
         return false;
       }
       entry += sizeof of;
     }
-    if (laid != 0) sub_complete(*r, rail, laid);
+    if (laid != 0) sub_complete(*r, rail, cells, laid);
   } while (left != 0);
   if constexpr (counters::kConnectionCounts) rail.bytes.add(got);
   return data == end && parcels_.read(imm.number);
 }
 
-void ProxyRecvComm::repost(int queue) {
-  if (link_->halted()) return;
-  Queue& q = link_->queue(queue);
-  const int error = post_receives(q, link_->set().comm_id(), queue);
-  if (error != 0)
-    link_->fail("cannot post receives on QP %u: %s (errno %d)", q.qp->qp_num, std::strerror(error),
-                error);
-  std::uint16_t& unposted = unposted_[static_cast<std::size_t>(queue)];
-  unposted = static_cast<std::uint16_t>(unposted - kRecvChain);
+bool Arrivals::expects_data() {
+  bool expects = false;
+  for_incomplete([&](const RecvRequest& r, unsigned i) {
+    const auto& state = r.subs_[i].state;
+    expects = expects || (!state.complete() && state.copied != RecvRequest::Copied::gone);
+  });
+  return expects;
 }
 
-// Data may come over any rail; the first queue in use stands for them.
-std::size_t RecvRequest::parts(std::span<Part, kMaxParts> out) const {
-  std::lock_guard hold(comm_->hub_->lock);
-  Part part;
-  const QueueSet& set = comm_->link_->set();
-  for (const Queue& queue : set.queues()) {
-    if (queue.qp == nullptr) continue;
-    part.device =
-        comm_->core_->devices->index_of(set.rails()[static_cast<std::size_t>(queue.rail)].port);
-    part.queue = queue.qp->qp_num;
-    break;
-  }
-  for (std::size_t i = 0; i < count_; ++i) {
-    part.id = first_cell_ + i;
-    part.bytes = subs_[i].capacity;
-    part.buffer = static_cast<int>(i);
-    out[i] = part;
-  }
-  return count_;
-}
-
-std::uint32_t RecvRequest::parts_left() const {
-  std::lock_guard hold(comm_->hub_->lock);
-  std::uint32_t bits = 0;
-  for (std::size_t i = 0; i < count_; ++i)
-    if (!subs_[i].state.complete()) bits |= 1u << i;
-  return bits;
+void Arrivals::restart(HeldState& held) {
+  for_incomplete([&](RecvRequest& r, unsigned i) {
+    RecvRequest::Sub& sub = r.subs_[i];
+    if (sub.state.complete()) return;
+    held.set_open(r.first_cell_ + i);
+    sub.state.expected = sub.state.arrived = 0;
+    sub.state.sized = false;
+    if ((r.staged_ >> i & 1) != 0) staged_->restart(r.slot(), static_cast<int>(i));
+  });
+  parcels_ = {};
 }
 
 }  // namespace twinpath

@@ -17,6 +17,7 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
       device_(device),
       optional_allowed_(core->devices->config().optional_recv_completion &&
                         core->devices->config().net_optional_recv),
+      keys_(parts.link->has_reserve()),
       box_(std::move(parts.ring)),
       shadow_(std::move(parts.shadow)),
       link_(std::move(parts.link)),
@@ -25,14 +26,11 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
            link_->set().comm_id(), link_->recoverable()),
       counts_(link_->counts()),
       core_(std::move(core)),
-      flush_(core_->hub, core_->devices, link_->set().rails(), link_->set().comm_id()),
-      plan_(parts.plan) {
-  for (int q = 0; q < link_->queue_count(); ++q) {
-    const auto rail = static_cast<std::size_t>(link_->queue(q).rail);
-    rail_bit_[static_cast<std::size_t>(q)] = 1u << rail;
-    rail_counts_[static_cast<std::size_t>(q)] = &counts_->rails[rail];
-  }
-  if (link_->has_reserve()) cell_memory_ = std::make_unique<std::array<const Memory*, kCtsCells>>();
+      plan_(parts.plan),
+      flushes_(this, *link_, core_),
+      arrivals_(box_->data(), *counts_) {
+  for (int q = 0; q < link_->queue_count(); ++q)
+    arrivals_.serve(static_cast<std::size_t>(q), static_cast<std::size_t>(link_->queue(q).rail));
   hub_->attach(link_->set().comm_id(), this);
   link_->serve(this);
   core_->devices->attach(device_, *this);
@@ -41,7 +39,7 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
 ProxyRecvComm::~ProxyRecvComm() {
   link_->drain([this] {
     post_cells();
-    return expects_data();
+    return arrivals_.expects_data();
   });
   link_->serve(nullptr);
   // From here on completions find nobody, and so nothing is held, nor copied, any more.
@@ -54,28 +52,16 @@ ProxyRecvComm::~ProxyRecvComm() {
 }
 
 // What was posted, what has arrived, and whose cells are known to be used.
-Waiting ProxyRecvComm::waiting(int more) { return {requests_.used() + more, progress()}; }
+Waiting ProxyRecvComm::waiting(int more) {
+  return {arrivals_.requests().used() + more, progress()};
+}
 
 std::uint64_t ProxyRecvComm::progress() {
   Waiting w;
   w.add(cts_.ended());
   w.add(cts_.posted());
-  for (std::size_t i = 0; requests_.made(i); ++i)
-    for (const RecvRequest::Sub& sub : requests_.at(i).subs_) w.add(sub.state.arrived);
+  arrivals_.for_counts([&w](std::uint8_t arrived) { w.add(arrived); });
   return w.progress;
-}
-
-bool ProxyRecvComm::expects_data() {
-  for (std::size_t i = 0; requests_.made(i); ++i) {
-    const RecvRequest& r = requests_.at(i);
-    if (r.left() == 0) continue;
-    // What comes for memory that was given back, as NCCL does before it closes, nobody waits for.
-    for (std::size_t s = 0; s != r.count_; ++s)
-      if (const auto& state = r.subs_[s].state;
-          !state.complete() && state.copied != RecvRequest::Copied::gone)
-        return true;
-  }
-  return false;
 }
 
 // `watched`: kernels look at the memory and no completion is wanted.  NCCL's LL128 has one flag in
@@ -119,17 +105,15 @@ TP_ALWAYS_INLINE inline void ProxyRecvComm::offer_plain(const Plain& b, RecvRequ
                                                         int first_key) {
   const auto* memory = static_cast<const ProxyMemory*>(b.memory);
   const auto capacity = static_cast<std::uint32_t>(b.bytes);
-  sub.to = static_cast<std::uint8_t*>(b.data);
-  sub.capacity = capacity;
-  sub.state.become(RecvRequest::Sub::State::fresh(RecvRequest::Copied::straight));
+  sub.expect(static_cast<std::uint8_t*>(b.data), capacity, RecvRequest::Copied::straight);
   layout.fill(cell, reinterpret_cast<std::uintptr_t>(b.data), capacity, b.tag, b.meta, b.seq,
               [=, this](int rail) TP_ALWAYS_INLINE {
-                return memory->rkey(rail == 0 ? first_key : key_rail(rail));
+                return memory->rkey(rail == 0 ? first_key : keys_.rail(rail));
               });
 }
 
 RecvRequest* ProxyRecvComm::make_request() {
-  return requests_.take(
+  return arrivals_.requests().take(
       [this](void* at, std::uint16_t slot) { return new (at) RecvRequest(this, slot); });
 }
 
@@ -157,7 +141,7 @@ TP_ALWAYS_INLINE inline RecvRequest* ProxyRecvComm::begin(unsigned count, unsign
     look_in_box();
   if (link_->halted() || !cts_.room_for(count)) [[unlikely]]
     return nullptr;
-  RecvRequest* r = requests_.take_again();
+  RecvRequest* r = arrivals_.requests().take_again();
   if (r == nullptr && (r = make_request()) == nullptr) [[unlikely]]
     return nullptr;
   if (cts_.held() != 0 && !cts_.room_to_hold(count)) [[unlikely]]
@@ -185,10 +169,10 @@ Status ProxyRecvComm::irecv(const RecvBuffers& buffers, bool completion_optional
   if (r == nullptr) [[unlikely]]
     return no_room_yet();
   const std::uint64_t seq = r->first_cell_;
-  const std::uint32_t meta = cell_meta({r->bits_, 0, 0, 1, false, true}, parcels_.frontier());
+  const std::uint32_t meta = cell_meta({r->bits_, 0, 0, 1, false, true}, arrivals_.frontier());
   offer_plain({data, bytes, buffers.tags[0], memory, meta, seq}, r->subs_[0], cts_.layout(),
-              cts_.cell(seq), key_rail(0));
-  remember(seq, memory);
+              cts_.cell(seq), keys_.rail(0));
+  keys_.remember(seq, memory);
   // What a small receive brings is cheaper than the write of a cell.
   if (cts_.open() != 0 && bytes <= kPatientReceive) return wait_or_post();
   post_new_cells();
@@ -212,11 +196,11 @@ Status ProxyRecvComm::irecv_group(const RecvBuffers& buffers, Request** request)
   *request = r;
   if (r == nullptr) [[unlikely]]
     return no_room_yet();
-  const int first_key = key_rail(0);
+  const int first_key = keys_.rail(0);
   const std::uint64_t first = r->first_cell_;
   const auto offer_all = [&](const CtsLayout layout) TP_ALWAYS_INLINE {
     std::uint32_t meta = cell_meta({r->bits_, 0, 0, static_cast<std::uint32_t>(count), false, true},
-                                   parcels_.frontier());
+                                   arrivals_.frontier());
     RecvRequest::Sub* sub = r->subs_.data();
     std::uint8_t* cell = cts_.cell(first);
     const std::size_t row = cts_.in_a_row(first);  // behind those the places begin anew
@@ -232,8 +216,8 @@ Status ProxyRecvComm::irecv_group(const RecvBuffers& buffers, Request** request)
     offer_all(cts_.layout());
   else
     offer_all(CtsLayout(1));
-  if (cell_memory_ != nullptr) [[unlikely]]
-    for (std::size_t i = 0; i != count; ++i) remember(first + i, buffers.memory(i));
+  if (keys_.change()) [[unlikely]]
+    for (std::size_t i = 0; i != count; ++i) keys_.remember(first + i, buffers.memory(i));
   post_new_cells();
   return Status::ok;
 }
@@ -258,26 +242,25 @@ Status ProxyRecvComm::irecv_any(const RecvBuffers& buffers, bool completion_opti
 void ProxyRecvComm::offer(RecvRequest& r, unsigned index, const RecvBuffers& buffers) {
   const std::size_t bytes = buffers.bytes[index];
   const auto* memory = static_cast<const ProxyMemory*>(buffers.memory(index));
-  RecvRequest::Sub& sub = r.subs_[index];
-  sub = {static_cast<std::uint8_t*>(buffers.data[index]),
-         static_cast<std::uint32_t>(std::min<std::size_t>(bytes, kMostCapacity)),
-         {}};
+  const auto capacity = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, kMostCapacity));
   const bool staged = (r.staged_ >> index & 1) != 0;
+  const bool copyable = bytes == 0 || staged || memory->type == MemoryType::host;
+  RecvRequest::Sub& sub = r.subs_[index];
+  sub.expect(static_cast<std::uint8_t*>(buffers.data[index]), capacity,
+             !copyable ? RecvRequest::Copied::never
+             : staged  ? RecvRequest::Copied::to_mirror
+                       : RecvRequest::Copied::straight);
   if (staged) {
-    stage(r, static_cast<int>(index), *memory);
+    arrivals_.stage(r, index, *memory);
     memory = &memory->mirror->memory;
   }
-  const bool copyable = bytes == 0 || memory->type == MemoryType::host;
-  sub.state = RecvRequest::Sub::State::fresh(!copyable ? RecvRequest::Copied::never
-                                             : staged  ? RecvRequest::Copied::to_mirror
-                                                       : RecvRequest::Copied::straight);
   const std::uint32_t meta =
-      cell_meta({r.bits_, index, 0, r.count_, r.optional_, copyable}, parcels_.frontier());
+      cell_meta({r.bits_, index, 0, r.count_, r.optional_, copyable}, arrivals_.frontier());
   const std::uint64_t seq = r.first_cell_ + index;
   cts_.layout().fill(cts_.cell(seq), reinterpret_cast<std::uintptr_t>(sub.to), sub.capacity,
                      buffers.tags[index], meta, seq,
-                     [&](int i) { return bytes > 0 ? memory->rkey(key_rail(i)) : 0; });
-  remember(seq, buffers.memory(index));
+                     [&](int i) { return bytes > 0 ? memory->rkey(keys_.rail(i)) : 0; });
+  keys_.remember(seq, buffers.memory(index));
 }
 
 Status ProxyRecvComm::wait_or_post() {
@@ -306,7 +289,7 @@ Status ProxyRecvComm::no_room_yet() {
 void ProxyRecvComm::in_vain(bool accepted) {
   if (link_->broken()) return;
   const auto cause = [this, accepted] {
-    if (staged_ != nullptr && staged_->busy()) return counters::Wait::gpu_copy;
+    if (arrivals_.copying()) return counters::Wait::gpu_copy;
     return accepted ? counters::Wait::peer_data : counters::Wait::slots;
   };
   link_->waited(moved(), cause, [this] { return waiting(0); });
@@ -314,45 +297,10 @@ void ProxyRecvComm::in_vain(bool accepted) {
 
 bool ProxyRecvComm::post_held(bool overdue) {
   if (link_->broken()) return false;
-  if (staged_ != nullptr && staged_->busy()) copy_on();
-  if (link_->halted()) return staged_ != nullptr && staged_->busy();
+  if (arrivals_.copying()) copy_on();
+  if (link_->halted()) return arrivals_.copying();
   if (cts_.held() > 0 && (overdue || cts_.due() || ++patience_ > kCtsPatience)) post_cells();
-  return !link_->broken() && (cts_.held() > 0 || (staged_ != nullptr && staged_->busy()));
-}
-
-inline Status RecvRequest::finish(int& done, int* sizes) {
-  if (!active_) [[unlikely]]
-    return Status::bad_argument;
-  active_ = false;
-  done = 1;
-  if (sizes != nullptr) {
-    if (count_ == 1) [[likely]]
-      sizes[0] = told_size(sizes_[0]);
-    else
-      for (std::size_t i = 0; i != count_; ++i) sizes[i] = told_size(sizes_[i]);
-  }
-  comm_->requests_.give(*this);
-  return Status::ok;
-}
-
-Status RecvRequest::test(int& done, int* sizes) {
-  // Pairs with set_left() of whoever took the last part, perhaps another thread.
-  if (left_.load(std::memory_order_acquire) != 0 || optional_) [[unlikely]]
-    return comm_->test_pending(*this, done, sizes);
-  return finish(done, sizes);
-}
-
-Status ProxyRecvComm::test_pending(RecvRequest& request, int& done, int* sizes) {
-  done = 0;
-  {
-    std::lock_guard hold(hub_->lock);
-    if (!finished(request)) (void)link_->poll();
-    if (!finished(request)) {
-      in_vain(true);
-      return link_->broken() ? Status::remote : Status::ok;
-    }
-  }
-  return request.finish(done, sizes);
+  return !link_->broken() && (cts_.held() > 0 || arrivals_.copying());
 }
 
 }  // namespace twinpath

@@ -1,7 +1,6 @@
 // What a receive comm does when its queues are replaced (connect/recovery.h): it takes in all that
 // the old ones had brought, tells what it still awaits, and writes again the cells that the sender
 // has not seen.
-#include <algorithm>
 #include <optional>
 
 #include "plugin/base/log.h"
@@ -28,48 +27,27 @@ HeldState ProxyRecvComm::held() {
   HeldState held;
   held.begin = cts_.ended();
   held.end = cts_.added();
-  for (std::size_t slot = 0; requests_.made(slot); ++slot) {
-    RecvRequest& r = requests_.at(slot);
-    if (r.left() == 0) continue;
-    for (unsigned i = 0; i < r.count_; ++i) {
-      RecvRequest::Sub& sub = r.subs_[i];
-      if (sub.state.complete()) continue;
-      held.set_open(r.first_cell_ + i);
-      sub.state.expected = sub.state.arrived = 0;
-      sub.state.sized = false;
-      if ((r.staged_ >> i & 1) != 0) staged_->restart(static_cast<int>(slot), static_cast<int>(i));
-    }
-  }
-  parcels_ = {};
+  arrivals_.restart(held);
   return held;
 }
 
-// The keys that cells have now: of those that wait first, then of older ones, which an answer
-// without notice may still be on its way for.  Cells that the sender has not seen get them here.
+// The keys that cells have now.  Cells that the sender has not seen get them here.
 Status ProxyRecvComm::reach(FencedNote& note, std::string& why) {
-  if (cell_memory_ == nullptr) return Status::ok;
+  if (!keys_.change()) return Status::ok;
   const int alone = link_->set().reserve_rail();
-  first_key_rail_ = std::max(alone, 0);
-  key_rail_mask_ = alone < 0 ? ~0 : 0;
+  keys_.use(alone);
   note.key_rails = cts_.layout().rails();
-  const std::uint64_t first = cts_.added() - std::min<std::uint64_t>(cts_.added(), kCtsCells);
-  bool known = alone < 0 || (core_->devices->stand_by(device_, alone) && reachable(alone));
-  const auto add = [&](std::uint64_t seq, bool waits) {
-    const CellView cell(cts_.cell(seq));
-    if (cell.bytes() == 0) return;
-    for (const KeyRange& range : note.memory)
-      if (range.covers(cell.address(), cell.bytes())) return;
-    const auto range =
-        core_->devices->key_range((*cell_memory_)[cts_place(seq)], cell.address(), cell.bytes(),
-                                  note.key_rails, alone < 0 ? std::nullopt : std::optional(alone));
-    if (range) note.memory.push_back(*range);
-    if (waits && alone >= 0) known = known && range && range->rkeys[0] != 0;
-  };
-  for (std::uint64_t seq = cts_.ended(); seq != cts_.added(); ++seq) add(seq, true);
-  for (std::uint64_t seq = first; seq < cts_.ended(); ++seq) add(seq, false);
-  if (!known) why = link_->not_registered(alone);
+  const auto only = alone < 0 ? std::nullopt : std::optional(alone);
+  const bool usable = !only || (core_->devices->stand_by(device_, alone) && reachable(alone));
+  const bool known = keys_.collect(
+      cts_, only.has_value(), note.memory,
+      [&](const Memory* memory, std::uint64_t address, std::uint64_t bytes) {
+        return core_->devices->key_range(memory, address, bytes, note.key_rails, only);
+      });
   cts_.renew_keys(note.memory);
-  return known ? Status::ok : Status::system;
+  if (usable && known) return Status::ok;
+  why = link_->not_registered(alone);
+  return Status::system;
 }
 
 // Whether the connection's own memory can be used over that rail: cells inline as before, or out of
@@ -93,12 +71,8 @@ int ProxyRecvComm::resume(const FencedNote& note) {
   const Queue& queue = link_->queue(link_->set().first());
   cts_.restart(queue, link_->rkey(queue), theirs.begin);
   post_cells();
-  // What a rail brought that is out of use now is still to be flushed: by time (landed_by), as
-  // nothing is read through it.
-  const std::uint32_t rails = link_->set().rails_in_use();
-  if (flush_.ready() && !flush_.fits(link_->set().rails(), rails)) flush_stale_ = true;
-  if (flush_stale_ || rails != link_->set().regular_rails()) repeat_flushes();
-  if (staged_ != nullptr && staged_->busy()) hub_->hold(*this);
+  flushes_.queues_replaced();
+  if (arrivals_.copying()) hub_->hold(*this);
   return again;
 }
 

@@ -1,9 +1,6 @@
 #include "proxy/receive/staged_recv.h"
 
-#include <mutex>
-
-#include "plugin/base/log.h"
-#include "proxy/receive/recv_comm.h"
+#include "proxy/receive/arrivals.h"
 
 namespace twinpath {
 
@@ -83,74 +80,65 @@ StagedReceives::Progress StagedReceives::advance(int slot, int sub) {
   return Progress::done;
 }
 
-// --- the comm's part ----------------------------------------------------------------------
+// --- what arrivals do with them -------------------------------------------------------------
 
-void ProxyRecvComm::prepare_staging() {
-  auto made = std::make_unique<StagedReceives>();
-  std::lock_guard hold(hub_->lock);
-  if (staged_ == nullptr) staged_ = std::move(made);
-}
-
-void ProxyRecvComm::stage(RecvRequest& r, int index, const ProxyMemory& memory) {
+void Arrivals::stage(RecvRequest& r, std::size_t index, const ProxyMemory& memory) {
   // Memory may have been registered on another comm of the device.
   if (staged_ == nullptr) staged_ = std::make_unique<StagedReceives>();
-  RecvRequest::Sub& sub = r.subs_[static_cast<std::size_t>(index)];
+  RecvRequest::Sub& sub = r.subs_[index];
   const auto address = reinterpret_cast<std::uintptr_t>(sub.to);
-  staged_->expect(r.slot(), index, memory, address, sub.capacity);
+  staged_->expect(r.slot(), static_cast<int>(index), memory, address, sub.capacity);
   sub.to = memory.mirror->at(address);
 }
 
-bool ProxyRecvComm::land(RecvRequest& r, int index, bool in_order) {
-  const RecvRequest::Sub& sub = r.subs_[static_cast<std::size_t>(index)];
+bool Arrivals::land(RecvRequest& r, std::size_t index, bool in_order) {
+  const RecvRequest::Sub& sub = r.subs_[index];
   const bool all = sub.state.arrived == sub.state.expected;
   // Chunks of several queues may leave holes until the last has come.
   if (!all && !in_order) return true;
-  if (!staged_->arrived(r.slot(), index, r.sizes_[static_cast<std::size_t>(index)], all))
-    return false;
-  copy_on();
-  return true;
+  landed_ = true;
+  return staged_->arrived(r.slot(), static_cast<int>(index), r.sizes_[index], all);
 }
 
-bool ProxyRecvComm::land_parcel(RecvRequest& r, int index, const std::uint8_t* from,
-                                std::uint32_t bytes) {
-  RecvRequest::Sub& sub = r.subs_[static_cast<std::size_t>(index)];
-  if (sub.state.awaits(RecvRequest::Copied::gone)) {
-    link_->fail("%u bytes arrived for a receive whose memory was deregistered meanwhile", bytes);
-    return false;
-  }
+bool Arrivals::land_parcel(RecvRequest& r, std::size_t index, const std::uint8_t* from,
+                           std::uint32_t bytes) {
+  RecvRequest::Sub& sub = r.subs_[index];
+  if (sub.state.awaits(RecvRequest::Copied::gone))
+    return refuse("%u bytes arrived for a receive whose memory was deregistered meanwhile", bytes);
   if (!sub.state.awaits(RecvRequest::Copied::to_mirror)) return false;
   sub.state = RecvRequest::Sub::State::whole();
-  r.sizes_[static_cast<std::size_t>(index)] = bytes;
-  Mirror& mirror = staged_->mirror(r.slot(), index);
-  if (!mirror.enter()) {
-    link_->fail("%u bytes arrived for memory of GPU %d that was deregistered meanwhile", bytes,
-                mirror.gpu());
-    return false;
-  }
+  r.sizes_[index] = bytes;
+  Mirror& mirror = staged_->mirror(r.slot(), static_cast<int>(index));
+  if (!mirror.enter())
+    return refuse("%u bytes arrived for memory of GPU %d that was deregistered meanwhile", bytes,
+                  mirror.gpu());
   copy_words(sub.to, from, bytes);
   mirror.leave();
   return land(r, index, true);
 }
 
-void ProxyRecvComm::copy_on() {
-  staged_->for_busy([this](int slot, int sub) {
-    if (link_->broken()) return false;
+bool Arrivals::copy_on(CtsWriter& cells) {
+  landed_ = false;
+  bool going = true;
+  staged_->for_busy([&](int slot, int sub) {
+    if (!going) return false;
     switch (staged_->advance(slot, sub)) {
       case StagedReceives::Progress::waiting:
         return false;
-      case StagedReceives::Progress::done:
-        counts_->staged_bytes.add(
-            requests_.at(static_cast<std::size_t>(slot)).sizes_[static_cast<std::size_t>(sub)]);
-        sub_complete(requests_.at(static_cast<std::size_t>(slot)), counts_->rails[0]);
+      case StagedReceives::Progress::done: {
+        RecvRequest& r = requests_.at(static_cast<std::size_t>(slot));
+        counts_.staged_bytes.add(r.sizes_[static_cast<std::size_t>(sub)]);
+        sub_complete(r, counts_.rails[0], cells);
         return true;
+      }
       case StagedReceives::Progress::copy_failed:
-        link_->fail(
+        going = refuse(
             "received data cannot be copied from host memory to GPU %d: the lines of the copy "
             "thread before this one name the CUDA error",
             staged_->mirror(slot, sub).gpu());
         return false;
       case StagedReceives::Progress::taken_away:
-        link_->fail(
+        going = refuse(
             "received data cannot be copied from host memory to GPU %d: the CUDA driver takes no "
             "copies, or the memory was deregistered while the receive was under way",
             staged_->mirror(slot, sub).gpu());
@@ -158,8 +146,7 @@ void ProxyRecvComm::copy_on() {
     }
     return false;
   });
-  // Any poll of the session goes on with it.
-  if (staged_->busy() && !link_->broken()) hub_->hold(*this);
+  return going;
 }
 
 }  // namespace twinpath

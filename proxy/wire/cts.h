@@ -26,6 +26,7 @@
 #include <string>
 
 #include "plugin/base/limits.h"
+#include "plugin/base/sync.h"
 
 namespace twinpath {
 
@@ -164,8 +165,9 @@ class CtsLayout {
   // Writes a cell; `bytes` is the capacity of the receive, `rkey(rail)` the key of each rail of the
   // receiver.
   template <class Rkey>
-  void fill(std::uint8_t* cell, std::uint64_t address, std::uint32_t bytes, std::int32_t tag,
-            std::uint32_t meta, std::uint64_t seq, Rkey&& rkey) const {
+  TP_ALWAYS_INLINE void fill(std::uint8_t* cell, std::uint64_t address, std::uint32_t bytes,
+                             std::int32_t tag, std::uint32_t meta, std::uint64_t seq,
+                             Rkey&& rkey) const {
     const auto put = [cell](std::size_t at, auto value) {
       std::memcpy(cell + at, &value, sizeof value);
     };

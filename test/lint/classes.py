@@ -30,7 +30,6 @@ BIGGER = {
     "proxy/connect/connection.h: Connection": (30, 39),
     "proxy/connect/peer_link.h: PeerLink": (21, 60),
     "proxy/connect/recovery.h: Recovery": (33, 34),
-    "proxy/receive/recv_comm.h: ProxyRecvComm": (26, 64),
     "proxy/send/send_comm.h: ProxySendComm": (28, 74),
     "topology/decide/record.h: PlacementRecord": (24, 1),
 }
