@@ -60,15 +60,16 @@ void Recovery::give_up() {
 void Recovery::queue_failed(int q, const std::string& why) {
   const std::int64_t now = now_ns();
   (void)ran_.look(now);
-  looked_ = 0;  // events may lag behind completions
+  health_.look_anew();  // events may lag behind completions
   look_at_states(now);
-  if (q < link_.queue_count() && ((down_ | moved_) & queue_bit(q)) == 0) mark_sick(q, now);
+  if (q < link_.queue_count() && ((health_.down() | health_.moved()) & queue_bit(q)) == 0)
+    mark_sick(q, now);
   // The rest of what a halted or given-up queue says is no news.
   if (running()) return;
   note_trouble(now, true);
   why_ = why;
   if (out_of_time()) return give_up();
-  begin(round_ + 1, why);
+  begin(round_.next(), why);
 }
 
 void Recovery::enter(Phase phase, std::int64_t now) {
@@ -83,10 +84,9 @@ void Recovery::enter(Phase phase, std::int64_t now) {
 
 void Recovery::begin(std::uint32_t round, const std::string& why) {
   const std::int64_t now = now_ns();
-  round_ = round;
-  looked_ = 0;
+  health_.look_anew();
   look_at_states(now);
-  mine_ = unusable(now);
+  round_.begin(round, unusable(now));
   if (!running()) {
     clock_.start(now);
     why_ = why;
@@ -94,11 +94,8 @@ void Recovery::begin(std::uint32_t round, const std::string& why) {
   }
   enter(Phase::stopping, now);
   back_since_ = 0;
-  their_stop_.reset();
-  their_fence_.reset();
-  they_are_ready_ = false;
   link_.stopped(true);
-  link_.send(encode_recovery(StopNote{round, mine_, mine_ & down_, why}));
+  link_.send(encode_recovery(StopNote{round, round_.mine(), round_.mine() & health_.down(), why}));
   link_.hub().hold(*this);
 }
 
@@ -118,27 +115,29 @@ bool Recovery::hear(RecoveryKind kind, std::span<const std::uint8_t> body) {
     case RecoveryKind::stop: {
       StopNote note;
       if (!decode_recovery(body, note)) return false;
-      const auto ahead = static_cast<std::int32_t>(note.round - round_);
+      const std::int32_t ahead = round_.ahead(note.round);
       if (ahead < 0 || (ahead == 0 && !running())) return true;  // overtaken by a later one
       if (ahead > 0) {
         if (!running()) note_trouble(now_ns(), false);
         if (!note.why.empty()) why_ = "the peer says: " + note.why;
         begin(note.round, running() ? std::string() : why_);
       }
-      leave_to_peer(note.down & ~down_);
-      their_stop_ = std::move(note);
+      // No fault of the path: the peer's ports are down, and it will tell when they are not.
+      round_.leave_to_peer(note.down & ~health_.down());
+      health_.forgive(note.down & ~health_.down());
+      round_.hear(std::move(note));
       return true;
     }
     case RecoveryKind::fenced: {
       FencedNote note;
       if (!decode_recovery(body, note)) return false;
-      if (note.round == round_) their_fence_ = std::move(note);
+      round_.hear(std::move(note));
       return true;
     }
     case RecoveryKind::ready: {
       std::uint32_t round = 0;
       if (!decode_ready(body, round)) return false;
-      they_are_ready_ = they_are_ready_ || round == round_;
+      round_.hear_ready(round);
       return true;
     }
     case RecoveryKind::ask:
@@ -146,7 +145,7 @@ bool Recovery::hear(RecoveryKind kind, std::span<const std::uint8_t> body) {
       look_after(now_ns());
       return true;
     case RecoveryKind::answer:
-      peer_answered_ = ran_.look(now_ns());
+      peer_.answered(ran_.look(now_ns()));
       return true;
   }
   return false;
@@ -170,28 +169,27 @@ bool Recovery::step(std::int64_t now) {
     case Phase::whole:
       return false;
     case Phase::stopping:
-      if (!their_stop_) return false;
-      unwanted_ = mine_ | their_stop_->unwanted;
+      if (!round_.agree()) return false;
       link_.set().halt();
       enter(Phase::flushing, now);
       return true;
     case Phase::flushing:
       return fence(now);
     case Phase::meeting:
-      return their_fence_ && raise(now);
+      return round_.their_fence() != nullptr && raise(now);
     case Phase::raising:
-      if (!they_are_ready_) return false;
+      if (!round_.they_are_ready()) return false;
       finish();
       return true;
     case Phase::holding:
       if (now - phase_since_ < kHoldLook) return false;
       phase_since_ = now;
       look_at_states(now);
-      if (unusable(now) == mine_) {
+      if (unusable(now) == round_.mine()) {
         if (out_of_time()) give_up();
         if (link_.broken() || again_at_ == 0 || now < again_at_) return false;
       }
-      begin(round_ + 1, "");
+      begin(round_.next(), "");
       return true;
   }
   return false;
@@ -206,10 +204,10 @@ bool Recovery::fence(std::int64_t now) {
   if (!comm_->settled()) return false;  // copies end by themselves, also when the driver dies
   clock_.turn(StopClock::Part::renew, now);
   FencedNote note;
-  note.round = round_;
+  note.round = round_.number();
   note.held = comm_->held();
   if (link_.broken()) return false;
-  note.made = link_.set().choose(all() & ~unwanted_);
+  note.made = link_.set().choose(all() & ~round_.unwanted());
   receives_posted_ = false;
   if (note.made == 0) {
     enter(Phase::holding, now);
@@ -237,17 +235,16 @@ bool Recovery::fence(std::int64_t now) {
 bool Recovery::raise(std::int64_t now) {
   clock_.turn(StopClock::Part::connect, now);
   QueueSet& set = link_.set();
-  if (their_fence_->made != set.in_use() ||
-      their_fence_->rails.size() != link_.peer().rails.size()) {
+  const FencedNote& theirs = *round_.their_fence();
+  if (theirs.made != set.in_use() || theirs.rails.size() != link_.peer().rails.size()) {
     link_.fail("the peer made other queues than was agreed");
     return false;
   }
-  link_.meet(their_fence_->rails);
+  link_.meet(theirs.rails);
   std::vector<QueueAddress> to(static_cast<std::size_t>(link_.queue_count()));
   std::size_t next = 0;
   for (int q = 0; q < link_.queue_count(); ++q)
-    if ((their_fence_->made & queue_bit(q)) != 0)
-      to[static_cast<std::size_t>(q)] = their_fence_->queues[next++];
+    if ((theirs.made & queue_bit(q)) != 0) to[static_cast<std::size_t>(q)] = theirs.queues[next++];
   std::string why;
   if (const Status s = set.raise(link_.peer().rails, to, why); s != Status::ok) {
     if (s == Status::again && ran_.time() - phase_ran_ < kRaiseLimit) return false;
@@ -260,7 +257,7 @@ bool Recovery::raise(std::int64_t now) {
   }
   receives_posted_ = set.receive_depth() > 1;
   comm_->receives_posted();
-  link_.send(encode_ready(round_));
+  link_.send(encode_ready(round_.number()));
   enter(Phase::raising, now_ns());
   return true;
 }
@@ -270,7 +267,7 @@ void Recovery::finish() {
   failures_ = 0;
   questions_ = {};
   link_.stopped(false);
-  const FencedNote theirs = std::move(*their_fence_);
+  const FencedNote theirs = round_.take_fence();
   const int again = comm_->resume(theirs);
   if (again < 0 || link_.broken()) return;
   counters::Connection& counts = *link_.counts();

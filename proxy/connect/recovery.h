@@ -25,11 +25,13 @@
 // Threads: all under the hub's lock.
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/run_clock.h"
+#include "proxy/connect/peer_questions.h"
+#include "proxy/connect/queue_health.h"
+#include "proxy/connect/recovery_round.h"
 #include "proxy/connect/stop_clock.h"
 #include "proxy/queues/completion_engine.h"
 #include "proxy/queues/queue_set.h"
@@ -98,7 +100,7 @@ class Recovery final : private HeldWork {
   void look_for_stalls(std::int64_t now);
   // For a while nobody may call here: the peer, whose callers wait, has asked to look for stalls.
   void look_after(std::int64_t now);
-  bool looks_after(std::int64_t now) const { return now < looks_until_; }
+  bool looks_after(std::int64_t now) const { return peer_.looks(now); }
   // Asks those that have no question under way.
   void ask(std::int64_t now);
   void answered(int q);
@@ -111,10 +113,6 @@ class Recovery final : private HeldWork {
 
  private:
   enum class Phase : std::uint8_t { whole, stopping, flushing, meeting, raising, holding };
-  struct Sick {
-    std::int64_t until = 0;
-    std::int64_t pause = 0;
-  };
   struct Question {
     std::int64_t asked = 0;     // under way since then (ran_); 0: none
     std::int64_t answered = 0;  // the last time (ran_)
@@ -137,8 +135,7 @@ class Recovery final : private HeldWork {
   void look_at_states(std::int64_t now);
   QueueMask unusable(std::int64_t now) const;
   void mark_sick(int q, std::int64_t now);
-  // These were no fault of the path: the peer's ports are down, and it will tell when they are not.
-  void leave_to_peer(QueueMask queues);
+
   bool out_of_time() const;
   void give_up();
   void note_trouble(std::int64_t now, bool may_be_old);
@@ -146,14 +143,9 @@ class Recovery final : private HeldWork {
   PeerLink& link_;
   Recoverable* comm_ = nullptr;
   Phase phase_ = Phase::whole;
-  std::uint32_t round_ = 0;
-  QueueMask mine_ = 0;      // what this end left out of the round
-  QueueMask unwanted_ = 0;  // what both did
+  RecoveryRound round_;
   std::string why_;
-  bool aloud_ = false;  // whoever was told of the stop is told of its end
-  std::optional<StopNote> their_stop_;
-  std::optional<FencedNote> their_fence_;
-  bool they_are_ready_ = false;
+  bool aloud_ = false;           // whoever was told of the stop is told of its end
   bool receives_posted_ = true;  // on the queues that are there
   StopClock clock_;              // since the beginning of the first of these rounds
   // What limits go by.  Looks come with every step of a round, and while callers wait.
@@ -166,19 +158,9 @@ class Recovery final : private HeldWork {
   std::int64_t trouble_ran_ = 0;  // ran_ when the trouble began; 0: there was none
   std::uint64_t last_progress_ = 0;
   int failures_ = 0;  // rounds that failed in a row
-  std::array<Sick, kMaxQps> sick_{};
+  QueueHealth health_;
+  PeerQuestions peer_;
   std::array<Question, kMaxQps> questions_{};
-  // As of the last look: queues on ports that are not active, or have no address; and those made
-  // with an address that their port has no longer, but another.
-  QueueMask down_ = 0, moved_ = 0;
-  std::int64_t looked_ = 0;
-  std::uint32_t changes_ = 0;  // that the adapters had told of
-  // When the peer's process was last asked whether it runs, and when it answered (ran_).
-  std::int64_t peer_asked_ = 0, peer_answered_ = 0;
-  // When to ask it to look at its queues, the pause before, and what had been achieved by then.
-  std::int64_t wake_at_ = 0, wake_pause_ = 0;
-  std::uint64_t wake_progress_ = 0;
-  std::int64_t looks_until_ = 0;  // because it asked
 };
 
 }  // namespace twinpath

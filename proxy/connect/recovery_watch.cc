@@ -11,7 +11,6 @@ namespace twinpath {
 namespace {
 
 constexpr std::int64_t ns(int ms) { return ms * kMillisecond; }
-constexpr std::int64_t kLongestWake = 2 * kSecond;
 
 }  // namespace
 
@@ -22,9 +21,7 @@ void Recovery::look_at_states(std::int64_t now) {
   QueueSet& set = link_.set();
   std::uint32_t changes = 0;
   for (const Rail& rail : set.rails()) changes += rail.port.adapter->events.port_changes();
-  if (changes == changes_ && looked_ != 0 && now - looked_ < ns(pace().states_ms)) return;
-  changes_ = changes;
-  looked_ = now;
+  if (!health_.look_due(changes, now, ns(pace().states_ms))) return;
   QueueMask rails_down = 0, rails_moved = 0;
   for (std::size_t r = 0; r < set.rails().size(); ++r) {
     const Rail& rail = set.rails()[r];
@@ -36,59 +33,39 @@ void Recovery::look_at_states(std::int64_t now) {
     else if (!set.devices().address_stands(rail.port, rail.gid))
       (set.devices().live(rail.port, why) ? rails_moved : rails_down) |= bit;
   }
-  down_ = moved_ = 0;
-  for (int q = 0; q < link_.queue_count(); ++q) {
-    const int rail = link_.queue(q).rail;
-    if ((rails_down >> rail & 1) != 0) down_ |= queue_bit(q);
-    if ((rails_moved >> rail & 1) != 0) moved_ |= queue_bit(q);
-  }
+  health_.ports(rails_down, rails_moved, link_.queue_count(),
+                [this](int q) { return link_.queue(q).rail; });
 }
 
-QueueMask Recovery::unusable(std::int64_t now) const {
-  QueueMask sick = 0;
-  for (int q = 0; q < link_.queue_count(); ++q)
-    if (sick_[static_cast<std::size_t>(q)].until > now) sick |= queue_bit(q);
-  // A doubtful one is better than none.
-  return (down_ | sick) == all() ? down_ : down_ | sick;
-}
+QueueMask Recovery::unusable(std::int64_t now) const { return health_.unusable(all(), now); }
 
 void Recovery::mark_sick(int q, std::int64_t now) {
-  Sick& s = sick_[static_cast<std::size_t>(q)];
-  const std::int64_t longest = ns(pace().longest_pause_ms);
-  // Long after the last time it begins anew.
-  s.pause = s.pause == 0 || now > s.until + longest ? ns(pace().first_pause_ms)
-                                                    : std::min(2 * s.pause, longest);
-  s.until = now + s.pause;
-}
-
-void Recovery::leave_to_peer(QueueMask queues) {
-  mine_ &= ~queues;
-  for (int q = 0; q < link_.queue_count(); ++q)
-    if ((queues & queue_bit(q)) != 0) sick_[static_cast<std::size_t>(q)] = {};
+  health_.failed(q, now, ns(pace().first_pause_ms), ns(pace().longest_pause_ms));
 }
 
 void Recovery::look_at_ports(std::int64_t now, bool anew) {
   if (comm_ == nullptr || link_.broken() || running()) return;
   (void)ran_.look(now);
-  if (anew) looked_ = 0;
+  if (anew) health_.look_anew();
   look_at_states(now);
   const QueueMask cannot = unusable(now), in_use = link_.set().in_use();
-  if ((in_use & moved_) != 0 || ((in_use & down_) != 0 && (all() & ~cannot) != 0)) {
+  const QueueMask down = health_.down(), moved = health_.moved();
+  if ((in_use & moved) != 0 || ((in_use & down) != 0 && (all() & ~cannot) != 0)) {
     note_trouble(now, false);
     for (int q = 0; q < link_.queue_count(); ++q)
-      if ((in_use & (moved_ | down_) & queue_bit(q)) != 0)
-        if (const std::string down = link_.down_text(rail_of(q)); !down.empty()) why_ = down;
-    return begin(round_ + 1, why_);
+      if ((in_use & (moved | down) & queue_bit(q)) != 0)
+        if (std::string text = link_.down_text(rail_of(q)); !text.empty()) why_ = std::move(text);
+    return begin(round_.next(), why_);
   }
   // The peer looks after what it alone cannot use.
-  if ((mine_ & ~cannot & ~in_use & link_.set().regular()) == 0) {
+  if ((round_.mine() & ~cannot & ~in_use & link_.set().regular()) == 0) {
     back_since_ = 0;
   } else if (back_since_ == 0) {
     back_since_ = now;
     link_.call_again();  // whoever polls now may be long in coming back
   } else if (now - back_since_ >= ns(pace().settle_ms)) {
     note_trouble(now, false);
-    begin(round_ + 1, "a port that had failed can be used again");
+    begin(round_.next(), "a port that had failed can be used again");
   }
 }
 
@@ -131,30 +108,16 @@ void Recovery::look_for_stalls(std::int64_t now) {
   if (!known) ask(now);
 }
 
-// Nothing of ours is under way, and callers wait: for a cell, then, that the peer has not posted
-// yet or that is lost.  Perhaps nobody calls there: a receive without completion is done once its
-// cell is posted.  So the peer is asked to look at its queues by itself: when the wait has lasted,
-// and after twice as long each time, since mostly it has nothing to offer yet.
 void Recovery::wake_peer(std::int64_t now) {
-  const std::int64_t first = ns(link_.set().devices().config().stall_ms);
-  const std::uint64_t progress = comm_->progress();
-  if (wake_at_ == 0 || progress != wake_progress_) {
-    wake_progress_ = progress;
-    wake_pause_ = first;
-  } else if (now < wake_at_) {
-    return;
-  } else {
-    peer_asked_ = ran_.time();
-    link_.send(encode_recovery(RecoveryKind::ask));
-    wake_pause_ = std::min(2 * wake_pause_, std::max(kLongestWake, first));
-  }
-  wake_at_ = now + wake_pause_;
+  if (!peer_.wake_due(now, comm_->progress(), ns(link_.set().devices().config().stall_ms))) return;
+  peer_.asked(ran_.time());
+  link_.send(encode_recovery(RecoveryKind::ask));
 }
 
 void Recovery::look_after(std::int64_t now) {
   look_for_stalls(now);
   link_.call_again();
-  looks_until_ = now + 3 * ns(link_.set().devices().config().stall_ms) + kSecond;
+  peer_.look_until(now + 3 * ns(link_.set().devices().config().stall_ms) + kSecond);
 }
 
 // To be called when no queue in use has answered for `limit`: they have half as long again, from
@@ -162,10 +125,10 @@ void Recovery::look_after(std::int64_t now) {
 void Recovery::all_mute(QueueMask mute, std::int64_t limit) {
   const std::int64_t ran = ran_.time(), now = now_ns();
   const int first = std::countr_zero(mute);
-  if (peer_asked_ < questions_[static_cast<std::size_t>(first)].asked) {
-    peer_asked_ = ran;
+  if (!peer_.asked_since(questions_[static_cast<std::size_t>(first)].asked)) {
+    peer_.asked(ran);
     link_.send(encode_recovery(RecoveryKind::ask));
-  } else if (peer_answered_ >= peer_asked_ && ran - peer_answered_ >= limit / 2) {
+  } else if (peer_.answered_for(limit / 2, ran)) {
     for (int q = first + 1; q < link_.queue_count(); ++q)
       if ((mute & queue_bit(q)) != 0) mark_sick(q, now);
     queue_failed(first, mute_text(first) + " while the peer's process answers");
@@ -207,11 +170,12 @@ std::int64_t Recovery::next_look() const {
   if (back_since_ != 0) return back_since_ + ns(pace().settle_ms);
   const std::int64_t now = now_ns();
   // An adapter's event may come before what it tells of.
-  std::int64_t next = (mine_ & link_.set().regular()) != 0 ? looked_ + ns(pace().states_ms) : 0;
-  for (int q = 0; q < link_.queue_count(); ++q) {
-    const std::int64_t until = sick_[static_cast<std::size_t>(q)].until;
-    if ((mine_ & queue_bit(q)) != 0 && until > now && (next == 0 || until < next)) next = until;
-  }
+  const QueueMask mine = round_.mine();
+  std::int64_t next =
+      (mine & link_.set().regular()) != 0 ? health_.looked() + ns(pace().states_ms) : 0;
+  if (const std::int64_t retry = health_.next_try(mine, now);
+      retry != 0 && (next == 0 || retry < next))
+    next = retry;
   if (const std::int64_t again =
           now + std::min(ns(link_.set().devices().config().stall_ms) / 4 + kMillisecond, kRunStep);
       looks_after(now) && (next == 0 || again < next))
