@@ -6,6 +6,34 @@
 namespace twinpath::test {
 namespace {
 
+TEST_CASE("A byte of a pattern that is another one is found, wherever it is") {
+  const KnownBytes pattern(77);
+  std::vector<std::uint8_t> data(70'000);
+  for (const std::size_t bytes : {0ul, 1ul, 255ul, 256ul, 257ul, data.size()}) {
+    pattern.fill(data.data(), bytes);
+    CHECK(pattern.differs_at(data.data(), bytes) == bytes);
+  }
+  for (std::size_t i = 0; i < data.size(); ++i)
+    if (data[i] != pattern[i]) FAIL("byte " << i);
+  for (const std::size_t at : {0ul, 1ul, 255ul, 256ul, 65'536ul, data.size() - 1}) {
+    data[at] ^= 1;
+    CHECK(pattern.differs_at(data.data(), data.size()) == at);
+    data[at] ^= 1;
+  }
+  CHECK(KnownBytes(78).differs_at(data.data(), data.size()) == 0);
+  CHECK(pattern.differs_at(data.data() + 256, 512) == 0);
+
+  std::fill(data.begin(), data.end(), std::uint8_t{9});
+  CHECK(other_than(9, data.data(), data.size()) == data.size());
+  CHECK(other_than(8, data.data(), data.size()) == 0);
+  CHECK(other_than(8, data.data(), 0) == 0);
+  for (const std::size_t at : {0ul, 1ul, 4096ul, data.size() - 1}) {
+    data[at] = 8;
+    CHECK(other_than(9, data.data(), data.size()) == at);
+    data[at] = 9;
+  }
+}
+
 TEST_CASE("Messages of awkward sizes arrive whole") {
   World world;
   Link link = world.connect();

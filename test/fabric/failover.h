@@ -165,14 +165,12 @@ class Stream {
     std::vector<RecvBuffer> buffers;
     for (int i = 0; i < shape_.group; ++i) {
       Buffer& b = *to_[buffer_of(r.number, i)];
-      for (std::size_t at = 0; at < b.size(); ++at)
-        if (b.data()[at] != kPaint) {
-          failure = "buffer of group " + std::to_string(r.number) +
-                    " was written to while it "
-                    "rested, at " +
-                    std::to_string(at);
-          return;
-        }
+      const std::size_t written = other_than(kPaint, b.data(), b.size());
+      if (written != b.size()) {
+        failure = "buffer of group " + std::to_string(r.number) +
+                  " was written to while it rested, at " + std::to_string(written);
+        return;
+      }
       r.bytes.push_back(shape_.sizes[random_() % shape_.sizes.size()]);
       // Every other group fills its buffers.
       buffers.push_back(b.receive(i, 0, r.number % 2 == 0 ? r.bytes.back() : most_));
@@ -191,8 +189,7 @@ class Stream {
         // A message's source is its receive's twin, which rests as long.
         Buffer& b = *from_[buffer_of(r.number, i)];
         const std::size_t bytes = r.bytes[static_cast<std::size_t>(i)];
-        for (std::size_t at = 0; at < bytes; ++at)
-          b.data()[at] = Buffer::pattern(seed_of(r.number, i), at);
+        b.fill(seed_of(r.number, i), bytes);
         Request* request = nullptr;
         const Status s = link_.send->isend(b.data(), bytes, i, b.memory, &request);
         if (s != Status::ok && s != Status::again)
@@ -237,11 +234,9 @@ class Stream {
     if (got != bytes)
       failure = which + " has " + std::to_string(got) + " bytes of " + std::to_string(bytes);
     if (!b.holds(seed_of(r.number, i), bytes)) failure = which + " has wrong bytes";
-    for (std::size_t at = bytes; at < b.size(); ++at)
-      if (b.data()[at] != kPaint) {
-        failure = which + " was written beyond its end";
-        break;
-      }
+    const std::size_t beyond = b.size() - bytes;
+    if (other_than(kPaint, b.data() + bytes, beyond) != beyond)
+      failure = which + " was written beyond its end";
     std::memset(b.data(), kPaint, bytes);
   }
 

@@ -264,7 +264,7 @@ TEST_CASE("F12: receives without completion lose nothing, and nothing comes late
         }
         if (sent < offered) {
           Buffer& b = *from[sent % kSlots];
-          for (std::size_t i = 0; i < kBytes; ++i) b.data()[i] = Buffer::pattern(seed_of(sent), i);
+          b.fill(seed_of(sent), kBytes);
           const Status s = link.send->isend(b.data(), kBytes, 0, b.memory, &sends[sent % kSlots]);
           if (s != Status::ok && s != Status::again) wrong = "isend";
           if (sends[sent % kSlots] != nullptr) ++sent;

@@ -139,7 +139,7 @@ TEST_CASE("D13: a failed write is reported once with both ends, the status and w
   const LoneSender sender = connect_or_exit(soft_config(), handle);
   SendComm* const comm = sender.comm.get();
   std::vector<std::uint8_t> bytes(4096);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = Buffer::pattern(5, i);
+  Buffer::pattern(5).fill(bytes.data(), bytes.size());
   auto memory = comm->register_memory(bytes.data(), bytes.size(), MemoryType::host, 0, -1);
   if (!memory) _exit(4);
   for (int i = 0; i < messages; ++i) {

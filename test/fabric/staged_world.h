@@ -114,23 +114,16 @@ class GpuBuffer {
   GpuBuffer& operator=(const GpuBuffer&) = delete;
   std::uint8_t* data() { return storage_.data() + kGuard; }
   void fill(unsigned seed, std::size_t at, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) data()[at + i] = Buffer::pattern(seed, i);
+    Buffer::pattern(seed).fill(data() + at, n);
   }
   void blank() { std::fill(storage_.begin(), storage_.end(), kBlank); }
   bool holds(unsigned seed, std::size_t at, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i)
-      if (data()[at + i] != Buffer::pattern(seed, i)) return false;
-    return true;
+    return Buffer::pattern(seed).differs_at(data() + at, n) == n;
   }
-  bool is_blank(std::size_t at, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i)
-      if (data()[at + i] != kBlank) return false;
-    return true;
-  }
+  bool is_blank(std::size_t at, std::size_t n) { return other_than(kBlank, data() + at, n) == n; }
   bool guards_intact() {
-    for (std::size_t i = 0; i < kGuard; ++i)
-      if (storage_[i] != kBlank || storage_[storage_.size() - 1 - i] != kBlank) return false;
-    return true;
+    return other_than(kBlank, storage_.data(), kGuard) == kGuard &&
+           other_than(kBlank, storage_.data() + storage_.size() - kGuard, kGuard) == kGuard;
   }
   RecvBuffer receive(int tag, std::size_t at, std::size_t n) {
     return {data() + at, n, tag, memory};

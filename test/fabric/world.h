@@ -18,6 +18,7 @@
 #include "test/support/catch.h"
 #include "test/support/like.h"
 #include "test/support/log_capture.h"
+#include "test/support/pattern.h"
 
 namespace twinpath::test {
 
@@ -54,7 +55,7 @@ class Buffer {
  public:
   Buffer(Comm& comm, std::size_t bytes, unsigned seed = 0) : comm_(&comm), bytes_(bytes) {
     storage_.resize(bytes + 1);
-    for (std::size_t i = 0; i < bytes; ++i) storage_[i] = pattern(seed, i);
+    fill(seed, bytes);
     auto m = comm.register_memory(storage_.data(), storage_.size(), MemoryType::host, 0, -1);
     // No assertion: tests make buffers in threads of their own.
     if (!m) throw std::runtime_error("a buffer cannot be registered");
@@ -65,13 +66,10 @@ class Buffer {
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  static std::uint8_t pattern(unsigned seed, std::size_t i) {
-    return static_cast<std::uint8_t>(seed * 31 + i * 7 + (i >> 8) + (i >> 16));
-  }
+  static KnownBytes pattern(unsigned seed) { return KnownBytes(seed * 31); }
+  void fill(unsigned seed, std::size_t bytes) { pattern(seed).fill(data(), bytes); }
   bool holds(unsigned seed, std::size_t bytes, std::size_t at = 0) const {
-    for (std::size_t i = 0; i < bytes; ++i)
-      if (storage_[at + i] != pattern(seed, i)) return false;
-    return true;
+    return pattern(seed).differs_at(storage_.data() + at, bytes) == bytes;
   }
   void clear() { std::fill(storage_.begin(), storage_.end(), std::uint8_t{0}); }
   // The comm goes first: leave the registration to the transport.

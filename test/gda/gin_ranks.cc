@@ -17,9 +17,11 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/option_values.h"
 #include "plugin/base/options.h"
+#include "plugin/base/page_size.h"
 #include "plugin/fabric/fabric.h"
 #include "test/support/catch.h"
 #include "test/support/like.h"
+#include "test/support/pattern.h"
 
 namespace twinpath::test {
 namespace {
@@ -165,8 +167,11 @@ Member join(const Rank& r, const gda::ContextSettings& settings) {
   return member;
 }
 
-WindowMemory::WindowMemory(gda::GinComm& comm, std::size_t bytes) : comm_(comm), bytes_(bytes) {
-  auto window = comm.register_window(bytes_.data(), bytes, MemoryType::host, 0, -1, false);
+WindowMemory::WindowMemory(gda::GinComm& comm, std::size_t bytes)
+    : comm_(comm),
+      bytes_(static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), page_end(bytes)))) {
+  std::memset(data(), 0, bytes);
+  auto window = comm.register_window(data(), bytes, MemoryType::host, 0, -1, false);
   if (window) window_ = *window;
 }
 
@@ -175,20 +180,13 @@ void WindowMemory::release() {
   window_ = nullptr;
 }
 
-namespace {
-std::uint8_t pattern(unsigned seed, std::size_t i) {
-  return static_cast<std::uint8_t>(seed * 31 + i * 7 + (i >> 8) + (i >> 16) + 1);
-}
-}  // namespace
-
 void WindowMemory::fill(unsigned seed, std::size_t at, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) bytes_[at + i] = pattern(seed, i);
+  KnownBytes(seed * 31 + 1).fill(data() + at, bytes);
 }
 
 std::int64_t WindowMemory::mismatch(unsigned seed, std::size_t at, std::size_t bytes) const {
-  for (std::size_t i = 0; i < bytes; ++i)
-    if (bytes_[at + i] != pattern(seed, i)) return static_cast<std::int64_t>(i);
-  return -1;
+  const std::size_t i = KnownBytes(seed * 31 + 1).differs_at(data() + at, bytes);
+  return i == bytes ? -1 : static_cast<std::int64_t>(i);
 }
 
 std::string run_threads(int ranks, Scenario scenario, const Config& config) {

@@ -17,7 +17,6 @@
 #include "gda/abi/gin_kernel.h"
 #include "gda/gin_transport.h"
 #include "plugin/base/config.h"
-#include "plugin/base/page_size.h"
 #include "plugin/rdma/devices.h"
 
 namespace twinpath::test {
@@ -73,18 +72,8 @@ struct Rank {
 bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs = QueuePlace::host,
                bool atomics = true);
 
-// Memory that begins where a page of the host does, as that of NCCL's windows.
-template <class T>
-struct OnPages {
-  using value_type = T;
-  T* allocate(std::size_t n) {
-    return static_cast<T*>(std::aligned_alloc(page_size(), page_end(n * sizeof(T))));
-  }
-  void deallocate(T* p, std::size_t) { std::free(p); }
-  bool operator==(const OnPages&) const = default;
-};
-
-// Memory of `bytes` registered as a window.
+// Memory of `bytes` zeros registered as a window.  It begins where a page of the host does, as that
+// of NCCL's windows.
 class WindowMemory {
  public:
   // Collective.
@@ -95,14 +84,17 @@ class WindowMemory {
   void release();
   explicit operator bool() const { return window_ != nullptr; }
   std::uint64_t handle() const { return window_->device_handle(); }
-  std::uint8_t* data() { return bytes_.data(); }
+  std::uint8_t* data() const { return bytes_.get(); }
   void fill(unsigned seed, std::size_t at, std::size_t bytes);
   // Index of the first byte that is not the pattern's, or -1.
   std::int64_t mismatch(unsigned seed, std::size_t at, std::size_t bytes) const;
 
  private:
   gda::GinComm& comm_;
-  std::vector<std::uint8_t, OnPages<std::uint8_t>> bytes_;
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::uint8_t, Free> bytes_;
   gda::GinWindow* window_ = nullptr;
 };
 
