@@ -88,15 +88,15 @@ soft::Reached SoftBackEnd::prepare(const Operation& operation, Slot& slot) {
   const bool read = operation.kind == OperationKind::read;
   soft::Place near, far;
   const Reached found =
-      ring_->reach.remote(operation.rkey, operation.remote, operation.bytes,
-                          read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE, far);
+      ring_->reach->remote(operation.rkey, operation.remote, operation.bytes,
+                           read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE, far);
   if (found != Reached::yes) return found;
   slot.to_place = far;  // what let_go() drops
   if (operation.kind == OperationKind::write_inline) {
     near.end = {reinterpret_cast<std::uintptr_t>(scratch()), -1};
   } else if (operation.bytes != 0 &&
-             ring_->reach.local(operation.lkey, operation.local, operation.bytes,
-                                read ? IBV_ACCESS_LOCAL_WRITE : 0, near) != Reached::yes) {
+             ring_->reach->local(operation.lkey, operation.local, operation.bytes,
+                                 read ? IBV_ACCESS_LOCAL_WRITE : 0, near) != Reached::yes) {
     return Reached::no;
   }
   // Between a GPU here and host memory of another process no engine copies.
@@ -108,7 +108,7 @@ soft::Reached SoftBackEnd::prepare(const Operation& operation, Slot& slot) {
   slot.from = slot.from_place.end;
   slot.bytes = operation.bytes;
   slot.executor = near.end.gpu;
-  slot.order = ring_->reach.order();
+  slot.order = ring_->reach->order();
   slot.done = copy_done;
   return Reached::yes;
 }
@@ -116,8 +116,8 @@ soft::Reached SoftBackEnd::prepare(const Operation& operation, Slot& slot) {
 soft::Reached SoftBackEnd::prepare_add(const Operation& operation, Slot& slot) {
   using soft::Reached;
   soft::Place word;
-  const Reached found = ring_->reach.remote(operation.rkey, operation.remote, sizeof(std::uint64_t),
-                                            IBV_ACCESS_REMOTE_ATOMIC, word);
+  const Reached found = ring_->reach->remote(operation.rkey, operation.remote,
+                                             sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC, word);
   if (found != Reached::yes) return found;
   slot.to_place = word;
   if (word.end.address % sizeof(std::uint64_t) != 0) return Reached::no;
@@ -201,8 +201,8 @@ bool SoftBackEnd::carry_out(Slot& slot) {
       return true;
     case Effect::copy: {
       const std::uint64_t done = slot.moved, bytes = std::min(slot.bytes - done, kSlice);
-      if (bytes != 0 &&
-          !copy_host(behind(slot.to_place, done), behind(slot.from_place, done), bytes))
+      if (bytes != 0 && !slot.ring->reach->copy(behind(slot.to_place, done),
+                                                behind(slot.from_place, done), bytes))
         return false;
       slot.moved += bytes;
       return true;

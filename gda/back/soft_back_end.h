@@ -26,12 +26,13 @@
 #include "gda/front/work_queue.h"
 #include "plugin/base/sync.h"
 #include "plugin/base/wait_within.h"
-#include "plugin/fabric/soft/reach.h"
+#include "plugin/fabric/soft_hca.h"
 
 namespace twinpath::gda {
 
 struct SoftBackEndSetup {
   VerbsBackEnd* verbs = nullptr;    // for what is out of reach; outlives this
+  const SoftHca* soft = nullptr;    // the fabric's
   ibv_qp* qp = nullptr;             // its queue pair
   std::uint32_t depth = 1;          // of the work queue: more operations are never under way
   std::uint8_t* scratch = nullptr;  // depth * VerbsBackEnd::kScratchSlot, pinned, as that one's
@@ -92,14 +93,16 @@ class SoftBackEnd final : public BackEnd {
   };
   // What the copy thread reaches; outlives this object if copies never end.
   struct Ring {
-    explicit Ring(const SoftBackEndSetup& setup) : reach(setup.qp), slots(setup.depth) {}
+    explicit Ring(const SoftBackEndSetup& setup)
+        : reach(setup.soft->reach(setup.qp)), slots(setup.depth) {}
     Slot& at(std::uint64_t number) { return slots[number % slots.size()]; }
     // Lock held.  Retires what is done, from the front; carries out effects that were waiting, long
     // ones only for the engine.
     void advance();
 
-    soft::Reach reach;  // the engine's; here because it keeps the peer's key table mapped
-    SpinLock lock;      // first, tail's increase, states
+    // The engine's; here because it keeps the peer's key table mapped.
+    const std::unique_ptr<soft::Reach> reach;
+    SpinLock lock;  // first, tail's increase, states
     std::vector<Slot> slots;
     std::uint64_t first = 0, tail = 0;        // [first, tail) are under way
     std::atomic<std::uint64_t> finished{0};   // WQEs before it are done

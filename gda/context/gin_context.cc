@@ -286,8 +286,10 @@ Status Context::make_queues() {
     }
     const Direct& direct = direct_[static_cast<std::size_t>(front.peer)];
     std::optional<SoftBackEndSetup> soft;
-    if (direct.possible) {
+    std::string ignored;  // its queue pairs are there, so it is open
+    if (const SoftHca* hca = direct.possible ? open_soft_hca(ignored) : nullptr; hca != nullptr) {
       soft.emplace();
+      soft->soft = hca;
       soft->qp = pairs_[p]->qp();
       soft->depth = shape_.depth;
       soft->scratch = back.scratch;

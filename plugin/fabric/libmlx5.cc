@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "plugin/fabric/mlx5.h"
+#include "plugin/fabric/soft_hca.h"
 
 namespace twinpath {
 
@@ -39,7 +40,9 @@ bool load_libmlx5(Mlx5& table, std::string& why_not, const char* library) {
 Result<Mlx5> load_mlx5(FabricKind fabric, std::string& why_not) {
   Mlx5 table;
   if (fabric == FabricKind::soft) {
-    load_soft_mlx5(table);
+    const SoftHca* const soft = open_soft_hca(why_not);
+    if (soft == nullptr) return Status::unsupported;
+    soft->load_mlx5(table);
     return table;
   }
   if (!load_libmlx5(table, why_not)) return Status::unsupported;

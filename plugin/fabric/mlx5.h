@@ -53,9 +53,6 @@ struct Mlx5 {
 // the symbol with its version, and what to install; the table is as it was.
 bool load_libmlx5(Mlx5& table, std::string& why_not, const char* library = "libmlx5.so.1");
 
-// Fills the table from the software HCA of this process.
-void load_soft_mlx5(Mlx5& table);
-
 // The table that belongs to `fabric`.
 Result<Mlx5> load_mlx5(FabricKind fabric, std::string& why_not);
 

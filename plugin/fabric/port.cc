@@ -15,20 +15,27 @@
 #include "plugin/fabric/mlx5.h"
 #include "plugin/fabric/provider.h"
 #include "plugin/fabric/refusal.h"
-#include "plugin/fabric/soft/device_spec.h"
-#include "plugin/fabric/soft/like.h"
+#include "plugin/fabric/soft_hca.h"
 
 namespace twinpath {
 namespace {
 
 constexpr int kUnknownSpeedMbps = 10000;  // what NCCL assumes, too
 
-bool soft_peermem(const std::string& specs, const std::string& device) {
+bool soft_peermem(const std::string& specification, const std::string& device) {
   std::string ignored;
-  const auto all = soft::parse_device_specs(specs, ignored);
-  return all && std::any_of(all->begin(), all->end(), [&](const soft::DeviceSpec& d) {
-           return d.name == device && d.peermem;
-         });
+  const SoftHca* const soft = open_soft_hca(ignored);
+  std::vector<soft::Adapter> all;
+  return soft != nullptr && soft->adapters(specification, all, ignored) &&
+         std::any_of(all.begin(), all.end(),
+                     [&](const soft::Adapter& a) { return a.name == device && a.peermem; });
+}
+
+// 2, as all of a soft HCA that cannot be asked.
+int soft_gid_version(const Fabric& fabric, const Port& port, int index) {
+  std::string ignored;
+  const SoftHca* const soft = open_soft_hca(ignored);
+  return soft == nullptr ? 2 : soft->gid_version(fabric.verbs, port.context, index);
 }
 
 std::string error_text(int error) {
@@ -387,7 +394,7 @@ std::vector<GidEntry> read_gids(const Fabric& fabric, const Port& port, int coun
     if (is_zero(entry.gid)) continue;  // most of a table of 1024 is
     if (port.roce) {
       entry.roce_version = fabric.kind == FabricKind::soft
-                               ? soft::gid_version(fabric.verbs, port.context, i)
+                               ? soft_gid_version(fabric, port, i)
                                : roce_version_from_text(read_line(types + std::to_string(i)));
     }
     out.push_back(entry);

@@ -11,6 +11,8 @@ usage: layers.py ROOT | layers.py --self-test
     outside (VERBS): our own libibverbs, and an ordinary verbs program.
  4. Nothing includes CUDA's headers: the plugin loads on machines without CUDA.  Two programs have
     kernels of their own (CUDA_USERS) and are only built where CUDA is.
+ 5. Only its own tools and tests (MODEL_USERS) look into the software HCA; all others know its table
+    (plugin/fabric/soft_hca.h).
 """
 import pathlib
 import re
@@ -18,7 +20,7 @@ import sys
 
 # A folder's rooms stand before it: what lies in the folder itself is above all of them.  One that
 # stands behind it is above the folder.
-ORDER = ["plugin/base", "plugin/gpu", "plugin/fabric",
+ORDER = ["plugin/base", "plugin/gpu", "plugin/fabric", "plugin/fabric/soft",
          "topology/model", "topology/read", "topology/probe", "topology/decide", "topology",
          "plugin/rdma",
          "proxy/wire", "proxy/queues", "proxy/connect", "proxy/send", "proxy/receive",
@@ -33,6 +35,8 @@ SIBLINGS = [("proxy", "gda"), ("proxy/send", "proxy/receive"),
 FILES = {"plugin/transport.h": "plugin/base", "gda/gin.h": "gda/abi"}
 VERBS = ("plugin/fabric/", "tools/softhca/", "test/fabric/conformance/")
 CUDA_USERS = ("tools/gda_perf/", "test/gpu/behind/")
+MODEL = "plugin/fabric/soft/"
+MODEL_USERS = (MODEL, "tools/softhca/", "test/")
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 
 INCLUDE = re.compile(r'\s*#\s*include\s+["<]([^">]+)[">]')
@@ -73,6 +77,8 @@ def check(path, text):
                 yield number, f"{ORDER[own]} must not include {target} of {ORDER[above]}"
             elif above is not None and beside(ORDER[own], ORDER[above]):
                 yield number, f"{ORDER[own]} must not know {ORDER[above]}: {target}"
+            elif target.startswith(MODEL) and not path.startswith(MODEL_USERS):
+                yield number, f"only plugin/fabric/soft knows its model: {target}; use plugin/fabric/soft_hca.h"
             elif target.startswith("plugin/nccl/abi/") and own < ORDER.index("plugin/nccl"):
                 yield number, f"only plugin/nccl knows NCCL's ABI: {target}"
             ours = layer(target) is not None  # ours have a folder
@@ -110,6 +116,10 @@ def self_test():
         "gda/team/a.h": '#include "gda/back/gpu_flush.h"',
         "gda/back/a.h": '#include "gda/context/gin_context.h"',
         "gda/rma/a.cc": '#include "plugin/nccl/context.h"',
+        "plugin/fabric/b.cc": '#include "plugin/fabric/soft/device_spec.h"',
+        "topology/model/b.cc": '#include "plugin/fabric/soft/device_spec.h"',
+        "gda/back/b.h": '#include "plugin/fabric/soft/reach.h"',
+        "tools/info/a.cc": '#include "plugin/fabric/soft/hca.h"',
         "proxy/b.cc": "  auto* qp = ibv_create_qp(pd, &attr);",
         "test/fabric/c.cc": "ibv_close_device(ctx);",
         "tools/softhca.cc": "return ibv_close_device(ctx);",
@@ -130,7 +140,9 @@ def self_test():
         "proxy/b.cc": "// ibv_create_qp(pd) is not called",
         "proxy/c.cc": 'TP_WARN("ibv_create_qp() failed on %s", name);',
         "test/abi/a.cc": '#include "plugin/nccl/abi/net.h"',
-        "plugin/fabric/b.cc": '#include "plugin/fabric/soft/cuda_engine.h"',
+        "plugin/fabric/b.cc": '#include "plugin/fabric/soft_hca.h"',
+        "plugin/fabric/soft/a.cc": '#include "plugin/fabric/soft/hca.h"',
+        "tools/softhca/b.cc": '#include "plugin/fabric/soft/extended.h"',
         "tools/gda_perf/a.h": "#include <cuda_runtime.h>",
     }
     wrong = [f"not found: {p}: {t}" for p, t in bad.items() if not list(check(p, t))]

@@ -57,8 +57,8 @@ TEST_CASE("queues may lie in a dma-buf that we exported, and in no other", "[sof
   FakeGpu gpu;
   Pair p({}, with_cuda());
   GpuPage page(gpu, p.b);
-  Mlx5 mlx5;
-  load_soft_mlx5(mlx5);
+  std::string why;
+  const Mlx5 mlx5 = *load_mlx5(FabricKind::soft, why);
   REQUIRE(mlx5.devx_umem_reg_ex != nullptr);
   const UniqueFd fd(gpu::export_dmabuf(page.address(), 4096));
   const UniqueFd other = others();

@@ -54,8 +54,8 @@ int registered(Side& side, void* data, std::size_t bytes, unsigned access) {
 
 int as_umem(Side& side, void* address, std::size_t bytes, unsigned access = kLocal,
             std::uint64_t page_sizes = 4096) {
-  Mlx5 mlx5;
-  load_soft_mlx5(mlx5);
+  std::string why;
+  const Mlx5 mlx5 = *load_mlx5(FabricKind::soft, why);
   mlx5dv_devx_umem_in in{};
   in.addr = address;
   in.size = bytes;

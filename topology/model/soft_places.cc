@@ -1,21 +1,22 @@
 #include "topology/model/soft_places.h"
 
-#include "plugin/fabric/soft/device_spec.h"
+#include "plugin/fabric/soft_hca.h"
 #include "topology/model/place.h"
 
 namespace twinpath {
 
 bool place_soft_hcas(Machine& machine, const Config& config, std::string& why) {
-  const auto specs = soft::parse_device_specs(config.soft_hcas, why);
-  if (!specs) {
+  const SoftHca* const soft = open_soft_hca(why);
+  if (soft == nullptr) return false;
+  std::vector<soft::Adapter> adapters;
+  if (!soft->adapters(config.soft_hcas, adapters, why)) {
     why = "TWINPATH_SOFT_HCAS: " + why;
     return false;
   }
   bool placed = true;
-  for (const soft::DeviceSpec& s : *specs) {
-    const std::string place = !s.place.empty() ? s.place : s.pci_path.empty() ? "none" : s.pci_path;
+  for (const soft::Adapter& s : adapters) {
     std::string here;
-    if (!place_soft_hca(machine, s.name, place, here)) {
+    if (!place_soft_hca(machine, s.name, s.place, here)) {
       why = "TWINPATH_SOFT_HCAS: " + s.name + ": " + here;
       placed = false;
       (void)place_soft_hca(machine, s.name, "none", here);

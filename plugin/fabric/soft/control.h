@@ -7,12 +7,17 @@
 
 #include "plugin/fabric/verbs.h"
 
+namespace twinpath {
+struct Mlx5;
+}
+
 namespace twinpath::soft {
 
 // soft_hca.cc: the table, for contexts that are open.
 void fill(Verbs& table);
 
-// mlx5_table.cc: a context is closed.
+// mlx5_table.cc: the table (plugin/fabric/mlx5.h), and that a context is closed.
+void load_mlx5(Mlx5& table);
 void forget_mlx5(ibv_context*);
 
 // cq.cc

@@ -11,8 +11,7 @@
 #include "plugin/fabric/soft/objects.h"
 #include "plugin/gpu/dmabuf.h"
 
-namespace twinpath {
-namespace soft {
+namespace twinpath::soft {
 namespace {
 
 // One a process, as the adapters of which it is a view (hca.h): the calls have no argument to carry
@@ -54,10 +53,7 @@ mlx5::Variant mlx5_variant(const ibv_context* context) {
 
 void forget_mlx5(ibv_context* context) { model().forget(context); }
 
-}  // namespace soft
-
-void load_soft_mlx5(Mlx5& table) {
-  using soft::model;
+void load_mlx5(Mlx5& table) {
   table = {};
   table.is_supported = [](ibv_device*) { return true; };
   table.query_device = [](ibv_context* c, mlx5dv_context* a) { return model().query_device(c, a); };
@@ -91,9 +87,9 @@ void load_soft_mlx5(Mlx5& table) {
     return model().general_cmd(c, in, in_bytes, out, out_bytes);
   };
   table.devx_query_eqn = [](ibv_context* c, std::uint32_t vector, std::uint32_t* eqn) {
-    return soft::mlx5::Library::query_eqn(c, vector, eqn);
+    return mlx5::Library::query_eqn(c, vector, eqn);
   };
-  table.reg_dmabuf_mr = soft::reg_dmabuf;
+  table.reg_dmabuf_mr = reg_dmabuf;
 }
 
-}  // namespace twinpath
+}  // namespace twinpath::soft

@@ -1,8 +1,7 @@
-// See reach.h.
-#include "plugin/fabric/soft/reach.h"
-
+// Where memory behind keys lies; see soft::Reach (plugin/fabric/soft_hca.h).
 #include <mutex>
 
+#include "plugin/fabric/soft/entry.h"
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/soft/ordered_write.h"
 #include "plugin/fabric/soft/team_copy.h"
@@ -19,14 +18,28 @@ std::uint64_t in_owner(const Region& e, std::uint64_t address) {
   return e.base + (address - e.iova);
 }
 
-}  // namespace
+class QpReach final : public Reach {
+ public:
+  explicit QpReach(ibv_qp* qp) : qp_(*soft(qp)) {}
+  Reached remote(std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                 std::uint32_t access, Place& out) override;
+  Reached local(std::uint32_t lkey, std::uint64_t address, std::uint64_t bytes,
+                std::uint32_t access, Place& out) const override;
+  bool copy(const Place& to, const Place& from, std::uint64_t bytes) const override;
+  std::uint64_t order() const override { return qp_.qp_num; }
 
-Reach::Reach(ibv_qp* qp) : qp_(*soft(qp)) {}
-Reach::~Reach() = default;
+ private:
+  bool bind();
 
-std::uint64_t Reach::order() const { return qp_.qp_num; }
+  SoftQp& qp_;
+  // Of the joined queue pair; null before.
+  std::shared_ptr<Link> link_;
+  std::shared_ptr<Peer> peer_;  // null: the peer is in this process
+  LinkEnd* mine_ = nullptr;
+  const LinkEnd* theirs_ = nullptr;
+};
 
-bool Reach::bind() {
+bool QpReach::bind() {
   if (theirs_ != nullptr) return true;
   const std::lock_guard hold(qp_.lock);
   // `theirs` is null also while the port is down.
@@ -38,8 +51,8 @@ bool Reach::bind() {
   return true;
 }
 
-Reached Reach::remote(std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
-                      std::uint32_t access, Place& out) {
+Reached QpReach::remote(std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                        std::uint32_t access, Place& out) {
   if (!bind() || !ready(*mine_) || !ready(*theirs_)) return Reached::no;
   if (!qp_.soft_context->soft_device->port_up(qp_.attr.port_num)) return Reached::no;
   if (peer_ != nullptr && (peer_->dead.load(std::memory_order_relaxed) ||
@@ -73,8 +86,8 @@ Reached Reach::remote(std::uint32_t rkey, std::uint64_t address, std::uint64_t b
   return failed || mapping != nullptr ? Reached::no : Reached::later;
 }
 
-Reached Reach::local(std::uint32_t lkey, std::uint64_t address, std::uint64_t bytes,
-                     std::uint32_t access, Place& out) const {
+Reached QpReach::local(std::uint32_t lkey, std::uint64_t address, std::uint64_t bytes,
+                       std::uint32_t access, Place& out) const {
   const HeldKey e = qp_.hca->keys().view().hold(lkey, address, bytes, access,
                                                 static_cast<SoftPd*>(qp_.pd)->number);
   if (!e) return Reached::no;
@@ -84,7 +97,7 @@ Reached Reach::local(std::uint32_t lkey, std::uint64_t address, std::uint64_t by
   return Reached::yes;
 }
 
-bool copy_host(const Place& to, const Place& from, std::uint64_t bytes) {
+bool QpReach::copy(const Place& to, const Place& from, std::uint64_t bytes) const {
   if (to.pid == 0 && from.pid == 0) {
     write_ordered(reinterpret_cast<void*>(to.end.address),
                   reinterpret_cast<const void*>(from.end.address), bytes);
@@ -95,5 +108,9 @@ bool copy_host(const Place& to, const Place& from, std::uint64_t bytes) {
   const Place& far = write ? to : from;
   return move_host(far.pid, near.end.address, far.end.address, bytes, write);
 }
+
+}  // namespace
+
+std::unique_ptr<Reach> make_reach(ibv_qp* qp) { return std::make_unique<QpReach>(qp); }
 
 }  // namespace twinpath::soft

@@ -10,8 +10,7 @@
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/verbs.h"
 
-namespace twinpath {
-namespace soft {
+namespace twinpath::soft {
 namespace {
 
 ibv_device** get_device_list(int* count) {
@@ -167,14 +166,4 @@ void fill(Verbs& t) {
   t.wc_status_str = wc_status_str;
 }
 
-}  // namespace soft
-
-bool load_soft_hca(Verbs& table, const Config& config, std::string& why_not) {
-  auto hca = soft::Hca::instance(config, why_not);
-  if (!hca || !(*hca)->set_devices(config.soft_hcas, why_not)) return false;
-  soft::fill(table);
-  table.ordered = !(*hca)->posted().on();
-  return true;
-}
-
-}  // namespace twinpath
+}  // namespace twinpath::soft
