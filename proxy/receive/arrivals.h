@@ -68,7 +68,8 @@ class Arrivals {
   const std::string& why() const { return why_; }
 
   // --- through host memory
-  void stage_into(std::unique_ptr<StagedReceives> made) {
+  // The first one is taken; another stays its owner's, to end without the lock.
+  void stage_into(std::unique_ptr<StagedReceives>& made) {
     if (staged_ == nullptr) staged_ = std::move(made);
   }
   // Has a part land in the mirror of its memory.

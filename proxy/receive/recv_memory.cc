@@ -19,7 +19,7 @@ Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, Me
   if (memory && type == MemoryType::cuda && staging != Staging::never) {
     auto made = std::make_unique<StagedReceives>();
     std::lock_guard hold(hub_->lock);
-    arrivals_.stage_into(std::move(made));
+    arrivals_.stage_into(made);
   }
   return memory;
 }
