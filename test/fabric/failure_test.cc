@@ -32,7 +32,7 @@ TEST_CASE("Closing with requests outstanding waits for nobody") {
       link.recv.reset();
       link.send.reset();
     }
-    CHECK(now_ns() - begin < kSecond);
+    CHECK(now_ns() - begin < 5 * kSecond);
   }
   Link again = world.connect();
   Buffer from(*again.send, 100, 1), to(*again.recv, 100);
