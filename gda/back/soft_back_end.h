@@ -100,7 +100,8 @@ class SoftBackEnd final : public BackEnd {
     // ones only for the engine.
     void advance();
 
-    // The engine's; here because it keeps the peer's key table mapped.
+    // Looked up by the engine; copy() and drop() also by the copy thread, so they read no member
+    // that changes.  Here because it keeps the peer's key table mapped.
     const std::unique_ptr<soft::Reach> reach;
     SpinLock lock;  // first, tail's increase, states
     std::vector<Slot> slots;

@@ -77,7 +77,7 @@ struct Verbs {
 bool load_libibverbs(Verbs& table, std::string& why_not);
 
 // Fills the table from the software HCA of this process; its devices come from
-// config.soft_hcas.  Fails only on a bad device specification, which `why_not` quotes.
+// config.soft_hcas.  False: `why_not` quotes a bad device specification, or says what is missing.
 bool load_soft_hca(Verbs& table, const Config& config, std::string& why_not);
 
 }  // namespace twinpath

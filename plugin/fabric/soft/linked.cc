@@ -1,5 +1,5 @@
-// The model linked into the program itself: tests that look into it, and the tools that are it
-// (tools/softhca).  A library apart from the model's, because the plugin finds its model elsewhere.
+// The model linked into the program itself.  A library apart from the model's, so that a program
+// may find its model elsewhere.
 #include "plugin/fabric/soft/entry.h"
 
 namespace twinpath {
