@@ -74,6 +74,12 @@ class FakeGpu {
       return held(*s) && (s->queue.front().to == address || s->queue.front().from == address);
     });
   }
+  // Whether it has been given what it has not executed yet.
+  bool has_work() {
+    std::lock_guard lock(mutex_);
+    return std::any_of(streams_.begin(), streams_.end(),
+                       [](const Work* s) { return !s->queue.empty(); });
+  }
   // Nothing is executed while paused.
   void pause(bool on) {
     std::lock_guard lock(mutex_);

@@ -88,8 +88,14 @@ TEST_CASE("deregistration waits for the GPU's part of it", "[soft][cuda]") {
   REQUIRE(f.post(opcode, 0, 5001, 64) == 0);
   ibv_wc wc{};
   int ended = 0;
-  for (const std::int64_t end = now_ns() + 200 * kMillisecond; now_ns() < end;)
-    ended += ibv_poll_cq(f.s.cq, 1, &wc);
+  const auto poll_for = [&](std::int64_t limit, bool until_given) {
+    for (const std::int64_t end = now_ns() + limit;
+         now_ns() < end && !(until_given && f.gpu.has_work());)
+      ended += ibv_poll_cq(f.s.cq, 1, &wc);
+  };
+  poll_for(30 * kSecond, true);
+  poll_for(50 * kMillisecond, false);
+  CHECK(f.gpu.has_work());
   CHECK(ended == 0);
   CHECK(waits_for_copy(f.gpu, f.s, std::exchange(f.pages.mr, nullptr)));
   CHECK(wait(f.s).status == (opcode == IBV_WR_RDMA_READ ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR));
