@@ -2,7 +2,7 @@
 extern "C" {
 
 int cuCtxGetDevice(int* gpu) { return *gpu = 0; }
-int cuDeviceGetAttribute() { return 1; }
-int cuDeviceGetPCIBusId() { return 1; }
-int cuDeviceGetName() { return 1; }
+int cuDeviceGetAttribute(int*, int, int) { return 1; }
+int cuDeviceGetPCIBusId(char*, int, int) { return 1; }
+int cuDeviceGetName(char*, int, int) { return 1; }
 }
