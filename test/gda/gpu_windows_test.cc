@@ -186,12 +186,13 @@ struct Alone {
   }
 };
 
-// The GPU moves again after `ms`; how long `f` took.
-template <class F>
-std::int64_t timed_with_gpu_back_after(int ms, F f) {
+// The GPU moves again 100 ms after `wait` returns; how long `f` took meanwhile, in ms.
+template <class Wait, class F>
+std::int64_t timed_with_gpu_back_after(Wait wait, F f) {
   const std::int64_t start = now_ns();
   std::thread later([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     fake->pause(false);
   });
   f();
@@ -203,7 +204,7 @@ std::int64_t timed_with_gpu_back_after(int ms, F f) {
 std::string destroyed_under_way(Rank& r) {
   Alone all;
   if (std::string error = all.start(r); !error.empty()) return error;
-  const std::int64_t took = timed_with_gpu_back_after(100, [&] { all.member.context.reset(); });
+  const std::int64_t took = timed_with_gpu_back_after([] {}, [&] { all.member.context.reset(); });
   EXPECT_GIN(took >= 90 && took < 5000, took);
   return {};
 }
@@ -215,18 +216,13 @@ std::string window_back_under_way(Rank& r) {
   if (std::string error = all.start(r); !error.empty()) return error;
   // As long as that time lasts: it is time in which this process ran.
   std::atomic<bool> failed{false};
-  std::thread later([&] {
+  const auto until_failed = [&] {
     const std::int64_t end = now_ns() + 60 * kSecond;
     while (!all.member.context->failed() && now_ns() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     failed = all.member.context->failed();
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    fake->pause(false);
-  });
-  const std::int64_t start = now_ns();
-  all.from->release();
-  const std::int64_t took = (now_ns() - start) / kMillisecond;
-  later.join();
+  };
+  const std::int64_t took = timed_with_gpu_back_after(until_failed, [&] { all.from->release(); });
   EXPECT_GIN(failed.load());
   EXPECT_GIN(took >= 3000, took);
   EXPECT_GIN(all.to->data()[5000] == 77);  // the copy was complete before the window went

@@ -381,15 +381,20 @@ class Machine {
   std::vector<std::uint64_t>& device_words() { return device_; }
   std::vector<std::uint64_t>& host_words() { return host_; }
   FakeGpu& gpu() { return gpu_; }
-  // Until the GPU has been given that many copies (10 s at most), and a moment more.
-  void given(std::size_t copies) {
+  // Until `holds`, asked under the GPU's lock, is true (10 s at most), and a moment more.
+  template <class Holds>
+  void settle_when(Holds holds) {
     const auto there = [&] {
       const std::lock_guard lock(gpu_.mutex);
-      return gpu_.copies >= copies;
+      return holds();
     };
     for (int i = 0; i < 10000 && !there(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     settle();
+  }
+  // Until the GPU has been given that many copies.
+  void given(std::size_t copies) {
+    settle_when([&] { return gpu_.copies >= copies; });
   }
   // Waits until the copy thread stands still: nothing more is in its inbox or being issued.
   static void settle() { test::let_others_run(20); }

@@ -34,9 +34,7 @@ T look(Machine& m, const T& value) {
 // Waits until `value` gets there (a loaded machine takes its time), and then for what goes beyond.
 template <class T>
 T settled(Machine& m, const T& value, T expected) {
-  for (int i = 0; i < 10000 && look(m, value) < expected; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  Machine::settle();
+  m.settle_when([&] { return value >= expected; });
   return look(m, value);
 }
 void number(std::vector<std::uint64_t>& words, std::uint64_t seed) {
