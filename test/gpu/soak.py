@@ -118,8 +118,11 @@ def main():
     parser.add_argument("--coll-perf", default="build/tools/coll_perf/coll_perf")
     parser.add_argument("--slack", type=int, default=64, help="MiB by which a process may grow [64]")
     parser.add_argument("--cpu", action="store_true", help="on host memory, without graphs")
-    parser.add_argument("more", nargs="*", metavar="-- OPTION", help="more options for coll_perf")
-    options = parser.parse_args()
+    parser.usage = "%(prog)s SECONDS [options] [-- coll_perf's options]"
+    # By hand: argparse takes what follows "--" only where SECONDS stands right before it.
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    options = parser.parse_args(sys.argv[1:end])
+    options.more = sys.argv[end + 1:]
     if not options.plugin:
         parser.error("--plugin is missing")
     with tempfile.TemporaryFile("w+") as output:
