@@ -2,18 +2,13 @@
 #include "gda/context/gin_context.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <random>
 
 #include "gda/context/context_settings.h"
 #include "gda/memory/retired.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
-#include "plugin/base/reason_text.h"
-#include "plugin/fabric/refusal.h"
-#include "plugin/rdma/completion_text.h"
 #include "plugin/rdma/path.h"
-#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda {
 
@@ -73,8 +68,8 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
   auto memory = ContextMemory::make(core_->gpu, shape_, share, std::move(signals->block));
   if (!memory) return memory.status();
   memory_ = std::move(memory).take();
-  TP_TRY(register_tables());
-  auto flush = GpuFlush::make(*core_, {memory_->sink_address(), tables_mr_->lkey});
+  TP_TRY(make_pairs(settings));
+  auto flush = GpuFlush::make(*core_, {memory_->sink_address(), port_->tables().lkey});
   if (!flush) return flush.status();
   flush_ = std::move(flush).take();
   if (shape_.counted)
@@ -82,7 +77,6 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
         reinterpret_cast<std::uint64_t*>(memory_->inbox_address()),
         reinterpret_cast<std::uint64_t*>(memory_->signals_address()), shape_.pairs(),
         memory_->signals_bytes() / sizeof(std::uint64_t), flush_.get());
-  TP_TRY(make_pairs(settings));
 
   std::vector<Bytes> out;
   for (int r = 0; r < shape_.ranks; ++r) {
@@ -95,71 +89,22 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
     w.integer(memory_->inbox_address());
     encode_offer(memory_->tables_offer(), w);
     for (std::size_t p = 0; p < shape_.pairs(); ++p)
-      if (rank_of(p) == r && used(r)) encode_end(pairs_[p]->end(), w);
+      if (rank_of(p) == r && used(r)) encode_end(port_->pair(p)->end(), w);
     out.push_back(w.take());
   }
   return out;
 }
 
-Status Context::register_tables() {
-  errno = 0;
-  const auto address = reinterpret_cast<std::uintptr_t>(memory_->tables());
-  ibv_mr* mr = core_->verbs().reg_mr_iova2(
-      core_->rail.port.adapter->pd, memory_->tables(), memory_->tables_bytes(), address,
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-          (core_->limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
-  if (mr == nullptr) {
-    const int error = errno;
-    TP_WARN("%s cannot register %zu bytes of signals and counters: %s%s",
-            core_->rail.port.port->name.c_str(), memory_->tables_bytes(),
-            reason_text(error).c_str(), remedy_of(VerbsCall::register_host, error).c_str());
-    return error == ENOMEM ? Status::no_memory : Status::system;
-  }
-  tables_mr_ = own(mr, core_->verbs().dereg_mr);
-  return Status::ok;
-}
-
 Status Context::make_pairs(const ContextSettings& settings) {
-  const Verbs& verbs = core_->verbs();
-  const std::size_t used_pairs =
-      static_cast<std::size_t>(std::count(used_.begin(), used_.end(), true) + 1) *
-      static_cast<std::size_t>(shape_.contexts);  // one more: the far end to oneself
-  // One for the liveness probe.
-  const std::uint32_t receives = shape_.counted ? CountedInbox::kReceives : 0;
-  const std::uint32_t more = receives + 1;
-  const std::uint32_t entries =
-      static_cast<std::uint32_t>(core_->limits.max_cqes) / static_cast<std::uint32_t>(used_pairs);
-  slots_ = std::min({shape_.depth, static_cast<std::uint32_t>(core_->limits.max_work_requests) - 1,
-                     entries - std::min(entries, more)});
-  if (slots_ == 0) {
-    TP_WARN("%s has too few completion queue entries (%d) for %zu queues; use fewer contexts",
-            core_->rail.port.port->name.c_str(), core_->limits.max_cqes, used_pairs);
-    return Status::no_memory;
-  }
-  auto cq =
-      make_completion_queue(verbs, core_->rail.port.adapter->context, used_pairs * (slots_ + more));
-  if (!cq) return cq.status();
-  cq_ = std::move(cq).take();
-
   CommSettings comm = core_->settings;
   if (settings.traffic_class >= 0) comm.traffic_class = settings.traffic_class;
-  QueueSettings queue = path_settings(core_->config(), comm);
-  queue.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                 (core_->limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
-  queue.recv_depth = static_cast<int>(receives);
-  queue.send_depth = static_cast<int>(slots_) + 1;
-  queue.inline_bytes = VerbsBackEnd::kScratchSlot;
-  pairs_.resize(shape_.pairs());
-  for (std::size_t p = 0; p < shape_.pairs(); ++p) {
-    if (!used(rank_of(p))) continue;
-    auto pair = QueuePair::make(verbs, core_->rail, cq_.get(), queue, core_->limits);
-    if (!pair) return pair.status();
-    pairs_[p] = std::move(pair).take();
-    if (rank_of(p) != core_->rank()) continue;
-    auto far = QueuePair::make(verbs, core_->rail, cq_.get(), queue, core_->limits);
-    if (!far) return far.status();
-    loopbacks_.push_back(std::move(far).take());
-  }
+  auto port =
+      PortQueues::make(*core_, shape_, *memory_,
+                       {.used = used_,
+                        .receives = shape_.counted ? std::uint32_t{CountedInbox::kReceives} : 0,
+                        .queue = path_settings(core_->config(), comm)});
+  if (!port) return port.status();
+  port_ = std::move(port).take();
   return Status::ok;
 }
 
@@ -182,22 +127,7 @@ Status Context::connect(const std::vector<Bytes>& from) {
       return Status::bad_argument;
     }
     reach_signals(r, offer);
-    std::size_t loopback = 0;
-    for (std::size_t p = 0; p < shape_.pairs(); ++p) {
-      if (rank_of(p) != r || !used(r)) continue;
-      QueueEnd far = decode_end(in);
-      if (r == core_->rank()) {
-        QueuePair& other = *loopbacks_[loopback++];
-        TP_TRY(other.raise(pairs_[p]->end(), "this rank", true));
-        if (counted(r)) TP_TRY(inbox_->listen(p, other.qp()));
-        far = other.end();
-      } else if (!in.ok()) {
-        TP_WARN("%s sent a damaged description of its queues", core_->mesh->peer_text(r).c_str());
-        return Status::remote;
-      }
-      TP_TRY(pairs_[p]->raise(far, core_->mesh->peer_text(r), core_->mesh->on_this_host(r)));
-      if (counted(r) && r != core_->rank()) TP_TRY(inbox_->listen(p, pairs_[p]->qp()));
-    }
+    TP_TRY(raise(r, in));
   }
   TP_TRY(add_keys(signals));
   numbers_.first_queue = core_->engine->take_numbers(static_cast<std::uint32_t>(shape_.queues()));
@@ -208,10 +138,26 @@ Status Context::connect(const std::vector<Bytes>& from) {
   return Status::ok;
 }
 
+// The queue pairs to that rank, from what it has said of its own.
+Status Context::raise(int rank, Reader& in) {
+  const std::string peer = core_->mesh->peer_text(rank);
+  for (std::size_t p = 0; p < shape_.pairs(); ++p) {
+    if (rank_of(p) != rank || !used(rank)) continue;
+    const QueueEnd far = decode_end(in);
+    if (!in.ok()) {
+      TP_WARN("%s sent a damaged description of its queues", peer.c_str());
+      return Status::remote;
+    }
+    TP_TRY(port_->raise(p, far, peer, core_->mesh->on_this_host(rank)));
+    if (counted(rank)) TP_TRY(inbox_->listen(p, port_->arrivals(p).qp()));
+  }
+  return Status::ok;
+}
+
 Status Context::add_keys(std::vector<KeyedMemory>& signals) {
   const auto own = static_cast<std::size_t>(core_->rank());
   // Where kernels say that fetched values shall go; nobody reads them.
-  const KeyedMemory sink{memory_->sink_address(), 8, tables_mr_->lkey};
+  const KeyedMemory sink{memory_->sink_address(), 8, port_->tables().lkey};
   std::vector<KeyedMemory> none(signals.size());
   auto key = core_->keys.add(sink, none, kLocalWrite | kLocalRead);
   if (!key) return key.status();
@@ -225,7 +171,7 @@ Status Context::add_keys(std::vector<KeyedMemory>& signals) {
   }
   if (shape_.counters != 0) {
     const KeyedMemory mine{memory_->counters_address(), memory_->counters_bytes(),
-                           tables_mr_->lkey};
+                           port_->tables().lkey};
     none[own] = mine;
     key = core_->keys.add(mine, none, kRemoteAtomic);
     if (!key) return key.status();
@@ -262,13 +208,13 @@ Status Context::make_queues() {
     }
     front.peer = rank_of(p);
     VerbsBackEndSetup back;
-    back.pair = pairs_[p].get();
-    back.slots = slots_;
+    back.pair = port_->pair(p);
+    back.slots = port_->slots();
     back.tag = static_cast<std::uint16_t>(p);
     if (const std::uint64_t most = core_->rail.port.port->max_message_bytes; most != 0)
       back.max_bytes = std::min(back.max_bytes, most);
     back.scratch = memory_->scratch(p);
-    back.scratch_lkey = tables_mr_->lkey;
+    back.scratch_lkey = port_->tables().lkey;
     // The soft HCA would keep it in memory that copy engines read slowly.
     back.post_inline = core_->config().fabric != FabricChoice::soft;
     back.flush = flush_.get();
@@ -290,7 +236,7 @@ Status Context::make_queues() {
     if (const SoftHca* hca = direct.possible ? open_soft_hca(ignored) : nullptr; hca != nullptr) {
       soft.emplace();
       soft->soft = hca;
-      soft->qp = pairs_[p]->qp();
+      soft->qp = port_->pair(p)->qp();
       soft->depth = shape_.depth;
       soft->scratch = back.scratch;
       soft->signals = signals.signals;

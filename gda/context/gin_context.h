@@ -21,6 +21,7 @@
 #include "gda/context/context_cqs.h"
 #include "gda/context/context_end.h"
 #include "gda/context/context_memory.h"
+#include "gda/context/port_queues.h"
 #include "gda/front/counter_back_end.h"
 #include "gda/front/doorbell_scan.h"
 #include "gda/gin.h"
@@ -98,10 +99,10 @@ class Context final : public GinContext, private EngineClient {
   // What each rank must know of this one.
   Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
   Status make_pairs(const ContextSettings& settings);
-  Status register_tables();
-  const ibv_mr& signals_region() const { return signals_mr_ ? *signals_mr_ : *tables_mr_; }
+  const ibv_mr& signals_region() const { return signals_mr_ ? *signals_mr_ : port_->tables(); }
   // What each rank has said.
   Status connect(const std::vector<Bytes>& from);
+  Status raise(int rank, Reader& in);
   Status add_keys(std::vector<KeyedMemory>& signals);
   Status make_queues();
   Status fill();
@@ -135,7 +136,6 @@ class Context final : public GinContext, private EngineClient {
   const std::shared_ptr<GinCore> core_;
   const ContextShape shape_;
   std::vector<bool> used_;
-  std::uint32_t slots_ = 0;  // work requests of a queue pair
   // By rank: whether mode gda-cpu holds, and why not if it was planned.
   struct Direct {
     bool wanted = false, possible = false;
@@ -149,12 +149,9 @@ class Context final : public GinContext, private EngineClient {
   std::unique_ptr<CountedInbox> inbox_;  // null: no peer sends such
 
   std::unique_ptr<ContextMemory> memory_;
-  Owned<ibv_mr> tables_mr_;
   Owned<ibv_mr> signals_mr_;  // null: they are in the tables
-  Owned<ibv_cq> cq_;
-  std::unique_ptr<GpuFlush> flush_;                    // null: none is ever needed
-  std::vector<std::unique_ptr<QueuePair>> pairs_;      // by pair; null: not spoken to
-  std::vector<std::unique_ptr<QueuePair>> loopbacks_;  // far ends of the queues to oneself
+  std::unique_ptr<PortQueues> port_;
+  std::unique_ptr<GpuFlush> flush_;  // null: none is ever needed
   ContextNumbers numbers_;
   std::unique_ptr<ContextCqs> cqs_;
   std::vector<std::unique_ptr<MainQueue>> mains_;

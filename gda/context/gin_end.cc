@@ -44,11 +44,8 @@ Context::~Context() {
   companions_.clear();
   mains_.clear();
   inbox_.reset();
-  loopbacks_.clear();
-  pairs_.clear();
   flush_.reset();
-  cq_ = {};
-  tables_mr_ = {};
+  port_.reset();
   signals_mr_ = {};
   if (memory_ == nullptr || !memory_->on_gpu()) return;
   retire_memory(core_->gpu, std::move(memory_), std::shared_ptr<ContextCqs>(std::move(cqs_)));

@@ -54,7 +54,7 @@ bool Context::poll() {
   bool moved = false;
   for (int i = 0; i < kPollsPerTurn; ++i) {
     std::array<ibv_wc, kPollBatch> wcs;
-    const int n = ibv_poll_cq(cq_.get(), kPollBatch, wcs.data());
+    const int n = ibv_poll_cq(port_->cq(), kPollBatch, wcs.data());
     if (n < 0) {
       fail_all(Syndrome::local_qp_operation);
       return moved;

@@ -1,0 +1,55 @@
+#pragma once
+// What a context has on one port: its tables registered there, a completion queue, and a queue pair
+// for each of its main queues.
+//
+// Threads: made and connected at setup; the engine's thread posts and polls.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gda/context/context_memory.h"
+#include "gda/team/gin_core.h"
+
+namespace twinpath::gda {
+
+class PortQueues {
+ public:
+  struct Plan {
+    std::vector<bool> used;      // by rank: spoken to
+    std::uint32_t receives = 0;  // of a queue pair
+    QueueSettings queue;         // of which depths and rights are filled in here
+  };
+  static Result<std::unique_ptr<PortQueues>> make(const GinCore& core, const ContextShape& shape,
+                                                  const ContextMemory& memory, const Plan& plan);
+  PortQueues(const PortQueues&) = delete;
+  PortQueues& operator=(const PortQueues&) = delete;
+
+  // Work requests of a queue pair that are a kernel's; it has one more, for the liveness probe.
+  std::uint32_t slots() const { return slots_; }
+  ibv_cq* cq() const { return cq_.get(); }
+  const ibv_mr& tables() const { return *tables_; }
+  // Null: its rank is not spoken to.
+  QueuePair* pair(std::size_t p) const { return pairs_[p].get(); }
+  // The end of that queue pair at which its rank's words arrive here: itself, but for the queues to
+  // oneself, which have far ends.
+  QueuePair& arrivals(std::size_t p) const {
+    return loopbacks_[p] != nullptr ? *loopbacks_[p] : *pairs_[p];
+  }
+  // `far`: of another rank's; of the own one it is here.
+  Status raise(std::size_t p, const QueueEnd& far, const std::string& peer, bool here);
+
+ private:
+  PortQueues() = default;
+  Status register_tables(const GinCore& core, const ContextMemory& memory);
+  Status make_cq(const GinCore& core, const ContextShape& shape, const Plan& plan);
+  Status make_pairs(const GinCore& core, const ContextShape& shape, Plan plan);
+
+  std::uint32_t slots_ = 0;
+  Owned<ibv_mr> tables_;
+  Owned<ibv_cq> cq_;
+  std::vector<std::unique_ptr<QueuePair>> pairs_;
+  std::vector<std::unique_ptr<QueuePair>> loopbacks_;  // far ends of the queues to oneself
+};
+
+}  // namespace twinpath::gda
