@@ -43,11 +43,7 @@ Syndrome syndrome_of(ibv_wc_status status) {
   }
 }
 
-VerbsBackEnd::VerbsBackEnd(const VerbsBackEndSetup& setup)
-    : setup_(setup),
-      chain_(std::min(kChain, setup.slots)),
-      sges_(chain_.size()),
-      marks_(setup.slots) {
+VerbsBackEnd::VerbsBackEnd(const VerbsBackEndSetup& setup) : setup_(setup), chain_(setup.slots) {
   if (setup.counted) counted_.emplace(*setup.counted);
 }
 
@@ -69,7 +65,7 @@ Issued VerbsBackEnd::issue(std::uint64_t index, const Operation& operation) {
   }
   std::uint64_t offset = partial_index_ == index ? partial_offset_ : 0;
   for (;;) {
-    if (in_flight_ == setup_.slots) {
+    if (!chain_.has_room()) {
       partial_index_ = index;
       partial_offset_ = offset;
       post();  // nobody else will, when nothing of this scan is accepted
@@ -91,38 +87,25 @@ Issued VerbsBackEnd::issue(std::uint64_t index, const Operation& operation) {
 // Done with whatever comes before it.
 void VerbsBackEnd::nothing(std::uint64_t index) {
   issued_.store(index + 1, std::memory_order_release);
-  if (idle() && held_.done == 0) {
+  if (!chain_.idle())
+    chain_.extend(index + 1);
+  else if (held_.done == 0)
     finish(index + 1);
-  } else if (idle()) {
+  else
     (later_.done != 0 ? later_ : held_).done = index + 1;
-  } else if (chained_ != 0) {
-    chain_done_ = index + 1;
-  } else {
-    mark(next_mark_ - 1).done = index + 1;
-  }
 }
 
 void VerbsBackEnd::add(std::uint64_t index, const Operation& operation, std::uint64_t offset,
                        std::uint32_t bytes, bool last) {
-  ibv_send_wr& wr = chain_[chained_];
-  wr = {};
-  wr.wr_id = wr_id(index);
-  fill(wr, sges_[chained_], operation, offset, bytes);
-  if (chained_ != 0) chain_[chained_ - 1].next = &wr;
-  ++chained_;
-  ++in_flight_;
-  ++sequence_;
-  chain_index_ = index;
-  chain_done_ = last ? index + 1 : index;
-  unsignalled_reads_ |= operation.kind == OperationKind::read;
-  if (++unsignalled_ == kSignalEvery) signal(wr, index, chain_done_);
-  if (chained_ == chain_.size()) post();
+  const SendChain::Place place = chain_.place();
+  place.request.wr_id = wr_id(index);
+  fill(place.request, place.sge, operation, offset, bytes);
+  if (!chain_.add(index, last ? index + 1 : index, operation.kind == OperationKind::read)) post();
 }
 
 void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operation,
                         std::uint64_t offset, std::uint32_t bytes) {
-  // By slot of the queue pair, so it is not reused before the work request has been retired.
-  std::uint8_t* scratch = setup_.scratch + sequence_ % setup_.slots * kScratchSlot;
+  std::uint8_t* scratch = setup_.scratch + chain_.slot() * kScratchSlot;
   const auto scratch_address = std::uint64_t{reinterpret_cast<std::uintptr_t>(scratch)};
   sge = {operation.local + offset, bytes, operation.lkey};
   wr.sg_list = &sge;
@@ -162,31 +145,16 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
   }
 }
 
-void VerbsBackEnd::signal(ibv_send_wr& wr, std::uint64_t index, std::uint64_t done) {
-  wr.send_flags |= IBV_SEND_SIGNALED;
-  mark(next_mark_++) = {index, done, unsignalled_, unsignalled_reads_};
-  unsignalled_ = 0;
-  unsignalled_reads_ = false;
-}
-
 void VerbsBackEnd::flush() { post(); }
 
 void VerbsBackEnd::post() {
-  if (chained_ == 0) return;
-  ibv_send_wr& last = chain_[chained_ - 1];
-  if (unsignalled_ != 0) {
-    signal(last, chain_index_, chain_done_);
-  } else {
-    mark(next_mark_ - 1).done = chain_done_;  // NOPs came after it
-  }
-  last.next = nullptr;
-  chained_ = 0;
+  if (chain_.empty()) return;
   ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(setup_.pair->qp(), chain_.data(), &bad);
+  const int error = ibv_post_send(setup_.pair->qp(), chain_.close(), &bad);
   if (error == 0) return;
   TP_WARN("%s: posting a work request fails: %s (errno %d); see dmesg of this host",
           setup_.name.c_str(), std::strerror(error), error);
-  const std::uint64_t index = bad != nullptr ? bad->wr_id & 0xffffffffffffu : chain_index_;
+  const std::uint64_t index = bad != nullptr ? bad->wr_id & 0xffffffffffffu : chain_.last();
   unreachable_ = true;
   die(index, Syndrome::local_qp_operation);
 }
@@ -210,14 +178,10 @@ void VerbsBackEnd::on_completion(const ibv_wc& wc) {
         syndrome_of(wc.status));
     return;
   }
-  // Pieces of one operation have one number, so exactly one mark goes per completion.
-  if (first_mark_ == next_mark_) return;
-  const Mark& done = mark(first_mark_++);
-  in_flight_ -= done.requests;
-  arrived(done);
+  if (const auto done = chain_.retire()) arrived(*done);
 }
 
-void VerbsBackEnd::arrived(const Mark& mark) {
+void VerbsBackEnd::arrived(const SendChain::Mark& mark) {
   const bool flush = mark.reads && setup_.flush != nullptr && setup_.flush->needed();
   if (!flush && held_.done == 0) return finish(mark.done);
   Held& into = held_.done == 0 ? held_ : later_;
@@ -250,7 +214,7 @@ void VerbsBackEnd::fail_all(Syndrome syndrome) {
 
 void VerbsBackEnd::die(std::uint64_t index, Syndrome syndrome) {
   dead_.store(true, std::memory_order_release);
-  chained_ = 0;
+  chain_.forget();
   held_ = later_ = {};
   setup_.pair->stop();
   queue_->fail(index, syndrome);

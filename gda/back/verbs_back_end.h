@@ -2,11 +2,10 @@
 // Executes one queue's operations as ordinary work requests on an RC queue pair, so on any adapter
 // that verbs know: real, soft-RoCE or the soft HCA.
 //
-// Work requests of one scan are chained and posted with one call.  Every eighth and the last of a
-// chain ask for a completion; one completion retires everything before it, because RC completes in
-// order.  A NOP is nothing on the wire: it is done with what was posted before it.  Transfers
-// larger than a message of the adapter go in pieces.  What a READ brings to GPU memory may come
-// after its completion: that, a DUMP behind it and all later ones are reported after a flush.
+// Work requests of one scan are chained and posted with one call (send_chain.h).  A NOP is nothing
+// on the wire: it is done with what was posted before it.  Transfers larger than a message of the
+// adapter go in pieces.  What a READ brings to GPU memory may come after its completion: that, a
+// DUMP behind it and all later ones are reported after a flush.
 //
 // Threads: the engine's, except issued(), finished() and dead(), from any.
 #include <infiniband/verbs.h>
@@ -15,10 +14,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "gda/back/counted_signals.h"
 #include "gda/back/gpu_flush.h"
+#include "gda/back/send_chain.h"
 #include "gda/connect/queue_pair.h"
 #include "gda/front/back_end.h"
 #include "gda/front/work_queue.h"
@@ -80,18 +79,9 @@ class VerbsBackEnd final : public BackEnd {
   bool unreachable() const { return unreachable_; }
 
  private:
-  static constexpr std::uint32_t kChain = 64;       // work requests in one post at most
-  static constexpr std::uint32_t kSignalEvery = 8;  // so that waiters learn of early ones early
   // In place of an index; one more is CountedInbox's.
   static constexpr std::uint64_t kProbe = CountedInbox::kReceiveId - 1;
 
-  // A signalled work request under way.
-  struct Mark {
-    std::uint64_t index = 0;  // of its WQE
-    std::uint64_t done = 0;   // WQEs before this number are done with it
-    std::uint32_t requests = 0;
-    bool reads = false;
-  };
   // WQEs before `done` have completed and wait for a flush; 0: none.
   struct Held {
     std::uint64_t done = 0, ticket = 0;
@@ -100,15 +90,12 @@ class VerbsBackEnd final : public BackEnd {
   std::uint64_t wr_id(std::uint64_t index) const {
     return std::uint64_t{setup_.tag} << 48 | (index & 0xffffffffffffu);
   }
-  bool idle() const { return chained_ == 0 && first_mark_ == next_mark_; }
-  void arrived(const Mark& mark);
-  Mark& mark(std::uint64_t number) { return marks_[number % marks_.size()]; }
+  void arrived(const SendChain::Mark& mark);
   void nothing(std::uint64_t index);
   void add(std::uint64_t index, const Operation& operation, std::uint64_t offset,
            std::uint32_t bytes, bool last);
   void fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operation, std::uint64_t offset,
             std::uint32_t bytes);
-  void signal(ibv_send_wr& wr, std::uint64_t index, std::uint64_t done);
   void post();
   void finish(std::uint64_t done);
   void die(std::uint64_t index, Syndrome syndrome);
@@ -116,17 +103,7 @@ class VerbsBackEnd final : public BackEnd {
   const VerbsBackEndSetup setup_;
   WorkQueue* queue_ = nullptr;
   std::optional<CountedSender> counted_;
-  std::vector<ibv_send_wr> chain_;
-  std::vector<ibv_sge> sges_;
-  std::uint32_t chained_ = 0;
-  std::uint64_t chain_index_ = 0;  // of the last in the chain
-  std::uint64_t chain_done_ = 0;   // WQEs that are done when the chain is
-  std::uint32_t unsignalled_ = 0;  // since the last signalled one, chained ones included
-  std::uint32_t in_flight_ = 0;    // work requests that hold a slot, chained ones included
-  std::uint64_t sequence_ = 0;     // of work requests, for the scratch slots
-  std::vector<Mark> marks_;        // ring of [first_mark_, next_mark_)
-  std::uint64_t first_mark_ = 0, next_mark_ = 0;
-  bool unsignalled_reads_ = false;
+  SendChain chain_;
   Held held_, later_;  // what has completed since goes to later_
   LivenessProbe probe_;
   std::uint64_t partial_index_ = 0;   // operation of which a part is posted...

@@ -17,7 +17,6 @@ import sys
 MOST_DATA, MOST_FUNCTIONS = 20, 40
 FOLDERS = ("plugin", "topology", "proxy", "gda")
 BIGGER = {
-    "gda/back/verbs_back_end.h: VerbsBackEnd": (24, 23),
     "gda/context/gin_context.h: Context": (24, 32),
     "gda/front/work_queue.h: WorkQueue": (24, 28),
     "plugin/fabric/soft/hca.h: Hca": (43, 58),
