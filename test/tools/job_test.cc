@@ -12,6 +12,7 @@
 #include "test/support/needs.h"
 #include "test/tools/complaint.h"
 #include "tools/common/failure.h"
+#include "tools/common/job_address.h"
 
 namespace twinpath::tools {
 namespace {
@@ -94,15 +95,101 @@ TEST_CASE("A rank that cannot reach rank 0 says where it tried") {
             "rank 1 cannot reach rank 0 at [::1]:1"));
 }
 
-std::optional<Place> place_in(const std::map<std::string, std::string>& environment) {
-  return job_place([&](const char* name) {
+using Environment = std::map<std::string, std::string>;
+
+Lookup lookup_in(const Environment& environment) {
+  return [&environment](const char* name) {
     const auto at = environment.find(name);
     return at == environment.end() ? nullptr : at->second.c_str();
-  });
+  };
+}
+
+// Rank 0 on n1 and rank 1 on n2, as variables of both were seen with Slurm 22.05 and Open
+// MPI 4.1.4.
+struct Launch {
+  const char *what, *from;
+  Environment zero, one;
+  std::vector<std::string> hosts;
+};
+const Environment kMpirun{
+    {"PMIX_NAMESPACE", "7"}, {"OMPI_MCA_ess_base_jobid", "7"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+
+Environment mpirun(const char* at, const char* daemon, const Environment& more = {}) {
+  Environment out = more;
+  out.insert(kMpirun.begin(), kMpirun.end());
+  out["OMPI_MCA_orte_hnp_uri"] = at;
+  out["OMPI_MCA_orte_local_daemon_uri"] = daemon;
+  return out;
+}
+const Environment kJob{{"SLURM_JOB_ID", "9"}, {"SLURM_JOB_NODELIST", "n[1-2]"}},
+    kRemoteStep{{"SLURM_JOB_ID", "9"},
+                {"SLURM_JOB_NODELIST", "n[1-2]"},
+                {"SLURM_STEP_ID", "0"},
+                {"SLURM_STEP_NODELIST", "n2"},
+                {"SLURM_STEP_NUM_NODES", "1"}},
+    kStep{{"SLURM_JOB_ID", "9"},
+          {"SLURM_STEP_ID", "3"},
+          {"SLURM_STEP_NODELIST", "n[1-2]"},
+          {"SLURM_STEP_NUM_NODES", "2"}};
+
+TEST_CASE("Ranks of one job look for rank 0 where it is, and for no other job's") {
+  constexpr auto kFirst = "6.0;tcp://10.0.0.1,192.168.0.1:44659", kLogin = "6.0;tcp://10.0.0.9:4";
+  const Launch launches[] = {
+      {"mpirun --host n1,n2 on n1",
+       "OpenMPI",
+       mpirun(kFirst, kFirst),
+       mpirun(kFirst, "6.1;tcp://10.0.0.2:9"),
+       {"10.0.0.1", "192.168.0.1"}},
+      {"mpirun by IPv6",
+       "OpenMPI",
+       mpirun("6.0;tcp6://[fd00::1]:4", "6.0;tcp6://[fd00::1]:4"),
+       mpirun("6.0;tcp6://[fd00::1]:4", "6.1;tcp6://[fd00::2]:4"),
+       {"fd00::1"}},
+      // Only the rank on the other node is in a step, of that node alone.
+      {"mpirun in sbatch",
+       "OpenMPI",
+       mpirun(kFirst, kFirst, kJob),
+       mpirun(kFirst, "6.1;tcp://10.0.0.2:9", kRemoteStep),
+       {"n1", "10.0.0.1", "192.168.0.1"}},
+      {"mpirun in salloc on another host",
+       "OpenMPI",
+       mpirun(kLogin, "6.1;tcp://10.0.0.1:9", kJob),
+       mpirun(kLogin, "6.2;tcp://10.0.0.2:9", kJob),
+       {"n1", "10.0.0.9"}},
+      {"srun", "Slurm", kStep, kStep, {"n1"}},
+      {"srun --mpi=pmi2", "PMI", kStep, kStep, {"n1"}},
+  };
+  for (const Launch& l : launches) {
+    INFO(l.what);
+    const Place zero{0, 2, 0, l.from}, one{1, 2, 0, l.from};
+    const JobAddress at = job_address(one, "", "n2", lookup_in(l.one));
+    CHECK(at.hosts == l.hosts);
+    CHECK(job_address(zero, "", "n1.example", lookup_in(l.zero)).port == at.port);
+    CHECK(job_hash(zero, lookup_in(l.zero)) == job_hash(one, lookup_in(l.one)));
+    Environment next = l.one;
+    for (const char* name : {"PMIX_NAMESPACE", "SLURM_STEP_ID"}) next[name] += "1";
+    CHECK(job_hash(one, lookup_in(next)) != job_hash(one, lookup_in(l.one)));
+  }
+}
+
+TEST_CASE("A rank 0 that nobody would find says so, and so does a launcher that tells nothing") {
+  const auto says = [](const Place& place, const Environment& environment) {
+    return complaint<BadUsage>([&] { (void)job_address(place, "", "n1", lookup_in(environment)); });
+  };
+  const Place zero{0, 2, 0, "OpenMPI"};
+  const Environment elsewhere = mpirun("6.0;tcp://10.0.0.9:4", "6.1;tcp://10.0.0.1:9");
+  CHECK(has(says(zero, elsewhere), "rank 0 runs on n1, and the others look for it where mpirun"));
+  CHECK(has(says(zero, kMpirun), "OpenMPI started 2 ranks, but where rank 0 runs is not known"));
+  CHECK(has(says({0, 2, 0, "PMI"}, {}), "where rank 0 runs is not known"));
+  for (const char* uri : {"", "6.0", "6.0;tcp://", "6.0;tcp://:4", "://", "6.0;tcp:4"})
+    CHECK(has(says(zero, mpirun(uri, uri)), "where rank 0 runs is not known"));
+}
+
+std::optional<Place> place_in(const Environment& environment) {
+  return job_place(lookup_in(environment));
 }
 
 TEST_CASE("Who started the process itself says how many there are, not what that was started in") {
-  using Environment = std::map<std::string, std::string>;
   const Environment allocation{{"SLURM_JOB_ID", "1"},
                                {"SLURM_NTASKS", "8"},
                                {"SLURM_NPROCS", "8"},

@@ -33,8 +33,8 @@ Environment, each variable only where it is not set already, and printed:
 Several hosts: one process a rank, started by mpirun or srun, or by hand with
 --rank; then --cpu's number does not count.  Rank 0 prints.  Where it listens is
 --rendezvous, else $MASTER_ADDR:$MASTER_PORT, else the first node of a Slurm
-step:
-  mpirun -np 2 --host a,b coll_perf --cpu --rendezvous a:29500
+step, or mpirun's host:
+  mpirun -np 2 --host a,b coll_perf --cpu
   srun -N 2 -n 2 coll_perf --cpu
   on a: coll_perf --cpu --rank 0/2 --rendezvous a:29500
   on b: coll_perf --cpu --rank 1/2 --rendezvous a:29500

@@ -29,14 +29,10 @@ Place parse_place(const std::string& text);
 std::optional<Place> find_place(const std::string& rank_option, bool ignore_launcher);
 
 // Connects the ranks over TCP: rank 0 gets a socket for each other rank, in order, the others one
-// to rank 0.  rendezvous.cc says where rank 0 is looked for.  `option` is HOST:PORT or empty.
+// to rank 0.  job_address.h says where rank 0 is looked for.  `option` is HOST:PORT or empty.
 // Says on standard error for whom it waits when that takes more than a few seconds.  Throws
 // BadUsage where that address is not known or none, Failure after `timeout_s`.
 std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, double timeout_s);
-
-// The first name of a Slurm node list: "node[07-12,15],other" -> "node07"; "" when a bracket is
-// not closed.
-std::string first_node(const std::string& list);
 
 // Who shares a host with whom.  Two network namespaces of one host count as two: the software
 // adapter, for one, does not reach from one to the other.

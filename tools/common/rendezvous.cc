@@ -1,7 +1,5 @@
 // Control sockets for ranks that mpirun, srun or a person started: rank 0 listens, the others
-// connect and say who they are.  Where rank 0 listens, first that is known: --rendezvous,
-// MASTER_ADDR and MASTER_PORT, this host when all ranks are on it, the first node of a Slurm step.
-// A port that was not given follows from the job's id, so that two jobs on a host do not meet.
+// connect and say who they are.  job_address.h says where.
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -18,9 +17,9 @@
 #include <utility>
 
 #include "plugin/base/clock.h"
-#include "tools/common/address.h"
 #include "tools/common/failure.h"
 #include "tools/common/job.h"
+#include "tools/common/job_address.h"
 #include "tools/common/units.h"
 
 namespace twinpath::tools {
@@ -33,72 +32,25 @@ struct Hello {
 };
 constexpr char kMagic[8] = {'t', 'p', 'c', 'o', 'l', 'l', '0', '1'};
 
-std::string env(const char* name) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? text : "";
-}
-
-std::uint64_t job_hash() {
-  std::string id = env("SLURM_JOB_ID") + "." + env("SLURM_STEP_ID") + env("PMIX_NAMESPACE") +
-                   env("OMPI_MCA_ess_base_jobid") + env("PMI_JOBID") + env("TORCHELASTIC_RUN_ID");
-  std::uint64_t h = 14695981039346656037U;
-  for (const char c : id) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  return h;
-}
-
-void find_address(const Place& place, const std::string& option, std::string& host,
-                  std::string& port) {
-  port = std::to_string(20000 + job_hash() % 12000);
-  if (!option.empty()) {
-    std::string why;
-    const auto given = parse_host_port(option, 1, why);
-    if (!given) throw BadUsage("--rendezvous: " + why);
-    host = given->host;
-    port = given->port;
-    return;
-  }
-  // torchrun itself listens on MASTER_PORT.
-  if (!env("MASTER_PORT").empty() && std::strcmp(place.from, "torchrun") != 0) {
-    port = env("MASTER_PORT");
-    if (const std::string why = port_complaint(port, 1); !why.empty())
-      throw BadUsage("MASTER_PORT: " + why + "; or give --rendezvous HOST:PORT");
-  }
-  host = env("MASTER_ADDR");
-  if (!host.empty()) return;
-  const std::string ranks = std::to_string(place.size);
-  if (env("OMPI_COMM_WORLD_LOCAL_SIZE") == ranks || env("MPI_LOCALNRANKS") == ranks ||
-      env("SLURM_STEP_NUM_NODES") == "1") {
-    host = "127.0.0.1";
-    return;
-  }
-  const std::string nodes =
-      env("SLURM_STEP_NODELIST").empty() ? env("SLURM_NODELIST") : env("SLURM_STEP_NODELIST");
-  if (std::strcmp(place.from, "Slurm") == 0) host = first_node(nodes);
-  if (!host.empty()) return;
-  if (std::strcmp(place.from, "--rank") == 0)
-    throw BadUsage(
-        "--rank needs --rendezvous HOST:PORT, an address of rank 0's host and a free "
-        "port, the same for every rank (or MASTER_ADDR and MASTER_PORT)");
-  throw BadUsage(std::string(place.from) + " started " + ranks +
-                 " ranks, but where rank 0 runs is not known; give every rank --rendezvous "
-                 "HOST:PORT, or set MASTER_ADDR and MASTER_PORT (or --no-mpi for one host without "
-                 "it)");
-}
-
 std::string address_text(const std::string& host, const std::string& port) {
   return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
 }
 
-addrinfo* resolve(const std::string& host, const std::string& port, bool listen) {
+int look_up(const std::string& host, const std::string& port, bool listen, addrinfo** out) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = listen ? AI_PASSIVE : 0;
+  return getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, out);
+}
+
+[[noreturn]] void refuse(const std::string& host, const std::string& port, int result) {
+  throw BadUsage("rendezvous " + address_text(host, port) + ": " + gai_strerror(result) +
+                 "; give --rendezvous HOST:PORT");
+}
+
+addrinfo* resolve_to_listen(const std::string& host, const std::string& port) {
   addrinfo* out = nullptr;
-  const int result = getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &out);
-  if (result != 0) {
-    throw BadUsage("rendezvous " + address_text(host, port) + ": " + gai_strerror(result) +
-                   "; give --rendezvous HOST:PORT");
-  }
+  if (const int result = look_up(host, port, true, &out); result != 0) refuse(host, port, result);
   return out;
 }
 
@@ -118,7 +70,7 @@ bool receive_hello(int fd, Hello& hello) {
 UniqueFd listen_anywhere(const std::string& port) {
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
-  addrinfo* found = resolve("", port, true);  // for the port, which may be a service's name
+  addrinfo* found = resolve_to_listen("", port);  // for the port, which may be a service's name
   const in_port_t number = found->ai_family == AF_INET6
                                ? reinterpret_cast<sockaddr_in6*>(found->ai_addr)->sin6_port
                                : reinterpret_cast<sockaddr_in*>(found->ai_addr)->sin_port;
@@ -142,7 +94,7 @@ UniqueFd listen_anywhere(const std::string& port) {
 }
 
 UniqueFd listen_at(const std::string& host, const std::string& port) {
-  addrinfo* found = resolve(host, port, true);
+  addrinfo* found = resolve_to_listen(host, port);
   UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -196,31 +148,63 @@ std::string missing_ranks(const std::vector<UniqueFd>& links) {
   return (missing == 1 ? "rank " : "ranks ") + out;
 }
 
-}  // namespace
-
-std::string first_node(const std::string& list) {
-  const std::size_t bracket = list.find('['), comma = list.find(',');
-  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
-  const std::size_t end = list.find_first_of(",-]", bracket);
-  const std::size_t close = list.find(']', bracket);
-  if (end == std::string::npos || close == std::string::npos) return "";
-  // What follows may have brackets of its own: "rack[0-3]node[1,2]".
-  const std::string rest = list.substr(close + 1);
-  const std::string tail = first_node(rest);
-  if (tail.empty() && !rest.empty() && rest.front() != ',') return "";
-  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1) + tail;
+// errno of the last try where none answers.
+UniqueFd connect_to_one(const addrinfo* all, int& error) {
+  for (const addrinfo* a = all; a != nullptr; a = a->ai_next) {
+    UniqueFd fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // A network that drops packets must not outlast --timeout.
+    const timeval patience{2, 0}, none{};
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (connect(fd.get(), a->ai_addr, a->ai_addrlen) == 0) {
+      setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+      return fd;
+    }
+    error = errno == EINPROGRESS ? ETIMEDOUT : errno;
+  }
+  return {};
 }
 
+// A socket to the first of rank 0's hosts that answers; without one `why` says what each did.
+// Throws BadUsage where none of them has an address.
+UniqueFd connect_to(const JobAddress& at, std::string& why) {
+  int unknown = 0;
+  std::size_t known = 0;
+  why.clear();
+  for (const std::string& host : at.hosts) {
+    why += (why.empty() ? "" : ", ") + address_text(host, at.port) + ": ";
+    addrinfo* all = nullptr;
+    const int result = look_up(host, at.port, false, &all);
+    if (result != 0) {
+      unknown = result;
+      why += gai_strerror(result);
+      continue;
+    }
+    ++known;
+    int error = EHOSTUNREACH;
+    UniqueFd fd = connect_to_one(all, error);
+    freeaddrinfo(all);
+    if (fd) return fd;
+    why += std::strerror(error);
+  }
+  if (known == 0) refuse(at.hosts.front(), at.port, unknown);
+  return {};
+}
+
+}  // namespace
+
 std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, double timeout_s) {
-  std::string host, port;
-  find_address(place, option, host, port);
+  const Lookup lookup = [](const char* name) { return std::getenv(name); };
+  std::array<char, 256> own_host{};
+  (void)gethostname(own_host.data(), own_host.size() - 1);
+  const JobAddress at = job_address(place, option, own_host.data(), lookup);
+  const std::uint64_t job = job_hash(place, lookup);
   const std::int64_t deadline = now_ns() + static_cast<std::int64_t>(timeout_s * 1e9);
   const auto size = static_cast<std::uint32_t>(place.size);
   std::vector<UniqueFd> links;
   const int on = 1;
   LongWait wait;
   if (place.rank == 0) {
-    const UniqueFd listener = listen_on(host, port);
+    const UniqueFd listener = listen_on(at.hosts.size() == 1 ? at.hosts.front() : "", at.port);
     links.resize(size - 1);
     for (std::uint32_t missing = size - 1; missing > 0;) {
       pollfd p{listener.get(), POLLIN, 0};
@@ -228,19 +212,19 @@ std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, 
       const bool knocked =
           poll(&p, 1, static_cast<int>(std::max<std::int64_t>(left, 0) / kMillisecond) + 1) > 0;
       if (!knocked && now_ns() < deadline) {
-        wait.say(place, missing_ranks(links) + " on port " + port);
+        wait.say(place, missing_ranks(links) + " on port " + at.port);
         continue;
       }
       if (!knocked) {
-        throw Failure("rank 0 waited " + fixed(timeout_s, 1) + " s on port " + port + ", " +
+        throw Failure("rank 0 waited " + fixed(timeout_s, 1) + " s on port " + at.port + ", " +
                       std::to_string(missing) + " of " + std::to_string(size) +
-                      " ranks did not come; check that they can reach " + host +
+                      " ranks did not come; check that they can reach " + at.hosts.front() +
                       ", or raise --timeout");
       }
       UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
       Hello hello{};
       // Anyone may knock here; only ranks of this job with a free place come in.
-      if (!fd || !receive_hello(fd.get(), hello) || hello.job != job_hash() || hello.size != size ||
+      if (!fd || !receive_hello(fd.get(), hello) || hello.job != job || hello.size != size ||
           hello.rank == 0 || hello.rank >= size || links[hello.rank - 1]) {
         continue;
       }
@@ -250,34 +234,20 @@ std::vector<UniqueFd> rendezvous(const Place& place, const std::string& option, 
     }
     return links;
   }
-  Hello hello{{}, job_hash(), size, static_cast<std::uint32_t>(place.rank)};
+  Hello hello{{}, job, size, static_cast<std::uint32_t>(place.rank)};
   std::memcpy(hello.magic, kMagic, sizeof kMagic);
   for (;;) {
-    addrinfo* all = resolve(host, port, false);
-    UniqueFd fd;
-    int error = EHOSTUNREACH;
-    for (addrinfo* a = all; a != nullptr && !fd; a = a->ai_next) {
-      fd = UniqueFd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      // A network that drops packets must not outlast --timeout.
-      const timeval patience{2, 0}, none{};
-      setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-      if (connect(fd.get(), a->ai_addr, a->ai_addrlen) != 0) {
-        error = errno == EINPROGRESS ? ETIMEDOUT : errno;
-        fd.reset();
-      } else {
-        setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
-      }
-    }
-    freeaddrinfo(all);
+    std::string why;
+    UniqueFd fd = connect_to(at, why);
     if (fd && send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello) {
       setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       links.push_back(std::move(fd));
       return links;
     }
-    wait.say(place, "rank 0 at " + address_text(host, port) + ": " + std::strerror(error));
+    if (fd) why = at.hosts.front() + ": " + std::strerror(errno);
+    wait.say(place, "rank 0 at " + why);
     if (now_ns() > deadline) {
-      throw Failure("rank " + std::to_string(place.rank) + " cannot reach rank 0 at " +
-                    address_text(host, port) + ": " + std::strerror(error) +
+      throw Failure("rank " + std::to_string(place.rank) + " cannot reach rank 0 at " + why +
                     "; give --rendezvous HOST:PORT, or raise --timeout");
     }
     usleep(50000);

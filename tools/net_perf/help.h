@@ -41,8 +41,8 @@ Two hosts, or more: one process a worker, started by mpirun or srun, or by hand
 with --rank; their number is even, workers 2k and 2k+1 are a pair.  All get the
 same options; --dev and --gpu lists go round over workers.  Rank 0 prints.
 Where it listens is --rendezvous, else $MASTER_ADDR:$MASTER_PORT, else the first
-node of a Slurm step:
-  mpirun -np 2 --host a,b net_perf --test bw --rendezvous a:29500
+node of a Slurm step, or mpirun's host:
+  mpirun -np 2 --host a,b net_perf --test bw
   srun -N 2 -n 2 net_perf --test latency
   on a: net_perf --test bw --rank 0/2 --rendezvous a:29500
   on b: net_perf --test bw --rank 1/2 --rendezvous a:29500
