@@ -1,12 +1,14 @@
 // Host RMA at its edges: large offsets, transfers larger than the adapter's messages, strides,
-// devices of several ports.
+// devices of several ports, windows that go.
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "test/gda/rma_ranks.h"
 #include "test/support/catch.h"
+#include "test/support/log_capture.h"
 
 using namespace twinpath;
 using namespace twinpath::gda;
@@ -172,6 +174,56 @@ std::string merged(Rank& r) {
   return {};
 }
 
+// More than an adapter's queue takes at once, from a window that goes behind the last call: it goes
+// when all of that has been read.
+std::string window_that_goes(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  constexpr std::size_t kEach = 64, kAll = 400 * kEach;
+  RmaMemory from(*member.comm, kAll), to(*member.comm, kAll + 8);
+  EXPECT_GIN(from && to);
+  const int peer = 1 - r.rank;
+  std::memset(from.data(), r.rank + 1, kAll);
+  r.meeting->barrier();
+  std::vector<RmaRequest*> requests;
+  const RmaSignal signal{to.at(kAll), 1};
+  for (std::size_t at = 0; at < kAll; at += kEach) {
+    auto put = member.context->put(0, peer, {from.at(at), to.at(at), kEach},
+                                   at + kEach == kAll ? &signal : nullptr);
+    EXPECT_GIN(put);
+    requests.push_back(*put);
+  }
+  from.release();
+  std::memset(from.data(), 0xee, kAll);
+  for (RmaRequest* request : requests) EXPECT_RMA_OK(rma_wait(request));
+  EXPECT_GIN(rma_await(*member.context, to, kAll, 1));
+  EXPECT_GIN(
+      std::all_of(to.data(), to.data() + kAll, [peer](std::uint8_t b) { return b == peer + 1; }));
+  r.meeting->barrier();
+  return {};
+}
+
+// Rank 1 gives its window back.  A signal comes for it that rank 1's CPU would add.
+std::string signal_for_no_window(Rank& r) {
+  RmaMember member = rma_join(r);
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  RmaMemory memory(*member.comm, 4096);
+  EXPECT_GIN(memory);
+  if (r.rank == 1) memory.release();
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    const RmaSignal signal{memory.at(8), 1};
+    EXPECT_GIN(context.put(0, 1, {}, &signal));
+  } else {
+    const std::int64_t end = now_ns() + kLimit;
+    while (!context.failed() && memory.word(8) == 0 && now_ns() < end) (void)context.progress();
+    EXPECT_GIN(memory.word(8) == 0 && context.failed());
+  }
+  r.meeting->barrier();
+  return {};
+}
+
 }  // namespace
 
 // Windows of 5 GiB: an adapter that pins them needs the memory.
@@ -190,4 +242,16 @@ TEST_CASE("RMA works over a merged device") {
   Config config = gin_config();
   config.soft_hcas = "soft0,soft1";
   CHECK(run_threads(2, merged, config) == "");
+}
+
+TEST_CASE("A window goes when what was asked of it before has ended") {
+  CHECK(run_threads(2, window_that_goes) == "");
+}
+
+TEST_CASE("A signal for a window that was given back is added nowhere, and fails its queue") {
+  Config config = gin_config();
+  config.gin_atomics = false;
+  LogCapture log;
+  CHECK(run_threads(2, signal_for_no_window, config) == "");
+  CHECK(log.has(LogLevel::warn, "the window is not registered (any more)"));
 }
