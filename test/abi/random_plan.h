@@ -42,11 +42,14 @@ struct Cut {
 struct Scene : Cut {
   int connections = 1;   // each way
   bool threads = false;  // one for each connection, in place of one for all
+  bool accompanied = false;
   std::vector<Mix> mixes;
 };
 
 inline constexpr int kScenes = 3;
 inline constexpr int kMostConnections = 3;
+// Communicators of a scene: its own, and one beside it that nothing of the first may disturb.
+inline constexpr int kComms = 2;
 
 inline World random_world(std::uint64_t seed, bool one_process) {
   std::mt19937_64 random(seed);
@@ -122,16 +125,33 @@ inline Scene random_scene(const World& world, int number) {
     m.seed = random();
     m.most_in_group = static_cast<int>(1 + below(kMaxRecvs));
     m.in_order = below(4) == 0;
-    m.usual = std::size_t{64} << below(7);
+    // Half of them of what parcels carry.
+    m.usual = std::size_t{64} << (below(2) == 0 ? 0 : below(7));
     m.large = std::size_t{1 << 20} >> below(12);
     m.large_one_in = static_cast<int>(8 + below(60));
-    m.optional_one_in = static_cast<int>(below(4));
+    // Seldom, too: what the sender owes the receiver for one must not be paid by the next.
+    m.optional_one_in = static_cast<int>(below(2) == 0 ? below(4) : 10 + below(50));
     m.flushed_one_in = static_cast<int>(below(4));
     m.renewed_one_in = static_cast<int>(below(3) * 4);
     m.groups_open = m.most_bytes() > 16 * 1024 ? 4 : 1 + below(kMaxRequests);
     m.groups = s.cuts_off() ? 100'000 : m.most_bytes() > 16 * 1024 ? 40 : 200;
     if (below(2) == 0) m.optional_until = below(m.groups / 4);
     s.mixes.push_back(m);
+  }
+  s.accompanied = below(2) == 0;
+  return s;
+}
+
+// Of the communicator beside it: an abort is the other one's, and what befalls processes and ports
+// is its own, too.
+inline Scene scene_beside(const Scene& scene) {
+  Scene s = scene;
+  if (s.ending == Ending::abort) s.ending = Ending::all;
+  s.connections = 1;
+  s.mixes.resize(2);
+  for (Mix& m : s.mixes) {
+    m.seed ^= 0xbe51de;
+    if (!s.cuts_off()) m.groups = 40;
   }
   return s;
 }
@@ -171,7 +191,8 @@ inline std::string text_of(const Cut& c) {
 }
 inline std::string text_of(const Scene& s) {
   return text_of(static_cast<const Cut&>(s)) + ", " + std::to_string(s.connections) +
-         " connections" + (s.threads ? ", threads" : "");
+         " connections" + (s.threads ? ", threads" : "") +
+         (s.accompanied ? ", beside another communicator" : "");
 }
 
 }  // namespace twinpath::test

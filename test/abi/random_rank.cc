@@ -38,6 +38,7 @@ void RandomRank::add(void* send, void* recv, std::size_t mix) {
 bool RandomRank::connect(void* ctx) {
   const auto count = static_cast<std::size_t>(scene_.connections);
   const int dev = device();
+  hint(ctx);
   std::vector<void*> listeners(count), sends(count), recvs(count);
   std::vector<Handle> mine(count), theirs(count);
   for (std::size_t i = 0; i < count; ++i)
@@ -109,12 +110,32 @@ void RandomRank::work(const std::vector<TrafficEnd*>& ends) {
   }
 }
 
+// Of the operations to come; any number may be told.
+void RandomRank::hint(void* ctx) {
+  const auto some = [this] {
+    const auto n = static_cast<std::int32_t>(random_() % 8);
+    return n == 7 ? INT32_MAX : n == 6 ? -1 : n;
+  };
+  abi::ncclNetAttr_t attr{{some(), some(), some(), some()},
+                          {some(), some(), some(), some()},
+                          static_cast<std::uint32_t>(1u << random_() % 5),
+                          ~0u,
+                          ~0u};
+  must(net_.set_net_attr(ctx, &attr), "setNetAttr");
+}
+
 // As NCCL's service thread does while the other moves data.
-void RandomRank::register_some() {
+void RandomRank::register_some(void* ctx) {
+  hint(ctx);
   Connection& at = connections_[random_() % connections_.size()];
   Connection& through = connections_[random_() % connections_.size()];
-  OwnPages pages(1 + random_() % 65536);
-  auto made = at.comm().register_memory(pages.data(), pages.size(), MemoryType::host, 0, -1);
+  OwnPages own(1 + random_() % 65536);
+  // Sometimes what has a registration already, and messages under way.
+  OwnPages* const lasting = random_() % 2 == 0 ? at.end->lasting() : nullptr;
+  OwnPages& pages = lasting == nullptr ? own : *lasting;
+  const std::size_t from = random_() % 2 == 0 ? 0 : random_() % pages.size();
+  auto made =
+      at.comm().register_memory(pages.data() + from, pages.size() - from, MemoryType::host, 0, -1);
   if (!made && !may_lose_) note(std::string("regMr beside traffic: ") + status_name(made.status()));
   if (made && through.comm().deregister_memory(*made) != Status::ok) note("deregMr beside traffic");
 }
@@ -147,7 +168,7 @@ std::string RandomRank::play(LogSink log) {
     if (connected_) {
       in_threads(
           shares, [this](const std::vector<TrafficEnd*>& ends) { work(ends); },
-          [this] { register_some(); });
+          [&] { register_some(communicator.ctx); });
     }
     bool all = connected_ && !leave_ && wrong_.empty();
     for (const Connection& c : connections_) all = all && c.end->failure().empty();

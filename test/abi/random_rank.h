@@ -37,7 +37,8 @@ class RandomRank : private RandomSide {
   void add(void* send, void* recv, std::size_t mix);
   void work(const std::vector<TrafficEnd*>& ends);
   bool go_on(TrafficEnd& end, bool still);
-  void register_some();
+  void hint(void* ctx);
+  void register_some(void* ctx);
   std::string close();
 
   AnyNet& net_;

@@ -85,17 +85,18 @@ Stage::Stage(Client client, const World& world) : world_(world) {
   const UniqueFd memory(::memfd_create("marks", 0));
   REQUIRE(::ftruncate(memory.get(), sizeof(Marks)) == 0);
   marks_ = &map_marks(memory.get());
-  int peers[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, peers) == 0);
+  int peers[kComms][2];
+  for (auto& pair : peers) REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
   for (int side = 0; side < (world.one_process ? 1 : 2); ++side) {
     const Environment set(world, side);
     children_[side].emplace("ranks");
-    const Start start{world.seed,           client,
-                      world.one_process,    world.one_process ? 3 : 1 << side,
-                      {peers[0], peers[1]}, memory.get()};
+    Start start{world.seed, client,      world.one_process, world.one_process ? 3 : 1 << side,
+                {},         memory.get()};
+    std::memcpy(start.peers, peers, sizeof peers);
     REQUIRE(tell(children_[side]->fd, start));
   }
-  for (int fd : peers) (void)::close(fd);
+  for (const auto& pair : peers)
+    for (int fd : pair) (void)::close(fd);
 }
 
 std::string Stage::play(int number, const Cut& scene) {
@@ -174,7 +175,8 @@ void play_scenes(const std::function<Player(const Start&)>& player_of) {
   Start start;
   if (!hear(role.fd, start)) _exit(0);
   for (int side = 0; side < 2; ++side)
-    if ((start.sides >> side & 1) == 0) (void)::close(start.peers[side]);
+    for (const auto& pair : start.peers)
+      if ((start.sides >> side & 1) == 0) (void)::close(pair[side]);
   Marks& marks = map_marks(start.marks);
   (void)::mallopt(M_ARENA_MAX, 1);            // what is counted
   (void)::unsetenv("TWINPATH_SOAK_SECONDS");  // the test's, and no setting

@@ -26,9 +26,9 @@ struct Start {
   std::uint64_t seed;
   Client client;
   bool one_process;
-  int sides;     // a bit each
-  int peers[2];  // sockets of the ranks
-  int marks;     // memory
+  int sides;             // a bit each
+  int peers[kComms][2];  // sockets of the ranks
+  int marks;             // memory
 };
 
 // Of one lane of one-sided traffic: how far its two ends are.
@@ -42,7 +42,7 @@ inline constexpr int kMostLanes = 32;
 
 // What the ranks of a scene share.
 struct Marks {
-  SentMarks net[2 * kMostConnections];
+  SentMarks net[kComms][2 * kMostConnections];
   LaneMarks lanes[kMostLanes];
 };
 

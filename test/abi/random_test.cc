@@ -1,17 +1,17 @@
 // Clients of the whole net ABI, and of all GIN and RMA tables, that do at random what NCCL may do,
 // and what befalls them: any version's table, connections both ways, groups, tags, receives without
 // completion, flushes, puts, gets, signals, counters, memory that is given back and unmapped at
-// once, threads, aborts, faults of the adapter, processes that stand still or are killed.  Every
-// byte is known (test/fabric/traffic.h, one_sided_plan.h), every request ends, and nothing is left
-// behind.
+// once, memory that is registered twice, hints, threads, aborts, another communicator beside it,
+// faults of the adapter, processes that stand still or are killed.  Every byte is known
+// (test/fabric/traffic.h, one_sided_plan.h), every request ends, and nothing is left behind.
 //
 //   TWINPATH_TEST_SEED     the first seed; a failure names its own
 //   TWINPATH_SOAK_SECONDS  how long to go on
-#include <array>
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "plugin/base/clock.h"
 #include "test/abi/built_plugin.h"
@@ -96,14 +96,23 @@ Player net_player(const Start& start) {
     const LogSink sink = failover && start.sides == 2 ? stop_in_failover : current_sink();
     const Scene scene = failover ? failover_scene() : random_scene(world, number);
     AnyNet& net = *plugin->nets[static_cast<std::size_t>(world.table)];
-    std::array<std::atomic<bool>, 2> leaves{true, true};
-    const std::string wrong = on_sides(start, [&](int side) {
-      RandomRank rank(net, world, scene, side, start.peers[side], marks.net);
+    std::atomic<bool> leaves{true};
+    const auto play = [&](const Scene& part, int comm, int side) {
+      RandomRank rank(net, world, part, side, start.peers[comm][side], marks.net[comm]);
       const std::string found = rank.play(sink);
-      leaves[static_cast<std::size_t>(side)] = rank.leaves_nothing();
+      if (!rank.leaves_nothing()) leaves = false;
       return found;
+    };
+    const Scene beside = scene_beside(scene);
+    const std::string wrong = on_sides(start, [&](int side) {
+      std::string found, other;
+      std::thread companion;
+      if (scene.accompanied) companion = std::thread([&] { other = play(beside, 1, side); });
+      found = play(scene, 0, side);
+      if (companion.joinable()) companion.join();
+      return found + (other.empty() ? "" : "; beside: " + other);
     });
-    leaves_nothing = leaves[0] && leaves[1];
+    leaves_nothing = leaves;
     return with_warnings(wrong, world, scene, log);
   };
 }
@@ -115,7 +124,8 @@ Player one_sided_player(const Start& start) {
     const LogSink sink = current_sink();
     const SidedScene scene = one_sided_scene(world, number);
     const std::string wrong = on_sides(start, [&](int side) {
-      return OneSidedRank(*plugin, world, scene, side, start.peers[side], marks.lanes).play(sink);
+      return OneSidedRank(*plugin, world, scene, side, start.peers[0][side], marks.lanes)
+          .play(sink);
     });
     return with_warnings(wrong, world, scene, log);
   };

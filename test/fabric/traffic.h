@@ -115,7 +115,11 @@ class TrafficEnd {
   // An abort: its memory is given back through that comm of the device, and freed.  No step
   // follows.
   void take_memory(Comm& through, bool unmap);
-  // After that: whether nobody has written there.
+  // All of its memory, where that is one piece until take_memory(); null where it is renewed.
+  OwnPages* lasting() const {
+    return mix_.renewed_one_in == 0 ? pieces_.front().pages.get() : nullptr;
+  }
+  // After take_memory(): whether nobody has written there.
   bool untouched() const;
 
  protected:
