@@ -63,6 +63,12 @@ std::vector<PairTry> tried(const Cards& cards, const std::function<bool(const Pa
 Cards two() {
   return {host("a", {"10.0.0.1/16", "10.0.1.1/16"}), host("b", {"10.0.0.2/16", "10.0.1.2/16"})};
 }
+// What rails look like to the software HCA, whose hosts are none to each other.
+Cards two_soft() {
+  Cards out = two();
+  for (HostCard& c : out) c.environment["TWINPATH_FABRIC"] = "soft";
+  return out;
+}
 // One network a rail.
 Cards two_apart() {
   return {host("a", {"10.0.0.1/24", "10.0.1.1/24"}), host("b", {"10.0.0.2/24", "10.0.1.2/24"})};
@@ -181,6 +187,9 @@ TEST_CASE("pairs of rails that do not work are named, and their kind is known") 
        "b mlx5_0", "no rail of a"},
       {"all", two(), false, [](const Cards&, const PairTry&) { return false; }, 4, "reach",
        Level::fail, "a mlx5_0 -> b mlx5_0", "no connection"},
+      {"software HCAs of two hosts", two_soft(), false,
+       [](const Cards&, const PairTry&) { return false; }, 4, "reach", Level::fail,
+       "a mlx5_0 -> b mlx5_0", "joins processes of one host only"},
       {"across, on one network", two(), false, diagonal, 2, "reach", Level::fail,
        "a mlx5_0 -> b mlx5_1", "no connection"},
       {"across, on a network each", two_apart(), false, diagonal, 1, "networks", Level::warn, "a b",

@@ -534,6 +534,9 @@ class ThisNode(Scratch):
         mine = [h for h in report["hcas"] if h["name"] == "soft0"]
         self.assertEqual([(h["kind"], h["bus"], h["ports"][0]["gbit"]) for h in mine],
                          [("soft", None, 200)])
+        # Its GID is the plugin's, and no table of a kernel's.
+        checks = json.loads(topo("check", "--json", env=soft).stdout)["checks"]
+        self.assertEqual([c for c in checks if c["check"] == "gid"], [])
         one_line(self, topo(env={**soft, "TWINPATH_SOFT_HCAS": "soft0,speed=x"}),
                  "TWINPATH_SOFT_HCAS")
 

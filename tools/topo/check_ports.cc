@@ -33,6 +33,7 @@ void addresses(const Hca& h, const HcaPort& p, Checks& out) {
     else
       out.add("lid", name, Level::ok, "configured by a subnet manager");
   }
+  if (h.kind == HcaKind::soft) return;  // the plugin gives it one, which "address" names
   if (!p.gids) {
     out.add("gid", name, Level::unknown, "its GID table was not readable", "see `show_gids`");
   } else if (*p.gids == 0) {

@@ -24,6 +24,16 @@ struct Between {
   std::string there(const PairTry& t) const {
     return peer->name + " " + rail_of(*peer, t.peer_rail).name;
   }
+  // What else would have to be looked at.  The software HCA's cable ends at its host.
+  std::string remedy(const char* otherwise) const {
+    const auto soft = [](const HostCard& c) {
+      const auto at = c.environment.find("TWINPATH_FABRIC");
+      return at != c.environment.end() && at->second == "soft";
+    };
+    return soft(*host) || soft(*peer)
+               ? "TWINPATH_FABRIC=soft joins processes of one host only: unset it on all hosts"
+               : otherwise;
+  }
   bool aware() const { return host->subnet_aware && peer->subnet_aware; }
   // Whether the two rails are on one network: nullopt where one is on none that is known.
   std::optional<bool> near(const PairTry& t) const {
@@ -66,7 +76,7 @@ bool apart(const Between& b, const Tries& bad, Checks& out) {
 bool one_rail(const Between& b, const Tries& bad, Checks& out) {
   const auto say = [&](const std::string& rail, const std::string& other) {
     out.add("reach", rail, Level::fail, "reaches no rail of " + other + ": " + bad.front()->why,
-            "see its cable, switch port, VLAN and address");
+            b.remedy("see its cable, switch port, VLAN and address"));
     return true;
   };
   const auto all_of = [&](int PairTry::*rail) {
@@ -108,7 +118,7 @@ void judge(const Between& b, Checks& out) {
   if (bad.size() > 1 && one_rail(b, bad, out)) return;
   for (const PairTry* t : bad)
     out.add("reach", b.here(*t) + " -> " + b.there(*t), Level::fail, t->why,
-            "see cables, switches, VLANs and routes between these two");
+            b.remedy("see cables, switches, VLANs and routes between these two"));
 }
 
 }  // namespace
