@@ -416,8 +416,34 @@ std::string_view nearest_name(std::string_view name) {
   return best;
 }
 
+// The name that was meant by one that NCCL took from a file as it stands there: behind a shell's
+// word, quotes or a byte order mark, with blanks around it, in small letters.  Nothing where a
+// comment was meant, which for NCCL begins at the start of a line only.
+std::string meant_by(std::string_view name) {
+  name = trimmed(name);
+  if (name.starts_with('#')) return {};
+  std::string out;
+  for (const char c : name) {
+    const bool lower = c >= 'a' && c <= 'z';
+    if (lower || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_') {
+      out += lower ? static_cast<char>(c - 'a' + 'A') : c;
+    } else if (c != '"' && c != '\'') {
+      out.clear();
+    }
+  }
+  return out;
+}
+
 std::optional<UnreadSetting> unread(std::string_view option) {
   const std::string name(option);
+  if (const std::string meant = meant_by(option); meant != name) {
+    const bool known = find_option(meant) != nullptr;
+    if (known || (meant.starts_with("TWINPATH_") && name.find("TWINPATH_") != name.npos))
+      return UnreadSetting{"'" + printable(name) + "' is set but nobody reads it; did you mean " +
+                               (known ? meant : std::string(nearest_name(meant))) +
+                               "? (NCCL's files have NAME=value, without blanks or export)",
+                           true};
+  }
   // The test programs' own settings (seeds and the like) are theirs, and so is NCCL's place, which
   // tools/demo.sh and tools/test.sh hand on.
   if (name.starts_with("TWINPATH_TEST_") || name == "TWINPATH_NCCL") return std::nullopt;

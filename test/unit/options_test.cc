@@ -264,6 +264,36 @@ TEST_CASE("what cannot be seen in a refused value is shown as an escape") {
   CHECK(errors == 1);
 }
 
+TEST_CASE("a name as a shell has it, or a file of NCCL's, is a mistake that is told") {
+  struct Row {
+    const char *name, *meant;  // null: nothing is told
+  };
+  const Row rows[] = {{" TWINPATH_FABRIC", "TWINPATH_FABRIC"},
+                      {"TWINPATH_FABRIC ", "TWINPATH_FABRIC"},
+                      {"NCCL_IB_HCA\t", "NCCL_IB_HCA"},
+                      {"export TWINPATH_FABRIC", "TWINPATH_FABRIC"},
+                      {" export\tNCCL_IB_HCA", "NCCL_IB_HCA"},
+                      {"-x NCCL_IB_HCA", "NCCL_IB_HCA"},
+                      {"\"TWINPATH_FABRIC\"", "TWINPATH_FABRIC"},
+                      {"\xef\xbb\xbfTWINPATH_FABRIC", "TWINPATH_FABRIC"},
+                      {"twinpath_fabric", "TWINPATH_FABRIC"},
+                      {"export TWINPATH_FABRICS", "TWINPATH_FABRIC"},
+                      {"twinpath_root", nullptr},  // may be anybody's
+                      {" # TWINPATH_FABRIC", nullptr},
+                      {"MY_NCCL_IB_HCA", nullptr},
+                      {"export PATH_OF_MINE", nullptr}};
+  for (const Row& row : rows) {
+    CAPTURE(row.name);
+    const ScopedEnv set(row.name, "x");
+    const std::vector<UnreadSetting> unread = unread_settings();
+    REQUIRE(unread.size() == (row.meant == nullptr ? 0 : 1));
+    if (row.meant == nullptr) continue;
+    CHECK(unread.front().mistake);
+    CHECK(unread.front().text.find(std::string("did you mean ") + row.meant + "?") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("an empty variable counts as not set") {
   std::vector<OptionState> states;
   const Config c =
