@@ -101,6 +101,36 @@ TEST_CASE("what hangs on one <cpu> is at one place, whatever its number") {
   CHECK(two.numa_nodes.size() == 3);
 }
 
+TEST_CASE("numbers of a file are read as NCCL reads them") {
+  const auto gpu_of = [](const std::string& node, const std::string& function,
+                         const std::string& gpu) {
+    return host_of("<system version='1'><cpu numaid='" + node + "'><pci busid='0000:1A:00.0' " +
+                   function + "><gpu " + gpu + "/></pci></cpu></system>")
+        .gpus.at(0);
+  };
+  for (const char* node : {"8", "010", "0x8", "0X8", "+8", " 8\r"}) {
+    CAPTURE(node);
+    CHECK(gpu_of(node, "", "").pci.numa == 8);
+  }
+  for (const char* id : {"4318", "0x10de", "0X10DE", " 0x10de ", "+0x10de", "010336"}) {
+    CAPTURE(id);
+    CHECK(gpu_of("0", std::string("vendor='") + id + "'", "").pci.id.vendor == kNvidia);
+  }
+  for (const char* width : {"16", "0x10", "020", "\t16"}) {
+    CAPTURE(width);
+    CHECK(gpu_of("0", std::string("link_width='") + width + "'", "").pci.link.width == 16);
+  }
+  for (const char* width : {"-16", "0", "x16", "99999999999999999999", ""}) {
+    CAPTURE(width);
+    CHECK_FALSE(gpu_of("0", std::string("link_width='") + width + "'", "").pci.link.width);
+  }
+  CHECK(gpu_of("0", "", "dev='0' sm='0x5a'").cuda_index == 0);
+  CHECK(gpu_of("0", "", "dev='0' sm='0x5a'").compute_capability == 90);
+  // As NCCL writes what it does not know.
+  CHECK_FALSE(gpu_of("0", "", "dev='-1' sm='-1'").cuda_index);
+  CHECK_FALSE(gpu_of("0", "", "dev='-1' sm='-1'").compute_capability);
+}
+
 TEST_CASE("a file without node numbers leaves the machine's own") {
   Machine guest = host_of(with_bonds());
   const Machine placed =

@@ -1,9 +1,9 @@
 #include "topology/read/nccl_xml.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "plugin/base/text.h"
 #include "topology/model/finish.h"
@@ -15,15 +15,18 @@
 namespace twinpath {
 namespace {
 
+// As NCCL reads them (strtol with base 0, src/graph/xml.h).
 template <class T>
 std::optional<T> number(std::string_view text) {
-  const bool hex = text.starts_with("0x");
-  if (hex) text.remove_prefix(2);
-  T v = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), v, hex ? 16 : 10);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return v;
+  const auto value = parse_integer(text);
+  if (!value || !std::in_range<T>(*value)) return std::nullopt;
+  return static_cast<T>(*value);
+}
+
+// Where NCCL writes -1 for what it does not know (src/graph/xml.cc: a GPU that no rank has).
+std::optional<int> natural(std::string_view text) {
+  const auto value = number<int>(text);
+  return value && *value >= 0 ? value : std::nullopt;
 }
 
 PciId read_id(const XmlElement& pci) {
@@ -134,9 +137,9 @@ class HostReader {
   void gpu(const XmlElement& pci, PciFunction f) {
     Gpu out;
     if (const XmlElement* e = pci.child("gpu")) {
-      out.cuda_index = number<int>(e->attribute("dev"));
+      out.cuda_index = natural(e->attribute("dev"));
       // RCCL's files have no compute capability; its "sm" is another number.
-      if (e->attribute("gcn").empty()) out.compute_capability = number<int>(e->attribute("sm"));
+      if (e->attribute("gcn").empty()) out.compute_capability = natural(e->attribute("sm"));
       if (const auto gdr = number<int>(e->attribute("gdr"))) out.gdr = *gdr != 0;
       int links = 0;
       for (const XmlElement& l : e->children)
