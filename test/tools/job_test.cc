@@ -242,6 +242,73 @@ TEST_CASE("Who started the process itself says how many there are, not what that
             "PMI_RANK=2 is not below PMI_SIZE=2"));
 }
 
+TEST_CASE("Each launcher's variables are read, and the shell that it was called in says nothing") {
+  struct Row {
+    const char* from;
+    Environment all;   // of rank 2 of 4
+    Environment near;  // where all are on one host
+  };
+  const Row rows[] = {
+      {"OpenMPI",
+       {{"OMPI_COMM_WORLD_RANK", "2"},
+        {"OMPI_COMM_WORLD_SIZE", "4"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}},
+       {{"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}},
+      {"MVAPICH",
+       {{"MV2_COMM_WORLD_RANK", "2"},
+        {"MV2_COMM_WORLD_SIZE", "4"},
+        {"MV2_COMM_WORLD_LOCAL_RANK", "1"}},
+       {{"MV2_COMM_WORLD_LOCAL_SIZE", "4"}}},
+      {"PMI",
+       {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"PMI_LOCAL_RANK", "1"}},
+       {{"PMI_LOCAL_SIZE", "4"}}},
+      {"PMI",
+       {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}},
+       {{"MPI_LOCALNRANKS", "4"}}},
+      {"jsrun",
+       {{"JSM_NAMESPACE_RANK", "2"},
+        {"JSM_NAMESPACE_SIZE", "4"},
+        {"JSM_NAMESPACE_LOCAL_RANK", "1"}},
+       {{"JSM_NAMESPACE_LOCAL_SIZE", "4"}}},
+      {"Flux",
+       {{"FLUX_TASK_RANK", "2"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}},
+       {{"FLUX_JOB_NNODES", "1"}}}};
+  const Environment shell{{"SLURM_JOB_ID", "7"},
+                          {"SLURM_NTASKS", "8"},
+                          {"SLURM_PROCID", "0"},
+                          {"SLURM_STEP_ID", "4294967290"},
+                          {"SLURM_STEP_NUM_TASKS", "1"}};
+  for (const Row& row : rows) {
+    CAPTURE(row.from);
+    Environment all = row.all;
+    all.insert(shell.begin(), shell.end());
+    const auto place = place_in(all);
+    REQUIRE(place);
+    CHECK(std::string(place->from) == row.from);
+    CHECK(place->rank == 2);
+    CHECK(place->size == 4);
+    CHECK(place->local_rank == 1);
+    CHECK(has(complaint<BadUsage>([&] { (void)job_address(*place, "", "n1", lookup_in(all)); }),
+              "where rank 0 runs is not known"));
+    all.insert(row.near.begin(), row.near.end());
+    CHECK(job_address(*place, "", "n1", lookup_in(all)).hosts ==
+          std::vector<std::string>{"127.0.0.1"});
+    // One task of its own within the allocation.
+    for (auto& [name, value] : all) {
+      if (row.all.count(name) == 0) continue;
+      if (value == "4") value = "1";
+      if (value == "2") value = "0";
+    }
+    CHECK_FALSE(place_in(all));
+  }
+  for (const auto& [from, id] : {std::pair{"MVAPICH", "PMI_JOBID"}, std::pair{"jsrun", "LSB_JOBID"},
+                                 std::pair{"Flux", "FLUX_JOB_ID"}}) {
+    const Place one{1, 2, 1, from};
+    const Environment first{{id, "1"}}, next{{id, "2"}};
+    CHECK(job_hash(one, lookup_in(first)) != job_hash(one, lookup_in(next)));
+  }
+}
+
 TEST_CASE("A place given by hand is RANK/RANKS and nothing else") {
   const Place place = parse_place("1/3");
   CHECK(place.rank == 1);

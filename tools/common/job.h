@@ -15,7 +15,7 @@ struct Place {
   int rank = 0;
   int size = 1;
   int local_rank = 0;     // among the ranks of its host; -1: not told, Hosts knows
-  const char* from = "";  // "", "torchrun", "OpenMPI", "PMI", "Slurm", "--rank"
+  const char* from = "";  // "", "--rank", or a launcher of job.cc
 };
 
 // Lookup as getenv; tests pass a map.

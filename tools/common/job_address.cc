@@ -24,7 +24,10 @@ bool by_slurm(const Place& place) { return from(place, "Slurm") || from(place, "
 bool on_one_host(const Place& place, const Lookup& lookup) {
   const std::string ranks = std::to_string(place.size);
   if (from(place, "OpenMPI")) return value(lookup, "OMPI_COMM_WORLD_LOCAL_SIZE") == ranks;
-  return value(lookup, "MPI_LOCALNRANKS") == ranks ||
+  if (from(place, "MVAPICH")) return value(lookup, "MV2_COMM_WORLD_LOCAL_SIZE") == ranks;
+  if (from(place, "jsrun")) return value(lookup, "JSM_NAMESPACE_LOCAL_SIZE") == ranks;
+  if (from(place, "Flux")) return value(lookup, "FLUX_JOB_NNODES") == "1";
+  return value(lookup, "MPI_LOCALNRANKS") == ranks || value(lookup, "PMI_LOCAL_SIZE") == ranks ||
          (by_slurm(place) && value(lookup, "SLURM_STEP_NUM_NODES") == "1");
 }
 
@@ -86,6 +89,9 @@ std::uint64_t job_hash(const Place& place, const Lookup& lookup) {
   const auto text = [&](const char* name) { return value(lookup, name); };
   std::string id;
   if (from(place, "OpenMPI")) id = text("PMIX_NAMESPACE") + text("OMPI_MCA_ess_base_jobid");
+  if (from(place, "MVAPICH")) id = text("PMI_JOBID");
+  if (from(place, "jsrun")) id = text("LSB_JOBID") + "." + text("PMIX_NAMESPACE");
+  if (from(place, "Flux")) id = text("FLUX_JOB_ID");
   if (from(place, "torchrun")) id = text("TORCHELASTIC_RUN_ID") + "." + text("MASTER_PORT");
   if (by_slurm(place)) id = text("SLURM_JOB_ID") + "." + text("SLURM_STEP_ID") + text("PMI_JOBID");
   std::uint64_t h = 14695981039346656037U;
