@@ -1,7 +1,9 @@
 // Pure parts of tools/common.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -208,4 +210,21 @@ TEST_CASE("What a program throws is one line in words, and no C++ name") {
   CHECK(memory.second.find("bad_alloc") == std::string::npos);
   CHECK(ends([]() -> int { throw std::out_of_range("x"); }).second.find("please report") !=
         std::string::npos);
+}
+
+TEST_CASE("A file that the user named is written, and a FIFO that nobody reads is no wait") {
+  std::string folder = std::filesystem::temp_directory_path() / "twinpath-output-XXXXXX";
+  REQUIRE(::mkdtemp(folder.data()) != nullptr);
+  const std::string file = folder + "/file", fifo = folder + "/fifo";
+  CHECK(write_output(file, "longer than what follows") == 0);
+  CHECK(make_output(file) == 0);
+  CHECK(std::filesystem::file_size(file) == 24);
+  CHECK(write_output(file, "short") == 0);
+  CHECK(std::filesystem::file_size(file) == 5);
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK(make_output(fifo) == ENXIO);
+  CHECK(write_output(fifo, "x") == ENXIO);
+  CHECK(write_output(folder, "x") == EISDIR);
+  CHECK(write_output("/dev/full", "x") == ENOSPC);
+  std::filesystem::remove_all(folder);
 }

@@ -1,17 +1,22 @@
 // Reading a page of counters while it is written, and what a summary makes of samples.
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/counter_page.h"
 #include "test/support/catch.h"
+#include "test/support/needs.h"
 #include "test/tools/counter_samples.h"
 #include "tools/counters/find.h"
 #include "tools/counters/summary.h"
@@ -575,6 +580,32 @@ TEST_CASE("A process is read once, however often its page is open, and each user
   look({.process_pages = 2});
   CHECK(seen.size() == 1);
   CHECK(notes.front().find("too many pages") != std::string::npos);
+}
+
+TEST_CASE("A process counts to who started it, even if its program is set to be root's") {
+  CHECK(user_of(::getpid()) == ::getuid());
+  NEEDS(::getuid() == 0, "only root looks at other users' processes");
+  constexpr uid_t kOther = 61'234;
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const char byte = ::setresuid(kOther, 0, 0) == 0 ? 1 : 0;
+    (void)!::write(ready[1], &byte, 1);
+    for (;;) ::pause();
+  }
+  char set = 0;
+  CHECK(::read(ready[0], &set, 1) == 1);
+  struct stat folder {};
+  CHECK(::stat(("/proc/" + std::to_string(child)).c_str(), &folder) == 0);
+  const std::optional<unsigned> user = user_of(child);
+  (void)::kill(child, SIGKILL);
+  (void)::waitpid(child, nullptr, 0);
+  for (const int end : ready) (void)::close(end);
+  CHECK(set == 1);
+  CHECK(folder.st_uid == 0);
+  CHECK(user == kOther);
+  CHECK_FALSE(user_of(child));
 }
 
 }  // namespace twinpath::tools

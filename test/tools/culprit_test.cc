@@ -1,4 +1,5 @@
 // Whom the first line of twinpath-top names, and what the kernel's counters add to it.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -228,6 +229,9 @@ TEST_CASE("The kernel's counters are read from sysfs, whatever lies there") {
   sysfs.write("mlx5_0/ports/2/counters/symbol_error", "18446744073709551615");
   sysfs.write("mlx5_0/ports/2/counters/link_downed", "N/A (no PMA)");
   sysfs.write("mlx5_0/ports/2/hw_counters/out_of_buffer/nonsense", "1");
+  const std::string fifo =
+      sysfs.root() + "/class/infiniband/mlx5_0/ports/2/counters/port_xmit_wait";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
   // In both folders of one port.
   sysfs.write("mlx5_0/ports/1/counters/link_downed", "3");
   sysfs.write("mlx5_0/ports/1/hw_counters/link_downed", "3");

@@ -1,5 +1,6 @@
 #include "tools/common/output.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <new>
 #include <string>
 
+#include "plugin/base/owned.h"
 #include "tools/common/failure.h"
 
 namespace twinpath::tools {
@@ -44,7 +46,29 @@ int finish_output(const char* tool, int status, int failed) {
   return failed;
 }
 
+UniqueFd open_output(const std::string& path, int how) {
+  UniqueFd fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | how, 0666));
+  // A reader who is there may take his time.
+  if (fd) (void)::fcntl(fd.get(), F_SETFL, 0);
+  return fd;
+}
+
 }  // namespace
+
+int make_output(const std::string& path) { return open_output(path, 0) ? 0 : errno; }
+
+int write_output(const std::string& path, std::string_view data) {
+  const UniqueFd fd = open_output(path, O_TRUNC);
+  if (!fd) return errno;
+  while (!data.empty()) {
+    const ssize_t n = ::write(fd.get(), data.data(), data.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    data.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return 0;
+}
 
 int run_tool(const char* tool, int failed, const std::function<int()>& run,
              const std::function<int(const std::exception&)>& status_of) {

@@ -3,6 +3,8 @@
 // no success.
 #include <exception>
 #include <functional>
+#include <string>
+#include <string_view>
 
 namespace twinpath::tools {
 
@@ -14,5 +16,13 @@ int run_tool(const char* tool, int failed, const std::function<int()>& run,
              const std::function<int(const std::exception&)>& status_of);
 // The same, where all that is thrown leads to `failed`.
 int run_tool(const char* tool, int failed, const std::function<int()>& run);
+
+// A file that the user named, whose folder others may write to: a FIFO that nobody reads is an
+// error (ENXIO), and no wait.  Both return an errno, or 0.
+//
+// Makes it where it is not, and leaves what is in it.
+int make_output(const std::string& path);
+// Writes it in place of what it held.
+int write_output(const std::string& path, std::string_view data);
 
 }  // namespace twinpath::tools

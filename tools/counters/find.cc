@@ -25,18 +25,24 @@ int number_of(std::string_view name) {
   return error == std::errc{} && end == name.data() + name.size() && n > 0 ? n : 0;
 }
 
+// The numbers of a line of /proc/PID/status.
+std::vector<unsigned> status_numbers(const fs::path& process, std::string_view name) {
+  std::vector<unsigned> out;
+  std::ifstream status(process / "status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with(name)) continue;
+    std::istringstream numbers(line.substr(name.size()));
+    for (unsigned n = 0; numbers >> n;) out.push_back(n);
+    break;
+  }
+  return out;
+}
+
 // What a child that was forked has open is its parent's page: the page names its process as that
 // sees itself.
 bool is_pid(const fs::path& process, int inner) {
-  std::ifstream status(process / "status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("NSpid:", 0) != 0) continue;
-    std::istringstream numbers(line.substr(6));
-    int last = 0;
-    for (int n = 0; numbers >> n;) last = n;
-    return last == inner;
-  }
-  return false;
+  const std::vector<unsigned> pids = status_numbers(process, "NSpid:");
+  return !pids.empty() && static_cast<int>(pids.back()) == inner;
 }
 
 std::string program_of(const fs::path& process) {
@@ -85,16 +91,16 @@ void Look::leave_out(unsigned uid, int pid, const std::string& why) {
 std::vector<Look::Page> Look::pages(const fs::path& process, int pid) {
   const std::string wanted = std::string("/memfd:") + counters::kMemoryName + " (deleted)";
   std::vector<Page> out;
-  struct stat owner {};
-  if (::stat(process.c_str(), &owner) != 0) return out;
-  User& user = users_[owner.st_uid];
+  const std::optional<unsigned> owner = user_of(pid);
+  if (!owner) return out;
+  User& user = users_[*owner];
   std::size_t looked = 0;
   std::error_code error;
   // Another user's folder cannot be opened; a process may end while it is looked at.
   for (fs::directory_iterator at(process / "fd", error), end; !error && at != end;
        at.increment(error)) {
     if (++looked > limits_.process_descriptors || ++user.descriptors > limits_.descriptors) {
-      leave_out(owner.st_uid, pid, "too many descriptors are open to find its counters");
+      leave_out(*owner, pid, "too many descriptors are open to find its counters");
       break;
     }
     std::error_code gone;
@@ -147,6 +153,11 @@ void Look::at(int pid) {
 }
 
 }  // namespace
+
+std::optional<unsigned> user_of(int pid) {
+  const auto users = status_numbers("/proc/" + std::to_string(pid), "Uid:");
+  return users.empty() ? std::nullopt : std::optional(users.front());
+}
 
 void read_processes(int only, std::vector<std::string>& notes,
                     const std::function<void(ProcessSample)>& take, const LookLimits& limits) {

@@ -7,6 +7,7 @@
 // open, and each user has a budget: whoever goes beyond it is left out, and nobody else.
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ struct LookLimits {
 
 // For who keeps what was read.
 inline constexpr LookLimits kKeptLimits{.connections = 4 * counters::kMaxConnections};
+
+// Whom a process counts to, nullopt if it has ended: who started it, which is its real user.  The
+// owner of its folder is the effective one: root where anybody runs a program that is set so.
+std::optional<unsigned> user_of(int pid);
 
 // Reads the processes by ascending pid.  `only`: that process alone, 0 all.  `notes`: what was left
 // out, and why.

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <tuple>
+
+#include "plugin/base/file.h"
+#include "plugin/base/text.h"
 
 namespace twinpath::tools {
 namespace {
@@ -54,6 +57,15 @@ const Known* listed(const std::string& name) {
   return at == kKnown.end() ? nullptr : at;
 }
 
+// Nothing where the adapter lacks it, of which the file may say "N/A".  The folder may be a copy of
+// anybody's (--sysfs).
+std::optional<std::uint64_t> value_of(const std::string& path) {
+  std::string why;
+  const auto text = read_head(path, 64, why);
+  const auto digits = text ? leading_digits(trimmed(*text)) : std::nullopt;
+  return digits ? std::optional(digits->value) : std::nullopt;
+}
+
 auto place_of(const NicCounter& n) { return std::tie(n.hca, n.port, n.name); }
 
 }  // namespace
@@ -76,11 +88,11 @@ std::vector<NicCounter> nic_counters(const std::string& sysfs) {
         for (fs::directory_iterator file(port->path() / folder, no); !no && file != end;
              file.increment(no)) {
           const std::string name = file->path().filename();
-          std::uint64_t value = 0;
-          // A counter that the adapter lacks may be there and say "N/A".
-          if (const Known* k = listed(name); k != nullptr && std::ifstream(file->path()) >> value)
+          const Known* const known = listed(name);
+          const auto value = known != nullptr ? value_of(file->path()) : std::nullopt;
+          if (value)
             out.push_back(
-                {hca->path().filename(), port->path().filename(), name, k->trouble, value});
+                {hca->path().filename(), port->path().filename(), name, known->trouble, *value});
         }
       }
     }

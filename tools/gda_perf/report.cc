@@ -1,11 +1,10 @@
 #include "tools/gda_perf/report.h"
 
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include "tools/common/circumstances.h"
+#include "tools/common/output.h"
 #include "tools/common/units.h"
 #include "tools/gda_perf/error.h"
 
@@ -45,8 +44,8 @@ nlohmann::json row_json(const Row& row) {
   return out;
 }
 
-ToolError unwritable(const std::string& file) {
-  return ToolError(kExitUsage, "--json " + file + " cannot be written: " + std::strerror(errno) +
+ToolError unwritable(const std::string& file, int error) {
+  return ToolError(kExitUsage, "--json " + file + " cannot be written: " + std::strerror(error) +
                                    "; give a file in a folder of yours");
 }
 
@@ -94,8 +93,10 @@ Report::Report(const Options& options)
       facts_(nlohmann::json::object()),
       results_(nlohmann::json::array()) {
   // Known before minutes of measuring, not after.
-  if (!options.json_file.empty() && !std::ofstream(options.json_file, std::ios::app))
-    throw unwritable(options.json_file);
+  if (!options.json_file.empty()) {
+    const int error = tools::make_output(options.json_file);
+    if (error != 0) throw unwritable(options.json_file, error);
+  }
   if (const std::string why = tools::plot_file_complaint(options.plot); !why.empty())
     throw ToolError(kExitUsage, why);
   if (!to_stdout()) std::fputs(tools::describe(tools::circumstances()).c_str(), stdout);
@@ -140,10 +141,8 @@ bool Report::finish() {
   }
   std::fflush(stdout);
   if (!options_.json_file.empty()) {
-    std::ofstream file(options_.json_file);
-    file << document().dump(2) << "\n";
-    file.close();
-    if (!file) throw unwritable(options_.json_file);
+    const int error = tools::write_output(options_.json_file, document().dump(2) + "\n");
+    if (error != 0) throw unwritable(options_.json_file, error);
   }
   if (options_.plot.empty() || results_.empty()) return wrong_ == 0;
   const tools::Circumstances c = tools::circumstances();

@@ -45,7 +45,7 @@ const Rate* find_rate(Match match) {
 // One file's first line, as libibverbs gives it: without the newline, always terminated.
 int read_file(const std::string& path, char* out, std::size_t size) {
   if (size == 0) return -1;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return -1;
   ssize_t n = read(fd, out, size);
   close(fd);

@@ -1,9 +1,7 @@
 // twinpath-topo: where GPUs and HCAs sit, which way data goes to each peer, and why.
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
@@ -33,11 +31,8 @@ using namespace twinpath::tools;
 using namespace twinpath::tools::topo;
 
 void write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out)
-    throw Failure(path + ": cannot be written: " + std::strerror(errno) +
+  if (const int error = write_output(path, text); error != 0)
+    throw Failure(path + ": cannot be written: " + std::strerror(error) +
                   "; give a file in a folder of yours");
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "tools/common/failure.h"
+#include "tools/common/output.h"
 
 extern char** environ;
 
@@ -49,11 +50,9 @@ class ScratchFile {
 }  // namespace
 
 void write_png(const std::string& path, const std::string& svg) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0)
-    throw Failure(path + ": cannot be written: " + std::strerror(errno) +
+  if (const int error = make_output(path); error != 0)
+    throw Failure(path + ": cannot be written: " + std::strerror(error) +
                   "; give a file in a folder of yours");
-  (void)::close(fd);
   ScratchFile source(svg);
   std::string program = "rsvg-convert", out = "--output=" + path;
   char* words[] = {program.data(), out.data(), source.path().data(), nullptr};

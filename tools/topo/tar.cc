@@ -12,6 +12,7 @@
 
 #include "plugin/base/file.h"
 #include "tools/common/failure.h"
+#include "tools/common/output.h"
 
 namespace twinpath::tools::topo {
 namespace {
@@ -111,10 +112,8 @@ void write_tar(const std::string& path, const std::vector<TarEntry>& entries) {
     put(out, type, e.path, e.target, e.data);
   }
   out.append(2 * kBlock, '\0');
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(out.data(), static_cast<std::streamsize>(out.size()));
-  file.close();
-  if (!file) throw Failure(path + ": cannot be written: " + std::strerror(errno));
+  if (const int error = write_output(path, out); error != 0)
+    throw Failure(path + ": cannot be written: " + std::strerror(error));
 }
 
 std::vector<TarEntry> read_tar(const std::string& path) {
