@@ -92,8 +92,9 @@ Status ProxyListener::shake(std::unique_ptr<RecvComm>& comm) {
       comm = std::make_unique<ProxyRecvComm>(core_, used, ended->take());
       return Status::ok;
     }
-    // A stranger is no concern of the caller; a peer that had the handle and failed is.
-    if (ended->peer_known()) return s;
+    // A stranger is no concern of the caller; a peer that had the handle and failed is, and so is
+    // a profile that lets this process hear nobody.
+    if (ended->peer_known() || s == Status::system) return s;
   }
   return Status::again;
 }

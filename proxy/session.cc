@@ -50,10 +50,7 @@ Status ProxySession::listen(int device, std::span<std::uint8_t, kHandleBytes> ha
   auto interface = control_interface(core_->devices->config());
   if (!interface) return interface.status();
   auto socket = TcpListener::open(*interface);
-  if (!socket) {
-    TP_WARN("cannot listen on %s (%s)", interface->name.c_str(), interface->address.text().c_str());
-    return socket.status();
-  }
+  if (!socket) return socket.status();
   Handle h;
   h.nonce = random_nonce();
   h.address = socket->address();
@@ -103,10 +100,7 @@ Status ProxySession::start(int device, std::span<std::uint8_t, kHandleBytes> han
   if (!rails) return rails.status();
   use_own_scope(h.address, core_->devices->config());
   auto socket = TcpSocket::connect(h.address);
-  if (!socket) {
-    TP_WARN("cannot connect to %s", h.address.text().c_str());
-    return socket.status();
-  }
+  if (!socket) return socket.status();
   connection =
       std::make_unique<Connection>(Connection::Role::connector, core_, device,
                                    std::move(rails).take(), h.nonce, std::move(socket).take(), 0);

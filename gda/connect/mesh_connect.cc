@@ -171,7 +171,7 @@ Status MeshBuilder::advance(Outgoing& out) {
   }
   Status status = out.socket.send_part(out.hello, out.hello_done);
   if (status == Status::ok) status = out.socket.recv_part(out.welcome, out.welcome_done);
-  if (status == Status::again) return status;
+  if (status == Status::again || status == Status::system) return status;
   if (status != Status::ok && out.welcome_done == 0 && !limit_.over(now_ns())) {
     // Crowded by strangers, it drops whoever has not spoken yet; one that is gone refuses.
     out.socket.connect_anew();
@@ -235,6 +235,7 @@ Status MeshBuilder::hear_all() {
 std::optional<Status> MeshBuilder::hear(Incoming& in) {
   const Status status = in.socket.recv_part(in.hello, in.done);
   if (status == Status::again) return std::nullopt;
+  if (status == Status::system) return status;
   const std::string who = in.socket.peer().text();
   const auto stranger = [&](const char* why) {
     TP_INFO(net, "connection from %s dropped: %s", who.c_str(), why);

@@ -18,6 +18,7 @@
 #include "plugin/base/links.h"
 #include "plugin/base/log.h"
 #include "plugin/base/reach.h"
+#include "plugin/base/refused.h"
 #include "plugin/base/socket.h"
 
 namespace twinpath {
@@ -266,9 +267,8 @@ void warn_of_link_local(const Interface& chosen) {
 Result<Interface> control_interface(const Config& config) {
   std::vector<Interface> all;
   if (const int error = read_interfaces(all); error != 0) {
-    TP_WARN(
-        "the network interfaces cannot be read: %s%s", std::strerror(error),
-        error == EMFILE || error == ENFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    TP_WARN("the network interfaces cannot be read: %s",
+            why_no_network(error, "see the kernel log (dmesg)").c_str());
     return Status::system;
   }
   const std::vector<Interface> chosen = choose_interfaces(all, config);

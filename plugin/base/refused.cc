@@ -13,11 +13,14 @@ std::string profile_refuses(const char* calls) {
          calls + ", and has to allow it";
 }
 
-// Empty without such a limit.
-std::string address_space(const char* before) {
+bool is_limited(decltype(RLIMIT_AS) what) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return std::string(before) + "raise the limit of address space (ulimit -v)";
+  return ::getrlimit(what, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+std::string or_raise_limits() {
+  const std::string limits = limits_of_memory();
+  return limits.empty() ? limits : ", or raise " + limits;
 }
 
 std::string remedy_for_memory(int error) {
@@ -29,7 +32,7 @@ std::string remedy_for_memory(int error) {
       return "raise the open file limit (ulimit -n)";
     default:
       return "free memory (shared memory counts against the container's or cgroup's limit)" +
-             address_space(", or ");
+             or_raise_limits();
   }
 }
 
@@ -42,7 +45,7 @@ std::string why_no_thread(int error) {
          (is_refusal(error)
               ? profile_refuses("clone3")
               : "raise the limit of processes and threads (ulimit -u, pids.max of the container)" +
-                    address_space(", or "));
+                    or_raise_limits());
 }
 
 std::string why_no_memory(int error) {
@@ -55,6 +58,25 @@ std::string why_no_memory(int error) {
 std::string why_not_watched(int error) {
   if (error != ENOSPC) return why_no_memory(error);
   return std::string(std::strerror(error)) + "; raise fs.epoll.max_user_watches";
+}
+
+std::string why_no_network(int error, const char* otherwise) {
+  const std::string text = std::strerror(error);
+  if (error == EPERM || error == EACCES)
+    return text + "; a firewall, or " + profile_refuses("the call");
+  if (is_refusal(error)) return text + "; " + profile_refuses("the call");
+  if (error == EMFILE || error == ENFILE)
+    return text + "; raise the limit of open files (ulimit -n)";
+  if (error == ENOMEM || error == ENOBUFS) return text + "; " + remedy_for_memory(error);
+  return text + (*otherwise == '\0' ? "" : "; ") + otherwise;
+}
+
+std::string limits_of_memory() {
+  const bool space = is_limited(RLIMIT_AS), data = is_limited(RLIMIT_DATA);
+  if (!space && !data) return {};
+  if (!data) return "the limit of address space (ulimit -v)";
+  return space ? "the limits of address space and data (ulimit -v, ulimit -d)"
+               : "the limit of data (ulimit -d)";
 }
 
 }  // namespace twinpath

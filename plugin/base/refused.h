@@ -18,5 +18,11 @@ std::string why_no_thread(int error);
 std::string why_no_memory(int error);
 // Descriptors to be told of: epoll_ctl.
 std::string why_not_watched(int error);
+// The control network: socket, bind, listen, accept, connect, send, recv and their like, of which
+// firewalls refuse some, too.  `otherwise`: what helps against any other error, "" nothing.
+std::string why_no_network(int error, const char* otherwise);
+// What may be raised where memory is refused: the limit of address space or of data, as far as
+// there is one; "" without.
+std::string limits_of_memory();
 
 }  // namespace twinpath

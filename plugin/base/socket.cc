@@ -13,6 +13,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 
 namespace twinpath {
 namespace {
@@ -66,6 +67,17 @@ PeerSign sign_of(int code) {
   }
 }
 
+// Of a call that is refused the peer knows nothing; told once.
+Status note(int error, SocketEnd& end, const SocketAddress& peer) {
+  const bool first = end.code() == 0;
+  end.note(error);
+  if (!is_refusal(error)) return Status::remote;
+  if (first)
+    TP_WARN("no bytes go to or come from %s: %s", peer.text().c_str(),
+            why_no_network(error, "").c_str());
+  return Status::system;
+}
+
 bool same_address(const SocketAddress& a, const SocketAddress& b) {
   if (a.sa.sa_family != b.sa.sa_family) return false;
   if (a.sa.sa_family == AF_INET) {
@@ -116,9 +128,9 @@ Result<TcpListener> TcpListener::open(const Interface& interface) {
   TcpListener listener;
   listener.address_ = interface.address;
   const auto failed = [&](const char* what) {
-    const std::string why = error_text(errno);
-    TP_WARN("cannot listen on interface %s, %s: %s: %s; choose another with NCCL_SOCKET_IFNAME",
-            interface.name.c_str(), interface.address.text().c_str(), what, why.c_str());
+    const std::string why = why_no_network(errno, "choose another with NCCL_SOCKET_IFNAME");
+    TP_WARN("cannot listen on interface %s, %s: %s: %s", interface.name.c_str(),
+            interface.address.text().c_str(), what, why.c_str());
     return Status::system;
   };
   listener.fd_ = open_socket(interface.address);
@@ -155,16 +167,16 @@ Result<TcpSocket> TcpListener::accept() {
       return Status::again;
     case EMFILE:
     case ENFILE: {
-      const std::string why = error_text(errno);
+      const std::string why = why_no_network(errno, "");
       // The system says so whether or not somebody waits.
       pollfd p{fd_.get(), POLLIN, 0};
       if (::poll(&p, 1, 0) == 0) return Status::again;
-      TP_WARN("cannot accept a connection on %s: %s; raise the limit of open files (ulimit -n)",
-              address_.text().c_str(), why.c_str());
+      TP_WARN("cannot accept a connection on %s: %s", address_.text().c_str(), why.c_str());
       return Status::no_memory;
     }
     default:
-      TP_WARN("cannot accept on %s: %s", address_.text().c_str(), error_text(errno).c_str());
+      TP_WARN("cannot accept a connection on %s: %s", address_.text().c_str(),
+              why_no_network(errno, "see the kernel log (dmesg)").c_str());
       return Status::system;
   }
 }
@@ -173,8 +185,8 @@ Result<TcpSocket> TcpSocket::connect(const SocketAddress& to) {
   if (to.sa.sa_family != AF_INET && to.sa.sa_family != AF_INET6) return Status::bad_argument;
   UnsharedFd fd = open_socket(to);
   if (!fd) {
-    TP_WARN("cannot make a socket to reach %s: %s; see the limit of open files (ulimit -n)",
-            to.text().c_str(), error_text(errno).c_str());
+    TP_WARN("cannot make a socket to reach %s: %s", to.text().c_str(),
+            why_no_network(errno, "see the kernel log (dmesg)").c_str());
     return Status::system;
   }
   TcpSocket socket(std::move(fd), to);
@@ -205,7 +217,7 @@ Status TcpSocket::finish_connect(std::string& why, std::int64_t retry_until) {
     }
   }
   if (connect_error_ != 0) {
-    why = error_text(connect_error_);
+    why = why_no_network(connect_error_, "");
     const std::int64_t now = now_ns();
     if (!unanswered(connect_error_) || now >= retry_until) return Status::remote;
     retry_at_ = now + kRetryPause;
@@ -239,8 +251,8 @@ Status TcpSocket::send_part(std::span<const std::uint8_t> bytes, std::size_t& do
     } else if (errno != EINTR) {
       const int error = errno;
       if (would_block(error)) return Status::again;
-      end_.note(error);
-      return error == EPIPE ? Status::closed : Status::remote;
+      const Status s = note(error, end_, peer_);
+      return error == EPIPE ? Status::closed : s;
     }
   }
   return Status::ok;
@@ -257,8 +269,7 @@ Status TcpSocket::recv_part(std::span<std::uint8_t> bytes, std::size_t& done) {
     } else if (errno != EINTR) {
       const int error = errno;
       if (would_block(error)) return Status::again;
-      end_.note(error);
-      return Status::remote;
+      return note(error, end_, peer_);
     }
   }
   return Status::ok;

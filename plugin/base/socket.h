@@ -146,7 +146,7 @@ class TcpSocket {
   // Gives the connection up; after a pause finish_connect() connects to the same address again.
   void connect_anew();
   // Sends/receives as much as goes; `done` counts bytes over calls.  ok when all went, again
-  // when the rest must wait, closed on end of file, remote on error.
+  // when the rest must wait, closed on end of file, system when refused, remote on error.
   Status send_part(std::span<const std::uint8_t> bytes, std::size_t& done);
   Status recv_part(std::span<std::uint8_t> bytes, std::size_t& done);
   // Reads nothing.  Once ended, reset or unreachable it stays so, with the first reason.  May be

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "plugin/base/refused.h"
+
 namespace twinpath {
 namespace {
 
@@ -11,6 +13,9 @@ constexpr const char* kControlGroup =
     "the control group's limit of RDMA objects is reached: raise rdma.max of the container or job";
 constexpr const char* kGone =
     "the adapter was reset, or taken away from this container: see the kernel log (dmesg)";
+constexpr const char* kProfile =
+    "the security profile of the container or sandbox (seccomp) refuses the adapter's calls "
+    "(ioctl), and has to allow them";
 constexpr const char* kMemlockRemedy =
     "; raise it with `ulimit -l unlimited` (containers: --ulimit memlock=-1; services: "
     "LimitMEMLOCK=infinity)";
@@ -81,6 +86,8 @@ bool locks_memory(VerbsCall call) {
 }
 
 std::string no_memory(VerbsCall call, const ProcessFacts& facts) {
+  if (!facts.other.empty())
+    return "raise " + facts.other + ", or free memory; " + no_memory(call, {facts.memlock, {}});
   if (facts.memlock)
     return "the limit of locked memory is " + std::to_string(*facts.memlock / 1024) + " KiB" +
            kMemlockRemedy;
@@ -97,6 +104,7 @@ std::string cause(VerbsCall call, int error, const ProcessFacts& facts) {
   if (error == ENOMEM && locks_memory(call)) return no_memory(call, facts);
   if (error == EAGAIN) return kControlGroup;
   if (error == ENODEV || error == EIO) return kGone;
+  if (error == EPERM || error == EACCES) return kProfile;
   // Whatever else an address of a GPU gives, nobody knew it.
   if (call == VerbsCall::register_gpu) return cause(VerbsCall::register_gpu, EFAULT, facts);
   return {};
@@ -115,6 +123,7 @@ std::string remedy_of(VerbsCall call, int error) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     facts.memlock = limit.rlim_cur;
+  facts.other = limits_of_memory();
   return remedy_of(call, error, facts);
 }
 

@@ -22,6 +22,7 @@ enum class VerbsCall : std::uint8_t {
 // What the meaning of an errno depends on.
 struct ProcessFacts {
   std::optional<std::uint64_t> memlock;  // bytes that may be locked; nullopt: any
+  std::string other = {};                // as limits_of_memory() has them
 };
 
 // Begins with "; ", or is empty where nothing is known.

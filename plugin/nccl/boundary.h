@@ -46,18 +46,30 @@ constexpr abi::ncclResult_t to_nccl(Status status) noexcept {
   return abi::ncclInternalError;
 }
 
+// Memory may be too short for words of its own.
+[[gnu::cold]] inline void tell_no_thread(const char* entry, int error) noexcept {
+  try {
+    TP_WARN("%s: no thread can be started: %s", entry, why_no_thread(error).c_str());
+  } catch (...) {
+    TP_WARN("%s: no thread can be started, and memory is short", entry);
+  }
+}
+
 // What became of the exception that is being handled.
 [[gnu::cold, gnu::noinline]] inline abi::ncclResult_t thrown(const char* entry) noexcept {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    TP_WARN("%s: out of memory", entry);
+    TP_WARN(
+        "%s: out of memory; free some, or raise the limits of address space and data (ulimit -v, "
+        "ulimit -d)",
+        entry);
     return to_nccl(Status::no_memory);
   } catch (const std::system_error& error) {
     // What threads and their locks throw; the first of them for want of a thread.
     const int code = error.code().value();
     if (code == EAGAIN || code == EPERM || code == EACCES || code == ENOSYS) {
-      TP_WARN("%s: no thread can be started: %s", entry, why_no_thread(code).c_str());
+      tell_no_thread(entry, code);
       return to_nccl(Status::system);
     }
     TP_WARN("%s: unexpected exception: %s; this is a defect, please report it", entry,

@@ -287,8 +287,9 @@ void DecisionLog::tell(const std::string& peer, const Decision& decision,
 // The peer reads it, too, and its user may not see our log.
 std::string Connection::remedy(Status s) const {
   const std::string where = " on " + mine_.host;
-  return s == Status::no_memory ? where + ": raise the limit of locked memory there (ulimit -l)"
-                                : where + "; its log names the device and the reason";
+  return s == Status::no_memory
+             ? where + ": memory is short there, or what may be locked of it (ulimit -l, ulimit -v)"
+             : where + "; its log names the device and the reason";
 }
 
 namespace {

@@ -109,6 +109,7 @@ bool Connection::call_again() {
 }
 
 Status Connection::socket_ended(Status s) {
+  if (s == Status::system) return s;  // told, and no other call goes better
   if (call_again()) return Status::again;
   if (!peer_known_) {
     TP_INFO(net, "%s closed its connection before the handshake", peer_text().c_str());

@@ -222,3 +222,33 @@ TEST_CASE("what helps against a refused call") {
           return why_no_memory(ENOMEM).find("ulimit -v") != std::string::npos ? 0 : 3;
         }) == 0);
 }
+
+TEST_CASE("what helps against a refused call of the control network") {
+  struct Row {
+    int error;
+    const char *says, *not_that;
+  };
+  const Row rows[] = {
+      {EPERM, "seccomp", "another one"},       {EACCES, "a firewall", "another one"},
+      {ENOSYS, "seccomp", "firewall"},         {EMFILE, "ulimit -n", "another one"},
+      {ENFILE, "ulimit -n", "another one"},    {ENOBUFS, "free memory", "another one"},
+      {EADDRINUSE, "; another one", "seccomp"}};
+  for (const Row& row : rows) {
+    CAPTURE(row.error);
+    const std::string text = why_no_network(row.error, "another one");
+    CHECK(text.find(row.says) != std::string::npos);
+    CHECK(text.find(row.not_that) == std::string::npos);
+  }
+  CHECK(why_no_network(ECONNREFUSED, "") == "Connection refused");
+}
+
+TEST_CASE("the limits of memory that there are are named") {
+  CHECK(in_child([] {
+          const rlimit limit{rlim_t{1} << 50, rlim_t{1} << 50};
+          if (::setrlimit(RLIMIT_DATA, &limit) != 0) return 1;
+          if (limits_of_memory().find("ulimit -d") == std::string::npos) return 2;
+          if (::setrlimit(RLIMIT_AS, &limit) != 0) return 3;
+          if (limits_of_memory().find("ulimit -v, ulimit -d") == std::string::npos) return 4;
+          return why_no_memory(ENOMEM).find("ulimit -d") != std::string::npos ? 0 : 5;
+        }) == 0);
+}

@@ -205,6 +205,11 @@ TEST_CASE("each errno of each call has a cause that fits, and what to do") {
     CHECK(remedy_of(c.call, c.error, {}).substr(0, 2) == "; ");
   }
   CHECK_FALSE(has(remedy_of(C::register_host, ENOMEM, {std::nullopt}), "raise it"));
+  for (const C call : {C::create_cq, C::create_qp, C::register_host}) {
+    CHECK(has(remedy_of(call, ENOMEM, {65536, "the limit of data"}), "raise the limit of data"));
+    CHECK(has(remedy_of(call, ENOMEM, {65536, "the limit of data"}), "is 64 KiB; raise it"));
+  }
+  CHECK(has(remedy_of(C::create_qp, EPERM, {}), "seccomp"));
   for (const int error : {EMFILE, ENFILE})
     for (const char* wrong : {"infiniband", "ulimit -l"})
       CHECK_FALSE(has(remedy_of(C::open, error, {65536}), wrong));

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 
 namespace twinpath::soft {
 namespace {
@@ -27,7 +28,7 @@ Result<std::shared_ptr<Link>> Link::create_local() {
       mmap(nullptr, sizeof(LocalLink), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) {
     TP_WARN("soft HCA: cannot map %zu bytes for a connection: %s", sizeof(LocalLink),
-            std::strerror(errno));
+            why_no_memory(errno).c_str());
     return Status::no_memory;
   }
   std::shared_ptr<Link> link(new Link(0, 0));

@@ -83,8 +83,13 @@ Rendezvous::Rendezvous(const std::string& job, std::uint32_t slots)
 Result<std::vector<Rendezvous::Name>> Rendezvous::names(std::string& why) const {
   const std::unique_ptr<FILE, int (*)(FILE*)> list(std::fopen(kList, "re"), std::fclose);
   if (list == nullptr) {
-    why = std::string(kList) + ": " + std::strerror(errno) +
-          "; the soft HCA finds other processes there, so /proc must be mounted and readable";
+    const int error = errno;
+    const bool wanting = error == EMFILE || error == ENFILE || error == ENOMEM;
+    why = std::string(kList) + ": " +
+          (wanting || is_refusal(error) ? why_no_memory(error) : std::strerror(error)) +
+          (wanting ? ""
+                   : "; the soft HCA finds other processes there, so /proc must be mounted and "
+                     "readable");
     return Status::system;
   }
   std::vector<Name> found;

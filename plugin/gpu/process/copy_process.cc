@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 #include "plugin/base/wait_within.h"
 #include "plugin/gpu/driver.h"
 
@@ -87,6 +88,13 @@ std::string driver_path(const cuda::Driver& d) {
                                                                      : "libcuda.so.1";
 }
 
+// Of the file itself the error's own words say enough.
+std::string why_not_started(int error) {
+  if (error == ENOMEM) return why_no_memory(error);
+  const bool of_process = error == EAGAIN || error == EPERM || error == ENOSYS;
+  return of_process ? why_no_thread(error) : std::strerror(error);
+}
+
 }  // namespace
 
 UnsharedFd make_sockets(UniqueFd& theirs) {
@@ -108,12 +116,12 @@ Result<std::unique_ptr<CopyProcess>> CopyProcess::start(const std::string& execu
   UniqueFd theirs;
   UnsharedFd ours = make_sockets(theirs);
   if (!ours) {
-    why = std::string("no socket for it: ") + std::strerror(errno);
+    why = "no socket for it: " + why_no_memory(errno);
     return Status::system;
   }
   // Nobody else's descriptor may have that number while the child is made.
   if (const int rc = launch(executable, driver_path(*d), cpus, theirs.get()); rc != 0) {
-    why = executable + " cannot be started: " + std::strerror(rc);
+    why = executable + " cannot be started: " + why_not_started(rc);
     return Status::system;
   }
   theirs.reset();
