@@ -1,4 +1,4 @@
-// What readers of the counters learn of kernels' queues.
+// What readers of the counters learn of kernels' queues, and what can be told by them alone.
 #include <cstring>
 #include <thread>
 
@@ -74,7 +74,36 @@ std::string counted(Rank& r) {
   return {};
 }
 
+// A slow adapter has puts of a window that goes: it goes when they have ended.
+std::string window_that_goes(Rank& r) {
+  constexpr int kTaken = 16;
+  const counters::GinCounts& g = r.devices->counters()->process().gin[0];
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  WindowMemory from(*member.comm, 4096), to(*member.comm, 4096);
+  EXPECT_GIN(from && to);
+  auto kernel = member.kernel();
+  r.meeting->barrier();
+  for (int n = 0; n < kTaken; ++n)
+    TRY_GIN(kernel.put(1 - r.rank, to.handle(), 0, from.handle(), 0, 1000));
+  for (const std::int64_t end = now_ns() + kLimit;
+       operations(g, OperationKind::write) < 2 * kTaken && now_ns() < end;)
+    std::this_thread::yield();
+  from.release();
+  TRY_GIN(kernel.flush(1 - r.rank));
+  EXPECT_GIN(!member.context->failed());
+  r.meeting->barrier();
+  return {};
+}
+
 }  // namespace
+
+TEST_CASE("A window goes when what was taken of it before has ended") {
+  if (on_adapter_queues()) return;  // nobody tells what an adapter has taken
+  Config config = gin_config();
+  config.soft_faults = "delay_us=3000";
+  CHECK(run_threads(2, window_that_goes, config) == "");
+}
 
 TEST_CASE("What kernels ask for is counted by kind, and who was let go") {
   if (on_adapter_queues()) return;  // an adapter that serves them tells nobody
