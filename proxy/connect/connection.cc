@@ -288,7 +288,8 @@ void DecisionLog::tell(const std::string& peer, const Decision& decision,
 std::string Connection::remedy(Status s) const {
   const std::string where = " on " + mine_.host;
   return s == Status::no_memory
-             ? where + ": memory is short there, or what may be locked of it (ulimit -l, ulimit -v)"
+             ? where +
+                   ": raise the limit of locked memory there (ulimit -l) or of memory (ulimit -v)"
              : where + "; its log names the device and the reason";
 }
 
