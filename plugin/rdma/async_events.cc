@@ -69,7 +69,7 @@ void AsyncEvents::handle(const ibv_async_event& event) {
     case IBV_EVENT_QP_ACCESS_ERR: {
       const std::uint32_t qpn = event.element.qp->qp_num;
       TP_WARN("%s: QP %u failed: %s", device_.c_str(), qpn, text);
-      failed_queues_.push_back(qpn);
+      failed_queues_.push_back({qpn, event.event_type != IBV_EVENT_QP_FATAL});
       any_queue_failed_.store(true, std::memory_order_release);
       return;
     }
@@ -112,7 +112,20 @@ void AsyncEvents::handle(const ibv_async_event& event) {
 bool AsyncEvents::queue_failed(std::uint32_t qpn) {
   if (!any_queue_failed_.load(std::memory_order_acquire)) return false;
   std::lock_guard hold(lock_);
-  return std::find(failed_queues_.begin(), failed_queues_.end(), qpn) != failed_queues_.end();
+  return find_queue(qpn) != nullptr;
+}
+
+bool AsyncEvents::request_refused(std::uint32_t qpn) {
+  if (!any_queue_failed_.load(std::memory_order_acquire)) return false;
+  std::lock_guard hold(lock_);
+  const FailedQueue* const failed = find_queue(qpn);
+  return failed != nullptr && failed->refused;
+}
+
+const AsyncEvents::FailedQueue* AsyncEvents::find_queue(std::uint32_t qpn) const {
+  const auto found = std::find_if(failed_queues_.begin(), failed_queues_.end(),
+                                  [&](const FailedQueue& f) { return f.qpn == qpn; });
+  return found == failed_queues_.end() ? nullptr : &*found;
 }
 
 std::int64_t AsyncEvents::port_went_down(std::uint8_t port) {
@@ -124,7 +137,7 @@ std::int64_t AsyncEvents::port_went_down(std::uint8_t port) {
 
 void AsyncEvents::forget_queue(std::uint32_t qpn) {
   std::lock_guard hold(lock_);
-  std::erase(failed_queues_, qpn);
+  std::erase_if(failed_queues_, [&](const FailedQueue& f) { return f.qpn == qpn; });
 }
 
 }  // namespace twinpath

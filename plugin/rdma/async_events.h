@@ -27,6 +27,9 @@ class AsyncEvents {
   void poll();
   bool device_failed() const { return device_failed_.load(std::memory_order_relaxed); }
   bool queue_failed(std::uint32_t qpn);
+  // Whether that was because of a request of the peer that its rights or keys do not allow (IB
+  // specification vol. 1, 11.6.3.2: affiliated errors): the same comes of it over any port.
+  bool request_refused(std::uint32_t qpn);
   // When the port last went down (now_ns clock), 0: never.
   std::int64_t port_went_down(std::uint8_t port);
   // How often a port's addresses changed, as far as poll() has seen.
@@ -46,7 +49,12 @@ class AsyncEvents {
   ibv_context* context_;
   std::string device_;
   SpinLock lock_;  // the event file and the two lists
-  std::vector<std::uint32_t> failed_queues_;
+  struct FailedQueue {
+    std::uint32_t qpn;
+    bool refused;
+  };
+  const FailedQueue* find_queue(std::uint32_t qpn) const;  // under the lock
+  std::vector<FailedQueue> failed_queues_;
   struct PortDown {
     int port;
     std::int64_t at;

@@ -204,6 +204,10 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   if (cause.empty()) cause = death_text();
   if (cause.empty() && control_.socket().owed_ms(now_ns()) >= kQuietMs) cause = silence_text();
   const bool of_peer = !of_path && !cause.empty();
+  if (cause.empty() && queues_->request_refused(queue))
+    cause =
+        "the adapter refused a request of the peer's: memory must stay registered while messages "
+        "for it are under way";
   if (cause.empty()) cause = completion_hint(wc.status);
   const std::string text = completion_text(id, wc) + " on " + rail_text(rail) + ", QP " +
                            std::to_string(wc.qp_num) + ", to " + rail_text(remote) + ": " + cause;
@@ -267,7 +271,7 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
     while (poll() > 0) {
     }
     if (halted_) return;
-    if (recovery_ != nullptr && recovery_->ready()) {
+    if (recovery_ != nullptr && recovery_->ready() && !queues_->request_refused(q)) {
       recovery_->queue_failed(number_of(q), "QP " + std::to_string(qpn) + " of " +
                                                 rail.port.port->name + " went into error");
       return;

@@ -173,6 +173,13 @@ int QueueSet::reserve_rail() const {
   return mask == 0 || (mask & regular_) != 0 ? -1 : queues_[static_cast<std::size_t>(first())].rail;
 }
 
+bool QueueSet::request_refused(const Queue& queue) const {
+  if (queue.qp == nullptr) return false;
+  AsyncEvents& events = rails_[static_cast<std::size_t>(queue.rail)].port.adapter->events;
+  events.poll();
+  return events.request_refused(queue.qp->qp_num);
+}
+
 bool QueueSet::uses(const CompletionEngine& engine) const {
   return std::any_of(queues_.begin(), queues_.end(),
                      [&](const Queue& q) { return q.qp != nullptr && q.engine == &engine; });

@@ -82,6 +82,10 @@ class QueueSet {
   const std::vector<CompletionEngine*>& engines() const { return engines_; }
   // Whether a queue in use has its completions there.
   bool uses(const CompletionEngine& engine) const;
+  // Whether the queue failed because its adapter refused a request of the peer, as far as the
+  // adapter's events say yet.  They may come after the completions: who replaces the queue then has
+  // the next one fail alike.
+  bool request_refused(const Queue& queue) const;
   int receive_depth() const { return settings_.recv_depth; }
   CompletionHub& hub() { return *hub_; }
   Devices& devices() { return *devices_; }

@@ -292,6 +292,42 @@ TEST_CASE("F12: receives without completion lose nothing, and nothing comes late
   for (auto& b : to) b->forget();
 }
 
+// Whether a receiver whose adapter refuses a message, as its memory was deregistered, goes on over
+// another port rather than to end.
+bool goes_on_when_refused() {
+  LogCapture log;
+  FailoverWorld w;
+  Link link = w.connect();
+  exchange(link, 64);
+  constexpr std::size_t kBytes = 1 << 20;
+  Buffer from(*link.send, kBytes, 3), to(*link.recv, kBytes);
+  Request* const receive = start_recv(*link.recv, {to.receive(0, 0, kBytes)});
+  CHECK(link.recv->deregister_memory(to.memory) == Status::ok);
+  to.forget();
+  Request* send = nullptr;
+  REQUIRE(eventually([&] {
+    (void)link.send->isend(from.data(), kBytes, 0, from.memory, &send);
+    return send != nullptr;
+  }));
+  // Of the sender nobody looks: its own completion would end the connection.
+  const auto on = [&] { return log.has("stops and goes on"); };
+  Status s = Status::ok;
+  CHECK(eventually([&] {
+    Completion c;
+    s = receive->test(c);
+    return s != Status::ok || on();
+  }));
+  if (!on()) CHECK(log.has(LogLevel::warn, "the adapter refused a request of the peer's"));
+  return on();
+}
+
+// Queues that were replaced for it failed alike, as fast as they could be made, until the comm was
+// closed.  The adapter's event may come after its completions, but not each time.
+TEST_CASE("A message for memory that was deregistered ends the connection, over no other port") {
+  int rounds = 0;
+  while (goes_on_when_refused()) REQUIRE(++rounds < 20);
+}
+
 // As who aborts does: deregister, then close.  What is under way must then not be read any more.
 TEST_CASE("Memory of messages under way goes before or while queues are replaced") {
   const bool halted = GENERATE(true, false);
