@@ -39,10 +39,15 @@ LogCapture::LogCapture() : failing_(std::uncaught_exceptions()) {
 
 LogCapture::~LogCapture() {
   set_log_sink(previous_);
+  // Taken: who counts the process's memory after this counts none of it.
+  std::vector<LogLine> lines;
+  {
+    const std::lock_guard lock(store().mutex);
+    lines.swap(store().lines);
+  }
   // A failed REQUIRE is an exception.
   if (std::uncaught_exceptions() <= failing_) return;
-  const std::lock_guard lock(store().mutex);
-  for (const LogLine& line : store().lines)
+  for (const LogLine& line : lines)
     if (line.level <= LogLevel::info)
       (void)std::fprintf(stderr, "  logged: %s\n", line.text.c_str());
 }
