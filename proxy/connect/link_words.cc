@@ -121,7 +121,6 @@ bool PeerLink::recovers(const WrId& id, const ibv_wc& wc, const Queue& queue) {
   if (recovery_ == nullptr || !recovery_->ready() || left_at_ != 0 || !death_text().empty())
     return false;
   const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
-  if (queues_->request_refused(queue)) return false;
   std::string why = completion_text(id, wc) + " on " + rail.port.port->name;
   // Of a port that is down adapters say various things.
   if (const std::string down = down_text(rail); !down.empty())

@@ -191,8 +191,9 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   const HelloRail& remote = peer_.rails[static_cast<std::size_t>(queue.remote_rail)];
   // The adapter may be faster than the peer's last words were read.
   const std::string said = left_at_ == 0 ? hear(now_ns()) : std::string();
+  const bool refused = queues_->request_refused(queue);
   // The peer may have stopped for the same reason.
-  if (broken_ || halted_ || (said.empty() && recovers(id, wc, queue))) return;
+  if (broken_ || halted_ || (said.empty() && !refused && recovers(id, wc, queue))) return;
   std::string cause = down_text(rail);
   if (cause.empty()) cause = queues_->devices().absence_text(rail.port);
   const bool of_path = !cause.empty();
@@ -204,7 +205,7 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   if (cause.empty()) cause = death_text();
   if (cause.empty() && control_.socket().owed_ms(now_ns()) >= kQuietMs) cause = silence_text();
   const bool of_peer = !of_path && !cause.empty();
-  if (cause.empty() && queues_->request_refused(queue))
+  if (cause.empty() && refused)
     cause =
         "the adapter refused a request of the peer's: memory must stay registered while messages "
         "for it are under way";
