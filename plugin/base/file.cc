@@ -63,16 +63,6 @@ std::string size_text(std::size_t bytes) {
                                  : std::to_string(bytes) + " bytes";
 }
 
-bool write_all(int fd, std::string_view data) {
-  while (!data.empty()) {
-    const ssize_t n = ::write(fd, data.data(), data.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    data.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
-}
-
 std::string self_link(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 
 // Whether it is of a memfd of that name: a regular file on the one device that only memfds and
@@ -118,6 +108,16 @@ UniqueFd open_foreign_memory(const std::string& link, const char* name, int acce
   UniqueFd fd(::open(self_link(seen.get()).c_str(), access | O_CLOEXEC));
   if (!fd) why = std::string("cannot be opened: ") + std::strerror(errno);
   return fd;
+}
+
+bool write_all(int fd, std::string_view data) {
+  while (!data.empty()) {
+    const ssize_t n = ::write(fd, data.data(), data.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    data.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
 }
 
 bool replace_file(const std::string& path, std::string_view data, unsigned mode, std::string& why) {

@@ -24,6 +24,9 @@ std::optional<std::string> read_head(const std::string& path, std::size_t bytes,
 // `mode` as of chmod.  False and `why`: the file is as it was.
 bool replace_file(const std::string& path, std::string_view data, unsigned mode, std::string& why);
 
+// False and errno: some of it may have been written.
+bool write_all(int fd, std::string_view data);
+
 // Memory of that name which another process has open, by its link in /proc/PID/fd.  Where the link
 // leads is that process's choice, perhaps another user's, and may change at any moment: it is
 // looked at before it is opened, so that nothing but memory ever is (opening a device or a FIFO has

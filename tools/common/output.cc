@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 
+#include "plugin/base/file.h"
 #include "plugin/base/owned.h"
 #include "tools/common/failure.h"
 
@@ -61,13 +62,12 @@ int make_output(const std::string& path) { return open_output(path, 0) ? 0 : err
 int write_output(const std::string& path, std::string_view data) {
   const UniqueFd fd = open_output(path, O_TRUNC);
   if (!fd) return errno;
-  while (!data.empty()) {
-    const ssize_t n = ::write(fd.get(), data.data(), data.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno;
-    data.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return 0;
+  return write_all(fd.get(), data) ? 0 : errno;
+}
+
+std::string why_unwritable(int error) {
+  return std::string("cannot be written: ") + std::strerror(error) +
+         "; give a file in a folder of yours";
 }
 
 int run_tool(const char* tool, int failed, const std::function<int()>& run,

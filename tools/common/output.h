@@ -24,5 +24,7 @@ int run_tool(const char* tool, int failed, const std::function<int()>& run);
 int make_output(const std::string& path);
 // Writes it in place of what it held.
 int write_output(const std::string& path, std::string_view data);
+// Of such an errno: what follows the file's name in a sentence.
+std::string why_unwritable(int error);
 
 }  // namespace twinpath::tools

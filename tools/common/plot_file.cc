@@ -11,8 +11,7 @@ namespace twinpath::tools {
 namespace {
 
 std::string unwritable(const std::string& file, int error) {
-  return "--plot " + file + " cannot be written: " + std::strerror(error) +
-         "; give a file in a folder of yours";
+  return "--plot " + file + " " + why_unwritable(error);
 }
 
 }  // namespace

@@ -45,8 +45,7 @@ nlohmann::json row_json(const Row& row) {
 }
 
 ToolError unwritable(const std::string& file, int error) {
-  return ToolError(kExitUsage, "--json " + file + " cannot be written: " + std::strerror(error) +
-                                   "; give a file in a folder of yours");
+  return ToolError(kExitUsage, "--json " + file + " " + tools::why_unwritable(error));
 }
 
 tools::Table make_table() {

@@ -32,8 +32,7 @@ using namespace twinpath::tools::topo;
 
 void write_file(const std::string& path, const std::string& text) {
   if (const int error = write_output(path, text); error != 0)
-    throw Failure(path + ": cannot be written: " + std::strerror(error) +
-                  "; give a file in a folder of yours");
+    throw Failure(path + ": " + why_unwritable(error));
 }
 
 // Software adapters take the place that their configuration gives them.

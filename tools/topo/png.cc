@@ -51,8 +51,7 @@ class ScratchFile {
 
 void write_png(const std::string& path, const std::string& svg) {
   if (const int error = make_output(path); error != 0)
-    throw Failure(path + ": cannot be written: " + std::strerror(error) +
-                  "; give a file in a folder of yours");
+    throw Failure(path + ": " + why_unwritable(error));
   ScratchFile source(svg);
   std::string program = "rsvg-convert", out = "--output=" + path;
   char* words[] = {program.data(), out.data(), source.path().data(), nullptr};
