@@ -3,7 +3,6 @@
 //
 // TWINPATH_TEST_PLUGIN names the library.  The process has no CUDA driver, so all memory that
 // kernels would see is host memory.
-#include <dirent.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include "test/abi/fake_caller.h"
 #include "test/abi/gin_team.h"
 #include "test/support/catch.h"
+#include "test/support/descriptors.h"
 #include "test/support/log_capture.h"
 
 namespace twinpath::test {
@@ -141,21 +141,13 @@ void exercise(GinRank& r, Bootstrap& boot, int contexts, std::size_t bytes, unsi
   r.dereg(in_window);
 }
 
-std::size_t entries(const char* folder) {
-  std::size_t n = 0;
-  DIR* d = ::opendir(folder);
-  while (d != nullptr && ::readdir(d) != nullptr) ++n;
-  if (d != nullptr) ::closedir(d);
-  return n;
-}
-
 }  // namespace
 
 TEST_CASE("GIN's init, devices and properties start no thread and open no file") {
   LogCapture log;
   Plugin plugin;
-  const std::size_t threads = entries("/proc/self/task");
-  const std::size_t files = entries("/proc/self/fd");
+  const std::size_t threads = entries_of("/proc/self/task");
+  const std::size_t files = entries_of("/proc/self/fd");
   for (auto& gin : plugin.gins) {
     void* ctx = nullptr;
     CHECK(gin->init(&ctx, 1, current_sink()) == abi::ncclSuccess);
@@ -165,8 +157,8 @@ TEST_CASE("GIN's init, devices and properties start no thread and open no file")
     CHECK(n == net);
     AnyProps props;
     CHECK(gin->properties(0, props) == abi::ncclSuccess);
-    CHECK(entries("/proc/self/task") == threads);
-    CHECK(entries("/proc/self/fd") == files);
+    CHECK(entries_of("/proc/self/task") == threads);
+    CHECK(entries_of("/proc/self/fd") == files);
     CHECK(gin->finalize(ctx) == abi::ncclSuccess);
   }
   CHECK(log.warnings() == std::vector<std::string>{});

@@ -35,17 +35,9 @@ std::size_t shared_mappings() {
   return n;
 }
 
-std::size_t threads_here() {
-  std::size_t n = 0;
-  if (DIR* d = ::opendir("/proc/self/task")) {
-    while (::readdir(d) != nullptr) ++n;
-    (void)::closedir(d);
-  }
-  return n;
-}
-
 Left left_here() {
-  return {open_descriptors(), threads_here(), shared_mappings(), ::mallinfo2().uordblks};
+  return {open_descriptors(), entries_of("/proc/self/task"), shared_mappings(),
+          ::mallinfo2().uordblks};
 }
 
 // Queue pairs that were given up are destroyed by a thread of their own, which may be late.

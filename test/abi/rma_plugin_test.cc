@@ -3,7 +3,6 @@
 //
 // TWINPATH_TEST_PLUGIN names the library.  The process has no CUDA driver, so all memory is host
 // memory.
-#include <dirent.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +13,7 @@
 #include "test/abi/gin_team.h"
 #include "test/abi/rma_team.h"
 #include "test/support/catch.h"
+#include "test/support/descriptors.h"
 #include "test/support/log_capture.h"
 
 namespace twinpath::test {
@@ -32,14 +32,6 @@ class Plugin : private BuiltPlugin {
   using BuiltPlugin::nets;
   std::vector<std::unique_ptr<AnyRma>> rmas;
 };
-
-std::size_t entries(const char* folder) {
-  std::size_t n = 0;
-  DIR* d = ::opendir(folder);
-  while (d != nullptr && ::readdir(d) != nullptr) ++n;
-  if (d != nullptr) ::closedir(d);
-  return n;
-}
 
 // A rank of a communicator: the contexts of its plugins, as commAlloc makes them.
 struct RankContexts {
@@ -126,8 +118,8 @@ TEST_CASE("RMA's init, devices and properties start no thread and open no file")
   Plugin plugin;
   void* net = nullptr;
   REQUIRE(plugin.nets.back()->init(&net, current_sink(), -1) == abi::ncclSuccess);
-  const std::size_t threads = entries("/proc/self/task");
-  const std::size_t files = entries("/proc/self/fd");
+  const std::size_t threads = entries_of("/proc/self/task");
+  const std::size_t files = entries_of("/proc/self/fd");
   for (auto& t : plugin.rmas) {
     void* ctx = nullptr;
     CHECK(t->init(&ctx, 1, current_sink()) == abi::ncclSuccess);
@@ -137,8 +129,8 @@ TEST_CASE("RMA's init, devices and properties start no thread and open no file")
     CHECK(n == nets);
     abi::ncclNetProperties_v12_t props;
     CHECK(t->properties(0, &props) == abi::ncclSuccess);
-    CHECK(entries("/proc/self/task") == threads);
-    CHECK(entries("/proc/self/fd") == files);
+    CHECK(entries_of("/proc/self/task") == threads);
+    CHECK(entries_of("/proc/self/fd") == files);
     CHECK(t->finalize(ctx) == abi::ncclSuccess);
   }
   CHECK(plugin.nets.back()->finalize(net) == abi::ncclSuccess);

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstdarg>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <span>
 #include <stdexcept>
@@ -21,6 +20,7 @@
 
 #include "test/abi/built_plugin.h"
 #include "test/abi/gin_team.h"
+#include "test/support/descriptors.h"
 
 namespace twinpath::test {
 enum class Stage : std::uint8_t { init, connect, memory, traffic, gin, close, over };
@@ -148,17 +148,6 @@ inline void live(AnyNet& net, AnyGin& gin, const Reach& reach) {
   for (;;) ::pause();
 }
 
-// What a process has, as its parent sees it.
-inline std::size_t count_of(pid_t pid, const char* folder) {
-  std::error_code error;
-  std::size_t n = 0;
-  for (std::filesystem::directory_iterator at("/proc/" + std::to_string(pid) + "/" + folder, error),
-       end;
-       !error && at != end; at.increment(error))
-    ++n;
-  return n;
-}
-
 struct Row {
   std::string name;
   Stage at;
@@ -198,17 +187,18 @@ class Life {
     return *report_;
   }
   // Detached threads may still be on their way out.
-  bool keeps_at_most(std::size_t descriptors, std::size_t threads) const {
+  bool keeps_at_most(std::size_t most_descriptors, std::size_t most_threads) const {
     for (int i = 0; i < 30'000; ++i) {
-      if (count_of(pid_, "fd") <= descriptors && count_of(pid_, "task") <= threads) return true;
+      if (descriptors() <= most_descriptors && threads() <= most_threads) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return false;
   }
-  std::size_t descriptors() const { return count_of(pid_, "fd"); }
-  std::size_t threads() const { return count_of(pid_, "task"); }
+  std::size_t descriptors() const { return entries_of(folder() + "/fd"); }
+  std::size_t threads() const { return entries_of(folder() + "/task"); }
 
  private:
+  std::string folder() const { return "/proc/" + std::to_string(pid_); }
   const Row& row_;
   pid_t pid_ = 0;
   Report* report_ = nullptr;
