@@ -150,7 +150,12 @@ TEST_CASE("The JSON document has circumstances, facts, figures and the sum of wh
 
   std::ifstream file(name);
   const nlohmann::json j = nlohmann::json::parse(file);
-  CHECK(j == report.document());
+  // The moment is each document's own.
+  const auto timeless = [](nlohmann::json document) {
+    document["circumstances"].erase("time");
+    return document;
+  };
+  CHECK(timeless(j) == timeless(report.document()));
   CHECK(j["tool"] == "gda_perf");
   CHECK(j.contains("circumstances"));
   CHECK(j["backend"] == "GDAKI");
