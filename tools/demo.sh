@@ -74,7 +74,7 @@ trap 'interrupted 15 TERM' TERM
 trap 'interrupted 1 HUP' HUP
 
 # --- build
-wanted=(nccl-net nccl-net-again plugin-alias nccl-tuner-twinpath twinpath-copier coll_perf net_perf
+wanted=(nccl-net nccl-net-again plugin-alias nccl-tuner-twinpath twinpath-softhca twinpath-copier coll_perf net_perf
   twinpath-info)
 set_up() {
   quietly 'setting up the build' "$folder/build.log" "$@" || {

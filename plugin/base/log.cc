@@ -5,6 +5,7 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "plugin/base/shared_log.h"
 #include "plugin/base/text.h"
 
 namespace twinpath {
@@ -27,17 +28,21 @@ void default_sink(LogLevel level, unsigned long, const char*, int, const char* f
 }
 
 // Process-wide because NCCL hands the same function to every communicator; see log.h.
-constinit std::atomic<LogSink> current_sink{nullptr};
-constinit std::atomic<unsigned long> warning_count{0};
+constinit LogState own_state;
+constinit std::atomic<LogState*> current_state{&own_state};
 
 }  // namespace
 
-LogSink set_log_sink(LogSink sink) { return current_sink.exchange(sink); }
+LogState& log_state() { return *current_state.load(std::memory_order_acquire); }
+void use_log_of(LogState& host) { current_state.store(&host, std::memory_order_release); }
+
+LogSink set_log_sink(LogSink sink) { return log_state().sink.exchange(sink); }
 
 void log_message(LogLevel level, Subsys subsys, const char* where, int line, const char* format,
                  ...) {
-  if (level == LogLevel::warn) warning_count.fetch_add(1, std::memory_order_relaxed);
-  LogSink sink = current_sink.load(std::memory_order_acquire);
+  LogState& state = log_state();
+  if (level == LogLevel::warn) state.warnings.fetch_add(1, std::memory_order_relaxed);
+  LogSink sink = state.sink.load(std::memory_order_acquire);
   if (sink == nullptr) {
     if (level != LogLevel::warn) return;  // spares the formatting
     sink = &default_sink;
@@ -55,6 +60,6 @@ void log_message(LogLevel level, Subsys subsys, const char* where, int line, con
   sink(level, static_cast<unsigned long>(subsys), where, line, "%s%s", kPrefix, shown.data());
 }
 
-unsigned long warnings_logged() { return warning_count.load(std::memory_order_relaxed); }
+unsigned long warnings_logged() { return log_state().warnings.load(std::memory_order_relaxed); }
 
 }  // namespace twinpath

@@ -6,6 +6,7 @@
 #include "plugin/base/log.h"
 #include "plugin/fabric/mlx5.h"
 #include "plugin/fabric/port.h"
+#include "plugin/fabric/soft_hca.h"
 
 namespace twinpath {
 namespace {
@@ -40,9 +41,11 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
 
   std::string why;
   if (soft) {
-    if (!load_soft_hca(fabric->verbs, config, why)) {
+    const SoftHca* const hca = open_soft_hca(why);
+    if (hca == nullptr || !hca->load(fabric->verbs, config, why)) {
       TP_WARN("the software HCA cannot be set up: %s", why.c_str());
-      return Status::bad_argument;
+      // That its library is not installed is no setting's fault.
+      return hca == nullptr ? Status::unsupported : Status::bad_argument;
     }
   } else if (load_libibverbs(fabric->verbs, why)) {
     protect_forks(fabric->verbs);

@@ -12,9 +12,9 @@
 #include "plugin/base/cpus.h"
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
+#include "plugin/base/own_folder.h"
 #include "plugin/base/version.h"
 #include "plugin/nccl/default_name.h"
-#include "plugin/nccl/own_folder.h"
 #include "plugin/nccl/tuning.h"
 
 namespace twinpath {

@@ -7,10 +7,10 @@
 #include "gda/rma/rma_transport.h"
 #include "plugin/base/host.h"
 #include "plugin/base/log.h"
+#include "plugin/base/own_folder.h"
 #include "plugin/base/version.h"
 #include "plugin/fabric/by_network.h"
 #include "plugin/gpu/engine.h"
-#include "plugin/nccl/own_folder.h"
 #include "plugin/rdma/devices.h"
 #include "proxy/transport.h"
 

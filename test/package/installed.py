@@ -124,6 +124,35 @@ class Works:
             away.rename(copier)
         self.assertIn(f"{real}/twinpath-copier cannot be started", done.stderr)
 
+    def init(self, fabric, check=True):
+        script = OPEN.split("print")[0] + 'print("softhca" in open("/proc/self/maps").read())'
+        return run(sys.executable, "-c", script, SOURCE / "test/faults", check=check,
+                   env={"LD_LIBRARY_PATH": str(library_folder(self.prefix)), "TWINPATH_FABRIC": fabric})
+
+    def test_plugin_opens_the_software_adapter_beside_itself_when_asked_to(self):
+        self.assertEqual(self.init("soft").stdout, "True\n")
+        self.assertEqual(self.init("auto").stdout, "False\n")
+        library = library_folder(self.prefix) / "twinpath/libtwinpath-softhca.so"
+        name = os.path.realpath(library.parent) + "/libtwinpath-softhca.so"
+        away = library.with_name("away")
+        library.rename(away)
+        try:
+            self.assertRegex(self.refusal(), f"{name}: cannot open .*; put the file there")
+            self.init("auto")
+            other = self.version.replace("(", "[").replace(")", "]")
+            library.write_bytes(away.read_bytes().replace(self.version.encode(), other.encode()))
+            self.assertIn(f"{name} is of another build than what opens it, {self.version}: it is {other}; put",
+                          self.refusal())
+        finally:
+            away.replace(library)
+
+    def refusal(self):
+        """The one line about the software adapter of a plugin that cannot have it."""
+        done = self.init("soft", check=False)
+        self.assertNotEqual(done.returncode, 0)
+        (warned,) = [line for line in done.stderr.splitlines() if "WARN" in line and "softhca" in line]
+        return warned
+
     def test_no_nccl_loads_it_unasked(self):
         """NCCL looks for libnccl-net.so; ldconfig links every library's soname in its folders."""
         lib = library_folder(self.prefix)

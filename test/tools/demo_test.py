@@ -16,6 +16,7 @@ WANTED = {"nccl-net": "plugin/nccl/libnccl-net.so",
           "nccl-net-again": "plugin/nccl/libnccl-net-again.so",
           "plugin-alias": "plugin/nccl/libnccl-net-twinpath.so",
           "nccl-tuner-twinpath": "plugin/nccl/libnccl-tuner-twinpath.so",
+          "twinpath-softhca": "plugin/nccl/libtwinpath-softhca.so",
           "twinpath-copier": "plugin/nccl/twinpath-copier", "coll_perf": "tools/coll_perf/coll_perf",
           "net_perf": "tools/net_perf/net_perf", "twinpath-info": "tools/info/twinpath-info"}
 OTHERS = {"unit": "test/unit/unit", "twinpath-topo": "tools/topo/twinpath-topo"}

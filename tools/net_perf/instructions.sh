@@ -4,8 +4,8 @@
 # net_perf moves N and then 2N messages with both ends in one thread; the difference of the two
 # counts, divided by N, leaves out everything that happens once.  The plugin's own part is told
 # apart from the rest (net_perf's loop, libc, the fabric) by the object file that callgrind names.
-# Our plugin on TWINPATH_FABRIC=soft has the software HCA inside, in the same object; with --softhca
-# it is a library of its own, under any plugin, and is not counted as the plugin's.
+# The software HCA is a library of its own, which is not counted as the plugin's: our plugin opens it for
+# TWINPATH_FABRIC=soft; with --softhca it is under any plugin.
 set -eu
 
 usage() {
