@@ -31,7 +31,7 @@ Stages, in their order; those with a * are in --all only:
            * unit, soft, fabric, abi and gda again under address+undefined and thread sanitizers
   fuzz     * each fuzz target for TWINPATH_FUZZ_SECONDS, default 2; unit replays the corpora anyway
   tidy     only when named: clang-tidy on the lines that differ from TWINPATH_TIDY_BASE (origin/main)
-  arm64    only when named: cross-built, unit tests under qemu-user (test/arm64/run --help: packages)
+  arm64    only when named: package and tests cross-built, run by qemu-user (test/arm64/run --help: packages)
   variants only when named, some 15 minutes: product and tools by g++ -O3, by clang++ with LTO, with
            --buildtype=plain and with dpkg-buildflags' hardening; warnings are errors
 
@@ -286,7 +286,7 @@ fi
 # --- another architecture
 if begin arm64; then
   if command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null; then
-    TWINPATH_ARM64_JOBS=$jobs check 'cross-built for arm64, unit tests under qemu-user' test/arm64/run
+    TWINPATH_ARM64_JOBS=$jobs check 'package and tests cross-built for arm64, run by qemu-user' test/arm64/run
   else
     leave_out 'arm64' 'no cross compiler or no qemu-user; test/arm64/run --help names the packages'
   fi

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
 """Writes a manual page from what a program says about itself.
 
-usage: man.py [--about TEXT] [--name NAME --path PATH] VERSION OUTPUT COMMAND...
-       man.py --settings VERSION OUTPUT twinpath-info
+usage: man.py [--about TEXT] [--path PATH] NAME VERSION OUTPUT HELP
+       man.py --settings VERSION OUTPUT MARKDOWN
 
-The first form runs COMMAND --help: the line "Usage:" becomes the synopsis, lists of options become
-such lists, what is indented stays as it is, and "Examples:", "Exit status:" and other lines with a
-colon become headings.  NAME stands in place of PATH.  The second makes twinpath(7) from twinpath-info --markdown.  An error names
-what in the text is not understood.
+The first form reads what the program NAME prints for --help: the line "Usage:" becomes the synopsis,
+lists of options become such lists, what is indented stays as it is, and "Examples:", "Exit status:" and
+other lines with a colon become headings.  NAME stands in place of PATH.  The second makes twinpath(7) from
+what twinpath-info --markdown prints.  Meson runs the programs, as it knows how where it builds for another
+architecture.  An error names what in the text is not understood.
 """
 import argparse
 import itertools
-import os
 import pathlib
 import re
-import subprocess
 import sys
 
 PAGES = ["twinpath-net-perf(1)", "twinpath-coll-perf(1)", "twinpath-gda-perf(1)", "twinpath-softhca(1)",
@@ -138,24 +137,23 @@ def settings_page(markdown):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--about", default="")
-    parser.add_argument("--name")
     parser.add_argument("--path")
-    parser.add_argument("--settings", action="store_true")
+    parser.add_argument("--settings", dest="name", action="store_const", const="twinpath")
+    if "--settings" not in sys.argv:
+        parser.add_argument("name")
     parser.add_argument("version")
     parser.add_argument("output", type=pathlib.Path)
-    parser.add_argument("command", nargs="+")
+    parser.add_argument("said", type=pathlib.Path)
     args = parser.parse_args()
-    command = [os.path.realpath(args.command[0]), *args.command[1:]]
-    name = args.name or ("twinpath" if args.settings else os.path.basename(command[0]))
-    text = subprocess.run([*command, "--markdown" if args.settings else "--help"], check=True,
-                          capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+    name, text = args.name, args.said.read_text()
+    settings = name == "twinpath"
     if args.path:
         text = text.replace(args.path, name)
     try:
-        page = settings_page(text) if args.settings else program_page(name, args.about, text)
+        page = settings_page(text) if settings else program_page(name, args.about, text)
     except ValueError as e:
         sys.exit(f"man.py: {name}: {e}")
-    number = 7 if args.settings else 1
+    number = 7 if settings else 1
     others = ", ".join(roff(p) for p in PAGES if p != f"{name}({number})")
     head = [".\\\" Made by tools/package/man.py from the program's own words.",
             f'.TH {roff(name.upper())} {number} "" "Twinpath {args.version}" "Twinpath"',
