@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
-"""Writes dashboard.json, the Grafana dashboard of what twinpath-exporter serves.
+"""Writes the Grafana dashboard of what twinpath-exporter serves to standard output.
 
-  tools/monitoring/dashboard.py           rewrites the file beside this one
-  tools/monitoring/dashboard.py --check   fails where it is not what this program writes
+  tools/monitoring/dashboard.py > dashboard.json
 
-PANELS is the place to change: a line a panel.  Widths are of Grafana's 24 columns.
+A build does this and installs the file.  PANELS is the place to change: a line a panel.  Widths are of Grafana's 24 columns.
 """
 import json
-import pathlib
 import sys
 
-FILE = pathlib.Path(__file__).with_name("dashboard.json")
 # Grafana 9 and later read it; it is not raised with every release of theirs.
 SCHEMA = 37
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -173,16 +170,10 @@ def dashboard():
 
 
 def main():
-    text = json.dumps(dashboard(), indent=1) + "\n"
-    if sys.argv[1:] == ["--check"]:
-        if FILE.read_text(encoding="utf-8") == text:
-            return 0
-        print(f"{FILE} is not what {sys.argv[0]} writes: run it", file=sys.stderr)
-        return 1
     if sys.argv[1:]:
         print(__doc__, file=sys.stderr)
         return 2
-    FILE.write_text(text, encoding="utf-8")
+    print(json.dumps(dashboard(), indent=1))
     return 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws dashboard.json from a Prometheus's answers, as SVG on standard output.
+"""Draws the dashboard from a Prometheus's answers, as SVG on standard output.
 
   tools/monitoring/picture.py [--seconds N] [--node REGEX] http://127.0.0.1:9090 > dashboard.svg
 
@@ -7,12 +7,13 @@ It shows what is in the panels without a Grafana; Grafana draws them in its own 
 """
 import argparse
 import json
-import pathlib
 import sys
 import time
 import urllib.parse
 import urllib.request
 from xml.sax.saxutils import escape
+
+from dashboard import dashboard
 
 COLUMN, LINE, GAP = 50, 30, 4
 COLOURS = ["#3274d9", "#e0752d", "#56a64b", "#a352cc", "#c4162a", "#8a8a00", "#00899b", "#7a5230"]
@@ -141,7 +142,7 @@ KINDS = {"timeseries": timeseries, "stat": stat, "table": table}
 
 def picture(source, title):
     draw = Drawing()
-    board = json.loads(pathlib.Path(__file__).with_name("dashboard.json").read_text("utf-8"))
+    board = dashboard()
     bottom = 0
     for panel in board["panels"]:
         at = panel["gridPos"]
@@ -163,12 +164,12 @@ def picture(source, title):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description="Draws dashboard.json from a Prometheus.")
+    arguments = argparse.ArgumentParser(description="Draws the dashboard from a Prometheus.")
     arguments.add_argument("--seconds", type=int, default=3600, help="of the past [3600]")
     arguments.add_argument("--node", default=".*", help="regular expression [.*]")
     arguments.add_argument("url", help="of Prometheus, http://127.0.0.1:9090")
     o = arguments.parse_args()
-    title = (f"Panels of dashboard.json, drawn by picture.py from Prometheus's answers about "
+    title = (f"Panels of the dashboard, drawn by picture.py from Prometheus's answers about "
              f"{o.seconds} s (not by Grafana)")
     sys.stdout.write(picture(Source(o.url.rstrip("/"), o.seconds, o.node), title))
     return 0
