@@ -1,4 +1,4 @@
-// The table of deviations; README.md shows it too (listing.py keeps both alike).
+// The table of deviations, which listing.py prints.
 #include "test/fabric/conformance/deviations.h"
 
 #include <utility>
