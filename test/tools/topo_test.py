@@ -1,4 +1,4 @@
-"""twinpath-topo: golden text, JSON and pictures of six machines, dump and replay, bad input.
+"""twinpath-topo: golden text and pictures of six machines, JSON of five, dump and replay, bad input.
 
 TOPO_UPDATE=1 writes the golden files anew; look at the difference before keeping it.
 """
@@ -30,6 +30,8 @@ MACHINES = {"two-sockets": "two-sockets.hwloc.xml",
             "grace-data-direct": "grace-data-direct.nccl.xml",
             "eight-devices": "eight-devices.nccl.xml",
             "troubled": None}
+# Its JSON has no member, type or code that another's has not.
+TEXT_ONLY = "eight-devices"
 
 
 def topo(*args, cwd=None, env=None):
@@ -99,7 +101,8 @@ class Golden(Scratch):
                 self.compare(name + ".txt", text)
                 as_json = self.replay(name, "--json")
                 self.assertEqual(as_json.returncode, 0, as_json.stderr)
-                self.compare(name + ".json", as_json.stdout)
+                if name != TEXT_ONLY:
+                    self.compare(name + ".json", as_json.stdout)
                 done = self.replay(name, "--svg", "out.svg")
                 self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
                 with open(self.path("out.svg"), encoding="utf-8") as f:
