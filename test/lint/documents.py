@@ -13,7 +13,10 @@ usage: documents.py ROOT | documents.py --self-test
  6. Programs (first column of the table "program" in README.md, and `twinpath-...` anywhere) are made
     by Meson or installed.
  7. Documents that are installed (tools/package/files) link to what is installed.
+ 8. Pictures in documents are drawn by tools, and tests compare them with what these draw (DRAWN).  The
+    documents of PICTURED have one.
 """
+import os
 import pathlib
 import re
 import sys
@@ -27,6 +30,11 @@ OWN = {"TWINPATH_NCCL", "TWINPATH_FUZZ_SECONDS", "TWINPATH_VM_SECONDS", "TWINPAT
        "TWINPATH_VM_KERNEL", "TWINPATH_LONG", "TWINPATH_TOPOLOGY_DATA",
        "TWINPATH_CONFORMANCE_DEVICES", "TWINPATH_VERSION", "TWINPATH_NO_CONNECTION_COUNTS", "TWINPATH_BUILD_TYPE"}
 
+# Compared by test/tools/topo_test.py, byte by byte, and prometheus_test.py, which compares the panels' titles.
+DRAWN = re.compile(r"test/golden/topo/[\w-]+\.svg|tools/monitoring/dashboard\.svg")
+PICTURED = ("README.md", "plugin/OPERATING.md", "topology/README.md")
+
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?\n(.*?)```|`([^`\n]+)`", re.S)
 SETTING = re.compile(r"\bTWINPATH_[A-Z][A-Z0-9_]*\b")
@@ -65,6 +73,17 @@ def check_links(root, path, text):
             yield f"links to {target}, which does not exist"
         elif anchor and anchor not in anchors(there.read_text(encoding="utf-8")):
             yield f"links to {target}, a heading that does not exist"
+
+
+def check_pictures(root, path, text):
+    pictures = PICTURE.findall(text)
+    if not pictures and str(path.relative_to(root)) in PICTURED:
+        yield "has no picture"
+    for words, target in pictures:
+        if not DRAWN.fullmatch(os.path.relpath(path.parent / target, root)):
+            yield f"shows {target}, which no test compares with what a tool draws"
+        if not words.strip():
+            yield f"shows {target} without words for those who do not see it"
 
 
 def exists(root, name):
@@ -195,12 +214,13 @@ def check(root):
         text = path.read_text(encoding="utf-8")
         for found in (check_links(root, path, text), check_paths(root, path, text),
                       check_settings(known, text), check_messages(texts, text),
-                      check_programs(root, path, text, made)):
+                      check_programs(root, path, text, made), check_pictures(root, path, text)):
             wrong += [f"{path.relative_to(root)}: {w}" for w in found]
     return wrong
 
 
 GOOD = """# Title
+![a host](test/golden/topo/host.svg)
 [there](plugin/there.md#all-there-is) and [here](#title), `plugin/base/options.cc`, `TWINPATH_FABRIC`, `build/tools/prog`.
 
 | message has | meaning |
@@ -222,6 +242,9 @@ const char* other = "end"; f("apart");
 BAD = {"more than 200": lambda t: t + "\n" * 200,
        "nowhere.md": lambda t: t.replace("there.md", "nowhere.md"),
        "is installed without it": lambda t: t.replace("plugin/there.md#all-there-is", "plugin/alone.md"),
+       "has no picture": lambda t: t.replace("![a host](test/golden/topo/host.svg)", ""),
+       "shows plugin/drawn.svg, which no test": lambda t: t.replace("test/golden/topo/host", "plugin/drawn"),
+       "without words": lambda t: t.replace("![a host]", "![]"),
        "a heading that": lambda t: t.replace("#all-there", "#nothing-there"),
        "#titel, a heading": lambda t: t.replace("#title", "#titel"),
        "names plugin/base/no.cc": lambda t: t.replace("options.cc`", "options.cc` `plugin/base/no.cc`"),
@@ -244,7 +267,9 @@ def self_test():
                            "plugin/base/options.cc": 'Option{"TWINPATH_FABRIC"};', "plugin/a.cc": SOURCE,
                            "tools/meson.build": "executable('prog', 'a.cc')\n",
                            "tools/package/files": "? bin/twinpath-linked -> bin/prog\n"
-                           "share/doc/twinpath/README.md\nshare/doc/twinpath/plugin/there.md\n",
+                           "share/doc/twinpath/README.md\nshare/doc/twinpath/plugin/there.md\n"
+                           "share/doc/twinpath/test/golden/topo/host.svg\n",
+                           "test/golden/topo/host.svg": "", "plugin/drawn.svg": "",
                            "build/not.md": "[no](nowhere)"}.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")

@@ -210,6 +210,12 @@ class Dashboard(unittest.TestCase):
             self.assertEqual(len(refs), len(set(refs)))
         self.assertGreater(len(panels()), 15)
 
+    def test_the_picture_in_the_documents_has_its_panels(self):
+        words = {text.strip() for text in
+                 xml.etree.ElementTree.parse(MONITORING / "dashboard.svg").getroot().itertext()}
+        for panel in dashboard()["panels"]:
+            self.assertIn(panel["title"], words)
+
     def test_metrics_and_labels_are_the_exporters(self):
         with Writers(1) as writers:
             text = subprocess.run([EXPORTER, "--once", "--sysfs", writers.sysfs.name], env=CLEAN,

@@ -359,6 +359,9 @@ class Overrides(Scratch):
         self.assertRegex(done.stdout, r"GPU0 +mlx5_2 +PIX! ")
         self.assertIn("platform file: line 3", done.stdout)
         self.assertIn("mlx5_0  HCA_EXCLUDED", done.stdout)
+        self.replay("two-sockets", "--platform-file", "platform", "--svg", "out.svg")
+        with open(self.path("out.svg"), encoding="utf-8") as svg:
+            self.assertIn(">left out by the platform file<", svg.read())
         done = self.replay("two-sockets", "--platform-file", "platform", "check")
         self.assertRegex(done.stdout, r"WARN +platform-file")
 

@@ -73,7 +73,8 @@ class ThisVersion(Scratch):
                 why = topo("--input", source, "why", "GPU0", name).stdout
                 self.assertIn("to a peer placed alike: none (the hardware allows ", why)
                 self.assertIn(">no usable HCA:<", self.picture(source))
-                self.assertIn(f">{transport}, not InfiniBand or RoCE<", self.picture(source))
+                # At the GPU, and at the adapter.
+                self.assertEqual(self.picture(source).count(f">{transport}, not InfiniBand or RoCE<"), 2)
 
     def test_adapters_left_out_are_one_line(self):
         efas = [self.adapter(f"rdmap{i}s0", "0x1d0f", "0xefa2").replace(":04:", f":{i + 4:02x}:")

@@ -179,6 +179,8 @@ class Builder {
         return "management adapter";
       case Reason::port_down:
         return "no active port";
+      case Reason::hca_excluded:
+        return "left out by the platform file";
       default:
         return std::string(code_of(l.reason));
     }
@@ -187,10 +189,10 @@ class Builder {
   Box hca(int index) const {
     const Hca& h = m_.hcas[static_cast<std::size_t>(index)];
     Box box;
-    const bool used = std::none_of(r_.left_out.begin(), r_.left_out.end(), [&](const LeftOut& l) {
+    const auto left = std::find_if(r_.left_out.begin(), r_.left_out.end(), [&](const LeftOut& l) {
       return l.hca == index && l.reason != Reason::port_down;
     });
-    box.kind = used ? Box::Kind::hca : Box::Kind::management;
+    box.kind = left == r_.left_out.end() ? Box::Kind::hca : Box::Kind::management;
     box.index = index;
     box.title = with_model(h.name, short_model(hca_model(h)));
     if (h.pci && h.name != h.pci->bus.text()) box.details.push_back(h.pci->bus.text());
@@ -198,7 +200,10 @@ class Builder {
     if (port != "?") box.details.push_back(port + " Gb/s");
     box.details.push_back(h.pci ? rate(*h.pci) : "no PCIe place");
     tag_hca(index, box);
-    if (box.kind == Box::Kind::management) return box;
+    if (box.kind == Box::Kind::management) {
+      box.details.push_back(short_cause(*left));
+      return box;
+    }
     if (h.pci) link_problem(*h.pci, false, box);
     if (!any_port_active(h)) box.problems.emplace_back("no active port");
     return box;
