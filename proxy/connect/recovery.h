@@ -52,18 +52,19 @@ struct AtRisk {
 class Recoverable {
  public:
   virtual AtRisk at_risk() = 0;
-  // Whether everything that the halted queues will ever bring has been taken from the CQ.
-  virtual bool drained() = 0;
+  // Whether everything that the halted queues will ever bring has been taken from the CQ: nothing
+  // that counts, to a sender.
+  virtual bool drained() { return true; }
   // After that: whether nobody reads any more what held() will forget and the peer will write
   // again.
-  virtual bool settled() = 0;
+  virtual bool settled() { return true; }
   // After both: what this end has.  What had arrived in part is as if nothing had.
   virtual HeldState held() = 0;
   // New queues are there, perhaps over ports that nothing was registered on.  Keys of the memory
   // that cells name go into `note`.
   virtual Status reach(FencedNote& note, std::string& why) = 0;
   // New queues are about to receive; their receives are posted.
-  virtual void receives_posted() = 0;
+  virtual void receives_posted() {}
   // Goes on over the queues in use.  How many messages were sent again; negative when what the peer
   // says makes no sense (the link is then broken).
   virtual int resume(const FencedNote& theirs) = 0;

@@ -1,7 +1,5 @@
 #include "proxy/send/staged_send.h"
 
-#include <mutex>
-
 #include "plugin/base/log.h"
 #include "proxy/send/send_comm.h"
 
@@ -102,21 +100,15 @@ void StagedSends::pop() {
 
 // --- the comm's part ----------------------------------------------------------------------
 
-void ProxySendComm::prepare_staging() {
-  auto made = std::make_unique<StagedSends>();
-  std::lock_guard hold(link_->hub().lock);
-  if (staged_ == nullptr) staged_ = std::move(made);
-}
-
 void ProxySendComm::send_staged(SendRequest& request, const Outgoing& m) {
   // Memory may have been registered on another comm of the device.
   if (staged_ == nullptr) staged_ = std::make_unique<StagedSends>();
   const ChunkPlan plan = plan_chunks(m.bytes);
   request.set_pending(plan.count);
-  if (plan.count > 1) request.special_ |= SendRequest::kChunked;
-  counts_->staged_bytes.add(m.bytes);
-  const int queue = lanes_.next();
-  note_leg(lanes_[static_cast<std::size_t>(queue)], m.bytes);
+  if (plan.count > 1) request.mark(SendRequest::kChunked);
+  link_->counts()->staged_bytes.add(m.bytes);
+  const int queue = queues_.lanes().next();
+  trace_.leaves(queues_.lanes()[static_cast<std::size_t>(queue)], m.bytes);
   staged_->add(m, ring_.layout().field_bytes(), queue);
   // The others of its group need not wait for its copies.
   if (coalescer_.releases(m.meta)) (void)post_batch();
@@ -135,7 +127,7 @@ void ProxySendComm::start_copies() {
 void ProxySendComm::post_staged() {
   StagedSends::Piece piece;
   while (!link_->halted() && staged_->front(piece)) {
-    if (piece.chunks > 1 && staged_writes_ == kStagedWrites) break;
+    if (piece.chunks > 1 && staged_->writes() == kStagedWrites) break;
     if (!piece.copied || !piece.mirror->enter()) {
       link_->fail("%zu bytes of GPU %d cannot be sent through host memory: %s", piece.bytes,
                   piece.mirror->gpu(),
@@ -153,14 +145,16 @@ void ProxySendComm::post_staged() {
 
 Status ProxySendComm::post_copied(const StagedSends::Piece& piece) {
   const Outgoing& m = *piece.message;
-  SendRequest& request = requests_.at(m.slot);
-  const Lane& lane = lanes_[static_cast<std::size_t>(piece.queue)];
-  if (piece.chunks == 1) return post_piece(request, m, WriteMaker::whole(m), lane);
-  ++staged_writes_;
-  return post_piece(request, m,
-                    {piece.offset, static_cast<std::uint32_t>(piece.bytes),
-                     static_cast<std::uint32_t>(piece.chunks), true},
-                    lane);
+  WriteMaker::Piece part = WriteMaker::whole(m);
+  if (piece.chunks != 1) {
+    staged_->write_posted();
+    part = {piece.offset, static_cast<std::uint32_t>(piece.bytes),
+            static_cast<std::uint32_t>(piece.chunks), true};
+  }
+  const Lane& lane = queues_.lanes()[static_cast<std::size_t>(piece.queue)];
+  return queues_.post_piece(m, part, lane, requests_.at(m.slot).wr_id(), ring_.head())
+             ? Status::ok
+             : post_failed();
 }
 
 }  // namespace twinpath

@@ -57,6 +57,13 @@ class StagedSends {
   int popped() { return busy() ? message(first_).popped : 0; }
   Piece popped_piece(int i) { return piece_of(message(first_), i); }
 
+  // Writes of messages of several chunks that are under way.
+  int writes() const { return writes_; }
+  void write_posted() { ++writes_; }
+  void write_arrived() { --writes_; }
+  // Their queues are gone.
+  void forget_writes() { writes_ = 0; }
+
   static constexpr std::size_t kMost = 256;
 
  private:
@@ -86,6 +93,7 @@ class StagedSends {
   // Copies end in order, so the jobs are a ring, too.
   std::unique_ptr<Job[]> jobs_ = std::make_unique<Job[]>(kStagedCopies);
   std::uint64_t first_job_ = 0, last_job_ = 0;
+  int writes_ = 0;
   std::atomic<int> copying_{0};
 };
 

@@ -28,7 +28,6 @@ BIGGER = {
     "plugin/gpu/process/forwarder.h: Forwarder": (25, 20),
     "proxy/connect/connection.h: Connection": (30, 39),
     "proxy/connect/peer_link.h: PeerLink": (21, 60),
-    "proxy/send/send_comm.h: ProxySendComm": (28, 74),
     "topology/decide/record.h: PlacementRecord": (24, 1),
 }
 
