@@ -8,7 +8,9 @@
 #include <cstring>
 #include <thread>
 
+#include "plugin/base/clock.h"
 #include "plugin/base/owned.h"
+#include "plugin/fabric/soft/hca.h"
 #include "plugin/gpu/dmabuf.h"
 #include "test/fabric/fake_gpu.h"
 #include "test/soft/pair.h"
@@ -62,15 +64,20 @@ class GpuPage {
   std::uint64_t* const words_;
 };
 
-// Deregisters what a copy that the GPU has not made is at, and has it made meanwhile.  Whether
+// Deregisters what a copy that the GPU has not made is at, and has it made once the key is
+// withdrawn: earlier, on a busy machine, the rest of the transfer would still find the key. Whether
 // deregistration waited for that.
 inline bool waits_for_copy(FakeGpu& gpu, Side& side, ibv_mr* mr) {
+  const soft::KeyView keys = soft::soft(side.context)->hca->keys().view();
+  const std::uint32_t key = mr->lkey;
   std::atomic<bool> over{false};
   std::thread other([&] {
     (void)side.verbs.dereg_mr(mr);
     over.store(true);
   });
-  ::usleep(50'000);
+  const std::int64_t limit = now_ns() + 60 * kSecond;
+  while (keys.peek(key) != nullptr && now_ns() < limit) ::usleep(1000);
+  ::usleep(50'000);  // who does not wait is over by then, mostly
   const bool waited = !over.load();
   gpu.pause(false);
   other.join();
