@@ -46,6 +46,9 @@ inline Config shaped_config(const Shape& shape) {
   }
   c.ib_qps_per_connection = shape.queues;
   c.ib_split_data_on_qps = shape.split;
+  // A port that a busy machine keeps from answering would pass for a dead one, with a warning.  Who
+  // drives the traffic tells sooner of one that really stands still.
+  c.stall_ms = 60'000;
   return c;
 }
 

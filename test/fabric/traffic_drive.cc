@@ -9,7 +9,7 @@
 namespace twinpath::test {
 
 std::string drive(const std::vector<TrafficEnd*>& ends) {
-  constexpr std::int64_t kStill = 5 * kSecond;
+  constexpr std::int64_t kStill = 30 * kSecond;
   std::uint64_t before = 0;
   std::int64_t moved = now_ns();
   std::minstd_rand random;
@@ -30,7 +30,7 @@ std::string drive(const std::vector<TrafficEnd*>& ends) {
     if (ended != before) moved = now;
     before = ended;
     if (now - moved > kStill) {
-      std::string what = "nothing moved for 5 s after " + std::to_string(ended) + " messages";
+      std::string what = "nothing moved for 30 s after " + std::to_string(ended) + " messages";
       for (const TrafficEnd* end : ends) what += "; " + end->state();
       return what;
     }
