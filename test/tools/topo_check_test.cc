@@ -143,6 +143,13 @@ TEST_CASE("each fault of a job's surroundings is found alone, with what to do") 
       {"not the address asked for",
        [](Host& h) { h.job.rails[1].complaint = "no address is in X"; }, "address", Level::warn,
        "in X", "correct"},
+      {"a port whose interface has no address, unlike the other's",
+       [](Host& h) {
+         h.job.rails[1].gid = "fe80::75:2ff:fe00:b";
+         h.job.rails[1].network.reset();
+       },
+       "address", Level::warn, "fe80::75:2ff:fe00:b is link-local",
+       "give its interface an address"},
       {"a network for each rail", [](Host& h) { h.job.rails[1] = rail("mlx5_1", "10.0.1.1/24"); },
        "networks", Level::unknown, "network of its own", "NCCL_IB_SUBNET_AWARE_ROUTING=1"},
       {"small networks that 24 bits do not tell apart, chosen by",

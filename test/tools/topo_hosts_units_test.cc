@@ -7,6 +7,7 @@
 #include "tools/common/failure.h"
 #include "tools/topo/compare.h"
 #include "tools/topo/hosts.h"
+#include "tools/topo/rail_end.h"
 #include "tools/topo/rail_tries.h"
 
 namespace twinpath::tools::topo {
@@ -123,6 +124,8 @@ TEST_CASE("what differs between hosts is found, with the value of each") {
        "firmware", "MT_0000000838", "b: 28.39.1002"},
       {"rails", [](HostCard& c) { c.rails.pop_back(); }, "rails", "", "b: 1"},
       {"speed", [](HostCard& c) { c.rails[1].mbps = 200000; }, "speed", "rail 1", "b: 200"},
+      {"speed of a fraction", [](HostCard& c) { c.rails[1].mbps = 2500; }, "speed", "rail 1",
+       "b: 2.5"},
       {"MTU", [](HostCard& c) { c.rails[0].mtu = 1024; }, "packets", "rail 0", "b: 1024"},
       {"link layer", [](HostCard& c) { c.rails[0].roce = false; }, "link-layer", "rail 0",
        "b: InfiniBand"},
@@ -179,25 +182,25 @@ TEST_CASE("pairs of rails that do not work are named, and their kind is known") 
   const Case cases[] = {
       {"one pair", two(), false,
        [](const Cards&, const PairTry& t) { return t.rail != 0 || t.peer_rail != 1; }, 1, "reach",
-       Level::fail, "a mlx5_0 -> b mlx5_1", "no connection"},
+       Level::fail, "a mlx5_0 (10.0.0.1) -> b mlx5_1 (10.0.1.2)", "no connection"},
       {"one rail here", two(), false, [](const Cards&, const PairTry& t) { return t.rail != 1; }, 1,
-       "reach", Level::fail, "a mlx5_1", "no rail of b"},
+       "reach", Level::fail, "a mlx5_1 (10.0.1.1)", "no rail of b"},
       {"one rail there", two(), false,
        [](const Cards&, const PairTry& t) { return t.peer_rail != 0; }, 1, "reach", Level::fail,
-       "b mlx5_0", "no rail of a"},
-      {"all", two(), false, [](const Cards&, const PairTry&) { return false; }, 4, "reach",
-       Level::fail, "a mlx5_0 -> b mlx5_0", "no connection"},
+       "b mlx5_0 (10.0.0.2)", "no rail of a"},
+      {"all", two(), false, [](const Cards&, const PairTry&) { return false; }, 1, "reach",
+       Level::fail, "a b", "a mlx5_0 (10.0.0.1) -> b mlx5_0 (10.0.0.2): no connection"},
       {"software HCAs of two hosts", two_soft(), false,
-       [](const Cards&, const PairTry&) { return false; }, 4, "reach", Level::fail,
-       "a mlx5_0 -> b mlx5_0", "joins processes of one host only"},
+       [](const Cards&, const PairTry&) { return false; }, 1, "reach", Level::fail, "a b",
+       "joins processes of one host only"},
       {"across, on one network", two(), false, diagonal, 2, "reach", Level::fail,
-       "a mlx5_0 -> b mlx5_1", "no connection"},
+       "a mlx5_0 (10.0.0.1) -> b mlx5_1 (10.0.1.2)", "no connection"},
       {"across, on a network each", two_apart(), false, diagonal, 1, "networks", Level::warn, "a b",
        "NCCL_CROSS_NIC=0"},
       {"the same, chosen by network", two_apart(), true, diagonal, 0, "", Level::ok, "", ""},
       {"chosen by network, and one of it fails", two_apart(), true,
        [](const Cards&, const PairTry& t) { return t.rail == 0 && t.peer_rail == 0; }, 1, "reach",
-       Level::fail, "a mlx5_1 -> b mlx5_1", "no connection"},
+       Level::fail, "a mlx5_1 (10.0.1.1) -> b mlx5_1 (10.0.1.2)", "no connection"},
       {"a ring of direct cables", ring(), false, cabled, 3, "networks", Level::fail, "a b",
        "NCCL_IB_SUBNET_AWARE_ROUTING=1"},
       {"the same, chosen by network", ring(), true, cabled, 0, "", Level::ok, "", ""},
@@ -230,6 +233,144 @@ TEST_CASE("pairs of rails that do not work are named, and their kind is known") 
     CHECK(found[0]->objects.front() == c.object);
     CHECK(mentions(found[0]->fact + found[0]->remedy, c.word));
   }
+}
+
+// A ring whose hosts choose by network, as they do by themselves.
+Cards chosen_ring() {
+  Cards out = ring();
+  for (HostCard& c : out) {
+    c.subnet_aware = true;
+    c.subnet_prefix = 24;
+  }
+  return out;
+}
+// Loses a rail, and with it the choice: there is one left.
+void lose(HostCard& c, std::size_t rail, const char* found) {
+  c.found = {{"", "port-state", {c.rails[rail].name}, Level::fail, found, "see cable"}};
+  c.rails.erase(c.rails.begin() + static_cast<std::ptrdiff_t>(rail));
+  c.subnet_aware = false;
+}
+
+TEST_CASE("each fault of a ring of cables is one finding between its two hosts") {
+  struct Case {
+    const char* what;
+    std::function<void(Cards&)> change;
+    std::function<bool(const Cards&, const PairTry&)> works;
+    std::vector<std::vector<std::string>> found;  // objects, and words of fact and remedy
+  };
+  const auto why = [](const Cards&, const PairTry&) { return false; };
+  const Case cases[] = {
+      {"none", [](Cards&) {}, cabled, {}},
+      {"a cable is out: both ports are down",
+       [](Cards& c) { lose(c[0], 1, "DOWN"), lose(c[1], 0, "DOWN"); },
+       cabled,
+       {{"a b", "10.0.3.1/24 (mlx5_0)", "10.0.2.1/24 (mlx5_1)",
+         "first the ports that are not up: a mlx5_1; b mlx5_0"}}},
+      {"one port is down, and its peer sees nothing of it",
+       [](Cards& c) { lose(c[0], 1, "DOWN"); },
+       cabled,
+       {{"a b", "no rails on one network", "first the ports that are not up: a mlx5_1"}}},
+      {"a cable loses all",
+       [](Cards&) {},
+       [](const Cards& c, const PairTry& t) { return cabled(c, t) && t.peer != 1; },
+       {{"a mlx5_1 (10.0.1.1) -> b mlx5_0 (10.0.1.2)", "no connection within 10 s"}}},
+      {"a wrong address that is reached all the same",
+       [](Cards& c) { c[1].rails[0] = rail("mlx5_0", "10.0.9.2/24"); },
+       [](const Cards& c, const PairTry& t) {
+         return cabled(c, t) || (t.peer == 1 && t.rail == 1 && t.peer_rail == 0);
+       },
+       {{"a b", "b has 10.0.9.2/24 (mlx5_0)",
+         "a mlx5_1 (10.0.1.1) and b mlx5_0 (10.0.9.2) reach each other all the same",
+         "one network for both ends of a cable"}}},
+      {"an interface without an address, which ends the choice by network",
+       [](Cards& c) {
+         c[1].rails[0].network.reset();
+         c[1].rails[0].gid = "fe80::75";
+         c[1].subnet_aware = false;
+       },
+       cabled,
+       {{"a b", "no pair of rails connects",
+         "give an address to the interface of b mlx5_0 (fe80::75)"},
+        {"b c", "only rails on one network", "give an address to the interface of b mlx5_0"}}},
+      {"no host has a rail",
+       [](Cards& c) { c[0].rails.clear(), c[2].rails.clear(); },
+       why,
+       {{"a b", "no pair of rails"}, {"a c", "no pair of rails"}, {"b c", "no pair of rails"}}},
+  };
+  const auto network = [](const Cards& cards, const PairTry& t) {
+    const auto &a = cards[static_cast<std::size_t>(t.host)].rails[static_cast<std::size_t>(t.rail)],
+               &b = cards[static_cast<std::size_t>(t.peer)]
+                        .rails[static_cast<std::size_t>(t.peer_rail)];
+    return a.network && b.network;
+  };
+  for (const Case& c : cases) {
+    INFO(c.what);
+    Cards cards = chosen_ring();
+    c.change(cards);
+    auto tries =
+        tried(cards, [&](const PairTry& t) { return network(cards, t) && c.works(cards, t); });
+    std::erase_if(tries, [&](const PairTry& t) {
+      return use_of(cards[static_cast<std::size_t>(t.host)], t.rail,
+                    cards[static_cast<std::size_t>(t.peer)], t.peer_rail) == PairUse::never;
+    });
+    Checks checks;
+    judge_tries(cards, tries, checks);
+    std::map<std::string, std::string> found;  // text by object
+    for (const CheckItem& i : checks.items())
+      if (i.level != Level::ok)
+        for (const std::string& object : i.objects) found[object] += i.fact + " -> " + i.remedy;
+    CHECK(found.size() == c.found.size());
+    for (const auto& words : c.found) {
+      INFO(words.front() << ": " << found[words.front()]);
+      for (std::size_t i = 1; i < words.size(); ++i)
+        CHECK(mentions(found[words.front()], words[i]));
+    }
+  }
+}
+
+TEST_CASE("pairs that no connection takes are not tried") {
+  struct Case {
+    const char* what;
+    Cards cards;  // the first two count
+    int rail, peer_rail;
+    PairUse use;
+  };
+  Cards single = chosen_ring(), plain = ring(), far = chosen_ring(), bare = chosen_ring();
+  lose(single[1], 1, "DOWN");
+  far[1].rails[0] = rail("mlx5_0", "10.0.9.2/24");
+  bare[1].rails[0].network.reset();
+  const Case cases[] = {
+      {"the cable", chosen_ring(), 1, 0, PairUse::near},
+      {"beside it", chosen_ring(), 0, 0, PairUse::never},
+      {"and there", chosen_ring(), 1, 1, PairUse::never},
+      {"the peer has one rail: nothing to choose", single, 0, 0, PairUse::never},
+      {"the cable of those", single, 1, 0, PairUse::near},
+      {"not chosen by network: a router may join them", plain, 0, 0, PairUse::maybe},
+      {"no cable has one network at both ends", far, 1, 0, PairUse::maybe},
+      {"a network that is not known", bare, 1, 0, PairUse::near},
+  };
+  for (const Case& c : cases) {
+    INFO(c.what);
+    CHECK(use_of(c.cards[0], c.rail, c.cards[1], c.peer_rail) == c.use);
+  }
+}
+
+TEST_CASE("a failure is told by the cause in the plugin's warning") {
+  const std::string cause = "rxe0 of a has the address ::ffff:10.0.0.1, too; choose another";
+  const std::pair<std::string, std::string> rows[] = {
+      {"NET/Twinpath: no connection from rxe0 GID index 1 ::ffff:10.0.0.1 (port 1) to b pid 9 "
+       "(10.76.0.2:47235), rxe1: " +
+           cause,
+       cause},
+      {"NET/Twinpath: b pid 9 (10.76.0.2:51065), rxe0 refused the connection from rxe0 GID index 1 "
+       "::ffff:10.0.0.1 (port 1) to rxe0 GID index 1 ::ffff:10.0.0.2: " +
+           cause,
+       cause},
+      {"NET/Twinpath: a port cannot be used: no address", "a port cannot be used: no address"},
+      {"NET/Twinpath: no connection from here", "no connection from here"},
+      {"another plugin's words", "another plugin's words"},
+      {"", ""}};
+  for (const auto& [warning, wanted] : rows) CHECK(cause_in(warning) == wanted);
 }
 
 TEST_CASE("a card is the same behind the wire, and what is none is refused") {

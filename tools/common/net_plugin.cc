@@ -15,6 +15,7 @@
 #include <limits>
 #include <mutex>
 #include <sstream>
+#include <utility>
 
 #include "tools/common/net_abi.h"
 #include "tools/common/said_once.h"
@@ -80,7 +81,20 @@ void log_all(int level, unsigned long, const char* where, int, const char* forma
   log_line(false, level == kWarning ? "WARN" : "INFO", where, format, args);
   va_end(args);
 }
-void log_nothing(int, unsigned long, const char*, int, const char*, ...) {}
+// Of a thread's own: what others say at the time is not about its call.
+std::string& kept_warning() {
+  thread_local std::string text;
+  return text;
+}
+void log_kept(int level, unsigned long, const char*, int, const char* format, ...) {
+  if (level != kWarning) return;
+  char text[1024];
+  va_list args;
+  va_start(args, format);
+  std::vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  kept_warning() = text;
+}
 
 // NCCL's profiler callback when no profiler is loaded.
 abi::Result no_profiler(void**, int, void*, std::int64_t, void*) { return 0; }
@@ -233,7 +247,7 @@ std::unique_ptr<NetPlugin> adapt(Library library, void* symbol, NetLog log, NetJ
                                  abi::Result& result) {
   auto plugin =
       std::make_unique<Adapter<V>>(std::move(library), static_cast<const abi::Net<V>*>(symbol));
-  result = plugin->init(log == NetLog::quiet      ? log_nothing
+  result = plugin->init(log == NetLog::kept       ? log_kept
                         : log == NetLog::warnings ? log_warnings
                                                   : log_all,
                         job);
@@ -242,6 +256,8 @@ std::unique_ptr<NetPlugin> adapt(Library library, void* symbol, NetLog log, NetJ
 }
 
 }  // namespace
+
+std::string take_warning() { return std::exchange(kept_warning(), {}); }
 
 const char* net_result_name(NetResult r) {
   static constexpr const char* kNames[] = {

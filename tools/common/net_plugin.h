@@ -38,7 +38,9 @@ struct NetProperties {
   int members = 1;            // ports merged into this device
 };
 
-enum class NetLog { quiet, warnings, info };
+enum class NetLog { kept, warnings, info };  // kept: take_warning() has them, nothing is printed
+// The plugin's last warning during this thread's calls since it was last taken; empty: none.
+std::string take_warning();
 // What the plugin is told of its connections, from net ABI v11 on: that they are those of one
 // communicator, and so end together when one fails; or nothing, and each stands alone.
 enum class NetJob { communicator, none };

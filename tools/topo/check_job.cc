@@ -149,6 +149,8 @@ void addresses(const JobFacts& j, Checks& out) {
             "see the ports above and twinpath-info; without adapters TWINPATH_FABRIC=soft");
     return;
   }
+  const bool others = std::any_of(j.rails.begin(), j.rails.end(),
+                                  [](const RailFacts& r) { return r.network.has_value(); });
   for (const RailFacts& r : j.rails) {
     if (r.gid.empty())
       out.add("address", r.name, Level::fail,
@@ -156,6 +158,11 @@ void addresses(const JobFacts& j, Checks& out) {
               "give its interface an address; NCCL_IB_GID_INDEX");
     else if (!r.complaint.empty())
       out.add("address", r.name, Level::warn, r.complaint, "correct or unset that setting");
+    else if (r.roce && !r.network && others && r.gid.starts_with("fe80:"))
+      // Then connections go by network only if the user says so, and leave this port out.
+      out.add("address", r.name, Level::warn,
+              "its GID " + r.gid + " is link-local, while other rails have addresses",
+              "give its interface an address of the network at the other end of its cable");
     else
       out.add("address", r.name, Level::ok, "found");
   }

@@ -65,7 +65,8 @@ void rails(const std::vector<HostCard>& cards, Checks& out) {
     const char* remedy;
   };
   constexpr Part kParts[] = {
-      {"speed", " Gb/s", [](const RailFacts& r) { return number(r.mbps / 1000.0, 0); },
+      {"speed", " Gb/s",
+       [](const RailFacts& r) { return number(r.mbps / 1000.0, r.mbps % 1000 == 0 ? 0 : 1); },
        "the slowest port holds up all: see its cable, module, switch port"},
       {"packets", " bytes", [](const RailFacts& r) { return std::to_string(r.mtu); },
        "one MTU on all interfaces and switch ports; the smaller one is used"},

@@ -16,6 +16,11 @@ struct PairTry {
   std::string why;  // it failed; empty: all bytes came, and right
 };
 
+// Whether the connections of a job take this pair of rails: `near` ones are on one network, and
+// `never` is one that is not, between hosts that choose by network and have near ones.
+enum class PairUse { near, maybe, never };
+PairUse use_of(const HostCard& host, int rail, const HostCard& peer, int peer_rail);
+
 // What each host has found at itself that is not OK, what differs, and the pairs.
 Checks check_hosts(const std::vector<HostCard>& cards, const std::vector<PairTry>& tries);
 

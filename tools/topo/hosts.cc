@@ -26,10 +26,6 @@ int devices_of(NetPlugin* plugin) {
   return std::min(count, kMostRails);
 }
 
-const RailFacts& rail_of(const std::vector<HostCard>& cards, int host, int rail) {
-  return cards.at(static_cast<std::size_t>(host)).rails.at(static_cast<std::size_t>(rail));
-}
-
 }  // namespace
 
 std::optional<HostsReport> check_as_rank(const Options& o, const Place& place, const Report& own) {
@@ -58,12 +54,13 @@ std::optional<HostsReport> check_as_rank(const Options& o, const Place& place, c
     rails.push_back(static_cast<int>(report.cards.back().rails.size()));
   }
   tell_apart(report.cards);
-  const auto apart = [&cards = report.cards](int host, int rail, int peer, int peer_rail) {
-    const auto &a = rail_of(cards, host, rail).network,
-               &b = rail_of(cards, peer, peer_rail).network;
-    return a && b && !on_one_network(*a, *b, a->prefix);
+  const auto card = [&report](int host) -> const HostCard& {
+    return report.cards.at(static_cast<std::size_t>(host));
   };
-  report.tries = try_rails(plugin.get(), group, ends, rails, apart, o.patience_s);
+  const auto use = [&card](int host, int rail, int peer, int peer_rail) {
+    return use_of(card(host), rail, card(peer), peer_rail);
+  };
+  report.tries = try_rails(plugin.get(), group, ends, rails, use, o.patience_s);
   if (place.rank != 0) return std::nullopt;
   report.checks = check_hosts(report.cards, report.tries);
   return report;

@@ -1,9 +1,10 @@
 #pragma once
 // A real connection and 1 MiB over each pair of rails of each two hosts, through the plugin as NCCL
 // calls it.  Pairs of two hosts at once, so that those that do not answer are waited for together:
-// those first that may be on one network, then the others.  For a kernel that looks for an address
-// which no neighbour has keeps the caller for a second, and whoever tries it among others keeps
-// these from ending in time.  Last, each pair that works once more alone, for its time.
+// those first that may be on one network, then the others that a job may take.  For a kernel that
+// looks for an address which no neighbour has keeps the caller for a second, and whoever tries it
+// among others keeps these from ending in time.  Last, each pair that works once more alone, for
+// its time.
 //
 // Threads: one.  Every rank of the group calls try_rails() with the same arguments.
 #include <functional>
@@ -22,13 +23,13 @@ inline constexpr int kMostRails = 16;
 // environment.  Throws Failure.
 std::unique_ptr<NetPlugin> open_for_tries(const std::string& path, double patience_s);
 
-// Whether two rails are on networks that differ, as far as is known: host, rail, peer, its rail.
-using AreApart = std::function<bool(int, int, int, int)>;
+// What a pair is good for: host, rail, peer, its rail; those that no job takes are left out.
+using UseOfPair = std::function<PairUse(int, int, int, int)>;
 
 // `ends`: the ranks that stand for a host, in the order of the cards; `rails`: how many of the
 // plugin's devices each tries.  `plugin` may be null where that is none.  All ranks get all tries.
 std::vector<PairTry> try_rails(NetPlugin* plugin, Group& group, const std::vector<int>& ends,
-                               const std::vector<int>& rails, const AreApart& apart,
+                               const std::vector<int>& rails, const UseOfPair& use,
                                double patience_s);
 
 // Who meets whom in a round, of n - 1 rounds (n for an odd n); -1: nobody.  Pure.
