@@ -48,6 +48,12 @@ class Fabrics(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         self.assertIn("Fabric verbs", done.stdout)
         self.assertIn("soft0", done.stdout)
+        if "(used with these settings)" not in done.stdout:  # no adapter here
+            self.assertIn("Set TWINPATH_FABRIC=soft to use", done.stdout)
+        # Not what would not help.
+        done = run(INFO, env={"NCCL_IB_HCA": "nosuch"})
+        self.assertIn("The reasons are above", done.stdout)
+        self.assertNotIn("Set TWINPATH_FABRIC=soft", done.stdout)
 
 
 class Files(unittest.TestCase):

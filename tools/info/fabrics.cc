@@ -172,10 +172,15 @@ void print_fabrics(const std::vector<FabricReport>& fabrics, const Config& confi
     }
     table.print(stdout);
   }
-  if (!any)
-    std::printf("\nNo fabric would be used: NCCL falls back to its own transports. %s.\n",
-                config.ib_disable ? "NCCL_IB_DISABLE=1 says so; unset it"
-                                  : "Set TWINPATH_FABRIC=soft to use the software HCA");
+  if (any) return;
+  // The soft HCA is a package of its own: it is named where it is there.
+  const bool soft = std::any_of(fabrics.begin(), fabrics.end(), [](const FabricReport& f) {
+    return f.kind == "soft" && !f.devices.empty();
+  });
+  std::printf("\nNo fabric would be used: NCCL falls back to its own transports. %s.\n",
+              config.ib_disable ? "NCCL_IB_DISABLE=1 says so; unset it"
+              : soft            ? "Set TWINPATH_FABRIC=soft to use the software HCA"
+                                : "The reasons are above");
 }
 
 }  // namespace twinpath::tools
