@@ -20,7 +20,6 @@ BIGGER = {
     "gda/context/gin_context.h: Context": (24, 32),
     "gda/front/work_queue.h: WorkQueue": (24, 28),
     "plugin/fabric/soft/hca.h: Hca": (43, 58),
-    "plugin/fabric/soft/mlx5/execution.h: Execution": (13, 45),
     "plugin/fabric/soft/objects.h: SoftQp": (66, 4),
     "plugin/fabric/soft/personality.h: Personality": (31, 1),
     "plugin/gpu/copy_thread.h: CopyThread": (24, 23),

@@ -63,7 +63,7 @@ void Execution::say(const char* format, ...) const {
   around_.say(line);
 }
 
-Execution::CompletionQueue* Execution::find_cq(std::uint32_t number) {
+CompletionQueue* Execution::find_cq(std::uint32_t number) {
   auto it = cqs_.find(number);
   return it == cqs_.end() ? nullptr : &it->second;
 }
@@ -135,7 +135,7 @@ bool Execution::collect(QueuePair& qp) {
   if (qp.facts.service != Service::reliable) return false;
   bool moved = false;
   CompletionQueue* const receive_cq = find_cq(qp.facts.receive_cq);
-  while (receive_cq == nullptr || has_room(*receive_cq)) {
+  while (receive_cq == nullptr || receive_cq->has_room()) {
     ibv_wc wc{};
     if (!qp.carrier->poll(wc)) break;
     moved = true;
@@ -158,7 +158,7 @@ bool Execution::collect(QueuePair& qp) {
     c.immediate = __builtin_bswap32(wc.imm_data);
     c.user_index = qp.facts.user_index;
     c.syndrome = syndrome_of(wc.status);
-    write(*receive_cq, c);
+    complete(*receive_cq, c);
   }
   return moved;
 }
@@ -166,9 +166,9 @@ bool Execution::collect(QueuePair& qp) {
 void Execution::look_at_wait(const QueuePair& qp, Pending& entry) {
   const CompletionQueue* const awaited = find_cq(entry.work.wait_cqn);
   // Its queue has a completion for each entry of its sender, counted as these are.
-  const bool came = awaited != nullptr && awaited->written != 0 &&
+  const bool came = awaited != nullptr && awaited->written() != 0 &&
                     static_cast<std::int32_t>(static_cast<std::uint32_t>(
-                        awaited->written - 1 - entry.work.wait_index)) >= 0;
+                        awaited->written() - 1 - entry.work.wait_index)) >= 0;
   entry.done = came || qp.failed;
   entry.syndrome = came ? Syndrome::none : Syndrome::flushed;
 }
@@ -197,7 +197,7 @@ bool Execution::retire(QueuePair& qp) {
     CompletionQueue* const cq = find_cq(qp.facts.send_cq);
     const bool error = entry.syndrome != Syndrome::none;
     if (cq != nullptr && (error || entry.work.completion)) {
-      if (!has_room(*cq)) break;
+      if (!cq->has_room()) break;
       Completion c;
       c.kind = error ? CompletionKind::requester_error : CompletionKind::requester;
       c.qpn = qp.carrier->number();
@@ -206,13 +206,25 @@ bool Execution::retire(QueuePair& qp) {
       c.bytes = entry.bytes;
       c.user_index = qp.facts.user_index;
       c.syndrome = entry.syndrome;
-      write(*cq, c);
+      complete(*cq, c);
     }
     if (error && !qp.failed) fail(qp);
     qp.pending.pop_front();
     moved = true;
   }
   return moved;
+}
+
+// The queue pairs whose completions are lost end, too.
+void Execution::complete(CompletionQueue& cq, const Completion& completion) {
+  if (cq.write(completion)) return;
+  const CompletionQueueFacts& facts = cq.facts();
+  for (auto& [number, qp] : qps_) {
+    const bool runs = qp.state == State::ready_to_receive || qp.state == State::ready_to_send;
+    const bool uses = qp.facts.send_cq == facts.number || qp.facts.receive_cq == facts.number;
+    if (runs && uses && !qp.failed) fail(qp);
+  }
+  facts.overflowed(facts.number);
 }
 
 // What is behind the first error is not carried out.

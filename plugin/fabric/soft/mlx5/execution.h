@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "plugin/fabric/soft/mlx5/carrier.h"
-#include "plugin/fabric/soft/mlx5/completion.h"
+#include "plugin/fabric/soft/mlx5/completion_queue.h"
 #include "plugin/fabric/soft/mlx5/shared_receives.h"
 #include "plugin/fabric/soft/mlx5/surroundings.h"
 
@@ -62,15 +62,6 @@ class Execution : public Queues {
   bool detach(std::uint32_t qpn, const Group& group);
 
  private:
-  struct CompletionQueue {
-    CompletionQueueFacts facts;
-    std::uint64_t written = 0;   // completions, since it was made
-    std::uint64_t consumed = 0;  // as the program last told
-    // As it last stood in the record; the program's first may be that which stood there before.
-    std::uint32_t arm_word = 0;
-    bool was_armed = false, armed = false;
-    bool overflowed = false;
-  };
   struct Page {
     std::vector<std::uint64_t*> registers;
     std::uint64_t* arm = nullptr;
@@ -109,8 +100,6 @@ class Execution : public Queues {
   void take_word(std::uint32_t page, std::uint64_t word);
   bool look_at_unnamed();
   void look_at_arming(std::uint32_t page, std::uint64_t word);
-  void arm(CompletionQueue& cq, std::uint32_t word);
-  static void notify(CompletionQueue& cq);
   void look_at_record(QueuePair& qp);
   bool fetch(QueuePair& qp);
   bool look_at_receives(QueuePair& qp);
@@ -119,7 +108,6 @@ class Execution : public Queues {
   Syndrome send_datagram(const QueuePair& qp, const Work& work);
   bool take_datagrams();
   void deliver(QueuePair& qp, const Datagram& datagram);
-  Syndrome scatter(const QueuePair& qp, const std::vector<Piece>& pieces, const Datagram& d);
   static std::uint32_t well_known_number(const QueuePair& qp);
   struct Receive {
     std::uint16_t index;
@@ -133,10 +121,7 @@ class Execution : public Queues {
   void look_at_wait(const QueuePair& qp, Pending& entry);
   void look_at_dump(const QueuePair& qp, Pending& entry);
   void fail(QueuePair& qp);
-  bool has_room(CompletionQueue& cq);
-  std::uint64_t waiting(CompletionQueue& cq) const;
-  void overflow(CompletionQueue& cq);
-  void write(CompletionQueue& cq, const Completion& completion);
+  void complete(CompletionQueue& cq, const Completion& completion);
   CompletionQueue* find_cq(std::uint32_t number);
 
   void say(const char* format, ...) const __attribute__((format(printf, 2, 3)));

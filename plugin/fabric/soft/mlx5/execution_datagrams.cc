@@ -27,6 +27,24 @@ std::array<std::uint8_t, kRouteBytes> route_of(const DatagramAddress& to, std::s
   return route;
 }
 
+// Room for the header comes first, and is left as it was when there is none.
+Syndrome scatter(const Surroundings& around, ibv_pd* pd, const std::vector<Piece>& pieces,
+                 const Datagram& d) {
+  std::vector<std::uint8_t> all(d.route.begin(), d.route.end());
+  all.insert(all.end(), d.data.begin(), d.data.end());
+  std::size_t at = 0;
+  for (const Piece& piece : pieces) {
+    const std::size_t bytes = std::min<std::size_t>(piece.bytes, all.size() - at);
+    const std::size_t skipped =
+        d.from.routed || at >= kRouteBytes ? 0 : std::min(bytes, kRouteBytes - at);
+    if (bytes != skipped && !around.write_region(pd, piece.address + skipped, piece.key,
+                                                 all.data() + at + skipped, bytes - skipped))
+      return Syndrome::local_protection;
+    at += bytes;
+  }
+  return at == all.size() ? Syndrome::none : Syndrome::local_length;
+}
+
 }  // namespace
 
 Syndrome Execution::send_datagram(const QueuePair& qp, const Work& work) {
@@ -84,7 +102,7 @@ void Execution::deliver(QueuePair& qp, const Datagram& d) {
   const bool has_key = qp.facts.service != Service::management;
   CompletionQueue* const cq = find_cq(qp.facts.receive_cq);
   if (!takes || qp.failed || cq == nullptr || (has_key && d.qkey != qp.qkey)) return;
-  if (!has_room(*cq)) return;
+  if (!cq->has_room()) return;
   const std::optional<Receive> receive = take_receive(qp);
   if (!receive) return;
   Completion c;
@@ -95,29 +113,10 @@ void Execution::deliver(QueuePair& qp, const Datagram& d) {
   c.bytes = static_cast<std::uint32_t>(kRouteBytes + d.data.size());
   c.immediate = d.has_immediate ? d.immediate : kDefaultPartition;
   c.sender = d.from;
-  c.syndrome = scatter(qp, receive->pieces, d);
+  c.syndrome = scatter(around_, pds_.at(qp.facts.pd), receive->pieces, d);
   if (c.syndrome != Syndrome::none) c.kind = CompletionKind::responder_error;
-  write(*cq, c);
+  complete(*cq, c);
   if (c.syndrome != Syndrome::none) fail(qp);
-}
-
-// Room for the header comes first, and is left as it was when there is none.
-Syndrome Execution::scatter(const QueuePair& qp, const std::vector<Piece>& pieces,
-                            const Datagram& d) {
-  std::vector<std::uint8_t> all(d.route.begin(), d.route.end());
-  all.insert(all.end(), d.data.begin(), d.data.end());
-  std::size_t at = 0;
-  for (const Piece& piece : pieces) {
-    const std::size_t bytes = std::min<std::size_t>(piece.bytes, all.size() - at);
-    const std::size_t skipped =
-        d.from.routed || at >= kRouteBytes ? 0 : std::min(bytes, kRouteBytes - at);
-    if (bytes != skipped &&
-        !around_.write_region(pds_.at(qp.facts.pd), piece.address + skipped, piece.key,
-                              all.data() + at + skipped, bytes - skipped))
-      return Syndrome::local_protection;
-    at += bytes;
-  }
-  return at == all.size() ? Syndrome::none : Syndrome::local_length;
 }
 
 bool Execution::attach(std::uint32_t qpn, const Group& group) {

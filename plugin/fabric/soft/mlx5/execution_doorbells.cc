@@ -9,8 +9,6 @@ namespace twinpath::soft::mlx5 {
 namespace {
 
 constexpr std::uint32_t kSendWord = 4;  // of a queue pair's record
-// What the kernel writes into a queue's arm word before anybody has armed it.
-constexpr std::uint32_t kNeverArmed = 2u << 28;
 
 }  // namespace
 
@@ -65,34 +63,11 @@ bool Execution::look_at_unnamed() {
   return looked;
 }
 
-// The word names one queue; others of the page may have been named by words that it has
-// overwritten, and have another arm word in their record then.  A queue that was never armed must
-// not be taken for armed: the kernel has nobody to call.
 void Execution::look_at_arming(std::uint32_t page, std::uint64_t word) {
   const auto named = static_cast<std::uint32_t>(__builtin_bswap64(word)) & 0xffffff;
   for (auto& [number, cq] : cqs_) {
-    std::uint32_t told = 0;
-    if (cq.facts.uar != page || !cq.facts.notify ||
-        !read_record(around_, cq.facts.record + kArmWord, told))
-      continue;
-    const bool changed = told != cq.arm_word || (told == 0 && !cq.was_armed);
-    if (number == named || (changed && told != kNeverArmed)) arm(cq, told);
+    if (cq.facts().uar == page) cq.look_at_arming(number == named);
   }
-}
-
-void Execution::arm(CompletionQueue& cq, std::uint32_t word) {
-  cq.arm_word = word;
-  cq.was_armed = cq.armed = true;
-  // It tells how far the program has looked: what has come since does not wait for the next.
-  const auto index = extend_index(cq.consumed, word & 0xffffff, 24, cq.written - cq.consumed);
-  if (index) cq.consumed = *index;
-  if (cq.written != cq.consumed) notify(cq);
-}
-
-void Execution::notify(CompletionQueue& cq) {
-  if (!cq.armed) return;
-  cq.armed = false;
-  cq.facts.notify(cq.facts.number);
 }
 
 void Execution::look_at_record(QueuePair& qp) {

@@ -54,24 +54,13 @@ void Execution::forget_page(std::uint32_t number) {
 
 void Execution::make(const CompletionQueueFacts& cq) {
   std::lock_guard hold(lock_);
-  CompletionQueue& made = cqs_[cq.number];
-  made.facts = cq;
-  if (cq.notify) (void)read_record(around_, cq.record + kArmWord, made.arm_word);
+  cqs_.erase(cq.number);
+  cqs_.try_emplace(cq.number, around_, cq);
 }
 
 bool Execution::resize(const CompletionQueueFacts& to) {
   std::lock_guard hold(lock_);
-  CompletionQueue& cq = cqs_.at(to.number);
-  const std::uint64_t waits = waiting(cq);
-  // With the entry that says so.
-  if (waits >> cq.facts.log_entries != 0 || (waits + 1) >> to.log_entries != 0) return false;
-  Completion last;
-  last.kind = CompletionKind::resized;
-  write(cq, last);
-  cq.facts.address = to.address;
-  cq.facts.log_entries = to.log_entries;
-  cq.facts.entry_bytes = to.entry_bytes;
-  return true;
+  return cqs_.at(to.number).resize(to);
 }
 
 std::uint32_t Execution::make(const QueuePairFacts& facts) {
@@ -96,7 +85,7 @@ std::uint32_t Execution::make(const QueuePairFacts& facts) {
                    (facts.send_blocks == 0 || reach(facts.sends));
   for (const std::uint32_t cq : {facts.send_cq, facts.receive_cq}) {
     if (auto it = cqs_.find(cq); it != cqs_.end())
-      made.reachable = made.reachable && reach(it->second.facts.address);
+      made.reachable = made.reachable && reach(it->second.facts().address);
   }
   if (!made.reachable && !said_) {
     say("what is given to queue pair 0x%x is not carried out yet: %s", number,

@@ -60,14 +60,14 @@ bool Execution::post_receives(QueuePair& qp) {
 bool Execution::flush_receives(QueuePair& qp) {
   CompletionQueue* const cq = find_cq(qp.facts.receive_cq);
   bool moved = false;
-  while (qp.failed && cq != nullptr && qp.receives_posted < qp.receives_told && has_room(*cq)) {
+  while (qp.failed && cq != nullptr && qp.receives_posted < qp.receives_told && cq->has_room()) {
     Completion c;
     c.kind = CompletionKind::responder_error;
     c.qpn = qp.carrier->number();
     c.index = static_cast<std::uint16_t>(qp.receives_posted++);
     c.user_index = qp.facts.user_index;
     c.syndrome = Syndrome::flushed;
-    write(*cq, c);
+    complete(*cq, c);
     moved = true;
   }
   return moved;

@@ -16,9 +16,6 @@
 
 namespace twinpath::soft::mlx5 {
 
-// In the record of a completion queue: behind the consumer index.
-inline constexpr std::uint32_t kArmWord = 4;
-
 inline bool read_host_memory(std::uint64_t address, void* to, std::size_t bytes) {
   iovec here{to, bytes}, there{reinterpret_cast<void*>(address), bytes};
   return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);

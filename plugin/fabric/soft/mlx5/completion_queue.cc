@@ -1,0 +1,84 @@
+#include "plugin/fabric/soft/mlx5/completion_queue.h"
+
+#include "plugin/fabric/soft/mlx5/memory_access.h"
+
+namespace twinpath::soft::mlx5 {
+namespace {
+
+constexpr std::uint32_t kArmWord = 4;  // in the record, behind the consumer index
+// What the kernel writes there before anybody has armed the queue.
+constexpr std::uint32_t kNeverArmed = 2u << 28;
+
+}  // namespace
+
+CompletionQueue::CompletionQueue(const Surroundings& around, const CompletionQueueFacts& facts)
+    : around_(around), facts_(facts) {
+  if (facts_.notify) (void)read_record(around_, facts_.record + kArmWord, arm_word_);
+}
+
+bool CompletionQueue::has_room() {
+  if (facts_.ignores_overrun || facts_.collapsed || facts_.overflowed) return true;
+  return waiting() >> facts_.log_entries == 0;
+}
+
+// Completions that the program has not taken.
+std::uint64_t CompletionQueue::waiting() {
+  (void)follow_record(around_, facts_.record, 24, written_ - consumed_, consumed_);
+  return written_ - consumed_;
+}
+
+bool CompletionQueue::write(const Completion& completion) {
+  if (overflowed_) return true;
+  const bool may_overflow = facts_.overflowed && !facts_.ignores_overrun && !facts_.collapsed;
+  overflowed_ = may_overflow && waiting() >> facts_.log_entries != 0;
+  if (overflowed_) return false;
+  const auto bytes = completion_bytes(completion, written_, facts_.log_entries);
+  const std::uint64_t mask = (std::uint64_t{1} << facts_.log_entries) - 1;
+  const std::uint64_t place = facts_.collapsed ? 0 : written_ & mask;
+  const std::uint64_t at =
+      facts_.address + place * facts_.entry_bytes + facts_.entry_bytes - bytes.size();
+  (void)write_entry(around_, at, bytes);  // to memory that is gone: nobody waits there
+  ++written_;
+  notify();
+  return true;
+}
+
+bool CompletionQueue::resize(const CompletionQueueFacts& to) {
+  const std::uint64_t waits = waiting();
+  // With the entry that says so.
+  if (waits >> facts_.log_entries != 0 || (waits + 1) >> to.log_entries != 0) return false;
+  Completion last;
+  last.kind = CompletionKind::resized;
+  (void)write(last);
+  facts_.address = to.address;
+  facts_.log_entries = to.log_entries;
+  facts_.entry_bytes = to.entry_bytes;
+  return true;
+}
+
+// Others of the page may have been named by words that this one has overwritten, and have another
+// arm word in their record then.  A queue that was never armed must not be taken for armed: the
+// kernel has nobody to call.
+void CompletionQueue::look_at_arming(bool named) {
+  std::uint32_t told = 0;
+  if (!facts_.notify || !read_record(around_, facts_.record + kArmWord, told)) return;
+  const bool changed = told != arm_word_ || (told == 0 && !was_armed_);
+  if (named || (changed && told != kNeverArmed)) arm(told);
+}
+
+void CompletionQueue::arm(std::uint32_t word) {
+  arm_word_ = word;
+  was_armed_ = armed_ = true;
+  // It tells how far the program has looked: what has come since does not wait for the next.
+  consumed_ =
+      extend_index(consumed_, word & 0xffffff, 24, written_ - consumed_).value_or(consumed_);
+  if (written_ != consumed_) notify();
+}
+
+void CompletionQueue::notify() {
+  if (!armed_) return;
+  armed_ = false;
+  facts_.notify(facts_.number);
+}
+
+}  // namespace twinpath::soft::mlx5
