@@ -205,10 +205,7 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   if (cause.empty()) cause = death_text();
   if (cause.empty() && control_.socket().owed_ms(now_ns()) >= kQuietMs) cause = silence_text();
   const bool of_peer = !of_path && !cause.empty();
-  if (cause.empty() && refused)
-    cause =
-        "the adapter refused a request of the peer's: memory must stay registered while messages "
-        "for it are under way";
+  if (cause.empty() && refused) cause = kRequestRefused;
   if (cause.empty()) cause = completion_hint(wc.status);
   const std::string text = completion_text(id, wc) + " on " + rail_text(rail) + ", QP " +
                            std::to_string(wc.qp_num) + ", to " + rail_text(remote) + ": " + cause;

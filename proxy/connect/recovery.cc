@@ -202,6 +202,11 @@ bool Recovery::fence(std::int64_t now) {
     return false;
   }
   if (!comm_->settled()) return false;  // copies end by themselves, also when the driver dies
+  // The event came behind the completions.  What it tells of is no port's, and comes again.
+  if (link_.set().any_request_refused()) {
+    link_.fail("%s: %s", why_.c_str(), kRequestRefused);
+    return false;
+  }
   clock_.turn(StopClock::Part::renew, now);
   FencedNote note;
   note.round = round_.number();

@@ -180,6 +180,11 @@ bool QueueSet::request_refused(const Queue& queue) const {
   return events.request_refused(queue.qp->qp_num);
 }
 
+bool QueueSet::any_request_refused() const {
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [&](const Queue& q) { return request_refused(q); });
+}
+
 bool QueueSet::uses(const CompletionEngine& engine) const {
   return std::any_of(queues_.begin(), queues_.end(),
                      [&](const Queue& q) { return q.qp != nullptr && q.engine == &engine; });

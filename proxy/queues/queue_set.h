@@ -31,6 +31,11 @@ struct Queue {
   bool halted = false;           // its adapter says that it is in error
 };
 
+// The cause then, in the log.
+inline constexpr const char* kRequestRefused =
+    "the adapter refused a request of the peer's: memory must stay registered while messages for "
+    "it are under way";
+
 class QueueSet {
  public:
   static Result<std::unique_ptr<QueueSet>> make(std::shared_ptr<CompletionHub> hub,
@@ -83,9 +88,10 @@ class QueueSet {
   // Whether a queue in use has its completions there.
   bool uses(const CompletionEngine& engine) const;
   // Whether the queue failed because its adapter refused a request of the peer, as far as the
-  // adapter's events say yet.  They may come after the completions: who replaces the queue then has
-  // the next one fail alike.
+  // adapter's events say yet.  They may come after the completions: who replaces queues asks again,
+  // of all, before he does.
   bool request_refused(const Queue& queue) const;
+  bool any_request_refused() const;
   int receive_depth() const { return settings_.recv_depth; }
   CompletionHub& hub() { return *hub_; }
   Devices& devices() { return *devices_; }
