@@ -56,10 +56,9 @@ Status ProxySession::listen(int device, std::span<std::uint8_t, kHandleBytes> ha
   h.address = socket->address();
   h.host_hash = host_hash();
   h.pid = static_cast<std::uint32_t>(::getpid());
-  if (core_->devices->config().ib_subnet_aware) {
-    h.gids = addresses_of(*core_->devices, device);
-    h.others = other_addresses(*core_->devices, device);
-  }
+  // Told by a host with nothing to choose, too: one port, while the peer may have several.
+  h.gids = addresses_of(*rails);
+  if (core_->devices->config().ib_subnet_aware) h.others = other_addresses(*core_->devices, device);
   encode_handle(h, handle);
   listener = std::make_unique<ProxyListener>(core_, device, std::move(socket).take(), h.nonce);
   return Status::ok;

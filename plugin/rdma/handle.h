@@ -29,8 +29,9 @@ struct Handle {
   SocketAddress address;
   std::uint64_t host_hash = 0;
   std::uint32_t pid = 0;
-  // Of the listener's ports on Ethernet, where that is to choose the connector's device: of the
-  // device that NCCL named, and of its others, as far as kMostHandleGids goes.  None otherwise.
+  // Of the listener's ports on Ethernet, for a connector that chooses its device by them: of the
+  // device that NCCL named, and, from a listener that chooses, too, of its others, as far as
+  // kMostHandleGids goes.
   std::vector<ibv_gid> gids, others;
 };
 inline constexpr std::size_t kMostHandleGids = 3;

@@ -48,6 +48,15 @@ DeviceAddresses addresses_of(const Devices& devices, int device) {
   return out;
 }
 
+DeviceAddresses addresses_of(std::span<const Rail> rails) {
+  DeviceAddresses out;
+  for (const Rail& rail : rails) {
+    if (!rail.port.port->roce) return {};
+    out.push_back(rail.gid.gid);
+  }
+  return out;
+}
+
 DeviceAddresses other_addresses(const Devices& devices, int device) {
   const DeviceAddresses own = addresses_of(devices, device);
   DeviceAddresses out;

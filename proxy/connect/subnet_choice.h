@@ -5,7 +5,8 @@
 // from 2.30.7 on: the connector goes by the addresses of the listener's device, which are in the
 // handle, and the acceptor by those that the connector has chosen.  In a ring of hosts the device
 // that the listener's NCCL named may be on no network of the connector's at all, so the handle has
-// the addresses of its others, too.
+// the addresses of its others, too.  A listener that chooses nothing itself, as one with a single
+// port, tells its address all the same: the connector may have several ports.
 #include <array>
 #include <span>
 #include <vector>
@@ -28,8 +29,9 @@ bool same_network(const ibv_gid& a, const ibv_gid& b, int prefix);
 int choose_by_network(int named, std::span<const DeviceAddresses> devices,
                       std::span<const ibv_gid> peer, std::span<const ibv_gid> others, int prefix);
 
-// The addresses of a device's ports as they are now.
+// The addresses of a device's ports as they are now, and as they were when the rails were chosen.
 DeviceAddresses addresses_of(const Devices& devices, int device);
+DeviceAddresses addresses_of(std::span<const Rail> rails);
 // And of all ports that are none of its.
 DeviceAddresses other_addresses(const Devices& devices, int device);
 

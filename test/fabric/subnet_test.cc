@@ -138,6 +138,16 @@ TEST_CASE("a longer prefix, or none asked for, leaves the named device") {
   }
 }
 
+TEST_CASE("a listener that chooses nothing tells its address to a connector that does") {
+  Config plain = aware("soft0,soft1");
+  plain.ib_subnet_aware = false;
+  LogCapture log;
+  World chooses(aware("soft0,soft1")), listens(plain);
+  Link link = connect(*chooses.a, 0, *listens.b, 1);
+  CHECK(log.has(LogLevel::info, "soft1 is taken in place of soft0"));
+  exchange(link);
+}
+
 TEST_CASE("a connection that takes many calls is gone on with by the device that was named") {
   World world(aware("soft0,soft1"));
   HandleArray handle{};
