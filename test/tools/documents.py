@@ -26,7 +26,7 @@ def paths_of(value, at=""):
         for key, inner in value.items():
             path = f"{at}.{key}" if at else key
             yield path
-            if path != "circumstances.environment":  # its keys are the user's
+            if path not in ("circumstances.environment", "circumstances.files"):  # the user's
                 yield from paths_of(inner, path)
     elif isinstance(value, list):
         for inner in value:
