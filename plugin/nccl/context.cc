@@ -13,7 +13,9 @@
 #include "plugin/base/log.h"
 #include "plugin/base/options.h"
 #include "plugin/base/own_folder.h"
+#include "plugin/base/shared_log.h"
 #include "plugin/base/version.h"
+#include "plugin/nccl/caller.h"
 #include "plugin/nccl/default_name.h"
 #include "plugin/nccl/tuning.h"
 
@@ -85,7 +87,7 @@ Result<Context*> Context::open() {
   if (transports->proxy->device_count() > 0) {
     if (const std::string text = held_on_few(); !text.empty()) TP_WARN("%s", text.c_str());
     apply_tuning(tuning);
-    keep_default_name(own_folder());
+    keep_default_name(own_folder(), nccl_version_of(log_state().sink));
   }
   auto* context = new Context(std::move(transports).take(), config);
   g_context.store(context, std::memory_order_release);

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "plugin/base/log.h"
 
 namespace twinpath {
@@ -22,19 +24,32 @@ std::string wrong_way() {
   return ours ? "" : "another libnccl-net.so was loaded before";
 }
 
+// NCCL reads any number as strtoll does, and takes 0 for no.
+bool kept_by_nccl() {
+  const char* const count = std::getenv("NCCL_NET_PLUGIN_REF_COUNT");
+  return count != nullptr && std::strtoll(count, nullptr, 0) > 0;
+}
+
 }  // namespace
 
-void keep_default_name(const std::string& folder) {
+void keep_default_name(const std::string& folder, int nccl) {
+  std::string why = wrong_way();
+  if (why.empty()) return;  // NCCL found it by that name
   const std::string path = folder + "/libnccl-net-again.so";
-  std::string why;
   if (::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) != nullptr) {
     why = wrong_way();
   } else if (const char* text = ::dlerror()) {
     why = text;
   }
-  if (!why.empty())
+  if (why.empty()) return;
+  if (forgets_names(nccl) && !kept_by_nccl())
+    TP_WARN(
+        "this NCCL will not find the plugin again once its last communicator is gone (%s): install "
+        "the plugin with all of its files, or set NCCL_NET_PLUGIN_REF_COUNT=1",
+        why.c_str());
+  else
     TP_INFO(init,
-            "NCCL 2.28.3 to 2.29.7 will not find this plugin again once its last communicator is "
+            "NCCL 2.28.3 to 2.29.7 would not find this plugin again once its last communicator is "
             "gone (%s); NCCL_NET_PLUGIN_REF_COUNT=1 keeps it",
             why.c_str());
 }

@@ -10,10 +10,14 @@
 
 namespace twinpath {
 
+// `nccl`: as ncclGetVersion counts.
+constexpr bool forgets_names(int nccl) { return nccl >= 22803 && nccl <= 22907; }
+
 // From now on dlopen("libnccl-net.so") finds `folder`/libnccl-net-again.so wherever the loader
 // looks else: its soname is that name, and it holds nothing but a dependency on this library, in
-// which dlsym then looks.  Our own soname must be another one, see meson.build.  If another
-// library is found under that name, INFO says so.  Calls dlopen.
-void keep_default_name(const std::string& folder);
+// which dlsym then looks.  Our own soname must be another one, see meson.build.  If nothing, or
+// another library, is found under that name, the log says so: a warning where `nccl` (caller.h, 0:
+// not known) needs it.  Calls dlopen.
+void keep_default_name(const std::string& folder, int nccl);
 
 }  // namespace twinpath

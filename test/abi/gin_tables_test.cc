@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "plugin/nccl/context.h"
+#include "plugin/nccl/default_name.h"
 #include "test/abi/fake_caller.h"
 #include "test/abi/fake_transport.h"
 #include "test/abi/gin_any.h"
@@ -82,6 +83,39 @@ class Connected {
 };
 
 }  // namespace
+
+// No libnccl-net-again.so is beside this program.
+TEST_CASE("a missing libnccl-net-again.so is a warning for the releases that need it", "[again]") {
+  struct Row {
+    int nccl;
+    const char* kept;  // NCCL_NET_PLUGIN_REF_COUNT
+    bool warned;
+  };
+  for (const Row& row : std::vector<Row>{{0, nullptr, false},
+                                         {22802, nullptr, false},
+                                         {22803, nullptr, true},
+                                         {22907, "0", true},
+                                         {22907, "1", false},
+                                         {22908, nullptr, false}}) {
+    INFO("NCCL " << row.nccl << ", kept " << (row.kept != nullptr ? row.kept : "no"));
+    LogCapture log;
+    if (row.kept != nullptr) ::setenv("NCCL_NET_PLUGIN_REF_COUNT", row.kept, 1);
+    keep_default_name("/nonexistent", row.nccl);
+    ::unsetenv("NCCL_NET_PLUGIN_REF_COUNT");
+    CHECK(log.warnings().size() == (row.warned ? 1 : 0));
+    CHECK(log.has(row.warned ? LogLevel::warn : LogLevel::info, "NCCL_NET_PLUGIN_REF_COUNT=1"));
+    CHECK(log.has("/nonexistent/libnccl-net-again.so"));
+  }
+}
+
+TEST_CASE("the release that opens the plugin is asked for its version", "[again][.]") {
+  const unsigned long before = warnings_logged();
+  fake_nccl_version = 22809;
+  void* ctx = nullptr;
+  REQUIRE(versions().front()->init(&ctx, kCommId, fake_nccl_log) == abi::ncclSuccess);
+  CHECK(warnings_logged() == before + 1);
+  CHECK(versions().front()->finalize(ctx) == abi::ncclSuccess);
+}
 
 TEST_CASE("with TWINPATH_GIN=0 there are no GIN devices, and init keeps nothing", "[off][.]") {
   NEEDS(turned_off(), "TWINPATH_GIN=0 is not set");
