@@ -19,7 +19,7 @@ namespace twinpath::test {
 inline std::string as_called(const std::string& name) {
   const char* const what = std::getenv("TWINPATH_TEST_LIKE");
   const soft::Personality* const like = what != nullptr ? soft::find_personality(what) : nullptr;
-  return like != nullptr ? std::string(like->device) + name.substr(4) : name;
+  return like != nullptr ? std::string(like->identity.device) + name.substr(4) : name;
 }
 
 // What each end's two ports are to NCCL: one device, or one device each.

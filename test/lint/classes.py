@@ -21,7 +21,6 @@ BIGGER = {
     "gda/front/work_queue.h: WorkQueue": (24, 28),
     "plugin/fabric/soft/hca.h: Hca": (43, 58),
     "plugin/fabric/soft/objects.h: SoftQp": (66, 4),
-    "plugin/fabric/soft/personality.h: Personality": (31, 1),
     "plugin/gpu/copy_thread.h: CopyThread": (24, 23),
     "plugin/gpu/lane.h: CopyLane": (26, 23),
     "plugin/gpu/process/forwarder.h: Forwarder": (25, 20),

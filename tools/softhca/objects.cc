@@ -15,7 +15,7 @@ namespace {
 // pair number and asks of a GID only that it is of the same job, so our own serves.
 void address_by_gid(ibv_qp* qp, ibv_ah_attr& address) {
   if (address.is_global != 0 || facade()->link_layer != LinkLayer::infiniband ||
-      soft::personality_of(qp->context).infiniband)
+      soft::personality_of(qp->context).ports.infiniband)
     return;
   address.is_global = 1;
   address.grh = {};

@@ -65,10 +65,10 @@ void show(const twinpath::Verbs& verbs, bool ethernet, ibv_device* device, const
   const auto& like = twinpath::soft::personality_of(context);
   if (device->ibdev_path[0] != 0) {
     link(device->ibdev_path, shown / "device");
-  } else if (!like.name.empty() && !like.driver.empty()) {
-    link(fs::path("/sys/bus/pci/drivers") / like.driver, shown / "device/driver");
+  } else if (!like.name.empty() && !like.identity.driver.empty()) {
+    link(fs::path("/sys/bus/pci/drivers") / like.identity.driver, shown / "device/driver");
   }
-  if (!like.name.empty()) ethernet = !like.infiniband;
+  if (!like.name.empty()) ethernet = !like.ports.infiniband;
   ibv_port_attr attr;
   for (std::uint8_t port = 1; verbs.query_port(context, port, &attr) == 0; ++port) {
     const fs::path files = shown / "ports" / std::to_string(port);

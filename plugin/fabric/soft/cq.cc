@@ -54,8 +54,8 @@ int poll_cq(ibv_cq* c, int n, ibv_wc* out) {
 
 ibv_cq* create_cq(ibv_context* context, int cqe, void* user, ibv_comp_channel* channel,
                   int vector) {
-  if (cqe < 1 || cqe > like(context).max_cqe || vector < 0 || vector >= context->num_comp_vectors ||
-      (channel != nullptr && channel->context != context)) {
+  if (cqe < 1 || cqe > like(context).queues.max_cqe || vector < 0 ||
+      vector >= context->num_comp_vectors || (channel != nullptr && channel->context != context)) {
     errno = EINVAL;
     return nullptr;
   }
@@ -79,7 +79,7 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* user, ibv_comp_channel* c
 
 int resize_cq(ibv_cq* c, int cqe) {
   SoftCq& cq = *soft(c);
-  if (cqe < 1 || cqe > like(c->context).max_cqe) return EINVAL;
+  if (cqe < 1 || cqe > like(c->context).queues.max_cqe) return EINVAL;
   Raw<ibv_wc> ring;
   if (!ring.allocate(static_cast<std::uint32_t>(cqe))) return ENOMEM;
   std::lock_guard hold(cq.lock);

@@ -116,22 +116,22 @@ bool settle(Item& item, std::string& why) {
   DeviceSpec& d = item.spec;
   const Personality& like = *d.like;
   const bool own = like.name.empty();
-  if (d.speed_gbps == 0 || like.fixed_speed) d.speed_gbps = like.speed_gbps;
-  if (!own && item.infiniband && *item.infiniband != like.infiniband) {
+  if (d.speed_gbps == 0 || like.ports.fixed_speed) d.speed_gbps = like.ports.speed_gbps;
+  if (!own && item.infiniband && *item.infiniband != like.ports.infiniband) {
     why = std::string("link=") + (*item.infiniband ? "ib" : "roce") + ": " +
-          std::string(like.name) + " is " + (like.infiniband ? "InfiniBand" : "Ethernet");
+          std::string(like.name) + " is " + (like.ports.infiniband ? "InfiniBand" : "Ethernet");
     return false;
   }
-  d.infiniband = item.infiniband.value_or(like.infiniband);
-  if (!own && like.ece == 0 && d.ece != 0) {
+  d.infiniband = item.infiniband.value_or(like.ports.infiniband);
+  if (!own && like.ports.ece == 0 && d.ece != 0) {
     why = "ece=" + std::to_string(d.ece) + ": " + std::string(like.name) + " has no such options";
     return false;
   }
-  if (d.ece == 0) d.ece = like.ece;
+  if (d.ece == 0) d.ece = like.ports.ece;
   constexpr std::string_view kOurs = "soft";
   const std::string_view name = d.name;
   if (!own && name.starts_with(kOurs) && integer(name.substr(kOurs.size()), 0, 9999))
-    d.name = std::string(like.device) + d.name.substr(kOurs.size());
+    d.name = std::string(like.identity.device) + d.name.substr(kOurs.size());
   return true;
 }
 

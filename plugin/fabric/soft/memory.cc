@@ -24,7 +24,7 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
                        unsigned access, bool dmabuf) {
   auto* context = soft(pd->context);
   Hca& hca = *context->hca;
-  if ((access & ~like(pd->context).access) != 0) {
+  if ((access & ~like(pd->context).memory.access) != 0) {
     errno = EINVAL;
     return nullptr;
   }
@@ -123,7 +123,7 @@ ibv_mr* reg_mr_iova2(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t
 
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uint64_t iova,
                       int fd, int access) {
-  if (!like(pd->context).dmabuf) {
+  if (!like(pd->context).memory.dmabuf) {
     errno = EOPNOTSUPP;
     return nullptr;
   }

@@ -13,36 +13,36 @@ constexpr unsigned kAllAccess = ~0u;  // register_range has its own list of what
 
 constexpr Personality kOwn{
     .name = "",
-    .driver = "twinpath",
-    .device = "soft",
-    .vendor_id = 0x7477,
-    .part_id = 0,
-    .max_inline = 512,
-    .inline_limit = InlineLimit::refuse,
-    .refusal = EINVAL,
-    .max_send_sge = 16,
-    .max_recv_sge = 16,
-    .max_read_sge = 16,
-    .max_wr = 32768,
-    .max_cqe = 1 << 20,
-    .reads_in = 16,
-    .reads_out = 16,
-    .srq = true,
-    .atomics = IBV_ATOMIC_HCA,
-    .post_in_error = 0,
-    .negative = false,
-    .access = kAllAccess,
-    .dmabuf = true,
-    .max_message = 1u << 30,
-    .gids = Gids::v2,
-    .gid_entries = 2,
-    .infiniband = false,
-    .roce_lid = 0,
-    .speed_gbps = 400,
-    .xdr = false,
-    .fixed_speed = false,
-    .ece_vendor = 0x5457,  // nobody's
-    .ece = 0,
+    .identity = {.driver = "twinpath", .device = "soft", .vendor_id = 0x7477, .part_id = 0},
+    .queues =
+        {
+            .max_inline = 512,
+            .inline_limit = InlineLimit::refuse,
+            .refusal = EINVAL,
+            .max_send_sge = 16,
+            .max_recv_sge = 16,
+            .max_read_sge = 16,
+            .max_wr = 32768,
+            .max_cqe = 1 << 20,
+            .reads_in = 16,
+            .reads_out = 16,
+            .srq = true,
+        },
+    .work = {.atomics = IBV_ATOMIC_HCA, .post_in_error = 0, .negative = false},
+    .memory = {.access = kAllAccess, .dmabuf = true},
+    .ports =
+        {
+            .max_message = 1u << 30,
+            .gids = Gids::v2,
+            .gid_entries = 2,
+            .infiniband = false,
+            .roce_lid = 0,
+            .speed_gbps = 400,
+            .xdr = false,
+            .fixed_speed = false,
+            .ece_vendor = 0x5457,  // nobody's
+            .ece = 0,
+        },
 };
 
 // mlx5/verbs.c: create_qp sets errno; sq_overhead (192) and the inline header leave 828 of a work
@@ -51,18 +51,18 @@ constexpr Personality kOwn{
 constexpr Personality mlx5(std::string_view name, std::uint32_t part, int gbps) {
   Personality p = kOwn;
   p.name = name;
-  p.driver = "mlx5_core";
-  p.device = "mlx5_";
-  p.vendor_id = 0x02c9;
-  p.part_id = part;  // mlx5/mlx5.c: mlx5_hca_table
-  p.max_inline = 828;
-  p.max_send_sge = p.max_read_sge = 30;
-  p.max_recv_sge = 32;
-  p.gids = Gids::v1_and_v2;
-  p.gid_entries = 255;
-  p.speed_gbps = gbps;
-  p.ece_vendor = 0x15b3;
-  p.ece = 1;
+  p.identity.driver = "mlx5_core";
+  p.identity.device = "mlx5_";
+  p.identity.vendor_id = 0x02c9;
+  p.identity.part_id = part;  // mlx5/mlx5.c: mlx5_hca_table
+  p.queues.max_inline = 828;
+  p.queues.max_send_sge = p.queues.max_read_sge = 30;
+  p.queues.max_recv_sge = 32;
+  p.ports.gids = Gids::v1_and_v2;
+  p.ports.gid_entries = 255;
+  p.ports.speed_gbps = gbps;
+  p.ports.ece_vendor = 0x15b3;
+  p.ports.ece = 1;
   return p;
 }
 
@@ -70,11 +70,11 @@ constexpr Personality mlx5(std::string_view name, std::uint32_t part, int gbps) 
 // (core/uverbs_std_types_device.c) shows at most NDR in the old field, the rest in
 // active_speed_ex.
 constexpr Personality infiniband(Personality p, bool xdr = false) {
-  p.gids = Gids::infiniband;
-  p.gid_entries = 8;
-  p.infiniband = true;
-  p.ece = 0;
-  p.xdr = xdr;
+  p.ports.gids = Gids::infiniband;
+  p.ports.gid_entries = 8;
+  p.ports.infiniband = true;
+  p.ports.ece = 0;
+  p.ports.xdr = xdr;
   return p;
 }
 
@@ -86,17 +86,17 @@ constexpr Personality infiniband(Personality p, bool xdr = false) {
 constexpr Personality bnxt_re() {
   Personality p = kOwn;
   p.name = "bnxt_re";
-  p.driver = "bnxt_en";
-  p.device = "bnxt_re";
-  p.vendor_id = 0x14e4;
-  p.part_id = 0x1750;
-  p.max_inline = 96;
-  p.refusal = 0;
-  p.max_send_sge = p.max_recv_sge = p.max_read_sge = 6;
-  p.reads_in = p.reads_out = 126;
-  p.atomics = IBV_ATOMIC_NONE;
-  p.gids = Gids::v1_and_v2;
-  p.gid_entries = 256;
+  p.identity.driver = "bnxt_en";
+  p.identity.device = "bnxt_re";
+  p.identity.vendor_id = 0x14e4;
+  p.identity.part_id = 0x1750;
+  p.queues.max_inline = 96;
+  p.queues.refusal = 0;
+  p.queues.max_send_sge = p.queues.max_recv_sge = p.queues.max_read_sge = 6;
+  p.queues.reads_in = p.queues.reads_out = 126;
+  p.work.atomics = IBV_ATOMIC_NONE;
+  p.ports.gids = Gids::v1_and_v2;
+  p.ports.gid_entries = 256;
   return p;
 }
 
@@ -107,21 +107,21 @@ constexpr Personality bnxt_re() {
 constexpr Personality mana() {
   Personality p = kOwn;
   p.name = "mana";
-  p.driver = "mana";
-  p.device = "mana_";
-  p.vendor_id = 0x1414;
-  p.part_id = 3;
-  p.inline_limit = InlineLimit::ignore;
-  p.max_cqe = static_cast<int>(p.max_wr);
-  p.srq = false;
-  p.atomics = IBV_ATOMIC_NONE;
-  p.post_in_error = EINVAL;
-  p.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-             IBV_ACCESS_OPTIONAL_RANGE;
-  p.max_message = 0;
-  p.gid_entries = 16;
-  p.speed_gbps = 100;
-  p.fixed_speed = true;
+  p.identity.driver = "mana";
+  p.identity.device = "mana_";
+  p.identity.vendor_id = 0x1414;
+  p.identity.part_id = 3;
+  p.queues.inline_limit = InlineLimit::ignore;
+  p.queues.max_cqe = static_cast<int>(p.queues.max_wr);
+  p.queues.srq = false;
+  p.work.atomics = IBV_ATOMIC_NONE;
+  p.work.post_in_error = EINVAL;
+  p.memory.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                    IBV_ACCESS_OPTIONAL_RANGE;
+  p.ports.max_message = 0;
+  p.ports.gid_entries = 16;
+  p.ports.speed_gbps = 100;
+  p.ports.fixed_speed = true;
   return p;
 }
 
@@ -133,21 +133,21 @@ constexpr Personality mana() {
 constexpr Personality irdma() {
   Personality p = kOwn;
   p.name = "irdma";
-  p.driver = "ice";
-  p.device = "irdma";
-  p.vendor_id = 0x8086;
-  p.part_id = 0x1592;
-  p.max_inline = 101;
-  p.max_send_sge = p.max_recv_sge = p.max_read_sge = 13;
-  p.max_cqe = 1048574;
-  p.reads_in = 127;
-  p.reads_out = 255;
-  p.srq = false;
-  p.atomics = IBV_ATOMIC_NONE;
-  p.max_message = 0x7fffffff;
-  p.gid_entries = 32;
-  p.roce_lid = 1;
-  p.speed_gbps = 100;
+  p.identity.driver = "ice";
+  p.identity.device = "irdma";
+  p.identity.vendor_id = 0x8086;
+  p.identity.part_id = 0x1592;
+  p.queues.max_inline = 101;
+  p.queues.max_send_sge = p.queues.max_recv_sge = p.queues.max_read_sge = 13;
+  p.queues.max_cqe = 1048574;
+  p.queues.reads_in = 127;
+  p.queues.reads_out = 255;
+  p.queues.srq = false;
+  p.work.atomics = IBV_ATOMIC_NONE;
+  p.ports.max_message = 0x7fffffff;
+  p.ports.gid_entries = 32;
+  p.ports.roce_lid = 1;
+  p.ports.speed_gbps = 100;
   return p;
 }
 
@@ -158,18 +158,18 @@ constexpr Personality irdma() {
 constexpr Personality ionic() {
   Personality p = kOwn;
   p.name = "ionic";
-  p.driver = "ionic";
-  p.device = "ionic_";
-  p.vendor_id = 0x1dd8;
-  p.part_id = 0x1002;
-  p.max_inline = 480;
-  p.max_send_sge = p.max_recv_sge = p.max_read_sge = 8;
-  p.max_wr = 0xffff;
-  p.max_cqe = 0xffff - 100;
-  p.srq = false;
-  p.atomics = IBV_ATOMIC_GLOB;
-  p.max_message = 0x80000000;
-  p.gid_entries = 256;
+  p.identity.driver = "ionic";
+  p.identity.device = "ionic_";
+  p.identity.vendor_id = 0x1dd8;
+  p.identity.part_id = 0x1002;
+  p.queues.max_inline = 480;
+  p.queues.max_send_sge = p.queues.max_recv_sge = p.queues.max_read_sge = 8;
+  p.queues.max_wr = 0xffff;
+  p.queues.max_cqe = 0xffff - 100;
+  p.queues.srq = false;
+  p.work.atomics = IBV_ATOMIC_GLOB;
+  p.ports.max_message = 0x80000000;
+  p.ports.gid_entries = 256;
   return p;
 }
 
@@ -180,23 +180,23 @@ constexpr Personality ionic() {
 constexpr Personality erdma() {
   Personality p = kOwn;
   p.name = "erdma";
-  p.driver = "erdma";
-  p.device = "erdma_";
-  p.vendor_id = 0x1ded;
-  p.part_id = 0x107f;
-  p.max_inline = 96;
-  p.max_send_sge = 6;
-  p.max_recv_sge = p.max_read_sge = 1;
-  p.max_wr = 8192;
-  p.reads_in = p.reads_out = 128;
-  p.srq = false;
-  p.atomics = IBV_ATOMIC_GLOB;
-  p.post_in_error = EIO;
-  p.negative = true;
-  p.dmabuf = false;
-  p.max_message = 0xffffffff;
-  p.gid_entries = 16;
-  p.speed_gbps = 200;
+  p.identity.driver = "erdma";
+  p.identity.device = "erdma_";
+  p.identity.vendor_id = 0x1ded;
+  p.identity.part_id = 0x107f;
+  p.queues.max_inline = 96;
+  p.queues.max_send_sge = 6;
+  p.queues.max_recv_sge = p.queues.max_read_sge = 1;
+  p.queues.max_wr = 8192;
+  p.queues.reads_in = p.queues.reads_out = 128;
+  p.queues.srq = false;
+  p.work.atomics = IBV_ATOMIC_GLOB;
+  p.work.post_in_error = EIO;
+  p.work.negative = true;
+  p.memory.dmabuf = false;
+  p.ports.max_message = 0xffffffff;
+  p.ports.gid_entries = 16;
+  p.ports.speed_gbps = 200;
   return p;
 }
 
@@ -207,20 +207,20 @@ constexpr Personality erdma() {
 constexpr Personality hns() {
   Personality p = kOwn;
   p.name = "hns";
-  p.driver = "hns3";
-  p.device = "hns_";
-  p.vendor_id = 0x19e5;
-  p.part_id = 0xa222;
-  p.max_inline = 1024;
-  p.inline_limit = InlineLimit::clamp;
-  p.max_send_sge = p.max_recv_sge = p.max_read_sge = 64;
-  p.max_cqe = 0x400000;
-  p.reads_in = p.reads_out = 128;
-  p.dmabuf = false;
-  p.max_message = 0x80000000;
-  p.gids = Gids::v1_and_v2;
-  p.gid_entries = 256;
-  p.speed_gbps = 200;
+  p.identity.driver = "hns3";
+  p.identity.device = "hns_";
+  p.identity.vendor_id = 0x19e5;
+  p.identity.part_id = 0xa222;
+  p.queues.max_inline = 1024;
+  p.queues.inline_limit = InlineLimit::clamp;
+  p.queues.max_send_sge = p.queues.max_recv_sge = p.queues.max_read_sge = 64;
+  p.queues.max_cqe = 0x400000;
+  p.queues.reads_in = p.queues.reads_out = 128;
+  p.memory.dmabuf = false;
+  p.ports.max_message = 0x80000000;
+  p.ports.gids = Gids::v1_and_v2;
+  p.ports.gid_entries = 256;
+  p.ports.speed_gbps = 200;
   return p;
 }
 
@@ -230,17 +230,17 @@ constexpr Personality hns() {
 constexpr Personality rxe() {
   Personality p = kOwn;
   p.name = "rxe";
-  p.driver = "";  // it has no PCI function
-  p.device = "rxe";
-  p.vendor_id = 0xffffff;
-  p.max_send_sge = p.max_recv_sge = p.max_read_sge = 32;
-  p.max_wr = 0x4000;
-  p.max_cqe = (1 << 15) - 1;
-  p.reads_in = p.reads_out = 128;
-  p.dmabuf = false;
-  p.max_message = 0x800000;
-  p.gid_entries = 1024;
-  p.speed_gbps = 100;
+  p.identity.driver = "";  // it has no PCI function
+  p.identity.device = "rxe";
+  p.identity.vendor_id = 0xffffff;
+  p.queues.max_send_sge = p.queues.max_recv_sge = p.queues.max_read_sge = 32;
+  p.queues.max_wr = 0x4000;
+  p.queues.max_cqe = (1 << 15) - 1;
+  p.queues.reads_in = p.queues.reads_out = 128;
+  p.memory.dmabuf = false;
+  p.ports.max_message = 0x800000;
+  p.ports.gid_entries = 1024;
+  p.ports.speed_gbps = 100;
   return p;
 }
 
@@ -272,7 +272,7 @@ const Personality* find_personality(std::string_view name) {
 }
 
 GidKind gid_kind(const Personality& p, int index) {
-  switch (p.gids) {
+  switch (p.ports.gids) {
     case Gids::v2:
       return {index < 2, index == 1, 2};
     case Gids::v1_and_v2:

@@ -26,13 +26,8 @@ enum class Gids : std::uint8_t {
   infiniband,  // the port's own
 };
 
-struct Personality {
-  std::string_view name;    // empty: our own
-  std::string_view driver;  // of its PCI function in sysfs
-  std::string_view device;  // begins its names; a number follows
-  std::uint32_t vendor_id, part_id;
-
-  // Queues.
+// What queues it makes, and what create_qp says of others.
+struct QueueLimits {
   std::uint32_t max_inline;
   InlineLimit inline_limit;
   int refusal;  // errno that create_qp leaves for what is over a limit; 0: it sets none
@@ -41,17 +36,9 @@ struct Personality {
   int max_cqe;
   std::uint8_t reads_in, reads_out;  // outstanding READs and atomics of a queue pair
   bool srq;
+};
 
-  // Work requests.
-  ibv_atomic_cap atomics;  // none: posting one is EINVAL
-  int post_in_error;       // what posting to a queue pair in error gives; 0: it is flushed
-  bool negative;           // post_send and post_recv return errno values below 0
-
-  // Memory.
-  unsigned access;  // rights that a registration may have; others are EINVAL
-  bool dmabuf;
-
-  // Ports.
+struct PortRules {
   std::uint32_t max_message;  // as shown; 0: not shown
   Gids gids;
   std::uint16_t gid_entries;  // in use or not
@@ -65,6 +52,26 @@ struct Personality {
   std::uint64_t largest_message() const {
     return max_message != 0 ? max_message : std::uint64_t{1} << 30;
   }
+};
+
+struct Personality {
+  std::string_view name;  // empty: our own
+  struct Identity {
+    std::string_view driver;  // of its PCI function in sysfs
+    std::string_view device;  // begins its names; a number follows
+    std::uint32_t vendor_id, part_id;
+  } identity;
+  QueueLimits queues;
+  struct WorkRules {
+    ibv_atomic_cap atomics;  // none: posting one is EINVAL
+    int post_in_error;       // what posting to a queue pair in error gives; 0: it is flushed
+    bool negative;           // post_send and post_recv return errno values below 0
+  } work;
+  struct MemoryRules {
+    unsigned access;  // rights that a registration may have; others are EINVAL
+    bool dmabuf;
+  } memory;
+  PortRules ports;
 };
 
 const Personality& own_personality();

@@ -79,19 +79,19 @@ int query_port(ibv_context* c, std::uint8_t port, ibv_port_attr* a) {
   a->phys_state = up ? 5 : 3;  // LinkUp, Disabled
   a->max_mtu = IBV_MTU_4096;
   a->active_mtu = mtu_code(device.spec.mtu);
-  a->gid_tbl_len = like.gid_entries;
+  a->gid_tbl_len = like.ports.gid_entries;
   a->pkey_tbl_len = static_cast<std::uint16_t>(device.spec.pkeys.size());
-  a->max_msg_sz = like.max_message;
+  a->max_msg_sz = like.ports.max_message;
   a->max_vl_num = 1;
   a->link_layer = IBV_LINK_LAYER_ETHERNET;
-  a->lid = like.roce_lid;
+  a->lid = like.ports.roce_lid;
   if (device.spec.infiniband) {
     a->link_layer = IBV_LINK_LAYER_INFINIBAND;
     a->lid = device.hca->lid(device, port);
     a->sm_lid = 1;
-    if (!like.infiniband) a->flags = IBV_QPF_GRH_REQUIRED;
+    if (!like.ports.infiniband) a->flags = IBV_QPF_GRH_REQUIRED;
   }
-  const std::uint16_t speed = speed_codes(device.spec.speed_gbps, like.xdr, *a);
+  const std::uint16_t speed = speed_codes(device.spec.speed_gbps, like.ports.xdr, *a);
   set_wide_speed(*a, speed);
   return 0;
 }
@@ -100,14 +100,14 @@ int port_speed(ibv_context* c, std::uint8_t port) {
   const SoftDevice& device = *soft(c)->soft_device;
   if (!has_port(device, port)) return 0;
   ibv_port_attr a{};
-  const std::uint16_t speed = speed_codes(device.spec.speed_gbps, device.like().xdr, a);
+  const std::uint16_t speed = speed_codes(device.spec.speed_gbps, device.like().ports.xdr, a);
   return port_speed_mbps(speed, a.active_width);
 }
 
 int query_gid(ibv_context* c, std::uint8_t port, int index, ibv_gid* gid) {
   SoftContext* context = soft(c);
   const SoftDevice& device = *context->soft_device;
-  if (!has_port(device, port) || index < 0 || index >= device.like().gid_entries) {
+  if (!has_port(device, port) || index < 0 || index >= device.like().ports.gid_entries) {
     errno = EINVAL;
     return -1;
   }
@@ -124,7 +124,7 @@ int gid_version(const Verbs& table, ibv_context* c, int index) {
 
 int query_gid_entry(ibv_context* c, std::uint32_t port, std::uint32_t index, ibv_gid_entry* entry) {
   const Personality& p = like(c);
-  if (port > 255 || index >= p.gid_entries) return EINVAL;
+  if (port > 255 || index >= p.ports.gid_entries) return EINVAL;
   const GidKind kind = gid_kind(p, static_cast<int>(index));
   if (!kind.used) return ENODATA;
   *entry = {};

@@ -31,8 +31,9 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
   const Personality& device = like(qp.context);
   const bool atomic =
       wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-  if (atomic && device.atomics == IBV_ATOMIC_NONE) return EINVAL;
-  if (wr.opcode == IBV_WR_RDMA_READ && static_cast<std::uint32_t>(wr.num_sge) > device.max_read_sge)
+  if (atomic && device.work.atomics == IBV_ATOMIC_NONE) return EINVAL;
+  if (wr.opcode == IBV_WR_RDMA_READ &&
+      static_cast<std::uint32_t>(wr.num_sge) > device.queues.max_read_sge)
     return EINVAL;
   switch (wr.opcode) {
     case IBV_WR_RDMA_WRITE:
@@ -47,7 +48,7 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
       return EOPNOTSUPP;
   }
   const bool inlined =
-      (wr.send_flags & IBV_SEND_INLINE) != 0 && device.inline_limit != InlineLimit::ignore;
+      (wr.send_flags & IBV_SEND_INLINE) != 0 && device.queues.inline_limit != InlineLimit::ignore;
   if (inlined && (atomic || wr.opcode == IBV_WR_RDMA_READ)) return EINVAL;
 
   SendEntry& e = qp.entry(qp.sq_tail);
@@ -58,7 +59,7 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
   e.num_sge = static_cast<std::uint16_t>(wr.num_sge);
   e.imm = wr.imm_data;
   for (int i = 0; i < wr.num_sge; ++i) e.length += wr.sg_list[i].length;
-  if (e.length > device.largest_message()) [[unlikely]]
+  if (e.length > device.ports.largest_message()) [[unlikely]]
     return EINVAL;
   if (atomic) {
     if (e.length != word || (wr.wr.atomic.remote_addr & 7) != 0) return EINVAL;
@@ -111,14 +112,14 @@ bool knows_of_error(SoftQp& qp) {
 // state that the library keeps, which changes when the program learns of it.
 int check_state(SoftQp& qp) {
   if (qp.state == IBV_QPS_ERR) {
-    const int refusal = like(qp.context).post_in_error;
+    const int refusal = like(qp.context).work.post_in_error;
     return refusal != 0 && knows_of_error(qp) ? refusal : 0;
   }
   return qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD || qp.state == IBV_QPS_SQE ? 0 : EINVAL;
 }
 
 // What post_send and post_recv of the device return for an errno value.
-int answer(const SoftQp& qp, int error) { return like(qp.context).negative ? -error : error; }
+int answer(const SoftQp& qp, int error) { return like(qp.context).work.negative ? -error : error; }
 
 void begin(SoftQp& qp) {
   if (qp.state == IBV_QPS_ERR) {

@@ -98,14 +98,16 @@ void forget_wire(SoftQp& qp) {
 
 // Whether the device makes queues of that size.
 bool fits(const Personality& most, const ibv_qp_cap& c, bool has_receives) {
-  return c.max_send_wr <= most.max_wr && c.max_send_sge <= most.max_send_sge &&
-         (c.max_inline_data <= most.max_inline || most.inline_limit != InlineLimit::refuse) &&
-         (!has_receives || (c.max_recv_wr <= most.max_wr && c.max_recv_sge <= most.max_recv_sge));
+  return c.max_send_wr <= most.queues.max_wr && c.max_send_sge <= most.queues.max_send_sge &&
+         (c.max_inline_data <= most.queues.max_inline ||
+          most.queues.inline_limit != InlineLimit::refuse) &&
+         (!has_receives ||
+          (c.max_recv_wr <= most.queues.max_wr && c.max_recv_sge <= most.queues.max_recv_sge));
 }
 
 std::uint32_t granted_inline(const Personality& most, std::uint32_t wanted) {
-  if (most.inline_limit == InlineLimit::ignore) return wanted;
-  return std::min((wanted + 15u) & ~15u, most.max_inline);
+  if (most.queues.inline_limit == InlineLimit::ignore) return wanted;
+  return std::min((wanted + 15u) & ~15u, most.queues.max_inline);
 }
 
 }  // namespace
@@ -220,7 +222,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   }
   const Personality& most = like(pd->context);
   if (!fits(most, c, srq == nullptr)) {
-    if (most.refusal != 0) errno = most.refusal;
+    if (most.queues.refusal != 0) errno = most.queues.refusal;
     return nullptr;
   }
   auto qp = std::make_unique<SoftQp>();

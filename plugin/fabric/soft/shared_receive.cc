@@ -38,11 +38,11 @@ bool set_capacity(SoftSrq& srq, std::uint32_t entries) {
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   ibv_srq_attr& a = init->attr;
   const Personality& most = like(pd->context);
-  if (!most.srq) {
+  if (!most.queues.srq) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  if (a.max_wr < 1 || a.max_wr > most.max_wr || a.max_sge > most.max_recv_sge) {
+  if (a.max_wr < 1 || a.max_wr > most.queues.max_wr || a.max_sge > most.queues.max_recv_sge) {
     errno = EINVAL;
     return nullptr;
   }
@@ -70,7 +70,8 @@ int modify_srq(ibv_srq* s, ibv_srq_attr* a, int mask) {
     if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
     const bool resize = (mask & IBV_SRQ_MAX_WR) != 0;
     const std::uint32_t size = resize ? a->max_wr : srq.entries.size;
-    if (size < 1 || size > like(s->context).max_wr || size < srq.tail - srq.head) return EINVAL;
+    if (size < 1 || size > like(s->context).queues.max_wr || size < srq.tail - srq.head)
+      return EINVAL;
     if (((mask & IBV_SRQ_LIMIT) != 0 ? a->srq_limit : srq.limit) > size) return EINVAL;
     if (resize && !set_capacity(srq, size)) return ENOMEM;
     if ((mask & IBV_SRQ_LIMIT) != 0) {

@@ -73,28 +73,28 @@ int query_device(ibv_context* c, ibv_device_attr* a) {
   a->node_guid = a->sys_image_guid = get_device_guid(&device);
   a->max_mr_size = ~std::uint64_t{0};
   a->page_size_cap = 4096;
-  a->vendor_id = like.vendor_id;
-  a->vendor_part_id = like.part_id;
+  a->vendor_id = like.identity.vendor_id;
+  a->vendor_part_id = like.identity.part_id;
   a->max_qp = static_cast<int>(kQpsPerProcess - 16);
-  a->max_qp_wr = static_cast<int>(like.max_wr);
+  a->max_qp_wr = static_cast<int>(like.queues.max_wr);
   a->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
                         IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
   // The kernel has two numbers, verbs one (core/uverbs_cmd.c, copy_query_dev_fields).
-  a->max_sge = static_cast<int>(std::min(like.max_send_sge, like.max_recv_sge));
-  a->max_sge_rd = static_cast<int>(like.max_read_sge);
+  a->max_sge = static_cast<int>(std::min(like.queues.max_send_sge, like.queues.max_recv_sge));
+  a->max_sge_rd = static_cast<int>(like.queues.max_read_sge);
   a->max_cq = 65536;
-  a->max_cqe = like.max_cqe;
+  a->max_cqe = like.queues.max_cqe;
   a->max_mr = static_cast<int>(kKeyEntries - 1);
   a->max_pd = 65536;
-  a->max_qp_rd_atom = like.reads_in;
-  a->max_qp_init_rd_atom = like.reads_out;
-  a->max_res_rd_atom = static_cast<int>(like.reads_in * kQpsPerProcess);
-  a->atomic_cap = like.atomics;
-  if (like.srq) {
+  a->max_qp_rd_atom = like.queues.reads_in;
+  a->max_qp_init_rd_atom = like.queues.reads_out;
+  a->max_res_rd_atom = static_cast<int>(like.queues.reads_in * kQpsPerProcess);
+  a->atomic_cap = like.work.atomics;
+  if (like.queues.srq) {
     a->device_cap_flags |= IBV_DEVICE_SRQ_RESIZE;
     a->max_srq = 65536;
-    a->max_srq_wr = static_cast<int>(like.max_wr);
-    a->max_srq_sge = static_cast<int>(like.max_recv_sge);
+    a->max_srq_wr = static_cast<int>(like.queues.max_wr);
+    a->max_srq_sge = static_cast<int>(like.queues.max_recv_sge);
   }
   a->max_pkeys = static_cast<std::uint16_t>(device.spec.pkeys.size());
   a->phys_port_cnt = static_cast<std::uint8_t>(device.spec.ports);

@@ -52,8 +52,8 @@ int check_values(const SoftQp& qp, const ibv_qp_attr& a, int mask) {
       (given(IBV_QP_TIMEOUT) && a.timeout > 31) || (given(IBV_QP_RETRY_CNT) && a.retry_cnt > 7) ||
       (given(IBV_QP_RNR_RETRY) && a.rnr_retry > 7) ||
       (given(IBV_QP_MIN_RNR_TIMER) && a.min_rnr_timer > 31) ||
-      (given(IBV_QP_MAX_QP_RD_ATOMIC) && a.max_rd_atomic > like.reads_out) ||
-      (given(IBV_QP_MAX_DEST_RD_ATOMIC) && a.max_dest_rd_atomic > like.reads_in);
+      (given(IBV_QP_MAX_QP_RD_ATOMIC) && a.max_rd_atomic > like.queues.reads_out) ||
+      (given(IBV_QP_MAX_DEST_RD_ATOMIC) && a.max_dest_rd_atomic > like.queues.reads_in);
   return bad ? EINVAL : 0;
 }
 
@@ -61,7 +61,7 @@ int check_address(const SoftQp& qp, const ibv_qp_attr& a) {
   const SoftDevice& d = *qp.soft_context->soft_device;
   if (a.ah_attr.port_num < 1 || a.ah_attr.port_num > d.spec.ports) return EINVAL;
   const GidKind kind = gid_kind(d.like(), a.ah_attr.grh.sgid_index);
-  if (a.ah_attr.is_global == 0 ? !d.like().infiniband : !kind.used) return EINVAL;
+  if (a.ah_attr.is_global == 0 ? !d.like().ports.infiniband : !kind.used) return EINVAL;
   // An address of another host, user or job has another hash: no route to it.
   const ibv_gid own = qp.hca->gid(d, 1, a.ah_attr.grh.sgid_index);
   const auto& to = a.ah_attr.grh.dgid;
