@@ -20,7 +20,8 @@ WorkQueue::WorkQueue(const WorkQueueSetup& setup, BackEnd& back_end, CqeWriter& 
       rung_(setup.first),
       head_(setup.first),
       done_(setup.first),
-      produced_(setup.first) {
+      produced_(setup.first),
+      late_(setup.patience_ns, setup.data_patience_ns) {
   for (std::uint64_t i = 0; i < setup_.depth; ++i) poison_slot(slot(i), setup_.poison);
 }
 
@@ -49,15 +50,11 @@ void WorkQueue::fail(std::uint64_t index, Syndrome syndrome) {
   if (drained_) return;
   // Not something that was issued: the first that is not done, or on an idle queue the next.
   if (index < done_ || index >= head_) index = done_;
-  if (state_ == QueueState::error && index >= error_index_) return;
+  if (state_ == QueueState::error && index >= failure_.index) return;
   done_ = index;
   kill(index, syndrome, index < head_ ? taken(index).opcode : std::uint8_t{0});
   settle();
   flush_cq();
-}
-
-QueueCounts WorkQueue::counts() const {
-  return {late_.load(std::memory_order_relaxed), taken_as_is_.load(std::memory_order_relaxed)};
 }
 
 void WorkQueue::look_at_doorbell() {
@@ -101,34 +98,22 @@ bool WorkQueue::take() {
 
 bool WorkQueue::fetch_head() {
   const WqeWords words = copy_wqe(slot(head_));
-  if (const Written written = look_at(words, head_, setup_.qpn, setup_.poison);
-      written != Written::whole) {
-    const bool data = written == Written::but_for_data;
-    if (still_waits(data)) return false;
-    if (data) {
-      taken_as_is_.fetch_add(1, std::memory_order_relaxed);
-    } else {
+  const Written written = look_at(words, head_, setup_.qpn, setup_.poison);
+  const bool but_for_data = written == Written::but_for_data;
+  if (written != Written::whole) {
+    if (late_.may_come(but_for_data, now_ns())) return false;
+    if (!but_for_data)
       TP_WARN(
           "GIN queue 0x%x: work request %llu was announced %lld ms ago and has not come whole; the "
           "kernel rings for what it did not write, or the GPU's writes to host memory are lost",
           setup_.qpn, static_cast<unsigned long long>(head_),
           static_cast<long long>(setup_.patience_ns / kMillisecond));
-    }
   }
-  incomplete_.reset();
+  late_.end(but_for_data);
   pending_ = decode(words, head_, setup_.qpn, *setup_.keys, setup_.peer);
   have_pending_ = true;
   known_blocked_ = false;
   return true;
-}
-
-// Whether WQE head_, which was just seen incomplete, may still come.
-bool WorkQueue::still_waits(bool but_for_data) {
-  if (!incomplete_) late_.fetch_add(1, std::memory_order_relaxed);
-  if (!incomplete_ || but_for_data_ != but_for_data)
-    incomplete_.emplace(but_for_data ? setup_.data_patience_ns : setup_.patience_ns);
-  but_for_data_ = but_for_data;
-  return incomplete_->left(now_ns()) > 0;
 }
 
 bool WorkQueue::take_operation() {
@@ -154,20 +139,18 @@ bool WorkQueue::take_operation() {
 // From here on nothing is taken.  WQEs before `index` still end well, if they do.
 void WorkQueue::kill(std::uint64_t index, Syndrome syndrome, std::uint8_t opcode) {
   state_ = QueueState::error;
-  error_index_ = index;
-  error_syndrome_ = syndrome;
-  error_opcode_ = opcode;
+  failure_ = {index, syndrome, opcode};
   have_pending_ = false;
   failed_.store(true, std::memory_order_relaxed);
 }
 
 void WorkQueue::settle() {
   const bool error = state_ == QueueState::error && !drained_;
-  const std::uint64_t limit = error ? error_index_ : head_;
+  const std::uint64_t limit = error ? failure_.index : head_;
   while (done_ < limit && taken(done_).wait) ++done_;  // satisfied when it was taken
   while (produced_ < done_) retire(taken(produced_).opcode, Syndrome::none);
-  if (!error || produced_ != error_index_) return;
-  retire(error_opcode_, error_syndrome_);
+  if (!error || produced_ != failure_.index) return;
+  retire(failure_.opcode, failure_.syndrome);
   head_ = done_ = produced_;
   drained_ = true;
 }

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "gda/abi/operation.h"
@@ -20,8 +19,8 @@
 #include "gda/front/back_end.h"
 #include "gda/front/decode.h"
 #include "gda/front/key_table.h"
+#include "gda/front/late_wqes.h"
 #include "plugin/base/counters.h"
-#include "plugin/base/wait_within.h"
 
 namespace twinpath::gda {
 
@@ -34,11 +33,6 @@ enum class DoorbellKind : std::uint8_t {
   // one and be seen for a while; who stored it puts the newest there again
   // (Producer::store_doorbell).
   adapter,
-};
-
-struct QueueCounts {
-  std::uint64_t late = 0;         // WQEs whose bytes came after the doorbell
-  std::uint64_t taken_as_is = 0;  // of these, with data that still looked like poison
 };
 
 // Writes finished CQEs where the kernel polls.  Host memory: at once; GPU memory: gathered until
@@ -112,7 +106,7 @@ class WorkQueue {
   std::uint64_t issued() const { return head_; }
   QueueState state() const { return state_; }
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
-  QueueCounts counts() const;
+  QueueCounts counts() const { return late_.counts(); }
   std::uint32_t cqn() const { return setup_.cqn; }
   int peer() const { return setup_.peer; }
 
@@ -122,13 +116,18 @@ class WorkQueue {
     std::uint8_t opcode = 0;
     bool wait = false;
   };
+  // In state error: the WQE `index` gets this once all before it are done.
+  struct Failure {
+    std::uint64_t index = 0;
+    Syndrome syndrome = Syndrome::none;
+    std::uint8_t opcode = 0;
+  };
 
   void count(std::size_t operation);
   void look_at_doorbell();
   bool take();        // the WQE at head_; false: not now
   bool fetch_head();  // into pending_
-  bool still_waits(bool but_for_data);
-  bool take_wait();  // pending_ is a WAIT
+  bool take_wait();   // pending_ is a WAIT
   bool take_operation();
   void kill(std::uint64_t index, Syndrome syndrome, std::uint8_t opcode);
   void settle();
@@ -162,19 +161,12 @@ class WorkQueue {
   bool known_blocked_ = false;  // pending_ is a WAIT that was looked at before
   bool issued_ = false;         // since the back end's flush
   bool written_ = false;        // since the CQ's flush
-  // Runs while WQE head_ is seen incomplete: all of it, or but for its data.
-  std::optional<RunLimit> incomplete_;
-  bool but_for_data_ = false;
+  LateWqes late_;
 
   QueueState state_ = QueueState::ready;
-  std::uint64_t error_index_ =
-      0;  // in state error: gets error_syndrome_ once all before it is done
-  Syndrome error_syndrome_ = Syndrome::none;
-  std::uint8_t error_opcode_ = 0;
-  bool drained_ = false;  // that CQE is written; the rest is flushed
+  Failure failure_;
+  bool drained_ = false;  // its CQE is written; the rest is flushed
   std::atomic<bool> failed_{false};
-  std::atomic<std::uint64_t> late_{0};
-  std::atomic<std::uint64_t> taken_as_is_{0};
 };
 
 }  // namespace twinpath::gda

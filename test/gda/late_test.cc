@@ -220,3 +220,28 @@ TEST_CASE("A WQE that never comes ends the queue when patience ends") {
   CHECK(queue.front->counts().taken_as_is == 0);
   CHECK(queue.result(0) == Syndrome::local_qp_operation);
 }
+
+TEST_CASE("What misses all of a WQE is waited for anew when only its data is missing") {
+  LateWqes late(1000, 100);
+  std::int64_t now = 1;
+  // Looks often enough that all of the time counts.
+  const auto waits = [&](bool but_for_data) {
+    std::int64_t waited = 0;
+    for (; late.may_come(but_for_data, now); now += 10) waited += 10;
+    return waited;
+  };
+  const auto near = [](std::int64_t waited, std::int64_t limit) {
+    return waited >= limit && waited <= limit + 20;
+  };
+  CHECK(near(waits(true), 100));
+  CHECK_FALSE(late.may_come(true, now));
+  CHECK(near(waits(false), 1000));
+  CHECK(near(waits(true), 100));
+  CHECK(late.counts().late == 1);  // one WQE, whatever it missed
+  late.end(true);
+  CHECK(late.counts().taken_as_is == 1);
+  CHECK(near(waits(false), 1000));  // the next has all of its time
+  late.end(false);
+  CHECK(late.counts().late == 2);
+  CHECK(late.counts().taken_as_is == 1);
+}
