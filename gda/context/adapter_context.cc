@@ -172,8 +172,7 @@ Status AdapterContext::fill(std::vector<std::uint32_t> signal_keys) {
   errors_ = std::make_unique<mlx5::ErrorLook>(*queues_, core_->gpu);
   watches_.assign(static_cast<std::size_t>(shape_.ranks),
                   PeerWatch(core_->config().peer_timeout_ms));
-  release_ = std::make_unique<KernelRelease>(
-      core_->gpu, memory_->device(), memory_->consumed_offsets(), memory_->release_source());
+  let_go_.start(core_->gpu, *memory_, shape_, used_, core_->engine->counts());
   return Status::ok;
 }
 

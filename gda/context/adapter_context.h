@@ -13,7 +13,6 @@
 //
 // Threads: make and destroy as gin.h says; turn and look_around are the engine's; failed() from
 // any.
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -22,7 +21,6 @@
 #include "gda/context/context_memory.h"
 #include "gda/front/engine.h"
 #include "gda/gin.h"
-#include "gda/memory/kernel_release.h"
 #include "gda/mlx5/bell_ringer.h"
 #include "gda/mlx5/error_look.h"
 #include "gda/mlx5/queue_watch.h"
@@ -42,7 +40,7 @@ class AdapterContext final : public GinContext, private EngineClient {
   AdapterContext& operator=(const AdapterContext&) = delete;
 
   std::uint64_t device_handle() const override { return memory_->device_handle(); }
-  bool failed() const override { return failed_.load(std::memory_order_acquire); }
+  bool failed() const override { return let_go_.failed(); }
 
  private:
   using Bytes = std::vector<std::uint8_t>;
@@ -71,7 +69,7 @@ class AdapterContext final : public GinContext, private EngineClient {
 
   bool turn() override;
   void look_around() override;
-  bool needs_turns() const override { return ringer_ != nullptr || given_up_; }
+  bool needs_turns() const override { return ringer_ != nullptr || let_go_.given_up(); }
   void look_at_queues(std::int64_t now, int most);
   void failed_queue(std::size_t queue);
   void told(const mlx5::ErrorLook::Cause& cause);
@@ -88,12 +86,9 @@ class AdapterContext final : public GinContext, private EngineClient {
   std::unique_ptr<mlx5::QueueWatch> watch_;
   std::unique_ptr<mlx5::ErrorLook> errors_;
   std::unique_ptr<LivenessProbes> probes_;
-  std::unique_ptr<KernelRelease> release_;
   std::vector<PeerWatch> watches_;  // by rank
   bool serving_ = false;
-  bool given_up_ = false;
-  PacedRelease waiters_;
-  std::atomic<bool> failed_{false};
+  LetGo let_go_;
 };
 
 }  // namespace twinpath::gda

@@ -16,8 +16,8 @@ constexpr int kMostQuestions = 400;
 
 bool AdapterContext::turn() {
   const bool rang = ringer_ != nullptr && ringer_->turn();
-  if (given_up_) {
-    waiters_.turn(*memory_);
+  if (let_go_.given_up()) {
+    let_go_.turn();
   } else if (ringer_ != nullptr && !rang) {
     // One question at a time: kernels whose bells this thread rings wait for it.
     look_at_queues(now_ns(), 1);
@@ -26,12 +26,12 @@ bool AdapterContext::turn() {
 }
 
 void AdapterContext::look_around() {
-  if (given_up_) return waiters_.turn(*memory_);
+  if (let_go_.given_up()) return let_go_.turn();
   const std::int64_t now = now_ns();
   if (core_->lost_port(now)) return give_up();
   look_at_queues(now, ringer_ != nullptr ? 1 : kMostQuestions);
   probes_->look();
-  for (int rank = 0; rank < shape_.ranks && !given_up_; ++rank)
+  for (int rank = 0; rank < shape_.ranks && !let_go_.given_up(); ++rank)
     if (rank != core_->rank()) look_at(rank, now);
 }
 
@@ -42,14 +42,8 @@ void AdapterContext::look_at_queues(std::int64_t now, int most) {
 
 // Kernels do not leave their loops for an error completion.
 void AdapterContext::failed_queue(std::size_t queue) {
-  failed_.store(true, std::memory_order_release);
   const std::size_t pair = queue % shape_.pairs();
-  const bool first = !release_->released(pair);
-  release_->release(pair);
-  if (shape_.counters != 0) release_->release(shape_.pairs() + pair);
-  core_->engine->counts().failed_queues.add(1);
-  if (!first) return;
-  core_->engine->counts().released.add(1);
+  if (!let_go_.queue_failed(pair)) return;
   (void)queues_->stop(pair);  // the other of the two waits for it
   errors_->begin(queue);
 }
@@ -85,13 +79,9 @@ void AdapterContext::look_at(int rank, std::int64_t now) {
 
 // Nothing will come of this context any more: all its kernels are let go.
 void AdapterContext::give_up() {
-  if (given_up_) return;
-  given_up_ = true;
-  failed_.store(true, std::memory_order_release);
-  for (std::size_t p = 0; p < shape_.pairs(); ++p)
-    if (used(rank_of(p)) && !release_->released(p)) core_->engine->counts().released.add(1);
-  release_->release_all();
-  waiters_.turn(*memory_);
+  if (let_go_.given_up()) return;
+  let_go_.give_up();
+  let_go_.release_all();
 }
 
 AdapterContext::~AdapterContext() {
@@ -101,10 +91,8 @@ AdapterContext::~AdapterContext() {
   }
   // A kernel may still spin on a queue that nobody serves any more.
   bool works = true;
-  if (release_ != nullptr) {
-    release_->release_all();
-    memory_->release_waiters();
-    works = release_->wait(kLetGoLimit) && memory_->wait(kLetGoLimit) && errors_->wait(kLetGoLimit);
+  if (let_go_.started()) {
+    works = let_go_.wait(kLetGoLimit) && memory_->wait(kLetGoLimit) && errors_->wait(kLetGoLimit);
   }
   std::shared_ptr<void> rest;
   if (queues_ != nullptr) rest = mlx5::ContextQueues::end(std::move(queues_));
@@ -112,13 +100,13 @@ AdapterContext::~AdapterContext() {
   for (Table* const table : {&signals_, &counters_, &sink_}) table->mr.reset();
   if (!works) {
     warn_left_behind(core_->gpu);
-    (void)release_.release();
+    let_go_.abandon();
     (void)errors_.release();
     (void)memory_.release();
     (void)new std::shared_ptr<void>(std::move(rest));
     return;
   }
-  release_.reset();
+  let_go_.end();
   if (memory_ == nullptr || !memory_->on_gpu()) return;
   struct Remains {  // destroyed in reverse: the page goes before the adapter
     std::shared_ptr<AdapterSide> side;

@@ -52,15 +52,15 @@ Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
 
 Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& settings) {
   TP_TRY(check_settings(settings, shape_));
-  used_ = spoken_to(*core_, settings);
+  const std::vector<bool> spoken = spoken_to(*core_, settings);
   bool share = false;
-  direct_.resize(static_cast<std::size_t>(shape_.ranks));
   for (int r = 0; r < shape_.ranks; ++r) {
     const auto at = static_cast<std::size_t>(r);
-    direct_[at].wanted = used(r) && core_->plans[at].mode == ModeChoice::gda_cpu;
-    share |= direct_[at].wanted && r != core_->rank();
+    Peer& p = peers_.emplace_back(core_->config().peer_timeout_ms);
+    p.used = spoken[at];
+    p.direct_wanted = p.used && core_->plans[at].mode == ModeChoice::gda_cpu;
+    share |= p.direct_wanted && r != core_->rank();
   }
-  counted_.resize(direct_.size());
   auto signals = place_signals(
       *core_, shape_.signals * sizeof(std::uint64_t) * static_cast<std::uint64_t>(shape_.contexts));
   if (!signals) return signals.status();
@@ -100,12 +100,18 @@ Status Context::make_pairs(const ContextSettings& settings) {
   if (settings.traffic_class >= 0) comm.traffic_class = settings.traffic_class;
   auto port =
       PortQueues::make(*core_, shape_, *memory_,
-                       {.used = used_,
+                       {.used = used(),
                         .receives = shape_.counted ? std::uint32_t{CountedInbox::kReceives} : 0,
                         .queue = path_settings(core_->config(), comm)});
   if (!port) return port.status();
   port_ = std::move(port).take();
   return Status::ok;
+}
+
+std::vector<bool> Context::used() const {
+  std::vector<bool> all;
+  for (const Peer& p : peers_) all.push_back(p.used);
+  return all;
 }
 
 Status Context::connect(const std::vector<Bytes>& from) {
@@ -119,7 +125,7 @@ Status Context::connect(const std::vector<Bytes>& from) {
     table.bytes = in.integer<std::uint64_t>();
     table.fabric_key = in.integer<std::uint32_t>();
     const auto inbox = in.integer<std::uint64_t>();
-    counted_[static_cast<std::size_t>(r)] = {table.address, table.bytes, inbox, table.fabric_key};
+    peer(r).signals = {table.address, table.bytes, inbox, table.fabric_key};
     const TableOffer offer = decode_offer(in);
     if (!in.ok() || contexts != static_cast<std::uint32_t>(shape_.contexts) || speaks != used(r)) {
       TP_WARN("%s asked for %u queue sets, this rank for %d: all ranks must ask for the same",
@@ -133,8 +139,7 @@ Status Context::connect(const std::vector<Bytes>& from) {
   numbers_.first_queue = core_->engine->take_numbers(static_cast<std::uint32_t>(shape_.queues()));
   TP_TRY(make_queues());
   TP_TRY(fill());
-  release_ = std::make_unique<KernelRelease>(
-      core_->gpu, memory_->device(), memory_->consumed_offsets(), memory_->release_source());
+  let_go_.start(core_->gpu, *memory_, shape_, used(), core_->engine->counts());
   return Status::ok;
 }
 
@@ -186,8 +191,6 @@ Status Context::make_queues() {
   cqs_ = std::move(cqs).take();
   const WorkQueue::FindCq find = [this](std::uint32_t cqn) { return find_cq(cqn); };
   mains_.resize(shape_.pairs());
-  watches_.assign(static_cast<std::size_t>(shape_.ranks),
-                  PeerWatch(core_->config().peer_timeout_ms));
   companions_.resize(shape_.queues() - shape_.pairs());
   scan_.emplace(memory_->doorbell(0), shape_.queues());
   for (std::size_t q = 0; q < shape_.queues(); ++q) {
@@ -220,7 +223,8 @@ Status Context::make_queues() {
     back.flush = flush_.get();
     back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
                 core_->mesh->peer_text(rank_of(p));
-    const CountedSender::Target& signals = counted_[static_cast<std::size_t>(front.peer)];
+    const Peer& far = peer(front.peer);
+    const CountedSender::Target& signals = far.signals;
     back.probed = {signals.signals, signals.rkey};
     back.atomics = core_->plans[static_cast<std::size_t>(front.peer)].atomics;
     if (counted(front.peer)) {
@@ -230,10 +234,9 @@ Status Context::make_queues() {
           p - static_cast<std::size_t>(front.peer) + static_cast<std::size_t>(core_->rank());
       back.counted->row += row * back.counted->signals_bytes;
     }
-    const Direct& direct = direct_[static_cast<std::size_t>(front.peer)];
     std::optional<SoftBackEndSetup> soft;
     std::string ignored;  // its queue pairs are there, so it is open
-    if (const SoftHca* hca = direct.possible ? open_soft_hca(ignored) : nullptr; hca != nullptr) {
+    if (const SoftHca* hca = far.direct ? open_soft_hca(ignored) : nullptr; hca != nullptr) {
       soft.emplace();
       soft->soft = hca;
       soft->qp = port_->pair(p)->qp();
@@ -241,7 +244,7 @@ Status Context::make_queues() {
       soft->scratch = back.scratch;
       soft->signals = signals.signals;
       soft->signals_bytes = signals.signals_bytes;
-      if (direct.table != nullptr) soft->signals_here = direct.table->data();
+      if (far.table != nullptr) soft->signals_here = far.table->data();
     }
     mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);
   }

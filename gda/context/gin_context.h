@@ -25,7 +25,6 @@
 #include "gda/front/counter_back_end.h"
 #include "gda/front/doorbell_scan.h"
 #include "gda/gin.h"
-#include "gda/memory/kernel_release.h"
 #include "gda/memory/shared_tables.h"
 #include "gda/team/gin_core.h"
 #include "gda/team/gpu_signals.h"
@@ -48,7 +47,7 @@ class Context final : public GinContext, private EngineClient {
   Context& operator=(const Context&) = delete;
 
   std::uint64_t device_handle() const override { return memory_->device_handle(); }
-  bool failed() const override { return failed_.load(std::memory_order_acquire); }
+  bool failed() const override { return let_go_.failed(); }
 
   // Waits until nothing posted before the call is under way any more; queues that have not come
   // to that by the deadline are failed.  The engine has passed a round since the caller's change.
@@ -92,6 +91,17 @@ class Context final : public GinContext, private EngineClient {
     WorkQueue queue;
     bool failure_seen = false;
   };
+  // A rank, this one included.
+  struct Peer {
+    explicit Peer(int timeout_ms) : watch(timeout_ms) {}
+    bool used = false;                   // spoken to
+    bool direct_wanted = false;          // mode gda-cpu was planned,
+    bool direct = false;                 // and holds,
+    std::string not_direct;              // or why not
+    std::unique_ptr<MappedTable> table;  // for gda-cpu; null in this process
+    CountedSender::Target signals;       // its own, and where those without atomics go
+    PeerWatch watch;
+  };
   using Bytes = std::vector<std::uint8_t>;
 
   Context(std::shared_ptr<GinCore> core, const ContextShape& shape)
@@ -99,6 +109,7 @@ class Context final : public GinContext, private EngineClient {
   // What each rank must know of this one.
   Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
   Status make_pairs(const ContextSettings& settings);
+  std::vector<bool> used() const;  // by rank
   const ibv_mr& signals_region() const { return signals_mr_ ? *signals_mr_ : port_->tables(); }
   // What each rank has said.
   Status connect(const std::vector<Bytes>& from);
@@ -113,7 +124,9 @@ class Context final : public GinContext, private EngineClient {
   void log_peers() const;
   bool counted(int rank) const { return core_->plans[static_cast<std::size_t>(rank)].counted; }
   const WorkQueue* find_cq(std::uint32_t cqn) const;
-  bool used(int rank) const { return used_[static_cast<std::size_t>(rank)]; }
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  bool used(int rank) const { return peer(rank).used; }
   int rank_of(std::size_t pair) const {
     return static_cast<int>(pair % static_cast<std::size_t>(shape_.ranks));
   }
@@ -135,18 +148,8 @@ class Context final : public GinContext, private EngineClient {
 
   const std::shared_ptr<GinCore> core_;
   const ContextShape shape_;
-  std::vector<bool> used_;
-  // By rank: whether mode gda-cpu holds, and why not if it was planned.
-  struct Direct {
-    bool wanted = false, possible = false;
-    std::unique_ptr<MappedTable> table;  // null in this process
-    std::string why_not;
-  };
-  std::vector<Direct> direct_;
-
-  // By rank: its signals, and where those without atomics go.
-  std::vector<CountedSender::Target> counted_;
-  std::unique_ptr<CountedInbox> inbox_;  // null: no peer sends such
+  std::vector<Peer> peers_;              // by rank
+  std::unique_ptr<CountedInbox> inbox_;  // null: no peer sends signals without atomics
 
   std::unique_ptr<ContextMemory> memory_;
   Owned<ibv_mr> signals_mr_;  // null: they are in the tables
@@ -159,13 +162,9 @@ class Context final : public GinContext, private EngineClient {
   std::optional<DoorbellScan> scan_;           // mains first
   std::atomic<bool> asked_to_give_up_{false};  // with a MainQueue's give_up
   bool look_for_failures_ = false;
-  std::unique_ptr<KernelRelease> release_;
-  std::vector<PeerWatch> watches_;  // by rank
+  LetGo let_go_;
   bool serving_ = false;
   bool peer_died_ = false;
-  bool given_up_ = false;
-  PacedRelease waiters_;
-  std::atomic<bool> failed_{false};
 };
 
 }  // namespace twinpath::gda

@@ -25,22 +25,20 @@ Context::~Context() {
   // A kernel may still spin on a queue that nobody serves any more.
   bool works = true;
   RunLimit copies(SoftBackEnd::kCopyLimit), none(0);
-  if (release_ != nullptr) {
-    release_->release_all();
-    memory_->release_waiters();
+  if (let_go_.started()) {
     works =
-        release_->wait(kReleaseLimit) && cqs_->wait(kReleaseLimit) && memory_->wait(kReleaseLimit);
+        let_go_.wait(kReleaseLimit) && cqs_->wait(kReleaseLimit) && memory_->wait(kReleaseLimit);
     for (auto& main : mains_)
       if (main != nullptr && main->soft != nullptr) main->soft->end_within(works ? copies : none);
   }
   if (!works) {
     warn_left_behind(core_->gpu);
-    (void)release_.release();
+    let_go_.abandon();
     (void)cqs_.release();
     (void)memory_.release();
   }
   // What uses the memory goes before it.
-  release_.reset();
+  let_go_.end();
   companions_.clear();
   mains_.clear();
   inbox_.reset();

@@ -20,34 +20,33 @@ Context::MainQueue::MainQueue(CqeWriter& cq, const VerbsBackEndSetup& back,
 }
 
 void Context::reach_signals(int rank, const TableOffer& offer) {
-  Direct& direct = direct_[static_cast<std::size_t>(rank)];
-  if (!direct.wanted) return;
-  direct.possible = offer.same_process() || shape_.signals == 0;
-  if (direct.possible) return;
-  direct.table = MappedTable::open(offer, direct.why_not);
-  direct.possible = direct.table != nullptr &&
-                    direct.table->bytes() >= counted_[static_cast<std::size_t>(rank)].signals_bytes;
+  Peer& p = peer(rank);
+  if (!p.direct_wanted) return;
+  p.direct = offer.same_process() || shape_.signals == 0;
+  if (p.direct) return;
+  p.table = MappedTable::open(offer, p.not_direct);
+  p.direct = p.table != nullptr && p.table->bytes() >= p.signals.signals_bytes;
 }
 
 Context::Bytes Context::directness() const {
   Bytes out;
-  for (const Direct& direct : direct_) out.push_back(direct.possible ? 1 : 0);
+  for (const Peer& p : peers_) out.push_back(p.direct ? 1 : 0);
   return out;
 }
 
 // Both ends of a pair do the same: the lesser of what they can.
 void Context::settle_modes(const std::vector<Bytes>& from) {
   const auto own = static_cast<std::size_t>(core_->rank());
-  for (std::size_t r = 0; r < direct_.size(); ++r) {
-    Direct& direct = direct_[r];
-    const bool theirs = from[r].size() == direct_.size() && from[r][own] != 0;
-    if (!direct.wanted || (direct.possible && theirs)) continue;
-    if (direct.possible) direct.why_not = "it cannot reach the signals of this rank";
-    direct.possible = false;
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    Peer& p = peers_[r];
+    const bool theirs = from[r].size() == peers_.size() && from[r][own] != 0;
+    if (!p.direct_wanted || (p.direct && theirs)) continue;
+    if (p.direct) p.not_direct = "it cannot reach the signals of this rank";
+    p.direct = false;
   }
   for (auto& main : mains_) {
     if (main == nullptr || main->soft == nullptr) continue;
-    if (!direct_[static_cast<std::size_t>(main->queue.peer())].possible) main->soft->step_aside();
+    if (!peer(main->queue.peer()).direct) main->soft->step_aside();
   }
 }
 
@@ -57,18 +56,17 @@ void Context::log_peers() const {
   for (int r = 0; r < shape_.ranks; ++r) {
     if (!used(r)) continue;
     const auto at = static_cast<std::size_t>(r);
-    const Direct& direct = direct_[at];
-    const std::string does = direct.possible ? "its engine executes what " + gpu + " writes"
-                                             : "a CPU thread posts for " + gpu;
+    const Peer& p = peers_[at];
+    const std::string does =
+        p.direct ? "its engine executes what " + gpu + " writes" : "a CPU thread posts for " + gpu;
     std::string why = core_->plans[at].why;
-    if (direct.wanted && !direct.possible)
-      why = "gda-cpu is not possible: " + direct.why_not + "; " + why;
+    if (p.direct_wanted && !p.direct) why = "gda-cpu is not possible: " + p.not_direct + "; " + why;
     const char* signals = counted(r)               ? "signals without atomics, by the peer's engine"
                           : memory_->gpu_signals() ? "signals in GPU memory"
                                                    : "signals in host memory";
     TP_INFO(net, "GIN queue to %s: %s over %s (%s), %d x depth %u, %s; %s",
             r == core_->rank() ? "itself" : core_->mesh->peer_text(r).c_str(),
-            name_of(direct.possible ? ModeChoice::gda_cpu : ModeChoice::proxy).c_str(),
+            name_of(p.direct ? ModeChoice::gda_cpu : ModeChoice::proxy).c_str(),
             core_->rail.port.port->name.c_str(), does.c_str(), shape_.contexts, shape_.depth,
             signals, why.c_str());
   }

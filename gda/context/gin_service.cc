@@ -29,7 +29,7 @@ bool Context::turn() {
       pairs, shape_.queues(), [&](std::size_t q) { return visit_companion(q - pairs, moved); });
   moved |= cqs_->send();
   if (look_for_failures_) note_failures();
-  if (given_up_) waiters_.turn(*memory_);
+  let_go_.turn();
   return moved;
 }
 
@@ -84,7 +84,7 @@ bool Context::flush() {
     for (auto& main : mains_)
       if (main != nullptr) main->back_end.settle();
   }
-  if (flush_->dead() && !given_up_) {
+  if (flush_->dead() && !let_go_.given_up()) {
     fail_all(Syndrome::local_qp_operation);
     give_up_everywhere();
   }
@@ -105,19 +105,12 @@ void Context::note_failures() {
   }
 }
 
-// Error CQEs end waits, but not those of a kernel that needs a slot of a later lap: the consumer
-// index does not pass an error.  So the pair's kernels are let go.
 void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
   seen = true;
-  core_->engine->counts().failed_queues.add(1);
-  failed_.store(true, std::memory_order_release);
-  const bool first = !release_->released(pair);
-  release_->release(pair);
-  if (!companions_.empty()) release_->release(shape_.pairs() + pair);
-  if (first) core_->engine->counts().released.add(1);
+  const bool first = let_go_.queue_failed(pair);
   // The peer, or the way to it, is gone; its own connection may not have noticed.  Nor have the
   // kernels of other ranks, that one's above all, which wait for what will not come from here.
-  if (mains_[pair]->unreachable() && !given_up_) give_up_everywhere();
+  if (mains_[pair]->unreachable() && !let_go_.given_up()) give_up_everywhere();
   // The back end has told already; and kernels that were let go overrun their queues.
   if (!first || mains_[pair]->dead()) return;
   TP_WARN(
@@ -127,12 +120,12 @@ void Context::failed_queue(std::size_t pair, const char* which, bool& seen) {
 }
 
 void Context::look_around() {
-  if (cqs_->dead() && !given_up_) {
+  if (cqs_->dead() && !let_go_.given_up()) {
     fail_all(Syndrome::local_qp_operation);
     give_up_everywhere();
   }
   const std::int64_t now = now_ns();
-  if (!given_up_ && core_->lost_port(now)) {
+  if (!let_go_.given_up() && core_->lost_port(now)) {
     fail_all(Syndrome::retry_exceeded);
     return give_up();
   }
@@ -143,12 +136,11 @@ void Context::look_around() {
 // Something is always expected of a peer: what kernels wait for is not seen here.  So a silent one
 // must answer a probe, over the first of the queues to it.
 void Context::look_at(int rank, std::int64_t now) {
-  const Mesh::PeerState peer = core_->mesh->look(rank);
+  const Mesh::PeerState state = core_->mesh->look(rank);
   MainQueue* const main = mains_[static_cast<std::size_t>(rank)].get();
-  const bool asked = main != nullptr && !peer.left;
+  const bool asked = main != nullptr && !state.left;
   const std::uint64_t progress = main == nullptr ? 0 : main->back_end.answers() + main->finished();
-  const Verdict verdict = watches_[static_cast<std::size_t>(rank)].look(peer.sign, peer.silence_ms,
-                                                                        now, asked, progress);
+  const Verdict verdict = peer(rank).watch.look(state.sign, state.silence_ms, now, asked, progress);
   if (verdict == Verdict::fine) return;
   if (verdict == Verdict::suspect) {
     main->back_end.ask();  // which may find that the queue pair is gone
@@ -176,13 +168,9 @@ void Context::give_up_everywhere() {
 
 // Nothing will come of this context any more: all its kernels are let go.
 void Context::give_up() {
-  given_up_ = true;
-  failed_.store(true, std::memory_order_release);
+  let_go_.give_up();
   note_failures();
-  for (std::size_t p = 0; p < shape_.pairs(); ++p)
-    if (used(rank_of(p)) && !release_->released(p)) core_->engine->counts().released.add(1);
-  release_->release_all();
-  waiters_.turn(*memory_);
+  let_go_.release_all();
 }
 
 void Context::settle(RunClock& waited, std::int64_t limit) {

@@ -17,7 +17,6 @@ import sys
 MOST_DATA, MOST_FUNCTIONS = 20, 40
 FOLDERS = ("plugin", "topology", "proxy", "gda")
 BIGGER = {
-    "gda/context/gin_context.h: Context": (24, 32),
     "plugin/fabric/soft/hca.h: Hca": (43, 58),
     "plugin/fabric/soft/objects.h: SoftQp": (66, 4),
     "plugin/gpu/copy_thread.h: CopyThread": (24, 23),
