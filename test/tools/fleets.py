@@ -22,7 +22,8 @@ class Rank:
     def __init__(self, node, pid, rail, size, rate, seconds):
         self.node, self.pid, self.rail = node, pid, rail
         self.size, self.rate, self.seconds = size, rate, seconds
-        self.stalled, self.staged = (lambda t: 0), (lambda t: 0)
+        self.stalled = self.staged = self.lost = always(0)
+        self.up = self.share = always(1)
 
     def slower(self, times, begin):
         usual = self.seconds
@@ -79,8 +80,18 @@ class Fleet:
                              lambda t, r=r, m=messages: m(t) * r.size(t) * r.staged(t), lives)
             self.add("twinpath_stalled_seconds", peer,
                      lambda t, r=r: r.stalled(t) if lives(t) else None)
-            self.add("twinpath_connections_lost", peer, lambda t: 0 if lives(t) else None)
-            self.add("twinpath_rail_up", rail, lambda t: 1 if lives(t) else None)
+            self.add("twinpath_connections_lost", peer,
+                     lambda t, r=r: r.lost(t) if lives(t) else None)
+            self.add("twinpath_rail_up", rail, lambda t, r=r: r.up(t) if lives(t) else None)
+            # Of two rails, as far as a process tells it: half is promised.
+            self.add("twinpath_rail_share", {**peer, "rail": r.rail},
+                     lambda t, r=r: r.share(t) / 2 if lives(t) else None)
+            self.add("twinpath_rail_share_promised", {**peer, "rail": r.rail},
+                     lambda t: 0.5 if lives(t) else None)
+
+    def went_down(self, r, times):
+        self.counter("twinpath_port_events_total",
+                     {"node": r.node, "pid": r.pid, "rail": r.rail, "event": "down"}, times)
 
     def nic(self, node, hca, growth):
         self.counter("twinpath_nic_counter_total",
@@ -156,8 +167,7 @@ def healthy():
                                  always(seconds)) for n in range(2)], 180 * k, 180 * k + 150)
     for n in range(4):  # now and then every fabric drops something
         fleet.nic(f"n{n}", "mlx5_0", lambda t, n=n: 25 if (t + 14 * n) % 50 == 0 else 0)
-    fleet.add("twinpath_port_events_total", {"node": "n1", "pid": 102, "rail": "mlx5_0", "event": "down"},
-              lambda t: t // 600)
+    fleet.went_down(Rank("n1", 102, "mlx5_0", 0, 0, 0), lambda t: t and t % 600 == 0)
     return fleet.test()
 
 
@@ -226,10 +236,54 @@ def different_operations():
     return fleet.test({"alertname": "TwinpathJobStalled", "job": "a1"})
 
 
+def broken_connections():
+    fleet = Fleet("one process loses its connections", 180)
+    ranks = training()
+    ranks[3].lost = lambda t: 2 if t >= 80 else 0
+    fleet.job("a1", ranks)
+    fleet.job("b2", inference())
+    return fleet.test({"alertname": "TwinpathConnectionsLost", "node": ranks[3].node, "pid": ranks[3].pid})
+
+
+def dead_port():
+    """It goes down once and stays down; a neighbour's goes down and up between two scrapes."""
+    fleet = Fleet("a port goes down", 180)
+    ranks = training()
+    ranks[3].up = lambda t: t < 80
+    for r in ranks[3], ranks[5]:
+        fleet.went_down(r, lambda t: t == 80)
+    fleet.job("a1", ranks)
+    return fleet.test({"alertname": "TwinpathRailDown", "node": ranks[3].node, "rail": ranks[3].rail})
+
+
+def flapping_port():
+    """Down four times in a quarter of an hour, never when it is looked at; a neighbour's as often in
+    three hours."""
+    fleet = Fleet("a port flaps", 180)
+    ranks = training()
+    fleet.went_down(ranks[3], lambda t: t in (80, 84, 88, 92))
+    fleet.went_down(ranks[5], lambda t: t in (20, 60, 100, 140))
+    fleet.job("a1", ranks)
+    return fleet.test({"alertname": "TwinpathRailFlapping", "node": ranks[3].node, "rail": ranks[3].rail})
+
+
+def rail_behind():
+    """It is given less of each message, so that messages take no longer; a neighbour a little less."""
+    fleet = Fleet("a rail carries less than it promises", 180)
+    ranks = training()
+    ranks[3].share = lambda t: 0.3 if t >= 80 else 1
+    ranks[2].share = lambda t: 1.7 if t >= 80 else 1
+    ranks[5].share = always(0.8)
+    fleet.job("a1", ranks)
+    return fleet.test({"alertname": "TwinpathRailBehind", "node": ranks[3].node, "rail": ranks[3].rail})
+
+
 def write(file):
     json.dump({"rule_files": ["alerts.yml"], "evaluation_interval": f"{STEP}s",
                "tests": [made() for made in (healthy, slow_rail, slow_rail_of_little_use, bad_cable,
-                                             staging_host, hung_rank, different_operations)]}, file)
+                                             staging_host, hung_rank, different_operations,
+                                             broken_connections, dead_port, flapping_port,
+                                             rail_behind)]}, file)
 
 
 if __name__ == "__main__":

@@ -181,7 +181,9 @@ class Rules(unittest.TestCase):
     def test_none_is_left_out_there(self):
         rules = (MONITORING / "alerts.yml").read_text(encoding="utf-8")
         tried = (ROOT / "test/tools/alerts_test.yml").read_text(encoding="utf-8")
+        over_fleets = (ROOT / "test/tools/fleets.py").read_text(encoding="utf-8")
         for name in re.findall(r"- alert: (\w+)", rules):
+            self.assertIn(f'"alertname": "{name}"', over_fleets)
             self.assertRegex(tried, rf"alertname: {name}\n\s+exp_alerts:")
             self.assertRegex(tried, rf"alertname: {name}}}")
 
