@@ -50,10 +50,8 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
   } else if (load_libibverbs(fabric->verbs, why)) {
     protect_forks(fabric->verbs);
   } else {
-    TP_WARN(
-        "no RDMA adapter was found: %s; install rdma-core, or set TWINPATH_FABRIC=soft for the "
-        "software HCA",
-        why.c_str());
+    TP_WARN("no RDMA adapter was found: %s; install rdma-core%s", why.c_str(),
+            soft_hca_is_there() ? ", or set TWINPATH_FABRIC=soft for the software HCA" : "");
     return fabric;
   }
 
@@ -64,7 +62,8 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
   TP_TRY(find_ports(*fabric, config, "/sys", why, ask ? &mlx5 : nullptr));
   if (fabric->ports.empty()) {
     TP_WARN("no usable %s was found: %s%s", soft ? "port of the software HCA" : "RDMA adapter",
-            why.c_str(), soft ? "" : "; TWINPATH_FABRIC=soft gives the software HCA");
+            why.c_str(),
+            !soft && soft_hca_is_there() ? "; TWINPATH_FABRIC=soft gives the software HCA" : "");
   }
   return fabric;
 }

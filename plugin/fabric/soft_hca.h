@@ -3,7 +3,8 @@
 // table of functions; nothing outside plugin/fabric/soft but its own tools and tests includes a
 // header of the model (test/lint/layers.py).
 //
-// Threads: open_soft_hca from any; the table does not change.  Its functions as said.
+// Threads: open_soft_hca and soft_hca_is_there from any; the table does not change.  Its functions
+// as said.
 #include <infiniband/verbs.h>
 
 #include <atomic>
@@ -101,5 +102,7 @@ struct SoftHca {
 
 // Null, and `why`: it is not to be had.
 const SoftHca* open_soft_hca(std::string& why);
+// Whether its library is there, which is a package of its own: nobody is told to use what is not.
+bool soft_hca_is_there();
 
 }  // namespace twinpath

@@ -61,9 +61,8 @@ std::string why_not_loaded(const std::string& path) {
                        (is_refusal(error) && ::access(path.c_str(), R_OK) == 0);
   if (wanting) return path + " cannot be loaded: " + why_no_memory(error);
   return std::string(text != nullptr ? text : path.c_str()) +
-         "; put the file there that was built with this plugin (package twinpath-softhca), or "
-         "unset "
-         "TWINPATH_FABRIC to use real adapters";
+         "; put the file there that was built with this plugin (package twinpath-softhca); "
+         "TWINPATH_FABRIC=auto, the default, uses real adapters";
 }
 
 // Null: `why`.
@@ -109,5 +108,7 @@ const SoftHca* open_soft_hca(std::string& why) {
   if (opened == nullptr) opened = open(why);
   return opened;
 }
+
+bool soft_hca_is_there() { return ::access(library_path().c_str(), F_OK) == 0; }
 
 }  // namespace twinpath

@@ -1,6 +1,7 @@
 """twinpath-info: fabrics with reasons, options with origins, and the table of plugin/SETTINGS.md."""
 import json
 import os
+import shutil
 import tempfile
 import unittest
 
@@ -54,6 +55,24 @@ class Fabrics(unittest.TestCase):
         done = run(INFO, env={"NCCL_IB_HCA": "nosuch"})
         self.assertIn("The reasons are above", done.stdout)
         self.assertNotIn("Set TWINPATH_FABRIC=soft", done.stdout)
+
+    def test_without_the_software_adapters_library_nobody_is_sent_to_it(self):
+        """A copy of the program alone: no adapter, or no libibverbs either."""
+        with tempfile.TemporaryDirectory() as folder:
+            alone = shutil.copy(INFO, folder)
+            with open(f"{folder}/libibverbs.so.1", "wb"):
+                pass
+            for env, said in (({"NCCL_IB_HCA": "nosuch"}, "no usable RDMA adapter was found: "),
+                              ({"LD_LIBRARY_PATH": folder}, "no RDMA adapter was found: ")):
+                with_it = run(INFO, env=env)
+                self.assertRegex(with_it.stdout, f"{said}.*TWINPATH_FABRIC=soft")
+                without = run(alone, env=env)
+                self.assertEqual(without.returncode, 0, without.stderr)
+                self.assertIn(said, without.stdout)
+                self.assertNotIn("TWINPATH_FABRIC=soft", without.stdout)
+                # It is looked at although nobody has set it.
+                self.assertIn("TWINPATH_FABRIC=auto, the default, uses real", without.stdout)
+                self.assertNotIn("unset TWINPATH_FABRIC", without.stdout)
 
 
 class Files(unittest.TestCase):

@@ -6,4 +6,6 @@ namespace twinpath {
 
 const SoftHca* open_soft_hca(std::string&) { return &soft::entry(); }
 
+bool soft_hca_is_there() { return true; }
+
 }  // namespace twinpath
