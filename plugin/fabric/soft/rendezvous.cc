@@ -21,6 +21,7 @@ namespace {
 
 constexpr const char* kList = "/proc/net/unix";
 constexpr std::size_t kRandomDigits = 32;
+constexpr std::size_t kJobCharacters = 49;  // a job's 48, and a character that no job has
 constexpr int kBacklog = 1024;
 constexpr std::int64_t kReachLimit = 5 * kSecond, kClaimLimit = 2 * kSecond;
 
@@ -77,7 +78,7 @@ bool is_own_user(int socket, uid_t& user) {
 }
 
 Rendezvous::Rendezvous(const std::string& job, std::uint32_t slots)
-    : prefix_("twinpath-" + std::to_string(getuid()) + "-" + job.substr(0, 48) + "-"),
+    : prefix_("twinpath-" + std::to_string(getuid()) + "-" + job.substr(0, kJobCharacters) + "-"),
       slots_(slots) {}
 
 Result<std::vector<Rendezvous::Name>> Rendezvous::names(std::string& why) const {

@@ -198,9 +198,10 @@ TEST_CASE("the subnet's manager tells the path between two ports, and of none to
   set(128, 16, 0x38);  // a group that nobody has joined, then one that somebody has
   CHECK(answer(32, 16) == 0x300);
   set(24, 8, 2);
-  CHECK(answer(kRecord + 288, 16) == 0xc000);
+  const std::uint64_t lid = answer(kRecord + 288, 16);
+  CHECK((lid >= 0xc000 && lid < 0xfffe));
   set(24, 8, 1);
-  CHECK(answer(kRecord + 288, 16) == 0xc000);
+  CHECK(answer(kRecord + 288, 16) == lid);
   set(24, 8, 0x81);
   CHECK_FALSE(manager.answer(mad));
 }

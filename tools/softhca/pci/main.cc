@@ -115,8 +115,8 @@ std::span<std::uint8_t> map_memory(const std::string& path, UniqueFd& file) {
 }
 
 // Those of the software HCA that carry the work, in this process until its end.
-std::vector<ibv_context*> open_adapters(std::size_t first, std::size_t count, Verbs& verbs) {
-  Config config = config_from_environment();
+std::vector<ibv_context*> open_adapters(Config config, std::size_t first, std::size_t count,
+                                        Verbs& verbs) {
   config.soft_hcas = std::to_string(first + count) + ",like=mlx5-ib";
   std::string why;
   std::vector<ibv_context*> opened;
@@ -188,7 +188,13 @@ int serve(const Arguments& arguments) {
   // The memory is there when QEMU has connected to the first.
   UniqueFd file;
   GuestMemory memory;
+  const Config config = config_from_environment();
   Subnet subnet;
+  std::string why;
+  if (!subnet.connect(config.soft_job, why)) {
+    std::fprintf(stderr, "softhca: other machines cannot be reached: %s\n", why.c_str());
+    return 1;
+  }
   std::vector<std::unique_ptr<Adapter>> adapters;
   for (const std::string& socket : arguments.sockets) {
     auto made = Adapter::create(static_cast<unsigned>(adapters.size()), socket, memory, trace);
@@ -206,7 +212,8 @@ int serve(const Arguments& arguments) {
   memory = GuestMemory(bytes, GuestMemory::low_bytes_of_q35(bytes.size()), file.get());
 
   Verbs verbs;
-  const std::vector<ibv_context*> contexts = open_adapters(arguments.first, adapters.size(), verbs);
+  const std::vector<ibv_context*> contexts =
+      open_adapters(config, arguments.first, adapters.size(), verbs);
   if (contexts.size() != adapters.size()) return 1;
   for (std::size_t i = 0; i < adapters.size(); ++i) {
     adapters[i]->start(verbs, contexts[i], subnet);

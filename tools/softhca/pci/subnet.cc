@@ -1,6 +1,10 @@
 #include "tools/softhca/pci/subnet.h"
 
+#include <poll.h>
+
 #include <utility>
+
+#include "plugin/base/blocked_signals.h"
 
 namespace twinpath::softhca::pci {
 namespace {
@@ -10,11 +14,43 @@ constexpr std::uint32_t kServices = 1;      // queue pair number
 
 }  // namespace
 
+Subnet::~Subnet() {
+  if (trunk_ == nullptr) return;
+  listener_.request_stop();
+  trunk_->wake();
+}
+
+bool Subnet::connect(const std::string& job, std::string& why) {
+  auto trunk = Trunk::join(job, why);
+  if (!trunk) return false;
+  const std::lock_guard hold(lock_);
+  trunk_ = std::move(trunk).take();
+  trunk_->tell(manager_.own());
+  const BlockedSignals blocked;
+  listener_ = std::jthread([this](const std::stop_token& stop) { listen(stop); });
+  return true;
+}
+
+void Subnet::listen(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    std::vector<pollfd> watched;
+    {
+      const std::lock_guard hold(lock_);
+      watched = trunk_->watched();
+    }
+    (void)::poll(watched.data(), watched.size(), -1);
+    const std::lock_guard hold(lock_);
+    if (trunk_->take_what_came([this](const mlx5::Datagram& d) { deliver(d); }))
+      manager_.set_others(trunk_->others());
+  }
+}
+
 Subnet::Port& Subnet::join(std::uint16_t lid, std::uint64_t guid) {
   const std::lock_guard hold(lock_);
   const PortNames names{lid, guid};
   ports_.push_back(std::make_unique<Port>(*this, names));
   manager_.add(names);
+  if (trunk_ != nullptr) trunk_->tell(manager_.own());
   return *ports_.back();
 }
 
@@ -53,7 +89,9 @@ void Subnet::carry(const Port& from, const mlx5::Datagram& d) {
   const std::lock_guard hold(lock_);
   if (d.to_lid == kManagerLid) {
     if (d.to_qpn != kServices) return;
+    const std::size_t groups = manager_.own().groups.size();
     auto answer = manager_.answer(d.data);
+    if (trunk_ != nullptr && manager_.own().groups.size() != groups) trunk_->tell(manager_.own());
     if (!answer) return;
     mlx5::Datagram back;
     back.from = {kServices, kManagerLid};
@@ -66,6 +104,12 @@ void Subnet::carry(const Port& from, const mlx5::Datagram& d) {
     }
     return;
   }
+  deliver(d);
+  if (trunk_ != nullptr) trunk_->send(d);
+}
+
+// Lock held.
+void Subnet::deliver(const mlx5::Datagram& d) {
   for (const auto& port : ports_) {
     if (d.to_group() || port->names_.lid == d.to_lid) port->take(d);
   }

@@ -1,6 +1,7 @@
 #include "tools/softhca/pci/subnet_manager.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace twinpath::softhca::pci {
 namespace {
@@ -16,7 +17,8 @@ constexpr std::uint64_t kAdministration = 3;
 constexpr std::uint64_t kGet = 1, kSet = 2, kGetTable = 0x12, kDelete = 0x15, kResponse = 0x80;
 constexpr std::uint64_t kClassInfo = 1, kPath = 0x35, kGroup = 0x38;
 // Statuses: of any class, and of this one.
-constexpr std::uint64_t kFine = 0, kNoSuchMethod = 8, kNoSuchAttribute = 0xc, kNoRecords = 0x300;
+constexpr std::uint64_t kFine = 0, kNoSuchMethod = 8, kNoSuchAttribute = 0xc, kNoResources = 0x100,
+                        kNoRecords = 0x300;
 
 // PathRecord.
 constexpr std::uint32_t kToGidByte = 8, kFromGidByte = 24;
@@ -28,10 +30,18 @@ constexpr Field kGroupQkey{256, 32}, kGroupLid{288, 16}, kGroupMtu{304, 8},
     kGroupPartition{320, 16};
 constexpr Field kGroupRate{336, 8}, kGroupLife{344, 8}, kGroupFlags{352, 32};
 constexpr std::uint64_t kBroadcastQkey = 0x0b1b;
+constexpr Field kJoinerGuid{192, 64};  // the last half of PortGID
 
 constexpr std::uint64_t kExactly = 2 << 6;  // a selector beside a value
 constexpr std::uint64_t kMtu4096 = 5, kMtu2048 = 4, kRate100 = 16, kLife = 18;
 constexpr std::uint64_t kPartitionKey = 0xffff;
+
+std::uint64_t lid_of_group(const Gid& group) {
+  constexpr std::uint64_t kFirst = 0xc000, kLids = 0x3ffe;
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const std::uint8_t byte : group) hash = (hash ^ byte) * 0x100000001b3;
+  return kFirst + hash % kLids;
+}
 
 }  // namespace
 
@@ -61,10 +71,20 @@ std::optional<std::vector<std::uint8_t>> SubnetManager::answer(Bytes question) {
 }
 
 const PortNames* SubnetManager::find(Bytes gid) const {
-  const auto found = std::find_if(ports_.begin(), ports_.end(), [&](const PortNames& port) {
-    return get(gid, {0, 64}) == kLinkLocal && get(gid, {64, 64}) == port.guid;
-  });
-  return found == ports_.end() ? nullptr : &*found;
+  if (get(gid, {0, 64}) != kLinkLocal) return nullptr;
+  for (const auto* const ports : {&own_.ports, &other_ports_}) {
+    for (const PortNames& port : *ports) {
+      if (get(gid, {64, 64}) == port.guid) return &port;
+    }
+  }
+  return nullptr;
+}
+
+void SubnetManager::set_others(Members others) {
+  other_ports_ = std::move(others.ports);
+  for (const Gid& group : others.groups) {
+    if (own_.groups.size() < kMostGroups) own_.groups.insert(group);
+  }
 }
 
 std::uint64_t SubnetManager::answer_path(Answer record) const {
@@ -90,17 +110,17 @@ std::uint64_t SubnetManager::answer_group(Answer record, bool joins) {
   constexpr Gid kNone{};
   if (joins && group == kNone) {  // one is to be made up
     set(group, {0, 32}, 0xff12a01b);
-    set(group, {96, 32}, groups_.size() + 1);
+    set(group, {32, 64}, get(record, kJoinerGuid));  // no other process makes the same up
+    set(group, {96, 32}, own_.groups.size() + 1);
     std::copy(group.begin(), group.end(), record.begin());
   }
-  auto found = groups_.find(group);
-  if (found == groups_.end()) {
+  if (own_.groups.count(group) == 0) {
     if (!joins) return kNoRecords;
-    const auto lid = static_cast<std::uint16_t>(0xc000 + groups_.size());
-    found = groups_.emplace(group, lid).first;
+    if (own_.groups.size() >= kMostGroups) return kNoResources;
+    own_.groups.insert(group);
   }
   if (get(record, kGroupQkey) == 0) set(record, kGroupQkey, kBroadcastQkey);
-  set(record, kGroupLid, found->second);
+  set(record, kGroupLid, lid_of_group(group));
   set(record, kGroupMtu, kExactly | kMtu2048);
   set(record, kGroupPartition, kPartitionKey);
   set(record, kGroupRate, kExactly | kRate100);

@@ -3,11 +3,14 @@
 // it is (IB specification vol. 1, chapter 15).  A group is there as soon as somebody joins it, with
 // the values that IPoIB's broadcast group has by default.
 //
+// Each process of a subnet has one of its own (trunk.h).  They give the same answers: a group's LID
+// follows from its GID, and groups may share one.
+//
 // Threads: one at a time.
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "tools/softhca/pci/layouts.h"
@@ -21,21 +24,33 @@ struct PortNames {
 
 inline constexpr std::uint16_t kManagerLid = 0xbfff;  // no port's
 inline constexpr std::uint64_t kLinkLocal = 0xfe80ull << 48;
+inline constexpr std::size_t kMostGroups = 128;
+
+using Gid = std::array<std::uint8_t, 16>;
+
+// What is on a subnet, or on one process's part of it.
+struct Members {
+  std::vector<PortNames> ports;
+  std::set<Gid> groups;
+};
 
 class SubnetManager {
  public:
-  void add(const PortNames& port) { ports_.push_back(port); }
+  void add(const PortNames& port) { own_.ports.push_back(port); }
+  // Those of this process; groups of all.
+  const Members& own() const { return own_; }
+  // Those of the other processes, in place of those of before.  Groups stay.
+  void set_others(Members others);
   // The answer to a management datagram; none for what is no question.
   std::optional<std::vector<std::uint8_t>> answer(Bytes question);
 
  private:
-  using Gid = std::array<std::uint8_t, 16>;
   std::uint64_t answer_path(Answer record) const;
   std::uint64_t answer_group(Answer record, bool joins);
   const PortNames* find(Bytes gid) const;
 
-  std::vector<PortNames> ports_;
-  std::map<Gid, std::uint16_t> groups_;  // LID
+  Members own_;
+  std::vector<PortNames> other_ports_;
 };
 
 }  // namespace twinpath::softhca::pci
