@@ -31,8 +31,8 @@ MachineInput machine_input(const Config& config) {
 
 // What may be done least with counts most.
 bool lesser(const PlacementRecord& a, const PlacementRecord& b) {
-  if (a.source_log2 != b.source_log2) return a.source_log2 < b.source_log2;
-  return a.land_log2 < b.land_log2;
+  if (a.source.log2 != b.source.log2) return a.source.log2 < b.source.log2;
+  return a.land.log2 < b.land.log2;
 }
 
 }  // namespace

@@ -146,12 +146,12 @@ TEST_CASE("a soft HCA at an adapter's place is judged as that adapter") {
         const PlacementRecord got = devices_of(seat, "soft0")->placement(0).record;
         INFO(name << " GPU " << gpu.index << " " << real.name);
         CHECK(got.distance == wanted.distance);
-        CHECK(got.land_log2 == wanted.land_log2);
-        CHECK(got.source_log2 == wanted.source_log2);
-        CHECK(got.land_rule == wanted.land_rule);
-        CHECK(got.source_rule == wanted.source_rule);
-        CHECK(got.land_reason == wanted.land_reason);
-        CHECK(got.source_reason == wanted.source_reason);
+        CHECK(got.land.log2 == wanted.land.log2);
+        CHECK(got.source.log2 == wanted.source.log2);
+        CHECK(got.land.rule == wanted.land.rule);
+        CHECK(got.source.rule == wanted.source.rule);
+        CHECK(got.land.reason == wanted.land.reason);
+        CHECK(got.source.reason == wanted.source.reason);
         ++pairs;
       }
     }

@@ -17,7 +17,7 @@ using namespace twinpath;
 void decide_with(const PlacementRecord& theirs) {
   PlacementRecord mine;
   mine.capabilities = kCanLand | kCanSource | kCanGpuRing | kCanDevx | kCanGpuIssue;
-  mine.land_log2 = mine.source_log2 = kAlwaysDirect;
+  mine.land.log2 = mine.source.log2 = kAlwaysDirect;
   for (const Use use : {Use{Pattern::bulk, false}, Use{Pattern::latency, true}}) {
     const Decision here = decide(mine, theirs, use);
     const Decision there = decide(theirs, mine, use);

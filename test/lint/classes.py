@@ -24,7 +24,6 @@ BIGGER = {
     "plugin/gpu/process/forwarder.h: Forwarder": (25, 20),
     "proxy/connect/connection.h: Connection": (30, 39),
     "proxy/connect/peer_link.h: PeerLink": (21, 60),
-    "topology/decide/record.h: PlacementRecord": (24, 1),
 }
 
 CALL = "@"  # stands for what is in parentheses

@@ -58,7 +58,7 @@ Mode expected_mode(const PlacementRecord& from, const PlacementRecord& to, Use u
   const auto at_will = [&](std::uint8_t log2) {
     return use.pattern == Pattern::latency ? log2 != kNeverDirect : log2 == kAlwaysDirect;
   };
-  if (!at_will(from.source_log2) || !at_will(to.land_log2)) return Mode::proxy_stage;
+  if (!at_will(from.source.log2) || !at_will(to.land.log2)) return Mode::proxy_stage;
   if (!use.device_initiated || !from.can(kCanDevx)) return Mode::proxy_gdr;
   return from.can(kCanGpuRing) ? Mode::gda : Mode::gda_cpu;
 }

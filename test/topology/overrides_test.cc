@@ -179,22 +179,22 @@ TEST_CASE("precedence: settings, then measured rates, then the file's class, the
   f.data_direct = Distance::pxb;
   f.probes.dmabuf.answer = Answer::yes;
   f.pcie_gbs = 50;
-  CHECK(make_record(f, {}).land_reason == Reason::dd_used);
+  CHECK(make_record(f, {}).land.reason == Reason::dd_used);
   apply({Distance::node, {}, {}}, f);
   PlacementRecord p = make_record(f, {});
   CHECK(p.distance == Distance::node);
-  CHECK(p.land_rule == Rule::w4);
+  CHECK(p.land.rule == Rule::w4);
   CHECK((p.flags & kFlagPlatform) != 0);
   apply({{}, 20.0, 45.0}, f);
   p = make_record(f, {});
   CHECK(p.distance == Distance::node);
-  CHECK(p.land_reason == Reason::ok_measured);
-  CHECK(p.source_reason == Reason::read_slow);
+  CHECK(p.land.reason == Reason::ok_measured);
+  CHECK(p.source.reason == Reason::read_slow);
   EndSettings s;
   s.gdr_level = Distance::pxb;
   p = make_record(f, s);
-  CHECK(p.land_reason == Reason::gdr_far);
-  CHECK(p.source_reason == Reason::gdr_far);
+  CHECK(p.land.reason == Reason::gdr_far);
+  CHECK(p.source.reason == Reason::gdr_far);
 }
 
 TEST_CASE("settings that contradict each other are named, and the result is sane") {

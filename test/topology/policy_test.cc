@@ -41,12 +41,12 @@ constexpr std::uint64_t kSocket = 8192;
 void check(const Row& row, const EndSettings& settings = {}) {
   CAPTURE(row.what);
   const PlacementRecord p = make_record(row.facts, settings);
-  CHECK(name_of(p.land_rule) == name_of(row.land_rule));
-  CHECK(direct_bytes(p.land_log2) == row.land);
-  CHECK(code_of(p.land_reason) == code_of(row.land_reason));
-  CHECK(name_of(p.source_rule) == name_of(row.source_rule));
-  CHECK(direct_bytes(p.source_log2) == row.source);
-  CHECK(code_of(p.source_reason) == code_of(row.source_reason));
+  CHECK(name_of(p.land.rule) == name_of(row.land_rule));
+  CHECK(direct_bytes(p.land.log2) == row.land);
+  CHECK(code_of(p.land.reason) == code_of(row.land_reason));
+  CHECK(name_of(p.source.rule) == name_of(row.source_rule));
+  CHECK(direct_bytes(p.source.log2) == row.source);
+  CHECK(code_of(p.source.reason) == code_of(row.source_reason));
 }
 
 }  // namespace
@@ -162,9 +162,9 @@ TEST_CASE("an end whose HCA registers nothing is staged, and says what the probe
     f.probes = t.probes;
     f.gdr_expected = t.expected;
     const PlacementRecord p = make_record(f, {});
-    CHECK(direct_bytes(p.land_log2) == t.land);
-    CHECK(direct_bytes(p.source_log2) == t.land);
-    CHECK(code_of(p.land_reason) == code_of(t.reason));
+    CHECK(direct_bytes(p.land.log2) == t.land);
+    CHECK(direct_bytes(p.source.log2) == t.land);
+    CHECK(code_of(p.land.reason) == code_of(t.reason));
     CHECK(p.gdr_error == t.error);
     CHECK(p.can(kCanLand) == (t.land != 0));
   }
@@ -177,15 +177,15 @@ TEST_CASE(
   PlacementRecord p = make_record(f, {});
   CHECK(p.distance == Distance::pxb);
   CHECK(p.pf_distance == Distance::sys);
-  CHECK(p.land_reason == Reason::dd_used);
-  CHECK(p.land_log2 == kAlwaysDirect);
+  CHECK(p.land.reason == Reason::dd_used);
+  CHECK(p.land.log2 == kAlwaysDirect);
   CHECK((p.flags & kFlagDataDirect) != 0);
   f.gpu_ordered = true;
   CHECK_FALSE(make_record(f, {}).can(kCanOrder));  // data direct always needs the flush
   f.data_direct_refused = true;
   p = make_record(f, {});
   CHECK(p.distance == Distance::sys);
-  CHECK(p.land_reason == Reason::socket_far);
+  CHECK(p.land.reason == Reason::socket_far);
   CHECK((p.flags & kFlagDataDirectRefused) != 0);
   CHECK(p.can(kCanOrder));
 }
@@ -215,11 +215,11 @@ TEST_CASE("NCCL_NET_GDR_LEVEL draws one line through the distances") {
           std::find(line.direct.begin(), line.direct.end(), f.distance) != line.direct.end();
       CAPTURE(std::string(name_of(line.level)), std::string(name_of(f.distance)), line.vm);
       const PlacementRecord p = make_record(f, s);
-      CHECK(p.land_rule == Rule::u1);
-      CHECK(p.source_rule == Rule::u1);
-      CHECK(p.land_log2 == (direct ? kAlwaysDirect : kNeverDirect));
-      CHECK(p.source_log2 == (direct ? kAlwaysDirect : kNeverDirect));
-      CHECK(p.land_reason == (direct ? Reason::level_allows : Reason::gdr_far));
+      CHECK(p.land.rule == Rule::u1);
+      CHECK(p.source.rule == Rule::u1);
+      CHECK(p.land.log2 == (direct ? kAlwaysDirect : kNeverDirect));
+      CHECK(p.source.log2 == (direct ? kAlwaysDirect : kNeverDirect));
+      CHECK(p.land.reason == (direct ? Reason::level_allows : Reason::gdr_far));
     }
   }
 }

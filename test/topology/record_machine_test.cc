@@ -143,7 +143,7 @@ TEST_CASE("a software HCA without a place moves GPU memory itself") {
   std::string why;
   REQUIRE(place_soft_hca(m, "soft0", "none", why));
   const PlacementRecord p = record(m, "soft0");
-  CHECK(p.land_reason == Reason::ok_virtual);
+  CHECK(p.land.reason == Reason::ok_virtual);
   CHECK(decide(p, p, {}).send.mode == Mode::proxy_gdr);
 }
 

@@ -21,12 +21,12 @@ PlacementRecord sample() {
   p.pf_distance = Distance::node;
   p.flags = kFlagDataDirect | kFlagVm;
   p.capabilities = kCanLand | kCanSource | kCanGpuIssue;
-  p.land_log2 = kAlwaysDirect;
-  p.source_log2 = 16;
-  p.land_rule = Rule::w2;
-  p.source_rule = Rule::r3;
-  p.land_reason = Reason::dd_used;
-  p.source_reason = Reason::read_unproven;
+  p.land.log2 = kAlwaysDirect;
+  p.source.log2 = 16;
+  p.land.rule = Rule::w2;
+  p.source.rule = Rule::r3;
+  p.land.reason = Reason::dd_used;
+  p.source.reason = Reason::read_unproven;
   p.ring_reason = Reason::uar_perm;
   p.compute_capability = 103;
   p.gdr_error = 524;
@@ -140,8 +140,8 @@ TEST_CASE("any record comes back as it was") {
     p.pf_distance = static_cast<Distance>(below(kDistances));
     p.flags = static_cast<std::uint16_t>(random());
     p.capabilities = static_cast<std::uint32_t>(random());
-    p.land_log2 = static_cast<std::uint8_t>(below(256));
-    p.source_rule = static_cast<Rule>(below(kRules));
+    p.land.log2 = static_cast<std::uint8_t>(below(256));
+    p.source.rule = static_cast<Rule>(below(kRules));
     p.ring_reason = static_cast<Reason>(below(kReasons));
     p.write_dgbs = static_cast<std::uint16_t>(random());
     PlacementRecord back;
@@ -202,8 +202,8 @@ TEST_CASE("a reason of a newer peer is taken as unknown, not as an error") {
   PlacementRecord out;
   std::string why;
   REQUIRE(decode_record(bytes, out, why));
-  CHECK(out.land_reason == Reason::foreign);
-  CHECK(out.source_reason == Reason::foreign);
+  CHECK(out.land.reason == Reason::foreign);
+  CHECK(out.source.reason == Reason::foreign);
   CHECK(out.ring_reason == Reason::foreign);
 }
 

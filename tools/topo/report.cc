@@ -58,8 +58,8 @@ PairReport make_pair_report(const Report& r, const Gpu& gpu, int hca_index) {
   p.built = make_record(used, end_settings(r.settings.config, -1));
   // Nothing was tried, but what was read tells why it would fail.
   if (p.facts.probes.gdr_untried() && !p.facts.gdr_expected && p.facts.hca) {
-    for (Reason* reason : {&p.record.land_reason, &p.record.source_reason, &p.built.land_reason,
-                           &p.built.source_reason})
+    for (Reason* reason : {&p.record.land.reason, &p.record.source.reason, &p.built.land.reason,
+                           &p.built.source.reason})
       if (*reason == Reason::gdr_untried) *reason = Reason::gdr_none;
   }
   PlacementRecord like = p.record, built_like = p.built;

@@ -71,10 +71,10 @@ Issue judge_issue(const PlacementRecord& from, Use use, bool staged) {
   return {Mode::gda, Rule::i7, Reason::gpu_rings};
 }
 
-EndPlan plan(bool can, std::uint8_t log2, Rule rule, Rule refused, Reason reason) {
+EndPlan plan(bool can, const DirectUse& use, Rule refused) {
   // The limit of a record that says it cannot register is not believed.
-  if (!can) return {0, rule == Rule::none ? refused : rule, reason};
-  return {direct_bytes(log2), rule, reason};
+  if (!can) return {0, use.rule == Rule::none ? refused : use.rule, use.reason};
+  return {direct_bytes(use.log2), use.rule, use.reason};
 }
 
 }  // namespace
@@ -88,9 +88,8 @@ std::string_view name_of(Mode mode) {
 
 Direction decide_direction(const PlacementRecord& from, const PlacementRecord& to, Use use) {
   Direction d;
-  d.source =
-      plan(from.can(kCanSource), from.source_log2, from.source_rule, Rule::r1, from.source_reason);
-  d.landing = plan(to.can(kCanLand), to.land_log2, to.land_rule, Rule::w1, to.land_reason);
+  d.source = plan(from.can(kCanSource), from.source, Rule::r1);
+  d.landing = plan(to.can(kCanLand), to.land, Rule::w1);
 
   const ModeChoice wish = wish_of(from, to);
   const Mode most = mode_of(wish);
@@ -156,8 +155,8 @@ bool gpu_issue_asked(const PlacementRecord& from, const PlacementRecord& to) {
 Executed executed(const Direction& decided, const PlacementRecord& from, const PlacementRecord& to,
                   Use use, bool software) {
   if (use.device_initiated && decided.mode == Mode::proxy_stage) {
-    if (!from.can(kCanSource)) return {std::nullopt, from.source_reason};
-    if (!to.can(kCanLand)) return {std::nullopt, to.land_reason};
+    if (!from.can(kCanSource)) return {std::nullopt, from.source.reason};
+    if (!to.can(kCanLand)) return {std::nullopt, to.land.reason};
     return {Mode::proxy_gdr, Reason::never_staged};
   }
   const Mode best = best_built(use, software, gpu_issue_asked(from, to));

@@ -6,12 +6,6 @@
 namespace twinpath {
 namespace {
 
-struct Verdict {
-  std::uint8_t log2;
-  Rule rule;
-  Reason reason;
-};
-
 bool near(Distance d) { return d <= Distance::c2c; }
 bool by_root(Distance d) { return d == Distance::phb || d == Distance::node; }
 
@@ -61,7 +55,7 @@ bool registers(const EndFacts& f) {
   return f.probes.gdr_untried() ? f.gdr_expected : f.probes.gdr();
 }
 
-Verdict judge_landing(const EndFacts& f, const EndSettings& s, Distance d) {
+DirectUse judge_landing(const EndFacts& f, const EndSettings& s, Distance d) {
   if (!registers(f)) return {kNeverDirect, Rule::w1, refusal(f)};
   if (s.gdr_level) {
     if (!within_level(f, d, *s.gdr_level)) return {kNeverDirect, Rule::u1, Reason::gdr_far};
@@ -85,7 +79,7 @@ Verdict judge_landing(const EndFacts& f, const EndSettings& s, Distance d) {
   return {kSocketLog2, Rule::w5, slow ? Reason::write_slow : Reason::socket_far};
 }
 
-Verdict judge_source(const EndFacts& f, const EndSettings& s, Distance d) {
+DirectUse judge_source(const EndFacts& f, const EndSettings& s, Distance d) {
   if (!registers(f)) return {kNeverDirect, Rule::r1, refusal(f)};
   if (s.gdr_read == 0) return {kNeverDirect, Rule::u2, Reason::read_off};
   // Before the near rows: NCCL keeps such GPUs from being read at any distance.
@@ -156,14 +150,8 @@ PlacementRecord make_record(const EndFacts& f, const EndSettings& s) {
   p.distance = data_direct ? *f.data_direct : f.distance;
   p.pf_distance = f.distance;
 
-  const Verdict land = judge_landing(f, s, p.distance);
-  const Verdict source = judge_source(f, s, p.distance);
-  p.land_log2 = land.log2;
-  p.land_rule = land.rule;
-  p.land_reason = land.reason;
-  p.source_log2 = source.log2;
-  p.source_rule = source.rule;
-  p.source_reason = source.reason;
+  p.land = judge_landing(f, s, p.distance);
+  p.source = judge_source(f, s, p.distance);
   p.ring_reason = why_no_ring(f);
   p.gdr_error = error_number(f.probes.gdr_refusal().error);
   p.ring_error = error_number(f.probes.uar.error);

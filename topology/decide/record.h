@@ -72,6 +72,14 @@ constexpr std::uint64_t direct_bytes(std::uint8_t log2) {
   return log2 > 62 ? kAnySize : std::uint64_t{1} << log2;
 }
 
+// How far an end's GPU memory is used directly in one direction, and what fixed that.
+struct DirectUse {
+  std::uint8_t log2 = kNeverDirect;
+  Rule rule = Rule::none;
+  Reason reason = Reason::none;
+  friend bool operator==(const DirectUse&, const DirectUse&) = default;
+};
+
 inline constexpr std::uint8_t kNoIndex = 255;  // of a GPU, HCA or rail: not known
 
 // The default is the record of an end that can do nothing: everything staged.
@@ -86,12 +94,8 @@ struct PlacementRecord {
   Distance pf_distance = Distance::unknown;  // of the function that has the queues
   std::uint16_t flags = 0;
   std::uint32_t capabilities = 0;
-  std::uint8_t land_log2 = kNeverDirect;
-  std::uint8_t source_log2 = kNeverDirect;
-  Rule land_rule = Rule::w1;
-  Rule source_rule = Rule::r1;
-  Reason land_reason = Reason::gdr_untried;
-  Reason source_reason = Reason::gdr_untried;
+  DirectUse land{kNeverDirect, Rule::w1, Reason::gdr_untried};    // as a receiver's memory
+  DirectUse source{kNeverDirect, Rule::r1, Reason::gdr_untried};  // as a sender's
   Reason ring_reason = Reason::uar_untried;  // why the GPU cannot ring; none if it can
   std::uint8_t compute_capability = 0;       // 90 is 9.0; 0 not known
   std::uint16_t gdr_error = 0;               // errno of the probe
