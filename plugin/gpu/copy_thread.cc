@@ -27,10 +27,6 @@ constexpr std::int64_t kStall = 100 * kMillisecond;
 // Rounds without progress after which the core is offered to others.
 constexpr unsigned kPoliteRounds = 4096;
 
-void count(std::atomic<std::uint64_t>& c, std::uint64_t n) {
-  c.store(c.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
-}
-
 }  // namespace
 
 struct CopyThread::Resources {
@@ -66,6 +62,7 @@ void CopyThread::start() {
   stopping_.store(false, std::memory_order_relaxed);
   ready_.store(false, std::memory_order_relaxed);
   thread_ = std::thread([this] { run(); });
+  neighbour_.open();
   running_.store(true, std::memory_order_release);
 }
 
@@ -76,17 +73,8 @@ void CopyThread::wait_ready(std::int64_t limit_ns) const {
 }
 
 void CopyThread::prepare() {
-  std::lock_guard lock(prepare_mutex_);
   const cuda::Driver* d = cuda::driver();
-  if (!running_.load(std::memory_order_relaxed) || neighbour_ || alone_ || d == nullptr) return;
-  auto made = source_ != nullptr ? NeighbourMemory::map(*d, gpu_, kPeerStage)
-                                 : NeighbourMemory::make(*d, gpu_, kPeerStage);
-  if (made) {
-    neighbour_ = std::move(*made);
-    through_.store(neighbour_->address(), std::memory_order_release);
-  } else {
-    alone_ = made.status() != Status::again;
-  }
+  if (d != nullptr) neighbour_.prepare(*d, gpu_, kPeerStage, source_ != nullptr);
 }
 
 void CopyThread::stop() {
@@ -95,10 +83,7 @@ void CopyThread::stop() {
   stopping_.store(true);
   wake();
   thread_.join();
-  std::lock_guard no_preparing(prepare_mutex_);
-  through_.store(0, std::memory_order_relaxed);
-  neighbour_.reset();
-  alone_ = false;
+  neighbour_.close();
   running_.store(false, std::memory_order_release);
 }
 
@@ -111,19 +96,8 @@ void CopyThread::leave() {
   wait_ready(kLeaveLimit);
   if (!ready_.load(std::memory_order_acquire)) return thread_.detach();
   thread_.join();
-  std::lock_guard no_preparing(prepare_mutex_);
-  if (neighbour_) neighbour_->forget();
+  neighbour_.leave();
   running_.store(false, std::memory_order_release);
-}
-
-CopyStatistics CopyThread::counts() const {
-  CopyStatistics s;
-  s.jobs = jobs_.load(std::memory_order_relaxed);
-  s.bytes = bytes_.load(std::memory_order_relaxed);
-  s.batches = batches_.load(std::memory_order_relaxed);
-  s.write_values = write_values_.load(std::memory_order_relaxed);
-  s.staged = staged_.load(std::memory_order_relaxed);
-  return s;
 }
 
 Status CopyThread::open(Resources& r) {
@@ -299,8 +273,7 @@ void CopyThread::queue(OrderSlot& slot, CopyJob* job) {
     ++slot.tiny_run;
   }
   ++slot.in_flight;
-  if (slot.lane == kStagedLane)
-    lanes_[slot.lane]->through_peer(through_.load(std::memory_order_acquire));
+  if (slot.lane == kStagedLane) lanes_[slot.lane]->through_peer(neighbour_.address());
   lanes_[slot.lane]->add(job);
 }
 
@@ -339,7 +312,7 @@ bool CopyThread::step() {
     moved |= lane->poll([this](CopyJob* job, Status status) { finish(job, status); });
     LaneCounts c;
     const bool alive = lane->issue(c);
-    publish(c);
+    counts_.issued(c);
     moved |= c.batches != 0;
     if (!alive) {
       give_up(Status::system);
@@ -361,7 +334,7 @@ bool CopyThread::advance_updates() {
   for (JobList ended = updates_.take_ended(); !ended.empty(); moved = true) {
     auto* update = static_cast<WordUpdate*>(ended.pop());
     --in_flight_;
-    count(jobs_, 1);
+    counts_.ended(update->ended, 0);
     update->done(update, update->ended);
   }
   return moved;
@@ -377,19 +350,11 @@ void CopyThread::finish(CopyJob* job, Status status) {
   OrderSlot& slot = slot_of(*job);
   --in_flight_;
   --slot.in_flight;
-  count(jobs_, 1);
-  if (status == Status::ok) count(bytes_, job->bytes);
+  counts_.ended(status, job->bytes);
   job->done(job, status);  // the job may be gone or submitted again from here on
   if (slot.in_flight != 0 || slot.held.empty()) return;
   JobList held = std::exchange(slot.held, {});
   while (!held.empty()) queue(slot, held.pop());
-}
-
-void CopyThread::publish(const LaneCounts& c) {
-  if (c.batches == 0) return;
-  count(batches_, c.batches);
-  count(write_values_, c.write_values);
-  count(staged_, c.staged);
 }
 
 void CopyThread::sleep() {

@@ -15,12 +15,12 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "plugin/base/sync.h"
+#include "plugin/gpu/copy_counts.h"
 #include "plugin/gpu/inbox.h"
 #include "plugin/gpu/lane.h"
 #include "plugin/gpu/neighbour.h"
@@ -61,7 +61,7 @@ class CopyThread {
   void leave();
   bool running() const { return running_.load(std::memory_order_acquire); }
   void submit(CopyJob* job) { inbox_.push(job); }
-  CopyStatistics counts() const;
+  CopyStatistics counts() const { return counts_.statistics(); }
 
  private:
   // In the order in which an order of jobs may go from one to the next, see queue().
@@ -97,7 +97,6 @@ class CopyThread {
   void sleep();
   void wake() { source_ != nullptr ? source_->wake() : inbox_.wake(); }
   OrderSlot& slot_of(const CopyJob& job);
-  void publish(const LaneCounts& c);
 
   const int gpu_;
   const bool near_;
@@ -108,11 +107,7 @@ class CopyThread {
   std::atomic<bool> ready_{false};  // has all it needs, or has failed to get it; until started anew
   std::atomic<bool> stopping_{false};
   std::atomic<bool> leaving_{false};
-  // One of its own, as allocating may take long: the next member and the one after.
-  std::mutex prepare_mutex_;
-  std::unique_ptr<NeighbourMemory> neighbour_;
-  bool alone_ = false;                     // it could not be had
-  std::atomic<std::uint64_t> through_{0};  // its address
+  NeighbourStage neighbour_;
 
   JobInbox inbox_;
 
@@ -121,7 +116,7 @@ class CopyThread {
   WordUpdates updates_;
   std::uint64_t in_flight_ = 0;
   Status dead_ = Status::ok;  // not ok: every job ends with it
-  std::atomic<std::uint64_t> jobs_{0}, bytes_{0}, batches_{0}, write_values_{0}, staged_{0};
+  CopyCounts counts_;
 };
 
 }  // namespace twinpath::gpu

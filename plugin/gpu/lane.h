@@ -31,6 +31,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plugin/gpu/copy_counts.h"
 #include "plugin/gpu/copy_plan.h"
 #include "plugin/gpu/driver.h"
 #include "plugin/gpu/job_list.h"
@@ -52,10 +53,6 @@ inline constexpr std::uint64_t kSmallStage = 1ull << 20;
 struct CopyStage {
   std::uint64_t base = 0;  // 0: there is none
   std::uint64_t bytes = 0;
-};
-
-struct LaneCounts {
-  std::uint64_t batches = 0, write_values = 0, staged = 0;
 };
 
 class CopyLane {

@@ -1,6 +1,8 @@
 // Finding a neighbour and allocating there.
 #include "plugin/gpu/neighbour.h"
 
+#include <utility>
+
 #include "plugin/base/log.h"
 
 namespace twinpath::gpu {
@@ -127,6 +129,36 @@ NeighbourMemory::~NeighbourMemory() {
     if (scope) (void)d_.mem_free(address_);
   }
   (void)d_.primary_release(gpu_);
+}
+
+void NeighbourStage::open() {
+  const std::lock_guard lock(mutex_);
+  open_ = true;
+}
+
+void NeighbourStage::prepare(const cuda::Driver& d, int gpu, std::uint64_t bytes, bool map) {
+  const std::lock_guard lock(mutex_);
+  if (!open_ || memory_ || alone_) return;
+  auto made = map ? NeighbourMemory::map(d, gpu, bytes) : NeighbourMemory::make(d, gpu, bytes);
+  if (made) {
+    memory_ = std::move(*made);
+    address_.store(memory_->address(), std::memory_order_release);
+  } else {
+    alone_ = made.status() != Status::again;
+  }
+}
+
+void NeighbourStage::close() {
+  const std::lock_guard lock(mutex_);
+  address_.store(0, std::memory_order_relaxed);
+  memory_.reset();
+  open_ = alone_ = false;
+}
+
+void NeighbourStage::leave() {
+  const std::lock_guard lock(mutex_);
+  if (memory_) memory_->forget();
+  open_ = false;
 }
 
 }  // namespace twinpath::gpu

@@ -7,14 +7,17 @@
 // which has contexts on few GPUs and whose words need the way too, maps memory of any that can be
 // reached without a context there.
 //
-// Threads: any, one at a time.  The destructor gives the memory back; nothing may use it then.
+// Threads: NeighbourMemory: any, one at a time.  NeighbourStage: see there.
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "plugin/gpu/driver.h"
 
 namespace twinpath::gpu {
 
+// The destructor gives the memory back; nothing may use it then.
 class NeighbourMemory {
  public:
   // `bytes` on the next GPU after `gpu` that reaches it and is reached by it.  Not on a data path:
@@ -44,6 +47,31 @@ class NeighbourMemory {
   cuda::Address address_;
   const std::uint64_t mapped_ = 0;  // bytes; 0: allocated
   const cuda::Handle handle_ = 0;
+};
+
+// The neighbour's memory of one copy thread, for as long as that runs: had once, or found once not
+// to be had.
+//
+// Threads: any.  close: when no copy uses the memory any more.
+class NeighbourStage {
+ public:
+  // From now on prepare() looks.
+  void open();
+  // Looks for `bytes` if there are none yet; allocates.  `map`: of any GPU, see NeighbourMemory.
+  void prepare(const cuda::Driver& d, int gpu, std::uint64_t bytes, bool map);
+  // Waits for who prepares, and gives the memory back.
+  void close();
+  // The same at process end: nothing is given back.
+  void leave();
+  // 0: there is none (yet).
+  std::uint64_t address() const { return address_.load(std::memory_order_acquire); }
+
+ private:
+  std::mutex mutex_;  // of its own, as allocating may take long
+  bool open_ = false;
+  bool alone_ = false;  // it could not be had
+  std::unique_ptr<NeighbourMemory> memory_;
+  std::atomic<std::uint64_t> address_{0};
 };
 
 }  // namespace twinpath::gpu
