@@ -15,10 +15,6 @@ using cuda::kSuccess;
 // All the memory that building batches takes.
 CopyLane::CopyLane(const Setup& setup) : s_(setup), peer_(setup.peer), late_(setup.late) {
   for (auto* list : {&copies_, &staged_, &fills_, &drains_, &word_rows_}) list->reserve(kBatchJobs);
-  for (auto* list : {&to_, &from_}) list->reserve(kBatchJobs);
-  sizes_.reserve(kBatchJobs);
-  ops_.reserve(cuda::kMaxMemOps);
-  op_job_.reserve(cuda::kMaxMemOps);
 }
 
 bool CopyLane::reached(std::uint64_t sequence) const {
@@ -37,40 +33,17 @@ void CopyLane::fail(Batch& batch, std::size_t index, const CopyEnd& to, cuda::Re
 
 // False: the batch has no room for it.
 bool CopyLane::add_tiny(const CopyJob& job, const Batch& batch, std::size_t index) {
-  const bool half = job.bytes == sizeof(std::uint32_t);
-  const std::size_t count = half ? 1 : job.bytes / 8;
-  // The source may be a line that a GPU or another thread fills: one load each.
-  const auto value = [&](std::size_t i) -> std::uint64_t {
-    constexpr auto kOrder = std::memory_order_relaxed;
-    if (half)
-      return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(job.from.address)).load(kOrder);
-    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(job.from.address + 8 * i))
-        .load(kOrder);
-  };
+  const std::size_t count = tiny_words(job);
   // Values land behind rows: behind a value of its order, the job is values, too.
-  const std::uint64_t order = std::uint64_t{1} << order_slot(job, 6);
-  if (count > kValueWords && s_.word_stage != nullptr && (value_orders_ & order) == 0) {
-    if (stage_words_ + count > kStageWords) return false;
-    // Of the batch's own: those before may still be read.
-    std::uint64_t* const at =
-        s_.word_stage + batch.sequence % kMaxDepth * kStageWords + stage_words_;
-    stage_words_ += count;
-    for (std::size_t i = 0; i < count; ++i) at[i] = value(i);
-    word_rows_.push_back(
-        {job.to.address, reinterpret_cast<std::uintptr_t>(at), job.bytes, index, nullptr, true});
-    return true;
-  }
-  // One operation is kept for the sequence number.
-  if (ops_.size() + count + 1 > cuda::kMaxMemOps) return false;
-  value_orders_ |= order;
-  for (std::size_t i = 0; i < count; ++i) {
-    cuda::MemOp op;
-    op.operation = half ? cuda::kOpWriteValue32 : cuda::kOpWriteValue64;
-    op.address = job.to.address + 8 * i;
-    op.value = value(i);
-    ops_.push_back(op);
-    op_job_.push_back(index);
-  }
+  if (count <= kValueWords || s_.word_stage == nullptr || values_.has_order_of(job))
+    return values_.add(job, index);
+  if (stage_words_ + count > kStageWords) return false;
+  // Of the batch's own: those before may still be read.
+  std::uint64_t* const at = s_.word_stage + batch.sequence % kMaxDepth * kStageWords + stage_words_;
+  stage_words_ += count;
+  for (std::size_t i = 0; i < count; ++i) at[i] = tiny_word(job, i);
+  word_rows_.push_back(
+      {job.to.address, reinterpret_cast<std::uintptr_t>(at), job.bytes, index, nullptr, true});
   return true;
 }
 
@@ -79,9 +52,7 @@ std::size_t CopyLane::collect(Batch& batch) {
   staged_.clear();
   word_rows_.clear();
   stage_words_ = 0;
-  ops_.clear();
-  op_job_.clear();
-  value_orders_ = 0;
+  values_.clear();
   // Bounds how many calls one batch makes.
   const std::uint64_t staged_limit = (peer_.base != 0 ? peer_ : s_.host).bytes;
   std::uint64_t bytes = 0, staged = 0;
@@ -154,22 +125,11 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
   if (copies.empty()) return;
   const cuda::Driver& d = *s_.driver;
   cuda::Result refused = kSuccess;
-  const bool as_batch = copies.size() > 1 && d.copy_batch_async != nullptr && batch_copies_;
+  const bool as_batch = copies.size() > 1 && copy_call_.usable(d);
   if (as_batch) {
-    to_.clear();
-    from_.clear();
-    sizes_.clear();
-    for (const Copy& c : copies) {
-      to_.push_back(c.to);
-      from_.push_back(c.from);
-      sizes_.push_back(c.bytes);
-    }
-    cuda::CopyAttributes attributes;
-    attributes.source_order = cuda::kSourceOrderStream;
-    attributes.flags = cuda::kPreferOverlap;
-    std::size_t first = 0, fail_index = 0;
-    refused = d.copy_batch_async(to_.data(), from_.data(), sizes_.data(), copies.size(),
-                                 &attributes, &first, 1, &fail_index, s_.stream);
+    copy_call_.clear();
+    for (const Copy& c : copies) copy_call_.add(c.to, c.from, c.bytes);
+    refused = copy_call_.submit(d, s_.stream);
     if (refused == kSuccess) {
       on_copy_engine_ = std::none_of(copies.begin(), copies.end(),
                                      [&](const Copy& c) { return linear_by_compute(c); });
@@ -188,7 +148,7 @@ void CopyLane::copy(std::vector<Copy>& copies, Batch& batch) {
     fail(batch, c.job, {c.to, 0}, r, "cuMemcpyAsync");
   }
   if (as_batch && all_good) {
-    batch_copies_ = false;
+    copy_call_.distrust();
     TP_WARN(
         "GPU %d: cuMemcpyBatchAsync refused copies (%s) that cuMemcpyAsync takes: copies go "
         "one by one, at less bandwidth",
@@ -251,21 +211,11 @@ void CopyLane::judge(const Batch& batch) {
 bool CopyLane::write_and_signal(Batch& batch) {
   const cuda::Driver& d = *s_.driver;
   const auto word = static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(s_.word));
-  if (!ops_.empty()) {
-    const std::size_t count = ops_.size();
-    cuda::MemOp signal;
-    signal.operation = cuda::kOpWriteValue64;
-    signal.address = word;
-    signal.value = batch.sequence;
-    ops_.push_back(signal);
-    if (d.batch_mem_op(s_.stream, static_cast<unsigned>(ops_.size()), ops_.data(), 0) == kSuccess)
-      return true;
-    for (std::size_t i = 0; i < count; ++i) {
-      const cuda::Result r = d.batch_mem_op(s_.stream, 1, &ops_[i], 0);
-      if (r != kSuccess) fail(batch, op_job_[i], {ops_[i].address, 0}, r, "cuStreamBatchMemOp");
-    }
-  }
-  const cuda::Result r = d.write_value64(s_.stream, word, batch.sequence, 0);
+  const cuda::Result r =
+      values_.submit(d, s_.stream, word, batch.sequence,
+                     [&](std::size_t index, cuda::Address to, cuda::Result result) {
+                       fail(batch, index, {to, 0}, result, "cuStreamBatchMemOp");
+                     });
   if (r == kSuccess) return true;
   TP_WARN("GPU %d: cuStreamWriteValue64 failed (%s): its copies end in error from now on", s_.gpu,
           error_name(d, r).c_str());
@@ -273,16 +223,11 @@ bool CopyLane::write_and_signal(Batch& batch) {
 }
 
 bool CopyLane::issue(LaneCounts& counts) {
-  while (!waiting_.empty() && last_ - first_ < std::min(s_.depth, kMaxDepth)) {
-    Batch& batch = batches_[last_ % kMaxDepth];
-    batch.jobs = {};
-    batch.failed.reset();
-    batch.bare_since = 0;
-    batch.sequence = ++sequence_;
-    ++last_;  // before submitting: abandon() must find these jobs
+  while (!waiting_.empty() && batches_.size() < std::min(s_.depth, kMaxDepth)) {
+    Batch& batch = batches_.add();  // before submitting: abandon() must find these jobs
     const std::size_t count = collect(batch);
     ++counts.batches;
-    counts.write_values += ops_.size();
+    counts.write_values += values_.size();
     counts.staged += staged_.size();
     const bool no_copy = copies_.empty() && staged_.empty() && word_rows_.empty();
     copy(copies_, batch);
@@ -291,16 +236,16 @@ bool CopyLane::issue(LaneCounts& counts) {
     copy(word_rows_, batch);
     const bool bare = s_.nudge_from != 0 && nudge(no_copy);
     if (!write_and_signal(batch)) return false;
-    if (bare && last_ - first_ == 1) batch.bare_since = now_ns();
+    if (bare && batches_.size() == 1) batch.bare_since = now_ns();
   }
   return true;
 }
 
 bool CopyLane::stuck() {
-  if (first_ == last_) return false;
+  if (batches_.empty()) return false;
   const cuda::Result r = s_.driver->stream_query(s_.stream);
   // The word is read after the query: a batch that has just finished is not stuck.
-  if (r == cuda::kNotReady || reached(batches_[first_ % kMaxDepth].sequence)) return false;
+  if (r == cuda::kNotReady || reached(batches_.oldest().sequence)) return false;
   TP_WARN("GPU %d: a copy batch does not finish (stream: %s): copies end in error from now on",
           s_.gpu,
           r == kSuccess ? "empty, completion word not written" : error_name(*s_.driver, r).c_str());

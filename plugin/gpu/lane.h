@@ -25,12 +25,12 @@
 // Tiny jobs of one order land in that order: behind a value they are values.
 //
 // Threads: the copy thread only.
-#include <array>
-#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "plugin/gpu/batch_calls.h"
+#include "plugin/gpu/batch_ring.h"
 #include "plugin/gpu/copy_counts.h"
 #include "plugin/gpu/copy_plan.h"
 #include "plugin/gpu/driver.h"
@@ -39,7 +39,6 @@
 
 namespace twinpath::gpu {
 
-inline constexpr std::size_t kBatchJobs = 128;
 inline constexpr std::uint64_t kBatchBytes = 64ull << 20;
 // What same-GPU copies go through, longer ones in rounds.
 inline constexpr std::uint64_t kHostStage = 8ull << 20;   // 150 us of PCIe
@@ -57,7 +56,7 @@ struct CopyStage {
 
 class CopyLane {
  public:
-  static constexpr std::size_t kMaxDepth = 4;
+  static constexpr std::size_t kMaxDepth = BatchRing::kMost;
   static constexpr std::size_t kStageWords = 256;
   struct Setup {
     const cuda::Driver* driver = nullptr;
@@ -86,7 +85,7 @@ class CopyLane {
   }
   // Bytes (and one a job) waiting and under way.
   std::uint64_t load() const { return load_; }
-  bool idle() const { return waiting_.empty() && first_ == last_; }
+  bool idle() const { return waiting_.empty() && batches_.empty(); }
 
   // From now on same-GPU copies of this lane's GPU go through `base`, kPeerStage bytes of another
   // GPU, for as long as the lane lives.  0: no change.
@@ -103,9 +102,8 @@ class CopyLane {
   template <class Finish>
   bool poll(Finish&& finish) {
     bool any = false;
-    while (first_ != last_ && reached(batches_[first_ % kMaxDepth].sequence)) {
-      Batch batch = batches_[first_ % kMaxDepth];
-      ++first_;
+    while (!batches_.empty() && reached(batches_.oldest().sequence)) {
+      Batch batch = batches_.take();
       if (batch.bare_since != 0) judge(batch);
       for (std::size_t i = 0; !batch.jobs.empty(); ++i)
         leave(batch.jobs.pop(), batch.failed[i] ? Status::system : Status::ok, finish);
@@ -121,20 +119,13 @@ class CopyLane {
   // Finishes everything with `status`; the stream is not looked at again.
   template <class Finish>
   void abandon(Status status, Finish&& finish) {
-    for (; first_ != last_; ++first_)
-      for (JobList& jobs = batches_[first_ % kMaxDepth].jobs; !jobs.empty();)
-        leave(jobs.pop(), status, finish);
+    while (!batches_.empty())
+      for (JobList jobs = batches_.take().jobs; !jobs.empty();) leave(jobs.pop(), status, finish);
     while (!waiting_.empty()) leave(waiting_.pop(), status, finish);
     staged_done_ = 0;
   }
 
  private:
-  struct Batch {
-    JobList jobs;
-    std::uint64_t sequence = 0;
-    std::bitset<kBatchJobs> failed;
-    std::int64_t bare_since = 0;  // ns; not 0: values only, and nothing was under way before them
-  };
   // The parts of the batch being built.
   struct Copy {
     std::uint64_t to, from, bytes;
@@ -173,17 +164,11 @@ class CopyLane {
   std::uint64_t load_ = 0;
   std::uint64_t staged_done_ = 0;  // bytes of waiting_.front() already in earlier batches
   bool staged_failed_ = false;     // and one of those parts was refused
-  std::uint64_t sequence_ = 0;
-  std::array<Batch, kMaxDepth> batches_;
-  std::size_t first_ = 0, last_ = 0;  // free-running
+  BatchRing batches_;
   std::vector<Copy> copies_, staged_, fills_, drains_, word_rows_;
   std::size_t stage_words_ = 0;  // of the batch being built
-  std::vector<cuda::MemOp> ops_;
-  std::vector<std::size_t> op_job_;
-  std::uint64_t value_orders_ = 0;  // a bit for each order, or some, that has values in ops_
-  std::vector<cuda::Address> to_, from_;
-  std::vector<std::size_t> sizes_;
-  bool batch_copies_ = true;
+  ValueCall values_;             // of that batch, too
+  CopyCall copy_call_{kBatchJobs};
   bool on_copy_engine_ = false;  // went the last copy that way?
   LateValues late_;              // if it did
   bool warned_ = false;
