@@ -42,10 +42,6 @@ std::int16_t ordinal(int gpu) {
   return static_cast<std::int16_t>(std::min(gpu, int{std::numeric_limits<std::int16_t>::max()}));
 }
 
-void count(std::atomic<std::uint64_t>& c, std::uint64_t n) {
-  c.store(c.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
-}
-
 }  // namespace
 
 Forwarder::Forwarder(int gpu, SharedMemory memory, CopyProcess& process, const AddressMap& map,
@@ -53,12 +49,11 @@ Forwarder::Forwarder(int gpu, SharedMemory memory, CopyProcess& process, const A
     : gpu_(gpu),
       cpus_(cpus),
       memory_(std::move(memory)),
-      rings_(*memory_.as<Rings>()),
+      ring_(*memory_.as<Rings>()),
       process_(process),
       view_(map),
       passage_(memory_.as<std::byte>() + kPassageAt),
       tasks_(kEntries + 1) {
-  for (std::uint32_t i = kEntries; i-- > 0;) slots_free_.push_back(i);
   for (std::uint32_t i = kEntries + 1; i-- > 0;) tasks_free_.push_back(i);
   thread_ = std::thread([this] { run(); });
 }
@@ -77,13 +72,6 @@ void Forwarder::leave() {
   thread_.join();
 }
 
-CopyStatistics Forwarder::counts() const {
-  CopyStatistics s;
-  s.jobs = jobs_.load(std::memory_order_relaxed);
-  s.bytes = bytes_.load(std::memory_order_relaxed);
-  return s;
-}
-
 void Forwarder::run() {
   char name[16];
   std::snprintf(name, sizeof name, "tp-give-%d", gpu_ % 1000);
@@ -98,7 +86,7 @@ void Forwarder::run() {
       idle_rounds = 0;
       continue;
     }
-    const bool busy = slots_free_.size() != kEntries || !pending_.empty();
+    const bool busy = !ring_.idle() || !pending_.empty();
     if (!busy && stopping_.load() && inbox_.empty()) return;
     if (++idle_rounds == 1) last_progress = now_ns();
     if (!crowded) {
@@ -142,7 +130,7 @@ bool Forwarder::take() {
 
 bool Forwarder::issue() {
   bool moved = false;
-  while (!pending_.empty() && room()) {
+  while (!pending_.empty() && ring_.room()) {
     if (process_.seen_ended()) {
       give_up();
       return true;
@@ -165,7 +153,7 @@ bool Forwarder::issue() {
     given_ = 0;
     (void)pending_.pop();
   }
-  publish();
+  ring_.publish();
   return moved;
 }
 
@@ -219,20 +207,15 @@ bool Forwarder::give(CopyJob& job) {
   return give_chunks(job, to, from);
 }
 
-std::uint32_t Forwarder::push(Entry& entry) {
-  const std::uint32_t slot = slots_free_.back();
-  slots_free_.pop_back();
-  slots_[slot] = {front_task_, pushed_, Passage::kNone, 0, 0};
+void Forwarder::push(Entry& entry, RingEnd::Given given) {
+  given.task = front_task_;
   ++tasks_[front_task_].left;
-  entry.slot = static_cast<std::uint16_t>(slot);
-  rings_.entries[pushed_ % kEntries] = entry;
-  ++pushed_;
-  return slot;
+  ring_.push(entry, given);
 }
 
 bool Forwarder::give_one(CopyJob& job, Entry& entry) {
   entry.order = job.order;
-  (void)push(entry);
+  push(entry);
   return true;
 }
 
@@ -252,7 +235,7 @@ bool Forwarder::give_words(CopyJob& job, const End& to) {
 bool Forwarder::give_chunks(CopyJob& job, const End& to, const End& from) {
   const bool out = to.gpu < 0;  // of the GPU
   while (given_ < job.bytes) {
-    if (!room()) return false;
+    if (!ring_.room()) return false;
     const std::uint32_t chunk = passage_.take();
     if (chunk == Passage::kNone) return false;
     const std::uint64_t bytes = std::min<std::uint64_t>(kChunk, job.bytes - given_);
@@ -269,77 +252,48 @@ bool Forwarder::give_chunks(CopyJob& job, const End& to, const End& from) {
       entry.to_gpu = ordinal(to.gpu);
       entry.body = {Passage::offset(chunk), bytes, 0, 0};
     }
-    Slot& slot = slots_[push(entry)];
-    slot.chunk = chunk;
+    RingEnd::Given given{.chunk = chunk};
     if (out) {
-      slot.to = job.to.address + given_;
-      slot.bytes = bytes;
+      given.to = job.to.address + given_;
+      given.bytes = bytes;
     }
+    push(entry, given);
     given_ += bytes;
-    publish();  // the next is filled while this one moves
+    ring_.publish();  // the next is filled while this one moves
   }
   return true;
-}
-
-void Forwarder::publish() {
-  if (published_ == pushed_) return;
-  published_ = pushed_;
-  // Sequentially consistent with the look at `asleep`, see ServedGpu::sleep().
-  rings_.submitted.store(pushed_);
-  if (rings_.asleep.load() != 0) wake_up(rings_.asleep);
 }
 
 bool Forwarder::collect() {
-  if (over_) return false;
-  const std::uint32_t completed = rings_.completed.load(std::memory_order_acquire);
-  if (completed == collected_) return false;
-  while (collected_ != completed) {
-    const Outcome outcome = rings_.outcomes[collected_ % kEntries];
-    ++collected_;
-    arrived(outcome);
-  }
-  return true;
+  return ring_.collect(
+      [this](const RingEnd::Given& given, const Outcome& outcome) { arrived(given, outcome); });
 }
 
-void Forwarder::arrived(const Outcome& outcome) {
-  if (outcome.slot >= kEntries) return;
-  const Slot slot = slots_[outcome.slot];
-  slots_free_.push_back(outcome.slot);
-  Task& task = tasks_[slot.task];
+void Forwarder::arrived(const RingEnd::Given& given, const Outcome& outcome) {
+  Task& task = tasks_[given.task];
   const auto status = static_cast<Status>(outcome.status);
   if (status != Status::ok && task.status == Status::ok) task.status = status;
-  if (slot.chunk != Passage::kNone) {
-    if (slot.bytes != 0 && task.status == Status::ok)
-      land(slot.to, passage_.at(slot.chunk), slot.bytes);
-    passage_.give_back(slot.chunk);
+  if (given.chunk != Passage::kNone) {
+    if (given.bytes != 0 && task.status == Status::ok)
+      land(given.to, passage_.at(given.chunk), given.bytes);
+    passage_.give_back(given.chunk);
   }
   if (task.job->update) static_cast<WordUpdate*>(task.job)->old = outcome.old;
   --task.left;
-  if (task.left == 0 && task.all_given) end_task(slot.task);
+  if (task.left == 0 && task.all_given) end_task(given.task);
 }
 
 void Forwarder::end_task(std::uint32_t index) {
   const Task task = tasks_[index];
   tasks_free_.push_back(index);
-  count(jobs_, 1);
-  if (task.status == Status::ok) count(bytes_, task.job->bytes);
+  counts_.ended(task.status, task.job->bytes);
   task.job->done(task.job, task.status);  // the job may be gone or submitted again from here on
 }
 
 // The process has ended: nothing is under way any more, and nothing will be.
 void Forwarder::give_up() {
-  (void)collect();  // what it had told
-  over_ = true;
-  std::vector<bool> free(kEntries, false);
-  for (const std::uint32_t slot : slots_free_) free[slot] = true;
-  // In the order of their submission: the ring still has it, beside older entries whose slots have
-  // been used again.
-  for (std::uint32_t i = pushed_ - std::min(pushed_, kEntries); i != pushed_; ++i) {
-    const std::uint32_t slot = rings_.entries[i % kEntries].slot;
-    if (slot >= kEntries || free[slot] || slots_[slot].entry != i) continue;
-    free[slot] = true;
-    arrived({0, slot, static_cast<std::uint32_t>(Status::closed)});
-  }
+  ring_.give_up(
+      [this](const RingEnd::Given& given, const Outcome& outcome) { arrived(given, outcome); });
   if (given_ != 0) {
     tasks_[front_task_].status = Status::closed;
     tasks_[front_task_].all_given = true;
@@ -349,7 +303,7 @@ void Forwarder::give_up() {
   }
   while (!pending_.empty()) {
     CopyJob* job = pending_.pop();
-    count(jobs_, 1);
+    counts_.ended(Status::closed, 0);
     job->done(job, Status::closed);
   }
 }

@@ -6,18 +6,19 @@
 // the order in which copies ended there, which keeps CopyJob::order's promise.
 //
 // Threads: submit: any.  start, stop, leave: one caller.  Everything else is the thread's own.
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "plugin/gpu/copy_counts.h"
 #include "plugin/gpu/inbox.h"
 #include "plugin/gpu/job_list.h"
 #include "plugin/gpu/process/address_map.h"
 #include "plugin/gpu/process/copy_process.h"
 #include "plugin/gpu/process/passage.h"
+#include "plugin/gpu/process/ring_end.h"
 
 namespace twinpath::gpu::process {
 
@@ -33,7 +34,7 @@ class Forwarder {
   void submit(CopyJob* job) { inbox_.push(job); }
   void stop();   // finishes what was submitted
   void leave();  // does not; for the end of the process
-  CopyStatistics counts() const;
+  CopyStatistics counts() const { return counts_.statistics(); }
 
  private:
   // A job that was handed over in part at least.
@@ -42,12 +43,6 @@ class Forwarder {
     std::uint32_t left = 0;  // entries under way
     Status status = Status::ok;
     bool all_given = false;
-  };
-  struct Slot {
-    std::uint32_t task = 0;
-    std::uint32_t entry = 0;  // its number in the ring
-    std::uint32_t chunk = Passage::kNone;
-    std::uint64_t to = 0, bytes = 0;  // host memory that the chunk's bytes are for; 0 bytes: none
   };
   struct End {
     std::uint64_t address = 0;
@@ -63,18 +58,16 @@ class Forwarder {
   bool give_one(CopyJob& job, Entry& entry);
   bool give_words(CopyJob& job, const End& to);
   bool give_chunks(CopyJob& job, const End& to, const End& from);
-  std::uint32_t push(Entry& entry);
-  void publish();
+  void push(Entry& entry, RingEnd::Given given = {});
   bool collect();
-  void arrived(const Outcome& outcome);
+  void arrived(const RingEnd::Given& given, const Outcome& outcome);
   void end_task(std::uint32_t index);
   void give_up();
-  bool room() const { return !slots_free_.empty(); }
 
   const int gpu_;
   const HelperCpus cpus_;
   const SharedMemory memory_;
-  Rings& rings_;
+  RingEnd ring_;
   CopyProcess& process_;
   AddressView view_;
   Passage passage_;
@@ -83,13 +76,10 @@ class Forwarder {
   std::uint64_t given_ = 0;       // bytes of pending_.front() already handed over
   std::uint32_t front_task_ = 0;  // its task, when given_ is not 0
   std::vector<Task> tasks_;
-  std::vector<std::uint32_t> tasks_free_, slots_free_;
-  std::array<Slot, kEntries> slots_;
-  std::uint32_t pushed_ = 0, published_ = 0, collected_ = 0;
-  bool over_ = false;  // given up: what the rings say does not count any more
+  std::vector<std::uint32_t> tasks_free_;
   bool warned_ = false;
   std::atomic<bool> stopping_{false}, leaving_{false};
-  std::atomic<std::uint64_t> jobs_{0}, bytes_{0};
+  CopyCounts counts_;
   std::thread thread_;
 };
 
