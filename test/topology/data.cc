@@ -1,6 +1,7 @@
 #include "test/topology/data.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -33,7 +34,11 @@ void spill(const std::string& path, const std::string& text) {
 }
 
 TemporaryFolder::TemporaryFolder() {
-  std::string name = (fs::temp_directory_path() / "twinpath-topology-XXXXXX").string();
+  // Machines are thousands of small files, which a disk takes twenty times as long to make.
+  const fs::path memory = "/dev/shm";
+  const bool in_memory = ::access(memory.c_str(), W_OK | X_OK) == 0;
+  const fs::path place = in_memory ? memory : fs::temp_directory_path();
+  std::string name = (place / "twinpath-topology-XXXXXX").string();
   path_ = ::mkdtemp(name.data()) == nullptr ? std::string() : name;
 }
 
