@@ -18,7 +18,6 @@ MOST_DATA, MOST_FUNCTIONS = 20, 40
 FOLDERS = ("plugin", "topology", "proxy", "gda")
 BIGGER = {
     "plugin/fabric/soft/hca.h: Hca": (43, 58),
-    "plugin/fabric/soft/objects.h: SoftQp": (66, 4),
     "proxy/connect/connection.h: Connection": (30, 39),
     "proxy/connect/peer_link.h: PeerLink": (21, 60),
 }

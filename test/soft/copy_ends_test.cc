@@ -53,7 +53,7 @@ TEST_CASE("nobody writes memory that was deregistered during a copy", "[soft]") 
     auto w = p.a.request(opcode, 0, kLarge, p.b.address(), p.b.mr->rkey);
     REQUIRE(p.a.post(w) == 0);
     REQUIRE(target.verbs.dereg_mr(std::exchange(target.mr, nullptr)) == 0);
-    const std::size_t left = soft::chunks_left(soft::soft(p.a.qp)->out_copy) * soft::kChunk;
+    const std::size_t left = soft::chunks_left(soft::soft(p.a.qp)->copies.out) * soft::kChunk;
     usleep(3000);
     const auto* rest = target.buffer.data() + (kLarge - left);
     CHECK(std::all_of(rest, rest + left, [](std::uint8_t byte) { return byte == 0xee; }));
@@ -181,9 +181,9 @@ TEST_CASE("a forked child has no helpers and waits for none", "[soft]") {
     ::alarm(20);
     soft::CopyTeam& team = the_team();
     soft::SoftQp& qp = *soft::soft(p.a.qp);
-    team.cancel(qp.out_copy);
+    team.cancel(qp.copies.out);
     team.rest();
-    ::_exit(team.wanted() == 0 && team.running() == 0 && qp.out_copy.slot == -1 ? 0 : 1);
+    ::_exit(team.wanted() == 0 && team.running() == 0 && qp.copies.out.slot == -1 ? 0 : 1);
   }
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
@@ -233,7 +233,7 @@ TEST_CASE("all chunks that a far end with helpers cannot read are written for it
       REQUIRE(wait(s).status == IBV_WC_SUCCESS);
       REQUIRE(std::memcmp(s.buffer.data(), secret.at, kBytes) == 0);
     }
-    met = qp.no_pull;  // the far end came to try
+    met = qp.requester.no_pull;  // the far end came to try
     CHECK(s.verbs.dereg_mr(mr) == 0);
     CHECK(child.finish() == 0);
   }

@@ -71,11 +71,11 @@ TEST_CASE("helpers copy a message that its owner does not look at", "[soft]") {
   soft::SoftQp& qp = *soft::soft(p.a.qp);
   {
     const std::lock_guard hold(qp.lock);  // so neither polls nor the engine can
-    if (qp.sq_head != qp.sq_tail) {
+    if (qp.send.head != qp.send.tail) {
       const std::int64_t end = now_ns() + 20 * kSecond;
-      while (soft::chunks_left(qp.out_copy) != 0 && now_ns() < end) usleep(100);
-      CHECK(soft::chunks_left(qp.out_copy) == 0);
-      CHECK(qp.sq_head != qp.sq_tail);  // the owner completes it
+      while (soft::chunks_left(qp.copies.out) != 0 && now_ns() < end) usleep(100);
+      CHECK(soft::chunks_left(qp.copies.out) == 0);
+      CHECK(qp.send.head != qp.send.tail);  // the owner completes it
       usleep(2000);
       // It also writes what the far end may watch.
       if (opcode == IBV_WR_RDMA_WRITE) CHECK(p.b.buffer[kLarge - 1] == 0);

@@ -90,13 +90,13 @@ TEST_CASE("what a peer sends in place of an atomic's answer ends it in error", "
   {
     soft::SoftQp& qp = *soft::soft(p.b.qp);
     const std::lock_guard hold(qp.lock);
-    const std::uint64_t at = qp.mine->produced.load();
+    const std::uint64_t at = qp.link.mine->produced.load();
     soft::PacketHeader h{};
     h.op = soft::PacketOp::read_response;
     h.length = length;
     h.bytes = static_cast<std::uint32_t>(sizeof h) + (length + 15) / 16 * 16;
-    std::memcpy(qp.out_ring + at % soft::kRingBytes, &h, sizeof h);
-    qp.mine->produced.store(at + h.bytes, std::memory_order_release);
+    std::memcpy(qp.link.out_ring + at % soft::kRingBytes, &h, sizeof h);
+    qp.link.mine->produced.store(at + h.bytes, std::memory_order_release);
     soft::ring_far_bell(qp);
   }
   CHECK(p.wait(p.a).status == IBV_WC_LOC_PROT_ERR);

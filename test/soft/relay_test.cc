@@ -199,7 +199,7 @@ TEST_CASE("a queue pair that ends during such a transfer waits for the copy engi
   const auto under_way = [&] {
     soft::SoftQp& qp = *soft::soft(f.s.qp);
     const std::lock_guard hold(qp.lock);
-    return qp.jobs_in_flight != 0;
+    return qp.copies.jobs_in_flight != 0;
   };
   for (const std::int64_t end = now_ns() + 5 * kSecond; !under_way() && now_ns() < end;)
     usleep(100);

@@ -55,7 +55,7 @@ TEST_CASE("one look at a queue copies a slice of a large write or read", "[soft]
     soft::set_carrier(qp, true);
     for (const std::uint64_t slices : {1, 2, 3}) {
       CHECK(soft::run_send_queue(qp));
-      CHECK(qp.entry(0).offset == slices * soft::kSlice);
+      CHECK(qp.send.entry(0).offset == slices * soft::kSlice);
     }
   }
   CHECK(p.wait(p.a).status == IBV_WC_SUCCESS);
@@ -76,7 +76,7 @@ TEST_CASE("one look copies a slice of what goes to another process, too", "[soft
   REQUIRE(s.post(first) == 0);
   CHECK(wait(s).status == IBV_WC_SUCCESS);  // greeted, the link complete
   soft::SoftQp& qp = *soft::soft(s.qp);
-  NEEDS(qp.peer->direct, "the system does not let processes copy from each other");
+  NEEDS(qp.link.peer->direct, "the system does not let processes copy from each other");
   for (const auto opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
     INFO("opcode " << opcode);
     if (opcode == IBV_WR_RDMA_READ) std::fill(s.buffer.begin(), s.buffer.end(), std::uint8_t{0});
@@ -87,7 +87,7 @@ TEST_CASE("one look copies a slice of what goes to another process, too", "[soft
     {
       const std::lock_guard hold(qp.lock);
       soft::set_carrier(qp, true);
-      const soft::SendEntry& e = qp.entry(qp.sq_exec);
+      const soft::SendEntry& e = qp.send.entry(qp.send.exec);
       for (const std::uint64_t slices : {1, 2, 3}) {
         CHECK(soft::run_send_queue(qp));
         CHECK(e.stage == soft::Stage::queued);

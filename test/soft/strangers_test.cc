@@ -244,7 +244,7 @@ TEST_CASE("rubbish in a ring harms nobody but its queue pair", "[soft]") {
     // Headers of every kind, many of them nearly right, and a counter that runs ahead.
     std::mt19937 engine(seed);
     const auto random = [&] { return static_cast<std::uint32_t>(engine()); };
-    std::uint64_t at = qp.mine->produced.load();
+    std::uint64_t at = qp.link.mine->produced.load();
     for (int i = 0; i < 500; ++i) {
       const std::uint32_t room =
           soft::kRingBytes - static_cast<std::uint32_t>(at % soft::kRingBytes);
@@ -256,19 +256,21 @@ TEST_CASE("rubbish in a ring harms nobody but its queue pair", "[soft]") {
       h.length = random() % 4 == 0 ? random() : random() % 64;
       h.address = random() % 4 == 0 ? ~std::uint64_t{0} - random() % 64 : child.theirs.address;
       h.total = random();
-      std::memcpy(qp.out_ring + at % soft::kRingBytes, &h, std::min<std::size_t>(room, sizeof h));
+      std::memcpy(qp.link.out_ring + at % soft::kRingBytes, &h,
+                  std::min<std::size_t>(room, sizeof h));
       if (h.bytes % 16 != 0 || h.bytes > room) break;
       at += h.bytes;
     }
-    qp.mine->produced.store(at + 64, std::memory_order_release);
-    qp.out_claim->next.store(~std::uint64_t{0});
-    qp.mine->consumed.store(random());
+    qp.link.mine->produced.store(at + 64, std::memory_order_release);
+    qp.link.out_claim->next.store(~std::uint64_t{0});
+    qp.link.mine->consumed.store(random());
     soft::ring_far_bell(qp);
   }
-  qp.peer->wire.send_wake(qp.hca->slot());
+  qp.link.peer->wire.send_wake(qp.hca->slot());
   // It may also stand still, before an answer for which we leave no room.
   const auto ended = static_cast<std::uint32_t>(soft::EndState::error);
-  (void)eventually([&] { return qp.theirs == nullptr || qp.theirs->state.load() == ended; }, 1);
+  (void)eventually(
+      [&] { return qp.link.theirs == nullptr || qp.link.theirs->state.load() == ended; }, 1);
   CHECK(child.finish() == 0);
 }
 

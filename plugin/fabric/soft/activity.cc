@@ -43,28 +43,28 @@ bool fence_all_threads() {
 
 // Grows with everything that it does.
 std::uint64_t work_so_far(const SoftQp& qp) {
-  std::uint64_t n = qp.sq_tail + qp.rq_tail;
-  if (qp.mine != nullptr)
-    n += qp.mine->produced.load(std::memory_order_relaxed) +
-         qp.mine->consumed.load(std::memory_order_relaxed);
+  std::uint64_t n = qp.send.tail + qp.receive.tail;
+  if (qp.link.mine != nullptr)
+    n += qp.link.mine->produced.load(std::memory_order_relaxed) +
+         qp.link.mine->consumed.load(std::memory_order_relaxed);
   return n;
 }
 
 // Whether the far end, if there is one, will mark us.
 bool will_be_marked(const SoftQp& qp) {
-  const LinkEnd* far = qp.theirs != nullptr ? qp.theirs : qp.parked;
+  const LinkEnd* far = qp.link.far();
   if (far == nullptr) return true;  // bind_link() and on_acceptance() rouse
-  if (qp.peer == nullptr) return far->can_mark.load(std::memory_order_acquire) != 0;
-  if (qp.peer->dead.load(std::memory_order_relaxed)) return true;  // it sends no more
-  return qp.pull_offered && far->can_mark.load(std::memory_order_acquire) != 0;
+  if (qp.link.peer == nullptr) return far->can_mark.load(std::memory_order_acquire) != 0;
+  if (qp.link.peer->dead.load(std::memory_order_relaxed)) return true;  // it sends no more
+  return qp.link.pull_offered && far->can_mark.load(std::memory_order_acquire) != 0;
 }
 
 // Lock held.  Nothing of its own is under way, and all that came in is executed.
 bool has_nothing_to_do(const SoftQp& qp) {
-  if (qp.sq_head != qp.sq_tail || qp.jobs_in_flight != 0 || qp.drain_event) return false;
+  if (!qp.send.is_empty() || qp.copies.jobs_in_flight != 0 || qp.drain_event) return false;
   if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) return true;
-  return qp.theirs == nullptr || qp.theirs->produced.load(std::memory_order_acquire) ==
-                                     qp.mine->consumed.load(std::memory_order_relaxed);
+  return qp.link.theirs == nullptr || qp.link.theirs->produced.load(std::memory_order_acquire) ==
+                                          qp.link.mine->consumed.load(std::memory_order_relaxed);
 }
 
 // The lists of a QP's CQs.  Not waited for: a poller may hold them for as long as a large message
@@ -97,7 +97,7 @@ class Lists {
 bool ask_to_be_marked(SoftQp& qp) {
   std::unique_lock hold(qp.lock, std::try_to_lock);
   if (!hold.owns_lock()) return false;
-  if (qp.mine != nullptr) qp.my_bell->wanted.store(kBellMark, std::memory_order_seq_cst);
+  if (qp.link.mine != nullptr) qp.link.my_bell->wanted.store(kBellMark, std::memory_order_seq_cst);
   return true;
 }
 
@@ -126,14 +126,14 @@ bool Hca::get_up_marked(std::int64_t now) {
 
 // False: it is to be tried again.
 bool Hca::get_up(SoftQp& qp, std::int64_t now) {
-  qp.busy_at = now;
-  if (!qp.asleep.load(std::memory_order_relaxed)) return true;
+  qp.activity.busy_at = now;
+  if (!qp.activity.asleep.load(std::memory_order_relaxed)) return true;
   Lists lists(qp);
   if (!lists) return false;
   // Without the QP's lock, which its poster may hold for as long as it copies.  A poster that still
   // reads `true` marks once more, which is of no consequence; one that reads `false` need not
   // mark, for the QP is in the lists before lock_ is left, and leaves them under both locks.
-  qp.asleep.store(false, std::memory_order_relaxed);
+  qp.activity.asleep.store(false, std::memory_order_relaxed);
   awake_.push_back(&qp);
   lists.add(&qp);
   return true;
@@ -145,12 +145,12 @@ bool Hca::is_drowsy(SoftQp& qp, std::int64_t now) const {
   std::unique_lock hold(qp.lock, std::try_to_lock);
   if (!hold.owns_lock()) return false;
   const std::uint64_t work = work_so_far(qp);
-  if (work != qp.seen_work || !has_nothing_to_do(qp)) {
-    qp.seen_work = work;
-    qp.busy_at = now;
+  if (work != qp.activity.seen_work || !has_nothing_to_do(qp)) {
+    qp.activity.seen_work = work;
+    qp.activity.busy_at = now;
     return false;
   }
-  return now - qp.busy_at >= kDrowsyAfter && will_be_marked(qp);
+  return now - qp.activity.busy_at >= kDrowsyAfter && will_be_marked(qp);
 }
 
 void Hca::put_to_sleep(std::int64_t now) {
@@ -174,12 +174,14 @@ void Hca::put_to_sleep(std::int64_t now) {
 // After the fence.  One that stays awake keeps its bell, which is rung once for nothing.
 bool Hca::fall_asleep(SoftQp& qp) {
   std::unique_lock hold(qp.lock, std::try_to_lock);
-  if (!hold.owns_lock() || work_so_far(qp) != qp.seen_work || !has_nothing_to_do(qp)) return false;
-  // The bell may belong to a link that was made after it was set.
-  if (qp.mine != nullptr && qp.my_bell->wanted.load(std::memory_order_relaxed) != kBellMark)
+  if (!hold.owns_lock() || work_so_far(qp) != qp.activity.seen_work || !has_nothing_to_do(qp))
     return false;
-  qp.waiting_since = 0;  // the retry clock starts with the next work
-  qp.asleep.store(true, std::memory_order_relaxed);
+  // The bell may belong to a link that was made after it was set.
+  if (qp.link.mine != nullptr &&
+      qp.link.my_bell->wanted.load(std::memory_order_relaxed) != kBellMark)
+    return false;
+  qp.retry.stop();  // the retry clock starts with the next work
+  qp.activity.asleep.store(true, std::memory_order_relaxed);
   return true;
 }
 

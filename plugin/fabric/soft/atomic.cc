@@ -18,7 +18,7 @@ void update_done(CopyJob* job, Status status) {
   const std::lock_guard hold(qp.lock);
   KeyView::drop(update->held);
   update->state = status == Status::ok ? QpUpdate::State::done : QpUpdate::State::failed;
-  --qp.jobs_in_flight;
+  --qp.copies.jobs_in_flight;
   (void)respond(qp);
 }
 
@@ -34,9 +34,9 @@ bool start_update(SoftQp& qp, const HeldKey& held, std::uint64_t address,
   update.qp = &qp;
   update.held = held.count;
   update.state = QpUpdate::State::moving;
-  ++qp.jobs_in_flight;
+  ++qp.copies.jobs_in_flight;
   if (submit_copy(&update) == Status::ok) return true;
-  --qp.jobs_in_flight;
+  --qp.copies.jobs_in_flight;
   update.state = QpUpdate::State::idle;
   return false;
 }

@@ -14,23 +14,23 @@ namespace twinpath::soft {
 
 void ring_far_bell(SoftQp& qp) {
   // Not for what needs no hand at the far end (direct copies), nor twice for the same.
-  const std::uint64_t told = qp.mine->produced.load(std::memory_order_relaxed) +
-                             qp.mine->consumed.load(std::memory_order_relaxed);
-  if (told == qp.told) return;
-  qp.told = told;
-  const std::uint32_t wanted = qp.their_bell->wanted.exchange(0, std::memory_order_acq_rel);
+  const std::uint64_t told = qp.link.mine->produced.load(std::memory_order_relaxed) +
+                             qp.link.mine->consumed.load(std::memory_order_relaxed);
+  if (told == qp.requester.told) return;
+  qp.requester.told = told;
+  const std::uint32_t wanted = qp.link.their_bell->wanted.exchange(0, std::memory_order_acq_rel);
   bool wake = (wanted & kBellWake) != 0;
   if ((wanted & kBellMark) != 0 &&
-      (qp.peer == nullptr || qp.peer->greeted.load(std::memory_order_acquire))) {
+      (qp.link.peer == nullptr || qp.link.peer->greeted.load(std::memory_order_acquire))) {
     // Only asked for when we said that we can (can_mark), which we do when the peer has greeted.
-    Board& board = qp.peer == nullptr ? qp.hca->keys().board() : *qp.peer->board;
+    Board& board = qp.link.peer == nullptr ? qp.hca->keys().board() : *qp.link.peer->board;
     wake = board.mark(qp.attr.dest_qp_num) || wake;
   }
   if (!wake) return;
-  if (qp.peer == nullptr) {
+  if (qp.link.peer == nullptr) {
     qp.hca->wake_engine();
-  } else if (!qp.peer->dead.load(std::memory_order_relaxed)) {
-    qp.peer->wire.send_wake(qp.hca->slot());
+  } else if (!qp.link.peer->dead.load(std::memory_order_relaxed)) {
+    qp.link.peer->wire.send_wake(qp.hca->slot());
   }
 }
 
@@ -41,8 +41,9 @@ void want_bell(SoftQp& qp, bool patient) {
   } else if (!hold.try_lock()) {
     return;
   }
-  if (qp.mine == nullptr || qp.my_bell->wanted.load(std::memory_order_relaxed) != 0) return;
-  qp.my_bell->wanted.store(kBellWake, std::memory_order_seq_cst);
+  if (qp.link.mine == nullptr || qp.link.my_bell->wanted.load(std::memory_order_relaxed) != 0)
+    return;
+  qp.link.my_bell->wanted.store(kBellWake, std::memory_order_seq_cst);
 }
 
 }  // namespace twinpath::soft

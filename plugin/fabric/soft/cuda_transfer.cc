@@ -11,14 +11,14 @@ namespace {
 // Where the far end lies for a copy issued here; address 0: not known yet, or `failed`.
 CopyEnd far_end(SoftQp& qp, const SendEntry& e, const Region& k, bool& failed) {
   if (k.kind == static_cast<std::uint32_t>(MemoryKind::host)) {
-    if (qp.peer != nullptr) {  // no longer the key that start() has seen
+    if (qp.link.peer != nullptr) {  // no longer the key that start() has seen
       failed = true;
       return {};
     }
     return {k.base + (e.remote_address - k.iova), -1};
   }
-  auto mapping = qp.peer != nullptr ? qp.peer->allocation(k.alloc_id, e.rkey, failed)
-                                    : qp.hca->own_allocation(k.alloc_id, failed);
+  auto mapping = qp.link.peer != nullptr ? qp.link.peer->allocation(k.alloc_id, e.rkey, failed)
+                                         : qp.hca->own_allocation(k.alloc_id, failed);
   if (!mapping) return {};
   // `k.base` is the owner's address of iova: its offset in the allocation is the same here.  A peer
   // may say anything of it, but the mapping's bounds are ours.
@@ -33,7 +33,7 @@ CopyEnd far_end(SoftQp& qp, const SendEntry& e, const Region& k, bool& failed) {
 // Whether what was posted to the GPU that it reads from is placed; if not, it will be.
 bool pushed(SoftQp& qp, const SendEntry& e, const Region& k, const CopyEnd& far) {
   PostedWrites& posted = qp.hca->posted();
-  return !posted.on() || qp.peer != nullptr || !is_read(e) || far.gpu < 0 ||
+  return !posted.on() || qp.link.peer != nullptr || !is_read(e) || far.gpu < 0 ||
          posted.push(k.pd, far.gpu);
 }
 
@@ -76,7 +76,7 @@ void copied(CopyJob* base, Status status) {
   if (status != Status::ok && e.status == IBV_WC_SUCCESS)
     e.status = status == Status::closed ? IBV_WC_FATAL_ERR : IBV_WC_LOC_PROT_ERR;
   --e.jobs_left;
-  --qp.jobs_in_flight;
+  --qp.copies.jobs_in_flight;
   if (e.jobs_left == 0) {
     end_late(qp, e);
     if (qp.state == IBV_QPS_RTS) {
@@ -85,11 +85,6 @@ void copied(CopyJob* base, Status status) {
       retire(qp);
     }
   }
-}
-
-QpCopyJob* jobs_of(SoftQp& qp, const SendEntry& e) {
-  if (qp.sq_jobs.empty()) qp.sq_jobs.resize(std::size_t{qp.sq.size} * qp.cap.max_send_sge);
-  return &qp.sq_jobs[qp.slot_of(e) * qp.cap.max_send_sge];
 }
 
 void make_job(SoftQp& qp, SendEntry& e, QpCopyJob& job, CopyEnd to, CopyEnd from,
@@ -106,10 +101,10 @@ void make_job(SoftQp& qp, SendEntry& e, QpCopyJob& job, CopyEnd to, CopyEnd from
 
 bool submit(QpCopyJob& job, const ibv_sge* own) {
   if (own != nullptr && !hold_own(job, *own)) return false;
-  ++job.qp->jobs_in_flight;
+  ++job.qp->copies.jobs_in_flight;
   ++job.entry->jobs_left;
   if (submit_copy(&job) == Status::ok) return true;
-  --job.qp->jobs_in_flight;
+  --job.qp->copies.jobs_in_flight;
   --job.entry->jobs_left;
   let_go(job);
   return false;
@@ -125,7 +120,7 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
     return Step::done;
   }
   // What is late is posted in the order in which it was taken.
-  if (qp.hca->posted().on() && qp.sq_sent != qp.sq_exec) return Step::wait;
+  if (qp.hca->posted().on() && qp.send.sent != qp.send.exec) return Step::wait;
   const HeldKey k = hold_remote(qp, e);
   if (!k) return refused(qp, e);
   bool failed = false;
@@ -138,9 +133,9 @@ Step start_cuda(SoftQp& qp, SendEntry& e) {
     KeyView::drop(k);
     return Step::wait;
   }
-  QpCopyJob* const jobs = jobs_of(qp, e);
+  QpCopyJob* const jobs = qp.send.jobs_of(e);
   if (comes_late(qp, e, far)) return start_late(qp, e, k, far, jobs);
-  const ibv_sge* sges = qp.sges_of(e);
+  const ibv_sge* sges = qp.send.sges_of(e);
   e.held = k.count;
   e.stage = Stage::moving;
   std::uint64_t offset = 0;
@@ -171,7 +166,7 @@ void fetched(CopyJob* base, Status status) {
   SendEntry& e = *job->entry;
   let_go(*job);
   --e.jobs_left;
-  --qp.jobs_in_flight;
+  --qp.copies.jobs_in_flight;
   if (status != Status::ok && e.status == IBV_WC_SUCCESS) {
     e.status = status == Status::closed ? IBV_WC_FATAL_ERR : IBV_WC_LOC_PROT_ERR;
     enter_error(qp);
@@ -183,14 +178,14 @@ void fetched(CopyJob* base, Status status) {
 }
 
 bool lands_on_gpu(SoftQp& qp, const SendEntry& e) {
-  return e.num_sge == 1 && gpu_of(qp, e, qp.sges_of(e)[0]) >= 0;
+  return e.num_sge == 1 && gpu_of(qp, e, qp.send.sges_of(e)[0]) >= 0;
 }
 
 bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uint64_t bytes) {
-  const ibv_sge& sge = qp.sges_of(e)[0];
+  const ibv_sge& sge = qp.send.sges_of(e)[0];
   if (bytes > sizeof e.operand[0] || sge.length != bytes) return false;
   std::memcpy(&e.operand[0], value, bytes);  // the request has been carried out: it is free
-  QpCopyJob& job = *jobs_of(qp, e);
+  QpCopyJob& job = *qp.send.jobs_of(e);
   make_job(qp, e, job, {local_address(qp, e, sge), gpu_of(qp, e, sge)},
            {reinterpret_cast<std::uintptr_t>(&e.operand[0]), -1}, bytes, fetched);
   job.executor = job.to.gpu;
@@ -200,8 +195,8 @@ bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uin
 
 bool finish_moved(SoftQp& qp) {
   bool moved = false;
-  while (qp.sq_sent != qp.sq_exec) {
-    SendEntry& e = qp.entry(qp.sq_sent);
+  while (qp.send.sent != qp.send.exec) {
+    SendEntry& e = qp.send.entry(qp.send.sent);
     if (e.stage == Stage::moving) {
       if (e.jobs_left != 0) break;
       if (e.status != IBV_WC_SUCCESS) {
@@ -209,14 +204,14 @@ bool finish_moved(SoftQp& qp) {
         return true;
       }
       if (e.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-        if (qp.theirs == nullptr || !send_imm(qp, e)) break;  // null: the port is down
+        if (qp.link.theirs == nullptr || !send_imm(qp, e)) break;  // null: the port is down
       } else {
         e.stage = Stage::placed;
         e.received = e.length;
       }
       moved = true;
     }
-    ++qp.sq_sent;
+    ++qp.send.sent;
   }
   return moved;
 }

@@ -19,7 +19,7 @@ bool LocalKeys::hold(SoftQp& qp, SendEntry& e, std::uint32_t access, bool& cuda)
   cuda = false;
   if ((e.flags & IBV_SEND_INLINE) != 0) return true;
   auto* pd = static_cast<SoftPd*>(qp.pd);
-  const ibv_sge* sges = qp.sges_of(e);
+  const ibv_sge* sges = qp.send.sges_of(e);
   for (int i = 0; i < e.num_sge; ++i) {
     if (sges[i].length == 0) continue;
     const HeldKey k =
@@ -65,7 +65,7 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote)
     std::size_t n = std::min(piece.bytes, end - e.offset);
     if (n == 0) break;
     const std::uint64_t near = piece.address, far = far_base + e.offset;
-    if (qp.peer == nullptr) {
+    if (qp.link.peer == nullptr) {
       // The peer's threads may watch what a WRITE brings; what a READ brings is the caller's own
       // until its completion.
       if (to_remote) {
@@ -74,7 +74,7 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote)
         std::memcpy(reinterpret_cast<void*>(near), reinterpret_cast<const void*>(far), n);
       }
     } else {
-      ssize_t got = copy_piece(qp.peer->pid, near, far, n, to_remote);
+      ssize_t got = copy_piece(qp.link.peer->pid, near, far, n, to_remote);
       if (got <= 0) return false;
       n = static_cast<std::size_t>(got);
     }
@@ -85,33 +85,33 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote)
 
 bool may_help(SoftQp& qp, const SendEntry& e) {
   return qp.hca->team().wanted() != 0 && e.num_sge == 1 && e.offset == 0 &&
-         e.length >= kSharedFrom && relay_of(qp, e) == nullptr;
+         e.length >= kSharedFrom && qp.send.relay_of(e) == nullptr;
 }
 
 void begin_sending(SoftQp& qp, SendEntry& e, const Region& remote, std::uint32_t id,
                    std::uint64_t bytes, Claim& claim) {
-  TeamCopy& c = qp.out_copy;
-  const ibv_sge& sge = qp.sges_of(e)[0];
+  TeamCopy& c = qp.copies.out;
+  const ibv_sge& sge = qp.send.sges_of(e)[0];
   const bool read = is_read(e);
-  c.begin(id, qp.peer != nullptr ? qp.peer->pid : 0, !read, local_address(qp, e, sge),
+  c.begin(id, qp.link.peer != nullptr ? qp.link.peer->pid : 0, !read, local_address(qp, e, sge),
           remote.base + (e.remote_address - remote.iova), bytes, claim);
   const auto pd = static_cast<SoftPd*>(qp.pd)->number;
   c.near_guard = {qp.hca->keys().view(), sge.lkey,
                   read ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0u, pd, sge.addr};
   c.far_guard = {remote_keys(qp), e.rkey, needed_right(e),
-                 qp.theirs->pd.load(std::memory_order_relaxed), e.remote_address};
+                 qp.link.theirs->pd.load(std::memory_order_relaxed), e.remote_address};
 }
 
 Step copy_with_team(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote) {
-  TeamCopy& c = qp.out_copy;
+  TeamCopy& c = qp.copies.out;
   // The end of a WRITE that the far end's threads may watch comes last, when all else is in place.
-  const bool watched = to_remote && qp.peer == nullptr &&
+  const bool watched = to_remote && qp.link.peer == nullptr &&
                        ((remote.base + (e.remote_address - remote.iova)) & 3) == 0;
   if (!e.helped) {
     constexpr std::uint32_t kOwnId = 1;  // of the claim that nobody else has
-    qp.own_claim.next.store(std::uint64_t{kOwnId} << 32, std::memory_order_relaxed);
+    qp.copies.own_claim.next.store(std::uint64_t{kOwnId} << 32, std::memory_order_relaxed);
     begin_sending(qp, e, remote, kOwnId, watched ? e.length - last_words(e.length) : e.length,
-                  qp.own_claim);
+                  qp.copies.own_claim);
     e.helped = true;
     e.offset = 1;  // begun: a draining queue finishes it
   }

@@ -11,7 +11,7 @@ int query_ece(ibv_qp* q, ibv_ece* ece) {
   const std::uint32_t options = qp.soft_context->soft_device->spec.ece;
   if (options == 0) return EOPNOTSUPP;
   std::lock_guard hold(qp.lock);
-  *ece = {like(q->context).ports.ece_vendor, qp.ece_set ? qp.ece : options, 0};
+  *ece = {like(q->context).ports.ece_vendor, qp.ece.value_or(options), 0};
   return 0;
 }
 
@@ -22,7 +22,6 @@ int set_ece(ibv_qp* q, ibv_ece* ece) {
   if (ece->vendor_id != like(q->context).ports.ece_vendor || ece->comp_mask != 0) return EINVAL;
   std::lock_guard hold(qp.lock);
   qp.ece = ece->options & options;
-  qp.ece_set = true;
   return 0;
 }
 

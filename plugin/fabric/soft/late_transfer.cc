@@ -26,13 +26,13 @@ bool take_gpu(SoftQp& qp, SendEntry& e, PostedWrite& late, QpCopyJob& job, CopyE
 }  // namespace
 
 bool comes_late(SoftQp& qp, const SendEntry& e, CopyEnd far) {
-  if (!qp.hca->posted().on() || qp.peer != nullptr || e.length == 0) return false;
+  if (!qp.hca->posted().on() || qp.link.peer != nullptr || e.length == 0) return false;
   return is_read(e) ? lands_on_gpu(qp, e) : far.gpu >= 0;
 }
 
 Step start_late(SoftQp& qp, SendEntry& e, const HeldKey& k, CopyEnd far, QpCopyJob* jobs) {
   const bool read = is_read(e);
-  const ibv_sge* sges = qp.sges_of(e);
+  const ibv_sge* sges = qp.send.sges_of(e);
   auto late = std::make_unique<PostedWrite>();
   late->data = std::make_unique<std::uint8_t[]>(e.length);
   late->bytes = e.length;

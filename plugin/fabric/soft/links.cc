@@ -16,8 +16,7 @@ constexpr std::size_t kMaxOffers = std::size_t{2} * kQpsPerProcess;
 
 // Lock held: the other half is there.
 void set_far(SoftQp& qp, const LinkHalf& far) {
-  qp.theirs = &far.end;
-  qp.in_ring = far.ring;
+  qp.link.see(far);
   rouse_if_asleep(qp);  // the peer may have sent already
   if (!qp.soft_context->soft_device->carries(qp.attr.port_num)) set_carrier(qp, false);
   take_losses(qp);
@@ -25,7 +24,7 @@ void set_far(SoftQp& qp, const LinkHalf& far) {
 
 void give_up(SoftQp& qp) {
   const std::lock_guard hold(qp.lock);
-  qp.unreachable = true;  // the timers turn this into retry-exceeded, as with a dead host
+  qp.link.unreachable = true;  // the timers turn this into retry-exceeded, as with a dead host
 }
 
 }  // namespace
@@ -34,22 +33,15 @@ void Hca::bind_link(SoftQp& qp, std::shared_ptr<Link> link) {
   std::lock_guard hold(qp.lock);
   if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS) return;
   const std::size_t me = end_of(qp), other = qp.qp_num == qp.attr.dest_qp_num ? me : 1 - me;
-  LinkHalf& own = *link->own(me);
-  LinkWords& words = link->words();
-  qp.link = std::move(link);
-  qp.mine = &own.end;
-  qp.out_ring = own.ring;
-  qp.my_bell = &words.bell[me];
-  qp.their_bell = &words.bell[other];
-  qp.out_claim = &words.claim[me];
-  qp.in_claim = &words.claim[other];
-  qp.mine->rnr_timer.store(qp.attr.min_rnr_timer, std::memory_order_relaxed);
-  qp.mine->pd.store(static_cast<SoftPd*>(qp.pd)->number, std::memory_order_relaxed);
-  qp.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
+  qp.link.join(std::move(link), me, other);
+  qp.link.mine->rnr_timer.store(qp.attr.min_rnr_timer, std::memory_order_relaxed);
+  qp.link.mine->pd.store(static_cast<SoftPd*>(qp.pd)->number, std::memory_order_relaxed);
+  qp.link.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
   // Pairs with the acquire in start(): who sees `ready` sees pd and access.
-  qp.mine->state.store(static_cast<std::uint32_t>(EndState::ready), std::memory_order_release);
-  if (qp.peer == nullptr) qp.mine->can_mark.store(can_fence_ ? 1 : 0, std::memory_order_release);
-  if (const LinkHalf* far = qp.link->far(other); far != nullptr) set_far(qp, *far);
+  qp.link.show(EndState::ready);
+  if (qp.link.peer == nullptr)
+    qp.link.mine->can_mark.store(can_fence_ ? 1 : 0, std::memory_order_release);
+  if (const LinkHalf* far = qp.link.memory->far(other); far != nullptr) set_far(qp, *far);
 }
 
 Status Hca::attach(SoftQp& qp) {
@@ -59,8 +51,8 @@ Status Hca::attach(SoftQp& qp) {
   auto peer = peer_of(slot);
   {
     std::lock_guard hold(qp.lock);
-    qp.unreachable = !peer;
-    if (peer) qp.peer = *peer;
+    qp.link.unreachable = !peer;
+    if (peer) qp.link.peer = *peer;
   }
   if (!peer) return Status::ok;  // the timers say it, as of a dead host
   if (own < dest) return offer_link(qp, *peer);
@@ -126,7 +118,7 @@ Status Hca::accept_link(SoftQp& qp, const std::shared_ptr<Link>& link) {
     const std::lock_guard hold(qp.lock);
     m.a = qp.qp_num;
     m.b = qp.attr.dest_qp_num;
-    peer = qp.peer;
+    peer = qp.link.peer;
   }
   bind_link(qp, link);
   if (peer && !peer->wire.send(m, {link->half_fd(), -1})) give_up(qp);
@@ -154,8 +146,8 @@ Status Hca::on_offer(const Caller& caller, Received& r) {
   {
     const std::lock_guard hold_qp(qp->lock);
     // Without `peer` it is on its way to attach(), which will look for the offer.
-    waiting = qp->attr.dest_qp_num == theirs && qp->mine == nullptr && qp->peer != nullptr &&
-              (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS);
+    waiting = qp->attr.dest_qp_num == theirs && qp->link.mine == nullptr &&
+              qp->link.peer != nullptr && (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS);
   }
   if (waiting) {
     if (accept_link(*qp, link) != Status::ok) give_up(*qp);
@@ -177,14 +169,14 @@ Status Hca::on_acceptance(const Caller& caller, Received& r) {
   {
     const std::lock_guard hold_qp(qp->lock);
     // An answer to an offer of before it was reset is nobody's.
-    if (qp->attr.dest_qp_num != theirs || qp->link == nullptr ||
-        qp->link->number() != r.message.link || qp->link->far(1) != nullptr)
+    if (qp->attr.dest_qp_num != theirs || qp->link.memory == nullptr ||
+        qp->link.memory->number() != r.message.link || qp->link.memory->far(1) != nullptr)
       return Status::ok;
-    if (qp->link->map_half(r.fds[0].get(), why) == Status::ok) {
-      set_far(*qp, *qp->link->far(1));
+    if (qp->link.memory->map_half(r.fds[0].get(), why) == Status::ok) {
+      set_far(*qp, *qp->link.memory->far(1));
       return Status::ok;
     }
-    qp->unreachable = true;
+    qp->link.unreachable = true;
   }
   TP_WARN("soft HCA: process %d accepts a connection, but %s", caller.holder->pid, why.c_str());
   return Status::bad_argument;

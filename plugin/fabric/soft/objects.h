@@ -12,39 +12,23 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
-#include "plugin/base/owned.h"
 #include "plugin/base/sync.h"
 #include "plugin/fabric/soft/device_spec.h"
 #include "plugin/fabric/soft/event_queue.h"
 #include "plugin/fabric/soft/keys.h"
-#include "plugin/fabric/soft/link.h"
-#include "plugin/fabric/soft/peer.h"
+#include "plugin/fabric/soft/qp_link.h"
+#include "plugin/fabric/soft/queues.h"
+#include "plugin/fabric/soft/retry_clock.h"
 #include "plugin/fabric/soft/team_copy.h"
 #include "plugin/gpu/engine.h"
 
 namespace twinpath::soft {
 
 class Hca;
-
-// An array whose memory is not touched until used (idle queues cost address space only).
-template <class T>
-struct Raw {
-  std::unique_ptr<T[], void (*)(void*)> data{nullptr, std::free};
-  std::uint32_t size = 0;
-  bool allocate(std::uint32_t n) {
-    static_assert(std::is_trivially_destructible_v<T>);
-    size = n;
-    // NOLINTNEXTLINE(bugprone-sizeof-expression)
-    data.reset(static_cast<T*>(std::calloc(std::max(n, 1u), sizeof(T))));
-    return data != nullptr;
-  }
-  T& operator[](std::uint64_t i) { return data[i % size]; }
-};
 
 // A port that sends at a rate of its own (set_port_rate).  Any thread.
 class PortRate {
@@ -106,8 +90,6 @@ struct SoftMr : ibv_mr {
   std::uint64_t alloc_id = 0;
 };
 
-struct SoftQp;
-
 struct SoftCq;
 struct SoftChannel : ibv_comp_channel {
   EventQueue<SoftCq*> events;  // fd is its descriptor
@@ -139,61 +121,12 @@ struct SoftCq : ibv_cq {
   std::vector<SoftQp*> awake;  // those of them that a poll moves along (activity.cc)
 };
 
-// How far a send WQE has come.
-enum class Stage : std::uint8_t {
-  queued,  // not begun, or part of its packets sent
-  moving,  // copy engine at work
-  sent,    // on the wire, waits for its acknowledgement
-  placed,  // nothing more to wait for
-};
-
-struct SendEntry {
-  std::uint64_t wr_id;
-  std::uint64_t remote_address;
-  std::uint64_t operand[4];  // WordOperation's
-  std::uint64_t ack_at;      // complete when the peer's acked reaches this
-  std::uint64_t offset;      // bytes already placed or packed
-  std::uint64_t received;    // READ and atomics: bytes come back
-  std::uint64_t length;
-  std::uint64_t completion;  // done: what push_completion gave, else kNoCompletion
-  std::int64_t not_before;   // fault injection: start no earlier than this (now_ns); 0 = at once
-  std::atomic<std::uint32_t>* held;  // remote key's count, held while the copy engine writes
-  struct PostedWrite* late;          // fault injection: takes its data; owned
-  std::uint32_t rkey;
-  std::uint32_t imm;
-  std::uint32_t pull_id;  // nonzero: both ends copy it
-  std::uint16_t num_sge;
-  std::uint16_t jobs_left;
-  ibv_wr_opcode opcode;
-  unsigned flags;
-  Stage stage;
-  std::uint8_t status;  // ibv_wc_status
-  bool no_direct;       // direct copy was refused by the system: use packets
-  bool helped;          // out_copy is its copy
-  bool shifted;         // an SGE's MR has an iova that is not its address
-  std::uint8_t part;    // of an atomic of 4 bytes: where they begin in the word
-};
-
-struct RecvEntry {
-  std::uint64_t wr_id;
-  int num_sge;
-};
-
 struct SoftSrq : ibv_srq {
-  SpinLock lock;  // all of the following
-  Raw<RecvEntry> entries;
-  Raw<ibv_sge> sges;  // max_sge per entry
-  std::uint64_t head = 0, tail = 0;
-  std::uint32_t max_sge = 0, limit = 0;  // limit 0: not armed
+  SpinLock lock;  // queue, limit
+  ReceiveQueue queue;
+  std::uint32_t limit = 0;  // 0: not armed
   std::atomic<int> users{0};
   Reported reported;
-};
-
-// A copy job that knows its WQE.
-struct QpCopyJob : CopyJob {
-  SoftQp* qp = nullptr;
-  SendEntry* entry = nullptr;
-  std::atomic<std::uint32_t>* held = nullptr;  // count of the key of our own memory
 };
 
 // The peer's atomic on GPU memory of this process that the responder stands at.
@@ -211,103 +144,65 @@ struct SplitAtomic {
   std::uint64_t old = 0;
 };
 
-struct SoftQp : ibv_qp {
-  Hca* hca = nullptr;
-  SoftContext* soft_context = nullptr;
-  SpinLock lock;
-  // Polls and sweeps pass it by (activity.cc).  Set with this lock and Hca::lock_ held, cleared
-  // with Hca::lock_.
+// Whether polls and sweeps pass a queue pair by (activity.cc).
+struct QpActivity {
+  // Set with the queue pair's lock and Hca::lock_ held, cleared with Hca::lock_.
   std::atomic<bool> asleep{true};
-  ibv_qp_attr attr{};
-  ibv_qp_cap cap{};
-  bool signal_all = false;
-  std::uint64_t direct_from = 0;  // bytes from which a copy by us is better than packets
+  // Guarded by Hca::lock_: when it last had something to do, and how much it had done by then.
+  std::int64_t busy_at = 0;
+  std::uint64_t seen_work = 0;
+};
 
-  // Send queue: [head, exec) begun, [exec, tail) queued; [head, sent) are past the copy engine.
-  Raw<SendEntry> sq;
-  Raw<ibv_sge> sq_sges;            // max_send_sge per entry
-  Raw<std::uint8_t> sq_inline;     // max_inline per entry
-  std::vector<QpCopyJob> sq_jobs;  // max_send_sge per entry, made at the first CUDA transfer
-  std::vector<std::unique_ptr<std::uint8_t[]>> sq_relays;  // one an entry, made at the first use
-  std::uint64_t sq_head = 0, sq_sent = 0, sq_exec = 0, sq_tail = 0;
-  // Entries before it may be used again.  Follows sq_head only when a completion behind them has
-  // been polled (IB specification vol. 1, 10.8.6), as on an adapter.
-  std::uint64_t sq_free = 0;
+// Large host messages under way: the one that it sends, or reads, and the one that it takes; and
+// what copy engines do for it.
+struct QpCopies {
   std::uint32_t jobs_in_flight = 0;
-
-  // Receive queue.  With an SRQ it has one entry: the receive that a message is consuming.
-  Raw<RecvEntry> rq;
-  Raw<ibv_sge> rq_sges;
-  std::uint32_t rq_stride = 0;  // SGEs per entry
-  std::uint64_t rq_head = 0, rq_tail = 0;
-
-  // The wire.
-  std::shared_ptr<Link> link;
-  std::shared_ptr<Peer> peer;  // null: destination is in this process
-  LinkEnd* mine = nullptr;
-  const LinkEnd* theirs = nullptr;  // null also before the peer has given its half
-  const LinkEnd* parked = nullptr;  // `theirs` while our port is down
-  std::uint8_t* out_ring = nullptr;
-  const std::uint8_t* in_ring = nullptr;
-  Bell* my_bell = nullptr;
-  Bell* their_bell = nullptr;
-  Claim* out_claim = nullptr;
-  Claim* in_claim = nullptr;
-  bool unreachable = false;  // no process answers for the destination
-  bool heard = false;        // what was told to the peer's process has been read there
-  bool deaf = false;         // takes nothing in
-  bool unanswered = false;   // hears no acknowledgement
-
-  // Large host messages under way: the one that we send, or read, and the one that we take.
-  TeamCopy out_copy, in_copy;
+  TeamCopy out, in;
   Claim own_claim{};  // of one that the far end does not help with
+};
 
-  // Sender bookkeeping.
+// What a sender keeps of its messages.
+struct RequesterState {
   std::uint64_t messages = 0;           // sent so far that will be acknowledged
   std::uint64_t last_data_message = 0;  // last one whose data travels in packets
   std::uint32_t reads_outstanding = 0;
   std::uint32_t pull_id = 0;
-  bool no_pull = false;             // the peer could not read our memory once
-  std::uint64_t copied = 0;         // slices copied by us, for the retry clock
-  std::uint64_t told = 0;           // how far the wire was when the far bell was last rung
-  std::uint64_t seen_progress = 0;  // of the peer, by the retry clock
-  bool seen_rnr = false;
-  std::int64_t waiting_since = 0;  // 0: not waiting
+  bool no_pull = false;      // the peer could not read our memory once
+  std::uint64_t copied = 0;  // slices copied by us, for the retry clock
+  std::uint64_t told = 0;    // how far the wire was when the far bell was last rung
+};
 
-  // Responder state within one SEND or READ.
+// Of the SEND or READ that a responder stands at.
+struct ResponderState {
   std::uint64_t send_offset = 0;
   std::uint64_t read_offset = 0;
   bool rnr_reported = false;
-  bool established = false;  // IBV_EVENT_COMM_EST was given
-  bool pull_offered = false;
+  bool established = false;        // IBV_EVENT_COMM_EST was given
   std::uint64_t pull_stalled = 0;  // what pull_failed says, until it is fixed
-  QpUpdate update;
-  SplitAtomic split;
-
-  bool drain_event = false;  // IBV_EVENT_SQ_DRAINED is owed
-
-  bool ece_set = false;  // the owner has chosen `ece` of the device's options
-  std::uint32_t ece = 0;
-
-  // Guarded by Hca::lock_: when it last had something to do, and how much it had done by then.
-  std::int64_t busy_at = 0;
-  std::uint64_t seen_work = 0;
-  Reported reported;
-
-  SendEntry& entry(std::uint64_t i) { return sq[i]; }
-  std::size_t slot_of(const SendEntry& e) const {
-    return static_cast<std::size_t>(&e - sq.data.get());
-  }
-  ibv_sge* sges_of(const SendEntry& e) { return &sq_sges.data[slot_of(e) * cap.max_send_sge]; }
-  std::uint8_t* inline_of(const SendEntry& e) {
-    return &sq_inline.data[slot_of(e) * cap.max_inline_data];
-  }
 };
 
-inline bool is_read(const SendEntry& e) { return e.opcode == IBV_WR_RDMA_READ; }
-inline bool is_atomic(const SendEntry& e) {
-  return e.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || e.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
+struct SoftQp : ibv_qp {
+  Hca* hca = nullptr;
+  SoftContext* soft_context = nullptr;
+  SpinLock lock;
+  QpActivity activity;
+  ibv_qp_attr attr{};
+  ibv_qp_cap cap{};
+  bool signal_all = false;
+  std::uint64_t direct_from = 0;  // bytes from which a copy by us is better than packets
+  SendQueue send;
+  ReceiveQueue receive;  // with an SRQ one entry: the receive that a message is consuming
+  QpLink link;
+  QpCopies copies;
+  RequesterState requester;
+  RetryClock retry;
+  ResponderState responder;
+  QpUpdate update;
+  SplitAtomic split;
+  bool drain_event = false;          // IBV_EVENT_SQ_DRAINED is owed
+  std::optional<std::uint32_t> ece;  // what the owner has chosen of the device's options
+  Reported reported;
+};
 
 inline SoftContext* soft(ibv_context* c) {
   // verbs.h's own container_of: ibv_context is the last member of verbs_context.
@@ -323,7 +218,6 @@ inline SoftChannel* soft(ibv_comp_channel* c) { return static_cast<SoftChannel*>
 // --- cq.cc
 // Gives the completion's number in this CQ: it has been polled when `head` is beyond it.
 std::uint64_t push_completion(SoftCq& cq, const ibv_wc& wc, bool solicited = false);
-inline constexpr std::uint64_t kNoCompletion = ~std::uint64_t{0};
 
 // --- channel.cc
 // The armed CQ got this completion.  CQ's lock held.
@@ -376,8 +270,6 @@ bool scatter(SoftQp& qp, ibv_pd* pd, const ibv_sge* sges, int n, std::uint64_t o
 bool run_send_queue(SoftQp& qp);
 // --- timers.cc: retry limits, dead peers, drained queues.  Engine thread; takes the lock.
 void check_timers(SoftQp& qp, std::int64_t ran);  // a RunClock's time
-// Nothing begun waits in the send queue.  Lock held.
-bool is_drained(SoftQp& qp);
 
 // --- packets.cc: the outgoing ring.  Lock held.
 // Room for a packet with `payload` bytes, or null; publish() makes it visible.
@@ -398,7 +290,7 @@ void set_carrier(SoftQp& qp, bool up);  // lock held: the port's link is there o
 // Lock held, and the work in place: a queue pair of ours has something to do, or may have.
 void rouse(SoftQp& qp);
 inline void rouse_if_asleep(SoftQp& qp) {
-  if (qp.asleep.load(std::memory_order_relaxed)) [[unlikely]]
+  if (qp.activity.asleep.load(std::memory_order_relaxed)) [[unlikely]]
     rouse(qp);
 }
 
@@ -410,7 +302,7 @@ inline void ring_if_wanted(SoftQp& qp) {
   // The compiler must not look at the bell before the packet is published; the processor may, and
   // activity.cc says why that does no harm.
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (qp.theirs != nullptr && qp.their_bell->wanted.load(std::memory_order_relaxed) != 0)
+  if (qp.link.theirs != nullptr && qp.link.their_bell->wanted.load(std::memory_order_relaxed) != 0)
       [[unlikely]]
     ring_far_bell(qp);
 }

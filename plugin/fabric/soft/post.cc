@@ -15,18 +15,13 @@ namespace {
 bool make_room(SoftQp& qp) {
   SoftCq& cq = *soft(qp.send_cq);
   std::lock_guard hold(cq.lock);
-  for (std::uint64_t i = qp.sq_free; i != qp.sq_head; ++i) {
-    const std::uint64_t at = qp.entry(i).completion;
-    if (at == kNoCompletion) continue;
-    if (at >= cq.head) break;
-    qp.sq_free = i + 1;
-  }
-  return qp.sq_tail - qp.sq_free < qp.cap.max_send_wr;
+  qp.send.take_back(cq.head);
+  return qp.send.has_room();
 }
 
 // errno value, 0 = queued.  `word`: bytes that an atomic brings back.
 int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
-  if (qp.sq_tail - qp.sq_free >= qp.cap.max_send_wr && !make_room(qp)) return ENOMEM;
+  if (!qp.send.has_room() && !make_room(qp)) return ENOMEM;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.cap.max_send_sge) return EINVAL;
   const Personality& device = like(qp.context);
   const bool atomic =
@@ -51,7 +46,7 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
       (wr.send_flags & IBV_SEND_INLINE) != 0 && device.queues.inline_limit != InlineLimit::ignore;
   if (inlined && (atomic || wr.opcode == IBV_WR_RDMA_READ)) return EINVAL;
 
-  SendEntry& e = qp.entry(qp.sq_tail);
+  SendEntry& e = qp.send.entry(qp.send.tail);
   std::memset(&e, 0, sizeof e);
   e.wr_id = wr.wr_id;
   e.opcode = wr.opcode;
@@ -72,10 +67,10 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
     e.remote_address = wr.wr.rdma.remote_addr;
     e.rkey = wr.wr.rdma.rkey;
   }
-  ibv_sge* sges = qp.sges_of(e);
+  ibv_sge* sges = qp.send.sges_of(e);
   if (inlined) {
     if (e.length > qp.cap.max_inline_data) return EINVAL;
-    std::uint8_t* to = qp.inline_of(e);
+    std::uint8_t* to = qp.send.inline_of(e);
     sges[0] = {reinterpret_cast<std::uint64_t>(to), static_cast<std::uint32_t>(e.length), 0};
     for (int i = 0; i < wr.num_sge; ++i) {
       std::memcpy(to, reinterpret_cast<const void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
@@ -93,7 +88,7 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
   if (SoftDevice& d = *qp.soft_context->soft_device; d.limited.load(std::memory_order_relaxed))
       [[unlikely]]
     e.not_before = std::max(e.not_before, d.rates[qp.attr.port_num].left_at(e.length, now_ns()));
-  ++qp.sq_tail;
+  ++qp.send.tail;
   return 0;
 }
 
@@ -101,8 +96,8 @@ int enqueue(SoftQp& qp, const ibv_send_wr& wr, std::uint64_t word = 8) {
 // completion that says so.
 bool knows_of_error(SoftQp& qp) {
   if (qp.attr.qp_state == IBV_QPS_ERR) return true;
-  if (qp.sq_head == 0) return false;
-  const SendEntry& last = qp.entry(qp.sq_head - 1);
+  if (qp.send.head == 0) return false;
+  const SendEntry& last = qp.send.entry(qp.send.head - 1);
   SoftCq& cq = *soft(qp.send_cq);
   std::lock_guard hold(cq.lock);
   return last.status != IBV_WC_SUCCESS && last.completion < cq.head;
@@ -171,7 +166,7 @@ int post_masked_atomic(ibv_qp* q, const MaskedAtomic& atomic) {
   std::lock_guard hold(qp.lock);
   if (const int rc = check_state(qp); rc != 0) return rc;
   if (const int rc = enqueue(qp, wr, bytes); rc != 0) return rc;
-  SendEntry& e = qp.entry(qp.sq_tail - 1);
+  SendEntry& e = qp.send.entry(qp.send.tail - 1);
   e.part = static_cast<std::uint8_t>(part);
   if (atomic.compare) {
     e.operand[0] = placed(atomic.compare_with);
@@ -196,7 +191,7 @@ int check_receive(SoftQp& qp, const ibv_recv_wr& wr) {
   if (qp.state == IBV_QPS_RESET || wr.num_sge < 0 ||
       static_cast<std::uint32_t>(wr.num_sge) > qp.cap.max_recv_sge)
     return EINVAL;
-  if (qp.rq_tail - qp.rq_head < qp.cap.max_recv_wr) return 0;
+  if (qp.receive.count() < qp.cap.max_recv_wr) return 0;
   return qp.srq != nullptr ? EINVAL : ENOMEM;
 }
 
@@ -210,13 +205,7 @@ int post_recv(ibv_qp* q, ibv_recv_wr* wr, ibv_recv_wr** bad) {
       *bad = wr;
       return answer(qp, rc);
     }
-    RecvEntry& e = qp.rq[qp.rq_tail];
-    e = {wr->wr_id, wr->num_sge};
-    if (wr->num_sge != 0) {
-      std::memcpy(&qp.rq_sges.data[qp.rq_tail % qp.rq.size * qp.rq_stride], wr->sg_list,
-                  sizeof(ibv_sge) * static_cast<std::size_t>(wr->num_sge));
-    }
-    ++qp.rq_tail;
+    qp.receive.push({wr->wr_id, wr->num_sge}, wr->sg_list);
   }
   if (qp.state == IBV_QPS_ERR) retire(qp);
   return 0;

@@ -32,10 +32,10 @@ ibv_wc_opcode completion_opcode(ibv_wr_opcode op) {
 }
 
 void complete_send(SoftQp& qp, SendEntry& e, ibv_wc_status status) {
-  if (atomic_or_read(e) && e.stage == Stage::sent && qp.reads_outstanding != 0)
-    --qp.reads_outstanding;
-  end_relay(qp, e);
-  ++qp.sq_head;
+  if (atomic_or_read(e) && e.stage == Stage::sent && qp.requester.reads_outstanding != 0)
+    --qp.requester.reads_outstanding;
+  qp.send.end_relay(e);
+  ++qp.send.head;
   e.completion = kNoCompletion;
   e.status = static_cast<std::uint8_t>(status);
   if (status == IBV_WC_SUCCESS && !qp.signal_all && (e.flags & IBV_SEND_SIGNALED) == 0) return;
@@ -50,16 +50,16 @@ void complete_send(SoftQp& qp, SendEntry& e, ibv_wc_status status) {
 
 // Everything that still waits ends with its own status or as flushed.
 void flush(SoftQp& qp) {
-  while (qp.sq_head != qp.sq_tail) {
-    SendEntry& e = qp.entry(qp.sq_head);
+  while (!qp.send.is_empty()) {
+    SendEntry& e = qp.send.entry(qp.send.head);
     if (e.jobs_left != 0) return;  // the copy engine still reads it
     complete_send(qp, e,
                   e.status != 0 ? static_cast<ibv_wc_status>(e.status) : IBV_WC_WR_FLUSH_ERR);
   }
-  qp.sq_exec = qp.sq_sent = qp.sq_head;
-  while (qp.rq_head != qp.rq_tail) {
+  qp.send.exec = qp.send.sent = qp.send.head;
+  for (; !qp.receive.is_empty(); ++qp.receive.head) {
     ibv_wc wc{};
-    wc.wr_id = qp.rq[qp.rq_head++].wr_id;
+    wc.wr_id = qp.receive.first().wr_id;
     wc.status = IBV_WC_WR_FLUSH_ERR;
     wc.opcode = IBV_WC_RECV;
     wc.qp_num = qp.qp_num;
@@ -81,19 +81,8 @@ void leave_cq(ibv_cq* c, SoftQp* qp) {
 void forget_wire(SoftQp& qp) {
   stop_copies(qp);
   end_split(qp);
-  qp.in_copy.id = 0;
-  if (qp.mine != nullptr) {
-    qp.mine->state.store(static_cast<std::uint32_t>(EndState::closed), std::memory_order_release);
-  }
-  qp.mine = nullptr;
-  qp.theirs = qp.parked = nullptr;
-  qp.out_ring = nullptr;
-  qp.in_ring = nullptr;
-  qp.my_bell = qp.their_bell = nullptr;
-  qp.out_claim = qp.in_claim = nullptr;
-  qp.link.reset();
-  qp.peer.reset();
-  qp.unreachable = qp.heard = false;
+  qp.copies.in.id = 0;
+  qp.link.leave();
 }
 
 // Whether the device makes queues of that size.
@@ -113,44 +102,33 @@ std::uint32_t granted_inline(const Personality& most, std::uint32_t wanted) {
 }  // namespace
 
 void stop_copies(SoftQp& qp) {
-  qp.hca->team().cancel(qp.out_copy);
-  qp.hca->team().cancel(qp.in_copy);
+  qp.hca->team().cancel(qp.copies.out);
+  qp.hca->team().cancel(qp.copies.in);
 }
 
 void set_carrier(SoftQp& qp, bool up) {
-  if (qp.mine == nullptr) return;
-  if (!up) stop_copies(qp);
-  // Without `theirs` nothing is sent or received; the peer waits while our end is not `ready`.
-  const auto ready = static_cast<std::uint32_t>(EndState::ready);
-  const auto unset = static_cast<std::uint32_t>(EndState::unset);
-  std::uint32_t from = up ? unset : ready;
-  (void)qp.mine->state.compare_exchange_strong(from, up ? ready : unset, std::memory_order_acq_rel);
-  if (!up && qp.theirs != nullptr) qp.parked = std::exchange(qp.theirs, nullptr);
-  if (up && qp.parked != nullptr) qp.theirs = std::exchange(qp.parked, nullptr);
+  if (!up && qp.link.mine != nullptr) stop_copies(qp);
+  qp.link.set_carrier(up);
 }
 
 void take_losses(SoftQp& qp) {
   const SoftDevice& d = *qp.soft_context->soft_device;
   const int port = qp.attr.port_num;
-  qp.deaf = (d.ports_deaf.load(std::memory_order_acquire) >> port & 1) != 0;
-  qp.unanswered = (d.ports_unanswered.load(std::memory_order_acquire) >> port & 1) != 0;
+  qp.link.deaf = (d.ports_deaf.load(std::memory_order_acquire) >> port & 1) != 0;
+  qp.link.unanswered = (d.ports_unanswered.load(std::memory_order_acquire) >> port & 1) != 0;
 }
 
 void reset_queues(SoftQp& qp) {
   forget_wire(qp);
   qp.attr = {};
-  qp.sq_head = qp.sq_sent = qp.sq_exec = qp.sq_tail = qp.sq_free = 0;
-  qp.rq_head = qp.rq_tail = 0;
-  qp.sq_relays.clear();
-  qp.messages = qp.last_data_message = qp.seen_progress = qp.told = 0;
-  qp.reads_outstanding = 0;
-  qp.waiting_since = 0;
-  qp.rnr_reported = qp.pull_offered = qp.no_pull = qp.established = false;
-  qp.drain_event = qp.ece_set = false;
-  qp.pull_stalled = 0;
+  qp.send.reset();
+  qp.receive.head = qp.receive.tail = 0;
+  qp.requester = {};
+  qp.retry = {};
+  qp.responder = {};
   qp.update.state = QpUpdate::State::idle;
-  qp.pull_id = 0;
-  qp.send_offset = qp.read_offset = 0;
+  qp.drain_event = false;
+  qp.ece.reset();
 }
 
 void retire(SoftQp& qp) {
@@ -158,15 +136,15 @@ void retire(SoftQp& qp) {
     flush(qp);
     return;
   }
-  if (qp.theirs == nullptr || qp.unanswered) return;
-  while (qp.sq_head != qp.sq_sent) {
-    SendEntry& e = qp.entry(qp.sq_head);
+  if (qp.link.theirs == nullptr || qp.link.unanswered) return;
+  while (qp.send.head != qp.send.sent) {
+    SendEntry& e = qp.send.entry(qp.send.head);
     if (e.stage == Stage::sent) {
-      std::uint64_t acked = qp.theirs->acked.load(std::memory_order_acquire);
+      std::uint64_t acked = qp.link.theirs->acked.load(std::memory_order_acquire);
       if (acked < e.ack_at) {
-        std::uint32_t nak = qp.theirs->nak.load(std::memory_order_acquire);
+        std::uint32_t nak = qp.link.theirs->nak.load(std::memory_order_acquire);
         // Read again: the refusal concerns the message after the last acknowledged one.
-        if (nak != 0 && qp.theirs->acked.load(std::memory_order_acquire) + 1 == e.ack_at) {
+        if (nak != 0 && qp.link.theirs->acked.load(std::memory_order_acquire) + 1 == e.ack_at) {
           e.status = static_cast<std::uint8_t>(refusal(nak));
           enter_error(qp);
         }
@@ -186,8 +164,7 @@ void enter_error(SoftQp& qp) {
   // Before any completion says that memory is its owner's again.
   stop_copies(qp);
   end_split(qp);
-  if (qp.mine != nullptr)
-    qp.mine->state.store(static_cast<std::uint32_t>(EndState::error), std::memory_order_release);
+  qp.link.show(EndState::error);
   flush(qp);
   // The SRQ's other receives stay: its owner learns here that this QP takes none any more.
   if (qp.srq != nullptr) async_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -196,14 +173,14 @@ void enter_error(SoftQp& qp) {
 bool advance(SoftQp& qp) {
   if (!qp.lock.try_lock()) return false;
   std::lock_guard hold(qp.lock, std::adopt_lock);
-  if (!qp.pull_offered && qp.mine != nullptr && qp.peer != nullptr &&
-      qp.peer->greeted.load(std::memory_order_acquire)) [[unlikely]] {
-    qp.mine->can_pull.store(qp.peer->direct ? 1 : 0, std::memory_order_release);
-    qp.mine->can_mark.store(qp.hca->can_fence() ? 1 : 0, std::memory_order_release);
-    qp.pull_offered = true;
+  if (!qp.link.pull_offered && qp.link.mine != nullptr && qp.link.peer != nullptr &&
+      qp.link.peer->greeted.load(std::memory_order_acquire)) [[unlikely]] {
+    qp.link.mine->can_pull.store(qp.link.peer->direct ? 1 : 0, std::memory_order_release);
+    qp.link.mine->can_mark.store(qp.hca->can_fence() ? 1 : 0, std::memory_order_release);
+    qp.link.pull_offered = true;
   }
   bool moved = respond(qp);
-  if (qp.sq_head != qp.sq_tail) moved = run_send_queue(qp) || moved;
+  if (!qp.send.is_empty()) moved = run_send_queue(qp) || moved;
   return moved;
 }
 
@@ -248,11 +225,9 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   qp->cap.max_recv_sge = srq != nullptr ? 0 : std::max(c.max_recv_sge, 1u);
   qp->cap.max_inline_data = granted_inline(most, c.max_inline_data);
   init->cap = qp->cap;
-  const std::uint32_t n = qp->cap.max_send_wr, m = std::max(qp->cap.max_recv_wr, 1u);
-  qp->rq_stride = srq != nullptr ? srq->max_sge : qp->cap.max_recv_sge;
-  if (!qp->sq.allocate(n) || !qp->sq_sges.allocate(n * qp->cap.max_send_sge) ||
-      !qp->sq_inline.allocate(n * qp->cap.max_inline_data) || !qp->rq.allocate(m) ||
-      !qp->rq_sges.allocate(m * qp->rq_stride)) {
+  if (!qp->send.allocate(qp->cap) ||
+      !qp->receive.allocate(std::max(qp->cap.max_recv_wr, 1u),
+                            srq != nullptr ? srq->queue.max_sge : qp->cap.max_recv_sge)) {
     errno = ENOMEM;
     return nullptr;
   }
@@ -280,7 +255,7 @@ int destroy_qp(ibv_qp* q) {
     {
       std::lock_guard hold(qp->lock);
       qp->state = IBV_QPS_RESET;
-      busy = qp->jobs_in_flight != 0;
+      busy = qp->copies.jobs_in_flight != 0;
       if (!busy) forget_wire(*qp);
     }
     if (busy) sched_yield();

@@ -43,11 +43,11 @@ bool QpReach::bind() {
   if (theirs_ != nullptr) return true;
   const std::lock_guard hold(qp_.lock);
   // `theirs` is null also while the port is down.
-  if (qp_.link == nullptr || qp_.theirs == nullptr) return false;
-  link_ = qp_.link;
-  peer_ = qp_.peer;
-  mine_ = qp_.mine;
-  theirs_ = qp_.theirs;
+  if (qp_.link.memory == nullptr || qp_.link.theirs == nullptr) return false;
+  link_ = qp_.link.memory;
+  peer_ = qp_.link.peer;
+  mine_ = qp_.link.mine;
+  theirs_ = qp_.link.theirs;
   return true;
 }
 

@@ -5,7 +5,6 @@
 // A WRITE stays first in the queue until all of it has left the GPU.  A READ ends when the copy
 // engine has put into the GPU what came.
 #include <cstring>
-#include <new>
 
 #include "plugin/fabric/soft/requester.h"
 
@@ -15,11 +14,11 @@ namespace {
 // Every SGE to or from its place in the relay, by a job of the copy engine where it is GPU memory.
 // False: one was not taken, and e.status says so; those before it may be under way.
 bool copy_sges(SoftQp& qp, SendEntry& e, bool into_relay, CopyDone done) {
-  QpCopyJob* const jobs = jobs_of(qp, e);
-  std::uint8_t* at = relay_of(qp, e);
+  QpCopyJob* const jobs = qp.send.jobs_of(e);
+  std::uint8_t* at = qp.send.relay_of(e);
   bool all = true;
   for (int i = 0; i < e.num_sge && all; ++i) {
-    const ibv_sge& sge = qp.sges_of(e)[i];
+    const ibv_sge& sge = qp.send.sges_of(e)[i];
     if (sge.length == 0) continue;
     const HeldKey own = hold_sge(qp, e, sge);
     if (!own) {
@@ -48,16 +47,13 @@ bool copy_sges(SoftQp& qp, SendEntry& e, bool into_relay, CopyDone done) {
 }  // namespace
 
 bool needs_relay(const SoftQp& qp, const Region& remote) {
-  return qp.peer != nullptr && remote.kind == static_cast<std::uint32_t>(MemoryKind::host);
+  return qp.link.peer != nullptr && remote.kind == static_cast<std::uint32_t>(MemoryKind::host);
 }
 
 Step fill_relay(SoftQp& qp, SendEntry& e) {
   if (e.jobs_left != 0) return Step::wait;
-  if (relay_of(qp, e) != nullptr) return Step::done;
-  if (qp.sq_relays.empty()) qp.sq_relays.resize(qp.sq.size);
-  auto& relay = qp.sq_relays[qp.slot_of(e)];
-  relay.reset(new (std::nothrow) std::uint8_t[e.length]);
-  if (relay == nullptr) return fail(e, IBV_WC_LOC_QP_OP_ERR);
+  if (qp.send.relay_of(e) != nullptr) return Step::done;
+  if (qp.send.make_relay(e) == nullptr) return fail(e, IBV_WC_LOC_QP_OP_ERR);
   if (is_read(e)) return Step::done;
   const bool all = copy_sges(qp, e, true, copied);
   if (e.jobs_left != 0) return Step::wait;

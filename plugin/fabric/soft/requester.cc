@@ -44,7 +44,7 @@ void gather(SoftQp& qp, const SendEntry& e, std::uint64_t offset, std::uint8_t* 
 }
 
 void sent(SoftQp& qp, SendEntry& e) {
-  e.ack_at = ++qp.messages;
+  e.ack_at = ++qp.requester.messages;
   e.stage = Stage::sent;
 }
 
@@ -68,15 +68,15 @@ Step send_packets(SoftQp& qp, SendEntry& e) {
     e.offset += n;
   } while (e.offset < e.length);
   sent(qp, e);
-  qp.last_data_message = qp.messages;
+  qp.requester.last_data_message = qp.requester.messages;
   return Step::done;
 }
 
 Step request(SoftQp& qp, SendEntry& e) {
   if (const auto most = std::max<std::uint32_t>(qp.attr.max_rd_atomic, 1);
-      qp.reads_outstanding >= most) {
+      qp.requester.reads_outstanding >= most) {
     retire(qp);  // some may be complete
-    if (qp.state == IBV_QPS_ERR || qp.reads_outstanding >= most) return Step::wait;
+    if (qp.state == IBV_QPS_ERR || qp.requester.reads_outstanding >= most) return Step::wait;
   }
   PacketHeader* p = reserve_packet(qp, is_atomic(e) ? sizeof e.operand : 0);
   if (p == nullptr) return Step::wait;
@@ -88,7 +88,7 @@ Step request(SoftQp& qp, SendEntry& e) {
   if (is_atomic(e)) std::memcpy(p + 1, e.operand, sizeof e.operand);
   publish_packet(qp, p);
   sent(qp, e);
-  ++qp.reads_outstanding;
+  ++qp.requester.reads_outstanding;
   return Step::done;
 }
 
@@ -121,7 +121,7 @@ Step start_direct(SoftQp& qp, SendEntry& e) {
   }
   if (step != Step::done) return step;
   if (has_imm(e)) return send_imm(qp, e) ? Step::done : Step::wait;
-  if (is_read(e) && relay_of(qp, e) != nullptr) {
+  if (is_read(e) && qp.send.relay_of(e) != nullptr) {
     if (!empty_relay(qp, e, copied) && e.jobs_left == 0) return Step::failed;
     e.stage = Stage::moving;
     return Step::done;
@@ -139,21 +139,23 @@ Step start_direct(SoftQp& qp, SendEntry& e) {
 bool nobody_looks(SoftQp& qp, const SendEntry& e) {
   if (e.opcode != IBV_WR_RDMA_WRITE || (e.flags & IBV_SEND_SIGNALED) == 0 || e.offset != 0)
     return false;
-  if (qp.sq_exec != 0 && (qp.entry(qp.sq_exec - 1).flags & IBV_SEND_SIGNALED) == 0) return false;
+  if (qp.send.exec != 0 && (qp.send.entry(qp.send.exec - 1).flags & IBV_SEND_SIGNALED) == 0)
+    return false;
   return packets_in_place(qp);
 }
 
 Step start(SoftQp& qp, SendEntry& e) {
   if (e.status != IBV_WC_SUCCESS) return Step::failed;  // injected
   if (e.not_before != 0 && now_ns() < e.not_before) return Step::wait;
-  if (qp.theirs == nullptr) return Step::wait;
+  if (qp.link.theirs == nullptr) return Step::wait;
   // A message refused while only a part of its packets was sent has no acknowledgement number yet.
-  if (const std::uint32_t nak = qp.theirs->nak.load(std::memory_order_acquire);
-      nak != 0 && e.offset != 0 && qp.theirs->acked.load(std::memory_order_acquire) == qp.messages)
+  if (const std::uint32_t nak = qp.link.theirs->nak.load(std::memory_order_acquire);
+      nak != 0 && e.offset != 0 &&
+      qp.link.theirs->acked.load(std::memory_order_acquire) == qp.requester.messages)
     return fail(e, refusal(nak));
-  const auto far = static_cast<EndState>(qp.theirs->state.load(std::memory_order_acquire));
+  const auto far = static_cast<EndState>(qp.link.theirs->state.load(std::memory_order_acquire));
   if (far != EndState::ready) return Step::wait;  // not yet, or no longer: the timers decide
-  if ((e.flags & IBV_SEND_FENCE) != 0 && qp.reads_outstanding != 0) return Step::wait;
+  if ((e.flags & IBV_SEND_FENCE) != 0 && qp.requester.reads_outstanding != 0) return Step::wait;
 
   bool cuda = false;
   LocalKeys own;
@@ -176,19 +178,19 @@ Step start(SoftQp& qp, SendEntry& e) {
     relayed = needs_relay(qp, far_key->region);
     if (!relayed) return start_cuda(qp, e);
   }
-  if (qp.sq_sent != qp.sq_exec) return Step::wait;  // behind copy-engine transfers
+  if (qp.send.sent != qp.send.exec) return Step::wait;  // behind copy-engine transfers
   if (relayed) {
     if (const Step s = fill_relay(qp, e); s != Step::done) return s;
   }
   if (is_write(e) && e.length == 0)
     return has_imm(e) ? (send_imm(qp, e) ? Step::done : Step::wait) : send_packets(qp, e);
-  const bool local = qp.peer == nullptr;
+  const bool local = qp.link.peer == nullptr;
   // A message that was placed directly and only lacks ring space for its immediate data.
   if (is_write(e) && e.offset == e.length && e.length != 0 && !e.no_direct)
     return send_imm(qp, e) ? Step::done : Step::wait;
   const bool direct =
       (is_write(e) || is_read(e)) && far_key != nullptr && !e.no_direct &&
-      (local || (qp.peer->direct && (e.length >= qp.direct_from || nobody_looks(qp, e))));
+      (local || (qp.link.peer->direct && (e.length >= qp.direct_from || nobody_looks(qp, e))));
   if (direct) return start_direct(qp, e);
   if (is_read(e) || is_atomic(e)) return request(qp, e);
   return send_packets(qp, e);
@@ -197,9 +199,9 @@ Step start(SoftQp& qp, SendEntry& e) {
 }  // namespace
 
 LocalPiece local_piece(SoftQp& qp, const SendEntry& e, std::uint64_t offset) {
-  if (const std::uint8_t* relay = relay_of(qp, e); relay != nullptr)
+  if (const std::uint8_t* relay = qp.send.relay_of(e); relay != nullptr)
     return {reinterpret_cast<std::uintptr_t>(relay) + offset, e.length - offset};
-  const ibv_sge* sges = qp.sges_of(e);
+  const ibv_sge* sges = qp.send.sges_of(e);
   for (int i = 0; i < e.num_sge; ++i) {
     if (offset < sges[i].length)
       return {local_address(qp, e, sges[i]) + offset, sges[i].length - offset};
@@ -209,15 +211,15 @@ LocalPiece local_piece(SoftQp& qp, const SendEntry& e, std::uint64_t offset) {
 }
 
 KeyView remote_keys(SoftQp& qp) {
-  if (qp.peer == nullptr) return qp.hca->keys().view();
-  return qp.peer->greeted.load(std::memory_order_acquire) ? qp.peer->keys : KeyView();
+  if (qp.link.peer == nullptr) return qp.hca->keys().view();
+  return qp.link.peer->greeted.load(std::memory_order_acquire) ? qp.link.peer->keys : KeyView();
 }
 
 HeldKey hold_remote(SoftQp& qp, const SendEntry& e) {
   const std::uint32_t needed = needed_right(e);
-  if ((qp.theirs->access.load(std::memory_order_relaxed) & needed) == 0) return {};
+  if ((qp.link.theirs->access.load(std::memory_order_relaxed) & needed) == 0) return {};
   return remote_keys(qp).hold(e.rkey, e.remote_address, e.length, needed,
-                              qp.theirs->pd.load(std::memory_order_relaxed));
+                              qp.link.theirs->pd.load(std::memory_order_relaxed));
 }
 
 Step refused(SoftQp& qp, SendEntry& e) {
@@ -226,7 +228,8 @@ Step refused(SoftQp& qp, SendEntry& e) {
   p->op = PacketOp::violation;
   p->rkey = needed_right(e);
   publish_packet(qp, p);
-  const bool of_qp = (qp.theirs->access.load(std::memory_order_relaxed) & needed_right(e)) == 0;
+  const bool of_qp =
+      (qp.link.theirs->access.load(std::memory_order_relaxed) & needed_right(e)) == 0;
   return fail(e, of_qp ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
 }
 
@@ -245,27 +248,27 @@ bool send_imm(SoftQp& qp, SendEntry& e) {
 bool run_send_queue(SoftQp& qp) {
   bool moved = finish_moved(qp);
   fix_shared(qp);
-  while (qp.sq_exec != qp.sq_tail) {
-    SendEntry& e = qp.entry(qp.sq_exec);
+  while (qp.send.exec != qp.send.tail) {
+    SendEntry& e = qp.send.entry(qp.send.exec);
     // A draining queue finishes what it has begun.
     if (qp.state != IBV_QPS_RTS && !(qp.state == IBV_QPS_SQD && e.offset != 0)) break;
-    const bool behind_copies = qp.sq_sent != qp.sq_exec;
+    const bool behind_copies = qp.send.sent != qp.send.exec;
     Step s = start(qp, e);
     if (s == Step::more) {
-      ++qp.copied;
+      ++qp.requester.copied;
       moved = true;
     }
     if (s == Step::wait || s == Step::more) break;
     if (s == Step::failed) {
       // Work before it still ends in its own way; the failure is reported in its turn.
       retire(qp);
-      if (qp.sq_head == qp.sq_exec) enter_error(qp);
+      if (qp.send.head == qp.send.exec) enter_error(qp);
       ring_if_wanted(qp);  // the peer is told of a violation
       return true;
     }
     moved = true;
-    ++qp.sq_exec;
-    if (!behind_copies && e.stage != Stage::moving) qp.sq_sent = qp.sq_exec;
+    ++qp.send.exec;
+    if (!behind_copies && e.stage != Stage::moving) qp.send.sent = qp.send.exec;
   }
   retire(qp);
   ring_if_wanted(qp);

@@ -56,7 +56,7 @@ inline constexpr std::uint64_t kSlice = std::uint64_t{1} << 20;
 
 // Whether all data that travel in packets are in place at the far end: what does not may follow.
 inline bool packets_in_place(const SoftQp& qp) {
-  return qp.theirs->acked.load(std::memory_order_acquire) >= qp.last_data_message;
+  return qp.link.theirs->acked.load(std::memory_order_acquire) >= qp.requester.last_data_message;
 }
 
 // direct.cc: the initiator copies by itself, by memcpy inside the process and by
@@ -94,7 +94,7 @@ bool may_share(SoftQp& qp, const SendEntry& e);
 Step start_shared(SoftQp& qp, SendEntry& e, const Region& remote);
 inline bool shares(const SendEntry& e) { return e.pull_id != 0 && !e.no_direct; }
 Step go_on_sharing(SoftQp& qp, SendEntry& e);
-// direct.cc: makes qp.out_copy that of this message, up to `bytes`.
+// direct.cc: makes qp.copies.out that of this message, up to `bytes`.
 void begin_sending(SoftQp& qp, SendEntry& e, const Region& remote, std::uint32_t id,
                    std::uint64_t bytes, Claim& claim);
 // Writes the chunk that the peer could not read, if there is one.
@@ -112,7 +112,6 @@ void end_late(SoftQp& qp, SendEntry& e);
 // The entry's jobs, one for each SGE; how one is made (all but its executor), and submitted: false,
 // and not counted, when nobody takes it, or the SGE, if it is at one (`own`), is no longer
 // registered.  Its key is held until the job has ended: deregistration waits.
-QpCopyJob* jobs_of(SoftQp& qp, const SendEntry& e);
 using CopyDone = void (*)(CopyJob* job, Status status);
 void make_job(SoftQp& qp, SendEntry& e, QpCopyJob& job, CopyEnd to, CopyEnd from,
               std::uint64_t bytes, CopyDone done);
@@ -130,13 +129,6 @@ bool place_fetched(SoftQp& qp, SendEntry& e, const std::uint8_t* value, std::uin
 
 // relay.cc: between GPU memory here and host memory of another process.
 bool needs_relay(const SoftQp& qp, const Region& remote);
-// Memory of the message's length that stands for its SGEs; null: they are used themselves.
-inline std::uint8_t* relay_of(const SoftQp& qp, const SendEntry& e) {
-  return qp.sq_relays.empty() ? nullptr : qp.sq_relays[qp.slot_of(e)].get();
-}
-inline void end_relay(SoftQp& qp, const SendEntry& e) {
-  if (!qp.sq_relays.empty()) qp.sq_relays[qp.slot_of(e)].reset();
-}
 // done: it is there, for a WRITE with all bytes.  Until then the entry waits.
 Step fill_relay(SoftQp& qp, SendEntry& e);
 // Begins to put what a READ has brought where it belongs, `done` with each part.  False: e.status

@@ -14,7 +14,7 @@ namespace {
 enum class Outcome { done, wait, more, refused };
 
 Outcome refuse(SoftQp& qp, ibv_wc_status peer_sees, ibv_event_type event) {
-  qp.mine->nak.store(peer_sees, std::memory_order_release);
+  qp.link.mine->nak.store(peer_sees, std::memory_order_release);
   enter_error(qp);
   async_event(qp, event);
   return Outcome::refused;
@@ -29,22 +29,22 @@ Outcome refuse_access(SoftQp& qp, std::uint32_t access) {
 }
 
 void acknowledge(SoftQp& qp) {
-  qp.mine->acked.store(qp.mine->acked.load(std::memory_order_relaxed) + 1,
-                       std::memory_order_release);
+  qp.link.mine->acked.store(qp.link.mine->acked.load(std::memory_order_relaxed) + 1,
+                            std::memory_order_release);
 }
 
 // The receive WQE that the running message consumes, or null: receiver not ready.
 RecvEntry* receive_entry(SoftQp& qp) {
-  if (qp.rq_head != qp.rq_tail || (qp.srq != nullptr && take_shared(qp))) {
-    if (qp.rnr_reported) {
-      qp.mine->rnr.store(0, std::memory_order_release);
-      qp.rnr_reported = false;
+  if (!qp.receive.is_empty() || (qp.srq != nullptr && take_shared(qp))) {
+    if (qp.responder.rnr_reported) {
+      qp.link.mine->rnr.store(0, std::memory_order_release);
+      qp.responder.rnr_reported = false;
     }
-    return &qp.rq[qp.rq_head];
+    return &qp.receive.first();
   }
-  if (!qp.rnr_reported) {
-    qp.mine->rnr.store(1, std::memory_order_release);
-    qp.rnr_reported = true;
+  if (!qp.responder.rnr_reported) {
+    qp.link.mine->rnr.store(1, std::memory_order_release);
+    qp.responder.rnr_reported = true;
   }
   return nullptr;
 }
@@ -52,7 +52,7 @@ RecvEntry* receive_entry(SoftQp& qp) {
 void complete_receive(SoftQp& qp, ibv_wc_opcode opcode, const PacketHeader& p,
                       ibv_wc_status status) {
   ibv_wc wc{};
-  wc.wr_id = qp.rq[qp.rq_head].wr_id;
+  wc.wr_id = qp.receive.first().wr_id;
   wc.status = status;
   wc.opcode = opcode;
   wc.byte_len = p.total;
@@ -62,7 +62,7 @@ void complete_receive(SoftQp& qp, ibv_wc_opcode opcode, const PacketHeader& p,
     wc.wc_flags = IBV_WC_WITH_IMM;
     wc.imm_data = p.imm;
   }
-  ++qp.rq_head;
+  ++qp.receive.head;
   push_completion(*soft(qp.recv_cq), wc, (p.flags & kSolicited) != 0);
 }
 
@@ -85,18 +85,18 @@ Outcome on_write(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload)
 Outcome on_send(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
   RecvEntry* r = receive_entry(qp);
   if (r == nullptr) return Outcome::wait;
-  const ibv_sge* sges = &qp.rq_sges.data[qp.rq_head % qp.rq.size * qp.rq_stride];
-  if (!scatter(qp, qp.srq != nullptr ? qp.srq->pd : qp.pd, sges, r->num_sge, qp.send_offset,
-               payload, p.length)) {
+  const ibv_sge* sges = qp.receive.first_sges();
+  if (!scatter(qp, qp.srq != nullptr ? qp.srq->pd : qp.pd, sges, r->num_sge,
+               qp.responder.send_offset, payload, p.length)) {
     std::uint64_t room = 0;
     for (int i = 0; i < r->num_sge; ++i) room += sges[i].length;
-    const bool too_long = qp.send_offset + p.length > room;
+    const bool too_long = qp.responder.send_offset + p.length > room;
     complete_receive(qp, IBV_WC_RECV, p, too_long ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
     return refuse(qp, too_long ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR, IBV_EVENT_QP_FATAL);
   }
-  qp.send_offset += p.length;
+  qp.responder.send_offset += p.length;
   if ((p.flags & kLast) != 0) {
-    qp.send_offset = 0;
+    qp.responder.send_offset = 0;
     complete_receive(qp, IBV_WC_RECV, p, IBV_WC_SUCCESS);
     acknowledge(qp);
   }
@@ -111,9 +111,9 @@ Outcome on_read(SoftQp& qp, const PacketHeader& p) {
   const HeldKey e = hold_target(qp, p.rkey, p.address, p.length, IBV_ACCESS_REMOTE_READ);
   if (!e) return refuse_access(qp, IBV_ACCESS_REMOTE_READ);
   Outcome outcome = Outcome::done;
-  while (qp.read_offset < p.length) {
+  while (qp.responder.read_offset < p.length) {
     auto n = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(kPacketPayload, p.length - qp.read_offset));
+        std::min<std::uint64_t>(kPacketPayload, p.length - qp.responder.read_offset));
     PacketHeader* out = reserve_packet(qp, n);
     if (out == nullptr) {
       outcome = Outcome::wait;
@@ -121,14 +121,15 @@ Outcome on_read(SoftQp& qp, const PacketHeader& p) {
     }
     out->op = PacketOp::read_response;
     out->length = n;
-    std::memcpy(out + 1,
-                reinterpret_cast<const void*>(e.base + (p.address - e.iova) + qp.read_offset), n);
+    std::memcpy(
+        out + 1,
+        reinterpret_cast<const void*>(e.base + (p.address - e.iova) + qp.responder.read_offset), n);
     publish_packet(qp, out);
-    qp.read_offset += n;
+    qp.responder.read_offset += n;
   }
   KeyView::drop(e);
   if (outcome == Outcome::done) {
-    qp.read_offset = 0;
+    qp.responder.read_offset = 0;
     acknowledge(qp);
   }
   return outcome;
@@ -137,14 +138,15 @@ Outcome on_read(SoftQp& qp, const PacketHeader& p) {
 // Puts where the entry wants it what the peer has sent for it.  False: it cannot be put there, or
 // it is not what was asked for.
 bool take_answer(SoftQp& qp, SendEntry& e, const PacketHeader& p, const std::uint8_t* payload) {
-  if (std::uint8_t* relay = relay_of(qp, e); relay != nullptr) {
+  if (std::uint8_t* relay = qp.send.relay_of(e); relay != nullptr) {
     if (p.length > e.length - e.received) return false;
     std::memcpy(relay + e.received, payload, p.length);
     e.received += p.length;
     return e.received != e.length || empty_relay(qp, e, fetched);
   }
   if (!is_atomic(e)) {
-    if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, e.received, payload, p.length)) return false;
+    if (!scatter(qp, qp.pd, qp.send.sges_of(e), e.num_sge, e.received, payload, p.length))
+      return false;
     e.received += p.length;
     return true;
   }
@@ -152,15 +154,15 @@ bool take_answer(SoftQp& qp, SendEntry& e, const PacketHeader& p, const std::uin
   if (p.length != sizeof(std::uint64_t)) return false;
   const std::uint8_t* const fetched = payload + e.part;
   if (lands_on_gpu(qp, e)) return place_fetched(qp, e, fetched, e.length);
-  if (!scatter(qp, qp.pd, qp.sges_of(e), e.num_sge, 0, fetched, e.length)) return false;
+  if (!scatter(qp, qp.pd, qp.send.sges_of(e), e.num_sge, 0, fetched, e.length)) return false;
   e.received = e.length;
   return true;
 }
 
 // A response to the oldest READ or atomic that still waits for bytes.
 Outcome on_response(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {
-  for (std::uint64_t i = qp.sq_head; i != qp.sq_exec; ++i) {
-    SendEntry& e = qp.entry(i);
+  for (std::uint64_t i = qp.send.head; i != qp.send.exec; ++i) {
+    SendEntry& e = qp.send.entry(i);
     const bool waits = is_read(e) || is_atomic(e);
     if (!waits || e.stage != Stage::sent || e.received == e.length) continue;
     if (take_answer(qp, e, p, payload)) return Outcome::done;
@@ -285,31 +287,31 @@ bool scatter(SoftQp& qp, ibv_pd* of, const ibv_sge* sges, int n, std::uint64_t o
 }
 
 bool respond(SoftQp& qp) {
-  if (qp.theirs == nullptr || qp.deaf) return false;
+  if (qp.link.theirs == nullptr || qp.link.deaf) return false;
   bool moved = false, stalled = false;
-  std::uint64_t at = qp.mine->consumed.load(std::memory_order_relaxed);
+  std::uint64_t at = qp.link.mine->consumed.load(std::memory_order_relaxed);
   // Bounded per call, so that one busy QP does not starve the others of a poll.
   for (int budget = 64; budget > 0; --budget) {
     if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) break;
-    if (qp.theirs->produced.load(std::memory_order_acquire) == at) break;
+    if (qp.link.theirs->produced.load(std::memory_order_acquire) == at) break;
     PacketHeader p;
-    if (!read_header(qp.in_ring, at % kRingBytes, p)) {
+    if (!read_header(qp.link.in_ring, at % kRingBytes, p)) {
       (void)refuse(qp, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);  // a broken peer
       break;
     }
-    Outcome o = execute(qp, p, qp.in_ring + at % kRingBytes + sizeof p);
+    Outcome o = execute(qp, p, qp.link.in_ring + at % kRingBytes + sizeof p);
     stalled = o == Outcome::wait;
     moved = moved || o == Outcome::more;
     if (stalled || o == Outcome::more) break;
     at += p.bytes;
-    qp.mine->consumed.store(at, std::memory_order_release);
+    qp.link.mine->consumed.store(at, std::memory_order_release);
     moved = true;
     if (o == Outcome::refused) break;
   }
   // Acknowledgements, room in the ring, and the first part of an answer that did not fit.
   if (moved || stalled) ring_if_wanted(qp);
-  if (moved && qp.state == IBV_QPS_RTR && !qp.established) [[unlikely]] {
-    qp.established = true;
+  if (moved && qp.state == IBV_QPS_RTR && !qp.responder.established) [[unlikely]] {
+    qp.responder.established = true;
     async_event(qp, IBV_EVENT_COMM_EST);
   }
   return moved;

@@ -13,23 +13,8 @@ namespace {
 
 // Below the limit: one event, then disarmed.  Lock held.
 bool limit_reached(SoftSrq& srq) {
-  if (srq.limit == 0 || srq.tail - srq.head >= srq.limit) return false;
+  if (srq.limit == 0 || srq.queue.count() >= srq.limit) return false;
   srq.limit = 0;
-  return true;
-}
-
-// Lock held; false: no memory, nothing changed.
-bool set_capacity(SoftSrq& srq, std::uint32_t entries) {
-  Raw<RecvEntry> to;
-  Raw<ibv_sge> to_sges;
-  if (!to.allocate(entries) || !to_sges.allocate(entries * srq.max_sge)) return false;
-  for (std::uint64_t i = srq.head; i != srq.tail; ++i) {
-    to[i] = srq.entries[i];
-    std::memcpy(&to_sges.data[i % to.size * srq.max_sge],
-                &srq.sges.data[i % srq.entries.size * srq.max_sge], sizeof(ibv_sge) * srq.max_sge);
-  }
-  srq.entries = std::move(to);
-  srq.sges = std::move(to_sges);
   return true;
 }
 
@@ -51,13 +36,12 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   srq->context = pd->context;
   srq->srq_context = init->srq_context;
   srq->pd = pd;
-  srq->max_sge = std::max(a.max_sge, 1u);
-  if (!set_capacity(*srq, a.max_wr)) {
+  if (!srq->queue.allocate(a.max_wr, std::max(a.max_sge, 1u))) {
     errno = ENOMEM;
     return nullptr;
   }
   init_waiting(srq->mutex, srq->cond);
-  a.max_sge = srq->max_sge;
+  a.max_sge = srq->queue.max_sge;
   ++static_cast<SoftPd*>(pd)->users;
   return srq.release();
 }
@@ -69,11 +53,11 @@ int modify_srq(ibv_srq* s, ibv_srq_attr* a, int mask) {
     std::lock_guard hold(srq.lock);
     if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
     const bool resize = (mask & IBV_SRQ_MAX_WR) != 0;
-    const std::uint32_t size = resize ? a->max_wr : srq.entries.size;
-    if (size < 1 || size > like(s->context).queues.max_wr || size < srq.tail - srq.head)
+    const std::uint32_t size = resize ? a->max_wr : srq.queue.entries.size;
+    if (size < 1 || size > like(s->context).queues.max_wr || size < srq.queue.count())
       return EINVAL;
     if (((mask & IBV_SRQ_LIMIT) != 0 ? a->srq_limit : srq.limit) > size) return EINVAL;
-    if (resize && !set_capacity(srq, size)) return ENOMEM;
+    if (resize && !srq.queue.resize(size)) return ENOMEM;
     if ((mask & IBV_SRQ_LIMIT) != 0) {
       srq.limit = a->srq_limit;
       event = limit_reached(srq);  // it is low already
@@ -86,7 +70,7 @@ int modify_srq(ibv_srq* s, ibv_srq_attr* a, int mask) {
 int query_srq(ibv_srq* s, ibv_srq_attr* a) {
   SoftSrq& srq = *soft(s);
   std::lock_guard hold(srq.lock);
-  *a = {srq.entries.size, srq.max_sge, srq.limit};
+  *a = {srq.queue.entries.size, srq.queue.max_sge, srq.limit};
   return 0;
 }
 
@@ -104,21 +88,16 @@ int post_srq_recv(ibv_srq* s, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   std::lock_guard hold(srq.lock);
   for (; wr != nullptr; wr = wr->next) {
     int rc = 0;
-    if (wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > srq.max_sge) {
+    if (wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > srq.queue.max_sge) {
       rc = EINVAL;
-    } else if (srq.tail - srq.head >= srq.entries.size) {
+    } else if (srq.queue.count() >= srq.queue.entries.size) {
       rc = ENOMEM;
     }
     if (rc != 0) {
       *bad = wr;
       return rc;
     }
-    srq.entries[srq.tail] = {wr->wr_id, wr->num_sge};
-    if (wr->num_sge != 0) {
-      std::memcpy(&srq.sges.data[srq.tail % srq.entries.size * srq.max_sge], wr->sg_list,
-                  sizeof(ibv_sge) * static_cast<std::size_t>(wr->num_sge));
-    }
-    ++srq.tail;
+    srq.queue.push({wr->wr_id, wr->num_sge}, wr->sg_list);
   }
   return 0;
 }
@@ -128,12 +107,11 @@ bool take_receive(ibv_srq* s, std::uint64_t& id, std::vector<ibv_sge>& pieces) {
   bool event = false;
   {
     std::lock_guard hold(srq.lock);
-    if (srq.head == srq.tail) return false;
-    const RecvEntry& e = srq.entries[srq.head];
-    const ibv_sge* const list = &srq.sges.data[srq.head % srq.entries.size * srq.max_sge];
-    id = e.wr_id;
-    pieces.assign(list, list + e.num_sge);
-    ++srq.head;
+    if (srq.queue.is_empty()) return false;
+    const ibv_sge* const list = srq.queue.first_sges();
+    id = srq.queue.first().wr_id;
+    pieces.assign(list, list + srq.queue.first().num_sge);
+    ++srq.queue.head;
     event = limit_reached(srq);
   }
   if (event) async_event(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
@@ -145,14 +123,9 @@ bool take_shared(SoftQp& qp) {
   bool event = false;
   {
     std::lock_guard hold(srq.lock);
-    if (srq.head == srq.tail) return false;
-    const RecvEntry& e = srq.entries[srq.head];
-    qp.rq[qp.rq_tail] = e;
-    std::memcpy(&qp.rq_sges.data[qp.rq_tail % qp.rq.size * qp.rq_stride],
-                &srq.sges.data[srq.head % srq.entries.size * srq.max_sge],
-                sizeof(ibv_sge) * static_cast<std::size_t>(e.num_sge));
-    ++qp.rq_tail;
-    ++srq.head;
+    if (srq.queue.is_empty()) return false;
+    qp.receive.push(srq.queue.first(), srq.queue.first_sges());
+    ++srq.queue.head;
     event = limit_reached(srq);
   }
   if (event) async_event(srq, IBV_EVENT_SRQ_LIMIT_REACHED);

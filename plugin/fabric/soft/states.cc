@@ -112,7 +112,7 @@ int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
     const ibv_qp_state from = qp.state;
     const ibv_qp_state next = (mask & IBV_QP_STATE) != 0 ? a->qp_state : from;
     if (next == IBV_QPS_RESET) {
-      if (qp.jobs_in_flight != 0) return EBUSY;
+      if (qp.copies.jobs_in_flight != 0) return EBUSY;
       reset_queues(qp);
       qp.state = next;
       return 0;
@@ -139,9 +139,9 @@ int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
     qp.state = next;
     if (from == IBV_QPS_RTS && next == IBV_QPS_SQD)
       qp.drain_event = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && a->en_sqd_async_notify != 0;
-    if (qp.mine != nullptr) {
-      qp.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
-      qp.mine->rnr_timer.store(qp.attr.min_rnr_timer, std::memory_order_relaxed);
+    if (qp.link.mine != nullptr) {
+      qp.link.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
+      qp.link.mine->rnr_timer.store(qp.attr.min_rnr_timer, std::memory_order_relaxed);
     }
     if ((mask & IBV_QP_PORT) != 0)
       set_carrier(qp, qp.soft_context->soft_device->carries(qp.attr.port_num));
@@ -162,7 +162,7 @@ int query_qp(ibv_qp* q, ibv_qp_attr* a, int, ibv_qp_init_attr* init) {
   std::lock_guard hold(qp.lock);
   *a = qp.attr;
   a->qp_state = a->cur_qp_state = qp.state;
-  a->sq_draining = qp.state == IBV_QPS_SQD && !is_drained(qp) ? 1 : 0;
+  a->sq_draining = qp.state == IBV_QPS_SQD && !qp.send.is_drained() ? 1 : 0;
   a->cap = qp.cap;
   *init = {};
   init->qp_context = qp.qp_context;

@@ -36,20 +36,20 @@ bool hears(const Peer& peer) {
 
 FarSide look_at_peer(SoftQp& qp) {
   FarSide f;
-  f.dead = qp.unreachable || (qp.peer != nullptr && qp.peer->dead.load());
-  const LinkEnd* const end = qp.theirs != nullptr ? qp.theirs : qp.parked;
-  if (qp.peer != nullptr) {
-    qp.heard = qp.heard || end != nullptr || hears(*qp.peer);
-    f.progress = qp.heard ? 1 : 0;
-    f.ready = !qp.heard;
+  f.dead = qp.link.unreachable || (qp.link.peer != nullptr && qp.link.peer->dead.load());
+  const LinkEnd* const end = qp.link.far();
+  if (qp.link.peer != nullptr) {
+    qp.link.heard = qp.link.heard || end != nullptr || hears(*qp.link.peer);
+    f.progress = qp.link.heard ? 1 : 0;
+    f.ready = !qp.link.heard;
   }
   if (end == nullptr) return f;
   const auto state = static_cast<EndState>(end->state.load(std::memory_order_acquire));
   // The own port comes and goes: a new start for who is there, but one that has gone has no
   // progress by that, and would be waited for as long as the port goes on so.
   const bool gone = state == EndState::closed || state == EndState::error;
-  if (qp.theirs == nullptr && !gone) return f;
-  f.progress += 2 + qp.copied + end->acked.load(std::memory_order_acquire) +
+  if (qp.link.theirs == nullptr && !gone) return f;
+  f.progress += 2 + qp.requester.copied + end->acked.load(std::memory_order_acquire) +
                 end->consumed.load(std::memory_order_acquire);
   f.ready = state == EndState::ready;
   // Who is not there does not say that he has no receive either.
@@ -59,10 +59,6 @@ FarSide look_at_peer(SoftQp& qp) {
 
 }  // namespace
 
-bool is_drained(SoftQp& qp) {
-  return qp.sq_head == qp.sq_exec && (qp.sq_exec == qp.sq_tail || qp.entry(qp.sq_exec).offset == 0);
-}
-
 std::int64_t retry_limit_ns(const SoftQp& qp) {
   if (qp.attr.timeout == 0) return 0;
   return (std::int64_t{qp.attr.retry_cnt} + 1) * (std::int64_t{4096} << qp.attr.timeout);
@@ -71,32 +67,28 @@ std::int64_t retry_limit_ns(const SoftQp& qp) {
 void check_timers(SoftQp& qp, std::int64_t ran) {
   std::unique_lock hold(qp.lock, std::try_to_lock);
   if (!hold.owns_lock() || (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD)) return;
-  const bool drained = qp.state == IBV_QPS_SQD && is_drained(qp);
+  const bool drained = qp.state == IBV_QPS_SQD && qp.send.is_drained();
   if (drained && qp.drain_event) {
     qp.drain_event = false;
     async_event(qp, IBV_EVENT_SQ_DRAINED);
   }
-  if (drained || qp.sq_head == qp.sq_tail) {
-    qp.waiting_since = 0;
+  if (drained || qp.send.is_empty()) {
+    qp.retry.stop();
     return;
   }
   FarSide far = look_at_peer(qp);
   // Copy engines answer for themselves.  Progress of the peer starts the clock anew: packets that
   // it takes, for a message may be thousands of them.
-  if (qp.jobs_in_flight != 0 || far.progress != qp.seen_progress || far.rnr != qp.seen_rnr ||
-      qp.waiting_since == 0) {
-    qp.seen_progress = far.progress;
-    qp.seen_rnr = far.rnr;
-    qp.waiting_since = ran;
-  }
-  const std::int64_t waited = ran - qp.waiting_since;
+  const bool busy = qp.copies.jobs_in_flight != 0;
+  const std::int64_t waited = qp.retry.waited(far.progress, far.rnr, busy, ran);
   ibv_wc_status status = IBV_WC_SUCCESS;
-  if (far.dead && qp.jobs_in_flight == 0 && waited > 10 * kMillisecond) {
+  if (far.dead && !busy && waited > 10 * kMillisecond) {
     // A dead process never answers; the transport's retries would only find it out later.
     status = IBV_WC_RETRY_EXC_ERR;
   } else if (far.rnr) {
     const std::int64_t tries = std::int64_t{qp.attr.rnr_retry} + 1;
-    const std::int64_t each = rnr_wait_ns(qp.theirs->rnr_timer.load(std::memory_order_relaxed));
+    const std::int64_t each =
+        rnr_wait_ns(qp.link.theirs->rnr_timer.load(std::memory_order_relaxed));
     if (qp.attr.rnr_retry != 7 && waited > std::max(tries * each, kMillisecond))
       status = IBV_WC_RNR_RETRY_EXC_ERR;
   } else if (std::int64_t limit = retry_limit_ns(qp); limit != 0) {
@@ -104,7 +96,7 @@ void check_timers(SoftQp& qp, std::int64_t ran) {
       status = IBV_WC_RETRY_EXC_ERR;
   }
   if (status == IBV_WC_SUCCESS) return;
-  qp.entry(qp.sq_head).status = static_cast<std::uint8_t>(status);
+  qp.send.entry(qp.send.head).status = static_cast<std::uint8_t>(status);
   enter_error(qp);
 }
 
