@@ -1,13 +1,11 @@
-// CUDA allocations of this process that are registered: one id each while any MR uses it.
-#include <vector>
+#include "plugin/fabric/soft/allocations.h"
 
-#include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/soft/slow_step.h"
 
 namespace twinpath::soft {
 
-std::uint64_t Hca::known_allocation(const PointerInfo& info) {
-  for (auto& [id, a] : allocations_) {
+std::uint64_t Allocations::known(const PointerInfo& info) {
+  for (auto& [id, a] : entries_) {
     if (a.info.alloc_base == info.alloc_base && a.info.alloc_bytes == info.alloc_bytes) {
       ++a.users;
       return id;
@@ -16,12 +14,12 @@ std::uint64_t Hca::known_allocation(const PointerInfo& info) {
   return 0;
 }
 
-std::uint64_t Hca::acquire_allocation(const PointerInfo& info) {
+std::uint64_t Allocations::acquire(const PointerInfo& info) {
   {
-    const std::lock_guard hold(allocations_lock_);
-    if (const std::uint64_t id = known_allocation(info); id != 0) return id;
+    const std::lock_guard hold(lock_);
+    if (const std::uint64_t id = known(info); id != 0) return id;
   }
-  OwnAllocation made{info, 1, nullptr, nullptr, false};
+  Entry made{info, 1, nullptr, nullptr, false};
   if (gpu::copied_elsewhere()) {
     // All that needs the driver is done now, by the caller: the engine, which a peer asks for the
     // memory later, must not wait for a lock of the driver's.  Nor may it wait for ours meanwhile.
@@ -32,44 +30,31 @@ std::uint64_t Hca::acquire_allocation(const PointerInfo& info) {
     if (!mapping) return 0;
     made.mapping = std::move(mapping).take();
   }
-  const std::lock_guard hold(allocations_lock_);
-  if (const std::uint64_t id = known_allocation(info); id != 0) return id;
-  const std::uint64_t id = next_allocation_++;
-  allocations_[id] = std::move(made);
+  const std::lock_guard hold(lock_);
+  if (const std::uint64_t id = known(info); id != 0) return id;
+  const std::uint64_t id = next_++;
+  entries_[id] = std::move(made);
   return id;
 }
 
-void Hca::release_allocation(std::uint64_t alloc_id) {
-  std::shared_ptr<ImportedAllocation> drop;
-  {
-    std::lock_guard hold(allocations_lock_);
-    auto it = allocations_.find(alloc_id);
-    if (it == allocations_.end() || --it->second.users != 0) return;
-    drop = std::move(it->second.mapping);
-    allocations_.erase(it);
-  }
-  Message m{};
-  m.kind = MessageKind::gone;
-  m.slot = slot_;
-  m.a = alloc_id;
-  std::vector<std::shared_ptr<Peer>> tell;
-  {
-    std::lock_guard hold(lock_);
-    for (auto& [slot, peer] : peers_) tell.push_back(peer);
-  }
-  for (auto& peer : tell) {
-    if (!peer->dead.load()) (void)peer->wire.send(m);
-  }
+bool Allocations::release(std::uint64_t id) {
+  std::shared_ptr<ImportedAllocation> drop;  // not with the lock held
+  const std::lock_guard hold(lock_);
+  auto it = entries_.find(id);
+  if (it == entries_.end() || --it->second.users != 0) return false;
+  drop = std::move(it->second.mapping);
+  entries_.erase(it);
+  return true;
 }
 
-std::shared_ptr<ImportedAllocation> Hca::own_allocation(std::uint64_t alloc_id, bool& failed) {
-  std::lock_guard hold(allocations_lock_);
-  auto it = allocations_.find(alloc_id);
-  if (it == allocations_.end() || it->second.failed) {
+std::shared_ptr<ImportedAllocation> Allocations::mapping(std::uint64_t id, bool& failed) {
+  std::lock_guard hold(lock_);
+  auto it = entries_.find(id);
+  if (it == entries_.end() || it->second.failed) {
     failed = true;
     return nullptr;
   }
-  OwnAllocation& a = it->second;
+  Entry& a = it->second;
   if (!a.mapping) {
     SlowStep slow("mapping GPU memory for this process");
     auto made = import_local(a.info);
@@ -80,6 +65,22 @@ std::shared_ptr<ImportedAllocation> Hca::own_allocation(std::uint64_t alloc_id, 
     a.mapping = std::move(made).take();
   }
   return a.mapping;
+}
+
+std::shared_ptr<const ExportedAllocation> Allocations::exported(std::uint64_t id) {
+  PointerInfo info;
+  {
+    const std::lock_guard hold(lock_);
+    if (auto it = entries_.find(id); it != entries_.end()) {
+      if (it->second.exported) return it->second.exported;
+      info = it->second.info;
+    }
+  }
+  if (info.kind == MemoryKind::cuda) {
+    auto made = export_allocation(info);
+    if (made) return std::make_shared<const ExportedAllocation>(std::move(made).take());
+  }
+  return std::make_shared<const ExportedAllocation>();
 }
 
 }  // namespace twinpath::soft

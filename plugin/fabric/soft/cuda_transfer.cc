@@ -18,7 +18,7 @@ CopyEnd far_end(SoftQp& qp, const SendEntry& e, const Region& k, bool& failed) {
     return {k.base + (e.remote_address - k.iova), -1};
   }
   auto mapping = qp.link.peer != nullptr ? qp.link.peer->allocation(k.alloc_id, e.rkey, failed)
-                                         : qp.hca->own_allocation(k.alloc_id, failed);
+                                         : qp.hca->allocations().mapping(k.alloc_id, failed);
   if (!mapping) return {};
   // `k.base` is the owner's address of iova: its offset in the allocation is the same here.  A peer
   // may say anything of it, but the mapping's bounds are ours.

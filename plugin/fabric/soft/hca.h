@@ -20,6 +20,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/config.h"
 #include "plugin/base/run_clock.h"
+#include "plugin/fabric/soft/allocations.h"
 #include "plugin/fabric/soft/copy_team.h"
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/faults.h"
@@ -82,12 +83,9 @@ class Hca {
   // without the QP's lock.
   Status attach(SoftQp& qp);
 
-  // CUDA allocations of ours that are registered: one id per allocation while any MR uses it.
-  // 0: copies cannot reach the memory; the log says why.
-  std::uint64_t acquire_allocation(const PointerInfo& info);
+  Allocations& allocations() { return allocations_; }
+  // One MR of it less; peers learn that it has gone.
   void release_allocation(std::uint64_t alloc_id);
-  // The same-process door to `allocation()` of Peer.
-  std::shared_ptr<ImportedAllocation> own_allocation(std::uint64_t alloc_id, bool& failed);
 
  private:
   explicit Hca(const Config& config);
@@ -131,16 +129,7 @@ class Hca {
   Status on_export_request(Caller& caller, const Message& m);
   void on_export_reply(Peer& peer, Received& r);
   void on_gone(std::uint32_t slot, std::uint64_t alloc_id);
-  std::uint64_t known_allocation(const PointerInfo& info);  // allocations_lock_ held; 0: not known
   int engine_wait_us(std::int64_t now, bool moved);
-
-  struct OwnAllocation {
-    PointerInfo info;
-    int users = 0;
-    std::shared_ptr<ImportedAllocation> mapping;
-    std::shared_ptr<const ExportedAllocation> exported;  // for peers
-    bool failed = false;
-  };
 
   Config config_;
   Faults faults_;
@@ -175,10 +164,7 @@ class Hca {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Link>> offers_;
   std::atomic<std::uint64_t> next_link_{1};
 
-  std::mutex allocations_lock_;
-  std::unordered_map<std::uint64_t, OwnAllocation> allocations_;
-  std::uint64_t next_allocation_ = 1;
-
+  Allocations allocations_;
   bool can_fence_ = false;         // membarrier works: queue pairs may sleep
   bool resting_ = false;           // engine thread: all of them do
   std::int64_t accept_again_ = 0;  // engine thread: when, after descriptors ran out; 0: it does

@@ -62,7 +62,7 @@ ibv_mr* register_range(ibv_pd* pd, void* address, std::size_t bytes, std::uint64
     }
   }
   if (cuda) {
-    mr->alloc_id = hca.acquire_allocation(mr->info);
+    mr->alloc_id = hca.allocations().acquire(mr->info);
     if (mr->alloc_id == 0) {
       errno = EOPNOTSUPP;
       return nullptr;

@@ -1,4 +1,4 @@
-// What the engine thread does with the messages of other processes.
+// What the engine thread does with the messages of other processes, and what they are told.
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -117,26 +117,29 @@ void Hca::on_gone(std::uint32_t slot, std::uint64_t alloc_id) {
   }
 }
 
+void Hca::release_allocation(std::uint64_t alloc_id) {
+  if (!allocations_.release(alloc_id)) return;
+  Message m{};
+  m.kind = MessageKind::gone;
+  m.slot = slot_;
+  m.a = alloc_id;
+  std::vector<std::shared_ptr<Peer>> tell;
+  {
+    std::lock_guard hold(lock_);
+    for (auto& [slot, peer] : peers_) tell.push_back(peer);
+  }
+  for (auto& peer : tell) {
+    if (!peer->dead.load()) (void)peer->wire.send(m);
+  }
+}
+
 Status Hca::on_export_request(Caller& caller, const Message& m) {
   Message reply{};
   reply.kind = MessageKind::export_reply;
   reply.slot = slot_;
   reply.pid = getpid();
   reply.a = m.a;
-  std::shared_ptr<const ExportedAllocation> made;
-  PointerInfo info;
-  {
-    std::lock_guard hold(allocations_lock_);
-    if (auto it = allocations_.find(m.a); it != allocations_.end()) {
-      info = it->second.info;
-      made = it->second.exported;
-    }
-  }
-  if (!made && info.kind == MemoryKind::cuda) {
-    auto exported = export_allocation(info);
-    if (exported) made = std::make_shared<const ExportedAllocation>(std::move(exported).take());
-  }
-  if (!made) made = std::make_shared<const ExportedAllocation>();
+  const std::shared_ptr<const ExportedAllocation> made = allocations_.exported(m.a);
   reply.export_kind = static_cast<std::uint32_t>(made->kind);
   reply.bytes = made->bytes;
   std::memcpy(reply.gpu, made->gpu.bytes, sizeof reply.gpu);

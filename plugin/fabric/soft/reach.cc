@@ -74,7 +74,7 @@ Reached QpReach::remote(std::uint32_t rkey, std::uint64_t address, std::uint64_t
   }
   bool failed = false;
   const auto mapping = peer_ != nullptr ? peer_->allocation(e.alloc_id, rkey, failed)
-                                        : qp_.hca->own_allocation(e.alloc_id, failed);
+                                        : qp_.hca->allocations().mapping(e.alloc_id, failed);
   // A peer may say anything of its addresses, but the mapping's bounds are ours.
   const std::uint64_t offset = in_owner(e, address) - e.alloc_base;
   if (mapping != nullptr && offset <= mapping->bytes() && bytes <= mapping->bytes() - offset) {

@@ -1,0 +1,42 @@
+#pragma once
+// Links that were offered to queue pairs of ours which have not asked for them yet.
+//
+// Threads: whoever holds Hca::lock_.
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "plugin/fabric/soft/keys.h"
+#include "plugin/fabric/soft/link.h"
+
+namespace twinpath::soft {
+
+class Offers {
+ public:
+  // To our queue pair, from the other.  One more than a process has use for is dropped.
+  void add(std::uint32_t own, std::uint32_t other, std::shared_ptr<Link> link) {
+    if (links_.size() < kMost) links_[{own, other}] = std::move(link);
+  }
+  // Null: there is none.
+  std::shared_ptr<Link> take(std::uint32_t own, std::uint32_t other) {
+    const auto at = links_.find({own, other});
+    if (at == links_.end()) return nullptr;
+    std::shared_ptr<Link> link = std::move(at->second);
+    links_.erase(at);
+    return link;
+  }
+  // Our queue pair is no more.
+  void forget(std::uint32_t own) {
+    std::erase_if(links_, [own](const auto& o) { return o.first.first == own; });
+  }
+  std::size_t size() const { return links_.size(); }
+
+  static constexpr std::size_t kMost = std::size_t{2} * kQpsPerProcess;
+
+ private:
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Link>> links_;
+};
+
+}  // namespace twinpath::soft
