@@ -25,11 +25,6 @@ namespace {
 std::mutex instance_lock;
 std::atomic<Hca*> instance_of_process{nullptr};
 
-// LIDs: a device has 8 ports at most, a process 32; the rest of what is no multicast address is the
-// job's.
-constexpr unsigned kPortBits = 9;
-unsigned job_lids(std::uint32_t job_hash) { return 1 + job_hash % (0xbfff >> kPortBits); }
-
 std::uint32_t fnv(std::string_view s) {
   std::uint32_t h = 2166136261u;
   for (char c : s) h = (h ^ static_cast<unsigned char>(c)) * 16777619u;
@@ -114,7 +109,7 @@ Status Hca::start(std::string& why) {
     if (std::fgets(boot, sizeof boot, f) == nullptr) boot[0] = 0;
     std::fclose(f);
   }
-  job_hash_ = fnv(rendezvous_.prefix() + boot);
+  addresses_ = PortAddresses(fnv(rendezvous_.prefix() + boot));
   probe_value_ = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
   auto keys = KeyTable::create();
   if (!keys) {
@@ -190,34 +185,6 @@ std::vector<SoftDevice*> Hca::devices() {
   return devices_;
 }
 
-ibv_gid Hca::gid(const SoftDevice& device, int port, int index) const {
-  ibv_gid g{};
-  const GidKind kind = gid_kind(device.like(), index);
-  if (!kind.used) return g;
-  const auto d = static_cast<std::uint8_t>(device.index), p = static_cast<std::uint8_t>(port);
-  if (!kind.mapped) {
-    g.raw[0] = 0xfe;
-    g.raw[1] = 0x80;
-    for (unsigned i = 0; i < 4; ++i) g.raw[8 + i] = static_cast<std::uint8_t>(job_hash_ >> (8 * i));
-    g.raw[13] = d;
-    g.raw[15] = p;
-  } else {
-    g.raw[10] = g.raw[11] = 0xff;
-    g.raw[12] = static_cast<std::uint8_t>(1 + job_hash_ % 126);  // a class A address, never 127
-    g.raw[13] = static_cast<std::uint8_t>(job_hash_ >> 16);
-    g.raw[14] = d;
-    g.raw[15] = p;
-  }
-  return g;
-}
-
-std::uint16_t Hca::lid(const SoftDevice& device, int port) const {
-  return static_cast<std::uint16_t>(job_lids(job_hash_) << kPortBits |
-                                    static_cast<unsigned>(device.index * 8 + port));
-}
-
-bool Hca::is_lid(std::uint16_t lid) const { return lid >> kPortBits == job_lids(job_hash_); }
-
 bool Hca::add_qp(SoftQp* qp) {
   std::lock_guard hold(lock_);
   // Numbers go round, so that a late packet for a destroyed QP does not meet its successor.
@@ -239,7 +206,7 @@ void Hca::remove_qp(SoftQp* qp) {
   qps_[qp->qp_num % kQpsPerProcess] = nullptr;
   std::erase(live_, qp);
   std::erase(awake_, qp);
-  std::erase_if(offers_, [&](const auto& o) { return o.first.first == qp->qp_num; });
+  offers_.forget(qp->qp_num);
 }
 
 void Hca::add_context(SoftContext* context) {

@@ -8,7 +8,6 @@
 // Threads: any, unless said.
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -25,6 +24,8 @@
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/faults.h"
 #include "plugin/fabric/soft/objects.h"
+#include "plugin/fabric/soft/offers.h"
+#include "plugin/fabric/soft/port_addresses.h"
 #include "plugin/fabric/soft/posted_writes.h"
 #include "plugin/fabric/soft/rendezvous.h"
 
@@ -68,12 +69,7 @@ class Hca {
   CopyTeam& team() { return team_; }
   bool can_fence() const { return can_fence_; }
   std::uint32_t slot() const { return slot_; }
-  std::uint32_t job_hash() const { return job_hash_; }
-  // GID of a device port, zero where the table has none.  Carries the job's hash, so that an
-  // address of another host or job is recognised; so does a LID, in a few bits.
-  ibv_gid gid(const SoftDevice& device, int port, int index) const;
-  std::uint16_t lid(const SoftDevice& device, int port) const;
-  bool is_lid(std::uint16_t lid) const;  // of one of the job's ports
+  const PortAddresses& addresses() const { return addresses_; }
 
   // QP numbers and the list that the engine thread walks.
   bool add_qp(SoftQp* qp);  // sets its number; false: none left
@@ -138,7 +134,7 @@ class Hca {
   std::atomic<const SoftQp*> splitting_{nullptr};
   CopyTeam team_;
   Rendezvous rendezvous_;
-  std::uint32_t job_hash_ = 0;
+  PortAddresses addresses_{0};  // of the job, since start()
   std::uint32_t slot_ = 0;
   std::uint64_t probe_value_ = 0;
   std::unique_ptr<KeyTable> keys_;
@@ -160,8 +156,7 @@ class Hca {
   std::unordered_map<std::uint32_t, std::shared_ptr<Peer>> peers_;  // by slot
   std::unordered_map<int, std::shared_ptr<Peer>> outgoing_;         // by socket
   std::unordered_map<int, std::shared_ptr<Caller>> incoming_;
-  // Links offered to a QP of ours that has not asked yet, by {our QP, its QP}.
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Link>> offers_;
+  Offers offers_;
   std::atomic<std::uint64_t> next_link_{1};
 
   Allocations allocations_;

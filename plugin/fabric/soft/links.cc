@@ -11,9 +11,6 @@ namespace {
 // The QP's end in LinkWords and Link.
 std::size_t end_of(const SoftQp& qp) { return qp.qp_num <= qp.attr.dest_qp_num ? 0 : 1; }
 
-// Offers are held until the QP asks; a process has no use for more.
-constexpr std::size_t kMaxOffers = std::size_t{2} * kQpsPerProcess;
-
 // Lock held: the other half is there.
 void set_far(SoftQp& qp, const LinkHalf& far) {
   qp.link.see(far);
@@ -59,11 +56,9 @@ Status Hca::attach(SoftQp& qp) {
   std::shared_ptr<Link> link;
   {
     std::lock_guard hold(lock_);
-    auto offered = offers_.find({own, dest});
-    if (offered == offers_.end()) return Status::ok;  // it will come: on_offer accepts it
-    link = std::move(offered->second);
-    offers_.erase(offered);
+    link = offers_.take(own, dest);
   }
+  if (link == nullptr) return Status::ok;  // it will come: on_offer accepts it
   return accept_link(qp, link);
 }
 
@@ -73,15 +68,12 @@ Status Hca::attach_here(SoftQp& qp) {
   std::shared_ptr<Link> link;
   {
     std::lock_guard hold(lock_);
-    auto offered = offers_.find({own, dest});
-    if (offered != offers_.end()) {
-      link = std::move(offered->second);
-      offers_.erase(offered);
-    } else {
+    link = offers_.take(own, dest);
+    if (link == nullptr) {
       auto made = Link::create_local();
       if (!made) return made.status();
       link = std::move(made).take();
-      if (own != dest) offers_[{dest, own}] = link;
+      if (own != dest) offers_.add(dest, own, link);
     }
   }
   bind_link(qp, std::move(link));
@@ -151,8 +143,8 @@ Status Hca::on_offer(const Caller& caller, Received& r) {
   }
   if (waiting) {
     if (accept_link(*qp, link) != Status::ok) give_up(*qp);
-  } else if (offers_.size() < kMaxOffers) {
-    offers_[{own, theirs}] = link;
+  } else if (!offers_.is_full()) {
+    offers_.add(own, theirs, link);  // held until it asks
   }
   return Status::ok;
 }

@@ -8,16 +8,16 @@
 #include <memory>
 #include <utility>
 
-#include "plugin/fabric/soft/keys.h"
+#include "plugin/fabric/soft/board.h"
 #include "plugin/fabric/soft/link.h"
 
 namespace twinpath::soft {
 
 class Offers {
  public:
-  // To our queue pair, from the other.  One more than a process has use for is dropped.
+  // To our queue pair, from the other; one of before is forgotten.
   void add(std::uint32_t own, std::uint32_t other, std::shared_ptr<Link> link) {
-    if (links_.size() < kMost) links_[{own, other}] = std::move(link);
+    links_[{own, other}] = std::move(link);
   }
   // Null: there is none.
   std::shared_ptr<Link> take(std::uint32_t own, std::uint32_t other) {
@@ -31,9 +31,8 @@ class Offers {
   void forget(std::uint32_t own) {
     std::erase_if(links_, [own](const auto& o) { return o.first.first == own; });
   }
-  std::size_t size() const { return links_.size(); }
-
-  static constexpr std::size_t kMost = std::size_t{2} * kQpsPerProcess;
+  // As many as a process has use for: others' are refused.
+  bool is_full() const { return links_.size() >= std::size_t{2} * kQpsPerProcess; }
 
  private:
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Link>> links_;

@@ -87,7 +87,7 @@ int query_port(ibv_context* c, std::uint8_t port, ibv_port_attr* a) {
   a->lid = like.ports.roce_lid;
   if (device.spec.infiniband) {
     a->link_layer = IBV_LINK_LAYER_INFINIBAND;
-    a->lid = device.hca->lid(device, port);
+    a->lid = device.hca->addresses().lid(device.index, port);
     a->sm_lid = 1;
     if (!like.ports.infiniband) a->flags = IBV_QPF_GRH_REQUIRED;
   }
@@ -111,7 +111,7 @@ int query_gid(ibv_context* c, std::uint8_t port, int index, ibv_gid* gid) {
     errno = EINVAL;
     return -1;
   }
-  *gid = context->hca->gid(device, port, index);
+  *gid = context->hca->addresses().gid(device.index, port, gid_kind(device.like(), index));
   return 0;
 }
 

@@ -30,7 +30,7 @@ __be64 get_device_guid(ibv_device* d) {
   auto* device = static_cast<SoftDevice*>(d);
   // 02: a locally administered number; the job's hash keeps hosts apart, the index devices.
   std::uint64_t guid = (std::uint64_t{0x02} << 56) |
-                       (std::uint64_t{device->hca->job_hash()} << 16) |
+                       (std::uint64_t{device->hca->addresses().job_hash()} << 16) |
                        static_cast<std::uint64_t>(device->index + 1);
   return __builtin_bswap64(guid);
 }

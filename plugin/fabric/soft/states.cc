@@ -63,9 +63,9 @@ int check_address(const SoftQp& qp, const ibv_qp_attr& a) {
   const GidKind kind = gid_kind(d.like(), a.ah_attr.grh.sgid_index);
   if (a.ah_attr.is_global == 0 ? !d.like().ports.infiniband : !kind.used) return EINVAL;
   // An address of another host, user or job has another hash: no route to it.
-  const ibv_gid own = qp.hca->gid(d, 1, a.ah_attr.grh.sgid_index);
+  const ibv_gid own = qp.hca->addresses().gid(d.index, 1, kind);
   const auto& to = a.ah_attr.grh.dgid;
-  if (a.ah_attr.is_global == 0 ? qp.hca->is_lid(a.ah_attr.dlid)
+  if (a.ah_attr.is_global == 0 ? qp.hca->addresses().is_own(a.ah_attr.dlid)
                                : std::memcmp(own.raw, to.raw, kind.mapped ? 14 : 12) == 0)
     return 0;
   TP_WARN(
