@@ -1,7 +1,7 @@
 // Queue pairs that have nothing to do sleep: neither polls nor the engine's sweeps look at them, so
 // thousands of connections that nobody uses cost nothing.
 //
-// Asleep means: not in the lists that polls and sweeps walk (SoftCq::awake, Hca::awake_).  A QP
+// Asleep means: not in the lists that polls and sweeps walk (SoftCq::awake, Activity::awake).  A QP
 // sleeps when it has had nothing to do for kDrowsyAfter and what could give it work is sure to be
 // seen:
 //   - this process does something to it: posts, changes its state, joins it to its link, brings
@@ -110,22 +110,36 @@ void rouse(SoftQp& qp) {
 void Hca::look_at_marks() {
   std::unique_lock hold(lock_, std::try_to_lock);
   // What was put back is the engine's: whoever polls there may be about to stop.
-  if (hold.owns_lock() && !get_up_marked(now_ns())) wake_engine();
+  if (hold.owns_lock() && !activity_.get_up_marked(keys_->board(), qps_, now_ns())) wake_engine();
 }
 
-bool Hca::get_up_marked(std::int64_t now) {
+bool Activity::get_up_marked(Board& board, const std::vector<SoftQp*>& qps, std::int64_t now) {
   bool all = true;
-  keys_->board().take([&](std::uint32_t index) {
-    SoftQp* qp = qps_[index];
+  board.take([&](std::uint32_t index) {
+    SoftQp* qp = qps[index];
     if (qp == nullptr || get_up(*qp, now)) return;  // null: it was destroyed since
     all = false;
-    (void)keys_->board().mark(index);  // for the next to look
+    (void)board.mark(index);  // for the next to look
   });
   return all;
 }
 
+void Activity::note_idle(std::int64_t now) {
+  if (now - idle_noted_ < kMillisecond) return;
+  idle_noted_ = now;
+  ++idle_round_;
+  for (SoftQp* qp : awake_) {
+    for (SoftCq* cq : {soft(qp->send_cq), soft(qp->recv_cq)}) {
+      if (cq->idle_round == idle_round_) continue;
+      cq->idle_round = idle_round_;
+      cq->idle = !cq->polled.load(std::memory_order_relaxed);
+      if (!cq->idle) cq->polled.store(false, std::memory_order_relaxed);
+    }
+  }
+}
+
 // False: it is to be tried again.
-bool Hca::get_up(SoftQp& qp, std::int64_t now) {
+bool Activity::get_up(SoftQp& qp, std::int64_t now) {
   qp.activity.busy_at = now;
   if (!qp.activity.asleep.load(std::memory_order_relaxed)) return true;
   Lists lists(qp);
@@ -140,8 +154,8 @@ bool Hca::get_up(SoftQp& qp, std::int64_t now) {
 }
 
 // Whether it may sleep, if nothing comes meanwhile.
-bool Hca::is_drowsy(SoftQp& qp, std::int64_t now) const {
-  if (!can_fence_) return false;
+bool Activity::is_drowsy(SoftQp& qp, std::int64_t now) const {
+  if (!may_sleep_) return false;
   std::unique_lock hold(qp.lock, std::try_to_lock);
   if (!hold.owns_lock()) return false;
   const std::uint64_t work = work_so_far(qp);
@@ -153,7 +167,8 @@ bool Hca::is_drowsy(SoftQp& qp, std::int64_t now) const {
   return now - qp.activity.busy_at >= kDrowsyAfter && will_be_marked(qp);
 }
 
-void Hca::put_to_sleep(std::int64_t now) {
+void Activity::put_to_sleep(std::int64_t now) {
+  if (drowsy_.empty()) return;
   if (now - slept_at_ < kFencesApart) {
     drowsy_.clear();
     return;
@@ -172,7 +187,7 @@ void Hca::put_to_sleep(std::int64_t now) {
 }
 
 // After the fence.  One that stays awake keeps its bell, which is rung once for nothing.
-bool Hca::fall_asleep(SoftQp& qp) {
+bool Activity::fall_asleep(SoftQp& qp) {
   std::unique_lock hold(qp.lock, std::try_to_lock);
   if (!hold.owns_lock() || work_so_far(qp) != qp.activity.seen_work || !has_nothing_to_do(qp))
     return false;

@@ -29,36 +29,21 @@ bool Hca::unattended(const SoftQp& qp) {
   return armed(s) || armed(r) || (s.idle && r.idle);
 }
 
-// Once a millisecond: which CQs nobody has polled since the last time.
-void Hca::note_idle(std::int64_t now) {
-  if (now - idle_noted_ < kMillisecond) return;
-  idle_noted_ = now;
-  ++idle_round_;
-  for (SoftQp* qp : awake_) {
-    for (SoftCq* cq : {soft(qp->send_cq), soft(qp->recv_cq)}) {
-      if (cq->idle_round == idle_round_) continue;
-      cq->idle_round = idle_round_;
-      cq->idle = !cq->polled.load(std::memory_order_relaxed);
-      if (!cq->idle) cq->polled.store(false, std::memory_order_relaxed);
-    }
-  }
-}
-
 bool Hca::sweep(std::int64_t now) {
   std::lock_guard hold(lock_);
   bool moved = false;
-  (void)get_up_marked(now);  // what it puts back keeps us from resting
-  note_idle(now);
+  (void)activity_.get_up_marked(keys_->board(), qps_, now);  // those put back keep us from resting
+  activity_.note_idle(now);
   const std::int64_t ran = ran_.look(now);
-  for (SoftQp* qp : awake_) {
+  for (SoftQp* qp : activity_.awake()) {
     // First the bell, then the look: what comes later rings.
     if (unattended(*qp)) want_bell(*qp, false);
     moved = advance(*qp) || moved;
     check_timers(*qp, ran);
-    if (is_drowsy(*qp, now)) drowsy_.push_back(qp);
+    activity_.look(*qp, now);
   }
-  if (!drowsy_.empty()) put_to_sleep(now);
-  resting_ = awake_.empty() && !keys_->board().any();
+  activity_.put_to_sleep(now);
+  resting_ = activity_.awake().empty() && !keys_->board().any();
   return moved;
 }
 

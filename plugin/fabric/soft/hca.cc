@@ -118,7 +118,7 @@ Status Hca::start(std::string& why) {
   }
   keys_ = std::move(keys).take();
   if (config_.soft_direct) allow_direct_copies();
-  can_fence_ = may_be_fenced();
+  if (may_be_fenced()) activity_.let_sleep();
   auto listening = rendezvous_.claim(slot_, why);
   if (!listening) return listening.status();
   listen_socket_ = std::move(listening).take();
@@ -205,7 +205,7 @@ void Hca::remove_qp(SoftQp* qp) {
   std::lock_guard hold(lock_);
   qps_[qp->qp_num % kQpsPerProcess] = nullptr;
   std::erase(live_, qp);
-  std::erase(awake_, qp);
+  activity_.forget(qp);
   offers_.forget(qp->qp_num);
 }
 

@@ -19,6 +19,7 @@
 #include "plugin/base/clock.h"
 #include "plugin/base/config.h"
 #include "plugin/base/run_clock.h"
+#include "plugin/fabric/soft/activity.h"
 #include "plugin/fabric/soft/allocations.h"
 #include "plugin/fabric/soft/copy_team.h"
 #include "plugin/fabric/soft/extended.h"
@@ -67,7 +68,7 @@ class Hca {
   // Fault injection: one atomic at a time is between its read and its write.
   std::atomic<const SoftQp*>& splitting() { return splitting_; }
   CopyTeam& team() { return team_; }
-  bool can_fence() const { return can_fence_; }
+  bool may_sleep() const { return activity_.may_sleep(); }
   std::uint32_t slot() const { return slot_; }
   const PortAddresses& addresses() const { return addresses_; }
 
@@ -91,15 +92,8 @@ class Hca {
   void engine_loop();
   void keep_failing_port(std::int64_t now);
   static bool unattended(const SoftQp& qp);
-  void note_idle(std::int64_t now);
   bool sweep(std::int64_t now);
   void look_at_marks();
-  // activity.cc; lock_ held.
-  bool get_up_marked(std::int64_t now);  // false: some were put back
-  bool get_up(SoftQp& qp, std::int64_t now);
-  bool is_drowsy(SoftQp& qp, std::int64_t now) const;
-  void put_to_sleep(std::int64_t now);
-  static bool fall_asleep(SoftQp& qp);
   // connect.cc; engine thread, except peer_of and watch.
   void accept_callers();
   void pause_accepting(std::int64_t now);
@@ -149,8 +143,7 @@ class Hca {
   std::vector<std::unique_ptr<SoftDevice>> all_devices_;
   std::vector<SoftQp*> qps_;   // index = low bits of the QPN
   std::vector<SoftQp*> live_;  // the same, without holes
-  // Those of them that sweeps look at, and those of these that are about to sleep.
-  std::vector<SoftQp*> awake_, drowsy_;
+  Activity activity_;
   std::vector<SoftContext*> contexts_;
   std::uint32_t next_qp_ = 0;
   std::unordered_map<std::uint32_t, std::shared_ptr<Peer>> peers_;  // by slot
@@ -160,13 +153,11 @@ class Hca {
   std::atomic<std::uint64_t> next_link_{1};
 
   Allocations allocations_;
-  bool can_fence_ = false;         // membarrier works: queue pairs may sleep
   bool resting_ = false;           // engine thread: all of them do
   std::int64_t accept_again_ = 0;  // engine thread: when, after descriptors ran out; 0: it does
   std::int64_t warned_of_limit_ = 0;
-  std::int64_t last_moved_ = 0, idle_noted_ = 0, slept_at_ = 0;
+  std::int64_t last_moved_ = 0;
   RunClock ran_{20 * kMillisecond};  // what retries go by: an adapter is not stopped with a process
-  std::uint64_t idle_round_ = 0;
   std::thread engine_;
 };
 

@@ -37,7 +37,7 @@ void Hca::bind_link(SoftQp& qp, std::shared_ptr<Link> link) {
   // Pairs with the acquire in start(): who sees `ready` sees pd and access.
   qp.link.show(EndState::ready);
   if (qp.link.peer == nullptr)
-    qp.link.mine->can_mark.store(can_fence_ ? 1 : 0, std::memory_order_release);
+    qp.link.mine->can_mark.store(may_sleep() ? 1 : 0, std::memory_order_release);
   if (const LinkHalf* far = qp.link.memory->far(other); far != nullptr) set_far(qp, *far);
 }
 

@@ -176,7 +176,7 @@ bool advance(SoftQp& qp) {
   if (!qp.link.pull_offered && qp.link.mine != nullptr && qp.link.peer != nullptr &&
       qp.link.peer->greeted.load(std::memory_order_acquire)) [[unlikely]] {
     qp.link.mine->can_pull.store(qp.link.peer->direct ? 1 : 0, std::memory_order_release);
-    qp.link.mine->can_mark.store(qp.hca->can_fence() ? 1 : 0, std::memory_order_release);
+    qp.link.mine->can_mark.store(qp.hca->may_sleep() ? 1 : 0, std::memory_order_release);
     qp.link.pull_offered = true;
   }
   bool moved = respond(qp);
