@@ -58,11 +58,13 @@ class Fabrics(unittest.TestCase):
 
     def test_without_the_software_adapters_library_nobody_is_sent_to_it(self):
         """A copy of the program alone: no adapter, or no libibverbs either."""
+        if "no device" not in run(INFO).stdout.partition("Fabric soft")[0]:
+            self.skipTest("this machine has an adapter")
         with tempfile.TemporaryDirectory() as folder:
             alone = shutil.copy(INFO, folder)
             with open(f"{folder}/libibverbs.so.1", "wb"):
                 pass
-            for env, said in (({"NCCL_IB_HCA": "nosuch"}, "no usable RDMA adapter was found: "),
+            for env, said in (({}, "no usable RDMA adapter was found: "),
                               ({"LD_LIBRARY_PATH": folder}, "no RDMA adapter was found: ")):
                 with_it = run(INFO, env=env)
                 self.assertRegex(with_it.stdout, f"{said}.*TWINPATH_FABRIC=soft")

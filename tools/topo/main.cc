@@ -7,6 +7,7 @@
 #include "plugin/base/options.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/failure.h"
+#include "tools/common/job.h"
 #include "tools/common/nccl_conf.h"
 #include "tools/common/output.h"
 #include "tools/topo/archive.h"
@@ -153,6 +154,7 @@ int run(Options o) {
   const bool several = !o.hosts.empty() || !o.rank.empty();
   if (several && !o.input.path.empty())
     throw Failure("--input is a captured machine; --hosts and --rank are of real ones");
+  if (!o.rank.empty()) (void)parse_place(o.rank);  // wrong use ends it before anything is tried
   if (!o.hosts.empty()) return check_by_ssh(o);
   if (o.input.path.empty())
     for (const std::string& text : environment_complaints())
