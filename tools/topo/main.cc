@@ -7,7 +7,7 @@
 #include "plugin/base/options.h"
 #include "tools/common/circumstances.h"
 #include "tools/common/failure.h"
-#include "tools/common/job.h"
+#include "tools/common/job_address.h"
 #include "tools/common/nccl_conf.h"
 #include "tools/common/output.h"
 #include "tools/topo/archive.h"
@@ -154,7 +154,8 @@ int run(Options o) {
   const bool several = !o.hosts.empty() || !o.rank.empty();
   if (several && !o.input.path.empty())
     throw Failure("--input is a captured machine; --hosts and --rank are of real ones");
-  if (!o.rank.empty()) (void)parse_place(o.rank);  // wrong use ends it before anything is tried
+  if (!o.rank.empty())  // wrong use ends it before anything is tried
+    (void)job_address(parse_place(o.rank), o.rendezvous, {}, std::getenv);
   if (!o.hosts.empty()) return check_by_ssh(o);
   if (o.input.path.empty())
     for (const std::string& text : environment_complaints())

@@ -95,6 +95,7 @@ TEST_CASE("the managers of all processes give the same answers, and a process ma
     CHECK(a.group(kSet, of_a) != 0);
     CHECK(b.group(kSet, of_b) != 0);
     CHECK(of_a != of_b);
+    CHECK(eventually([&] { return a.group(kGet, of_b) != 0; }));  // heard before that one ends
   }
   CHECK(eventually([&] { return !a.knows_path_to(0x12); }));
   Process again(job, 0x12);
