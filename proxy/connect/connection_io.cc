@@ -7,6 +7,25 @@
 
 namespace twinpath {
 
+// For readers of the counters.
+counters::Identity Connection::identity() const {
+  counters::Identity id = path_;
+  put_name(id.peer_host, theirs_.host);
+  put_name(id.peer_device, theirs_.device);
+  if (theirs_.placement.gpu != kNoIndex) put_name(id.peer_gpu, theirs_.gpu);
+  put_name(id.device, mine_.device);
+  if (end_.record.gpu != kNoIndex) put_name(id.gpu, mine_.gpu);
+  id.communicator = core_->settings.comm_id;
+  id.session = core_->settings.serial;
+  id.peer_pid = theirs_.pid;
+  id.role = role_ == Role::connector ? counters::Role::sender : counters::Role::receiver;
+  id.rails = static_cast<std::uint8_t>(rails_.size());
+  id.standby = static_cast<std::uint8_t>(mine_.standby);
+  for (std::size_t i = 0; i < rails_.size(); ++i)
+    id.ports[i] = core_->devices->counted_port(rails_[i].port.port->name);
+  return id;
+}
+
 Status Connection::send_frame(FrameType type, const std::vector<std::uint8_t>& body) {
   if (out_.empty()) {
     out_ = make_frame(type, nonce_, body);

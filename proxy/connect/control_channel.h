@@ -40,6 +40,7 @@ class ControlChannel {
 
   // Behind what waits; sends what goes.
   void send(std::span<const std::uint8_t> bytes);
+  void say(std::uint8_t word) { send({&word, 1}); }
   // Whether the socket has taken all of it.
   bool sent() const { return outbox_.empty(); }
 

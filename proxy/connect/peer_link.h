@@ -20,38 +20,23 @@
 #include "plugin/base/counter_page.h"
 #include "plugin/base/peer_watch.h"
 #include "plugin/base/run_clock.h"
-#include "plugin/rdma/liveness_probe.h"
 #include "proxy/connect/attendant.h"
 #include "proxy/connect/control_channel.h"
+#include "proxy/connect/link_text.h"
+#include "proxy/connect/path_errors.h"
+#include "proxy/connect/peer_probes.h"
 #include "proxy/connect/recovery.h"
 #include "proxy/connect/wait_clock.h"
+#include "proxy/connect/watch_clock.h"
 #include "proxy/queues/queue_set.h"
 
 namespace twinpath {
-
-// The peer, for messages: "hostB pid 77 (10.0.0.2:40123), mlx5_0".
-struct PeerName {
-  std::string text;
-  std::string process;  // "hostB pid 77"
-  std::vector<HelloRail> rails;
-  int regular = 1;  // of these; the others are in reserve
-};
 
 // What a comm waits for.
 struct Waiting {
   int requests = 0;
   std::uint64_t progress = 0;  // another number after data moved
   void add(std::uint64_t count) { progress = (progress ^ count) * 0x100000001b3u; }
-};
-
-// "mlx5_0 GID index 3 ::ffff:10.0.0.1 (port 1)"; the peer's without its port number.
-std::string rail_text(const Rail& rail);
-std::string rail_text(const HelloRail& rail);
-
-// The peer's memory that probes are written to: by rail of the peer.
-struct PeerMemory {
-  std::uint64_t address = 0;
-  std::array<std::uint32_t, kMaxRails> rkeys{};
 };
 
 class PeerLink final : private FailureListener, private Attended {
@@ -80,18 +65,11 @@ class PeerLink final : private FailureListener, private Attended {
   bool excuses(const ibv_wc& wc);
   // Whether there are queues in reserve, over other ports than the device's.
   bool has_reserve() const { return recoverable() && set().regular() != set().all(); }
-  // Why a queue in reserve over that rail cannot serve: the port's name, and what it lacks.
-  std::string not_registered(int rail) const;
-  // A registration that was just made, or an error: while a queue in reserve serves, its rail must
-  // have the memory, too.  Takes the lock.
-  Result<Memory*> if_reached(Result<Memory*> made);
-  // The rail of the peer that queue q leads to has this key to the peer's memory.
-  std::uint32_t rkey(const Queue& q) const {
-    return memory_.rkeys[static_cast<std::size_t>(q.remote_rail)];
-  }
-  // Says that a rail brings through less than its port's speed promises, or no longer does; how
-  // much of each message it now gets.
-  void tell_pace(int rail, int remote_rail, bool slow, std::uint32_t permille);
+  // The key that queue q knows the peer's memory by.
+  std::uint32_t rkey(const Queue& q) const { return probes_.rkey(q); }
+  // Says it with the peer's name, and whether aloud: as one of many that meet the same fate at a
+  // time it is not, unless it must.
+  bool tell(const std::string& text, std::size_t topic = 0, bool must = false);
   // As long as the link.
   counters::Connection* counts() const { return counts_.get(); }
 
@@ -113,7 +91,9 @@ class PeerLink final : private FailureListener, private Attended {
   void waited(std::uint64_t moved, Cause&& cause, Wait&& waiting) {
     if constexpr (counters::kConnectionCounts)
       wait_clock_.look(*counts_.get(), moved, cause, [&] { return waiting().requests; });
-    if (++idle_calls_ % kCallsPerClock == 0 && time_to_watch()) watch(now_ns(), waiting());
+    if (!watch_clock_.call()) return;
+    const std::int64_t now = now_ns();
+    if (watch_clock_.due(now) && !broken_) watch(now, waiting());
   }
   // The peer's adapter has acknowledged our question.
   void answered(const ibv_wc& wc);
@@ -146,58 +126,28 @@ class PeerLink final : private FailureListener, private Attended {
   void fail_local_completion(const WrId& id, const ibv_wc& wc, const QueueSet& queues);
 
  private:
-  static constexpr unsigned kCallsPerClock = 16;
   static constexpr std::int64_t kWatchPeriod = 100'000'000;     // ns
   static constexpr std::int64_t kCloseWatch = 50'000'000;       // of one that is recoverable
   static constexpr std::int64_t kGoodbyeGrace = 1'000'000'000;  // ns
   // While requests wait the peer's host is asked every second whether it is there.
   static constexpr std::int64_t kAskEvery = 1'000'000'000;  // ns
   static constexpr std::int64_t kQuietMs = 2500;
-  bool time_to_watch();
   void watch(std::int64_t now, Waiting waiting);
   void watch_socket(std::int64_t now, Waiting waiting);
-  void ask();
-  // Of queue q; its adapter's answer comes to answered().
-  bool ask(int q);
-  std::uint64_t probe_id(int q) const;
-  ProbeTarget probe_target(const Queue& q) const { return {memory_.address, rkey(q)}; }
   std::int64_t attend(std::int64_t now) override;
   // --- for its recovery
   friend class Recovery;
   void stopped(bool stopped);
-  // Whether aloud: as one of many that meet the same fate at a time it is not, unless it must.
-  bool tell(const std::string& text, std::size_t topic = 0, bool must = false);
-  // Queues bytes for the peer and sends what goes.
-  void send(std::span<const std::uint8_t> frame) { control_.send(frame); }
+  ControlChannel& control() { return control_; }
+  const PeerProbes& probes() const { return probes_; }
   void exchange_words(std::int64_t now);
-  // That this process runs; unless the peer has not read what it was told before.
-  void answer_ask() {
-    if (control_.sent()) send(encode_recovery(RecoveryKind::answer));
-  }
   void meet(const std::vector<HelloRail>& rails) { peer_.rails = rails; }
   void call_again() { attendant_->call(*this); }
   bool recovers(const WrId& id, const ibv_wc& wc, const Queue& queue);
-  bool ahead_of_event(const ibv_wc& wc);
-  int number_of(const Queue& queue) const {
-    return static_cast<int>(&queue - queues_->queues().data());
-  }
   void lost(const std::string& text);
   // For the sake of the peer's process, which others may have connections to, too.
   void lost_with_peer(const std::string& text);
   void break_link();
-  void say(std::uint8_t byte) { control_.send({&byte, 1}); }
-  std::string ends_text() const;
-  std::string completion_text(const WrId& id, const ibv_wc& wc) const;
-  std::string down_text(const Rail& rail) const;
-  // Of all rails whose queues are in use, or would be if nothing had failed: "; " and each.
-  std::string down_texts() const;
-  std::string death_text() const;
-  std::string silence_text() const;
-  std::string last_text() const;
-  std::string carried_text() const;
-  void count_error(const ibv_wc& wc);
-  // Null: of none that is in use.
-  const Queue* find_queue(const QueueSet& set, const ibv_wc& wc);
   // What the peer said last: left_at_ is set, or the link is broken.
   void read_words(std::int64_t now);
   // Empty, or why the peer says that nothing will come of it.
@@ -211,20 +161,25 @@ class PeerLink final : private FailureListener, private Attended {
   CompletionEngine* only_ = nullptr;  // where there is no more than one
   PeerName peer_;
   PeerWatch watch_;
-  const PeerMemory memory_;
   Attendant* const attendant_;
   std::unique_ptr<Recovery> recovery_;  // null: there is none
-  std::uint32_t incarnation_ = 0;       // of the queues
-  LivenessProbe probe_;                 // where there is no recovery, which asks each queue
+  PeerProbes probes_;                   // one at a time where there is no recovery
+  PathErrors errors_;
   bool broken_ = false;
   bool lost_with_peer_ = false;
   bool told_failure_ = false;  // of another connection
   bool halted_ = false;
-  unsigned idle_calls_ = 0;
-  std::int64_t next_watch_ = 0;
-  std::int64_t local_error_at_ = 0;  // the last that could be a mistake; 0: none
+  WatchClock watch_clock_;
   std::int64_t left_at_ = 0;         // when the peer said goodbye
   RunClock gone_{2 * kWatchPeriod};  // looked at since then
 };
+
+// A registration that was just made, or an error: while a queue in reserve serves, its rail must
+// have the memory, too.  Takes the lock.
+Result<Memory*> if_reached(PeerLink& link, Result<Memory*> made);
+
+// Says that a rail brings through less than its port's speed promises, or no longer does; how much
+// of each message it now gets.
+void tell_pace(PeerLink& link, int rail, int remote_rail, bool slow, std::uint32_t permille);
 
 }  // namespace twinpath

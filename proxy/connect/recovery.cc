@@ -95,7 +95,8 @@ void Recovery::begin(std::uint32_t round, const std::string& why) {
   enter(Phase::stopping, now);
   back_since_ = 0;
   link_.stopped(true);
-  link_.send(encode_recovery(StopNote{round, round_.mine(), round_.mine() & health_.down(), why}));
+  link_.control().send(
+      encode_recovery(StopNote{round, round_.mine(), round_.mine() & health_.down(), why}));
   link_.hub().hold(*this);
 }
 
@@ -141,7 +142,8 @@ bool Recovery::hear(RecoveryKind kind, std::span<const std::uint8_t> body) {
       return true;
     }
     case RecoveryKind::ask:
-      link_.answer_ask();
+      // That this process runs; unless the peer has not read what it was told before.
+      if (link_.control().sent()) link_.control().send(encode_recovery(RecoveryKind::answer));
       look_after(now_ns());
       return true;
     case RecoveryKind::answer:
@@ -232,7 +234,7 @@ bool Recovery::fence(std::int64_t now) {
   }
   note.queues = link_.set().addresses();
   for (const Rail& rail : link_.set().rails()) note.rails.push_back(rail.hello());
-  link_.send(encode_recovery(note));
+  link_.control().send(encode_recovery(note));
   enter(Phase::meeting, now_ns());
   return true;
 }
@@ -262,7 +264,7 @@ bool Recovery::raise(std::int64_t now) {
   }
   receives_posted_ = set.receive_depth() > 1;
   comm_->receives_posted();
-  link_.send(encode_ready(round_.number()));
+  link_.control().send(encode_ready(round_.number()));
   enter(Phase::raising, now_ns());
   return true;
 }

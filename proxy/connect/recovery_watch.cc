@@ -54,7 +54,8 @@ void Recovery::look_at_ports(std::int64_t now, bool anew) {
     note_trouble(now, false);
     for (int q = 0; q < link_.queue_count(); ++q)
       if ((in_use & (moved | down) & queue_bit(q)) != 0)
-        if (std::string text = link_.down_text(rail_of(q)); !text.empty()) why_ = std::move(text);
+        if (std::string text = down_text(link_.set().devices(), rail_of(q)); !text.empty())
+          why_ = std::move(text);
     return begin(round_.next(), why_);
   }
   // The peer looks after what it alone cannot use.
@@ -111,7 +112,7 @@ void Recovery::look_for_stalls(std::int64_t now) {
 void Recovery::wake_peer(std::int64_t now) {
   if (!peer_.wake_due(now, comm_->progress(), ns(link_.set().devices().config().stall_ms))) return;
   peer_.asked(ran_.time());
-  link_.send(encode_recovery(RecoveryKind::ask));
+  link_.control().send(encode_recovery(RecoveryKind::ask));
 }
 
 void Recovery::look_after(std::int64_t now) {
@@ -127,7 +128,7 @@ void Recovery::all_mute(QueueMask mute, std::int64_t limit) {
   const int first = std::countr_zero(mute);
   if (!peer_.asked_since(questions_[static_cast<std::size_t>(first)].asked)) {
     peer_.asked(ran);
-    link_.send(encode_recovery(RecoveryKind::ask));
+    link_.control().send(encode_recovery(RecoveryKind::ask));
   } else if (peer_.answered_for(limit / 2, ran)) {
     for (int q = first + 1; q < link_.queue_count(); ++q)
       if ((mute & queue_bit(q)) != 0) mark_sick(q, now);
@@ -152,7 +153,9 @@ void Recovery::ask(std::int64_t now) {
   const std::uint64_t mark = comm_->at_risk().mark;
   for (int q = 0; q < link_.queue_count(); ++q) {
     Question& question = questions_[static_cast<std::size_t>(q)];
-    if (link_.queue(q).qp == nullptr || question.asked != 0 || !link_.ask(q)) continue;
+    if (link_.queue(q).qp == nullptr || question.asked != 0 ||
+        !link_.probes().post(link_.queue(q), q))
+      continue;
     question.asked = ran_.look(now);
     question.mark = mark;
   }

@@ -14,8 +14,9 @@ Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, Me
   const Staging staging = staging_of(plan_);
   if (type == MemoryType::cuda && flushes_.wanted() && staging != Staging::always)
     if (const Status s = flushes_.prepare(); s != Status::ok && !link_->recoverable()) return s;
-  auto memory = link_->if_reached(core_->devices->register_memory(
-      device_, data, bytes, type, dmabuf_offset, dmabuf_fd, staging));
+  auto memory =
+      if_reached(*link_, core_->devices->register_memory(device_, data, bytes, type, dmabuf_offset,
+                                                         dmabuf_fd, staging));
   if (memory && type == MemoryType::cuda && staging != Staging::never) {
     auto made = std::make_unique<StagedReceives>();
     std::lock_guard hold(hub_->lock);

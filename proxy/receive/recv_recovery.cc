@@ -46,7 +46,7 @@ Status ProxyRecvComm::reach(FencedNote& note, std::string& why) {
       });
   cts_.renew_keys(note.memory);
   if (usable && known) return Status::ok;
-  why = link_->not_registered(alone);
+  why = not_registered_text(link_->set().rails()[static_cast<std::size_t>(alone)]);
   return Status::system;
 }
 

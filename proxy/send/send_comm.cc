@@ -199,7 +199,7 @@ void ProxySendComm::special_arrived(SendRequest& last, const ibv_wc& wc) {
     trace_.arrived(last, lane < 0 ? -1 : lanes[at].rail);
     if (last.is(SendRequest::kPaced) && lane >= 0)
       lanes.arrived(at, now_ns(), [this](const Lane& of, bool slow, std::uint32_t permille) {
-        link_->tell_pace(of.rail, of.remote_rail, slow, permille);
+        tell_pace(*link_, of.rail, of.remote_rail, slow, permille);
       });
   }
   blocks_.give_back(last);
@@ -259,8 +259,9 @@ Status ProxySendComm::test_pending(SendRequest& request, int& done, int* sizes) 
 Result<Memory*> ProxySendComm::register_memory(void* data, std::size_t bytes, MemoryType type,
                                                std::uint64_t dmabuf_offset, int dmabuf_fd) {
   const Staging staging = staging_of(rules_.plan);
-  auto made = link_->if_reached(core_->devices->register_memory(rules_.device, data, bytes, type,
-                                                                dmabuf_offset, dmabuf_fd, staging));
+  auto made =
+      if_reached(*link_, core_->devices->register_memory(rules_.device, data, bytes, type,
+                                                         dmabuf_offset, dmabuf_fd, staging));
   if (made && type == MemoryType::cuda && staging != Staging::never) {
     auto staged = std::make_unique<StagedSends>();
     std::lock_guard hold(hub_->lock);

@@ -30,7 +30,7 @@ Status ProxySendComm::reach(FencedNote&, std::string& why) {
     const ProxyMemory& from = r.is(SendRequest::kStaged) ? r.memory()->mirror->memory : *r.memory();
     known = from.lkey(rail) != 0;
   });
-  if (!known) why = link_->not_registered(rail);
+  if (!known) why = not_registered_text(link_->set().rails()[static_cast<std::size_t>(rail)]);
   return known ? Status::ok : Status::system;
 }
 

@@ -19,7 +19,6 @@ FOLDERS = ("plugin", "topology", "proxy", "gda")
 BIGGER = {
     "plugin/fabric/soft/hca.h: Hca": (36, 48),
     "proxy/connect/connection.h: Connection": (30, 39),
-    "proxy/connect/peer_link.h: PeerLink": (21, 60),
 }
 
 CALL = "@"  # stands for what is in parentheses
