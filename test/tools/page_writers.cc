@@ -1,6 +1,6 @@
 // Processes of one node that count, without the work: page_writers PROCESSES PEERS makes as many
 // children, each with a page of counters (plugin/base/counter_page.h) that goes on, prints their
-// pids, and ends with its standard input.
+// pids once all have counted, and ends with its standard input.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,8 +51,10 @@ void carry(counters::Connection& c) {
   }
 }
 
-[[noreturn]] void count(int peers) {
+// `counted`: a byte goes there when there is something to see.
+[[noreturn]] void count(int peers, pid_t parent, int counted) {
   (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) std::_Exit(1);  // it ended before that
   const auto page = CounterPage::create("node99", "test", {});
   if (page == nullptr) std::_Exit(1);
   (void)page->add_port("mlx5_0", "mlx5_0", 1, 400'000);
@@ -68,7 +70,7 @@ void carry(counters::Connection& c) {
   (void)page->begin_communicator(member);
   const auto gin = page->open_gin(0);
   const std::int64_t begin = now_ns();
-  for (;;) {
+  for (bool told = false;; told = true) {
     gin->doorbells.add(10);
     gin->operations[1].add(20);
     gin->busy_ns.add(50'000'000);
@@ -77,6 +79,7 @@ void carry(counters::Connection& c) {
     all[0].get()->since.set(begin - 2 * kSecond);
     all[0].get()->looked_at.set(now_ns());
     all[0].get()->in_flight.set(1);
+    if (!told && (::write(counted, "", 1) != 1 || ::close(counted) != 0)) std::_Exit(1);
     (void)::usleep(250'000);
   }
 }
@@ -85,10 +88,20 @@ void carry(counters::Connection& c) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
+  const pid_t self = ::getpid();
+  int counted[2];
+  if (::pipe(counted) != 0) return 1;
+  std::vector<pid_t> children;
   for (int left = std::atoi(argv[1]); left > 0; --left) {
     const pid_t pid = ::fork();
     if (pid < 0) return 1;
-    if (pid == 0) count(std::atoi(argv[2]));
+    if (pid == 0) count(std::atoi(argv[2]), self, counted[1]);
+    children.push_back(pid);
+  }
+  (void)::close(counted[1]);
+  for (const pid_t pid : children) {
+    char byte = 0;
+    if (::read(counted[0], &byte, 1) != 1) return 1;
     std::printf("%d\n", pid);
   }
   std::fflush(stdout);
