@@ -29,6 +29,11 @@ class Rank:
         usual = self.seconds
         self.seconds = lambda t: usual(t) * (times if t >= begin else 1)
 
+    def wait_from(self, begin):
+        usual = self.rate
+        self.rate = lambda t: usual(t) if t < begin else 0
+        self.stalled = lambda t: max(0, t - begin) * 60
+
 
 def always(value):
     return lambda t: value
@@ -213,11 +218,8 @@ def hung_rank():
     """All wait in a ring for one that does nothing any more."""
     fleet = Fleet("one rank hangs", 180)
     ranks = training()
-    for i, r in enumerate(ranks):
-        usual = r.rate
-        r.rate = lambda t, usual=usual: usual(t) if t < 70 else 0
-        if i != 3:
-            r.stalled = lambda t: max(0, t - 70) * 60
+    for r in ranks:
+        r.wait_from(70)
     ranks[3].stalled = always(0)
     fleet.job("a1", ranks)
     fleet.job("b2", inference())
@@ -229,9 +231,7 @@ def different_operations():
     fleet = Fleet("ranks call different operations and wait for each other", 180)
     ranks = training()
     for r in ranks:
-        usual = r.rate
-        r.rate = lambda t, usual=usual: usual(t) if t < 70 else 0
-        r.stalled = lambda t: max(0, t - 70) * 60
+        r.wait_from(70)
     fleet.job("a1", ranks)
     return fleet.test({"alertname": "TwinpathJobStalled", "job": "a1"})
 
