@@ -14,7 +14,6 @@ import time
 import unittest
 import urllib.parse
 import urllib.request
-import xml.etree.ElementTree
 
 import fleets
 from counters_test import CLEAN, EXPORTER, Pair, parse
@@ -212,12 +211,6 @@ class Dashboard(unittest.TestCase):
             self.assertEqual(len(refs), len(set(refs)))
         self.assertGreater(len(panels()), 15)
 
-    def test_the_picture_in_the_documents_has_its_panels(self):
-        words = {text.strip() for text in
-                 xml.etree.ElementTree.parse(MONITORING / "dashboard.svg").getroot().itertext()}
-        for panel in dashboard()["panels"]:
-            self.assertIn(panel["title"], words)
-
     def test_metrics_and_labels_are_the_exporters(self):
         with Writers(1) as writers:
             text = subprocess.run([EXPORTER, "--once", "--sysfs", writers.sysfs.name], env=CLEAN,
@@ -273,16 +266,6 @@ class Scraped(unittest.TestCase):
                     else:
                         self.assertTrue(prometheus.until(
                             lambda q=query: prometheus.ask("query", query=q)["result"], 20))
-
-            def drawn():
-                done = subprocess.run([sys.executable, MONITORING / "picture.py", "--seconds", "400",
-                                       prometheus.url], capture_output=True, text=True, timeout=60)
-                self.assertEqual(done.returncode, 0, done.stderr)
-                words = "".join(xml.etree.ElementTree.fromstring(done.stdout).itertext())
-                for panel in panels():
-                    self.assertIn(panel["title"], words)
-                return "no data" not in words
-            self.assertTrue(prometheus.until(drawn, 20))
 
             # Of a process that is killed nothing is left after the next scrape.
             dead = writers.pids[5]
