@@ -76,7 +76,7 @@ def names(bench):
 
 def refused(bench):
     text = bench.one(sys.executable, HERE / "refused.py", folder(bench) / "libmlx5.so.1",
-                     HERE / "exports.txt", options=("--mlx5",),
+                     HERE / "libmlx5.map", options=("--mlx5",),
                      env={"PYTHONPATH": f"{HERE}:{HERE.parent}", "PYTHONDONTWRITEBYTECODE": "1"})
     answers = json.loads(next(line for line in text.splitlines() if line.startswith("{")))
     bad = []

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""usage: refused.py LIBRARY NAMES
+"""usage: refused.py LIBRARY SCRIPT
 
-Calls every mlx5dv function of LIBRARY that is in the file NAMES (exports.txt) but is not modelled,
-twice, and prints a JSON object: for each name what it returned each time, as the header declares it,
-and errno.  Messages go to stderr.
+Calls every mlx5dv function of LIBRARY that its linker SCRIPT (libmlx5.map) names and that is not
+modelled, twice, and prints a JSON object: for each name what it returned each time, as the header
+declares it, and errno.  Messages go to stderr.
 """
 import ctypes
 import json
@@ -13,13 +13,14 @@ import sys
 
 from mlx5_cases import MODELLED, YOUNG, declared
 
-library, names = ctypes.CDLL(sys.argv[1], use_errno=True), pathlib.Path(sys.argv[2]).read_text()
+library, script = ctypes.CDLL(sys.argv[1], use_errno=True), pathlib.Path(sys.argv[2]).read_text()
 libc = ctypes.CDLL(None)
 libc.dlvsym.restype = ctypes.c_void_p
 libc.dlvsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
 RESULTS = {"int": ctypes.c_int, "pointer": ctypes.c_void_p, "void": None}
 kinds, out = {**declared(), **YOUNG}, {}
-for name, version in re.findall(r"^(\w*mlx5dv_\w+)@@?(\S+)$", names, re.M):
+versions = re.findall(r"^(\w[\w.]*) \{\n(.*?)^\}", script, re.M | re.S)
+for name, version in [(n, v) for v, body in versions for n in re.findall(r"(\w*mlx5dv_\w+);", body)]:
     if name in MODELLED:
         continue
     address = libc.dlvsym(library._handle, name.encode(), version.encode())
