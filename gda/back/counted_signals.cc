@@ -11,24 +11,19 @@
 
 namespace twinpath::gda {
 
-std::uint64_t CountedSender::fill(ibv_send_wr& wr, std::uint64_t remote, std::uint64_t add) {
+void CountedSender::fill(ibv_send_wr& wr, std::uint64_t remote) {
   const std::uint64_t index = (remote - target_.signals) / sizeof(std::uint64_t);
   wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   wr.imm_data = htobe32(static_cast<std::uint32_t>(index));
-  wr.wr.rdma.remote_addr = target_.row + index * sizeof(std::uint64_t);
+  wr.wr.rdma.remote_addr = target_.row + sent_++ % target_.words * sizeof(std::uint64_t);
   wr.wr.rdma.rkey = target_.rkey;
-  return sums_[index] += add;
 }
 
-CountedInbox::CountedInbox(std::uint64_t* words, std::uint64_t* table, std::size_t pairs,
-                           std::size_t signals, GpuFlush* flush)
-    : words_(words),
-      table_(table),
-      signals_(signals),
-      rows_(pairs),
-      seen_(pairs * signals),
+CountedInbox::CountedInbox(const Memory& memory, GpuFlush* flush)
+    : memory_(memory),
+      rows_(memory.pairs),
       flush_(flush),
-      waiting_(flush == nullptr ? 0 : pairs * kReceives) {}
+      waiting_(flush == nullptr ? 0 : memory.pairs * kReceives) {}
 
 Status CountedInbox::listen(std::size_t pair, ibv_qp* qp) {
   rows_[pair].qp = qp;
@@ -55,16 +50,13 @@ void CountedInbox::on_receive(const ibv_wc& wc) {
   // Flushed receives: the sender, or this end's own sends, tell what went wrong.
   if (wc.status != IBV_WC_SUCCESS || pair >= rows_.size()) return;
   const std::size_t index = be32toh(wc.imm_data);
-  if (index < signals_) {
-    const std::size_t at = pair * signals_ + index;
+  const std::size_t at = pair * memory_.row + rows_[pair].taken++ % memory_.row;
+  if (index < memory_.signals) {
     // Partner: the adapter's write, which comes before the completion.
-    const std::uint64_t sum =
-        std::atomic_ref<std::uint64_t>(words_[at]).load(std::memory_order_acquire);
-    // Two may have arrived since; then the second completion finds nothing new.
-    const std::uint64_t what = sum - seen_[at];
-    seen_[at] = sum;
-    // The READ is posted after this load, so it pushes the data of every signal in the sum.  While
-    // others wait, this one does, too: who sees it may rely on what its sender signalled before.
+    const std::uint64_t what =
+        std::atomic_ref<std::uint64_t>(memory_.words[at]).load(std::memory_order_acquire);
+    // The READ is posted after the completion, so it pushes the signal's data.  While others wait,
+    // this one does, too: who sees it may rely on what its sender signalled before.
     if (flush_ != nullptr && (flush_->needed() || first_waiting_ != next_waiting_)) {
       waiting(next_waiting_++) = {static_cast<std::uint32_t>(pair),
                                   static_cast<std::uint32_t>(index), what, flush_->request()};
@@ -85,8 +77,7 @@ void CountedInbox::settle() {
 
 void CountedInbox::add(std::size_t index, std::uint64_t what) {
   // Partner: the acquire of a kernel that waits for the signal.
-  if (what != 0)
-    std::atomic_ref<std::uint64_t>(table_[index]).fetch_add(what, std::memory_order_release);
+  std::atomic_ref<std::uint64_t>(memory_.table[index]).fetch_add(what, std::memory_order_release);
 }
 
 void CountedInbox::give_back(std::size_t pair) {

@@ -1,11 +1,19 @@
 #pragma once
 // Signals where one of two adapters has no atomics.  Every word that travels has one writer: a
-// queue keeps, for each signal of its peer, the sum of all that it has added, and writes that sum
-// into a row of the peer's memory that is its own.  Immediate data says which signal it was, and
-// the peer's engine adds to the signal what is new (IB specification vol. 1, 9.4.1: the receive
-// completes after the write, and in order with what the queue pair has sent before).  The words and
-// the receive say that the data before them has been *written*, to the host's memory or a GPU's; of
-// a GPU's the adds wait for a flush (gpu_flush.h), in the order in which they came.
+// queue has a row of words in the peer's memory, and writes what its n-th signal adds into the
+// n-th of them, going round.  Immediate data says which signal it was, and the peer's engine adds
+// the word to it (IB specification vol. 1, 9.4.1: the receive completes after the write, and in
+// order with what the queue pair has sent before).  The words and the receive say that the data
+// before them has been *written*, to the host's memory or a GPU's; of a GPU's the adds wait for a
+// flush (gpu_flush.h), in the order in which they came.
+//
+// So how many signals of a queue have been taken is a number, and those are its first ones: nothing
+// of a later one was seen here, even if its word is there already.  Who must send again what may
+// not have arrived begins behind it, and no signal is added twice or left out.
+//
+// A word is used again once a row's length of signals has followed it.  Until then the sender had
+// its work request acknowledged, and the receiver has looked at it, because a receive is posted
+// again only after that: room_for() is what both need.
 //
 // Against atomics it costs a receive at the peer and a turn of its engine.
 //
@@ -26,23 +34,23 @@ class CountedSender {
  public:
   struct Target {
     std::uint64_t signals = 0, signals_bytes = 0;  // the peer's table, as kernels name it
-    std::uint64_t row = 0;                         // address there, a word for each signal
+    std::uint64_t row = 0;                         // address there
+    std::uint64_t words = 1;                       // of the row
     std::uint32_t rkey = 0;                        // of the row
   };
-  explicit CountedSender(const Target& target)
-      : target_(target), sums_(target.signals_bytes / sizeof(std::uint64_t)) {}
+  explicit CountedSender(const Target& target) : target_(target) {}
 
   // Whether that FETCH_ADD is one on a signal; others cannot be done.
   bool covers(std::uint64_t remote) const {
-    return remote >= target_.signals && (remote - target_.signals) / 8 < sums_.size() &&
+    return remote >= target_.signals && remote - target_.signals < target_.signals_bytes &&
            remote % 8 == 0;
   }
-  // Makes it a write of what the caller then puts at the work request's own data: the sum.
-  std::uint64_t fill(ibv_send_wr& wr, std::uint64_t remote, std::uint64_t add);
+  // Makes it a write, of 8 bytes that the caller gives: what the signal adds.
+  void fill(ibv_send_wr& wr, std::uint64_t remote);
 
  private:
   const Target target_;
-  std::vector<std::uint64_t> sums_;
+  std::uint64_t sent_ = 0;  // signals
 };
 
 // The receiver's, one per context.
@@ -51,10 +59,17 @@ class CountedInbox {
   static constexpr int kReceives = 64;  // of each queue pair; senders wait for more (RNR)
   static constexpr std::uint64_t kReceiveId = 0xffffffffffff;  // low 48 bits of their wr_id
 
-  // `words`: pairs rows of `signals` words; `table`: the signals.  Both zeroed, outliving this.
+  // Words of a row whose sender has up to that many work requests under way.
+  static constexpr std::uint64_t room_for(std::uint64_t requests) { return requests + kReceives; }
+
+  // `words`: pairs rows of `row` words; `table`: the signals, zeroed.  Both outlive this.
   // `flush`: null where none is needed.
-  CountedInbox(std::uint64_t* words, std::uint64_t* table, std::size_t pairs, std::size_t signals,
-               GpuFlush* flush);
+  struct Memory {
+    std::uint64_t* words = nullptr;
+    std::uint64_t* table = nullptr;
+    std::size_t pairs = 0, row = 1, signals = 0;
+  };
+  CountedInbox(const Memory& memory, GpuFlush* flush);
   // The queue pair whose far end is the only writer of row `pair`.
   Status listen(std::size_t pair, ibv_qp* qp);
   static bool is_receive(const ibv_wc& wc) { return (wc.wr_id & kReceiveId) == kReceiveId; }
@@ -66,7 +81,8 @@ class CountedInbox {
   static constexpr int kRefill = 16;
   struct Row {
     ibv_qp* qp = nullptr;
-    int owed = 0;  // receives to post
+    int owed = 0;             // receives to post
+    std::uint64_t taken = 0;  // signals
   };
   // A receive whose add waits for a flush.
   struct Waiting {
@@ -78,11 +94,8 @@ class CountedInbox {
   void give_back(std::size_t pair);
   Waiting& waiting(std::uint64_t number) { return waiting_[number % waiting_.size()]; }
 
-  std::uint64_t* const words_;
-  std::uint64_t* const table_;
-  const std::size_t signals_;
+  const Memory memory_;
   std::vector<Row> rows_;
-  std::vector<std::uint64_t> seen_;  // of each word
   GpuFlush* const flush_;
   // Ring of [first_waiting_, next_waiting_).  A receive is posted again after its add, so there are
   // no more than were ever posted.

@@ -118,9 +118,9 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
       return;
     case OperationKind::fetch_add:
       if (counted_ && counted_->covers(operation.remote)) {
-        const std::uint64_t sum = counted_->fill(wr, operation.remote, operation.add);
-        std::memcpy(scratch, &sum, sizeof sum);
-        sge = {scratch_address, sizeof sum, setup_.scratch_lkey};
+        counted_->fill(wr, operation.remote);
+        std::memcpy(scratch, &operation.add, sizeof operation.add);
+        sge = {scratch_address, sizeof operation.add, setup_.scratch_lkey};
         return;
       }
       wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;

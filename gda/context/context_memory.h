@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "gda/back/counted_signals.h"
 #include "gda/context/device_image.h"
 #include "gda/gin.h"
 #include "gda/memory/device_memory.h"
@@ -53,11 +54,12 @@ class ContextMemory {
   std::uint64_t tables_end() const;  // of counters, and signals if they are there
   std::uint64_t sink_address() const { return tables_end(); }
   std::uint8_t* scratch(std::size_t pair) const;
-  // Rows of all signals, one a pair, which its peer alone writes; see counted_signals.h.
+  // Rows of words, one a pair, which its peer alone writes; see counted_signals.h.
   std::uint64_t inbox_address() const;
-  std::uint64_t inbox_bytes() const {
-    return shape_.counted ? shape_.pairs() * signals_bytes() : 0;
+  std::uint64_t inbox_row() const {  // words
+    return shape_.counted ? CountedInbox::room_for(shape_.depth) : 0;
   }
+  std::uint64_t inbox_bytes() const { return shape_.pairs() * inbox_row() * 8; }
   std::uint64_t signals_bytes() const { return shape_.signals * 8 * contexts(); }
   std::uint64_t counters_bytes() const { return shape_.counters * 8 * contexts(); }
 

@@ -74,9 +74,12 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
   flush_ = std::move(flush).take();
   if (shape_.counted)
     inbox_ = std::make_unique<CountedInbox>(
-        reinterpret_cast<std::uint64_t*>(memory_->inbox_address()),
-        reinterpret_cast<std::uint64_t*>(memory_->signals_address()), shape_.pairs(),
-        memory_->signals_bytes() / sizeof(std::uint64_t), flush_.get());
+        CountedInbox::Memory{.words = reinterpret_cast<std::uint64_t*>(memory_->inbox_address()),
+                             .table = reinterpret_cast<std::uint64_t*>(memory_->signals_address()),
+                             .pairs = shape_.pairs(),
+                             .row = static_cast<std::size_t>(memory_->inbox_row()),
+                             .signals = memory_->signals_bytes() / sizeof(std::uint64_t)},
+        flush_.get());
 
   std::vector<Bytes> out;
   for (int r = 0; r < shape_.ranks; ++r) {
@@ -87,6 +90,7 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
     w.integer(memory_->signals_bytes());
     w.integer(signals_region().rkey);  // and of the inbox, which the tables have if there is one
     w.integer(memory_->inbox_address());
+    w.integer(memory_->inbox_row());
     encode_offer(memory_->tables_offer(), w);
     for (std::size_t p = 0; p < shape_.pairs(); ++p)
       if (rank_of(p) == r && used(r)) encode_end(port_->pair(p)->end(), w);
@@ -125,7 +129,8 @@ Status Context::connect(const std::vector<Bytes>& from) {
     table.bytes = in.integer<std::uint64_t>();
     table.fabric_key = in.integer<std::uint32_t>();
     const auto inbox = in.integer<std::uint64_t>();
-    peer(r).signals = {table.address, table.bytes, inbox, table.fabric_key};
+    const auto row = std::max(in.integer<std::uint64_t>(), CountedInbox::room_for(1));
+    peer(r).signals = {table.address, table.bytes, inbox, row, table.fabric_key};
     const TableOffer offer = decode_offer(in);
     if (!in.ok() || contexts != static_cast<std::uint32_t>(shape_.contexts) || speaks != used(r)) {
       TP_WARN("%s asked for %u queue sets, this rank for %d: all ranks must ask for the same",
@@ -232,7 +237,9 @@ Status Context::make_queues() {
       back.counted = signals;
       const std::size_t row =
           p - static_cast<std::size_t>(front.peer) + static_cast<std::size_t>(core_->rank());
-      back.counted->row += row * back.counted->signals_bytes;
+      back.counted->row += row * signals.words * sizeof(std::uint64_t);
+      back.slots = std::min<std::uint32_t>(
+          back.slots, static_cast<std::uint32_t>(signals.words - CountedInbox::room_for(0)));
     }
     std::optional<SoftBackEndSetup> soft;
     std::string ignored;  // its queue pairs are there, so it is open
