@@ -74,6 +74,18 @@ TEST_CASE("a datagram comes to the port of another process as it was sent") {
   b.port->set_up(true);
   CHECK(b.is_quiet());
   CHECK(a.reaches(b));
+
+  // A port that loses packets without a word.
+  const auto crosses = [](Process& from, Process& to) {
+    from.send(to.lid, 3);
+    return !to.is_quiet();
+  };
+  for (const auto loss : {soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers,
+                          soft::PortLoss::none}) {
+    b.port->lose(loss);
+    CHECK(crosses(b, a) == (loss != soft::PortLoss::all));
+    CHECK(crosses(a, b) == (loss == soft::PortLoss::answers || loss == soft::PortLoss::none));
+  }
 }
 
 TEST_CASE("the managers of all processes give the same answers, and a process may end") {

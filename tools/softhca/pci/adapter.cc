@@ -70,6 +70,16 @@ void Adapter::fail(std::int64_t now) {
   trace_.event(number_, "failed");
 }
 
+void Adapter::lose(soft::PortLoss what) {
+  data_->lose(what);
+  trace_.event(number_, what == soft::PortLoss::none ? "port loses nothing" : "port loses packets");
+}
+
+void Adapter::slow_down(std::uint32_t mbps) {
+  data_->slow_down(mbps);
+  trace_.event(number_, mbps == 0 ? "port at full speed" : "port slow");
+}
+
 void Adapter::set_link(bool up) {
   function_->set_link(up);
   trace_.event(number_, up ? "port up" : "port down");

@@ -38,6 +38,9 @@ class Adapter {
   // One look at everything; true when there was something to do.
   bool turn(std::int64_t now);
   void set_link(bool up);
+  // Faults that nobody is told of.
+  void lose(soft::PortLoss what);
+  void slow_down(std::uint32_t mbps);
   // As an adapter does whose firmware has ended: what it had is gone, and nothing completes.
   void fail(std::int64_t now);
   std::uint64_t rings_lost() const { return commands_.rings_lost(); }

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/masked_atomic.h"
 
 namespace twinpath::softhca::pci {
@@ -119,6 +118,13 @@ void DataPath::set_link(bool up) {
   port_->set_up(up);
   (void)soft::set_port_state(context_, 1, up);
 }
+
+void DataPath::lose(soft::PortLoss what) {
+  port_->lose(what);
+  (void)soft::set_port_loss(context_, 1, what);
+}
+
+void DataPath::slow_down(std::uint32_t mbps) { (void)soft::set_port_rate(context_, 1, mbps); }
 
 std::optional<DataPath::Told> DataPath::next_event() {
   pollfd waiting{context_->async_fd, POLLIN, 0};

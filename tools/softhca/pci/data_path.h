@@ -13,6 +13,7 @@
 #include <span>
 
 #include "plugin/base/owned.h"
+#include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/mlx5/execution.h"
 #include "plugin/fabric/soft/mlx5/surroundings.h"
 #include "plugin/fabric/verbs.h"
@@ -54,6 +55,8 @@ class DataPath {
   std::uint16_t lid() const;
   std::uint64_t port_guid() const;
   void set_link(bool up);
+  void lose(soft::PortLoss what);
+  void slow_down(std::uint32_t mbps);  // datagrams are few, and are not
 
   // What happened to a queue without a command.  None for what is told otherwise.
   struct Told {

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,9 @@ for each --socket, until QEMU ends.  QEMU is started after it, with the same FIL
 
 Lines on standard input:
   port 0 down     pulls a cable; "up" puts it back
+  port 0 lose all  without a word loses what it sends and is sent; "answers": acknowledgements of
+                  what it sends; "incoming": what is sent to it; "nothing": no more
+  port 0 slow 16  sends at 16 Mb/s without a word, queue pairs only; 0: as fast as it goes
   port 0 fatal    a firmware error: what the adapter had is gone, and its driver starts it anew
   port 0 umr      as --umr, for a driver that takes it from now on
   port 0 no-devx  likewise, without commands of programs; "plain": neither
@@ -134,13 +138,35 @@ std::vector<ibv_context*> open_adapters(Config config, std::size_t first, std::s
   return opened;
 }
 
-// "port 0 down".  False: it is no order.
+std::optional<soft::PortLoss> loss_called(std::string_view name) {
+  if (name == "nothing") return soft::PortLoss::none;
+  if (name == "all") return soft::PortLoss::all;
+  if (name == "incoming") return soft::PortLoss::incoming;
+  if (name == "answers") return soft::PortLoss::answers;
+  return std::nullopt;
+}
+
+// "port 0 down", "port 0 lose all".  False: it is no order.
 bool obey(const char* line, std::vector<std::unique_ptr<Adapter>>& adapters) {
   unsigned port = 0;
-  char word[8] = "";
-  if (std::sscanf(line, "port %u %7s", &port, word) != 2 || port >= adapters.size()) return false;
+  char word[8] = "", more[12] = "";
+  const int words = std::sscanf(line, "port %u %7s %11s", &port, word, more);
+  if (words < 2 || port >= adapters.size()) return false;
   Adapter& adapter = *adapters[port];
   const std::string_view order = word;
+  if (order == "lose") {
+    const auto loss = loss_called(more);
+    if (loss) adapter.lose(*loss);
+    return loss.has_value();
+  }
+  if (order == "slow") {
+    constexpr std::int64_t kMost = 1'000'000;
+    const auto mbps = parse_integer(more);
+    if (!mbps || *mbps < 0 || *mbps > kMost) return false;
+    adapter.slow_down(static_cast<std::uint32_t>(*mbps));
+    return true;
+  }
+  if (words != 2) return false;
   if (order == "up" || order == "down") {
     adapter.set_link(order == "up");
   } else if (order == "fatal") {

@@ -57,7 +57,7 @@ Subnet::Port& Subnet::join(std::uint16_t lid, std::uint64_t guid) {
 void Subnet::Port::send(mlx5::Datagram&& datagram) {
   {
     const std::lock_guard hold(lock_);
-    if (!up_) return;
+    if (!up_ || loss_ == soft::PortLoss::all) return;
   }
   datagram.from.lid = names_.lid;
   if (datagram.from.routed) {
@@ -80,8 +80,14 @@ void Subnet::Port::set_up(bool up) {
   up_ = up;
 }
 
+void Subnet::Port::lose(soft::PortLoss what) {
+  const std::lock_guard hold(lock_);
+  loss_ = what;
+}
+
 void Subnet::Port::take(const mlx5::Datagram& datagram) {
   const std::lock_guard hold(lock_);
+  if (loss_ == soft::PortLoss::all || loss_ == soft::PortLoss::incoming) return;
   if (up_ && arrived_.size() < kMostWaiting) arrived_.push_back(datagram);
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/mlx5/datagram.h"
 #include "tools/softhca/pci/subnet_manager.h"
 #include "tools/softhca/pci/trunk.h"
@@ -28,6 +29,8 @@ class Subnet {
     void send(mlx5::Datagram&& datagram) override;
     std::optional<mlx5::Datagram> receive() override;
     void set_up(bool up);
+    // Datagrams have no acknowledgements to lose.
+    void lose(soft::PortLoss what);
 
    private:
     friend class Subnet;
@@ -37,6 +40,7 @@ class Subnet {
     const PortNames names_;
     std::mutex lock_;
     bool up_ = true;
+    soft::PortLoss loss_ = soft::PortLoss::none;
     std::deque<mlx5::Datagram> arrived_;
   };
 
