@@ -35,6 +35,44 @@ struct AnyProps {
   int rail = -1, plane = -1;
 };
 
+// Asks a table of NET or GIN, whose properties are those of NET's version kV.
+template <class Properties, int kV>
+abi::ncclResult_t read_properties(abi::ncclResult_t (*get)(int, Properties*), int dev,
+                                  AnyProps& out) {
+  Properties p;
+  std::memset(&p, 0xA5, sizeof p);  // NCCL does not clear it either
+  if (const abi::ncclResult_t r = get(dev, &p); r != abi::ncclSuccess) return r;
+  out.name_pointer = p.name;
+  out.name = p.name;
+  out.pci_path = p.pciPath == nullptr ? "" : p.pciPath;
+  out.guid = p.guid;
+  out.ptr_support = p.ptrSupport;
+  out.speed = p.speed;
+  out.port = p.port;
+  out.latency = p.latency;
+  out.max_comms = p.maxComms;
+  out.max_recvs = p.maxRecvs;
+  out.first_dev = dev;
+  if constexpr (kV >= 7) {
+    out.device_type = p.netDeviceType;
+    out.device_version = p.netDeviceVersion;
+  }
+  if constexpr (kV >= 8) out.reg_is_global = p.regIsGlobal;
+  if constexpr (kV >= 9) {
+    out.force_flush = p.forceFlush;
+    out.ndevs = p.vProps.ndevs;
+    out.first_dev = p.vProps.devs[0];
+    out.max_p2p = p.maxP2pBytes;
+    out.max_coll = p.maxCollBytes;
+  }
+  if constexpr (kV >= 11) out.max_multi = p.maxMultiRequestSize;
+  if constexpr (kV >= 12) {
+    out.rail = p.railId;
+    out.plane = p.planeId;
+  }
+  return abi::ncclSuccess;
+}
+
 class AnyNet {
  public:
   virtual ~AnyNet() = default;
@@ -101,38 +139,7 @@ class NetAdapter final : public AnyNet {
   R devices(int* n) override { return t_.devices(n); }
 
   R properties(int dev, AnyProps& out) override {
-    typename Net::Properties p;
-    std::memset(&p, 0xA5, sizeof p);  // NCCL does not clear it either
-    if (const R r = t_.getProperties(dev, &p); r != abi::ncclSuccess) return r;
-    out.name_pointer = p.name;
-    out.name = p.name;
-    out.pci_path = p.pciPath == nullptr ? "" : p.pciPath;
-    out.guid = p.guid;
-    out.ptr_support = p.ptrSupport;
-    out.speed = p.speed;
-    out.port = p.port;
-    out.latency = p.latency;
-    out.max_comms = p.maxComms;
-    out.max_recvs = p.maxRecvs;
-    out.first_dev = dev;
-    if constexpr (kV >= 7) {
-      out.device_type = p.netDeviceType;
-      out.device_version = p.netDeviceVersion;
-    }
-    if constexpr (kV >= 8) out.reg_is_global = p.regIsGlobal;
-    if constexpr (kV >= 9) {
-      out.force_flush = p.forceFlush;
-      out.ndevs = p.vProps.ndevs;
-      out.first_dev = p.vProps.devs[0];
-      out.max_p2p = p.maxP2pBytes;
-      out.max_coll = p.maxCollBytes;
-    }
-    if constexpr (kV >= 11) out.max_multi = p.maxMultiRequestSize;
-    if constexpr (kV >= 12) {
-      out.rail = p.railId;
-      out.plane = p.planeId;
-    }
-    return abi::ncclSuccess;
+    return read_properties<typename Net::Properties, kV>(t_.getProperties, dev, out);
   }
 
   R listen([[maybe_unused]] void* ctx, int dev, void* handle, void** comm) override {

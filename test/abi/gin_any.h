@@ -50,34 +50,10 @@ class GinAdapter final : public AnyGin {
     return t_.init(ctx, comm_id, log);
   }
   R devices(int* n) override { return t_.devices(n); }
+  // v11 has the properties of NET's v11, v14 those of its v12.
   R properties(int dev, AnyProps& out) override {
-    typename Gin::Properties p;
-    std::memset(&p, 0xA5, sizeof p);  // NCCL does not clear it either
-    if (const R r = t_.getProperties(dev, &p); r != abi::ncclSuccess) return r;
-    out.name_pointer = p.name;
-    out.name = p.name;
-    out.pci_path = p.pciPath == nullptr ? "" : p.pciPath;
-    out.guid = p.guid;
-    out.ptr_support = p.ptrSupport;
-    out.speed = p.speed;
-    out.port = p.port;
-    out.latency = p.latency;
-    out.max_comms = p.maxComms;
-    out.max_recvs = p.maxRecvs;
-    out.device_type = p.netDeviceType;
-    out.device_version = p.netDeviceVersion;
-    out.reg_is_global = p.regIsGlobal;
-    out.force_flush = p.forceFlush;
-    out.ndevs = p.vProps.ndevs;
-    out.first_dev = p.vProps.devs[0];
-    out.max_p2p = p.maxP2pBytes;
-    out.max_coll = p.maxCollBytes;
-    out.max_multi = p.maxMultiRequestSize;
-    if constexpr (Gin::kVersion >= 14) {
-      out.rail = p.railId;
-      out.plane = p.planeId;
-    }
-    return abi::ncclSuccess;
+    return read_properties<typename Gin::Properties, (Gin::kVersion < 14 ? 11 : 12)>(
+        t_.getProperties, dev, out);
   }
   R listen(void* ctx, int dev, void* handle, void** comm) override {
     return t_.listen(ctx, dev, handle, comm);
