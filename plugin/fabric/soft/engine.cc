@@ -1,10 +1,10 @@
 // The engine thread: greets peers, passes links and CUDA handles, notices deaths (messages.cc,
 // connect.cc), keeps the retry clocks, and advances QPs whose owners are not polling.
 //
-// It sleeps most of the time.  A process that polls its CQs moves its own QPs; the engine only
-// looks in once a millisecond then, so that two polling processes keep two cores for themselves.
-// For owners that do not poll, peers wake it (bell.cc).  QPs that have nothing to do are not looked
-// at (activity.cc), and when none has, the engine waits to be woken.
+// It sleeps most of the time (engine_rest.h).  A process that polls its CQs moves its own QPs; the
+// engine only looks in once a millisecond then, so that two polling processes keep two cores for
+// themselves.  For owners that do not poll, peers wake it (bell.cc).  QPs that have nothing to do
+// are not looked at (activity.cc), and when none has, the engine waits to be woken.
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -14,11 +14,6 @@
 #include "plugin/fabric/soft/hca.h"
 
 namespace twinpath::soft {
-namespace {
-
-constexpr int kRest = 100'000;  // microseconds
-
-}  // namespace
 
 // Whether nobody would notice what comes in: the owner waits for an event, or does not poll.
 bool Hca::unattended(const SoftQp& qp) {
@@ -29,33 +24,23 @@ bool Hca::unattended(const SoftQp& qp) {
   return armed(s) || armed(r) || (s.idle && r.idle);
 }
 
-bool Hca::sweep(std::int64_t now) {
+// Gives the microseconds until the next one.
+int Hca::sweep(std::int64_t now) {
   std::lock_guard hold(lock_);
   bool moved = false;
   (void)activity_.get_up_marked(keys_->board(), qps_, now);  // those put back keep us from resting
   activity_.note_idle(now);
   const std::int64_t ran = ran_.look(now);
+  const bool rings = !rest_.looks_on(now);
   for (SoftQp* qp : activity_.awake()) {
     // First the bell, then the look: what comes later rings.
-    if (unattended(*qp)) want_bell(*qp, false);
+    if (rings && unattended(*qp)) want_bell(*qp, false);
     moved = advance(*qp) || moved;
     check_timers(*qp, ran);
     activity_.look(*qp, now);
   }
   activity_.put_to_sleep(now);
-  resting_ = activity_.awake().empty() && !keys_->board().any();
-  return moved;
-}
-
-int Hca::engine_wait_us(std::int64_t now, bool moved) {
-  if (config_.soft_engine == EngineChoice::spin) return 0;
-  if (moved) last_moved_ = now;
-  // Whoever gives a sleeping QP something to do wakes us; the limit is for one that dies before.
-  if (resting_) return kRest;
-  // Work found by us means that its owner does not poll: look again soon, for a while.
-  if (config_.soft_engine == EngineChoice::automatic && now - last_moved_ < 5 * kMillisecond)
-    return 50;
-  return 1000;
+  return rest_.wait_us(now, moved, activity_.awake().empty() && !keys_->board().any());
 }
 
 void Hca::keep_failing_port(std::int64_t now) {
@@ -71,7 +56,7 @@ void Hca::keep_failing_port(std::int64_t now) {
 
 void Hca::engine_loop() {
   EventWait waiter("soft HCA");
-  (void)place_helper(config_.helper_cpus, {});
+  rest_.set_cpus(place_helper(config_.helper_cpus, {}));
   int wait_us = 1000;
   for (;;) {
     epoll_event events[32];
@@ -92,7 +77,7 @@ void Hca::engine_loop() {
       if (std::string why; watch(listen_socket_.get(), why)) accept_again_ = 0;
     }
     if (faults_.failing_device() >= 0) keep_failing_port(now);
-    wait_us = engine_wait_us(now, sweep(now));
+    wait_us = sweep(now);
   }
 }
 

@@ -94,7 +94,8 @@ Hca::Hca(const Config& config)
     : config_(config),
       team_(config.soft_copy_threads),
       rendezvous_(config.soft_job, kSlots),
-      qps_(kQpsPerProcess, nullptr) {}
+      qps_(kQpsPerProcess, nullptr),
+      rest_(config.soft_engine) {}
 
 Status Hca::start(std::string& why) {
   if (!faults_.set(config_.soft_faults, why)) {

@@ -22,6 +22,7 @@
 #include "plugin/fabric/soft/activity.h"
 #include "plugin/fabric/soft/allocations.h"
 #include "plugin/fabric/soft/copy_team.h"
+#include "plugin/fabric/soft/engine_rest.h"
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/faults.h"
 #include "plugin/fabric/soft/objects.h"
@@ -92,7 +93,7 @@ class Hca {
   void engine_loop();
   void keep_failing_port(std::int64_t now);
   static bool unattended(const SoftQp& qp);
-  bool sweep(std::int64_t now);
+  int sweep(std::int64_t now);
   void look_at_marks();
   // connect.cc; engine thread, except peer_of and watch.
   void accept_callers();
@@ -119,7 +120,6 @@ class Hca {
   Status on_export_request(Caller& caller, const Message& m);
   void on_export_reply(Peer& peer, Received& r);
   void on_gone(std::uint32_t slot, std::uint64_t alloc_id);
-  int engine_wait_us(std::int64_t now, bool moved);
 
   Config config_;
   Faults faults_;
@@ -153,10 +153,9 @@ class Hca {
   std::atomic<std::uint64_t> next_link_{1};
 
   Allocations allocations_;
-  bool resting_ = false;           // engine thread: all of them do
   std::int64_t accept_again_ = 0;  // engine thread: when, after descriptors ran out; 0: it does
   std::int64_t warned_of_limit_ = 0;
-  std::int64_t last_moved_ = 0;
+  EngineRest rest_;
   RunClock ran_{20 * kMillisecond};  // what retries go by: an adapter is not stopped with a process
   std::thread engine_;
 };
