@@ -80,12 +80,25 @@ struct WaitingChild {
   }
 };
 
-TEST_CASE("A process that was killed is said to have ended") {
+TEST_CASE("A process that was killed is said to have ended, and the others hear of it, at once") {
   WaitingChild w("sender");
+  Link other = w.world.connect();
+  const std::int64_t begin = now_ns();
   REQUIRE(::kill(w.child.pid, SIGKILL) == 0);
-  CHECK(w.fails_after(5000) >= 0);
+  const std::int64_t after_ms = w.fails_after(5000);
+  CHECK(after_ms >= 0);
+  CHECK(after_ms < 2000);
   CHECK(w.log.has(LogLevel::warn, "process ended without closing the connection"));
+  CHECK(w.log.has(LogLevel::warn, "pid " + std::to_string(w.child.pid)));
   CHECK_FALSE(w.log.has("control network"));
+  // A rank that has no connection to the lost one hears of it through this rank's others.
+  Buffer from(*other.send, 64);
+  Request* request = nullptr;
+  REQUIRE(eventually([&] {
+    return other.send->isend(from.data(), 64, 0, from.memory, &request) == Status::remote;
+  }));
+  CHECK(w.log.has(LogLevel::warn, "lost another rank of this communicator"));
+  CHECK(now_ns() - begin < 3 * kSecond);
 }
 
 TEST_CASE("A connection that the peer's host reset is said to be reset") {
