@@ -55,47 +55,6 @@ std::string window_gone(Rank& r) {
 }
 const NamedScenario window_gone_name("window_gone", window_gone);
 
-// The last rank dies in the middle of puts; everybody else's producers come through.
-std::string direct_peer_dies(Rank& r) {
-  Member member = join(r, kByCpu);
-  EXPECT_GIN(member.context);
-  WindowMemory from(*member.comm, 1 << 20), to(*member.comm, 1 << 20);
-  EXPECT_GIN(from && to);
-  auto kernel = member.kernel();
-  r.meeting->barrier();
-  const int victim = r.ranks - 1;
-  if (r.rank == victim)
-    for (;;) (void)kernel.put(0, to.handle(), 0, from.handle(), 0, 4096, {.signal = 1});
-  std::atomic<bool> released{false};
-  std::thread producer([&] {
-    std::int64_t failed_since = 0;
-    while (failed_since == 0 || now_ns() < failed_since + kSecond) {
-      if (kernel.put(victim, to.handle(), 0, from.handle(), 0, 1 << 18,
-                     {.signal = 0, .counter = 0}) == -ETIMEDOUT)
-        return;
-      if (failed_since == 0 && member.context->failed()) failed_since = now_ns();
-    }
-    released.store(kernel.flush(victim) != -ETIMEDOUT);
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  if (r.rank == 0) r.meeting->barrier();  // the test kills now
-  const std::int64_t killed = now_ns();
-  while (!member.context->failed() && now_ns() < killed + 20 * kSecond) std::this_thread::yield();
-  const std::int64_t after_ms = (now_ns() - killed) / kMillisecond;
-  producer.join();
-  EXPECT_GIN(member.context->failed());
-  EXPECT_GIN(after_ms < 10000, after_ms);
-  EXPECT_GIN(released.load());
-  const std::int64_t start = now_ns();
-  from.release();
-  to.release();
-  member.context.reset();
-  member.comm.reset();
-  EXPECT_GIN(now_ns() - start < 5 * kSecond, (now_ns() - start) / kMillisecond);
-  return {};
-}
-const NamedScenario direct_peer_dies_name("direct_peer_dies", direct_peer_dies);
-
 // The last rank dies; the others wait for its signals, set them back and wait again, as kernels
 // that do not know of it would.
 template <ModeChoice Mode>
@@ -204,11 +163,6 @@ TEST_CASE("A key that the peer has withdrawn releases producers in mode gda-cpu"
   NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
   SECTION("between threads") { CHECK(run_threads(2, window_gone) == ""); }
   SECTION("between processes") { CHECK(run_processes(2, "window_gone") == ""); }
-}
-
-TEST_CASE("A killed peer releases producers in mode gda-cpu") {
-  NEEDS(!on_adapters(), "modes other than proxy are the soft HCA's");
-  CHECK(with_one_killed("direct_peer_dies") == "");
 }
 
 TEST_CASE("A killed peer ends waits for its signals, again and again") {

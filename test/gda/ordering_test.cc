@@ -26,15 +26,13 @@ std::uint8_t byte_of(int from, int to, int round, std::size_t i) {
 
 // All to all: who sees the signal sees the data, at once, in GPU memory and in the host's.
 std::string signalled_puts(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
   const auto n = static_cast<std::size_t>(r.ranks);
-  GpuWindow from(*comm, kPiece * n), to(*comm, kPiece * n);
-  WindowMemory host_from(*comm, 64 * n), host_to(*comm, 64 * n);
+  GpuWindow from(*member.comm, kPiece * n), to(*member.comm, kPiece * n);
+  WindowMemory host_from(*member.comm, 64 * n), host_to(*member.comm, 64 * n);
   EXPECT_GIN(from && to && host_from && host_to);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel();
   const auto mine = static_cast<std::size_t>(r.rank);
   for (int round = 1; round <= 8; ++round) {
     const std::size_t bytes = round % 2 != 0 ? kPiece : 8;
@@ -62,7 +60,7 @@ std::string signalled_puts(Rank& r) {
     }
     r.meeting->barrier();
   }
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   return {};
 }
 
@@ -71,13 +69,11 @@ std::string signalled_puts(Rank& r) {
 // ranks of one number.  It must show all that was put before, though another queue, and another
 // rank's.
 std::string any_signal(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings30());
-  EXPECT_GIN(context);
-  GpuWindow from(*comm, kPiece), to(*comm, kPiece);
+  Member member = join(r, settings30());
+  EXPECT_GIN(member.context);
+  GpuWindow from(*member.comm, kPiece), to(*member.comm, kPiece);
   EXPECT_GIN(from && to);
-  GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel<GinKernel30>();
   const int peer = (r.rank + 2) % 4, across = peer ^ 1;
   for (int round = 1; round <= 6; ++round) {
     for (std::size_t i = 0; i < kPiece; ++i) from.data()[i] = byte_of(r.rank, across, round, i);
@@ -92,18 +88,15 @@ std::string any_signal(Rank& r) {
     TRY_GIN(kernel.flush(peer));
     r.meeting->barrier();
   }
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   return {};
 }
 
 // Kernels that wait for signals and counters of a context that ends are let go, in either memory.
 std::string let_go(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
-  auto made = std::move(context).take();
-  const std::uint64_t handle = made->device_handle();
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  const std::uint64_t handle = member.context->device_handle();
   std::vector<std::thread> kernels;
   std::atomic<int> wrong{0};
   for (int k = 0; k < 2; ++k) {
@@ -115,7 +108,7 @@ std::string let_go(Rank& r) {
       --GpuWithMemory::kernels;
     });
   }
-  made.reset();
+  member.context.reset();
   for (auto& kernel : kernels) kernel.join();
   EXPECT_GIN(wrong == 0, wrong.load());
   return {};
@@ -123,13 +116,11 @@ std::string let_go(Rank& r) {
 
 // Who has flushed sees what its gets have brought, and goes on to put.
 std::string flushed_gets(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings30());
-  EXPECT_GIN(context);
-  GpuWindow from(*comm, kPiece), to(*comm, kPiece);
+  Member member = join(r, settings30());
+  EXPECT_GIN(member.context);
+  GpuWindow from(*member.comm, kPiece), to(*member.comm, kPiece);
   EXPECT_GIN(from && to);
-  GinKernel30 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel<GinKernel30>();
   const int peer = (r.rank + 1) % r.ranks;
   for (int round = 1; round <= 6; ++round) {
     for (std::size_t i = 0; i < kPiece; ++i) from.data()[i] = byte_of(r.rank, 0, round, i);
@@ -143,20 +134,18 @@ std::string flushed_gets(Rank& r) {
     TRY_GIN(kernel.wait_signal(0, static_cast<std::uint64_t>(round)));
     r.meeting->barrier();
   }
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   return {};
 }
 
 // Windows go that signals may still wait for a flush of.
 std::string windows_that_go(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel();
   const int peer = (r.rank + 1) % r.ranks;
   for (std::uint64_t round = 1; round <= 5; ++round) {
-    GpuWindow window(*comm, 4096);
+    GpuWindow window(*member.comm, 4096);
     EXPECT_GIN(window);
     for (int i = 0; i < 20; ++i)
       TRY_GIN(kernel.put(peer, window.handle(), 8, window.handle(), 2048, 8, {.signal = 1}));
@@ -167,25 +156,23 @@ std::string windows_that_go(Rank& r) {
     TRY_GIN(kernel.wait_signal(1, round * 21));
     r.meeting->barrier();
   }
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   return {};
 }
 
 // What is in GPU memory cannot be pushed: the signal is not told, the context fails, and its
 // kernels are let go.
 std::string refused_flush(Rank& r) {
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
-  GpuWindow window(*comm, 4096);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  GpuWindow window(*member.comm, 4096);
   EXPECT_GIN(window);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  auto kernel = member.kernel();
   fake->bad_address = reinterpret_cast<std::uintptr_t>(window.data());
   TRY_GIN(kernel.put(0, window.handle(), 2048, window.handle(), 1024, 8, {.signal = 1}));
   TRY_GIN(kernel.wait_signal(1, 1));
   EXPECT_GIN(kernel.read_signal(1) > 1);  // more than anybody has added
-  EXPECT_GIN((*context)->failed());
+  EXPECT_GIN(member.context->failed());
   fake->bad_address = 0;
   return {};
 }
@@ -194,11 +181,9 @@ std::string refused_flush(Rank& r) {
 // adapter's atomics if anybody used those on the same words.
 std::string signals_of_all_kinds(Rank& r) {
   EXPECT_GIN(set_modes(r, ModeChoice::proxy, "", QueuePlace::host, r.rank != 2));
-  auto comm = r.connect();
-  EXPECT_GIN(comm != nullptr);
-  auto context = comm->create_context(settings28());
-  EXPECT_GIN(context);
-  GinKernel28 kernel((*context)->device_handle(), r.rank, kLimit);
+  Member member = join(r);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel();
   constexpr int kEach = 60;
   for (int i = 0; i < kEach; ++i)
     for (int p = 0; p < r.ranks; ++p) {
@@ -211,7 +196,7 @@ std::string signals_of_all_kinds(Rank& r) {
   const std::int64_t end = now_ns() + 3 * kSecond;
   while (kernel.read_signal(3) < all && now_ns() < end) std::this_thread::yield();
   EXPECT_GIN(kernel.read_signal(3) == all, static_cast<std::int64_t>(kernel.read_signal(3)));
-  EXPECT_GIN(!(*context)->failed());
+  EXPECT_GIN(!member.context->failed());
   r.meeting->barrier();
   return {};
 }
