@@ -43,7 +43,7 @@ struct Config {
   FabricChoice fabric = FabricChoice::automatic;  // TWINPATH_FABRIC
   std::string soft_hcas = "soft0";                // TWINPATH_SOFT_HCAS, see soft/device_spec.h
   std::string soft_job;                           // TWINPATH_SOFT_JOB, part of the rendezvous name
-  EngineChoice soft_engine = EngineChoice::automatic;  // TWINPATH_SOFT_ENGINE
+  EngineChoice soft_engine = EngineChoice::automatic;  // TWINPATH_SOFT_POLLING
   std::string soft_faults;                             // TWINPATH_SOFT_FAULTS
   std::string soft_record;                             // TWINPATH_SOFT_RECORD
   TuneChoice tune = TuneChoice::automatic;             // TWINPATH_TUNE
@@ -79,7 +79,7 @@ struct Config {
 
   bool gin = true;      // TWINPATH_GIN: offer the devices to kernels (NCCL's GIN)
   int gin_depth = 256;  // TWINPATH_GIN_DEPTH: WQEs of a kernel's queue, power of two
-  EngineChoice gin_engine = EngineChoice::automatic;   // TWINPATH_GIN_ENGINE
+  EngineChoice gin_engine = EngineChoice::automatic;   // TWINPATH_GIN_POLLING
   QueuePlace gin_cq = QueuePlace::host;                // TWINPATH_GIN_CQ
   int rma = -1;                                        // TWINPATH_RMA (-1 automatic, 0, 1)
   bool gin_atomics = true;                             // TWINPATH_GIN_ATOMICS

@@ -84,7 +84,7 @@ constexpr std::array kOptions{
         "TWINPATH_SOFT_JOB", "Soft HCA", "up to 48 of A-Z a-z 0-9 . _ -",
         "Name of the job. Only processes with the same name connect to each other."),
     option<&Config::soft_engine>(
-        "TWINPATH_SOFT_ENGINE", "Soft HCA", "auto, spin, sleep",
+        "TWINPATH_SOFT_POLLING", "Soft HCA", "auto, spin, sleep",
         "How long the adapter's thread waits between looks at queues that nobody "
         "polls. auto: 50 us under load, else 1 ms (none for 20 us, with five processors); "
         "sleep: 1 ms; spin: not at all (keeps a core busy)."),
@@ -283,7 +283,7 @@ constexpr std::array kOptions{
         "Work requests per queue between a kernel and a peer where NCCL names no "
         "depth. Each takes 128 bytes of pinned host memory, twice that with counters."),
     option<&Config::gin_engine>(
-        "TWINPATH_GIN_ENGINE", "GPU", "auto, spin, sleep",
+        "TWINPATH_GIN_POLLING", "GPU", "auto, spin, sleep",
         "How the thread that serves kernels' queues waits. auto: spins for 10 ms (0.2 "
         "ms on up to 4 cores), then sleeps 20 to 200 us at a time; sleep: always "
         "sleeps; spin: never sleeps (keeps a core busy)."),
@@ -396,6 +396,21 @@ constexpr std::array kUnsupported{
     UnsupportedOption{"NCCL_GIN_IB_TC", "use NCCL_IB_TC"},
 };
 
+// What an option was called in an earlier version: still read, with a warning, until the next one.
+struct RenamedOption {
+  std::string_view before, now;
+};
+constexpr std::array kRenamed{RenamedOption{"TWINPATH_GIN_ENGINE", "TWINPATH_GIN_POLLING"},
+                              RenamedOption{"TWINPATH_SOFT_ENGINE", "TWINPATH_SOFT_POLLING"}};
+
+// By its own name, or else by an earlier one.
+const char* look_up(const EnvLookup& lookup, std::string_view name) {
+  const char* text = lookup(std::string(name).c_str());
+  for (const RenamedOption& r : kRenamed)
+    if (r.now == name && !counts_as_set(text)) text = lookup(std::string(r.before).c_str());
+  return text;
+}
+
 const Option* find_option(std::string_view name) {
   for (const Option& o : kOptions) {
     if (o.name == name) return &o;
@@ -447,6 +462,16 @@ std::optional<UnreadSetting> unread(std::string_view option) {
   // The test programs' own settings (seeds and the like) are theirs, and so is NCCL's place, which
   // tools/demo.sh and tools/test.sh hand on.
   if (name.starts_with("TWINPATH_TEST_") || name == "TWINPATH_NCCL") return std::nullopt;
+  for (const RenamedOption& r : kRenamed)
+    if (r.before == name) {
+      const std::string now(r.now);
+      const bool both = counts_as_set(std::getenv(now.c_str()));
+      return UnreadSetting{
+          name +
+              (both ? " is not read, as " + now + ", its new name, is set"
+                    : " is called " + now + " now: this version still reads it, the next will not"),
+          true};
+    }
   if (name.starts_with("TWINPATH_"))
     return UnreadSetting{name + " is set but no such option exists; did you mean " +
                              std::string(nearest_name(name)) + "?",
@@ -480,7 +505,7 @@ Config read_config(const EnvLookup& lookup, std::vector<OptionState>* states) {
   const Config defaults;
   for (const Option& o : kOptions) {
     OptionState state{&o, {}, o.get(defaults), false, {}};
-    const char* text = lookup(std::string(o.name).c_str());
+    const char* text = look_up(lookup, o.name);
     if (counts_as_set(text)) {
       std::string why;
       if (o.set(config, text, why)) {

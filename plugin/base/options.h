@@ -49,10 +49,10 @@ using EnvLookup = std::function<const char*(const char*)>;
 // entry per option in table order.  Never fails.
 Config read_config(const EnvLookup& lookup, std::vector<OptionState>* states = nullptr);
 
-// A variable of the environment that looks like a setting of ours and is none.
+// A variable of the environment that looks like a setting of ours and is none, or has its old name.
 struct UnreadSetting {
   std::string text;  // the whole complaint
-  bool mistake;      // a name that nobody reads; else one of NCCL's that has no effect here
+  bool mistake;      // nobody reads it, or soon; else one of NCCL's that has no effect here
 };
 std::vector<UnreadSetting> unread_settings();
 

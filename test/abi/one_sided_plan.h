@@ -85,12 +85,12 @@ inline World one_sided_world(std::uint64_t seed, bool one_process) {
                 {"TWINPATH_MODE", mode},
                 {"TWINPATH_GIN_ATOMICS", atomics ? "1" : "0"},
                 {"TWINPATH_GIN_DEPTH", std::to_string(64 << below(3))},
-                {"TWINPATH_GIN_ENGINE", below(2) == 0 ? "sleep" : "auto"},
+                {"TWINPATH_GIN_POLLING", below(2) == 0 ? "sleep" : "auto"},
                 {"TWINPATH_CONNECT_TIMEOUT_MS", "10000"},
                 {"TWINPATH_FAILOVER_HOLD_MS", "1000"},
                 // 2 s or more: a process on a busy machine, or one that is stopped, has its time.
                 {"NCCL_IB_TIMEOUT", std::to_string(16 + below(5) / 4)},
-                {"TWINPATH_SOFT_ENGINE", below(2) == 0 ? "sleep" : "auto"},
+                {"TWINPATH_SOFT_POLLING", below(2) == 0 ? "sleep" : "auto"},
                 {"TWINPATH_SOFT_DIRECT", std::to_string(below(4) == 0 ? 0 : 1)},
                 {"TWINPATH_SOFT_COPY_THREADS", std::to_string(below(3))}};
   std::string& fault = w.faults[below(2)];

@@ -68,7 +68,7 @@ inline World random_world(std::uint64_t seed, bool one_process) {
                 {"NCCL_IB_SPLIT_DATA_ON_QPS", std::to_string(below(2))},
                 {"NCCL_IB_TIMEOUT", std::to_string(10 + below(5))},
                 {"TWINPATH_STRIPE_MIN", std::to_string(512 << below(8))},
-                {"TWINPATH_SOFT_ENGINE", below(2) == 0 ? "sleep" : "auto"},
+                {"TWINPATH_SOFT_POLLING", below(2) == 0 ? "sleep" : "auto"},
                 {"TWINPATH_SOFT_DIRECT", std::to_string(below(4) == 0 ? 0 : 1)},
                 {"TWINPATH_SOFT_COPY_THREADS", std::to_string(below(3))}};
   const int stall = 100 << below(4);

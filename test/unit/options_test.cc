@@ -85,7 +85,7 @@ TEST_CASE("what an option prints it also reads") {
       {"TWINPATH_FABRIC", "soft"},
       {"TWINPATH_SOFT_HCAS", "a,speed=200,b"},
       {"TWINPATH_SOFT_JOB", "job-1.x_Y"},
-      {"TWINPATH_SOFT_ENGINE", "sleep"},
+      {"TWINPATH_SOFT_POLLING", "sleep"},
       {"TWINPATH_SOFT_DIRECT", "0"},
       {"TWINPATH_SOFT_COPY_THREADS", "3"},
       {"TWINPATH_SOFT_RECORD", "/tmp/commands.jsonl"},
@@ -157,7 +157,7 @@ TEST_CASE("text that is not a value is refused and leaves the setting alone") {
   };
   const Row rows[] = {
       {"TWINPATH_FABRIC", "Verbs", "must be one of auto, verbs, soft"},
-      {"TWINPATH_SOFT_ENGINE", "poll", "must be one of auto, spin, sleep"},
+      {"TWINPATH_SOFT_POLLING", "poll", "must be one of auto, spin, sleep"},
       {"TWINPATH_TUNE", "on", "must be one of auto, off"},
       {"TWINPATH_SOFT_JOB", "../x", "must be at most 48"},
       {"TWINPATH_SOFT_JOB", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "at most 48"},
@@ -326,6 +326,27 @@ TEST_CASE("an unknown option of ours is reported with the nearest name") {
   REQUIRE(log.warnings().size() == 1);
   CHECK(log.has(LogLevel::warn, "TWINPATH_FABRICS is set but no such option exists"));
   CHECK(log.has(LogLevel::warn, "did you mean TWINPATH_FABRIC?"));
+}
+
+TEST_CASE("a setting with its old name counts where the new one is not set, with a warning") {
+  struct Row {
+    const char *before, *text, *now, *other;
+  };
+  for (const Row& row : {Row{"TWINPATH_GIN_ENGINE", "sleep", "TWINPATH_GIN_POLLING", "spin"},
+                         Row{"TWINPATH_SOFT_ENGINE", "sleep", "TWINPATH_SOFT_POLLING", "spin"}}) {
+    CAPTURE(row.before);
+    const Option& option = find(row.now);
+    const ScopedEnv old(row.before, row.text);
+    test::LogCapture log;
+    CHECK(option.get(config_from_environment()) == row.text);
+    CHECK(log.warnings() == std::vector<std::string>{
+                                std::string("NET/Twinpath: ") + row.before + " is called " +
+                                row.now + " now: this version still reads it, the next will not"});
+    const ScopedEnv both(row.now, row.other);
+    CHECK(option.get(config_from_environment()) == row.other);
+    REQUIRE(log.warnings().size() == 2);
+    CHECK(log.warnings()[1].find(" is not read, as ") != std::string::npos);
+  }
 }
 
 TEST_CASE("NCCL's settings that have no effect here are named once, at info") {
