@@ -208,8 +208,8 @@ def on_terminal(lines, columns, *args):
 def look(seconds=0.6, pid=None, sysfs="/usr"):
     only = ("--pid", str(pid)) if pid else ()
     seen = json.loads(top("--once", "--json", "--interval", str(seconds), "--sysfs", sysfs, *only))
-    assert seen["schema"] == "twinpath-top/1", seen["schema"]
-    unexplained = set(paths_of(seen)) - documented()["twinpath-top/1"]
+    assert seen["schema"] == "twinpath-top/2", seen["schema"]
+    unexplained = set(paths_of(seen)) - documented()["twinpath-top/2"]
     assert not unexplained, f"not in tools/JSON.md: {unexplained}"
     for row in seen["peers"]:
         assert row["waiting"] < 1.000001, row
@@ -324,8 +324,8 @@ class Culprits(unittest.TestCase):
                     # Of a port that is nobody's here no line is shown.
                     self.assertEqual([line for line in first if "counted in" in line] != [], lost)
                     grown = [n for n in seen["nics"] if n["name"] == "packet_seq_err"]
-                    self.assertEqual([(n["hca"], n["port"], n["tells_of"]) for n in grown],
-                                     [(hca, "1", "sent_again")])
+                    self.assertEqual([(n["hca"], n["port"], n["kind"]) for n in grown],
+                                     [(hca, "1", "retransmission")])
                     self.assertGreater(grown[0]["grown"], 3)
 
     def test_too_few_slots(self):
@@ -395,8 +395,8 @@ class Processes(unittest.TestCase):
             self.assertRegex(text, r"(?m)^  mlx5_9 port 1 packet_seq_err \d+$")
             seen = json.loads(subprocess.run([*run, "--json"], env=CLEAN, capture_output=True,
                                              text=True, timeout=60, check=True).stdout)
-            self.assertEqual((seen["tool"], seen["schema"]), ("twinpath-info", "twinpath-top/1"))
-            self.assertFalse(set(paths_of(seen)) - documented()["twinpath-top/1"])
+            self.assertEqual((seen["tool"], seen["schema"]), ("twinpath-info", "twinpath-top/2"))
+            self.assertFalse(set(paths_of(seen)) - documented()["twinpath-top/2"])
             self.assertGreaterEqual(row_of(seen, sender)["messages"], int(row[8]))
 
     def test_a_communicator_by_its_name(self):

@@ -458,7 +458,7 @@ TEST_CASE("Series of a process are bounded, and what is left out is added up") {
     p.connections.push_back(c);
   }
   const std::string text =
-      exposition({p}, {{"mlx5_0", "1", "out_of_sequence", NicTrouble::gap, 4}});
+      exposition({p}, {{"mlx5_0", "1", "out_of_sequence", NicTrouble::out_of_sequence, 4}});
   std::size_t series = 0;
   for (std::size_t at = 0; (at = text.find("\ntwinpath_messages_total{", at)) != std::string::npos;
        ++at)
@@ -470,7 +470,7 @@ TEST_CASE("Series of a process are bounded, and what is left out is added up") {
         std::string::npos);
   CHECK(text.find("node=\"a\\\"\\\\ \"") != std::string::npos);
   CHECK(text.find("twinpath_nic_counter_total{node=\"n\",hca=\"mlx5_0\",port=\"1\","
-                  "name=\"out_of_sequence\",tells_of=\"gap\"} 4\n") != std::string::npos);
+                  "name=\"out_of_sequence\",kind=\"out_of_sequence\"} 4\n") != std::string::npos);
 }
 
 TEST_CASE("An answer waits for the whole request and refuses what is none") {

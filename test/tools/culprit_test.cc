@@ -137,21 +137,21 @@ TEST_CASE("Retransmissions of a rail's port tell a lossy link from a slow one") 
   ProcessSample sender = with_port("a", 1);
   waits(sender, Role::sender, "b", 2, Wait::network, 0.6);
   const auto of = [&](const NicChange& n) { return culprit_of({sender}, {n}); };
-  CHECK(of(change("mlx5_0", NicTrouble::sent_again, 40)) == "rail mlx5_0 loses packets");
-  CHECK(first_line({sender}, {change("mlx5_0", NicTrouble::sent_again, 40)}) ==
+  CHECK(of(change("mlx5_0", NicTrouble::retransmission, 40)) == "rail mlx5_0 loses packets");
+  CHECK(first_line({sender}, {change("mlx5_0", NicTrouble::retransmission, 40)}) ==
         "rail mlx5_0 loses packets: a pid 1 waits 60% of the time for what it sends to b pid 2; in "
         "10.0 s its port sent again: packet_seq_err 40");
   // Another adapter's, another kind, and what happens now and then, say nothing.
-  CHECK(of(change("mlx5_1", NicTrouble::sent_again, 40)) == "rail mlx5_0 is the limit");
-  CHECK(of(change("mlx5_0", NicTrouble::gap, 40)) == "rail mlx5_0 is the limit");
+  CHECK(of(change("mlx5_1", NicTrouble::retransmission, 40)) == "rail mlx5_0 is the limit");
+  CHECK(of(change("mlx5_0", NicTrouble::out_of_sequence, 40)) == "rail mlx5_0 is the limit");
   CHECK(of(change("mlx5_0", NicTrouble::congestion, 40)) == "rail mlx5_0 is the limit");
-  CHECK(of(change("mlx5_0", NicTrouble::sent_again, 9)) == "rail mlx5_0 is the limit");
-  CHECK(of(change("mlx5_0", NicTrouble::sent_again, 10)) == "rail mlx5_0 loses packets");
+  CHECK(of(change("mlx5_0", NicTrouble::retransmission, 9)) == "rail mlx5_0 is the limit");
+  CHECK(of(change("mlx5_0", NicTrouble::retransmission, 10)) == "rail mlx5_0 loses packets");
 
   // Of a sender on another host the receiver's port tells.
   ProcessSample receiver = with_port("b", 2);
   waits(receiver, Role::receiver, "a", 1, Wait::peer_data, 0.9);
-  const NicChange gaps = change("mlx5_0", NicTrouble::gap, 40);
+  const NicChange gaps = change("mlx5_0", NicTrouble::out_of_sequence, 40);
   CHECK(culprit_of({receiver}, {gaps}) == "rail mlx5_0 loses packets");
   CHECK(summarize({}, {receiver}, {gaps}).culprit->packets_lost);
   CHECK(culprit_of({receiver}) == "a pid 1 is late");
@@ -161,10 +161,10 @@ TEST_CASE("Retransmissions of a rail's port tell a lossy link from a slow one") 
   waits(busy, Role::sender, "b", 2, Wait::network, 0.01);
   busy.ports[0].device = "mlx5_7";
   CHECK(culprit_of({busy, receiver}, {gaps}) == "a pid 1 is late");
-  CHECK(culprit_of({busy, receiver}, {change("mlx5_7", NicTrouble::sent_again, 40)}) ==
+  CHECK(culprit_of({busy, receiver}, {change("mlx5_7", NicTrouble::retransmission, 40)}) ==
         "rail mlx5_0 loses packets");
   // With both in sight and both waiting the sender's rail is named.
-  CHECK(culprit_of({sender, receiver}, {gaps, change("mlx5_0", NicTrouble::sent_again, 40)}) ==
+  CHECK(culprit_of({sender, receiver}, {gaps, change("mlx5_0", NicTrouble::retransmission, 40)}) ==
         "rail mlx5_0 loses packets");
 }
 
@@ -216,8 +216,8 @@ TEST_CASE("Of several rails that one is named whose port sends again") {
   p.ports.push_back({"mlx5_1", "mlx5_1", 1, 400'000, counters::PortState::up, 0, 0, 0, 0});
   waits(p, Role::sender, "b", 2, Wait::network, 0.6);
   p.connections[0].rails.emplace_back().port = "mlx5_1";
-  CHECK(culprit_of({p}, {change("mlx5_0", NicTrouble::sent_again, 12),
-                         change("mlx5_1", NicTrouble::sent_again, 400)}) ==
+  CHECK(culprit_of({p}, {change("mlx5_0", NicTrouble::retransmission, 12),
+                         change("mlx5_1", NicTrouble::retransmission, 400)}) ==
         "rail mlx5_1 loses packets");
 }
 
@@ -242,7 +242,7 @@ TEST_CASE("The kernel's counters are read from sysfs, whatever lies there") {
   CHECK(before[1].port == "2");
   CHECK(before[1].value == 18446744073709551615u);
   CHECK(before[2].hca == "mlx5_1");
-  CHECK(before[2].trouble == NicTrouble::sent_again);
+  CHECK(before[2].trouble == NicTrouble::retransmission);
 
   sysfs.write("mlx5_1/ports/1/hw_counters/packet_seq_err", "12");
   sysfs.write("mlx5_0/ports/2/counters/symbol_error", "1");  // set back

@@ -101,7 +101,7 @@ class Fleet:
     def nic(self, node, hca, growth):
         self.counter("twinpath_nic_counter_total",
                      {"node": node, "hca": hca, "port": "1", "name": "packet_seq_err",
-                      "tells_of": "sent_again"}, growth)
+                      "kind": "retransmission"}, growth)
 
     def test(self, *fired):
         return {"name": self.name, "interval": f"{STEP}s",

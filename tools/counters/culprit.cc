@@ -109,9 +109,9 @@ Lossy lossy_way(const Summary& s, const PeerRow& row) {
     if (other.role != counters::Role::sender || other.peer_host != me.host ||
         static_cast<int>(other.peer_pid) != me.inner_pid)
       continue;
-    if (Lossy rail = lossy(s, other, NicTrouble::sent_again); !rail.port.empty()) return rail;
+    if (Lossy rail = lossy(s, other, NicTrouble::retransmission); !rail.port.empty()) return rail;
   }
-  return seen ? Lossy() : lossy(s, row, NicTrouble::gap);
+  return seen ? Lossy() : lossy(s, row, NicTrouble::out_of_sequence);
 }
 
 // What is known of the peer that a row is about.
@@ -179,7 +179,7 @@ void tell(const Summary& s, Summary::Culprit& c) {
       break;
     }
     case Wait::network: {
-      const Lossy rail = lossy(s, row, NicTrouble::sent_again);
+      const Lossy rail = lossy(s, row, NicTrouble::retransmission);
       c.packets_lost = !rail.port.empty();
       c.text = c.packets_lost ? "rail " + rail.port + " loses packets: " + waits +
                                     " for what it sends to " + row.peer + "; in " +

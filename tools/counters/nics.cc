@@ -20,25 +20,25 @@ struct Known {
 };
 // Of mlx5, bnxt_re and rxe, and of the InfiniBand specification; a name means the same for all.
 constexpr std::array kKnown{
-    Known{"local_ack_timeout_err", NicTrouble::sent_again},
-    Known{"packet_seq_err", NicTrouble::sent_again},
-    Known{"implied_nak_seq_err", NicTrouble::sent_again},
-    Known{"roce_adp_retrans", NicTrouble::sent_again},
-    Known{"to_retransmits", NicTrouble::sent_again},
-    Known{"seq_err_naks_rcvd", NicTrouble::sent_again},
-    Known{"completer_retry_err", NicTrouble::sent_again},
-    Known{"rcvd_seq_err", NicTrouble::sent_again},
-    Known{"out_of_sequence", NicTrouble::gap},
-    Known{"out_of_seq_request", NicTrouble::gap},
-    Known{"duplicate_request", NicTrouble::gap},
-    Known{"res_oos_drop_count", NicTrouble::gap},
-    Known{"rnr_nak_retry_err", NicTrouble::not_ready},
-    Known{"rcvd_rnr_err", NicTrouble::not_ready},
-    Known{"rnr_naks_rcvd", NicTrouble::not_ready},
-    Known{"out_of_buffer", NicTrouble::not_ready},
-    Known{"retry_exceeded_err", NicTrouble::gave_up},
-    Known{"send_retry_exceeded_err", NicTrouble::gave_up},
-    Known{"max_retry_exceeded", NicTrouble::gave_up},
+    Known{"local_ack_timeout_err", NicTrouble::retransmission},
+    Known{"packet_seq_err", NicTrouble::retransmission},
+    Known{"implied_nak_seq_err", NicTrouble::retransmission},
+    Known{"roce_adp_retrans", NicTrouble::retransmission},
+    Known{"to_retransmits", NicTrouble::retransmission},
+    Known{"seq_err_naks_rcvd", NicTrouble::retransmission},
+    Known{"completer_retry_err", NicTrouble::retransmission},
+    Known{"rcvd_seq_err", NicTrouble::retransmission},
+    Known{"out_of_sequence", NicTrouble::out_of_sequence},
+    Known{"out_of_seq_request", NicTrouble::out_of_sequence},
+    Known{"duplicate_request", NicTrouble::out_of_sequence},
+    Known{"res_oos_drop_count", NicTrouble::out_of_sequence},
+    Known{"rnr_nak_retry_err", NicTrouble::rnr},
+    Known{"rcvd_rnr_err", NicTrouble::rnr},
+    Known{"rnr_naks_rcvd", NicTrouble::rnr},
+    Known{"out_of_buffer", NicTrouble::rnr},
+    Known{"retry_exceeded_err", NicTrouble::retry_exceeded},
+    Known{"send_retry_exceeded_err", NicTrouble::retry_exceeded},
+    Known{"max_retry_exceeded", NicTrouble::retry_exceeded},
     Known{"symbol_error", NicTrouble::link},
     Known{"link_error_recovery", NicTrouble::link},
     Known{"link_downed", NicTrouble::link},
@@ -71,7 +71,8 @@ auto place_of(const NicCounter& n) { return std::tie(n.hca, n.port, n.name); }
 }  // namespace
 
 const char* name_of(NicTrouble trouble) {
-  constexpr std::array kNames{"sent_again", "gap", "not_ready", "gave_up", "link", "congestion"};
+  constexpr std::array kNames{"retransmission", "out_of_sequence", "rnr", "retry_exceeded",
+                              "link",           "congestion"};
   return kNames[static_cast<std::size_t>(trouble)];
 }
 

@@ -9,18 +9,18 @@ namespace twinpath::tools {
 
 // What a counter that grows says.
 enum class NicTrouble : std::uint8_t {
-  sent_again,  // at who sends: an acknowledgement was missing, or told of a gap
-  gap,         // at who receives: packets were missing, or came twice
-  not_ready,   // the receiver had no buffer posted
-  gave_up,     // too many tries
-  link,        // the cable, or the switch's port
+  retransmission,   // at who sends: an acknowledgement was missing, or told of a gap
+  out_of_sequence,  // at who receives: packets were missing, or came twice
+  rnr,              // the receiver had no buffer posted
+  retry_exceeded,   // too many tries
+  link,             // the cable, or the switch's port
   congestion,
 };
 const char* name_of(NicTrouble trouble);
 
 struct NicCounter {
   std::string hca, port, name;
-  NicTrouble trouble = NicTrouble::sent_again;
+  NicTrouble trouble = NicTrouble::retransmission;
   std::uint64_t value = 0;
 };
 // Those that tell of trouble, of all adapters of `sysfs` ("/sys"), in order.

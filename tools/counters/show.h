@@ -15,5 +15,6 @@ void print_summary(std::FILE* out, const Summary& summary, std::size_t most,
 // {"culprit", "first_line", "seconds", "nics": [...], "gin": [...], "processes": [...], "peers":
 // [...]}
 nlohmann::json summary_json(const Summary& summary);
+inline constexpr int kTopSchema = 2;  // of documents that have it
 
 }  // namespace twinpath::tools

@@ -141,7 +141,7 @@ nlohmann::json nics_json(const std::vector<NicChange>& nics) {
     all.push_back({{"hca", n.counter.hca},
                    {"port", n.counter.port},
                    {"name", n.counter.name},
-                   {"tells_of", name_of(n.counter.trouble)},
+                   {"kind", name_of(n.counter.trouble)},
                    {"value", n.counter.value},
                    {"grown", n.grown}});
   return all;

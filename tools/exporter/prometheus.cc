@@ -309,7 +309,7 @@ std::string PrometheusText::text(const std::vector<NicCounter>& nics, const std:
                     {"hca", n.hca},
                     {"port", n.port},
                     {"name", n.name},
-                    {"tells_of", name_of(n.trouble)}},
+                    {"kind", name_of(n.trouble)}},
                    static_cast<double>(n.value));
   return families_->text();
 }

@@ -84,7 +84,7 @@ int show_counters(const std::string& sysfs, bool json) {
     nlohmann::json all =
         json_envelope("twinpath-info", {{"once", true}, {"pid", 0}, {"interval", 0}}, nullptr);
     all.erase("results");
-    all["schema"] = json_schema("twinpath-top", 1);
+    all["schema"] = json_schema("twinpath-top", kTopSchema);
     all.update(summary_json(s));
     std::printf("%s\n", all.dump(2).c_str());
   } else {

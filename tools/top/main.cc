@@ -72,7 +72,7 @@ Look look(const Options& o, std::vector<std::string>& notes) {
 // `below`: lines that will follow.
 void show(const Options& o, const Summary& s, const nlohmann::json& options, std::size_t below) {
   if (o.json) {
-    nlohmann::json all = json_envelope("twinpath-top", options, nullptr);
+    nlohmann::json all = json_envelope("twinpath-top", options, nullptr, kTopSchema);
     all.erase("results");
     all.update(summary_json(s));
     std::printf("%s\n", all.dump(2).c_str());
