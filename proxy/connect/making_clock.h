@@ -51,6 +51,19 @@ class MakingClock {
   RunClock clock_;
 };
 
+// Who has not said its hello may be anybody, and has a limit.
+class HelloClock {
+ public:
+  explicit HelloClock(std::int64_t limit_ns)
+      : limit_ns_(limit_ns), clock_(RunClock::until(limit_ns)) {}
+  // To be called often while the hello is awaited; `now`: now_ns().
+  bool over(std::int64_t now) { return clock_.look(now) >= limit_ns_; }
+
+ private:
+  const std::int64_t limit_ns_;
+  RunClock clock_;
+};
+
 // Of all connections of a session that wait, one line now and then, after ever longer pauses.
 // Threads: any.
 class WaitLog {

@@ -15,7 +15,8 @@
 #include <array>
 #include <memory>
 
-#include "proxy/connect/connection.h"
+#include "proxy/connect/connection_parts.h"
+#include "proxy/connect/session_core.h"
 #include "proxy/receive/arrivals.h"
 #include "proxy/receive/cell_keys.h"
 #include "proxy/receive/cts_writer.h"

@@ -17,7 +17,8 @@
 #include <memory>
 #include <mutex>
 
-#include "proxy/connect/connection.h"
+#include "proxy/connect/connection_parts.h"
+#include "proxy/connect/session_core.h"
 #include "proxy/send/coalescer.h"
 #include "proxy/send/cts_ring.h"
 #include "proxy/send/kept_cells.h"

@@ -1,43 +1,17 @@
 // What is said on the control connection arrives whole and in order, however the bytes come.
 #include "proxy/connect/control_channel.h"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <array>
 #include <string>
 #include <vector>
 
 #include "proxy/wire/handshake.h"
 #include "test/support/catch.h"
+#include "test/support/far_end.h"
 
 namespace twinpath {
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
-
-// The other end of a channel, as a plain socket.
-struct FarEnd {
-  std::array<int, 2> fds{};
-  FarEnd() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds.data()) == 0); }
-  ~FarEnd() { ::close(fds[1]); }
-  FarEnd(const FarEnd&) = delete;
-  FarEnd& operator=(const FarEnd&) = delete;
-  TcpSocket near_end() {
-    return TcpSocket(UnsharedFd::make([&] { return fds[0]; }), SocketAddress());
-  }
-  void say(const std::uint8_t* bytes, std::size_t n) {
-    REQUIRE(::send(fds[1], bytes, n, MSG_NOSIGNAL) == static_cast<ssize_t>(n));
-  }
-  void say(const Bytes& bytes) { say(bytes.data(), bytes.size()); }
-  Bytes hear() {
-    Bytes all;
-    std::array<std::uint8_t, 4096> some;
-    for (ssize_t n = 0; (n = ::recv(fds[1], some.data(), some.size(), 0)) > 0;)
-      all.insert(all.end(), some.begin(), some.begin() + n);
-    return all;
-  }
-};
+using Bytes = FarEnd::Bytes;
 
 // A letter for each message; of a frame its kind and the bytes of its body.
 std::string heard(ControlChannel& channel) {
