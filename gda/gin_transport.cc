@@ -42,6 +42,8 @@ class Transport final : public GinTransport {
     if (!met) return met.status();
     auto core = std::move(met).take();
     TP_TRY(agree_on_modes(*core, devices_->index_of(core->rail.port)));
+    const int device = static_cast<DeviceListener<GinListener>&>(listener).device();
+    TP_TRY(agree_on_second_port(*core, device));
     core->engine = Engine::of(core->gpu, devices_->config().gin_engine,
                               devices_->config().helper_cpus, devices_->counters().get());
     return std::unique_ptr<GinComm>(std::make_unique<Comm>(std::move(core)));

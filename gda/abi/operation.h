@@ -29,6 +29,7 @@ struct Operation {
   std::uint64_t remote = 0;  // address (IOVA) at the peer
   std::uint32_t lkey = 0;    // of the fabric, host byte order
   std::uint32_t rkey = 0;
+  std::uint32_t second_lkey = 0, second_rkey = 0;  // over the team's second port
   std::uint64_t add = 0;
   std::array<std::uint8_t, kMaxInline> inline_data{};
 };

@@ -11,12 +11,12 @@
 
 namespace twinpath::gda {
 
-void CountedSender::fill(ibv_send_wr& wr, std::uint64_t remote) {
+void CountedSender::fill(ibv_send_wr& wr, std::uint64_t remote, std::uint32_t rkey) {
   const std::uint64_t index = (remote - target_.signals) / sizeof(std::uint64_t);
   wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   wr.imm_data = htobe32(static_cast<std::uint32_t>(index));
   wr.wr.rdma.remote_addr = target_.row + sent_++ % target_.words * sizeof(std::uint64_t);
-  wr.wr.rdma.rkey = target_.rkey;
+  wr.wr.rdma.rkey = rkey;
 }
 
 CountedInbox::CountedInbox(const Memory& memory, GpuFlush* flush)
@@ -27,22 +27,38 @@ CountedInbox::CountedInbox(const Memory& memory, GpuFlush* flush)
 
 Status CountedInbox::listen(std::size_t pair, ibv_qp* qp) {
   rows_[pair].qp = qp;
-  const int error = post(pair, kReceives);
+  return prepare(pair, qp, kReceives);
+}
+
+Status CountedInbox::prepare(std::size_t pair, ibv_qp* qp, int receives) {
+  const int error = post(qp, pair, receives);
   if (error == 0) return Status::ok;
   TP_WARN("posting receives for signals fails: %s (errno %d); see dmesg of this host",
           std::strerror(error), error);
   return Status::system;
 }
 
-int CountedInbox::post(std::size_t pair, int count) {
-  std::array<ibv_recv_wr, kReceives> requests{};
+bool CountedInbox::stop(std::size_t pair) {
+  ibv_recv_wr wr{};
+  wr.wr_id = std::uint64_t{pair} << 48 | kStopId;
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_recv(rows_[pair].qp, &wr, &bad) == 0;
+}
+
+void CountedInbox::move(std::size_t pair, ibv_qp* qp) {
+  rows_[pair].qp = qp;
+  rows_[pair].owed = 0;
+}
+
+int CountedInbox::post(ibv_qp* qp, std::size_t pair, int count) {
+  std::array<ibv_recv_wr, kReceives + 1> requests{};
   for (int i = 0; i < count; ++i) {
     ibv_recv_wr& wr = requests[static_cast<std::size_t>(i)];
     wr.wr_id = std::uint64_t{pair} << 48 | kReceiveId;
     wr.next = i + 1 < count ? &requests[static_cast<std::size_t>(i) + 1] : nullptr;
   }
   ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(rows_[pair].qp, requests.data(), &bad);
+  return ibv_post_recv(qp, requests.data(), &bad);
 }
 
 void CountedInbox::on_receive(const ibv_wc& wc) {
@@ -84,7 +100,7 @@ void CountedInbox::give_back(std::size_t pair) {
   Row& row = rows_[pair];
   if (++row.owed < kRefill) return;
   // An error is the queue pair's end, which its sends report.
-  if (post(pair, row.owed) == 0) row.owed = 0;
+  if (post(row.qp, pair, row.owed) == 0) row.owed = 0;
 }
 
 }  // namespace twinpath::gda

@@ -36,7 +36,6 @@ class CountedSender {
     std::uint64_t signals = 0, signals_bytes = 0;  // the peer's table, as kernels name it
     std::uint64_t row = 0;                         // address there
     std::uint64_t words = 1;                       // of the row
-    std::uint32_t rkey = 0;                        // of the row
   };
   explicit CountedSender(const Target& target) : target_(target) {}
 
@@ -45,8 +44,10 @@ class CountedSender {
     return remote >= target_.signals && remote - target_.signals < target_.signals_bytes &&
            remote % 8 == 0;
   }
-  // Makes it a write, of 8 bytes that the caller gives: what the signal adds.
-  void fill(ibv_send_wr& wr, std::uint64_t remote);
+  // Makes it a write, of 8 bytes that the caller gives: what the signal adds.  `rkey`: of the row.
+  void fill(ibv_send_wr& wr, std::uint64_t remote, std::uint32_t rkey);
+  // The next one is the signal of that number, of those that this queue ever had.
+  void continue_at(std::uint64_t number) { sent_ = number; }
 
  private:
   const Target target_;
@@ -58,6 +59,7 @@ class CountedInbox {
  public:
   static constexpr int kReceives = 64;  // of each queue pair; senders wait for more (RNR)
   static constexpr std::uint64_t kReceiveId = 0xffffffffffff;  // low 48 bits of their wr_id
+  static constexpr std::uint64_t kStopId = kReceiveId - 1;     // and of the last one's
 
   // Words of a row whose sender has up to that many work requests under way.
   static constexpr std::uint64_t room_for(std::uint64_t requests) { return requests + kReceives; }
@@ -74,6 +76,17 @@ class CountedInbox {
   Status listen(std::size_t pair, ibv_qp* qp);
   static bool is_receive(const ibv_wc& wc) { return (wc.wr_id & kReceiveId) == kReceiveId; }
   void on_receive(const ibv_wc& wc);
+
+  // For another queue pair that takes over: gives it that many receives.
+  static Status prepare(std::size_t pair, ibv_qp* qp, int receives);
+  // The row's queue pair is in error: posts a receive that comes back last of all.  False: it takes
+  // none.
+  bool stop(std::size_t pair);
+  static bool is_stop(const ibv_wc& wc) { return (wc.wr_id & kReceiveId) == kStopId; }
+  // It has come: what arrives from now on is the other one's.
+  void move(std::size_t pair, ibv_qp* qp);
+  // Signals of that row ever taken.
+  std::uint64_t taken(std::size_t pair) const { return rows_[pair].taken; }
   // The flush has come further: adds what waited for it.
   void settle();
 
@@ -89,7 +102,7 @@ class CountedInbox {
     std::uint32_t pair = 0, index = 0;
     std::uint64_t add = 0, ticket = 0;
   };
-  int post(std::size_t pair, int count);
+  static int post(ibv_qp* qp, std::size_t pair, int count);
   void add(std::size_t index, std::uint64_t what);
   void give_back(std::size_t pair);
   Waiting& waiting(std::uint64_t number) { return waiting_[number % waiting_.size()]; }

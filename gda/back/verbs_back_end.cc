@@ -43,16 +43,14 @@ Syndrome syndrome_of(ibv_wc_status status) {
   }
 }
 
-VerbsBackEnd::VerbsBackEnd(const VerbsBackEndSetup& setup) : setup_(setup), chain_(setup.slots) {
+VerbsBackEnd::VerbsBackEnd(const VerbsBackEndSetup& setup)
+    : setup_(setup), chain_(setup.slots), kept_(setup.kept) {
   if (setup.counted) counted_.emplace(*setup.counted);
 }
 
 Issued VerbsBackEnd::issue(std::uint64_t index, const Operation& operation) {
   if (dead()) return Issued::failed;
-  if (operation.kind == OperationKind::nop || operation.kind == OperationKind::dump) {
-    nothing(index);
-    return Issued::accepted;
-  }
+  if (phase_ != Phase::serving) return Issued::full;
   if (!setup_.atomics && operation.kind == OperationKind::fetch_add &&
       !(counted_ && counted_->covers(operation.remote))) {
     post();
@@ -62,6 +60,17 @@ Issued VerbsBackEnd::issue(std::uint64_t index, const Operation& operation) {
       die(index, Syndrome::remote_invalid_request);
     }
     return Issued::failed;
+  }
+  if (!kept_.empty()) kept_[index & (kept_.size() - 1)] = operation;
+  const Issued sent = send(index, operation);
+  if (sent == Issued::accepted) issued_.store(index + 1, std::memory_order_release);
+  return sent;
+}
+
+Issued VerbsBackEnd::send(std::uint64_t index, const Operation& operation) {
+  if (operation.kind == OperationKind::nop || operation.kind == OperationKind::dump) {
+    nothing(index);
+    return Issued::accepted;
   }
   std::uint64_t offset = partial_index_ == index ? partial_offset_ : 0;
   for (;;) {
@@ -76,17 +85,16 @@ Issued VerbsBackEnd::issue(std::uint64_t index, const Operation& operation) {
     const bool last = offset + piece == operation.bytes;
     add(index, operation, offset, piece, last);
     if (dead()) return Issued::failed;
+    if (stopped()) return Issued::full;
     if (last) break;
     offset += piece;
   }
   partial_offset_ = 0;
-  issued_.store(index + 1, std::memory_order_release);
   return Issued::accepted;
 }
 
 // Done with whatever comes before it.
 void VerbsBackEnd::nothing(std::uint64_t index) {
-  issued_.store(index + 1, std::memory_order_release);
   if (!chain_.idle())
     chain_.extend(index + 1);
   else if (held_.done == 0)
@@ -107,20 +115,20 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
                         std::uint64_t offset, std::uint32_t bytes) {
   std::uint8_t* scratch = setup_.scratch + chain_.slot() * kScratchSlot;
   const auto scratch_address = std::uint64_t{reinterpret_cast<std::uintptr_t>(scratch)};
-  sge = {operation.local + offset, bytes, operation.lkey};
+  sge = {operation.local + offset, bytes, on_ == 0 ? operation.lkey : operation.second_lkey};
   wr.sg_list = &sge;
   wr.num_sge = bytes != 0 ? 1 : 0;
   wr.wr.rdma.remote_addr = operation.remote + offset;
-  wr.wr.rdma.rkey = operation.rkey;
+  wr.wr.rdma.rkey = on_ == 0 ? operation.rkey : operation.second_rkey;
   switch (operation.kind) {
     case OperationKind::read:
       wr.opcode = IBV_WR_RDMA_READ;
       return;
     case OperationKind::fetch_add:
       if (counted_ && counted_->covers(operation.remote)) {
-        counted_->fill(wr, operation.remote);
+        counted_->fill(wr, operation.remote, path().rkey);
         std::memcpy(scratch, &operation.add, sizeof operation.add);
-        sge = {scratch_address, sizeof operation.add, setup_.scratch_lkey};
+        sge = {scratch_address, sizeof operation.add, path().scratch_lkey};
         return;
       }
       wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -128,12 +136,12 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
       wr.wr.atomic.rkey = operation.rkey;
       wr.wr.atomic.compare_add = operation.add;
       // Not the kernel's sink: all queues would write old values to that one word.
-      sge = {scratch_address, sizeof(std::uint64_t), setup_.scratch_lkey};
+      sge = {scratch_address, sizeof(std::uint64_t), path().scratch_lkey};
       return;
     case OperationKind::write_inline:
       std::memcpy(scratch, operation.inline_data.data(), bytes);
-      sge = {scratch_address, bytes, setup_.scratch_lkey};
-      if (setup_.post_inline && bytes <= setup_.pair->inline_bytes())
+      sge = {scratch_address, bytes, path().scratch_lkey};
+      if (setup_.post_inline && bytes <= path().pair->inline_bytes())
         wr.send_flags |= IBV_SEND_INLINE;
       wr.opcode = IBV_WR_RDMA_WRITE;
       return;
@@ -148,12 +156,13 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
 void VerbsBackEnd::flush() { post(); }
 
 void VerbsBackEnd::post() {
-  if (chain_.empty()) return;
+  if (chain_.empty() || stopped()) return;
   ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(setup_.pair->qp(), chain_.close(), &bad);
+  const int error = ibv_post_send(path().pair->qp(), chain_.close(), &bad);
   if (error == 0) return;
   TP_WARN("%s: posting a work request fails: %s (errno %d); see dmesg of this host",
           setup_.name.c_str(), std::strerror(error), error);
+  if (phase_ == Phase::serving && may_move()) return stop();
   const std::uint64_t index = bad != nullptr ? bad->wr_id & 0xffffffffffffu : chain_.last();
   unreachable_ = true;
   die(index, Syndrome::local_qp_operation);
@@ -162,6 +171,18 @@ void VerbsBackEnd::post() {
 void VerbsBackEnd::on_completion(const ibv_wc& wc) {
   if (dead()) return;
   const std::uint64_t index = wc.wr_id & 0xffffffffffffu;
+  if (is_stop(wc)) {
+    phase_ = Phase::drained;
+    return;
+  }
+  const bool path_failed = wc.status != IBV_WC_SUCCESS && !is_own_fault(syndrome_of(wc.status));
+  if (path_failed && may_move()) {  // its second path begins with nothing under way
+    if (phase_ == Phase::serving)
+      TP_INFO(net, "%s: work request %llu ends in error: status %d, vendor error 0x%x; %s",
+              setup_.name.c_str(), static_cast<unsigned long long>(index),
+              static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
+    return stop();
+  }
   if (index == kProbe) {
     if (probe_.answered(wc, setup_.name)) return;
     unreachable_ = true;
@@ -198,11 +219,15 @@ void VerbsBackEnd::settle() {
 }
 
 void VerbsBackEnd::ask() {
-  if (!dead()) probe_.ask(setup_.pair->qp(), wr_id(kProbe), setup_.probed);
+  if (!dead() && !stopped())
+    probe_.ask(path().pair->qp(), wr_id(kProbe), {setup_.probed, path().rkey});
 }
 
 void VerbsBackEnd::finish(std::uint64_t done) {
-  if (done <= finished_.load(std::memory_order_relaxed)) return;
+  const std::uint64_t before = finished_.load(std::memory_order_relaxed);
+  if (done <= before) return;
+  if (!kept_.empty())
+    for (std::uint64_t i = before; i != done; ++i) signals_done_ += is_signal(kept(i)) ? 1 : 0;
   finished_.store(done, std::memory_order_release);
   queue_->complete(done - 1);
 }
@@ -216,7 +241,8 @@ void VerbsBackEnd::die(std::uint64_t index, Syndrome syndrome) {
   dead_.store(true, std::memory_order_release);
   chain_.forget();
   held_ = later_ = {};
-  setup_.pair->stop();
+  setup_.first.pair->stop();
+  if (setup_.second.pair != nullptr) setup_.second.pair->stop();
   queue_->fail(index, syndrome);
 }
 

@@ -7,6 +7,9 @@
 // adapter go in pieces.  What a READ brings to GPU memory may come after its completion: that, a
 // DUMP behind it and all later ones are reported after a flush.
 //
+// One with a second path survives the first one's queue pair: stop(), then, once both ends have
+// stopped theirs, resume().  Between the two nothing is taken, and kernels wait longer.
+//
 // Threads: the engine's, except issued(), finished() and dead(), from any.
 #include <infiniband/verbs.h>
 
@@ -14,9 +17,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gda/back/counted_signals.h"
 #include "gda/back/gpu_flush.h"
+#include "gda/back/replay.h"
 #include "gda/back/send_chain.h"
 #include "gda/connect/queue_pair.h"
 #include "gda/front/back_end.h"
@@ -25,20 +30,28 @@
 
 namespace twinpath::gda {
 
-struct VerbsBackEndSetup {
+// A way to the peer, over one port.
+struct VerbsPath {
   QueuePair* pair = nullptr;
+  std::uint32_t scratch_lkey = 0;
+  std::uint32_t rkey = 0;  // of the peer's signals and rows
+};
+
+struct VerbsBackEndSetup {
+  VerbsPath first;
+  VerbsPath second;         // without a queue pair: there is none
+  std::uint32_t kept = 0;   // operations that are remembered for it, a power of two: all under way
   std::uint32_t slots = 1;  // work requests that the queue pair holds
   std::uint16_t tag = 0;    // comes back with each completion: see tag_of()
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
   // Registered memory for inline data and for old values of atomics, slots * kScratchSlot bytes;
   // pinned, because copy engines of the soft HCA read it.
   std::uint8_t* scratch = nullptr;
-  std::uint32_t scratch_lkey = 0;
   bool post_inline =
       false;  // let the work request itself hold the data, where the queue pair takes it
   std::optional<CountedSender::Target> counted;  // signals without atomics
   bool atomics = true;        // of words that are no signals, which no CPU adds to
-  ProbeTarget probed;         // the queue pair holds one work request more, for probes
+  std::uint64_t probed = 0;   // address; the queue pair holds one work request more, for probes
   GpuFlush* flush = nullptr;  // null: none is needed
   std::string name;           // "queue to rank 3", for messages
 };
@@ -66,6 +79,24 @@ class VerbsBackEnd final : public BackEnd {
     return static_cast<std::uint16_t>(wc.wr_id >> 48);
   }
 
+  // The way to the second path, each the engine's.  Whether it is still to come.
+  bool may_move() const { return setup_.second.pair != nullptr && on_ == 0 && !dead(); }
+  // The first queue pair goes to error; also done by an error completion that is not a kernel's.
+  void stop();
+  bool stopped() const { return phase_ == Phase::stopped || phase_ == Phase::drained; }
+  // All that was posted to it has come back.
+  bool drained() const { return phase_ == Phase::drained; }
+  // Both ends have.  `taken`: how many signals of this queue the peer ever took, modulo 2^32. False
+  // where that cannot be, which was logged.
+  bool resume(std::uint32_t taken);
+  // More of what must go again, as there is room.
+  bool replaying() const { return phase_ == Phase::replaying; }
+  void replay();
+  // The way to the peer is lost.
+  void fail_unreachable();
+  // Of the queue pair's last completion.
+  static bool is_stop(const ibv_wc& wc) { return (wc.wr_id & 0xffffffffffffu) == kStop; }
+
   // Asks the peer's adapter for a sign of life.  The engine's.
   void ask();
   std::uint64_t answers() const { return probe_.answers(); }
@@ -79,8 +110,11 @@ class VerbsBackEnd final : public BackEnd {
   bool unreachable() const { return unreachable_; }
 
  private:
-  // In place of an index; one more is CountedInbox's.
-  static constexpr std::uint64_t kProbe = CountedInbox::kReceiveId - 1;
+  // In place of an index; some more are CountedInbox's, and the context's.
+  static constexpr std::uint64_t kProbe = CountedInbox::kReceiveId - 8;
+  static constexpr std::uint64_t kStop = CountedInbox::kReceiveId - 9;
+
+  enum class Phase : std::uint8_t { serving, stopped, drained, replaying };
 
   // WQEs before `done` have completed and wait for a flush; 0: none.
   struct Held {
@@ -90,6 +124,10 @@ class VerbsBackEnd final : public BackEnd {
   std::uint64_t wr_id(std::uint64_t index) const {
     return std::uint64_t{setup_.tag} << 48 | (index & 0xffffffffffffu);
   }
+  const VerbsPath& path() const { return on_ == 0 ? setup_.first : setup_.second; }
+  const Operation& kept(std::uint64_t index) const { return kept_[index & (kept_.size() - 1)]; }
+  bool is_signal(const Operation& operation) const;
+  Issued send(std::uint64_t index, const Operation& operation);
   void arrived(const SendChain::Mark& mark);
   void nothing(std::uint64_t index);
   void add(std::uint64_t index, const Operation& operation, std::uint64_t offset,
@@ -106,6 +144,12 @@ class VerbsBackEnd final : public BackEnd {
   SendChain chain_;
   Held held_, later_;  // what has completed since goes to later_
   LivenessProbe probe_;
+  std::vector<Operation> kept_;  // ring of those under way; empty without a second path
+  Phase phase_ = Phase::serving;
+  int on_ = 0;                        // which path
+  std::uint64_t again_ = 0;           // next to go again
+  ReplayRule rule_;                   // of these
+  std::uint64_t signals_done_ = 0;    // of operations that have finished
   std::uint64_t partial_index_ = 0;   // operation of which a part is posted...
   std::uint64_t partial_offset_ = 0;  // ...up to here; 0: none
   std::atomic<std::uint64_t> issued_{0}, finished_{0};

@@ -68,7 +68,10 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
   auto memory = ContextMemory::make(core_->gpu, shape_, share, std::move(signals->block));
   if (!memory) return memory.status();
   memory_ = std::move(memory).take();
-  TP_TRY(make_pairs(settings));
+  auto port =
+      PortQueues::make(*core_, {core_->rail, core_->limits}, shape_, *memory_, plan(settings));
+  if (!port) return port.status();
+  port_ = std::move(port).take();
   auto flush = GpuFlush::make(*core_, {memory_->sink_address(), port_->tables().lkey});
   if (!flush) return flush.status();
   flush_ = std::move(flush).take();
@@ -80,6 +83,7 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
                              .row = static_cast<std::size_t>(memory_->inbox_row()),
                              .signals = memory_->signals_bytes() / sizeof(std::uint64_t)},
         flush_.get());
+  if (core_->second != nullptr) TP_TRY(make_second(settings));
 
   std::vector<Bytes> out;
   for (int r = 0; r < shape_.ranks; ++r) {
@@ -89,26 +93,41 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
     w.integer(memory_->signals_address());
     w.integer(memory_->signals_bytes());
     w.integer(signals_region().rkey);  // and of the inbox, which the tables have if there is one
+    w.integer(moves_ != nullptr ? moves_->second().tables().rkey : 0);
     w.integer(memory_->inbox_address());
     w.integer(memory_->inbox_row());
     encode_offer(memory_->tables_offer(), w);
-    for (std::size_t p = 0; p < shape_.pairs(); ++p)
-      if (rank_of(p) == r && used(r)) encode_end(port_->pair(p)->end(), w);
+    for (std::size_t p = 0; p < shape_.pairs(); ++p) {
+      if (rank_of(p) != r || !used(r)) continue;
+      encode_end(port_->pair(p)->end(), w);
+      const QueuePair* second = moves_ != nullptr ? moves_->second().pair(p) : nullptr;
+      w.integer(static_cast<std::uint8_t>(second != nullptr));
+      if (second != nullptr) encode_end(second->end(), w);
+    }
     out.push_back(w.take());
   }
   return out;
 }
 
-Status Context::make_pairs(const ContextSettings& settings) {
+PortQueues::Plan Context::plan(const ContextSettings& settings) const {
   CommSettings comm = core_->settings;
   if (settings.traffic_class >= 0) comm.traffic_class = settings.traffic_class;
-  auto port =
-      PortQueues::make(*core_, shape_, *memory_,
-                       {.used = used(),
-                        .receives = shape_.counted ? std::uint32_t{CountedInbox::kReceives} : 0,
-                        .queue = path_settings(core_->config(), comm)});
-  if (!port) return port.status();
-  port_ = std::move(port).take();
+  return {.used = used(),
+          .receives = shape_.counted ? std::uint32_t{CountedInbox::kReceives} : 0,
+          .spare = core_->second != nullptr ? PortMoves::kSpare : 0,
+          .queue = path_settings(core_->config(), comm)};
+}
+
+// Pairs whose signals the engine copies stay where they are.
+Status Context::make_second(const ContextSettings& settings) {
+  PortQueues::Plan movable = plan(settings);
+  for (std::size_t r = 0; r < peers_.size(); ++r)
+    movable.used[r] = peers_[r].used && core_->plans[r].mode == ModeChoice::proxy;
+  auto second = PortQueues::make(*core_, {core_->second->rail, core_->second->limits}, shape_,
+                                 *memory_, movable);
+  if (!second) return second.status();
+  moves_ =
+      std::make_unique<PortMoves>(*core_, peers_.size(), *inbox_, *port_, std::move(second).take());
   return Status::ok;
 }
 
@@ -128,9 +147,12 @@ Status Context::connect(const std::vector<Bytes>& from) {
     table.address = in.integer<std::uint64_t>();
     table.bytes = in.integer<std::uint64_t>();
     table.fabric_key = in.integer<std::uint32_t>();
+    const auto second_rkey = in.integer<std::uint32_t>();
     const auto inbox = in.integer<std::uint64_t>();
     const auto row = std::max(in.integer<std::uint64_t>(), CountedInbox::room_for(1));
-    peer(r).signals = {table.address, table.bytes, inbox, row, table.fabric_key};
+    peer(r).signals = {table.address, table.bytes, inbox, row};
+    peer(r).rkey = table.fabric_key;
+    peer(r).second_rkey = second_rkey;
     const TableOffer offer = decode_offer(in);
     if (!in.ok() || contexts != static_cast<std::uint32_t>(shape_.contexts) || speaks != used(r)) {
       TP_WARN("%s asked for %u queue sets, this rank for %d: all ranks must ask for the same",
@@ -154,12 +176,17 @@ Status Context::raise(int rank, Reader& in) {
   for (std::size_t p = 0; p < shape_.pairs(); ++p) {
     if (rank_of(p) != rank || !used(rank)) continue;
     const QueueEnd far = decode_end(in);
-    if (!in.ok()) {
+    const bool can = moves_ != nullptr && moves_->can_move(p);
+    const bool both = (in.integer<std::uint8_t>() != 0) == can;
+    const QueueEnd far_second = can && both ? decode_end(in) : QueueEnd{};
+    if (!in.ok() || !both) {
       TP_WARN("%s sent a damaged description of its queues", peer.c_str());
       return Status::remote;
     }
     TP_TRY(port_->raise(p, far, peer, core_->mesh->on_this_host(rank)));
     if (counted(rank)) TP_TRY(inbox_->listen(p, port_->arrivals(p).qp()));
+    if (!can) continue;
+    TP_TRY(moves_->raise(p, far_second, peer, core_->mesh->on_this_host(rank)));
   }
   return Status::ok;
 }
@@ -215,32 +242,8 @@ Status Context::make_queues() {
       continue;
     }
     front.peer = rank_of(p);
-    VerbsBackEndSetup back;
-    back.pair = port_->pair(p);
-    back.slots = port_->slots();
-    back.tag = static_cast<std::uint16_t>(p);
-    if (const std::uint64_t most = core_->rail.port.port->max_message_bytes; most != 0)
-      back.max_bytes = std::min(back.max_bytes, most);
-    back.scratch = memory_->scratch(p);
-    back.scratch_lkey = port_->tables().lkey;
-    // The soft HCA would keep it in memory that copy engines read slowly.
-    back.post_inline = core_->config().fabric != FabricChoice::soft;
-    back.flush = flush_.get();
-    back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
-                core_->mesh->peer_text(rank_of(p));
     const Peer& far = peer(front.peer);
-    const CountedSender::Target& signals = far.signals;
-    back.probed = {signals.signals, signals.rkey};
-    back.atomics = core_->plans[static_cast<std::size_t>(front.peer)].atomics;
-    if (counted(front.peer)) {
-      // My row there: the peer numbers its pairs by the same contexts, and my rank.
-      back.counted = signals;
-      const std::size_t row =
-          p - static_cast<std::size_t>(front.peer) + static_cast<std::size_t>(core_->rank());
-      back.counted->row += row * signals.words * sizeof(std::uint64_t);
-      back.slots = std::min<std::uint32_t>(
-          back.slots, static_cast<std::uint32_t>(signals.words - CountedInbox::room_for(0)));
-    }
+    const VerbsBackEndSetup back = back_end_setup(p);
     std::optional<SoftBackEndSetup> soft;
     std::string ignored;  // its queue pairs are there, so it is open
     if (const SoftHca* hca = far.direct ? open_soft_hca(ignored) : nullptr; hca != nullptr) {
@@ -249,13 +252,54 @@ Status Context::make_queues() {
       soft->qp = port_->pair(p)->qp();
       soft->depth = shape_.depth;
       soft->scratch = back.scratch;
-      soft->signals = signals.signals;
-      soft->signals_bytes = signals.signals_bytes;
+      soft->signals = far.signals.signals;
+      soft->signals_bytes = far.signals.signals_bytes;
       if (far.table != nullptr) soft->signals_here = far.table->data();
     }
     mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);
+    if (back.second.pair != nullptr)
+      moves_->attach(p, mains_[p]->back_end, {back.probed, back.second.rkey});
   }
   return Status::ok;
+}
+
+VerbsBackEndSetup Context::back_end_setup(std::size_t p) const {
+  const int rank = rank_of(p);
+  const Peer& far = peer(rank);
+  const CountedSender::Target& signals = far.signals;
+  VerbsBackEndSetup back;
+  back.first = {port_->pair(p), port_->tables().lkey, far.rkey};
+  back.slots = port_->slots();
+  back.tag = static_cast<std::uint16_t>(p);
+  const auto bound = [&back](const Rail& rail) {
+    if (const std::uint64_t most = rail.port.port->max_message_bytes; most != 0)
+      back.max_bytes = std::min(back.max_bytes, most);
+  };
+  bound(core_->rail);
+  if (moves_ != nullptr && moves_->can_move(p)) {
+    const PortQueues& second = moves_->second();
+    back.second = {second.pair(p), second.tables().lkey, far.second_rkey};
+    back.slots = std::min(back.slots, second.slots());
+    back.kept = shape_.depth;
+    bound(core_->second->rail);
+  }
+  back.scratch = memory_->scratch(p);
+  // The soft HCA would keep it in memory that copy engines read slowly.
+  back.post_inline = core_->config().fabric != FabricChoice::soft;
+  back.flush = flush_.get();
+  back.name =
+      "GIN queue of rank " + std::to_string(core_->rank()) + " to " + core_->mesh->peer_text(rank);
+  back.probed = signals.signals;
+  back.atomics = core_->plans[static_cast<std::size_t>(rank)].atomics;
+  if (!counted(rank)) return back;
+  // My row there: the peer numbers its pairs by the same contexts, and my rank.
+  back.counted = signals;
+  const std::size_t row =
+      p - static_cast<std::size_t>(rank) + static_cast<std::size_t>(core_->rank());
+  back.counted->row += row * signals.words * sizeof(std::uint64_t);
+  back.slots = std::min<std::uint32_t>(
+      back.slots, static_cast<std::uint32_t>(signals.words - CountedInbox::room_for(0)));
+  return back;
 }
 
 Status Context::fill() {

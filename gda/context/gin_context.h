@@ -3,7 +3,8 @@
 //
 // A queue that fails takes nobody along: its kernels get error CQEs and are let go, failed() is
 // true.  When a peer dies or cannot be reached its queues fail and all kernels of the context are
-// let go, because what they wait for may have been that peer's to send.
+// let go, because what they wait for may have been that peer's to send.  Where the team has a
+// second port a queue that fails with its port moves there first (port_moves.h).
 //
 // Threads: make and destroy as gin.h says; turn and look_around are the engine's; failed() and
 // settle() from any.
@@ -21,6 +22,7 @@
 #include "gda/context/context_cqs.h"
 #include "gda/context/context_end.h"
 #include "gda/context/context_memory.h"
+#include "gda/context/port_moves.h"
 #include "gda/context/port_queues.h"
 #include "gda/front/counter_back_end.h"
 #include "gda/front/doorbell_scan.h"
@@ -100,6 +102,8 @@ class Context final : public GinContext, private EngineClient {
     std::string not_direct;              // or why not
     std::unique_ptr<MappedTable> table;  // for gda-cpu; null in this process
     CountedSender::Target signals;       // its own, and where those without atomics go
+    std::uint32_t rkey = 0;              // of these
+    std::uint32_t second_rkey = 0;       // over the second port
     PeerWatch watch;
   };
   using Bytes = std::vector<std::uint8_t>;
@@ -108,7 +112,9 @@ class Context final : public GinContext, private EngineClient {
       : core_(std::move(core)), shape_(shape) {}
   // What each rank must know of this one.
   Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
-  Status make_pairs(const ContextSettings& settings);
+  PortQueues::Plan plan(const ContextSettings& settings) const;
+  Status make_second(const ContextSettings& settings);
+  VerbsBackEndSetup back_end_setup(std::size_t pair) const;
   std::vector<bool> used() const;  // by rank
   const ibv_mr& signals_region() const { return signals_mr_ ? *signals_mr_ : port_->tables(); }
   // What each rank has said.
@@ -137,6 +143,9 @@ class Context final : public GinContext, private EngineClient {
   void look_around() override;
   void look_at(int rank, std::int64_t now);
   bool poll();
+  // One batch of a port's completions: how many, below 0 an error.
+  int poll(const PortQueues& port);
+  void on_first(const ibv_wc& wc);
   bool flush();
   // Queues to that peer, or all.
   void fail_all(Syndrome syndrome, int peer = -1);
@@ -150,6 +159,7 @@ class Context final : public GinContext, private EngineClient {
   const ContextShape shape_;
   std::vector<Peer> peers_;              // by rank
   std::unique_ptr<CountedInbox> inbox_;  // null: no peer sends signals without atomics
+  std::unique_ptr<PortMoves> moves_;     // null: no queue can move to another port
 
   std::unique_ptr<ContextMemory> memory_;
   Owned<ibv_mr> signals_mr_;  // null: they are in the tables

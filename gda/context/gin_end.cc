@@ -41,6 +41,7 @@ Context::~Context() {
   let_go_.end();
   companions_.clear();
   mains_.clear();
+  moves_.reset();
   inbox_.reset();
   flush_.reset();
   port_.reset();

@@ -23,6 +23,10 @@ bool Context::turn() {
   const std::size_t pairs = shape_.pairs();
   look_for_failures_ |= scan_->pass(0, pairs, [&](std::size_t q) { return visit_main(q, moved); });
   moved |= poll();
+  if (moves_ != nullptr && moves_->under_way() && moves_->advance()) {
+    scan_->wake_all();
+    look_for_failures_ = moved = true;
+  }
   if (flush_ != nullptr && flush_->under_way()) moved |= flush();
   // Last: they may wait for what the others have come to.
   look_for_failures_ |= scan_->pass(
@@ -38,8 +42,10 @@ bool Context::visit_main(std::size_t pair, bool& moved) {
   MainQueue* const main = mains_[pair].get();
   if (main == nullptr) return false;
   if (main->give_up.load(std::memory_order_relaxed)) main->fail_all(Syndrome::flushed);
+  if (main->back_end.replaying()) main->back_end.replay();
   moved |= main->queue.scan(kBudget) != 0;
   moved |= main->poll();
+  if (main->back_end.stopped()) moves_->leave(pair, "posting a work request failed");
   return !main->resting();
 }
 
@@ -52,29 +58,48 @@ bool Context::visit_companion(std::size_t pair, bool& moved) {
 
 bool Context::poll() {
   bool moved = false;
-  for (int i = 0; i < kPollsPerTurn; ++i) {
-    std::array<ibv_wc, kPollBatch> wcs;
-    const int n = ibv_poll_cq(port_->cq(), kPollBatch, wcs.data());
-    if (n < 0) {
-      fail_all(Syndrome::local_qp_operation);
-      return moved;
+  const PortQueues* const second = moves_ != nullptr ? &moves_->second() : nullptr;
+  for (const PortQueues* port : {static_cast<const PortQueues*>(port_.get()), second}) {
+    int n = port != nullptr ? kPollBatch : 0;
+    for (int i = 0; i < kPollsPerTurn && n == kPollBatch; ++i) {
+      n = poll(*port);
+      moved |= n > 0;
     }
-    look_for_failures_ |= n != 0;
-    for (int c = 0; c < n; ++c) {
-      const ibv_wc& wc = wcs[static_cast<std::size_t>(c)];
-      if (CountedInbox::is_receive(wc)) {
-        if (inbox_ != nullptr) inbox_->on_receive(wc);
-        continue;
-      }
-      const std::size_t p = VerbsBackEnd::tag_of(wc);
-      if (p >= mains_.size() || mains_[p] == nullptr) continue;
-      mains_[p]->back_end.on_completion(wc);
-      scan_->wake(p);
-    }
-    moved |= n != 0;
-    if (n < kPollBatch) break;
   }
   return moved;
+}
+
+int Context::poll(const PortQueues& port) {
+  std::array<ibv_wc, kPollBatch> wcs;
+  const int n = ibv_poll_cq(port.cq(), kPollBatch, wcs.data());
+  if (n < 0) fail_all(Syndrome::local_qp_operation);
+  look_for_failures_ |= n > 0;
+  for (int c = 0; c < n; ++c) {
+    const ibv_wc& wc = wcs[static_cast<std::size_t>(c)];
+    if (&port == port_.get()) {
+      on_first(wc);
+    } else {
+      moves_->on_completion(wc);
+      scan_->wake(std::min<std::size_t>(VerbsBackEnd::tag_of(wc), mains_.size() - 1));
+    }
+  }
+  return n;
+}
+
+void Context::on_first(const ibv_wc& wc) {
+  if (CountedInbox::is_receive(wc)) {
+    if (inbox_ != nullptr) inbox_->on_receive(wc);
+    return;
+  }
+  const std::size_t p = VerbsBackEnd::tag_of(wc);
+  if (p >= mains_.size() || mains_[p] == nullptr) return;
+  if (CountedInbox::is_stop(wc)) {
+    moves_->receives_came_back(p);
+    return;
+  }
+  mains_[p]->back_end.on_completion(wc);
+  scan_->wake(p);
+  if (mains_[p]->back_end.stopped()) moves_->leave(p, "a work request failed");
 }
 
 // After poll(): one READ for all that it has found.
@@ -125,7 +150,12 @@ void Context::look_around() {
     give_up_everywhere();
   }
   const std::int64_t now = now_ns();
-  if (!let_go_.given_up() && core_->lost_port(now)) {
+  const bool moved = moves_ != nullptr && moves_->all_moved();
+  PortWatch& port = moved ? core_->second->watch : *core_->port;
+  const bool moving = moves_ != nullptr && moves_->under_way();  // which has a limit of its own
+  const bool lost = !let_go_.given_up() && !moving && core_->lost(port, now);
+  if (moves_ != nullptr && !lost && !moved && port.down()) moves_->ask();
+  if (lost) {
     fail_all(Syndrome::retry_exceeded);
     return give_up();
   }

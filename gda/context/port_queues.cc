@@ -12,10 +12,11 @@
 
 namespace twinpath::gda {
 
-Result<std::unique_ptr<PortQueues>> PortQueues::make(const GinCore& core, const ContextShape& shape,
+Result<std::unique_ptr<PortQueues>> PortQueues::make(const GinCore& core, const Where& where,
+                                                     const ContextShape& shape,
                                                      const ContextMemory& memory,
                                                      const Plan& plan) {
-  std::unique_ptr<PortQueues> made(new PortQueues);
+  std::unique_ptr<PortQueues> made(new PortQueues(where));
   TP_TRY(made->register_tables(core, memory));
   TP_TRY(made->make_cq(core, shape, plan));
   TP_TRY(made->make_pairs(core, shape, plan));
@@ -25,14 +26,14 @@ Result<std::unique_ptr<PortQueues>> PortQueues::make(const GinCore& core, const 
 Status PortQueues::register_tables(const GinCore& core, const ContextMemory& memory) {
   errno = 0;
   const auto address = reinterpret_cast<std::uintptr_t>(memory.tables());
-  ibv_mr* mr = core.verbs().reg_mr_iova2(core.rail.port.adapter->pd, memory.tables(),
-                                         memory.tables_bytes(), address,
-                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                             (core.limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
+  ibv_mr* mr = core.verbs().reg_mr_iova2(
+      where_.rail.port.adapter->pd, memory.tables(), memory.tables_bytes(), address,
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+          (where_.limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
   if (mr == nullptr) {
     const int error = errno;
     TP_WARN("%s cannot register %zu bytes of signals and counters: %s%s",
-            core.rail.port.port->name.c_str(), memory.tables_bytes(), reason_text(error).c_str(),
+            where_.rail.port.port->name.c_str(), memory.tables_bytes(), reason_text(error).c_str(),
             remedy_of(VerbsCall::register_host, error).c_str());
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
@@ -44,18 +45,19 @@ Status PortQueues::make_cq(const GinCore& core, const ContextShape& shape, const
   const std::size_t pairs =
       static_cast<std::size_t>(std::count(plan.used.begin(), plan.used.end(), true) + 1) *
       static_cast<std::size_t>(shape.contexts);  // one more: the far end to oneself
-  const std::uint32_t more = plan.receives + 1;  // one for the liveness probe
+  const std::uint32_t more = plan.receives + 1 + 2 * plan.spare;  // one for the liveness probe
   const std::uint32_t entries =
-      static_cast<std::uint32_t>(core.limits.max_cqes) / static_cast<std::uint32_t>(pairs);
-  slots_ = std::min({shape.depth, static_cast<std::uint32_t>(core.limits.max_work_requests) - 1,
+      static_cast<std::uint32_t>(where_.limits.max_cqes) / static_cast<std::uint32_t>(pairs);
+  slots_ = std::min({shape.depth,
+                     static_cast<std::uint32_t>(where_.limits.max_work_requests) - 1 - plan.spare,
                      entries - std::min(entries, more)});
   if (slots_ == 0) {
     TP_WARN("%s has too few completion queue entries (%d) for %zu queues; use fewer contexts",
-            core.rail.port.port->name.c_str(), core.limits.max_cqes, pairs);
+            where_.rail.port.port->name.c_str(), where_.limits.max_cqes, pairs);
     return Status::no_memory;
   }
-  auto cq =
-      make_completion_queue(core.verbs(), core.rail.port.adapter->context, pairs * (slots_ + more));
+  auto cq = make_completion_queue(core.verbs(), where_.rail.port.adapter->context,
+                                  pairs * (slots_ + more));
   if (!cq) return cq.status();
   cq_ = std::move(cq).take();
   return Status::ok;
@@ -63,12 +65,12 @@ Status PortQueues::make_cq(const GinCore& core, const ContextShape& shape, const
 
 Status PortQueues::make_pairs(const GinCore& core, const ContextShape& shape, Plan plan) {
   plan.queue.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                      (core.limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
-  plan.queue.recv_depth = static_cast<int>(plan.receives);
-  plan.queue.send_depth = static_cast<int>(slots_) + 1;
+                      (where_.limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+  plan.queue.recv_depth = static_cast<int>(plan.receives + plan.spare);
+  plan.queue.send_depth = static_cast<int>(slots_ + 1 + plan.spare);
   plan.queue.inline_bytes = VerbsBackEnd::kScratchSlot;
   const auto make = [&] {
-    return QueuePair::make(core.verbs(), core.rail, cq_.get(), plan.queue, core.limits);
+    return QueuePair::make(core.verbs(), where_.rail, cq_.get(), plan.queue, where_.limits);
   };
   pairs_.resize(shape.pairs());
   loopbacks_.resize(shape.pairs());
@@ -84,6 +86,11 @@ Status PortQueues::make_pairs(const GinCore& core, const ContextShape& shape, Pl
     loopbacks_[p] = std::move(far).take();
   }
   return Status::ok;
+}
+
+void PortQueues::stop(std::size_t p) const {
+  pairs_[p]->stop();
+  if (loopbacks_[p] != nullptr) loopbacks_[p]->stop();
 }
 
 Status PortQueues::raise(std::size_t p, const QueueEnd& far, const std::string& peer, bool here) {

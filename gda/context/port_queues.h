@@ -1,6 +1,6 @@
 #pragma once
-// What a context has on one port: its tables registered there, a completion queue, and a queue pair
-// for each of its main queues.
+// What a context has on one port, the team's first or second: its tables registered there, a
+// completion queue, and a queue pair for each of its main queues.
 //
 // Threads: made and connected at setup; the engine's thread posts and polls.
 #include <cstddef>
@@ -18,17 +18,26 @@ class PortQueues {
   struct Plan {
     std::vector<bool> used;      // by rank: spoken to
     std::uint32_t receives = 0;  // of a queue pair
+    std::uint32_t spare = 0;     // further work requests of a queue pair that are no kernel's
     QueueSettings queue;         // of which depths and rights are filled in here
   };
-  static Result<std::unique_ptr<PortQueues>> make(const GinCore& core, const ContextShape& shape,
+  struct Where {
+    const Rail& rail;
+    const AdapterLimits& limits;
+  };
+  static Result<std::unique_ptr<PortQueues>> make(const GinCore& core, const Where& where,
+                                                  const ContextShape& shape,
                                                   const ContextMemory& memory, const Plan& plan);
   PortQueues(const PortQueues&) = delete;
   PortQueues& operator=(const PortQueues&) = delete;
 
   // Work requests of a queue pair that are a kernel's; it has one more, for the liveness probe.
   std::uint32_t slots() const { return slots_; }
+  std::size_t size() const { return pairs_.size(); }  // pairs
   ibv_cq* cq() const { return cq_.get(); }
   const ibv_mr& tables() const { return *tables_; }
+  // Nothing comes over that queue pair any more, nor goes.
+  void stop(std::size_t p) const;
   // Null: its rank is not spoken to.
   QueuePair* pair(std::size_t p) const { return pairs_[p].get(); }
   // The end of that queue pair at which its rank's words arrive here: itself, but for the queues to
@@ -40,10 +49,12 @@ class PortQueues {
   Status raise(std::size_t p, const QueueEnd& far, const std::string& peer, bool here);
 
  private:
-  PortQueues() = default;
+  explicit PortQueues(const Where& where) : where_(where) {}
   Status register_tables(const GinCore& core, const ContextMemory& memory);
   Status make_cq(const GinCore& core, const ContextShape& shape, const Plan& plan);
   Status make_pairs(const GinCore& core, const ContextShape& shape, Plan plan);
+
+  const Where where_;
 
   std::uint32_t slots_ = 0;
   Owned<ibv_mr> tables_;

@@ -24,6 +24,7 @@ struct WqeReader {
     operation.bytes = count;
     operation.local = where.address;
     operation.lkey = where.fabric_key;
+    operation.second_lkey = where.second_key;
     return Syndrome::none;
   }
 
@@ -34,6 +35,7 @@ struct WqeReader {
       return Syndrome::remote_access;
     operation.remote = where.address;
     operation.rkey = where.fabric_key;
+    operation.second_rkey = where.second_key;
     return Syndrome::none;
   }
 

@@ -38,8 +38,8 @@ Result<std::vector<Bytes>> unmark(const Mesh& mesh, Result<std::vector<Bytes>> g
 
 }  // namespace
 
-bool GinCore::lost_port(std::int64_t now) {
-  const std::string lost = port->look(now);
+bool GinCore::lost(PortWatch& watched, std::int64_t now) {
+  const std::string lost = watched.look(now);
   if (lost.empty()) return false;
   TP_WARN("GIN of rank %d: %s; all kernels are let go", rank(), lost.c_str());
   mesh->give_up();

@@ -15,6 +15,7 @@
 #include "gda/memory/device_memory.h"
 #include "gda/team/flush_sources.h"
 #include "gda/team/port_watch.h"
+#include "gda/team/second_port.h"
 #include "plugin/rdma/devices.h"
 #include "plugin/transport.h"
 
@@ -41,8 +42,9 @@ struct GinCore {
   CommSettings settings;
   int gpu = -1;  // CUDA ordinal; -1: CPU threads play the GPU
   std::unique_ptr<Mesh> mesh;
-  std::optional<PortWatch> port;  // the engine's
-  std::vector<PeerPlan> plans;    // by rank
+  std::optional<PortWatch> port;       // the engine's
+  std::unique_ptr<SecondPort> second;  // null: there is none to move to
+  std::vector<PeerPlan> plans;         // by rank
   // Set: the adapter serves the queues of all contexts, and windows have the fabric's keys.
   std::shared_ptr<AdapterSide> adapter;
   BellChoice bells = BellChoice::automatic;  // who rings it: the GPU where it can, or the CPU
@@ -56,7 +58,8 @@ struct GinCore {
   std::vector<std::unique_ptr<DeviceBlock>> spare_handles;
 
   // Whether the team's port is lost: then it is told here, and to all other ranks.  The engine's.
-  bool lost_port(std::int64_t now);
+  bool lost_port(std::int64_t now) { return lost(*port, now); }
+  bool lost(PortWatch& watched, std::int64_t now);
 
   const Config& config() const { return devices->config(); }
   const Verbs& verbs() const { return devices->verbs(); }

@@ -1,8 +1,7 @@
 #pragma once
 // Whether a team's port is lost.  A port that is down may come back, and the adapter's retries wait
 // for that; but kernels spin meanwhile.  So it has the time that connections of the other transport
-// give theirs (TWINPATH_FAILOVER_HOLD_MS).  Queues of kernels are not moved to another port: what
-// an atomic did there, and whether, nobody could tell.
+// give theirs (TWINPATH_FAILOVER_HOLD_MS), unless its queues can move to another (second_port.h).
 //
 // Threads: the engine's.
 #include <cstdint>
@@ -20,6 +19,8 @@ class PortWatch {
   // To be called about ten times a second, at now_ns().  Empty, or why nothing will come over it
   // any more.
   std::string look(std::int64_t at);
+  // When last looked at.
+  bool down() const { return down_since_ != 0; }
 
  private:
   const Rail& rail_;

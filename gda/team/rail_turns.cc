@@ -110,4 +110,26 @@ Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t tur
   return rail;
 }
 
+Result<std::optional<Rail>> agree_on_second_rail(const Devices& devices, int device,
+                                                 const Rail& first, bool wanted, Mesh& mesh) {
+  Ports mine;
+  if (wanted) mine = look_at_ports(devices, device);
+  for (std::size_t place = 0; place < mine.rails.size(); ++place) {
+    if (!mine.rails[place] || mine.rails[place]->port.port != first.port.port) continue;
+    mine.told.usable &= ~(1u << place);
+    mine.told.up &= ~(1u << place);
+  }
+  auto from = gather_or_fail(mesh, encode(mine.told), "choosing a second port");
+  if (!from) return from.status();
+  std::vector<PortsOfRank> all;
+  std::uint32_t common = ~0u;
+  for (const Bytes& bytes : *from) {
+    all.push_back(decode(bytes));
+    if (all.back().ports != all.front().ports) common = 0;
+    common &= all.back().usable;
+  }
+  if (common == 0) return std::optional<Rail>();
+  return mine.rails[choose_rail(all, static_cast<std::size_t>(mesh.rank()))];
+}
+
 }  // namespace twinpath::gda

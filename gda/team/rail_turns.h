@@ -9,6 +9,7 @@
 // if another one is not: with none that is up everywhere it is waited for, as net's connections do.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,5 +36,10 @@ std::size_t choose_rail(std::span<const PortsOfRank> all, std::size_t rank);
 // used is named in the log, where `name` is what connects ("GIN").
 Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t turn, const char* name,
                            Mesh& mesh);
+
+// Collective: another port of the device for a connection that is over `first`, at the same place
+// at all ranks; none where there is no such port, or where a rank does not want it.
+Result<std::optional<Rail>> agree_on_second_rail(const Devices& devices, int device,
+                                                 const Rail& first, bool wanted, Mesh& mesh);
 
 }  // namespace twinpath::gda

@@ -60,6 +60,7 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   w.integer(std::uint64_t{address});
   w.integer(std::uint64_t{request.bytes});
   w.integer(*rkey);
+  w.integer(second_ != nullptr ? second_->mr->rkey : 0);
   return w.take();
 }
 
@@ -96,12 +97,22 @@ Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
   auto region = cache_->acquire(registration(core_, request));
   if (!region) return region.status();
   region_ = *region;
+  if (core_.second != nullptr) register_second(request);
   if (request.type == MemoryType::cuda) {
     flush_source_ = core_.flush_sources.add(
         {reinterpret_cast<std::uintptr_t>(request.data), region_->mr->rkey});
     warn_of_host_signals(core_);
   }
   return region_->mr->rkey;
+}
+
+// Without it the window is as good; but queues cannot move any more.
+void Window::register_second(const WindowRequest& request) {
+  const RailPort& port = core_.second->rail.port;
+  MrRequest mr = registration(core_, request);
+  mr.data_direct = !port.port->data_direct.empty();
+  auto region = port.adapter->mrs.acquire(mr);
+  if (region) second_ = *region;
 }
 
 Status Window::publish(const WindowRequest& request,
@@ -113,6 +124,9 @@ Status Window::publish(const WindowRequest& request,
     memory.address = in.integer<std::uint64_t>();
     memory.bytes = in.integer<std::uint64_t>();
     memory.fabric_key = in.integer<std::uint32_t>();
+    memory.second_key = in.integer<std::uint32_t>();
+    if (core_.second != nullptr && memory.second_key == 0)
+      core_.second->lacks.store("a window is not registered", std::memory_order_relaxed);
     if (!in.ok()) {
       TP_WARN("%s sent a damaged description of its window",
               core_.mesh->peer_text(static_cast<int>(remote.size())).c_str());
@@ -126,7 +140,7 @@ Status Window::publish(const WindowRequest& request,
     return fill(mr_->lkey, rkeys);
   }
   const KeyedMemory local{reinterpret_cast<std::uintptr_t>(request.data), request.bytes,
-                          region_->mr->lkey};
+                          region_->mr->lkey, second_ != nullptr ? second_->mr->lkey : 0};
   unsigned rights = kLocalRead | kLocalWrite | kRemoteWrite | kRemoteRead;
   if (core_.limits.atomics) rights |= kRemoteAtomic;
   auto key = core_.keys.add(local, remote, rights);
@@ -161,6 +175,7 @@ Window::~Window() {
   close();
   if (device_ != nullptr) core_.spare_handles.push_back(std::move(device_));
   if (region_ != nullptr) cache_->release(region_);
+  if (second_ != nullptr) core_.second->rail.port.adapter->mrs.release(second_);
 }
 
 }  // namespace twinpath::gda

@@ -45,11 +45,13 @@ class Window final : public GinWindow {
 
   GinCore& core_;
   Result<std::uint32_t> register_memory(const WindowRequest& request);
+  void register_second(const WindowRequest& request);
   Status fill(std::uint32_t lkey, const std::vector<std::uint32_t>& rkeys);
 
   MrCache* cache_ = nullptr;
   MrRegion* region_ = nullptr;
-  Owned<ibv_mr> mr_;  // instead of it, where an adapter serves the queues: from address 0
+  MrRegion* second_ = nullptr;  // over the team's second port, if there is one
+  Owned<ibv_mr> mr_;            // instead of it, where an adapter serves the queues: from address 0
   std::unique_ptr<DeviceBlock> device_;  // DeviceWindow, then the array of keys
   std::uint32_t key_ = 0;
   const FlushSource* flush_source_ = nullptr;  // it is GPU memory

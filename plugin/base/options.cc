@@ -294,8 +294,7 @@ constexpr std::array kOptions{
         "other. Use it for kernels of 16 blocks or more."),
     option<&Config::gin_atomics>(
         "TWINPATH_GIN_ATOMICS", "GPU", "0, 1",
-        "0 sends signals without the adapter's atomics: the sender writes its running "
-        "sum, and the peer's thread adds it up."),
+        "0 sends signals without the adapter's atomics: the peer's thread adds them."),
     option<&Config::gin_nic_handler>(
         "NCCL_GIN_GDAKI_NIC_HANDLER", "GPU", "0, 1, 2",
         "Who rings an adapter that reads kernels' queues itself. 1: a CPU thread; 2: "

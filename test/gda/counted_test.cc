@@ -20,13 +20,12 @@ struct Row {
         sender({.signals = kTable,
                 .signals_bytes = kSignals * 8,
                 .row = reinterpret_cast<std::uintptr_t>(words.data()),
-                .words = kWords,
-                .rkey = 5}),
+                .words = kWords}),
         inbox({words.data(), table.data(), 1, kWords, kSignals}, nullptr) {}
   // Its data arrives; the result is what its receive says.
   ibv_wc place(std::uint64_t signal, std::uint64_t add) {
     ibv_send_wr wr{};
-    sender.fill(wr, kTable + 8 * signal);
+    sender.fill(wr, kTable + 8 * signal, 5);
     std::memcpy(reinterpret_cast<void*>(wr.wr.rdma.remote_addr), &add, sizeof add);
     ibv_wc wc{};
     wc.wr_id = CountedInbox::kReceiveId;
@@ -64,7 +63,7 @@ TEST_CASE("Counted signals of any value are added, going round their row") {
   std::vector<std::uint64_t> places;
   for (std::size_t i = 0; i < Row::kWords; ++i) {
     ibv_send_wr wr{};
-    row.sender.fill(wr, Row::kTable);
+    row.sender.fill(wr, Row::kTable, 5);
     places.push_back((wr.wr.rdma.remote_addr - reinterpret_cast<std::uintptr_t>(row.words.data())) /
                      8);
   }

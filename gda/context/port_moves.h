@@ -1,0 +1,104 @@
+#pragma once
+// The pairs of queues of a context that can move to the team's second port, and how far each, to
+// one rank and back, has come on its way:
+//
+//   first     over the first port
+//   asking    that port is down; the way over the second one is tried, and the pair stays if nobody
+//             answers
+//   stopping  the queue pair is in error: what it still had comes back
+//   told      all of it has, and the peer has been told how many of its signals were taken.  From
+//             now on nothing that it sent over the first port can touch this rank's memory
+//   second    the peer has said the same, and what it may not have got was sent again
+//
+// The number is the first immediate data that comes over the second queue pair; signals follow it.
+// A pair that does not get there in TWINPATH_FAILOVER_HOLD_MS (2 s at least) fails, and so does one
+// whose second way fails.  None comes back to its first port.
+//
+// Threads: made and attached to at setup, then the engine's.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gda/back/counted_signals.h"
+#include "gda/back/verbs_back_end.h"
+#include "gda/context/port_queues.h"
+#include "gda/team/gin_core.h"
+#include "plugin/base/wait_within.h"
+#include "plugin/rdma/liveness_probe.h"
+
+namespace twinpath::gda {
+
+class PortMoves {
+ public:
+  // Work requests of a queue pair beside a kernel's, and receives beside those of signals: the last
+  // one before it moves, or the word to the peer and the question before it.
+  static constexpr std::uint32_t kSpare = 2;
+
+  // `ranks`: pair p is to rank p % ranks.  All outlive this but `second`, whose queue pairs are
+  // those that can move.
+  PortMoves(const GinCore& core, std::size_t ranks, CountedInbox& inbox, const PortQueues& first,
+            std::unique_ptr<PortQueues> second)
+      : core_(core),
+        ranks_(ranks),
+        inbox_(inbox),
+        first_(first),
+        second_(std::move(second)),
+        pairs_(ranks_ == 0 ? 0 : second_->size()) {}
+  const PortQueues& second() const { return *second_; }
+  bool can_move(std::size_t pair) const { return second_->pair(pair) != nullptr; }
+  // As PortQueues::raise(), of the second port.
+  Status raise(std::size_t pair, const QueueEnd& far, const std::string& peer, bool here);
+  // `probed`: memory of the peer, with its key over the second port.
+  void attach(std::size_t pair, VerbsBackEnd& back, const ProbeTarget& probed) {
+    pairs_[pair].back = &back;
+    pairs_[pair].probed = probed;
+  }
+
+  // Completions: of a pair's last receive over the first port; and all over the second.
+  void receives_came_back(std::size_t pair) { pairs_[pair].receives_came_back = true; }
+  void on_completion(const ibv_wc& wc);
+  // The first port is down: who can leaves it, once the second one has been seen to work.
+  void ask();
+  // Begins the pair's move, if it has not begun; where it cannot move the pair fails.
+  void leave(std::size_t pair, const char* why);
+  bool under_way() const { return moving_ != 0; }
+  // One step of those that are; true when one has come further.
+  bool advance();
+  // None of the context's queues is over the first port any more.
+  bool all_moved() const;
+
+ private:
+  enum class At : std::uint8_t { first, asking, stopping, told, second };
+  struct Pair {
+    bool under_way() const { return at == At::stopping || at == At::told; }
+
+    VerbsBackEnd* back = nullptr;  // null: its rank is not spoken to
+    ProbeTarget probed;
+    At at = At::first;
+    bool receives_came_back = false;
+    std::optional<std::uint32_t> heard;  // signals from here that the peer took, modulo 2^32
+    std::optional<RunLimit> limit;       // of what is under way
+  };
+
+  bool to_itself(std::size_t pair) const {
+    return pair % ranks_ == static_cast<std::size_t>(core_.rank());
+  }
+  std::int64_t limit_ms() const;             // of a pair's move
+  std::string text(std::size_t pair) const;  // "GIN queue of rank 0 to rank 3 (...)"
+  const std::string& second_name() const { return core_.second->rail.port.port->name; }
+  void on_receive(const ibv_wc& wc);
+  void on_send(const ibv_wc& wc);
+  bool advance(std::size_t pair);
+  void end(Pair& pair);
+
+  const GinCore& core_;
+  const std::size_t ranks_;
+  CountedInbox& inbox_;
+  const PortQueues& first_;
+  const std::unique_ptr<PortQueues> second_;
+  std::vector<Pair> pairs_;
+  int moving_ = 0;  // of these under way
+};
+
+}  // namespace twinpath::gda

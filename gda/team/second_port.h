@@ -1,0 +1,37 @@
+#pragma once
+// The port of a merged device to which a team's connection moves its queues when its first port
+// fails.  What may not have arrived is sent again there (gda/back/replay.h), so it takes
+//   - signals that are counted, at all ranks: whether an atomic was added nobody can tell;
+//   - a fabric that places in order whatever the memory (Verbs::ordered).  Behind PCIe what came
+//     over the first port would need a flush there before the second one's signals are told;
+//   - no adapter that serves the queues itself: what it does is not seen here;
+//   - at each rank another port of the device, of the same place.
+// Windows and tables are registered there from the start.
+//
+// Threads: made at setup; the engine's thread watches.
+#include <atomic>
+#include <memory>
+
+#include "gda/connect/queue_pair.h"
+#include "gda/team/port_watch.h"
+#include "plugin/rdma/rail.h"
+
+namespace twinpath::gda {
+
+struct GinCore;
+
+struct SecondPort {
+  SecondPort(const Rail& on, const AdapterLimits& can, const Devices& devices)
+      : rail(on), limits(can), watch(rail, devices) {}
+  const Rail rail;
+  const AdapterLimits limits;
+  PortWatch watch;  // the engine's
+  // Why nothing moves there after all, once: some window is not registered there at some rank, or
+  // some rank is not reached.  Null: it may.
+  std::atomic<const char*> lacks{nullptr};
+};
+
+// Collective: core.second, where there is one.  `device`: the team's.
+Status agree_on_second_port(GinCore& core, int device);
+
+}  // namespace twinpath::gda

@@ -1,0 +1,72 @@
+// What is sent again when a queue pair is gone.
+#include "gda/back/replay.h"
+
+#include <string>
+
+#include "test/support/catch.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+
+namespace {
+
+// w put, i inline put, s signal, r get, n nop, d dump, a another atomic.
+struct Kind {
+  OperationKind kind;
+  bool signal;
+};
+Kind kind_of(char c) {
+  switch (c) {
+    case 'w':
+      return {OperationKind::write, false};
+    case 'i':
+      return {OperationKind::write_inline, false};
+    case 's':
+      return {OperationKind::fetch_add, true};
+    case 'r':
+      return {OperationKind::read, false};
+    case 'd':
+      return {OperationKind::dump, false};
+    case 'a':
+      return {OperationKind::fetch_add, false};
+    default:
+      return {OperationKind::nop, false};
+  }
+}
+
+// '+' again, '.' applied, '!' impossible.
+std::string replay(const std::string& under_way, std::uint64_t taken) {
+  ReplayRule rule(taken);
+  std::string out;
+  for (const char c : under_way) {
+    const Replay what = rule.next(kind_of(c).kind, kind_of(c).signal);
+    out += what == Replay::again ? '+' : what == Replay::applied ? '.' : '!';
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("What is sent again, and what is not") {
+  struct Case {
+    const char* what;
+    const char* under_way;
+    std::uint64_t taken;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {"nothing was taken", "wswis", 0, "+++++"},
+      {"all was taken", "wswis", 2, "....."},
+      {"puts before the last signal taken are not written again", "wwswws", 1, "...+++"},
+      {"nor inline ones", "isis", 1, "..++"},
+      {"a get's answer may be lost although a later signal arrived", "rswrs", 2, "+..+."},
+      {"nops and dumps go with what is before them", "nwsdn", 1, "+..++"},
+      {"an atomic's fate is not known", "wawas", 0, "+!+!+"},
+      {"not even before a signal that was taken", "as", 1, "!."},
+      {"nothing was under way", "", 0, ""},
+  };
+  for (const Case& c : cases) {
+    INFO(c.what);
+    CHECK(replay(c.under_way, c.taken) == c.expected);
+  }
+}
