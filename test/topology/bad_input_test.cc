@@ -180,6 +180,28 @@ TEST_CASE("an adapter that a driver has taken is of its family, whatever its id"
   CHECK(m->find_hca("other")->kind == HcaKind::other);
 }
 
+TEST_CASE("a port has the whole Gb/s that its rate begins with, and none where that is no rate") {
+  FakeMachine fake = small();
+  const std::string path = "pci0000:00/0000:00:01.0/0000:01:00.0";
+  fake.hca(path, 0, "mlx5_0", 5);
+  struct Row {
+    const char* rate;
+    std::optional<int> gbps;
+  };
+  for (const Row& row : {Row{"2.5 Gb/sec (1X SDR)\n", 2}, Row{"1 Gb/sec\n", 1},
+                         Row{"800 Gb/sec (4X XDR)\n", 800}, Row{"0 Gb/sec\n", {}},
+                         Row{"-1 Gb/sec\n", {}}, Row{"400\n", {}}, Row{"fast Gb/sec\n", {}}}) {
+    CAPTURE(row.rate);
+    const TemporaryFolder folder;
+    fake.write(folder.path());
+    spill(folder.path() + "/sys/devices/" + path + "/infiniband/mlx5_0/ports/1/rate", row.rate);
+    std::string why;
+    const auto m = read_sysfs(folder.path(), why);
+    REQUIRE(m);
+    CHECK(m->hcas.at(0).ports.at(0).gbps == row.gbps);
+  }
+}
+
 TEST_CASE("two HCAs with one GUID are both there, and told") {
   FakeMachine fake = small();
   fake.hca("pci0000:00/0000:00:01.0/0000:01:00.0", 0, "mlx5_0", 0x77);
