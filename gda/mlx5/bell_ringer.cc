@@ -3,24 +3,9 @@
 #include <atomic>
 
 #include "gda/abi/wqe.h"
+#include "plugin/base/device_fence.h"
 
 namespace twinpath::gda::mlx5 {
-namespace {
-
-// What was stored to memory before is there when the adapter sees a later store to its register:
-// order between ordinary memory and a device's, which the language's fences do not promise.
-void memory_before_register() {
-#if defined(__x86_64__)
-  asm volatile("sfence" ::: "memory");
-#elif defined(__aarch64__)
-  asm volatile("dsb st" ::: "memory");
-#else
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-}
-
-}  // namespace
-
 bool BellRinger::turn() {
   bool rang = false;
   for (Queue& q : queues_) {
@@ -33,13 +18,13 @@ bool BellRinger::turn() {
     // finds the record when a later bell of another queue has hidden ours.
     std::atomic_ref<std::uint32_t>(*q.record).store(doorbell_record(count),
                                                     std::memory_order_release);
-    memory_before_register();
+    device_store_fence();
     std::atomic_ref<std::uint64_t>(*q.bell).store(adapter_doorbell(count, q.qpn),
                                                   std::memory_order_release);
     rang = true;
   }
   // Registers that gather writes are not used (page.h), yet a core may hold the last store back.
-  if (rang) memory_before_register();
+  if (rang) device_store_fence();
   return rang;
 }
 
