@@ -9,18 +9,21 @@ Result<std::unique_ptr<ContextCqs>> ContextCqs::make(int gpu, const ContextShape
   for (std::size_t q = 0; q < shape.queues(); ++q) {
     if (memory.cq(q) != nullptr) {
       made->host_.emplace_back(memory.cq(q), shape.depth);
+    } else if (memory.cq_mapping(q) != nullptr) {
+      made->mapped_.emplace_back(memory.cq_mapping(q), shape.depth);
     } else {
       made->gpu_.emplace_back(memory.cq_address(q), shape.depth, made->unsent_);
     }
   }
-  if (made->gpu_.empty()) return made;
+  // Before the engine's first store.
   TP_TRY(memory.fill_cqs());
-  made->stream_ = std::make_unique<WordStream>(gpu);
+  if (!made->gpu_.empty()) made->stream_ = std::make_unique<WordStream>(gpu);
   return made;
 }
 
 CqeWriter& ContextCqs::at(std::size_t queue) {
   if (stream_ != nullptr) return gpu_[queue];
+  if (!mapped_.empty()) return mapped_[queue];
   return host_[queue];
 }
 

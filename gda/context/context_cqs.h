@@ -1,5 +1,5 @@
 #pragma once
-// The CQs of one context: all in host memory, or all in GPU memory.
+// The CQs of one context: all in host memory, or all in GPU memory, written one way.
 //
 // Threads: make and wait are the owner's, the rest the engine's.
 #include <cstdint>
@@ -28,6 +28,7 @@ class ContextCqs {
  private:
   ContextCqs() = default;
   std::deque<HostCq> host_;
+  std::deque<MappedCq<>> mapped_;
   std::deque<GpuCq> gpu_;
   std::unique_ptr<WordStream> stream_;
   std::uint64_t unsent_ = 0;

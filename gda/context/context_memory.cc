@@ -5,6 +5,7 @@
 
 #include "gda/abi/cqe.h"
 #include "gda/memory/signal_release.h"
+#include "plugin/base/log.h"
 #include "plugin/base/page_size.h"
 
 namespace twinpath::gda {
@@ -79,15 +80,33 @@ Result<std::unique_ptr<ContextMemory>> ContextMemory::make(int gpu, const Contex
   if (memory->signals_ != nullptr)
     memory->host_signals_ =
         words_of(*memory->signals_, static_cast<std::size_t>(memory->signals_bytes()));
-  if (shape.gpu_cqs && !shape.adapter) {
-    auto block = DeviceBlock::make(gpu, Place::gpu, cqs);
-    if (!block) return block.status();
-    memory->cqs_ = std::move(block).take();
-    auto reach = reach_block(gpu, *memory->cqs_);
-    if (!reach) return reach.status();
-    memory->cqs_reach_ = std::move(reach).take();
-  }
+  if (shape.gpu_cqs && !shape.adapter) TP_TRY(memory->place_cqs(gpu));
   return memory;
+}
+
+Status ContextMemory::place_cqs(int gpu) {
+  const std::size_t bytes = shape_.queues() * queue_bytes();
+  // GDRCopy maps pages of the GPU, which nothing else may lie on.
+  const std::size_t room =
+      shape_.gdrcopy ? gpu::gdr_page_end(bytes) + std::size_t{gpu::kGdrPage} : bytes;
+  auto block = DeviceBlock::make(gpu, Place::gpu, room);
+  if (!block) return block.status();
+  cqs_ = std::move(block).take();
+  if (cqs_->host() != nullptr) return Status::ok;
+  if (shape_.gdrcopy) {
+    const std::uint64_t begin = gpu::gdr_page_end(cqs_->device_address());
+    cqs_at_ = begin - cqs_->device_address();
+    std::string said;
+    cqs_mapping_ = gpu::GdrMapping::map(begin, bytes, said);
+    TP_INFO(net, "GPU %d: completions go to its memory %s: %s", gpu,
+            cqs_mapping_ != nullptr ? "through GDRCopy" : "by copies, not through GDRCopy",
+            said.c_str());
+    if (cqs_mapping_ != nullptr) return Status::ok;
+  }
+  auto reach = reach_block(gpu, *cqs_);
+  if (!reach) return reach.status();
+  cqs_reach_ = std::move(reach).take();
+  return Status::ok;
 }
 
 std::uint64_t* ContextMemory::doorbell(std::size_t queue) const {
@@ -102,8 +121,11 @@ std::uint8_t* ContextMemory::cq(std::size_t queue) const {
   if (cqs_ == nullptr) return sq(shape_.queues() + queue);
   return cqs_->host() == nullptr ? nullptr : cqs_->host() + queue * queue_bytes();
 }
+std::uint8_t* ContextMemory::cq_mapping(std::size_t queue) const {
+  return cqs_mapping_ == nullptr ? nullptr : cqs_mapping_->data() + queue * queue_bytes();
+}
 std::uint64_t ContextMemory::cq_address(std::size_t queue) const {
-  if (cqs_ != nullptr) return cqs_->device_address() + queue * queue_bytes();
+  if (cqs_ != nullptr) return cqs_->device_address() + cqs_at_ + queue * queue_bytes();
   return std::uint64_t{reinterpret_cast<std::uintptr_t>(cq(queue))};  // one address for both sides
 }
 
@@ -111,7 +133,7 @@ Status ContextMemory::fill_cqs() {
   if (cqs_ == nullptr) return Status::ok;
   const std::vector<std::uint8_t> fill(queue_bytes(), kCqeFill);
   for (std::size_t q = 0; q < shape_.queues(); ++q)
-    TP_TRY(cqs_->copy_in(q * queue_bytes(), fill.data(), fill.size()));
+    TP_TRY(cqs_->copy_in(cqs_at_ + q * queue_bytes(), fill.data(), fill.size()));
   return Status::ok;
 }
 
@@ -124,6 +146,7 @@ void ContextMemory::release_waiters() const {
 void ContextMemory::free_gpu_memory() {
   device_.reset();
   cqs_reach_.reset();
+  cqs_mapping_.reset();
   cqs_.reset();
   if (table_release_ == nullptr) return;
   // No kernel runs any more, so nobody waits for their words.

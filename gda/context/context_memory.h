@@ -27,6 +27,7 @@
 #include "gda/memory/device_memory.h"
 #include "gda/memory/shared_tables.h"
 #include "gda/memory/table_release.h"
+#include "plugin/gpu/gdrcopy.h"
 
 namespace twinpath::gda {
 
@@ -43,9 +44,11 @@ class ContextMemory {
 
   std::uint64_t* doorbell(std::size_t queue) const;
   std::uint8_t* sq(std::size_t queue) const;
-  std::uint8_t* cq(std::size_t queue) const;  // null where the CPU cannot reach it
+  std::uint8_t* cq(std::size_t queue) const;  // null in GPU memory
+  // There, as the CPU stores to it; null where only copies reach it.
+  std::uint8_t* cq_mapping(std::size_t queue) const;
   std::uint64_t cq_address(std::size_t queue) const;
-  Status fill_cqs();  // those that the CPU cannot reach, with entries of no lap
+  Status fill_cqs();  // those in GPU memory, with entries of no lap
 
   std::uint8_t* tables() const { return tables_->host(); }
   std::size_t tables_bytes() const { return tables_->bytes(); }
@@ -94,12 +97,16 @@ class ContextMemory {
   std::size_t part(std::size_t bytes) const;  // of the tables
   std::size_t tables_size() const;
   std::size_t words_bytes() const { return tables_end() - tables_->device_address(); }
+  Status place_cqs(int gpu);
 
   const ContextShape shape_;
   const DeviceImage image_;
   std::unique_ptr<DeviceBlock> queues_, tables_, device_;
   std::unique_ptr<DeviceBlock> signals_;  // null: at the beginning of tables_
   std::unique_ptr<DeviceBlock> cqs_;      // null: at the end of queues_
+  std::size_t cqs_at_ = 0;                // in it
+  // Of cqs_ in GPU memory one is there, and goes before it.
+  std::unique_ptr<gpu::GdrMapping> cqs_mapping_;
   std::shared_ptr<gpu::ImportedAllocation> cqs_reach_;
   // What of signals and counters the CPU reaches: looked at while GPU memory is being freed.
   std::span<std::uint64_t> host_words_, host_signals_;

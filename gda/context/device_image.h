@@ -22,6 +22,7 @@ struct ContextShape {
   std::uint32_t depth = 0;
   std::uint64_t signals = 0, counters = 0;  // of each context
   bool gpu_cqs = false;                     // CQs in GPU memory
+  bool gdrcopy = false;                     // and written through GDRCopy where it is there
   bool counted = false;                     // some peers' signals come without atomics
   bool adapter = false;                     // an adapter serves the queues, which lie elsewhere
 

@@ -27,6 +27,7 @@ Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<GinCore> core,
                                                const ContextSettings& settings) {
   ContextShape shape = shape_of(*core, settings);
   shape.gpu_cqs = core->config().gin_cq == QueuePlace::gpu;
+  shape.gdrcopy = core->config().gdrcopy;
   for (const PeerPlan& plan : core->plans) shape.counted |= plan.counted;
   std::unique_ptr<Context> context(new Context(core, shape));
   const auto mine = context->prepare(settings);

@@ -119,6 +119,7 @@ struct Config {
   int net_gdr_read = -1;                   // NCCL_NET_GDR_READ (-1 automatic, 0, 1)
   bool net_optional_recv = true;           // NCCL_NET_OPTIONAL_RECV_COMPLETION
   bool gdr_flush_disable = false;          // NCCL_GDR_FLUSH_DISABLE
+  bool gdrcopy = false;                    // NCCL_GDRCOPY_ENABLE
   std::string socket_ifname;               // NCCL_SOCKET_IFNAME
   std::string socket_family;               // NCCL_SOCKET_FAMILY (AF_INET, AF_INET6 or empty)
   std::string comm_id;                     // NCCL_COMM_ID (address of rank 0)

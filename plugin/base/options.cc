@@ -215,7 +215,7 @@ constexpr std::array kOptions{
         "TWINPATH_FLOW_LABELS", "Connections", "0, 1",
         "1 gives every queue pair on RoCE v2 its own flow label, from which adapters "
         "make the UDP source port by which switches choose a path; those of one "
-        "connection all differ. 0 leaves it to the driver, as NCCL's transport does."),
+        "connection all differ. 0 leaves it to the driver."),
     option<&Config::ib_qps_per_connection, in_range<1, kMaxQps>>(
         "NCCL_IB_QPS_PER_CONNECTION", "Data path", "1..32", "Queue pairs per connection and port."),
     option<&Config::ib_split_data_on_qps>(
@@ -259,7 +259,7 @@ constexpr std::array kOptions{
     option<&Config::metrics_dir>(
         "TWINPATH_METRICS_DIR", "Counters", "folder",
         "Where a copy of the counters is saved when a connection is lost and when the "
-        "last one closes; twinpath-top --post-mortem reads it. Empty saves none."),
+        "last one closes; twinpath-top --post-mortem reads it."),
     option<&Config::mode>(
         "TWINPATH_MODE", "GPU", "auto, stage, proxy, gda-cpu, gda",
         "The best path that peers may use. stage copies GPU buffers through host "
@@ -284,21 +284,20 @@ constexpr std::array kOptions{
         "depth. Each takes 128 bytes of pinned host memory, twice that with counters."),
     option<&Config::gin_engine>(
         "TWINPATH_GIN_POLLING", "GPU", "auto, spin, sleep",
-        "How the thread that serves kernels' queues waits. auto: spins for 10 ms (0.2 "
-        "ms on up to 4 cores), then sleeps 20 to 200 us at a time; sleep: always "
-        "sleeps; spin: never sleeps (keeps a core busy)."),
+        "How the thread that serves kernels' queues waits. auto: spins for 10 ms (0.2 ms "
+        "on up to 4 cores), then sleeps 20 to 200 us at a time; sleep: always; spin: "
+        "never (keeps a core busy)."),
     option<&Config::gin_cq>(
         "TWINPATH_GIN_CQ", "GPU", "host, gpu",
-        "Where the completions that kernels poll are stored. gpu takes some 7 us "
-        "longer per completion, but many threads can poll it without slowing each "
-        "other. Use it for kernels of 16 blocks or more."),
+        "Where completions that kernels poll are stored. gpu takes some 7 us longer for "
+        "each, but threads do not slow each other: for kernels of 16 blocks or more."),
     option<&Config::gin_atomics>(
         "TWINPATH_GIN_ATOMICS", "GPU", "0, 1",
         "0 sends signals without the adapter's atomics: the peer's thread adds them."),
     option<&Config::gin_nic_handler>(
         "NCCL_GIN_GDAKI_NIC_HANDLER", "GPU", "0, 1, 2",
-        "Who rings an adapter that reads kernels' queues itself. 1: a CPU thread; 2: "
-        "the GPU only; 0: the GPU where possible, else a CPU thread."),
+        "Who rings an adapter that reads kernels' queues itself. 1: a CPU thread; 2: the "
+        "GPU only; 0: the GPU where possible, else a thread."),
     option<&Config::peer_mode, is_peer_modes>(
         "TWINPATH_PEER_MODE", "GPU", "rank[-rank]:mode,...",
         "TWINPATH_MODE per peer, for example 3:proxy,7-9:gda, where NCCL tells the "
@@ -313,8 +312,8 @@ constexpr std::array kOptions{
         "with sys and proc), for containers that hide the PCI tree."),
     option<&Config::topo_file>(
         "NCCL_TOPO_FILE", "GPU", "path",
-        "NCCL's topology file, laid over the machine's topology so that NCCL and the "
-        "plugin judge by one tree."),
+        "NCCL's topology file, laid over the machine's topology: NCCL and the plugin "
+        "judge by one tree."),
     option<&Config::net_gdr_level, is_gdr_level>(
         "NCCL_NET_GDR_LEVEL", "GPU", "LOC, PIX, PXB, C2C, PHB, NODE, SOCK, SYS, 0..5",
         "The largest distance between GPU and adapter for GPUDirect RDMA. NCCL applies "
@@ -334,12 +333,14 @@ constexpr std::array kOptions{
     option<&Config::helper_cpus>(
         "TWINPATH_HELPER_CPUS", "GPU", "near, inherit",
         "Where twinpath-copier and helper threads run if a rank is bound to fewer than "
-        "four processors; near: on all that the cpuset allows, or on the GPU's NUMA "
-        "node if it has four of them; inherit: within the binding, beside NCCL's "
-        "threads."),
+        "four processors; near: all that the cpuset allows, or on the GPU's NUMA node "
+        "if it has four of them; inherit: within the binding."),
     option<&Config::gdr_flush_disable>(
         "NCCL_GDR_FLUSH_DISABLE", "GPU", "0, 1",
         "1 skips the read that makes received data visible to the GPU."),
+    option<&Config::gdrcopy>(
+        "NCCL_GDRCOPY_ENABLE", "GPU", "0, 1",
+        "1 stores completions in GPU memory through GDRCopy if installed. NCCL uses it too."),
     option<&Config::socket_ifname>(
         "NCCL_SOCKET_IFNAME", "Sockets", "[^][=]name,...",
         "Network interfaces of the control connections. Names are prefixes; = requires "

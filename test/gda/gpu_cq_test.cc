@@ -1,155 +1,18 @@
 // CQs in GPU memory: over a made-up CUDA driver whose streams really run later, CPU threads poll
 // them as kernels do.
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <thread>
-#include <vector>
 
-#include "gda/abi/gin_kernel.h"
-#include "gda/context/context_cqs.h"
-#include "gda/front/key_table.h"
 #include "gda/memory/retired.h"
 #include "gda/memory/signal_release.h"
-#include "test/fabric/fake_gpu.h"
-#include "test/support/catch.h"
+#include "test/gda/gpu_cq_rig.h"
 #include "test/support/log_capture.h"
 
 namespace twinpath::gda {
 namespace {
 
-namespace cuda = gpu::cuda;
-using test::FakeGpu;
 using test::LogCapture;
-
-constexpr std::int64_t kTimeLimit = 40 * kSecond;
-
-// That driver, with memory of its own besides; freeing it waits for kernels, as the real one does.
-class SlowGpu : public FakeGpu {
- public:
-  SlowGpu() : driver_(*cuda::driver()) {
-    kernels = 0;
-    driver_.mem_alloc = [](cuda::Address* p, std::size_t n) {
-      *p = reinterpret_cast<std::uintptr_t>(std::aligned_alloc(4096, (n + 4095) / 4096 * 4096));
-      return 0;
-    };
-    driver_.mem_free = [](cuda::Address p) {
-      while (kernels.load() != 0) std::this_thread::yield();
-      std::free(reinterpret_cast<void*>(p));
-      return 0;
-    };
-    driver_.host_device_pointer = [](cuda::Address* seen, void* p, unsigned) {
-      *seen = reinterpret_cast<std::uintptr_t>(p);
-      return 0;
-    };
-    cuda::set_driver_for_test(&driver_);
-  }
-  static inline std::atomic<int> kernels{0};  // that run
-
- private:
-  cuda::Driver driver_;
-};
-
-// Done as soon as the queue asks for it to begin.
-class QuickBackEnd final : public BackEnd {
- public:
-  Issued issue(std::uint64_t index, const Operation&) override {
-    last_ = index;
-    return Issued::accepted;
-  }
-  void flush() override { queue->complete(last_); }
-  WorkQueue* queue = nullptr;
-
- private:
-  std::uint64_t last_ = 0;
-};
-
-// Queues as a context has them, without an adapter.
-struct Queues {
-  explicit Queues(int ranks, std::uint32_t depth = 16, std::uint64_t counters = 0) : keys(ranks) {
-    shape.ranks = ranks;
-    shape.depth = depth;
-    shape.signals = 4;
-    shape.counters = counters;
-    shape.gpu_cqs = true;
-    memory = ContextMemory::make(0, shape).take();
-    cqs = ContextCqs::make(0, shape, *memory).take();
-    constexpr std::uint32_t kFirst = 0x100;
-    back_ends.resize(shape.queues());
-    for (std::size_t q = 0; q < shape.queues(); ++q) {
-      WorkQueueSetup setup;
-      setup.qpn = setup.cqn = kFirst + static_cast<std::uint32_t>(q);
-      setup.depth = depth;
-      setup.sq = memory->sq(q);
-      setup.doorbell = memory->doorbell(q);
-      setup.keys = &keys;
-      setup.poison = 0x9d3c5a7e1b2f4861u;
-      queues.push_back(std::make_unique<WorkQueue>(setup, back_ends[q], cqs->at(q),
-                                                   [](std::uint32_t) { return nullptr; }));
-      back_ends[q].queue = queues.back().get();
-    }
-    std::vector<DeviceQueue> seen;
-    for (std::size_t q = 0; q < shape.queues(); ++q)
-      seen.push_back(memory->device_queue(q, kFirst + static_cast<std::uint32_t>(q)));
-    DeviceKeys none;
-    none.signals_there.assign(static_cast<std::size_t>(ranks), 0);
-    filled = memory->fill(seen, none);
-  }
-  GinKernel28 kernel() const { return {memory->device_handle(), 0, kTimeLimit}; }
-  // What the engine does.
-  void turn() {
-    for (auto& queue : queues) (void)queue->scan(64);
-    (void)cqs->send();
-  }
-  const std::uint8_t* cqe(std::size_t q, std::uint64_t index) const {
-    return reinterpret_cast<const std::uint8_t*>(memory->cq_address(q)) +
-           index % shape.depth * kCqeBytes;
-  }
-
-  ContextShape shape;
-  KeyTable keys;
-  std::unique_ptr<ContextMemory> memory;
-  std::unique_ptr<ContextCqs> cqs;
-  std::vector<QuickBackEnd> back_ends;
-  std::vector<std::unique_ptr<WorkQueue>> queues;
-  Status filled = Status::ok;
-};
-
-// 0 when each of `count` NOPs came back.
-int post_nops(Producer<DeviceQp28> queue, int count) {
-  for (int i = 0; i < count; ++i) {
-    std::uint64_t first = 0;
-    if (const int code = queue.reserve(1, first); code != 0) return code;
-    queue.write(first, make_nop(first, queue.qpn()));
-    if (const int code = queue.submit(first, 1); code != 0) return code;
-    if (i % 3 != 0) continue;
-    if (const int code = queue.poll(first); code != 0) return code;
-  }
-  return queue.wait_all();
-}
-
-void kernels_come_through(Queues& all, int threads, int count) {
-  std::atomic<int> running{0}, wrong{0};
-  std::vector<std::thread> kernels;
-  for (int r = 0; r < all.shape.ranks; ++r) {
-    for (int t = 0; t < threads; ++t) {
-      ++running;
-      kernels.emplace_back([&, r] {
-        if (post_nops(all.kernel().queue_to(r), count) != 0) ++wrong;
-        --running;
-      });
-    }
-  }
-  while (running != 0) {
-    all.turn();
-    std::this_thread::yield();
-  }
-  for (auto& kernel : kernels) kernel.join();
-  CHECK(wrong == 0);
-  CHECK(all.cqs->wait(kTimeLimit));
-}
 
 // A kernel that waits for signals and counters nobody raises, in all the ways there are.
 void wait_in_vain(GinKernel28 kernel, const DeviceContext72& context, std::atomic<int>& passed) {

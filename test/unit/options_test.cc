@@ -229,7 +229,7 @@ TEST_CASE("numbers are what NCCL takes them for, in every option") {
       CHECK(o.get(c) == wanted);
     }
   }
-  CHECK(numbers == 46);  // the table was read
+  CHECK(numbers == 47);  // the table was read
   CHECK(read({{"NCCL_IB_TC", "0152"}}).ib_tc == 106);
   CHECK(read({{"NCCL_IB_TC", "-0x1"}}).ib_tc == -1);
   CHECK(read({{"NCCL_IB_DISABLE", "2"}}).ib_disable);
