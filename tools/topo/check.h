@@ -49,6 +49,6 @@ void check_host(const Report& report, Checks& out);       // check_host.cc
 void check_ports(const Report& report, Checks& out);      // check_ports.cc
 void check_paths(const Report& report, Checks& out);      // check_paths.cc
 void check_job(const Report& report, Checks& out);        // check_job.cc
-void check_flush(const Report& report, Checks& out);      // check_flush.cc, of a job
+void check_gdrcopy(const Report& report, Checks& out);    // check_gdrcopy.cc, of a job
 
 }  // namespace twinpath::tools::topo

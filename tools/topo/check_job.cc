@@ -228,7 +228,7 @@ void check_job(const Report& r, Checks& out) {
     out.add("gdr-tried", "", Level::unknown,
             "registering GPU memory was not tried: " + j.gdr_not_tried,
             "run where the GPU's driver is");
-  check_flush(r, out);
+  check_gdrcopy(r, out);
 }
 
 }  // namespace twinpath::tools::topo

@@ -67,6 +67,8 @@ Report load(const Options& o, Input& input, bool with_probes, ProbeRun& probes) 
     settings.probes = probes.results;
   }
   Report report = make_report(input.machine, std::move(settings));
+  if (input.live && (o.command == Command::check || o.command == Command::why))
+    report.gdrcopy = gpu::gdrcopy_state();
   if (input.live && o.command == Command::check) {
     report.job = read_job_facts(report.settings.config);
     report.job->gdr_not_tried = probes.why_not;

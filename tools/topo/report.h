@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plugin/base/config.h"
+#include "plugin/gpu/gdrcopy.h"
 #include "tools/topo/job_facts.h"
 #include "topology/decide/decision.h"
 #include "topology/decide/hca_order.h"
@@ -80,7 +81,8 @@ struct Report {
   std::vector<PairReport> pairs;  // GPU by GPU, HCAs in their order
   std::vector<GpuReport> gpus;
   std::vector<LeftOut> left_out;
-  std::optional<JobFacts> job;  // of this node, where it was asked for
+  std::optional<JobFacts> job;           // of this node, where it was asked for
+  std::optional<gpu::GdrState> gdrcopy;  // likewise
 
   const PairReport& pair(int gpu, int hca) const;
 };

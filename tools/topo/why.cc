@@ -167,6 +167,20 @@ bool same(const std::string& text, const std::string& name) {
          });
 }
 
+// How completions reach kernels; nothing where an adapter writes them, and by default.
+void add_completions(const Report& r, const Outcome& runs, WhySection& s) {
+  const Config& config = r.settings.config;
+  if (config.gin_cq != QueuePlace::gpu || !runs.mode || *runs.mode == Mode::gda || !r.gdrcopy)
+    return;
+  const bool through = config.gdrcopy && r.gdrcopy->usable;
+  s.lines.push_back({"completions", "GPU memory", "",
+                     through
+                         ? "through GDRCopy: " + r.gdrcopy->text
+                         : "by copies, not through GDRCopy: " +
+                               (config.gdrcopy ? r.gdrcopy->text : "NCCL_GDRCOPY_ENABLE is not 1"),
+                     "", "TWINPATH_GIN_CQ"});
+}
+
 }  // namespace
 
 std::vector<WhySection> why(const Report& r, int gpu, int hca, const Report* peer) {
@@ -180,6 +194,7 @@ std::vector<WhySection> why(const Report& r, int gpu, int hca, const Report* pee
                             p.record, like, here, here));
     out.push_back(decisions("GPU-initiated, to a peer placed alike", p.device, p.device_runs,
                             p.record, like, here, here));
+    add_completions(r, p.device_runs, out.back());
     return out;
   }
   const auto other = static_cast<std::size_t>(gpu) % peer->gpus.size();
@@ -196,6 +211,7 @@ std::vector<WhySection> why(const Report& r, int gpu, int hca, const Report* pee
   };
   both("NCCL, host-driven", pair.host, pair.host_runs);
   both("GPU-initiated", pair.device, pair.device_runs);
+  add_completions(r, pair.device_runs.send, out[out.size() - 2]);
   return out;
 }
 

@@ -1,6 +1,6 @@
-// Whether NCCL's own flush with GDRCopy suffices: instead of asking the plugin, NCCL has the CPU
-// load one word of GPU memory.  That waits for the HCA's writes only where both take one way to the
-// GPU.
+// GDRCopy: whether it is there for whom asks for it, and whether NCCL's own flush with it suffices.
+// For that NCCL has the CPU load one word of GPU memory instead of asking the plugin, which waits
+// for the HCA's writes only where both take one way to the GPU.
 #include <cstdlib>
 
 #include "tools/topo/acs.h"
@@ -42,7 +42,27 @@ Judged judge(const Report& r, const PairReport& p) {
   return {Level::ok, "the CPU's load takes the way of the HCA's writes"};
 }
 
-}  // namespace
+// Of the plugin only completions in GPU memory go through it.
+void check_presence(const Report& r, Checks& out) {
+  const bool completions = r.settings.config.gin_cq == QueuePlace::gpu;
+  const gpu::GdrState& found = *r.gdrcopy;
+  if (!r.settings.config.gdrcopy) {
+    if (completions)
+      out.add("gdrcopy", "", Level::ok,
+              "completions go to GPU memory by copies" +
+                  (found.usable ? "; NCCL_GDRCOPY_ENABLE=1 would use GDRCopy: " + found.text
+                                : std::string()));
+  } else if (!found.usable) {
+    out.add("gdrcopy", "", Level::warn,
+            "NCCL_GDRCOPY_ENABLE=1 has no effect: " + found.text +
+                (completions ? "; completions go to GPU memory by copies" : ""),
+            "install GDRCopy and load gdrdrv, or unset NCCL_GDRCOPY_ENABLE");
+  } else {
+    out.add("gdrcopy", "", Level::ok,
+            found.text + (completions ? ": completions in GPU memory go through it"
+                                      : ": the plugin uses it only with TWINPATH_GIN_CQ=gpu"));
+  }
+}
 
 void check_flush(const Report& r, Checks& out) {
   // Both are off by default.
@@ -63,6 +83,13 @@ void check_flush(const Report& r, Checks& out) {
             judged.level == Level::ok ? ""
                                       : "unset NCCL_GDRCOPY_FLUSH_ENABLE: the plugin flushes then");
   }
+}
+
+}  // namespace
+
+void check_gdrcopy(const Report& r, Checks& out) {
+  if (r.gdrcopy) check_presence(r, out);
+  check_flush(r, out);
 }
 
 }  // namespace twinpath::tools::topo

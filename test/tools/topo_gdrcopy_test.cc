@@ -1,9 +1,9 @@
-// What `twinpath-topo check` says of NCCL's flush with GDRCopy, on a machine of one GPU and one
-// HCA.
+// What `twinpath-topo check` and `why` say of GDRCopy, on a machine of one GPU and one HCA.
 #include <functional>
 
 #include "test/support/catch.h"
 #include "tools/topo/check.h"
+#include "tools/topo/why.h"
 
 namespace twinpath::tools::topo {
 namespace {
@@ -144,6 +144,60 @@ TEST_CASE("NCCL's flush by a load of the CPU is warned of where data takes anoth
     CHECK(found[0]->objects == std::vector<std::string>{"GPU0 mlx5_0"});
     CHECK((found[0]->remedy.find("unset NCCL_GDRCOPY_FLUSH_ENABLE") == 0) ==
           (*c.level != Level::ok));
+  }
+}
+
+TEST_CASE("check and why say whether completions go through GDRCopy, and why not") {
+  struct Case {
+    const char* what;
+    bool enabled, usable;
+    QueuePlace cqs;
+    std::optional<Level> level;  // nullopt: it is not spoken of
+    const char *fact, *why;      // empty: no line
+  };
+  constexpr QueuePlace kHost = QueuePlace::host, kGpu = QueuePlace::gpu;
+  const Case cases[] = {
+      {"default", false, true, kHost, {}, "", ""},
+      {"default, CQs in GPU memory", false, true, kGpu, Level::ok,
+       "by copies; NCCL_GDRCOPY_ENABLE=1 would use GDRCopy: told",
+       "by copies, not through GDRCopy: NCCL_GDRCOPY_ENABLE is not 1"},
+      {"the same without GDRCopy", false, false, kGpu, Level::ok, "by copies",
+       "by copies, not through GDRCopy: NCCL_GDRCOPY_ENABLE is not 1"},
+      {"asked for, not there", true, false, kHost, Level::warn, "has no effect: told", ""},
+      {"asked for CQs, not there", true, false, kGpu, Level::warn,
+       "has no effect: told; completions go to GPU memory by copies",
+       "by copies, not through GDRCopy: told"},
+      {"there, for NCCL alone", true, true, kHost, Level::ok, "only with TWINPATH_GIN_CQ=gpu", ""},
+      {"there", true, true, kGpu, Level::ok, "told: completions in GPU memory go through it",
+       "through GDRCopy: told"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.what);
+    Settings settings;
+    settings.config.gdrcopy = c.enabled;
+    settings.config.gin_cq = c.cqs;
+    Report r = make_report(below_one_switch(), settings);
+    r.job.emplace();
+    r.gdrcopy = gpu::GdrState{c.usable, "told"};
+    Checks checks;
+    check_job(r, checks);
+    std::vector<const CheckItem*> found;
+    for (const CheckItem& i : checks.items())
+      if (i.id == "gdrcopy") found.push_back(&i);
+    REQUIRE(found.size() == (c.level ? 1 : 0));
+    if (c.level) {
+      CHECK(found[0]->level == *c.level);
+      CHECK(found[0]->fact.find(c.fact) != std::string::npos);
+      CHECK(found[0]->remedy.empty() == (*c.level == Level::ok));
+    }
+    const Report peer = r;
+    for (const Report* other : {static_cast<const Report*>(nullptr), &peer}) {
+      std::vector<std::string> lines;
+      for (const WhySection& s : why(r, 0, 0, other))
+        for (const WhyLine& l : s.lines)
+          if (l.part == "completions") lines.push_back(l.fact);
+      CHECK(lines == (*c.why == 0 ? std::vector<std::string>{} : std::vector<std::string>{c.why}));
+    }
   }
 }
 
