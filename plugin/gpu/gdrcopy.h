@@ -3,7 +3,9 @@
 // module gdrdrv).  A copy engine takes some 7 us for a word; GDRCopy tells 0.1 us for a store.
 //
 // The library is opened when it is first needed and never linked.  It is not made for threads, so
-// all its calls are made here, one at a time.
+// all our calls are made here, one at a time.  NCCL makes its own, under a lock of its own and by
+// a connection of its own; what the two share are counters that the library's copies look at, and
+// nobody here copies by it.
 //
 // Rules for who stores through a mapping, after GDRCopy's README and header:
 //   - On PCIe it is write-combining memory.  Stores of whole aligned words of 8 bytes are not torn;
@@ -36,7 +38,7 @@ class GdrMapping {
   // gdr_page_end(address + bytes): pages that several allocations share are mapped badly or not at
   // all.  No copy to it is under way that the caller would have to wait for by
   // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: ours are all asynchronous and waited for.
-  // Null and `why` where it cannot be had.
+  // Null and `why` where it cannot be had; else `why` tells the versions.
   static std::unique_ptr<GdrMapping> map(std::uint64_t address, std::uint64_t bytes,
                                          std::string& why);
   // Before the memory is freed: the driver takes it from under a mapping, whose next store would
