@@ -189,6 +189,27 @@ TEST_CASE("without configuration space hwloc is blind, which is said, and sysfs 
   }
 }
 
+TEST_CASE("devices that one source does not see are named: four of them, and how many more") {
+  const TemporaryFolder folder;
+  const Machine whole = sysfs_of(own("two-sockets"), folder.path());
+  Machine none = whole;
+  none.gpus.clear();
+  none.hcas.clear();
+  const auto text = [](const Machine& m, std::string_view code) {
+    for (const TopologyWarning& w : m.warnings)
+      if (w.code == code) return w.text;
+    return std::string();
+  };
+  REQUIRE((whole.gpus.size() == 2 && whole.hcas.size() == 5));
+  CHECK(text(cross_checked(whole, none), "HWLOC_BLIND") == "hwloc does not see GPU0, GPU1, " +
+                                                               whole.hcas[0].name + ", " +
+                                                               whole.hcas[1].name + " and 3 more");
+  Machine one = whole;
+  one.hcas.erase(one.hcas.begin());
+  CHECK(text(cross_checked(one, whole), "SYSFS_BLIND") ==
+        "hwloc sees " + whole.hcas[0].name + ", sysfs does not");
+}
+
 TEST_CASE("64 bytes of configuration space are enough for both readers") {
   std::string why;
   NEEDS(hwloc_available(why), "libhwloc.so.15 is not installed");
