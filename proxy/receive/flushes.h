@@ -9,6 +9,7 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/run_clock.h"
+#include "proxy/connect/peer_link.h"
 #include "proxy/connect/session_core.h"
 #include "proxy/receive/flush.h"
 #include "proxy/receive/flush_requests.h"
