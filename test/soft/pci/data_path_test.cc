@@ -51,6 +51,24 @@ TEST_CASE("data goes from scattered pages of one function to those of the other"
   CHECK(told->number == b.qpn);
 }
 
+TEST_CASE("the completion that ended a queue pair comes before what it flushes") {
+  Connected ends;
+  End &a = ends.a, &b = ends.b;
+  a.receive(0, 8);
+  b.key += 0x100;  // nobody's
+  b.receive(0, 8);
+  b.receive(1, 8);
+  a.send_message(0, 8);
+  CHECK(a.completion(0) == 13);
+  CHECK(a.syndrome(0) == static_cast<unsigned>(mlx5::Syndrome::remote_operation));
+  CHECK(a.completion(1) == 14);
+  CHECK(a.syndrome(1) == static_cast<unsigned>(mlx5::Syndrome::flushed));
+  CHECK(b.completion(0) == 14);
+  CHECK(b.syndrome(0) == static_cast<unsigned>(mlx5::Syndrome::local_protection));
+  CHECK(b.completion(1) == 14);
+  CHECK(b.syndrome(1) == static_cast<unsigned>(mlx5::Syndrome::flushed));
+}
+
 TEST_CASE("what the kernel gives its own queue pairs completes, and is flushed in error") {
   Machine machine;
   End a(machine, 0, 0x100000);

@@ -75,7 +75,7 @@ Refusal Function::make_shared(Opcode opcode, std::uint32_t number, Bytes in) {
     return Refusal::rq_type;
   const std::uint64_t entries = std::uint64_t{1} << get(in, layout.log_entries);
   const std::uint64_t entry = std::uint64_t{layout.entry_unit} << get(in, layout.log_entry);
-  if (entries < 2 || entries > kMostEntries || entry < kLeastEntryBytes || entry > kMostEntryBytes)
+  if (entries > kMostEntries || entry < kLeastEntryBytes || entry > kMostEntryBytes)
     return Refusal::srq_size;
   const std::uint64_t limit = get(in, layout.limit);
   if (limit > entries) return Refusal::srq_limit;

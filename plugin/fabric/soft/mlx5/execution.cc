@@ -150,6 +150,8 @@ bool Execution::collect(QueuePair& qp) {
       continue;
     }
     if (receive_cq == nullptr) continue;
+    // A receive that is flushed stands behind the send that ended the queue.
+    if (wc.status != IBV_WC_SUCCESS) (void)retire(qp);
     Completion c;
     c.kind = receive_kind(wc);
     c.qpn = qp.carrier->number();

@@ -56,7 +56,7 @@ int errno_of(Status status);
   X(cq_size, bad_parameter, "the completion queue is longer than the device has them")            \
   X(outstanding, bad_size, "more completions wait than the new queue has room for")               \
   X(srq_size, bad_parameter,                                                                      \
-    "shared receives are a list of 2 to 32768 entries of 32 to 512 bytes")                        \
+    "shared receives are a list of 1 to 32768 entries of 32 to 512 bytes")                        \
   X(srq_limit, bad_parameter, "the limit is beyond the queue's entries (lwm)")                    \
   X(cqe_size, bad_parameter, "completions have 64 or 128 bytes")                                  \
   X(queue_alignment, bad_parameter, "the queue does not begin at a 64th of its memory's page")    \
