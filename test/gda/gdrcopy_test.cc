@@ -260,6 +260,17 @@ TEST_CASE("An error CQE through GDRCopy has its syndrome") {
   CHECK(cqe_syndrome(*reinterpret_cast<const CqeBytes*>(all.cqe(1, 1))) == Syndrome::flushed);
 }
 
+TEST_CASE("GDRCopy is not used unless it is asked for") {
+  LogCapture log;
+  SlowGpu gpu;
+  const StandIn stand_in;
+  const Queues all(2);
+  CHECK(all.memory->cq(0) == nullptr);
+  CHECK(all.memory->cq_mapping(0) == nullptr);
+  CHECK(stand_in->pins == 0);
+  CHECK_FALSE(log.has("GDRCopy"));
+}
+
 TEST_CASE("Without GDRCopy CQEs go by copies, and the log says why") {
   LogCapture log;
   SlowGpu gpu;
