@@ -19,35 +19,37 @@
 namespace twinpath {
 
 // X(member, symbol version, required)
-#define TP_VERBS(X)                        \
-  X(get_device_list, "IBVERBS_1.1", true)  \
-  X(free_device_list, "IBVERBS_1.1", true) \
-  X(get_device_guid, "IBVERBS_1.1", true)  \
-  X(open_device, "IBVERBS_1.1", true)      \
-  X(close_device, "IBVERBS_1.1", true)     \
-  X(query_device, "IBVERBS_1.1", true)     \
-  X(query_gid, "IBVERBS_1.1", true)        \
-  X(query_pkey, "IBVERBS_1.1", false)      \
-  X(alloc_pd, "IBVERBS_1.1", true)         \
-  X(dealloc_pd, "IBVERBS_1.1", true)       \
-  X(reg_mr_iova2, "IBVERBS_1.8", true)     \
-  X(reg_dmabuf_mr, "IBVERBS_1.12", false)  \
-  X(dereg_mr, "IBVERBS_1.1", true)         \
-  X(create_ah, "IBVERBS_1.1", false)       \
-  X(destroy_ah, "IBVERBS_1.1", false)      \
-  X(create_cq, "IBVERBS_1.1", true)        \
-  X(destroy_cq, "IBVERBS_1.1", true)       \
-  X(create_qp, "IBVERBS_1.1", true)        \
-  X(modify_qp, "IBVERBS_1.1", true)        \
-  X(query_qp, "IBVERBS_1.1", true)         \
-  X(destroy_qp, "IBVERBS_1.1", true)       \
-  X(query_ece, "IBVERBS_1.10", false)      \
-  X(set_ece, "IBVERBS_1.10", false)        \
-  X(get_async_event, "IBVERBS_1.1", true)  \
-  X(ack_async_event, "IBVERBS_1.1", true)  \
-  X(event_type_str, "IBVERBS_1.1", true)   \
-  X(wc_status_str, "IBVERBS_1.1", true)    \
-  X(fork_init, "IBVERBS_1.1", false)       \
+#define TP_VERBS(X)                             \
+  X(get_device_list, "IBVERBS_1.1", true)       \
+  X(free_device_list, "IBVERBS_1.1", true)      \
+  X(get_device_guid, "IBVERBS_1.1", true)       \
+  X(open_device, "IBVERBS_1.1", true)           \
+  X(close_device, "IBVERBS_1.1", true)          \
+  X(query_device, "IBVERBS_1.1", true)          \
+  X(query_gid, "IBVERBS_1.1", true)             \
+  X(query_pkey, "IBVERBS_1.1", false)           \
+  X(alloc_pd, "IBVERBS_1.1", true)              \
+  X(dealloc_pd, "IBVERBS_1.1", true)            \
+  X(reg_mr_iova2, "IBVERBS_1.8", true)          \
+  X(reg_dmabuf_mr, "IBVERBS_1.12", false)       \
+  X(dereg_mr, "IBVERBS_1.1", true)              \
+  X(create_ah, "IBVERBS_1.1", false)            \
+  X(destroy_ah, "IBVERBS_1.1", false)           \
+  X(create_comp_channel, "IBVERBS_1.0", false)  \
+  X(destroy_comp_channel, "IBVERBS_1.0", false) \
+  X(create_cq, "IBVERBS_1.1", true)             \
+  X(destroy_cq, "IBVERBS_1.1", true)            \
+  X(create_qp, "IBVERBS_1.1", true)             \
+  X(modify_qp, "IBVERBS_1.1", true)             \
+  X(query_qp, "IBVERBS_1.1", true)              \
+  X(destroy_qp, "IBVERBS_1.1", true)            \
+  X(query_ece, "IBVERBS_1.10", false)           \
+  X(set_ece, "IBVERBS_1.10", false)             \
+  X(get_async_event, "IBVERBS_1.1", true)       \
+  X(ack_async_event, "IBVERBS_1.1", true)       \
+  X(event_type_str, "IBVERBS_1.1", true)        \
+  X(wc_status_str, "IBVERBS_1.1", true)         \
+  X(fork_init, "IBVERBS_1.1", false)            \
   X(is_fork_initialized, "IBVERBS_1.13", false)
 
 // MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT of rdma-core 54, which our headers need not know.

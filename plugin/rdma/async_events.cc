@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <mutex>
 
 #include "plugin/base/clock.h"
@@ -79,6 +80,7 @@ void AsyncEvents::handle(const ibv_async_event& event) {
       return;
     case IBV_EVENT_DEVICE_FATAL:
       TP_WARN("%s failed: %s; see the kernel log (dmesg)", device_.c_str(), text);
+      fatal_ = true;
       device_failed_.store(true, std::memory_order_relaxed);
       return;
     case IBV_EVENT_PORT_ERR:
@@ -107,6 +109,30 @@ void AsyncEvents::handle(const ibv_async_event& event) {
       TP_INFO(net, "%s: %s", device_.c_str(), text);
       return;
   }
+}
+
+// Linux refuses every call on a device that goes, then destroys what is on it, then tells the event
+// (ib_uverbs_free_hw_resources, uverbs_main.c).  Firmware that ended is told of before all that,
+// and whatever the adapter is to answer gives EIO from then on.  A completion channel is the
+// kernel's alone.
+bool AsyncEvents::taken_away(std::int64_t now) {
+  constexpr std::int64_t kBetween = 20 * kMillisecond;
+  constexpr std::int64_t kDestroying = kSecond;  // far more than it takes
+  const std::lock_guard hold(lock_);
+  if (!fatal_ || verbs_.create_comp_channel == nullptr || verbs_.destroy_comp_channel == nullptr)
+    return false;
+  if (now - asked_ >= kBetween) {
+    asked_ = now;
+    errno = 0;
+    ibv_comp_channel* const made = verbs_.create_comp_channel(context_);
+    const int error = errno;
+    if (made != nullptr) (void)verbs_.destroy_comp_channel(made);
+    if (made != nullptr || error != EIO)
+      refused_since_ = 0;
+    else if (refused_since_ == 0)
+      refused_since_ = now;
+  }
+  return refused_since_ != 0 && now - refused_since_ >= kDestroying;
 }
 
 bool AsyncEvents::queue_failed(std::uint32_t qpn) {

@@ -26,6 +26,9 @@ class AsyncEvents {
 
   void poll();
   bool device_failed() const { return device_failed_.load(std::memory_order_relaxed); }
+  // Whether the kernel has taken from this process all that it had made on a device which failed:
+  // then nothing of that reads or writes memory any more.  `now` as now_ns.
+  bool taken_away(std::int64_t now);
   bool queue_failed(std::uint32_t qpn);
   // Whether that was because of a request of the peer that its rights or keys do not allow (IB
   // specification vol. 1, 11.6.3.2: affiliated errors): the same comes of it over any port.
@@ -48,7 +51,7 @@ class AsyncEvents {
   const Verbs& verbs_;
   ibv_context* context_;
   std::string device_;
-  SpinLock lock_;  // the event file and the two lists
+  SpinLock lock_;  // the event file, the two lists, and what taken_away() knows
   struct FailedQueue {
     std::uint32_t qpn;
     bool refused;
@@ -66,6 +69,8 @@ class AsyncEvents {
   };
   std::vector<Counted> counted_;
   std::atomic<bool> device_failed_{false};
+  bool fatal_ = false;  // for another reason than a completion queue of ours
+  std::int64_t asked_ = 0, refused_since_ = 0;
   std::atomic<bool> any_queue_failed_{false};
   std::atomic<std::uint32_t> address_changes_{0}, downs_{0};
 };

@@ -202,6 +202,13 @@ std::string Devices::absence_text(const RailPort& rail) const {
 
 Result<LivePort> Devices::live(const RailPort& rail, std::string& why) const {
   rail.adapter->events.poll();
+  if (rail.adapter->events.device_failed()) {
+    why =
+        rail.port->device +
+        " has failed, and serves this process no more: connections over it and another adapter go "
+        "on, new ones need the processes to be started anew; see the kernel log (dmesg)";
+    return Status::system;
+  }
   return live_.look(*rail.port, rail.adapter->events.address_changes(), config_, why);
 }
 

@@ -92,8 +92,12 @@ std::int64_t PeerLink::attend(std::int64_t now) {
 
 bool PeerLink::excuses(const ibv_wc& wc) {
   if (recovery_ == nullptr) return false;
-  return of_the_path(wc.status) || !down_texts(*queues_).empty() ||
-         errors_.blamed(wc.status, now_ns());
+  if (of_the_path(wc.status) || !down_texts(*queues_).empty()) return true;
+  for (const Rail& rail : queues_->rails())
+    if (!queues_->devices().absence_text(rail.port).empty())
+      return recovery_->outlives_adapters(now_ns());
+  // Nobody else takes the memory that a flush reads.
+  return wc.status != IBV_WC_REM_ACCESS_ERR && errors_.blamed(wc.status, now_ns());
 }
 
 void PeerLink::stopped(bool stopped) {

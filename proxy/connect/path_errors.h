@@ -28,22 +28,24 @@ class PathErrors {
  public:
   // To be asked once of each error; `now`: now_ns().
   bool blamed(ibv_wc_status status, std::int64_t now) {
-    return of_the_path(status) || ahead_of_event(status, now);
+    return of_the_path(status) || may_be(status, now);
   }
 
  private:
   // A mistake that is made again after the queues were replaced comes within this.
   static constexpr std::int64_t kMistakeAgain = 500 * kMillisecond;
   // Of a port that goes down adapters say so (soft-RoCE does: it has lost its route) some moments
-  // before they tell that it does, or before its state says so.  The same status is what they have
-  // for mistakes: those would be made again at once, over whichever queues there are then.
-  bool ahead_of_event(ibv_wc_status status, std::int64_t now) {
-    if (status != IBV_WC_LOC_QP_OP_ERR) return false;
-    const std::int64_t last = std::exchange(local_error_at_, now);
+  // before they tell that it does, or before its state says so.  Of an adapter that is unplugged
+  // the kernel takes memory before queue pairs, and tells its process last: its peers are refused.
+  // The same statuses are what adapters have for mistakes: those would be made again at once, over
+  // whichever queues there are then.
+  bool may_be(ibv_wc_status status, std::int64_t now) {
+    if (status != IBV_WC_LOC_QP_OP_ERR && status != IBV_WC_REM_ACCESS_ERR) return false;
+    const std::int64_t last = std::exchange(doubtful_at_, now);
     return last == 0 || now - last > kMistakeAgain;
   }
 
-  std::int64_t local_error_at_ = 0;  // the last that could be a mistake; 0: none
+  std::int64_t doubtful_at_ = 0;  // the last that could be a mistake; 0: none
 };
 
 }  // namespace twinpath

@@ -166,10 +166,12 @@ bool PeerLink::recovers(const WrId& id, const ibv_wc& wc, const Queue& queue) {
   const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
   std::string why =
       completion_text(id, wc, status_word(*queues_, wc)) + " on " + rail.port.port->name;
-  // Of a port that is down adapters say various things.
+  // Of a port that is down, or an adapter that has gone, adapters say various things.
   if (const std::string down = down_text(queues_->devices(), rail); !down.empty())
     why += ", " + down;
-  else if (!errors_.blamed(wc.status, now_ns()))
+  else if (!queues_->devices().absence_text(rail.port).empty()
+               ? !recovery_->outlives_adapters(now_ns())
+               : !errors_.blamed(wc.status, now_ns()))
     return false;
   recovery_->queue_failed(number_of(*queues_, queue), why);
   return true;
@@ -195,7 +197,8 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
     const Rail& rail = queues_->rails()[r];
     AsyncEvents& events = rail.port.adapter->events;
     events.poll();
-    if (events.device_failed() && (queues_->rails_in_use() >> r & 1) != 0) {
+    if (events.device_failed() && (queues_->rails_in_use() >> r & 1) != 0 &&
+        (recovery_ == nullptr || !recovery_->outlives_adapters(now))) {
       fail("the local device %s failed; see the kernel log (dmesg)",
            rail.port.port->device.c_str());
       return;

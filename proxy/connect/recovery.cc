@@ -16,6 +16,8 @@ namespace {
 
 // An adapter flushes its queues at once.
 constexpr std::int64_t kFlushLimit = 5 * kSecond;
+// AsyncEvents::taken_away is not sure of it before a second has passed.
+constexpr std::int64_t kLeastTaking = 2 * kSecond;
 constexpr std::int64_t kHoldLook = 20 * kMillisecond;
 // An address that does not resolve may do so a moment later; another rail is there at once.
 constexpr std::int64_t kRaiseLimit = 300 * kMillisecond;
@@ -197,12 +199,47 @@ bool Recovery::step(std::int64_t now) {
   return false;
 }
 
-bool Recovery::fence(std::int64_t now) {
-  if (receives_posted_ && !comm_->drained()) {
-    if (ran_.time() - phase_ran_ > kFlushLimit)
-      link_.fail("%s, and an adapter does not give its receives back", why_.c_str());
+// A rail of a failed adapter that something may still come of; null: there is none, and nothing
+// comes any more of the queues in `gone`.
+const Rail* Recovery::awaited(std::int64_t now, QueueMask& gone) {
+  for (int q = 0; q < link_.queue_count(); ++q) {
+    const Queue& queue = link_.queue(q);
+    if (queue.qp == nullptr) continue;
+    AsyncEvents& events = rail_of(q).port.adapter->events;
+    events.poll();
+    // What does not answer will be told of.
+    if (!events.device_failed() &&
+        (queue.halted || link_.set().devices().port_active(rail_of(q).port)))
+      continue;
+    if (!events.taken_away(now)) return &rail_of(q);
+    // What it had completed before lies in memory.
+    while (link_.hub().take(*queue.engine) > 0) {
+    }
+    gone |= queue_bit(q);
+  }
+  return nullptr;
+}
+
+bool Recovery::drained(std::int64_t now) {
+  QueueMask gone = 0;
+  if (const Rail* const rail = awaited(now, gone); rail != nullptr) {
+    const std::int64_t hold = link_.set().devices().config().failover_hold_ms * kMillisecond;
+    if (ran_.time() - phase_ran_ > std::max(hold, kLeastTaking))
+      link_.fail(
+          "%s; the local device %s failed, and its driver does not take it away; see the kernel "
+          "log "
+          "(dmesg)",
+          why_.c_str(), rail->port.port->device.c_str());
     return false;
   }
+  if (!receives_posted_ || comm_->drained(gone)) return true;
+  if (ran_.time() - phase_ran_ > kFlushLimit)
+    link_.fail("%s, and an adapter does not give its receives back", why_.c_str());
+  return false;
+}
+
+bool Recovery::fence(std::int64_t now) {
+  if (!drained(now)) return false;
   if (!comm_->settled()) return false;  // copies end by themselves, also when the driver dies
   // The event came behind the completions.  What it tells of is no port's, and comes again.
   if (link_.set().any_request_refused()) {

@@ -16,6 +16,9 @@
 //   any       -> holding    no queue can be used: wait for a port, no longer than the hold time
 //   any       -> stopping   a failure within a round begins the next one
 //
+// An adapter that failed can confirm nothing.  Its queues count as halted once the kernel has taken
+// it away (AsyncEvents::taken_away); until then both ends wait, no longer than the hold time.
+//
 // Queues in reserve (wire/paths.h) count as queues that are out of use while any other can be used;
 // then the best of them serves, alone.
 //
@@ -53,8 +56,8 @@ class Recoverable {
  public:
   virtual AtRisk at_risk() = 0;
   // Whether everything that the halted queues will ever bring has been taken from the CQ: nothing
-  // that counts, to a sender.
-  virtual bool drained() { return true; }
+  // that counts, to a sender.  Queues in `gone` bring nothing more.
+  virtual bool drained(QueueMask) { return true; }
   // After that: whether nobody reads any more what held() will forget and the peer will write
   // again.
   virtual bool settled() { return true; }
@@ -86,6 +89,8 @@ class Recovery final : private HeldWork {
   void serve(Recoverable* comm) { comm_ = comm; }
   bool ready() const { return comm_ != nullptr; }
   bool running() const { return phase_ != Phase::whole; }
+  // Whether there is another way than over adapters that have failed, or it is being looked for.
+  bool outlives_adapters(std::int64_t now);
 
   // A queue has failed by itself.
   void queue_failed(int q, const std::string& why);
@@ -124,6 +129,8 @@ class Recovery final : private HeldWork {
   void try_again(std::int64_t now, QueueMask failed, const std::string& why);
   bool step(std::int64_t now);
   bool fence(std::int64_t now);
+  bool drained(std::int64_t now);
+  const Rail* awaited(std::int64_t now, QueueMask& gone);
   bool raise(std::int64_t now);
   void finish();
   void enter(Phase phase, std::int64_t now);
@@ -131,6 +138,7 @@ class Recovery final : private HeldWork {
   void wake_peer(std::int64_t now);
   void all_mute(QueueMask mute, std::int64_t limit);
   std::string mute_text(int q) const;
+  std::string left_text(const Rail& rail) const;
   const Rail& rail_of(int q) const;
   const FailoverPace& pace() const;
   void look_at_states(std::int64_t now);

@@ -37,6 +37,19 @@ void Recovery::look_at_states(std::int64_t now) {
                 [this](int q) { return link_.queue(q).rail; });
 }
 
+std::string Recovery::left_text(const Rail& rail) const {
+  if (rail.port.adapter->events.device_failed())
+    return "the local device " + rail.port.port->device + " failed";
+  return down_text(link_.set().devices(), rail);
+}
+
+bool Recovery::outlives_adapters(std::int64_t now) {
+  if (comm_ == nullptr || running()) return comm_ != nullptr;
+  health_.look_anew();
+  look_at_states(now);
+  return (all() & ~health_.down()) != 0;
+}
+
 QueueMask Recovery::unusable(std::int64_t now) const { return health_.unusable(all(), now); }
 
 void Recovery::mark_sick(int q, std::int64_t now) {
@@ -54,8 +67,7 @@ void Recovery::look_at_ports(std::int64_t now, bool anew) {
     note_trouble(now, false);
     for (int q = 0; q < link_.queue_count(); ++q)
       if ((in_use & (moved | down) & queue_bit(q)) != 0)
-        if (std::string text = down_text(link_.set().devices(), rail_of(q)); !text.empty())
-          why_ = std::move(text);
+        if (std::string text = left_text(rail_of(q)); !text.empty()) why_ = std::move(text);
     return begin(round_.next(), why_);
   }
   // The peer looks after what it alone cannot use.

@@ -160,6 +160,12 @@ void CompletionHub::drop_held(HeldWork& work) {
 }
 
 int CompletionHub::poll(CompletionEngine& engine) {
+  const int n = take(engine);
+  if (first_held_ != nullptr) post_held(false);
+  return n;
+}
+
+int CompletionHub::take(CompletionEngine& engine) {
   std::array<ibv_wc, kPollBatch> wc;
   const int n = ibv_poll_cq(engine.cq_.get(), kPollBatch, wc.data());
   polled_ = &engine;
@@ -174,7 +180,6 @@ int CompletionHub::poll(CompletionEngine& engine) {
     // A completion may outlive its comm where a provider leaves those of a destroyed QP in the CQ.
     if (place.sink != nullptr && place.epoch == epoch_of(c.wr_id)) place.sink->on_completion(c);
   }
-  if (first_held_ != nullptr) post_held(false);
   return n;
 }
 

@@ -150,6 +150,8 @@ class CompletionHub {
   // something whether they let it go.  Returns how many completions there were, or the provider's
   // negative number when the queue cannot be read any more.
   int poll(CompletionEngine& engine);
+  // Locked: the first half of that, for those who hold something.
+  int take(CompletionEngine& engine);
   // Locked: the engine whose completions are being handed out.  QP numbers are each device's own,
   // so a completion's number means nothing without it.
   const CompletionEngine* polled() const { return polled_; }

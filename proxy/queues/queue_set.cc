@@ -175,9 +175,11 @@ int QueueSet::reserve_rail() const {
 
 bool QueueSet::request_refused(const Queue& queue) const {
   if (queue.qp == nullptr) return false;
-  AsyncEvents& events = rails_[static_cast<std::size_t>(queue.rail)].port.adapter->events;
-  events.poll();
-  return events.request_refused(queue.qp->qp_num);
+  const RailPort& port = rail_of(queue).port;
+  port.adapter->events.poll();
+  // One that is being unplugged has no memory any more.
+  return port.adapter->events.request_refused(queue.qp->qp_num) &&
+         devices_->absence_text(port).empty();
 }
 
 bool QueueSet::any_request_refused() const {

@@ -109,7 +109,7 @@ class ProxyRecvComm final : public RecvComm,
 
   // --- when queues are replaced (recv_recovery.cc)
   AtRisk at_risk() override;
-  bool drained() override;
+  bool drained(QueueMask gone) override;
   bool settled() override { return !arrivals_.copying_parts(); }
   HeldState held() override;
   void receives_posted() override { unposted_.fill(0); }

@@ -9,9 +9,9 @@
 namespace twinpath {
 
 // A halted queue gives all its receives back, behind those that data came for.
-bool ProxyRecvComm::drained() {
+bool ProxyRecvComm::drained(QueueMask gone) {
   for (int q = 0; q < link_->queue_count(); ++q)
-    if (link_->queue(q).qp != nullptr &&
+    if (link_->queue(q).qp != nullptr && (gone & queue_bit(q)) == 0 &&
         unposted_[static_cast<std::size_t>(q)] < link_->set().receive_depth())
       return false;
   return true;

@@ -145,6 +145,7 @@ TEST_CASE("D17 and D22: a failed completion of any kind is an error, once report
     Link link = world.connect(world.merge({0, 1}), world.merge({2, 3}));
     Buffer from(*link.send, 100000, 1), to(*link.recv, 100000);
     Tap::fail_completion = c.kind;
+    Tap::fail_status = IBV_WC_REM_INV_REQ_ERR;  // no path is to blame
     const Outcome out = exchange_until_error(link, from, to);
     CHECK((c.at_sender ? out.send : out.receive) == Status::remote);
     CHECK(Tap::fail_completion == WrKind::none);

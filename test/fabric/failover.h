@@ -37,8 +37,9 @@ struct FailoverWorld {
     return c;
   }
   explicit FailoverWorld(const Config& c = config(), Ports ports = Ports::merged,
-                         std::shared_ptr<CounterPage> counters = nullptr)
-      : world(c, -1, Tap::on, std::move(counters)) {
+                         std::shared_ptr<CounterPage> counters = nullptr,
+                         void (*adjust)(Fabric&) = Tap::on)
+      : world(c, -1, adjust, std::move(counters)) {
     if (ports == Ports::apart) {
       Config own = c;
       own.ib_hca = "=" + as_called("soft0") + "," + as_called("soft1");

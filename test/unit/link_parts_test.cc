@@ -127,13 +127,16 @@ TEST_CASE("The path is blamed for its own errors, and once for what may be a mis
     CHECK(errors.blamed(status, 2));
   }
   for (const ibv_wc_status status :
-       {IBV_WC_LOC_PROT_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_LEN_ERR})
+       {IBV_WC_LOC_PROT_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR})
     CHECK_FALSE(errors.blamed(status, 3));
   const std::int64_t first = kSecond, again = 500 * kMillisecond;
-  CHECK(errors.blamed(IBV_WC_LOC_QP_OP_ERR, first));
-  CHECK_FALSE(errors.blamed(IBV_WC_LOC_QP_OP_ERR, first + again));
-  CHECK_FALSE(errors.blamed(IBV_WC_LOC_QP_OP_ERR, first + 2 * again));  // since the last
-  CHECK(errors.blamed(IBV_WC_LOC_QP_OP_ERR, first + 3 * again + 1));
+  for (const ibv_wc_status status : {IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR}) {
+    PathErrors doubtful;
+    CHECK(doubtful.blamed(status, first));
+    CHECK_FALSE(doubtful.blamed(status, first + again));
+    CHECK_FALSE(doubtful.blamed(status, first + 2 * again));  // since the last
+    CHECK(doubtful.blamed(status, first + 3 * again + 1));
+  }
 }
 
 // A queue whose adapter keeps what is posted.

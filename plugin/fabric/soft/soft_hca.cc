@@ -152,6 +152,8 @@ void fill(Verbs& t) {
   t.dereg_mr = dereg_mr;
   t.create_ah = create_ethernet_ah;
   t.destroy_ah = destroy_ah;
+  t.create_comp_channel = create_comp_channel;
+  t.destroy_comp_channel = destroy_comp_channel;
   t.create_cq = create_cq;
   t.destroy_cq = destroy_cq;
   t.create_qp = create_qp;
