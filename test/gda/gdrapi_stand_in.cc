@@ -91,7 +91,8 @@ __attribute__((visibility("default"))) void* gdr_open() {
 __attribute__((visibility("default"))) int gdr_close(void*) {
   const Call call;
   if (!pins().empty()) note("closed while memory is pinned");
-  std::this_thread::sleep_for(std::chrono::microseconds(200));  // who does not wait comes into it
+  std::atomic_ref<int>(state().closes).fetch_add(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(state().close_ms));
   --state().opened;
   return 0;
 }

@@ -26,6 +26,8 @@ struct GdrStandIn {
   // What it has seen.
   int opened = 0, pinned = 0, mapped = 0;  // and not undone
   int pins = 0;
+  int closes = 0;      // begun: read and written as an atomic
+  int close_ms = 0;    // each takes so long
   std::string broken;  // the first rule that was
 };
 

@@ -203,6 +203,20 @@ TEST_CASE("Threads that map and unmap share one connection, and call one at a ti
   CHECK(stand_in->pins == 200);
 }
 
+TEST_CASE("Who maps while the last connection is being closed waits for that") {
+  SlowGpu gpu;
+  const StandIn stand_in;
+  const Allocation memory(stand_in, kGdrPage);
+  stand_in->close_ms = 100;
+  std::string why;
+  auto first = GdrMapping::map(memory.page(), 64, why);
+  REQUIRE(first != nullptr);
+  std::thread closes([&] { first.reset(); });
+  while (std::atomic_ref<int>(stand_in->closes).load() == 0) std::this_thread::yield();
+  CHECK(GdrMapping::map(memory.page(), 64, why) != nullptr);  // the stand-in minds two at once
+  closes.join();
+}
+
 TEST_CASE("Through a mapping a CQE's last word leaves after its syndrome, and before the next") {
   alignas(8) std::uint8_t cqes[2 * kCqeBytes] = {};
   Recorded::first = cqes;
