@@ -1,18 +1,37 @@
 // See gin_transport.h.
 #include "gda/gin_transport.h"
 
-#include "gda/gin_comm.h"
+#include "gda/context/adapter_context.h"
+#include "gda/context/gin_context.h"
 #include "gda/team/meeting.h"
 #include "gda/team/modes.h"
+#include "gda/team/team_comm.h"
+#include "gda/team/window.h"
 #include "plugin/rdma/devices.h"
 
 namespace twinpath::gda {
 namespace {
 
+class Comm final : public TeamComm<GinComm, Window, GinCore> {
+ public:
+  using TeamComm::TeamComm;
+  Result<std::unique_ptr<GinContext>> create_context(const ContextSettings& settings) override {
+    if (team()->adapter != nullptr) return made(AdapterContext::make(team(), settings));
+    return made(gda::Context::make(team(), settings));
+  }
+
+ private:
+  template <class Made>
+  static Result<std::unique_ptr<GinContext>> made(Result<std::unique_ptr<Made>> context) {
+    if (!context) return context.status();
+    return std::unique_ptr<GinContext>(std::move(context).take());
+  }
+};
+
 class Transport final : public GinTransport {
  public:
   explicit Transport(std::shared_ptr<Devices> devices)
-      : devices_(std::move(devices)), meetings_(devices_, "GIN") {}
+      : devices_(std::move(devices)), meetings_(devices_) {}
 
   std::size_t device_count() const override { return devices_->count(); }
   Result<DeviceProps> device(int index) const override { return devices_->properties(index); }
@@ -30,20 +49,18 @@ class Transport final : public GinTransport {
     return true;
   }
 
-  Result<std::unique_ptr<GinListener>> listen(
+  Result<std::unique_ptr<OneSidedListener>> listen(
       int device, std::span<std::uint8_t, kHandleBytes> handle) override {
-    return meetings_.listen<GinListener>(device, handle);
+    return meetings_.listen(device, handle);
   }
 
   Result<std::unique_ptr<GinComm>> connect(
       std::span<const std::array<std::uint8_t, kHandleBytes>> handles, int rank,
-      GinListener& listener, const CommSettings& settings) override {
-    auto met = meetings_.meet(handles, rank, listener, settings);
-    if (!met) return met.status();
-    auto core = std::move(met).take();
+      OneSidedListener& listener, const CommSettings& settings) override {
+    auto core = std::make_shared<GinCore>(static_cast<int>(handles.size()));
+    TP_TRY(meetings_.meet(core, handles, rank, listener, settings));
     TP_TRY(agree_on_modes(*core, devices_->index_of(core->rail.port)));
-    const int device = static_cast<DeviceListener<GinListener>&>(listener).device();
-    TP_TRY(agree_on_second_port(*core, device));
+    TP_TRY(agree_on_second_port(*core, core->device));
     core->engine = Engine::of(core->gpu, devices_->config().gin_engine,
                               devices_->config().helper_cpus, devices_->counters().get());
     return std::unique_ptr<GinComm>(std::make_unique<Comm>(std::move(core)));

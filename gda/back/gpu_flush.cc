@@ -11,19 +11,19 @@
 
 namespace twinpath::gda {
 
-Result<std::unique_ptr<GpuFlush>> GpuFlush::make(const GinCore& core, const Sink& sink) {
-  const Verbs& verbs = core.verbs();
+Result<std::unique_ptr<GpuFlush>> GpuFlush::make(const TeamCore& team, const Sink& sink) {
+  const Verbs& verbs = team.verbs();
   if (verbs.ordered || gpu::cuda::driver() == nullptr) return std::unique_ptr<GpuFlush>();
-  std::unique_ptr<GpuFlush> made(new GpuFlush(core.flush_sources, sink));
-  made->port_ = core.rail.port.port->name;
-  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, kReads);
+  std::unique_ptr<GpuFlush> made(new GpuFlush(team.flush_sources, sink));
+  made->port_ = team.rail.port.port->name;
+  auto cq = make_completion_queue(verbs, team.rail.port.adapter->context, kReads);
   if (!cq) return cq.status();
   made->cq_ = std::move(cq).take();
-  QueueSettings settings = path_settings(core.config(), core.settings);
+  QueueSettings settings = path_settings(team.config(), team.settings);
   settings.access = IBV_ACCESS_REMOTE_READ;
   settings.recv_depth = 0;
   settings.send_depth = static_cast<int>(kReads);
-  auto pair = QueuePair::make(verbs, core.rail, made->cq_.get(), settings, core.limits);
+  auto pair = QueuePair::make(verbs, team.rail, made->cq_.get(), settings, team.limits);
   if (!pair) return pair.status();
   made->pair_ = std::move(pair).take();
   TP_TRY(made->pair_->raise(made->pair_->end(), "itself", true));

@@ -16,7 +16,7 @@
 
 #include "gda/connect/queue_pair.h"
 #include "gda/team/flush_sources.h"
-#include "gda/team/gin_core.h"
+#include "gda/team/team_core.h"
 #include "plugin/base/owned.h"
 
 namespace twinpath::gda {
@@ -29,7 +29,7 @@ class GpuFlush {
     std::uint32_t lkey = 0;
   };
   // Null where none is ever needed: on adapters that place in order, and without a CUDA driver.
-  static Result<std::unique_ptr<GpuFlush>> make(const GinCore& core, const Sink& sink);
+  static Result<std::unique_ptr<GpuFlush>> make(const TeamCore& team, const Sink& sink);
 
   // Whether there is GPU memory that an adapter may write.
   bool needed() const { return sources_.any(); }

@@ -1,22 +1,13 @@
 #pragma once
 // SEAM of one-sided transfers by the host: what plugin/nccl offers to NCCL as its RMA plugin.
 // Nothing here knows NCCL's types.  The rules that a caller may rely on are in README.md.
-//
-// Collective calls (connect, create_context, register_window) are made by every rank of the team in
-// the same order and may block until the slowest has come, at most for the connection time limit.
-// All other calls never wait for a peer.
+// What it shares with GIN, and which calls are collective, is in gda/one_sided.h.
 //
 // Threads: setup calls of one comm one at a time; put, get, flush, progress and test of one context
 // one at a time, beside those of other contexts and beside setup calls; failed from any.
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <span>
 
-#include "plugin/base/limits.h"
-#include "plugin/base/status.h"
-#include "plugin/transport.h"
+#include "gda/one_sided.h"
 
 namespace twinpath::gda {
 
@@ -71,37 +62,17 @@ class RmaContext {
   virtual bool failed() const = 0;
 };
 
-class RmaComm {
+class RmaComm : public OneSidedComm<RmaWindow, RmaContext, RmaSettings> {
  public:
-  // Contexts go first.
-  virtual ~RmaComm() = default;
-  virtual Result<std::unique_ptr<RmaContext>> create_context(const RmaSettings& settings) = 0;
-  // `strict`: never registered with relaxed ordering.  dmabuf_fd -1: none.
-  virtual Result<RmaWindow*> register_window(void* data, std::size_t bytes, MemoryType type,
-                                             std::uint64_t dmabuf_offset, int dmabuf_fd,
-                                             bool strict) = 0;
-  virtual Status deregister_window(RmaWindow* window) = 0;
   // Whether any signal that is seen here, of whatever peer and queue, makes visible all that was
   // put here before by puts that have completed.
   virtual bool any_signal_shows_all() const = 0;
 };
 
-class RmaListener {
+class RmaTransport : public OneSidedTransport<RmaComm> {
  public:
-  virtual ~RmaListener() = default;
-};
-
-class RmaTransport {
- public:
-  virtual ~RmaTransport() = default;
   // Whether all devices reach the memory of GPUs, or the program has none.
   virtual bool reaches_gpus() const = 0;
-  virtual Result<std::unique_ptr<RmaListener>> listen(
-      int device, std::span<std::uint8_t, kHandleBytes> handle) = 0;
-  // Collective.  handles[r] is the one that rank r's listen filled; the own rank is included.
-  virtual Result<std::unique_ptr<RmaComm>> connect(
-      std::span<const std::array<std::uint8_t, kHandleBytes>> handles, int rank,
-      RmaListener& listener, const CommSettings& settings) = 0;
 };
 
 }  // namespace twinpath::gda

@@ -31,7 +31,7 @@ Queue* Context::find(const char* what, int context, int rank) {
   Queue* const queue = queues_[number(context, rank)].get();
   if (queue == nullptr)
     TP_WARN("%s: rank %d is not spoken to in a context of stride %d made by rank %d", what, rank,
-            settings_.rank_stride, team_->core().rank());
+            settings_.rank_stride, team_->rank());
   return queue;
 }
 
@@ -49,7 +49,7 @@ bool Context::place(const char* what, const RmaPlace& place, std::uint64_t bytes
     TP_WARN("%s: %llu bytes at offset %llu are outside the window of %llu bytes of %s", what,
             static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(place.offset),
             static_cast<unsigned long long>(memory.bytes),
-            rank < 0 ? "this rank" : team_->core().mesh->peer_text(rank).c_str());
+            rank < 0 ? "this rank" : team_->mesh->peer_text(rank).c_str());
     return false;
   }
   address = memory.address + place.offset;
@@ -63,7 +63,7 @@ Result<RmaRequest*> Context::put(int context, int rank, const RmaTransfer& trans
   if (queue == nullptr) return Status::bad_argument;
   Work work;
   work.bytes = transfer.bytes;
-  work.flushes = transfer.bytes != 0 && rank == team_->core().rank();
+  work.flushes = transfer.bytes != 0 && rank == team_->rank();
   if (transfer.bytes != 0 &&
       (!place("put", transfer.local, transfer.bytes, -1, work.local, work.lkey) ||
        !place("put", transfer.remote, transfer.bytes, rank, work.remote, work.rkey)))
@@ -192,13 +192,13 @@ void Context::look_around(std::int64_t now) {
   looked_ = now;
   if (!given_up_ && team_->lost_port(now)) return fail_queues(-1);
   for (int rank = 0; rank < ranks() && !given_up_; ++rank)
-    if (rank != team_->core().rank() && !gone_[static_cast<std::size_t>(rank)]) look_at(rank, now);
+    if (rank != team_->rank() && !gone_[static_cast<std::size_t>(rank)]) look_at(rank, now);
 }
 
 // Something is always expected of a peer: who waits for its signals is not seen here.  So a silent
 // one must answer a probe, over the first of the queues to it.
 void Context::look_at(int rank, std::int64_t now) {
-  const Mesh& mesh = *team_->core().mesh;
+  const Mesh& mesh = *team_->mesh;
   const Mesh::PeerState peer = mesh.look(rank);
   Queue* const queue = queues_[static_cast<std::size_t>(rank)].get();
   const bool asked = queue != nullptr && !peer.left;

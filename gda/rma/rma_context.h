@@ -51,7 +51,7 @@ class Context final : public RmaContext {
   Status connect(const std::vector<Bytes>& from);
   void make_queues(const std::vector<KeyedMemory>& there);
 
-  int ranks() const { return team_->core().ranks(); }
+  int ranks() const { return team_->ranks(); }
   std::size_t queue_count() const {
     return static_cast<std::size_t>(ranks()) * static_cast<std::size_t>(settings_.contexts);
   }
@@ -63,7 +63,7 @@ class Context final : public RmaContext {
     return static_cast<int>(queue % static_cast<std::size_t>(ranks()));
   }
   bool used(int rank) const {
-    return rank % settings_.rank_stride == team_->core().rank() % settings_.rank_stride;
+    return rank % settings_.rank_stride == team_->rank() % settings_.rank_stride;
   }
 
   // Null: that cannot be asked for, which was logged.

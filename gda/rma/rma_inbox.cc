@@ -21,7 +21,7 @@ Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, std::
   made->lkey_ = lkey;
   made->flush_ = flush;
   made->qps_.resize(queues);
-  const GinCore& core = team.core();
+  const Team& core = team;
   const Verbs& verbs = core.verbs();
   auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, kBatch);
   if (!cq) return cq.status();
@@ -199,7 +199,7 @@ bool Inbox::refuse(const char* what, int error) const {
       "%s: adding to a signal in GPU memory, by the adapter, fails: %s (%d); the communicator "
       "cannot "
       "be used any more; see dmesg of this host",
-      team_.core().rail.port.port->name.c_str(), what, error);
+      team_.rail.port.port->name.c_str(), what, error);
   return false;
 }
 

@@ -26,7 +26,7 @@ Context::Context(std::shared_ptr<Team> team, const RmaSettings& settings)
 
 Result<std::unique_ptr<Context>> Context::make(std::shared_ptr<Team> team,
                                                const RmaSettings& settings) {
-  Mesh& mesh = *team->core().mesh;
+  Mesh& mesh = *team->mesh;
   std::unique_ptr<Context> context(new Context(std::move(team), settings));
   const auto mine = context->prepare();
   auto theirs = exchange_or_fail(mesh, mine, "making RMA queues");
@@ -56,7 +56,7 @@ Result<std::vector<Context::Bytes>> Context::prepare() {
   pairs_.resize(queue_count());
   gone_.resize(static_cast<std::size_t>(ranks()));
   watches_.assign(static_cast<std::size_t>(ranks()), PeerWatch(team_->config().peer_timeout_ms));
-  slots_ = std::min(kDepth, static_cast<std::uint32_t>(team_->core().limits.max_work_requests) - 1);
+  slots_ = std::min(kDepth, static_cast<std::uint32_t>(team_->limits.max_work_requests) - 1);
   TP_TRY(make_memory());
   TP_TRY(make_pairs());
   std::vector<Bytes> out;
@@ -74,7 +74,7 @@ Result<std::vector<Context::Bytes>> Context::prepare() {
 }
 
 Status Context::make_memory() {
-  const GinCore& core = team_->core();
+  const Team& core = *team_;
   const std::size_t scratch = queue_count() * slots_ * Queue::kScratchSlot;
   const std::size_t inbox = team_->counted() ? Inbox::bytes(queue_count()) : 0;
   const std::size_t sink = sizeof(std::uint64_t);
@@ -107,7 +107,7 @@ Status Context::make_memory() {
 }
 
 Status Context::make_pairs() {
-  const GinCore& core = team_->core();
+  const Team& core = *team_;
   const Verbs& verbs = core.verbs();
   const std::uint32_t receives = inbox_ != nullptr ? Inbox::kReceives : 0;
   const std::uint32_t more = receives + 1;  // one for the liveness probe
@@ -141,7 +141,7 @@ Status Context::make_pairs() {
 }
 
 Status Context::connect(const std::vector<Bytes>& from) {
-  const Mesh& mesh = *team_->core().mesh;
+  const Mesh& mesh = *team_->mesh;
   std::vector<KeyedMemory> there;
   for (int r = 0; r < ranks(); ++r) {
     Reader in(from[static_cast<std::size_t>(r)]);
@@ -175,7 +175,7 @@ Status Context::connect(const std::vector<Bytes>& from) {
 }
 
 void Context::make_queues(const std::vector<KeyedMemory>& there) {
-  const GinCore& core = team_->core();
+  const Team& core = *team_;
   for (std::size_t q = 0; q < queue_count(); ++q) {
     const int rank = rank_of(q);
     if (!used(rank)) continue;
@@ -213,7 +213,7 @@ Context::~Context() {
   cq_ = {};
   mr_ = {};
   // A GPU's host memory is freed when no kernel can be waited for.
-  if (memory_ != nullptr && team_->core().gpu >= 0) {
+  if (memory_ != nullptr && team_->gpu >= 0) {
     const auto memory = std::make_shared<std::unique_ptr<DeviceBlock>>(std::move(memory_));
     (void)Retired::of_process().put({.free = [memory] { memory->reset(); }, .release = {}});
   }

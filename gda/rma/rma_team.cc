@@ -1,23 +1,20 @@
 // See rma_team.h.
 #include "gda/rma/rma_team.h"
 
-#include <algorithm>
-#include <string>
-
 #include "plugin/base/log.h"
 
 namespace twinpath::gda::rma {
 
 Status Team::agree_on_atomics() {
-  const std::vector<std::uint8_t> mine{static_cast<std::uint8_t>(core_->limits.atomics ? 1 : 0)};
-  auto all = gather_or_fail(*core_->mesh, mine, "agreeing on atomics");
+  const std::vector<std::uint8_t> mine{static_cast<std::uint8_t>(limits.atomics ? 1 : 0)};
+  auto all = gather_or_fail(*mesh, mine, "agreeing on atomics");
   if (!all) return all.status();
   for (std::size_t r = 0; r < all->size(); ++r) {
     const auto& theirs = (*all)[r];
     if (theirs.size() != 1) {
       TP_WARN(
           "%s sent a damaged description of its adapter; use one version of Twinpath everywhere",
-          core_->mesh->peer_text(static_cast<int>(r)).c_str());
+          mesh->peer_text(static_cast<int>(r)).c_str());
       return Status::remote;
     }
     // A word has one kind of writer: an adapter's atomics, or a CPU's sums.
@@ -44,14 +41,8 @@ bool Team::find(std::uint32_t number, OwnMemory& out) const {
   return true;
 }
 
-bool Team::lost_port(std::int64_t now) {
-  const std::lock_guard hold(port_mutex_);
-  if (port_lost_) return true;
-  const std::string lost = core_->port->look(now);
-  if (lost.empty()) return false;
-  TP_WARN("RMA of rank %d: %s; its requests fail", core_->rank(), lost.c_str());
-  core_->mesh->give_up();
-  return port_lost_ = true;
+void Team::warn_of_lost_port(const std::string& why) const {
+  TP_WARN("RMA of rank %d: %s; its requests fail", rank(), why.c_str());
 }
 
 }  // namespace twinpath::gda::rma

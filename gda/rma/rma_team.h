@@ -1,8 +1,8 @@
 #pragma once
-// What the parts of one RMA comm share.  Each context holds it, so that it outlives them all.
+// What the parts of one RMA comm share.
 //
-// Threads: made by connect.  `contexts` changes with setup calls; windows are looked up by whoever
-// drives a context, under a lock that only signals without atomics and setup take.
+// Threads: see gda/team/team_core.h.  `contexts` changes with setup calls; windows are looked up by
+// whoever drives a context, under a lock that only signals without atomics and setup take.
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -10,7 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "gda/team/gin_core.h"
+#include "gda/front/key_table.h"
+#include "gda/team/team_core.h"
 
 namespace twinpath::gda::rma {
 
@@ -23,13 +24,9 @@ struct OwnMemory {
   bool on_gpu = false;
 };
 
-class Team {
+class Team : public TeamCore {
  public:
-  explicit Team(std::shared_ptr<GinCore> made) : core_(std::move(made)) {}
-
-  GinCore& core() { return *core_; }
-  const GinCore& core() const { return *core_; }
-  const Config& config() const { return core_->config(); }
+  Team() : TeamCore("RMA") {}
 
   // Collective: whether all adapters have atomics.
   Status agree_on_atomics();
@@ -43,21 +40,20 @@ class Team {
   // False: no such window is registered.
   bool find(std::uint32_t number, OwnMemory& out) const;
 
-  // Whether the port is lost for good: then all other ranks find the end of this one.  Any thread.
-  bool lost_port(std::int64_t now);
+  // Its callers drive it: nothing that others looked up waits to be posted.
+  void pass_round() {}
 
   std::vector<Context*> contexts;
   // The one that reads and writes words of signals at the moment; null: nobody.
   std::atomic<const Inbox*> adding{nullptr};
 
  private:
-  const std::shared_ptr<GinCore> core_;
+  void warn_of_lost_port(const std::string& why) const override;
+
   bool counted_ = false;
   std::uint32_t numbers_ = 0;
   mutable std::mutex windows_mutex_;
   std::map<std::uint32_t, OwnMemory> windows_;
-  std::mutex port_mutex_;
-  bool port_lost_ = false;
 };
 
 }  // namespace twinpath::gda::rma

@@ -1,8 +1,9 @@
 // See rma_transport.h.
 #include "gda/rma/rma_transport.h"
 
-#include "gda/rma/rma_comm.h"
+#include "gda/rma/rma_context.h"
 #include "gda/team/meeting.h"
+#include "gda/team/team_comm.h"
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
 #include "plugin/rdma/devices.h"
@@ -10,10 +11,24 @@
 namespace twinpath::gda::rma {
 namespace {
 
+class Comm final : public TeamComm<RmaComm, Window, Team> {
+ public:
+  using TeamComm::TeamComm;
+  Result<std::unique_ptr<RmaContext>> create_context(const RmaSettings& settings) override {
+    auto context = rma::Context::make(team(), settings);
+    if (!context) return context.status();
+    return std::unique_ptr<RmaContext>(std::move(context).take());
+  }
+  // Where completion means that data is there, whatever comes after.  An adapter's signal pushes
+  // only what goes to the memory in which it lies itself: puts to the host's are not ordered with
+  // signals in a GPU's, nor the reverse, and which windows there will be nobody knows yet.
+  bool any_signal_shows_all() const override { return team()->verbs().ordered; }
+};
+
 class Transport final : public RmaTransport {
  public:
   explicit Transport(std::shared_ptr<Devices> devices)
-      : devices_(std::move(devices)), meetings_(devices_, "RMA") {}
+      : devices_(std::move(devices)), meetings_(devices_) {}
 
   bool reaches_gpus() const override {
     if (gpu::cuda::driver() == nullptr) return true;
@@ -24,20 +39,19 @@ class Transport final : public RmaTransport {
     return true;
   }
 
-  Result<std::unique_ptr<RmaListener>> listen(
+  Result<std::unique_ptr<OneSidedListener>> listen(
       int device, std::span<std::uint8_t, kHandleBytes> handle) override {
-    return meetings_.listen<RmaListener>(device, handle);
+    return meetings_.listen(device, handle);
   }
 
   Result<std::unique_ptr<RmaComm>> connect(
       std::span<const std::array<std::uint8_t, kHandleBytes>> handles, int rank,
-      RmaListener& listener, const CommSettings& settings) override {
-    auto core = meetings_.meet(handles, rank, listener, settings);
-    if (!core) return core.status();
-    auto team = std::make_shared<Team>(std::move(core).take());
+      OneSidedListener& listener, const CommSettings& settings) override {
+    auto team = std::make_shared<Team>();
+    TP_TRY(meetings_.meet(team, handles, rank, listener, settings));
     TP_TRY(team->agree_on_atomics());
     TP_INFO(net, "RMA of rank %d of %zu over %s: %s", rank, handles.size(),
-            team->core().rail.port.port->name.c_str(),
+            team->rail.port.port->name.c_str(),
             team->counted() ? "signals without atomics, by the receiver's CPU"
                             : "signals by the adapters' atomics");
     return std::unique_ptr<RmaComm>(std::make_unique<Comm>(std::move(team)));

@@ -10,7 +10,7 @@ Result<std::unique_ptr<Window>> Window::make(Team& team, const WindowRequest& re
   // Also by ranks that fail: the next window has the next number everywhere.
   window->number_ = team.next_number();
   const auto mine = window->prepare(request);
-  auto theirs = gather_or_fail(*team.core().mesh, mine, "registering a window");
+  auto theirs = gather_or_fail(*team.mesh, mine, "registering a window");
   if (!theirs) return theirs.status();
   TP_TRY(window->publish(*theirs, request.type == MemoryType::cuda));
   return window;
@@ -23,7 +23,7 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
             request.data);
     return Status::bad_argument;
   }
-  GinCore& core = team_.core();
+  Team& core = team_;
   cache_ = &core.rail.port.adapter->mrs;
   auto region = cache_->acquire(registration(core, request));
   if (!region) return region.status();
@@ -38,7 +38,7 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
 }
 
 Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from, bool on_gpu) {
-  GinCore& core = team_.core();
+  Team& core = team_;
   for (const auto& bytes : from) {
     Reader in(bytes);
     const auto number = in.integer<std::uint32_t>();
@@ -62,7 +62,7 @@ Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from, bool 
 void Window::close() {
   if (listed_) team_.remove(number_);
   listed_ = false;
-  if (flush_source_ != nullptr) team_.core().flush_sources.remove(flush_source_);
+  if (flush_source_ != nullptr) team_.flush_sources.remove(flush_source_);
   flush_source_ = nullptr;
 }
 

@@ -1,50 +1,10 @@
-// See gin_core.h.  Each piece starts with one byte: 1 for "here it is", 0 for "I failed".
+// See gin_core.h.
 #include "gda/team/gin_core.h"
-
-#include <algorithm>
 
 #include "gda/memory/retired.h"
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {
-namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes marked(const Bytes* bytes) {
-  if (bytes == nullptr) return Bytes(1);
-  Bytes out(bytes->size() + 1);
-  out[0] = 1;
-  std::copy(bytes->begin(), bytes->end(), out.begin() + 1);
-  return out;
-}
-
-// `own`: ok, or why this rank failed (already logged).
-Result<std::vector<Bytes>> unmark(const Mesh& mesh, Result<std::vector<Bytes>> got, Status own,
-                                  const char* what) {
-  if (own != Status::ok) return own;
-  if (!got) return got.status();
-  int rank = 0;
-  for (Bytes& bytes : *got) {
-    if (bytes.empty() || bytes[0] != 1) {
-      TP_WARN("%s failed at %s; its log says why", what, mesh.peer_text(rank).c_str());
-      return Status::remote;
-    }
-    bytes.erase(bytes.begin());
-    ++rank;
-  }
-  return got;
-}
-
-}  // namespace
-
-bool GinCore::lost(PortWatch& watched, std::int64_t now) {
-  const std::string lost = watched.look(now);
-  if (lost.empty()) return false;
-  TP_WARN("GIN of rank %d: %s; all kernels are let go", rank(), lost.c_str());
-  mesh->give_up();
-  return true;
-}
 
 GinCore::~GinCore() {
   if (spare_handles.empty() || spare_handles.front()->host() != nullptr) return;
@@ -52,24 +12,8 @@ GinCore::~GinCore() {
   (void)Retired::of_process().put({.free = [handles] { handles->clear(); }, .release = {}});
 }
 
-Result<AdapterLimits> usable_limits(const Devices& devices, const Rail& rail) {
-  auto limits = adapter_limits(devices.verbs(), rail);
-  if (limits) limits->atomics &= devices.config().gin_atomics;
-  return limits;
-}
-
-Result<std::vector<Bytes>> gather_or_fail(Mesh& mesh, const Result<Bytes>& mine, const char* what) {
-  auto got = mesh.all_gather(marked(mine ? &*mine : nullptr), what);
-  return unmark(mesh, std::move(got), mine.status(), what);
-}
-
-Result<std::vector<Bytes>> exchange_or_fail(Mesh& mesh, const Result<std::vector<Bytes>>& mine,
-                                            const char* what) {
-  std::vector<Bytes> to;
-  for (int r = 0; r < mesh.ranks(); ++r)
-    to.push_back(marked(mine ? &(*mine)[static_cast<std::size_t>(r)] : nullptr));
-  auto got = mesh.all_to_all(to, what);
-  return unmark(mesh, std::move(got), mine.status(), what);
+void GinCore::warn_of_lost_port(const std::string& why) const {
+  TP_WARN("GIN of rank %d: %s; all kernels are let go", rank(), why.c_str());
 }
 
 }  // namespace twinpath::gda

@@ -13,8 +13,8 @@
 namespace twinpath::gda {
 namespace {
 
-bool relaxed(const GinCore& core, const WindowRequest& request) {
-  return !request.strict && core.config().ib_pci_relaxed_ordering != 0;
+bool relaxed(const TeamCore& team, const WindowRequest& request) {
+  return !request.strict && team.config().ib_pci_relaxed_ordering != 0;
 }
 
 }  // namespace
@@ -64,18 +64,18 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   return w.take();
 }
 
-MrRequest registration(const GinCore& core, const WindowRequest& request) {
+MrRequest registration(const TeamCore& team, const WindowRequest& request) {
   MrRequest mr;
   mr.address = reinterpret_cast<std::uintptr_t>(request.data);
   mr.bytes = request.bytes;
   mr.kind = kind_of(request.type, request.dmabuf_fd);
   // NCCL brings no dma-buf for what kernels name, whatever NCCL_DMABUF_ENABLE says.
   if (mr.kind == MrKind::cuda) mr.kind = MrKind::dmabuf;
-  mr.relaxed_ordering = relaxed(core, request);
-  mr.remote_atomic = core.limits.atomics;
+  mr.relaxed_ordering = relaxed(team, request);
+  mr.remote_atomic = team.limits.atomics;
   mr.dmabuf_offset = request.dmabuf_offset;
   mr.dmabuf_fd = request.dmabuf_fd;
-  mr.data_direct = !core.rail.port.port->data_direct.empty();
+  mr.data_direct = !team.rail.port.port->data_direct.empty();
   return mr;
 }
 

@@ -23,7 +23,7 @@ struct WindowRequest {
 };
 
 // As memory of the team's adapter.
-MrRequest registration(const GinCore& core, const WindowRequest& request);
+MrRequest registration(const TeamCore& team, const WindowRequest& request);
 
 class Window final : public GinWindow {
  public:

@@ -43,7 +43,7 @@ using GinInstance = Instance<GinOurs>;
 
 // listenComm; brings to connect what its ctx said.
 struct ListenComm {
-  std::unique_ptr<gda::GinListener> listener;
+  std::unique_ptr<gda::OneSidedListener> listener;
   GinOurs from;
 };
 

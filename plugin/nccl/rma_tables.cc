@@ -32,7 +32,7 @@ using abi::ncclRmaConfig_v14_t;
 using RmaInstance = Instance<std::uint64_t>;  // the communicator's id
 
 struct ListenComm {
-  std::unique_ptr<gda::RmaListener> listener;
+  std::unique_ptr<gda::OneSidedListener> listener;
   std::uint64_t comm_id = 0;
 };
 

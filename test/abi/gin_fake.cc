@@ -60,7 +60,7 @@ class FakeComm final : public gda::GinComm {
   FakeWindow window_;
 };
 
-class FakeListener final : public gda::GinListener {
+class FakeListener final : public gda::OneSidedListener {
  public:
   FakeListener() { ++gin().listeners; }
   ~FakeListener() override { --gin().listeners; }
@@ -71,16 +71,16 @@ class FakeGin final : public gda::GinTransport {
   std::size_t device_count() const override { return 2; }
   Result<DeviceProps> device(int) const override { return Status::internal; }
   bool window_signals() const override { return gin().window_signals; }
-  Result<std::unique_ptr<gda::GinListener>> listen(
+  Result<std::unique_ptr<gda::OneSidedListener>> listen(
       int device, std::span<std::uint8_t, kHandleBytes> handle) override {
     gin().device = device;
     TP_TRY(answer());
     std::fill(handle.begin(), handle.end(), std::uint8_t{0x77});
-    return std::unique_ptr<gda::GinListener>(std::make_unique<FakeListener>());
+    return std::unique_ptr<gda::OneSidedListener>(std::make_unique<FakeListener>());
   }
   Result<std::unique_ptr<gda::GinComm>> connect(
-      std::span<const std::array<std::uint8_t, kHandleBytes>> handles, int rank, gda::GinListener&,
-      const CommSettings& settings) override {
+      std::span<const std::array<std::uint8_t, kHandleBytes>> handles, int rank,
+      gda::OneSidedListener&, const CommSettings& settings) override {
     gin().handles.assign(handles.begin(), handles.end());
     gin().rank = rank;
     gin().comm_id = settings.comm_id;

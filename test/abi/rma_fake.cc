@@ -93,7 +93,7 @@ class FakeRmaComm final : public gda::RmaComm {
   FakeRmaWindow window_;
 };
 
-class FakeRmaListener final : public gda::RmaListener {
+class FakeRmaListener final : public gda::OneSidedListener {
  public:
   FakeRmaListener() { ++rma().listeners; }
   ~FakeRmaListener() override { --rma().listeners; }
@@ -102,15 +102,15 @@ class FakeRmaListener final : public gda::RmaListener {
 class FakeRma final : public gda::RmaTransport {
  public:
   bool reaches_gpus() const override { return rma().reaches_gpus; }
-  Result<std::unique_ptr<gda::RmaListener>> listen(
+  Result<std::unique_ptr<gda::OneSidedListener>> listen(
       int device, std::span<std::uint8_t, kHandleBytes> handle) override {
     rma().device = device;
     TP_TRY(rma_answer());
     std::fill(handle.begin(), handle.end(), std::uint8_t{0x77});
-    return std::unique_ptr<gda::RmaListener>(std::make_unique<FakeRmaListener>());
+    return std::unique_ptr<gda::OneSidedListener>(std::make_unique<FakeRmaListener>());
   }
   Result<std::unique_ptr<gda::RmaComm>> connect(
-      std::span<const std::array<std::uint8_t, kHandleBytes>>, int rank, gda::RmaListener&,
+      std::span<const std::array<std::uint8_t, kHandleBytes>>, int rank, gda::OneSidedListener&,
       const CommSettings& settings) override {
     rma().rank = rank;
     rma().comm_id = settings.comm_id;

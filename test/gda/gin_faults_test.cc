@@ -1,4 +1,5 @@
 // GIN when something goes wrong: what a kernel may write, peers that die, work left behind.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -151,6 +152,8 @@ std::string port_lost(Rank& r) {
   EXPECT_GIN(member.context);
   WindowMemory from(*member.comm, 4096), to(*member.comm, 4096);
   EXPECT_GIN(from && to);
+  auto second = member.comm->create_context(settings28());
+  EXPECT_GIN(second);
   auto kernel = member.kernel();
   const Port& port = *r.devices->rails(0).front().port;
   PutExtras extras;
@@ -175,18 +178,20 @@ std::string port_lost(Rank& r) {
   if (r.rank == 0) EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
   // A kernel that only waits knows of nothing by itself.
   std::thread waits([&] { (void)kernel.wait_signal(0, 1'000'000); });
-  while (!member.context->failed() && now_ns() < down + 10 * kSecond) std::this_thread::yield();
+  while (!(member.context->failed() && (*second)->failed()) && now_ns() < down + 10 * kSecond)
+    std::this_thread::yield();
   const std::int64_t after_ms = (now_ns() - down) / kMillisecond;
   waits.join();
   const std::int64_t let_go_ms = (now_ns() - down) / kMillisecond;
   r.meeting->barrier();
   if (r.rank == 0) (void)soft::set_port_state(port.context, port.number, true);
-  EXPECT_GIN(member.context->failed());
+  EXPECT_GIN(member.context->failed() && (*second)->failed());
   EXPECT_GIN(after_ms >= 250 && after_ms < 3000, after_ms);
   EXPECT_GIN(let_go_ms < 5000, let_go_ms);
   const std::int64_t start = now_ns();
   from.release();
   to.release();
+  second->reset();
   member.context.reset();
   member.comm.reset();
   EXPECT_GIN(now_ns() - start < 5 * kSecond);
@@ -340,6 +345,10 @@ TEST_CASE(
   CHECK(run_threads(2, port_lost, config) == "");
   CHECK(log.has(LogLevel::warn, "the local port soft0:1 has been down for"));
   CHECK(log.has(LogLevel::warn, "or gave it up"));
+  const std::vector<std::string> warnings = log.warnings();
+  CHECK(std::count_if(warnings.begin(), warnings.end(), [](const std::string& text) {
+          return text.find("all kernels are let go") != std::string::npos;
+        }) == 1);  // of two contexts
 }
 
 TEST_CASE("Contexts are destroyed with work under way") {

@@ -32,7 +32,8 @@ SIBLINGS = [("proxy", "gda"), ("proxy/send", "proxy/receive"),
             ("topology/read", "topology/probe"), ("topology/read", "topology/decide"),
             ("gda/front", "gda/connect"), ("gda/front", "gda/mlx5")]
 # Single files that stand outside a layer's folder: the upper seams, which need no more than that.
-FILES = {"plugin/transport.h": "plugin/base", "gda/gin.h": "gda/abi"}
+FILES = {"plugin/transport.h": "plugin/base", "gda/gin.h": "gda/abi",
+         "gda/one_sided.h": "gda/abi"}
 VERBS = ("plugin/fabric/", "tools/softhca/", "test/fabric/conformance/")
 CUDA_USERS = ("tools/gda_perf/", "test/gpu/behind/")
 MODEL = "plugin/fabric/soft/"
