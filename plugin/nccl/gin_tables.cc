@@ -9,16 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "gda/gin.h"
 #include "plugin/nccl/abi/gin.h"
 #include "plugin/nccl/abi/gin_layout.h"
-#include "plugin/nccl/boundary.h"
 #include "plugin/nccl/caller.h"
-#include "plugin/nccl/context.h"
+#include "plugin/nccl/one_sided.h"
 #include "plugin/nccl/properties.h"
 
 namespace twinpath {
@@ -29,51 +25,20 @@ using abi::ncclGinProperties_v14_t;
 using abi::ncclNetDeviceHandle_t;
 using abi::ncclResult_t;
 
-// --- what stands behind NCCL's void* ---------------------------------------------------
-
-// A communicator's id, and the release of NCCL that made it (nccl_version_of).
-struct GinOurs {
-  std::uint64_t comm_id = 0;
-  int nccl = 0;
+struct GinSeam {
+  using Comm = gda::GinComm;
+  using Handle = ncclNetDeviceHandle_t;
+  static Result<gda::GinTransport*> transport(Context& context) { return context.gin(); }
+  static constexpr OneSidedNames kNames = {.finalize = "GIN finalize",
+                                           .listen = "GIN listen",
+                                           .connect = "GIN connect",
+                                           .close_listen = "GIN closeListen",
+                                           .close_coll = "closeColl",
+                                           .destroy_context = "destroyContext",
+                                           .query_last_error = "queryLastError",
+                                           .dereg_mr_sym = "deregMrSym"};
 };
-
-// ctx.  NCCL 2.28 gives it to listen only; connect and finalize may get null, or one of another
-// life, for every communicator but the first.
-using GinInstance = Instance<GinOurs>;
-
-// listenComm; brings to connect what its ctx said.
-struct ListenComm {
-  std::unique_ptr<gda::OneSidedListener> listener;
-  GinOurs from;
-};
-
-struct CollComm;
-
-// ginCtx; NCCL keeps a pointer to `handle`.
-struct KernelContext {
-  CollComm* owner = nullptr;
-  std::unique_ptr<gda::GinContext> context;  // null once the comm was closed
-  ncclNetDeviceHandle_t handle{};
-};
-
-// collComm.  NCCL 2.30 closes it with the contexts of device communicators that the program has not
-// given back, as when it aborts, and forgets those.  Their kernels are let go then: NCCL waits for
-// them next.
-struct CollComm {
-  std::unique_ptr<gda::GinComm> comm;
-  int nccl = 0;
-  std::vector<KernelContext*> contexts;
-
-  ~CollComm() {
-    for (KernelContext* left : contexts) {
-      left->context.reset();
-      left->owner = nullptr;
-    }
-  }
-};
-
-gda::GinComm& gin_comm_of(void* p) { return *static_cast<CollComm*>(p)->comm; }
-KernelContext* kernel_context_of(void* p) { return static_cast<KernelContext*>(p); }
+using Gin = OneSided<GinSeam>;
 
 // NCCL declares what is an address on the device as void*.
 void* device_pointer(std::uint64_t address) {
@@ -90,7 +55,7 @@ ncclResult_t init(void** ctx, std::uint64_t comm_id, LogSink log) {
     const auto context = Context::open();
     if (!context) return context.status();
     // Without devices NCCL 2.28 forgets the context instead of giving it back.
-    if ((*context)->offers_gin()) *ctx = new GinInstance{{}, {comm_id, nccl_version_of(log)}};
+    if ((*context)->offers_gin()) *ctx = new OneSidedInstance{{}, {comm_id, nccl_version_of(log)}};
     return Status::ok;
   });
 }
@@ -114,13 +79,6 @@ ncclResult_t devices(int* count) {
 // over all of them: merged devices are NET's alone.
 ncclResult_t physical_devices(int* count) {
   return tell_devices(count, [](Context& c) { return c.physical_count(); });
-}
-
-ncclResult_t finalize(void* ctx) {
-  return guarded("GIN finalize", [&] {
-    delete static_cast<GinInstance*>(ctx);
-    return Status::ok;
-  });
 }
 
 ncclResult_t get_properties(int dev, abi::ncclNetProperties_v11_t* out) {
@@ -149,79 +107,19 @@ ncclResult_t get_gin_properties(ncclGinProperties_v14_t* out) {
   });
 }
 
-// --- connections -----------------------------------------------------------------------
-
-ncclResult_t listen(void* ctx, int dev, void* handle, void** listen_comm) {
-  if (listen_comm != nullptr) *listen_comm = nullptr;
-  return guarded("GIN listen", [&]() -> Status {
-    if (handle == nullptr || listen_comm == nullptr) return refuse("GIN listen", "null argument");
-    Context* context = nullptr;
-    TP_TRY(opened("GIN listen", context));
-    const auto gin = context->gin();
-    if (!gin) return gin.status();
-    auto made = std::make_unique<ListenComm>();
-    if (ctx != nullptr) made->from = static_cast<GinInstance*>(ctx)->ours;
-    auto listener = (*gin)->listen(dev, handle_bytes(handle));
-    if (!listener) return listener.status();
-    made->listener = std::move(listener).take();
-    *listen_comm = made.release();
-    return Status::ok;
-  });
-}
-
-// Collective; waits for the other ranks.
-ncclResult_t connect(void*, void* handles[], int nranks, int rank, void* listen_comm,
-                     void** coll_comm) {
-  if (coll_comm != nullptr) *coll_comm = nullptr;
-  return guarded("GIN connect", [&]() -> Status {
-    if (handles == nullptr || listen_comm == nullptr || coll_comm == nullptr)
-      return refuse("GIN connect", "null argument");
-    std::vector<std::array<std::uint8_t, kHandleBytes>> all;
-    TP_TRY(handles_of_team("GIN connect", handles, nranks, rank, all));
-    Context* context = nullptr;
-    TP_TRY(opened("GIN connect", context));
-    const auto gin = context->gin();
-    if (!gin) return gin.status();
-    auto* from = static_cast<ListenComm*>(listen_comm);
-    auto comm = (*gin)->connect(all, rank, *from->listener, {.comm_id = from->from.comm_id});
-    if (!comm) return comm.status();
-    *coll_comm = new CollComm{std::move(comm).take(), from->from.nccl, {}};
-    return Status::ok;
-  });
-}
-
-// Closing null is allowed, as NCCL may do it for what was never finished.
-ncclResult_t close_listen(void* listen_comm) {
-  return guarded("GIN closeListen", [&] {
-    delete static_cast<ListenComm*>(listen_comm);
-    return Status::ok;
-  });
-}
-ncclResult_t close_coll(void* coll_comm) {
-  return guarded("closeColl", [&] {
-    delete static_cast<CollComm*>(coll_comm);
-    return Status::ok;
-  });
-}
-
 // --- contexts --------------------------------------------------------------------------
 
 Status make_context(void* coll_comm, const gda::ContextSettings& settings, int version,
                     void** gin_ctx, ncclNetDeviceHandle_t** dev_handle) {
-  auto& owner = *static_cast<CollComm*>(coll_comm);
-  auto context = owner.comm->create_context(settings);
-  if (!context) return context.status();
-  auto made = std::make_unique<KernelContext>();
-  made->owner = &owner;
-  made->context = std::move(context).take();
-  made->handle = {.netDeviceType = abi::kNetDeviceGinGdaki,
-                  .netDeviceVersion = version,
-                  .handle = device_pointer(made->context->device_handle()),
-                  .size = 0,
-                  .needsProxyProgress = 0};  // our engine has threads of its own
-  owner.contexts.push_back(made.get());
-  *dev_handle = &made->handle;
-  *gin_ctx = made.release();
+  auto made = Gin::make_context(coll_comm, settings);
+  if (!made) return made.status();
+  (*made)->handle = {.netDeviceType = abi::kNetDeviceGinGdaki,
+                     .netDeviceVersion = version,
+                     .handle = device_pointer((*made)->context->device_handle()),
+                     .size = 0,
+                     .needsProxyProgress = 0};  // our engine has threads of its own
+  *dev_handle = &(*made)->handle;
+  *gin_ctx = *made;
   return Status::ok;
 }
 
@@ -242,7 +140,7 @@ ncclResult_t create_context(void* coll_comm, int signals, int counters, void** g
   return guarded("createContext", [&]() -> Status {
     if (!good) return refuse("createContext", "null argument");
     if (signals < 0 || counters < 0) return refuse("createContext", "negative count");
-    const bool old = static_cast<CollComm*>(coll_comm)->nccl < kFirstWithNewQueues;
+    const bool old = Gin::coll_of(coll_comm).nccl < kFirstWithNewQueues;
     const gda::ContextSettings settings{
         .signals = signals,
         .counters = counters,
@@ -291,26 +189,6 @@ ncclResult_t create_context(void* coll_comm, ncclGinConfig_v14_t* config, void**
   });
 }
 
-ncclResult_t destroy_context(void* gin_ctx) {
-  return guarded("destroyContext", [&] {
-    const std::unique_ptr<KernelContext> context(kernel_context_of(gin_ctx));
-    if (context != nullptr && context->owner != nullptr)
-      std::erase(context->owner->contexts, context.get());
-    return Status::ok;
-  });
-}
-
-ncclResult_t query_last_error(void* gin_ctx, bool* has_error) {
-  if (has_error != nullptr) *has_error = false;
-  return guarded("queryLastError", [&]() -> Status {
-    if (has_error == nullptr) return refuse("queryLastError", "no place for the answer");
-    if (gin_ctx == nullptr) return Status::ok;
-    const auto& context = kernel_context_of(gin_ctx)->context;
-    *has_error = context == nullptr || context->failed();
-    return Status::ok;
-  });
-}
-
 // Never needed, see needsProxyProgress; NCCL's threads may call it all the same.
 ncclResult_t gin_progress(void*) { return abi::ncclSuccess; }
 
@@ -327,7 +205,7 @@ ncclResult_t reg_mr_sym_dmabuf(void* coll_comm, void* data, std::size_t size, in
       return refuse("regMrSym", "null argument");
     MemoryType kind{};
     TP_TRY(memory_type("regMrSym", type, kind));
-    const auto window = gin_comm_of(coll_comm).register_window(
+    const auto window = Gin::comm_of(coll_comm).register_window(
         data, size, kind, offset, fd, (flags & abi::kMrForceStrictOrder) != 0);
     if (!window) return window.status();
     *mhandle = *window;
@@ -338,14 +216,6 @@ ncclResult_t reg_mr_sym_dmabuf(void* coll_comm, void* data, std::size_t size, in
 ncclResult_t reg_mr_sym(void* coll_comm, void* data, std::size_t size, int type,
                         std::uint64_t flags, void** mhandle, void** gin_handle) {
   return reg_mr_sym_dmabuf(coll_comm, data, size, type, 0, -1, flags, mhandle, gin_handle);
-}
-
-ncclResult_t dereg_mr_sym(void* coll_comm, void* mhandle) {
-  return guarded("deregMrSym", [&]() -> Status {
-    if (coll_comm == nullptr) return refuse("deregMrSym", "null comm");
-    if (mhandle == nullptr) return Status::ok;
-    return gin_comm_of(coll_comm).deregister_window(static_cast<gda::GinWindow*>(mhandle));
-  });
 }
 
 // --- puts by the host ------------------------------------------------------------------
@@ -377,25 +247,25 @@ ncclResult_t test(void*, void*, int* done) {
 
 // --- tables ----------------------------------------------------------------------------
 
-template <class Gin>
-constexpr Gin make_gin() {
-  Gin t{};
+template <class Table>
+constexpr Table make_gin() {
+  Table t{};
   t.name = kPluginName;
   t.init = init;
   t.devices = devices;
   t.getProperties = get_properties;
-  t.listen = listen;
-  t.connect = connect;
+  t.listen = Gin::listen;
+  t.connect = Gin::connect;
   t.createContext = create_context;
   t.regMrSym = reg_mr_sym;
   t.regMrSymDmaBuf = reg_mr_sym_dmabuf;
-  t.deregMrSym = dereg_mr_sym;
-  t.destroyContext = destroy_context;
-  t.closeColl = close_coll;
-  t.closeListen = close_listen;
+  t.deregMrSym = Gin::dereg_mr_sym;
+  t.destroyContext = Gin::destroy_context;
+  t.closeColl = Gin::close_coll;
+  t.closeListen = Gin::close_listen;
   t.ginProgress = gin_progress;
-  t.queryLastError = query_last_error;
-  t.finalize = finalize;
+  t.queryLastError = Gin::query_last_error;
+  t.finalize = Gin::finalize;
   if constexpr (requires { t.iput; }) {  // v11 to v13
     t.iput = iput;
     t.iputSignal = iput_signal;

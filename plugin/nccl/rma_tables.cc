@@ -6,17 +6,12 @@
 //
 // Threads: as gda/rma/rma.h says.
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "gda/rma/rma.h"
 #include "plugin/nccl/abi/rma.h"
 #include "plugin/nccl/abi/rma_layout.h"
-#include "plugin/nccl/boundary.h"
-#include "plugin/nccl/context.h"
+#include "plugin/nccl/one_sided.h"
 #include "plugin/nccl/properties.h"
 
 namespace twinpath {
@@ -25,40 +20,21 @@ namespace {
 using abi::ncclResult_t;
 using abi::ncclRmaConfig_v14_t;
 
-// --- what stands behind NCCL's void* ---------------------------------------------------
-
-// ctx.  A communicator has two, for RMA and for GIN.  connect gets the NET plugin's in place of
-// them, so the communicator's id travels from listen to connect in the listener.
-using RmaInstance = Instance<std::uint64_t>;  // the communicator's id
-
-struct ListenComm {
-  std::unique_ptr<gda::OneSidedListener> listener;
-  std::uint64_t comm_id = 0;
+struct RmaSeam {
+  using Comm = gda::RmaComm;
+  struct Handle {};
+  static Result<gda::RmaTransport*> transport(Context& context) { return context.rma(); }
+  static constexpr OneSidedNames kNames = {.finalize = "RMA finalize",
+                                           .listen = "RMA listen",
+                                           .connect = "RMA connect",
+                                           .close_listen = "RMA closeListen",
+                                           .close_coll = "RMA closeColl",
+                                           .destroy_context = "RMA destroyContext",
+                                           .query_last_error = "RMA queryLastError",
+                                           .dereg_mr_sym = "RMA deregMrSym"};
 };
+using Rma = OneSided<RmaSeam>;
 
-struct CollComm;
-
-// rmaCtx.
-struct HostContext {
-  CollComm* owner = nullptr;
-  std::unique_ptr<gda::RmaContext> context;  // null once the comm was closed
-};
-
-// collComm; contexts that are not given back before it end with it.
-struct CollComm {
-  std::unique_ptr<gda::RmaComm> comm;
-  std::vector<HostContext*> contexts;
-
-  ~CollComm() {
-    for (HostContext* left : contexts) {
-      left->context.reset();
-      left->owner = nullptr;
-    }
-  }
-};
-
-gda::RmaComm& comm_of_coll(void* p) { return *static_cast<CollComm*>(p)->comm; }
-HostContext* host_context_of(void* p) { return static_cast<HostContext*>(p); }
 gda::RmaPlace place_of(void* mhandle, std::uint64_t offset) {
   return {static_cast<gda::RmaWindow*>(mhandle), offset};
 }
@@ -92,7 +68,7 @@ ncclResult_t init(void** ctx, std::uint64_t comm_id, LogSink log) {
     TP_TRY(offered("RMA init", rma));
     // Without devices NCCL forgets the context instead of giving it back.
     if (rma != nullptr)
-      *ctx = new RmaInstance{{}, comm_id};
+      *ctx = new OneSidedInstance{{}, {.comm_id = comm_id}};
     else
       TP_INFO(net,
               "RMA is not offered: TWINPATH_RMA is 0, or -1 on the soft HCA, or an adapter "
@@ -114,13 +90,6 @@ ncclResult_t devices(int* count) {
   });
 }
 
-ncclResult_t finalize(void* ctx) {
-  return guarded("RMA finalize", [&] {
-    delete static_cast<RmaInstance*>(ctx);
-    return Status::ok;
-  });
-}
-
 ncclResult_t get_properties(int dev, abi::ncclNetProperties_v12_t* out) {
   return guarded("RMA getProperties", [&] {
     return fill_properties(dev, out, {abi::kNetDeviceGinProxy, abi::kGinProxyVersion});
@@ -132,62 +101,7 @@ ncclResult_t get_rma_properties(void* coll_comm, abi::ncclRmaProperties_v16_t* o
   return guarded("RMA getRmaProperties", [&]() -> Status {
     if (coll_comm == nullptr || out == nullptr)
       return refuse("RMA getRmaProperties", "null argument");
-    out->flushesAllPutsOnAnySignal = comm_of_coll(coll_comm).any_signal_shows_all();
-    return Status::ok;
-  });
-}
-
-// --- connections -----------------------------------------------------------------------
-
-ncclResult_t listen(void* ctx, int dev, void* handle, void** listen_comm) {
-  if (listen_comm != nullptr) *listen_comm = nullptr;
-  return guarded("RMA listen", [&]() -> Status {
-    if (handle == nullptr || listen_comm == nullptr) return refuse("RMA listen", "null argument");
-    Context* context = nullptr;
-    TP_TRY(opened("RMA listen", context));
-    const auto rma = context->rma();
-    if (!rma) return rma.status();
-    auto made = std::make_unique<ListenComm>();
-    if (ctx != nullptr) made->comm_id = static_cast<RmaInstance*>(ctx)->ours;
-    auto listener = (*rma)->listen(dev, handle_bytes(handle));
-    if (!listener) return listener.status();
-    made->listener = std::move(listener).take();
-    *listen_comm = made.release();
-    return Status::ok;
-  });
-}
-
-// Collective; waits for the other ranks.
-ncclResult_t connect(void*, void* handles[], int nranks, int rank, void* listen_comm,
-                     void** coll_comm) {
-  if (coll_comm != nullptr) *coll_comm = nullptr;
-  return guarded("RMA connect", [&]() -> Status {
-    if (handles == nullptr || listen_comm == nullptr || coll_comm == nullptr)
-      return refuse("RMA connect", "null argument");
-    std::vector<std::array<std::uint8_t, kHandleBytes>> all;
-    TP_TRY(handles_of_team("RMA connect", handles, nranks, rank, all));
-    Context* context = nullptr;
-    TP_TRY(opened("RMA connect", context));
-    const auto rma = context->rma();
-    if (!rma) return rma.status();
-    auto* from = static_cast<ListenComm*>(listen_comm);
-    auto comm = (*rma)->connect(all, rank, *from->listener, {.comm_id = from->comm_id});
-    if (!comm) return comm.status();
-    *coll_comm = new CollComm{std::move(comm).take(), {}};
-    return Status::ok;
-  });
-}
-
-// Closing null is allowed, as NCCL may do it for what was never finished.
-ncclResult_t close_listen(void* listen_comm) {
-  return guarded("RMA closeListen", [&] {
-    delete static_cast<ListenComm*>(listen_comm);
-    return Status::ok;
-  });
-}
-ncclResult_t close_coll(void* coll_comm) {
-  return guarded("RMA closeColl", [&] {
-    delete static_cast<CollComm*>(coll_comm);
+    out->flushesAllPutsOnAnySignal = Rma::comm_of(coll_comm).any_signal_shows_all();
     return Status::ok;
   });
 }
@@ -200,38 +114,13 @@ ncclResult_t create_context(void* coll_comm, ncclRmaConfig_v14_t* config, void**
   return guarded("RMA createContext", [&]() -> Status {
     if (coll_comm == nullptr || config == nullptr || rma_ctx == nullptr)
       return refuse("RMA createContext", "null argument");
-    auto& owner = *static_cast<CollComm*>(coll_comm);
     // A traffic class that nobody set is -1 or INT_MIN.
-    auto context = owner.comm->create_context(
-        {.contexts = std::max(1, config->nContexts),
-         .traffic_class = std::max(abi::kUndefined, config->trafficClass),
-         .rank_stride = std::max(1, config->rankStride)});
-    if (!context) return context.status();
-    auto made = std::make_unique<HostContext>();
-    made->owner = &owner;
-    made->context = std::move(context).take();
-    owner.contexts.push_back(made.get());
-    *rma_ctx = made.release();
-    return Status::ok;
-  });
-}
-
-ncclResult_t destroy_context(void* rma_ctx) {
-  return guarded("RMA destroyContext", [&] {
-    const std::unique_ptr<HostContext> context(host_context_of(rma_ctx));
-    if (context != nullptr && context->owner != nullptr)
-      std::erase(context->owner->contexts, context.get());
-    return Status::ok;
-  });
-}
-
-ncclResult_t query_last_error(void* rma_ctx, bool* has_error) {
-  if (has_error != nullptr) *has_error = false;
-  return guarded("RMA queryLastError", [&]() -> Status {
-    if (has_error == nullptr) return refuse("RMA queryLastError", "no place for the answer");
-    if (rma_ctx == nullptr) return Status::ok;
-    const auto& context = host_context_of(rma_ctx)->context;
-    *has_error = context == nullptr || context->failed();
+    const auto made = Rma::make_context(
+        coll_comm, {.contexts = std::max(1, config->nContexts),
+                    .traffic_class = std::max(abi::kUndefined, config->trafficClass),
+                    .rank_stride = std::max(1, config->rankStride)});
+    if (!made) return made.status();
+    *rma_ctx = *made;
     return Status::ok;
   });
 }
@@ -246,7 +135,7 @@ ncclResult_t reg_mr_sym_dmabuf(void* coll_comm, void* data, std::size_t size, in
     if (coll_comm == nullptr || mhandle == nullptr) return refuse("RMA regMrSym", "null argument");
     MemoryType kind{};
     TP_TRY(memory_type("RMA regMrSym", type, kind));
-    const auto window = comm_of_coll(coll_comm).register_window(
+    const auto window = Rma::comm_of(coll_comm).register_window(
         data, size, kind, offset, fd, (flags & abi::kMrForceStrictOrder) != 0);
     if (!window) return window.status();
     *mhandle = *window;
@@ -258,14 +147,6 @@ ncclResult_t reg_mr_sym(void* coll_comm, void* data, std::size_t size, int type,
   return reg_mr_sym_dmabuf(coll_comm, data, size, type, 0, -1, flags, mhandle);
 }
 
-ncclResult_t dereg_mr_sym(void* coll_comm, void* mhandle) {
-  return guarded("RMA deregMrSym", [&]() -> Status {
-    if (coll_comm == nullptr) return refuse("RMA deregMrSym", "null comm");
-    if (mhandle == nullptr) return Status::ok;
-    return comm_of_coll(coll_comm).deregister_window(static_cast<gda::RmaWindow*>(mhandle));
-  });
-}
-
 // --- data ------------------------------------------------------------------------------
 
 // Runs `body` with the context; its Result<RmaRequest*> goes to `request`.
@@ -274,7 +155,7 @@ ncclResult_t requested(const char* entry, void* rma_ctx, void** request, Body&& 
   if (request != nullptr) *request = nullptr;
   return guarded(entry, [&]() -> Status {
     if (rma_ctx == nullptr || request == nullptr) return refuse(entry, "null argument");
-    const auto& context = host_context_of(rma_ctx)->context;
+    const auto& context = Rma::context_of(rma_ctx)->context;
     if (context == nullptr) return refuse(entry, "the communicator of the context was closed");
     const Result<gda::RmaRequest*> made = body(*context);
     if (!made) return made.status();
@@ -364,38 +245,38 @@ ncclResult_t test(void*, void* request, int* done) {
 ncclResult_t rma_progress(void* rma_ctx) {
   return guarded("rmaProgress", [&]() -> Status {
     if (rma_ctx == nullptr) return refuse("rmaProgress", "null context");
-    const auto& context = host_context_of(rma_ctx)->context;
+    const auto& context = Rma::context_of(rma_ctx)->context;
     return context != nullptr ? context->progress() : Status::ok;
   });
 }
 
 // --- tables ----------------------------------------------------------------------------
 
-template <class Rma>
-constexpr Rma make_rma() {
-  Rma t{};
+template <class Table>
+constexpr Table make_rma() {
+  Table t{};
   t.name = kPluginName;
   t.init = init;
   t.devices = devices;
-  if constexpr (Rma::kVersion >= 16) t.getRmaProperties = get_rma_properties;
+  if constexpr (Table::kVersion >= 16) t.getRmaProperties = get_rma_properties;
   t.getProperties = get_properties;
-  t.listen = listen;
-  t.connect = connect;
+  t.listen = Rma::listen;
+  t.connect = Rma::connect;
   t.createContext = create_context;
   t.regMrSym = reg_mr_sym;
   t.regMrSymDmaBuf = reg_mr_sym_dmabuf;
-  t.deregMrSym = dereg_mr_sym;
-  t.destroyContext = destroy_context;
-  t.closeColl = close_coll;
-  t.closeListen = close_listen;
+  t.deregMrSym = Rma::dereg_mr_sym;
+  t.destroyContext = Rma::destroy_context;
+  t.closeColl = Rma::close_coll;
+  t.closeListen = Rma::close_listen;
   t.iput = iput;
   t.iputSignal = iput_signal;
   t.iget = iget;
   t.iflush = iflush;
   t.test = test;
   t.rmaProgress = rma_progress;
-  t.queryLastError = query_last_error;
-  t.finalize = finalize;
+  t.queryLastError = Rma::query_last_error;
+  t.finalize = Rma::finalize;
   return t;
 }
 
