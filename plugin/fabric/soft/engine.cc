@@ -1,13 +1,10 @@
 // The engine thread: greets peers, passes links and CUDA handles, notices deaths (messages.cc,
-// connect.cc), keeps the retry clocks, and advances QPs whose owners are not polling.
+// peer_sockets.cc), keeps the retry clocks, and advances QPs whose owners are not polling.
 //
 // It sleeps most of the time (engine_rest.h).  A process that polls its CQs moves its own QPs; the
 // engine only looks in once a millisecond then, so that two polling processes keep two cores for
 // themselves.  For owners that do not poll, peers wake it (bell.cc).  QPs that have nothing to do
 // are not looked at (activity.cc), and when none has, the engine waits to be woken.
-#include <sys/epoll.h>
-#include <unistd.h>
-
 #include "plugin/base/clock.h"
 #include "plugin/base/cpus.h"
 #include "plugin/base/event_wait.h"
@@ -59,23 +56,8 @@ void Hca::engine_loop() {
   rest_.set_cpus(place_helper(config_.helper_cpus, {}));
   int wait_us = 1000;
   for (;;) {
-    epoll_event events[32];
-    const int n = waiter.wait(epoll_.get(), events, wait_us);
-    for (int i = 0; i < n; ++i) {
-      int fd = events[i].data.fd;
-      if (fd == bell_.get()) {
-        std::uint64_t rung = 0;
-        (void)!read(fd, &rung, sizeof rung);
-      } else if (fd == listen_socket_.get()) {
-        accept_callers();
-      } else {
-        serve(fd, (events[i].events & EPOLLOUT) != 0);
-      }
-    }
-    std::int64_t now = now_ns();
-    if (accept_again_ != 0 && now >= accept_again_) {
-      if (std::string why; watch(listen_socket_.get(), why)) accept_again_ = 0;
-    }
+    sockets_.serve(waiter, wait_us, *this);
+    const std::int64_t now = now_ns();
     if (faults_.failing_device() >= 0) keep_failing_port(now);
     wait_us = sweep(now);
   }

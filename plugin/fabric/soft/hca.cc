@@ -3,8 +3,6 @@
 
 #include <linux/membarrier.h>
 #include <pthread.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,7 +11,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <random>
 #include <system_error>
 
 #include "plugin/base/log.h"
@@ -65,12 +62,10 @@ Result<Hca*> Hca::instance(const Config& config, std::string& why) {
 
 Hca* Hca::existing() { return instance_of_process.load(); }
 
-// A forked child must not hold our sockets open: peers would take the dead for living.  So nobody
-// makes one, or changes the tables, while the process forks.
 void Hca::before_fork() {
   instance_lock.lock();
   if (Hca* h = existing()) {
-    h->fork_lock_.lock();
+    h->sockets_.before_fork();
     h->lock_.lock();
     h->team_.before_fork();
   }
@@ -78,14 +73,9 @@ void Hca::before_fork() {
 
 void Hca::after_fork(bool in_child) {
   if (Hca* h = existing()) {
-    if (in_child) {
-      for (int fd : {h->listen_socket_.get(), h->epoll_.get(), h->bell_.get()}) ::close(fd);
-      for (auto& [fd, peer] : h->outgoing_) ::close(fd);
-      for (auto& [fd, caller] : h->incoming_) ::close(fd);
-    }
     h->team_.after_fork(in_child);
     h->lock_.unlock();
-    h->fork_lock_.unlock();
+    h->sockets_.after_fork(in_child);
   }
   instance_lock.unlock();
 }
@@ -93,7 +83,7 @@ void Hca::after_fork(bool in_child) {
 Hca::Hca(const Config& config)
     : config_(config),
       team_(config.soft_copy_threads),
-      rendezvous_(config.soft_job, kSlots),
+      sockets_(config.soft_job, kSlots, config.soft_direct),
       qps_(kQpsPerProcess, nullptr),
       rest_(config.soft_engine) {}
 
@@ -110,8 +100,7 @@ Status Hca::start(std::string& why) {
     if (std::fgets(boot, sizeof boot, f) == nullptr) boot[0] = 0;
     std::fclose(f);
   }
-  addresses_ = PortAddresses(fnv(rendezvous_.prefix() + boot));
-  probe_value_ = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+  addresses_ = PortAddresses(fnv(sockets_.prefix() + boot));
   auto keys = KeyTable::create();
   if (!keys) {
     why = "no shared memory for the key table";
@@ -120,16 +109,7 @@ Status Hca::start(std::string& why) {
   keys_ = std::move(keys).take();
   if (config_.soft_direct) allow_direct_copies();
   if (may_be_fenced()) activity_.let_sleep();
-  auto listening = rendezvous_.claim(slot_, why);
-  if (!listening) return listening.status();
-  listen_socket_ = std::move(listening).take();
-  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  bell_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll_ || !bell_) {
-    why = "epoll_create1 or eventfd: " + why_no_memory(errno);
-    return Status::system;
-  }
-  if (!watch(listen_socket_.get(), why) || !watch(bell_.get(), why)) return Status::system;
+  TP_TRY(sockets_.start(*keys_, why));
   pthread_atfork([] { Hca::before_fork(); }, [] { Hca::after_fork(false); },
                  [] { Hca::after_fork(true); });
   try {
@@ -191,7 +171,7 @@ bool Hca::add_qp(SoftQp* qp) {
   // Numbers go round, so that a late packet for a destroyed QP does not meet its successor.
   for (std::uint32_t i = 0; i < kQpsPerProcess; ++i) {
     std::uint32_t index = next_qp_++ % kQpsPerProcess;
-    std::uint32_t number = (slot_ << kSlotShift) | index;
+    std::uint32_t number = (slot() << kSlotShift) | index;
     if (number < 16 || qps_[index] != nullptr) continue;  // 0 and 1 are the management QPs
     qp->qp_num = number;                                  // before the engine thread can find it
     qps_[index] = qp;
@@ -265,11 +245,6 @@ void Hca::set_loss(SoftDevice& device, int port, PortLoss loss) {
     }
     rouse_if_asleep(*qp);
   }
-}
-
-void Hca::wake_engine() {
-  const std::uint64_t one = 1;
-  (void)!write(bell_.get(), &one, sizeof one);
 }
 
 }  // namespace twinpath::soft

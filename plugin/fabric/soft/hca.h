@@ -10,10 +10,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "plugin/base/clock.h"
@@ -27,16 +25,16 @@
 #include "plugin/fabric/soft/faults.h"
 #include "plugin/fabric/soft/objects.h"
 #include "plugin/fabric/soft/offers.h"
+#include "plugin/fabric/soft/peer_sockets.h"
 #include "plugin/fabric/soft/port_addresses.h"
 #include "plugin/fabric/soft/posted_writes.h"
-#include "plugin/fabric/soft/rendezvous.h"
 
 namespace twinpath::soft {
 
 inline constexpr std::uint32_t kSlotShift = kQpIndexBits;  // QPN = slot:10 | index:14
 inline constexpr std::uint32_t kSlots = 1u << 10;
 
-class Hca {
+class Hca final : private MessageHandler {
  public:
   // The process's adapter; made on first use.
   static Result<Hca*> instance(const Config& config, std::string& why);
@@ -53,7 +51,7 @@ class Hca {
   void set_port(SoftDevice& device, int port, bool up);
   void set_loss(SoftDevice& device, int port, PortLoss loss);
   // Has the engine thread look at all queues now.
-  void wake_engine();
+  void wake_engine() { sockets_.wake(); }
 
   // For polls: gets those queue pairs up that were given something to do.  Takes no lock that
   // somebody holds: what it leaves is found by the next poll or by the engine.
@@ -70,7 +68,7 @@ class Hca {
   std::atomic<const SoftQp*>& splitting() { return splitting_; }
   CopyTeam& team() { return team_; }
   bool may_sleep() const { return activity_.may_sleep(); }
-  std::uint32_t slot() const { return slot_; }
+  std::uint32_t slot() const { return sockets_.slot(); }
   const PortAddresses& addresses() const { return addresses_; }
 
   // QP numbers and the list that the engine thread walks.
@@ -95,15 +93,6 @@ class Hca {
   static bool unattended(const SoftQp& qp);
   int sweep(std::int64_t now);
   void look_at_marks();
-  // connect.cc; engine thread, except peer_of and watch.
-  void accept_callers();
-  void pause_accepting(std::int64_t now);
-  void serve(int socket, bool has_room);
-  void drop_socket(int socket);
-  // False (`why`): nothing that comes there is heard.
-  bool watch(int socket, std::string& why) const;
-  Result<std::shared_ptr<Peer>> peer_of(std::uint32_t slot);
-  Message introduction(MessageKind kind) const;
   // links.cc: joining a QP to its destination.
   Status attach_here(SoftQp& qp);
   Status offer_link(SoftQp& qp, const std::shared_ptr<Peer>& peer);
@@ -111,12 +100,10 @@ class Hca {
   void bind_link(SoftQp& qp, std::shared_ptr<Link> link);
   Status on_offer(const Caller& caller, Received& r);
   Status on_acceptance(const Caller& caller, Received& r);
-  // messages.cc: what the engine does with a message.  closed: its sender takes no answer;
-  // bad_argument: it is none of this version.  Both end what we have with it.
-  Status hear_caller(Caller& caller, Received& r);
-  Status hear_peer(Peer& peer, Received& r);
-  Status on_greeting(Caller& caller, Received& r);
-  Status on_welcome(Peer& peer, Received& r);
+  // messages.cc: what the engine does with a message.
+  Status on_request(Caller& caller, Received& r) override;
+  Status on_reply(Peer& peer, Received& r) override;
+  void on_peers(int count) override;
   Status on_export_request(Caller& caller, const Message& m);
   void on_export_reply(Peer& peer, Received& r);
   void on_gone(std::uint32_t slot, std::uint64_t alloc_id);
@@ -127,17 +114,10 @@ class Hca {
   PostedWrites posted_;
   std::atomic<const SoftQp*> splitting_{nullptr};
   CopyTeam team_;
-  Rendezvous rendezvous_;
   PortAddresses addresses_{0};  // of the job, since start()
-  std::uint32_t slot_ = 0;
-  std::uint64_t probe_value_ = 0;
   std::unique_ptr<KeyTable> keys_;
-  UniqueFd listen_socket_, epoll_, bell_;
+  PeerSockets sockets_;
 
-  // Exclusive while the process forks, shared while a socket is open that is in no table yet, or
-  // no more: the child closes what the tables have.  Before lock_.
-  std::shared_mutex fork_lock_;
-  std::mutex connecting_;  // one peer_of() at a time; before both
   std::mutex lock_;
   std::vector<SoftDevice*> devices_;
   std::vector<std::unique_ptr<SoftDevice>> all_devices_;
@@ -146,15 +126,10 @@ class Hca {
   Activity activity_;
   std::vector<SoftContext*> contexts_;
   std::uint32_t next_qp_ = 0;
-  std::unordered_map<std::uint32_t, std::shared_ptr<Peer>> peers_;  // by slot
-  std::unordered_map<int, std::shared_ptr<Peer>> outgoing_;         // by socket
-  std::unordered_map<int, std::shared_ptr<Caller>> incoming_;
   Offers offers_;
   std::atomic<std::uint64_t> next_link_{1};
 
   Allocations allocations_;
-  std::int64_t accept_again_ = 0;  // engine thread: when, after descriptors ran out; 0: it does
-  std::int64_t warned_of_limit_ = 0;
   EngineRest rest_;
   RunClock ran_{20 * kMillisecond};  // what retries go by: an adapter is not stopped with a process
   std::thread engine_;

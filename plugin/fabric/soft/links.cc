@@ -44,8 +44,8 @@ void Hca::bind_link(SoftQp& qp, std::shared_ptr<Link> link) {
 Status Hca::attach(SoftQp& qp) {
   const std::uint32_t own = qp.qp_num, dest = qp.attr.dest_qp_num;
   const std::uint32_t slot = dest >> kSlotShift;
-  if (slot == slot_) return attach_here(qp);
-  auto peer = peer_of(slot);
+  if (slot == this->slot()) return attach_here(qp);
+  auto peer = sockets_.reach(slot);
   {
     std::lock_guard hold(qp.lock);
     qp.link.unreachable = !peer;
@@ -86,7 +86,7 @@ Status Hca::offer_link(SoftQp& qp, const std::shared_ptr<Peer>& peer) {
   const std::shared_ptr<Link> link = std::move(made).take();
   Message m{};
   m.kind = MessageKind::offer;
-  m.slot = slot_;
+  m.slot = slot();
   m.pid = getpid();
   m.a = qp.qp_num;
   m.b = qp.attr.dest_qp_num;
@@ -102,7 +102,7 @@ Status Hca::accept_link(SoftQp& qp, const std::shared_ptr<Link>& link) {
   TP_TRY(link->make_half());
   Message m{};
   m.kind = MessageKind::acceptance;
-  m.slot = slot_;
+  m.slot = slot();
   m.pid = getpid();
   m.link = link->number();
   std::shared_ptr<Peer> peer;
@@ -122,7 +122,7 @@ Status Hca::on_offer(const Caller& caller, Received& r) {
   const auto own = static_cast<std::uint32_t>(r.message.b),
              theirs = static_cast<std::uint32_t>(r.message.a);
   // Only the lower number offers.
-  if (theirs >> kSlotShift != caller.slot || own >> kSlotShift != slot_ || theirs >= own)
+  if (theirs >> kSlotShift != caller.slot || own >> kSlotShift != slot() || theirs >= own)
     return Status::bad_argument;
   std::string why;
   auto mapped = Link::map_shared(1, r.message.link, r.fds[0].get(), r.fds[1].get(), why);
@@ -152,7 +152,7 @@ Status Hca::on_offer(const Caller& caller, Received& r) {
 Status Hca::on_acceptance(const Caller& caller, Received& r) {
   const auto own = static_cast<std::uint32_t>(r.message.b),
              theirs = static_cast<std::uint32_t>(r.message.a);
-  if (theirs >> kSlotShift != caller.slot || own >> kSlotShift != slot_)
+  if (theirs >> kSlotShift != caller.slot || own >> kSlotShift != slot())
     return Status::bad_argument;
   const std::lock_guard hold(lock_);
   SoftQp* qp = qps_[own % kQpsPerProcess];

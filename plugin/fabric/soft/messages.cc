@@ -1,30 +1,15 @@
 // What the engine thread does with the messages of other processes, and what they are told.
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/hca.h"
 
 namespace twinpath::soft {
-namespace {
 
-// The kernel's word for a process's pid is right across PID namespaces; its own may not be.
-int process_of(int socket) {
-  ucred who{};
-  socklen_t length = sizeof who;
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 ? who.pid : 0;
-}
-
-}  // namespace
-
-Status Hca::hear_caller(Caller& caller, Received& r) {
+Status Hca::on_request(Caller& caller, Received& r) {
   const Message& m = r.message;
-  if (m.kind == MessageKind::greeting) return on_greeting(caller, r);
-  if (!caller.holder || m.slot != caller.slot) return Status::bad_argument;
   switch (m.kind) {
     case MessageKind::offer:
       return on_offer(caller, r);
@@ -42,72 +27,16 @@ Status Hca::hear_caller(Caller& caller, Received& r) {
   }
 }
 
-Status Hca::hear_peer(Peer& peer, Received& r) {
-  if (r.message.slot != peer.slot) return Status::bad_argument;
-  if (r.message.kind == MessageKind::welcome) return on_welcome(peer, r);
+Status Hca::on_reply(Peer& peer, Received& r) {
   if (r.message.kind != MessageKind::export_reply) return Status::bad_argument;
   on_export_reply(peer, r);
   return Status::ok;
 }
 
-Status Hca::on_greeting(Caller& caller, Received& r) {
-  if (caller.holder) return Status::bad_argument;  // once is enough
-  const int pid = process_of(caller.wire.fd());
-  std::string why;
-  auto holds = SharedMemory::map(r.fds[0].get(), sizeof(Holds), Writers::creator, why);
-  if (!holds) {
-    TP_WARN("soft HCA: process %d connects, but %s", pid, why.c_str());
-    return Status::bad_argument;
-  }
-  caller.slot = r.message.slot;
-  caller.holder = std::make_shared<Holder>(std::move(holds).take(), pid);
-  // Before the welcome: it cannot hold a key without our table.
-  keys_->add_holder(caller.holder);
-  const bool sent =
-      caller.wire.send(introduction(MessageKind::welcome), {keys_->keys_fd(), keys_->board_fd()});
-  return sent ? Status::ok : Status::closed;
-}
-
-Status Hca::on_welcome(Peer& peer, Received& r) {
-  if (peer.greeted.load()) return Status::bad_argument;
-  peer.pid = process_of(peer.wire.fd());
-  std::string why;
-  auto keys = SharedMemory::map(r.fds[0].get(), sizeof(KeyTableMemory), Writers::creator, why);
-  auto board = SharedMemory::map(r.fds[1].get(), sizeof(Board), Writers::both, why);
-  if (!keys || !board) {
-    TP_WARN("soft HCA: process %d answers, but %s", peer.pid, why.c_str());
-    return Status::bad_argument;
-  }
-  peer.key_memory = std::move(keys).take();
-  peer.board_memory = std::move(board).take();
-  peer.keys = KeyView(*peer.key_memory.as<const KeyTableMemory>(), *peer.own_holds.as<Holds>());
-  peer.board = peer.board_memory.as<Board>();
-  std::uint64_t seen = 0;
-  iovec near{&seen, sizeof seen}, far{reinterpret_cast<void*>(r.message.probe), sizeof seen};
-  peer.direct =
-      config_.soft_direct && peer.pid > 0 &&
-      process_vm_readv(peer.pid, &near, 1, &far, 1, 0) == static_cast<ssize_t>(sizeof seen) &&
-      seen == r.message.probe_value;
-  if (config_.soft_direct && !peer.direct) {
-    TP_INFO(net,
-            "soft HCA: process %d cannot be reached with process_vm_readv (%s): its data goes "
-            "through shared memory in two copies",
-            peer.pid, std::strerror(errno));
-  }
-  {
-    const std::lock_guard hold(lock_);
-    team_.know_processes(static_cast<int>(peers_.size()) + 1);
-  }
-  peer.greeted.store(true, std::memory_order_release);
-  return Status::ok;
-}
+void Hca::on_peers(int count) { team_.know_processes(count + 1); }
 
 void Hca::on_gone(std::uint32_t slot, std::uint64_t alloc_id) {
-  std::shared_ptr<Peer> owner;
-  {
-    std::lock_guard hold(lock_);
-    if (auto it = peers_.find(slot); it != peers_.end()) owner = it->second;
-  }
+  const std::shared_ptr<Peer> owner = sockets_.known(slot);
   if (!owner) return;
   std::shared_ptr<RemoteAllocation> drop;
   std::lock_guard hold(owner->lock);
@@ -121,22 +50,15 @@ void Hca::release_allocation(std::uint64_t alloc_id) {
   if (!allocations_.release(alloc_id)) return;
   Message m{};
   m.kind = MessageKind::gone;
-  m.slot = slot_;
+  m.slot = slot();
   m.a = alloc_id;
-  std::vector<std::shared_ptr<Peer>> tell;
-  {
-    std::lock_guard hold(lock_);
-    for (auto& [slot, peer] : peers_) tell.push_back(peer);
-  }
-  for (auto& peer : tell) {
-    if (!peer->dead.load()) (void)peer->wire.send(m);
-  }
+  sockets_.tell(m);
 }
 
 Status Hca::on_export_request(Caller& caller, const Message& m) {
   Message reply{};
   reply.kind = MessageKind::export_reply;
-  reply.slot = slot_;
+  reply.slot = slot();
   reply.pid = getpid();
   reply.a = m.a;
   const std::shared_ptr<const ExportedAllocation> made = allocations_.exported(m.a);

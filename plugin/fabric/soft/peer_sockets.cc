@@ -1,16 +1,19 @@
 // The sockets between processes: who is let in, and what becomes of one that ends.
+#include "plugin/fabric/soft/peer_sockets.h"
+
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
-#include <shared_mutex>
+#include <random>
+#include <utility>
+#include <vector>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "plugin/base/refused.h"
-#include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/soft/slow_step.h"
 
 namespace twinpath::soft {
@@ -21,9 +24,50 @@ constexpr int kAtATime = 64;
 constexpr std::int64_t kAcceptPause = 100 * kMillisecond;
 constexpr std::int64_t kWarningsApart = 60 * kSecond;
 
+std::uint64_t random_word() {
+  return (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+}
+
 }  // namespace
 
-bool Hca::watch(int socket, std::string& why) const {
+PeerSockets::PeerSockets(const std::string& job, std::uint32_t slots, bool direct)
+    : rendezvous_(job, slots), direct_(direct), probe_value_(random_word()) {}
+
+Status PeerSockets::start(KeyTable& keys, std::string& why) {
+  keys_ = &keys;
+  auto listening = rendezvous_.claim(slot_, why);
+  if (!listening) return listening.status();
+  listener_ = std::move(listening).take();
+  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  bell_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !bell_) {
+    why = "epoll_create1 or eventfd: " + why_no_memory(errno);
+    return Status::system;
+  }
+  return watch(listener_.get(), why) && watch(bell_.get(), why) ? Status::ok : Status::system;
+}
+
+void PeerSockets::before_fork() {
+  fork_lock_.lock();
+  lock_.lock();
+}
+
+void PeerSockets::after_fork(bool in_child) {
+  if (in_child) {
+    for (int fd : {listener_.get(), epoll_.get(), bell_.get()}) ::close(fd);
+    for (auto& [fd, peer] : outgoing_) ::close(fd);
+    for (auto& [fd, caller] : incoming_) ::close(fd);
+  }
+  lock_.unlock();
+  fork_lock_.unlock();
+}
+
+void PeerSockets::wake() const {
+  const std::uint64_t one = 1;
+  (void)!write(bell_.get(), &one, sizeof one);
+}
+
+bool PeerSockets::watch(int socket, std::string& why) const {
   epoll_event e{};
   e.events = EPOLLIN;
   e.data.fd = socket;
@@ -32,25 +76,31 @@ bool Hca::watch(int socket, std::string& why) const {
   return false;
 }
 
-Message Hca::introduction(MessageKind kind) const {
-  Message m{};
-  m.kind = kind;
-  m.slot = slot_;
-  m.pid = getpid();
-  m.probe = reinterpret_cast<std::uint64_t>(&probe_value_);
-  m.probe_value = probe_value_;
-  return m;
+std::shared_ptr<Peer> PeerSockets::known(std::uint32_t slot) {
+  const std::lock_guard hold(lock_);
+  const auto it = peers_.find(slot);
+  return it != peers_.end() && !it->second->dead.load() ? it->second : nullptr;
 }
 
-Result<std::shared_ptr<Peer>> Hca::peer_of(std::uint32_t slot) {
-  // One at a time, so that who waited finds what the other made; without lock_, because reaching
-  // a process may take long.
-  const std::lock_guard one(connecting_);
+void PeerSockets::tell(const Message& message) {
+  std::vector<std::shared_ptr<Peer>> all;
   {
     const std::lock_guard hold(lock_);
-    if (auto it = peers_.find(slot); it != peers_.end() && !it->second->dead.load())
-      return it->second;
+    for (auto& [slot, peer] : peers_) all.push_back(peer);
   }
+  for (auto& peer : all) {
+    if (!peer->dead.load()) (void)peer->wire.send(message);
+  }
+}
+
+Result<std::shared_ptr<Peer>> PeerSockets::reach(std::uint32_t slot) {
+  // Without lock_, because connecting may take long.
+  const std::lock_guard one(connecting_);
+  if (auto peer = known(slot)) return peer;
+  return connect(slot);
+}
+
+Result<std::shared_ptr<Peer>> PeerSockets::connect(std::uint32_t slot) {
   const std::shared_lock no_fork(fork_lock_);
   std::string why;
   auto socket = rendezvous_.reach(slot, why);
@@ -82,10 +132,10 @@ Result<std::shared_ptr<Peer>> Hca::peer_of(std::uint32_t slot) {
   return peer;
 }
 
-void Hca::accept_callers() {
+void PeerSockets::accept_callers() {
   for (int i = 0; i < kAtATime; ++i) {
     const std::shared_lock no_fork(fork_lock_);
-    UniqueFd fd(accept4(listen_socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS ||
           is_refusal(errno))
@@ -106,9 +156,9 @@ void Hca::accept_callers() {
 }
 
 // The caller stays in the backlog, where epoll would report it without end.
-void Hca::pause_accepting(std::int64_t now) {
+void PeerSockets::pause_accepting(std::int64_t now) {
   const std::string why = why_no_memory(errno);
-  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listen_socket_.get(), nullptr);
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
   accept_again_ = now + kAcceptPause;
   if (warned_of_limit_ != 0 && now - warned_of_limit_ < kWarningsApart) return;
   warned_of_limit_ = now;
@@ -116,7 +166,7 @@ void Hca::pause_accepting(std::int64_t now) {
           why.c_str());
 }
 
-void Hca::drop_socket(int socket) {
+void PeerSockets::drop(int socket) {
   std::shared_ptr<Peer> gone;
   std::shared_ptr<Caller> caller;
   {
@@ -139,7 +189,7 @@ void Hca::drop_socket(int socket) {
   gone->allocations.clear();
 }
 
-void Hca::serve(int socket, bool has_room) {
+void PeerSockets::serve_socket(int socket, bool has_room, MessageHandler& handler) {
   // Until both pointers are gone: the last may close a socket that is in no table any more.
   const std::shared_lock no_fork(fork_lock_);
   std::shared_ptr<Peer> peer;
@@ -153,7 +203,7 @@ void Hca::serve(int socket, bool has_room) {
   }
   Wire& wire = peer ? peer->wire : caller->wire;
   if (has_room && !wire.flush()) {
-    drop_socket(socket);
+    drop(socket);
     return;
   }
   for (int i = 0; i < kAtATime; ++i) {
@@ -162,14 +212,33 @@ void Hca::serve(int socket, bool has_room) {
     if (s == Status::again) return;
     if (s == Status::ok) {
       SlowStep slow("serving a peer's message");
-      s = peer ? hear_peer(*peer, r) : hear_caller(*caller, r);
+      s = peer ? hear(*peer, r, handler) : hear(*caller, r, handler);
       if (s == Status::ok) continue;
       if (s != Status::closed)
         TP_WARN("soft HCA: the connections of process %d end: it does not keep to the protocol",
                 r.message.pid);
     }
-    drop_socket(socket);
+    drop(socket);
     return;
+  }
+}
+
+void PeerSockets::serve(EventWait& wait, int limit_us, MessageHandler& handler) {
+  epoll_event events[32];
+  const int n = wait.wait(epoll_.get(), events, limit_us);
+  for (int i = 0; i < n; ++i) {
+    const int fd = events[i].data.fd;
+    if (fd == bell_.get()) {
+      std::uint64_t rung = 0;
+      (void)!read(fd, &rung, sizeof rung);
+    } else if (fd == listener_.get()) {
+      accept_callers();
+    } else {
+      serve_socket(fd, (events[i].events & EPOLLOUT) != 0, handler);
+    }
+  }
+  if (accept_again_ != 0 && now_ns() >= accept_again_) {
+    if (std::string why; watch(listener_.get(), why)) accept_again_ = 0;
   }
 }
 
