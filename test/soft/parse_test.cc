@@ -1,6 +1,7 @@
 // TWINPATH_SOFT_HCAS and TWINPATH_SOFT_FAULTS: what is accepted and what is said of the rest.
 #include "plugin/fabric/soft/device_spec.h"
 #include "plugin/fabric/soft/faults.h"
+#include "plugin/fabric/soft/objects.h"
 #include "test/support/catch.h"
 
 using namespace twinpath::soft;
@@ -87,6 +88,33 @@ TEST_CASE("a bad device specification is refused with the item quoted", "[soft]"
   std::string why;
   CHECK_FALSE(parse_device_specs(c.text, why));
   CHECK(why.find(c.said) != std::string::npos);
+}
+
+TEST_CASE("a port fails at the times that its fault names, from the first look on", "[soft]") {
+  std::string why;
+  const auto up_at = [&](const char* text, std::vector<std::int64_t> ms) {
+    Faults f;
+    REQUIRE(f.set(text, why));
+    std::string up;
+    constexpr std::int64_t kFirst = 7'000'000'123;
+    CHECK(f.is_failing_port_up(kFirst));
+    for (std::int64_t m : ms) up += f.is_failing_port_up(kFirst + m * 1'000'000) ? "u" : "d";
+    return up;
+  };
+  CHECK(up_at("down_device=1", {999, 1000, 100'000}) == "udd");
+  CHECK(up_at("down_device=1,down_at_ms=10,down_ms=5", {9, 10, 14, 15, 100'000}) == "udduu");
+  CHECK(up_at("down_device=1,down_at_ms=10,down_ms=5,down_every_ms=20",
+              {9, 10, 14, 15, 29, 30, 34, 35, 50}) == "udduuddud");
+}
+
+TEST_CASE("one atomic at a time is split", "[soft]") {
+  Faults f;
+  SoftQp one, other;
+  CHECK(f.begin_split(&one));
+  CHECK_FALSE(f.begin_split(&other));
+  CHECK_FALSE(f.begin_split(&one));
+  f.end_split();
+  CHECK(f.begin_split(&other));
 }
 
 TEST_CASE("fault lists are parsed whole or refused", "[soft]") {

@@ -58,11 +58,8 @@ std::uint64_t update_host(std::uint64_t address, const gpu::WordOperation& opera
 Executed update_split(SoftQp& qp, std::uint64_t address, const gpu::WordOperation& operation,
                       std::uint64_t& old) {
   std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(address));
-  std::atomic<const SoftQp*>& unit = qp.hca->splitting();
   if (qp.split.due == 0) {
-    const SoftQp* nobody = nullptr;
-    if (!unit.compare_exchange_strong(nobody, &qp, std::memory_order_acq_rel))
-      return Executed::wait;
+    if (!qp.hca->faults().begin_split(&qp)) return Executed::wait;
     qp.split.old = word.load(std::memory_order_acquire);
     qp.split.due = now_ns() + qp.hca->faults().split_us() * 1000;
   }
@@ -87,7 +84,7 @@ Executed answer(SoftQp& qp, PacketHeader* out, std::uint64_t old) {
 void end_split(SoftQp& qp) {
   if (qp.split.due == 0) return;
   qp.split.due = 0;
-  qp.hca->splitting().store(nullptr, std::memory_order_release);
+  qp.hca->faults().end_split();
 }
 
 Executed execute_atomic(SoftQp& qp, const PacketHeader& p, const std::uint8_t* payload) {

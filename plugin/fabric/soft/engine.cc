@@ -41,14 +41,14 @@ int Hca::sweep(std::int64_t now) {
 }
 
 void Hca::keep_failing_port(std::int64_t now) {
-  if (started_ == 0) started_ = now;
   const auto which = static_cast<std::size_t>(faults_.failing_device());
   SoftDevice* device = nullptr;
   {
     const std::lock_guard hold(lock_);
     if (which < devices_.size()) device = devices_[which];
   }
-  if (device != nullptr) set_port(*device, 1, faults_.up_at((now - started_) / kMillisecond));
+  const bool up = faults_.is_failing_port_up(now);
+  if (device != nullptr) set_port(*device, 1, up);
 }
 
 void Hca::engine_loop() {

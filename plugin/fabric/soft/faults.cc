@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "plugin/base/clock.h"
+
 namespace twinpath::soft {
 namespace {
 
@@ -66,6 +68,13 @@ bool Faults::set(std::string_view text, std::string& why) {
   slow_mbps_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(values[kSlowMbps], 0xffffffffu));
   any_ = std::any_of(values.begin(), values.end(), [](std::uint64_t v) { return v != 0; });
   return true;
+}
+
+bool Faults::is_failing_port_up(std::int64_t now_ns) {
+  if (began_ns_ == 0) began_ns_ = now_ns;
+  const std::int64_t since = (now_ns - began_ns_) / kMillisecond - down_at_ms_;
+  if (since < 0) return true;
+  return down_ms_ > 0 && (down_every_ms_ > 0 ? since % down_every_ms_ : since) >= down_ms_;
 }
 
 bool Faults::next_move_fails(ibv_qp_state to) {

@@ -25,6 +25,8 @@
 
 namespace twinpath::soft {
 
+struct SoftQp;
+
 class Faults {
  public:
   // False and `why` for text that is not a fault list; then no fault is set.
@@ -39,18 +41,20 @@ class Faults {
   std::int64_t delay_us() const { return delay_us_; }
   // Index of the device whose port comes and goes; -1: none does.
   int failing_device() const { return down_device_ - 1; }
-  // Whether it is up, so long after the beginning.  Pure.
-  bool up_at(std::int64_t ms) const {
-    if (ms < down_at_ms_) return true;
-    const std::int64_t since =
-        down_every_ms_ > 0 ? (ms - down_at_ms_) % down_every_ms_ : ms - down_at_ms_;
-    return down_ms_ > 0 && since >= down_ms_;
-  }
+  // Whether it is up.  The first call begins the time that this goes by; one thread.
+  bool is_failing_port_up(std::int64_t now_ns);
   // Index of the device whose port is slow, and how; -1: none is.
   int slow_device() const { return slow_device_ - 1; }
   std::uint32_t slow_mbps() const { return slow_mbps_; }
   std::int64_t late_us() const { return late_us_; }
   std::int64_t split_us() const { return split_us_; }
+  // One atomic at a time is between its read and its write: `owner`'s, if this is true, until it
+  // ends it.
+  bool begin_split(const SoftQp* owner) {
+    const SoftQp* nobody = nullptr;
+    return splitting_.compare_exchange_strong(nobody, owner, std::memory_order_acq_rel);
+  }
+  void end_split() { splitting_.store(nullptr, std::memory_order_release); }
 
  private:
   bool any_ = false;
@@ -59,8 +63,10 @@ class Faults {
   int down_device_ = 0, slow_device_ = 0;
   std::uint32_t slow_mbps_ = 0;
   std::int64_t down_at_ms_ = 1000, down_ms_ = 0, down_every_ms_ = 0;
+  std::int64_t began_ns_ = 0;  // 0: not yet
   std::atomic<std::uint64_t> counter_{0};
   std::array<std::atomic<std::int64_t>, 3> failing_moves_{};  // left, of INIT, RTR, RTS
+  std::atomic<const SoftQp*> splitting_{nullptr};
 };
 
 }  // namespace twinpath::soft

@@ -64,8 +64,6 @@ class Hca final : private MessageHandler {
   const Config& config() const { return config_; }
   Faults& faults() { return faults_; }
   PostedWrites& posted() { return posted_; }
-  // Fault injection: one atomic at a time is between its read and its write.
-  std::atomic<const SoftQp*>& splitting() { return splitting_; }
   CopyTeam& team() { return team_; }
   bool may_sleep() const { return activity_.may_sleep(); }
   std::uint32_t slot() const { return sockets_.slot(); }
@@ -110,9 +108,7 @@ class Hca final : private MessageHandler {
 
   Config config_;
   Faults faults_;
-  std::int64_t started_ = 0;  // for what faults are timed by
   PostedWrites posted_;
-  std::atomic<const SoftQp*> splitting_{nullptr};
   CopyTeam team_;
   PortAddresses addresses_{0};  // of the job, since start()
   std::unique_ptr<KeyTable> keys_;
