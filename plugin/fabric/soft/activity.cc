@@ -110,7 +110,8 @@ void rouse(SoftQp& qp) {
 void Hca::look_at_marks() {
   std::unique_lock hold(lock_, std::try_to_lock);
   // What was put back is the engine's: whoever polls there may be about to stop.
-  if (hold.owns_lock() && !activity_.get_up_marked(keys_->board(), qps_, now_ns())) wake_engine();
+  if (hold.owns_lock() && !activity_.get_up_marked(keys_->board(), qps_.by_index(), now_ns()))
+    wake_engine();
 }
 
 bool Activity::get_up_marked(Board& board, const std::vector<SoftQp*>& qps, std::int64_t now) {

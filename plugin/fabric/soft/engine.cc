@@ -25,7 +25,8 @@ bool Hca::unattended(const SoftQp& qp) {
 int Hca::sweep(std::int64_t now) {
   std::lock_guard hold(lock_);
   bool moved = false;
-  (void)activity_.get_up_marked(keys_->board(), qps_, now);  // those put back keep us from resting
+  (void)activity_.get_up_marked(keys_->board(), qps_.by_index(),
+                                now);  // those put back keep us from resting
   activity_.note_idle(now);
   const std::int64_t ran = ran_.look(now);
   const bool rings = !rest_.looks_on(now);

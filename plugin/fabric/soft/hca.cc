@@ -84,7 +84,6 @@ Hca::Hca(const Config& config)
     : config_(config),
       team_(config.soft_copy_threads),
       sockets_(config.soft_job, kSlots, config.soft_direct),
-      qps_(kQpsPerProcess, nullptr),
       rest_(config.soft_engine) {}
 
 Status Hca::start(std::string& why) {
@@ -168,24 +167,14 @@ std::vector<SoftDevice*> Hca::devices() {
 
 bool Hca::add_qp(SoftQp* qp) {
   std::lock_guard hold(lock_);
-  // Numbers go round, so that a late packet for a destroyed QP does not meet its successor.
-  for (std::uint32_t i = 0; i < kQpsPerProcess; ++i) {
-    std::uint32_t index = next_qp_++ % kQpsPerProcess;
-    std::uint32_t number = (slot() << kSlotShift) | index;
-    if (number < 16 || qps_[index] != nullptr) continue;  // 0 and 1 are the management QPs
-    qp->qp_num = number;                                  // before the engine thread can find it
-    qps_[index] = qp;
-    live_.push_back(qp);
-    return true;
-  }
+  if (qps_.add(*qp, slot())) return true;
   TP_WARN("soft HCA: all %u queue pairs of this process are in use", kQpsPerProcess);
   return false;
 }
 
 void Hca::remove_qp(SoftQp* qp) {
   std::lock_guard hold(lock_);
-  qps_[qp->qp_num % kQpsPerProcess] = nullptr;
-  std::erase(live_, qp);
+  qps_.remove(*qp);
   activity_.forget(qp);
   offers_.forget(qp->qp_num);
 }
@@ -208,7 +197,7 @@ void Hca::set_port(SoftDevice& device, int port, bool up) {
   std::lock_guard hold(lock_);
   if (device.port_up(port) == up) return;
   device.ports_down.fetch_xor(1u << port);
-  for (SoftQp* qp : live_) {
+  for (SoftQp* qp : qps_.live()) {
     if (qp->soft_context->soft_device != &device) continue;
     std::lock_guard hold_qp(qp->lock);
     if (qp->attr.port_num == port) set_carrier(*qp, device.carries(port));
@@ -236,7 +225,7 @@ void Hca::set_loss(SoftDevice& device, int port, PortLoss loss) {
   set(device.ports_silent, loss == PortLoss::all);
   set(device.ports_deaf, loss == PortLoss::incoming);
   set(device.ports_unanswered, loss == PortLoss::incoming || loss == PortLoss::answers);
-  for (SoftQp* qp : live_) {
+  for (SoftQp* qp : qps_.live()) {
     if (qp->soft_context->soft_device != &device) continue;
     std::lock_guard hold_qp(qp->lock);
     if (qp->attr.port_num == port) {

@@ -28,11 +28,9 @@
 #include "plugin/fabric/soft/peer_sockets.h"
 #include "plugin/fabric/soft/port_addresses.h"
 #include "plugin/fabric/soft/posted_writes.h"
+#include "plugin/fabric/soft/qp_table.h"
 
 namespace twinpath::soft {
-
-inline constexpr std::uint32_t kSlotShift = kQpIndexBits;  // QPN = slot:10 | index:14
-inline constexpr std::uint32_t kSlots = 1u << 10;
 
 class Hca final : private MessageHandler {
  public:
@@ -69,7 +67,6 @@ class Hca final : private MessageHandler {
   std::uint32_t slot() const { return sockets_.slot(); }
   const PortAddresses& addresses() const { return addresses_; }
 
-  // QP numbers and the list that the engine thread walks.
   bool add_qp(SoftQp* qp);  // sets its number; false: none left
   void remove_qp(SoftQp* qp);
 
@@ -117,11 +114,9 @@ class Hca final : private MessageHandler {
   std::mutex lock_;
   std::vector<SoftDevice*> devices_;
   std::vector<std::unique_ptr<SoftDevice>> all_devices_;
-  std::vector<SoftQp*> qps_;   // index = low bits of the QPN
-  std::vector<SoftQp*> live_;  // the same, without holes
+  QpTable qps_;
   Activity activity_;
   std::vector<SoftContext*> contexts_;
-  std::uint32_t next_qp_ = 0;
   Offers offers_;
   std::atomic<std::uint64_t> next_link_{1};
 

@@ -132,8 +132,8 @@ Status Hca::on_offer(const Caller& caller, Received& r) {
   }
   const std::shared_ptr<Link> link = std::move(mapped).take();
   const std::lock_guard hold(lock_);
-  SoftQp* qp = qps_[own % kQpsPerProcess];
-  if (qp == nullptr || qp->qp_num != own) return Status::ok;  // it was destroyed since
+  SoftQp* qp = qps_.find(own);
+  if (qp == nullptr) return Status::ok;  // it was destroyed since
   bool waiting = false;
   {
     const std::lock_guard hold_qp(qp->lock);
@@ -155,8 +155,8 @@ Status Hca::on_acceptance(const Caller& caller, Received& r) {
   if (theirs >> kSlotShift != caller.slot || own >> kSlotShift != slot())
     return Status::bad_argument;
   const std::lock_guard hold(lock_);
-  SoftQp* qp = qps_[own % kQpsPerProcess];
-  if (qp == nullptr || qp->qp_num != own) return Status::ok;
+  SoftQp* qp = qps_.find(own);
+  if (qp == nullptr) return Status::ok;
   std::string why;
   {
     const std::lock_guard hold_qp(qp->lock);

@@ -1,0 +1,57 @@
+// What the adapter of a process is made of, each part by itself.
+#include <deque>
+
+#include "plugin/fabric/soft/qp_table.h"
+#include "test/support/catch.h"
+
+using namespace twinpath;
+using namespace twinpath::soft;
+
+TEST_CASE("queue pairs: numbers are of the process and go round", "[soft]") {
+  constexpr std::uint32_t kSlot = 5;
+  QpTable table;
+  SoftQp stays, comes, goes;
+  REQUIRE(table.add(stays, kSlot));
+  CHECK(stays.qp_num >> kSlotShift == kSlot);
+  CHECK(table.find(stays.qp_num) == &stays);
+  CHECK(table.by_index()[stays.qp_num % kQpsPerProcess] == &stays);
+  // A number that was given back is the last to be used again.
+  REQUIRE(table.add(goes, kSlot));
+  const std::uint32_t gone = goes.qp_num;
+  table.remove(goes);
+  CHECK(table.find(gone) == nullptr);
+  CHECK(table.live() == std::vector<SoftQp*>{&stays});
+  std::uint32_t others = 0;
+  for (bool again = false; !again; ++others) {
+    REQUIRE(table.add(comes, kSlot));
+    again = comes.qp_num == gone;
+    table.remove(comes);
+    REQUIRE(others < kQpsPerProcess);
+  }
+  CHECK(others == kQpsPerProcess - 1);  // all but that of `stays`
+}
+
+TEST_CASE("queue pairs: another process's numbers name none of ours", "[soft]") {
+  QpTable table;
+  SoftQp qp;
+  REQUIRE(table.add(qp, 5));
+  CHECK(table.find(qp.qp_num + (1u << kSlotShift)) == nullptr);
+  CHECK(table.find(qp.qp_num + 1) == nullptr);
+}
+
+TEST_CASE("queue pairs: there are as many as there are numbers", "[soft]") {
+  const std::uint32_t slot = GENERATE(0u, kSlots - 1);
+  const std::uint32_t management = slot == 0 ? 16 : 0;  // numbers that are not given
+  QpTable table;
+  std::deque<SoftQp> all(kQpsPerProcess - management);
+  for (SoftQp& qp : all) {
+    REQUIRE(table.add(qp, slot));
+    REQUIRE(qp.qp_num >= 16);
+  }
+  CHECK(table.live().size() == all.size());
+  SoftQp more;
+  CHECK_FALSE(table.add(more, slot));
+  table.remove(all[100]);
+  REQUIRE(table.add(more, slot));
+  CHECK(more.qp_num == all[100].qp_num);
+}
