@@ -1,6 +1,8 @@
 // What the adapter of a process is made of, each part by itself.
 #include <deque>
+#include <string>
 
+#include "plugin/fabric/soft/device_list.h"
 #include "plugin/fabric/soft/qp_table.h"
 #include "test/support/catch.h"
 
@@ -54,4 +56,35 @@ TEST_CASE("queue pairs: there are as many as there are numbers", "[soft]") {
   table.remove(all[100]);
   REQUIRE(table.add(more, slot));
   CHECK(more.qp_num == all[100].qp_num);
+}
+
+TEST_CASE("devices: one that is asked for again is the same, and none goes", "[soft]") {
+  const auto specs = [](const char* text) {
+    std::string why;
+    auto parsed = parse_device_specs(text, why);
+    REQUIRE(parsed);
+    return *parsed;
+  };
+  DeviceList list;
+  list.show(specs("a,b,state=down,pci=/sys/none/1"), nullptr);
+  REQUIRE(list.shown().size() == 2);
+  SoftDevice *a = list.shown()[0], *b = list.shown()[1];
+  CHECK(std::string(a->name) == "a");
+  CHECK(std::string(b->dev_name) == "uverbs-b");
+  CHECK(std::string(b->ibdev_path) == "/sys/none/1");
+  CHECK(b->index == 1);
+  CHECK(b->node_type == IBV_NODE_CA);
+  CHECK_FALSE(b->port_up(1));
+
+  list.show(specs("a,speed=100"), nullptr);  // another one of that name
+  REQUIRE(list.shown().size() == 1);
+  CHECK(list.shown()[0] != a);
+  CHECK(list.shown()[0]->port_up(1));
+  list.show(specs("b,state=down,pci=/sys/none/1,a"), nullptr);  // other places
+  CHECK(list.shown()[0] != b);
+  CHECK(list.shown()[1] != a);
+  a->ports_down = ~0u;
+  list.show(specs("a,b,state=down,pci=/sys/none/1"), nullptr);
+  CHECK(list.shown() == std::vector{a, b});
+  CHECK_FALSE(a->port_up(1));  // what it was is not forgotten
 }

@@ -21,7 +21,6 @@ bool Hca::unattended(const SoftQp& qp) {
   return armed(s) || armed(r) || (s.idle && r.idle);
 }
 
-// Gives the microseconds until the next one.
 int Hca::sweep(std::int64_t now) {
   std::lock_guard hold(lock_);
   bool moved = false;
@@ -46,7 +45,7 @@ void Hca::keep_failing_port(std::int64_t now) {
   SoftDevice* device = nullptr;
   {
     const std::lock_guard hold(lock_);
-    if (which < devices_.size()) device = devices_[which];
+    if (which < devices_.shown().size()) device = devices_.shown()[which];
   }
   const bool up = faults_.is_failing_port_up(now);
   if (device != nullptr) set_port(*device, 1, up);

@@ -126,33 +126,8 @@ bool Hca::set_devices(const std::string& spec, std::string& why) {
   auto parsed = parse_device_specs(spec, why);
   if (!parsed) return false;
   std::lock_guard hold(lock_);
-  devices_.clear();
-  int index = 0;
-  for (DeviceSpec& d : *parsed) {
-    // Kept for the process's life: verbs users hold ibv_device pointers after the list is gone.
-    // Asked for again, an adapter is the same one: its ports are, too.
-    const auto known = std::find_if(all_devices_.begin(), all_devices_.end(), [&](const auto& k) {
-      return k->index == index && k->spec == d;
-    });
-    if (known != all_devices_.end()) {
-      devices_.push_back(known->get());
-      ++index;
-      continue;
-    }
-    SoftDevice* device = all_devices_.emplace_back(std::make_unique<SoftDevice>()).get();
-    static_cast<ibv_device&>(*device) = ibv_device{};
-    device->node_type = IBV_NODE_CA;
-    device->transport_type = IBV_TRANSPORT_IB;
-    std::snprintf(device->name, sizeof device->name, "%s", d.name.c_str());
-    std::snprintf(device->dev_name, sizeof device->dev_name, "uverbs-%s", d.name.c_str());
-    std::snprintf(device->ibdev_path, sizeof device->ibdev_path, "%s", d.pci_path.c_str());
-    device->spec = std::move(d);
-    device->hca = this;
-    device->index = index++;
-    if (!device->spec.up) device->ports_down = ~0u;
-    devices_.push_back(device);
-  }
-  for (SoftDevice* device : devices_) {
+  devices_.show(std::move(*parsed), this);
+  for (SoftDevice* device : devices_.shown()) {
     const bool slow = device->index == faults_.slow_device();
     device->rates[1].set(slow ? faults_.slow_mbps() : 0);
     if (slow) device->limited.store(true, std::memory_order_relaxed);
@@ -162,7 +137,7 @@ bool Hca::set_devices(const std::string& spec, std::string& why) {
 
 std::vector<SoftDevice*> Hca::devices() {
   std::lock_guard hold(lock_);
-  return devices_;
+  return devices_.shown();
 }
 
 bool Hca::add_qp(SoftQp* qp) {

@@ -20,6 +20,7 @@
 #include "plugin/fabric/soft/activity.h"
 #include "plugin/fabric/soft/allocations.h"
 #include "plugin/fabric/soft/copy_team.h"
+#include "plugin/fabric/soft/device_list.h"
 #include "plugin/fabric/soft/engine_rest.h"
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/fabric/soft/faults.h"
@@ -86,6 +87,7 @@ class Hca final : private MessageHandler {
   void engine_loop();
   void keep_failing_port(std::int64_t now);
   static bool unattended(const SoftQp& qp);
+  // Looks at the queue pairs that are awake; microseconds until the next look.
   int sweep(std::int64_t now);
   void look_at_marks();
   // links.cc: joining a QP to its destination.
@@ -112,8 +114,7 @@ class Hca final : private MessageHandler {
   PeerSockets sockets_;
 
   std::mutex lock_;
-  std::vector<SoftDevice*> devices_;
-  std::vector<std::unique_ptr<SoftDevice>> all_devices_;
+  DeviceList devices_;
   QpTable qps_;
   Activity activity_;
   std::vector<SoftContext*> contexts_;
