@@ -3,6 +3,7 @@
 #include <string>
 
 #include "plugin/fabric/soft/device_list.h"
+#include "plugin/fabric/soft/port_rate.h"
 #include "plugin/fabric/soft/qp_table.h"
 #include "test/support/catch.h"
 
@@ -87,4 +88,17 @@ TEST_CASE("devices: one that is asked for again is the same, and none goes", "[s
   list.show(specs("a,b,state=down,pci=/sys/none/1"), nullptr);
   CHECK(list.shown() == std::vector{a, b});
   CHECK_FALSE(a->port_up(1));  // what it was is not forgotten
+}
+
+TEST_CASE("port rate: what is posted leaves behind what was posted before", "[soft]") {
+  PortRate rate;
+  CHECK(rate.left_at(1'000'000, 5) == 0);  // none is set
+  rate.set(8000);                          // a byte each nanosecond
+  CHECK(rate.left_at(1000, 10'000) == 11'000);
+  CHECK(rate.left_at(500, 10'100) == 11'500);
+  CHECK(rate.left_at(1, 20'000) == 20'001);  // the port was idle meanwhile
+  rate.set(80);
+  CHECK(rate.left_at(1, 20'000) == 20'100);
+  rate.set(0);
+  CHECK(rate.left_at(1, 20'000) == 0);
 }

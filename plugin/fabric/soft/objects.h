@@ -7,7 +7,6 @@
 // with SoftQp::lock.
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -20,6 +19,7 @@
 #include "plugin/fabric/soft/device_spec.h"
 #include "plugin/fabric/soft/event_queue.h"
 #include "plugin/fabric/soft/keys.h"
+#include "plugin/fabric/soft/port_rate.h"
 #include "plugin/fabric/soft/qp_link.h"
 #include "plugin/fabric/soft/queues.h"
 #include "plugin/fabric/soft/retry_clock.h"
@@ -29,30 +29,6 @@
 namespace twinpath::soft {
 
 class Hca;
-
-// A port that sends at a rate of its own (set_port_rate).  Any thread.
-class PortRate {
- public:
-  // What was posted before leaves as it would have.
-  void set(std::uint32_t mbps) {
-    free_at_.store(0, std::memory_order_relaxed);
-    mbps_.store(mbps, std::memory_order_relaxed);
-  }
-  // When so many bytes have left that are posted now, behind those before them; 0: at once.
-  std::int64_t left_at(std::uint64_t bytes, std::int64_t now) {
-    const std::uint32_t mbps = mbps_.load(std::memory_order_relaxed);
-    if (mbps == 0) return 0;
-    const auto takes = static_cast<std::int64_t>(bytes * 8000 / mbps);  // ns
-    std::int64_t free = free_at_.load(std::memory_order_relaxed), next;
-    do next = std::max(free, now) + takes;
-    while (!free_at_.compare_exchange_weak(free, next, std::memory_order_relaxed));
-    return next;
-  }
-
- private:
-  std::atomic<std::uint32_t> mbps_{0};
-  std::atomic<std::int64_t> free_at_{0};
-};
 
 struct SoftDevice : ibv_device {
   DeviceSpec spec;
