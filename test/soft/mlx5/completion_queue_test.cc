@@ -144,6 +144,44 @@ TEST_CASE("Who has armed the queue is told once, of what comes or is there", "[c
   CHECK(p.told.size() == 2);
 }
 
+TEST_CASE("A queue that a program has made is not taken for armed when another is",
+          "[completion-queue]") {
+  const Surroundings around{};
+  CqProgram p;  // its record is zero, as libmlx5 leaves it
+  CompletionQueue cq(around, p.facts(true));
+  cq.look_at_arming(false);
+  REQUIRE(cq.write(completion(0)));
+  CHECK(p.told.empty());
+
+  p.arm(0);  // the first to arm writes zero, too; the word that named the queue was overwritten
+  cq.look_at_arming(false);
+  CHECK(p.told.size() == 1);
+  cq.look_at_arming(false);
+  REQUIRE(cq.write(completion(1)));
+  CHECK(p.told.size() == 1);
+}
+
+TEST_CASE("Completions tell the device's clock, where there is one", "[completion-queue]") {
+  Surroundings around{};
+  CqProgram p;
+  CompletionQueue cq(around, p.facts());
+  REQUIRE(cq.write(completion(0)));
+  around.clock = [] { return std::uint64_t{0x0102030405060708}; };
+  REQUIRE(cq.write(completion(1)));
+  Completion error = completion(2);
+  error.kind = CompletionKind::requester_error;
+  error.syndrome = Syndrome::flushed;
+  REQUIRE(cq.write(error));
+  const auto time_at = [&](std::size_t place) {
+    std::uint64_t time = 0;
+    std::memcpy(&time, p.entries.data() + place * kEntryBytes + 48, sizeof time);
+    return __builtin_bswap64(time);
+  };
+  CHECK(time_at(0) == 0);
+  CHECK(time_at(1) == 0x0102030405060708);
+  CHECK(time_at(2) == static_cast<std::uint64_t>(Syndrome::flushed));
+}
+
 TEST_CASE("A queue goes on in other memory where what waits has room", "[completion-queue]") {
   const Surroundings around{};
   CqProgram p;

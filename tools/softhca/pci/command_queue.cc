@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "tools/softhca/pci/device_clock.h"
+
 namespace twinpath::softhca::pci {
 namespace {
 
@@ -29,7 +31,6 @@ constexpr std::uint32_t kDisabled = 1u << 8;  // in kQueueLow: nic_interface
 constexpr std::int64_t kBeat = 10'000'000;  // ns
 // How long a failure is told: the driver looks every two or three seconds.
 constexpr std::int64_t kFailure = 4'000'000'000;
-constexpr std::int64_t kClockKhz = 156'250;
 
 std::uint32_t big(std::uint32_t value) { return __builtin_bswap32(value); }
 
@@ -61,7 +62,6 @@ std::uint32_t CommandQueue::exchange(std::uint32_t at, std::uint32_t value) {
 }
 
 void CommandQueue::tick(std::int64_t now) {
-  if (first_tick_ == 0) first_tick_ = now;
   if (failed_at_ && now - *failed_at_ >= kFailure) {
     failed_at_.reset();
     tell_health(false);
@@ -69,7 +69,7 @@ void CommandQueue::tick(std::int64_t now) {
   if (now < next_beat_ || failed_at_) return;
   next_beat_ = now + kBeat;
   store(kHealthCounter, ++beats_ & 0xffffff);
-  const auto clock = static_cast<std::uint64_t>((now - first_tick_) / 1000 * kClockKhz / 1000);
+  const std::uint64_t clock = device_clock(now);
   store(kClockHigh, static_cast<std::uint32_t>(clock >> 32));
   store(kClockLow, static_cast<std::uint32_t>(clock));
 }

@@ -53,7 +53,7 @@ class CommandQueue {
   const GuestMemory& memory_;
   std::uint8_t* slots_ = nullptr;  // the driver's queue
   std::array<std::optional<std::int64_t>, kSlots> given_at_{};
-  std::int64_t first_tick_ = 0, next_beat_ = 0;
+  std::int64_t next_beat_ = 0;
   std::uint32_t beats_ = 0;
   std::optional<std::int64_t> failed_at_;
   std::uint64_t rings_lost_ = 0;

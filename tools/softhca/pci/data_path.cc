@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "plugin/base/clock.h"
 #include "plugin/fabric/soft/masked_atomic.h"
+#include "tools/softhca/pci/device_clock.h"
 
 namespace twinpath::softhca::pci {
 namespace {
@@ -29,6 +31,7 @@ DataPath::DataPath(const Verbs& verbs, ibv_context* context, const GuestMemory& 
   around_.take_receive = soft::take_receive;
   around_.post_masked_atomic = soft::post_masked_atomic;
   around_.change_key = [this](std::uint32_t key, Bytes entry) { return keys_.change(key, entry); };
+  around_.clock = [] { return device_clock(now_ns()); };
   around_.say = [](const char* line) { std::fprintf(stderr, "softhca: %s\n", line); };
   make_execution();
 }

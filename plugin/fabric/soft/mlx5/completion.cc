@@ -29,6 +29,7 @@ Entry completion_bytes(const Completion& c, std::uint64_t position, unsigned log
             std::uint64_t{c.sender.service_level} << 24 | c.sender.qpn);
     put(entry, 36, 4, c.immediate);
     put(entry, 44, 4, c.bytes);
+    put(entry, 48, 8, c.time);
   }
   put(entry, 56, 4, std::uint64_t{c.opcode} << 24 | (c.qpn & 0xffffff));
   put(entry, 60, 2, c.index);

@@ -52,6 +52,7 @@ struct Completion {
   std::uint32_t immediate = 0;   // as it came; of a datagram without, the partition's key
   std::uint32_t user_index = 0;  // of the queue pair
   Syndrome syndrome = Syndrome::none;
+  std::uint64_t time = 0;  // of the device's clock; errors have none
   Sender sender{};
 };
 

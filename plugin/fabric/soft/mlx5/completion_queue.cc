@@ -6,14 +6,19 @@ namespace twinpath::soft::mlx5 {
 namespace {
 
 constexpr std::uint32_t kArmWord = 4;  // in the record, behind the consumer index
-// What the kernel writes there before anybody has armed the queue.
+// What the kernel writes there before anybody has armed the queue.  Programs leave zero, which is
+// also what the first to arm writes; then this model writes it for them, before they know of the
+// queue.
 constexpr std::uint32_t kNeverArmed = 2u << 28;
 
 }  // namespace
 
 CompletionQueue::CompletionQueue(const Surroundings& around, const CompletionQueueFacts& facts)
     : around_(around), facts_(facts) {
-  if (facts_.notify) (void)read_record(around_, facts_.record + kArmWord, arm_word_);
+  const std::uint64_t at = facts_.record + kArmWord;
+  if (facts_.notify && read_record(around_, at, arm_word_) && arm_word_ == 0 &&
+      write_record(at, kNeverArmed))
+    arm_word_ = kNeverArmed;
 }
 
 bool CompletionQueue::has_room() {
@@ -32,7 +37,9 @@ bool CompletionQueue::write(const Completion& completion) {
   const bool may_overflow = facts_.overflowed && !facts_.ignores_overrun && !facts_.collapsed;
   overflowed_ = may_overflow && waiting() >> facts_.log_entries != 0;
   if (overflowed_) return false;
-  const auto bytes = completion_bytes(completion, written_, facts_.log_entries);
+  Completion stamped = completion;
+  if (around_.clock != nullptr) stamped.time = around_.clock();
+  const auto bytes = completion_bytes(stamped, written_, facts_.log_entries);
   const std::uint64_t mask = (std::uint64_t{1} << facts_.log_entries) - 1;
   const std::uint64_t place = facts_.collapsed ? 0 : written_ & mask;
   const std::uint64_t at =
@@ -62,13 +69,12 @@ bool CompletionQueue::resize(const CompletionQueueFacts& to) {
 void CompletionQueue::look_at_arming(bool named) {
   std::uint32_t told = 0;
   if (!facts_.notify || !read_record(around_, facts_.record + kArmWord, told)) return;
-  const bool changed = told != arm_word_ || (told == 0 && !was_armed_);
-  if (named || (changed && told != kNeverArmed)) arm(told);
+  if (named || (told != arm_word_ && told != kNeverArmed)) arm(told);
 }
 
 void CompletionQueue::arm(std::uint32_t word) {
   arm_word_ = word;
-  was_armed_ = armed_ = true;
+  armed_ = true;
   // It tells how far the program has looked: what has come since does not wait for the next.
   consumed_ =
       extend_index(consumed_, word & 0xffffff, 24, written_ - consumed_).value_or(consumed_);

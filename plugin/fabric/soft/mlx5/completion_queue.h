@@ -42,7 +42,7 @@ class CompletionQueue {
   std::uint64_t consumed_ = 0;  // as the program last told
   // As it last stood in the record; the program's first may be that which stood there before.
   std::uint32_t arm_word_ = 0;
-  bool was_armed_ = false, armed_ = false;
+  bool armed_ = false;
   bool overflowed_ = false;
 };
 

@@ -42,6 +42,15 @@ inline bool read_record(const Surroundings& around, std::uint64_t address, std::
   return true;
 }
 
+// The same of the host's memory, written; false when it is not that.
+inline bool write_record(std::uint64_t address, std::uint32_t value) {
+  std::uint32_t there = 0;
+  if (address % sizeof value != 0 || !read_host_memory(address, &there, sizeof there)) return false;
+  std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(address))
+      .store(__builtin_bswap32(value), std::memory_order_release);
+  return true;
+}
+
 // Moves `index` on to the one whose lowest `bits` the record tells.  One that is more than `depth`
 // ahead was not written yet, or is not used by the program: it changes nothing.  False when the
 // record cannot be read.

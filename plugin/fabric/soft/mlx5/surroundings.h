@@ -56,6 +56,8 @@ struct Surroundings {
   bool (*take_receive)(ibv_srq* srq, std::uint64_t& id, std::vector<ibv_sge>& pieces) = nullptr;
   bool (*write_region)(ibv_pd* pd, std::uint64_t address, std::uint32_t lkey, const void* from,
                        std::size_t bytes) = nullptr;
+  // The device's clock, which completions tell; null: they tell 0.
+  std::uint64_t (*clock)() = nullptr;
   // A line for the user, of an entry that is not carried out.
   void (*say)(const char* line) = nullptr;
 };
