@@ -225,11 +225,8 @@ bool Recovery::drained(std::int64_t now) {
   if (const Rail* const rail = awaited(now, gone); rail != nullptr) {
     const std::int64_t hold = link_.set().devices().config().failover_hold_ms * kMillisecond;
     if (ran_.time() - phase_ran_ > std::max(hold, kLeastTaking))
-      link_.fail(
-          "%s; the local device %s failed, and its driver does not take it away; see the kernel "
-          "log "
-          "(dmesg)",
-          why_.c_str(), rail->port.port->device.c_str());
+      link_.fail("%s; the local device %s failed, and its driver does not take it away; see dmesg",
+                 why_.c_str(), rail->port.port->device.c_str());
     return false;
   }
   if (!receives_posted_ || comm_->drained(gone)) return true;
