@@ -13,7 +13,7 @@ from installed import BUILD, SOURCE, Works, expected, library_folder, present, r
 
 # Opened at run time -> the package that has it; none for what NVIDIA brings and for a user's plugin.
 OPENED = {"libibverbs.so.1": "libibverbs1", "libhwloc.so.15": "libhwloc15", "libcuda.so.1": None,
-          "libnccl.so.2": None}
+          "libgdrapi.so.2": None, "libnccl.so.2": None}
 # Of the soft HCA, beside those that need them; the plugin itself, which is open before what needs it.
 OWN = {"libibverbs.so.1", "libmlx5.so.1", "libnccl-net-twinpath.so"}
 MODEL_SAYS = b"soft HCA: membarrier"  # plugin/fabric/soft/hca.cc
