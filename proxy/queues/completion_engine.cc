@@ -159,13 +159,7 @@ void CompletionHub::drop_held(HeldWork& work) {
   }
 }
 
-int CompletionHub::poll(CompletionEngine& engine) {
-  const int n = take(engine);
-  if (first_held_ != nullptr) post_held(false);
-  return n;
-}
-
-int CompletionHub::take(CompletionEngine& engine) {
+inline int CompletionHub::hand_out(CompletionEngine& engine) {
   std::array<ibv_wc, kPollBatch> wc;
   const int n = ibv_poll_cq(engine.cq_.get(), kPollBatch, wc.data());
   polled_ = &engine;
@@ -182,5 +176,13 @@ int CompletionHub::take(CompletionEngine& engine) {
   }
   return n;
 }
+
+int CompletionHub::poll(CompletionEngine& engine) {
+  const int n = hand_out(engine);
+  if (first_held_ != nullptr) post_held(false);
+  return n;
+}
+
+int CompletionHub::take(CompletionEngine& engine) { return hand_out(engine); }
 
 }  // namespace twinpath

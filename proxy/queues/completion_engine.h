@@ -177,6 +177,8 @@ class CompletionHub {
   // anything was held.
   bool take_turn();
   void post_held(bool overdue);
+  // What poll() and take() do.  Part of both, for poll() is called for each message.
+  TP_ALWAYS_INLINE int hand_out(CompletionEngine& engine);
   // `made`: it is new.
   Result<CompletionEngine*> find_or_make(ibv_context* context, int entries, bool& made);
 
