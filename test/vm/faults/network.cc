@@ -68,6 +68,18 @@ bool set_mtu(const std::string& device, int mtu) {
   return interface_call(SIOCSIFMTU, device, request);
 }
 
+// A socket whose datagrams go to the port "discard" of `address`, where nobody listens.
+UniqueFd udp_to(const std::string& address) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(9);
+  UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd || ::inet_pton(AF_INET, address.c_str(), &to.sin_addr) != 1 ||
+      ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0)
+    return {};
+  return fd;
+}
+
 }  // namespace
 
 void rest_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
@@ -148,13 +160,9 @@ Cut::Cut(std::string device) : device_(std::move(device)) {
 }
 
 bool Cut::felt(const std::string& address) const {
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(9);
-  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const char nothing = 0;
-  if (!fd || ::inet_pton(AF_INET, address.c_str(), &to.sin_addr) != 1) return false;
-  (void)::sendto(fd.get(), &nothing, 1, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  const UniqueFd fd = udp_to(address);
+  if (!fd) return false;
+  (void)::send(fd.get(), "", 1, 0);
   rest_ms(20);
   std::string text;
   return tc("-s qdisc show dev " + device_ + " root", &text) && number_after(text, "(dropped ") > 0;
@@ -199,6 +207,21 @@ long long Counter::now() const {
     if (file >> value) sum += value;
   }
   return sum;
+}
+
+bool link_carries(const std::string& address, int limit_ms) {
+  const UniqueFd fd = udp_to(address);
+  if (!fd) return false;
+  for (const std::int64_t end = now_ns() + limit_ms * kMillisecond; now_ns() < end;) {
+    // Either call may bring the error that the ICMP message of the other host left.
+    if (::send(fd.get(), "", 1, 0) < 0 && errno == ECONNREFUSED) return true;
+    pollfd p{fd.get(), POLLIN, 0};
+    char byte;
+    if (::poll(&p, 1, 250) > 0 && ::recv(fd.get(), &byte, 1, MSG_DONTWAIT) < 0 &&
+        errno == ECONNREFUSED)
+      return true;
+  }
+  return false;
 }
 
 bool port_is_active(const std::string& rdma_device) {

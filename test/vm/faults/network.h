@@ -111,6 +111,10 @@ class Counter {
   long long before_ = 0;
 };
 
+// Whether a datagram to a port of `address` where nobody listens is refused by its host within the
+// limit: the link carries packets in both directions.
+bool link_carries(const std::string& address, int limit_ms);
+
 bool port_is_active(const std::string& rdma_device);
 // Until all are, 5 s at most.
 bool wait_ports_active(const std::vector<std::string>& rdma_devices);
