@@ -6,7 +6,8 @@ import pathlib
 import select
 import subprocess
 import sys
-import time
+
+from net import running
 
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = []
@@ -42,15 +43,16 @@ class Peer:
 
     def hear(self, seconds=20):
         """One line, or 'silent' when none comes in time."""
-        line, end = b"", time.monotonic() + seconds
-        while not line.endswith(b"\n"):
-            if not select.select([self.p.stdout], [], [], max(0, end - time.monotonic()))[0]:
-                return "silent"
-            byte = os.read(self.p.stdout.fileno(), 1)
-            if not byte:
-                return f"gone {self.p.wait()}"
-            line += byte
-        return line.decode().strip()
+        line = b""
+        for step in running(seconds):
+            while select.select([self.p.stdout], [], [], step)[0]:
+                byte = os.read(self.p.stdout.fileno(), 1)
+                if not byte:
+                    return f"gone {self.p.wait()}"
+                if byte == b"\n":
+                    return line.decode().strip()
+                line += byte
+        return "silent"
 
     def end(self):
         if self.p.poll() is None:
