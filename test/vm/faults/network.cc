@@ -149,7 +149,7 @@ long OpcodeFilter::dropped() const {
                                                                 : -1;
 }
 
-Cut::Cut(std::string device) : device_(std::move(device)) {
+Cut::Cut(std::string device) : device_(std::move(device)), cut_(true) {
   // All in one process: each takes a second where traffic has the only processor.
   const std::string file = "/run/cut-" + device_;
   std::ofstream(file) << "qdisc replace dev " << device_ << " root netem loss 100%\n"
@@ -169,10 +169,14 @@ bool Cut::felt(const std::string& address) const {
 }
 
 void Cut::mend() {
-  if (!ok_) return;
-  ok_ = false;
-  (void)tc("qdisc del dev " + device_ + " clsact");
-  (void)tc("qdisc del dev " + device_ + " root");
+  // Where the host is busy, a program may not end in its time; what it left would cut for ever.
+  for (int tries = 0; cut_ && tries < 5; ++tries) {
+    (void)tc("qdisc del dev " + device_ + " clsact");
+    (void)tc("qdisc del dev " + device_ + " root");
+    std::string text;
+    cut_ = !tc("qdisc show dev " + device_, &text) || text.find("netem") != std::string::npos ||
+           text.find("clsact") != std::string::npos;
+  }
 }
 
 LinkDown::LinkDown(std::string device) : device_(std::move(device)) {

@@ -65,6 +65,7 @@ class Cut {
  private:
   std::string device_;
   bool ok_ = false;
+  bool cut_;  // until all of it is known to be gone
 };
 
 // Takes a device down; up again with the routes and neighbours that this cost.
