@@ -140,7 +140,7 @@ Status AdapterContext::connect(const std::vector<Bytes>& from) {
 Status AdapterContext::fill(std::vector<std::uint32_t> signal_keys) {
   const bool by_cpu = queues_->rung_by_cpu();
   std::vector<DeviceQueue> queues(shape_.queues());
-  std::vector<mlx5::BellRinger::Queue> rung;
+  std::vector<mlx5::DoorbellRinger::Queue> rung;
   for (std::size_t q = 0; q < queues.size(); ++q) {
     if (!queues_->used(q)) continue;
     const mlx5::QueueView v = queues_->view(q);
@@ -155,7 +155,7 @@ Status AdapterContext::fill(std::vector<std::uint32_t> signal_keys) {
       rung.push_back({memory_->doorbell(q), reinterpret_cast<std::uint32_t*>(v.record),
                       static_cast<std::uint64_t*>(v.bell), v.qpn});
     } else {
-      queue.doorbell = v.gpu_bell;
+      queue.doorbell = v.gpu_doorbell;
       queue.record = v.record;
       queue.handler = NicHandler::gpu_sm_db;
     }
@@ -167,7 +167,7 @@ Status AdapterContext::fill(std::vector<std::uint32_t> signal_keys) {
   keys.counters_here = counters_.rkey();
   keys.sink = sink_.lkey();
   TP_TRY(memory_->fill(queues, keys));
-  if (by_cpu) ringer_ = std::make_unique<mlx5::BellRinger>(std::move(rung));
+  if (by_cpu) ringer_ = std::make_unique<mlx5::DoorbellRinger>(std::move(rung));
   watch_ = std::make_unique<mlx5::QueueWatch>(*queues_);
   errors_ = std::make_unique<mlx5::ErrorLook>(*queues_, core_->gpu);
   watches_.assign(static_cast<std::size_t>(shape_.ranks),

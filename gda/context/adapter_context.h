@@ -21,7 +21,7 @@
 #include "gda/context/context_memory.h"
 #include "gda/front/engine.h"
 #include "gda/gin.h"
-#include "gda/mlx5/bell_ringer.h"
+#include "gda/mlx5/doorbell_ringer.h"
 #include "gda/mlx5/error_look.h"
 #include "gda/mlx5/queue_watch.h"
 #include "gda/team/adapter_side.h"
@@ -82,7 +82,7 @@ class AdapterContext final : public GinContext, private EngineClient {
   std::unique_ptr<ContextMemory> memory_;
   Table signals_, counters_, sink_;
   std::unique_ptr<mlx5::ContextQueues> queues_;
-  std::unique_ptr<mlx5::BellRinger> ringer_;  // null: kernels ring
+  std::unique_ptr<mlx5::DoorbellRinger> ringer_;  // null: kernels ring
   std::unique_ptr<mlx5::QueueWatch> watch_;
   std::unique_ptr<mlx5::ErrorLook> errors_;
   std::unique_ptr<LivenessProbes> probes_;

@@ -22,7 +22,7 @@ Result<std::unique_ptr<ContextQueues>> ContextQueues::make(const Adapter& adapte
   auto page = DoorbellPage::make(adapter);
   if (!page) return page.status();
   made->page_ = std::make_unique<DoorbellPage>(std::move(page).take());
-  TP_TRY(made->try_gpu_bell(adapter));  // who rings decides where the records lie
+  TP_TRY(made->try_gpu_doorbell(adapter));  // who rings decides where the records lie
   BlockPlan plan;
   plan.queues = made->queues();
   plan.log_depth = setup.log_depth;
@@ -35,10 +35,10 @@ Result<std::unique_ptr<ContextQueues>> ContextQueues::make(const Adapter& adapte
   return made;
 }
 
-Status ContextQueues::try_gpu_bell(const Adapter& adapter) {
+Status ContextQueues::try_gpu_doorbell(const Adapter& adapter) {
   if (setup_.gpu < 0 || setup_.rung_by_cpu) return Status::ok;
-  gpu_bell_ = GpuBell::map(setup_.gpu, page_->bell(), setup_.real_page, why_by_cpu_);
-  if (gpu_bell_ != nullptr) return Status::ok;
+  gpu_doorbell_ = GpuDoorbell::map(setup_.gpu, page_->bell(), setup_.real_page, why_by_cpu_);
+  if (gpu_doorbell_ != nullptr) return Status::ok;
   if (setup_.rung_by_gpu) {
     TP_WARN("%s: %s; NCCL_GIN_GDAKI_NIC_HANDLER=2 lets no CPU thread ring instead, 0 would",
             adapter.name(), why_by_cpu_.c_str());
@@ -53,13 +53,13 @@ std::shared_ptr<void> ContextQueues::end(std::unique_ptr<ContextQueues> queues) 
   struct Rest {  // destroyed in reverse
     std::vector<std::unique_ptr<DeviceBlock>> blocks;
     std::unique_ptr<DoorbellPage> page;
-    std::unique_ptr<GpuBell> bell;
+    std::unique_ptr<GpuDoorbell> bell;
   };
   auto rest = std::make_shared<Rest>();
   queues->queues_.clear();
   rest->blocks = queues->memory_->take();
   rest->page = std::move(queues->page_);
-  rest->bell = std::move(queues->gpu_bell_);
+  rest->bell = std::move(queues->gpu_doorbell_);
   return rest;
 }
 
@@ -85,8 +85,8 @@ QueueView ContextQueues::view(std::size_t queue) const {
   v.cqes = memory_->address(plan.cq(queue));
   v.record = memory_->record(queue) + sizeof(std::uint32_t);
   v.bell = page_->bell();
-  if (gpu_bell_ != nullptr) v.gpu_bell = gpu_bell_->address();
-  if (setup_.gpu < 0) v.gpu_bell = reinterpret_cast<std::uintptr_t>(v.bell);
+  if (gpu_doorbell_ != nullptr) v.gpu_doorbell = gpu_doorbell_->address();
+  if (setup_.gpu < 0) v.gpu_doorbell = reinterpret_cast<std::uintptr_t>(v.bell);
   v.qpn = queues_[queue]->qpn();
   v.cqn = queues_[queue]->cqn();
   return v;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "gda/mlx5/gpu_bell.h"
+#include "gda/mlx5/gpu_doorbell.h"
 #include "gda/mlx5/queue.h"
 
 namespace twinpath::gda::mlx5 {
@@ -32,9 +32,9 @@ struct ContextQueuesSetup {
 // Of one queue, as device structures carry it (abi.h): addresses as kernels see them.
 struct QueueView {
   std::uint64_t sq = 0, cqes = 0;
-  std::uint64_t record = 0;    // of the send counter; rung by a CPU: as that sees it
-  void* bell = nullptr;        // the adapter's register, as this process sees it
-  std::uint64_t gpu_bell = 0;  // as kernels see it; 0: they do not
+  std::uint64_t record = 0;        // of the send counter; rung by a CPU: as that sees it
+  void* bell = nullptr;            // the adapter's register, as this process sees it
+  std::uint64_t gpu_doorbell = 0;  // as kernels see it; 0: they do not
   std::uint32_t qpn = 0, cqn = 0;
 };
 
@@ -59,7 +59,7 @@ class ContextQueues {
   // Ends one main queue and its companion, whose waits would not end by themselves.
   Status stop(std::size_t main);
 
-  // Kernels raise counts (BellRinger); because of what, empty if it was wanted so.
+  // Kernels raise counts (DoorbellRinger); because of what, empty if it was wanted so.
   bool rung_by_cpu() const { return setup_.rung_by_cpu; }
   const std::string& why_by_cpu() const { return why_by_cpu_; }
 
@@ -72,7 +72,7 @@ class ContextQueues {
 
  private:
   explicit ContextQueues(const ContextQueuesSetup& setup) : setup_(setup) {}
-  Status try_gpu_bell(const Adapter& adapter);
+  Status try_gpu_doorbell(const Adapter& adapter);
   Status make_queues(const Adapter& adapter);
 
   ContextQueuesSetup setup_;
@@ -80,7 +80,7 @@ class ContextQueues {
   // An adapter wants them destroyed in this order's reverse: queues, page, memory.
   std::unique_ptr<QueueMemory> memory_;
   std::unique_ptr<DoorbellPage> page_;
-  std::unique_ptr<GpuBell> gpu_bell_;  // null: none, or a CPU thread plays the GPU
+  std::unique_ptr<GpuDoorbell> gpu_doorbell_;  // null: none, or a CPU thread plays the GPU
   std::vector<std::unique_ptr<AdapterQueue>> queues_;
 };
 

@@ -11,7 +11,7 @@
 
 #include "gda/abi/gin_kernel.h"
 #include "gda/front/engine.h"
-#include "gda/mlx5/bell_ringer.h"
+#include "gda/mlx5/doorbell_ringer.h"
 #include "gda/mlx5/region.h"
 #include "plugin/base/page_size.h"
 #include "test/gda/mlx5/bench.h"
@@ -39,7 +39,7 @@ struct MemberSettings {
 // A thread that rings, as a process has one for each GPU.
 class Ringing final : private gda::EngineClient {
  public:
-  explicit Ringing(std::vector<gda::mlx5::BellRinger::Queue> queues)
+  explicit Ringing(std::vector<gda::mlx5::DoorbellRinger::Queue> queues)
       : ringer_(std::move(queues)),
         engine_(gda::Engine::of(-1, EngineChoice::automatic, HelperCpus::near)) {
     engine_->add(*this);
@@ -51,7 +51,7 @@ class Ringing final : private gda::EngineClient {
  private:
   bool turn() override { return ringer_.turn(); }
   void look_around() override {}
-  gda::mlx5::BellRinger ringer_;
+  gda::mlx5::DoorbellRinger ringer_;
   std::shared_ptr<gda::Engine> engine_;
 };
 
@@ -152,7 +152,7 @@ class Member {
       return std::uint64_t{reinterpret_cast<std::uintptr_t>(p)};
     };
     const std::uint32_t depth = 1u << settings_.log_depth;
-    std::vector<gda::mlx5::BellRinger::Queue> rung;
+    std::vector<gda::mlx5::DoorbellRinger::Queue> rung;
     for (std::size_t q = 0; q < queues_->queues(); ++q) {
       const gda::mlx5::QueueView v = queues_->view(q);
       Qp& qp = q < kRanks ? mains_[q] : companions_[q - kRanks];

@@ -3,7 +3,7 @@
 
 #include "gda/abi/cqe.h"
 #include "gda/abi/wqe.h"
-#include "gda/mlx5/bell_ringer.h"
+#include "gda/mlx5/doorbell_ringer.h"
 #include "gda/mlx5/error_look.h"
 #include "gda/mlx5/region.h"
 #include "plugin/base/page_size.h"
@@ -184,7 +184,7 @@ TEST_CASE("memory for kernels begins where a page of the host does") {
 TEST_CASE("a ringer rings what has risen: record, then register") {
   std::uint64_t words[2] = {}, bell = 0;
   std::uint32_t records[2] = {};
-  BellRinger ringer(
+  DoorbellRinger ringer(
       {{&words[0], &records[0], &bell, 0x111}, {&words[1], &records[1], &bell, 0x222}});
   CHECK_FALSE(ringer.turn());
   CHECK(bell == 0);

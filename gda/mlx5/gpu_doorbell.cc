@@ -1,4 +1,4 @@
-#include "gda/mlx5/gpu_bell.h"
+#include "gda/mlx5/gpu_doorbell.h"
 
 namespace twinpath::gda::mlx5 {
 namespace {
@@ -9,7 +9,7 @@ constexpr int kInvalidValue = 1, kNotPermitted = 800;
 
 }  // namespace
 
-std::string bell_refusal(int error, const std::string& name) {
+std::string doorbell_refusal(int error, const std::string& name) {
   std::string text =
       "the GPU may not ring its doorbells: the driver does not map them (" + name + ")";
   switch (error) {
@@ -24,7 +24,8 @@ std::string bell_refusal(int error, const std::string& name) {
   }
 }
 
-std::unique_ptr<GpuBell> GpuBell::map(int gpu, void* bell, bool real, std::string& why_not) {
+std::unique_ptr<GpuDoorbell> GpuDoorbell::map(int gpu, void* bell, bool real,
+                                              std::string& why_not) {
   const cuda::Driver* const d = cuda::driver();
   if (d == nullptr || d->host_register == nullptr || d->host_unregister == nullptr ||
       d->host_device_pointer == nullptr) {
@@ -33,8 +34,8 @@ std::unique_ptr<GpuBell> GpuBell::map(int gpu, void* bell, bool real, std::strin
   }
   cuda::Result refused = cuda::kSuccess;
   auto page = gpu::MappedPage::map(*d, gpu, bell, real, refused);
-  if (page != nullptr) return std::unique_ptr<GpuBell>(new GpuBell(std::move(page)));
-  why_not = bell_refusal(refused, error_name(*d, refused));
+  if (page != nullptr) return std::unique_ptr<GpuDoorbell>(new GpuDoorbell(std::move(page)));
+  why_not = doorbell_refusal(refused, error_name(*d, refused));
   return nullptr;
 }
 

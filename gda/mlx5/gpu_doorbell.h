@@ -10,20 +10,20 @@
 
 namespace twinpath::gda::mlx5 {
 
-class GpuBell {
+class GpuDoorbell {
  public:
   // Maps the page of `bell`, an address of this process, into the GPU.  `real`: registers of a
   // device, else memory of an adapter that is software.  Null and `why_not`, which says what to do.
-  static std::unique_ptr<GpuBell> map(int gpu, void* bell, bool real, std::string& why_not);
+  static std::unique_ptr<GpuDoorbell> map(int gpu, void* bell, bool real, std::string& why_not);
 
   std::uint64_t address() const { return page_->address(); }
 
  private:
-  explicit GpuBell(std::unique_ptr<gpu::MappedPage> page) : page_(std::move(page)) {}
+  explicit GpuDoorbell(std::unique_ptr<gpu::MappedPage> page) : page_(std::move(page)) {}
   const std::unique_ptr<gpu::MappedPage> page_;
 };
 
 // What the driver's refusal means, by its error number; pure.
-std::string bell_refusal(int error, const std::string& name);
+std::string doorbell_refusal(int error, const std::string& name);
 
 }  // namespace twinpath::gda::mlx5

@@ -1,4 +1,4 @@
-#include "gda/mlx5/bell_ringer.h"
+#include "gda/mlx5/doorbell_ringer.h"
 
 #include <atomic>
 
@@ -6,7 +6,7 @@
 #include "plugin/base/device_fence.h"
 
 namespace twinpath::gda::mlx5 {
-bool BellRinger::turn() {
+bool DoorbellRinger::turn() {
   bool rang = false;
   for (Queue& q : queues_) {
     // Acquire: the kernel raised the count after it had written the entries.

@@ -1,5 +1,5 @@
 // Doorbells as the GPU sees them: pages that contexts share, mapped once and let go by the last.
-#include "gda/mlx5/gpu_bell.h"
+#include "gda/mlx5/gpu_doorbell.h"
 
 #include <map>
 
@@ -71,9 +71,9 @@ struct FakeDriver {
   cuda::Driver d;
 };
 
-std::unique_ptr<GpuBell> map(void* bell) {
+std::unique_ptr<GpuDoorbell> map(void* bell) {
   std::string why;
-  auto made = GpuBell::map(0, bell, true, why);
+  auto made = GpuDoorbell::map(0, bell, true, why);
   CAPTURE(why);
   CHECK(made != nullptr);
   return made;
@@ -136,15 +136,16 @@ TEST_CASE("a doorbell that the GPU may not ring is told with what to do") {
     FakeDriver driver(true);
     std::string why;
     mappings.refusal = 800;
-    CHECK(GpuBell::map(0, page, true, why) == nullptr);
+    CHECK(GpuDoorbell::map(0, page, true, why) == nullptr);
     CHECK(why.find("(REFUSED)") != std::string::npos);
     CHECK(why.find("PeerMappingOverride=1") != std::string::npos);
     mappings.refusal = 0;
     CHECK(map(page) != nullptr);  // nothing is remembered of it
   }
-  CHECK(bell_refusal(1, "CUDA_ERROR_INVALID_VALUE").find("ordinary memory") != std::string::npos);
-  CHECK(bell_refusal(999, "CUDA error 999").find("(CUDA error 999)") != std::string::npos);
+  CHECK(doorbell_refusal(1, "CUDA_ERROR_INVALID_VALUE").find("ordinary memory") !=
+        std::string::npos);
+  CHECK(doorbell_refusal(999, "CUDA error 999").find("(CUDA error 999)") != std::string::npos);
   std::string why;
-  CHECK(GpuBell::map(0, page, true, why) == nullptr);  // no driver
+  CHECK(GpuDoorbell::map(0, page, true, why) == nullptr);  // no driver
   CHECK(why.find("cuMemHostRegister") != std::string::npos);
 }

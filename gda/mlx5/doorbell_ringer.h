@@ -12,7 +12,7 @@
 
 namespace twinpath::gda::mlx5 {
 
-class BellRinger {
+class DoorbellRinger {
  public:
   struct Queue {
     std::uint64_t* word = nullptr;    // raised by kernels: entries written so far
@@ -22,7 +22,7 @@ class BellRinger {
     std::uint64_t rung = 0;  // entries that the adapter was told of
   };
   // All outlive it.
-  explicit BellRinger(std::vector<Queue> queues) : queues_(std::move(queues)) {}
+  explicit DoorbellRinger(std::vector<Queue> queues) : queues_(std::move(queues)) {}
 
   // Rings every queue whose count has risen; true when there was one.
   bool turn();
