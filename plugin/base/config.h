@@ -29,7 +29,7 @@ struct Bytes {
   friend bool operator==(Bytes, Bytes) = default;
 };
 
-// How patiently a connection deals with ports that fail (proxy/connect/recovery.h).  No options:
+// How patiently a connection deals with ports that fail (proxy/connect/failover.h).  No options:
 // tests hasten it.
 struct FailoverPace {
   int first_pause_ms = 1000;     // a queue that failed while its port is up is tried again then,

@@ -1,7 +1,7 @@
 #pragma once
 // Wakes connections whose callers do not call: when the peer of one has to be answered, when a port
 // goes down or comes back, and when a time is up.  One thread a session, asleep in the kernel
-// otherwise; it exists only where a connection can be recovered (recovery.h).
+// otherwise; it exists only where a connection can fail over (failover.h).
 //
 // Threads: add() and remove() any, without the hub's lock.  attend() is called with it.
 #include <cstdint>

@@ -33,7 +33,7 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
   hellos_.mine.pid = static_cast<std::uint32_t>(::getpid());
   hellos_.mine.qps_per_connection = static_cast<std::uint16_t>(
       core_->expected.queues(core_->devices->config().ib_qps_per_connection));
-  if (core_->devices->config().failover) hellos_.mine.capabilities |= kCanRecover;
+  if (core_->devices->config().failover) hellos_.mine.capabilities |= kCanFailOver;
   use(device, std::move(rails));
 }
 
@@ -163,7 +163,7 @@ Status Connection::run() {
                      hellos_.theirs.ends().regular},
             PeerMemory{parts_.remote_memory, parts_.remote_rkeys},
             core_->devices->count(identity()),
-            hellos_.recoverable() ? core_->attendant.get() : nullptr);
+            hellos_.can_fail_over() ? core_->attendant.get() : nullptr);
         step_ = Step::done;
         break;
       case Step::done:

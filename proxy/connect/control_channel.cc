@@ -47,21 +47,21 @@ std::optional<ControlMessage> ControlChannel::next(std::size_t& at) const {
   const auto rest = std::span(inbox_).subspan(at);
   if (rest.empty()) return std::nullopt;
   ControlMessage message;
-  if (rest[0] != kRecoveryByte || !frames_) {
+  if (rest[0] != kFailoverByte || !frames_) {
     message.kind = kind_of_word(rest[0]);
     ++at;
     return message;
   }
-  const std::size_t bytes = recovery_frame_bytes(rest);
-  if (bytes > kRecoveryHeader + kMostRecoveryBody) {
+  const std::size_t bytes = failover_frame_bytes(rest);
+  if (bytes > kFailoverHeader + kMostFailoverBody) {
     message.kind = ControlMessage::Kind::nonsense;
     at = inbox_.size();
     return message;
   }
   if (bytes == 0 || rest.size() < bytes) return std::nullopt;
   message.kind = ControlMessage::Kind::frame;
-  message.frame = static_cast<RecoveryKind>(rest[1]);
-  message.body = rest.subspan(kRecoveryHeader, bytes - kRecoveryHeader);
+  message.frame = static_cast<FailoverKind>(rest[1]);
+  message.body = rest.subspan(kFailoverHeader, bytes - kFailoverHeader);
   at += bytes;
   return message;
 }

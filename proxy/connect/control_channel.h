@@ -1,6 +1,6 @@
 #pragma once
 // The control connection of a link once it is established: single bytes (wire/handshake.h) and,
-// where queues can be replaced, frames (wire/recovery.h).  What is received is handed over whole;
+// where queues can be replaced, frames (wire/failover.h).  What is received is handed over whole;
 // what the socket does not take waits here.
 //
 // Threads: under the hub's lock, but for what TcpSocket allows besides.
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "plugin/base/socket.h"
-#include "proxy/wire/recovery.h"
+#include "proxy/wire/failover.h"
 
 namespace twinpath {
 
@@ -26,7 +26,7 @@ struct ControlMessage {
   };
   Kind kind = Kind::unknown;
   // Of a frame; the body is there until receive() returns.
-  RecoveryKind frame = RecoveryKind::stop;
+  FailoverKind frame = FailoverKind::stop;
   std::span<const std::uint8_t> body;
 };
 

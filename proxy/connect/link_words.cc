@@ -1,5 +1,5 @@
 // What a link hears from its peer and says to it over the control socket, and how it takes part in
-// the recovery of its queues.
+// the failover of its queues.
 #include <bit>
 #include <mutex>
 #include <utility>
@@ -37,7 +37,7 @@ std::string PeerLink::hear(std::int64_t now) {
         said = "the peer lost this connection at its end; its log says why";
         break;
       case ControlMessage::Kind::frame:
-        if (!broken_ && !recovery_->hear(message.frame, message.body))
+        if (!broken_ && !failover_->hear(message.frame, message.body))
           said = "it says something that makes no sense about its queues";
         break;
       case ControlMessage::Kind::nonsense:
@@ -55,14 +55,14 @@ void PeerLink::exchange_words(std::int64_t now) {
   if (!broken_ && left_at_ == 0) read_words(now);
 }
 
-// --- recovery -----------------------------------------------------------------------------
+// --- failover -----------------------------------------------------------------------------
 
-void PeerLink::serve(Recoverable* comm) {
-  if (recovery_ == nullptr) return;
+void PeerLink::serve(FailoverComm* comm) {
+  if (failover_ == nullptr) return;
   if (comm == nullptr) attendant_->remove(*this);
   {
     std::lock_guard hold(hub().lock);
-    recovery_->serve(comm);
+    failover_->serve(comm);
   }
   if (comm == nullptr) return;
   std::vector<int> fds{control_.socket().fd()};
@@ -74,28 +74,28 @@ void PeerLink::serve(Recoverable* comm) {
 std::int64_t PeerLink::attend(std::int64_t now) {
   if (broken_) return 0;
   for (const Rail& rail : queues_->rails()) rail.port.adapter->events.poll();
-  if (recovery_->running() || control_.socket().next_byte() == kRecoveryByte) {
+  if (failover_->running() || control_.socket().next_byte() == kFailoverByte) {
     // What the peer did before it spoke counts: take every completion first.
     while (poll() > 0) {
     }
     if (!broken_) read_words(now);
   }
-  if (!broken_ && recovery_->looks_after(now)) {
+  if (!broken_ && failover_->looks_after(now)) {
     while (poll() > 0) {
     }
-    if (!broken_) recovery_->look_for_stalls(now);
+    if (!broken_) failover_->look_for_stalls(now);
   }
-  if (!broken_) recovery_->look_at_ports(now, true);
-  if (recovery_->running()) recovery_->go_on(now);
-  return recovery_->next_look();
+  if (!broken_) failover_->look_at_ports(now, true);
+  if (failover_->running()) failover_->go_on(now);
+  return failover_->next_look();
 }
 
 bool PeerLink::excuses(const ibv_wc& wc) {
-  if (recovery_ == nullptr) return false;
+  if (failover_ == nullptr) return false;
   if (of_the_path(wc.status) || !down_texts(*queues_).empty()) return true;
   for (const Rail& rail : queues_->rails())
     if (!queues_->devices().absence_text(rail.port).empty())
-      return recovery_->outlives_adapters(now_ns());
+      return failover_->outlives_adapters(now_ns());
   // Nobody else takes the memory that a flush reads.
   return wc.status != IBV_WC_REM_ACCESS_ERR && errors_.blamed(wc.status, now_ns());
 }

@@ -51,7 +51,7 @@ PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName 
       attendant_(attendant),
       probes_(queues_->comm_id(), memory),
       watch_clock_(attendant != nullptr ? kCloseWatch : kWatchPeriod) {
-  if (attendant_ != nullptr) recovery_ = std::make_unique<Recovery>(*this);
+  if (attendant_ != nullptr) failover_ = std::make_unique<Failover>(*this);
   if (queues_->engines().size() == 1) only_ = queues_->engines().front();
   hub().listen(this);
 }
@@ -129,7 +129,7 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   if (broken_) return;
   const Queue* found = find_queue(*queues_, hub(), wc);
   // Of queues that were halted, or replaced.
-  if (recovery_ != nullptr && (recovery_->running() || found == nullptr)) return;
+  if (failover_ != nullptr && (failover_->running() || found == nullptr)) return;
   count_error(*counts(), wc);
   const Queue& queue = found != nullptr ? *found : queues_->queues().front();
   const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
@@ -138,7 +138,7 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   const std::string said = left_at_ == 0 ? hear(now_ns()) : std::string();
   const bool refused = queues_->request_refused(queue);
   // The peer may have stopped for the same reason.
-  if (broken_ || halted_ || (said.empty() && !refused && recovers(id, wc, queue))) return;
+  if (broken_ || halted_ || (said.empty() && !refused && starts_failover(id, wc, queue))) return;
   std::string cause = down_text(queues_->devices(), rail);
   if (cause.empty()) cause = queues_->devices().absence_text(rail.port);
   const bool of_path = !cause.empty();
@@ -159,8 +159,8 @@ void PeerLink::fail_completion(const WrId& id, const ibv_wc& wc) {
   of_peer ? lost_with_peer(text) : lost(text);
 }
 
-bool PeerLink::recovers(const WrId& id, const ibv_wc& wc, const Queue& queue) {
-  if (recovery_ == nullptr || !recovery_->ready() || left_at_ != 0 ||
+bool PeerLink::starts_failover(const WrId& id, const ibv_wc& wc, const Queue& queue) {
+  if (failover_ == nullptr || !failover_->ready() || left_at_ != 0 ||
       !death_text(control_.socket()).empty())
     return false;
   const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
@@ -170,10 +170,10 @@ bool PeerLink::recovers(const WrId& id, const ibv_wc& wc, const Queue& queue) {
   if (const std::string down = down_text(queues_->devices(), rail); !down.empty())
     why += ", " + down;
   else if (!queues_->devices().absence_text(rail.port).empty()
-               ? !recovery_->outlives_adapters(now_ns())
+               ? !failover_->outlives_adapters(now_ns())
                : !errors_.blamed(wc.status, now_ns()))
     return false;
-  recovery_->queue_failed(number_of(*queues_, queue), why);
+  failover_->queue_failed(number_of(*queues_, queue), why);
   return true;
 }
 
@@ -198,15 +198,15 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
     AsyncEvents& events = rail.port.adapter->events;
     events.poll();
     if (events.device_failed() && (queues_->rails_in_use() >> r & 1) != 0 &&
-        (recovery_ == nullptr || !recovery_->outlives_adapters(now))) {
+        (failover_ == nullptr || !failover_->outlives_adapters(now))) {
       fail("the local device %s failed; see the kernel log (dmesg)",
            rail.port.port->device.c_str());
       return;
     }
   }
-  if (recovery_ != nullptr) {
-    recovery_->look_at_ports(now);
-    if (waiting.requests > 0) recovery_->look_for_stalls(now);
+  if (failover_ != nullptr) {
+    failover_->look_at_ports(now);
+    if (waiting.requests > 0) failover_->look_for_stalls(now);
     if (broken_) return;
   }
   for (const Queue& q : queues_->queues()) {
@@ -218,8 +218,8 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
     while (poll() > 0) {
     }
     if (halted_) return;
-    if (recovery_ != nullptr && recovery_->ready() && !queues_->request_refused(q)) {
-      recovery_->queue_failed(
+    if (failover_ != nullptr && failover_->ready() && !queues_->request_refused(q)) {
+      failover_->queue_failed(
           number_of(*queues_, q),
           "QP " + std::to_string(qpn) + " of " + rail.port.port->name + " went into error");
       return;
@@ -248,8 +248,8 @@ void PeerLink::watch_socket(std::int64_t now, Waiting waiting) {
   if (verdict == Verdict::fine && !talking) return;
   if (verdict == Verdict::suspect && !talking) {
     // No bytes and no notice: the peer's process learns nothing of it.
-    if (recovery_ != nullptr && !halted_)
-      recovery_->ask(now_ns());
+    if (failover_ != nullptr && !halted_)
+      failover_->ask(now_ns());
     else if (!halted_)
       probes_.ask(queue(0), 0);
     return;
@@ -270,7 +270,7 @@ void PeerLink::watch_socket(std::int64_t now, Waiting waiting) {
 
 void PeerLink::answered(const ibv_wc& wc) {
   const std::optional<int> queue = probes_.answered(wc, peer_.text);
-  if (queue && recovery_ != nullptr) recovery_->answered(*queue);
+  if (queue && failover_ != nullptr) failover_->answered(*queue);
 }
 
 }  // namespace twinpath

@@ -22,10 +22,10 @@
 #include "plugin/base/run_clock.h"
 #include "proxy/connect/attendant.h"
 #include "proxy/connect/control_channel.h"
+#include "proxy/connect/failover.h"
 #include "proxy/connect/link_text.h"
 #include "proxy/connect/path_errors.h"
 #include "proxy/connect/peer_probes.h"
-#include "proxy/connect/recovery.h"
 #include "proxy/connect/wait_clock.h"
 #include "proxy/connect/watch_clock.h"
 #include "proxy/queues/queue_set.h"
@@ -41,7 +41,8 @@ struct Waiting {
 
 class PeerLink final : private FailureListener, private Attended {
  public:
-  // `attendant`: null where queues that fail end the link (one path, or either end cannot recover).
+  // `attendant`: null where queues that fail end the link (one path, or either end cannot fail
+  // over).
   PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer,
            const PeerMemory& memory, ConnectionCounts counts, Attendant* attendant);
   // Says goodbye if the socket takes it, destroys the queues, closes; never waits.
@@ -59,12 +60,12 @@ class PeerLink final : private FailureListener, private Attended {
   // Broken, or its queues are being replaced: nothing may be posted.
   bool halted() const { return halted_; }
   // From when the comm exists until it closes (null).  Without the lock.
-  void serve(Recoverable* comm);
+  void serve(FailoverComm* comm);
   // Whether it survives the failure of a queue, and of that kind.
-  bool recoverable() const { return recovery_ != nullptr; }
+  bool can_fail_over() const { return failover_ != nullptr; }
   bool excuses(const ibv_wc& wc);
   // Whether there are queues in reserve, over other ports than the device's.
-  bool has_reserve() const { return recoverable() && set().regular() != set().all(); }
+  bool has_reserve() const { return can_fail_over() && set().regular() != set().all(); }
   // The key that queue q knows the peer's memory by.
   std::uint32_t rkey(const Queue& q) const { return probes_.rkey(q); }
   // Says it with the peer's name, and whether aloud: as one of many that meet the same fate at a
@@ -127,7 +128,7 @@ class PeerLink final : private FailureListener, private Attended {
 
  private:
   static constexpr std::int64_t kWatchPeriod = 100'000'000;     // ns
-  static constexpr std::int64_t kCloseWatch = 50'000'000;       // of one that is recoverable
+  static constexpr std::int64_t kCloseWatch = 50'000'000;       // of one that can fail over
   static constexpr std::int64_t kGoodbyeGrace = 1'000'000'000;  // ns
   // While requests wait the peer's host is asked every second whether it is there.
   static constexpr std::int64_t kAskEvery = 1'000'000'000;  // ns
@@ -135,15 +136,15 @@ class PeerLink final : private FailureListener, private Attended {
   void watch(std::int64_t now, Waiting waiting);
   void watch_socket(std::int64_t now, Waiting waiting);
   std::int64_t attend(std::int64_t now) override;
-  // --- for its recovery
-  friend class Recovery;
+  // --- for its failover
+  friend class Failover;
   void stopped(bool stopped);
   ControlChannel& control() { return control_; }
   const PeerProbes& probes() const { return probes_; }
   void exchange_words(std::int64_t now);
   void meet(const std::vector<HelloRail>& rails) { peer_.rails = rails; }
   void call_again() { attendant_->call(*this); }
-  bool recovers(const WrId& id, const ibv_wc& wc, const Queue& queue);
+  bool starts_failover(const WrId& id, const ibv_wc& wc, const Queue& queue);
   void lost(const std::string& text);
   // For the sake of the peer's process, which others may have connections to, too.
   void lost_with_peer(const std::string& text);
@@ -162,8 +163,8 @@ class PeerLink final : private FailureListener, private Attended {
   PeerName peer_;
   PeerWatch watch_;
   Attendant* const attendant_;
-  std::unique_ptr<Recovery> recovery_;  // null: there is none
-  PeerProbes probes_;                   // one at a time where there is no recovery
+  std::unique_ptr<Failover> failover_;  // null: there is none
+  PeerProbes probes_;                   // one at a time where there is no failover
   PathErrors errors_;
   bool broken_ = false;
   bool lost_with_peer_ = false;

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdint>
 
-#include "proxy/wire/recovery.h"
+#include "proxy/wire/failover.h"
 
 namespace twinpath {
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where the time of one stop went: from the first round of a recovery to the comm's going on.
+// Where the time of one stop went: from the first round of a failover to the comm's going on.
 #include <array>
 #include <cstdint>
 #include <string>

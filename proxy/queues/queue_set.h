@@ -12,9 +12,9 @@
 #include "plugin/rdma/devices.h"
 #include "plugin/rdma/path.h"
 #include "proxy/queues/completion_engine.h"
+#include "proxy/wire/failover.h"
 #include "proxy/wire/handshake.h"
 #include "proxy/wire/paths.h"
-#include "proxy/wire/recovery.h"
 
 namespace twinpath {
 

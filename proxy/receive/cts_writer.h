@@ -18,7 +18,7 @@
 #include "proxy/queues/registered_buffer.h"
 #include "proxy/receive/used_cells.h"
 #include "proxy/wire/cts.h"
-#include "proxy/wire/recovery.h"
+#include "proxy/wire/failover.h"
 
 namespace twinpath {
 

@@ -38,7 +38,7 @@ Status Flushes::prepare() {
     requests_.repeat();  // what the old queues have under way is lost with them
   }
   old.reset();
-  return queues_.prepare(rails, !link_.recoverable());
+  return queues_.prepare(rails, !link_.can_fail_over());
 }
 
 std::uint32_t Flushes::rails(std::uint32_t carried) {
@@ -82,7 +82,7 @@ Status Flushes::try_again(std::unique_lock<SpinLock>& hold, const FlushRequest& 
   const Status s = prepare();
   hold.lock();
   if (link_.broken()) return Status::remote;
-  if (s != Status::ok && !link_.recoverable()) return s;
+  if (s != Status::ok && !link_.can_fail_over()) return s;
   // The connection's own queues will say what is wrong with the port, or all is well soon.
   if (link_.halted() || served(f) || mute_.look(now) < kFlushPatience) return Status::ok;
   link_.fail("a port that brought data to a GPU cannot be read back through (flush)");

@@ -23,7 +23,7 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
       link_(std::move(parts.link)),
       // One queue for all cells, so that the sender sees them early: it looks at them in order.
       cts_(shadow_.get(), parts.layout, link_->queue(0), parts.remote_memory, parts.remote_rkeys[0],
-           link_->set().comm_id(), link_->recoverable()),
+           link_->set().comm_id(), link_->can_fail_over()),
       counts_(link_->counts()),
       core_(std::move(core)),
       plan_(parts.plan),

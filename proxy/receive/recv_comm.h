@@ -34,7 +34,7 @@ inline constexpr int kCtsPatience = 64;
 class ProxyRecvComm final : public RecvComm,
                             private CompletionSink,
                             private HeldWork,
-                            private Recoverable,
+                            private FailoverComm,
                             private MemoryUser {
  public:
   ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
@@ -107,7 +107,7 @@ class ProxyRecvComm final : public RecvComm,
   // What has landed in mirrors goes on to the GPU.
   void copy_on();
 
-  // --- when queues are replaced (recv_recovery.cc)
+  // --- when queues are replaced (recv_failover.cc)
   AtRisk at_risk() override;
   bool drained(QueueMask gone) override;
   bool settled() override { return !arrivals_.copying_parts(); }

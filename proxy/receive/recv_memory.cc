@@ -13,7 +13,7 @@ Result<Memory*> ProxyRecvComm::register_memory(void* data, std::size_t bytes, Me
                                                std::uint64_t dmabuf_offset, int dmabuf_fd) {
   const Staging staging = staging_of(plan_);
   if (type == MemoryType::cuda && flushes_.wanted() && staging != Staging::always)
-    if (const Status s = flushes_.prepare(); s != Status::ok && !link_->recoverable()) return s;
+    if (const Status s = flushes_.prepare(); s != Status::ok && !link_->can_fail_over()) return s;
   auto memory =
       if_reached(*link_, core_->devices->register_memory(device_, data, bytes, type, dmabuf_offset,
                                                          dmabuf_fd, staging));

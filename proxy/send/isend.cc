@@ -137,7 +137,7 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
   SendRequest& r = *requests_.take();
   r.begin(data, bytes, memory, seq);
   if (stage) r.mark(SendRequest::kStaged);
-  if (meta.no_completion() && link_->recoverable()) {
+  if (meta.no_completion() && link_->can_fail_over()) {
     r.mark(SendRequest::kUnnoted);
     kept_.keep(r.slot(), cell);
   }

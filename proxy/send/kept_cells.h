@@ -14,7 +14,7 @@
 #include "proxy/send/send_requests.h"
 #include "proxy/send/staged_send.h"
 #include "proxy/wire/cts.h"
-#include "proxy/wire/recovery.h"
+#include "proxy/wire/failover.h"
 
 namespace twinpath {
 

@@ -16,7 +16,7 @@
 #include "proxy/send/cts_ring.h"
 #include "proxy/send/parcel_blocks.h"
 #include "proxy/send/send_requests.h"
-#include "proxy/wire/recovery.h"
+#include "proxy/wire/failover.h"
 
 namespace twinpath {
 

@@ -286,7 +286,7 @@ void ProxySendComm::give_up(const ProxyMemory& memory) {
   }
   // Between that and closing queues may be replaced.  What is held, too, is read only when they
   // are new.
-  if (link_->recoverable() && requests_.forget(memory) && link_->halted())
+  if (link_->can_fail_over() && requests_.forget(memory) && link_->halted())
     link_->fail("%s", kSentMemoryGone);
 }
 

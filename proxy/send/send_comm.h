@@ -37,7 +37,7 @@ inline constexpr const char* kSentMemoryGone =
 class ProxySendComm final : public SendComm,
                             private CompletionSink,
                             private HeldWork,
-                            private Recoverable,
+                            private FailoverComm,
                             private MemoryUser {
  public:
   ProxySendComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts);
@@ -103,7 +103,7 @@ class ProxySendComm final : public SendComm,
   void post_staged();
   Status post_copied(const StagedSends::Piece& piece);
 
-  // --- when queues are replaced (send_recovery.cc)
+  // --- when queues are replaced (send_failover.cc)
   AtRisk at_risk() override { return requests_.at_risk(); }
   HeldState held() override;
   Status reach(FencedNote& note, std::string& why) override;

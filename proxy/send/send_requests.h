@@ -11,7 +11,7 @@
 #include <new>
 #include <utility>
 
-#include "proxy/connect/recovery.h"
+#include "proxy/connect/failover.h"
 #include "proxy/queues/depths.h"
 #include "proxy/send/send_request.h"
 

@@ -61,7 +61,7 @@ struct Hello {
   std::uint32_t pid = 0;
   std::string device;
   std::uint16_t qps_per_connection = 1;
-  std::uint32_t capabilities = 0;  // kCanRecover (recovery.h); unknown ones are ignored
+  std::uint32_t capabilities = 0;  // kCanFailOver (failover.h); unknown ones are ignored
   // 1..kMaxRails; the last `standby` of them are in reserve (paths.h).
   std::vector<HelloRail> rails;
   int standby = 0;

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <span>
 
-#include "proxy/wire/recovery.h"
+#include "proxy/wire/failover.h"
 #include "proxy/wire/stripe.h"
 
 namespace twinpath {
@@ -55,7 +55,7 @@ int HelloPair::regular_queues() const {
 
 QueuePaths HelloPair::paths() const {
   EndRails here = mine.ends(), there = theirs.ends();
-  if (!both_can_recover()) here.standby = there.standby = 0;
+  if (!both_can_fail_over()) here.standby = there.standby = 0;
   return choose_paths(regular_queues(), here, there, [this](int local, int remote) {
     const HelloRail& a = mine.rails[static_cast<std::size_t>(local)];
     const HelloRail& b = theirs.rails[static_cast<std::size_t>(remote)];
@@ -65,13 +65,13 @@ QueuePaths HelloPair::paths() const {
   });
 }
 
-bool HelloPair::both_can_recover() const {
-  return (mine.capabilities & theirs.capabilities & kCanRecover) != 0;
+bool HelloPair::both_can_fail_over() const {
+  return (mine.capabilities & theirs.capabilities & kCanFailOver) != 0;
 }
 
 // With one path there is nothing to go to.
-bool HelloPair::recoverable() const {
-  return both_can_recover() && std::max(mine.rails.size(), theirs.rails.size()) > 1;
+bool HelloPair::can_fail_over() const {
+  return both_can_fail_over() && std::max(mine.rails.size(), theirs.rails.size()) > 1;
 }
 
 }  // namespace twinpath

@@ -19,9 +19,9 @@ struct HelloPair {
   int regular_queues() const;
   // The rails that each queue joins, those in reserve too.
   QueuePaths paths() const;
-  bool both_can_recover() const;
+  bool both_can_fail_over() const;
   // Whether the connection survives the failure of a queue.
-  bool recoverable() const;
+  bool can_fail_over() const;
   // The process at the other end, for messages: "alpha pid 4711".
   std::string peer_process() const { return theirs.host + " pid " + std::to_string(theirs.pid); }
 };

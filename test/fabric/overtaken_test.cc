@@ -1,4 +1,4 @@
-// A round of recovery that the next one overtakes: the receiver has gone on in it, the sender has
+// A round of failover that the next one overtakes: the receiver has gone on in it, the sender has
 // not.  Schedules of faults found what is here on purpose (seed 8919).
 #include "proxy/receive/recv_comm.h"
 #include "proxy/send/send_comm.h"
@@ -8,10 +8,10 @@
 namespace twinpath::test {
 namespace {
 
-// To its connection's recovery a comm is this, to nobody else.
+// To its connection's failover a comm is this, to nobody else.
 template <class Own, class Comm>
-Recoverable& recoverable(Comm& comm) {
-  return (Recoverable&)static_cast<Own&>(comm);
+FailoverComm& as_failover_comm(Comm& comm) {
+  return (FailoverComm&)static_cast<Own&>(comm);
 }
 
 void exchange_parcel(Link& link, Buffer& from, Buffer& to) {
@@ -33,8 +33,8 @@ TEST_CASE("cells of a round that was overtaken count parcels anew, and that is n
   for (int i = 0; i < many; ++i) exchange_parcel(link, from, to);
   // The receiver begins to count anew, and the sender sees the first cell of that with queues
   // stopped once more.
-  (void)recoverable<ProxyRecvComm>(*link.recv).held();
-  Recoverable& sender = recoverable<ProxySendComm>(*link.send);
+  (void)as_failover_comm<ProxyRecvComm>(*link.recv).held();
+  FailoverComm& sender = as_failover_comm<ProxySendComm>(*link.send);
   const std::uint64_t before = sender.held().begin;
   Request* receive = start_recv(*link.recv, {to.receive(0)});
   Completion c;

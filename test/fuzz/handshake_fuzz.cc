@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
+#include "proxy/wire/failover.h"
 #include "proxy/wire/handshake.h"
-#include "proxy/wire/recovery.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace twinpath;
@@ -35,15 +35,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   // And what a known peer says later.
   FencedNote fence;
-  if (decode_recovery(bytes, fence)) {
+  if (decode_failover(bytes, fence)) {
     if (fence.memory.size() > kMostKeyRanges || fence.rails.size() > kMaxRails) std::abort();
-    const auto frame = encode_recovery(fence);
+    const auto frame = encode_failover(fence);
     FencedNote again;
-    if (!decode_recovery(std::span(frame).subspan(kRecoveryHeader), again)) std::abort();
+    if (!decode_failover(std::span(frame).subspan(kFailoverHeader), again)) std::abort();
     if (again.memory.size() != fence.memory.size() || again.made != fence.made) std::abort();
   }
   StopNote stop;
-  (void)decode_recovery(bytes, stop);
+  (void)decode_failover(bytes, stop);
   for (const char c : decode_refusal(bytes)) {
     if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7f) std::abort();
   }

@@ -33,7 +33,7 @@ Bytes joined(std::initializer_list<Bytes> parts) {
 TEST_CASE("control messages are handed over whole, wherever the bytes are cut") {
   const Bytes words = joined({encode_ready(7),
                               {kFailure},
-                              encode_recovery(RecoveryKind::ask),
+                              encode_failover(FailoverKind::ask),
                               {'x', kBroken},
                               encode_ready(8),
                               {kGoodbye}});
@@ -52,15 +52,15 @@ TEST_CASE("control messages are handed over whole, wherever the bytes are cut") 
 TEST_CASE("without frames their bytes are unknown words") {
   FarEnd far;
   ControlChannel channel(far.near_end(), false);
-  far.say({kRecoveryByte, kGoodbye});
+  far.say({kFailoverByte, kGoodbye});
   CHECK(heard(channel) == "?G");
 }
 
 TEST_CASE("a frame that is too long to be one ends what can be understood") {
   FarEnd far;
   ControlChannel channel(far.near_end(), true);
-  constexpr std::size_t kTooLong = kMostRecoveryBody + 1;
-  far.say({kFailure, kRecoveryByte, 1, kTooLong & 0xff, kTooLong >> 8, kGoodbye});
+  constexpr std::size_t kTooLong = kMostFailoverBody + 1;
+  far.say({kFailure, kFailoverByte, 1, kTooLong & 0xff, kTooLong >> 8, kGoodbye});
   CHECK(heard(channel) == "F!");
   far.say({kGoodbye});
   CHECK(heard(channel) == "G");

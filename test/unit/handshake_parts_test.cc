@@ -6,8 +6,8 @@
 #include "proxy/connect/frame_exchange.h"
 #include "proxy/connect/making_clock.h"
 #include "proxy/connect/unheard_calls.h"
+#include "proxy/wire/failover.h"
 #include "proxy/wire/hello_pair.h"
-#include "proxy/wire/recovery.h"
 #include "proxy/wire/stripe.h"
 #include "test/support/catch.h"
 #include "test/support/far_end.h"
@@ -203,32 +203,32 @@ TEST_CASE("Two hosts with one address are refused; one host has it at both ends"
   CHECK(p.check_rails(true, why) == Status::ok);
 }
 
-TEST_CASE("Queues are as many as both ends want, those in reserve where both can recover") {
+TEST_CASE("Queues are as many as both ends want, those in reserve where both can fail over") {
   HelloPair p = hellos(2, 3);
   p.mine.standby = p.theirs.standby = 1;
   p.theirs.qps_per_connection = 2;
   CHECK(p.regular_queues() == queues_for(1, 2, 1, 2));
   CHECK(static_cast<int>(p.paths().queues.size()) == p.regular_queues());
-  p.mine.capabilities = kCanRecover;
-  CHECK_FALSE(p.both_can_recover());
-  CHECK_FALSE(p.recoverable());
-  p.theirs.capabilities = kCanRecover | 4;
-  CHECK(p.both_can_recover());
-  CHECK(p.recoverable());
+  p.mine.capabilities = kCanFailOver;
+  CHECK_FALSE(p.both_can_fail_over());
+  CHECK_FALSE(p.can_fail_over());
+  p.theirs.capabilities = kCanFailOver | 4;
+  CHECK(p.both_can_fail_over());
+  CHECK(p.can_fail_over());
   const QueuePaths paths = p.paths();
   CHECK(paths.regular == p.regular_queues());
   CHECK(static_cast<int>(paths.queues.size()) > paths.regular);
   CHECK(p.peer_process() == "beta pid 42");
 
   HelloPair single = hellos(1, 1);
-  single.mine.capabilities = single.theirs.capabilities = kCanRecover;
-  CHECK_FALSE(single.recoverable());
+  single.mine.capabilities = single.theirs.capabilities = kCanFailOver;
+  CHECK_FALSE(single.can_fail_over());
 }
 
 TEST_CASE("A path in reserve joins ports that can talk to each other") {
   HelloPair p = hellos(2, 2);
   p.mine.standby = p.theirs.standby = 1;
-  p.mine.capabilities = p.theirs.capabilities = kCanRecover;
+  p.mine.capabilities = p.theirs.capabilities = kCanFailOver;
   const auto in_reserve = [&p](int local, int remote) {
     const QueuePaths paths = p.paths();
     return std::find(paths.queues.begin() + paths.regular, paths.queues.end(),

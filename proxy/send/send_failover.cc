@@ -1,4 +1,4 @@
-// What a send comm does when its queues are replaced (connect/recovery.h): it tells how far it has
+// What a send comm does when its queues are replaced (connect/failover.h): it tells how far it has
 // read the ring, and afterwards sends again what the receiver awaits.
 #include <string>
 

@@ -1,8 +1,8 @@
-// Parts of a connection's recovery, each alone: which queues cannot be used, what both ends have
+// Parts of a connection's failover, each alone: which queues cannot be used, what both ends have
 // said in a round, and what is asked of the peer's process.
+#include "proxy/connect/failover_round.h"
 #include "proxy/connect/peer_questions.h"
 #include "proxy/connect/queue_health.h"
-#include "proxy/connect/recovery_round.h"
 #include "test/support/catch.h"
 
 namespace twinpath {
@@ -70,7 +70,7 @@ FencedNote fence(std::uint32_t round, QueueMask made) {
 }
 
 TEST_CASE("A round leaves out what either end cannot use, as it stood when both had stopped") {
-  RecoveryRound round;
+  FailoverRound round;
   round.begin(round.next(), 0b0011);
   CHECK(round.number() == 1);
   CHECK_FALSE(round.agree());
@@ -83,7 +83,7 @@ TEST_CASE("A round leaves out what either end cannot use, as it stood when both 
 }
 
 TEST_CASE("What was said in another round counts for nothing") {
-  RecoveryRound round;
+  FailoverRound round;
   round.begin(5, 0);
   round.hear(stop(4, 0));
   round.hear(fence(6, 1));
@@ -106,7 +106,7 @@ TEST_CASE("What was said in another round counts for nothing") {
 }
 
 TEST_CASE("Which round is the later one is known when their numbers begin anew") {
-  RecoveryRound round;
+  FailoverRound round;
   round.begin(~0u, 0);
   CHECK(round.ahead(~0u) == 0);
   CHECK(round.ahead(0) > 0);

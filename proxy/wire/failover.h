@@ -11,7 +11,7 @@
 //   answer  it does.
 //
 // Each but the last two is said once by both ends in a round; rounds are numbered, and a failure
-// within one begins the next.  A frame is the byte kRecoveryByte, one for its kind, and two of its
+// within one begins the next.  A frame is the byte kFailoverByte, one for its kind, and two of its
 // body's length.
 #include <array>
 #include <cstdint>
@@ -25,13 +25,13 @@
 
 namespace twinpath {
 
-inline constexpr std::uint8_t kRecoveryByte = 'R';
-inline constexpr std::size_t kRecoveryHeader = 4;
-inline constexpr std::size_t kMostRecoveryBody = 16384;
+inline constexpr std::uint8_t kFailoverByte = 'R';
+inline constexpr std::size_t kFailoverHeader = 4;
+inline constexpr std::size_t kMostFailoverBody = 16384;
 // Hello::capabilities: understands these frames.
-inline constexpr std::uint32_t kCanRecover = 1;
+inline constexpr std::uint32_t kCanFailOver = 1;
 
-enum class RecoveryKind : std::uint8_t { stop = 1, fenced = 2, ready = 3, ask = 4, answer = 5 };
+enum class FailoverKind : std::uint8_t { stop = 1, fenced = 2, ready = 3, ask = 4, answer = 5 };
 
 // Queues as a bit each.
 using QueueMask = std::uint32_t;
@@ -78,17 +78,17 @@ struct FencedNote {
   int key_rails = 0;  // keys of each
 };
 
-std::vector<std::uint8_t> encode_recovery(const StopNote& note);
-std::vector<std::uint8_t> encode_recovery(const FencedNote& note);
+std::vector<std::uint8_t> encode_failover(const StopNote& note);
+std::vector<std::uint8_t> encode_failover(const FencedNote& note);
 std::vector<std::uint8_t> encode_ready(std::uint32_t round);
 // `ask` or `answer`.
-std::vector<std::uint8_t> encode_recovery(RecoveryKind kind);
+std::vector<std::uint8_t> encode_failover(FailoverKind kind);
 
 // The length of the frame that begins with these bytes; 0 while that cannot be told, and more than
 // the frame may have when it is none.
-std::size_t recovery_frame_bytes(std::span<const std::uint8_t> bytes);
-bool decode_recovery(std::span<const std::uint8_t> body, StopNote& note);
-bool decode_recovery(std::span<const std::uint8_t> body, FencedNote& note);
+std::size_t failover_frame_bytes(std::span<const std::uint8_t> bytes);
+bool decode_failover(std::span<const std::uint8_t> body, StopNote& note);
+bool decode_failover(std::span<const std::uint8_t> body, FencedNote& note);
 bool decode_ready(std::span<const std::uint8_t> body, std::uint32_t& round);
 
 }  // namespace twinpath

@@ -1,4 +1,4 @@
-#include "proxy/connect/recovery.h"
+#include "proxy/connect/failover.h"
 
 #include <algorithm>
 #include <bit>
@@ -31,22 +31,22 @@ std::int64_t adapter_patience(int timeout, int retries) {
 
 }  // namespace
 
-Recovery::~Recovery() {
+Failover::~Failover() {
   const std::lock_guard hold(link_.hub().lock);
   link_.hub().drop_held(*this);
 }
 
-QueueMask Recovery::all() const { return link_.set().all(); }
+QueueMask Failover::all() const { return link_.set().all(); }
 
 // A queue that fails again before anything was achieved is the old trouble.
-void Recovery::note_trouble(std::int64_t now, bool may_be_old) {
+void Failover::note_trouble(std::int64_t now, bool may_be_old) {
   const std::uint64_t progress = comm_->progress();
   if (!may_be_old || trouble_ran_ == 0 || progress != last_progress_) trouble_ran_ = ran_.look(now);
 }
 
 // One port alone may be away for as long as its adapter would try by itself: to leave it is to
 // gain.
-bool Recovery::out_of_time() const {
+bool Failover::out_of_time() const {
   const Config& config = link_.set().devices().config();
   std::int64_t hold = std::int64_t{config.failover_hold_ms} * kMillisecond;
   if (std::popcount(link_.set().regular_rails()) == 1 && link_.peer().regular == 1)
@@ -54,12 +54,12 @@ bool Recovery::out_of_time() const {
   return ran_.time() - trouble_ran_ > hold;
 }
 
-void Recovery::give_up() {
+void Failover::give_up() {
   link_.fail("%s; no port has brought anything through for %lld ms (TWINPATH_FAILOVER_HOLD_MS)",
              why_.c_str(), static_cast<long long>((ran_.time() - trouble_ran_) / kMillisecond));
 }
 
-void Recovery::queue_failed(int q, const std::string& why) {
+void Failover::queue_failed(int q, const std::string& why) {
   const std::int64_t now = now_ns();
   (void)ran_.look(now);
   health_.look_anew();  // events may lag behind completions
@@ -74,7 +74,7 @@ void Recovery::queue_failed(int q, const std::string& why) {
   begin(round_.next(), why);
 }
 
-void Recovery::enter(Phase phase, std::int64_t now) {
+void Failover::enter(Phase phase, std::int64_t now) {
   constexpr std::array parts{StopClock::Part::agree,   StopClock::Part::agree,
                              StopClock::Part::drain,   StopClock::Part::exchange,
                              StopClock::Part::connect, StopClock::Part::wait};
@@ -84,7 +84,7 @@ void Recovery::enter(Phase phase, std::int64_t now) {
   clock_.turn(parts[static_cast<std::size_t>(phase)], now);
 }
 
-void Recovery::begin(std::uint32_t round, const std::string& why) {
+void Failover::begin(std::uint32_t round, const std::string& why) {
   const std::int64_t now = now_ns();
   health_.look_anew();
   look_at_states(now);
@@ -98,13 +98,13 @@ void Recovery::begin(std::uint32_t round, const std::string& why) {
   back_since_ = 0;
   link_.stopped(true);
   link_.control().send(
-      encode_recovery(StopNote{round, round_.mine(), round_.mine() & health_.down(), why}));
+      encode_failover(StopNote{round, round_.mine(), round_.mine() & health_.down(), why}));
   link_.hub().hold(*this);
 }
 
 // The round has failed: the next one a little later, so that a port which lies about its state
 // costs no more than that.
-void Recovery::try_again(std::int64_t now, QueueMask failed, const std::string& why) {
+void Failover::try_again(std::int64_t now, QueueMask failed, const std::string& why) {
   for (int q = 0; q < link_.queue_count(); ++q)
     if ((failed & queue_bit(q)) != 0) mark_sick(q, now);
   why_ = why;
@@ -112,12 +112,12 @@ void Recovery::try_again(std::int64_t now, QueueMask failed, const std::string& 
   again_at_ = now + std::min(kHoldLook << std::min(failures_++, 6), kSecond);
 }
 
-bool Recovery::hear(RecoveryKind kind, std::span<const std::uint8_t> body) {
+bool Failover::hear(FailoverKind kind, std::span<const std::uint8_t> body) {
   if (comm_ == nullptr) return true;  // it closes
   switch (kind) {
-    case RecoveryKind::stop: {
+    case FailoverKind::stop: {
       StopNote note;
-      if (!decode_recovery(body, note)) return false;
+      if (!decode_failover(body, note)) return false;
       const std::int32_t ahead = round_.ahead(note.round);
       if (ahead < 0 || (ahead == 0 && !running())) return true;  // overtaken by a later one
       if (ahead > 0) {
@@ -131,44 +131,44 @@ bool Recovery::hear(RecoveryKind kind, std::span<const std::uint8_t> body) {
       round_.hear(std::move(note));
       return true;
     }
-    case RecoveryKind::fenced: {
+    case FailoverKind::fenced: {
       FencedNote note;
-      if (!decode_recovery(body, note)) return false;
+      if (!decode_failover(body, note)) return false;
       round_.hear(std::move(note));
       return true;
     }
-    case RecoveryKind::ready: {
+    case FailoverKind::ready: {
       std::uint32_t round = 0;
       if (!decode_ready(body, round)) return false;
       round_.hear_ready(round);
       return true;
     }
-    case RecoveryKind::ask:
+    case FailoverKind::ask:
       // That this process runs; unless the peer has not read what it was told before.
-      if (link_.control().sent()) link_.control().send(encode_recovery(RecoveryKind::answer));
+      if (link_.control().sent()) link_.control().send(encode_failover(FailoverKind::answer));
       look_after(now_ns());
       return true;
-    case RecoveryKind::answer:
+    case FailoverKind::answer:
       peer_.answered(ran_.look(now_ns()));
       return true;
   }
   return false;
 }
 
-bool Recovery::post_held(bool) {
+bool Failover::post_held(bool) {
   if (comm_ == nullptr) return false;  // it closes
   go_on(now_ns());
   return running() && !link_.broken();
 }
 
-void Recovery::go_on(std::int64_t now) {
+void Failover::go_on(std::int64_t now) {
   (void)ran_.look(now);
   link_.exchange_words(now);
   while (running() && !link_.broken() && step(now)) {
   }
 }
 
-bool Recovery::step(std::int64_t now) {
+bool Failover::step(std::int64_t now) {
   switch (phase_) {
     case Phase::whole:
       return false;
@@ -201,7 +201,7 @@ bool Recovery::step(std::int64_t now) {
 
 // A rail of a failed adapter that something may still come of; null: there is none, and nothing
 // comes any more of the queues in `gone`.
-const Rail* Recovery::awaited(std::int64_t now, QueueMask& gone) {
+const Rail* Failover::awaited(std::int64_t now, QueueMask& gone) {
   for (int q = 0; q < link_.queue_count(); ++q) {
     const Queue& queue = link_.queue(q);
     if (queue.qp == nullptr) continue;
@@ -220,7 +220,7 @@ const Rail* Recovery::awaited(std::int64_t now, QueueMask& gone) {
   return nullptr;
 }
 
-bool Recovery::drained(std::int64_t now) {
+bool Failover::drained(std::int64_t now) {
   QueueMask gone = 0;
   if (const Rail* const rail = awaited(now, gone); rail != nullptr) {
     const std::int64_t hold = link_.set().devices().config().failover_hold_ms * kMillisecond;
@@ -235,7 +235,7 @@ bool Recovery::drained(std::int64_t now) {
   return false;
 }
 
-bool Recovery::fence(std::int64_t now) {
+bool Failover::fence(std::int64_t now) {
   if (!drained(now)) return false;
   if (!comm_->settled()) return false;  // copies end by themselves, also when the driver dies
   // The event came behind the completions.  What it tells of is no port's, and comes again.
@@ -268,12 +268,12 @@ bool Recovery::fence(std::int64_t now) {
   }
   note.queues = link_.set().addresses();
   for (const Rail& rail : link_.set().rails()) note.rails.push_back(rail.hello());
-  link_.control().send(encode_recovery(note));
+  link_.control().send(encode_failover(note));
   enter(Phase::meeting, now_ns());
   return true;
 }
 
-bool Recovery::raise(std::int64_t now) {
+bool Failover::raise(std::int64_t now) {
   clock_.turn(StopClock::Part::connect, now);
   QueueSet& set = link_.set();
   const FencedNote& theirs = *round_.their_fence();
@@ -303,7 +303,7 @@ bool Recovery::raise(std::int64_t now) {
   return true;
 }
 
-void Recovery::finish() {
+void Failover::finish() {
   phase_ = Phase::whole;
   failures_ = 0;
   questions_ = {};

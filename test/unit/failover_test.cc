@@ -1,5 +1,5 @@
 // What two ends say when queues are replaced: whole, cut short, and turned over bit by bit.
-#include "proxy/wire/recovery.h"
+#include "proxy/wire/failover.h"
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ using namespace twinpath;
 namespace {
 
 std::span<const std::uint8_t> body_of(const std::vector<std::uint8_t>& frame) {
-  return std::span(frame).subspan(kRecoveryHeader);
+  return std::span(frame).subspan(kFailoverHeader);
 }
 
 FencedNote some_fence() {
@@ -41,23 +41,23 @@ FencedNote some_fence() {
 
 }  // namespace
 
-TEST_CASE("words about queues arrive as they were said", "[recovery]") {
-  const auto stop = encode_recovery(StopNote{3, 0b101, 0b100, "soft0:1 is down\n"});
-  CHECK(stop[0] == kRecoveryByte);
-  CHECK(stop[1] == static_cast<std::uint8_t>(RecoveryKind::stop));
-  CHECK(recovery_frame_bytes(stop) == stop.size());
+TEST_CASE("words about queues arrive as they were said", "[failover]") {
+  const auto stop = encode_failover(StopNote{3, 0b101, 0b100, "soft0:1 is down\n"});
+  CHECK(stop[0] == kFailoverByte);
+  CHECK(stop[1] == static_cast<std::uint8_t>(FailoverKind::stop));
+  CHECK(failover_frame_bytes(stop) == stop.size());
   StopNote stopped;
-  REQUIRE(decode_recovery(body_of(stop), stopped));
+  REQUIRE(decode_failover(body_of(stop), stopped));
   CHECK(stopped.round == 3);
   CHECK(stopped.unwanted == 0b101);
   CHECK(stopped.down == 0b100);
   CHECK(stopped.why == "soft0:1 is down?");  // it goes into a log
 
   const FencedNote note = some_fence();
-  const auto frame = encode_recovery(note);
-  CHECK(frame.size() < kMostRecoveryBody);
+  const auto frame = encode_failover(note);
+  CHECK(frame.size() < kMostFailoverBody);
   FencedNote fenced;
-  REQUIRE(decode_recovery(body_of(frame), fenced));
+  REQUIRE(decode_failover(body_of(frame), fenced));
   CHECK(fenced.round == note.round);
   CHECK(fenced.held.begin == note.held.begin);
   CHECK(fenced.held.end == note.held.end);
@@ -81,7 +81,7 @@ TEST_CASE("words about queues arrive as they were said", "[recovery]") {
   CHECK(round == 9);
 }
 
-TEST_CASE("what a receiver awaits is told by cell, round the ring", "[recovery]") {
+TEST_CASE("what a receiver awaits is told by cell, round the ring", "[failover]") {
   HeldState held;
   held.begin = 1020;  // 1024 is place 0
   held.end = 1040;
@@ -94,7 +94,7 @@ TEST_CASE("what a receiver awaits is told by cell, round the ring", "[recovery]"
   CHECK_FALSE(held.awaits(0));
 }
 
-TEST_CASE("a range of memory covers what lies wholly in it", "[recovery]") {
+TEST_CASE("a range of memory covers what lies wholly in it", "[failover]") {
   const KeyRange range{4096, 100, {}};
   CHECK(range.covers(4096, 100));
   CHECK(range.covers(4195, 1));
@@ -106,7 +106,7 @@ TEST_CASE("a range of memory covers what lies wholly in it", "[recovery]") {
   CHECK_FALSE(range.covers(~std::uint64_t{0}, 2));
 }
 
-TEST_CASE("the largest word about queues fits", "[recovery]") {
+TEST_CASE("the largest word about queues fits", "[failover]") {
   FencedNote note = some_fence();
   note.made = ~QueueMask{0};
   note.queues.assign(kMaxQps, {1, 2});
@@ -114,32 +114,32 @@ TEST_CASE("the largest word about queues fits", "[recovery]") {
   for (HelloRail& rail : note.rails) rail.port = std::string(63, 'x');
   note.key_rails = kMaxRails;
   note.memory.assign(kMostKeyRanges, note.memory[0]);
-  const auto frame = encode_recovery(note);
-  CHECK(frame.size() <= kRecoveryHeader + kMostRecoveryBody);
-  CHECK(recovery_frame_bytes(frame) == frame.size());
+  const auto frame = encode_failover(note);
+  CHECK(frame.size() <= kFailoverHeader + kMostFailoverBody);
+  CHECK(failover_frame_bytes(frame) == frame.size());
   FencedNote read;
-  REQUIRE(decode_recovery(body_of(frame), read));
+  REQUIRE(decode_failover(body_of(frame), read));
   CHECK(read.memory.size() == kMostKeyRanges);
   note.memory.push_back(note.memory[0]);
-  CHECK_FALSE(decode_recovery(body_of(encode_recovery(note)), read));
+  CHECK_FALSE(decode_failover(body_of(encode_failover(note)), read));
 }
 
-TEST_CASE("no damaged word about queues is read beyond its end", "[recovery]") {
-  const auto frame = encode_recovery(some_fence());
+TEST_CASE("no damaged word about queues is read beyond its end", "[failover]") {
+  const auto frame = encode_failover(some_fence());
   const auto body = body_of(frame);
   FencedNote note;
-  for (std::size_t n = 0; n < body.size(); ++n) CHECK_FALSE(decode_recovery(body.first(n), note));
+  for (std::size_t n = 0; n < body.size(); ++n) CHECK_FALSE(decode_failover(body.first(n), note));
   // A bit more in the mask of queues asks for an address that is not there.
   for (std::size_t bit = 0; bit < 8 * body.size(); ++bit) {
     std::vector<std::uint8_t> damaged(body.begin(), body.end());
     damaged[bit / 8] = static_cast<std::uint8_t>(damaged[bit / 8] ^ 1u << bit % 8);
-    if (!decode_recovery(damaged, note)) continue;
+    if (!decode_failover(damaged, note)) continue;
     CHECK(note.queues.size() <= static_cast<std::size_t>(kMaxQps));
     CHECK((!note.rails.empty() && note.rails.size() <= static_cast<std::size_t>(kMaxRails)));
     for (const QueueAddress& q : note.queues) CHECK((q.qpn <= 0xffffff && q.psn <= 0xffffff));
   }
-  for (std::size_t n = 0; n < kRecoveryHeader; ++n)
-    CHECK(recovery_frame_bytes(std::span(frame).first(n)) == 0);
+  for (std::size_t n = 0; n < kFailoverHeader; ++n)
+    CHECK(failover_frame_bytes(std::span(frame).first(n)) == 0);
 }
 
 TEST_CASE("A stop says where its time went") {

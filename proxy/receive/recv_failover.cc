@@ -1,4 +1,4 @@
-// What a receive comm does when its queues are replaced (connect/recovery.h): it takes in all that
+// What a receive comm does when its queues are replaced (connect/failover.h): it takes in all that
 // the old ones had brought, tells what it still awaits, and writes again the cells that the sender
 // has not seen.
 #include <optional>

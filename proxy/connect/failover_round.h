@@ -1,5 +1,5 @@
 #pragma once
-// What both ends have said in one round of a recovery (recovery.h, wire/recovery.h), and which
+// What both ends have said in one round of a failover (failover.h, wire/failover.h), and which
 // queues they leave out of it.  Frames of earlier rounds are overtaken and say nothing.
 //
 // Pure.  Threads: under the hub's lock.
@@ -7,11 +7,11 @@
 #include <optional>
 #include <utility>
 
-#include "proxy/wire/recovery.h"
+#include "proxy/wire/failover.h"
 
 namespace twinpath {
 
-class RecoveryRound {
+class FailoverRound {
  public:
   std::uint32_t number() const { return number_; }
   std::uint32_t next() const { return number_ + 1; }

@@ -1,4 +1,4 @@
-#include "proxy/wire/recovery.h"
+#include "proxy/wire/failover.h"
 
 #include <bit>
 
@@ -7,9 +7,9 @@ namespace {
 
 constexpr std::size_t kMostWhy = 400;
 
-std::vector<std::uint8_t> frame(RecoveryKind kind, const std::vector<std::uint8_t>& body) {
+std::vector<std::uint8_t> frame(FailoverKind kind, const std::vector<std::uint8_t>& body) {
   Writer w;
-  w.integer(kRecoveryByte);
+  w.integer(kFailoverByte);
   w.integer(static_cast<std::uint8_t>(kind));
   w.integer(static_cast<std::uint16_t>(body.size()));
   w.raw(body.data(), body.size());
@@ -28,16 +28,16 @@ bool renew_keys(const CtsLayout& layout, std::uint8_t* cell, std::span<const Key
   return false;
 }
 
-std::vector<std::uint8_t> encode_recovery(const StopNote& note) {
+std::vector<std::uint8_t> encode_failover(const StopNote& note) {
   Writer w;
   w.integer(note.round);
   w.integer(note.unwanted);
   w.integer(note.down);
   w.text(loggable(note.why, kMostWhy));
-  return frame(RecoveryKind::stop, w.bytes());
+  return frame(FailoverKind::stop, w.bytes());
 }
 
-std::vector<std::uint8_t> encode_recovery(const FencedNote& note) {
+std::vector<std::uint8_t> encode_failover(const FencedNote& note) {
   Writer w;
   w.integer(note.round);
   w.integer(note.held.begin);
@@ -54,23 +54,23 @@ std::vector<std::uint8_t> encode_recovery(const FencedNote& note) {
     w.integer(range.bytes);
     for (int i = 0; i < note.key_rails; ++i) w.integer(range.rkeys[static_cast<std::size_t>(i)]);
   }
-  return frame(RecoveryKind::fenced, w.bytes());
+  return frame(FailoverKind::fenced, w.bytes());
 }
 
 std::vector<std::uint8_t> encode_ready(std::uint32_t round) {
   Writer w;
   w.integer(round);
-  return frame(RecoveryKind::ready, w.bytes());
+  return frame(FailoverKind::ready, w.bytes());
 }
 
-std::vector<std::uint8_t> encode_recovery(RecoveryKind kind) { return frame(kind, {}); }
+std::vector<std::uint8_t> encode_failover(FailoverKind kind) { return frame(kind, {}); }
 
-std::size_t recovery_frame_bytes(std::span<const std::uint8_t> bytes) {
-  if (bytes.size() < kRecoveryHeader) return 0;
-  return kRecoveryHeader + (std::size_t{bytes[2]} | std::size_t{bytes[3]} << 8);
+std::size_t failover_frame_bytes(std::span<const std::uint8_t> bytes) {
+  if (bytes.size() < kFailoverHeader) return 0;
+  return kFailoverHeader + (std::size_t{bytes[2]} | std::size_t{bytes[3]} << 8);
 }
 
-bool decode_recovery(std::span<const std::uint8_t> body, StopNote& note) {
+bool decode_failover(std::span<const std::uint8_t> body, StopNote& note) {
   Reader r(body);
   note.round = r.integer<std::uint32_t>();
   note.unwanted = r.integer<std::uint32_t>();
@@ -79,7 +79,7 @@ bool decode_recovery(std::span<const std::uint8_t> body, StopNote& note) {
   return r.ok();
 }
 
-bool decode_recovery(std::span<const std::uint8_t> body, FencedNote& note) {
+bool decode_failover(std::span<const std::uint8_t> body, FencedNote& note) {
   Reader r(body);
   note = {};
   note.round = r.integer<std::uint32_t>();

@@ -8,7 +8,7 @@
 // what the receiver says it awaits is the truth.  The sender sends again exactly that; of
 // everything else the receiver has all bytes, whatever the sender's adapter has said.
 //
-//   whole     -> stopping   something failed here, or the peer says stop (recovery.h in wire/)
+//   whole     -> stopping   something failed here, or the peer says stop (failover.h in wire/)
 //   stopping  -> flushing   both have said stop; the union of what each cannot use is left out
 //   flushing  -> meeting    own queues halted, their completions taken, new queues made
 //   meeting   -> raising    the peer has fenced, too: raise the queues to its addresses
@@ -32,13 +32,13 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/base/run_clock.h"
+#include "proxy/connect/failover_round.h"
 #include "proxy/connect/peer_questions.h"
 #include "proxy/connect/queue_health.h"
-#include "proxy/connect/recovery_round.h"
 #include "proxy/connect/stop_clock.h"
 #include "proxy/queues/completion_engine.h"
 #include "proxy/queues/queue_set.h"
-#include "proxy/wire/recovery.h"
+#include "proxy/wire/failover.h"
 
 namespace twinpath {
 
@@ -51,8 +51,8 @@ struct AtRisk {
   std::uint64_t bytes = 0;  // which take their time
 };
 
-// The comm, to the recovery of its connection.
-class Recoverable {
+// The comm, to the failover of its connection.
+class FailoverComm {
  public:
   virtual AtRisk at_risk() = 0;
   // Whether everything that the halted queues will ever bring has been taken from the CQ: nothing
@@ -75,18 +75,18 @@ class Recoverable {
   virtual std::uint64_t progress() = 0;
 
  protected:
-  ~Recoverable() = default;
+  ~FailoverComm() = default;
 };
 
-class Recovery final : private HeldWork {
+class Failover final : private HeldWork {
  public:
-  explicit Recovery(PeerLink& link) : link_(link) {}
-  ~Recovery();
-  Recovery(const Recovery&) = delete;
-  Recovery& operator=(const Recovery&) = delete;
+  explicit Failover(PeerLink& link) : link_(link) {}
+  ~Failover();
+  Failover(const Failover&) = delete;
+  Failover& operator=(const Failover&) = delete;
 
   // From when the comm is there until it goes.
-  void serve(Recoverable* comm) { comm_ = comm; }
+  void serve(FailoverComm* comm) { comm_ = comm; }
   bool ready() const { return comm_ != nullptr; }
   bool running() const { return phase_ != Phase::whole; }
   // Whether there is another way than over adapters that have failed, or it is being looked for.
@@ -111,7 +111,7 @@ class Recovery final : private HeldWork {
   void ask(std::int64_t now);
   void answered(int q);
   // A frame of the peer.  False when it is nonsense.
-  bool hear(RecoveryKind kind, std::span<const std::uint8_t> body);
+  bool hear(FailoverKind kind, std::span<const std::uint8_t> body);
   // Goes on as far as possible.
   void go_on(std::int64_t now);
   // When it wants to be called next; 0: not by the clock.
@@ -150,9 +150,9 @@ class Recovery final : private HeldWork {
   void note_trouble(std::int64_t now, bool may_be_old);
 
   PeerLink& link_;
-  Recoverable* comm_ = nullptr;
+  FailoverComm* comm_ = nullptr;
   Phase phase_ = Phase::whole;
-  RecoveryRound round_;
+  FailoverRound round_;
   std::string why_;
   bool aloud_ = false;           // whoever was told of the stop is told of its end
   bool receives_posted_ = true;  // on the queues that are there

@@ -1,11 +1,11 @@
-// How the recovery of a connection (recovery.h) finds out that a queue cannot be used, or can be
+// How the failover of a connection (failover.h) finds out that a queue cannot be used, or can be
 // again: what ports say of themselves, and which queues answer.
 #include <algorithm>
 #include <bit>
 
 #include "plugin/base/clock.h"
+#include "proxy/connect/failover.h"
 #include "proxy/connect/peer_link.h"
-#include "proxy/connect/recovery.h"
 
 namespace twinpath {
 namespace {
@@ -14,10 +14,10 @@ constexpr std::int64_t ns(int ms) { return ms * kMillisecond; }
 
 }  // namespace
 
-const FailoverPace& Recovery::pace() const { return link_.set().devices().config().failover_pace; }
+const FailoverPace& Failover::pace() const { return link_.set().devices().config().failover_pace; }
 
 // Asking is a system call for each port: only after an adapter told of a change, and now and then.
-void Recovery::look_at_states(std::int64_t now) {
+void Failover::look_at_states(std::int64_t now) {
   QueueSet& set = link_.set();
   std::uint32_t changes = 0;
   for (const Rail& rail : set.rails()) changes += rail.port.adapter->events.port_changes();
@@ -37,26 +37,26 @@ void Recovery::look_at_states(std::int64_t now) {
                 [this](int q) { return link_.queue(q).rail; });
 }
 
-std::string Recovery::left_text(const Rail& rail) const {
+std::string Failover::left_text(const Rail& rail) const {
   if (rail.port.adapter->events.device_failed())
     return "the local device " + rail.port.port->device + " failed";
   return down_text(link_.set().devices(), rail);
 }
 
-bool Recovery::outlives_adapters(std::int64_t now) {
+bool Failover::outlives_adapters(std::int64_t now) {
   if (comm_ == nullptr || running()) return comm_ != nullptr;
   health_.look_anew();
   look_at_states(now);
   return (all() & ~health_.down()) != 0;
 }
 
-QueueMask Recovery::unusable(std::int64_t now) const { return health_.unusable(all(), now); }
+QueueMask Failover::unusable(std::int64_t now) const { return health_.unusable(all(), now); }
 
-void Recovery::mark_sick(int q, std::int64_t now) {
+void Failover::mark_sick(int q, std::int64_t now) {
   health_.failed(q, now, ns(pace().first_pause_ms), ns(pace().longest_pause_ms));
 }
 
-void Recovery::look_at_ports(std::int64_t now, bool anew) {
+void Failover::look_at_ports(std::int64_t now, bool anew) {
   if (comm_ == nullptr || link_.broken() || running()) return;
   (void)ran_.look(now);
   if (anew) health_.look_anew();
@@ -82,7 +82,7 @@ void Recovery::look_at_ports(std::int64_t now, bool anew) {
   }
 }
 
-void Recovery::look_for_stalls(std::int64_t now) {
+void Failover::look_for_stalls(std::int64_t now) {
   const int stall_ms = link_.set().devices().config().stall_ms;
   if (comm_ == nullptr || running() || stall_ms == 0) return;
   const std::int64_t ran = ran_.look(now);
@@ -121,13 +121,13 @@ void Recovery::look_for_stalls(std::int64_t now) {
   if (!known) ask(now);
 }
 
-void Recovery::wake_peer(std::int64_t now) {
+void Failover::wake_peer(std::int64_t now) {
   if (!peer_.wake_due(now, comm_->progress(), ns(link_.set().devices().config().stall_ms))) return;
   peer_.asked(ran_.time());
-  link_.control().send(encode_recovery(RecoveryKind::ask));
+  link_.control().send(encode_failover(FailoverKind::ask));
 }
 
-void Recovery::look_after(std::int64_t now) {
+void Failover::look_after(std::int64_t now) {
   look_for_stalls(now);
   link_.call_again();
   peer_.look_until(now + 3 * ns(link_.set().devices().config().stall_ms) + kSecond);
@@ -135,12 +135,12 @@ void Recovery::look_after(std::int64_t now) {
 
 // To be called when no queue in use has answered for `limit`: they have half as long again, from
 // when the peer's process has answered.
-void Recovery::all_mute(QueueMask mute, std::int64_t limit) {
+void Failover::all_mute(QueueMask mute, std::int64_t limit) {
   const std::int64_t ran = ran_.time(), now = now_ns();
   const int first = std::countr_zero(mute);
   if (!peer_.asked_since(questions_[static_cast<std::size_t>(first)].asked)) {
     peer_.asked(ran);
-    link_.control().send(encode_recovery(RecoveryKind::ask));
+    link_.control().send(encode_failover(FailoverKind::ask));
   } else if (peer_.answered_for(limit / 2, ran)) {
     for (int q = first + 1; q < link_.queue_count(); ++q)
       if ((mute & queue_bit(q)) != 0) mark_sick(q, now);
@@ -148,7 +148,7 @@ void Recovery::all_mute(QueueMask mute, std::int64_t limit) {
   }
 }
 
-std::string Recovery::mute_text(int q) const {
+std::string Failover::mute_text(int q) const {
   return "queue " + std::to_string(q) + " on " + rail_of(q).port.port->name +
          " has acknowledged nothing for " +
          std::to_string((ran_.time() - questions_[static_cast<std::size_t>(q)].asked) /
@@ -156,11 +156,11 @@ std::string Recovery::mute_text(int q) const {
          " ms";
 }
 
-const Rail& Recovery::rail_of(int q) const {
+const Rail& Failover::rail_of(int q) const {
   return link_.set().rails()[static_cast<std::size_t>(link_.queue(q).rail)];
 }
 
-void Recovery::ask(std::int64_t now) {
+void Failover::ask(std::int64_t now) {
   if (comm_ == nullptr || running()) return;
   const std::uint64_t mark = comm_->at_risk().mark;
   for (int q = 0; q < link_.queue_count(); ++q) {
@@ -173,14 +173,14 @@ void Recovery::ask(std::int64_t now) {
   }
 }
 
-void Recovery::answered(int q) {
+void Failover::answered(int q) {
   if (q >= link_.queue_count()) return;
   Question& question = questions_[static_cast<std::size_t>(q)];
   question.asked = 0;
   question.answered = ran_.look(now_ns());
 }
 
-std::int64_t Recovery::next_look() const {
+std::int64_t Failover::next_look() const {
   if (comm_ == nullptr || link_.broken() || running()) return 0;  // held work, then
   if (back_since_ != 0) return back_since_ + ns(pace().settle_ms);
   const std::int64_t now = now_ns();
