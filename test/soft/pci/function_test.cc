@@ -125,6 +125,19 @@ TEST_CASE("pages are given and taken back") {
   CHECK(w.function.pages_held() == 0);
 }
 
+TEST_CASE("a function that fails has no pages of the guest any more") {
+  World w;
+  const World::Value give{mlx5::kOpMod, 1}, take{mlx5::kOpMod, 2}, count{{96, 32}, 1};
+  REQUIRE(w.run(Opcode::manage_pages, {give, count, {{128, 64}, 0x5000}}) == Refusal::none);
+  REQUIRE(w.run(Opcode::teardown_hca) == Refusal::none);  // the driver takes them back afterwards
+  CHECK(w.function.pages_held() == 1);
+  w.function.fail();
+  REQUIRE(w.run(Opcode::manage_pages, {give, count, {{128, 64}, 0x6000}}) == Refusal::none);
+  REQUIRE(w.run(Opcode::manage_pages, {take, {{96, 32}, 100}}) == Refusal::none);
+  CHECK(mlx5::get(w.out, {64, 32}) == 1);
+  CHECK(mlx5::get(w.out, {128, 64}) == 0x6000);
+}
+
 TEST_CASE("the port tells its state, and a change of it is an event") {
   World w;
   REQUIRE(w.run(Opcode::create_eq, {{{232, 24}, 16}}) == Refusal::no_uar);

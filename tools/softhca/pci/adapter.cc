@@ -66,7 +66,7 @@ void Adapter::run(unsigned number, const Slot& slot) {
 
 void Adapter::fail(std::int64_t now) {
   commands_.fail(now);
-  function_->reset();
+  function_->fail();
   trace_.event(number_, "failed");
 }
 

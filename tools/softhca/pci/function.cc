@@ -200,6 +200,11 @@ void Function::reset() {
   whole_memory_ = device_->add_umem({reinterpret_cast<std::uintptr_t>(all.data()), all.size()});
 }
 
+void Function::fail() {
+  reset();
+  pages_.clear();
+}
+
 void Function::set_link(bool up) {
   if (up == port_.up()) return;
   port_.set_up(up);

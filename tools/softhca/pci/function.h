@@ -44,6 +44,9 @@ class Function {
   void offer(const Offers& offers) { offers_ = offers; }
   // Everything that was made is gone, and nobody is told.
   void reset();
+  // Likewise, and the guest's pages are its own again: a driver whose function has failed takes
+  // them back without asking.
+  void fail();
   // Takes the link down or up, and says so.
   void set_link(bool up);
   std::size_t pages_held() const { return pages_.size(); }
