@@ -7,6 +7,7 @@
 #include "plugin/fabric/soft/hca.h"
 #include "plugin/fabric/soft/ordered_write.h"
 #include "plugin/fabric/soft/requester.h"
+#include "plugin/fabric/soft/solicited.h"
 
 namespace twinpath::soft {
 namespace {
@@ -58,6 +59,7 @@ void complete_receive(SoftQp& qp, ibv_wc_opcode opcode, const PacketHeader& p,
   wc.byte_len = p.total;
   wc.qp_num = qp.qp_num;
   wc.src_qp = qp.attr.dest_qp_num;
+  if ((p.flags & kSolicited) != 0 && status == IBV_WC_SUCCESS) wc.vendor_err = kWasSolicited;
   if ((p.flags & kImm) != 0) {
     wc.wc_flags = IBV_WC_WITH_IMM;
     wc.imm_data = p.imm;

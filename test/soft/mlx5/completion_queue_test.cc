@@ -161,6 +161,43 @@ TEST_CASE("A queue that a program has made is not taken for armed when another i
   CHECK(p.told.size() == 1);
 }
 
+TEST_CASE("Who waits for solicited completions is told of these and of errors alone",
+          "[completion-queue]") {
+  constexpr std::uint32_t kSolicited = 1u << 24;
+  const Surroundings around{};
+  CqProgram p;
+  CompletionQueue cq(around, p.facts(true));
+  Completion solicited = completion(1), error = completion(3);
+  solicited.solicited = true;
+  error.kind = GENERATE(CompletionKind::requester_error, CompletionKind::responder_error);
+  const auto arm = [&](std::uint32_t word) {
+    p.arm(word);
+    cq.look_at_arming(true);
+  };
+  arm(kArmOnce | kSolicited);
+  REQUIRE(cq.write(completion(0)));
+  CHECK(p.told.empty());
+  REQUIRE(cq.write(solicited));
+  CHECK(p.told.size() == 1);
+
+  arm(2 * kArmOnce | kSolicited | 1);  // it has not seen that one
+  CHECK(p.told.size() == 2);
+  arm(3 * kArmOnce | kSolicited | 2);
+  p.took(2);
+  REQUIRE(cq.write(completion(2)));
+  arm(3 * kArmOnce | kSolicited | 2);  // there is another, but not such a one
+  CHECK(p.told.size() == 2);
+  REQUIRE(cq.write(error));
+  CHECK(p.told.size() == 3);
+
+  arm(kSolicited | 4);
+  arm(4);  // now for any, which one for solicited ones does not change
+  arm(kSolicited | 4);
+  p.took(4);
+  REQUIRE(cq.write(completion(4)));
+  CHECK(p.told.size() == 4);
+}
+
 TEST_CASE("Completions tell the device's clock, where there is one", "[completion-queue]") {
   Surroundings around{};
   CqProgram p;

@@ -51,6 +51,43 @@ TEST_CASE("data goes from scattered pages of one function to those of the other"
   CHECK(told->number == b.qpn);
 }
 
+// Arms the end's completion queue for solicited ones when it has seen `count`.
+void arm_solicited(End& end, std::uint32_t count) {
+  end.word(End::kRecords + 68, (count & 3) << 28 | 1u << 24 | count);
+  end.ring(0x20, end.cqn);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+TEST_CASE("who waits for solicited messages is not woken by others") {
+  const bool reliable = GENERATE(true, false);
+  test::Ends ends;
+  End &a = ends.a, &b = ends.b;
+  for (End* end : {&a, &b}) end->make(reliable ? 0 : 2);
+  ends.make_keys();
+  if (reliable) {
+    ends.connect();
+  } else {
+    a.be_ready(0x1234);
+    b.be_ready(0x1234);
+  }
+  const auto send = [&](std::uint32_t index, bool solicited) {
+    b.receive(index, 100);
+    if (reliable)
+      a.send_message(index, 40, solicited);
+    else
+      a.send_datagram(2 * index, b.qpn, b.data.lid(), 0x1234, 40, false, solicited);
+    REQUIRE(b.completion(index) == 2);
+  };
+  arm_solicited(b, 0);
+  send(0, false);
+  CHECK(b.interrupts == 0);
+  arm_solicited(b, 0);  // it has not seen that one, which is no reason to wake it
+  CHECK(b.interrupts == 0);
+  send(1, true);
+  CHECK(b.interrupted());
+  CHECK(b.interrupts == 1);
+}
+
 TEST_CASE("the completion that ended a queue pair comes before what it flushes") {
   Connected ends;
   End &a = ends.a, &b = ends.b;

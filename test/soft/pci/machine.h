@@ -228,8 +228,9 @@ struct End {
     ring(0x800, 1);
   }
   // A message of so many bytes from the region's beginning.
-  void send_message(std::uint32_t index, std::uint32_t bytes) {
+  void send_message(std::uint32_t index, std::uint32_t bytes, bool solicited = false) {
     const std::span<std::uint8_t> entry = new_entry(index, 0x0a, 2);
+    if (solicited) mlx5::set(entry, kSolicited, 1);
     mlx5::set(entry, {128, 32}, bytes);
     mlx5::set(entry, {160, 32}, key);
     mlx5::set(entry, {192, 64}, kStart);
@@ -238,8 +239,9 @@ struct End {
   }
   // A datagram, which takes two blocks from `index` on.  `lid`: of a port, or of a group.
   void send_datagram(std::uint32_t index, std::uint64_t to, std::uint64_t lid, std::uint64_t qkey,
-                     std::uint32_t bytes, bool routed = false) {
+                     std::uint32_t bytes, bool routed = false, bool solicited = false) {
     const std::span<std::uint8_t> entry = new_entry(index, 0x0a, 5);
+    if (solicited) mlx5::set(entry, kSolicited, 1);
     mlx5::set(entry, {128, 32}, qkey);
     mlx5::set(entry, {200, 24}, to);
     mlx5::set(entry, {240, 16}, lid);
@@ -252,6 +254,7 @@ struct End {
     word(kRecords + 4, index + 2);
     ring(0x800, 1);
   }
+  static constexpr mlx5::Field kSolicited{94, 1};
   static constexpr std::uint64_t kGroup[] = {0xff12401bffff0000, 0xffffffff};
   // Receive `index` takes so many bytes at the beginning of the region.
   void receive(std::uint32_t index, std::uint32_t bytes) {

@@ -25,6 +25,7 @@ TEST_CASE("a datagram comes to the port of another process as it was sent") {
   d.to_qpn = 0x654321;
   d.qkey = 0x80010000;
   d.has_immediate = true;
+  d.solicited = GENERATE(false, true);
   d.immediate = 0x01020304;
   for (std::size_t i = 0; i < d.route.size(); ++i) d.route[i] = static_cast<std::uint8_t>(i + 1);
   d.data.resize(4096);
@@ -41,6 +42,7 @@ TEST_CASE("a datagram comes to the port of another process as it was sent") {
   CHECK(came->to_qpn == d.to_qpn);
   CHECK(came->qkey == d.qkey);
   CHECK(came->has_immediate);
+  CHECK(came->solicited == d.solicited);
   CHECK(came->immediate == d.immediate);
   CHECK(get(came->route, {64, 64}) == kLinkLocal);
   CHECK(get(came->route, {128, 64}) == kGuid + a.lid);

@@ -17,10 +17,12 @@ namespace twinpath::softhca::pci {
 namespace {
 
 constexpr std::uint32_t kProcesses = 32;
-constexpr std::uint32_t kMagic = 0x54504454;  // changes with the layout
+constexpr std::uint32_t kMagic = 0x54504455;  // changes with the layout
 constexpr std::size_t kMostPorts = 32, kMostData = 4096;
 constexpr std::size_t kMostWaiting = 4096;  // datagrams that come then are lost
 constexpr int kAtATime = 64;                // of one process, so that no other waits for it
+
+constexpr std::uint8_t kImmediate = 1, kSolicited = 2;  // flags
 
 // In front of a datagram's data, or of ports and groups.
 struct Head {
@@ -29,7 +31,7 @@ struct Head {
   std::uint32_t is_datagram;
   std::uint32_t from_qpn, to_qpn, qkey, immediate;
   std::uint16_t from_lid, to_lid;
-  std::uint8_t service_level, path_bits, routed, has_immediate;
+  std::uint8_t service_level, path_bits, routed, flags;
   std::array<std::uint8_t, mlx5::kRouteBytes> route;
 };
 
@@ -58,7 +60,8 @@ mlx5::Datagram datagram_of(const Packet& packet, std::size_t bytes) {
   d.to_lid = h.to_lid;
   d.to_qpn = h.to_qpn;
   d.qkey = h.qkey;
-  d.has_immediate = h.has_immediate != 0;
+  d.has_immediate = (h.flags & kImmediate) != 0;
+  d.solicited = (h.flags & kSolicited) != 0;
   d.immediate = h.immediate;
   d.route = h.route;
   d.data.assign(packet.rest.begin(), packet.rest.begin() + static_cast<std::ptrdiff_t>(bytes));
@@ -230,7 +233,9 @@ void Trunk::send(const mlx5::Datagram& d) {
   head.service_level = d.from.service_level, head.path_bits = d.from.path_bits;
   head.routed = d.from.routed ? 1 : 0;
   head.to_qpn = d.to_qpn, head.to_lid = d.to_lid, head.qkey = d.qkey;
-  head.has_immediate = d.has_immediate ? 1 : 0, head.immediate = d.immediate;
+  head.flags = static_cast<std::uint8_t>((d.has_immediate ? kImmediate : 0) |
+                                         (d.solicited ? kSolicited : 0));
+  head.immediate = d.immediate;
   head.route = d.route;
   std::vector<std::uint8_t> packet;
   append(packet, &head, sizeof head);

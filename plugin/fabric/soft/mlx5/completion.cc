@@ -15,10 +15,8 @@ void put(Entry& entry, std::size_t at, std::size_t bytes, std::uint64_t value) {
 Entry completion_bytes(const Completion& c, std::uint64_t position, unsigned log_entries) {
   Entry entry{};
   const auto kind = static_cast<std::uint8_t>(c.kind);
-  const bool error =
-      c.kind == CompletionKind::requester_error || c.kind == CompletionKind::responder_error;
   put(entry, 32, 4, c.user_index);
-  if (error) {
+  if (c.error()) {
     entry[55] = static_cast<std::uint8_t>(c.syndrome);
   } else {
     constexpr unsigned kRouted = 1;

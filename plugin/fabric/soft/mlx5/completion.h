@@ -52,8 +52,13 @@ struct Completion {
   std::uint32_t immediate = 0;   // as it came; of a datagram without, the partition's key
   std::uint32_t user_index = 0;  // of the queue pair
   Syndrome syndrome = Syndrome::none;
+  bool solicited = false;  // the sender asks for an event
   std::uint64_t time = 0;  // of the device's clock; errors have none
   Sender sender{};
+
+  bool error() const {
+    return kind == CompletionKind::requester_error || kind == CompletionKind::responder_error;
+  }
 };
 
 // The entry's bytes for place `position` (counted from the queue's beginning, without end) of a

@@ -10,6 +10,7 @@ constexpr std::uint32_t kArmWord = 4;  // in the record, behind the consumer ind
 // also what the first to arm writes; then this model writes it for them, before they know of the
 // queue.
 constexpr std::uint32_t kNeverArmed = 2u << 28;
+constexpr std::uint32_t kSolicitedOnly = 1u << 24;
 
 }  // namespace
 
@@ -46,7 +47,10 @@ bool CompletionQueue::write(const Completion& completion) {
       facts_.address + place * facts_.entry_bytes + facts_.entry_bytes - bytes.size();
   (void)write_entry(around_, at, bytes);  // to memory that is gone: nobody waits there
   ++written_;
-  notify();
+  // An error counts as solicited (IB specification vol. 1, 11.4.2.2).
+  const bool urgent = completion.solicited || completion.error();
+  if (urgent) urgent_ = written_;
+  notify(urgent);
   return true;
 }
 
@@ -74,16 +78,21 @@ void CompletionQueue::look_at_arming(bool named) {
 
 void CompletionQueue::arm(std::uint32_t word) {
   arm_word_ = word;
-  armed_ = true;
+  // An arming for any completion is not weakened.
+  if ((word & kSolicitedOnly) == 0) {
+    armed_ = Armed::any;
+  } else if (armed_ == Armed::no) {
+    armed_ = Armed::urgent;
+  }
   // It tells how far the program has looked: what has come since does not wait for the next.
   consumed_ =
       extend_index(consumed_, word & 0xffffff, 24, written_ - consumed_).value_or(consumed_);
-  if (written_ != consumed_) notify();
+  if (written_ != consumed_) notify(urgent_ > consumed_);
 }
 
-void CompletionQueue::notify() {
-  if (!armed_) return;
-  armed_ = false;
+void CompletionQueue::notify(bool urgent) {
+  if (armed_ == Armed::no || (armed_ == Armed::urgent && !urgent)) return;
+  armed_ = Armed::no;
   facts_.notify(facts_.number);
 }
 

@@ -34,7 +34,7 @@ class CompletionQueue {
  private:
   std::uint64_t waiting();
   void arm(std::uint32_t word);
-  void notify();
+  void notify(bool urgent);
 
   const Surroundings& around_;
   CompletionQueueFacts facts_;
@@ -42,7 +42,9 @@ class CompletionQueue {
   std::uint64_t consumed_ = 0;  // as the program last told
   // As it last stood in the record; the program's first may be that which stood there before.
   std::uint32_t arm_word_ = 0;
-  bool armed_ = false;
+  enum class Armed : std::uint8_t { no, urgent, any } armed_ = Armed::no;
+  // Completions up to the last that wakes also who waits for solicited ones only.
+  std::uint64_t urgent_ = 0;
   bool overflowed_ = false;
 };
 

@@ -17,7 +17,7 @@ struct Datagram {
   std::uint16_t to_lid = 0;
   std::uint32_t to_qpn = 0;  // 0 and 1 are the management's
   std::uint32_t qkey = 0;
-  bool has_immediate = false;
+  bool has_immediate = false, solicited = false;
   std::uint32_t immediate = 0;
   std::array<std::uint8_t, kRouteBytes> route{};  // when from.routed; its last 16 bytes: the GID
   std::vector<std::uint8_t> data;

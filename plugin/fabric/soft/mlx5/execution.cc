@@ -9,6 +9,7 @@
 
 #include "plugin/fabric/soft/mlx5/device.h"
 #include "plugin/fabric/soft/mlx5/memory_access.h"
+#include "plugin/fabric/soft/solicited.h"
 
 namespace twinpath::soft::mlx5 {
 namespace {
@@ -160,6 +161,7 @@ bool Execution::collect(QueuePair& qp) {
     c.immediate = __builtin_bswap32(wc.imm_data);
     c.user_index = qp.facts.user_index;
     c.syndrome = syndrome_of(wc.status);
+    c.solicited = wc.vendor_err == kWasSolicited;
     complete(*receive_cq, c);
   }
   return moved;

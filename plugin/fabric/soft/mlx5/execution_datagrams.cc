@@ -63,6 +63,7 @@ Syndrome Execution::send_datagram(const QueuePair& qp, const Work& work) {
   d.qkey = (work.to.qkey & kOwnQkey) != 0 ? qp.qkey : work.to.qkey;
   d.has_immediate = work.operation == Operation::send_immediate;
   d.immediate = work.immediate;
+  d.solicited = work.solicited;
   d.from.qpn = well_known_number(qp);
   d.from.service_level = work.to.service_level;
   d.from.routed = work.to.routed;
@@ -112,6 +113,7 @@ void Execution::deliver(QueuePair& qp, const Datagram& d) {
   c.user_index = qp.facts.user_index;
   c.bytes = static_cast<std::uint32_t>(kRouteBytes + d.data.size());
   c.immediate = d.has_immediate ? d.immediate : kDefaultPartition;
+  c.solicited = d.solicited;
   c.sender = d.from;
   c.syndrome = scatter(around_, pds_.at(qp.facts.pd), receive->pieces, d);
   if (c.syndrome != Syndrome::none) c.kind = CompletionKind::responder_error;
