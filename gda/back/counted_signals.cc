@@ -40,7 +40,7 @@ Status CountedInbox::prepare(std::size_t pair, ibv_qp* qp, int receives) {
 
 bool CountedInbox::stop(std::size_t pair) {
   ibv_recv_wr wr{};
-  wr.wr_id = std::uint64_t{pair} << 48 | kStopId;
+  wr.wr_id = WorkRequestId::of(pair, WorkRequestId::kLastReceive);
   ibv_recv_wr* bad = nullptr;
   return ibv_post_recv(rows_[pair].qp, &wr, &bad) == 0;
 }
@@ -54,7 +54,7 @@ int CountedInbox::post(ibv_qp* qp, std::size_t pair, int count) {
   std::array<ibv_recv_wr, kReceives + 1> requests{};
   for (int i = 0; i < count; ++i) {
     ibv_recv_wr& wr = requests[static_cast<std::size_t>(i)];
-    wr.wr_id = std::uint64_t{pair} << 48 | kReceiveId;
+    wr.wr_id = WorkRequestId::of(pair, WorkRequestId::kReceive);
     wr.next = i + 1 < count ? &requests[static_cast<std::size_t>(i) + 1] : nullptr;
   }
   ibv_recv_wr* bad = nullptr;
@@ -62,7 +62,7 @@ int CountedInbox::post(ibv_qp* qp, std::size_t pair, int count) {
 }
 
 void CountedInbox::on_receive(const ibv_wc& wc) {
-  const std::size_t pair = wc.wr_id >> 48;
+  const std::size_t pair = WorkRequestId::pair(wc);
   // Flushed receives: the sender, or this end's own sends, tell what went wrong.
   if (wc.status != IBV_WC_SUCCESS || pair >= rows_.size()) return;
   const std::size_t index = be32toh(wc.imm_data);

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "gda/back/gpu_flush.h"
+#include "gda/back/work_request_id.h"
 #include "plugin/base/status.h"
 
 namespace twinpath::gda {
@@ -58,8 +59,6 @@ class CountedSender {
 class CountedInbox {
  public:
   static constexpr int kReceives = 64;  // of each queue pair; senders wait for more (RNR)
-  static constexpr std::uint64_t kReceiveId = 0xffffffffffff;  // low 48 bits of their wr_id
-  static constexpr std::uint64_t kStopId = kReceiveId - 1;     // and of the last one's
 
   // Words of a row whose sender has up to that many work requests under way.
   static constexpr std::uint64_t room_for(std::uint64_t requests) { return requests + kReceives; }
@@ -74,15 +73,16 @@ class CountedInbox {
   CountedInbox(const Memory& memory, GpuFlush* flush);
   // The queue pair whose far end is the only writer of row `pair`.
   Status listen(std::size_t pair, ibv_qp* qp);
-  static bool is_receive(const ibv_wc& wc) { return (wc.wr_id & kReceiveId) == kReceiveId; }
+  static bool is_receive(const ibv_wc& wc) {
+    return WorkRequestId::is(wc, WorkRequestId::kReceive);
+  }
   void on_receive(const ibv_wc& wc);
 
   // For another queue pair that takes over: gives it that many receives.
   static Status prepare(std::size_t pair, ibv_qp* qp, int receives);
-  // The row's queue pair is in error: posts a receive that comes back last of all.  False: it takes
-  // none.
+  // The row's queue pair is in error: posts kLastReceive, which comes back last of all.  False: it
+  // takes none.
   bool stop(std::size_t pair);
-  static bool is_stop(const ibv_wc& wc) { return (wc.wr_id & kReceiveId) == kStopId; }
   // It has come: what arrives from now on is the other one's.
   void move(std::size_t pair, ibv_qp* qp);
   // Signals of that row ever taken.

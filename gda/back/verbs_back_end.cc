@@ -163,15 +163,15 @@ void VerbsBackEnd::post() {
   TP_WARN("%s: posting a work request fails: %s (errno %d); see dmesg of this host",
           setup_.name.c_str(), std::strerror(error), error);
   if (phase_ == Phase::serving && may_move()) return stop();
-  const std::uint64_t index = bad != nullptr ? bad->wr_id & 0xffffffffffffu : chain_.last();
+  const std::uint64_t index = bad != nullptr ? WorkRequestId::number(bad->wr_id) : chain_.last();
   unreachable_ = true;
   die(index, Syndrome::local_qp_operation);
 }
 
 void VerbsBackEnd::on_completion(const ibv_wc& wc) {
   if (dead()) return;
-  const std::uint64_t index = wc.wr_id & 0xffffffffffffu;
-  if (is_stop(wc)) {
+  const std::uint64_t index = WorkRequestId::number(wc.wr_id);
+  if (index == WorkRequestId::kLastSend) {
     phase_ = Phase::drained;
     return;
   }
@@ -183,7 +183,7 @@ void VerbsBackEnd::on_completion(const ibv_wc& wc) {
               static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
     return stop();
   }
-  if (index == kProbe) {
+  if (index == WorkRequestId::kProbe) {
     if (probe_.answered(wc, setup_.name)) return;
     unreachable_ = true;
     return fail_all(syndrome_of(wc.status));
@@ -220,7 +220,7 @@ void VerbsBackEnd::settle() {
 
 void VerbsBackEnd::ask() {
   if (!dead() && !stopped())
-    probe_.ask(path().pair->qp(), wr_id(kProbe), {setup_.probed, path().rkey});
+    probe_.ask(path().pair->qp(), wr_id(WorkRequestId::kProbe), {setup_.probed, path().rkey});
 }
 
 void VerbsBackEnd::finish(std::uint64_t done) {

@@ -23,6 +23,7 @@
 #include "gda/back/gpu_flush.h"
 #include "gda/back/replay.h"
 #include "gda/back/send_chain.h"
+#include "gda/back/work_request_id.h"
 #include "gda/connect/queue_pair.h"
 #include "gda/front/back_end.h"
 #include "gda/front/work_queue.h"
@@ -42,7 +43,7 @@ struct VerbsBackEndSetup {
   VerbsPath second;         // without a queue pair: there is none
   std::uint32_t kept = 0;   // operations that are remembered for it, a power of two: all under way
   std::uint32_t slots = 1;  // work requests that the queue pair holds
-  std::uint16_t tag = 0;    // comes back with each completion: see tag_of()
+  std::uint16_t tag = 0;    // comes back with each completion: WorkRequestId::pair()
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
   // Registered memory for inline data and for old values of atomics, slots * kScratchSlot bytes;
   // pinned, because copy engines of the soft HCA read it.
@@ -68,16 +69,12 @@ class VerbsBackEnd final : public BackEnd {
   Issued issue(std::uint64_t index, const Operation& operation) override;
   void flush() override;
 
-  // A completion whose wr_id has this back end's tag.
+  // A completion whose wr_id has this back end's tag as its pair.
   void on_completion(const ibv_wc& wc);
   // The flush has come further: reports what waited for it.
   void settle();
   // The peer is gone, or somebody will not wait any longer: nothing more is moved.
   void fail_all(Syndrome syndrome);
-
-  static std::uint16_t tag_of(const ibv_wc& wc) {
-    return static_cast<std::uint16_t>(wc.wr_id >> 48);
-  }
 
   // The way to the second path, each the engine's.  Whether it is still to come.
   bool may_move() const { return setup_.second.pair != nullptr && on_ == 0 && !dead(); }
@@ -94,8 +91,6 @@ class VerbsBackEnd final : public BackEnd {
   void replay();
   // The way to the peer is lost.
   void fail_unreachable();
-  // Of the queue pair's last completion.
-  static bool is_stop(const ibv_wc& wc) { return (wc.wr_id & 0xffffffffffffu) == kStop; }
 
   // Asks the peer's adapter for a sign of life.  The engine's.
   void ask();
@@ -108,12 +103,9 @@ class VerbsBackEnd final : public BackEnd {
   // Dead, and not for a kernel's own wrong work request: the peer, or the way to it, is gone.  The
   // engine's.
   bool unreachable() const { return unreachable_; }
+  const std::string& name() const { return setup_.name; }
 
  private:
-  // In place of an index; some more are CountedInbox's, and the context's.
-  static constexpr std::uint64_t kProbe = CountedInbox::kReceiveId - 8;
-  static constexpr std::uint64_t kStop = CountedInbox::kReceiveId - 9;
-
   enum class Phase : std::uint8_t { serving, stopped, drained, replaying };
 
   // WQEs before `done` have completed and wait for a flush; 0: none.
@@ -121,9 +113,7 @@ class VerbsBackEnd final : public BackEnd {
     std::uint64_t done = 0, ticket = 0;
   };
 
-  std::uint64_t wr_id(std::uint64_t index) const {
-    return std::uint64_t{setup_.tag} << 48 | (index & 0xffffffffffffu);
-  }
+  std::uint64_t wr_id(std::uint64_t index) const { return WorkRequestId::of(setup_.tag, index); }
   const VerbsPath& path() const { return on_ == 0 ? setup_.first : setup_.second; }
   const Operation& kept(std::uint64_t index) const { return kept_[index & (kept_.size() - 1)]; }
   bool is_signal(const Operation& operation) const;

@@ -15,7 +15,7 @@ void VerbsBackEnd::stop() {
   partial_offset_ = 0;  // an operation that went in part goes again as a whole
   path().pair->stop();
   // What is posted to a queue pair in error comes back last of all.
-  if (post_probe(path().pair->qp(), wr_id(kStop), {})) return;
+  if (post_probe(path().pair->qp(), wr_id(WorkRequestId::kLastSend), {})) return;
   TP_WARN("%s: a queue pair in error takes nothing more, so what it has done is not known",
           setup_.name.c_str());
   fail_unreachable();

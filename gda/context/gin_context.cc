@@ -288,8 +288,8 @@ VerbsBackEndSetup Context::back_end_setup(std::size_t p) const {
   // The soft HCA would keep it in memory that copy engines read slowly.
   back.post_inline = core_->config().fabric != FabricChoice::soft;
   back.flush = flush_.get();
-  back.name =
-      "GIN queue of rank " + std::to_string(core_->rank()) + " to " + core_->mesh->peer_text(rank);
+  back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
+              (rank == core_->rank() ? std::string("itself") : core_->mesh->peer_text(rank));
   back.probed = signals.signals;
   back.atomics = core_->plans[static_cast<std::size_t>(rank)].atomics;
   if (!counted(rank)) return back;

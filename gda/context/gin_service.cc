@@ -80,7 +80,7 @@ int Context::poll(const PortQueues& port) {
       on_first(wc);
     } else {
       moves_->on_completion(wc);
-      scan_->wake(std::min<std::size_t>(VerbsBackEnd::tag_of(wc), mains_.size() - 1));
+      scan_->wake(std::min(WorkRequestId::pair(wc), mains_.size() - 1));
     }
   }
   return n;
@@ -91,9 +91,9 @@ void Context::on_first(const ibv_wc& wc) {
     if (inbox_ != nullptr) inbox_->on_receive(wc);
     return;
   }
-  const std::size_t p = VerbsBackEnd::tag_of(wc);
+  const std::size_t p = WorkRequestId::pair(wc);
   if (p >= mains_.size() || mains_[p] == nullptr) return;
-  if (CountedInbox::is_stop(wc)) {
+  if (WorkRequestId::is(wc, WorkRequestId::kLastReceive)) {
     moves_->receives_came_back(p);
     return;
   }

@@ -11,19 +11,14 @@
 namespace twinpath::gda {
 namespace {
 
-// In place of a work request's number: the question whether the second way is one, and the word to
-// the peer.
-constexpr std::uint64_t kNumber = CountedInbox::kReceiveId;  // all bits of it
-constexpr std::uint64_t kQuestion = kNumber - 16;
-constexpr std::uint64_t kTaken = kNumber - 17;
-
-std::uint64_t wr_id(std::size_t pair, std::uint64_t number) {
-  return std::uint64_t{pair} << 48 | number;
+// As long as a port may be down, ns; but time enough for a peer that is only slow.
+std::int64_t follow_limit(const Config& config) {
+  return std::max(config.failover_hold_ms * kMillisecond, 2 * kSecond);
 }
 
 bool post_taken(ibv_qp* qp, std::size_t pair, std::uint32_t taken) {
   ibv_send_wr wr{};
-  wr.wr_id = wr_id(pair, kTaken);
+  wr.wr_id = WorkRequestId::of(pair, WorkRequestId::kTaken);
   wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.imm_data = htobe32(taken);
@@ -32,17 +27,6 @@ bool post_taken(ibv_qp* qp, std::size_t pair, std::uint32_t taken) {
 }
 
 }  // namespace
-
-std::string PortMoves::text(std::size_t pair) const {
-  const bool own = to_itself(pair);
-  return "GIN queue of rank " + std::to_string(core_.rank()) + " to " +
-         (own ? std::string("itself") : core_.mesh->peer_text(static_cast<int>(pair % ranks_)));
-}
-
-std::int64_t PortMoves::limit_ms() const {
-  constexpr std::int64_t kLeast = 2000;
-  return std::max<std::int64_t>(core_.config().failover_hold_ms, kLeast);
-}
 
 bool PortMoves::all_moved() const {
   for (std::size_t p = 0; p < pairs_.size(); ++p)
@@ -62,7 +46,8 @@ void PortMoves::ask() {
   for (std::size_t p = 0; p < pairs_.size(); ++p) {
     Pair& pair = pairs_[p];
     if (pair.back == nullptr || pair.at != At::first || !pair.back->may_move()) continue;
-    if (post_probe(second_->pair(p)->qp(), wr_id(p, kQuestion), pair.probed)) pair.at = At::asking;
+    const std::uint64_t id = WorkRequestId::of(p, WorkRequestId::kQuestion);
+    if (post_probe(second_->pair(p)->qp(), id, pair.probed)) pair.at = At::asking;
   }
 }
 
@@ -70,14 +55,15 @@ void PortMoves::leave(std::size_t p, const char* why) {
   Pair& pair = pairs_[p];
   if (pair.under_way() || pair.at == At::second || pair.back->dead()) return;
   if (const char* lacks = core_.second->lacks.load(std::memory_order_relaxed); lacks != nullptr) {
-    TP_WARN("%s cannot leave %s: %s on %s", text(p).c_str(), core_.rail.port.port->name.c_str(),
-            lacks, second_name().c_str());
+    TP_WARN("%s cannot leave %s: %s on %s", name(p), core_.rail.port.port->name.c_str(), lacks,
+            second_name().c_str());
     return pair.back->fail_unreachable();
   }
-  TP_WARN("%s leaves %s for %s: %s", text(p).c_str(), core_.rail.port.port->name.c_str(),
+  TP_WARN("%s leaves %s for %s: %s", name(p), core_.rail.port.port->name.c_str(),
           second_name().c_str(), why);
   pair.at = At::stopping;
-  pair.limit.emplace(limit_ms() * kMillisecond);
+  pair.left = now_ns();
+  pair.limit.emplace(follow_limit(core_.config()));
   ++moving_;
   first_.stop(p);
   pair.back->stop();
@@ -89,14 +75,22 @@ void PortMoves::end(Pair& pair) {
   --moving_;
 }
 
+void PortMoves::count(const Pair& pair) {
+  counters::GinCounts& counts = core_.engine->counts();
+  const auto stopped = static_cast<std::uint64_t>(now_ns() - pair.left);
+  counts.moves.add(1);
+  counts.moved_ns.add(stopped);
+  counts.longest_move_ns.set(std::max(counts.longest_move_ns.get(), stopped));
+}
+
 bool PortMoves::advance() {
   bool moved = false;
   for (std::size_t p = 0; p < pairs_.size(); ++p) {
     Pair& pair = pairs_[p];
     if (!pair.under_way()) continue;
     if (!pair.back->dead() && pair.limit->over(now_ns())) {
-      TP_WARN("%s: the peer has not followed to %s in %lld ms", text(p).c_str(),
-              second_name().c_str(), static_cast<long long>(limit_ms()));
+      TP_WARN("%s: the peer has not followed to %s in %lld ms", name(p), second_name().c_str(),
+              static_cast<long long>(follow_limit(core_.config()) / kMillisecond));
       pair.back->fail_unreachable();
     }
     moved |= advance(p);
@@ -124,20 +118,22 @@ bool PortMoves::advance(std::size_t p) {
     back.fail_unreachable();
     return true;
   }
-  TP_INFO(net, "%s goes on over %s", text(p).c_str(), second_name().c_str());
+  TP_INFO(net, "%s goes on over %s after %lld ms", name(p), second_name().c_str(),
+          static_cast<long long>((now_ns() - pair.left) / kMillisecond));
+  count(pair);
   end(pair);
   return true;
 }
 
 void PortMoves::on_completion(const ibv_wc& wc) {
-  const std::size_t p = wc.wr_id >> 48;
+  const std::size_t p = WorkRequestId::pair(wc);
   if (p >= pairs_.size() || pairs_[p].back == nullptr) return;
   if (CountedInbox::is_receive(wc)) return on_receive(wc);
   on_send(wc);
 }
 
 void PortMoves::on_receive(const ibv_wc& wc) {
-  const std::size_t p = wc.wr_id >> 48;
+  const std::size_t p = WorkRequestId::pair(wc);
   if (pairs_[p].heard || to_itself(p)) return inbox_.on_receive(wc);
   if (wc.status != IBV_WC_SUCCESS) return;
   pairs_[p].heard = be32toh(wc.imm_data);
@@ -145,18 +141,17 @@ void PortMoves::on_receive(const ibv_wc& wc) {
 }
 
 void PortMoves::on_send(const ibv_wc& wc) {
-  Pair& pair = pairs_[wc.wr_id >> 48];
-  const std::uint64_t number = wc.wr_id & kNumber;
+  const std::size_t p = WorkRequestId::pair(wc);
+  Pair& pair = pairs_[p];
   const bool works = wc.status == IBV_WC_SUCCESS;
-  if (number == kTaken) {
+  if (WorkRequestId::is(wc, WorkRequestId::kTaken)) {
     if (!works) pair.back->fail_unreachable();
-  } else if (number != kQuestion) {
+  } else if (!WorkRequestId::is(wc, WorkRequestId::kQuestion)) {
     pair.back->on_completion(wc);
   } else if (pair.at == At::asking && works) {
-    leave(wc.wr_id >> 48, "it is down");
+    leave(p, "it is down");
   } else if (pair.at == At::asking) {
-    TP_INFO(net, "%s stays: %s does not reach it either", text(wc.wr_id >> 48).c_str(),
-            second_name().c_str());
+    TP_INFO(net, "%s stays: %s does not reach it either", name(p), second_name().c_str());
   }
 }
 

@@ -79,18 +79,19 @@ class PortMoves {
     bool receives_came_back = false;
     std::optional<std::uint32_t> heard;  // signals from here that the peer took, modulo 2^32
     std::optional<RunLimit> limit;       // of what is under way
+    std::int64_t left = 0;               // when it began
   };
 
   bool to_itself(std::size_t pair) const {
     return pair % ranks_ == static_cast<std::size_t>(core_.rank());
   }
-  std::int64_t limit_ms() const;             // of a pair's move
-  std::string text(std::size_t pair) const;  // "GIN queue of rank 0 to rank 3 (...)"
+  const char* name(std::size_t pair) const { return pairs_[pair].back->name().c_str(); }
   const std::string& second_name() const { return core_.second->rail.port.port->name; }
   void on_receive(const ibv_wc& wc);
   void on_send(const ibv_wc& wc);
   bool advance(std::size_t pair);
   void end(Pair& pair);
+  void count(const Pair& pair);
 
   const GinCore& core_;
   const std::size_t ranks_;

@@ -24,7 +24,7 @@ namespace twinpath::counters {
 // Of the memfd; readers look for it in /proc/PID/fd.
 inline constexpr const char* kMemoryName = "twinpath-counters";
 inline constexpr std::uint64_t kMagic = 0x73746e756f435054;  // "TPCounts"
-inline constexpr std::uint32_t kVersion = 5;
+inline constexpr std::uint32_t kVersion = 6;
 // Connections of a process that are counted one by one.
 inline constexpr std::uint32_t kMaxConnections = 8192;
 // Communicators that are told by name, those that have ended among them; a process that has more at
@@ -210,6 +210,9 @@ struct alignas(64) GinCounts {
   Count busy_ns;                                 // rounds in which something moved
   Count failed_queues;
   Count released;  // queues whose kernels were let go because nothing would come any more
+  // Times that a queue went over to another port, how long queues stood still for that, and at
+  // most.
+  Count moves, moved_ns, longest_move_ns;
 };
 
 // Registrations happen on any thread, so these are really added to.

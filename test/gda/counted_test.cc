@@ -28,7 +28,7 @@ struct Row {
     sender.fill(wr, kTable + 8 * signal, 5);
     std::memcpy(reinterpret_cast<void*>(wr.wr.rdma.remote_addr), &add, sizeof add);
     ibv_wc wc{};
-    wc.wr_id = CountedInbox::kReceiveId;
+    wc.wr_id = WorkRequestId::kReceive;
     wc.imm_data = wr.imm_data;
     return wc;
   }

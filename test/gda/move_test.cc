@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "plugin/base/counter_page.h"
 #include "plugin/fabric/soft/extended.h"
 #include "test/gda/gin_ranks.h"
 #include "test/support/catch.h"
@@ -30,6 +31,7 @@ struct Fault {
   unsigned seed = 0;
 };
 Fault fault;
+std::uint64_t moves_counted = 0;  // moves of this process, as readers of the counters learn of them
 
 std::size_t bytes_of(int from, int to, std::uint64_t round) {
   std::minstd_rand random(fault.seed * 7919 + static_cast<unsigned>(from * 64 + to) +
@@ -186,6 +188,12 @@ std::string moves(Rank& r) {
   EXPECT_GIN(member.context);
   const std::string wrong = play(r, member);
   mend(r);
+  if (r.rank != 0) return wrong;
+  const counters::GinCounts& g = r.devices->counters()->process().gin[0];
+  moves_counted = g.moves.get();
+  const std::uint64_t longest = g.longest_move_ns.get(), all = g.moved_ns.get();
+  EXPECT_GIN(moves_counted == 0 ? longest == 0 && all == 0 : longest > 0 && longest <= all,
+             static_cast<std::int64_t>(longest), static_cast<std::int64_t>(all));
   return wrong;
 }
 
@@ -249,6 +257,7 @@ TEST_CASE("Kernels go on over the second port when the first one fails") {
     CHECK(run_threads(3, moves, merged_config()) == "");
     const bool strikes = one.down || one.loss != soft::PortLoss::none;
     CHECK(log.has("leaves soft0 for soft1") == strikes);
+    CHECK((moves_counted > 0) == strikes);
     if (!strikes) CHECK(log.warnings() == std::vector<std::string>{});
   }
 }

@@ -350,14 +350,14 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   p->magic = counters::kMagic;
   p->version = counters::kVersion + 1;
   CHECK(CounterView::of_memory(memory->fd(), why) == nullptr);
-  CHECK(why.find("layout 6, this program knows 5") != std::string::npos);
+  CHECK(why.find("layout 7, this program knows 6") != std::string::npos);
   // An earlier one's page was shorter.
   auto shorter = SharedMemory::create("twinpath-counters", 16384, Writers::creator);
   REQUIRE(shorter);
   shorter->as<counters::Process>()->magic = counters::kMagic;
   shorter->as<counters::Process>()->version = 3;
   CHECK(CounterView::of_memory(shorter->fd(), why) == nullptr);
-  CHECK(why.find("layout 3, this program knows 5") != std::string::npos);
+  CHECK(why.find("layout 3, this program knows 6") != std::string::npos);
   // Numbers that lead out of the page are held to it, and text is printable.
   p->version = counters::kVersion;
   p->connection_bytes = sizeof(counters::Connection);
@@ -423,6 +423,9 @@ TEST_CASE("Engines are busy for part of the stretch, or of the time since they b
   gin->doorbells.add(10);
   gin->busy_ns.add(kSecond / 2);
   gin->released.add(2);
+  gin->moves.add(3);
+  gin->moved_ns.add(kSecond / 2);
+  gin->longest_move_ns.set(kSecond / 4);
   std::string why;
   const auto view = CounterView::of_memory(page->fd(), why);
   REQUIRE(view != nullptr);
@@ -444,7 +447,11 @@ TEST_CASE("Engines are busy for part of the stretch, or of the time since they b
   const std::string text = exposition({after}, {});
   CHECK(text.find("twinpath_gin_operations_total{node=\"here\",pid=\"0\",gpu=\"3\",op=\"write\"} "
                   "400\n") != std::string::npos);
-  CHECK(text.find("twinpath_gin_released_queues_total{node=\"here\",pid=\"0\",gpu=\"3\"} 2\n") !=
+  const std::string labels = "{node=\"here\",pid=\"0\",gpu=\"3\"} ";
+  CHECK(text.find("twinpath_gin_released_queues_total" + labels + "2\n") != std::string::npos);
+  CHECK(text.find("twinpath_gin_failovers_total" + labels + "3\n") != std::string::npos);
+  CHECK(text.find("twinpath_gin_failover_seconds_total" + labels + "0.5\n") != std::string::npos);
+  CHECK(text.find("twinpath_gin_failover_longest_seconds" + labels + "0.25\n") !=
         std::string::npos);
 }
 

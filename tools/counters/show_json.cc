@@ -130,7 +130,10 @@ nlohmann::json gin_json(const Summary& s) {
                    {"doorbells_per_s", g.doorbells_per_s},
                    {"engine_busy", g.busy},
                    {"failed_queues", g.counts.failed_queues},
-                   {"released_queues", g.counts.released}});
+                   {"released_queues", g.counts.released},
+                   {"failovers", g.counts.moves},
+                   {"stopped_s", static_cast<double>(g.counts.moved_ns) * 1e-9},
+                   {"longest_stop_s", static_cast<double>(g.counts.longest_move_ns) * 1e-9}});
   }
   return all;
 }

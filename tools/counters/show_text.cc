@@ -84,6 +84,10 @@ void print_gin(std::FILE* out, const Summary& s) {
       std::fprintf(out, "; %llu queues failed, %llu let go",
                    static_cast<unsigned long long>(g.counts.failed_queues),
                    static_cast<unsigned long long>(g.counts.released));
+    if (g.counts.moves > 0)
+      std::fprintf(out, "; %llu failovers, the longest %s",
+                   static_cast<unsigned long long>(g.counts.moves),
+                   time_text(static_cast<double>(g.counts.longest_move_ns) * 1e-9).c_str());
     std::fprintf(out, "\n");
   }
 }

@@ -247,6 +247,9 @@ ProcessSample CounterView::read() const {
     to.busy_ns = g.busy_ns.get();
     to.failed_queues = g.failed_queues.get();
     to.released = g.released.get();
+    to.moves = g.moves.get();
+    to.moved_ns = g.moved_ns.get();
+    to.longest_move_ns = g.longest_move_ns.get();
     for (std::size_t k = 0; k < counters::kGinOperations; ++k)
       to.operations[k] = g.operations[k].get();
   }

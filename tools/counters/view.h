@@ -62,6 +62,7 @@ struct GinSample {
   int gpu = -1;  // -1: CPU threads play it
   std::int64_t since = 0;
   std::uint64_t doorbells = 0, busy_ns = 0, failed_queues = 0, released = 0;
+  std::uint64_t moves = 0, moved_ns = 0, longest_move_ns = 0;  // to another port
   std::array<std::uint64_t, counters::kGinOperations> operations{};
 };
 

@@ -219,6 +219,14 @@ void add_gin(Families& out, const Labels& process, const GinSample& g) {
   out.add("twinpath_gin_released_queues_total", "counter",
           "Queues whose kernels were let go because nothing would come any more.", labels,
           static_cast<double>(g.released));
+  out.add("twinpath_gin_failovers_total", "counter",
+          "Times that kernels' queues went over to another port.", labels,
+          static_cast<double>(g.moves));
+  out.add("twinpath_gin_failover_seconds_total", "counter",
+          "How long queues stood still for that, added up.", labels,
+          static_cast<double>(g.moved_ns) * 1e-9);
+  out.add("twinpath_gin_failover_longest_seconds", "gauge", "The longest of these.", labels,
+          static_cast<double>(g.longest_move_ns) * 1e-9);
 }
 
 // What of several rows stands under "other".

@@ -32,9 +32,10 @@ void print_process(const ProcessSample& p) {
     for (std::size_t k = 0; k < counters::kGinOperations; ++k)
       if (g.operations[k] > 0)
         std::printf(", %s %" PRIu64, counters::kGinOperationNames[k], g.operations[k]);
-    std::printf("; engine busy %s s, queues failed %" PRIu64 ", let go %" PRIu64 "\n",
-                seconds(static_cast<double>(g.busy_ns) * 1e-9).c_str(), g.failed_queues,
-                g.released);
+    std::printf("; engine busy %s s, queues failed %" PRIu64 ", let go %" PRIu64
+                ", failovers %" PRIu64 "\n",
+                seconds(static_cast<double>(g.busy_ns) * 1e-9).c_str(), g.failed_queues, g.released,
+                g.moves);
   }
 }
 
