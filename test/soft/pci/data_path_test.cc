@@ -51,6 +51,22 @@ TEST_CASE("data goes from scattered pages of one function to those of the other"
   CHECK(told->number == b.qpn);
 }
 
+TEST_CASE("an atomic at an address that is not aligned is refused as the peer's adapter would") {
+  Connected ends;
+  constexpr std::uint32_t kFetchAdd = 0x12;
+  const std::span<std::uint8_t> entry = ends.a.new_entry(0, kFetchAdd, 4);
+  mlx5::set(entry, {128, 64}, End::kStart + 4);
+  mlx5::set(entry, {192, 32}, ends.b.key);
+  mlx5::set(entry, {256, 64}, 1);
+  mlx5::set(entry, {384, 32}, 8);
+  mlx5::set(entry, {416, 32}, ends.a.key);
+  mlx5::set(entry, {448, 64}, End::kStart);
+  ends.a.word(End::kRecords + 4, 1);
+  ends.a.ring(0x800, 1);
+  REQUIRE(ends.a.completion(0) == 13);
+  CHECK(ends.a.syndrome(0) == static_cast<unsigned>(mlx5::Syndrome::remote_invalid_request));
+}
+
 // Arms the end's completion queue for solicited ones when it has seen `count`.
 void arm_solicited(End& end, std::uint32_t count) {
   end.word(End::kRecords + 68, (count & 3) << 28 | 1u << 24 | count);

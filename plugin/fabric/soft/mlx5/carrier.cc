@@ -171,6 +171,8 @@ int Carrier::post(const Work& work, std::uint64_t id) {
   if (work.pieces.size() > kMostPieces || work.inline_data.size() > kMostInline) return EINVAL;
   const bool atomic =
       wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  // An adapter sends it, and the peer refuses it; the software HCA does not take it.
+  if (atomic && work.remote_address % sizeof(std::uint64_t) != 0) return EBADMSG;
   if (atomic && work.pieces.front().bytes < sizeof(std::uint64_t)) return EMSGSIZE;
   ibv_sge list[kMostPieces];
   for (std::size_t i = 0; i < work.pieces.size(); ++i)

@@ -45,6 +45,12 @@ Syndrome syndrome_of(ibv_wc_status status) {
   }
 }
 
+// Of work that the software HCA does not take (carrier.h).
+Syndrome refused_post(int why) {
+  if (why == EBADMSG) return Syndrome::remote_invalid_request;
+  return why == EMSGSIZE ? Syndrome::local_length : Syndrome::local_operation;
+}
+
 CompletionKind receive_kind(const ibv_wc& wc) {
   if (wc.status != IBV_WC_SUCCESS) return CompletionKind::responder_error;
   if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) return CompletionKind::write_immediate;
@@ -113,7 +119,7 @@ bool Execution::fetch(QueuePair& qp) {
       if (why == ENOMEM) break;  // full: again when something has completed
       if (why != 0) {
         entry.done = true;
-        entry.syndrome = why == EMSGSIZE ? Syndrome::local_length : Syndrome::local_operation;
+        entry.syndrome = refused_post(why);
       }
     }
     qp.fetched += blocks;
