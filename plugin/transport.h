@@ -95,9 +95,9 @@ class Request {
         out.bytes[static_cast<std::size_t>(out.count++)] = static_cast<std::size_t>(size);
     return status;
   }
-  // Of a receive, or of a send by isend_watched: by the thread that started it, before it is done:
-  // how it goes over the network, as it was when it began (a failure may have it go another way).
-  // How many there are.
+  // Of a receive, or of a send behind watch_next(): by the thread that started it, before it is
+  // done: how it goes over the network, as it was when it began (a failure may have it go another
+  // way). How many there are.
   virtual std::size_t parts(std::span<Part, kMaxParts>) const { return 0; }
   // A bit for each of them that is not known to have arrived.
   virtual std::uint32_t parts_left() const { return ~0u; }
@@ -131,11 +131,9 @@ class SendComm : public Comm {
   // be 0, then memory may be null.  One thread at a time.
   virtual Status isend(void* data, std::size_t bytes, int tag, Memory* memory,
                        Request** request) = 0;
-  // The same on a watched comm, for a request whose parts() will be asked for.
-  virtual Status isend_watched(void* data, std::size_t bytes, int tag, Memory* memory,
-                               Request** request) {
-    return isend(data, bytes, tag, memory, request);
-  }
+  // parts() of the request that the next isend makes will be asked for.  By the thread of isend,
+  // before each such call, one that said `again` included.
+  virtual void watch_next() {}
 };
 
 struct RecvBuffer {

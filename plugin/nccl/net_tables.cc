@@ -269,7 +269,8 @@ Request* watch(Comm* comm, Request* started, void* const* handles, int count) {
   *request = nullptr;
   return guarded("isend", [&]() -> Status {
     Request* started = nullptr;
-    TP_TRY(send_comm_of(comm)->isend_watched(data, size, tag, memory_of(mhandle), &started));
+    send_comm_of(comm)->watch_next();
+    TP_TRY(send_comm_of(comm)->isend(data, size, tag, memory_of(mhandle), &started));
     *request = watch(comm_of(comm), started, &phandle, 1);
     return Status::ok;
   });

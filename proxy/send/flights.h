@@ -1,6 +1,6 @@
 #pragma once
 // Which rails carry a message, and which of them are done with it: for those who watch some
-// (isend_watched).  Kept beside the requests, and made with the first, because who has no profiler
+// (watch_next).  Kept beside the requests, and made with the first, because who has no profiler
 // but ours watches none.
 //
 // What is noted is how a message left first.  When queues are replaced it may go another way: then

@@ -30,19 +30,12 @@ Status ProxySendComm::isend(void* data, std::size_t bytes, int tag, Memory* memo
   return send_next(data, bytes, tag, mine, request);
 }
 
-Status ProxySendComm::isend_watched(void* data, std::size_t bytes, int tag, Memory* memory,
-                                    Request** request) {
-  trace_.watch_next();
-  return isend_any(data, bytes, tag, static_cast<const ProxyMemory*>(memory), request);
-}
-
 // Of any memory; waits for the lock.
 Status ProxySendComm::isend_any(void* data, std::size_t bytes, int tag, const ProxyMemory* memory,
                                 Request** request) {
   hub_->lock.lock();
-  return rules_.plain(data, bytes, memory) && !trace_.watches_next()
-             ? send_next(data, bytes, tag, memory, request)
-             : answer(data, bytes, tag, memory, request);
+  return rules_.plain(data, bytes, memory) ? send_next(data, bytes, tag, memory, request)
+                                           : answer(data, bytes, tag, memory, request);
 }
 
 // A message by itself for the next cell, over the only queue, of host memory.
@@ -105,6 +98,14 @@ Status ProxySendComm::join(void* data, std::size_t bytes, int tag, const ProxyMe
   hub_->hold(*this);
   hub_->lock.unlock();
   return Status::ok;
+}
+
+// Has the next isend take answer(), whatever its message.
+void ProxySendComm::watch_next() {
+  std::lock_guard hold(hub_->lock);
+  trace_.watch_next();
+  set_slow_from();
+  if (coalescer_.group_open() && !link_->halted()) end_group();
 }
 
 // Any message, for the first cell with its tag.

@@ -45,8 +45,7 @@ class ProxySendComm final : public SendComm,
   ~ProxySendComm() override;
 
   Status isend(void* data, std::size_t bytes, int tag, Memory* memory, Request** request) override;
-  Status isend_watched(void* data, std::size_t bytes, int tag, Memory* memory,
-                       Request** request) override;
+  void watch_next() override;
   Result<Memory*> register_memory(void* data, std::size_t bytes, MemoryType type,
                                   std::uint64_t dmabuf_offset, int dmabuf_fd) override;
   Status deregister_memory(Memory* memory) override;
@@ -91,8 +90,12 @@ class ProxySendComm final : public SendComm,
   Status tell_used();
   // What queues_ was last asked to post.
   TP_APART Status post_failed();
-  // From which message on they take answer(): one is to be timed, or the receiver is to be told.
-  void set_slow_from() { slow_from_ = std::min(ring_.report().due_at() - 1, trace_.none_before()); }
+  // From which message on they take answer(): one is to be timed, the receiver is to be told, or
+  // the next is watched.
+  void set_slow_from() {
+    slow_from_ =
+        trace_.watches_next() ? 0 : std::min(ring_.report().due_at() - 1, trace_.none_before());
+  }
   void choose_queues();
   void give_up(const ProxyMemory& memory) override;
 

@@ -39,7 +39,7 @@ class SendTrace {
   void stop() { timer_.stop(); }
 
   // --- watching
-  // The next message is watched.  For the caller only, without the lock.
+  // The next message is watched.
   void watch_next() { watch_ = true; }
   // Whether this one is; asked once for each.  The first time this takes memory, for who never
   // watches needs none; where there is none, messages go all the same, unseen.
@@ -94,7 +94,7 @@ class SendTrace {
   const std::span<counters::Rail> rails_;
   MessageTimer timer_;
   std::unique_ptr<Flights> flights_;
-  bool watch_ = false;  // the caller's own
+  bool watch_ = false;
 };
 
 }  // namespace twinpath
