@@ -38,7 +38,6 @@ ProxySession::ProxySession(std::shared_ptr<Devices> devices, const CommSettings&
   core_->devices = std::move(devices);
   core_->hub = std::make_shared<CompletionHub>(core_->devices->verbs(), settings.comm_id != 0);
   core_->settings = settings;
-  core_->attendant = std::make_unique<Attendant>(core_->hub->lock);
   warn_of_class(*core_->devices, settings);
 }
 

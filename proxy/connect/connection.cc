@@ -162,8 +162,7 @@ Status Connection::run() {
             PeerName{peer_text(), hellos_.peer_process(), hellos_.theirs.rails,
                      hellos_.theirs.ends().regular},
             PeerMemory{parts_.remote_memory, parts_.remote_rkeys},
-            core_->devices->count(identity()),
-            hellos_.can_fail_over() ? core_->attendant.get() : nullptr);
+            core_->devices->count(identity()), hellos_.can_fail_over());
         step_ = Step::done;
         break;
       case Step::done:

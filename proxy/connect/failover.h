@@ -22,8 +22,8 @@
 // Queues in reserve (wire/paths.h) count as queues that are out of use while any other can be used;
 // then the best of them serves, alone.
 //
-// Who makes progress: whoever polls the session, the hub's thread (this is held work while it
-// runs), and the session's Attendant, which wakes an idle end when the peer speaks.
+// Who makes progress: whoever polls the session, the session's thread, for which this is
+// held work while it runs, and which the peer's word wakes while the end is idle.
 //
 // Threads: all under the hub's lock.
 #include <array>

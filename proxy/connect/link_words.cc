@@ -59,7 +59,7 @@ void PeerLink::exchange_words(std::int64_t now) {
 
 void PeerLink::serve(FailoverComm* comm) {
   if (failover_ == nullptr) return;
-  if (comm == nullptr) attendant_->remove(*this);
+  if (comm == nullptr) hub().thread().unwatch(*this);
   {
     std::lock_guard hold(hub().lock);
     failover_->serve(comm);
@@ -68,7 +68,7 @@ void PeerLink::serve(FailoverComm* comm) {
   std::vector<int> fds{control_.socket().fd()};
   for (const Rail& rail : queues_->rails())
     if (const int fd = rail.port.port->context->async_fd; fd >= 0) fds.push_back(fd);
-  attendant_->add(*this, fds);
+  hub().thread().watch(*this, fds);
 }
 
 std::int64_t PeerLink::attend(std::int64_t now) {

@@ -20,7 +20,6 @@
 #include "plugin/base/counter_page.h"
 #include "plugin/base/peer_watch.h"
 #include "plugin/base/run_clock.h"
-#include "proxy/connect/attendant.h"
 #include "proxy/connect/control_channel.h"
 #include "proxy/connect/failover.h"
 #include "proxy/connect/link_text.h"
@@ -39,12 +38,11 @@ struct Waiting {
   void add(std::uint64_t count) { progress = (progress ^ count) * 0x100000001b3u; }
 };
 
-class PeerLink final : private FailureListener, private Attended {
+class PeerLink final : private FailureListener, private Watched {
  public:
-  // `attendant`: null where queues that fail end the link (one path, or either end cannot fail
-  // over).
+  // `fails_over`: else queues that fail end the link (one path, or either end cannot fail over).
   PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer,
-           const PeerMemory& memory, ConnectionCounts counts, Attendant* attendant);
+           const PeerMemory& memory, ConnectionCounts counts, bool fails_over);
   // Says goodbye if the socket takes it, destroys the queues, closes; never waits.
   ~PeerLink();
   PeerLink(const PeerLink&) = delete;
@@ -143,7 +141,7 @@ class PeerLink final : private FailureListener, private Attended {
   const PeerProbes& probes() const { return probes_; }
   void exchange_words(std::int64_t now);
   void meet(const std::vector<HelloRail>& rails) { peer_.rails = rails; }
-  void call_again() { attendant_->call(*this); }
+  void call_again() { hub().thread().call(*this); }
   bool starts_failover(const WrId& id, const ibv_wc& wc, const Queue& queue);
   void lost(const std::string& text);
   // For the sake of the peer's process, which others may have connections to, too.
@@ -162,7 +160,6 @@ class PeerLink final : private FailureListener, private Attended {
   CompletionEngine* only_ = nullptr;  // where there is no more than one
   PeerName peer_;
   PeerWatch watch_;
-  Attendant* const attendant_;
   std::unique_ptr<Failover> failover_;  // null: there is none
   PeerProbes probes_;                   // one at a time where there is no failover
   PathErrors errors_;

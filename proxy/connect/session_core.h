@@ -8,7 +8,6 @@
 #include "plugin/base/socket.h"
 #include "plugin/rdma/devices.h"
 #include "plugin/transport.h"
-#include "proxy/connect/attendant.h"
 #include "proxy/connect/decision_log.h"
 #include "proxy/connect/expected_traffic.h"
 #include "proxy/connect/making_clock.h"
@@ -26,8 +25,7 @@ struct SessionCore {
   DecisionLog decisions;
   StrangerLog strangers;
   WaitLog waits;
-  SpareFd spare;                         // for a listener that has no descriptor left
-  std::unique_ptr<Attendant> attendant;  // of the hub; last, so that it ends first
+  SpareFd spare;  // for a listener that has no descriptor left
 };
 
 }  // namespace twinpath

@@ -19,10 +19,7 @@ const char* CompletionEngine::device() const {
 }
 
 Result<CompletionHub::CommId> CompletionHub::add_comm() {
-  {
-    std::lock_guard once(setup_);
-    thread_.start();
-  }
+  thread_.start();
   std::lock_guard hold(lock);
   // Round robin over free places, so that an index rests as long as possible before its reuse.
   const std::size_t n = comms_.size();

@@ -5,8 +5,8 @@
 // one lock of the data path.
 //
 // Who makes progress: whoever calls.  Each poll serves all comms that share the CQ and then
-// whatever any comm of the session holds back.  Should nobody call, the hub's own thread does
-// (progress.h); it sleeps while nothing is held.
+// whatever any comm of the session holds back.  Should nobody call, the session's thread does
+// (session_thread.h); it sleeps while nothing is held.
 //
 // Threads: isend, irecv, iflush and test take `lock` once per call; NCCL has one progress thread
 // per session, so it is nearly always free.  Everything that a completion changes is guarded by
@@ -26,9 +26,9 @@
 #include "plugin/fabric/verbs.h"
 #include "proxy/queues/loss_log.h"
 #include "proxy/queues/parcel_pool.h"
-#include "proxy/queues/progress.h"
 #include "proxy/queues/queue_grave.h"
 #include "proxy/queues/quiet_budget.h"
+#include "proxy/queues/session_thread.h"
 #include "proxy/wire/wr_id.h"
 
 namespace twinpath {
@@ -131,8 +131,11 @@ class CompletionHub {
   // Of that adapter; null when there can be none.
   ParcelPool* parcel_pool(const Adapter& adapter);
 
-  // Locked: has `work` asked at each poll, whoever polls, and by the hub's thread within kHoldBound
-  // if nobody does.  drop_held before it is destroyed.
+  // Watches connections, too.
+  SessionThread& thread() { return thread_; }
+
+  // Locked: has `work` asked at each poll, whoever polls, and by the session's thread within
+  // kHoldBound if nobody does.  drop_held before it is destroyed.
   void hold(HeldWork& work) {
     if (work.held_) return;
     work.held_ = true;
@@ -196,7 +199,7 @@ class CompletionHub {
   std::size_t next_place_ = 0;
   std::uint64_t polls_ = 1;  // under `lock`
   QueueGrave grave_{[this](CompletionEngine* e, int entries) { release(e, entries); }};
-  ProgressThread thread_;  // last: it ends first
+  SessionThread thread_;  // last: it ends first
 };
 
 }  // namespace twinpath

@@ -6,12 +6,12 @@
 // memory, of a large buffer and of a receive without completion.  A small host receive's cell else
 // goes with what the session's next poll finds waiting, or a little later while the sender has more
 // cells than wait here: until something arrives, kCtsPatience polls have passed, or kHoldBoundUs at
-// the latest, by the hub's thread.
+// the latest, by the session's thread.
 //
 // Threads: irecv, iflush and tests from one thread at a time; all state is under the hub's lock
-// because any comm that polls a shared CQ, and the hub's thread, may deliver our completions.  But
-// for the test of a receive that is done: RecvRequest::left_ says so without the lock, and which
-// requests are free is the caller's own affair.  Registration: any thread.
+// because any comm that polls a shared CQ, and the session's thread, may deliver our completions.
+// But for the test of a receive that is done: RecvRequest::left_ says so without the lock, and
+// which requests are free is the caller's own affair.  Registration: any thread.
 #include <array>
 #include <memory>
 

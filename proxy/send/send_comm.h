@@ -4,14 +4,14 @@
 //
 // When it leaves.  A message goes out in its isend, unless it waits for company (coalescer.h) or is
 // copied to host memory first.  Waiting ends after kPatience polls of the session, and at the
-// latest after kHoldBoundUs, by the hub's thread.  Nobody has to call this comm for it.
+// latest after kHoldBoundUs, by the session's thread.  Nobody has to call this comm for it.
 //
 // Order.  No message depends on another: each has a cell, a place and a notice of its own, so they
 // may take any queue and overtake each other.  Within a message, pieces are counted.
 //
 // Threads: isend and tests from one thread at a time; all state is under the hub's lock because
-// any comm that polls a shared CQ, and the hub's thread, may deliver our completions.  But for the
-// test of a request that is done: SendRequest::pending() says so without the lock, and which
+// any comm that polls a shared CQ, and the session's thread, may deliver our completions.  But for
+// the test of a request that is done: SendRequest::pending() says so without the lock, and which
 // requests are free is the caller's own affair.  Registration: any thread.
 #include <algorithm>
 #include <memory>

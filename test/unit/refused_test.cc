@@ -20,7 +20,7 @@
 #include "plugin/base/refused.h"
 #include "plugin/base/shared_memory.h"
 #include "plugin/rdma/handle.h"
-#include "proxy/connect/attendant.h"
+#include "proxy/queues/session_thread.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/refuse.h"
@@ -164,8 +164,8 @@ TEST_CASE("events are waited for by whatever call there is") {
   }
 }
 
-TEST_CASE("descriptors that the attendant cannot watch are told once, with the remedy") {
-  struct Idle : Attended {
+TEST_CASE("descriptors that a session's thread cannot watch are told once, with the remedy") {
+  struct Idle : Watched {
     std::int64_t attend(std::int64_t) override { return 0; }
   };
   LogCapture log;
@@ -173,17 +173,17 @@ TEST_CASE("descriptors that the attendant cannot watch are told once, with the r
   Idle first, second, third;
   const UnsharedFd bell = UnsharedFd::make([] { return ::eventfd(0, 0); });
   const UnsharedFd other = UnsharedFd::make([] { return ::eventfd(0, 0); });
-  Attendant attendant(lock);
-  attendant.add(first, {bell.get()});
+  SessionThread thread(lock, [] { return false; });
+  thread.watch(first, {bell.get()});
   CHECK(log.warnings().empty());
   bool refused = false;
   // A thread's filter is its own.
   std::thread([&] {
     refused = refuse({SYS_epoll_ctl}, ENOSPC);
-    attendant.add(second, {bell.get(), other.get()});
-    attendant.add(third, {other.get()});
+    thread.watch(second, {bell.get(), other.get()});
+    thread.watch(third, {other.get()});
   }).join();
-  for (Idle* each : {&first, &second, &third}) attendant.remove(*each);
+  for (Idle* each : {&first, &second, &third}) thread.unwatch(*each);
   REQUIRE(refused);
   CHECK(log.warnings().size() == 1);
   CHECK(log.has(LogLevel::warn, "fs.epoll.max_user_watches"));
