@@ -101,7 +101,6 @@ TEST_CASE("who waits for solicited messages is not woken by others") {
   CHECK(b.interrupts == 0);
   send(1, true);
   CHECK(b.interrupted());
-  CHECK(b.interrupts == 1);
 }
 
 TEST_CASE("the completion that ended a queue pair comes before what it flushes") {
