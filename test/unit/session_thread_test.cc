@@ -35,12 +35,13 @@ struct Connection : Watched {
   UnsharedFd fd = UnsharedFd::make([] { return ::eventfd(0, EFD_NONBLOCK); });
   std::atomic<int> calls{0};
   std::atomic<std::int64_t> again{0};  // what the next call answers, relative to now; 0: 0
-  std::atomic<std::int64_t> called_at{0};
+  std::atomic<std::int64_t> called_at{0}, gap{0};  // the last time, and since the one before
 
   std::int64_t attend(std::int64_t now) override {
-    ++calls;
+    gap = now - called_at;
     called_at = now;
     const std::int64_t in = again.exchange(0);
+    ++calls;
     return in == 0 ? 0 : now + in;
   }
 };
@@ -111,15 +112,17 @@ TEST_CASE("A session's thread sleeps while nothing is held") {
 TEST_CASE("What is held has had a turn within the bound") {
   Holder h;
   h.start();
+  constexpr std::int64_t kBound = std::int64_t{kHoldBoundUs} * 1000 * 3;
   std::int64_t best = kLimit;
-  for (int i = 0; i < kTries; ++i) {
+  // A busy machine may be late many times, but not for so long each time.
+  for (const std::int64_t first = now_ns(); best > kBound && now_ns() - first < kLimit;) {
     REQUIRE(h.sleeps());
     const std::int64_t begin = h.hold(1);
     REQUIRE(eventually([&] { return h.let_go != 0; }));
     best = std::min(best, h.let_go - begin);
   }
   INFO(best << " ns");
-  CHECK(best <= std::int64_t{kHoldBoundUs} * 1000 * 3);
+  CHECK(best <= kBound);
   // Not at once: the caller is to have a chance to go on by itself.
   CHECK(best >= std::int64_t{kTurnUs} * 1000);
 }
@@ -226,10 +229,8 @@ TEST_CASE("A watched connection is called at its time, and at once when somebody
   constexpr std::int64_t kLater = 20 * kMillisecond;
   c.again = kLater;
   call();
-  REQUIRE(eventually([&] { return c.calls == 2; }));
-  const std::int64_t then = c.called_at;
-  REQUIRE(eventually([&] { return c.calls == 3; }));
-  CHECK(c.called_at - then >= kLater);
+  REQUIRE(eventually([&] { return c.calls == 3; }));  // by call(), and then by its time
+  CHECK(c.gap >= kLater);
   c.again = 1000 * kSecond;
   call();
   REQUIRE(eventually([&] { return c.calls == 4; }));
