@@ -165,6 +165,19 @@ TEST_CASE("each rail of a send and each buffer of a receive has an event, which 
   }
 }
 
+// There an unwatched message takes a shorter way.
+TEST_CASE("a send over an adapter's only queue has an event, too", "[events]") {
+  Joined w(12);
+  Loop loop(w.table, w.communicator.ctx, 0);
+  for (const std::size_t bytes : {std::size_t{64}, std::size_t{4096}, std::size_t{64}}) {
+    INFO("bytes " << bytes);
+    w.profiler.events.clear();
+    move(w.table, loop, bytes, 3);
+    CHECK(w.profiler.below(&g_steps[0]).size() == 1);
+    CHECK(w.profiler.open() == 0);
+  }
+}
+
 TEST_CASE("members of a group have their own handles, any of which may be missing", "[events]") {
   Joined w(12);
   AnyNet& net = w.table;
