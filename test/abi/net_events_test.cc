@@ -173,7 +173,10 @@ TEST_CASE("a send over an adapter's only queue has an event, too", "[events]") {
     INFO("bytes " << bytes);
     w.profiler.events.clear();
     move(w.table, loop, bytes, 3);
-    CHECK(w.profiler.below(&g_steps[0]).size() == 1);
+    const std::vector<Event> sent = w.profiler.below(&g_steps[0]);
+    REQUIRE(sent.size() == 1);
+    CHECK(static_cast<std::size_t>(sent[0].what.qp.length) ==
+          bytes);  // of this one, not an earlier one
     CHECK(w.profiler.open() == 0);
   }
 }
