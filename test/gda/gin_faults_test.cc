@@ -174,7 +174,8 @@ std::string port_lost(Rank& r) {
     TRY_GIN(kernel.wait_signal(0, 1));
   }
   r.meeting->barrier();
-  const std::int64_t down = now_ns();
+  const std::int64_t down = now_ns();  // at no rank after the port is down
+  r.meeting->barrier();
   if (r.rank == 0) EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
   // A kernel that only waits knows of nothing by itself.
   std::thread waits([&] { (void)kernel.wait_signal(0, 1'000'000); });

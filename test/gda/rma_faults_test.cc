@@ -227,7 +227,8 @@ std::string rma_port_lost(Rank& r) {
     EXPECT_GIN(rma_await(context, memory, 8, 1));
   }
   r.meeting->barrier();
-  const std::int64_t down = now_ns();
+  const std::int64_t down = now_ns();  // at no rank after the port is down
+  r.meeting->barrier();
   Status status = Status::ok;
   if (r.rank == 0) {
     EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
