@@ -373,7 +373,9 @@ TEST_CASE("a copy process that ends, ends its jobs with errors", "[gpu_process]"
   PointerInfo more{MemoryKind::cuda, 0, kNamed + kDevice, 4096};
   CHECK_FALSE(import_local(more));
 
-  // What lets kernels go gets there all the same, again and again.
+  // What lets kernels go gets there all the same, again and again.  What the other one's streams
+  // hold would still be copied now.
+  joined.server.join();
   joined.machine.gpu().dead = false;
   struct Release : gda::ReleaseJob {
     std::atomic<Status> ended{Status::again};
