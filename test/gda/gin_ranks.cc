@@ -149,18 +149,19 @@ bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs, bool
   return true;
 }
 
-std::unique_ptr<gda::GinComm> Rank::connect() const {
+std::unique_ptr<gda::GinComm> Rank::connect(int device, const CommSettings& settings) const {
   HandleBytesArray mine{};
-  const int device = rank % static_cast<int>(transport->device_count());
+  if (device < 0) device = rank % static_cast<int>(transport->device_count());
   auto listener = transport->listen(device, mine);
   const auto handles = meeting->exchange(mine);
   if (!listener) return nullptr;
-  auto comm = transport->connect(handles, rank, **listener, {});
+  auto comm = transport->connect(handles, rank, **listener, settings);
   return comm ? std::move(comm).take() : nullptr;
 }
 
-Member join(const Rank& r, const gda::ContextSettings& settings) {
-  Member member{r.connect(), nullptr, r.rank};
+Member join(const Rank& r, const gda::ContextSettings& settings, int device,
+            const CommSettings& comm) {
+  Member member{r.connect(device, comm), nullptr, r.rank};
   if (member.comm == nullptr) return member;
   auto context = member.comm->create_context(settings);
   if (context) member.context = std::move(context).take();

@@ -64,8 +64,8 @@ struct Rank {
   std::shared_ptr<Devices> devices;
   std::unique_ptr<gda::GinTransport> transport;
 
-  // Collective; null when it failed.
-  std::unique_ptr<gda::GinComm> connect() const;
+  // Collective; null when it failed.  Without a device: ranks take them in turn.
+  std::unique_ptr<gda::GinComm> connect(int device = -1, const CommSettings& settings = {}) const;
 };
 
 // Opens devices and the transport again, with these settings for this rank.
@@ -162,8 +162,9 @@ struct Member {
     return Kernel(context->device_handle(), rank, limit_ns);
   }
 };
-// Collective.
-Member join(const Rank& r, const gda::ContextSettings& settings = settings28());
+// Collective; as Rank::connect.
+Member join(const Rank& r, const gda::ContextSettings& settings = settings28(), int device = -1,
+            const CommSettings& comm = {});
 
 }  // namespace twinpath::test
 

@@ -150,17 +150,7 @@ std::string play(Rank& r, Member& member) {
 }
 
 Member join_merged(Rank& r) {
-  Member member{nullptr, nullptr, r.rank};
-  HandleBytesArray mine{};
-  auto listener = r.transport->listen(static_cast<int>(r.devices->count()) - 1, mine);
-  const auto handles = r.meeting->exchange(mine);
-  if (!listener) return member;
-  auto comm = r.transport->connect(handles, r.rank, **listener, {});
-  if (!comm) return member;
-  member.comm = std::move(comm).take();
-  auto context = member.comm->create_context(settings30());
-  if (context) member.context = std::move(context).take();
-  return member;
+  return join(r, settings30(), static_cast<int>(r.devices->count()) - 1);
 }
 
 Config merged_config() {

@@ -15,19 +15,7 @@ namespace {
 
 constexpr std::uint64_t kTeam = 77;
 
-Member join_over(Rank& r, int device) {
-  Member member{nullptr, nullptr, r.rank};
-  HandleBytesArray mine{};
-  auto listener = r.transport->listen(device, mine);
-  const auto handles = r.meeting->exchange(mine);
-  if (!listener) return member;
-  auto comm = r.transport->connect(handles, r.rank, **listener, {.comm_id = kTeam});
-  if (!comm) return member;
-  member.comm = std::move(comm).take();
-  auto context = member.comm->create_context(settings28());
-  if (context) member.context = std::move(context).take();
-  return member;
-}
+Member join_over(Rank& r, int device) { return join(r, settings28(), device, {.comm_id = kTeam}); }
 
 // A put with a signal to each rank, itself too, and the same from each.
 std::string talk(Rank& r, Member& member, std::uint64_t round) {

@@ -22,11 +22,6 @@ using namespace twinpath::test;
 
 namespace {
 
-double part_of(std::vector<double> all, double part) {
-  std::sort(all.begin(), all.end());
-  return all[static_cast<std::size_t>(part * static_cast<double>(all.size() - 1) + 0.5)];
-}
-
 // --- gaps
 
 constexpr std::size_t kMessage = 4096, kWindow = 8;
@@ -60,17 +55,7 @@ double gap_ms = 0;
 Member join_both_ports(Rank& r) {
   if (r.rank == 0) (void)r.devices->merge(std::array{0, 1});
   r.meeting->barrier();
-  Member member{nullptr, nullptr, r.rank};
-  HandleBytesArray mine{};
-  auto listener = r.transport->listen(2, mine);
-  const auto handles = r.meeting->exchange(mine);
-  if (!listener) return member;
-  auto comm = r.transport->connect(handles, r.rank, **listener, {});
-  if (!comm) return member;
-  member.comm = std::move(comm).take();
-  auto context = member.comm->create_context(settings30());
-  if (context) member.context = std::move(context).take();
-  return member;
+  return join(r, settings30(), static_cast<int>(r.devices->count()) - 1);
 }
 
 template <class Kernel>

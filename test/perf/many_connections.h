@@ -4,7 +4,6 @@
 // Threads: one in each rank.  Who fails says so and ends its process; the round then fails.
 #include <sched.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -15,8 +14,11 @@
 
 #include "plugin/base/clock.h"
 #include "proxy/transport.h"
+#include "test/support/numbers.h"
 
 namespace twinpath::perf {
+
+using test::median;
 
 inline constexpr int kMostPeers = 64, kRounds = 5;
 
@@ -76,12 +78,6 @@ class Rank {
 // of it.
 using Part = std::function<void(Rank&, int rank)>;
 std::unique_ptr<Board, void (*)(Board*)> play(int peers, const Part& part);
-
-template <class T>
-T median(std::vector<T> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
 
 // The second part of the program; its exit status.
 int measure_behind();

@@ -1,4 +1,5 @@
 // The second part of many_connections.
+#include <algorithm>
 #include <cstdio>
 #include <iterator>
 

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -16,8 +15,10 @@
 
 #include "plugin/base/clock.h"
 #include "plugin/fabric/soft_hca.h"
+#include "test/support/numbers.h"
 
 using namespace twinpath;
+using test::median;
 
 namespace {
 
@@ -207,11 +208,6 @@ Rates measure(int round, bool polls) {
   const Rates rates = board.rates;
   (void)::munmap(shared, sizeof(Board));
   return rates;
-}
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
 }
 
 }  // namespace
