@@ -154,6 +154,14 @@ class LockedUp(unittest.TestCase):
         self.assertIn("\ncases: 3 passed, 0 failed, 1 skipped\n", done.stdout)
         self.assertEqual(done.returncode, 0)
 
+    def test_a_link_that_dies_twice_is_told_of_and_no_failure(self):
+        with tempfile.TemporaryDirectory() as name:
+            done, calls = self.run_with(pathlib.Path(name), "exit 75\n")
+        self.assertEqual([" --resume" in call for call in calls], [False, True])
+        self.assertIn("skipped: pair: the link between the machines died there, too", done.stdout)
+        self.assertIn("cases: 0 passed, 0 failed, 1 skipped\n", done.stdout)
+        self.assertEqual(done.returncode, 77)
+
     def test_other_deaths_are_failures_at_once(self):
         with tempfile.TemporaryDirectory() as name:
             done, calls = self.run_with(pathlib.Path(name), "exit 125\n")

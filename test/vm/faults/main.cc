@@ -103,6 +103,10 @@ std::string dead_link(const Topology& t) {
   return {};
 }
 
+// What tells of a dead link where it ends.
+constexpr const char* kInterfaces =
+    "ip -s link show d0; ip neigh show dev d0; tc -s qdisc show dev d0; grep virtio /proc/interrupts";
+
 class Runner {
  public:
   Runner(const Topology& topology, std::string json, bool messages)
@@ -135,6 +139,11 @@ class Runner {
     if (const std::string dead = ok ? std::string() : dead_link(topology_); !dead.empty()) {
       say("the machines' link to " + dead + " is dead, and no case cuts it now: " + info.name +
           " showed nothing (" + c.problems()[0] + ")");
+      std::string interfaces;
+      (void)run_program({"sh", "-c", kInterfaces}, &interfaces);
+      say("here: " + interfaces);
+      (void)run_there(kInterfaces, kConnect, &interfaces);
+      say("there: " + interfaces);
       return false;
     }
     ++(ok ? passed_ : failed_);

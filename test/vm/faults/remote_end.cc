@@ -244,7 +244,7 @@ int serve_remote_end(const std::string& text) {
 
 UniqueFd start_there(const std::string& command, int limit_ms) { return agent(command, limit_ms); }
 
-bool run_there(const std::string& command, int limit_ms) {
+bool run_there(const std::string& command, int limit_ms, std::string* output) {
   const UniqueFd fd = agent(command, limit_ms);
   std::string said;
   for (const std::int64_t end = now_ns() + limit_ms * kMillisecond; fd && now_ns() < end;) {
@@ -255,6 +255,7 @@ bool run_there(const std::string& command, int limit_ms) {
     if (n <= 0) break;
     said.append(part.data(), static_cast<std::size_t>(n));
   }
+  if (output != nullptr) *output = said;
   return said.find("status=0") != std::string::npos;
 }
 

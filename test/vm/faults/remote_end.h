@@ -21,7 +21,7 @@ int serve_remote_end(const std::string& plan);
 UniqueFd start_there(const std::string& command, int limit_ms);
 
 // Has the agent run a shell command, and waits for its end at most `limit_ms`; false when it said
-// no status 0.
-bool run_there(const std::string& command, int limit_ms);
+// no status 0.  `output` gets what it printed, and the agent's status line.
+bool run_there(const std::string& command, int limit_ms, std::string* output = nullptr);
 
 }  // namespace twinpath::test
