@@ -105,7 +105,8 @@ std::string dead_link(const Topology& t) {
 
 // What tells of a dead link where it ends.
 constexpr const char* kInterfaces =
-    "ip -s link show d0; ip neigh show dev d0; tc -s qdisc show dev d0; grep virtio /proc/interrupts";
+    "ip -s link show d0; ip neigh show dev d0; tc -s qdisc show dev d0; grep virtio "
+    "/proc/interrupts";
 
 class Runner {
  public:
