@@ -101,7 +101,7 @@ TEST_CASE("more SGEs than the device allows are refused", "[attributes]") {
       refused += invalid(e, i) ? 1 : 0;
     }
   }
-  CHECK(refused >= 3);
+  CHECK(refused >= (deviates("rounded-sges") ? 2 : 3));
 }
 
 TEST_CASE("more inline data than any device holds is refused", "[attributes]") {
@@ -239,7 +239,7 @@ TEST_CASE("a timeout code above 31 is refused", "[attributes]") {
   REQUIRE(e.go() == 0);
   ibv_qp_attr a = rts_attributes(e.options);
   a.timeout = 32;
-  CHECK(modify(e.qp.get(), a, kRtsMask) == EINVAL);
+  CHECK(modify(e.qp.get(), a, kRtsMask) == (deviates("timeout-not-checked") ? 0 : EINVAL));
 }
 
 TEST_CASE("a query gives back what the queue pair was made with", "[attributes]") {
@@ -261,7 +261,8 @@ TEST_CASE("a query gives back the attributes of INIT", "[attributes]") {
   const ibv_qp_attr a = query(e.qp.get());
   CHECK(int{a.port_num} == kPort);
   CHECK(a.pkey_index == 0);
-  CHECK((a.qp_access_flags & kRemoteRights) == kRemoteRights);
+  CHECK((a.qp_access_flags & kRemoteRights) ==
+        (deviates("read-right-needs-depth") ? unsigned{IBV_ACCESS_REMOTE_WRITE} : kRemoteRights));
 }
 
 TEST_CASE("a query gives back the attributes of RTR", "[attributes]") {
@@ -277,6 +278,7 @@ TEST_CASE("a query gives back the attributes of RTR", "[attributes]") {
   CHECK(a.rq_psn == e.options.rq_psn);
   CHECK(int{a.max_dest_rd_atomic} == e.options.rd_atomic);
   CHECK(a.ah_attr.is_global == (e.infiniband ? 0 : 1));
+  if (a.ah_attr.is_global == 0) return;  // else there is no DGID
   CHECK(std::memcmp(a.ah_attr.grh.dgid.raw, e.gid.raw, sizeof e.gid.raw) == 0);
   CHECK(int{a.ah_attr.grh.sgid_index} == e.sgid_index);
 }

@@ -1,6 +1,7 @@
 // The table of deviations, which listing.py prints.
 #include "test/fabric/conformance/deviations.h"
 
+#include <cerrno>
 #include <utility>
 
 #include "test/fabric/conformance/endpoint.h"
@@ -85,6 +86,27 @@ constexpr Deviation kDeviations[] = {
     {"no-message-size", Fabric::mana,
      "the port shows no longest message",
      "11.2, Query HCA: maximum message size"},
+    {"no-sqd", Fabric::mlx5,
+     "to SQD is refused: mlx5_ib of Linux 6.1 knows no such change of state",
+     "10.3.1, send queue drain"},
+    {"read-right-needs-depth", Fabric::mlx5,
+     "rights to read and to atomics are kept back until the responder depth is set (mlx5_ib)",
+     "11.2, Query Queue Pair: the rights that were set"},
+    {"timeout-not-checked", Fabric::mlx5,
+     "a timeout code above 31 is taken, less its high bits (mlx5_ib)",
+     "11.2, Modify Queue Pair: a code of 5 bits"},
+    {"refused-sends-are-enomem", Fabric::mlx5,
+     "a send that the queue pair cannot take, and a receive beside an SRQ, is ENOMEM (libmlx5)",
+     "nothing; ibv_post_send(3): EINVAL is a wrong work request, ENOMEM a full queue"},
+    {"atomic-ignores-length", Fabric::mlx5,
+     "an atomic's local SGE counts as eight bytes, whatever its length (libmlx5)",
+     "11.6.2: local length error"},
+    {"arming-overtaken", Fabric::mlx5,
+     "an arming right behind another takes its place: softhca --pci polls the register",
+     "11.4, Request Completion Notification: one for all is not weakened"},
+    {"rounded-sges", Fabric::mlx5,
+     "a few SGEs more than shown are granted, as many as a work request has room for (libmlx5)",
+     "11.2, Create Queue Pair: the maximum is exceeded"},
     // clang-format on
 };
 
@@ -92,8 +114,9 @@ constexpr Deviation kDeviations[] = {
 
 Fabric fabric() {
   constexpr std::pair<const char*, Fabric> kNames[] = {
-      {"rxe", Fabric::rxe},  {"bnxt_re", Fabric::bnxt_re}, {"erdma_", Fabric::erdma},
-      {"hns_", Fabric::hns}, {"irdma", Fabric::irdma},     {"mana_", Fabric::mana}};
+      {"rxe", Fabric::rxe},   {"bnxt_re", Fabric::bnxt_re}, {"erdma_", Fabric::erdma},
+      {"hns_", Fabric::hns},  {"irdma", Fabric::irdma},     {"mana_", Fabric::mana},
+      {"mlx5_", Fabric::mlx5}};
   const std::string device = device_name(0);
   for (const auto& [begin, fabric] : kNames)
     if (device.rfind(begin, 0) == 0) return fabric;
@@ -112,6 +135,13 @@ bool deviates(const std::string& id) {
 }
 
 int posting_error(int error) { return deviates("negative-errno") ? -error : error; }
+int send_refusal() { return deviates("refused-sends-are-enomem") ? ENOMEM : posting_error(EINVAL); }
+bool without_sqd(ibv_qp* qp) {
+  if (!deviates("no-sqd")) return false;
+  CHECK(to_state(qp, IBV_QPS_SQD) == EINVAL);
+  CHECK(state_of(qp) == IBV_QPS_RTS);
+  return true;
+}
 int creation_error(int error) { return deviates("no-errno-from-create") ? 0 : error; }
 
 ibv_wc_status bad_lkey_status() {

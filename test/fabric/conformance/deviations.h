@@ -9,7 +9,7 @@
 namespace twinpath::conformance {
 
 // `soft`: the software HCA, also where it is like an adapter that has no row.
-enum class Fabric { rxe, bnxt_re, erdma, hns, irdma, mana, soft };
+enum class Fabric { rxe, bnxt_re, erdma, hns, irdma, mana, mlx5, soft };
 
 struct Deviation {
   const char* id;         // what cases name it by
@@ -25,6 +25,11 @@ bool deviates(const std::string& id);
 // What posting returns for an errno value; what create_qp leaves in errno.
 int posting_error(int error);
 int creation_error(int error);
+// What posting a send that its queue pair cannot take returns.
+int send_refusal();
+
+// Whether the device has no state SQD, which it must say to a queue pair in RTS.
+bool without_sqd(ibv_qp* qp);
 
 // The status of a requester whose own SGE has no valid key; of a receive with such an SGE; of a
 // SEND that is too long for its receive; and of that receive.

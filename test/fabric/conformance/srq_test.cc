@@ -180,7 +180,7 @@ TEST_CASE("more SGEs than an SRQ has are refused", "[srq]") {
 TEST_CASE("a queue pair with an SRQ takes no receives of its own", "[srq]") {
   Endpoint e(0, shared());
   REQUIRE(e.init(e.qp.get()) == 0);
-  CHECK(e.receive(0, 64) == EINVAL);
+  CHECK(e.receive(0, 64) == (deviates("refused-sends-are-enomem") ? ENOMEM : EINVAL));
 }
 
 TEST_CASE("an SRQ that a queue pair uses is busy", "[srq]") {

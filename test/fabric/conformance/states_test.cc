@@ -64,7 +64,8 @@ TEST_CASE("INIT to INIT changes the access rights", "[states]") {
   ibv_qp_attr got{};
   ibv_qp_init_attr init{};
   REQUIRE(ibv_query_qp(e.qp.get(), &got, IBV_QP_ACCESS_FLAGS, &init) == 0);
-  CHECK((got.qp_access_flags & kRemoteRights) == IBV_ACCESS_REMOTE_READ);
+  CHECK((got.qp_access_flags & kRemoteRights) ==
+        (deviates("read-right-needs-depth") ? 0 : IBV_ACCESS_REMOTE_READ));
 }
 TEST_CASE("INIT to RTR", "[states]") { allowed(IBV_QPS_INIT, IBV_QPS_RTR); }
 TEST_CASE("RTR to RTS", "[states]") { allowed(IBV_QPS_RTR, IBV_QPS_RTS); }
@@ -104,6 +105,7 @@ TEST_CASE("a wrong current state in the call is refused", "[states]") {
 
 TEST_CASE("RTS to SQD and back", "[states]") {
   At e(IBV_QPS_RTS);
+  if (without_sqd(e.qp.get())) return;
   CHECK(to_state(e.qp.get(), IBV_QPS_SQD) == 0);
   CHECK(state_of(e.qp.get()) == IBV_QPS_SQD);
   ibv_qp_attr a{};
@@ -116,6 +118,7 @@ TEST_CASE("RTS to SQD and back", "[states]") {
 
 TEST_CASE("work posted in SQD begins when the queue pair is back in RTS", "[states]") {
   Pair p;
+  if (without_sqd(p.a.qp.get())) return;
   REQUIRE(to_state(p.a.qp.get(), IBV_QPS_SQD) == 0);
   Wr w = p.write(8);
   REQUIRE(p.post(w) == 0);
@@ -130,6 +133,7 @@ TEST_CASE("work posted in SQD begins when the queue pair is back in RTS", "[stat
 
 TEST_CASE("a drained send queue raises an event when it was asked for", "[states]") {
   Pair p;
+  if (without_sqd(p.a.qp.get())) return;
   ibv_qp_attr a{};
   a.qp_state = IBV_QPS_SQD;
   a.en_sqd_async_notify = 1;
@@ -141,6 +145,7 @@ TEST_CASE("a drained send queue raises an event when it was asked for", "[states
 
 TEST_CASE("a queue pair in SQD still answers its peer", "[states]") {
   Pair p;
+  if (without_sqd(p.b.qp.get())) return;
   REQUIRE(to_state(p.b.qp.get(), IBV_QPS_SQD) == 0);
   p.a.fill(0, 64);
   CHECK(p.run(p.write(64)).status == IBV_WC_SUCCESS);

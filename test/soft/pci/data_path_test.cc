@@ -103,6 +103,13 @@ TEST_CASE("who waits for solicited messages is not woken by others") {
   CHECK(b.interrupted());
 }
 
+TEST_CASE("a message longer than the port's longest ends as a local length error") {
+  Connected ends;
+  ends.a.send_message(0, (1u << 30) + 1);
+  CHECK(ends.a.completion(0) == 13);
+  CHECK(ends.a.syndrome(0) == static_cast<unsigned>(mlx5::Syndrome::local_length));
+}
+
 TEST_CASE("the completion that ended a queue pair comes before what it flushes") {
   Connected ends;
   End &a = ends.a, &b = ends.b;

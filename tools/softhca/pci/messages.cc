@@ -20,7 +20,8 @@ constexpr std::uint64_t kCommand = 7;
 // Of a block.
 constexpr Field kNext{4480, 64}, kBlock{4544, 32}, kBlockToken{4584, 8};
 constexpr std::size_t kBlockData = 512;
-constexpr std::uint32_t kShortest = 8, kLongest = 1u << 20;  // no command comes near it
+constexpr std::uint32_t kShortest = 8,
+                        kLongest = 1u << 24;  // a key lists 8 bytes a page: 2 MiB for 1 GiB
 
 // Goes along a chain of blocks with the `bytes` that are not in the slot.
 template <class Copy>

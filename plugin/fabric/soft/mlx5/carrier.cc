@@ -14,6 +14,7 @@ constexpr std::uint32_t kMostRequests =
     4096;                                  // under way at once; longer queues wait in their memory
 constexpr std::uint32_t kMostPieces = 16;  // the software HCA's
 constexpr std::uint32_t kMostInline = 512;
+constexpr std::uint64_t kLongestMessage = 1u << 30;  // as the capabilities say
 
 std::uint32_t at(std::span<const std::uint8_t> context, Field field) {
   return static_cast<std::uint32_t>(get(context, field));
@@ -175,8 +176,12 @@ int Carrier::post(const Work& work, std::uint64_t id) {
   if (atomic && work.remote_address % sizeof(std::uint64_t) != 0) return EBADMSG;
   if (atomic && work.pieces.front().bytes < sizeof(std::uint64_t)) return EMSGSIZE;
   ibv_sge list[kMostPieces];
-  for (std::size_t i = 0; i < work.pieces.size(); ++i)
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < work.pieces.size(); ++i) {
     list[i] = {work.pieces[i].address, work.pieces[i].bytes, work.pieces[i].key};
+    bytes += work.pieces[i].bytes;
+  }
+  if (bytes > kLongestMessage) return EMSGSIZE;
   wr.num_sge = static_cast<int>(work.pieces.size());
   if (!work.inline_data.empty()) {
     if (wr.num_sge != 0) return EINVAL;

@@ -30,9 +30,9 @@ class Carrier {
   bool in_error() const;
   // `context`: as in a command (layout.h).
   int change(State to, std::span<const std::uint8_t> context);
-  // ENOMEM while the queue is full; EOPNOTSUPP for what verbs have no request for; EMSGSIZE for an
-  // atomic without room for what was there; EBADMSG for one that the peer will refuse, as its
-  // address is not aligned.
+  // ENOMEM while the queue is full; EOPNOTSUPP for what verbs have no request for; EMSGSIZE for a
+  // message too long and for an atomic without room for what was there; EBADMSG for one that the
+  // peer will refuse, as its address is not aligned.
   int post(const Work& work, std::uint64_t id);
   int post_receive(std::span<const Piece> pieces, std::uint64_t id);
   // The next completion of a send (id as given) or of a receive (id with kReceive).
