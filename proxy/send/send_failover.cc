@@ -53,10 +53,19 @@ int ProxySendComm::resume(const FencedNote& note) {
   int again = post_staged_again();
   if (staged_ != nullptr)
     staged_->for_waiting([&](std::uint16_t slot, int) { replay.leave_out(slot); });
-  if (!replay.choose(requests_, ring_, note.held, blocks_)) {
-    link_->fail("it says that it never offered a receive which was answered (cell %llu)",
-                static_cast<unsigned long long>(replay.never_offered()));
-    return -1;
+  const auto cell = [&replay] { return static_cast<unsigned long long>(replay.cell()); };
+  switch (replay.choose(requests_, ring_, note.held, blocks_)) {
+    case Replay::Verdict::right:
+      break;
+    case Replay::Verdict::never_offered:
+      link_->fail("it says that it never offered a receive which was answered (cell %llu)", cell());
+      return -1;
+    case Replay::Verdict::lost:
+      link_->fail(
+          "its adapter failed between acknowledging a message and telling of it (cell %llu), and "
+          "that cannot be sent again: its buffer may have been given back; start the job again",
+          cell());
+      return -1;
   }
   for (const std::uint16_t slot : replay.slots()) {
     if (send_again(requests_.at(slot)) != Status::ok) return -1;

@@ -133,6 +133,21 @@ TEST_CASE(
   CHECK(log.has("dmesg"));
 }
 
+TEST_CASE("what an adapter acknowledged and never told of ends its connection") {
+  const std::string which = GENERATE("soft2", "soft3");
+  CAPTURE(which);
+  LogCapture log;
+  LossyWorld w(with_hold(10000));
+  CHECK(w.stream.run(50));
+  Tap::dumb = Tap::context_of(which);
+  CHECK(w.stream.run_for(200));
+  Lost::lose(which, true);
+  CHECK_FALSE(w.stream.run_for(10000));
+  CAPTURE(w.stream.failure, log.warnings());
+  CHECK(log.has("between acknowledging a message and telling of it"));
+  CHECK(log.has("is lost"));
+}
+
 TEST_CASE("memory that a peer's adapter refuses once is no end, and twice is") {
   const bool again = GENERATE(false, true);
   CAPTURE(again);

@@ -7,6 +7,7 @@
 // held; who looks at `posted` while something may be held takes `mutex`.
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -59,7 +60,9 @@ struct Tap {
   static inline std::uint32_t spoil_cell = 0;
   // The same of the next message's immediate.
   static inline std::uint32_t spoil_notice = 0;
-  static inline int poll_result = 0;     // not 0: what polling gives
+  static inline int poll_result = 0;  // not 0: what polling gives
+  // What that adapter's receives complete with is told to nobody.
+  static inline std::atomic<ibv_context*> dumb = nullptr;
   static inline bool no_memory = false;  // registrations give ENOMEM
   static inline int create_error = 0;    // not 0: no queue pair, for that errno; < 0: for none
   // Moves to that state that are still to fail, and with what; any number below 0 for all.
@@ -92,6 +95,7 @@ struct Tap {
     repeat_writes = pass_writes = lose_writes = 0;
     spoil_cell = spoil_notice = 0;
     poll_result = 0;
+    dumb = nullptr;
     no_memory = false;
     create_error = 0;
     failing_moves.clear();
@@ -211,7 +215,12 @@ struct Tap {
 
   static int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
     if (poll_result != 0) return poll_result;
-    const int n = poll_cq_(cq, most, wc);
+    int n = poll_cq_(cq, most, wc);
+    if (cq->context == dumb)
+      n = static_cast<int>(
+          std::remove_if(wc, wc + n,
+                         [](const ibv_wc& w) { return (w.opcode & IBV_WC_RECV) != 0; }) -
+          wc);
     std::lock_guard hold(mutex);
     for (int i = 0; i < n; ++i) {
       if (fail_completion == WrKind::none || decode_wr_id(wc[i].wr_id).kind != fail_completion)

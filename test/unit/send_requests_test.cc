@@ -153,7 +153,7 @@ TEST_CASE("Sent again is what the receiver awaits, the oldest first, each by its
 
   Replay replay;
   replay.leave_out(held.slot());
-  REQUIRE(replay.choose(s.requests, ring.ring, theirs, blocks));
+  REQUIRE(replay.choose(s.requests, ring.ring, theirs, blocks) == Replay::Verdict::right);
   const std::vector<std::uint16_t> want{unnoted.slot(), old.slot(), young.slot()};
   CHECK(std::vector<std::uint16_t>(replay.slots().begin(), replay.slots().end()) == want);
   CHECK(has.pending() == 0);
@@ -175,8 +175,44 @@ TEST_CASE("A receiver that never offered what was answered is found out") {
   HeldState theirs;
   theirs.begin = theirs.end = 5;
   Replay replay;
-  CHECK_FALSE(replay.choose(s.requests, ring.ring, theirs, blocks));
-  CHECK(replay.never_offered() == 5);
+  CHECK(replay.choose(s.requests, ring.ring, theirs, blocks) == Replay::Verdict::never_offered);
+  CHECK(replay.cell() == 5);
+}
+
+TEST_CASE("A message that has ended here and that the receiver awaits is lost") {
+  Sender s;
+  SeenRing ring(8);
+  ParcelBlocks blocks(1);
+  HeldState theirs;
+  theirs.begin = 1;
+  theirs.end = 8;
+  for (std::uint64_t cell = 1; cell < 8; ++cell) theirs.set_open(cell);
+  // 0, 1 and 2 are used in order and 5 ahead; 3, 4, 6 and 7 wait to be answered.
+  for (const std::uint64_t cell : {0, 1, 2, 5}) ring.ring.use(cell);
+  Replay replay;
+  s.send(1);
+  SECTION("in order") {
+    s.send(5);
+    CHECK(replay.choose(s.requests, ring.ring, theirs, blocks) == Replay::Verdict::lost);
+    CHECK(replay.cell() == 2);
+  }
+  SECTION("ahead") {
+    s.send(2);
+    CHECK(replay.choose(s.requests, ring.ring, theirs, blocks) == Replay::Verdict::lost);
+    CHECK(replay.cell() == 5);
+  }
+  SECTION("not what leaves later") {
+    s.send(2);
+    replay.leave_out(s.send(5).slot());
+    CHECK(replay.choose(s.requests, ring.ring, theirs, blocks) == Replay::Verdict::right);
+    CHECK(replay.slots().size() == 2);
+  }
+  SECTION("but for one without notice, whose cell's place is another's now") {
+    s.send(2);
+    s.send(5).mark(SendRequest::kUnnoted);
+    CHECK(replay.choose(s.requests, ring.ring, theirs, blocks) == Replay::Verdict::lost);
+    CHECK(replay.cell() == 5);
+  }
 }
 
 TEST_CASE("Watched is one message, and its flight tells which rails are done with it") {
