@@ -1,5 +1,6 @@
 // Data from one function to the other, through the guest's memory, as the kernel's driver would
 // have it done: no machine is needed for that.
+#include "plugin/base/clock.h"
 #include "test/soft/pci/machine.h"
 
 namespace twinpath::softhca::pci {
@@ -108,6 +109,24 @@ TEST_CASE("a message longer than the port's longest ends as a local length error
   ends.a.send_message(0, (1u << 30) + 1);
   CHECK(ends.a.completion(0) == 13);
   CHECK(ends.a.syndrome(0) == static_cast<unsigned>(mlx5::Syndrome::local_length));
+}
+
+// Many rounds: which of its threads is first is not known.
+TEST_CASE("what a function acknowledged before its firmware ended has its completion") {
+  const auto told_of = [](End& end) {
+    return end.word_at(End::kCq + 60).load(std::memory_order_acquire) >> 24 !=
+           mlx5::kUnwrittenOwner;
+  };
+  for (int round = 0; round < 2000; ++round) {
+    Connected ends;
+    ends.b.receive(0, 8);
+    ends.a.send_message(0, 8);
+    for (const std::int64_t end = now_ns() + 5 * kSecond; !told_of(ends.a) && now_ns() < end;)
+      std::this_thread::yield();
+    ends.b.function.fail();
+    REQUIRE(ends.a.completion(0) == 0);
+    CHECK(told_of(ends.b));
+  }
 }
 
 TEST_CASE("the completion that ended a queue pair comes before what it flushes") {

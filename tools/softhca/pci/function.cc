@@ -154,9 +154,8 @@ Refusal Function::change_group(Opcode opcode, Bytes in) {
   mlx5::Execution::Group group;
   std::copy_n(in.begin() + 16, group.size(), group.begin());
   if (data_ == nullptr) return Refusal::none;
-  mlx5::Execution& execution = data_->execution();
-  const bool done = opcode == Opcode::attach_to_mcg ? execution.attach(number, group)
-                                                    : execution.detach(number, group);
+  const bool done =
+      data_->execution().change_member(number, group, opcode == Opcode::attach_to_mcg);
   return done ? Refusal::none : Refusal::group;
 }
 
@@ -201,6 +200,7 @@ void Function::reset() {
 }
 
 void Function::fail() {
+  if (data_ != nullptr) data_->execution().end();
   reset();
   pages_.clear();
 }

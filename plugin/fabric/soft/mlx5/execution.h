@@ -55,11 +55,13 @@ class Execution : public Queues {
   bool failed(std::uint32_t qpn) override;
   void destroy_cq(std::uint32_t number) override;
   void destroy_qp(std::uint32_t number) override;
+  // Nothing is carried out from now on, as where firmware ends.  What was acknowledged before has
+  // its completion: an adapter writes that first.
+  void end();
 
   // Datagrams to a group's GID; false: no such queue pair, or it is (not) in the group.
   using Group = std::array<std::uint8_t, 16>;
-  bool attach(std::uint32_t qpn, const Group& group);
-  bool detach(std::uint32_t qpn, const Group& group);
+  bool change_member(std::uint32_t qpn, const Group& group, bool joins);
 
  private:
   struct Page {
@@ -108,7 +110,6 @@ class Execution : public Queues {
   Syndrome send_datagram(const QueuePair& qp, const Work& work);
   bool take_datagrams();
   void deliver(QueuePair& qp, const Datagram& datagram);
-  static std::uint32_t well_known_number(const QueuePair& qp);
   struct Receive {
     std::uint16_t index;
     std::vector<Piece> pieces;
@@ -135,7 +136,8 @@ class Execution : public Queues {
   std::map<std::uint32_t, QueuePair> qps_;
   std::uint32_t last_owed_ = 0;  // whose record was read last among those that no word named
   int busy_turns_ = 0;           // in which none of theirs was read
-  bool said_ = false;            // that something is not carried out
+  bool ended_ = false;
+  bool said_ = false;  // that something is not carried out
   bool stop_ = false;
   std::condition_variable work_;  // there is a queue pair, or the end
   std::thread thread_;

@@ -45,6 +45,12 @@ Syndrome scatter(const Surroundings& around, ibv_pd* pd, const std::vector<Piece
   return at == all.size() ? Syndrome::none : Syndrome::local_length;
 }
 
+// The kernel's own two have numbers that everybody knows.
+std::uint32_t well_known_number(Service service, std::uint32_t number) {
+  if (service == Service::management) return 0;
+  return service == Service::general_services ? 1 : number;
+}
+
 }  // namespace
 
 Syndrome Execution::send_datagram(const QueuePair& qp, const Work& work) {
@@ -64,17 +70,12 @@ Syndrome Execution::send_datagram(const QueuePair& qp, const Work& work) {
   d.has_immediate = work.operation == Operation::send_immediate;
   d.immediate = work.immediate;
   d.solicited = work.solicited;
-  d.from.qpn = well_known_number(qp);
+  d.from.qpn = well_known_number(qp.facts.service, qp.carrier->number());
   d.from.service_level = work.to.service_level;
   d.from.routed = work.to.routed;
   if (d.from.routed) d.route = route_of(work.to, d.data.size());
   if (around_.datagrams != nullptr) around_.datagrams->send(std::move(d));
   return Syndrome::none;
-}
-
-std::uint32_t Execution::well_known_number(const QueuePair& qp) {
-  if (qp.facts.service == Service::management) return 0;
-  return qp.facts.service == Service::general_services ? 1 : qp.carrier->number();
 }
 
 bool Execution::take_datagrams() {
@@ -89,7 +90,8 @@ bool Execution::take_datagrams() {
     std::copy_n(datagram->route.begin() + 24, group.size(), group.begin());
     for (auto& [number, qp] : qps_) {
       if (!is_datagram(qp.facts.service)) continue;
-      if (to_group ? qp.groups.count(group) != 0 : well_known_number(qp) == datagram->to_qpn)
+      if (to_group ? qp.groups.count(group) != 0
+                   : well_known_number(qp.facts.service, qp.carrier->number()) == datagram->to_qpn)
         deliver(qp, *datagram);
     }
   }
@@ -121,17 +123,12 @@ void Execution::deliver(QueuePair& qp, const Datagram& d) {
   if (c.syndrome != Syndrome::none) fail(qp);
 }
 
-bool Execution::attach(std::uint32_t qpn, const Group& group) {
+bool Execution::change_member(std::uint32_t qpn, const Group& group, bool joins) {
   const std::lock_guard hold(lock_);
   auto it = qps_.find(qpn);
-  return it != qps_.end() && it->second.facts.service == Service::datagram &&
-         it->second.groups.insert(group).second;
-}
-
-bool Execution::detach(std::uint32_t qpn, const Group& group) {
-  const std::lock_guard hold(lock_);
-  auto it = qps_.find(qpn);
-  return it != qps_.end() && it->second.groups.erase(group) != 0;
+  if (it == qps_.end()) return false;
+  if (!joins) return it->second.groups.erase(group) != 0;
+  return it->second.facts.service == Service::datagram && it->second.groups.insert(group).second;
 }
 
 }  // namespace twinpath::soft::mlx5
