@@ -65,18 +65,16 @@ void SessionThread::say_missing(const char* what, const std::string& why) {
 
 bool SessionThread::start_epoll() {
   if (epoll_ || no_epoll_) return !no_epoll_;
-  epoll_ = UnsharedFd::make([] { return ::epoll_create1(EPOLL_CLOEXEC); });
-  bell_ = UnsharedFd::make([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
-  if (!epoll_ || !bell_) {
-    say_missing("epoll_create1 or eventfd", why_no_memory(errno));
+  const auto refused = [this](const char* what, const std::string& why) {
+    say_missing(what, why);
     no_epoll_ = true;  // for good
     return false;
-  }
-  if (!add_to(epoll_.get(), bell_.get(), EPOLLIN)) {
-    say_missing("epoll_ctl", why_not_watched(errno));
-    no_epoll_ = true;
-    return false;
-  }
+  };
+  epoll_ = UnsharedFd::make([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+  bell_ = UnsharedFd::make([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+  if (!epoll_ || !bell_) return refused("epoll_create1 or eventfd", why_no_memory(errno));
+  if (!add_to(epoll_.get(), bell_.get(), EPOLLIN))
+    return refused("epoll_ctl", why_not_watched(errno));
   const std::lock_guard hold(lock_);
   watching_ = true;
   // Out of the futex, which it will not sleep on again.
@@ -122,7 +120,7 @@ void SessionThread::watch(Watched& who, const std::vector<int>& fds) {
   // First: what the descriptors tell is for somebody.
   {
     const std::lock_guard hold(lock_);
-    entries_.push_back({&who, fds, 1});
+    entries_.push_back({&who, fds});
   }
   // Told once of each change: who does not read all of it has others that will.
   for (const int fd : fds) {

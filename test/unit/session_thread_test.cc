@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/unshared_fd.h"
@@ -98,6 +99,21 @@ TEST_CASE("A session's thread takes turns until nothing is held") {
     CHECK(taken >= static_cast<std::uint64_t>(turns));
     CHECK(taken <= static_cast<std::uint64_t>(turns + kIdleTurns));
   }
+}
+
+TEST_CASE("A session's thread sleeps after so many turns in a row that found nothing, no fewer") {
+  SpinLock lock;
+  // What its first turns find; what is held in between starts the count anew.
+  const std::vector<bool> found = {false, false, true, false, false, false, true};
+  std::size_t turn = 0;
+  SessionThread thread(lock, [&] { return turn < found.size() ? found[turn++] : false; });
+  thread.start();
+  REQUIRE(eventually([&] {
+    const std::lock_guard hold(lock);
+    return thread.asleep();
+  }));
+  // On the futex it takes no further turn before it is woken, so the number is exact.
+  CHECK(thread.turns() == found.size() + kIdleTurns);
 }
 
 TEST_CASE("A session's thread sleeps while nothing is held") {
