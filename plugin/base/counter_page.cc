@@ -35,7 +35,7 @@ void reset(counters::Connection& c) {
   c.since.set(0);
   c.waits_for.set(0);
   for (auto& n : c.waited_ns) n.set(0);
-  for (counters::Count* n : {&c.staged_bytes, &c.recoveries, &c.stopped_ns, &c.longest_stop_ns})
+  for (counters::Count* n : {&c.staged_bytes, &c.failovers, &c.stopped_ns, &c.longest_stop_ns})
     n->set(0);
   for (auto& n : c.errors) n.set(0);
   for (counters::Rail& r : c.rails) {

@@ -135,7 +135,7 @@ struct alignas(64) Connection {
   std::array<Count, kWaits> waited_ns;
   Count staged_bytes;
   // Times that all its queues were replaced, how long it stood still for that, and at most.
-  Count recoveries, stopped_ns, longest_stop_ns;
+  Count failovers, stopped_ns, longest_stop_ns;
   std::array<Number<std::uint32_t>, kStatuses> errors;  // failed completions, by ibv_wc_status
   std::array<Rail, kMaxRails> rails;
 

@@ -314,7 +314,7 @@ void Failover::finish() {
   counters::Connection& counts = *link_.counts();
   const std::int64_t now = now_ns();
   const auto stopped = static_cast<std::uint64_t>(clock_.total(now));
-  counts.recoveries.add(1);
+  counts.failovers.add(1);
   counts.stopped_ns.add(stopped);
   counts.longest_stop_ns.set(std::max(counts.longest_stop_ns.get(), stopped));
   const QueueMask in_use = link_.set().in_use();

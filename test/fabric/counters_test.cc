@@ -141,7 +141,7 @@ TEST_CASE("A rail that was left has no share of messages any more, and the other
   FailoverWorld::port("soft1", false);
   CHECK(stream.run(200));
   CAPTURE(stream.failure, log.warnings());
-  CHECK(sender().recoveries.get() > 0);
+  CHECK(sender().failovers.get() > 0);
   CHECK(sender().rails[0].permille.get() == 0);
   CHECK(sender().rails[1].permille.get() == 0);
   CHECK(sender().messages() > messages);

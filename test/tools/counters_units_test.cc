@@ -324,7 +324,7 @@ TEST_CASE("A rail that gets less than half of what its port promises is named") 
     c.rails.emplace_back().port = "mlx5_1";
     c.rails[0].permille = row.first;
     c.rails[1].permille = row.second;
-    c.recoveries = 3;
+    c.failovers = 3;
     c.stopped_ns = 2'000'000'000;
     c.longest_stop_ns = 1'500'000'000;
     p.connections.push_back(c);
@@ -334,7 +334,7 @@ TEST_CASE("A rail that gets less than half of what its port promises is named") 
     if (!row.named.empty())
       CHECK(lines[0].find("rail " + row.named + " is slow: from a pid 1 to b pid 2 it gets ") == 0);
     CHECK(shares(s.rows[0]).size() == (row.first + row.second == 0 ? 0 : 2));
-    CHECK(s.rows[0].recoveries == 3);
+    CHECK(s.rows[0].failovers == 3);
     CHECK(s.rows[0].stopped_s == 2.0);
     CHECK(s.rows[0].longest_stop_s == 1.5);
   }

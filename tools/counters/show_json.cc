@@ -110,7 +110,7 @@ nlohmann::json row_json(const PeerRow& row, const ProcessSample& p) {
           {"in_flight", row.in_flight},
           {"stalled_s", row.stalled_s},
           {"errors", row.errors},
-          {"failovers", row.recoveries},
+          {"failovers", row.failovers},
           {"stopped_s", row.stopped_s},
           {"longest_stop_s", row.longest_stop_s},
           {"rails", std::move(rails)}};

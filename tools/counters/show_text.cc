@@ -179,7 +179,7 @@ Table table_of(const Summary& s, std::size_t most) {
                                    quantile_text(row, 0.5),
                                    quantile_text(row, 0.99),
                                    row.errors == 0 ? "-" : std::to_string(row.errors),
-                                   row.recoveries == 0 ? "-" : std::to_string(row.recoveries)};
+                                   row.failovers == 0 ? "-" : std::to_string(row.failovers)};
     if (named)
       cells.insert(cells.begin() + 2, row.member.brief().empty() ? "-" : row.member.brief());
     table.add(std::move(cells));

@@ -68,7 +68,7 @@ void add(PeerRow& row, const ConnectionSample& c, const ConnectionSample* old, d
   row.bytes += c.bytes();
   row.messages += c.messages;
   row.staged_bytes += c.staged_bytes;
-  row.recoveries += c.recoveries;
+  row.failovers += c.failovers;
   row.stopped_s += static_cast<double>(c.stopped_ns) * 1e-9;
   row.longest_stop_s = std::max(row.longest_stop_s, static_cast<double>(c.longest_stop_ns) * 1e-9);
   for (const std::uint64_t n : c.errors) row.errors += n;

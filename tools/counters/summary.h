@@ -25,7 +25,7 @@ struct PeerRow {
   std::uint64_t bytes = 0, messages = 0, staged_bytes = 0, errors = 0;  // since they began
   // Times that connections went over to other ports (the plugin's failover), and how long they
   // stood still for that, since they began.
-  std::uint64_t recoveries = 0;
+  std::uint64_t failovers = 0;
   double stopped_s = 0, longest_stop_s = 0;
   // Of the time of an open connection, 0 to 1, by cause; the whole since they began, in seconds.
   std::array<double, counters::kWaits> share{};

@@ -149,7 +149,7 @@ bool CounterView::read(std::uint32_t index, const std::vector<PortSample>& ports
   out.communicator = id.communicator;
   out.session = id.session;
   out.staged_bytes = c.staged_bytes.get();
-  out.recoveries = c.recoveries.get();
+  out.failovers = c.failovers.get();
   out.stopped_ns = c.stopped_ns.get();
   out.longest_stop_ns = c.longest_stop_ns.get();
   out.looked_at = c.looked_at.get();

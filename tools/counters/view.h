@@ -37,7 +37,7 @@ struct ConnectionSample {
   std::uint16_t session = 0;
   Membership member;
   std::uint64_t messages = 0, staged_bytes = 0;
-  std::uint64_t recoveries = 0, stopped_ns = 0, longest_stop_ns = 0;
+  std::uint64_t failovers = 0, stopped_ns = 0, longest_stop_ns = 0;
   // As of the last call in vain; they mean something only while such calls go on.
   std::int64_t looked_at = 0, since = 0;
   std::uint32_t in_flight = 0;

@@ -108,10 +108,10 @@ void add_peer(Families& out, const Labels& process, const ProcessSample& p, cons
   if (!other)
     out.add("twinpath_path_info", "gauge", "Which way data goes to a peer, and why.",
             with(peer, {{"reason", row.reason}}), 1);
-  if (row.rails.size() > 1 || row.recoveries > 0) {
+  if (row.rails.size() > 1 || row.failovers > 0) {
     out.add("twinpath_failovers_total", "counter",
             "Times that connections went over to other ports, or back.", peer,
-            static_cast<double>(row.recoveries));
+            static_cast<double>(row.failovers));
     out.add("twinpath_failover_seconds_total", "counter",
             "How long connections stood still for that, added up.", peer, row.stopped_s);
     out.add("twinpath_failover_longest_seconds", "gauge", "The longest of these.", peer,
@@ -236,7 +236,7 @@ void merge(PeerRow& to, const PeerRow& from) {
   to.messages += from.messages;
   to.staged_bytes += from.staged_bytes;
   to.errors += from.errors;
-  to.recoveries += from.recoveries;
+  to.failovers += from.failovers;
   to.stopped_s += from.stopped_s;
   to.longest_stop_s = std::max(to.longest_stop_s, from.longest_stop_s);
   to.in_flight += from.in_flight;

@@ -64,7 +64,7 @@ void print_rows(const Summary& s, std::size_t process) {
     for (const double waited : row.waited_s) cells.push_back(seconds(waited));
     cells.push_back(count(row.errors));
     cells.push_back(count(static_cast<std::uint64_t>(row.lost)));
-    cells.push_back(count(row.recoveries));
+    cells.push_back(count(row.failovers));
     table.add(std::move(cells));
   }
   table.print(stdout);
