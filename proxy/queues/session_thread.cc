@@ -76,10 +76,8 @@ bool SessionThread::start_epoll() {
   if (!add_to(epoll_.get(), bell_.get(), EPOLLIN))
     return refused("epoll_ctl", why_not_watched(errno));
   const std::lock_guard hold(lock_);
+  wake_up();  // out of the futex, which it will not sleep on again
   watching_ = true;
-  // Out of the futex, which it will not sleep on again.
-  calls_.fetch_add(1, std::memory_order_release);
-  calls_.notify_one();
   return true;
 }
 

@@ -125,25 +125,39 @@ TEST_CASE("A session's thread sleeps while nothing is held") {
   CHECK(h.thread->turns() == before);
 }
 
-TEST_CASE("What is held has had a turn within the bound, and not at once") {
+TEST_CASE("What is held has had a turn within the bound") {
   Holder h;
   h.start();
-  // Not at once: the caller is to have a chance to go on by itself.
-  constexpr std::int64_t kFirst = std::int64_t{kTurnUs} * 1000;
   constexpr std::int64_t kBound = std::int64_t{kHoldBoundUs} * 1000 * 3;
-  std::int64_t took = 0;
-  // A busy machine may be late many times, but not for so long each time; and a thread that was
-  // just waking for something else takes a turn at once.
-  for (const std::int64_t first = now_ns();
-       (took < kFirst || took > kBound) && now_ns() - first < kLimit;) {
+  std::int64_t best = kLimit;
+  // A busy machine may be late many times, but not for so long each time.
+  for (const std::int64_t first = now_ns(); best > kBound && now_ns() - first < kLimit;) {
     REQUIRE(h.sleeps());
     const std::int64_t begin = h.hold(1);
     REQUIRE(eventually([&] { return h.let_go != 0; }));
-    took = h.let_go - begin;
+    best = std::min(best, h.let_go - begin);
   }
-  INFO(took << " ns");
-  CHECK(took >= kFirst);
-  CHECK(took <= kBound);
+  INFO(best << " ns");
+  CHECK(best <= kBound);
+  // Not at once: the caller is to have a chance to go on by itself.
+  CHECK(best >= std::int64_t{kTurnUs} * 1000);
+}
+
+// Else what is held just then is let go by a turn that was due anyway, and so at once.
+TEST_CASE("A session's thread that wakes because somebody is watched is not taken for asleep") {
+  for (int round = 0; round < kTries; ++round) {
+    Holder h;
+    h.thread->start();
+    REQUIRE(h.sleeps());
+    h.thread->watch(h.other, {h.other.fd.get()});
+    // It wakes in its own time.
+    for (const std::int64_t later = now_ns() + round * 10'000; now_ns() < later;) {
+    }
+    REQUIRE(h.sleeps());
+    const std::int64_t begin = h.hold(1);
+    REQUIRE(eventually([&] { return h.let_go != 0; }));
+    CHECK(h.let_go - begin >= std::int64_t{kTurnUs} * 1000);
+  }
 }
 
 TEST_CASE("A session's thread leaves the lock to whoever has it, and looks again") {
