@@ -156,7 +156,7 @@ bool Execution::collect(QueuePair& qp) {
       }
       continue;
     }
-    if (receive_cq == nullptr || (ended_ && wc.status != IBV_WC_SUCCESS)) continue;
+    if (receive_cq == nullptr || (stop_ && wc.status != IBV_WC_SUCCESS)) continue;
     // A receive that is flushed stands behind the send that ended the queue.
     if (wc.status != IBV_WC_SUCCESS) (void)retire(qp);
     Completion c;
@@ -246,7 +246,7 @@ void Execution::fail(QueuePair& qp) {
 
 void Execution::end() {
   std::lock_guard hold(lock_);
-  ended_ = true;
+  stop_ = true;
   for (auto& [number, qp] : qps_) {
     if (qp.facts.service == Service::reliable) (void)qp.carrier->change(State::error, {});
     while (collect(qp)) {
@@ -256,7 +256,7 @@ void Execution::end() {
 
 bool Execution::turn() {
   std::lock_guard hold(lock_);
-  if (ended_) return false;
+  if (stop_) return false;
   bool moved = look_at_doorbells();
   for (auto& [number, shared] : srqs_) {
     if (shared.written) moved |= shared.written->look(around_);

@@ -136,8 +136,7 @@ class Execution : public Queues {
   std::map<std::uint32_t, QueuePair> qps_;
   std::uint32_t last_owed_ = 0;  // whose record was read last among those that no word named
   int busy_turns_ = 0;           // in which none of theirs was read
-  bool ended_ = false;
-  bool said_ = false;  // that something is not carried out
+  bool said_ = false;            // that something is not carried out
   bool stop_ = false;
   std::condition_variable work_;  // there is a queue pair, or the end
   std::thread thread_;
