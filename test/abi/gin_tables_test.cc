@@ -4,36 +4,27 @@
 #include <climits>
 #include <cstdlib>
 
-#include "plugin/nccl/context.h"
 #include "plugin/nccl/default_name.h"
 #include "test/abi/fake_caller.h"
 #include "test/abi/fake_transport.h"
 #include "test/abi/gin_any.h"
 #include "test/abi/gin_fake.h"
+#include "test/abi/one_sided_tables.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
 
 extern "C" const twinpath::abi::ncclGin_v11_t ncclGinPlugin_v11;
 extern "C" const twinpath::abi::ncclGin_v14_t ncclGinPlugin_v14;
-extern "C" const twinpath::abi::ncclNet_v12_t ncclNetPlugin_v12;
 
 namespace twinpath::test {
 namespace {
-
-void* const kGarbage = reinterpret_cast<void*>(std::uintptr_t{0xA5A5A5A0});
-constexpr std::uint64_t kCommId = 0xC0FFEE;
 
 std::vector<std::unique_ptr<AnyGin>> versions() {
   return all_gin_versions([](std::string_view symbol) -> const void* {
     if (symbol == "ncclGinPlugin_v11") return &ncclGinPlugin_v11;
     return &ncclGinPlugin_v14;
   });
-}
-
-bool turned_off() {
-  const char* off = std::getenv("TWINPATH_GIN");
-  return off != nullptr && std::string_view(off) == "0";
 }
 
 // What NCCL 2.28 makes at the first use: init again, listen, connect with the communicator's own
@@ -118,37 +109,18 @@ TEST_CASE("the release that opens the plugin is asked for its version", "[again]
 }
 
 TEST_CASE("with TWINPATH_GIN=0 there are no GIN devices, and init keeps nothing", "[off][.]") {
-  NEEDS(turned_off(), "TWINPATH_GIN=0 is not set");
+  NEEDS(turned_off("TWINPATH_GIN"), "TWINPATH_GIN=0 is not set");
   LogCapture log;
-  for (auto& t : versions()) {
-    void* ctx = kGarbage;
-    CHECK(t->init(&ctx, kCommId, current_sink()) == abi::ncclSuccess);
-    CHECK(ctx == nullptr);
-    int n = -1;
-    CHECK(t->devices(&n) == abi::ncclSuccess);
-    CHECK(n == 0);
-    CHECK(t->finalize(ctx) == abi::ncclSuccess);
-  }
+  for (auto& t : versions()) check_off(*t);
   CHECK(gin().made == 0);
-  int n = -1;
-  CHECK(ncclNetPlugin_v12.devices(&n) == abi::ncclSuccess);
-  CHECK(n == 2);
 }
 
 TEST_CASE("before init everything is refused") {
   LogCapture log;
-  REQUIRE(Context::get() == nullptr);  // this case has to be the first
   for (auto& t : versions()) {
-    int n = -1;
     AnyProps props;
-    Handle handle{};
-    void* listener = kGarbage;
-    CHECK(t->devices(&n) == abi::ncclInvalidUsage);
-    CHECK(n == 0);
     CHECK(t->properties(0, props) == abi::ncclInvalidUsage);
-    CHECK(t->listen(nullptr, 0, handle.data(), &listener) == abi::ncclInvalidUsage);
-    CHECK(listener == nullptr);
-    CHECK(t->finalize(nullptr) == abi::ncclSuccess);
+    check_before_init(*t);
   }
 }
 
@@ -220,7 +192,7 @@ TEST_CASE("GIN devices have NET's names and properties, and are of type GDAKI") 
 }
 
 TEST_CASE("v11 counts the devices that NET merged, v14 only ports") {
-  if (turned_off()) return;
+  if (turned_off("TWINPATH_GIN")) return;
   LogCapture log;
   const NetAdapter<abi::ncclNet_v12_t> net_table(&ncclNetPlugin_v12);
   AnyNet& net = const_cast<NetAdapter<abi::ncclNet_v12_t>&>(net_table);

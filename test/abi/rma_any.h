@@ -1,14 +1,10 @@
 #pragma once
-// One face for the RMA tables of v14 to v16, as gin_any.h is for GIN: each call goes through the
-// version's own members with its own types, as NCCL would make it.
+// One face for the RMA tables of v14 to v16: each call goes through the version's own members with
+// its own types, as NCCL would make it.
 #include <cstring>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "plugin/nccl/abi/rma.h"
-#include "test/abi/any_net.h"
+#include "test/abi/any_one_sided.h"
 
 namespace twinpath::test {
 
@@ -28,29 +24,16 @@ struct RmaWord {
   bool strong = true;
 };
 
-class AnyRma {
+class AnyRma : public AnyOneSided {
  public:
-  using R = abi::ncclResult_t;
-  virtual ~AnyRma() = default;
-  virtual int version() const = 0;
-  virtual const char* name() const = 0;
-  virtual R init(void** ctx, std::uint64_t comm_id, LogSink log) = 0;
-  virtual R devices(int* n) = 0;
   virtual R properties(int dev, abi::ncclNetProperties_v12_t* out) = 0;
   // False where the table cannot be asked.
   virtual R any_signal_shows_all(void* comm, bool* shows) = 0;
-  virtual R listen(void* ctx, int dev, void* handle, void** comm) = 0;
-  virtual R connect(void* ctx, void** handles, int nranks, int rank, void* listener,
-                    void** comm) = 0;
   virtual R create_context(void* comm, abi::ncclRmaConfig_v14_t* config, void** ctx) = 0;
   virtual R reg(void* comm, void* data, std::size_t size, int type, std::uint64_t flags,
                 void** mh) = 0;
   virtual R reg_dmabuf(void* comm, void* data, std::size_t size, int type, std::uint64_t offset,
                        int fd, std::uint64_t flags, void** mh) = 0;
-  virtual R dereg(void* comm, void* mh) = 0;
-  virtual R destroy_context(void* ctx) = 0;
-  virtual R close_coll(void* comm) = 0;
-  virtual R close_listen(void* listener) = 0;
   virtual R iput(void* ctx, int context, const RmaMove& move, std::uint32_t rank,
                  void** request) = 0;
   virtual R iput_signal(void* ctx, int context, const RmaMove& move, std::uint32_t rank,
@@ -61,18 +44,13 @@ class AnyRma {
   virtual R iflush(void* ctx, int context, void* mh, std::uint32_t rank, void** request) = 0;
   virtual R test(void* comm, void* request, int* done) = 0;
   virtual R progress(void* ctx) = 0;
-  virtual R query_last_error(void* ctx, bool* failed) = 0;
-  virtual R finalize(void* ctx) = 0;
 };
 
 template <class Rma>
-class RmaAdapter final : public AnyRma {
+class RmaAdapter final : public OneSidedAdapter<AnyRma, Rma> {
  public:
-  explicit RmaAdapter(const Rma* table) : t_(*table) {}
-  int version() const override { return Rma::kVersion; }
-  const char* name() const override { return t_.name; }
-  R init(void** ctx, std::uint64_t id, LogSink log) override { return t_.init(ctx, id, log); }
-  R devices(int* n) override { return t_.devices(n); }
+  using Base = OneSidedAdapter<AnyRma, Rma>;
+  using Base::Base, Base::t_, typename Base::R;
   R properties(int dev, abi::ncclNetProperties_v12_t* out) override {
     if (out != nullptr) std::memset(out, 0xA5, sizeof *out);  // NCCL does not clear it either
     return t_.getProperties(dev, out);
@@ -87,12 +65,6 @@ class RmaAdapter final : public AnyRma {
     }
     return abi::ncclSuccess;
   }
-  R listen(void* ctx, int dev, void* handle, void** comm) override {
-    return t_.listen(ctx, dev, handle, comm);
-  }
-  R connect(void* ctx, void** handles, int nranks, int rank, void* listener, void** comm) override {
-    return t_.connect(ctx, handles, nranks, rank, listener, comm);
-  }
   R create_context(void* comm, abi::ncclRmaConfig_v14_t* config, void** ctx) override {
     return t_.createContext(comm, config, ctx);
   }
@@ -104,10 +76,6 @@ class RmaAdapter final : public AnyRma {
                std::uint64_t flags, void** mh) override {
     return t_.regMrSymDmaBuf(comm, data, size, type, offset, fd, flags, mh);
   }
-  R dereg(void* comm, void* mh) override { return t_.deregMrSym(comm, mh); }
-  R destroy_context(void* ctx) override { return t_.destroyContext(ctx); }
-  R close_coll(void* comm) override { return t_.closeColl(comm); }
-  R close_listen(void* listener) override { return t_.closeListen(listener); }
   R iput(void* ctx, int context, const RmaMove& m, std::uint32_t rank, void** request) override {
     if constexpr (Rma::kVersion == 14)
       return t_.iput(ctx, context, m.src_off, m.src, m.size, m.dst_off, m.dst, rank, request);
@@ -134,25 +102,13 @@ class RmaAdapter final : public AnyRma {
   }
   R test(void* comm, void* request, int* done) override { return t_.test(comm, request, done); }
   R progress(void* ctx) override { return t_.rmaProgress(ctx); }
-  R query_last_error(void* ctx, bool* failed) override { return t_.queryLastError(ctx, failed); }
-  R finalize(void* ctx) override { return t_.finalize(ctx); }
-
- private:
-  const Rma& t_;
 };
 
-inline std::vector<std::unique_ptr<AnyRma>> all_rma_versions(
-    const std::function<const void*(const char*)>& find) {
+inline std::vector<std::unique_ptr<AnyRma>> all_rma_versions(const FindSymbol& find) {
   std::vector<std::unique_ptr<AnyRma>> all;
-  if (const void* t = find("ncclRmaPlugin_v14"))
-    all.push_back(std::make_unique<RmaAdapter<abi::ncclRma_v14_t>>(
-        static_cast<const abi::ncclRma_v14_t*>(t)));
-  if (const void* t = find("ncclRmaPlugin_v15"))
-    all.push_back(std::make_unique<RmaAdapter<abi::ncclRma_v15_t>>(
-        static_cast<const abi::ncclRma_v15_t*>(t)));
-  if (const void* t = find("ncclRmaPlugin_v16"))
-    all.push_back(std::make_unique<RmaAdapter<abi::ncclRma_v16_t>>(
-        static_cast<const abi::ncclRma_v16_t*>(t)));
+  add_version<RmaAdapter, abi::ncclRma_v14_t>(all, find, "ncclRmaPlugin_v14");
+  add_version<RmaAdapter, abi::ncclRma_v15_t>(all, find, "ncclRmaPlugin_v15");
+  add_version<RmaAdapter, abi::ncclRma_v16_t>(all, find, "ncclRmaPlugin_v16");
   return all;
 }
 

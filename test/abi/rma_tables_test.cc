@@ -1,9 +1,8 @@
 // The RMA tables over a transport that does as it is told: what is passed on, and what becomes of
 // each Status.  [off] runs with TWINPATH_RMA=0.
 #include <climits>
-#include <cstdlib>
 
-#include "plugin/nccl/context.h"
+#include "test/abi/one_sided_tables.h"
 #include "test/abi/rma_any.h"
 #include "test/abi/rma_fake.h"
 #include "test/support/catch.h"
@@ -13,13 +12,9 @@
 extern "C" const twinpath::abi::ncclRma_v14_t ncclRmaPlugin_v14;
 extern "C" const twinpath::abi::ncclRma_v15_t ncclRmaPlugin_v15;
 extern "C" const twinpath::abi::ncclRma_v16_t ncclRmaPlugin_v16;
-extern "C" const twinpath::abi::ncclNet_v12_t ncclNetPlugin_v12;
 
 namespace twinpath::test {
 namespace {
-
-void* const kGarbage = reinterpret_cast<void*>(std::uintptr_t{0xA5A5A5A0});
-constexpr std::uint64_t kCommId = 0xC0FFEE;
 
 std::vector<std::unique_ptr<AnyRma>> versions() {
   return all_rma_versions([](std::string_view symbol) -> const void* {
@@ -70,43 +65,17 @@ class Connected {
   void *listener = kGarbage, *comm = kGarbage, *ctx = kGarbage, *window = kGarbage;
 };
 
-bool turned_off() {
-  const char* off = std::getenv("TWINPATH_RMA");
-  return off != nullptr && std::string_view(off) == "0";
-}
-
 }  // namespace
 
 TEST_CASE("with TWINPATH_RMA=0 there are no RMA devices, and init keeps nothing", "[off][.]") {
-  NEEDS(turned_off(), "TWINPATH_RMA=0 is not set");
+  NEEDS(turned_off("TWINPATH_RMA"), "TWINPATH_RMA=0 is not set");
   LogCapture log;
-  for (auto& t : versions()) {
-    void* ctx = kGarbage;
-    CHECK(t->init(&ctx, kCommId, current_sink()) == abi::ncclSuccess);
-    CHECK(ctx == nullptr);
-    int n = -1;
-    CHECK(t->devices(&n) == abi::ncclSuccess);
-    CHECK(n == 0);
-    CHECK(t->finalize(ctx) == abi::ncclSuccess);
-  }
-  int n = -1;
-  CHECK(ncclNetPlugin_v12.devices(&n) == abi::ncclSuccess);
-  CHECK(n == 2);
+  for (auto& t : versions()) check_off(*t);
 }
 
 TEST_CASE("before init RMA is refused") {
   LogCapture log;
-  REQUIRE(Context::get() == nullptr);  // this case has to be the first
-  for (auto& t : versions()) {
-    int n = -1;
-    Handle handle{};
-    void* listener = kGarbage;
-    CHECK(t->devices(&n) == abi::ncclInvalidUsage);
-    CHECK(n == 0);
-    CHECK(t->listen(nullptr, 0, handle.data(), &listener) == abi::ncclInvalidUsage);
-    CHECK(listener == nullptr);
-    CHECK(t->finalize(nullptr) == abi::ncclSuccess);
-  }
+  for (auto& t : versions()) check_before_init(*t);
 }
 
 TEST_CASE("RMA has the NET plugin's devices, or none where GPU memory is not reached") {
