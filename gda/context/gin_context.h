@@ -141,6 +141,7 @@ class Context final : public GinContext, private EngineClient {
   bool visit_main(std::size_t pair, bool& moved);
   bool visit_companion(std::size_t pair, bool& moved);
   void look_around() override;
+  void glance() override;
   void look_at(int rank, std::int64_t now);
   bool poll();
   // One batch of a port's completions: how many, below 0 an error.

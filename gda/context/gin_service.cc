@@ -150,17 +150,21 @@ void Context::look_around() {
     give_up_everywhere();
   }
   const std::int64_t now = now_ns();
-  const bool moved = moves_ != nullptr && moves_->all_moved();
-  PortWatch& port = moved ? core_->second->watch : *core_->port;
   const bool moving = moves_ != nullptr && moves_->under_way();  // which has a limit of its own
-  const bool lost = !let_go_.given_up() && !moving && core_->lost(port, now);
-  if (moves_ != nullptr && !lost && !moved && port.down()) moves_->ask();
-  if (lost) {
-    fail_all(Syndrome::retry_exceeded);
-    return give_up();
+  if (!let_go_.given_up() && !moving) {
+    if (core_->lost(moves_ != nullptr ? moves_->watch() : *core_->port, now)) {
+      fail_all(Syndrome::retry_exceeded);
+      return give_up();
+    }
+    if (moves_ != nullptr) moves_->looked();
   }
   for (int rank = 0; rank < shape_.ranks && !peer_died_; ++rank)
     if (rank != core_->rank()) look_at(rank, now);
+}
+
+// The adapter's word that the port is down comes long before a queue's retries are over.
+void Context::glance() {
+  if (moves_ != nullptr && !let_go_.given_up() && moves_->news()) look_around();
 }
 
 // Something is always expected of a peer: what kernels wait for is not seen here.  So a silent one

@@ -28,10 +28,11 @@ bool post_taken(ibv_qp* qp, std::size_t pair, std::uint32_t taken) {
 
 }  // namespace
 
-bool PortMoves::all_moved() const {
-  for (std::size_t p = 0; p < pairs_.size(); ++p)
-    if (first_.pair(p) != nullptr && pairs_[p].at != At::second) return false;
-  return true;
+PortMoves::PortMoves(GinCore& core, std::size_t ranks, CountedInbox& inbox, const PortQueues& first,
+                     std::unique_ptr<PortQueues> second)
+    : core_(core), ranks_(ranks), inbox_(inbox), first_(first), second_(std::move(second)) {
+  pairs_.resize(second_->size());
+  for (std::size_t p = 0; p < pairs_.size(); ++p) served_ += first_.pair(p) != nullptr ? 1 : 0;
 }
 
 Status PortMoves::raise(std::size_t p, const QueueEnd& far, const std::string& peer, bool here) {
@@ -39,6 +40,11 @@ Status PortMoves::raise(std::size_t p, const QueueEnd& far, const std::string& p
   if (second_->raise(p, far, peer, here) != Status::ok)
     core_.second->lacks.store("a rank is not reached", std::memory_order_relaxed);
   return inbox_.prepare(p, second_->arrivals(p).qp(), CountedInbox::kReceives + 1);
+}
+
+void PortMoves::looked() {
+  down_ = watch().down();
+  if (down_) ask();
 }
 
 void PortMoves::ask() {
@@ -73,6 +79,7 @@ void PortMoves::leave(std::size_t p, const char* why) {
 void PortMoves::end(Pair& pair) {
   pair.at = At::second;
   --moving_;
+  ++moved_;
 }
 
 void PortMoves::count(const Pair& pair) {

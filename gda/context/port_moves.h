@@ -37,14 +37,8 @@ class PortMoves {
 
   // `ranks`: pair p is to rank p % ranks.  All outlive this but `second`, whose queue pairs are
   // those that can move.
-  PortMoves(const GinCore& core, std::size_t ranks, CountedInbox& inbox, const PortQueues& first,
-            std::unique_ptr<PortQueues> second)
-      : core_(core),
-        ranks_(ranks),
-        inbox_(inbox),
-        first_(first),
-        second_(std::move(second)),
-        pairs_(ranks_ == 0 ? 0 : second_->size()) {}
+  PortMoves(GinCore& core, std::size_t ranks, CountedInbox& inbox, const PortQueues& first,
+            std::unique_ptr<PortQueues> second);
   const PortQueues& second() const { return *second_; }
   bool can_move(std::size_t pair) const { return second_->pair(pair) != nullptr; }
   // As PortQueues::raise(), of the second port.
@@ -58,15 +52,18 @@ class PortMoves {
   // Completions: of a pair's last receive over the first port; and all over the second.
   void receives_came_back(std::size_t pair) { pairs_[pair].receives_came_back = true; }
   void on_completion(const ibv_wc& wc);
-  // The first port is down: who can leaves it, once the second one has been seen to work.
-  void ask();
+  // The port that all queues are over, else the first.
+  PortWatch& watch() { return moved_ == served_ ? core_.second->watch : *core_.port; }
+  // Whether its adapter has told of a change since this context was told of looks.  A system call.
+  bool news() { return !under_way() && (watch().told() || watch().down() != down_); }
+  // The port was looked at.  Who is over one that is down leaves it, once the second one has been
+  // seen to work.
+  void looked();
   // Begins the pair's move, if it has not begun; where it cannot move the pair fails.
   void leave(std::size_t pair, const char* why);
   bool under_way() const { return moving_ != 0; }
   // One step of those that are; true when one has come further.
   bool advance();
-  // None of the context's queues is over the first port any more.
-  bool all_moved() const;
 
  private:
   enum class At : std::uint8_t { first, asking, stopping, told, second };
@@ -87,19 +84,23 @@ class PortMoves {
   }
   const char* name(std::size_t pair) const { return pairs_[pair].back->name().c_str(); }
   const std::string& second_name() const { return core_.second->rail.port.port->name; }
+  void ask();
   void on_receive(const ibv_wc& wc);
   void on_send(const ibv_wc& wc);
   bool advance(std::size_t pair);
   void end(Pair& pair);
   void count(const Pair& pair);
 
-  const GinCore& core_;
+  GinCore& core_;
   const std::size_t ranks_;
   CountedInbox& inbox_;
   const PortQueues& first_;
   const std::unique_ptr<PortQueues> second_;
   std::vector<Pair> pairs_;
-  int moving_ = 0;  // of these under way
+  int moving_ = 0;     // of these under way
+  int moved_ = 0;      // of these over the second port
+  int served_ = 0;     // queue pairs over the first port
+  bool down_ = false;  // the port, when it was looked at for this context
 };
 
 }  // namespace twinpath::gda

@@ -26,6 +26,7 @@ constexpr std::int64_t kShortSleep = 20 * 1000;
 // The peers' work for us waits for the same sleep on fabrics that are software.
 constexpr std::int64_t kLongSleep = 200 * 1000;
 constexpr std::int64_t kLongIdle = kSecond;
+constexpr std::int64_t kGlance = kLongSleep;
 
 void sleep_ns(std::int64_t ns) {
   const timespec t{0, static_cast<long>(ns)};
@@ -141,7 +142,7 @@ void Engine::sleep_until_changed(std::int64_t limit_ns) {
 void Engine::run() {
   const int cpus = place_helper(cpus_, gpu::near_cpus(gpu_));
   std::int64_t last_work = now_ns();
-  std::int64_t looked = last_work, began = last_work;
+  std::int64_t looked = last_work, began = last_work, glanced = last_work;
   bool turns = true;
   const auto ask = [&] {
     turns = serving_.empty() || std::any_of(serving_.begin(), serving_.end(),
@@ -153,7 +154,14 @@ void Engine::run() {
       ask();
     }
     bool moved = false;
-    for (EngineClient* client : serving_) moved |= client->turn();
+    const bool glances = began - glanced >= kGlance;
+    if (glances) glanced = began;
+    for (EngineClient* client : serving_) {
+      if (client->turn())
+        moved = true;
+      else if (glances)
+        client->glance();
+    }
     if (moved) {
       last_work = now_ns();
     } else if (!turns) {

@@ -28,6 +28,9 @@ class EngineClient {
   virtual bool turn() = 0;
   // Now and then (about ten times a second): what need not be looked at each turn.
   virtual void look_around() = 0;
+  // After a turn in which nothing moved, 5000 times a second at most: what may be why.  A system
+  // call is in nobody's way then.
+  virtual void glance() {}
   // Where no client of an engine does, its thread sleeps between looks; asked after each.
   virtual bool needs_turns() const { return true; }
 

@@ -2,6 +2,12 @@
 
 namespace twinpath::gda {
 
+bool PortWatch::told() {
+  AsyncEvents& events = rail_.port.adapter->events;
+  events.poll();
+  return events.port_changes() != changes_ || events.device_failed();
+}
+
 std::string PortWatch::look(std::int64_t at) {
   const std::int64_t now = ran_.look(at);
   AsyncEvents& events = rail_.port.adapter->events;

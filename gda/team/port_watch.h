@@ -16,9 +16,11 @@ namespace twinpath::gda {
 class PortWatch {
  public:
   PortWatch(const Rail& rail, const Devices& devices) : rail_(rail), devices_(devices) {}
-  // To be called about ten times a second, at now_ns().  Empty, or why nothing will come over it
-  // any more.
+  // To be called about ten times a second, at now_ns(), and when told() is true.  Empty, or why
+  // nothing will come over it any more.
   std::string look(std::int64_t at);
+  // Whether its adapter has told of a change since then.  A system call.
+  bool told();
   // When last looked at.
   bool down() const { return down_since_ != 0; }
 

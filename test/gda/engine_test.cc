@@ -88,6 +88,31 @@ TEST_CASE("An engine sleeps between looks where nobody needs its turns, and wake
   engine.remove(a);
 }
 
+TEST_CASE("An engine lets clients glance where nothing moved, and no others") {
+  struct Glancing final : EngineClient {
+    explicit Glancing(bool busy) : moves(busy) {}
+    bool turn() override {
+      turns.fetch_add(1);
+      return moves;
+    }
+    void look_around() override {}
+    void glance() override { glances.fetch_add(1); }
+    const bool moves;
+    std::atomic<std::uint64_t> turns{0}, glances{0};
+  };
+  Engine engine(-1, EngineChoice::automatic);
+  Glancing idle(false), busy(true);
+  engine.add(busy);
+  engine.add(idle);
+  const std::int64_t end = now_ns() + 20 * kSecond;
+  while (idle.glances < 50 && now_ns() < end) std::this_thread::yield();
+  engine.remove(idle);
+  engine.remove(busy);
+  CHECK(idle.glances >= 50);
+  CHECK(idle.glances < idle.turns / 2);
+  CHECK(busy.glances == 0);
+}
+
 TEST_CASE("Clients of many threads share the engine of one GPU") {
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};

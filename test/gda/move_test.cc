@@ -162,6 +162,18 @@ Config merged_config() {
   return config;
 }
 
+// At the engine's looks around, at which it does all that can wait.
+struct Looks final : EngineClient {
+  bool turn() override { return false; }
+  void look_around() override {
+    if (struck && !log->has("leaves soft0 for soft1: it is down")) came_first = true;
+  }
+  const LogCapture* log = nullptr;
+  std::atomic<bool> struck{false};
+  bool came_first = false;
+};
+Looks* looks = nullptr;
+
 // What a fault did to the ports of this process.
 void mend(Rank& r) {
   for (int device : {0, 1}) {
@@ -205,6 +217,26 @@ const NamedScenario apart_down("apart_down", [](Rank& r) {
 const NamedScenario apart_answers("apart_answers", [](Rank& r) {
   return moves_apart(r, {"no answer", false, soft::PortLoss::answers, 2000, 12});
 });
+
+std::string notices(Rank& r) {
+  if (r.rank == 0) EXPECT_GIN(r.devices->merge(std::array{0, 1}));
+  r.meeting->barrier();
+  Member member = join_merged(r);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel<GinKernel30>();
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    const Port& first = *r.devices->rails(0).front().port;
+    EXPECT_GIN(soft::set_port_state(first.context, first.number, false) == 0);
+    looks->struck = true;
+  }
+  r.meeting->barrier();
+  TRY_GIN(kernel.signal(1 - r.rank, 0));
+  TRY_GIN(kernel.wait_signal(0, 1));
+  r.meeting->barrier();
+  mend(r);
+  return {};
+}
 
 // The second port fails too: kernels are let go at all ranks.
 std::string both_fail(Rank& r) {
@@ -278,4 +310,24 @@ TEST_CASE("Kernels are let go when both ports fail") {
   config.failover_hold_ms = 500;
   LogCapture log;
   CHECK(run_threads(2, both_fail, config) == "");
+}
+
+// Nothing here has a time limit: the engine's next look is what the adapter's word must precede.
+TEST_CASE("Queues leave a port that is down before the engine looks around") {
+  if (on_adapters() || on_adapter_queues()) return;
+  bool late = true;
+  for (int run = 0; run < 5 && late; ++run) {  // a look may come just then
+    LogCapture log;
+    Looks client;
+    looks = &client;
+    client.log = &log;
+    const Config config = merged_config();
+    const auto engine = Engine::of(-1, config.gin_engine, config.helper_cpus);
+    engine->add(client);  // looks before others do
+    CHECK(run_threads(2, notices, config) == "");
+    engine->remove(client);
+    late = client.came_first;
+    CHECK(log.has("leaves soft0 for soft1: it is down"));
+  }
+  CHECK(!late);
 }

@@ -93,8 +93,12 @@ TEST_CASE("a port that is down is lost after its time, of which a stop of the pr
   const std::int64_t hold = made.config.failover_hold_ms * kMillisecond;
   std::int64_t now = 5 * kSecond;
   CHECK(watch.look(now) == "");
+  CHECK_FALSE(watch.told());
   REQUIRE(soft::set_port_state(rail.port.adapter->context, 1, false) == 0);
+  CHECK(watch.told());
   CHECK(watch.look(now += 2 * kSecond) == "");
+  CHECK(watch.down());
+  CHECK_FALSE(watch.told());
   now += stop;
   std::int64_t waited = 0;  // in looks of 100 ms
   while (watch.look(now += 100 * kMillisecond).empty() && waited < 2 * hold)
