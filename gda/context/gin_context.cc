@@ -84,7 +84,7 @@ Result<std::vector<Context::Bytes>> Context::prepare(const ContextSettings& sett
                              .row = static_cast<std::size_t>(memory_->inbox_row()),
                              .signals = memory_->signals_bytes() / sizeof(std::uint64_t)},
         flush_.get());
-  if (core_->second != nullptr) TP_TRY(make_second(settings));
+  if (core_->second != nullptr) make_second(settings);
 
   std::vector<Bytes> out;
   for (int r = 0; r < shape_.ranks; ++r) {
@@ -119,17 +119,17 @@ PortQueues::Plan Context::plan(const ContextSettings& settings) const {
           .queue = path_settings(core_->config(), comm)};
 }
 
-// Pairs whose signals the engine copies stay where they are.
-Status Context::make_second(const ContextSettings& settings) {
+// Pairs whose signals the engine copies stay where they are.  Without these queues, of which the
+// log says why there are none, the context is as good.
+void Context::make_second(const ContextSettings& settings) {
   PortQueues::Plan movable = plan(settings);
   for (std::size_t r = 0; r < peers_.size(); ++r)
     movable.used[r] = peers_[r].used && core_->plans[r].mode == ModeChoice::proxy;
   auto second = PortQueues::make(*core_, {core_->second->rail, core_->second->limits}, shape_,
                                  *memory_, movable);
-  if (!second) return second.status();
-  moves_ =
-      std::make_unique<PortMoves>(*core_, peers_.size(), *inbox_, *port_, std::move(second).take());
-  return Status::ok;
+  if (second)
+    moves_ = std::make_unique<PortMoves>(*core_, peers_.size(), *inbox_, *port_,
+                                         std::move(second).take());
 }
 
 std::vector<bool> Context::used() const {
@@ -178,16 +178,17 @@ Status Context::raise(int rank, Reader& in) {
     if (rank_of(p) != rank || !used(rank)) continue;
     const QueueEnd far = decode_end(in);
     const bool can = moves_ != nullptr && moves_->can_move(p);
-    const bool both = (in.integer<std::uint8_t>() != 0) == can;
-    const QueueEnd far_second = can && both ? decode_end(in) : QueueEnd{};
-    if (!in.ok() || !both) {
+    const bool far_can = in.integer<std::uint8_t>() != 0;
+    const QueueEnd far_second = far_can ? decode_end(in) : QueueEnd{};
+    if (!in.ok()) {
       TP_WARN("%s sent a damaged description of its queues", peer.c_str());
       return Status::remote;
     }
     TP_TRY(port_->raise(p, far, peer, core_->mesh->on_this_host(rank)));
     if (counted(rank)) TP_TRY(inbox_->listen(p, port_->arrivals(p).qp()));
     if (!can) continue;
-    TP_TRY(moves_->raise(p, far_second, peer, core_->mesh->on_this_host(rank)));
+    if (!far_can) core_->second->lacks.store("a rank has no queues", std::memory_order_relaxed);
+    if (far_can) TP_TRY(moves_->raise(p, far_second, peer, core_->mesh->on_this_host(rank)));
   }
   return Status::ok;
 }

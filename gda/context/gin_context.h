@@ -113,7 +113,7 @@ class Context final : public GinContext, private EngineClient {
   // What each rank must know of this one.
   Result<std::vector<Bytes>> prepare(const ContextSettings& settings);
   PortQueues::Plan plan(const ContextSettings& settings) const;
-  Status make_second(const ContextSettings& settings);
+  void make_second(const ContextSettings& settings);
   VerbsBackEndSetup back_end_setup(std::size_t pair) const;
   std::vector<bool> used() const;  // by rank
   const ibv_mr& signals_region() const { return signals_mr_ ? *signals_mr_ : port_->tables(); }

@@ -47,12 +47,12 @@ struct Ports {
   std::string why;  // those that are down or cannot be used
 };
 
-Ports look_at_ports(const Devices& devices, int device) {
+Ports look_at_ports(const Devices& devices, const std::vector<RailPort>& of) {
   Ports ports;
   const auto complain = [&ports](const std::string& reason) {
     ports.why += (ports.why.empty() ? "" : "; ") + reason;
   };
-  for (const RailPort& port : devices.rails(device)) {
+  for (const RailPort& port : of) {
     const std::uint32_t bit = 1u << ports.rails.size();
     std::string reason;
     auto now = devices.live(port, reason);
@@ -88,7 +88,7 @@ std::size_t choose_rail(std::span<const PortsOfRank> all, std::size_t rank) {
 
 Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t turn, const char* name,
                            Mesh& mesh) {
-  Ports mine = look_at_ports(devices, device);
+  Ports mine = look_at_ports(devices, devices.rails(device));
   mine.told.turn = turn;
   Result<Bytes> told = encode(mine.told);
   if (mine.told.usable == 0) {
@@ -113,7 +113,14 @@ Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t tur
 Result<std::optional<Rail>> agree_on_second_rail(const Devices& devices, int device,
                                                  const Rail& first, bool wanted, Mesh& mesh) {
   Ports mine;
-  if (wanted) mine = look_at_ports(devices, device);
+  std::vector<RailPort> ports = devices.rails(device);
+  const auto own = static_cast<std::uint8_t>(ports.size());
+  const std::vector<RailPort> reserve = devices.standby(device);
+  ports.insert(ports.end(), reserve.begin(), reserve.end());
+  if (wanted) {
+    mine = look_at_ports(devices, ports);
+    mine.told.ports = own;  // so that equal places are equally near
+  }
   for (std::size_t place = 0; place < mine.rails.size(); ++place) {
     if (!mine.rails[place] || mine.rails[place]->port.port != first.port.port) continue;
     mine.told.usable &= ~(1u << place);

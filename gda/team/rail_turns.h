@@ -37,8 +37,9 @@ std::size_t choose_rail(std::span<const PortsOfRank> all, std::size_t rank);
 Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t turn, const char* name,
                            Mesh& mesh);
 
-// Collective: another port of the device for a connection that is over `first`, at the same place
-// at all ranks; none where there is no such port, or where a rank does not want it.
+// Collective: another port of the device for a connection that is over `first`, else one in reserve
+// (Devices::standby), at the same place at all ranks; none where there is no such port, or where a
+// rank does not want it.
 Result<std::optional<Rail>> agree_on_second_rail(const Devices& devices, int device,
                                                  const Rail& first, bool wanted, Mesh& mesh);
 

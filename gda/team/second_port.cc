@@ -11,7 +11,7 @@ namespace twinpath::gda {
 namespace {
 
 bool wanted(const GinCore& core) {
-  return core.verbs().ordered && core.adapter == nullptr &&
+  return core.config().failover && core.verbs().ordered && core.adapter == nullptr &&
          std::all_of(core.plans.begin(), core.plans.end(),
                      [](const PeerPlan& plan) { return plan.counted; });
 }

@@ -1,11 +1,13 @@
 #pragma once
-// The port of a merged device to which a team's connection moves its queues when its first port
-// fails.  What may not have arrived is sent again there (gda/back/replay.h), so it takes
+// The port to which a team's connection moves its queues when its first port fails: another one of
+// a merged device, or one in reserve.  What may not have arrived is sent again there
+// (gda/back/replay.h), so it takes
 //   - signals that are counted, at all ranks: whether an atomic was added nobody can tell;
 //   - a fabric that places in order whatever the memory (Verbs::ordered).  Behind PCIe what came
 //     over the first port would need a flush there before the second one's signals are told;
 //   - no adapter that serves the queues itself: what it does is not seen here;
-//   - at each rank another port of the device, of the same place.
+//   - at each rank another port of the device or in reserve, of the same place;
+//   - TWINPATH_FAILOVER.
 // Windows and tables are registered there from the start.
 //
 // Threads: made at setup; the engine's thread watches.

@@ -1,0 +1,143 @@
+// When a team's queues leave a port that fails, and what becomes of kernels where no other port may
+// serve.
+#include <cerrno>
+#include <string>
+
+#include "test/gda/moves.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+using namespace twinpath::test;
+
+namespace {
+
+// At the engine's looks around, at which it does all that can wait.
+struct Looks final : EngineClient {
+  bool turn() override { return false; }
+  void look_around() override {
+    if (struck && !log->has("leaves soft0 for soft1: it is down")) came_first = true;
+  }
+  const LogCapture* log = nullptr;
+  std::atomic<bool> struck{false};
+  bool came_first = false;
+};
+Looks* looks = nullptr;
+
+std::string notices(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel<GinKernel30>();
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    const Port& first = *r.devices->rails(0).front().port;
+    EXPECT_GIN(soft::set_port_state(first.context, first.number, false) == 0);
+    looks->struck = true;
+  }
+  r.meeting->barrier();
+  TRY_GIN(kernel.signal(1 - r.rank, 0));
+  TRY_GIN(kernel.wait_signal(0, 1));
+  r.meeting->barrier();
+  mend(r);
+  return {};
+}
+
+int ports_down = 2;
+
+// No port is left that may serve: kernels are let go at all ranks.
+std::string let_go(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel<GinKernel30>();
+  TRY_GIN(kernel.signal(1 - r.rank, 0));
+  TRY_GIN(kernel.wait_signal(0, 1));
+  r.meeting->barrier();
+  if (r.rank == 0)
+    for (int device = 0; device < ports_down; ++device) {
+      const Port& port = *r.devices->rails(device).front().port;
+      (void)soft::set_port_state(port.context, port.number, false);
+    }
+  const std::int64_t begin = now_ns();
+  TRY_GIN(kernel.signal(1 - r.rank, 0));
+  TRY_GIN(kernel.wait_signal(1, 1));  // which nobody sends: it ends because it is let go
+  EXPECT_GIN(member.context->failed());
+  EXPECT_GIN(now_ns() - begin < 20 * kSecond, (now_ns() - begin) / kMillisecond);
+  r.meeting->barrier();
+  mend(r);
+  return {};
+}
+
+ibv_qp* (*real_create_qp)(ibv_pd*, ibv_qp_init_attr*) = nullptr;
+
+// At one rank the second port has no room for queue pairs: the first serves until it fails.
+std::string no_room(Rank& r) {
+  if (r.rank == 1) {
+    auto fabric = open_fabric(merged_config());
+    EXPECT_GIN(fabric);
+    (*fabric)->verbs.create_qp = [](ibv_pd* pd, ibv_qp_init_attr* attr) -> ibv_qp* {
+      if (std::string(pd->context->device->name) == "soft0") return real_create_qp(pd, attr);
+      errno = ENOMEM;
+      return nullptr;
+    };
+    r.devices = std::make_shared<Devices>(std::move(fabric).take(), merged_config());
+    auto transport = make_gin_transport(r.devices);
+    EXPECT_GIN(transport);
+    r.transport = std::move(transport).take();
+  }
+  return let_go(r);
+}
+
+}  // namespace
+
+TEST_CASE("Kernels are let go when no port is left that may serve") {
+  if (on_adapters() || on_adapter_queues()) return;
+  Config config = merged_config();
+  config.failover_hold_ms = 500;
+  LogCapture log;
+  SECTION("both have failed") {
+    ports_down = 2;
+    CHECK(run_threads(2, let_go, config) == "");
+  }
+  SECTION("none is in reserve") {
+    alone = true;
+    ports_down = 1;
+    config.standby_ports = 0;
+    CHECK(run_threads(2, let_go, config) == "");
+  }
+  SECTION("none may be used") {
+    ports_down = 1;
+    config.failover = false;
+    CHECK(run_threads(2, let_go, config) == "");
+  }
+  SECTION("one rank has no room on it") {
+    alone = true;
+    ports_down = 1;
+    auto fabric = open_fabric(config);
+    REQUIRE(fabric);
+    real_create_qp = (*fabric)->verbs.create_qp;
+    CHECK(run_threads(2, no_room, config) == "");
+    CHECK(log.has("a rank has no queues on soft1"));
+  }
+  alone = false;
+}
+
+// Nothing here has a time limit: the engine's next look is what the adapter's word must precede.
+TEST_CASE("Queues leave a port that is down before the engine looks around") {
+  if (on_adapters() || on_adapter_queues()) return;
+  bool late = true;
+  for (int run = 0; run < 5 && late; ++run) {  // a look may come just then
+    LogCapture log;
+    Looks client;
+    looks = &client;
+    client.log = &log;
+    const Config config = merged_config();
+    const auto engine = Engine::of(-1, config.gin_engine, config.helper_cpus);
+    engine->add(client);  // looks before others do
+    CHECK(run_threads(2, notices, config) == "");
+    engine->remove(client);
+    late = client.came_first;
+    CHECK(log.has("leaves soft0 for soft1: it is down"));
+  }
+  CHECK(!late);
+}

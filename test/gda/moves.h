@@ -1,0 +1,172 @@
+#pragma once
+// Kernels of a team whose first port fails while they run, for tests: each rank puts to all, with
+// signals and counters, gets in between, and writes over what it has taken.  CPU threads play them.
+//
+// Threads: ranks are threads or processes; `fault` and `alone` are set before they begin.
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "plugin/fabric/soft/extended.h"
+#include "test/gda/gin_ranks.h"
+
+namespace twinpath::test {
+
+inline constexpr std::size_t kSlot = 24 * 1024, kSlots = 4;
+inline constexpr std::uint64_t kRounds = 150;
+inline constexpr int kData = 0, kCredit = 16;  // signals: the first of those from each rank
+
+// What becomes of the first port, and when; the same for all ranks of a run.
+struct Fault {
+  const char* what = "";
+  bool down = false;
+  soft::PortLoss loss = soft::PortLoss::none;
+  std::int64_t after_us = 0;
+  unsigned seed = 0;
+};
+inline Fault fault;
+inline bool alone = false;  // the team's device has one port, and the other one is in reserve
+
+inline std::size_t bytes_of(int from, int to, std::uint64_t round) {
+  std::minstd_rand random(fault.seed * 7919 + static_cast<unsigned>(from * 64 + to) +
+                          static_cast<unsigned>(round) * 4096);
+  (void)random();
+  const unsigned kind = static_cast<unsigned>(random()) % 4;
+  const std::size_t most = kind == 0 ? 16 : kind == 1 ? 700 : kSlot - 16;
+  return 1 + random() % most;
+}
+inline unsigned seed_of(int from, int to, std::uint64_t round) {
+  return static_cast<unsigned>(round) * 64 + static_cast<unsigned>(from * 8 + to);
+}
+
+// All memory that the kernels of a rank use.
+struct Windows {
+  Windows(gda::GinComm& comm, int ranks)
+      : out(comm, kSlot * kSlots * static_cast<std::size_t>(ranks)),
+        in(comm, kSlot * kSlots * static_cast<std::size_t>(ranks)),
+        fixed(comm, 4096),
+        fetched(comm, 4096 * static_cast<std::size_t>(ranks)) {}
+  explicit operator bool() const { return out && in && fixed && fetched; }
+  WindowMemory out, in, fixed, fetched;
+};
+inline std::size_t slot_of(int rank, std::uint64_t round) {
+  return (static_cast<std::size_t>(rank) * kSlots + round % kSlots) * kSlot;
+}
+
+// Puts to one rank, each when its slot there is free again; sometimes a get between them.
+inline std::string send_to(int to, int me, const gda::GinKernel30& shared, Windows& w) {
+  gda::GinKernel30 kernel = shared;
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    if (round >= kSlots)
+      TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(kCredit + to), round - kSlots + 1));
+    const std::size_t bytes = bytes_of(me, to, round), at = slot_of(to, round);
+    w.out.fill(seed_of(me, to, round), at, bytes);
+    gda::PutExtras extras;
+    extras.signal = kData + me;
+    extras.counter = to;
+    TRY_GIN(kernel.put(to, w.in.handle(), slot_of(me, round), w.out.handle(), at, bytes, extras));
+    if (round % 16 != 5) continue;
+    const std::size_t mine = 4096 * static_cast<std::size_t>(to);
+    std::memset(w.fetched.data() + mine, 0, 4096);
+    TRY_GIN(kernel.get(to, w.fixed.handle(), 0, w.fetched.handle(), mine, 4096));
+    TRY_GIN(kernel.flush(to));
+    const std::int64_t bad = w.fetched.mismatch(static_cast<unsigned>(1000 + to), mine, 4096);
+    EXPECT_GIN(bad == -1, bad, to, static_cast<std::int64_t>(round));
+  }
+  TRY_GIN(kernel.flush(to));
+  TRY_GIN(kernel.flush_counters(to));
+  return {};
+}
+
+// Takes what one rank puts, has the memory for itself for a while, and gives it back.
+inline std::string take_from(int from, int me, const gda::GinKernel30& shared, Windows& w) {
+  gda::GinKernel30 kernel = shared;
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(kData + from), round + 1));
+    const std::size_t bytes = bytes_of(from, me, round), at = slot_of(from, round);
+    const std::int64_t bad = w.in.mismatch(seed_of(from, me, round), at, bytes);
+    EXPECT_GIN(bad == -1, bad, from, static_cast<std::int64_t>(round));
+    w.in.fill(77, at, bytes);
+    for (int i = 0; i < 20; ++i) std::this_thread::yield();
+    EXPECT_GIN(w.in.mismatch(77, at, bytes) == -1, from, static_cast<std::int64_t>(round));
+    TRY_GIN(kernel.signal(from, kCredit + me));
+  }
+  return {};
+}
+
+inline void strike(const Port& port) {
+  std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));
+  if (fault.down)
+    (void)soft::set_port_state(port.context, port.number, false);
+  else
+    (void)soft::set_port_loss(port.context, port.number, fault.loss);
+}
+
+inline std::string play(Rank& r, Member& member) {
+  Windows w(*member.comm, r.ranks);
+  EXPECT_GIN(w);
+  w.fixed.fill(static_cast<unsigned>(1000 + r.rank), 0, 4096);
+  const Port& first = *r.devices->rails(0).front().port;
+  r.meeting->barrier();
+  const auto kernel = member.kernel<gda::GinKernel30>();
+  std::vector<std::string> wrong(static_cast<std::size_t>(2 * r.ranks));
+  std::vector<std::thread> threads;
+  for (int p = 0; p < r.ranks; ++p) {
+    const auto at = static_cast<std::size_t>(2 * p);
+    threads.emplace_back([&, p, at] { wrong[at] = send_to(p, r.rank, kernel, w); });
+    threads.emplace_back([&, p, at] { wrong[at + 1] = take_from(p, r.rank, kernel, w); });
+  }
+  if (r.rank == 0) threads.emplace_back([&first] { strike(first); });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& one : wrong)
+    if (!one.empty()) return one;
+  for (int p = 0; p < r.ranks; ++p)  // nobody has waited for the last ones
+    TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(kCredit + p), kRounds));
+  r.meeting->barrier();  // all has come: nothing more may
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int p = 0; p < r.ranks; ++p) {
+    const auto id = static_cast<std::uint64_t>(p);
+    const std::uint64_t data = kernel.read_signal(kData + id);
+    const std::uint64_t credit = kernel.read_signal(kCredit + id);
+    const std::uint64_t counter = kernel.read_counter(id);
+    EXPECT_GIN(data == kRounds && credit == kRounds && counter == kRounds,
+               static_cast<std::int64_t>(data), static_cast<std::int64_t>(credit),
+               static_cast<std::int64_t>(counter));
+    for (std::uint64_t slot = 0; slot < kSlots; ++slot) {
+      const std::uint64_t last = kRounds - kSlots + slot;
+      EXPECT_GIN(w.in.mismatch(77, slot_of(p, last), bytes_of(p, r.rank, last)) == -1, p,
+                 static_cast<std::int64_t>(slot));
+    }
+  }
+  EXPECT_GIN(!member.context->failed());
+  r.meeting->barrier();
+  return {};
+}
+
+inline Member join_first(Rank& r) {
+  const bool merged = alone || r.rank != 0 || r.devices->merge(std::array{0, 1});
+  r.meeting->barrier();
+  return merged ? join(r, settings30(), alone ? 0 : static_cast<int>(r.devices->count()) - 1)
+                : Member{};
+}
+
+inline Config merged_config() {
+  Config config = gin_config();
+  config.soft_hcas = "soft0,soft1,soft2";
+  config.mode = ModeChoice::proxy;
+  config.gin_atomics = false;
+  config.ib_timeout = 10;  // 4 ms
+  return config;
+}
+
+// What a fault did to the ports of this process.
+inline void mend(Rank& r) {
+  for (int device : {0, 1}) {
+    const Port& port = *r.devices->rails(device).front().port;
+    (void)soft::set_port_state(port.context, port.number, true);
+    (void)soft::set_port_loss(port.context, port.number, soft::PortLoss::none);
+  }
+}
+
+}  // namespace twinpath::test
