@@ -54,6 +54,41 @@ TEST_CASE("a port that goes down and up is told to every context of its device",
   CHECK(soft::set_port_state(p.a.context, 0, false) == EINVAL);
 }
 
+TEST_CASE("a port's new LID is told to every context, and what it cannot have is refused",
+          "[soft]") {
+  Config c;
+  c.soft_hcas = "one,link=ib,ports=2,another,link=ib,ethernet";
+  Pair p({}, c);
+  const auto lid_of = [](Side& s, std::uint8_t port) {
+    ibv_port_attr a{};
+    REQUIRE(s.verbs.query_port(s.context, port, &a) == 0);
+    return a.lid;
+  };
+  const std::uint16_t one = lid_of(p.a, 1), two = lid_of(p.a, 2);
+  const auto moved = static_cast<std::uint16_t>(one + 3);
+  REQUIRE(soft::set_port_lid(p.a.context, 1, moved) == 0);
+  for (Side* s : {&p.a, &p.b}) {
+    ibv_async_event e{};
+    CHECK(s->next_event(&e) == IBV_EVENT_LID_CHANGE);
+    CHECK(e.element.port_num == 1);
+    CHECK(s->next_event(nullptr, 0) == -1);
+    CHECK(lid_of(*s, 1) == moved);
+    CHECK(lid_of(*s, 2) == two);
+  }
+  for (const int wrong : {0, one - 1, one + 8, int{two}, 0xffff})
+    CHECK(soft::set_port_lid(p.a.context, 1, static_cast<std::uint16_t>(wrong)) == EINVAL);
+  CHECK(soft::set_port_lid(p.a.context, 3, one) == EINVAL);
+  CHECK(soft::set_port_lid(p.a.context, 2, one) == 0);  // nobody's any more
+  CHECK(soft::set_port_lid(p.a.context, 1, one) == EINVAL);
+  int n = 0;
+  ibv_device** list = p.a.verbs.get_device_list(&n);
+  REQUIRE(n == 3);
+  ibv_context* const ethernet = p.a.verbs.open_device(list[2]);
+  p.a.verbs.free_device_list(list);
+  CHECK(soft::set_port_lid(ethernet, 1, static_cast<std::uint16_t>(one + 16)) == EINVAL);
+  p.a.verbs.close_device(ethernet);
+}
+
 TEST_CASE("work posted while the port is down runs into the retry limit", "[soft]") {
   Pair p;  // timeout 14, 1 retry: 134 ms
   PortDown down(p.a);

@@ -76,6 +76,12 @@ enum class PortLoss : std::uint8_t {
 };
 int set_port_loss(ibv_context* context, std::uint8_t port, PortLoss loss);
 
+// Gives an InfiniBand port another LID, as a subnet manager does: the device's contexts get
+// IBV_EVENT_LID_CHANGE, and what peers send to the one that it had is lost, their acknowledgements
+// too.  EINVAL for what is none of the device's eight (those that its ports would have if it had as
+// many), and for that of another port.
+int set_port_lid(ibv_context* context, std::uint8_t port, std::uint16_t lid);
+
 // What a port sends takes as long as at that many Mb/s, without a word; 0: as fast as it goes.
 int set_port_rate(ibv_context* context, std::uint8_t port, std::uint32_t mbps);
 

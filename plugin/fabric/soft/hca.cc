@@ -168,6 +168,17 @@ void Hca::remove_context(SoftContext* context) {
   team_.rest();  // nobody is left to copy for
 }
 
+// Lock held.
+void Hca::tell(const SoftDevice& device, int port, ibv_event_type type) {
+  for (SoftContext* c : contexts_) {
+    if (c->soft_device != &device) continue;
+    ibv_async_event e{};
+    e.event_type = type;
+    e.element.port_num = port;
+    c->events.push(e);
+  }
+}
+
 void Hca::set_port(SoftDevice& device, int port, bool up) {
   std::lock_guard hold(lock_);
   if (device.port_up(port) == up) return;
@@ -178,13 +189,20 @@ void Hca::set_port(SoftDevice& device, int port, bool up) {
     if (qp->attr.port_num == port) set_carrier(*qp, device.carries(port));
     rouse_if_asleep(*qp);
   }
-  for (SoftContext* c : contexts_) {
-    if (c->soft_device != &device) continue;
-    ibv_async_event e{};
-    e.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
-    e.element.port_num = port;
-    c->events.push(e);
+  tell(device, port, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+}
+
+void Hca::set_lid(SoftDevice& device, int port, std::uint16_t lid) {
+  std::lock_guard hold(lock_);
+  device.lids[static_cast<std::size_t>(port)].store(lid, std::memory_order_release);
+  for (SoftQp* qp : qps_.live()) {
+    if (qp->soft_context->soft_device != &device) continue;
+    std::lock_guard hold_qp(qp->lock);
+    if (qp->attr.port_num == port && qp->link.mine != nullptr)
+      qp->link.mine->lid.store(lid, std::memory_order_release);
+    rouse_if_asleep(*qp);
   }
+  tell(device, port, IBV_EVENT_LID_CHANGE);
 }
 
 void Hca::set_loss(SoftDevice& device, int port, PortLoss loss) {

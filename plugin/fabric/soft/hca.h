@@ -49,6 +49,7 @@ class Hca final : private MessageHandler {
   // The link of a port goes or comes back, for all QPs that use it.
   void set_port(SoftDevice& device, int port, bool up);
   void set_loss(SoftDevice& device, int port, PortLoss loss);
+  void set_lid(SoftDevice& device, int port, std::uint16_t lid);
   // Has the engine thread look at all queues now.
   void wake_engine() { sockets_.wake(); }
 
@@ -90,6 +91,7 @@ class Hca final : private MessageHandler {
   // Looks at the queue pairs that are awake; microseconds until the next look.
   int sweep(std::int64_t now);
   void look_at_marks();
+  void tell(const SoftDevice& device, int port, ibv_event_type type);
   // links.cc: joining a QP to its destination.
   Status attach_here(SoftQp& qp);
   Status offer_link(SoftQp& qp, const std::shared_ptr<Peer>& peer);

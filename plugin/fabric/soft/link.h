@@ -47,6 +47,8 @@ struct LinkEnd {
   std::atomic<std::uint64_t> pull_fixed;   // requester: id whose failed chunk I have written
   std::atomic<std::uint32_t> rnr_timer;    // my QP's min_rnr_timer code
   std::atomic<std::uint32_t> can_mark;     // 1: I can mark the peer's notice board
+  // Of my port, and where my packets go; 0: what is sent comes by its GID.
+  std::atomic<std::uint32_t> lid, to_lid;
 };
 
 struct LinkHalf {

@@ -11,6 +11,14 @@ namespace {
 // The QP's end in LinkWords and Link.
 std::size_t end_of(const SoftQp& qp) { return qp.qp_num <= qp.attr.dest_qp_num ? 0 : 1; }
 
+// Lock held.  Ports that say InfiniBand and are told apart by GIDs alone take any LID.
+void show_lids(SoftQp& qp) {
+  const SoftDevice& device = *qp.soft_context->soft_device;
+  if (!device.like().ports.infiniband) return;
+  qp.link.mine->lid.store(device.lid(qp.attr.port_num), std::memory_order_relaxed);
+  qp.link.mine->to_lid.store(qp.attr.ah_attr.dlid, std::memory_order_relaxed);
+}
+
 // Lock held: the other half is there.
 void set_far(SoftQp& qp, const LinkHalf& far) {
   qp.link.see(far);
@@ -34,7 +42,8 @@ void Hca::bind_link(SoftQp& qp, std::shared_ptr<Link> link) {
   qp.link.mine->rnr_timer.store(qp.attr.min_rnr_timer, std::memory_order_relaxed);
   qp.link.mine->pd.store(static_cast<SoftPd*>(qp.pd)->number, std::memory_order_relaxed);
   qp.link.mine->access.store(qp.attr.qp_access_flags, std::memory_order_relaxed);
-  // Pairs with the acquire in start(): who sees `ready` sees pd and access.
+  show_lids(qp);
+  // Pairs with the acquire in start(): who sees `ready` sees pd, access and LID.
   qp.link.show(EndState::ready);
   if (qp.link.peer == nullptr)
     qp.link.mine->can_mark.store(may_sleep() ? 1 : 0, std::memory_order_release);

@@ -46,6 +46,8 @@ struct SoftDevice : ibv_device {
     return port_up(port) && (ports_silent.load(std::memory_order_acquire) >> port & 1) == 0;
   }
   const Personality& like() const { return *spec.like; }
+  std::array<std::atomic<std::uint16_t>, 9> lids{};  // that ports were given; 0: the first one
+  std::uint16_t lid(int port) const;
 };
 
 // Lives inside a verbs_context, so that a libibverbs facade may make an extended context of it

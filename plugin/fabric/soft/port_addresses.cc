@@ -39,4 +39,8 @@ bool PortAddresses::is_own(std::uint16_t lid) const {
   return lid >> kPortBits == job_lids(job_hash_);
 }
 
+bool PortAddresses::is_of(int device, std::uint16_t lid) const {
+  return lid >= this->lid(device, 1) && lid <= this->lid(device, 8);
+}
+
 }  // namespace twinpath::soft

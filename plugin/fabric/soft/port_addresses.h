@@ -19,8 +19,9 @@ class PortAddresses {
   // Of a port of the process's device of that index; zero where `kind` is not used.
   ibv_gid gid(int device, int port, const GidKind& kind) const;
   std::uint16_t lid(int device, int port) const;
-  // Whether one of the job's ports may have it.
+  // Whether one of the job's ports may have it, or one of that device's.
   bool is_own(std::uint16_t lid) const;
+  bool is_of(int device, std::uint16_t lid) const;
 
  private:
   std::uint32_t job_hash_;

@@ -69,6 +69,11 @@ void set_wide_speed(Attr& a, std::uint16_t speed) {
 
 }  // namespace
 
+std::uint16_t SoftDevice::lid(int port) const {
+  const std::uint16_t given = lids[static_cast<std::size_t>(port)].load(std::memory_order_acquire);
+  return given != 0 ? given : hca->addresses().lid(index, port);
+}
+
 int query_port(ibv_context* c, std::uint8_t port, ibv_port_attr* a) {
   auto& device = *soft(c)->soft_device;
   const Personality& like = device.like();
@@ -87,7 +92,7 @@ int query_port(ibv_context* c, std::uint8_t port, ibv_port_attr* a) {
   a->lid = like.ports.roce_lid;
   if (device.spec.infiniband) {
     a->link_layer = IBV_LINK_LAYER_INFINIBAND;
-    a->lid = device.hca->addresses().lid(device.index, port);
+    a->lid = device.lid(port);
     a->sm_lid = 1;
     if (!like.ports.infiniband) a->flags = IBV_QPF_GRH_REQUIRED;
   }
@@ -160,6 +165,18 @@ int set_port_loss(ibv_context* c, std::uint8_t port, PortLoss loss) {
   SoftContext* context = soft(c);
   if (!has_port(*context->soft_device, port)) return EINVAL;
   context->hca->set_loss(*context->soft_device, port, loss);
+  return 0;
+}
+
+int set_port_lid(ibv_context* c, std::uint8_t port, std::uint16_t lid) {
+  SoftContext* context = soft(c);
+  SoftDevice& device = *context->soft_device;
+  if (!has_port(device, port) || !device.spec.infiniband ||
+      !context->hca->addresses().is_of(device.index, lid))
+    return EINVAL;
+  for (int other = 1; other <= device.spec.ports; ++other)
+    if (other != port && device.lid(other) == lid) return EINVAL;
+  context->hca->set_lid(device, port, lid);
   return 0;
 }
 

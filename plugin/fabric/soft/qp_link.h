@@ -34,6 +34,16 @@ struct QpLink {
   // The other end, also while our port is down; null: it is not there yet.
   const LinkEnd* far() const { return theirs != nullptr ? theirs : parked; }
 
+  // Whether what the other end sends, acknowledgements too, goes to a LID that our port has no
+  // more, or what we send to one that its has no more.  The other end is there.
+  bool astray_from_there() const { return is_astray(far()->to_lid, mine->lid); }
+  bool astray_to_there() const { return is_astray(mine->to_lid, far()->lid); }
+  static bool is_astray(const std::atomic<std::uint32_t>& to,
+                        const std::atomic<std::uint32_t>& at) {
+    const std::uint32_t sent_to = to.load(std::memory_order_relaxed);
+    return sent_to != 0 && sent_to != at.load(std::memory_order_relaxed);
+  }
+
   // Takes the own end, `me`, of a link; the other is at `other`, the same where a queue pair is its
   // own destination.  see() follows when that half is there.
   void join(std::shared_ptr<Link> link, std::size_t me, std::size_t other) {

@@ -136,7 +136,7 @@ void retire(SoftQp& qp) {
     flush(qp);
     return;
   }
-  if (qp.link.theirs == nullptr || qp.link.unanswered) return;
+  if (qp.link.theirs == nullptr || qp.link.unanswered || qp.link.astray_from_there()) return;
   while (qp.send.head != qp.send.sent) {
     SendEntry& e = qp.send.entry(qp.send.head);
     if (e.stage == Stage::sent) {

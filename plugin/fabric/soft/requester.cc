@@ -154,7 +154,8 @@ Step start(SoftQp& qp, SendEntry& e) {
       qp.link.theirs->acked.load(std::memory_order_acquire) == qp.requester.messages)
     return fail(e, refusal(nak));
   const auto far = static_cast<EndState>(qp.link.theirs->state.load(std::memory_order_acquire));
-  if (far != EndState::ready) return Step::wait;  // not yet, or no longer: the timers decide
+  // Not yet, or no longer: the timers decide.
+  if (far != EndState::ready || qp.link.astray_to_there()) return Step::wait;
   if ((e.flags & IBV_SEND_FENCE) != 0 && qp.requester.reads_outstanding != 0) return Step::wait;
 
   bool cuda = false;

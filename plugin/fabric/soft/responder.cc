@@ -289,7 +289,7 @@ bool scatter(SoftQp& qp, ibv_pd* of, const ibv_sge* sges, int n, std::uint64_t o
 }
 
 bool respond(SoftQp& qp) {
-  if (qp.link.theirs == nullptr || qp.link.deaf) return false;
+  if (qp.link.theirs == nullptr || qp.link.deaf || qp.link.astray_from_there()) return false;
   bool moved = false, stalled = false;
   std::uint64_t at = qp.link.mine->consumed.load(std::memory_order_relaxed);
   // Bounded per call, so that one busy QP does not starve the others of a poll.

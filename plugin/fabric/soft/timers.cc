@@ -45,7 +45,7 @@ FarSide look_at_peer(SoftQp& qp) {
   }
   if (end == nullptr) return f;
   // What the peer says is lost: to this end its silence is that of one that is not there.
-  if (qp.link.unanswered) return f;
+  if (qp.link.unanswered || qp.link.astray_from_there() || qp.link.astray_to_there()) return f;
   const auto state = static_cast<EndState>(end->state.load(std::memory_order_acquire));
   // The own port comes and goes: a new start for who is there, but one that has gone has no
   // progress by that, and would be waited for as long as the port goes on so.

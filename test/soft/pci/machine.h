@@ -184,14 +184,17 @@ struct End {
     }
     return std::nullopt;
   }
-  void connect(std::uint64_t to, std::uint64_t lid) {
+  // `timeout`: as queue pairs have it; 0: it waits for ever.
+  void connect(std::uint64_t to, std::uint64_t lid, std::uint64_t timeout = 0) {
     const Value own{mlx5::kNumber, qpn}, port{mlx5::qp::kPort, 1};
     REQUIRE(run(Opcode::rst2init_qp, {own, port, {mlx5::qp::kRwe, 1}}) == Refusal::none);
     REQUIRE(
         run(Opcode::init2rtr_qp,
             {own, {mlx5::qp::kMtu, 5}, {mlx5::qp::kRemoteQpn, to}, {mlx5::qp::kRemoteLid, lid}}) ==
         Refusal::none);
-    REQUIRE(run(Opcode::rtr2rts_qp, {own, {mlx5::qp::kRetryCount, 7}}) == Refusal::none);
+    REQUIRE(run(Opcode::rtr2rts_qp,
+                {own, {mlx5::qp::kRetryCount, 7}, {mlx5::qp::kAckTimeout, timeout}}) ==
+            Refusal::none);
   }
   std::atomic_ref<std::uint32_t> word_at(std::uint64_t place) {
     return std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(at(place)));

@@ -1,4 +1,5 @@
-// The subnets of several processes of one job.
+// The subnets of several processes of one job, and LIDs that change.
+#include "test/soft/pci/machine.h"
 #include "test/soft/pci/subnet_process.h"
 
 namespace twinpath::softhca::pci {
@@ -6,6 +7,10 @@ namespace {
 
 using mlx5::Datagram;
 using mlx5::get;
+using mlx5::Opcode;
+using mlx5::Refusal;
+using test::End;
+using test::Ends;
 using test::eventually;
 using test::kGet;
 using test::kGuid;
@@ -89,6 +94,21 @@ TEST_CASE("a datagram comes to the port of another process as it was sent") {
     CHECK(crosses(b, a, loss != soft::PortLoss::all));
     CHECK(crosses(a, b, loss == soft::PortLoss::answers || loss == soft::PortLoss::none));
   }
+
+  // A port with another LID.
+  CHECK(a.knows_path_to(b.lid));
+  b.port->set_lid(0x21);
+  CHECK(eventually([&] {
+    a.send(0x21, 0xee);
+    return b.port->receive().has_value();
+  }));
+  a.send(b.lid, 4);
+  CHECK(b.is_quiet());
+  CHECK_FALSE(a.knows_path_to(b.lid));
+  b.send(a.lid, 5);
+  const auto from_there = a.wait();
+  REQUIRE(from_there);
+  CHECK(from_there->from.lid == 0x21);
 }
 
 TEST_CASE("the managers of all processes give the same answers, and a process may end") {
@@ -132,6 +152,52 @@ TEST_CASE("processes of other jobs, and with the same LID, are left out") {
   CHECK(same.wait());
   CHECK(other.is_quiet());
   CHECK(a.is_quiet());
+}
+
+TEST_CASE("what is sent or acknowledged to a LID that the port has no more is lost") {
+  constexpr std::uint64_t kTimeout = 10;  // 34 ms with its retries
+  Ends ends;
+  End &a = ends.a, &b = ends.b;
+  a.make(0);
+  b.make(0);
+  ends.make_keys();
+  const auto connect = [&](std::uint64_t lid_of_a, std::uint64_t lid_of_b) {
+    a.connect(b.qpn, lid_of_b, kTimeout);
+    b.connect(a.qpn, lid_of_a, kTimeout);
+  };
+  const auto connect_again = [&](std::uint64_t lid_of_a, std::uint64_t lid_of_b) {
+    for (End* end : {&a, &b})
+      REQUIRE(end->run(Opcode::qp_2rst, {{mlx5::kNumber, end->qpn}}) == Refusal::none);
+    connect(lid_of_a, lid_of_b);
+  };
+  const auto write = [&](std::uint32_t index) {
+    a.send(index, 8, End::kStart, b.key, 8, End::kStart);
+  };
+  const std::uint64_t of_a = a.data.lid(), of_b = b.data.lid();
+  connect(of_a, of_b);
+  write(0);
+  REQUIRE(a.completion(0) == 0);
+  End& moved = GENERATE(true, false) ? a : b;
+  const std::uint64_t before = moved.data.lid();
+  moved.function.change_lid();
+  CHECK(moved.data.lid() != before);
+  REQUIRE(moved.run(Opcode::query_hca_vport_context, {{mlx5::vport::kPort, 1}}) == Refusal::none);
+  CHECK(mlx5::get(moved.out, mlx5::vport::kLid) == moved.data.lid());
+  *a.byte(0) = 1;
+  write(1);
+  REQUIRE(a.completion(1) == 13);
+  CHECK(a.syndrome(1) == static_cast<unsigned>(mlx5::Syndrome::transport_retry));
+  // Made anew, by who has not heard of it and by who has.
+  connect_again(of_a, of_b);
+  write(0);
+  REQUIRE(a.completion(2) == 13);
+  CHECK((*b.byte(0) == 1) == (&moved == &a));
+  connect_again(a.data.lid(), b.data.lid());
+  write(0);
+  CHECK(a.completion(3) == 0);
+  // There are eight.
+  for (int i = 0; i < 7; ++i) moved.function.change_lid();
+  CHECK(moved.data.lid() == before);
 }
 
 }  // namespace

@@ -80,6 +80,11 @@ void Adapter::slow_down(std::uint32_t mbps) {
   trace_.event(number_, mbps == 0 ? "port at full speed" : "port slow");
 }
 
+void Adapter::change_lid() {
+  function_->change_lid();
+  trace_.event(number_, "another LID");
+}
+
 void Adapter::set_link(bool up) {
   function_->set_link(up);
   trace_.event(number_, up ? "port up" : "port down");

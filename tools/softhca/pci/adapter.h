@@ -38,6 +38,7 @@ class Adapter {
   // One look at everything; true when there was something to do.
   bool turn(std::int64_t now);
   void set_link(bool up);
+  void change_lid();
   // Faults that nobody is told of.
   void lose(soft::PortLoss what);
   void slow_down(std::uint32_t mbps);

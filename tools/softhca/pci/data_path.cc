@@ -117,6 +117,14 @@ std::uint64_t DataPath::port_guid() const {
   return __builtin_bswap64(gid.global.interface_id);
 }
 
+std::uint16_t DataPath::change_lid() {
+  constexpr unsigned kLids = 8;  // from one above a multiple on (soft::set_port_lid)
+  const unsigned first = (lid() - 1u) / kLids * kLids + 1;
+  const auto next = static_cast<std::uint16_t>(first + (lid() - first + 1) % kLids);
+  if (soft::set_port_lid(context_, 1, next) == 0) port_->set_lid(next);
+  return lid();
+}
+
 void DataPath::set_link(bool up) {
   port_->set_up(up);
   (void)soft::set_port_state(context_, 1, up);

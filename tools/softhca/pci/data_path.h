@@ -54,6 +54,8 @@ class DataPath {
 
   std::uint16_t lid() const;
   std::uint64_t port_guid() const;
+  // Another of those that its adapter may have; gives it.
+  std::uint16_t change_lid();
   void set_link(bool up);
   void lose(soft::PortLoss what);
   void slow_down(std::uint32_t mbps);  // datagrams are few, and are not

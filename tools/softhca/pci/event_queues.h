@@ -31,7 +31,7 @@ enum class Event : std::uint8_t {
   last_receive = 0x13,
   shared_limit = 0x14,
 };
-enum class PortChange : std::uint8_t { down = 1, active = 4 };
+enum class PortChange : std::uint8_t { down = 1, active = 4, lid = 6 };
 
 class EventQueues {
  public:

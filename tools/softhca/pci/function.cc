@@ -209,10 +209,19 @@ void Function::set_link(bool up) {
   if (up == port_.up()) return;
   port_.set_up(up);
   if (data_ != nullptr) data_->set_link(up);
+  tell_of_port(up ? PortChange::active : PortChange::down);
+}
+
+void Function::change_lid() {
+  if (data_ == nullptr) return;
+  port_.set_lid(data_->change_lid());
+  tell_of_port(PortChange::lid);
+}
+
+void Function::tell_of_port(PortChange change) {
   std::array<std::uint8_t, 9> data{};
   data[8] = 1 << 4;  // the port's number
-  events_.tell(Event::port_change,
-               static_cast<std::uint8_t>(up ? PortChange::active : PortChange::down), data);
+  events_.tell(Event::port_change, static_cast<std::uint8_t>(change), data);
 }
 
 }  // namespace twinpath::softhca::pci

@@ -49,10 +49,13 @@ class Function {
   void fail();
   // Takes the link down or up, and says so.
   void set_link(bool up);
+  // The subnet's manager has given the port another LID: likewise.
+  void change_lid();
   std::size_t pages_held() const { return pages_.size(); }
   bool enabled() const { return enabled_; }
 
  private:
+  void tell_of_port(PortChange change);
   mlx5::Refusal dispatch(mlx5::Opcode opcode, Bytes in, Answer out);
   mlx5::Refusal query(mlx5::Opcode opcode, Bytes in, Answer out);
   mlx5::Refusal change_group(mlx5::Opcode opcode, Bytes in);

@@ -48,6 +48,7 @@ for each --socket, until QEMU ends.  QEMU is started after it, with the same FIL
 
 Lines on standard input:
   port 0 down     pulls a cable; "up" puts it back
+  port 0 new-lid  gives it another LID, and says so; what is sent to the one that it had is lost
   port 0 lose all  without a word loses what it sends and is sent; "answers": acknowledgements of
                   what it sends; "incoming": what is sent to it; "nothing": no more
   port 0 slow 16  sends at 16 Mb/s without a word, queue pairs only; 0: as fast as it goes
@@ -169,6 +170,8 @@ bool obey(const char* line, std::vector<std::unique_ptr<Adapter>>& adapters) {
   if (words != 2) return false;
   if (order == "up" || order == "down") {
     adapter.set_link(order == "up");
+  } else if (order == "new-lid") {
+    adapter.change_lid();
   } else if (order == "fatal") {
     adapter.fail(now_ns());
   } else if (order == "umr") {

@@ -16,6 +16,7 @@ class Port {
 
   bool up() const { return up_; }
   void set_up(bool up) { up_ = up; }
+  void set_lid(std::uint16_t lid) { names_.lid = lid; }
 
   mlx5::Refusal query_context(Answer out) const;  // QUERY_HCA_VPORT_CONTEXT
   mlx5::Refusal modify_context(Bytes in);         // MODIFY_HCA_VPORT_CONTEXT

@@ -58,8 +58,8 @@ void Subnet::Port::send(mlx5::Datagram&& datagram) {
   {
     const std::lock_guard hold(lock_);
     if (!up_ || loss_ == soft::PortLoss::all) return;
+    datagram.from.lid = names_.lid;
   }
-  datagram.from.lid = names_.lid;
   if (datagram.from.routed) {
     mlx5::set(datagram.route, {64, 64}, kLinkLocal);
     mlx5::set(datagram.route, {128, 64}, names_.guid);
@@ -78,6 +78,14 @@ std::optional<mlx5::Datagram> Subnet::Port::receive() {
 void Subnet::Port::set_up(bool up) {
   const std::lock_guard hold(lock_);
   up_ = up;
+}
+
+void Subnet::Port::set_lid(std::uint16_t lid) {
+  const std::lock_guard hold_subnet(subnet_.lock_);
+  const std::lock_guard hold(lock_);
+  names_.lid = lid;
+  subnet_.manager_.change(names_);
+  if (subnet_.trunk_ != nullptr) subnet_.trunk_->tell(subnet_.manager_.own());
 }
 
 void Subnet::Port::lose(soft::PortLoss what) {

@@ -29,6 +29,7 @@ class Subnet {
     void send(mlx5::Datagram&& datagram) override;
     std::optional<mlx5::Datagram> receive() override;
     void set_up(bool up);
+    void set_lid(std::uint16_t lid);
     // Datagrams have no acknowledgements to lose.
     void lose(soft::PortLoss what);
 
@@ -37,8 +38,8 @@ class Subnet {
     void take(const mlx5::Datagram& datagram);
 
     Subnet& subnet_;
-    const PortNames names_;
     std::mutex lock_;
+    PortNames names_;  // changes under both locks
     bool up_ = true;
     soft::PortLoss loss_ = soft::PortLoss::none;
     std::deque<mlx5::Datagram> arrived_;

@@ -80,6 +80,11 @@ const PortNames* SubnetManager::find(Bytes gid) const {
   return nullptr;
 }
 
+void SubnetManager::change(const PortNames& port) {
+  for (PortNames& own : own_.ports)
+    if (own.guid == port.guid) own.lid = port.lid;
+}
+
 void SubnetManager::set_others(Members others) {
   other_ports_ = std::move(others.ports);
   for (const Gid& group : others.groups) {

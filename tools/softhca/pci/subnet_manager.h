@@ -37,6 +37,8 @@ struct Members {
 class SubnetManager {
  public:
   void add(const PortNames& port) { own_.ports.push_back(port); }
+  // One that is there has another LID.
+  void change(const PortNames& port);
   // Those of this process; groups of all.
   const Members& own() const { return own_; }
   // Those of the other processes, in place of those of before.  Groups stay.
