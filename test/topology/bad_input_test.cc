@@ -202,6 +202,50 @@ TEST_CASE("a port has the whole Gb/s that its rate begins with, and none where t
   }
 }
 
+TEST_CASE("the limit of locked memory is the soft one, in bytes, or all ones") {
+  struct Row {
+    const char* soft;
+    std::optional<std::uint64_t> bytes;
+  };
+  for (const Row& row :
+       {Row{"unlimited", ~std::uint64_t{0}}, Row{"65536", 65536}, Row{"much", {}}}) {
+    CAPTURE(row.soft);
+    const TemporaryFolder folder;
+    spill(folder.path() + "/proc/self/limits",
+          std::string("Limit  Soft Limit  Hard Limit  Units\nMax locked memory         ") +
+              row.soft + "   8192   bytes\n");
+    CHECK(read_fake(small(), folder.path()).host.memlock == row.bytes);
+  }
+}
+
+TEST_CASE("a bridge that only emulators have makes a virtual machine of a host without a name") {
+  FakeMachine fake = small();
+  fake.gpu("pci0000:00/0000:00:01.0/0000:01:00.0", 0);
+  for (const bool emulated : {false, true}) {
+    if (emulated) fake.at("0000:00:01.0").id = {0x1b36, 0x000c, 0, 0, 0x060400};
+    std::string why;
+    const auto m = parse_hwloc_xml(fake.hwloc_xml(), why);
+    REQUIRE(m);
+    CHECK((m->host.virtual_machine == true) == emulated);
+  }
+}
+
+TEST_CASE("an adapter with half of the others' PCIe link is for data, with an eighth it is not") {
+  for (const double gts : {16.0, 5.0}) {
+    FakeMachine fake = small();
+    fake.hca("pci0000:00/0000:00:01.0/0000:01:00.0", 0, "mlx5_0", 5);
+    fake.hca("pci0000:00/0000:00:02.0/0000:02:00.0", 0, "mlx5_1", 6);
+    fake.at("0000:01:00.0").gts = fake.at("0000:01:00.0").max_gts = gts;
+    const TemporaryFolder folder;
+    const Machine m = read_fake(fake, folder.path());
+    CHECK(m.find_hca("mlx5_1")->role == HcaRole::data);
+    CHECK((m.find_hca("mlx5_0")->role == HcaRole::management) == (gts < 8));
+    CHECK((m.find_hca("mlx5_0")->role_reason.find("others have") != std::string::npos) ==
+          (gts < 8));
+    CHECK(m.has_warning("MGMT_NIC") == (gts < 8));
+  }
+}
+
 TEST_CASE("two HCAs with one GUID are both there, and told") {
   FakeMachine fake = small();
   fake.hca("pci0000:00/0000:00:01.0/0000:01:00.0", 0, "mlx5_0", 0x77);

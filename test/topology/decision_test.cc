@@ -157,6 +157,7 @@ TEST_CASE("the lesser wish of two ends caps the mode; what cannot be had is said
     CHECK(d.wish_unmet == c.unmet);
     CHECK(d.wish_conflict == c.conflict);
     CHECK(decide(b, a, c.use).recv == d);
+    CHECK((d.issue_rule == Rule::u3) == (d.issue_reason == Reason::mode_set));
     if (d.issue_rule == Rule::u3) {
       CHECK(d.need == Reason::mode_set);
       const bool receivers = c.a == ModeChoice::automatic || (c.b != automatic && c.b < c.a);
@@ -249,6 +250,13 @@ TEST_CASE("the explanation has a line for every part, with rule, code, sentence 
   CHECK(lines[5].result == "SQ host, CQ GPU, doorbell record host");
   CHECK(lines[8].sentence == "gda was asked for and cannot be had");
   CHECK_FALSE(lines[9].remedy.empty());
+  Direction limited = d;
+  for (const auto& [bytes, told] :
+       {std::pair{1023u, "1023 B"}, {1024u, "1 KiB"}, {65536u, "64 KiB"}}) {
+    limited.landing.direct_max = bytes;
+    CHECK(explain(limited, p, p, a, b)[2].result ==
+          "direct up to " + std::string(told) + ", else staged");
+  }
 }
 
 }  // namespace twinpath

@@ -73,7 +73,9 @@ TEST_CASE("memory goes through the data-direct function unless that is switched 
   EndFacts f = facts(Distance::sys, kBits - 1);
   f.data_direct = Distance::pxb;
   CHECK(make_record(f, {}).distance == Distance::pxb);
+  f.data_direct_refused = true;
   without_data_direct(f);
+  CHECK_FALSE(f.data_direct_refused);
   const PlacementRecord p = make_record(f, {});
   CHECK(p.distance == Distance::sys);
   CHECK((p.flags & kFlagDataDirect) == 0);

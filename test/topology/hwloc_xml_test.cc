@@ -50,6 +50,23 @@ TEST_CASE("a file of hwloc whose values are none is refused with the value") {
   }
 }
 
+TEST_CASE("what a file of hwloc says of its host is read by name") {
+  std::string xml = slurp(own_topologies() + "/two-sockets.hwloc.xml");
+  const std::string arch = "<info name=\"Architecture\" value=\"x86_64\"/>";
+  REQUIRE(xml.find(arch) != std::string::npos);
+  xml.insert(xml.find(arch), R"(<info name="HostName" value="node01"/>
+    <info name="OSRelease" value="6.1.0"/> <info name="DMIProductName" value="a product"/>
+    <info name="DMISysVendor" value="a vendor"/> )");
+  std::string why;
+  const auto m = parse_hwloc_xml(xml, why);
+  REQUIRE(m);
+  CHECK(m->host.hostname == "node01");
+  CHECK(m->host.kernel == "6.1.0");
+  CHECK(m->host.product == "a product");
+  CHECK(m->host.vendor == "a vendor");
+  CHECK(m->host.cpu.arch == "x86_64");
+}
+
 TEST_CASE("sets of CPUs are read as hwloc writes them") {
   auto mask = [](const char* text) {
     const auto m = CpuMask::parse(text);

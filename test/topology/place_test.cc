@@ -4,6 +4,7 @@
 #include "test/topology/data.h"
 #include "test/topology/fake_machine.h"
 #include "topology/model/classify.h"
+#include "topology/model/soft_places.h"
 #include "topology/read/nccl_xml.h"
 #include "topology/read/sysfs_reader.h"
 
@@ -62,6 +63,11 @@ TEST_CASE("a soft HCA takes the place that its configuration names") {
   CHECK(placed(m, "/sys/devices/pci0000:90/0000:90:01.0/0000:91:00.0") == Distance::unknown);
   CHECK(placed(m, "/sys/bus/pci/devices/0000:14:00.0") == Distance::pix);
   CHECK(placed(m, "/sys/bus/pci/devices/below=0000:13:00.0") == Distance::pix);
+  Machine own_bus = m;
+  std::string why;
+  REQUIRE(
+      place_soft_hca(own_bus, "soft0", "/sys/devices/pci0000:10/0000:10:01.0/0000:18:00.0", why));
+  CHECK(own_bus.find_hca("soft0")->pci->bus.text() == "0000:18:00.0");
 }
 
 TEST_CASE("a place that does not exist is refused and nothing changes") {
@@ -76,6 +82,28 @@ TEST_CASE("a place that does not exist is refused and nothing changes") {
     CHECK(m.hcas.size() == hcas);
     CHECK(m.bridges.size() == bridges);
   }
+}
+
+TEST_CASE("the soft HCAs of TWINPATH_SOFT_HCAS are placed with their ports, or refused by name") {
+  const Machine m = machine_of("two-sockets");
+  std::string why;
+  Config config;
+  config.soft_hcas = "near,place=below=0000:13:00.0,speed=25";
+  Machine placed = m;
+  REQUIRE(place_soft_hcas(placed, config, why));
+  const Hca* const near = placed.find_hca("near");
+  REQUIRE(near != nullptr);
+  CHECK(gpu_to_hca(placed, placed.gpus[0], *near).distance == Distance::pix);
+  REQUIRE(near->ports.size() == 1);
+  CHECK(near->ports[0].gbps == 25);
+  CHECK(near->ports[0].state == PortState::active);
+  config.soft_hcas = "near,colour=blue";
+  CHECK_FALSE(place_soft_hcas(placed, config, why));
+  CHECK(why.starts_with("TWINPATH_SOFT_HCAS: "));
+  CHECK(why.find("colour") != std::string::npos);
+  config.soft_hcas = "far,place=below=0000:ff:00.0";
+  CHECK_FALSE(place_soft_hcas(placed, config, why));
+  CHECK(why.starts_with("TWINPATH_SOFT_HCAS: far: "));
 }
 
 TEST_CASE("several soft HCAs are apart, and placing one again moves it") {
@@ -119,7 +147,11 @@ TEST_CASE("the CUDA driver's word is entered by bus id, also for a GPU that sysf
   CHECK_FALSE(hidden.pci.parent);
   CHECK(m.gpus.size() == 3);
   CHECK(m.has_warning("GPU_NO_PARENT"));
+  CHECK_FALSE(hidden.pci.numa);
   CHECK(check_machine(m) == "");
+  // Of one node with CPUs it is plain which one is near.
+  m.numa_nodes.resize(1);
+  CHECK(set_cuda_facts(m, *parse_bus_id("0000:c4:00.0"), facts).pci.numa == m.numa_nodes[0].id);
 }
 
 TEST_CASE("NCCL's letters have no NODE and no SOCK") {
