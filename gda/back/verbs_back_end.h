@@ -100,6 +100,8 @@ class VerbsBackEnd final : public BackEnd {
   std::uint64_t issued() const { return issued_.load(std::memory_order_acquire); }
   std::uint64_t finished() const { return finished_.load(std::memory_order_acquire); }
   bool dead() const { return dead_.load(std::memory_order_acquire); }
+  // Of operations under way; of a back end with a second path.  The engine's.
+  std::uint64_t bytes_under_way() const;
   // Dead, and not for a kernel's own wrong work request: the peer, or the way to it, is gone.  The
   // engine's.
   bool unreachable() const { return unreachable_; }

@@ -156,7 +156,7 @@ void Context::look_around() {
       fail_all(Syndrome::retry_exceeded);
       return give_up();
     }
-    if (moves_ != nullptr) moves_->looked();
+    if (moves_ != nullptr) moves_->looked(now);
   }
   for (int rank = 0; rank < shape_.ranks && !peer_died_; ++rank)
     if (rank != core_->rank()) look_at(rank, now);
@@ -164,7 +164,11 @@ void Context::look_around() {
 
 // The adapter's word that the port is down comes long before a queue's retries are over.
 void Context::glance() {
-  if (moves_ != nullptr && !let_go_.given_up() && moves_->news()) look_around();
+  if (moves_ == nullptr || let_go_.given_up()) return;
+  if (moves_->news())
+    look_around();
+  else
+    moves_->look_for_stalls(now_ns());
 }
 
 // Something is always expected of a peer: what kernels wait for is not seen here.  So a silent one

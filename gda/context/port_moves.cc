@@ -30,8 +30,13 @@ bool post_taken(ibv_qp* qp, std::size_t pair, std::uint32_t taken) {
 
 PortMoves::PortMoves(GinCore& core, std::size_t ranks, CountedInbox& inbox, const PortQueues& first,
                      std::unique_ptr<PortQueues> second)
-    : core_(core), ranks_(ranks), inbox_(inbox), first_(first), second_(std::move(second)) {
-  pairs_.resize(second_->size());
+    : core_(core),
+      ranks_(ranks),
+      inbox_(inbox),
+      first_(first),
+      second_(std::move(second)),
+      pairs_(second_->size(),
+             Pair(StallWatch(core.config().stall_ms, core.rail.port.port->speed_mbps))) {
   for (std::size_t p = 0; p < pairs_.size(); ++p) served_ += first_.pair(p) != nullptr ? 1 : 0;
 }
 
@@ -42,18 +47,43 @@ Status PortMoves::raise(std::size_t p, const QueueEnd& far, const std::string& p
   return inbox_.prepare(p, second_->arrivals(p).qp(), CountedInbox::kReceives + 1);
 }
 
-void PortMoves::looked() {
+void PortMoves::looked(std::int64_t now) {
   down_ = watch().down();
-  if (down_) ask();
+  if (!down_) return look_for_stalls(now);
+  for (std::size_t p = 0; p < pairs_.size(); ++p) ask(p);
 }
 
-void PortMoves::ask() {
-  if (core_.second->lacks.load(std::memory_order_relaxed) != nullptr) return;
+bool PortMoves::may_ask(const Pair& pair) const {
+  return core_.second->lacks.load(std::memory_order_relaxed) == nullptr && pair.back != nullptr &&
+         pair.at == At::first && pair.back->may_move();
+}
+
+void PortMoves::ask(std::size_t p) {
+  Pair& pair = pairs_[p];
+  if (!may_ask(pair)) return;
+  const std::uint64_t id = WorkRequestId::of(p, WorkRequestId::kQuestion);
+  if (post_probe(second_->pair(p)->qp(), id, pair.probed)) pair.at = At::asking;
+}
+
+void PortMoves::look_for_stalls(std::int64_t now) {
+  if (now - stalls_looked_ < core_.config().stall_ms * kMillisecond / 16) return;
+  stalls_looked_ = now;
+  const std::int64_t ran = ran_.look(now);
   for (std::size_t p = 0; p < pairs_.size(); ++p) {
     Pair& pair = pairs_[p];
-    if (pair.back == nullptr || pair.at != At::first || !pair.back->may_move()) continue;
-    const std::uint64_t id = WorkRequestId::of(p, WorkRequestId::kQuestion);
-    if (post_probe(second_->pair(p)->qp(), id, pair.probed)) pair.at = At::asking;
+    if (!may_ask(pair)) continue;
+    const std::uint64_t issued = pair.back->issued(), finished = pair.back->finished();
+    const std::uint64_t bytes = issued == finished ? 0 : pair.back->bytes_under_way();
+    switch (pair.stall.look(ran, issued, finished, bytes)) {
+      case StallWatch::Verdict::fine:
+        break;
+      case StallWatch::Verdict::ask:
+        ask(p);
+        break;
+      case StallWatch::Verdict::mute:
+        leave(p, "it acknowledges nothing");
+        break;
+    }
   }
 }
 
@@ -155,8 +185,11 @@ void PortMoves::on_send(const ibv_wc& wc) {
     if (!works) pair.back->fail_unreachable();
   } else if (!WorkRequestId::is(wc, WorkRequestId::kQuestion)) {
     pair.back->on_completion(wc);
-  } else if (pair.at == At::asking && works) {
+  } else if (pair.at == At::asking && works && down_) {
     leave(p, "it is down");
+  } else if (pair.at == At::asking && works) {
+    pair.at = At::first;
+    pair.stall.answered(ran_.look(now_ns()));
   } else if (pair.at == At::asking) {
     TP_INFO(net, "%s stays: %s does not reach it either", name(p), second_name().c_str());
   }

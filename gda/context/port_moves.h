@@ -3,8 +3,8 @@
 // one rank and back, has come on its way:
 //
 //   first     over the first port
-//   asking    that port is down; the way over the second one is tried, and the pair stays if nobody
-//             answers
+//   asking    that port is down, or silent (stall_watch.h); the way over the second one is tried,
+//             and the pair stays if nobody answers
 //   stopping  the queue pair is in error: what it still had comes back
 //   told      all of it has, and the peer has been told how many of its signals were taken.  From
 //             now on nothing that it sent over the first port can touch this rank's memory
@@ -23,7 +23,9 @@
 #include "gda/back/counted_signals.h"
 #include "gda/back/verbs_back_end.h"
 #include "gda/context/port_queues.h"
+#include "gda/context/stall_watch.h"
 #include "gda/team/gin_core.h"
+#include "plugin/base/run_clock.h"
 #include "plugin/base/wait_within.h"
 #include "plugin/rdma/liveness_probe.h"
 
@@ -58,7 +60,9 @@ class PortMoves {
   bool news() { return !under_way() && (watch().told() || watch().down() != down_); }
   // The port was looked at.  Who is over one that is down leaves it, once the second one has been
   // seen to work.
-  void looked();
+  void looked(std::int64_t now);
+  // The same of queues that are silent; to be called often.
+  void look_for_stalls(std::int64_t now);
   // Begins the pair's move, if it has not begun; where it cannot move the pair fails.
   void leave(std::size_t pair, const char* why);
   bool under_way() const { return moving_ != 0; }
@@ -70,8 +74,10 @@ class PortMoves {
   struct Pair {
     bool under_way() const { return at == At::stopping || at == At::told; }
 
+    explicit Pair(const StallWatch& watch) : stall(watch) {}
     VerbsBackEnd* back = nullptr;  // null: its rank is not spoken to
     ProbeTarget probed;
+    StallWatch stall;
     At at = At::first;
     bool receives_came_back = false;
     std::optional<std::uint32_t> heard;  // signals from here that the peer took, modulo 2^32
@@ -84,7 +90,8 @@ class PortMoves {
   }
   const char* name(std::size_t pair) const { return pairs_[pair].back->name().c_str(); }
   const std::string& second_name() const { return core_.second->rail.port.port->name; }
-  void ask();
+  bool may_ask(const Pair& pair) const;
+  void ask(std::size_t pair);
   void on_receive(const ibv_wc& wc);
   void on_send(const ibv_wc& wc);
   bool advance(std::size_t pair);
@@ -101,6 +108,8 @@ class PortMoves {
   int moved_ = 0;      // of these over the second port
   int served_ = 0;     // queue pairs over the first port
   bool down_ = false;  // the port, when it was looked at for this context
+  std::int64_t stalls_looked_ = 0;
+  RunClock ran_{100 * kMillisecond};  // what silence goes by
 };
 
 }  // namespace twinpath::gda

@@ -83,8 +83,25 @@ TEST_CASE("Kernels go on over the second port whenever the first one fails, by s
     std::minstd_rand random(seed * 2654435761u);
     (void)random();
     fault = {"down", true, {}, static_cast<std::int64_t>(random() % 60000), seed};
+    if (seed % 3 == 0) fault.back_us = static_cast<std::int64_t>(random() % 3000);
+    alone = seed / 2 % 2 != 0;
     LogCapture log;
     REQUIRE(run_threads(2 + static_cast<int>(seed % 2), moves, merged_config()) == "");
+  }
+  alone = false;
+}
+
+TEST_CASE("Kernels leave a silent port long before its adapter gives up") {
+  if (on_adapters() || on_adapter_queues()) return;
+  Config config = merged_config();
+  config.ib_timeout = 22;  // two minutes with all retries, longer than kernels wait
+  config.stall_ms = 50;
+  for (const soft::PortLoss loss :
+       {soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers}) {
+    fault = {"silent", false, loss, 3000, 5};
+    LogCapture log;
+    CHECK(run_threads(2, moves, config) == "");
+    CHECK(log.has("leaves soft0 for soft1: it acknowledges nothing"));
   }
 }
 

@@ -24,6 +24,7 @@ struct Fault {
   soft::PortLoss loss = soft::PortLoss::none;
   std::int64_t after_us = 0;
   unsigned seed = 0;
+  std::int64_t back_us = 0;  // the port comes back so much later; 0: it does not
 };
 inline Fault fault;
 inline bool alone = false;  // the team's device has one port, and the other one is in reserve
@@ -97,10 +98,14 @@ inline std::string take_from(int from, int me, const gda::GinKernel30& shared, W
 
 inline void strike(const Port& port) {
   std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));
-  if (fault.down)
-    (void)soft::set_port_state(port.context, port.number, false);
-  else
+  if (!fault.down) {
     (void)soft::set_port_loss(port.context, port.number, fault.loss);
+    return;
+  }
+  (void)soft::set_port_state(port.context, port.number, false);
+  if (fault.back_us == 0) return;
+  std::this_thread::sleep_for(std::chrono::microseconds(fault.back_us));
+  (void)soft::set_port_state(port.context, port.number, true);
 }
 
 inline std::string play(Rank& r, Member& member) {
