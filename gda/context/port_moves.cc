@@ -48,14 +48,17 @@ Status PortMoves::raise(std::size_t p, const QueueEnd& far, const std::string& p
 }
 
 void PortMoves::looked(std::int64_t now) {
+  (void)core_.second->watch.look(now);
   down_ = watch().down();
   if (!down_) return look_for_stalls(now);
   for (std::size_t p = 0; p < pairs_.size(); ++p) ask(p);
 }
 
+// A question over a port that is down would be its queue pair's end.
 bool PortMoves::may_ask(const Pair& pair) const {
-  return core_.second->lacks.load(std::memory_order_relaxed) == nullptr && pair.back != nullptr &&
-         pair.at == At::first && pair.back->may_move();
+  return core_.second->lacks.load(std::memory_order_relaxed) == nullptr &&
+         !core_.second->watch.down() && pair.back != nullptr && pair.at == At::first &&
+         pair.back->may_move();
 }
 
 void PortMoves::ask(std::size_t p) {

@@ -44,6 +44,38 @@ std::string notices(Rank& r) {
   return {};
 }
 
+bool busy = false;
+LogCapture* captured = nullptr;
+
+// Both ports are down; the second one comes back first.
+std::string waits_for_second(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel<GinKernel30>();
+  r.meeting->barrier();
+  const Port& first = *r.devices->rails(0).front().port;
+  const Port& second = *r.devices->rails(1).front().port;
+  if (r.rank == 0) {
+    (void)soft::set_port_state(second.context, second.number, false);
+    (void)soft::set_port_state(first.context, first.number, false);
+  }
+  r.meeting->barrier();
+  if (busy) TRY_GIN(kernel.signal(1 - r.rank, 0));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  r.meeting->barrier();
+  if (r.rank == 0) (void)soft::set_port_state(second.context, second.number, true);
+  if (busy) TRY_GIN(kernel.wait_signal(0, 1));
+  while (!captured->has("leaves soft0 for soft1") && !member.context->failed())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_GIN(!member.context->failed());
+  r.meeting->barrier();
+  TRY_GIN(kernel.signal(1 - r.rank, 1));
+  TRY_GIN(kernel.wait_signal(1, 1));
+  r.meeting->barrier();
+  mend(r);
+  return {};
+}
+
 int ports_down = 2;
 
 // No port is left that may serve: kernels are let go at all ranks.
@@ -90,6 +122,23 @@ std::string no_room(Rank& r) {
 }
 
 }  // namespace
+
+TEST_CASE("F6: With both ports down queues wait, and go on over the second when that is back") {
+  if (on_adapters() || on_adapter_queues()) return;
+  Config config = merged_config();
+  LogCapture log;
+  captured = &log;
+  SECTION("nothing is under way") {
+    busy = false;
+    CHECK(run_threads(2, waits_for_second, config) == "");
+  }
+  SECTION("signals are") {
+    busy = true;
+    config.ib_timeout = 20;  // else they end meanwhile
+    CHECK(run_threads(2, waits_for_second, config) == "");
+  }
+  CHECK(log.has("leaves soft0 for soft1: it is down"));
+}
 
 TEST_CASE("Kernels are let go when no port is left that may serve") {
   if (on_adapters() || on_adapter_queues()) return;
