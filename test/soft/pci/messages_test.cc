@@ -119,12 +119,27 @@ TEST_CASE("a command without its ring waits, and is not run for nobody") {
   r.write(0x14, kSlot);
   r.guest.give(kSlot, counted(16), 16);
   r.poll(1);
-  r.poll(CommandQueue::kGrace - 1);
+  // A machine that stands still before it rings.
+  constexpr std::int64_t kRung = 100 * CommandQueue::kGrace;
+  r.poll(kRung - 1);
   CHECK(r.ran == 0);
-  r.poll(10 * CommandQueue::kGrace, false);  // no driver has the function
+  // The other's ring, which may have been stored over this one's.
+  r.write(0x18, 2);
+  r.poll(kRung);
+  r.poll(kRung + CommandQueue::kGrace - 1);
   CHECK(r.ran == 0);
-  r.poll(CommandQueue::kGrace + 1);
+  r.poll(kRung + 10 * CommandQueue::kGrace, false);  // no driver has the function
+  CHECK(r.ran == 0);
+  r.poll(kRung + CommandQueue::kGrace);
   CHECK(r.ran == 1);
+  CHECK(r.queue.rings_lost() == 1);
+  // The next one is another matter.
+  r.guest.give(kSlot, counted(16), 16);
+  r.poll(2 * kRung);
+  CHECK(r.ran == 1);
+  r.write(0x18, 1);
+  r.poll(2 * kRung + 1);
+  CHECK(r.ran == 2);
   CHECK(r.queue.rings_lost() == 1);
 }
 

@@ -82,7 +82,7 @@ void CommandQueue::latch() {
   const std::uint64_t address = std::uint64_t{load(kQueueHigh)} << 32 | (low & kAddressMask);
   store(kQueueLow, (low & ~kSizeMask) | kSize);
   slots_ = memory_.at(address, kSlots * kSlotBytes);
-  given_at_ = {};
+  overwritten_at_ = {};
 }
 
 void CommandQueue::fail(std::int64_t now) {
@@ -105,16 +105,16 @@ bool CommandQueue::poll(std::int64_t now, bool takes_unrung, const Run& run) {
   for (unsigned i = 0; i < kSlots; ++i) {
     const Slot slot(memory_, slots_ + i * kSlotBytes);
     if (!slot.given()) {
-      given_at_[i].reset();
+      overwritten_at_[i].reset();
       continue;
     }
     if ((rung >> i & 1) == 0) {
       if (!takes_unrung) continue;
-      if (!given_at_[i]) given_at_[i] = now;
-      if (now - *given_at_[i] < kGrace) continue;
+      if (rung != 0 && !overwritten_at_[i]) overwritten_at_[i] = now;
+      if (!overwritten_at_[i] || now - *overwritten_at_[i] < kGrace) continue;
       ++rings_lost_;
     }
-    given_at_[i].reset();
+    overwritten_at_[i].reset();
     run(i, slot);
     ran = true;
   }

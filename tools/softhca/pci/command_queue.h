@@ -4,8 +4,10 @@
 //
 // BAR 0 is memory that the guest writes directly: nobody is called when it does, and of two stores
 // to one word the first may be seen by nobody.  Hence two slots are offered only, one for commands
-// and one for pages, and a slot that was given but not rung is carried out after a while, as its
-// ring may have been overwritten.  Not before, because the driver may still be preparing it.
+// and one for pages.  One that was given when only the other's ring was found is carried out after
+// a while: its own may have been overwritten, or the driver may still be preparing it.  Without
+// another's ring it waits for its own, however long the machine stands still between the two: a
+// command that is answered before its ring is one that the driver does not wait for yet.
 //
 // Threads: one at a time.
 #include <array>
@@ -21,7 +23,7 @@ namespace twinpath::softhca::pci {
 class CommandQueue {
  public:
   static constexpr unsigned kLogSlots = 1, kSlots = 1u << kLogSlots;
-  static constexpr std::int64_t kGrace = 30'000'000;  // ns from given to carried out without a ring
+  static constexpr std::int64_t kGrace = 30'000'000;  // ns, from the other's ring
 
   // A slot with a command.
   using Run = std::function<void(unsigned number, const Slot& slot)>;
@@ -51,8 +53,8 @@ class CommandQueue {
 
   const std::span<std::uint8_t> bar_;
   const GuestMemory& memory_;
-  std::uint8_t* slots_ = nullptr;  // the driver's queue
-  std::array<std::optional<std::int64_t>, kSlots> given_at_{};
+  std::uint8_t* slots_ = nullptr;                                     // the driver's queue
+  std::array<std::optional<std::int64_t>, kSlots> overwritten_at_{};  // perhaps
   std::int64_t next_beat_ = 0;
   std::uint32_t beats_ = 0;
   std::optional<std::int64_t> failed_at_;
