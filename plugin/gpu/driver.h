@@ -28,7 +28,6 @@ using Address = unsigned long long;  // CUdeviceptr
 using Handle = unsigned long long;   // CUmemGenericAllocationHandle
 
 inline constexpr Result kSuccess = 0;
-inline constexpr Result kNotInitialized = 3;
 inline constexpr Result kInvalidContext = 201;
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kPeerAccessAlreadyEnabled = 704;

@@ -107,7 +107,6 @@ TEST_CASE("over the whole input space decisions are total, equal at both ends, a
     const Decision there = decide(b, a, u);
     if (here.send != there.recv || here.recv != there.send)
       fail(place(dl, bl, dr, br, u), "the ends disagree");
-    if (fingerprint(here) != fingerprint(there)) fail(place(dl, bl, dr, br, u), "fingerprints");
     if (decide(a, b, u) != here) fail(place(dl, bl, dr, br, u), "not deterministic");
     if (std::string f = flaw(here.send, a, b, u); !f.empty()) fail(place(dl, bl, dr, br, u), f);
     if (std::string f = flaw(here.recv, b, a, u); !f.empty())

@@ -159,9 +159,9 @@ TEST_CASE("distance has no direction and a device is SELF to itself") {
         CHECK(hca_to_hca(m, a, b).distance == hca_to_hca(m, b, a).distance);
     }
     for (const Gpu& a : m.gpus) {
-      CHECK(gpu_to_gpu(m, a, a).distance == Distance::self);
+      CHECK(relate(m, a.pci, a.pci).distance == Distance::self);
       for (const Gpu& b : m.gpus)
-        CHECK(gpu_to_gpu(m, a, b).distance == gpu_to_gpu(m, b, a).distance);
+        CHECK(relate(m, a.pci, b.pci).distance == relate(m, b.pci, a.pci).distance);
     }
   }
 }

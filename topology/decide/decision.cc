@@ -168,25 +168,4 @@ Decision decide(const PlacementRecord& local, const PlacementRecord& remote, Use
   return {decide_direction(local, remote, use), decide_direction(remote, local, use)};
 }
 
-std::uint32_t fingerprint(const Decision& decision) {
-  const auto of = [](const Direction& d) {
-    std::array<std::uint8_t, 24> bytes{};
-    const auto put = [&](std::size_t at, std::uint64_t v) {
-      for (std::size_t i = 0; i < 8; ++i)
-        bytes[at + i] = static_cast<std::uint8_t>((v >> (8 * i)) & 0xff);
-    };
-    put(0, d.source.direct_max);
-    put(8, d.landing.direct_max);
-    bytes[16] = static_cast<std::uint8_t>(d.mode);
-    bytes[17] = static_cast<std::uint8_t>(d.source.rule);
-    bytes[18] = static_cast<std::uint8_t>(d.landing.rule);
-    bytes[19] = static_cast<std::uint8_t>(d.issue_rule);
-    bytes[20] =
-        static_cast<std::uint8_t>((d.queues.sq_on_gpu ? 1 : 0) | (d.queues.cq_on_gpu ? 2 : 0) |
-                                  (d.queues.dbr_on_gpu ? 4 : 0));
-    return crc32(bytes);
-  };
-  return of(decision.send) + of(decision.recv);  // either end has them in the other order
-}
-
 }  // namespace twinpath

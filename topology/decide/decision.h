@@ -90,9 +90,6 @@ Executed executed(const Direction& decided, const PlacementRecord& from, const P
 Mode best_built(Use use, bool software, bool asked);
 bool gpu_issue_asked(const PlacementRecord& from, const PlacementRecord& to);
 
-// Equal at both ends of a pair; sums of these compare whole tables between ranks.
-std::uint32_t fingerprint(const Decision& decision);
-
 // --- for people; these allocate --------------------------------------------------------
 
 struct EndNames {

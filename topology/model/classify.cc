@@ -150,10 +150,6 @@ Relation gpu_to_hca(const Machine& machine, const Gpu& gpu, const Hca& hca) {
   return r;
 }
 
-Relation gpu_to_gpu(const Machine& machine, const Gpu& a, const Gpu& b) {
-  return relate(machine, a.pci, b.pci);
-}
-
 Relation hca_to_hca(const Machine& machine, const Hca& a, const Hca& b) {
   if (!a.name.empty() && a.name == b.name) {
     Relation r;

@@ -31,7 +31,6 @@ struct Relation {
 // Of two functions by PCIe and NUMA alone (no C2C).
 Relation relate(const Machine& machine, const PciFunction& a, const PciFunction& b);
 Relation gpu_to_hca(const Machine& machine, const Gpu& gpu, const Hca& hca);
-Relation gpu_to_gpu(const Machine& machine, const Gpu& a, const Gpu& b);
 Relation hca_to_hca(const Machine& machine, const Hca& a, const Hca& b);
 // Of a GPU and any other function (a DMA function whose HCA is unknown): with the C2C rule.
 Relation gpu_to_function(const Machine& machine, const Gpu& gpu, const PciFunction& function);

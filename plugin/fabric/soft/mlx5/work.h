@@ -14,7 +14,6 @@ namespace twinpath::soft::mlx5 {
 
 inline constexpr std::size_t kBlockBytes = 64;    // entries begin at blocks of so many
 inline constexpr std::size_t kSegmentBytes = 16;  // and consist of segments of so many
-inline constexpr std::size_t kMostSegments = 63;  // a field of 6 bits has their number
 
 enum class Operation : std::uint8_t {
   nop = 0x00,
