@@ -16,7 +16,7 @@ Result<std::unique_ptr<GpuFlush>> GpuFlush::make(const TeamCore& team, const Sin
   if (verbs.ordered || gpu::cuda::driver() == nullptr) return std::unique_ptr<GpuFlush>();
   std::unique_ptr<GpuFlush> made(new GpuFlush(team.flush_sources, sink));
   made->port_ = team.rail.port.port->name;
-  auto cq = make_completion_queue(verbs, team.rail.port.adapter->context, kReads);
+  auto cq = make_completion_queue(verbs, team.rail.port.adapter->context, kReads, team.owner());
   if (!cq) return cq.status();
   made->cq_ = std::move(cq).take();
   QueueSettings settings = path_settings(team.config(), team.settings);

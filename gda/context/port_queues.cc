@@ -57,7 +57,7 @@ Status PortQueues::make_cq(const GinCore& core, const ContextShape& shape, const
     return Status::no_memory;
   }
   auto cq = make_completion_queue(core.verbs(), where_.rail.port.adapter->context,
-                                  pairs * (slots_ + more));
+                                  pairs * (slots_ + more), core.owner());
   if (!cq) return cq.status();
   cq_ = std::move(cq).take();
   return Status::ok;

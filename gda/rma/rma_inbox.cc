@@ -23,7 +23,7 @@ Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, std::
   made->qps_.resize(queues);
   const Team& core = team;
   const Verbs& verbs = core.verbs();
-  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, kBatch);
+  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, kBatch, core.owner());
   if (!cq) return cq.status();
   made->cq_ = std::move(cq).take();
   QueueSettings settings = path_settings(core.config(), core.settings);

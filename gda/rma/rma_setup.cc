@@ -121,7 +121,8 @@ Status Context::make_pairs() {
             core.rail.port.port->name.c_str(), core.limits.max_cqes, pairs);
     return Status::no_memory;
   }
-  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, pairs * (slots_ + more));
+  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, pairs * (slots_ + more),
+                                  core.owner());
   if (!cq) return cq.status();
   cq_ = std::move(cq).take();
   CommSettings comm = core.settings;

@@ -13,7 +13,8 @@ Result<std::unique_ptr<LivenessProbes>> LivenessProbes::make(const GinCore& core
   std::unique_ptr<LivenessProbes> made(new LivenessProbes(core));
   made->peers_.resize(asked.size());
   const Verbs& verbs = core.verbs();
-  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, asked.size());
+  auto cq =
+      make_completion_queue(verbs, core.rail.port.adapter->context, asked.size(), core.owner());
   if (!cq) return cq.status();
   made->cq_ = std::move(cq).take();
   QueueSettings settings = path_settings(core.config(), core.settings);

@@ -48,7 +48,7 @@ Status Meetings::meet(const std::shared_ptr<TeamCore>& team,
   auto limits = usable_limits(*devices_, team->rail);
   if (!limits) return limits.status();
   team->limits = *limits;
-  team->port.emplace(team->rail, *devices_);
+  team->port.emplace(team->rail, *devices_, team->owner());
   return Status::ok;
 }
 

@@ -1,6 +1,13 @@
 #include "gda/team/port_watch.h"
 
+#include "plugin/rdma/completion_text.h"
+
 namespace twinpath::gda {
+
+PortWatch::PortWatch(const Rail& rail, const Devices& devices, const void* team)
+    : rail_(rail), devices_(devices), team_(team) {
+  rail_.port.adapter->events.forget_completions(team_);
+}
 
 bool PortWatch::told() {
   AsyncEvents& events = rail_.port.adapter->events;
@@ -15,6 +22,7 @@ std::string PortWatch::look(std::int64_t at) {
   events.poll();
   if (events.device_failed())
     return "the local device " + port.device + " failed; see the kernel log (dmesg)";
+  if (events.completions_failed(team_)) return failed_completions_text(port.device);
   const std::uint32_t changes = events.port_changes();
   // Asking is a system call.
   if (changes == changes_ && down_since_ == 0 && now - looked_ < kSecond) return {};

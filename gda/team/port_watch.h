@@ -1,7 +1,8 @@
 #pragma once
-// Whether a team's port is lost.  A port that is down may come back, and the adapter's retries wait
-// for that; but kernels spin meanwhile.  So it has the time that connections of the other transport
-// give theirs (TWINPATH_FAILOVER_HOLD_MS), unless its queues can move to another (second_port.h).
+// Whether a team's port is lost, or a CQ of the team on that port's adapter.  A port that is down
+// may come back, and the adapter's retries wait for that; but kernels spin meanwhile.  So it has
+// the time that connections of the other transport give theirs (TWINPATH_FAILOVER_HOLD_MS), unless
+// its queues can move to another (second_port.h).
 //
 // Threads: the engine's.
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace twinpath::gda {
 
 class PortWatch {
  public:
-  PortWatch(const Rail& rail, const Devices& devices) : rail_(rail), devices_(devices) {}
+  // `team`: the owner of its CQs (make_completion_queue), of which there is none yet.
+  PortWatch(const Rail& rail, const Devices& devices, const void* team);
   // To be called about ten times a second, at now_ns(), and when told() is true.  Empty, or why
   // nothing will come over it any more.
   std::string look(std::int64_t at);
@@ -27,6 +29,7 @@ class PortWatch {
  private:
   const Rail& rail_;
   const Devices& devices_;
+  const void* const team_;
   std::int64_t looked_ = 0, down_since_ = 0;  // of ran_
   RunClock ran_{kSecond};
   std::uint32_t changes_ = 0;  // that the adapter had told of

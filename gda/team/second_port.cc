@@ -24,7 +24,7 @@ Status agree_on_second_port(GinCore& core, int device) {
   if (!*rail) return Status::ok;
   auto limits = usable_limits(*core.devices, **rail);
   if (!limits) return limits.status();
-  core.second = std::make_unique<SecondPort>(**rail, *limits, *core.devices);
+  core.second = std::make_unique<SecondPort>(**rail, *limits, *core.devices, core.owner());
   TP_INFO(net, "GIN of rank %d moves from %s to %s if that port fails", core.rank(),
           core.rail.port.port->name.c_str(), core.second->rail.port.port->name.c_str());
   return Status::ok;

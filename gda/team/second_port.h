@@ -23,8 +23,8 @@ namespace twinpath::gda {
 struct GinCore;
 
 struct SecondPort {
-  SecondPort(const Rail& on, const AdapterLimits& can, const Devices& devices)
-      : rail(on), limits(can), watch(rail, devices) {}
+  SecondPort(const Rail& on, const AdapterLimits& can, const Devices& devices, const void* team)
+      : rail(on), limits(can), watch(rail, devices, team) {}
   const Rail rail;
   const AdapterLimits limits;
   PortWatch watch;  // the engine's

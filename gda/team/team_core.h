@@ -40,6 +40,8 @@ struct TeamCore {
   bool lost_port(std::int64_t now) { return lost(*port, now); }
   bool lost(PortWatch& watched, std::int64_t now);
 
+  // Of the CQs that its parts make.
+  const void* owner() const { return this; }
   const Config& config() const { return devices->config(); }
   const Verbs& verbs() const { return devices->verbs(); }
   int rank() const { return mesh->rank(); }

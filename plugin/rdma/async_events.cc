@@ -75,12 +75,16 @@ void AsyncEvents::handle(const ibv_async_event& event) {
       return;
     }
     case IBV_EVENT_CQ_ERR:
-      TP_WARN("%s: a completion queue failed: %s; its connections are lost", device_.c_str(), text);
-      device_failed_.store(true, std::memory_order_relaxed);
+      // It cannot go before the event is acknowledged.
+      TP_WARN(
+          "%s: a completion queue failed: %s; connections that use it go on with another one "
+          "(TWINPATH_FAILOVER) or are lost",
+          device_.c_str(), text);
+      failed_completions_.push_back(event.element.cq->cq_context);
+      any_completions_failed_.store(true, std::memory_order_release);
       return;
     case IBV_EVENT_DEVICE_FATAL:
       TP_WARN("%s failed: %s; see the kernel log (dmesg)", device_.c_str(), text);
-      fatal_ = true;
       device_failed_.store(true, std::memory_order_relaxed);
       return;
     case IBV_EVENT_PORT_ERR:
@@ -119,7 +123,8 @@ bool AsyncEvents::taken_away(std::int64_t now) {
   constexpr std::int64_t kBetween = 20 * kMillisecond;
   constexpr std::int64_t kDestroying = kSecond;  // far more than it takes
   const std::lock_guard hold(lock_);
-  if (!fatal_ || verbs_.create_comp_channel == nullptr || verbs_.destroy_comp_channel == nullptr)
+  if (!device_failed() || verbs_.create_comp_channel == nullptr ||
+      verbs_.destroy_comp_channel == nullptr)
     return false;
   if (now - asked_ >= kBetween) {
     asked_ = now;
@@ -148,6 +153,13 @@ bool AsyncEvents::request_refused(std::uint32_t qpn) {
   return failed != nullptr && failed->refused;
 }
 
+bool AsyncEvents::completions_failed(const void* owner) {
+  if (!any_completions_failed_.load(std::memory_order_acquire)) return false;
+  std::lock_guard hold(lock_);
+  return std::find(failed_completions_.begin(), failed_completions_.end(), owner) !=
+         failed_completions_.end();
+}
+
 const AsyncEvents::FailedQueue* AsyncEvents::find_queue(std::uint32_t qpn) const {
   const auto found = std::find_if(failed_queues_.begin(), failed_queues_.end(),
                                   [&](const FailedQueue& f) { return f.qpn == qpn; });
@@ -164,6 +176,11 @@ std::int64_t AsyncEvents::port_went_down(std::uint8_t port) {
 void AsyncEvents::forget_queue(std::uint32_t qpn) {
   std::lock_guard hold(lock_);
   std::erase_if(failed_queues_, [&](const FailedQueue& f) { return f.qpn == qpn; });
+}
+
+void AsyncEvents::forget_completions(const void* owner) {
+  std::lock_guard hold(lock_);
+  std::erase(failed_completions_, owner);
 }
 
 }  // namespace twinpath

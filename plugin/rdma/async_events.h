@@ -33,6 +33,9 @@ class AsyncEvents {
   // Whether that was because of a request of the peer that its rights or keys do not allow (IB
   // specification vol. 1, 11.6.3.2: affiliated errors): the same comes of it over any port.
   bool request_refused(std::uint32_t qpn);
+  // Whether a CQ made for that owner (make_completion_queue) has failed: what completes there is
+  // not told of any more, and neither is a flush.
+  bool completions_failed(const void* owner);
   // When the port last went down (now_ns clock), 0: never.
   std::int64_t port_went_down(std::uint8_t port);
   // How often a port's addresses changed, as far as poll() has seen.
@@ -43,6 +46,8 @@ class AsyncEvents {
   }
   // QP numbers are reused: called when a queue is made and when it goes.
   void forget_queue(std::uint32_t qpn);
+  // So are addresses: called before an owner makes its first CQ.
+  void forget_completions(const void* owner);
 
  private:
   void handle(const ibv_async_event& event);
@@ -51,13 +56,14 @@ class AsyncEvents {
   const Verbs& verbs_;
   ibv_context* context_;
   std::string device_;
-  SpinLock lock_;  // the event file, the two lists, and what taken_away() knows
+  SpinLock lock_;  // the event file, the lists, and what taken_away() knows
   struct FailedQueue {
     std::uint32_t qpn;
     bool refused;
   };
   const FailedQueue* find_queue(std::uint32_t qpn) const;  // under the lock
   std::vector<FailedQueue> failed_queues_;
+  std::vector<const void*> failed_completions_;  // owners
   struct PortDown {
     int port;
     std::int64_t at;
@@ -69,9 +75,8 @@ class AsyncEvents {
   };
   std::vector<Counted> counted_;
   std::atomic<bool> device_failed_{false};
-  bool fatal_ = false;  // for another reason than a completion queue of ours
   std::int64_t asked_ = 0, refused_since_ = 0;
-  std::atomic<bool> any_queue_failed_{false};
+  std::atomic<bool> any_queue_failed_{false}, any_completions_failed_{false};
   std::atomic<std::uint32_t> address_changes_{0}, downs_{0};
 };
 

@@ -51,4 +51,9 @@ const char* completion_hint(ibv_wc_status status) {
   return "see the kernel log (dmesg) of both hosts";
 }
 
+std::string failed_completions_text(const std::string& device) {
+  return "a completion queue of " + device +
+         " failed: it overran, or the adapter could not write it; see the kernel log (dmesg)";
+}
+
 }  // namespace twinpath

@@ -97,9 +97,10 @@ int move_to_error(const Verbs& verbs, ibv_qp* qp) {
 }
 
 Result<Owned<ibv_cq>> make_completion_queue(const Verbs& verbs, ibv_context* context,
-                                            std::size_t entries) {
+                                            std::size_t entries, const void* owner) {
   errno = 0;
-  ibv_cq* cq = verbs.create_cq(context, static_cast<int>(entries), nullptr, nullptr, 0);
+  ibv_cq* cq =
+      verbs.create_cq(context, static_cast<int>(entries), const_cast<void*>(owner), nullptr, 0);
   if (cq != nullptr) return own(cq, verbs.destroy_cq);
   const int error = errno;
   TP_WARN("%s cannot make a completion queue of %zu entries: %s%s",

@@ -28,8 +28,8 @@ int move_to_rts(const Verbs& verbs, ibv_qp* qp, const QueueSettings& settings, s
                 std::uint8_t reads);
 int move_to_error(const Verbs& verbs, ibv_qp* qp);
 
-// Without a channel.
+// Without a channel.  `owner`: who asks whether it has failed (AsyncEvents::completions_failed).
 Result<Owned<ibv_cq>> make_completion_queue(const Verbs& verbs, ibv_context* context,
-                                            std::size_t entries);
+                                            std::size_t entries, const void* owner);
 
 }  // namespace twinpath

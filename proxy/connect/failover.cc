@@ -203,14 +203,16 @@ bool Failover::step(std::int64_t now) {
 // comes any more of the queues in `gone`.
 const Rail* Failover::awaited(std::int64_t now, QueueMask& gone) {
   for (int q = 0; q < link_.queue_count(); ++q) {
-    const Queue& queue = link_.queue(q);
+    Queue& queue = link_.queue(q);
     if (queue.qp == nullptr) continue;
     AsyncEvents& events = rail_of(q).port.adapter->events;
     events.poll();
     // What does not answer will be told of.
     if (!events.device_failed() &&
-        (queue.halted || link_.set().devices().port_active(rail_of(q).port)))
+        (queue.halted || link_.set().devices().port_active(rail_of(q).port))) {
+      if (queue.engine->failed()) link_.set().leave_engine(queue);
       continue;
+    }
     if (!events.taken_away(now)) return &rail_of(q);
     // What it had completed before lies in memory.
     while (link_.hub().take(*queue.engine) > 0) {

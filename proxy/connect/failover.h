@@ -17,7 +17,8 @@
 //   any       -> stopping   a failure within a round begins the next one
 //
 // An adapter that failed can confirm nothing.  Its queues count as halted once the kernel has taken
-// it away (AsyncEvents::taken_away); until then both ends wait, no longer than the hold time.
+// it away (AsyncEvents::taken_away); until then both ends wait, no longer than the hold time.  Nor
+// does a CQ that failed, whose queues are destroyed at once (QueueSet::leave_engine).
 //
 // Queues in reserve (wire/paths.h) count as queues that are out of use while any other can be used;
 // then the best of them serves, alone.

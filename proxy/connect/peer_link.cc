@@ -78,7 +78,7 @@ int PeerLink::poll(const QueueSet& queues) {
     const int n = hub().poll(*engine);
     if (n >= 0) {
       taken += n;
-    } else if (queues.uses(*engine)) {
+    } else if (queues.uses(*engine) && !engine->failed()) {
       fail("the completion queue of %s cannot be read (%d); see the kernel log (dmesg)",
            engine->device(), n);
     }
@@ -208,25 +208,8 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
     if (waiting.requests > 0) failover_->look_for_stalls(now);
     if (broken_) return;
   }
-  for (const Queue& q : queues_->queues()) {
-    const Rail& rail = queues_->rails()[static_cast<std::size_t>(q.rail)];
-    if (q.qp == nullptr || halted_) continue;
-    const std::uint32_t qpn = q.qp->qp_num;
-    if (!rail.port.adapter->events.queue_failed(qpn)) continue;
-    // Its completions say more than the event does, where there are any.
-    while (poll() > 0) {
-    }
-    if (halted_) return;
-    if (failover_ != nullptr && failover_->ready() && !queues_->request_refused(q)) {
-      failover_->queue_failed(
-          number_of(*queues_, q),
-          "QP " + std::to_string(qpn) + " of " + rail.port.port->name + " went into error");
-      return;
-    }
-    fail("QP %u of %s went into error; see the logs of both ends and the kernel log (dmesg)",
-         q.qp->qp_num, rail.port.port->name.c_str());
-    return;
-  }
+  for (const Queue& q : queues_->queues())
+    if (q.qp != nullptr && !halted_ && queue_failed(q)) return;
   if (left_at_ == 0) {
     watch_socket(now, waiting);
   } else if (gone_.look(now) > kGoodbyeGrace && waiting.requests > 0) {
@@ -235,6 +218,27 @@ void PeerLink::watch(std::int64_t now, Waiting waiting) {
         "error message",
         waiting.requests);
   }
+}
+
+// Whether an event tells of that.
+bool PeerLink::queue_failed(const Queue& q) {
+  const RailPort& port = queues_->rails()[static_cast<std::size_t>(q.rail)].port;
+  const std::uint32_t qpn = q.qp->qp_num;
+  const bool completions = q.engine->failed();
+  if (!completions && !port.adapter->events.queue_failed(qpn)) return false;
+  // Its completions say more than the event does, where there are any.
+  while (poll() > 0) {
+  }
+  if (halted_) return true;
+  const std::string why =
+      completions ? failed_completions_text(port.port->device)
+                  : "QP " + std::to_string(qpn) + " of " + port.port->name + " went into error";
+  if (failover_ != nullptr && failover_->ready() && !queues_->request_refused(q))
+    failover_->queue_failed(number_of(*queues_, q), why);
+  else
+    fail("%s%s", why.c_str(),
+         completions ? "" : "; see the logs of both ends and the kernel log (dmesg)");
+  return true;
 }
 
 void PeerLink::watch_socket(std::int64_t now, Waiting waiting) {

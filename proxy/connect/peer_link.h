@@ -133,6 +133,7 @@ class PeerLink final : private FailureListener, private Watched {
   static constexpr std::int64_t kQuietMs = 2500;
   void watch(std::int64_t now, Waiting waiting);
   void watch_socket(std::int64_t now, Waiting waiting);
+  bool queue_failed(const Queue& queue);
   std::int64_t attend(std::int64_t now) override;
   // --- for its failover
   friend class Failover;

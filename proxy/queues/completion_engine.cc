@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "plugin/base/log.h"
+#include "plugin/rdma/devices.h"
 #include "plugin/rdma/queue_pair.h"
 
 namespace twinpath {
@@ -15,7 +16,13 @@ constexpr std::size_t kMaxComms = 65536;
 }  // namespace
 
 const char* CompletionEngine::device() const {
-  return context_ != nullptr && context_->device != nullptr ? context_->device->name : "device";
+  const ibv_device* const device = adapter_.context->device;
+  return device != nullptr ? device->name : "device";
+}
+
+bool CompletionEngine::failed() const {
+  adapter_.events.poll();
+  return adapter_.events.completions_failed(this);
 }
 
 Result<CompletionHub::CommId> CompletionHub::add_comm() {
@@ -66,28 +73,27 @@ void CompletionHub::announce_failure(const FailureListener* failed) {
     if (other != failed) other->sibling_failed();
 }
 
-Result<CompletionEngine*> CompletionHub::reserve(ibv_context* context, int entries) {
+Result<CompletionEngine*> CompletionHub::reserve(Adapter& adapter, int entries) {
   bool made = false;
-  auto engine = find_or_make(context, entries, made);
+  auto engine = find_or_make(adapter, entries, made);
   if (!made) return engine;
   std::lock_guard publish(lock);
   polled_by_thread_.push_back(*engine);
   return engine;
 }
 
-Result<CompletionEngine*> CompletionHub::reserve_locked(ibv_context* context, int entries) {
+Result<CompletionEngine*> CompletionHub::reserve_locked(Adapter& adapter, int entries) {
   bool made = false;
-  auto engine = find_or_make(context, entries, made);
+  auto engine = find_or_make(adapter, entries, made);
   if (made) polled_by_thread_.push_back(*engine);
   return engine;
 }
 
-Result<CompletionEngine*> CompletionHub::find_or_make(ibv_context* context, int entries,
-                                                      bool& made) {
+Result<CompletionEngine*> CompletionHub::find_or_make(Adapter& adapter, int entries, bool& made) {
   std::lock_guard hold(setup_);
   int size = kFirstEntries;
   for (auto& engine : engines_) {
-    if (engine->context_ != context) continue;
+    if (&engine->adapter_ != &adapter || engine->failed()) continue;
     if (engine->capacity_ - engine->reserved_ >= entries) {
       engine->reserved_ += entries;
       return engine.get();
@@ -95,14 +101,15 @@ Result<CompletionEngine*> CompletionHub::find_or_make(ibv_context* context, int 
     size = std::min(engine->capacity_ * 2, kMostEntries);
   }
   ibv_device_attr attr{};
-  if (verbs_.query_device(context, &attr) == 0 && attr.max_cqe > 0)
+  if (verbs_.query_device(adapter.context, &attr) == 0 && attr.max_cqe > 0)
     size = std::min(size, attr.max_cqe);
   size = std::max(size, entries);
-  auto cq = make_completion_queue(verbs_, context, static_cast<std::size_t>(size));
+  auto engine = std::make_unique<CompletionEngine>(adapter);
+  adapter.events.forget_completions(engine.get());
+  auto cq =
+      make_completion_queue(verbs_, adapter.context, static_cast<std::size_t>(size), engine.get());
   if (!cq) return cq.status();
-  auto engine = std::make_unique<CompletionEngine>();
   engine->cq_ = std::move(cq).take();
-  engine->context_ = context;
   engine->capacity_ = size;
   engine->reserved_ = entries;
   engines_.push_back(std::move(engine));

@@ -74,13 +74,16 @@ class HeldWork {
 
 class CompletionEngine {
  public:
+  explicit CompletionEngine(Adapter& adapter) : adapter_(adapter) {}
   ibv_cq* cq() const { return cq_.get(); }
   const char* device() const;  // for messages
+  // Whether the adapter has told that the CQ failed: it brings nothing more.  A system call.
+  bool failed() const;
 
  private:
   friend class CompletionHub;
+  Adapter& adapter_;
   Owned<ibv_cq> cq_;
-  ibv_context* context_ = nullptr;
   int capacity_ = 0;
   int reserved_ = 0;
 };
@@ -119,10 +122,10 @@ class CompletionHub {
   void announce_failure(const FailureListener* failed);
 
   // An engine on that device with room for `entries` more completions: an existing one or, as
-  // CQs cannot grow, a new one of twice the size.
-  Result<CompletionEngine*> reserve(ibv_context* context, int entries);
+  // CQs cannot grow, a new one of twice the size.  The adapter outlives the hub.
+  Result<CompletionEngine*> reserve(Adapter& adapter, int entries);
   // The same, locked: callers wait while an adapter makes a queue.
-  Result<CompletionEngine*> reserve_locked(ibv_context* context, int entries);
+  Result<CompletionEngine*> reserve_locked(Adapter& adapter, int entries);
   void release(CompletionEngine* engine, int entries);
   // A halted queue pair that is out of use, and its share.  Any thread, locked or not.
   void bury(Owned<ibv_qp> qp, CompletionEngine* engine, int entries) {
@@ -183,7 +186,7 @@ class CompletionHub {
   // What poll() and take() do.  Part of both, for poll() is called for each message.
   TP_ALWAYS_INLINE int hand_out(CompletionEngine& engine);
   // `made`: it is new.
-  Result<CompletionEngine*> find_or_make(ibv_context* context, int entries, bool& made);
+  Result<CompletionEngine*> find_or_make(Adapter& adapter, int entries, bool& made);
 
   const Verbs& verbs_;
   const bool one_communicator_;

@@ -62,8 +62,8 @@ Result<std::unique_ptr<QueueSet>> QueueSet::make(std::shared_ptr<CompletionHub> 
 }
 
 Status QueueSet::reserve(Queue& q, bool locked) {
-  ibv_context* context = rails_[static_cast<std::size_t>(q.rail)].port.adapter->context;
-  auto engine = locked ? hub_->reserve_locked(context, share()) : hub_->reserve(context, share());
+  Adapter& adapter = *rail_of(q).port.adapter;
+  auto engine = locked ? hub_->reserve_locked(adapter, share()) : hub_->reserve(adapter, share());
   if (!engine) return engine.status();
   q.engine = *engine;
   if (std::find(engines_.begin(), engines_.end(), *engine) == engines_.end())
@@ -122,6 +122,21 @@ void QueueSet::halt() {
     // One whose adapter has gone says so: it is halted, too, if nobody knows.
     q.halted = move_to_error(devices_->verbs(), q.qp.get()) == 0;
   }
+}
+
+void QueueSet::leave_engine(Queue& q) {
+  CompletionEngine* const engine = std::exchange(q.engine, nullptr);
+  const auto take_all = [&] {
+    while (hub_->take(*engine) > 0) {
+    }
+  };
+  take_all();  // some providers drop what a destroyed pair has left there, and others do not
+  drop_pair(q);
+  take_all();
+  hub_->release(engine, share());
+  if (std::none_of(queues_.begin(), queues_.end(),
+                   [&](const Queue& other) { return other.engine == engine; }))
+    std::erase(engines_, engine);
 }
 
 Status QueueSet::remake(QueueMask wanted, QueueMask& failed, std::string& why) {

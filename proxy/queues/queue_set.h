@@ -58,6 +58,9 @@ class QueueSet {
   // The queues go into error: what they had under way ends, and their receives are given back.  For
   // the peer's writes that is so only once halt() has been called at both ends.
   void halt();
+  // For a halted queue whose engine has failed: takes what that had brought and destroys the pair
+  // here and now, which alone shows that nothing comes any more.  The engine is left.
+  void leave_engine(Queue& queue);
   // New queue pairs in place of all, in INIT, for those in `wanted`; the others are out of use.
   // The old ones are destroyed later, except for those whose adapter did not confirm that they are
   // halted.  Their rails' addresses are what the ports have now.  On failure `failed` has the

@@ -1,5 +1,6 @@
 #include "proxy/receive/flushes.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -117,6 +118,14 @@ void Flushes::done(const ibv_wc& wc) {
 void Flushes::failed(const ibv_wc& wc) {
   stale_ = true;
   if (FlushRequest* f = find(wc)) f->read_failed(landed_by());
+}
+
+void Flushes::watch() {
+  if (!watch_.call() || !watch_.due(now_ns()) || !queues_.ready() || stale_) return;
+  const auto& engines = queues_.queues().engines();
+  stale_ = std::any_of(engines.begin(), engines.end(),
+                       [](const CompletionEngine* e) { return e->failed(); });
+  if (stale_) requests_.repeat();
 }
 
 void Flushes::queues_replaced() {

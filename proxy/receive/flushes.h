@@ -11,6 +11,7 @@
 #include "plugin/base/run_clock.h"
 #include "proxy/connect/peer_link.h"
 #include "proxy/connect/session_core.h"
+#include "proxy/connect/watch_clock.h"
 #include "proxy/receive/flush.h"
 #include "proxy/receive/flush_requests.h"
 
@@ -41,6 +42,9 @@ class Flushes {
   // Null: there are none.
   const QueueSet* queues() const { return queues_.ready() ? &queues_.queues() : nullptr; }
 
+  // While one is tested in vain: has it posted anew if what it waits for is not told of any more.
+  void watch();
+
   void give_up(const ProxyMemory& memory) { requests_.give_up(memory); }
   // The connection's queues were replaced: what a rail brought that is out of use now is still to
   // be flushed, by time, as nothing is read through it.
@@ -64,6 +68,7 @@ class Flushes {
   bool stale_ = false;       // the queues, or their ports, failed
   std::int64_t try_at_ = 0;  // not made anew before
   RunClock mute_{kSecond};   // since when they cannot be made
+  WatchClock watch_{50 * kMillisecond};
 };
 
 }  // namespace twinpath

@@ -75,10 +75,12 @@ Status ProxyRecvComm::test(FlushRequest& request, int& done) {
   if (request.waits()) TP_TRY(flushes_.begin(hold, request));
   if (request.pending()) (void)(request.waits() ? link_->poll() : link_->poll(*flushes_.queues()));
   // A failed adapter says so by an event, perhaps without a completion.
-  if (request.pending() && !link_->broken())
+  if (request.pending() && !link_->broken()) {
+    flushes_.watch();
     link_->waited(
         moved() ^ request.generation(), [] { return counters::Wait::flush; },
         [this] { return waiting(1); });
+  }
   if (request.pending()) return link_->broken() ? Status::remote : Status::ok;
   if (!request.landed(now_ns)) return Status::ok;
   flushes_.give(request);

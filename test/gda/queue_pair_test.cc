@@ -89,7 +89,7 @@ TEST_CASE("a port that is down is lost after its time, of which a stop of the pr
   Moves made(IBV_QPS_RESET, 0, 0);
   const std::int64_t stop = GENERATE(std::int64_t{0}, 3600 * kSecond);
   const Rail& rail = made.rails[0];
-  PortWatch watch(rail, *made.devices);
+  PortWatch watch(rail, *made.devices, nullptr);
   const std::int64_t hold = made.config.failover_hold_ms * kMillisecond;
   std::int64_t now = 5 * kSecond;
   CHECK(watch.look(now) == "");
