@@ -23,9 +23,6 @@ struct Shape {
   }
 };
 
-// 0: the soft HCA has as many as a shape asks for.
-inline int real_rails() { return static_cast<int>(number_from("TWINPATH_TEST_RAILS", 0)); }
-
 inline std::vector<Shape> all_shapes() {
   std::vector<Shape> shapes;
   for (const int queues : {1, 2, 4})
@@ -40,10 +37,8 @@ inline std::vector<Shape> all_shapes() {
 
 inline Config shaped_config(const Shape& shape) {
   Config c = soft_config(std::to_string(2 * shape.rails));
-  if (real_rails() > 0) {
-    c.fabric = FabricChoice::verbs;
+  if (real_rails() > 0)
     c.ib_timeout = 16;  // 0.3 s: what is lost comes again before a test gives up
-  }
   c.ib_qps_per_connection = shape.queues;
   c.ib_split_data_on_qps = shape.split;
   // A port that a busy machine keeps from answering would pass for a dead one, with a warning.  Who

@@ -18,15 +18,20 @@
 #include "test/support/catch.h"
 #include "test/support/like.h"
 #include "test/support/log_capture.h"
+#include "test/support/numbers.h"
 #include "test/support/pattern.h"
 
 namespace twinpath::test {
 
 using HandleArray = std::array<std::uint8_t, kHandleBytes>;
 
+// Of real ports so many are one end's; 0: the soft HCA has as many as a test asks for.
+inline int real_rails() { return static_cast<int>(number_from("TWINPATH_TEST_RAILS", 0)); }
+
+// The first two of the machine's instead, or NCCL_IB_HCA's, where there are real ones.
 inline Config soft_config(const std::string& hcas = "soft0,soft1") {
   Config c;
-  c.fabric = FabricChoice::soft;
+  c.fabric = real_rails() > 0 ? FabricChoice::verbs : FabricChoice::soft;
   c.soft_hcas = as_like(hcas);
   c.soft_cuda = SoftCuda::off;
   c.socket_ifname = "lo";
