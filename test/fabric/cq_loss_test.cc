@@ -1,6 +1,7 @@
 // A completion queue fails: what hangs on it fails or moves, and its adapter serves all else.
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -17,7 +18,7 @@ struct CqLoss {
   static inline std::vector<ibv_cq*> made;
   static inline std::set<const ibv_cq*> dead;
   static inline std::atomic<int> swallowed = 0;  // receives that were not told of
-  static inline std::set<ibv_qp*> pairs;
+  static inline std::map<ibv_qp*, const ibv_cq*> pairs;
   static inline bool early = false;  // soft2 or soft3 made a pair while there was one of a dead CQ
   static inline Verbs below;
   static inline decltype(ibv_context_ops::poll_cq) poll_below = nullptr;
@@ -44,9 +45,8 @@ struct CqLoss {
       ibv_qp* const qp = below.create_qp(pd, init);
       const std::lock_guard hold(mutex);
       if (qp == nullptr) return qp;
-      for (const ibv_qp* other : pairs)
-        early = early || (receives(qp) && dead.count(other->recv_cq));
-      pairs.insert(qp);
+      for (const auto& [other, cq] : pairs) early = early || (receives(qp) && dead.count(cq) != 0);
+      pairs[qp] = init->recv_cq;
       return qp;
     };
     fabric.verbs.destroy_qp = [](ibv_qp* qp) {
