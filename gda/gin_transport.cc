@@ -1,8 +1,8 @@
 // See gin_transport.h.
 #include "gda/gin_transport.h"
 
-#include "gda/context/adapter_context.h"
-#include "gda/context/gin_context.h"
+#include "gda/adapter/adapter_context.h"
+#include "gda/served/served_context.h"
 #include "gda/team/meeting.h"
 #include "gda/team/modes.h"
 #include "gda/team/team_comm.h"
@@ -17,7 +17,7 @@ class Comm final : public TeamComm<GinComm, Window, GinCore> {
   using TeamComm::TeamComm;
   Result<std::unique_ptr<GinContext>> create_context(const ContextSettings& settings) override {
     if (team()->adapter != nullptr) return made(AdapterContext::make(team(), settings));
-    return made(gda::Context::make(team(), settings));
+    return made(gda::ServedContext::make(team(), settings));
   }
 
  private:

@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "gda/context/context_memory.h"
-#include "gda/front/gpu_cq.h"
-#include "gda/front/host_cq.h"
+#include "gda/served/front/gpu_cq.h"
+#include "gda/served/front/host_cq.h"
 
 namespace twinpath::gda {
 

@@ -21,12 +21,12 @@
 #include <span>
 #include <vector>
 
-#include "gda/back/counted_signals.h"
 #include "gda/context/device_image.h"
 #include "gda/gin.h"
 #include "gda/memory/device_memory.h"
 #include "gda/memory/shared_tables.h"
 #include "gda/memory/table_release.h"
+#include "gda/served/back/counted_signals.h"
 #include "plugin/gpu/gdrcopy.h"
 
 namespace twinpath::gda {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "gda/front/work_queue.h"
+#include "gda/served/front/work_queue.h"
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {

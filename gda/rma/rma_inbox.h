@@ -2,7 +2,7 @@
 // The receiving end of signals without atomics: messages of peers, which this rank's CPU adds to
 // its words.  A receive completes after the writes that the queue pair has sent before (IB
 // specification vol. 1, 9.4.1), so the data has been *written*; a GPU's memory is pushed by a READ
-// before anything is added (gda/back/gpu_flush.h says why).
+// before anything is added (gda/served/back/gpu_flush.h says why).
 //
 // Words in host memory: a READ of any of the GPU's windows, then an atomic add.  Words in GPU
 // memory: the adapter READs the word, which is that push, and WRITEs the sum.  Between the two

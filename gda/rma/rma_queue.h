@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "gda/back/gpu_flush.h"
 #include "gda/connect/queue_pair.h"
 #include "gda/rma/rma_requests.h"
 #include "gda/rma/rma_ring.h"
+#include "gda/served/back/gpu_flush.h"
 #include "plugin/rdma/liveness_probe.h"
 
 namespace twinpath::gda::rma {

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "gda/front/key_table.h"
+#include "gda/served/front/key_table.h"
 #include "gda/team/team_core.h"
 
 namespace twinpath::gda::rma {

@@ -2,11 +2,11 @@
 // An mlx5 adapter as a GIN comm uses it when the adapter itself serves the queues of kernels: what
 // its windows and contexts share.
 //
-// Threads: see gda/mlx5/adapter.h.
+// Threads: see gda/adapter/mlx5/adapter.h.
 #include <memory>
 #include <string>
 
-#include "gda/mlx5/adapter.h"
+#include "gda/adapter/mlx5/adapter.h"
 #include "plugin/rdma/devices.h"
 
 namespace twinpath::gda {

@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "gda/front/engine.h"
-#include "gda/front/key_table.h"
 #include "gda/memory/device_memory.h"
+#include "gda/served/front/key_table.h"
+#include "gda/team/engine.h"
 #include "gda/team/second_port.h"
 #include "gda/team/team_core.h"
 
 namespace twinpath::gda {
 
 struct AdapterSide;
-class Context;
+class ServedContext;
 
 // How the queues to one rank are served; see modes.h.
 struct PeerPlan {
@@ -38,7 +38,7 @@ struct GinCore : TeamCore {
   KeyTable keys;
   bool signals_in_host = false, told_of_signals = false;  // gpu_signals.h
   std::shared_ptr<Engine> engine;
-  std::vector<Context*> contexts;
+  std::vector<ServedContext*> contexts;
   // Handles of windows that were closed, all of one size: the next window takes one.  Freeing
   // waits for kernels, and NCCL's abort closes windows before it lets us let kernels go.
   std::vector<std::unique_ptr<DeviceBlock>> spare_handles;

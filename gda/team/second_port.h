@@ -1,7 +1,7 @@
 #pragma once
 // The port to which a team's connection moves its queues when its first port fails: another one of
 // a merged device, or one in reserve.  What may not have arrived is sent again there
-// (gda/back/replay.h), so it takes
+// (gda/served/back/replay.h), so it takes
 //   - signals that are counted, at all ranks: whether an atomic was added nobody can tell;
 //   - a fabric that places in order whatever the memory (Verbs::ordered).  Behind PCIe what came
 //     over the first port would need a flush there before the second one's signals are told;

@@ -5,7 +5,7 @@
 
 #include "gda/abi/abi.h"
 #include "gda/abi/host_device.h"
-#include "gda/mlx5/region.h"
+#include "gda/adapter/mlx5/region.h"
 #include "gda/team/adapter_side.h"
 #include "gda/team/gpu_signals.h"
 #include "plugin/base/log.h"

@@ -30,7 +30,7 @@ class Window final : public GinWindow {
   // Collective.
   static Result<std::unique_ptr<Window>> make(GinCore& core, const WindowRequest& request);
   // Kernels' work requests with its key are refused from now on.  Those under way go on: see
-  // Context::settle; the window may be destroyed after that.
+  // ServedContext::settle; the window may be destroyed after that.
   void close();
   ~Window() override;
   Window(const Window&) = delete;

@@ -199,7 +199,7 @@ inline constexpr std::array<const char*, kGinOperations> kGinOperationNames{
 // GPUs of a process whose engines are counted.
 inline constexpr std::size_t kMaxGinEngines = 16;
 
-// Of all queues that a GPU's engine serves (gda/front/engine.h); its thread writes.  What an
+// Of all queues that a GPU's engine serves (gda/team/engine.h); its thread writes.  What an
 // adapter serves by itself is not seen, and counts only when it fails.
 struct alignas(64) GinCounts {
   std::int32_t gpu = -1;                         // CUDA ordinal; -1: CPU threads play the GPU

@@ -51,8 +51,8 @@ enum class Reached : std::uint8_t {
 
 // What a GPU-initiated queue needs of the software HCA beside verbs: where the memory behind keys
 // lies, so that work requests of kernels are executed in place of the queue pair
-// (gda/back/soft_back_end.h).  Rights, bounds and protection domains are checked as the queue pair
-// would.
+// (gda/served/back/soft_back_end.h).  Rights, bounds and protection domains are checked as the
+// queue pair would.
 //
 // The queue pair must be there all the same: it tells who the peer is and whether it can be
 // reached, and takes what is out of reach.

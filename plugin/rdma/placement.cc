@@ -8,7 +8,7 @@
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
 #include "topology/decide/record_machine.h"
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/model/place.h"
 #include "topology/model/soft_places.h"
 #include "topology/probe/probe_gpus.h"

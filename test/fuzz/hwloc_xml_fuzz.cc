@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/read/hwloc_xml.h"
 #include "topology/read/nccl_xml.h"
 

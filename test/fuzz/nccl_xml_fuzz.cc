@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/read/nccl_xml.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

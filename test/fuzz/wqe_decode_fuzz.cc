@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "gda/front/decode.h"
-#include "gda/front/fetch.h"
-#include "gda/front/key_table.h"
+#include "gda/served/front/decode.h"
+#include "gda/served/front/fetch.h"
+#include "gda/served/front/key_table.h"
 
 namespace {
 

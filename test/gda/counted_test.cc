@@ -1,5 +1,5 @@
 // Signals without atomics: each adds once, what it says, when its receive has come.
-#include "gda/back/counted_signals.h"
+#include "gda/served/back/counted_signals.h"
 
 #include <cstring>
 #include <vector>

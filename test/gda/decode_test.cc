@@ -1,5 +1,5 @@
 // What the front end accepts, and with which syndrome it refuses everything else.
-#include "gda/front/decode.h"
+#include "gda/served/front/decode.h"
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 // Which queues a turn looks at.
-#include "gda/front/doorbell_scan.h"
+#include "gda/served/front/doorbell_scan.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,5 +1,5 @@
 // The engine's thread: clients come and go while it goes round.
-#include "gda/front/engine.h"
+#include "gda/team/engine.h"
 
 #include <atomic>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "gda/back/verbs_back_end.h"
+#include "gda/served/back/verbs_back_end.h"
 #include "plugin/base/clock.h"
 #include "test/support/catch.h"
 

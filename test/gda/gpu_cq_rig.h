@@ -13,7 +13,7 @@
 
 #include "gda/abi/gin_kernel.h"
 #include "gda/context/context_cqs.h"
-#include "gda/front/key_table.h"
+#include "gda/served/front/key_table.h"
 #include "test/fabric/fake_gpu.h"
 #include "test/gda/gdrapi_stand_in.h"
 #include "test/support/catch.h"

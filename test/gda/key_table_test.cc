@@ -1,5 +1,5 @@
 // Keys of windows: bounds, rights, ranks, and keys of windows that are gone.
-#include "gda/front/key_table.h"
+#include "gda/served/front/key_table.h"
 
 #include <atomic>
 #include <set>

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "gda/front/work_queue.h"
+#include "gda/served/front/work_queue.h"
 #include "plugin/base/clock.h"
 #include "test/gda/rig.h"
 #include "test/support/catch.h"

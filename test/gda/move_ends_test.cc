@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <string>
 
-#include "gda/front/engine.h"
+#include "gda/team/engine.h"
 #include "test/gda/moves.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"

@@ -1,5 +1,5 @@
 // What is sent again when a queue pair is gone.
-#include "gda/back/replay.h"
+#include "gda/served/back/replay.h"
 
 #include <string>
 

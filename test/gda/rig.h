@@ -14,9 +14,9 @@
 #include "gda/abi/abi.h"
 #include "gda/abi/cqe.h"
 #include "gda/abi/producer.h"
-#include "gda/front/host_cq.h"
-#include "gda/front/key_table.h"
-#include "gda/front/work_queue.h"
+#include "gda/served/front/host_cq.h"
+#include "gda/served/front/key_table.h"
+#include "gda/served/front/work_queue.h"
 
 namespace twinpath::gda {
 

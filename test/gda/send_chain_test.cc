@@ -1,5 +1,5 @@
 // Which work requests ask for a completion, and what one retires.
-#include "gda/back/send_chain.h"
+#include "gda/served/back/send_chain.h"
 
 #include "test/support/catch.h"
 

@@ -1,5 +1,5 @@
 // When a queue's port is taken to lose everything, by a clock of the test's own.
-#include "gda/context/stall_watch.h"
+#include "gda/served/stall_watch.h"
 
 #include "test/support/catch.h"
 

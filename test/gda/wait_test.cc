@@ -1,7 +1,7 @@
 // WAIT: one queue holds back until another has written a CQE.
 #include <cstdint>
 
-#include "gda/front/work_queue.h"
+#include "gda/served/front/work_queue.h"
 #include "test/gda/rig.h"
 #include "test/support/catch.h"
 

@@ -1,11 +1,11 @@
 // The front end of one queue: order, back-pressure, late bytes, doorbells, errors.
-#include "gda/front/work_queue.h"
+#include "gda/served/front/work_queue.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "gda/front/fetch.h"
+#include "gda/served/front/fetch.h"
 #include "test/gda/rig.h"
 #include "test/support/catch.h"
 

@@ -8,7 +8,7 @@
 #include "gda/abi/abi.h"
 #include "gda/abi/cqe.h"
 #include "gda/abi/producer.h"
-#include "gda/front/decode.h"
+#include "gda/served/front/decode.h"
 #include "test/gda/rig.h"
 #include "test/support/catch.h"
 

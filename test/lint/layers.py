@@ -25,12 +25,13 @@ ORDER = ["plugin/base", "plugin/gpu", "plugin/fabric", "plugin/fabric/soft",
          "plugin/rdma",
          "proxy/wire", "proxy/queues", "proxy/connect", "proxy/send", "proxy/receive",
          "proxy",
-         "gda/abi", "gda/memory", "gda/connect", "gda/front", "gda/mlx5", "gda/team", "gda/back",
-         "gda/context", "gda", "gda/rma", "plugin/nccl", "tools", "test"]
+         "gda/abi", "gda/memory", "gda/connect", "gda/served/front", "gda/adapter/mlx5", "gda/team",
+         "gda/served/back", "gda/context", "gda/served", "gda/adapter", "gda", "gda/rma", "plugin/nccl", "tools", "test"]
 # Folders side by side, with all of their rooms: neither may know the other.
 SIBLINGS = [("proxy", "gda"), ("proxy/send", "proxy/receive"),
             ("topology/read", "topology/probe"), ("topology/read", "topology/decide"),
-            ("gda/front", "gda/connect"), ("gda/front", "gda/mlx5")]
+            ("gda/served/front", "gda/connect"),
+            ("gda/served", "gda/adapter")]
 # Single files that stand outside a layer's folder: the upper seams, which need no more than that.
 FILES = {"plugin/transport.h": "plugin/base", "gda/gin.h": "gda/abi",
          "gda/one_sided.h": "gda/abi"}
@@ -112,14 +113,14 @@ def self_test():
         "plugin/rdma/a.h": '#include "proxy/wire/wr_id.h"',
         "gda/gin.h": '#include "gda/team/gin_core.h"',
         "gda/abi/a.h": '#include "gda/memory/retired.h"',
-        "gda/front/a.h": '#include "gda/connect/mesh.h"',
-        "gda/mlx5/a.h": '#include "gda/front/engine.h"',
-        "gda/team/a.h": '#include "gda/back/gpu_flush.h"',
-        "gda/back/a.h": '#include "gda/context/gin_context.h"',
+        "gda/served/front/a.h": '#include "gda/connect/mesh.h"',
+        "gda/adapter/mlx5/a.h": '#include "gda/served/front/decode.h"',
+        "gda/team/a.h": '#include "gda/served/back/gpu_flush.h"',
+        "gda/served/back/a.h": '#include "gda/served/served_context.h"',
         "gda/rma/a.cc": '#include "plugin/nccl/context.h"',
         "plugin/fabric/b.cc": '#include "plugin/fabric/soft/device_spec.h"',
         "topology/model/b.cc": '#include "plugin/fabric/soft/device_spec.h"',
-        "gda/back/b.h": '#include "plugin/fabric/soft/reach.h"',
+        "gda/served/back/b.h": '#include "plugin/fabric/soft/reach.h"',
         "tools/info/a.cc": '#include "plugin/fabric/soft/hca.h"',
         "proxy/b.cc": "  auto* qp = ibv_create_qp(pd, &attr);",
         "test/fabric/c.cc": "ibv_close_device(ctx);",

@@ -8,7 +8,7 @@
 #include "test/topology/data.h"
 #include "test/topology/fake_machine.h"
 #include "test/topology/refusal.h"
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/model/pci_ids.h"
 #include "topology/read/config_space.h"
 #include "topology/read/file_root.h"

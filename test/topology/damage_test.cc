@@ -7,7 +7,7 @@
 
 #include "test/support/catch.h"
 #include "test/topology/data.h"
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/read/hwloc_xml.h"
 #include "topology/read/nccl_xml.h"
 #include "topology/read/read_machine.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 
 namespace twinpath::test {
 

@@ -6,7 +6,7 @@
 #include "test/support/catch.h"
 #include "test/support/needs.h"
 #include "test/topology/data.h"
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/read/cross_check.h"
 #include "topology/read/hwloc_reader.h"
 #include "topology/read/hwloc_xml.h"

@@ -4,7 +4,7 @@
 #include "test/topology/data.h"
 #include "test/topology/fake_machine.h"
 #include "topology/decide/record_machine.h"
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/model/pci_ids.h"
 #include "topology/read/hwloc_xml.h"
 #include "topology/read/nccl_xml.h"

@@ -3,7 +3,7 @@
 #include "test/support/catch.h"
 #include "test/topology/data.h"
 #include "test/topology/fake_machine.h"
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/model/soft_places.h"
 #include "topology/read/nccl_xml.h"
 #include "topology/read/sysfs_reader.h"

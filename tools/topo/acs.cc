@@ -1,7 +1,7 @@
 #include "tools/topo/acs.h"
 
 #include "tools/topo/names.h"
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 
 namespace twinpath::tools::topo {
 namespace {

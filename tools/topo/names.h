@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/model/machine.h"
 
 namespace twinpath::tools::topo {

@@ -17,7 +17,7 @@
 #include "topology/decide/hca_order.h"
 #include "topology/decide/overrides.h"
 #include "topology/decide/policy.h"
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/model/machine.h"
 
 namespace twinpath::tools::topo {

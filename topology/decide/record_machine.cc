@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 
 namespace twinpath {
 namespace {

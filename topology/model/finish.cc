@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <map>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/model/pci_ids.h"
 
 namespace twinpath {

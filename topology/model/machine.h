@@ -1,6 +1,6 @@
 #pragma once
 // One machine as plain values: where its GPUs, HCAs and PCIe bridges sit, and what is known about
-// them.  Readers (hwloc, sysfs, NCCL's XML) fill it, classify.h measures distances on it, the
+// them.  Readers (hwloc, sysfs, NCCL's XML) fill it, distance_rule.h measures distances on it, the
 // decision and the report tool read it.  Nothing here reads a file or keeps state.
 //
 // "Unknown" is a value: an empty optional means that no source told, never "no" or zero.

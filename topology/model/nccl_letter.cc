@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 
 namespace twinpath {
 namespace {

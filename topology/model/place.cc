@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/model/finish.h"
 #include "topology/model/pci_ids.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/model/finish.h"
 
 namespace twinpath {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/model/finish.h"
 #include "topology/read/nccl_xml.h"
 

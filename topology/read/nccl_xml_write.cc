@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "topology/model/classify.h"
+#include "topology/model/distance_rule.h"
 #include "topology/read/nccl_xml.h"
 #include "topology/read/xml_parser.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "gda/mlx5/context_queues.h"
+#include "gda/adapter/mlx5/context_queues.h"
 #include "test/gda/mlx5/recording.h"
 #include "test/support/catch.h"
 

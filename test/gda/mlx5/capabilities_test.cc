@@ -1,8 +1,8 @@
 // What adapters lack is named; where queues lie, and in which order that is tried.
-#include "gda/mlx5/capabilities.h"
+#include "gda/adapter/mlx5/capabilities.h"
 
-#include "gda/mlx5/path.h"
-#include "gda/mlx5/queue_memory.h"
+#include "gda/adapter/mlx5/path.h"
+#include "gda/adapter/mlx5/queue_memory.h"
 #include "test/gda/mlx5/bench.h"
 
 using namespace twinpath;

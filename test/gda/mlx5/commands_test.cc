@@ -1,7 +1,7 @@
 // The bytes of our commands: as they were written down once (golden), and beside the same command
 // as NCCL's own adapter code sent it (test/golden/mlx5, recorded): every field in which the two
 // differ is named here with the reason, and each of them must differ.
-#include "gda/mlx5/commands.h"
+#include "gda/adapter/mlx5/commands.h"
 
 #include <cstdlib>
 #include <fstream>

@@ -1,7 +1,7 @@
 // Queues that end: by a wrong entry, or because we end them.
 #include <thread>
 
-#include "gda/mlx5/queue_watch.h"
+#include "gda/adapter/mlx5/queue_watch.h"
 #include "test/gda/mlx5/member.h"
 
 using namespace twinpath;

@@ -1,5 +1,5 @@
 // Doorbells as the GPU sees them: pages that contexts share, mapped once and let go by the last.
-#include "gda/mlx5/gpu_doorbell.h"
+#include "gda/adapter/mlx5/gpu_doorbell.h"
 
 #include <map>
 

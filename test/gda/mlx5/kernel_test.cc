@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "gda/mlx5/page.h"
+#include "gda/adapter/mlx5/page.h"
 #include "plugin/base/page_size.h"
 #include "test/gda/mlx5/bench.h"
 #include "test/support/log_capture.h"

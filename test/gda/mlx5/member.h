@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "gda/abi/gin_kernel.h"
-#include "gda/front/engine.h"
-#include "gda/mlx5/doorbell_ringer.h"
-#include "gda/mlx5/region.h"
+#include "gda/adapter/mlx5/doorbell_ringer.h"
+#include "gda/adapter/mlx5/region.h"
+#include "gda/team/engine.h"
 #include "plugin/base/page_size.h"
 #include "test/gda/mlx5/bench.h"
 

@@ -3,9 +3,9 @@
 
 #include "gda/abi/cqe.h"
 #include "gda/abi/wqe.h"
-#include "gda/mlx5/doorbell_ringer.h"
-#include "gda/mlx5/error_look.h"
-#include "gda/mlx5/region.h"
+#include "gda/adapter/mlx5/doorbell_ringer.h"
+#include "gda/adapter/mlx5/error_look.h"
+#include "gda/adapter/mlx5/region.h"
 #include "plugin/base/page_size.h"
 #include "test/gda/mlx5/hooked.h"
 #include "test/support/log_capture.h"

@@ -13,8 +13,8 @@
 #include <string>
 #include <string_view>
 
-#include "gda/mlx5/commands.h"
-#include "gda/mlx5/layout.h"
+#include "gda/adapter/mlx5/commands.h"
+#include "gda/adapter/mlx5/layout.h"
 #include "plugin/fabric/mlx5.h"
 
 namespace twinpath::test {

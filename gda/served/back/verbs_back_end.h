@@ -1,0 +1,155 @@
+#pragma once
+// Executes one queue's operations as ordinary work requests on an RC queue pair, so on any adapter
+// that verbs know: real, soft-RoCE or the soft HCA.
+//
+// Work requests of one scan are chained and posted with one call (send_chain.h).  A NOP is nothing
+// on the wire: it is done with what was posted before it.  Transfers larger than a message of the
+// adapter go in pieces.  What a READ brings to GPU memory may come after its completion: that, a
+// DUMP behind it and all later ones are reported after a flush.
+//
+// One with a second path survives the first one's queue pair: stop(), then, once both ends have
+// stopped theirs, resume().  Between the two nothing is taken, and kernels wait longer.
+//
+// Threads: the engine's, except issued(), finished() and dead(), from any.
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gda/connect/queue_pair.h"
+#include "gda/served/back/counted_signals.h"
+#include "gda/served/back/gpu_flush.h"
+#include "gda/served/back/replay.h"
+#include "gda/served/back/send_chain.h"
+#include "gda/served/back/work_request_id.h"
+#include "gda/served/front/back_end.h"
+#include "gda/served/front/work_queue.h"
+#include "plugin/rdma/liveness_probe.h"
+
+namespace twinpath::gda {
+
+// A way to the peer, over one port.
+struct VerbsPath {
+  QueuePair* pair = nullptr;
+  std::uint32_t scratch_lkey = 0;
+  std::uint32_t rkey = 0;  // of the peer's signals and rows
+};
+
+struct VerbsBackEndSetup {
+  VerbsPath first;
+  VerbsPath second;         // without a queue pair: there is none
+  std::uint32_t kept = 0;   // operations that are remembered for it, a power of two: all under way
+  std::uint32_t slots = 1;  // work requests that the queue pair holds
+  std::uint16_t tag = 0;    // comes back with each completion: WorkRequestId::pair()
+  std::uint64_t max_bytes = std::uint64_t{1} << 30;
+  // Registered memory for inline data and for old values of atomics, slots * kScratchSlot bytes;
+  // pinned, because copy engines of the soft HCA read it.
+  std::uint8_t* scratch = nullptr;
+  bool post_inline =
+      false;  // let the work request itself hold the data, where the queue pair takes it
+  std::optional<CountedSender::Target> counted;  // signals without atomics
+  bool atomics = true;        // of words that are no signals, which no CPU adds to
+  std::uint64_t probed = 0;   // address; the queue pair holds one work request more, for probes
+  GpuFlush* flush = nullptr;  // null: none is needed
+  std::string name;           // "queue to rank 3", for messages
+};
+
+class VerbsBackEnd final : public BackEnd {
+ public:
+  static constexpr std::size_t kScratchSlot = 32;
+  static_assert(kScratchSlot >= kMaxInline);
+
+  explicit VerbsBackEnd(const VerbsBackEndSetup& setup);
+  // Before the first scan.
+  void attach(WorkQueue& queue) { queue_ = &queue; }
+
+  Issued issue(std::uint64_t index, const Operation& operation) override;
+  void flush() override;
+
+  // A completion whose wr_id has this back end's tag as its pair.
+  void on_completion(const ibv_wc& wc);
+  // The flush has come further: reports what waited for it.
+  void settle();
+  // The peer is gone, or somebody will not wait any longer: nothing more is moved.
+  void fail_all(Syndrome syndrome);
+
+  // The way to the second path, each the engine's.  Whether it is still to come.
+  bool may_move() const { return setup_.second.pair != nullptr && on_ == 0 && !dead(); }
+  // The first queue pair goes to error; also done by an error completion that is not a kernel's.
+  void stop();
+  bool stopped() const { return phase_ == Phase::stopped || phase_ == Phase::drained; }
+  // All that was posted to it has come back.
+  bool drained() const { return phase_ == Phase::drained; }
+  // Both ends have.  `taken`: how many signals of this queue the peer ever took, modulo 2^32. False
+  // where that cannot be, which was logged.
+  bool resume(std::uint32_t taken);
+  // More of what must go again, as there is room.
+  bool replaying() const { return phase_ == Phase::replaying; }
+  void replay();
+  // The way to the peer is lost.
+  void fail_unreachable();
+
+  // Asks the peer's adapter for a sign of life.  The engine's.
+  void ask();
+  std::uint64_t answers() const { return probe_.answers(); }
+
+  // Counts of operations, for those who wait until some have ended.
+  std::uint64_t issued() const { return issued_.load(std::memory_order_acquire); }
+  std::uint64_t finished() const { return finished_.load(std::memory_order_acquire); }
+  bool dead() const { return dead_.load(std::memory_order_acquire); }
+  // Of operations under way; of a back end with a second path.  The engine's.
+  std::uint64_t bytes_under_way() const;
+  // Dead, and not for a kernel's own wrong work request: the peer, or the way to it, is gone.  The
+  // engine's.
+  bool unreachable() const { return unreachable_; }
+  const std::string& name() const { return setup_.name; }
+
+ private:
+  enum class Phase : std::uint8_t { serving, stopped, drained, replaying };
+
+  // WQEs before `done` have completed and wait for a flush; 0: none.
+  struct Held {
+    std::uint64_t done = 0, ticket = 0;
+  };
+
+  std::uint64_t wr_id(std::uint64_t index) const { return WorkRequestId::of(setup_.tag, index); }
+  const VerbsPath& path() const { return on_ == 0 ? setup_.first : setup_.second; }
+  const Operation& kept(std::uint64_t index) const { return kept_[index & (kept_.size() - 1)]; }
+  bool is_signal(const Operation& operation) const;
+  Issued send(std::uint64_t index, const Operation& operation);
+  void arrived(const SendChain::Mark& mark);
+  void nothing(std::uint64_t index);
+  void add(std::uint64_t index, const Operation& operation, std::uint64_t offset,
+           std::uint32_t bytes, bool last);
+  void fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operation, std::uint64_t offset,
+            std::uint32_t bytes);
+  void post();
+  void finish(std::uint64_t done);
+  void die(std::uint64_t index, Syndrome syndrome);
+
+  const VerbsBackEndSetup setup_;
+  WorkQueue* queue_ = nullptr;
+  std::optional<CountedSender> counted_;
+  SendChain chain_;
+  Held held_, later_;  // what has completed since goes to later_
+  LivenessProbe probe_;
+  std::vector<Operation> kept_;  // ring of those under way; empty without a second path
+  Phase phase_ = Phase::serving;
+  int on_ = 0;                        // which path
+  std::uint64_t again_ = 0;           // next to go again
+  ReplayRule rule_;                   // of these
+  std::uint64_t signals_done_ = 0;    // of operations that have finished
+  std::uint64_t partial_index_ = 0;   // operation of which a part is posted...
+  std::uint64_t partial_offset_ = 0;  // ...up to here; 0: none
+  std::atomic<std::uint64_t> issued_{0}, finished_{0};
+  std::atomic<bool> dead_{false};
+  bool unreachable_ = false;
+};
+
+// What an error CQE says for an error completion of verbs.
+Syndrome syndrome_of(ibv_wc_status status);
+
+}  // namespace twinpath::gda

@@ -1,0 +1,83 @@
+// How a back end leaves its first queue pair for the second.
+#include "gda/served/back/verbs_back_end.h"
+#include "plugin/base/log.h"
+
+namespace twinpath::gda {
+
+bool VerbsBackEnd::is_signal(const Operation& operation) const {
+  return operation.kind == OperationKind::fetch_add && counted_ &&
+         counted_->covers(operation.remote);
+}
+
+std::uint64_t VerbsBackEnd::bytes_under_way() const {
+  const std::uint64_t end = issued_.load(std::memory_order_relaxed);
+  std::uint64_t bytes = 0;
+  for (std::uint64_t i = finished_.load(std::memory_order_relaxed); i != end; ++i)
+    bytes += kept(i).bytes;
+  return bytes;
+}
+
+void VerbsBackEnd::stop() {
+  if (dead() || phase_ != Phase::serving || !may_move()) return;
+  phase_ = Phase::stopped;
+  partial_offset_ = 0;  // an operation that went in part goes again as a whole
+  path().pair->stop();
+  // What is posted to a queue pair in error comes back last of all.
+  if (post_probe(path().pair->qp(), wr_id(WorkRequestId::kLastSend), {})) return;
+  TP_WARN("%s: a queue pair in error takes nothing more, so what it has done is not known",
+          setup_.name.c_str());
+  fail_unreachable();
+}
+
+bool VerbsBackEnd::resume(std::uint32_t taken) {
+  const std::uint64_t done = finished_.load(std::memory_order_relaxed);
+  const std::uint64_t end = issued_.load(std::memory_order_relaxed);
+  std::uint64_t under_way = 0;
+  for (std::uint64_t i = done; i != end; ++i) under_way += is_signal(kept(i)) ? 1 : 0;
+  const std::uint32_t applied = taken - static_cast<std::uint32_t>(signals_done_);
+  if (phase_ != Phase::drained || applied > under_way) {
+    TP_WARN("%s: the peer has taken %u signals, which cannot be: %llu are done, %llu under way",
+            setup_.name.c_str(), taken, static_cast<unsigned long long>(signals_done_),
+            static_cast<unsigned long long>(under_way));
+    return false;
+  }
+  chain_.forget();
+  probe_ = {};
+  on_ = 1;
+  counted_->continue_at(signals_done_ + applied);
+  rule_ = ReplayRule(applied);
+  again_ = done;
+  phase_ = Phase::replaying;
+  replay();
+  return true;
+}
+
+void VerbsBackEnd::replay() {
+  const std::uint64_t end = issued_.load(std::memory_order_relaxed);
+  for (; phase_ == Phase::replaying && again_ != end; ++again_) {
+    const Operation& operation = kept(again_);
+    switch (rule_.next(operation.kind, is_signal(operation))) {
+      case Replay::again:
+        if (send(again_, operation) != Issued::accepted) return;
+        break;
+      case Replay::applied:
+        nothing(again_);
+        break;
+      case Replay::impossible:
+        TP_WARN("%s: whether the atomic of work request %llu was done cannot be known",
+                setup_.name.c_str(), static_cast<unsigned long long>(again_));
+        return fail_unreachable();
+    }
+  }
+  if (phase_ != Phase::replaying) return;
+  phase_ = Phase::serving;
+  post();
+}
+
+void VerbsBackEnd::fail_unreachable() {
+  if (dead()) return;
+  unreachable_ = true;
+  fail_all(Syndrome::retry_exceeded);
+}
+
+}  // namespace twinpath::gda

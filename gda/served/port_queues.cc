@@ -1,0 +1,102 @@
+// See port_queues.h.
+#include "gda/served/port_queues.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "gda/served/back/verbs_back_end.h"
+#include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
+#include "plugin/fabric/refusal.h"
+#include "plugin/rdma/queue_pair.h"
+
+namespace twinpath::gda {
+
+Result<std::unique_ptr<PortQueues>> PortQueues::make(const GinCore& core, const Where& where,
+                                                     const ContextShape& shape,
+                                                     const ContextMemory& memory,
+                                                     const Plan& plan) {
+  std::unique_ptr<PortQueues> made(new PortQueues(where));
+  TP_TRY(made->register_tables(core, memory));
+  TP_TRY(made->make_cq(core, shape, plan));
+  TP_TRY(made->make_pairs(core, shape, plan));
+  return made;
+}
+
+Status PortQueues::register_tables(const GinCore& core, const ContextMemory& memory) {
+  errno = 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.tables());
+  ibv_mr* mr = core.verbs().reg_mr_iova2(
+      where_.rail.port.adapter->pd, memory.tables(), memory.tables_bytes(), address,
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+          (where_.limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
+  if (mr == nullptr) {
+    const int error = errno;
+    TP_WARN("%s cannot register %zu bytes of signals and counters: %s%s",
+            where_.rail.port.port->name.c_str(), memory.tables_bytes(), reason_text(error).c_str(),
+            remedy_of(VerbsCall::register_host, error).c_str());
+    return error == ENOMEM ? Status::no_memory : Status::system;
+  }
+  tables_ = own(mr, core.verbs().dereg_mr);
+  return Status::ok;
+}
+
+Status PortQueues::make_cq(const GinCore& core, const ContextShape& shape, const Plan& plan) {
+  const std::size_t pairs =
+      static_cast<std::size_t>(std::count(plan.used.begin(), plan.used.end(), true) + 1) *
+      static_cast<std::size_t>(shape.contexts);  // one more: the far end to oneself
+  const std::uint32_t more = plan.receives + 1 + 2 * plan.spare;  // one for the liveness probe
+  const std::uint32_t entries =
+      static_cast<std::uint32_t>(where_.limits.max_cqes) / static_cast<std::uint32_t>(pairs);
+  slots_ = std::min({shape.depth,
+                     static_cast<std::uint32_t>(where_.limits.max_work_requests) - 1 - plan.spare,
+                     entries - std::min(entries, more)});
+  if (slots_ == 0) {
+    TP_WARN("%s has too few completion queue entries (%d) for %zu queues; use fewer contexts",
+            where_.rail.port.port->name.c_str(), where_.limits.max_cqes, pairs);
+    return Status::no_memory;
+  }
+  auto cq = make_completion_queue(core.verbs(), where_.rail.port.adapter->context,
+                                  pairs * (slots_ + more), core.owner());
+  if (!cq) return cq.status();
+  cq_ = std::move(cq).take();
+  return Status::ok;
+}
+
+Status PortQueues::make_pairs(const GinCore& core, const ContextShape& shape, Plan plan) {
+  plan.queue.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                      (where_.limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+  plan.queue.recv_depth = static_cast<int>(plan.receives + plan.spare);
+  plan.queue.send_depth = static_cast<int>(slots_ + 1 + plan.spare);
+  plan.queue.inline_bytes = VerbsBackEnd::kScratchSlot;
+  const auto make = [&] {
+    return QueuePair::make(core.verbs(), where_.rail, cq_.get(), plan.queue, where_.limits);
+  };
+  pairs_.resize(shape.pairs());
+  loopbacks_.resize(shape.pairs());
+  for (std::size_t p = 0; p < shape.pairs(); ++p) {
+    const std::size_t rank = p % plan.used.size();
+    if (!plan.used[rank]) continue;
+    auto pair = make();
+    if (!pair) return pair.status();
+    pairs_[p] = std::move(pair).take();
+    if (rank != static_cast<std::size_t>(core.rank())) continue;
+    auto far = make();
+    if (!far) return far.status();
+    loopbacks_[p] = std::move(far).take();
+  }
+  return Status::ok;
+}
+
+void PortQueues::stop(std::size_t p) const {
+  pairs_[p]->stop();
+  if (loopbacks_[p] != nullptr) loopbacks_[p]->stop();
+}
+
+Status PortQueues::raise(std::size_t p, const QueueEnd& far, const std::string& peer, bool here) {
+  if (loopbacks_[p] == nullptr) return pairs_[p]->raise(far, peer, here);
+  TP_TRY(loopbacks_[p]->raise(pairs_[p]->end(), "this rank", true));
+  return pairs_[p]->raise(loopbacks_[p]->end(), peer, here);
+}
+
+}  // namespace twinpath::gda

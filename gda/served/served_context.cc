@@ -1,0 +1,328 @@
+// Making a context; its service is in gin_service.cc, its end in gin_end.cc.
+#include "gda/served/served_context.h"
+
+#include <algorithm>
+#include <random>
+
+#include "gda/context/context_settings.h"
+#include "gda/memory/retired.h"
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+#include "plugin/rdma/path.h"
+
+namespace twinpath::gda {
+
+static_assert(ContextMemory::kScratchSlot == VerbsBackEnd::kScratchSlot);
+
+namespace {
+
+std::uint64_t random_word() {
+  std::random_device source;
+  return std::uint64_t{source()} << 32 | source();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ServedContext>> ServedContext::make(std::shared_ptr<GinCore> core,
+                                                           const ContextSettings& settings) {
+  ContextShape shape = shape_of(*core, settings);
+  shape.gpu_cqs = core->config().gin_cq == QueuePlace::gpu;
+  shape.gdrcopy = core->config().gdrcopy;
+  for (const PeerPlan& plan : core->plans) shape.counted |= plan.counted;
+  std::unique_ptr<ServedContext> context(new ServedContext(core, shape));
+  const auto mine = context->prepare(settings);
+  auto theirs = exchange_or_fail(*core->mesh, mine, "making queues");
+  if (!theirs) return theirs.status();
+  Result<Bytes> ready{Bytes{}};
+  if (const Status s = context->connect(*theirs); s != Status::ok) {
+    ready = s;
+  } else {
+    ready = context->directness();
+  }
+  // Nobody's kernel starts before the last queue pair can receive.
+  auto all = gather_or_fail(*core->mesh, ready, "connecting queues");
+  if (!all) return all.status();
+  context->settle_modes(*all);
+  context->log_peers();
+  core->contexts.push_back(context.get());
+  context->serving_ = true;
+  Retired::of_process().enter();
+  core->engine->add(*context);
+  return context;
+}
+
+Result<std::vector<ServedContext::Bytes>> ServedContext::prepare(const ContextSettings& settings) {
+  TP_TRY(check_settings(settings, shape_));
+  const std::vector<bool> spoken = spoken_to(*core_, settings);
+  bool share = false;
+  for (int r = 0; r < shape_.ranks; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    Peer& p = peers_.emplace_back(core_->config().peer_timeout_ms);
+    p.used = spoken[at];
+    p.direct_wanted = p.used && core_->plans[at].mode == ModeChoice::gda_cpu;
+    share |= p.direct_wanted && r != core_->rank();
+  }
+  auto signals = place_signals(
+      *core_, shape_.signals * sizeof(std::uint64_t) * static_cast<std::uint64_t>(shape_.contexts));
+  if (!signals) return signals.status();
+  signals_mr_ = std::move(signals->mr);
+  auto memory = ContextMemory::make(core_->gpu, shape_, share, std::move(signals->block));
+  if (!memory) return memory.status();
+  memory_ = std::move(memory).take();
+  auto port =
+      PortQueues::make(*core_, {core_->rail, core_->limits}, shape_, *memory_, plan(settings));
+  if (!port) return port.status();
+  port_ = std::move(port).take();
+  auto flush = GpuFlush::make(*core_, {memory_->sink_address(), port_->tables().lkey});
+  if (!flush) return flush.status();
+  flush_ = std::move(flush).take();
+  if (shape_.counted)
+    inbox_ = std::make_unique<CountedInbox>(
+        CountedInbox::Memory{.words = reinterpret_cast<std::uint64_t*>(memory_->inbox_address()),
+                             .table = reinterpret_cast<std::uint64_t*>(memory_->signals_address()),
+                             .pairs = shape_.pairs(),
+                             .row = static_cast<std::size_t>(memory_->inbox_row()),
+                             .signals = memory_->signals_bytes() / sizeof(std::uint64_t)},
+        flush_.get());
+  if (core_->second != nullptr) make_second(settings);
+
+  std::vector<Bytes> out;
+  for (int r = 0; r < shape_.ranks; ++r) {
+    Writer w;
+    w.integer(static_cast<std::uint32_t>(shape_.contexts));
+    w.integer(static_cast<std::uint8_t>(used(r)));
+    w.integer(memory_->signals_address());
+    w.integer(memory_->signals_bytes());
+    w.integer(signals_region().rkey);  // and of the inbox, which the tables have if there is one
+    w.integer(moves_ != nullptr ? moves_->second().tables().rkey : 0);
+    w.integer(memory_->inbox_address());
+    w.integer(memory_->inbox_row());
+    encode_offer(memory_->tables_offer(), w);
+    for (std::size_t p = 0; p < shape_.pairs(); ++p) {
+      if (rank_of(p) != r || !used(r)) continue;
+      encode_end(port_->pair(p)->end(), w);
+      const QueuePair* second = moves_ != nullptr ? moves_->second().pair(p) : nullptr;
+      w.integer(static_cast<std::uint8_t>(second != nullptr));
+      if (second != nullptr) encode_end(second->end(), w);
+    }
+    out.push_back(w.take());
+  }
+  return out;
+}
+
+PortQueues::Plan ServedContext::plan(const ContextSettings& settings) const {
+  CommSettings comm = core_->settings;
+  if (settings.traffic_class >= 0) comm.traffic_class = settings.traffic_class;
+  return {.used = used(),
+          .receives = shape_.counted ? std::uint32_t{CountedInbox::kReceives} : 0,
+          .spare = core_->second != nullptr ? PortMoves::kSpare : 0,
+          .queue = path_settings(core_->config(), comm)};
+}
+
+// Pairs whose signals the engine copies stay where they are.  Without these queues, of which the
+// log says why there are none, the context is as good.
+void ServedContext::make_second(const ContextSettings& settings) {
+  PortQueues::Plan movable = plan(settings);
+  for (std::size_t r = 0; r < peers_.size(); ++r)
+    movable.used[r] = peers_[r].used && core_->plans[r].mode == ModeChoice::proxy;
+  auto second = PortQueues::make(*core_, {core_->second->rail, core_->second->limits}, shape_,
+                                 *memory_, movable);
+  if (second)
+    moves_ = std::make_unique<PortMoves>(*core_, peers_.size(), *inbox_, *port_,
+                                         std::move(second).take());
+}
+
+std::vector<bool> ServedContext::used() const {
+  std::vector<bool> all;
+  for (const Peer& p : peers_) all.push_back(p.used);
+  return all;
+}
+
+Status ServedContext::connect(const std::vector<Bytes>& from) {
+  std::vector<KeyedMemory> signals(static_cast<std::size_t>(shape_.ranks));
+  for (int r = 0; r < shape_.ranks; ++r) {
+    Reader in(from[static_cast<std::size_t>(r)]);
+    const auto contexts = in.integer<std::uint32_t>();
+    const bool speaks = in.integer<std::uint8_t>() != 0;
+    auto& table = signals[static_cast<std::size_t>(r)];
+    table.address = in.integer<std::uint64_t>();
+    table.bytes = in.integer<std::uint64_t>();
+    table.fabric_key = in.integer<std::uint32_t>();
+    const auto second_rkey = in.integer<std::uint32_t>();
+    const auto inbox = in.integer<std::uint64_t>();
+    const auto row = std::max(in.integer<std::uint64_t>(), CountedInbox::room_for(1));
+    peer(r).signals = {table.address, table.bytes, inbox, row};
+    peer(r).rkey = table.fabric_key;
+    peer(r).second_rkey = second_rkey;
+    const TableOffer offer = decode_offer(in);
+    if (!in.ok() || contexts != static_cast<std::uint32_t>(shape_.contexts) || speaks != used(r)) {
+      TP_WARN("%s asked for %u queue sets, this rank for %d: all ranks must ask for the same",
+              core_->mesh->peer_text(r).c_str(), contexts, shape_.contexts);
+      return Status::bad_argument;
+    }
+    reach_signals(r, offer);
+    TP_TRY(raise(r, in));
+  }
+  TP_TRY(add_keys(signals));
+  numbers_.first_queue = core_->engine->take_numbers(static_cast<std::uint32_t>(shape_.queues()));
+  TP_TRY(make_queues());
+  TP_TRY(fill());
+  let_go_.start(core_->gpu, *memory_, shape_, used(), core_->engine->counts());
+  return Status::ok;
+}
+
+// The queue pairs to that rank, from what it has said of its own.
+Status ServedContext::raise(int rank, Reader& in) {
+  const std::string peer = core_->mesh->peer_text(rank);
+  for (std::size_t p = 0; p < shape_.pairs(); ++p) {
+    if (rank_of(p) != rank || !used(rank)) continue;
+    const QueueEnd far = decode_end(in);
+    const bool can = moves_ != nullptr && moves_->can_move(p);
+    const bool far_can = in.integer<std::uint8_t>() != 0;
+    const QueueEnd far_second = far_can ? decode_end(in) : QueueEnd{};
+    if (!in.ok()) {
+      TP_WARN("%s sent a damaged description of its queues", peer.c_str());
+      return Status::remote;
+    }
+    TP_TRY(port_->raise(p, far, peer, core_->mesh->on_this_host(rank)));
+    if (counted(rank)) TP_TRY(inbox_->listen(p, port_->arrivals(p).qp()));
+    if (!can) continue;
+    if (!far_can) core_->second->lacks.store("a rank has no queues", std::memory_order_relaxed);
+    if (far_can) TP_TRY(moves_->raise(p, far_second, peer, core_->mesh->on_this_host(rank)));
+  }
+  return Status::ok;
+}
+
+Status ServedContext::add_keys(std::vector<KeyedMemory>& signals) {
+  const auto own = static_cast<std::size_t>(core_->rank());
+  // Where kernels say that fetched values shall go; nobody reads them.
+  const KeyedMemory sink{memory_->sink_address(), 8, port_->tables().lkey};
+  std::vector<KeyedMemory> none(signals.size());
+  auto key = core_->keys.add(sink, none, kLocalWrite | kLocalRead);
+  if (!key) return key.status();
+  numbers_.sink_key = *key;
+  if (shape_.signals != 0) {
+    const KeyedMemory mine{memory_->signals_address(), memory_->signals_bytes(),
+                           signals_region().lkey};
+    key = core_->keys.add(mine, signals, kRemoteAtomic);
+    if (!key) return key.status();
+    numbers_.signals_key = *key;
+  }
+  if (shape_.counters != 0) {
+    const KeyedMemory mine{memory_->counters_address(), memory_->counters_bytes(),
+                           port_->tables().lkey};
+    none[own] = mine;
+    key = core_->keys.add(mine, none, kRemoteAtomic);
+    if (!key) return key.status();
+    numbers_.counters_key = *key;
+  }
+  return Status::ok;
+}
+
+Status ServedContext::make_queues() {
+  auto cqs = ContextCqs::make(core_->gpu, shape_, *memory_);
+  if (!cqs) return cqs.status();
+  cqs_ = std::move(cqs).take();
+  const WorkQueue::FindCq find = [this](std::uint32_t cqn) { return find_cq(cqn); };
+  mains_.resize(shape_.pairs());
+  companions_.resize(shape_.queues() - shape_.pairs());
+  scan_.emplace(memory_->doorbell(0), shape_.queues());
+  for (std::size_t q = 0; q < shape_.queues(); ++q) {
+    const std::size_t p = q % shape_.pairs();
+    if (!used(rank_of(p))) continue;
+    WorkQueueSetup front;
+    front.qpn = front.cqn = numbers_.first_queue + static_cast<std::uint32_t>(q);
+    front.depth = shape_.depth;
+    front.sq = memory_->sq(q);
+    front.doorbell = memory_->doorbell(q);
+    front.keys = &core_->keys;
+    front.poison = random_word();
+    front.counts = &core_->engine->counts();
+    if (q >= shape_.pairs()) {
+      front.peer = core_->rank();  // counters are this rank's
+      companions_[p] = std::make_unique<Companion>(cqs_->at(q), front, find);
+      continue;
+    }
+    front.peer = rank_of(p);
+    const Peer& far = peer(front.peer);
+    const VerbsBackEndSetup back = back_end_setup(p);
+    std::optional<SoftBackEndSetup> soft;
+    std::string ignored;  // its queue pairs are there, so it is open
+    if (const SoftHca* hca = far.direct ? open_soft_hca(ignored) : nullptr; hca != nullptr) {
+      soft.emplace();
+      soft->soft = hca;
+      soft->qp = port_->pair(p)->qp();
+      soft->depth = shape_.depth;
+      soft->scratch = back.scratch;
+      soft->signals = far.signals.signals;
+      soft->signals_bytes = far.signals.signals_bytes;
+      if (far.table != nullptr) soft->signals_here = far.table->data();
+    }
+    mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);
+    if (back.second.pair != nullptr)
+      moves_->attach(p, mains_[p]->back_end, {back.probed, back.second.rkey});
+  }
+  return Status::ok;
+}
+
+VerbsBackEndSetup ServedContext::back_end_setup(std::size_t p) const {
+  const int rank = rank_of(p);
+  const Peer& far = peer(rank);
+  const CountedSender::Target& signals = far.signals;
+  VerbsBackEndSetup back;
+  back.first = {port_->pair(p), port_->tables().lkey, far.rkey};
+  back.slots = port_->slots();
+  back.tag = static_cast<std::uint16_t>(p);
+  const auto bound = [&back](const Rail& rail) {
+    if (const std::uint64_t most = rail.port.port->max_message_bytes; most != 0)
+      back.max_bytes = std::min(back.max_bytes, most);
+  };
+  bound(core_->rail);
+  if (moves_ != nullptr && moves_->can_move(p)) {
+    const PortQueues& second = moves_->second();
+    back.second = {second.pair(p), second.tables().lkey, far.second_rkey};
+    back.slots = std::min(back.slots, second.slots());
+    back.kept = shape_.depth;
+    bound(core_->second->rail);
+  }
+  back.scratch = memory_->scratch(p);
+  // The soft HCA would keep it in memory that copy engines read slowly.
+  back.post_inline = core_->config().fabric != FabricChoice::soft;
+  back.flush = flush_.get();
+  back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
+              (rank == core_->rank() ? std::string("itself") : core_->mesh->peer_text(rank));
+  back.probed = signals.signals;
+  back.atomics = core_->plans[static_cast<std::size_t>(rank)].atomics;
+  if (!counted(rank)) return back;
+  // My row there: the peer numbers its pairs by the same contexts, and my rank.
+  back.counted = signals;
+  const std::size_t row =
+      p - static_cast<std::size_t>(rank) + static_cast<std::size_t>(core_->rank());
+  back.counted->row += row * signals.words * sizeof(std::uint64_t);
+  back.slots = std::min<std::uint32_t>(
+      back.slots, static_cast<std::uint32_t>(signals.words - CountedInbox::room_for(0)));
+  return back;
+}
+
+Status ServedContext::fill() {
+  std::vector<DeviceQueue> queues(shape_.queues());
+  for (std::size_t q = 0; q < queues.size(); ++q)
+    if (used(rank_of(q)))
+      queues[q] = memory_->device_queue(q, numbers_.first_queue + static_cast<std::uint32_t>(q));
+  DeviceKeys keys;
+  keys.signals = numbers_.signals_key;
+  keys.signals_there.assign(static_cast<std::size_t>(shape_.ranks), numbers_.signals_key);
+  keys.counters = keys.counters_here = numbers_.counters_key;
+  keys.sink = numbers_.sink_key;
+  return memory_->fill(queues, keys);
+}
+
+const WorkQueue* ServedContext::find_cq(std::uint32_t cqn) const {
+  const std::size_t q = cqn - numbers_.first_queue;
+  if (cqn < numbers_.first_queue || q >= shape_.queues()) return nullptr;
+  if (q < shape_.pairs()) return mains_[q] != nullptr ? &mains_[q]->queue : nullptr;
+  const Companion* companion = companions_[q - shape_.pairs()].get();
+  return companion != nullptr ? &companion->queue : nullptr;
+}
+
+}  // namespace twinpath::gda
