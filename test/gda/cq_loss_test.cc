@@ -85,7 +85,7 @@ std::string rma_team(Rank& r) {
         EXPECT_GIN(memory);
         r.meeting->barrier();
         const RmaSignal signal{memory.at(8), 1};
-        auto put = member.context->put(0, 1 - r.rank, {memory.at(64), memory.at(64), 64}, &signal);
+        auto put = member.context->put(0, 1 - r.rank, {memory.at(64), memory.at(128), 64}, &signal);
         EXPECT_GIN(put);
         EXPECT_RMA_OK(rma_wait(*put));
         EXPECT_GIN(rma_await(*member.context, memory, 8, round));
