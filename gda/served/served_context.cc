@@ -1,4 +1,4 @@
-// Making a context; its service is in gin_service.cc, its end in gin_end.cc.
+// Making a context; its service is in served_service.cc, its end in served_end.cc.
 #include "gda/served/served_context.h"
 
 #include <algorithm>
