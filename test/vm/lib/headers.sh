@@ -2,26 +2,29 @@
 # For siw-build and softhca-build: what a module for the kernel of the cache is compiled with.
 # Sourced.
 
+# depends_on PACKAGE PREFIX: the first package of that prefix on which it depends, without it.
+depends_on() {
+  apt-cache depends "$1" 2>/dev/null | sed -n "s/.*Depends: $2-\([0-9].*\)/\1/p" | head -n 1
+}
+
 # The kernel that rxe-run has in cache folder $1, else the newest.
 kernel_release() {
   if [ -e "$1/linux-image-amd64" ]; then
     basename "$(realpath "$1/linux-image-amd64")"
   else
-    apt-cache depends linux-image-amd64 2>/dev/null |
-      sed -n 's/.*Depends: linux-image-\([0-9].*\)/\1/p' | head -n 1
+    depends_on linux-image-amd64 linux-image
   fi
 }
 
 # fetch_headers RELEASE [PACKAGE...]: in the current folder, headers/ unpacked and the packages in
 # download/.  Nothing is installed.
 fetch_headers() {
-  local release=$1 package kbuild
+  local release=$1 package
   shift
-  # linux-kbuild-6.1, but linux-kbuild-6.12.95+deb12.
-  kbuild=$(apt-cache depends "linux-headers-$release" 2>/dev/null | sed -n 's/.*Depends: \(linux-kbuild-.*\)/\1/p' | head -n 1)
   mkdir download || return
+  # linux-kbuild-6.1, but linux-kbuild-6.12.95+deb12.
   (cd download && apt-get download -o APT::Sandbox::User=root "linux-headers-$release" \
-    "linux-headers-${release%-amd64}-common" "${kbuild:-linux-kbuild-none}" \
+    "linux-headers-${release%-amd64}-common" "linux-kbuild-$(depends_on "linux-headers-$release" linux-kbuild)" \
     "$@") >&2 || return
   for package in download/linux-headers-* download/linux-kbuild-*; do
     dpkg-deb -x "$package" headers || return
