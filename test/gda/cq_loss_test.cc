@@ -27,11 +27,7 @@ struct FailingCq {
                                     ibv_comp_channel* channel, int vector) {
       return last = below.create_cq(context, entries, user, channel, vector);
     };
-    r.devices = std::make_shared<Devices>(std::move(fabric).take(), gin_config());
-    auto transport = make_gin_transport(r.devices);
-    if (!transport) return false;
-    r.transport = std::move(transport).take();
-    return true;
+    return r.use(std::make_shared<Devices>(std::move(fabric).take(), gin_config()));
   }
   void fail() const { soft::async_event(static_cast<soft::SoftCq&>(*chosen), IBV_EVENT_CQ_ERR); }
 };

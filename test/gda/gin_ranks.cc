@@ -90,10 +90,7 @@ std::string run_rank(int rank, int ranks, Meeting& meeting, std::shared_ptr<Devi
   r.rank = rank;
   r.ranks = ranks;
   r.meeting = &meeting;
-  r.devices = std::move(devices);
-  auto transport = gda::make_gin_transport(r.devices);
-  if (!transport) return "no transport";
-  r.transport = std::move(transport).take();
+  if (!r.use(std::move(devices))) return "no transport";
   return scenario(r);
 }
 
@@ -142,10 +139,14 @@ bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs, bool
   c.peer_mode = peers;
   c.gin_cq = cqs;
   c.gin_atomics = atomics;
-  r.devices = open_devices(c);
-  auto transport = gda::make_gin_transport(r.devices);
-  if (!transport) return false;
-  r.transport = std::move(transport).take();
+  return r.use(open_devices(c));
+}
+
+bool Rank::use(std::shared_ptr<Devices> from) {
+  devices = std::move(from);
+  auto made = gda::make_gin_transport(devices);
+  if (!made) return false;
+  transport = std::move(made).take();
   return true;
 }
 

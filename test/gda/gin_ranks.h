@@ -64,6 +64,8 @@ struct Rank {
   std::shared_ptr<Devices> devices;
   std::unique_ptr<gda::GinTransport> transport;
 
+  // Over these devices from now on; false: they make no transport.
+  bool use(std::shared_ptr<Devices> from);
   // Collective; null when it failed.  Without a device: ranks take them in turn.
   std::unique_ptr<gda::GinComm> connect(int device = -1, const CommSettings& settings = {}) const;
 };

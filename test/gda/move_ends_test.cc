@@ -113,10 +113,7 @@ std::string no_room(Rank& r) {
       errno = ENOMEM;
       return nullptr;
     };
-    r.devices = std::make_shared<Devices>(std::move(fabric).take(), merged_config());
-    auto transport = make_gin_transport(r.devices);
-    EXPECT_GIN(transport);
-    r.transport = std::move(transport).take();
+    EXPECT_GIN(r.use(std::make_shared<Devices>(std::move(fabric).take(), merged_config())));
   }
   return let_go(r);
 }

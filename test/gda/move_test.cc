@@ -33,10 +33,7 @@ std::string moves(Rank& r) {
 // Each rank a process: the port fails of one of them alone.
 std::string moves_apart(Rank& r, const Fault& one) {
   fault = one;
-  r.devices = open_devices(merged_config());
-  auto transport = make_gin_transport(r.devices);
-  EXPECT_GIN(transport);
-  r.transport = std::move(transport).take();
+  EXPECT_GIN(r.use(open_devices(merged_config())));
   EXPECT_GIN(r.devices->merge(std::array{0, 1}));
   Member member = join(r, settings30(), static_cast<int>(r.devices->count()) - 1);
   EXPECT_GIN(member.context);
