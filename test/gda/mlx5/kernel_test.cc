@@ -31,9 +31,17 @@ struct Given {
   void operator()(void* p) const { std::free(p); }
 };
 
+// What whoever started this knows of the adapter, a digit in the variable.
+std::optional<unsigned> known(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value == nullptr ? std::nullopt : std::optional<unsigned>(*value - '0');
+}
+
 // An opened adapter with memory, a page, a completion queue and a queue pair.
 struct Opened : Bench {
-  Opened() : memory(static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), kBytes))) {
+  explicit Opened(const std::string& variant = "")
+      : Bench(0, variant),
+        memory(static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), kBytes))) {
     stop_recording(mlx5);
     std::fill_n(memory.get(), kBytes, std::uint8_t{0xff});
     auto made = gda::mlx5::Adapter::make(fabric->verbs, mlx5, rail);
@@ -180,6 +188,7 @@ TEST_CASE("the clock that queue pairs may ask for is the one that the adapter te
   // sq_ts_format: 0 free-running alone, 1 real time alone, 2 both.  RoCE's own page has the same.
   const std::uint32_t told = read_bits(answer, {16 + 0x88, 31, 30});
   CAPTURE(told);
+  CHECK(told == known("TWINPATH_TEST_CLOCKS").value_or(told));
   CHECK(o.create(create_qp(free_running)) == (told == 1 ? kRefused : kDone));
   CHECK(o.create(create_qp(of_adapter)) == (told == 0 ? kRefused : kDone));
 }
@@ -220,7 +229,9 @@ TEST_CASE("a region's place in its page is its address' place in one") {
 }
 
 TEST_CASE("doorbell pages: each its own, or all the same") {
-  const Opened o;
+  const std::string variant = GENERATE("", "shared-page");
+  if (on_libraries() && !variant.empty()) return;
+  const Opened o(variant);
   const auto alloc = [&](std::uint32_t type) {
     errno = 0;
     return gda::mlx5::Handle<mlx5dv_devx_uar>(o.mlx5.devx_alloc_uar(o.context(), type),
@@ -230,7 +241,10 @@ TEST_CASE("doorbell pages: each its own, or all the same") {
   const auto first = alloc(kDedicated);
   const int why = errno;
   const auto second = alloc(kDedicated);
-  if (first == nullptr) {  // rdma-core before 45
+  const bool dedicated = first != nullptr;
+  if (!on_libraries()) CHECK(dedicated == variant.empty());
+  CHECK(dedicated == (known("TWINPATH_TEST_DEDICATED_PAGES").value_or(dedicated ? 1 : 0) == 1));
+  if (!dedicated) {  // rdma-core before 45
     CHECK(why == EOPNOTSUPP);
     CHECK(second == nullptr);
   } else {
@@ -241,6 +255,16 @@ TEST_CASE("doorbell pages: each its own, or all the same") {
   REQUIRE(shared != nullptr);
   REQUIRE(again != nullptr);
   CHECK(shared->reg_addr == again->reg_addr);
+  CHECK(shared->page_id == again->page_id);
+  // And so what contexts of ours are given.
+  auto other = DoorbellPage::make(*o.driven);
+  REQUIRE(other);
+  CHECK((other->bell() == o.page->bell()) == !dedicated);
+  if (!dedicated) {
+    CHECK(o.page->bell() == shared->reg_addr);
+    CHECK(o.page->number() == shared->page_id);
+    CHECK(other->number() == shared->page_id);
+  }
   CHECK(alloc(1u << 5) == nullptr);
   CHECK(errno == EOPNOTSUPP);
 }

@@ -211,6 +211,40 @@ TEST_CASE("queue pairs go through their states in order") {
   }
 }
 
+TEST_CASE("the clock that queue pairs may ask for is told, from when a driver takes the function") {
+  constexpr mlx5::Field kGeneralClocks{128 + 0x440, 2}, kRoce{128 + 0x21d, 1},
+      kRoceClocks{128 + 0x01e, 2};
+  constexpr std::uint64_t kGeneral = 0, kRoceKind = 4, kRealTime = 1, kBoth = 2;
+  World w;
+  const auto made = [&](std::uint64_t clock) {
+    REQUIRE(w.make_cq() == Refusal::none);
+    REQUIRE(w.run(Opcode::alloc_pd) == Refusal::none);
+    return w.run(Opcode::create_qp, {{mlx5::qp::kUarPage, w.uar},
+                                     {mlx5::qp::kPd, w.number()},
+                                     {mlx5::qp::kSendCq, w.cqn},
+                                     {mlx5::qp::kReceiveCq, w.cqn},
+                                     {mlx5::qp::kClock, clock},
+                                     {World::kPage, 0x6000},
+                                     {World::kNextPage, 0x7000}});
+  };
+  const auto told = [&](std::uint64_t kind, mlx5::Field field) {
+    REQUIRE(w.run(Opcode::query_hca_cap, {{mlx5::kOpMod, kind << 1 | 1}}) == Refusal::none);
+    return mlx5::get(w.out, field);
+  };
+  const auto taken = [&] { REQUIRE(w.run(Opcode::enable_hca) == Refusal::none); };
+  CHECK(told(kGeneral, kGeneralClocks) == kBoth);
+  CHECK(told(kGeneral, kRoce) == 0);
+  CHECK(made(0) == Refusal::none);
+  w.function.offer({.free_running = false});
+  taken();
+  CHECK(told(kGeneral, kGeneralClocks) == kRealTime);
+  CHECK(told(kGeneral, kRoce) == 1);
+  CHECK(told(kRoceKind, kRoceClocks) == kRealTime);
+  CHECK(made(0) == Refusal::clock);
+  taken();
+  CHECK(made(1) == Refusal::none);
+}
+
 TEST_CASE("a driver that lets go leaves nothing") {
   World w;
   REQUIRE(w.run(Opcode::enable_hca) == Refusal::none);

@@ -32,6 +32,7 @@ class Adapter {
   void start(const Verbs& verbs, ibv_context* context, Subnet& subnet);
   // From the next time on that a driver takes it.
   void offer(const Offers& offers) { function_->offer(offers); }
+  const Offers& offers() const { return function_->offers(); }
 
   bool accept() { return ivshmem_.accept(); }
   bool gone() const { return ivshmem_.gone(); }

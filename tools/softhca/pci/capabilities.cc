@@ -48,30 +48,31 @@ constexpr Capability kGeneral[] = {
     {"device_frequency_khz", {0x4e0, 32}, 156250},
     {"uctx_cap", {0x6a0, 32}, 0},
 };
-constexpr mlx5::Field kVhcaId{0x030, 16};
+constexpr mlx5::Field kVhcaId{0x030, 16}, kRoceSupported{0x21d, 1};
 // Whether work requests may not change a key's size and place, and its atomic rights.
 constexpr mlx5::Field kKeepsSize{0x207, 1}, kKeepsAtomic{0x208, 1};
 
 }  // namespace
 
-mlx5::DeviceFacts device_facts() {
+mlx5::DeviceFacts device_facts(const Offers& offers) {
   mlx5::DeviceFacts facts;
   facts.ethernet = false;
   facts.gid_entries = kGids;
   facts.completion_vectors = (1u << kLogMostEventQueues) - mlx5::kFirstEventQueue;
   // What libmlx5 asks for today and what it asked for before it could choose.
-  facts.variant.clocks = mlx5::Clocks::both;
+  facts.variant.clocks = offers.free_running ? mlx5::Clocks::both : mlx5::Clocks::real_time;
   facts.kernel = true;
   return facts;
 }
 
 bool write_capabilities(unsigned kind, unsigned function, const Offers& offers, Answer answer) {
-  if (!mlx5::write_capabilities(kind, device_facts(), answer)) return false;
+  if (!mlx5::write_capabilities(kind, device_facts(offers), answer)) return false;
   if (static_cast<mlx5::CapabilityKind>(kind) != mlx5::CapabilityKind::general) return true;
   for (const Capability& c : kGeneral) mlx5::set(answer, c.field.at(mlx5::kHeaderBytes), c.value);
   mlx5::set(answer, kVhcaId.at(mlx5::kHeaderBytes), function + 1);
   for (const mlx5::Field& keeps : {kKeepsSize, kKeepsAtomic})
     mlx5::set(answer, keeps.at(mlx5::kHeaderBytes), offers.key_changes ? 0 : 1);
+  if (!offers.free_running) mlx5::set(answer, kRoceSupported.at(mlx5::kHeaderBytes), 1);
   if (!offers.devx) mlx5::set(answer, kLogMostContexts.at(mlx5::kHeaderBytes), 0);
   return true;
 }

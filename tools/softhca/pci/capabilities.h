@@ -16,16 +16,19 @@ inline constexpr unsigned kLogMostEventQueues = 6;
 
 inline constexpr unsigned kGids = 8, kPkeys = 128;
 
-// Of the device model behind the function.
-mlx5::DeviceFacts device_facts();
-
 // What a function may have or not.
 struct Offers {
   // Work requests change keys (UMR), as regions of dma-bufs need: a driver then registers all
   // memory so, and keeps keys ready by the thousand.
   bool key_changes = false;
   bool devx = true;  // user contexts of commands
+  // Queue pairs may ask for the free-running clock, else for the adapter's alone.  Linux tells its
+  // own ordinary queue pairs so from RoCE's capabilities, which there are then, too.
+  bool free_running = true;
 };
+
+// Of the device model behind the function.
+mlx5::DeviceFacts device_facts(const Offers& offers);
 
 // Behind the answer's header of 16 bytes; false for a kind that there is not.
 bool write_capabilities(unsigned kind, unsigned function, const Offers& offers, Answer answer);

@@ -55,6 +55,7 @@ Refusal Function::dispatch(Opcode opcode, Bytes in, Answer out) {
     return Refusal::no_command;
   switch (opcode) {
     case Opcode::enable_hca:
+      reset();  // as what it offers from now on
       enabled_ = true;
       return Refusal::none;
     case Opcode::disable_hca:
@@ -186,7 +187,7 @@ void Function::reset() {
   queue_memory_.clear();
   shared_receives_.clear();
   objects_ = {};
-  mlx5::DeviceFacts facts = device_facts();
+  mlx5::DeviceFacts facts = device_facts(offers_);
   facts.notify = [&events = events_](std::uint32_t eqn, std::uint32_t cqn) {
     events.tell_completion(eqn, cqn);
   };

@@ -42,6 +42,7 @@ class Function {
   Port& port() { return port_; }
   // A driver asks when it takes the function.
   void offer(const Offers& offers) { offers_ = offers; }
+  const Offers& offers() const { return offers_; }
   // Everything that was made is gone, and nobody is told.
   void reset();
   // Likewise, and the guest's pages are its own again: a driver whose function has failed takes

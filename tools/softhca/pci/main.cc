@@ -54,7 +54,9 @@ Lines on standard input:
   port 0 slow 16  sends at 16 Mb/s without a word, queue pairs only; 0: as fast as it goes
   port 0 fatal    a firmware error: what the adapter had is gone, and its driver starts it anew
   port 0 umr      as --umr, for a driver that takes it from now on
-  port 0 no-devx  likewise, without commands of programs; "plain": neither
+  port 0 no-devx  likewise, without commands of programs
+  port 0 real-time  likewise, and queue pairs may not ask for the free-running clock
+  port 0 plain    none of the three
 Exit status: 0 when QEMU has ended, 1 after an error, 2 for wrong arguments.
 )";
 
@@ -150,8 +152,8 @@ std::optional<soft::PortLoss> loss_called(std::string_view name) {
 // "port 0 down", "port 0 lose all".  False: it is no order.
 bool obey(const char* line, std::vector<std::unique_ptr<Adapter>>& adapters) {
   unsigned port = 0;
-  char word[8] = "", more[12] = "";
-  const int words = std::sscanf(line, "port %u %7s %11s", &port, word, more);
+  char word[12] = "", more[12] = "";
+  const int words = std::sscanf(line, "port %u %11s %11s", &port, word, more);
   if (words < 2 || port >= adapters.size()) return false;
   Adapter& adapter = *adapters[port];
   const std::string_view order = word;
@@ -168,6 +170,7 @@ bool obey(const char* line, std::vector<std::unique_ptr<Adapter>>& adapters) {
     return true;
   }
   if (words != 2) return false;
+  Offers offers = adapter.offers();
   if (order == "up" || order == "down") {
     adapter.set_link(order == "up");
   } else if (order == "new-lid") {
@@ -175,14 +178,17 @@ bool obey(const char* line, std::vector<std::unique_ptr<Adapter>>& adapters) {
   } else if (order == "fatal") {
     adapter.fail(now_ns());
   } else if (order == "umr") {
-    adapter.offer({.key_changes = true});
+    offers.key_changes = true;
   } else if (order == "no-devx") {
-    adapter.offer({.devx = false});
+    offers.devx = false;
+  } else if (order == "real-time") {
+    offers.free_running = false;
   } else if (order == "plain") {
-    adapter.offer({});
+    offers = {};
   } else {
     return false;
   }
+  adapter.offer(offers);
   return true;
 }
 
