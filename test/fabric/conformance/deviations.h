@@ -16,6 +16,7 @@ struct Deviation {
   Fabric fabric;          // who deviates
   const char* does;       // what it does
   const char* specified;  // what the specification says instead, with the section
+  int since = 0;          // which Linux was the first to be seen so, 6.12 is 6012; 0: all
 };
 
 Fabric fabric();  // by how the name of the first device begins

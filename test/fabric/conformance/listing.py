@@ -20,7 +20,7 @@ AREAS = {
 }
 STRING = r'((?:"(?:[^"\\]|\\.)*"\s*)+)'
 CASE = re.compile(r"TEST_CASE\(\s*" + STRING + r',\s*"\[(\w+)\]"\)')
-ROW = re.compile(r"\{" + STRING + r",\s*Fabric::(\w+),\s*" + STRING + r",\s*" + STRING + r"\}")
+ROW = re.compile(r"\{" + STRING + r",\s*Fabric::(\w+),\s*" + STRING + r",\s*" + STRING + r"(?:,\s*\d+)?\}")
 
 
 def text(literals):
