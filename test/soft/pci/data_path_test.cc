@@ -302,6 +302,25 @@ TEST_CASE("the subnet's manager tells the path between two ports, and of none to
   CHECK_FALSE(manager.answer(mad));
 }
 
+TEST_CASE("the key of all memory counts as the machine does") {
+  Machine machine;
+  const std::uint64_t first = GENERATE(std::uint64_t{0}, GuestMemory::kFirstOfVirt);
+  const GuestMemory memory(machine.bytes, kMemory, machine.file.get(), first);
+  MemoryKeys keys(machine.verbs, machine.contexts[0], memory);
+  ibv_pd* const domain = keys.add_domain(1);
+  std::vector<std::uint8_t> in(kPageListAt);
+  mlx5::set(in, mlx5::Field{104, 24}.at(16), 1);
+  mlx5::set(in, mlx5::Field{21, 1}.at(16), 1);  // it may be read
+  std::uint32_t index = 0;
+  REQUIRE(keys.add(in, index) == Refusal::none);
+  machine.bytes[0x1234] = 0x42;
+  std::uint8_t byte = 0;
+  CHECK(soft::read_region(domain, first + 0x1234, index << 8, &byte, 1));
+  CHECK(byte == 0x42);
+  CHECK_FALSE(soft::read_region(domain, first + kMemory, index << 8, &byte, 1));
+  CHECK_FALSE(soft::read_region(domain, first - 1, index << 8, &byte, 1));
+}
+
 TEST_CASE("keys of memory that is not there, or of a kind that is not made, are refused") {
   Machine machine;
   End a(machine, 0, 0x100000);

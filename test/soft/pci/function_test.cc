@@ -26,6 +26,7 @@ struct World {
     const Layout* const layout = layout_of(opcode);
     std::vector<std::uint8_t> in(layout == nullptr ? 16 : layout->bytes + 16);
     if (layout != nullptr && layout->list_at == 0) in.resize(layout->bytes);
+    if (opcode == Opcode::set_hca_cap) in.resize(4112);
     mlx5::set(in, mlx5::kOpcode, static_cast<std::uint64_t>(opcode));
     for (const Value& v : values) mlx5::set(in, v.field, v.value);
     out.assign(answer, 0xff);
@@ -109,6 +110,41 @@ TEST_CASE("numbers end, and come back") {
   REQUIRE(w.run(Opcode::dealloc_uar, {{mlx5::kNumber, first}}) == Refusal::none);
   REQUIRE(w.run(Opcode::alloc_uar) == Refusal::none);
   CHECK(w.number() == first);
+}
+
+TEST_CASE("doorbell pages come by as many as lie in a page of the driver's") {
+  // Of a driver with pages of 8 KiB, then of one with 256.
+  constexpr mlx5::Field kLogPage{128 + 0x490, 16}, kPages{128 + 0x520, 32};
+  World w;
+  const auto told = [&] {
+    REQUIRE(w.run(Opcode::query_hca_cap, {{mlx5::kOpMod, 1}}) == Refusal::none);
+    return mlx5::get(w.out, kPages);
+  };
+  CHECK(told() == 1);
+  CHECK(w.run(Opcode::set_hca_cap, {{kLogPage, 6}}) == Refusal::no_field);
+  REQUIRE(w.run(Opcode::set_hca_cap, {{kLogPage, 1}}) == Refusal::none);
+  CHECK(told() == 2);
+  REQUIRE(w.make_cq() == Refusal::none);  // takes both
+  CHECK(w.uar == kFirstDoorbellPage);
+  CHECK(w.run(Opcode::alloc_uar) == Refusal::no_number);
+  // Queues name any of them.
+  const World::Value eqn{mlx5::cq::kEqn, w.eqn}, page{World::kPage, 0x4000};
+  const World::Value next{World::kNextPage, 0x5000}, first{mlx5::kNumber, w.uar};
+  REQUIRE(w.run(Opcode::create_cq, {{mlx5::cq::kUarPage, w.uar + 1}, eqn, page, next}) ==
+          Refusal::none);
+  const World::Value of_second{mlx5::kNumber, w.number()}, of_first{mlx5::kNumber, w.cqn};
+  REQUIRE(w.run(Opcode::destroy_cq, {of_first}) == Refusal::none);
+  REQUIRE(w.run(Opcode::destroy_eq, {{{88, 8}, w.eqn}}) == Refusal::in_use);
+  CHECK(w.run(Opcode::dealloc_uar, {first}) == Refusal::in_use);
+  REQUIRE(w.run(Opcode::destroy_cq, {of_second}) == Refusal::none);
+  REQUIRE(w.run(Opcode::destroy_eq, {{{88, 8}, w.eqn}}) == Refusal::none);
+  CHECK(w.run(Opcode::dealloc_uar, {{mlx5::kNumber, w.uar + 1}}) == Refusal::no_object);
+  CHECK(w.run(Opcode::dealloc_uar, {first}) == Refusal::none);
+  CHECK(w.run(Opcode::create_eq, {{{232, 24}, w.uar + 1}, {{2176, 64}, 0x3000}}) ==
+        Refusal::no_uar);
+  CHECK(w.run(Opcode::alloc_uar) == Refusal::none);
+  REQUIRE(w.run(Opcode::disable_hca) == Refusal::none);
+  CHECK(told() == 1);
 }
 
 TEST_CASE("pages are given and taken back") {

@@ -234,6 +234,39 @@ TEST_CASE("event queues are written in laps and raise their vector") {
   CHECK_FALSE(events.tell(Event::port_change, 4, {}));
 }
 
+TEST_CASE("event queues lie in pages of any size") {
+  // Of 16 KiB, of which it fills two.
+  Guest guest;
+  EventQueues events{guest.memory, 1, [](unsigned) {}};
+  std::vector<std::uint8_t> in(288);
+  constexpr std::uint64_t kLogEntries = 9, kEntries = 1 << kLogEntries;
+  mlx5::set(in, mlx5::Field{99, 5}.at(16), kLogEntries);
+  mlx5::set(in, mlx5::Field{195, 5}.at(16), 2);
+  mlx5::set(in, {704, 64}, 1u << 9);
+  mlx5::set(in, {2176, 64}, 0x8000);
+  CHECK(events.make(8, Bytes(in).first(280)) == mlx5::Refusal::eq_size);
+  mlx5::set(in, {2240, 64}, 0x4000);
+  REQUIRE(events.make(8, in) == mlx5::Refusal::none);
+  for (std::uint64_t i = 0; i < kEntries; ++i) {
+    CHECK(events.tell(Event::port_change, 4, std::vector<std::uint8_t>{9}));
+    const std::uint64_t page = i < kEntries / 2 ? 0x8000 : 0x4000;
+    CHECK(guest.at(page + i % (kEntries / 2) * 64, 64)[1] == 9);
+  }
+  mlx5::set(in, {2240, 64}, Guest::kBytes - 0x2000);
+  CHECK(events.make(9, in) == mlx5::Refusal::no_page);
+}
+
+TEST_CASE("memory of a machine that does not begin at 0") {
+  std::vector<std::uint8_t> bytes(0x3000);
+  const GuestMemory memory(bytes, bytes.size(), -1, GuestMemory::kFirstOfVirt);
+  CHECK(memory.first() == 0x40000000);
+  CHECK(memory.at(0x40000000, 0x3000) == bytes.data());
+  CHECK(memory.at(0x40000001, 0x3000) == nullptr);
+  CHECK(memory.at(0x3fffffff, 1) == nullptr);
+  CHECK(memory.at(0, 1) == nullptr);
+  CHECK(memory.at(std::uint64_t{1} << 32, 1) == nullptr);
+}
+
 TEST_CASE("memory above the hole for PCI is at 4 GiB") {
   std::vector<std::uint8_t> bytes(0x3000);
   const GuestMemory memory(bytes, 0x2000);

@@ -48,7 +48,7 @@ constexpr Capability kGeneral[] = {
     {"device_frequency_khz", {0x4e0, 32}, 156250},
     {"uctx_cap", {0x6a0, 32}, 0},
 };
-constexpr mlx5::Field kVhcaId{0x030, 16}, kRoceSupported{0x21d, 1};
+constexpr mlx5::Field kVhcaId{0x030, 16}, kRoceSupported{0x21d, 1}, kDoorbellPages{0x520, 32};
 // Whether work requests may not change a key's size and place, and its atomic rights.
 constexpr mlx5::Field kKeepsSize{0x207, 1}, kKeepsAtomic{0x208, 1};
 
@@ -65,11 +65,14 @@ mlx5::DeviceFacts device_facts(const Offers& offers) {
   return facts;
 }
 
-bool write_capabilities(unsigned kind, unsigned function, const Offers& offers, Answer answer) {
+bool write_capabilities(unsigned kind, unsigned function, const Offers& offers,
+                        unsigned log_doorbell_page, Answer answer) {
   if (!mlx5::write_capabilities(kind, device_facts(offers), answer)) return false;
   if (static_cast<mlx5::CapabilityKind>(kind) != mlx5::CapabilityKind::general) return true;
   for (const Capability& c : kGeneral) mlx5::set(answer, c.field.at(mlx5::kHeaderBytes), c.value);
   mlx5::set(answer, kVhcaId.at(mlx5::kHeaderBytes), function + 1);
+  mlx5::set(answer, kLogDoorbellPage.at(mlx5::kHeaderBytes), log_doorbell_page);
+  mlx5::set(answer, kDoorbellPages.at(mlx5::kHeaderBytes), 1u << log_doorbell_page);
   for (const mlx5::Field& keeps : {kKeepsSize, kKeepsAtomic})
     mlx5::set(answer, keeps.at(mlx5::kHeaderBytes), offers.key_changes ? 0 : 1);
   if (!offers.free_running) mlx5::set(answer, kRoceSupported.at(mlx5::kHeaderBytes), 1);

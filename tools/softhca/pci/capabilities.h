@@ -30,7 +30,13 @@ struct Offers {
 // Of the device model behind the function.
 mlx5::DeviceFacts device_facts(const Offers& offers);
 
+// Doorbell pages that the driver is given at once, as a logarithm: those of one page of its own
+// (log_uar_page_sz).
+inline constexpr mlx5::Field kLogDoorbellPage{0x490, 16};
+inline constexpr unsigned kMostLogDoorbellPage = 4;  // of 64 KiB
+
 // Behind the answer's header of 16 bytes; false for a kind that there is not.
-bool write_capabilities(unsigned kind, unsigned function, const Offers& offers, Answer answer);
+bool write_capabilities(unsigned kind, unsigned function, const Offers& offers,
+                        unsigned log_doorbell_page, Answer answer);
 
 }  // namespace twinpath::softhca::pci

@@ -14,7 +14,7 @@ using mlx5::Refusal;
 constexpr std::size_t kEntryBytes = 64;
 constexpr std::size_t kTypeByte = 1, kKindByte = 3, kData = 32, kOwnerByte = 63;
 constexpr Field kLogSize = Field{99, 5}.at(16), kVector = Field{180, 12}.at(16);
-constexpr Field kMask{704, 64};
+constexpr Field kLogPageBytes = Field{195, 5}.at(16), kMask{704, 64};
 constexpr unsigned kLogLongest = 20;
 
 }  // namespace
@@ -25,12 +25,13 @@ Refusal EventQueues::make(std::uint32_t eqn, Bytes in) {
   made.vector = static_cast<unsigned>(get(in, kVector));
   made.mask = get(in, kMask);
   if (made.vector >= vectors_) return Refusal::no_vector;
+  made.page_bytes = kGuestPage << get(in, kLogPageBytes);
   for (const std::uint64_t page : page_list(in, kPageListAt)) {
-    made.pages.push_back(memory_.at(page, kGuestPage));
+    made.pages.push_back(memory_.at(page, made.page_bytes));
     if (made.pages.back() == nullptr) return Refusal::no_page;
   }
-  if (made.log_entries > kLogLongest || made.pages.size() * kGuestPage < kEntryBytes
-                                                                             << made.log_entries)
+  if (made.log_entries > kLogLongest ||
+      made.pages.size() * made.page_bytes < kEntryBytes << made.log_entries)
     return Refusal::eq_size;
   const std::lock_guard hold(lock_);
   queues_[eqn] = std::move(made);
@@ -92,7 +93,7 @@ void EventQueues::write(Queue& queue, Event event, std::uint8_t kind,
                         std::span<const std::uint8_t> data) {
   const std::uint64_t mask = (std::uint64_t{1} << queue.log_entries) - 1;
   const std::uint64_t at = (queue.written & mask) * kEntryBytes;
-  std::uint8_t* const entry = queue.pages[at / kGuestPage] + at % kGuestPage;
+  std::uint8_t* const entry = queue.pages[at / queue.page_bytes] + at % queue.page_bytes;
   std::array<std::uint8_t, kEntryBytes> bytes{};
   bytes[kTypeByte] = static_cast<std::uint8_t>(event);
   bytes[kKindByte] = kind;

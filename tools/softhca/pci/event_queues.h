@@ -57,6 +57,7 @@ class EventQueues {
 
  private:
   struct Queue {
+    std::uint64_t page_bytes = 0;
     std::vector<std::uint8_t*> pages;
     std::uint64_t mask = 0;  // of event types
     std::uint64_t written = 0;

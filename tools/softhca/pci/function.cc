@@ -67,9 +67,10 @@ Refusal Function::dispatch(Opcode opcode, Bytes in, Answer out) {
       return Refusal::none;
     case Opcode::init_hca:
     case Opcode::set_issi:
-    case Opcode::set_hca_cap:  // what the driver has chosen among what it was told
     case Opcode::set_driver_version:
       return Refusal::none;
+    case Opcode::set_hca_cap:
+      return choose(in);
     case Opcode::manage_pages:
       return manage_pages(in, out);
     case Opcode::modify_hca_vport_context:
@@ -120,7 +121,8 @@ Refusal Function::query(Opcode opcode, Bytes in, Answer out) {
       return Refusal::none;
     case Opcode::query_hca_cap:
       // A kind times 2, plus what is in force: the model has no difference.
-      return write_capabilities(static_cast<unsigned>(modifier >> 1), number_, offers_, out)
+      return write_capabilities(static_cast<unsigned>(modifier >> 1), number_, offers_,
+                                log_doorbell_page_, out)
                  ? Refusal::none
                  : Refusal::no_modifier;
     case Opcode::query_adapter: {
@@ -147,6 +149,17 @@ Refusal Function::query(Opcode opcode, Bytes in, Answer out) {
     default:
       return Refusal::no_command;
   }
+}
+
+// What the driver has chosen among what it was told: of it the size of its own pages counts.
+Refusal Function::choose(Bytes in) {
+  if (static_cast<mlx5::CapabilityKind>(get(in, mlx5::kOpMod) >> 1) !=
+      mlx5::CapabilityKind::general)
+    return Refusal::none;
+  const std::uint64_t log = get(in, kLogDoorbellPage.at(mlx5::kHeaderBytes));
+  if (log > kMostLogDoorbellPage) return Refusal::no_field;
+  log_doorbell_page_ = static_cast<unsigned>(log);
+  return Refusal::none;
 }
 
 Refusal Function::change_group(Opcode opcode, Bytes in) {
@@ -187,6 +200,7 @@ void Function::reset() {
   queue_memory_.clear();
   shared_receives_.clear();
   objects_ = {};
+  log_doorbell_page_ = 0;
   mlx5::DeviceFacts facts = device_facts(offers_);
   facts.notify = [&events = events_](std::uint32_t eqn, std::uint32_t cqn) {
     events.tell_completion(eqn, cqn);

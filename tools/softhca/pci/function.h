@@ -75,7 +75,11 @@ class Function {
   void let_go(mlx5::Name name);
   mlx5::Refusal make_umem(Bytes in, std::uint32_t& number);
   mlx5::Refusal make_numbered(mlx5::Kind kind, std::uint32_t number, Bytes in);
-  std::uint32_t free_number(mlx5::Kind kind, std::uint32_t first, std::uint32_t end);
+  std::uint32_t free_number(mlx5::Kind kind, std::uint32_t first, std::uint32_t end,
+                            std::uint32_t many = 1);
+  mlx5::Refusal choose(Bytes in);
+  mlx5::Refusal make_doorbell_pages(std::uint32_t& number);
+  mlx5::Refusal remove_doorbell_pages(std::uint32_t number);
 
   const unsigned number_;
   const std::uint32_t doorbell_pages_;
@@ -85,6 +89,7 @@ class Function {
   Port port_;
   bool enabled_ = false;
   Offers offers_;
+  unsigned log_doorbell_page_ = 0;    // as the driver has chosen it
   std::vector<std::uint64_t> pages_;  // of the guest's memory, given to the function
   mlx5::Objects objects_;
   std::map<mlx5::Kind, std::uint32_t> last_numbers_;

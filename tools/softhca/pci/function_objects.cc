@@ -34,7 +34,7 @@ constexpr Maker kMakers[] = {
     {Opcode::create_rmp, Kind::srq, 1, kQueuesEnd},
     {Opcode::create_umem, Kind::umem, 1, kDomainsEnd},
     {Opcode::create_uctx, Kind::user_context, 1, 1u << 10},
-    {Opcode::alloc_uar, Kind::uar, kFirstDoorbellPage, 0},  // to the end of the BAR
+    {Opcode::alloc_uar, Kind::uar, 0, 0},  // make_doorbell_pages
     {Opcode::alloc_pd, Kind::pd, 1, kDomainsEnd},
     {Opcode::alloc_xrcd, Kind::xrcd, 1, kDomainsEnd},
     {Opcode::alloc_transport_domain, Kind::transport_domain, 1, kDomainsEnd},
@@ -107,13 +107,14 @@ Field made_number(Kind kind) {
 
 }  // namespace
 
-// The next that nobody has, from the last one on: a number that has just been given back is not
-// given again at once.  0: there is none.
-std::uint32_t Function::free_number(Kind kind, std::uint32_t first, std::uint32_t end) {
+// `many` times the next that nobody has, from the last one on: a number that has just been given
+// back is not given again at once.  0: there is none.
+std::uint32_t Function::free_number(Kind kind, std::uint32_t first, std::uint32_t end,
+                                    std::uint32_t many) {
   std::uint32_t& last = last_numbers_[kind];
   for (std::uint32_t tries = end - first; tries != 0; --tries) {
     last = last + 1 < first || last + 1 >= end ? first : last + 1;
-    if (!objects_.has({kind, last})) return last;
+    if (!objects_.has({kind, last * many})) return last * many;
   }
   return 0;
 }
@@ -144,9 +145,10 @@ Refusal Function::make(Opcode opcode, Bytes in, Answer out) {
     refusal = make_umem(in, number);
   } else if (maker->kind == Kind::mkey && data_ != nullptr) {
     refusal = data_->keys().add(in, number);
+  } else if (maker->kind == Kind::uar) {
+    refusal = make_doorbell_pages(number);
   } else {
-    number = free_number(maker->kind, maker->first,
-                         maker->kind == Kind::uar ? doorbell_pages_ : maker->end);
+    number = free_number(maker->kind, maker->first, maker->end);
     refusal = number == 0                ? Refusal::no_number
               : maker->kind == Kind::srq ? make_shared(opcode, number, in)
                                          : make_numbered(maker->kind, number, in);
@@ -157,6 +159,35 @@ Refusal Function::make(Opcode opcode, Bytes in, Answer out) {
   return Refusal::none;
 }
 
+// As many as lie in one page of the driver's, which maps them together and tells queues any of
+// them; named by the first.
+Refusal Function::make_doorbell_pages(std::uint32_t& number) {
+  const std::uint32_t many = 1u << log_doorbell_page_;
+  const std::uint32_t first = (kFirstDoorbellPage + many - 1) >> log_doorbell_page_;
+  number = free_number(Kind::uar, first, doorbell_pages_ >> log_doorbell_page_, many);
+  if (number == 0) return Refusal::no_number;
+  for (std::uint32_t i = 1; i < many; ++i) objects_.add({Kind::uar, number + i});
+  for (std::uint32_t i = 0; i < many; ++i) {
+    if (data_ != nullptr) data_->add_page(number + i);
+    device_->add_verbs_object({Kind::uar, number + i});
+  }
+  return Refusal::none;
+}
+
+Refusal Function::remove_doorbell_pages(std::uint32_t number) {
+  const std::uint32_t many = 1u << log_doorbell_page_;
+  if (number % many != 0) return Refusal::no_object;
+  for (std::uint32_t i = 0; i < many; ++i) {
+    if (objects_.in_use({Kind::uar, number + i})) return Refusal::in_use;
+  }
+  for (std::uint32_t i = 0; i < many; ++i) {
+    if (const Refusal r = device_->remove({Kind::uar, number + i}); r != Refusal::none) return r;
+    if (data_ != nullptr) data_->remove_page(number + i);
+    if (i != 0) objects_.remove({Kind::uar, number + i});
+  }
+  return Refusal::none;
+}
+
 // Those that queues are made of are told to the device model.
 Refusal Function::make_numbered(Kind kind, std::uint32_t number, Bytes in) {
   switch (kind) {
@@ -164,9 +195,6 @@ Refusal Function::make_numbered(Kind kind, std::uint32_t number, Bytes in) {
       return events_.make(number, in);
     case Kind::pd:
       if (data_ != nullptr && !data_->add_domain(number)) return Refusal::no_number;
-      break;
-    case Kind::uar:
-      if (data_ != nullptr) data_->add_page(number);
       break;
     case Kind::srq:
       break;  // made already
@@ -268,6 +296,9 @@ Refusal Function::destroy(Opcode opcode, Bytes in) {
     case Kind::eq:
       events_.destroy(name.number);
       break;
+    case Kind::uar:
+      if (const Refusal r = remove_doorbell_pages(name.number); r != Refusal::none) return r;
+      break;
     case Kind::mkey:
       if (data_ != nullptr) data_->keys().remove(name.number);
       break;
@@ -275,11 +306,9 @@ Refusal Function::destroy(Opcode opcode, Bytes in) {
     case Kind::qp:
     case Kind::umem:
     case Kind::pd:
-    case Kind::uar:
     case Kind::srq:
       if (const Refusal r = device_->remove(name); r != Refusal::none) return r;
       if (data_ != nullptr && name.kind == Kind::pd) data_->remove_domain(name.number);
-      if (data_ != nullptr && name.kind == Kind::uar) data_->remove_page(name.number);
       if (name.kind == Kind::srq) {
         shared_receives_.erase(name.number);
         if (data_ != nullptr) data_->remove_shared_receives(name.number);

@@ -16,9 +16,10 @@ class GuestMemory {
  public:
   GuestMemory() = default;  // none
   // `bytes`: all of it, for as long as this, which is the contents of `file`.  `low_bytes`: what
-  // lies below 4 GiB, from address 0; the rest lies from 4 GiB.
-  GuestMemory(std::span<std::uint8_t> bytes, std::uint64_t low_bytes, int file = -1)
-      : bytes_(bytes), low_bytes_(low_bytes), file_(file) {}
+  // lies from address `first` on; the rest lies from 4 GiB.
+  GuestMemory(std::span<std::uint8_t> bytes, std::uint64_t low_bytes, int file = -1,
+              std::uint64_t first = 0)
+      : bytes_(bytes), low_bytes_(low_bytes), first_(first), file_(file) {}
 
   // Where QEMU's machine q35 puts the memory: all of it below the hole for PCI where that is
   // possible, else 2 GiB there.
@@ -27,16 +28,20 @@ class GuestMemory {
     return bytes >= kHole ? kLow : bytes;
   }
 
+  // Machine virt (arm64) has all of it from 1 GiB on.
+  static constexpr std::uint64_t kFirstOfVirt = std::uint64_t{1} << 30;
+
   // Null when any of it lies outside.
   std::uint8_t* at(std::uint64_t address, std::uint64_t bytes) const {
     constexpr std::uint64_t kHigh = std::uint64_t{1} << 32;
-    const bool high = address >= kHigh;
-    const std::uint64_t offset = high ? address - kHigh + low_bytes_ : address;
+    const bool high = low_bytes_ < bytes_.size() && address >= kHigh;
+    const std::uint64_t offset = address - (high ? kHigh - low_bytes_ : first_);
     const std::uint64_t end = high ? bytes_.size() : std::min(low_bytes_, bytes_.size());
     if (offset > end || bytes > end - offset) return nullptr;
     return bytes_.data() + offset;
   }
-  // What lies below 4 GiB.
+  // What lies in one piece, and its address.
+  std::uint64_t first() const { return first_; }
   std::span<std::uint8_t> low() const {
     return bytes_.first(std::min<std::uint64_t>(low_bytes_, bytes_.size()));
   }
@@ -49,7 +54,7 @@ class GuestMemory {
 
  private:
   std::span<std::uint8_t> bytes_;
-  std::uint64_t low_bytes_ = 0;
+  std::uint64_t low_bytes_ = 0, first_ = 0;
   int file_ = -1;
 };
 

@@ -28,7 +28,8 @@ using namespace twinpath;
 using namespace twinpath::softhca::pci;
 
 constexpr const char* kUsage =
-    R"(usage: softhca --pci --memory FILE --socket PATH [--socket PATH]... [--first N] [--trace FILE] [--umr]
+    R"(usage: softhca --pci --memory FILE --socket PATH [--socket PATH]... [--first N] [--machine NAME]
+                     [--trace FILE] [--umr]
 
 Plays mlx5 adapters (InfiniBand, one port each) to the kernel of a virtual machine, a PCI function
 for each --socket, until QEMU ends.  QEMU is started after it, with the same FILE and PATHs:
@@ -41,6 +42,7 @@ for each --socket, until QEMU ends.  QEMU is started after it, with the same FIL
   --socket PATH  made here; QEMU connects to it
   --first N      adapters of the same TWINPATH_SOFT_JOB reach each other, also where other processes
                  play them to other machines: these are number N and on [0]
+  --machine NAME  QEMU's: q35, or virt of arm64, whose memory lies elsewhere [q35]
   --trace FILE   writes each command and its answer, a JSON object a line
   --umr          work requests change keys: for dma-buf regions.  The driver then makes 6,000 keys
                  for each function first; "modprobe mlx5_core prof_sel=0" keeps it from that
@@ -63,7 +65,7 @@ Exit status: 0 when QEMU has ended, 1 after an error, 2 for wrong arguments.
 struct Arguments {
   std::string memory, trace;
   std::vector<std::string> sockets;
-  bool changes_keys = false;
+  bool changes_keys = false, virt = false;
   std::size_t first = 0;
 };
 
@@ -81,11 +83,17 @@ int parse(int count, char** given, Arguments& out) {
       out.changes_keys = true;
       continue;
     }
-    if (name != "--memory" && name != "--socket" && name != "--trace" && name != "--first")
+    if (name != "--memory" && name != "--socket" && name != "--trace" && name != "--first" &&
+        name != "--machine")
       return wrong("unknown argument", given[i]);
     if (++i == count) return wrong("no value after", given[i - 1]);
     if (name == "--memory") out.memory = given[i];
     if (name == "--trace") out.trace = given[i];
+    if (name == "--machine") {
+      out.virt = std::string_view(given[i]) == "virt";
+      if (!out.virt && std::string_view(given[i]) != "q35")
+        return wrong("no machine that is known:", given[i]);
+    }
     if (name == "--first") {
       constexpr std::int64_t kLast = 30;
       const auto number = parse_integer(given[i]);
@@ -244,7 +252,9 @@ int serve(const Arguments& arguments) {
   }
   const std::span<std::uint8_t> bytes = map_memory(arguments.memory, file);
   if (bytes.empty()) return 1;
-  memory = GuestMemory(bytes, GuestMemory::low_bytes_of_q35(bytes.size()), file.get());
+  memory = arguments.virt
+               ? GuestMemory(bytes, bytes.size(), file.get(), GuestMemory::kFirstOfVirt)
+               : GuestMemory(bytes, GuestMemory::low_bytes_of_q35(bytes.size()), file.get());
 
   Verbs verbs;
   const std::vector<ibv_context*> contexts =

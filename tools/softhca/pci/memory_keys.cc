@@ -126,7 +126,7 @@ Refusal MemoryKeys::apply(Key& key) {
   };
   if (key.physical) {
     const auto all = memory_.low();
-    become(all.data(), key.free ? 0 : all.size(), 0);
+    become(all.data(), key.free ? 0 : all.size(), memory_.first());
     return Refusal::none;
   }
   const std::uint64_t page = std::uint64_t{1} << key.log_page, first = key.start & (page - 1);
