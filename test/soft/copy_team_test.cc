@@ -61,8 +61,16 @@ TEST_CASE("small machines get no copying threads, larger ones a few", "[soft]") 
 
 TEST_CASE("helpers copy a message that its owner does not look at", "[soft]") {
   const auto opcode = GENERATE(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ);
+  const bool slept = GENERATE(false, true);
   Pair p(large());
   const Helpers helpers(2);
+  if (slept) {
+    auto first = p.a.request(opcode, 0, kLarge, p.b.address(), p.b.mr->rkey);
+    REQUIRE(p.a.post(first) == 0);
+    REQUIRE(next(p.a, p.b).status == IBV_WC_SUCCESS);
+    REQUIRE(come_to(2, 2));
+    std::memset((opcode == IBV_WR_RDMA_READ ? p.a : p.b).buffer.data(), 0, kLarge);
+  }
   std::vector<std::uint8_t>& source = (opcode == IBV_WR_RDMA_READ ? p.b : p.a).buffer;
   paint(source.data(), kLarge, 1);
   std::memset(source.data() + kLarge - 4, 0x11, 4);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "plugin/fabric/soft/device_list.h"
+#include "plugin/fabric/soft/objects.h"
 #include "plugin/fabric/soft/port_rate.h"
 #include "plugin/fabric/soft/qp_table.h"
 #include "test/support/catch.h"
@@ -101,4 +102,25 @@ TEST_CASE("port rate: what is posted leaves behind what was posted before", "[so
   CHECK(rate.left_at(1, 20'000) == 20'100);
   rate.set(0);
   CHECK(rate.left_at(1, 20'000) == 0);
+}
+
+TEST_CASE("bells: the far one is rung for what is new, and once", "[soft]") {
+  SoftQp qp;
+  qp.link.join(std::move(Link::create_local()).take(), 0, 1);
+  // Of a process that is dead, nobody is woken.
+  qp.link.peer = std::make_shared<Peer>(1u, 2u, UniqueFd(), -1, SharedMemory());
+  qp.link.peer->dead = true;
+  std::atomic<std::uint32_t>& wanted = qp.link.their_bell->wanted;
+  const auto takes = [&] {
+    wanted = kBellWake;
+    ring_far_bell(qp);
+    return wanted == 0;
+  };
+  CHECK_FALSE(takes());
+  qp.link.mine->produced = 1;
+  CHECK(takes());
+  CHECK_FALSE(takes());
+  qp.link.mine->consumed = 1;
+  CHECK(takes());
+  CHECK_FALSE(takes());
 }

@@ -25,6 +25,7 @@ struct Options {
   std::size_t bytes = 1 << 20;
   bool channel = false;      // the CQ has a completion channel
   std::uint32_t srq_wr = 0;  // the QP receives from an SRQ of that size
+  std::uint16_t dlid = 0;    // where the QP says that it sends to
 };
 
 // One side: device, PD, CQ, QP, one registered buffer.
@@ -109,6 +110,7 @@ struct Side {
     a.max_dest_rd_atomic = 1;
     a.min_rnr_timer = 12;
     a.ah_attr.is_global = 1;
+    a.ah_attr.dlid = options.dlid;
     a.ah_attr.grh.dgid = to;
     a.ah_attr.grh.sgid_index = 1;
     a.ah_attr.port_num = 1;

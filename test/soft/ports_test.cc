@@ -89,6 +89,17 @@ TEST_CASE("a port's new LID is told to every context, and what it cannot have is
   p.a.verbs.close_device(ethernet);
 }
 
+TEST_CASE("ports that are told apart by their GIDs take what is sent to any LID", "[soft]") {
+  Config c;
+  c.soft_hcas = GENERATE("one", "one,link=ib");
+  Options o;
+  o.dlid = 0x77;
+  Pair p(o, c);
+  auto w = p.a.request(IBV_WR_RDMA_WRITE, 0, 64, p.b.address(), p.b.mr->rkey);
+  REQUIRE(p.a.post(w) == 0);
+  CHECK(p.wait(p.a).status == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("work posted while the port is down runs into the retry limit", "[soft]") {
   Pair p;  // timeout 14, 1 retry: 134 ms
   PortDown down(p.a);
