@@ -68,12 +68,9 @@ double pcie_gbytes(double gts, int width);
 // Access Control Services of a root or downstream port, or of a multi-function device.
 struct AcsControl {
   std::uint16_t bits = 0;
-  bool source_validation() const { return (bits & 0x01) != 0; }
   bool request_redirect() const { return (bits & 0x04) != 0; }     // its own requests go up
   bool completion_redirect() const { return (bits & 0x08) != 0; }  // its answers go up
-  bool upstream_forwarding() const { return (bits & 0x10) != 0; }
   bool egress_control() const { return (bits & 0x20) != 0; }
-  bool direct_translated() const { return (bits & 0x40) != 0; }
   std::string text() const;  // "SV,RR,CR,UF", "none"
   friend bool operator==(AcsControl, AcsControl) = default;
 };
