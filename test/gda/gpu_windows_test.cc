@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "gda/rma/rma_transport.h"
 #include "test/gda/gpu_window.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -230,6 +231,24 @@ std::string window_back_under_way(Rank& r) {
 }
 
 }  // namespace
+
+TEST_CASE("Host RMA is offered where all adapters reach GPU memory, by either way") {
+  NEEDS(!on_adapters(), "the made-up GPU is the soft HCA's");
+  FakeGpu gpu;
+  Config config = with_gpu();
+  const auto [adapters, reached] = GENERATE(table<const char*, bool>({
+      {"rma0", true},  // by dma-bufs
+      {"rma1,peermem=yes,like=erdma", true},
+      {"rma0,rma2,like=erdma", false},
+  }));
+  CAPTURE(adapters);
+  config.soft_hcas = adapters;
+  auto fabric = open_fabric(config);
+  REQUIRE(fabric);
+  auto transport = make_rma_transport(std::make_shared<Devices>(std::move(fabric).take(), config));
+  REQUIRE(transport);
+  CHECK((*transport)->reaches_gpus() == reached);
+}
 
 TEST_CASE("A signal comes after the data of all puts before it, in GPU memory and in the host's") {
   NEEDS(!on_adapters(), "the made-up GPU is the soft HCA's");

@@ -109,4 +109,31 @@ TEST_CASE("a port that is down is lost after its time, of which a stop of the pr
   CHECK(watch.look(now) == "");
 }
 
+TEST_CASE("what an adapter tells of its limits is kept, but for what no queue pair could have") {
+  Moves made(IBV_QPS_RESET, 0, 0);
+  static ibv_device_attr told;
+  told = {};
+  told.atomic_cap = IBV_ATOMIC_GLOB;
+  told.max_qp_rd_atom = 5;
+  told.max_qp_init_rd_atom = 7;
+  told.max_qp_wr = 11;
+  told.max_cqe = 13;
+  Verbs verbs = made.devices->verbs();
+  verbs.query_device = [](ibv_context*, ibv_device_attr* out) { return *out = told, 0; };
+  auto limits = adapter_limits(verbs, made.rails[0]);
+  REQUIRE(limits);
+  CHECK(limits->atomics);
+  CHECK(limits->atomics_global);
+  CHECK(limits->reads_in == 5);
+  CHECK(limits->reads_out == 7);
+  CHECK(limits->max_work_requests == 11);
+  CHECK(limits->max_cqes == 13);
+  told = {};
+  limits = adapter_limits(verbs, made.rails[0]);
+  REQUIRE(limits);
+  CHECK_FALSE(limits->atomics);
+  CHECK(limits->max_work_requests == 1);
+  CHECK(limits->max_cqes == 1);
+}
+
 }  // namespace twinpath::gda

@@ -43,8 +43,9 @@ TEST_CASE("A queue has time for what is under way, and no limit where there is t
   constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
   StallWatch fast(200, 100000);  // a 64th of 100 Gb/s: 5.5 s for 1 GiB
   CHECK(fast.look(1 * kMs, 0, 0, 0) == Says::fine);
-  CHECK(fast.look(5600 * kMs, 1, 0, kGiB) == Says::fine);
-  CHECK(fast.look(5800 * kMs, 1, 0, kGiB) == Says::ask);
+  constexpr std::int64_t kEnd = 201 * kMs + 5497558 * std::int64_t{1000};
+  CHECK(fast.look(kEnd - 1, 1, 0, kGiB) == Says::fine);
+  CHECK(fast.look(kEnd, 1, 0, kGiB) == Says::ask);
   StallWatch none(0, 100000);
   CHECK(none.look(1 * kMs, 0, 0, 0) == Says::fine);
   CHECK(none.look(3600000 * kMs, 1, 0, 0) == Says::fine);
