@@ -20,7 +20,7 @@ enum class Place : std::uint8_t {
   shared,  // host memory that both see at one address: queues, doorbells, signals
 };
 
-// One zeroed, 4096-aligned block.
+// One zeroed block, aligned to a page of the host.
 class DeviceBlock {
  public:
   // gpu: CUDA ordinal, or -1 for "a CPU thread plays the GPU" (then both places are host memory,

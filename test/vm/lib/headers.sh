@@ -24,7 +24,8 @@ fetch_headers() {
   mkdir download || return
   # linux-kbuild-6.1, but linux-kbuild-6.12.95+deb12.
   (cd download && apt-get download -o APT::Sandbox::User=root "linux-headers-$release" \
-    "linux-headers-${release%-amd64}-common" "linux-kbuild-$(depends_on "linux-headers-$release" linux-kbuild)" \
+    "linux-headers-${release%-a[mr][dm]64*}-common" \
+    "linux-kbuild-$(depends_on "linux-headers-$release" linux-kbuild):$(dpkg --print-architecture)" \
     "$@") >&2 || return
   for package in download/linux-headers-* download/linux-kbuild-*; do
     dpkg-deb -x "$package" headers || return

@@ -80,8 +80,12 @@ make_initramfs() {
   [ -e "$initramfs" ] && return
   tree=$(mktemp -d "$cache/initramfs.XXXXXX") || die "cannot write to $cache"
   mkdir -p "$tree"/{bin,modules,proc,sys,dev,lower,upper,new}
-  cp "$(command -v busybox)" "$tree/bin/busybox"
-  "$tree/bin/busybox" | grep -q 'multi-call' || die 'busybox does not run; install busybox-static'
+  if [ -n "${foreign:-}" ]; then  # another architecture's, which does not run here
+    cp "$foreign/bin/busybox" "$tree/bin/busybox" || die "$foreign has no bin/busybox; install busybox-static there"
+  else
+    cp "$(command -v busybox)" "$tree/bin/busybox"
+    "$tree/bin/busybox" | grep -q 'multi-call' || die 'busybox does not run; install busybox-static'
+  fi
   # shellcheck disable=SC2086  # lists of modules
   { add_modules "$tree" boot $boot; add_modules "$tree" links $links; }
   for file in $module_files; do
