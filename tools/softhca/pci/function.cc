@@ -162,6 +162,36 @@ Refusal Function::choose(Bytes in) {
   return Refusal::none;
 }
 
+// As many as lie in one page of the driver's, which maps them together and tells queues any of
+// them; named by the first.
+Refusal Function::make_doorbell_pages(std::uint32_t& number) {
+  const std::uint32_t many = 1u << log_doorbell_page_;
+  const std::uint32_t first = (kFirstDoorbellPage + many - 1) >> log_doorbell_page_;
+  number = free_number(mlx5::Kind::uar, first, doorbell_pages_ >> log_doorbell_page_, many);
+  if (number == 0) return Refusal::no_number;
+  for (std::uint32_t i = 1; i < many; ++i) objects_.add({mlx5::Kind::uar, number + i});
+  for (std::uint32_t i = 0; i < many; ++i) {
+    if (data_ != nullptr) data_->add_page(number + i);
+    device_->add_verbs_object({mlx5::Kind::uar, number + i});
+  }
+  return Refusal::none;
+}
+
+Refusal Function::remove_doorbell_pages(std::uint32_t number) {
+  const std::uint32_t many = 1u << log_doorbell_page_;
+  if (number % many != 0) return Refusal::no_object;
+  for (std::uint32_t i = 0; i < many; ++i) {
+    if (objects_.in_use({mlx5::Kind::uar, number + i})) return Refusal::in_use;
+  }
+  for (std::uint32_t i = 0; i < many; ++i) {
+    if (const Refusal r = device_->remove({mlx5::Kind::uar, number + i}); r != Refusal::none)
+      return r;
+    if (data_ != nullptr) data_->remove_page(number + i);
+    if (i != 0) objects_.remove({mlx5::Kind::uar, number + i});
+  }
+  return Refusal::none;
+}
+
 Refusal Function::change_group(Opcode opcode, Bytes in) {
   const auto number = static_cast<std::uint32_t>(get(in, mlx5::kNumber));
   if (!objects_.has({mlx5::Kind::qp, number})) return Refusal::no_object;

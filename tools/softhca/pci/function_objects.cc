@@ -159,35 +159,6 @@ Refusal Function::make(Opcode opcode, Bytes in, Answer out) {
   return Refusal::none;
 }
 
-// As many as lie in one page of the driver's, which maps them together and tells queues any of
-// them; named by the first.
-Refusal Function::make_doorbell_pages(std::uint32_t& number) {
-  const std::uint32_t many = 1u << log_doorbell_page_;
-  const std::uint32_t first = (kFirstDoorbellPage + many - 1) >> log_doorbell_page_;
-  number = free_number(Kind::uar, first, doorbell_pages_ >> log_doorbell_page_, many);
-  if (number == 0) return Refusal::no_number;
-  for (std::uint32_t i = 1; i < many; ++i) objects_.add({Kind::uar, number + i});
-  for (std::uint32_t i = 0; i < many; ++i) {
-    if (data_ != nullptr) data_->add_page(number + i);
-    device_->add_verbs_object({Kind::uar, number + i});
-  }
-  return Refusal::none;
-}
-
-Refusal Function::remove_doorbell_pages(std::uint32_t number) {
-  const std::uint32_t many = 1u << log_doorbell_page_;
-  if (number % many != 0) return Refusal::no_object;
-  for (std::uint32_t i = 0; i < many; ++i) {
-    if (objects_.in_use({Kind::uar, number + i})) return Refusal::in_use;
-  }
-  for (std::uint32_t i = 0; i < many; ++i) {
-    if (const Refusal r = device_->remove({Kind::uar, number + i}); r != Refusal::none) return r;
-    if (data_ != nullptr) data_->remove_page(number + i);
-    if (i != 0) objects_.remove({Kind::uar, number + i});
-  }
-  return Refusal::none;
-}
-
 // Those that queues are made of are told to the device model.
 Refusal Function::make_numbered(Kind kind, std::uint32_t number, Bytes in) {
   switch (kind) {
