@@ -1,8 +1,10 @@
 #include "plugin/rdma/live_ports.h"
 
+#include <cerrno>
 #include <cstring>
 
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 #include "plugin/fabric/port.h"
 #include "plugin/rdma/partition.h"
 
@@ -17,8 +19,11 @@ bool LivePorts::still_there(const Port& port, const GidEntry& gid) const {
   // An InfiniBand port without a table goes by its LID.
   if (port.gids.empty()) return true;
   ibv_gid now{};
-  return fabric_.verbs.query_gid(port.context, port.number, gid.index, &now) == 0 &&
-         std::memcmp(now.raw, gid.gid.raw, sizeof now.raw) == 0;
+  errno = 0;
+  if (fabric_.verbs.query_gid(port.context, port.number, gid.index, &now) == 0)
+    return std::memcmp(now.raw, gid.gid.raw, sizeof now.raw) == 0;
+  // As with the port: who may not ask learns it by the queue pair.
+  return is_refusal(errno);
 }
 
 Result<LivePort> LivePorts::look(const Port& port, std::uint32_t changes, const Config& config,

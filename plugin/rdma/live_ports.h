@@ -35,7 +35,7 @@ class LivePorts {
   Result<LivePort> look(const Port& port, std::uint32_t changes, const Config& config,
                         std::string& why);
   // Whether that entry of the port's table still holds that GID: a queue made with it is mute
-  // otherwise.
+  // otherwise.  True where a security profile refuses the question.
   bool still_there(const Port& port, const GidEntry& gid) const;
 
  private:

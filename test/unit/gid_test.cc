@@ -1,9 +1,11 @@
 // Choice of the GID of a port.
 #include <arpa/inet.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "plugin/fabric/fabric.h"
+#include "plugin/rdma/live_ports.h"
 #include "test/support/catch.h"
 
 namespace twinpath {
@@ -229,6 +231,26 @@ TEST_CASE("when only later entries exist the first of them is taken") {
   Port port = roce_port();
   port.gids = {entry(4, "fe80::1", 2), entry(5, "fe80::2", 2)};
   CHECK(chosen(port, {}) == 4);
+}
+
+TEST_CASE("an entry that may not be asked for has not changed") {
+  static int error;
+  Fabric fabric;
+  fabric.ports.push_back(roce_port());
+  fabric.verbs.query_gid = [](ibv_context*, std::uint8_t, int, ibv_gid*) {
+    errno = error;
+    return -1;
+  };
+  const LivePorts live(fabric);
+  const Port& port = fabric.ports.front();
+  for (const int refused : {EPERM, EACCES, ENOSYS}) {
+    error = refused;
+    CHECK(live.still_there(port, port.gids.front()));
+  }
+  for (const int gone : {0, ENODATA, EINVAL}) {
+    error = gone;
+    CHECK_FALSE(live.still_there(port, port.gids.front()));
+  }
 }
 
 }  // namespace twinpath

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Part of test/vm/mlx5: a module of rdma-core's own Python tests (python3-pyverbs) on mlx5_0.
 
 usage: pyverbs.py FOLDER EXPECTED MODULE
