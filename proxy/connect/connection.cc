@@ -158,7 +158,7 @@ Status Connection::run() {
       case Step::recv_ready:
         TP_TRY(recv_frame(FrameType::ready));
         parts_.link = std::make_unique<PeerLink>(
-            std::move(queues_), std::move(socket_),
+            std::move(queues_), std::move(place_), std::move(socket_),
             PeerName{peer_text(), hellos_.peer_process(), hellos_.theirs.rails,
                      hellos_.theirs.ends().regular},
             PeerMemory{parts_.remote_memory, parts_.remote_rkeys},

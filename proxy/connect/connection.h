@@ -108,7 +108,9 @@ class Connection {
   Queues their_queues_;
   counters::Identity path_;  // how data goes, and why
   ConnectionParts parts_;
-  std::unique_ptr<QueueSet> queues_;  // until the link has them; destroyed before the ring
+  // Until the link has them; destroyed before the ring, the place first.
+  std::unique_ptr<QueueSet> queues_;
+  CommPlace place_;
 };
 
 }  // namespace twinpath

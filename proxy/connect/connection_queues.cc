@@ -65,6 +65,9 @@ Status Connection::create_queues() {
   if (sender)
     parts_.split_above = split_above(core_->devices->config(), hellos_.mine.rails.front().roce);
   parts_.layout = CtsLayout(receiver.ends().regular);
+  auto place = CommPlace::take(core_->hub);
+  if (!place) return refuse(place.status(), "the session has no room for another connection");
+  place_ = std::move(place).take();
   auto queues = QueueSet::make(
       core_->hub, core_->devices, rails_, hellos_.paths(),
       queue_settings(sender, core_->devices->config(), core_->settings,
@@ -133,7 +136,7 @@ Status Connection::recv_queues() {
 Status Connection::raise_queues() {
   TP_TRY(moved(queues_->raise(hellos_.theirs.rails, their_queues_.queues, unreached_)));
   if (role_ == Role::acceptor) {
-    if (!prepost_receives(*queues_))
+    if (!prepost_receives(*queues_, place_.id()))
       return refuse(Status::system, "the receive queues cannot be filled");
   }
   return Status::ok;

@@ -283,7 +283,7 @@ bool Failover::raise(std::int64_t now) {
     link_.fail("the peer made other queues than was agreed");
     return false;
   }
-  link_.meet(theirs.rails);
+  link_.peer_.rails = theirs.rails;
   std::vector<QueueAddress> to(static_cast<std::size_t>(link_.queue_count()));
   std::size_t next = 0;
   for (int q = 0; q < link_.queue_count(); ++q)
@@ -294,7 +294,7 @@ bool Failover::raise(std::int64_t now) {
     try_again(now, queue_bit(set.moving()), why);
     return true;
   }
-  if (set.receive_depth() > 1 && !prepost_receives(set)) {
+  if (set.receive_depth() > 1 && !prepost_receives(set, link_.comm_id())) {
     try_again(now, 0, "the receive queues cannot be filled");
     return true;
   }

@@ -41,14 +41,16 @@ std::string last_text(const counters::Connection& counts, const QueueSet& set) {
 
 }  // namespace
 
-PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer,
-                   const PeerMemory& memory, ConnectionCounts counts, bool fails_over)
+PeerLink::PeerLink(std::unique_ptr<QueueSet> queues, CommPlace place, TcpSocket socket,
+                   PeerName peer, const PeerMemory& memory, ConnectionCounts counts,
+                   bool fails_over)
     : counts_(std::move(counts)),
       control_(std::move(socket), fails_over),
       queues_(std::move(queues)),
+      place_(std::move(place)),
       peer_(std::move(peer)),
       watch_(queues_->devices().config().peer_timeout_ms),
-      probes_(queues_->comm_id(), memory),
+      probes_(place_.id(), memory),
       watch_clock_(fails_over ? kCloseWatch : kWatchPeriod) {
   if (fails_over) failover_ = std::make_unique<Failover>(*this);
   if (queues_->engines().size() == 1) only_ = queues_->engines().front();

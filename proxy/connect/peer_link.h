@@ -41,7 +41,7 @@ struct Waiting {
 class PeerLink final : private FailureListener, private Watched {
  public:
   // `fails_over`: else queues that fail end the link (one path, or either end cannot fail over).
-  PeerLink(std::unique_ptr<QueueSet> queues, TcpSocket socket, PeerName peer,
+  PeerLink(std::unique_ptr<QueueSet> queues, CommPlace place, TcpSocket socket, PeerName peer,
            const PeerMemory& memory, ConnectionCounts counts, bool fails_over);
   // Says goodbye if the socket takes it, destroys the queues, closes; never waits.
   ~PeerLink();
@@ -51,6 +51,8 @@ class PeerLink final : private FailureListener, private Watched {
   QueueSet& set() { return *queues_; }
   const QueueSet& set() const { return *queues_; }
   Queue& queue(int q) { return queues_->queues()[static_cast<std::size_t>(q)]; }
+  // What the connection's work requests name, so that their completions find it.
+  CompletionHub::CommId comm_id() const { return place_.id(); }
   int queue_count() const { return static_cast<int>(queues_->queues().size()); }
   CompletionHub& hub() { return queues_->hub(); }
   const PeerName& peer() const { return peer_; }
@@ -141,7 +143,6 @@ class PeerLink final : private FailureListener, private Watched {
   ControlChannel& control() { return control_; }
   const PeerProbes& probes() const { return probes_; }
   void exchange_words(std::int64_t now);
-  void meet(const std::vector<HelloRail>& rails) { peer_.rails = rails; }
   void call_again() { hub().thread().call(*this); }
   bool starts_failover(const WrId& id, const ibv_wc& wc, const Queue& queue);
   void lost(const std::string& text);
@@ -158,6 +159,7 @@ class PeerLink final : private FailureListener, private Watched {
   WaitClock wait_clock_;
   ControlChannel control_;
   std::unique_ptr<QueueSet> queues_;
+  CommPlace place_;                   // given back before the queues go
   CompletionEngine* only_ = nullptr;  // where there is no more than one
   PeerName peer_;
   PeerWatch watch_;

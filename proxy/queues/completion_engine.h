@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "plugin/base/limits.h"
@@ -90,7 +91,7 @@ class CompletionEngine {
 
 class CompletionHub {
  public:
-  // A place in the table of comms.  Freed by drop_comm.
+  // A place in the table of comms.  Freed by drop_comm; CommPlace below owns one.
   struct CommId {
     std::uint16_t index = 0;
     std::uint16_t epoch = 0;
@@ -203,6 +204,36 @@ class CompletionHub {
   std::uint64_t polls_ = 1;  // under `lock`
   QueueGrave grave_{[this](CompletionEngine* e, int entries) { release(e, entries); }};
   SessionThread thread_;  // last: it ends first
+};
+
+// A connection's place in the table of comms: whose completions those of its work requests are,
+// whichever queue pairs these were posted to.  Gives it back when destroyed, which comes before the
+// queue pairs go: what their end still brings is nobody's.
+class CommPlace {
+ public:
+  // Fails with a text in the log when the table is full.
+  static Result<CommPlace> take(std::shared_ptr<CompletionHub> hub) {
+    auto id = hub->add_comm();
+    if (!id) return id.status();
+    return CommPlace(std::move(hub), *id);
+  }
+  CommPlace() = default;  // none yet
+  CommPlace(CommPlace&&) = default;
+  CommPlace& operator=(CommPlace&& other) noexcept {
+    std::swap(hub_, other.hub_);
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  ~CommPlace() {
+    if (hub_ != nullptr) hub_->drop_comm(id_);
+  }
+  CompletionHub::CommId id() const { return id_; }
+
+ private:
+  CommPlace(std::shared_ptr<CompletionHub> hub, CompletionHub::CommId id)
+      : hub_(std::move(hub)), id_(id) {}
+  std::shared_ptr<CompletionHub> hub_;
+  CompletionHub::CommId id_;
 };
 
 }  // namespace twinpath

@@ -43,10 +43,6 @@ Result<std::unique_ptr<QueueSet>> QueueSet::make(std::shared_ptr<CompletionHub> 
                                                  const QueueSettings& settings) {
   std::unique_ptr<QueueSet> set(
       new QueueSet(std::move(hub), std::move(devices), std::move(rails), settings));
-  auto id = set->hub_->add_comm();
-  if (!id) return id.status();
-  set->comm_ = *id;
-  set->registered_ = true;
   set->queues_.resize(paths.queues.size());
   for (std::size_t i = 0; i < paths.queues.size(); ++i) {
     Queue& q = set->queues_[i];
@@ -94,7 +90,6 @@ Status QueueSet::refused(int error, const std::string& what, const std::string& 
 }
 
 QueueSet::~QueueSet() {
-  if (registered_) hub_->drop_comm(comm_);
   for (Queue& q : queues_) {
     drop_pair(q);
     if (q.engine != nullptr) hub_->release(q.engine, share());

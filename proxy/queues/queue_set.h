@@ -1,9 +1,10 @@
 #pragma once
-// The RC queue pairs of one connection, over all its rails: which of both ends each queue joins is
-// settled by wire/paths.h.  Those in reserve have no pair until they are made (remake).
+// RC queue pairs, a connection's over all its rails: which of both ends each queue joins is settled
+// by wire/paths.h.  Those in reserve have no pair until they are made (remake).
 //
 // Made, moved to INIT, and raised to RTR and RTS once the peer's addresses are known.  Owns its
-// place in the hub's table of comms and its share of the CQs; gives both back when destroyed.
+// share of the CQs and gives it back when destroyed.  Whose completions arrive there is not its
+// matter: each work request names a place in the hub's table (CommPlace).
 // Threads: made, raised and destroyed by one thread; posting needs the hub's lock.
 #include <memory>
 #include <string>
@@ -98,7 +99,6 @@ class QueueSet {
   int receive_depth() const { return settings_.recv_depth; }
   CompletionHub& hub() { return *hub_; }
   Devices& devices() { return *devices_; }
-  CompletionHub::CommId comm_id() const { return comm_; }
   std::vector<QueueAddress> addresses() const;  // of those in use
   // The queue with that number, or null.
   const Queue* find(std::uint32_t qpn) const;
@@ -124,8 +124,6 @@ class QueueSet {
   std::shared_ptr<CompletionHub> hub_;
   std::vector<Rail> rails_;
   QueueSettings settings_;
-  bool registered_ = false;
-  CompletionHub::CommId comm_;
   std::vector<CompletionEngine*> engines_;
   std::vector<Queue> queues_;
   QueueMask regular_ = 0;

@@ -19,12 +19,12 @@ int post_receives(Queue& queue, CompletionHub::CommId id, int index) {
   return ibv_post_recv(queue.qp.get(), chain.data(), &bad);
 }
 
-bool prepost_receives(QueueSet& set) {
+bool prepost_receives(QueueSet& set, CompletionHub::CommId id) {
   static_assert(kRecvDepth % kRecvChain == 0);
   int q = 0;
   for (Queue& queue : set.queues()) {
     for (int i = 0; queue.qp != nullptr && i < set.receive_depth(); i += kRecvChain) {
-      const int error = post_receives(queue, set.comm_id(), q);
+      const int error = post_receives(queue, id, q);
       if (error == 0) continue;
       TP_WARN("QP %u: cannot post receives: %s (errno %d)", queue.qp->qp_num, std::strerror(error),
               error);

@@ -10,7 +10,7 @@ namespace twinpath {
 // Posts kRecvChain of them on queue number `index`; 0 or an errno.
 int post_receives(Queue& queue, CompletionHub::CommId id, int index);
 
-// Fills the receive queues of a fresh set; false (logged) when that fails.
-bool prepost_receives(QueueSet& set);
+// Fills the receive queues of a fresh set, on behalf of `id`; false (logged) when that fails.
+bool prepost_receives(QueueSet& set, CompletionHub::CommId id);
 
 }  // namespace twinpath

@@ -18,7 +18,7 @@ Flushes::Flushes(ProxyRecvComm* comm, PeerLink& link, std::shared_ptr<SessionCor
     : link_(link),
       core_(std::move(core)),
       requests_(comm),
-      queues_(core_->hub, core_->devices, link.set().rails(), link.set().comm_id()) {}
+      queues_(core_->hub, core_->devices, link.set().rails(), link.comm_id()) {}
 
 bool Flushes::wanted() const { return !core_->devices->config().gdr_flush_disable; }
 

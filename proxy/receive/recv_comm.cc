@@ -23,7 +23,7 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
       link_(std::move(parts.link)),
       // One queue for all cells, so that the sender sees them early: it looks at them in order.
       cts_(shadow_.get(), parts.layout, link_->queue(0), parts.remote_memory, parts.remote_rkeys[0],
-           link_->set().comm_id(), link_->can_fail_over()),
+           link_->comm_id(), link_->can_fail_over()),
       counts_(link_->counts()),
       core_(std::move(core)),
       plan_(parts.plan),
@@ -31,7 +31,7 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
       arrivals_(box_->data(), *counts_) {
   for (int q = 0; q < link_->queue_count(); ++q)
     arrivals_.serve(static_cast<std::size_t>(q), static_cast<std::size_t>(link_->queue(q).rail));
-  hub_->attach(link_->set().comm_id(), this);
+  hub_->attach(link_->comm_id(), this);
   link_->serve(this);
   core_->devices->attach(device_, *this);
 }
@@ -43,7 +43,7 @@ ProxyRecvComm::~ProxyRecvComm() {
   });
   link_->serve(nullptr);
   // From here on completions find nobody, and so nothing is held, nor copied, any more.
-  hub_->attach(link_->set().comm_id(), nullptr);
+  hub_->attach(link_->comm_id(), nullptr);
   {
     std::lock_guard hold(hub_->lock);
     hub_->drop_held(*this);

@@ -68,7 +68,7 @@ void ProxyRecvComm::copy_on() {
 void ProxyRecvComm::repost(int queue) {
   if (link_->halted()) return;
   Queue& q = link_->queue(queue);
-  const int error = post_receives(q, link_->set().comm_id(), queue);
+  const int error = post_receives(q, link_->comm_id(), queue);
   if (error != 0)
     link_->fail("cannot post receives on QP %u: %s (errno %d)", q.qp->qp_num, std::strerror(error),
                 error);

@@ -62,10 +62,10 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
     : hub_(&parts.link->hub()),
       ring_(parts.ring->data(), parts.layout),
       rules_{device, most_bytes_of(*core->devices, device), parts.plan},
-      requests_(this, wr_base_of(parts.link->set().comm_id())),
+      requests_(this, wr_base_of(parts.link->comm_id())),
       queues_(Lanes(rules_of(core->devices->config(), parts), rails_of(*parts.link)),
               WriteMaker(parts.remote_memory, parts.remote_rkeys, parts.split_above),
-              wr_base_of(parts.link->set().comm_id()), rules_.most_bytes),
+              wr_base_of(parts.link->comm_id()), rules_.most_bytes),
       trace_(rails_of(*parts.link)),
       blocks_(parts.link->set().rails().size()),
       core_(std::move(core)),
@@ -73,7 +73,7 @@ ProxySendComm::ProxySendComm(std::shared_ptr<SessionCore> core, int device, Conn
       link_(std::move(parts.link)),
       kept_(ring_memory_->data(), ring_.layout()) {
   choose_queues();
-  hub_->attach(link_->set().comm_id(), this);
+  hub_->attach(link_->comm_id(), this);
   link_->serve(this);
   core_->devices->attach(device, *this);
 }
@@ -94,7 +94,7 @@ ProxySendComm::~ProxySendComm() {
   });
   link_->serve(nullptr);
   // From here on completions find nobody; then the queues go, then what they wrote to.
-  hub_->attach(link_->set().comm_id(), nullptr);
+  hub_->attach(link_->comm_id(), nullptr);
   {
     std::lock_guard hold(hub_->lock);
     hub_->drop_held(*this);

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include "proxy/queues/depths.h"
+#include "proxy/receive/flush.h"
 #include "proxy/receive/recv_comm.h"
 #include "proxy/send/send_comm.h"
 #include "test/fabric/world.h"
@@ -90,6 +91,36 @@ TEST_CASE("An idle connection takes 12 KiB at each end, without its queue pair")
   CHECK(receiver > 4096);
   CHECK(receiver <= 12 * 1024);
   exchange(links.back());
+}
+
+TEST_CASE("A connection has one place in its session's table, and its flushes none of their own") {
+  const Config config = soft_config("soft0");
+  auto fabric = open_fabric(config);
+  REQUIRE(fabric);
+  const auto devices = std::make_shared<Devices>(std::move(fabric).take(), config);
+  const auto hub = std::make_shared<CompletionHub>(devices->verbs());
+  const auto take = [&] {
+    auto place = CommPlace::take(hub);
+    REQUIRE(place);
+    return std::move(place).take();
+  };
+  CommPlace first = take();
+  {
+    auto rails = choose_rails(*devices, 0);
+    REQUIRE(rails);
+    FlushQueues flushes(hub, devices, *rails, first.id());
+    REQUIRE(flushes.prepare(1, true) == Status::ok);
+    CHECK(take().id().index == first.id().index + 1);
+  }
+  // Who has it next is another comm, so that late completions of the first find nobody.
+  const CompletionHub::CommId before = first.id();
+  CommPlace moved = std::move(first);
+  first = CommPlace();
+  CHECK(take().id().index != before.index);
+  moved = CommPlace();
+  const CommPlace again = take();
+  CHECK(again.id().index == before.index);
+  CHECK(again.id().epoch == before.epoch + 1);
 }
 
 }  // namespace twinpath::test
