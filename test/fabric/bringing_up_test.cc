@@ -137,7 +137,7 @@ TEST_CASE("the time for a connection bounds all tries, and nobody sleeps meanwhi
   CHECK(log.has(LogLevel::warn, "Connection timed out"));
   // 40, 120, 240 and 400 ms after the first.
   CHECK(Tap::moves <= 2 + 5);
-  CHECK(out.calls > 2 * Tap::moves);  // who slept would be called once a try
+  CHECK(out.calls > 100);
 }
 
 TEST_CASE("another error is final at once, unless all are to be tried again") {
