@@ -152,7 +152,10 @@ TEST_CASE("arming for solicited completions does not weaken an arming for all", 
   REQUIRE(p.b.receive(0, 64) == 0);
   REQUIRE(arm(p.b) == 0);
   // Until the register has been looked at, also on a busy machine.
-  if (deviates("arming-overtaken")) CHECK_FALSE(readable(p.b.channel->fd, milliseconds(1000)));
+  if (deviates("arming-overtaken")) {
+    CHECK_FALSE(readable(p.b.channel->fd, milliseconds(1000)));
+    CHECK(quiet(p.b.cq.get()));
+  }
   REQUIRE(arm(p.b, true) == 0);
   CHECK(p.run(p.send(8)).status == IBV_WC_SUCCESS);
   CHECK(event_of(p.b) == p.b.cq.get());
