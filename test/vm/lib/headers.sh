@@ -7,12 +7,13 @@ depends_on() {
   apt-cache depends "$1" 2>/dev/null | sed -n "s/.*Depends: $2-\([0-9].*\)/\1/p" | head -n 1
 }
 
-# The kernel that rxe-run has in cache folder $1, else the newest.
+# kernel_release CACHE [PACKAGE]: the kernel that rxe-run has in that folder, else the newest.
 kernel_release() {
-  if [ -e "$1/linux-image-amd64" ]; then
-    basename "$(realpath "$1/linux-image-amd64")"
+  local image=${2:-linux-image-amd64}
+  if [ -e "$1/$image" ]; then
+    basename "$(realpath "$1/$image")"
   else
-    depends_on linux-image-amd64 linux-image
+    depends_on "$image" linux-image
   fi
 }
 
