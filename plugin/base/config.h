@@ -64,7 +64,7 @@ struct Config {
   FailoverPace failover_pace;
   bool measure_rails = true;             // TWINPATH_MEASURE_RAILS
   bool flow_labels = true;               // TWINPATH_FLOW_LABELS
-  bool optional_recv_completion = true;  // TWINPATH_OPTIONAL_RECV_COMPLETION, with NCCL's below
+  bool optional_recv_completion = true;  // NCCL_NET_OPTIONAL_RECV_COMPLETION
   bool net_hints = true;                 // TWINPATH_NET_HINTS
   Bytes stripe_min{64 * 1024};           // TWINPATH_STRIPE_MIN: smaller messages go whole
 
@@ -117,7 +117,6 @@ struct Config {
   int ib_pci_relaxed_ordering = 2;         // NCCL_IB_PCI_RELAXED_ORDERING (0, 1, 2 = auto)
   std::string net_gdr_level;               // NCCL_NET_GDR_LEVEL (a word or 0..5)
   int net_gdr_read = -1;                   // NCCL_NET_GDR_READ (-1 automatic, 0, 1)
-  bool net_optional_recv = true;           // NCCL_NET_OPTIONAL_RECV_COMPLETION
   bool gdr_flush_disable = false;          // NCCL_GDR_FLUSH_DISABLE
   bool gdrcopy = false;                    // NCCL_GDRCOPY_ENABLE
   std::string socket_ifname;               // NCCL_SOCKET_IFNAME

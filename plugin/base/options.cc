@@ -239,11 +239,8 @@ constexpr std::array kOptions{
         "twice as many messages in flight as rails, messages below four times "
         "TWINPATH_STRIPE_MIN are not striped."),
     option<&Config::optional_recv_completion>(
-        "TWINPATH_OPTIONAL_RECV_COMPLETION", "Data path", "0, 1",
-        "Skips the receiver's notice where NCCL does not need it (LL, LL128)."),
-    option<&Config::net_optional_recv>(
         "NCCL_NET_OPTIONAL_RECV_COMPLETION", "Data path", "0, 1",
-        "The same under NCCL's name, which NCCL reads too. 0 in either disables it."),
+        "Skips the receiver's notice where NCCL does not need it (LL, LL128)."),
     option<&Config::ib_use_inline, in_range<-1, 1>>(
         "NCCL_IB_USE_INLINE", "Data path", "-1..1",
         "Inline data in work requests: 0 never; 1 where the adapter grants it, unless "
@@ -401,8 +398,10 @@ constexpr std::array kUnsupported{
 struct RenamedOption {
   std::string_view before, now;
 };
-constexpr std::array kRenamed{RenamedOption{"TWINPATH_GIN_ENGINE", "TWINPATH_GIN_POLLING"},
-                              RenamedOption{"TWINPATH_SOFT_ENGINE", "TWINPATH_SOFT_POLLING"}};
+constexpr std::array kRenamed{
+    RenamedOption{"TWINPATH_GIN_ENGINE", "TWINPATH_GIN_POLLING"},
+    RenamedOption{"TWINPATH_OPTIONAL_RECV_COMPLETION", "NCCL_NET_OPTIONAL_RECV_COMPLETION"},
+    RenamedOption{"TWINPATH_SOFT_ENGINE", "TWINPATH_SOFT_POLLING"}};
 
 // By its own name, or else by an earlier one.
 const char* look_up(const EnvLookup& lookup, std::string_view name) {

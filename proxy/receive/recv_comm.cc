@@ -15,8 +15,7 @@ constexpr std::uint32_t kMostCapacity = std::numeric_limits<std::uint32_t>::max(
 ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, ConnectionParts parts)
     : hub_(&parts.link->hub()),
       device_(device),
-      optional_allowed_(core->devices->config().optional_recv_completion &&
-                        core->devices->config().net_optional_recv),
+      optional_allowed_(core->devices->config().optional_recv_completion),
       keys_(parts.link->has_reserve()),
       box_(std::move(parts.ring)),
       shadow_(std::move(parts.shadow)),

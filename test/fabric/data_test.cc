@@ -247,15 +247,11 @@ TEST_CASE("Optional completions finish without data and never overrun the sender
   for (std::size_t i = 0; i < 1000; ++i) REQUIRE(to.holds(4, 64, i * 64));
 }
 
-TEST_CASE("An optional completion is a normal one when a setting says so, ours or NCCL's") {
-  struct Row {
-    bool ours, nccls;
-  };
-  for (const Row row : {Row{true, true}, Row{false, true}, Row{true, false}, Row{false, false}}) {
-    CAPTURE(row.ours, row.nccls);
+TEST_CASE("An optional completion is a normal one when the setting says so") {
+  for (const bool optional : {true, false}) {
+    CAPTURE(optional);
     Config config = soft_config();
-    config.optional_recv_completion = row.ours;
-    config.net_optional_recv = row.nccls;
+    config.optional_recv_completion = optional;
     World world(config);
     Link link = world.connect();
     Buffer from(*link.send, 64, 4), to(*link.recv, 64);
@@ -266,7 +262,7 @@ TEST_CASE("An optional completion is a normal one when a setting says so, ours o
       REQUIRE(receive->test(c) == Status::ok);
       return c.done;
     };
-    if (row.ours && row.nccls) {
+    if (optional) {
       CHECK(eventually(done));
       finish(start_send(*link.send, from, 64, 0, nullptr));
       continue;

@@ -229,7 +229,7 @@ TEST_CASE("numbers are what NCCL takes them for, in every option") {
       CHECK(o.get(c) == wanted);
     }
   }
-  CHECK(numbers == 47);  // the table was read
+  CHECK(numbers == 46);  // the table was read
   CHECK(read({{"NCCL_IB_TC", "0152"}}).ib_tc == 106);
   CHECK(read({{"NCCL_IB_TC", "-0x1"}}).ib_tc == -1);
   CHECK(read({{"NCCL_IB_DISABLE", "2"}}).ib_disable);
@@ -332,8 +332,10 @@ TEST_CASE("a setting with its old name counts where the new one is not set, with
   struct Row {
     const char *before, *text, *now, *other;
   };
-  for (const Row& row : {Row{"TWINPATH_GIN_ENGINE", "sleep", "TWINPATH_GIN_POLLING", "spin"},
-                         Row{"TWINPATH_SOFT_ENGINE", "sleep", "TWINPATH_SOFT_POLLING", "spin"}}) {
+  for (const Row& row :
+       {Row{"TWINPATH_GIN_ENGINE", "sleep", "TWINPATH_GIN_POLLING", "spin"},
+        Row{"TWINPATH_OPTIONAL_RECV_COMPLETION", "0", "NCCL_NET_OPTIONAL_RECV_COMPLETION", "1"},
+        Row{"TWINPATH_SOFT_ENGINE", "sleep", "TWINPATH_SOFT_POLLING", "spin"}}) {
     CAPTURE(row.before);
     const Option& option = find(row.now);
     const ScopedEnv old(row.before, row.text);
