@@ -43,13 +43,14 @@ TEST_CASE("data goes from scattered pages of one function to those of the other"
   a.send(2, 8, behind, b.key, 8, End::kStart);
   CHECK(a.completion(2) == 13);
   CHECK(a.syndrome(2) == static_cast<unsigned>(mlx5::Syndrome::remote_access));
-  // That has ended both, and the responder's driver is told.
-  REQUIRE(b.run(Opcode::query_qp, {{mlx5::kNumber, b.qpn}}) == Refusal::none);
-  CHECK(mlx5::get(b.out, mlx5::qp::kState) == static_cast<unsigned>(mlx5::State::error));
-  const auto told = b.data.next_event();
+  // That has ended both, and the responder's driver is told: when it is, not when the requester
+  // has its completion, the responder's queue pair has failed, too.
+  const auto told = b.wait_for_event();
   REQUIRE(told);
   CHECK(told->event == Event::access_violated);
   CHECK(told->number == b.qpn);
+  REQUIRE(b.run(Opcode::query_qp, {{mlx5::kNumber, b.qpn}}) == Refusal::none);
+  CHECK(mlx5::get(b.out, mlx5::qp::kState) == static_cast<unsigned>(mlx5::State::error));
 }
 
 TEST_CASE("an atomic at an address that is not aligned is refused as the peer's adapter would") {
