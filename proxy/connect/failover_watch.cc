@@ -123,7 +123,6 @@ void Failover::look_for_stalls(std::int64_t now) {
 
 void Failover::wake_peer(std::int64_t now) {
   if (!peer_.wake_due(now, comm_->progress(), ns(link_.set().devices().config().stall_ms))) return;
-  peer_.asked(ran_.time());
   link_.control().send(encode_failover(FailoverKind::ask));
 }
 
