@@ -3,10 +3,13 @@
 #include "plugin/fabric/soft/peer_sockets.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <future>
 #include <latch>
 #include <optional>
@@ -14,6 +17,8 @@
 #include <string>
 
 #include "plugin/base/clock.h"
+#include "plugin/fabric/soft/qp_table.h"
+#include "test/soft/processes.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 
@@ -33,6 +38,7 @@ struct Process : MessageHandler {
   std::vector<int> counts;
   Status answer = Status::ok;
   std::optional<Message> reply;  // to each request
+  Message last{};                // of those
 
   explicit Process(const std::string& job, bool direct = true) : sockets(job, 1024, direct) {
     std::string why;
@@ -42,6 +48,7 @@ struct Process : MessageHandler {
     CHECK(caller.slot == r.message.slot);
     holders.push_back(caller.holder);
     requests.push_back(r.message.kind);
+    last = r.message;
     if (reply) CHECK(caller.wire.send(*reply, {keys->keys_fd(), keys->board_fd()}));
     return answer;
   }
@@ -183,6 +190,20 @@ TEST_CASE("peer sockets: nobody is at a slot that nobody took", "[soft]") {
   Two two;
   std::uint32_t free = 0;
   while (free == two.a.sockets.slot() || free == two.b.sockets.slot()) ++free;
+  // Nor where a name is listed and refuses: that of a process which has just ended, or of another
+  // kind of socket.
+  UniqueFd other;
+  if (GENERATE(false, true)) {
+    other = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    const std::string name =
+        two.a.sockets.prefix() + std::to_string(free) + "-" + std::string(32, '0');
+    name.copy(at.sun_path + 1, sizeof at.sun_path - 1);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    REQUIRE(bind(other.get(), reinterpret_cast<const sockaddr*>(&at), length) == 0);
+    REQUIRE(listen(other.get(), 1) == 0);
+  }
   const LogCapture log;
   CHECK(two.a.sockets.reach(free).status() == Status::closed);
   CHECK(log.warnings().empty());
@@ -265,6 +286,37 @@ TEST_CASE("peer sockets: who replies as another, or welcomes twice, is dropped",
   CHECK(peer->dead == !good);
   CHECK(two.a.replies.size() == (good ? 1u : 0u));
   CHECK(log.warnings().empty() == good);
+}
+
+// It lives, so the retries that an adapter has for whoever is slow would be waited for.
+TEST_CASE("peer sockets: who accepts a link without its half is as a dead host", "[soft]") {
+  Options o;
+  o.timeout = 20;
+  o.retry_cnt = 7;  // 34 s
+  Side s(o);
+  Process p("");
+  const std::uint32_t own = s.qp->qp_num, far = p.sockets.slot() << kSlotShift | 5;
+  if (far < own) return;  // the lower number offers, and slots go round
+  s.connect(far, s.gid);
+  const auto serve_until = [&](auto done) {
+    for (const std::int64_t end = now_ns() + 20 * kSecond; !done() && now_ns() < end;) p.serve();
+    REQUIRE(done());
+  };
+  serve_until([&] { return p.last.kind == MessageKind::offer; });
+  const auto peer = p.sockets.reach(own >> kSlotShift);
+  REQUIRE(peer);
+  serve_until([&] { return (*peer)->greeted.load(); });
+  Message m = message(MessageKind::acceptance, p.sockets.slot());
+  m.a = far;
+  m.b = own;
+  m.link = p.last.link;
+  const LogCapture log;
+  auto none = SharedMemory::create("none", 64, Writers::creator);
+  REQUIRE((*peer)->wire.send(m, {none->fd(), -1}));
+  auto w = s.request(IBV_WR_RDMA_WRITE, 0, 8, 0, 0);
+  REQUIRE(s.post(w) == 0);
+  CHECK(wait(s, 10).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(log.has(LogLevel::warn, "accepts a connection, but"));
 }
 
 TEST_CASE("peer sockets: a wait ends when it is woken", "[soft]") {

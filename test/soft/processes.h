@@ -27,6 +27,14 @@ struct Child : ChildProcess {
     char go = 0;
     REQUIRE(hear(fd, go));
   }
+  // Connects the two to each other.
+  void meet(Child& other) {
+    REQUIRE(tell(fd, other.theirs));
+    REQUIRE(tell(other.fd, theirs));
+    char go = 0;
+    REQUIRE(hear(fd, go));
+    REQUIRE(hear(other.fd, go));
+  }
 };
 
 inline ibv_wc wait(Side& s, int seconds = 20) {

@@ -43,7 +43,7 @@ bool bounce(Side& s, int rounds, bool first, bool naps = false) {
 }
 constexpr int kRounds = 200, kNaps = 100;
 
-// A small and a large write; true when both are done.
+// A small and a large write; true when both are done, and one beyond the other's memory is refused.
 bool writes(Side& s, const Address& to, int fd) {
   char go = 0;  // the other process is ready
   if (!hear(fd, go)) return false;
@@ -51,7 +51,8 @@ bool writes(Side& s, const Address& to, int fd) {
     auto w = s.request(IBV_WR_RDMA_WRITE, 0, bytes, to.address, to.rkey);
     if (s.post(w) != 0 || wait(s).status != IBV_WC_SUCCESS) return false;
   }
-  return true;
+  auto w = s.request(IBV_WR_RDMA_WRITE, 0, 8, to.address + s.buffer.size() - 4, to.rkey);
+  return s.post(w) == 0 && wait(s).status == IBV_WC_REM_ACCESS_ERR;
 }
 
 // Another queue pair of a process that the other one knows already.
@@ -264,6 +265,15 @@ TEST_CASE("a wrong key is refused between processes, small and large", "[soft]")
   REQUIRE(s.post(w) == 0);
   CHECK(wait(s).status == IBV_WC_REM_ACCESS_ERR);
   CHECK(child.finish() == 0);
+}
+
+// Between two children: whether a process copies itself is settled when its adapter starts.
+TEST_CASE("the packets of a large write count as one message", "[soft]") {
+  const std::string job = "packets-" + std::to_string(getpid());
+  Child one("writes@" + job), two("direct@" + job);
+  one.meet(two);
+  CHECK(one.finish() == 0);
+  CHECK(two.finish() == 0);
 }
 
 TEST_CASE("two processes that only wait for events wake each other", "[soft]") {

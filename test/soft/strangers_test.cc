@@ -136,11 +136,7 @@ TEST_CASE("another user who takes a job's names does not keep its processes apar
   REQUIRE(hear(nobody.fd, taken));
   REQUIRE(taken == 2048);
   Child one("writes@" + job), two("direct@" + job);
-  REQUIRE(tell(one.fd, two.theirs));
-  REQUIRE(tell(two.fd, one.theirs));
-  char go = 0;
-  REQUIRE(hear(one.fd, go));
-  REQUIRE(hear(two.fd, go));
+  one.meet(two);
   CHECK(one.finish() == 0);
   CHECK(two.finish() == 0);
   CHECK(nobody.finish() == 0);

@@ -1,5 +1,7 @@
 #include "plugin/fabric/soft/port_addresses.h"
 
+#include <cstring>
+
 namespace twinpath::soft {
 namespace {
 
@@ -33,6 +35,11 @@ ibv_gid PortAddresses::gid(int device, int port, const GidKind& kind) const {
 std::uint16_t PortAddresses::lid(int device, int port) const {
   return static_cast<std::uint16_t>(job_lids(job_hash_) << kPortBits |
                                     static_cast<unsigned>(device * 8 + port));
+}
+
+bool PortAddresses::is_own(const ibv_gid& gid, const GidKind& kind) const {
+  // Up to the last byte of the hash.
+  return std::memcmp(this->gid(0, 1, kind).raw, gid.raw, kind.mapped ? 14 : 12) == 0;
 }
 
 bool PortAddresses::is_own(std::uint16_t lid) const {

@@ -20,6 +20,7 @@ class PortAddresses {
   ibv_gid gid(int device, int port, const GidKind& kind) const;
   std::uint16_t lid(int device, int port) const;
   // Whether one of the job's ports may have it, or one of that device's.
+  bool is_own(const ibv_gid& gid, const GidKind& kind) const;
   bool is_own(std::uint16_t lid) const;
   bool is_of(int device, std::uint16_t lid) const;
 

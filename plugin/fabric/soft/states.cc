@@ -1,7 +1,6 @@
 // The state machine of a queue pair: ibv_modify_qp and ibv_query_qp.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/control.h"
@@ -63,10 +62,8 @@ int check_address(const SoftQp& qp, const ibv_qp_attr& a) {
   const GidKind kind = gid_kind(d.like(), a.ah_attr.grh.sgid_index);
   if (a.ah_attr.is_global == 0 ? !d.like().ports.infiniband : !kind.used) return EINVAL;
   // An address of another host, user or job has another hash: no route to it.
-  const ibv_gid own = qp.hca->addresses().gid(d.index, 1, kind);
-  const auto& to = a.ah_attr.grh.dgid;
-  if (a.ah_attr.is_global == 0 ? qp.hca->addresses().is_own(a.ah_attr.dlid)
-                               : std::memcmp(own.raw, to.raw, kind.mapped ? 14 : 12) == 0)
+  const PortAddresses& own = qp.hca->addresses();
+  if (a.ah_attr.is_global == 0 ? own.is_own(a.ah_attr.dlid) : own.is_own(a.ah_attr.grh.dgid, kind))
     return 0;
   TP_WARN(
       "soft HCA %s: no route to the peer's address: it is on another host, of another user or in "
