@@ -18,7 +18,8 @@ Flushes::Flushes(ProxyRecvComm* comm, PeerLink& link, std::shared_ptr<SessionCor
     : link_(link),
       core_(std::move(core)),
       requests_(comm),
-      queues_(core_->hub, core_->devices, link.set().rails(), link.comm_id()) {}
+      queues_(core_->hub, core_->devices, link.set().rails(), link.comm_id()),
+      in_use_(link.set().rails_in_use()) {}
 
 bool Flushes::wanted() const { return !core_->devices->config().gdr_flush_disable; }
 
@@ -93,7 +94,8 @@ Status Flushes::try_again(std::unique_lock<SpinLock>& hold, const FlushRequest& 
 Status Flushes::post(FlushRequest& f) {
   // What was deregistered need not be read.
   const std::uint32_t rails = f.memory_ == nullptr ? 0 : f.rails() & link_.set().rails_in_use();
-  f.posting((f.rails() & ~rails) != 0 ? landed_by() : 0);
+  if (left_by_ != 0 && now_ns() >= left_by_) left_by_ = 0;  // no clock for later ones
+  f.posting((f.rails() & ~rails) != 0 ? landed_by() : left_by_);
   for (int rail = 0; rails >> rail != 0; ++rail) {
     if ((rails >> rail & 1u) == 0) continue;
     const int error =
@@ -130,6 +132,7 @@ void Flushes::watch() {
 
 void Flushes::queues_replaced() {
   const std::uint32_t rails = link_.set().rails_in_use();
+  if ((std::exchange(in_use_, rails) & ~rails) != 0) left_by_ = landed_by();
   if (queues_.ready() && !queues_.fits(link_.set().rails(), rails)) stale_ = true;
   if (stale_ || rails != link_.set().regular_rails()) requests_.repeat();
 }

@@ -47,7 +47,8 @@ class Flushes {
 
   void give_up(const ProxyMemory& memory) { requests_.give_up(memory); }
   // The connection's queues were replaced: what a rail brought that is out of use now is still to
-  // be flushed, by time, as nothing is read through it.
+  // be flushed, by time, as nothing is read through it.  So is what comes again of messages that it
+  // brought in part: until its last writes have landed, the buffers are not to be handed on.
   void queues_replaced();
 
  private:
@@ -65,9 +66,11 @@ class Flushes {
   const std::shared_ptr<SessionCore> core_;
   FlushRequests requests_;
   FlushQueues queues_;
-  bool stale_ = false;       // the queues, or their ports, failed
-  std::int64_t try_at_ = 0;  // not made anew before
-  RunClock mute_{kSecond};   // since when they cannot be made
+  std::uint32_t in_use_;      // rails, as of the last replacement
+  std::int64_t left_by_ = 0;  // when what came over rails that were left has landed
+  bool stale_ = false;        // the queues, or their ports, failed
+  std::int64_t try_at_ = 0;   // not made anew before
+  RunClock mute_{kSecond};    // since when they cannot be made
   WatchClock watch_{50 * kMillisecond};
 };
 

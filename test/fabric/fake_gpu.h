@@ -68,6 +68,14 @@ class FakeGpu {
     held_at_ = std::move(addresses);
     changed_.notify_all();
   }
+  // The stream that is next given a copy which begins there waits at it, and no other; null: it
+  // goes on.
+  void hold_next_copy_at(const void* address) {
+    std::lock_guard lock(mutex_);
+    next_at_ = address;
+    stuck_ = nullptr;
+    changed_.notify_all();
+  }
   bool holds_copy_at(const void* address) {
     std::lock_guard lock(mutex_);
     return std::any_of(streams_.begin(), streams_.end(), [&](const Work* s) {
@@ -142,10 +150,15 @@ class FakeGpu {
   }
 
   bool held(const Work& s) const {
-    return !s.queue.empty() &&
-           (held_at_.count(s.queue.front().to) != 0 || held_at_.count(s.queue.front().from) != 0);
+    if (s.queue.empty()) return false;
+    const Operation& first = s.queue.front();
+    return held_at_.count(first.to) != 0 || held_at_.count(first.from) != 0 ||
+           (stuck_ == &s && (first.to == next_at_ || first.from == next_at_));
   }
   Result enqueue(Stream stream, Address to, Address from, std::function<void()> f) {
+    if (stuck_ == nullptr && next_at_ != nullptr &&
+        (pointer(to) == next_at_ || pointer(from) == next_at_))
+      stuck_ = static_cast<Work*>(stream);
     static_cast<Work*>(stream)->queue.push_back({pointer(to), pointer(from), std::move(f)});
     changed_.notify_all();
     return 0;
@@ -293,6 +306,8 @@ class FakeGpu {
   std::set<Work*> streams_;
   std::map<std::uint64_t, std::size_t> memory_;
   std::set<const void*> held_at_;
+  const void* next_at_ = nullptr;
+  const Work* stuck_ = nullptr;
   bool paused_ = false, quit_ = false;
   std::thread thread_;
 };

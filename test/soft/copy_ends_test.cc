@@ -90,6 +90,37 @@ TEST_CASE("deregistration waits for copies that are left to the GPU's engine", "
   CHECK(p.wait(p.a).status == IBV_WC_SUCCESS);
 }
 
+// As an adapter does, whose command returns when the queue pair has stopped: who has put both ends
+// into error may hand the memory on (proxy/connect/failover.h).
+TEST_CASE("a queue pair is in error once copies that are left to the GPU's engine have ended",
+          "[soft][cuda]") {
+  const std::string what = GENERATE("write", "read", "atomic");
+  CAPTURE(what);
+  FakeGpu gpu;
+  Pair p({}, with_cuda());
+  GpuPage far(gpu, p.b);
+  auto w = p.a.request(what == "read"     ? IBV_WR_RDMA_READ
+                       : what == "atomic" ? IBV_WR_ATOMIC_FETCH_AND_ADD
+                                          : IBV_WR_RDMA_WRITE,
+                       0, 8, far.address(), far.mr->rkey);
+  gpu.pause(true);
+  REQUIRE(p.a.post(w) == 0);
+  CHECK(p.quiet(p.a));
+  Side& copies = what == "atomic" ? p.b : p.a;  // at whose queue pair it is under way
+  std::atomic<bool> ended{false};
+  bool early = false;
+  std::thread other([&] {
+    (void)copies.to_error();
+    early = !ended.load();
+  });
+  ::usleep(50'000);  // who does not wait is over by then, mostly
+  ended.store(true);
+  gpu.pause(false);
+  other.join();
+  CHECK_FALSE(early);
+  CHECK_FALSE(gpu.has_work());
+}
+
 TEST_CASE("a queue pair that ends during a copy writes no more", "[soft]") {
   const std::string how = GENERATE("error", "reset", "destroy", "port down");
   CAPTURE(how);

@@ -1,10 +1,14 @@
 // The state machine of a queue pair: ibv_modify_qp and ibv_query_qp.
+#include <sched.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 
 #include "plugin/base/log.h"
 #include "plugin/fabric/soft/control.h"
 #include "plugin/fabric/soft/hca.h"
+#include "plugin/fabric/soft/slow_step.h"
 
 namespace twinpath::soft {
 namespace {
@@ -99,13 +103,26 @@ void copy_attributes(SoftQp& qp, const ibv_qp_attr& a, int mask) {
   if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0) t.en_sqd_async_notify = a.en_sqd_async_notify;
 }
 
+// What an engine of a GPU was given cannot be taken back, and always ends.  Until then the queue
+// pair has not stopped: an adapter's command returns when nothing is written any more.
+void wait_for_engines(SoftQp& qp) {
+  const SlowStep slow("a queue pair's move to error");
+  for (;;) {
+    {
+      const std::lock_guard hold(qp.lock);
+      if (qp.copies.jobs_in_flight == 0) return;
+    }
+    sched_yield();
+  }
+}
+
 }  // namespace
 
 int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
   SoftQp& qp = *soft(q);
   bool to_rtr = false;
   {
-    std::lock_guard hold(qp.lock);
+    std::unique_lock hold(qp.lock);
     const ibv_qp_state from = qp.state;
     const ibv_qp_state next = (mask & IBV_QP_STATE) != 0 ? a->qp_state : from;
     if (next == IBV_QPS_RESET) {
@@ -118,6 +135,8 @@ int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
       if (from == IBV_QPS_RESET) return EINVAL;
       enter_error(qp);
       qp.attr.qp_state = next;  // by its owner: see check_state in post.cc
+      hold.unlock();
+      wait_for_engines(qp);
       return 0;
     }
     const auto* t = std::find_if(std::begin(kTransitions), std::end(kTransitions), [&](auto& x) {
