@@ -98,11 +98,10 @@ bool Retired::put(Memory memory, std::int64_t limit_ns) {
 void Retired::run() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
-    if (kept_.empty()) {
+    if (kept_.empty())
       changed_.wait(lock);
-      continue;
-    }
-    changed_.wait_for(lock, release(kept_));
+    else
+      changed_.wait_for(lock, release(kept_));
   }
 }
 

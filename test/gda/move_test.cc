@@ -1,7 +1,11 @@
 // A team's port fails under running kernels, and its queues go on over the device's second port:
 // every byte, signal and counter is as if nothing had happened, and nothing is written twice.
+#include <algorithm>
+#include <mutex>
 #include <random>
+#include <vector>
 
+#include "gda/served/back/work_request_id.h"
 #include "plugin/base/counter_page.h"
 #include "test/gda/moves.h"
 #include "test/support/catch.h"
@@ -14,9 +18,45 @@ using namespace twinpath::test;
 
 namespace {
 
+// The first device's completions, of which that of a queue pair's last send comes 50 ms later.
+struct LateLast {
+  struct Held {
+    ibv_cq* cq;
+    ibv_wc wc;
+    std::int64_t until;
+  };
+  static inline int (*below)(ibv_cq*, int, ibv_wc*) = nullptr;
+  static inline std::mutex lock;
+  static inline std::vector<Held> held;
+
+  static int poll(ibv_cq* cq, int most, ibv_wc* wcs) {
+    const std::lock_guard hold(lock);
+    const std::int64_t now = now_ns();
+    if (const auto due = std::find_if(held.begin(), held.end(),
+                                      [&](const Held& h) { return h.cq == cq && h.until <= now; });
+        due != held.end()) {
+      *wcs = due->wc;
+      held.erase(due);
+      return 1;
+    }
+    const int n = below(cq, most, wcs);
+    ibv_wc* const end = std::remove_if(wcs, wcs + std::max(n, 0), [&](const ibv_wc& wc) {
+      const bool last = WorkRequestId::is(wc, WorkRequestId::kLastSend);
+      if (last) held.push_back({cq, wc, now + 50 * kMillisecond});
+      return last;
+    });
+    return n < 0 ? n : static_cast<int>(end - wcs);
+  }
+};
+
 std::uint64_t moves_counted = 0;  // moves of this process, as readers of the counters learn of them
 
 std::string moves(Rank& r) {
+  if (fault.last_late && r.rank == 0) {
+    auto& poll = r.devices->rails(0).front().port->context->ops.poll_cq;
+    LateLast::below = poll;
+    poll = LateLast::poll;
+  }
   Member member = join_first(r);
   EXPECT_GIN(member.context);
   const std::string wrong = play(r, member);
@@ -57,6 +97,7 @@ TEST_CASE("Kernels go on over the second port when the first one fails") {
       {"nothing gets through", false, soft::PortLoss::all, 3000, 2},
       {"nothing arrives", false, soft::PortLoss::incoming, 3000, 3},
       {"no answer arrives, and the peer has it all", false, soft::PortLoss::answers, 3000, 4},
+      {"down, and queues are drained late", true, {}, 3000, 5, 0, true},
   };
   for (const Fault& one : faults) {
     INFO(one.what << (alone ? ", the second one in reserve" : ""));

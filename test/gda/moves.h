@@ -25,6 +25,7 @@ struct Fault {
   std::int64_t after_us = 0;
   unsigned seed = 0;
   std::int64_t back_us = 0;  // the port comes back so much later; 0: it does not
+  bool last_late = false;    // a queue pair's last send comes back long after its receives
 };
 inline Fault fault;
 inline bool alone = false;  // the team's device has one port, and the other one is in reserve

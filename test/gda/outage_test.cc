@@ -1,10 +1,10 @@
-// The control network of a GIN communicator is cut: kernels go on, and a host that is really gone
-// is found out over the queues, though nothing was under way to it.
+// The control network of a GIN and an RMA communicator is cut: both go on, and a host that is
+// really gone is found out over the queues, though nothing was under way to it.
 #include <signal.h>
 
 #include <thread>
 
-#include "test/gda/gin_ranks.h"
+#include "test/gda/rma_ranks.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
@@ -21,7 +21,12 @@ constexpr std::int64_t kCut = 8 * kSecond;
 
 std::string outage(Rank& r) {
   Member member = join(r);
-  EXPECT_GIN(member.context);
+  RmaMember rma = rma_join(r);
+  EXPECT_GIN(member.context && rma.context);
+  const auto failed = [&] {
+    (void)rma.context->progress();
+    return member.context->failed() || rma.context->failed();
+  };
   auto kernel = member.kernel();
   r.meeting->barrier();
   {
@@ -33,19 +38,18 @@ std::string outage(Rank& r) {
     std::thread waiter;
     int waited = 0;
     if (r.rank != 0) waiter = std::thread([&] { waited = kernel.wait_signal(0, 1); });
-    while (now_ns() < end && !member.context->failed())
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const bool failed = member.context->failed();
+    while (now_ns() < end && !failed()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const bool gone = failed();
     if (r.rank == 0)
       for (int p = 1; p < r.ranks; ++p) TRY_GIN(kernel.signal(p, 0));
     if (waiter.joinable()) waiter.join();
     TRY_GIN(waited);
-    EXPECT_GIN(!failed);
+    EXPECT_GIN(!gone);
   }
   r.meeting->barrier();
   TRY_GIN(kernel.signal((r.rank + 1) % r.ranks, 1));
   TRY_GIN(kernel.wait_signal(1, 1));
-  EXPECT_GIN(!member.context->failed());
+  EXPECT_GIN(!failed());
   r.meeting->barrier();
   return {};
 }
@@ -74,7 +78,7 @@ const NamedScenario host_crashes_name("host_crashes", host_crashes);
 
 }  // namespace
 
-TEST_CASE("GIN outlives a control network that is away for long") {
+TEST_CASE("GIN and RMA outlive a control network that is away for long") {
   LogCapture log;
   CHECK(run_threads(3, outage) == "");
   CHECK(log.warnings() == std::vector<std::string>{});

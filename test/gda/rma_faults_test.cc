@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "gda/memory/retired.h"
 #include "plugin/fabric/soft/extended.h"
 #include "test/gda/rma_ranks.h"
 #include "test/support/catch.h"
@@ -94,6 +95,7 @@ std::string closing(Rank& r) {
     const std::int64_t start = now_ns();
     member.context.reset();
     EXPECT_GIN(now_ns() - start < 2 * kSecond);
+    EXPECT_GIN(Retired::of_process().kept() == 0);  // no GPU's kernel may use its memory
     if (round % 2 == 0) r.meeting->barrier();
     from.release();
     to.release();
