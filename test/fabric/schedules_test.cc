@@ -190,8 +190,6 @@ std::string misfortune(const FaultPlan& plan, const char* faults) {
   std::optional<FakeGpu> fake;
   if (plan.gpu()) fake.emplace();
   Config config = config_of(plan, faults);
-  // The soft HCA's thread that places data late shares the processors with all others.
-  config.gone_rail_ms = 200;
   Ports ports(config);
   Config own = config;
   std::optional<Ends> ends;

@@ -8,6 +8,7 @@
 
 #include "plugin/fabric/soft/extended.h"
 #include "plugin/rdma/staging.h"
+#include "test/fabric/landed.h"
 #include "test/fabric/staged_world.h"
 #include "test/fabric/tap.h"
 
@@ -93,6 +94,7 @@ class GpuStream {
     }
     if (!flushed_) return {};
     flushed_ = false;
+    see_what_has_landed();
     if (!to_.holds(seed(arrived_), at, n))
       return "wrong bytes in message " + std::to_string(arrived_);
     ++arrived_;
@@ -114,8 +116,6 @@ void ports_come_and_go(Use source, Use landing, const std::string& faults, bool 
   LogCapture log;
   Config config = gpu_config("soft0,soft1,soft2,soft3");
   config.soft_faults = faults;
-  // Writes land by a thread of the soft HCA, which shares the processors with all others.
-  config.gone_rail_ms = faults.empty() ? 2 : 300;
   std::optional<Ends> ends;
   if (merged)
     ends.emplace(source, landing, config, 2);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "test/fabric/landed.h"
 #include "test/fabric/watched_traffic.h"
 
 namespace twinpath::test {
@@ -173,6 +174,7 @@ class WatchedReceiver {
                                 std::memory_order_acquire) != o.number + 1)
       return false;
     if (gpu_ && !o.group.optional && !flush(o)) return false;
+    if (gpu_) see_what_has_landed();
     for (int i = 0; i < o.group.members; ++i) check(o, i);
     return failure.empty();
   }

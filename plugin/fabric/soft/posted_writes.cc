@@ -38,6 +38,14 @@ bool PostedWrites::push(std::uint32_t pd, int gpu) {
   return false;
 }
 
+bool PostedWrites::owes(std::int64_t then) {
+  const std::lock_guard hold(lock_);
+  // In order: the first is due before the others.
+  return std::any_of(ways_.begin(), ways_.end(), [then](const auto& way) {
+    return !way.second.writes.empty() && way.second.writes.front()->due <= then;
+  });
+}
+
 // One after the other: copies of one order end in order, but a short one, which is a write-value,
 // may be seen before a long one that began earlier.
 std::int64_t PostedWrites::place_due(std::int64_t now) {

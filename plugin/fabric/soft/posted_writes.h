@@ -44,6 +44,8 @@ class PostedWrites {
   void add(std::unique_ptr<PostedWrite> write);
   // Whether nothing is on its way there; else it is placed now: ask again.
   bool push(std::uint32_t pd, int gpu);
+  // Whether some of what was to be placed by then is not: threads that got no processor.
+  bool owes(std::int64_t then);
 
  private:
   struct Way {
