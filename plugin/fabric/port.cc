@@ -1,5 +1,6 @@
 #include "plugin/fabric/port.h"
 
+#include <dirent.h>
 #include <endian.h>
 
 #include <algorithm>
@@ -9,8 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <memory>
 
 #include "plugin/base/log.h"
+#include "plugin/base/refused.h"
 #include "plugin/fabric/gid.h"
 #include "plugin/fabric/mlx5.h"
 #include "plugin/fabric/provider.h"
@@ -102,6 +105,7 @@ class PortFinder {
   std::string why_none() const;
 
  private:
+  std::string nothing_found() const;
   void look_at(ibv_device* device);
   bool open(ibv_device* device, Device& out);
   InlineUse find_inline_use(const Device& device) const;
@@ -373,8 +377,31 @@ void PortFinder::report_unknown_names() const {
           config_.ib_hca.c_str(), names.c_str(), existing.empty() ? "none" : existing.c_str());
 }
 
+// libibverbs gives an empty list for whatever it could not read, too.
+std::string PortFinder::nothing_found() const {
+  const std::string nothing = "no device found";
+  if (fabric_.kind == FabricKind::soft) return nothing;
+  const std::string folder = sysfs_ + "/class/infiniband";
+  const auto unread = [&](int error) {
+    const bool known = is_refusal(error) || error == EMFILE || error == ENFILE || error == ENOMEM;
+    return nothing + ", as " + folder +
+           " cannot be read: " + (known ? why_no_memory(error) : error_text(error));
+  };
+  const std::unique_ptr<DIR, int (*)(DIR*)> all(::opendir(folder.c_str()), &::closedir);
+  if (all == nullptr) return errno == ENOENT ? nothing : unread(errno);
+  for (;;) {
+    errno = 0;
+    const dirent* const entry = ::readdir(all.get());
+    if (entry == nullptr) return errno == 0 ? nothing : unread(errno);
+    if (entry->d_name[0] == '.') continue;
+    return nothing + " by libibverbs, though the kernel has " + entry->d_name +
+           ": it lacks descriptors (ulimit -n), calls that a security profile (seccomp) refuses, "
+           "/dev/infiniband/uverbs* with ib_uverbs, or the adapter's provider (rdma-core)";
+  }
+}
+
 std::string PortFinder::why_none() const {
-  if (left_out_.empty()) return "no device found";
+  if (left_out_.empty()) return nothing_found();
   std::string out;
   for (const std::string& reason : left_out_) out += (out.empty() ? "" : "; ") + reason;
   return out;

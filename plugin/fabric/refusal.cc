@@ -13,9 +13,6 @@ constexpr const char* kControlGroup =
     "the control group's limit of RDMA objects is reached: raise rdma.max of the container or job";
 constexpr const char* kGone =
     "the adapter was reset, or taken away from this container: see the kernel log (dmesg)";
-constexpr const char* kProfile =
-    "the security profile of the container or sandbox (seccomp) refuses the adapter's calls "
-    "(ioctl), and has to allow them";
 constexpr const char* kMemlockRemedy =
     "; raise it with `ulimit -l unlimited` (containers: --ulimit memlock=-1; services: "
     "LimitMEMLOCK=infinity)";
@@ -99,12 +96,15 @@ std::string no_memory(VerbsCall call, const ProcessFacts& facts) {
 }
 
 std::string cause(VerbsCall call, int error, const ProcessFacts& facts) {
-  for (const Row& row : kRows)
-    if (row.call == call && row.error == error) return row.text;
+  for (const Row& row : kRows) {
+    if (row.call != call || row.error != error) continue;
+    return is_refusal(error) ? std::string(row.text) + "; if that is so, " + kProfileRefuses
+                             : row.text;
+  }
   if (error == ENOMEM && locks_memory(call)) return no_memory(call, facts);
   if (error == EAGAIN) return kControlGroup;
   if (error == ENODEV || error == EIO) return kGone;
-  if (error == EPERM || error == EACCES) return kProfile;
+  if (is_refusal(error)) return kProfileRefuses;
   // Whatever else an address of a GPU gives, nobody knew it.
   if (call == VerbsCall::register_gpu) return cause(VerbsCall::register_gpu, EFAULT, facts);
   return {};

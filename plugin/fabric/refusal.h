@@ -9,6 +9,11 @@
 
 namespace twinpath {
 
+// Of a call that needs no privilege, whatever it is.
+inline constexpr const char* kProfileRefuses =
+    "the security profile of the container or sandbox (seccomp) refuses the adapter's calls "
+    "(ioctl), and has to allow them";
+
 enum class VerbsCall : std::uint8_t {
   open,  // of a device, and what it says of itself
   alloc_pd,

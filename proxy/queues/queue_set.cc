@@ -1,13 +1,14 @@
 #include "proxy/queues/queue_set.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <utility>
 
 #include "plugin/base/log.h"
 #include "plugin/base/random.h"
 #include "plugin/base/reason_text.h"
+#include "plugin/base/refused.h"
+#include "plugin/fabric/refusal.h"
 #include "plugin/rdma/completion_text.h"
 #include "plugin/rdma/flow_label.h"
 #include "plugin/rdma/queue_pair.h"
@@ -16,6 +17,7 @@ namespace twinpath {
 namespace {
 
 const char* raise_remedy(int error, bool roce, bool soft) {
+  if (is_refusal(error)) return kProfileRefuses;
   switch (error) {
     case ETIMEDOUT:
       return roce ? "the peer's GID does not resolve: check routes and VLANs between the two "
@@ -231,8 +233,10 @@ Status QueueSet::init(std::string& why) {
     const int error = move_to_init(devices_->verbs(), q.qp.get(), local, settings_);
     if (error != 0)
       return refused(error, local.port.port->name + ": queue pair to INIT",
-                     "see the kernel log (dmesg) of this host; the partition is index " +
-                         std::to_string(local.pkey_index) + " (NCCL_IB_PKEY, NCCL_IB_PKEY_VALUE)",
+                     std::string(is_refusal(error) ? kProfileRefuses
+                                                   : "see the kernel log (dmesg) of this host") +
+                         "; the partition is index " + std::to_string(local.pkey_index) +
+                         " (NCCL_IB_PKEY, NCCL_IB_PKEY_VALUE)",
                      why);
     retry_.succeeded();
   }

@@ -156,6 +156,19 @@ TEST_CASE("another error is final at once, unless all are to be tried again") {
   CHECK(Tap::failing_moves[IBV_QPS_RTS] == (all ? 0 : 2));
 }
 
+TEST_CASE("a move that a sandbox's profile refuses is told as such") {
+  const auto state = GENERATE(IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS);
+  const int error = GENERATE(EPERM, EACCES, ENOSYS);
+  CAPTURE(state, error);
+  LogCapture log;
+  World world(patient(3, 1), -1, Tap::on);
+  Tap::move_error = error;
+  Tap::failing_moves[state] = -1;
+  CHECK(try_connect(world).send != Status::ok);
+  CHECK(log.has(LogLevel::warn, "(seccomp)"));
+  CHECK_FALSE(log.has("dmesg"));
+}
+
 // Alone in its process: the soft HCA takes its faults when it is first opened.
 TEST_CASE("moves that the adapter itself refuses for a while are made later", "[.late]") {
   LogCapture log;

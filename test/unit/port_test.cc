@@ -4,6 +4,8 @@
 #include "plugin/fabric/provider.h"
 
 #include <endian.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +18,7 @@
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
+#include "test/support/refuse.h"
 
 namespace twinpath {
 namespace {
@@ -537,6 +540,43 @@ TEST_CASE("no device at all is not an error and says so") {
   const Found f = scan({}, {}, "/nonexistent");
   CHECK(f.status == Status::ok);
   CHECK(f.why == "no device found");
+}
+
+TEST_CASE("an empty list of devices that the kernel has is told with what may be missing") {
+  FakeSysfs sysfs;
+  sysfs.write("class/infiniband/rxe0/node_type", "1: CA\n");
+  const std::string why = scan({}, {}, sysfs.root()).why;
+  for (const char* part :
+       {"the kernel has rxe0", "ulimit -n", "seccomp", "/dev/infiniband/uverbs*"})
+    CHECK(why.find(part) != std::string::npos);
+  CHECK(scan({}, {}, sysfs.root(), FabricKind::soft).why == "no device found");
+  FakeSysfs other;
+  other.write("class/infiniband", "no folder");
+  CHECK(scan({}, {}, other.root()).why == "no device found, as " + other.root() +
+                                              "/class/infiniband cannot be read: Not a directory");
+}
+
+TEST_CASE("a list of devices that a limit or a profile empties says which") {
+  FakeSysfs sysfs;
+  sysfs.write("class/infiniband/rxe0/node_type", "1: CA\n");
+  struct Row {
+    unsigned call, error;
+    const char* says;
+  };
+  for (const Row& row :
+       {Row{SYS_getdents64, EPERM, "Operation not permitted; the security profile"},
+        Row{SYS_openat, ENOSYS, "Function not implemented; the security profile"},
+        Row{SYS_openat, EMFILE, "Too many open files; raise the open file limit"}}) {
+    CAPTURE(row.call, row.error);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (!test::refuse({row.call}, row.error)) ::_exit(2);
+      ::_exit(scan({}, {}, sysfs.root()).why.find(row.says) != std::string::npos ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
 }
 
 TEST_CASE("dma-buf is offered only where the probe finds the descriptor bad") {
