@@ -34,6 +34,7 @@ namespace twinpath::gda {
 class ContextMemory {
  public:
   static constexpr std::size_t kScratchSlot = 32;
+  static constexpr std::size_t kWordBytes = 256;
 
   // `share`: other processes of this host may map the tables (shared_tables.h), where possible.
   // `signals`: where they shall lie; null: in the tables.
@@ -62,7 +63,12 @@ class ContextMemory {
   std::uint64_t inbox_row() const {  // words
     return shape_.counted ? CountedInbox::room_for(shape_.depth) : 0;
   }
-  std::uint64_t inbox_bytes() const { return shape_.pairs() * inbox_row() * 8; }
+  std::size_t pairs() const { return shape_.pairs(); }
+  std::uint64_t rows_bytes() const { return shape_.pairs() * inbox_row() * 8; }
+  // Behind the rows, for each pair: a word from its peer; then one to it (queue_maker.h).
+  std::uint64_t inbox_bytes() const {
+    return rows_bytes() + (shape_.counted ? 2 * shape_.pairs() * kWordBytes : 0);
+  }
   std::uint64_t signals_bytes() const { return shape_.signals * 8 * contexts(); }
   std::uint64_t counters_bytes() const { return shape_.counters * 8 * contexts(); }
 

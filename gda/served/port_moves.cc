@@ -4,6 +4,7 @@
 #include <endian.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
@@ -16,6 +17,7 @@ std::int64_t follow_limit(const Config& config) {
   return std::max(config.failover_hold_ms * kMillisecond, 2 * kSecond);
 }
 
+// What follows is a number, not a signal's index.
 bool post_taken(ibv_qp* qp, std::size_t pair, std::uint32_t taken) {
   ibv_send_wr wr{};
   wr.wr_id = WorkRequestId::of(pair, WorkRequestId::kTaken);
@@ -28,16 +30,16 @@ bool post_taken(ibv_qp* qp, std::size_t pair, std::uint32_t taken) {
 
 }  // namespace
 
-PortMoves::PortMoves(GinCore& core, std::size_t ranks, CountedInbox& inbox, const PortQueues& first,
+PortMoves::PortMoves(GinCore& core, std::size_t ranks, CountedInbox& inbox, PortQueues& first,
                      std::unique_ptr<PortQueues> second)
     : core_(core),
-      ranks_(ranks),
       inbox_(inbox),
-      first_(first),
       second_(std::move(second)),
+      ports_{core, ranks, first, *second_},
       pairs_(second_->size(),
-             Pair(StallWatch(core.config().stall_ms, core.rail.port.port->speed_mbps))) {
-  for (std::size_t p = 0; p < pairs_.size(); ++p) served_ += first_.pair(p) != nullptr ? 1 : 0;
+             Pair(StallWatch(core.config().stall_ms, core.rail.port.port->speed_mbps))),
+      renewals_(ports_, pairs_.size()) {
+  for (std::size_t p = 0; p < pairs_.size(); ++p) served_ += first.pair(p) != nullptr ? 1 : 0;
 }
 
 Status PortMoves::raise(std::size_t p, const QueueEnd& far, const std::string& peer, bool here) {
@@ -48,24 +50,23 @@ Status PortMoves::raise(std::size_t p, const QueueEnd& far, const std::string& p
 }
 
 void PortMoves::looked(std::int64_t now) {
-  (void)core_.second->watch.look(now);
+  renewals_.look_at_ports(now);
   down_ = watch().down();
   if (!down_) return look_for_stalls(now);
-  for (std::size_t p = 0; p < pairs_.size(); ++p) ask(p);
+  for (std::size_t p = 0; p < pairs_.size(); ++p)
+    if (ports_.watch(pairs_[p].on).down()) ask(p);
 }
 
 // A question over a port that is down would be its queue pair's end.
-bool PortMoves::may_ask(const Pair& pair) const {
-  return core_.second->lacks.load(std::memory_order_relaxed) == nullptr &&
-         !core_.second->watch.down() && pair.back != nullptr && pair.at == At::first &&
-         pair.back->may_move();
+bool PortMoves::may_ask(std::size_t p) const {
+  const Pair& pair = pairs_[p];
+  const int to = 1 - pair.on;
+  return pair.back != nullptr && pair.at == At::serving && renewals_.ready(p) &&
+         pair.back->may_move() && ports_.lacks(to) == nullptr && !ports_.watch(to).down();
 }
 
 void PortMoves::ask(std::size_t p) {
-  Pair& pair = pairs_[p];
-  if (!may_ask(pair)) return;
-  const std::uint64_t id = WorkRequestId::of(p, WorkRequestId::kQuestion);
-  if (post_probe(second_->pair(p)->qp(), id, pair.probed)) pair.at = At::asking;
+  if (may_ask(p) && renewals_.ask(p)) pairs_[p].at = At::asking;
 }
 
 void PortMoves::look_for_stalls(std::int64_t now) {
@@ -74,7 +75,7 @@ void PortMoves::look_for_stalls(std::int64_t now) {
   const std::int64_t ran = ran_.look(now);
   for (std::size_t p = 0; p < pairs_.size(); ++p) {
     Pair& pair = pairs_[p];
-    if (!may_ask(pair)) continue;
+    if (!may_ask(p)) continue;
     const std::uint64_t issued = pair.back->issued(), finished = pair.back->finished();
     const std::uint64_t bytes = issued == finished ? 0 : pair.back->bytes_under_way();
     switch (pair.stall.look(ran, issued, finished, bytes)) {
@@ -92,27 +93,39 @@ void PortMoves::look_for_stalls(std::int64_t now) {
 
 void PortMoves::leave(std::size_t p, const char* why) {
   Pair& pair = pairs_[p];
-  if (pair.under_way() || pair.at == At::second || pair.back->dead()) return;
-  if (const char* lacks = core_.second->lacks.load(std::memory_order_relaxed); lacks != nullptr) {
-    TP_WARN("%s cannot leave %s: %s on %s", name(p), core_.rail.port.port->name.c_str(), lacks,
-            second_name().c_str());
+  if (pair.under_way() || pair.back->dead()) return;
+  const int to = 1 - pair.on;
+  if (const char* missing = ports_.lacks(to); missing != nullptr) {
+    TP_WARN("%s cannot leave %s: %s on %s", name(p), ports_.name(pair.on), missing,
+            ports_.name(to));
     return pair.back->fail_unreachable();
   }
-  TP_WARN("%s leaves %s for %s: %s", name(p), core_.rail.port.port->name.c_str(),
-          second_name().c_str(), why);
+  if (why == nullptr)
+    TP_INFO(net, "%s goes back to %s, which works again", name(p), ports_.name(to));
+  else
+    TP_WARN("%s leaves %s for %s: %s", name(p), ports_.name(pair.on), ports_.name(to), why);
   pair.at = At::stopping;
   pair.left = now_ns();
   pair.limit.emplace(follow_limit(core_.config()));
   ++moving_;
-  first_.stop(p);
+  ports_.queues(pair.on).stop(p);
   pair.back->stop();
   if (!inbox_.stop(p)) pair.back->fail_unreachable();
 }
 
+// It is over the other port from now on.
+void PortMoves::arrive(Pair& pair) {
+  pair.on = 1 - pair.on;
+  moved_ += pair.on == 1 ? 1 : -1;
+  pair.receives_came_back = false;
+  pair.heard = std::exchange(pair.heard_next, std::nullopt);
+}
+
 void PortMoves::end(Pair& pair) {
-  pair.at = At::second;
+  pair.at = At::serving;
+  pair.skipped = false;
+  pair.limit.reset();
   --moving_;
-  ++moved_;
 }
 
 void PortMoves::count(const Pair& pair) {
@@ -123,15 +136,24 @@ void PortMoves::count(const Pair& pair) {
   counts.longest_move_ns.set(std::max(counts.longest_move_ns.get(), stopped));
 }
 
+// A port that a pair is about to move to may be lost meanwhile; a system call or two.
+void PortMoves::look_ahead(std::int64_t now) {
+  if (now - looked_ahead_ < kMillisecond) return;
+  looked_ahead_ = now;
+  for (const int port : {0, 1})
+    if (ports_.watch(port).told()) (void)ports_.watch(port).look(now);
+}
+
 bool PortMoves::advance() {
   bool moved = false;
+  look_ahead(now_ns());
   for (std::size_t p = 0; p < pairs_.size(); ++p) {
     Pair& pair = pairs_[p];
     if (!pair.under_way()) continue;
     if (!pair.back->dead() && pair.limit->over(now_ns())) {
-      TP_WARN("%s: the peer has not followed to %s in %lld ms", name(p), second_name().c_str(),
+      TP_WARN("%s: the peer has not followed to %s in %lld ms", name(p), ports_.name(1 - pair.on),
               static_cast<long long>(follow_limit(core_.config()) / kMillisecond));
-      pair.back->fail_unreachable();
+      pass(p, "nothing comes from the peer");
     }
     moved |= advance(p);
     if (pair.back->dead() && pair.under_way()) end(pair);
@@ -145,57 +167,153 @@ bool PortMoves::advance(std::size_t p) {
   if (back.dead()) return true;
   if (pair.at == At::stopping) {
     if (!back.drained() || !pair.receives_came_back) return false;
-    inbox_.move(p, second_->arrivals(p).qp());
-    const auto taken = static_cast<std::uint32_t>(inbox_.taken(p));
-    pair.at = At::told;
-    if (to_itself(p))
-      pair.heard = taken;
-    else if (!post_taken(second_->pair(p)->qp(), p, taken))
-      back.fail_unreachable();
+    tell(p);
   }
-  if (back.dead() || !pair.heard) return back.dead();
+  if (pair.at == At::told && !pair.heard && renewals_.has_next(p)) {
+    if (pair.heard_next)
+      pass(p, "the peer has left it");
+    else if (ports_.watch(1 - pair.on).down())
+      pass(p, "it is down");
+  }
+  if (back.dead() || !pair.heard || pair.at != At::told) return back.dead();
   if (!back.resume(*pair.heard)) {
     back.fail_unreachable();
     return true;
   }
-  TP_INFO(net, "%s goes on over %s after %lld ms", name(p), second_name().c_str(),
+  TP_INFO(net, "%s goes on over %s after %lld ms", name(p), ports_.name(1 - pair.on),
           static_cast<long long>((now_ns() - pair.left) / kMillisecond));
   count(pair);
+  arrive(pair);
   end(pair);
+  renewals_.left(p);
+  if (pair.heard) follow(p);
   return true;
 }
 
-void PortMoves::on_completion(const ibv_wc& wc) {
-  const std::size_t p = WorkRequestId::pair(wc);
-  if (p >= pairs_.size() || pairs_[p].back == nullptr) return;
-  if (CountedInbox::is_receive(wc)) return on_receive(wc);
-  on_send(wc);
+void PortMoves::tell(std::size_t p) {
+  Pair& pair = pairs_[p];
+  const PortQueues& to = ports_.queues(1 - pair.on);
+  inbox_.move(p, to.arrivals(p).qp());
+  const auto taken = static_cast<std::uint32_t>(inbox_.taken(p));
+  pair.at = At::told;
+  pair.skipped = false;
+  if (ports_.to_itself(p))
+    pair.heard = taken;
+  else if (!post_taken(to.pair(p)->qp(), p, taken))
+    pass(p, "nothing can be posted");
 }
 
-void PortMoves::on_receive(const ibv_wc& wc) {
+void PortMoves::pass(std::size_t p, const char* why) {
+  Pair& pair = pairs_[p];
+  if (pair.at != At::told || !renewals_.has_next(p)) return pair.back->fail_unreachable();
+  const int by = 1 - pair.on;
+  TP_WARN("%s does not stay on %s: %s", name(p), ports_.name(by), why);
+  pair.at = At::stopping;
+  pair.skipped = !pair.heard;
+  pair.limit.emplace(follow_limit(core_.config()));
+  ports_.queues(by).stop(p);
+  pair.back->skip();
+  arrive(pair);
+  renewals_.left(p);
+  if (!inbox_.stop(p)) pair.back->fail_unreachable();
+}
+
+void PortMoves::renew() {
+  renewals_.advance();
+  for (std::size_t p = 0; p < pairs_.size(); ++p) {
+    Pair& pair = pairs_[p];
+    // What was asked over a queue pair that is made anew is not answered any more.
+    if (pair.at == At::asking && !renewals_.ready(p)) pair.at = At::serving;
+    if (pair.heard || pair.heard_next) follow(p);
+  }
+}
+
+void PortMoves::on_completion(int port, const ibv_wc& wc) {
   const std::size_t p = WorkRequestId::pair(wc);
-  if (pairs_[p].heard || to_itself(p)) return inbox_.on_receive(wc);
+  if (ports_.queues(port).owns_next(p, wc.qp_num)) return on_next(wc);
+  if (!ports_.queues(port).owns(p, wc.qp_num)) return;  // of one that was replaced
+  if (CountedInbox::is_receive(wc)) return on_receive(port, wc);
+  if (!WorkRequestId::is(wc, WorkRequestId::kLastReceive)) return on_send(port, wc);
+  if (port == pairs_[p].on) pairs_[p].receives_came_back = true;
+}
+
+void PortMoves::on_next(const ibv_wc& wc) {
+  const std::size_t p = WorkRequestId::pair(wc);
+  const bool works = wc.status == IBV_WC_SUCCESS;
+  if (WorkRequestId::is(wc, WorkRequestId::kQuestion)) {
+    if (!pairs_[p].under_way() && renewals_.answered(p, works)) may_go_back(p);
+  } else if (CountedInbox::is_receive(wc) && works && !ports_.to_itself(p)) {
+    pairs_[p].heard_next = be32toh(wc.imm_data);
+    follow(p);
+  }
+}
+
+void PortMoves::on_receive(int port, const ibv_wc& wc) {
+  const std::size_t p = WorkRequestId::pair(wc);
+  Pair& pair = pairs_[p];
+  if (ports_.to_itself(p)) return inbox_.on_receive(wc);
   if (wc.status != IBV_WC_SUCCESS) return;
-  pairs_[p].heard = be32toh(wc.imm_data);
-  leave(p, "the peer has left it");
+  const std::uint32_t immediate = be32toh(wc.imm_data);
+  if (port != pair.on && !pair.heard) {
+    pair.heard = immediate;
+    return follow(p);
+  }
+  if (port == pair.on && pair.skipped) {  // the number, of which another one will come
+    pair.skipped = false;
+    return;
+  }
+  if (!PortRenewals::is_word(immediate)) return inbox_.on_receive(wc);
+  if (renewals_.on_word(p, immediate)) may_go_back(p);
+  inbox_.give_back(p);
 }
 
-void PortMoves::on_send(const ibv_wc& wc) {
+void PortMoves::follow(std::size_t p) {
+  renewals_.followed(p);
+  if (renewals_.ready(p)) leave(p, pairs_[p].on == 1 ? nullptr : "the peer has left it");
+}
+
+void PortMoves::on_send(int port, const ibv_wc& wc) {
   const std::size_t p = WorkRequestId::pair(wc);
   Pair& pair = pairs_[p];
   const bool works = wc.status == IBV_WC_SUCCESS;
-  if (WorkRequestId::is(wc, WorkRequestId::kTaken)) {
-    if (!works) pair.back->fail_unreachable();
-  } else if (!WorkRequestId::is(wc, WorkRequestId::kQuestion)) {
+  if (WorkRequestId::is(wc, WorkRequestId::kTaken)) return on_taken(p, port == pair.on, works);
+  if (WorkRequestId::is(wc, WorkRequestId::kQuestion)) {
+    if (port != pair.on) answered(p, works);
+  } else if (!WorkRequestId::is(wc, WorkRequestId::kWord) || !works) {
+    // A word that fails is the end of the queue pair as any work request's failure is.
     pair.back->on_completion(wc);
-  } else if (pair.at == At::asking && works && down_) {
-    leave(p, "it is down");
-  } else if (pair.at == At::asking && works) {
-    pair.at = At::first;
-    pair.stall.answered(ran_.look(now_ns()));
-  } else if (pair.at == At::asking) {
-    TP_INFO(net, "%s stays: %s does not reach it either", name(p), second_name().c_str());
+    if (pair.back->stopped()) leave(p, "a work request failed");
   }
+}
+
+// `arrived`: it was said over the port that the pair is on.
+void PortMoves::on_taken(std::size_t p, bool arrived, bool works) {
+  Pair& pair = pairs_[p];
+  if (works || (arrived && pair.under_way())) return;  // which is left already
+  if (!arrived) return pass(p, "the peer does not hear of it");
+  if (pair.back->may_move()) return leave(p, "a work request failed");
+  pair.back->fail_unreachable();
+}
+
+void PortMoves::answered(std::size_t p, bool answers) {
+  Pair& pair = pairs_[p];
+  const bool asked = pair.at == At::asking && renewals_.ready(p);
+  if (pair.at == At::asking) pair.at = At::serving;
+  if (!asked || !answers) {
+    if (pair.under_way()) return;  // asked before the pair left, or for what is no way any more
+    if (renewals_.answered(p, answers)) may_go_back(p);
+  } else if (ports_.watch(pair.on).down()) {
+    leave(p, "it is down");
+  } else {
+    pair.stall.answered(ran_.look(now_ns()));
+  }
+}
+
+void PortMoves::may_go_back(std::size_t p) {
+  const Pair& pair = pairs_[p];
+  if (pair.on == 1 && !pair.under_way() && ports_.rank_of(p) <= core_.rank())
+    return leave(p, nullptr);
+  TP_INFO(net, "%s can move to %s again", name(p), ports_.name(1 - pair.on));
 }
 
 }  // namespace twinpath::gda

@@ -2,17 +2,23 @@
 // The pairs of queues of a context that can move to the team's second port, and how far each, to
 // one rank and back, has come on its way:
 //
-//   first     over the first port
-//   asking    that port is down, or silent (stall_watch.h); the way over the second one is tried,
+//   serving   over one port
+//   asking    that port is down, or silent (stall_watch.h); the way over the other one is tried,
 //             and the pair stays if nobody answers
 //   stopping  the queue pair is in error: what it still had comes back
 //   told      all of it has, and the peer has been told how many of its signals were taken.  From
-//             now on nothing that it sent over the first port can touch this rank's memory
-//   second    the peer has said the same, and what it may not have got was sent again
+//             now on nothing that it sent over that port can touch this rank's memory
+//   serving   over the other one: the peer has said the same, and what it may not have got was sent
+//             again
 //
-// The number is the first immediate data that comes over the second queue pair; signals follow it.
+// The number is the first immediate data that comes over the other queue pair; signals follow it.
 // A pair that does not get there in TWINPATH_FAILOVER_HOLD_MS (2 s at least) fails, and so does one
-// whose second way fails.  None comes back to its first port.
+// that has no other way.
+//
+// Once what was left has been made anew (port_renewals.h) the pair goes back to the first port.  Is
+// that lost again before both are there, the pair goes on to the next queue pair over the second
+// one, as if it had been there: what went over it is counted, too.  Who is told of the second move
+// before the first does the same.
 //
 // Threads: made and attached to at setup, then the engine's.
 #include <cstdint>
@@ -23,39 +29,40 @@
 #include "gda/served/back/counted_signals.h"
 #include "gda/served/back/verbs_back_end.h"
 #include "gda/served/port_queues.h"
+#include "gda/served/port_renewals.h"
 #include "gda/served/stall_watch.h"
+#include "gda/served/two_ports.h"
 #include "gda/team/gin_core.h"
 #include "plugin/base/run_clock.h"
 #include "plugin/base/wait_within.h"
-#include "plugin/rdma/liveness_probe.h"
 
 namespace twinpath::gda {
 
 class PortMoves {
  public:
-  // Work requests of a queue pair beside a kernel's, and receives beside those of signals: the last
-  // one before it moves, or the word to the peer and the question before it.
-  static constexpr std::uint32_t kSpare = 2;
+  // Work requests of a queue pair beside a kernel's, and receives beside those of signals: the
+  // number to the peer, two words, and the last one before it moves.  The receives that are left
+  // have room in the completion queue for what comes over the next queue pair meanwhile.
+  static constexpr std::uint32_t kSpare = 4;
 
   // `ranks`: pair p is to rank p % ranks.  All outlive this but `second`, whose queue pairs are
   // those that can move.
-  PortMoves(GinCore& core, std::size_t ranks, CountedInbox& inbox, const PortQueues& first,
+  PortMoves(GinCore& core, std::size_t ranks, CountedInbox& inbox, PortQueues& first,
             std::unique_ptr<PortQueues> second);
   const PortQueues& second() const { return *second_; }
   bool can_move(std::size_t pair) const { return second_->pair(pair) != nullptr; }
   // As PortQueues::raise(), of the second port.
   Status raise(std::size_t pair, const QueueEnd& far, const std::string& peer, bool here);
-  // `probed`: memory of the peer, with its key over the second port.
-  void attach(std::size_t pair, VerbsBackEnd& back, const ProbeTarget& probed) {
+  void attach(std::size_t pair, VerbsBackEnd& back, const PortRenewals::Ends& ends) {
     pairs_[pair].back = &back;
-    pairs_[pair].probed = probed;
+    renewals_.attach(pair, back, ends);
   }
+  bool has(std::size_t pair) const { return pair < pairs_.size() && pairs_[pair].back != nullptr; }
 
-  // Completions: of a pair's last receive over the first port; and all over the second.
-  void receives_came_back(std::size_t pair) { pairs_[pair].receives_came_back = true; }
-  void on_completion(const ibv_wc& wc);
+  // All completions of such a pair, over the first port (0) or the second.
+  void on_completion(int port, const ibv_wc& wc);
   // The port that all queues are over, else the first.
-  PortWatch& watch() { return moved_ == served_ ? core_.second->watch : *core_.port; }
+  PortWatch& watch() { return ports_.watch(moved_ == served_ ? 1 : 0); }
   // Whether its adapter has told of a change since this context was told of looks.  A system call.
   bool news() { return !under_way() && (watch().told() || watch().down() != down_); }
   // The port was looked at.  Who is over one that is down leaves it, once the second one has been
@@ -68,48 +75,61 @@ class PortMoves {
   bool under_way() const { return moving_ != 0; }
   // One step of those that are; true when one has come further.
   bool advance();
+  // Likewise, of queue pairs that are made anew.
+  bool renewing() const { return renewals_.under_way(); }
+  void renew();
 
  private:
-  enum class At : std::uint8_t { first, asking, stopping, told, second };
+  enum class At : std::uint8_t { serving, asking, stopping, told };
   struct Pair {
     bool under_way() const { return at == At::stopping || at == At::told; }
 
     explicit Pair(const StallWatch& watch) : stall(watch) {}
     VerbsBackEnd* back = nullptr;  // null: its rank is not spoken to
-    ProbeTarget probed;
     StallWatch stall;
-    At at = At::first;
+    At at = At::serving;
+    int on = 0;  // which port
     bool receives_came_back = false;
-    std::optional<std::uint32_t> heard;  // signals from here that the peer took, modulo 2^32
-    std::optional<RunLimit> limit;       // of what is under way
-    std::int64_t left = 0;               // when it began
+    bool skipped = false;  // left before the peer's number came over it
+    // Signals from here that the peer took, modulo 2^32: over the other queue pair, and the next.
+    std::optional<std::uint32_t> heard, heard_next;
+    std::optional<RunLimit> limit;  // of what is under way
+    std::int64_t left = 0;          // when it began
   };
 
-  bool to_itself(std::size_t pair) const {
-    return pair % ranks_ == static_cast<std::size_t>(core_.rank());
-  }
   const char* name(std::size_t pair) const { return pairs_[pair].back->name().c_str(); }
-  const std::string& second_name() const { return core_.second->rail.port.port->name; }
-  bool may_ask(const Pair& pair) const;
+  bool may_ask(std::size_t pair) const;
   void ask(std::size_t pair);
-  void on_receive(const ibv_wc& wc);
-  void on_send(const ibv_wc& wc);
+  void on_receive(int port, const ibv_wc& wc);
+  void on_send(int port, const ibv_wc& wc);
+  void on_next(const ibv_wc& wc);
+  void on_taken(std::size_t pair, bool arrived, bool works);
+  // The peer has left for the other queue pair, or the next.
+  void follow(std::size_t pair);
+  void answered(std::size_t pair, bool answers);
+  // The other queue pair is ready: the offering rank goes back, and the other one follows.
+  void may_go_back(std::size_t pair);
+  void look_ahead(std::int64_t now);
   bool advance(std::size_t pair);
+  void tell(std::size_t pair);
+  // What the pair moves to is lost: goes on to the next queue pair, or fails.
+  void pass(std::size_t pair, const char* why);
+  void arrive(Pair& pair);
   void end(Pair& pair);
   void count(const Pair& pair);
 
   GinCore& core_;
-  const std::size_t ranks_;
   CountedInbox& inbox_;
-  const PortQueues& first_;
   const std::unique_ptr<PortQueues> second_;
+  const TwoPorts ports_;
   std::vector<Pair> pairs_;
   int moving_ = 0;     // of these under way
   int moved_ = 0;      // of these over the second port
   int served_ = 0;     // queue pairs over the first port
   bool down_ = false;  // the port, when it was looked at for this context
-  std::int64_t stalls_looked_ = 0;
+  std::int64_t stalls_looked_ = 0, looked_ahead_ = 0;
   RunClock ran_{100 * kMillisecond};  // what silence goes by
+  PortRenewals renewals_;
 };
 
 }  // namespace twinpath::gda

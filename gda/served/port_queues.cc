@@ -69,34 +69,56 @@ Status PortQueues::make_pairs(const GinCore& core, const ContextShape& shape, Pl
   plan.queue.recv_depth = static_cast<int>(plan.receives + plan.spare);
   plan.queue.send_depth = static_cast<int>(slots_ + 1 + plan.spare);
   plan.queue.inline_bytes = VerbsBackEnd::kScratchSlot;
+  // The pace of renewals tries again, and nobody should wait for their thread.
+  queue_ = plan.queue;
+  queue_.retry = {};
   const auto make = [&] {
     return QueuePair::make(core.verbs(), where_.rail, cq_.get(), plan.queue, where_.limits);
   };
   pairs_.resize(shape.pairs());
-  loopbacks_.resize(shape.pairs());
+  next_.resize(shape.pairs());
   for (std::size_t p = 0; p < shape.pairs(); ++p) {
     const std::size_t rank = p % plan.used.size();
     if (!plan.used[rank]) continue;
     auto pair = make();
     if (!pair) return pair.status();
-    pairs_[p] = std::move(pair).take();
+    pairs_[p].pair = std::move(pair).take();
     if (rank != static_cast<std::size_t>(core.rank())) continue;
     auto far = make();
     if (!far) return far.status();
-    loopbacks_[p] = std::move(far).take();
+    pairs_[p].far = std::move(far).take();
   }
   return Status::ok;
 }
 
-void PortQueues::stop(std::size_t p) const {
-  pairs_[p]->stop();
-  if (loopbacks_[p] != nullptr) loopbacks_[p]->stop();
+Result<PortQueues::Renewed> PortQueues::renew(std::size_t p, const GinCore& core) const {
+  std::string why;
+  const auto now = core.devices->live(where_.rail.port, why);
+  if (!now) {
+    TP_INFO(net, "%s cannot be used again yet: %s", where_.rail.port.port->name.c_str(),
+            why.c_str());
+    return now.status();
+  }
+  const Rail rail = Rail::of(where_.rail.port, *now);
+  Renewed made;
+  for (auto* end : {&made.pair, &made.far}) {
+    if (end == &made.far && pairs_[p].far == nullptr) break;
+    auto pair = QueuePair::make(core.verbs(), rail, cq_.get(), queue_, where_.limits);
+    if (!pair) return pair.status();
+    *end = std::move(pair).take();
+  }
+  return made;
 }
 
-Status PortQueues::raise(std::size_t p, const QueueEnd& far, const std::string& peer, bool here) {
-  if (loopbacks_[p] == nullptr) return pairs_[p]->raise(far, peer, here);
-  TP_TRY(loopbacks_[p]->raise(pairs_[p]->end(), "this rank", true));
-  return pairs_[p]->raise(loopbacks_[p]->end(), peer, here);
+void PortQueues::stop(std::size_t p) const {
+  pairs_[p].pair->stop();
+  if (pairs_[p].far != nullptr) pairs_[p].far->stop();
+}
+
+Status PortQueues::raise(Renewed& ends, const QueueEnd& far, const std::string& peer, bool here) {
+  if (ends.far == nullptr) return ends.pair->raise(far, peer, here);
+  TP_TRY(ends.far->raise(ends.pair->end(), "this rank", true));
+  return ends.pair->raise(ends.far->end(), peer, here);
 }
 
 }  // namespace twinpath::gda

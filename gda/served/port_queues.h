@@ -38,29 +38,53 @@ class PortQueues {
   const ibv_mr& tables() const { return *tables_; }
   // Nothing comes over that queue pair any more, nor goes.
   void stop(std::size_t p) const;
+  // A queue pair made anew, and its far end where it is one to oneself.  It has a number of its
+  // own, so what is late for the one before does not come to it.
+  struct Renewed {  // and those of the beginning
+    std::unique_ptr<QueuePair> pair, far;
+    QueuePair& arrivals() const { return far != nullptr ? *far : *pair; }
+    bool has(std::uint32_t qp_num) const {
+      return pair != nullptr && (pair->qp()->qp_num == qp_num || arrivals().qp()->qp_num == qp_num);
+    }
+  };
+  // With the address that the port has now.  By any thread while no other uses that pair.
+  Result<Renewed> renew(std::size_t p, const GinCore& core) const;
+  // Takes it in; `renewed` has the one before.
+  void swap(std::size_t p, Renewed& renewed) { std::swap(pairs_[p], renewed); }
+  // Likewise, beside the one in use.
+  void swap_next(std::size_t p, Renewed& renewed) { std::swap(next_[p], renewed); }
+  // It takes the place of the one in use, which stays here until others are made.
+  void take_next(std::size_t p) { std::swap(pairs_[p], next_[p]); }
+  bool owns(std::size_t p, std::uint32_t qp_num) const { return pairs_[p].has(qp_num); }
+  bool owns_next(std::size_t p, std::uint32_t qp_num) const { return next_[p].has(qp_num); }
+  const Rail& rail() const { return where_.rail; }
   // Null: its rank is not spoken to.
-  QueuePair* pair(std::size_t p) const { return pairs_[p].get(); }
+  QueuePair* pair(std::size_t p) const { return pairs_[p].pair.get(); }
+  QueuePair* next(std::size_t p) const { return next_[p].pair.get(); }
   // The end of that queue pair at which its rank's words arrive here: itself, but for the queues to
   // oneself, which have far ends.
-  QueuePair& arrivals(std::size_t p) const {
-    return loopbacks_[p] != nullptr ? *loopbacks_[p] : *pairs_[p];
-  }
+  QueuePair& arrivals(std::size_t p) const { return pairs_[p].arrivals(); }
   // `far`: of another rank's; of the own one it is here.
-  Status raise(std::size_t p, const QueueEnd& far, const std::string& peer, bool here);
+  Status raise(std::size_t p, const QueueEnd& far, const std::string& peer, bool here) {
+    return raise(pairs_[p], far, peer, here);
+  }
+  Status raise_next(std::size_t p, const QueueEnd& far, const std::string& peer, bool here) {
+    return raise(next_[p], far, peer, here);
+  }
 
  private:
   explicit PortQueues(const Where& where) : where_(where) {}
   Status register_tables(const GinCore& core, const ContextMemory& memory);
   Status make_cq(const GinCore& core, const ContextShape& shape, const Plan& plan);
   Status make_pairs(const GinCore& core, const ContextShape& shape, Plan plan);
+  static Status raise(Renewed& ends, const QueueEnd& far, const std::string& peer, bool here);
 
   const Where where_;
-
+  QueueSettings queue_;  // of renewed ones
   std::uint32_t slots_ = 0;
   Owned<ibv_mr> tables_;
   Owned<ibv_cq> cq_;
-  std::vector<std::unique_ptr<QueuePair>> pairs_;
-  std::vector<std::unique_ptr<QueuePair>> loopbacks_;  // far ends of the queues to oneself
+  std::vector<Renewed> pairs_, next_;
 };
 
 }  // namespace twinpath::gda

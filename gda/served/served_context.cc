@@ -21,6 +21,20 @@ std::uint64_t random_word() {
   return std::uint64_t{source()} << 32 | source();
 }
 
+// What this rank's pair is to `rank`: the peer numbers its pairs by the same contexts, and my rank.
+std::size_t pair_there(std::size_t pair, int rank, int me) {
+  return pair - static_cast<std::size_t>(rank) + static_cast<std::size_t>(me);
+}
+
+PortRenewals::Ends ends_of(const ContextMemory& memory, const VerbsBackEndSetup& back,
+                           std::size_t pair, std::uint64_t far_boxes, std::size_t there) {
+  const auto words = reinterpret_cast<QueueWord*>(memory.inbox_address() + memory.rows_bytes());
+  return {.probed = {{{back.probed, back.first.rkey}, {back.probed, back.second.rkey}}},
+          .box = words + pair,
+          .out = words + memory.pairs() + pair,
+          .far_box = far_boxes + there * sizeof(QueueWord)};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ServedContext>> ServedContext::make(std::shared_ptr<GinCore> core,
@@ -259,8 +273,12 @@ Status ServedContext::make_queues() {
       if (far.table != nullptr) soft->signals_here = far.table->data();
     }
     mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);
-    if (back.second.pair != nullptr)
-      moves_->attach(p, mains_[p]->back_end, {back.probed, back.second.rkey});
+    if (back.second.pair == nullptr) continue;
+    // Behind the rows of all its pairs.
+    const std::uint64_t boxes =
+        far.signals.row + shape_.pairs() * far.signals.words * sizeof(std::uint64_t);
+    moves_->attach(p, mains_[p]->back_end,
+                   ends_of(*memory_, back, p, boxes, pair_there(p, front.peer, core_->rank())));
   }
   return Status::ok;
 }
@@ -294,11 +312,8 @@ VerbsBackEndSetup ServedContext::back_end_setup(std::size_t p) const {
   back.probed = signals.signals;
   back.atomics = core_->plans[static_cast<std::size_t>(rank)].atomics;
   if (!counted(rank)) return back;
-  // My row there: the peer numbers its pairs by the same contexts, and my rank.
   back.counted = signals;
-  const std::size_t row =
-      p - static_cast<std::size_t>(rank) + static_cast<std::size_t>(core_->rank());
-  back.counted->row += row * signals.words * sizeof(std::uint64_t);
+  back.counted->row += pair_there(p, rank, core_->rank()) * signals.words * sizeof(std::uint64_t);
   back.slots = std::min<std::uint32_t>(
       back.slots, static_cast<std::uint32_t>(signals.words - CountedInbox::room_for(0)));
   return back;

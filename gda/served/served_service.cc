@@ -27,6 +27,7 @@ bool ServedContext::turn() {
     scan_->wake_all();
     look_for_failures_ = moved = true;
   }
+  if (moves_ != nullptr && moves_->renewing()) moves_->renew();
   if (flush_ != nullptr && flush_->under_way()) moved |= flush();
   // Last: they may wait for what the others have come to.
   look_for_failures_ |= scan_->pass(
@@ -76,12 +77,13 @@ int ServedContext::poll(const PortQueues& port) {
   look_for_failures_ |= n > 0;
   for (int c = 0; c < n; ++c) {
     const ibv_wc& wc = wcs[static_cast<std::size_t>(c)];
-    if (&port == port_.get()) {
+    const std::size_t p = WorkRequestId::pair(wc);
+    if (moves_ == nullptr || !moves_->has(p)) {
       on_first(wc);
-    } else {
-      moves_->on_completion(wc);
-      scan_->wake(std::min(WorkRequestId::pair(wc), mains_.size() - 1));
+      continue;
     }
+    moves_->on_completion(&port == port_.get() ? 0 : 1, wc);
+    scan_->wake(p);
   }
   return n;
 }
@@ -93,13 +95,8 @@ void ServedContext::on_first(const ibv_wc& wc) {
   }
   const std::size_t p = WorkRequestId::pair(wc);
   if (p >= mains_.size() || mains_[p] == nullptr) return;
-  if (WorkRequestId::is(wc, WorkRequestId::kLastReceive)) {
-    moves_->receives_came_back(p);
-    return;
-  }
   mains_[p]->back_end.on_completion(wc);
   scan_->wake(p);
-  if (mains_[p]->back_end.stopped()) moves_->leave(p, "a work request failed");
 }
 
 // After poll(): one READ for all that it has found.

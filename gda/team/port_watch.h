@@ -25,6 +25,7 @@ class PortWatch {
   bool told();
   // When last looked at.
   bool down() const { return down_since_ != 0; }
+  std::uint32_t changes() const { return changes_; }  // another number: not the same since
 
  private:
   const Rail& rail_;

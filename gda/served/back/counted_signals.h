@@ -77,6 +77,8 @@ class CountedInbox {
     return WorkRequestId::is(wc, WorkRequestId::kReceive);
   }
   void on_receive(const ibv_wc& wc);
+  // A receive has come that was no signal's.
+  void give_back(std::size_t pair);
 
   // For another queue pair that takes over: gives it that many receives.
   static Status prepare(std::size_t pair, ibv_qp* qp, int receives);
@@ -104,7 +106,6 @@ class CountedInbox {
   };
   static int post(ibv_qp* qp, std::size_t pair, int count);
   void add(std::size_t index, std::uint64_t what);
-  void give_back(std::size_t pair);
   Waiting& waiting(std::uint64_t number) { return waiting_[number % waiting_.size()]; }
 
   const Memory memory_;

@@ -44,7 +44,10 @@ Syndrome syndrome_of(ibv_wc_status status) {
 }
 
 VerbsBackEnd::VerbsBackEnd(const VerbsBackEndSetup& setup)
-    : setup_(setup), chain_(setup.slots), kept_(setup.kept) {
+    : setup_(setup),
+      chain_(setup.slots),
+      kept_(setup.kept),
+      paths_{{setup.first, setup.second}, 0, setup.second.pair != nullptr, nullptr} {
   if (setup.counted) counted_.emplace(*setup.counted);
 }
 
@@ -115,11 +118,11 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
                         std::uint64_t offset, std::uint32_t bytes) {
   std::uint8_t* scratch = setup_.scratch + chain_.slot() * kScratchSlot;
   const auto scratch_address = std::uint64_t{reinterpret_cast<std::uintptr_t>(scratch)};
-  sge = {operation.local + offset, bytes, on_ == 0 ? operation.lkey : operation.second_lkey};
+  sge = {operation.local + offset, bytes, on() == 0 ? operation.lkey : operation.second_lkey};
   wr.sg_list = &sge;
   wr.num_sge = bytes != 0 ? 1 : 0;
   wr.wr.rdma.remote_addr = operation.remote + offset;
-  wr.wr.rdma.rkey = on_ == 0 ? operation.rkey : operation.second_rkey;
+  wr.wr.rdma.rkey = on() == 0 ? operation.rkey : operation.second_rkey;
   switch (operation.kind) {
     case OperationKind::read:
       wr.opcode = IBV_WR_RDMA_READ;
@@ -162,7 +165,7 @@ void VerbsBackEnd::post() {
   if (error == 0) return;
   TP_WARN("%s: posting a work request fails: %s (errno %d); see dmesg of this host",
           setup_.name.c_str(), std::strerror(error), error);
-  if (phase_ == Phase::serving && may_move()) return stop();
+  if (may_move()) return stop();
   const std::uint64_t index = bad != nullptr ? WorkRequestId::number(bad->wr_id) : chain_.last();
   unreachable_ = true;
   die(index, Syndrome::local_qp_operation);
@@ -176,8 +179,8 @@ void VerbsBackEnd::on_completion(const ibv_wc& wc) {
     return;
   }
   const bool path_failed = wc.status != IBV_WC_SUCCESS && !is_own_fault(syndrome_of(wc.status));
-  if (path_failed && may_move()) {  // its second path begins with nothing under way
-    if (phase_ == Phase::serving)
+  if (path_failed && may_move()) {  // the other path begins with nothing under way
+    if (!stopped())
       TP_INFO(net, "%s: work request %llu ends in error: status %d, vendor error 0x%x; %s",
               setup_.name.c_str(), static_cast<unsigned long long>(index),
               static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
@@ -241,8 +244,9 @@ void VerbsBackEnd::die(std::uint64_t index, Syndrome syndrome) {
   dead_.store(true, std::memory_order_release);
   chain_.forget();
   held_ = later_ = {};
-  setup_.first.pair->stop();
-  if (setup_.second.pair != nullptr) setup_.second.pair->stop();
+  for (const VerbsPath& path : paths_.both)
+    if (path.pair != nullptr) path.pair->stop();
+  if (paths_.next != nullptr) paths_.next->stop();
   queue_->fail(index, syndrome);
 }
 

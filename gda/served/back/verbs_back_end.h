@@ -76,9 +76,17 @@ class VerbsBackEnd final : public BackEnd {
   // The peer is gone, or somebody will not wait any longer: nothing more is moved.
   void fail_all(Syndrome syndrome);
 
-  // The way to the second path, each the engine's.  Whether it is still to come.
-  bool may_move() const { return setup_.second.pair != nullptr && on_ == 0 && !dead(); }
-  // The first queue pair goes to error; also done by an error completion that is not a kernel's.
+  // The way to the other path, each the engine's.  Whether there is one.
+  bool may_move() const { return paths_.other_ready && !dead(); }
+  int on() const { return paths_.on; }  // which path, 0 or 1
+  // The other path's queue pair was made anew, and is no way yet.
+  void renew_other(QueuePair* pair) { paths_.both[1 - paths_.on].pair = pair; }
+  // `next`: takes this path's place once it has been left, so that there is a way back at once.
+  void let_move(bool may, QueuePair* next = nullptr) {
+    paths_.other_ready = may;
+    paths_.next = next;
+  }
+  // The queue pair goes to error; also done by an error completion that is not a kernel's.
   void stop();
   bool stopped() const { return phase_ == Phase::stopped || phase_ == Phase::drained; }
   // All that was posted to it has come back.
@@ -89,6 +97,8 @@ class VerbsBackEnd final : public BackEnd {
   // More of what must go again, as there is room.
   bool replaying() const { return phase_ == Phase::replaying; }
   void replay();
+  // Once drained: the path to move to is lost, too.  It is left as well, for the one after it.
+  void skip();
   // The way to the peer is lost.
   void fail_unreachable();
 
@@ -110,13 +120,19 @@ class VerbsBackEnd final : public BackEnd {
  private:
   enum class Phase : std::uint8_t { serving, stopped, drained, replaying };
 
+  struct Paths {
+    VerbsPath both[2];
+    int on = 0;
+    bool other_ready = false;  // is a way
+    QueuePair* next = nullptr;
+  };
   // WQEs before `done` have completed and wait for a flush; 0: none.
   struct Held {
     std::uint64_t done = 0, ticket = 0;
   };
 
   std::uint64_t wr_id(std::uint64_t index) const { return WorkRequestId::of(setup_.tag, index); }
-  const VerbsPath& path() const { return on_ == 0 ? setup_.first : setup_.second; }
+  const VerbsPath& path() const { return paths_.both[paths_.on]; }
   const Operation& kept(std::uint64_t index) const { return kept_[index & (kept_.size() - 1)]; }
   bool is_signal(const Operation& operation) const;
   Issued send(std::uint64_t index, const Operation& operation);
@@ -127,6 +143,8 @@ class VerbsBackEnd final : public BackEnd {
   void fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operation, std::uint64_t offset,
             std::uint32_t bytes);
   void post();
+  void drain();
+  void change_path();
   void finish(std::uint64_t done);
   void die(std::uint64_t index, Syndrome syndrome);
 
@@ -138,7 +156,7 @@ class VerbsBackEnd final : public BackEnd {
   LivenessProbe probe_;
   std::vector<Operation> kept_;  // ring of those under way; empty without a second path
   Phase phase_ = Phase::serving;
-  int on_ = 0;                        // which path
+  Paths paths_;
   std::uint64_t again_ = 0;           // next to go again
   ReplayRule rule_;                   // of these
   std::uint64_t signals_done_ = 0;    // of operations that have finished

@@ -1,4 +1,4 @@
-// How a back end leaves its first queue pair for the second.
+// How a back end leaves one queue pair for the other.
 #include "gda/served/back/verbs_back_end.h"
 #include "plugin/base/log.h"
 
@@ -18,15 +18,31 @@ std::uint64_t VerbsBackEnd::bytes_under_way() const {
 }
 
 void VerbsBackEnd::stop() {
-  if (dead() || phase_ != Phase::serving || !may_move()) return;
-  phase_ = Phase::stopped;
+  if (stopped() || !may_move()) return;
   partial_offset_ = 0;  // an operation that went in part goes again as a whole
+  drain();
+}
+
+void VerbsBackEnd::skip() {
+  change_path();
+  drain();
+}
+
+void VerbsBackEnd::drain() {
+  phase_ = Phase::stopped;
   path().pair->stop();
   // What is posted to a queue pair in error comes back last of all.
   if (post_probe(path().pair->qp(), wr_id(WorkRequestId::kLastSend), {})) return;
   TP_WARN("%s: a queue pair in error takes nothing more, so what it has done is not known",
           setup_.name.c_str());
   fail_unreachable();
+}
+
+void VerbsBackEnd::change_path() {
+  if (paths_.next != nullptr) paths_.both[paths_.on].pair = paths_.next;
+  paths_.other_ready = paths_.next != nullptr;
+  paths_.next = nullptr;
+  paths_.on = 1 - paths_.on;
 }
 
 bool VerbsBackEnd::resume(std::uint32_t taken) {
@@ -43,7 +59,7 @@ bool VerbsBackEnd::resume(std::uint32_t taken) {
   }
   chain_.forget();
   probe_ = {};
-  on_ = 1;
+  change_path();
   counted_->continue_at(signals_done_ + applied);
   rule_ = ReplayRule(applied);
   again_ = done;

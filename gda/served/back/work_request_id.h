@@ -19,6 +19,7 @@ struct WorkRequestId {
   static constexpr std::uint64_t kProbe = kNumber - 3;        // whether the peer's adapter lives
   static constexpr std::uint64_t kQuestion = kNumber - 4;     // whether another port reaches it
   static constexpr std::uint64_t kTaken = kNumber - 5;        // a word to who moves there, too
+  static constexpr std::uint64_t kWord = kNumber - 6;         // an offer of a queue pair made anew
 
   static constexpr std::uint64_t of(std::size_t pair, std::uint64_t number) {
     return std::uint64_t{pair} << 48 | (number & kNumber);

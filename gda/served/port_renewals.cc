@@ -1,0 +1,289 @@
+// See port_renewals.h.
+#include "gda/served/port_renewals.h"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "plugin/base/clock.h"
+#include "plugin/base/log.h"
+
+namespace twinpath::gda {
+namespace {
+
+constexpr int kMove = 32;  // in the number of an offer
+
+}  // namespace
+
+PortRenewals::PortRenewals(const TwoPorts& ports, std::size_t pairs)
+    : ports_(ports), pairs_(pairs), maker_(ports_, pairs) {}
+
+void PortRenewals::attach(std::size_t p, VerbsBackEnd& back, const Ends& ends) {
+  pairs_[p].back = &back;
+  pairs_[p].ends = ends;
+}
+
+void PortRenewals::look_at_ports(std::int64_t now) {
+  for (const int port : {0, 1}) {
+    const auto at = static_cast<std::size_t>(port);
+    PortWatch& looked = ports_.watch(port);
+    (void)looked.look(now);
+    const bool same = up_since_[at] != 0 && changes_[at] == looked.changes();
+    if (!same) up_since_[at] = now;
+    if (looked.down()) up_since_[at] = 0;
+    changes_[at] = looked.changes();
+  }
+  for (std::size_t p = 0; p < pairs_.size(); ++p) {
+    if (pairs_[p].back == nullptr || pairs_[p].state != State::wanted) continue;
+    tell_lost(p);
+    advance(p);
+  }
+}
+
+bool PortRenewals::settled(int port) const {
+  const std::int64_t since = up_since_[static_cast<std::size_t>(port)];
+  return since != 0 &&
+         now_ns() - since >= ports_.core.config().failover_pace.settle_ms * kMillisecond;
+}
+
+void PortRenewals::want(std::size_t p, bool pause) {
+  Pair& pair = pairs_[p];
+  const FailoverPace& pace = ports_.core.config().failover_pace;
+  pair.state = State::wanted;
+  pair.back->let_move(false);
+  if (!pause) return;
+  pair.pause = std::clamp(2 * pair.pause, pace.first_pause_ms * kMillisecond,
+                          pace.longest_pause_ms * kMillisecond);
+  pair.due = now_ns() + pair.pause;
+}
+
+void PortRenewals::lost(std::size_t p) {
+  want(p, true);
+  pairs_[p].unsaid = !offers(p);
+  tell_lost(p);
+}
+
+// Over a port that is down a word would be the end of the queue pair in use, idle as it may be.
+void PortRenewals::tell_lost(std::size_t p) {
+  Pair& pair = pairs_[p];
+  if (!pair.unsaid || pair.back->stopped() || ports_.watch(pair.back->on()).down()) return;
+  pair.unsaid = false;
+  (void)post(p, kLost, false);
+}
+
+void PortRenewals::left(std::size_t p) {
+  Pair& pair = pairs_[p];
+  pair.number = ((pair.number >> kMove) + 1) << kMove;
+  pair.unsaid = false;
+  if (!pair.back->may_move()) return want(p, false);
+  ports_.queues(other(pair)).take_next(p);
+}
+
+bool PortRenewals::ask(std::size_t p, int port, bool next) const {
+  const PortQueues& queues = ports_.queues(port);
+  return post_probe((next ? queues.next(p) : queues.pair(p))->qp(),
+                    WorkRequestId::of(p, WorkRequestId::kQuestion),
+                    pairs_[p].ends.probed[static_cast<std::size_t>(port)]);
+}
+
+bool PortRenewals::answered(std::size_t p, bool answers) {
+  const State state = pairs_[p].state;
+  if (state == State::proving && answers) return --pairs_[p].unanswered == 0 && proven(p);
+  if (state != State::proving && (state != State::ready || answers)) return false;
+  TP_INFO(net, "%s: %s does not reach it", pairs_[p].back->name().c_str(),
+          ports_.name(other(pairs_[p])));
+  lost(p);
+  return false;
+}
+
+bool PortRenewals::on_word(std::size_t p, std::uint32_t immediate) {
+  Pair& pair = pairs_[p];
+  if (immediate == kHasWord) {
+    pair.word = under_way_ = true;
+    pair.in = *pair.ends.box;  // which the peer may write again once both have moved
+    pair.in.number = le64toh(pair.in.number);
+  } else if (immediate == kWorks) {
+    if (pair.state != State::joined) return false;
+    if (offers(p)) return works(p);
+    prove(p);
+  } else if (pair.state == State::joined || (pair.state == State::ready && !pair.back->stopped())) {
+    want(p, true);
+  }
+  return false;
+}
+
+void PortRenewals::followed(std::size_t p) {
+  Pair& pair = pairs_[p];
+  if (pair.state == State::making)
+    pair.followed = true;
+  else if (pair.state == State::joined || pair.state == State::wanted)
+    (void)works(p);
+}
+
+void PortRenewals::advance() {
+  under_way_ = false;
+  for (std::size_t p = 0; p < pairs_.size(); ++p) {
+    const Pair& pair = pairs_[p];
+    if (pair.back == nullptr || !pair.to_do()) continue;
+    advance(p);
+    under_way_ |= pair.to_do();
+  }
+}
+
+void PortRenewals::advance(std::size_t p) {
+  Pair& pair = pairs_[p];
+  if (pair.back->stopped() && !pair.back->dead()) return;  // on its way to the other port
+  switch (pair.state) {
+    case State::proving:
+      return;
+    case State::joined:
+    case State::ready:
+    case State::wanted:
+      return begin(p);
+    case State::making:
+      return made(p);
+    case State::offered:
+      return take_answer(p);
+    case State::raising:
+      return raised(p);
+  }
+}
+
+// Who does not offer makes its own for each offer, whatever it thought of the one before.
+void PortRenewals::begin(std::size_t p) {
+  Pair& pair = pairs_[p];
+  const int port = other(pair);
+  if (pair.back->dead() || !settled(port) || ports_.lacks(port) != nullptr) return;
+  if (ports_.watch(pair.back->on()).down()) return;  // by which the words go
+  if (offers(p)) {
+    if (pair.state != State::wanted || now_ns() < pair.due) return;
+    ++pair.number;
+  } else {
+    if (!pair.word || pair.in.number >> kMove > pair.number >> kMove) return;
+    pair.word = pair.in.number >> kMove == pair.number >> kMove;
+    if (!pair.word) return;  // of before a move
+    pair.number = pair.in.number;
+  }
+  want(p, false);
+  pair.word = pair.unsaid = false;
+  pair.state = State::making;
+  under_way_ = true;
+  maker_.make(p, port);
+}
+
+void PortRenewals::made(std::size_t p) {
+  Pair& pair = pairs_[p];
+  const QueueMaker::Answer answer = maker_.look(p);
+  if (answer == QueueMaker::Answer::pending) return;
+  if (std::exchange(pair.followed, false) && !pair.back->dead()) {
+    (void)works(p);
+    return;
+  }
+  if (answer == QueueMaker::Answer::done) {
+    maker_.take_in(p);
+    pair.back->renew_other(ports_.queues(other(pair)).pair(p));
+  }
+  if (pair.back->dead()) return want(p, true);
+  if (answer == QueueMaker::Answer::failed) {
+    if (!offers(p)) say(p, QueueWord::Kind::cannot);
+    return want(p, true);
+  }
+  if (!offers(p) || ports_.to_itself(p)) return raise(p);
+  pair.state = State::offered;
+  say(p, QueueWord::Kind::offer);
+}
+
+void PortRenewals::take_answer(std::size_t p) {
+  Pair& pair = pairs_[p];
+  if (!pair.word) return;
+  pair.word = false;
+  if (pair.in.number != pair.number) return;
+  if (pair.in.kind != QueueWord::Kind::answer) return want(p, true);
+  raise(p);
+}
+
+void PortRenewals::raise(std::size_t p) {
+  Pair& pair = pairs_[p];
+  pair.state = State::raising;
+  under_way_ = true;
+  maker_.raise(p, other(pair), pair.in);
+}
+
+void PortRenewals::raised(std::size_t p) {
+  Pair& pair = pairs_[p];
+  const QueueMaker::Answer answer = maker_.look(p);
+  if (answer == QueueMaker::Answer::pending) return;
+  if (pair.back->dead()) {
+    ports_.queues(other(pair)).stop(p);
+    return want(p, true);
+  }
+  const bool done = answer == QueueMaker::Answer::done;
+  if (!offers(p)) say(p, done ? QueueWord::Kind::answer : QueueWord::Kind::cannot);
+  if (!done) return want(p, true);
+  if (offers(p)) return prove(p);
+  pair.state = State::joined;
+}
+
+void PortRenewals::prove(std::size_t p) {
+  Pair& pair = pairs_[p];
+  const int port = other(pair);
+  const bool next = QueueMaker::has_next(port);
+  pair.state = State::proving;
+  pair.unanswered = next ? 2 : 1;
+  if (!ask(p, port, false) || (next && !ask(p, 1 - port, true))) lost(p);
+}
+
+// What this rank asked is answered: the other one's turn is next, or was before.
+bool PortRenewals::proven(std::size_t p) {
+  Pair& pair = pairs_[p];
+  pair.state = State::joined;
+  if (ports_.to_itself(p)) return works(p);
+  if (!post(p, kWorks, false)) {
+    pair.back->fail_unreachable();
+    return false;
+  }
+  return !offers(p) && works(p);
+}
+
+bool PortRenewals::works(std::size_t p) {
+  Pair& pair = pairs_[p];
+  pair.state = State::ready;
+  pair.unsaid = false;
+  pair.pause = 0;
+  const int port = other(pair);
+  pair.back->let_move(true, QueueMaker::has_next(port) ? ports_.queues(1 - port).next(p) : nullptr);
+  return true;
+}
+
+void PortRenewals::say(std::size_t p, QueueWord::Kind kind) {
+  Pair& pair = pairs_[p];
+  QueueWord& out = *pair.ends.out;
+  out = maker_.word(p);
+  out.kind = kind;
+  out.number = htole64(pair.number);
+  // Where nothing can be posted the queue pair in use is at its end, and the pair with it.
+  if (!post(p, kHasWord, true)) pair.back->fail_unreachable();
+}
+
+bool PortRenewals::post(std::size_t p, std::uint32_t immediate, bool with_word) {
+  Pair& pair = pairs_[p];
+  const int port = pair.back->on();
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(pair.ends.out), sizeof(QueueWord),
+              ports_.queues(port).tables().lkey};
+  ibv_send_wr wr{};
+  wr.wr_id = WorkRequestId::of(p, WorkRequestId::kWord);
+  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.imm_data = htobe32(immediate);
+  if (with_word) {
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.wr.rdma.remote_addr = pair.ends.far_box;
+    wr.wr.rdma.rkey = pair.ends.probed[static_cast<std::size_t>(port)].rkey;
+  }
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(ports_.queues(port).pair(p)->qp(), &wr, &bad) == 0;
+}
+
+}  // namespace twinpath::gda

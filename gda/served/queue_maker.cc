@@ -1,0 +1,101 @@
+// See queue_maker.h.
+#include "gda/served/queue_maker.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "gda/served/back/counted_signals.h"
+
+namespace twinpath::gda {
+
+QueueMaker::QueueMaker(const TwoPorts& ports, std::size_t pairs) : ports_(ports), slots_(pairs) {
+  thread_ = std::thread([this] { run(); });
+  (void)pthread_setname_np(thread_.native_handle(), "twinpath-ginqp");
+}
+
+QueueMaker::~QueueMaker() {
+  stop_.store(true, std::memory_order_relaxed);
+  rung_.fetch_add(1, std::memory_order_release);
+  rung_.notify_one();
+  thread_.join();
+}
+
+void QueueMaker::begin(std::size_t p, int port, Job job) {
+  slots_[p].port = port;
+  slots_[p].job.store(job, std::memory_order_release);  // partner: run()
+  rung_.fetch_add(1, std::memory_order_release);
+  rung_.notify_one();
+}
+
+void QueueMaker::raise(std::size_t p, int port, const QueueWord& far) {
+  slots_[p].far = far;
+  begin(p, port, Job::raise);
+}
+
+QueueMaker::Answer QueueMaker::look(std::size_t p) {
+  const Job job = slots_[p].job.load(std::memory_order_acquire);  // partner: run()
+  if (job != Job::done && job != Job::failed) return Answer::pending;
+  slots_[p].job.store(Job::none, std::memory_order_relaxed);
+  return job == Job::done ? Answer::done : Answer::failed;
+}
+
+void QueueMaker::take_in(std::size_t p) {
+  Slot& slot = slots_[p];
+  ports_.queues(slot.port).swap(p, slot.pair);
+  if (has_next(slot.port)) ports_.queues(1 - slot.port).swap_next(p, slot.next);
+}
+
+void QueueMaker::run() {
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const int rung = rung_.load(std::memory_order_acquire);
+    bool any = false;
+    for (std::size_t p = 0; p < slots_.size(); ++p) {
+      const Job job = slots_[p].job.load(std::memory_order_acquire);
+      if (job != Job::make && job != Job::raise) continue;
+      any = true;
+      slots_[p].job.store(work(p, job) ? Job::done : Job::failed, std::memory_order_release);
+    }
+    if (!any && !stop_.load(std::memory_order_relaxed)) rung_.wait(rung, std::memory_order_acquire);
+  }
+}
+
+bool QueueMaker::work(std::size_t p, Job job) {
+  Slot& slot = slots_[p];
+  slot.pair = {};  // those before: all that they had has come back
+  slot.next = {};
+  if (job == Job::raise) return raise(p);
+  const bool both = has_next(slot.port);
+  if (!make(p, slot.port, slot.pair) || (both && !make(p, 1 - slot.port, slot.next))) return false;
+  Writer w;
+  encode_end(slot.pair.pair->end(), w);
+  if (both) encode_end(slot.next.pair->end(), w);
+  if (w.bytes().size() > slot.word.ends.size()) return false;
+  slot.word.bytes = static_cast<std::uint8_t>(w.bytes().size());
+  std::copy(w.bytes().begin(), w.bytes().end(), slot.word.ends.begin());
+  return true;
+}
+
+bool QueueMaker::make(std::size_t p, int port, PortQueues::Renewed& into) {
+  auto made = ports_.queues(port).renew(p, ports_.core);
+  if (!made) return false;
+  into = std::move(made).take();
+  return CountedInbox::prepare(p, into.arrivals().qp(), CountedInbox::kReceives + 1) == Status::ok;
+}
+
+bool QueueMaker::raise(std::size_t p) {
+  const Slot& slot = slots_[p];
+  const bool itself = ports_.to_itself(p), both = has_next(slot.port);
+  const auto& ends = slot.far.ends;
+  Reader in(std::span(ends.data(), std::min<std::size_t>(slot.far.bytes, ends.size())));
+  const QueueEnd far = itself ? QueueEnd{} : decode_end(in);
+  const QueueEnd next = itself || !both ? QueueEnd{} : decode_end(in);
+  const Mesh& mesh = *ports_.core.mesh;
+  const int rank = ports_.rank_of(p);
+  const std::string peer = mesh.peer_text(rank);
+  const bool here = mesh.on_this_host(rank);
+  return in.ok() && ports_.queues(slot.port).raise(p, far, peer, here) == Status::ok &&
+         (!both || ports_.queues(1 - slot.port).raise_next(p, next, peer, here) == Status::ok);
+}
+
+}  // namespace twinpath::gda
