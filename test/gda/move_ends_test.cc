@@ -1,6 +1,7 @@
 // When a team's queues leave a port that fails, and what becomes of kernels where no other port may
 // serve.
 #include <cerrno>
+#include <set>
 #include <string>
 
 #include "gda/team/engine.h"
@@ -76,6 +77,49 @@ std::string waits_for_second(Rank& r) {
   return {};
 }
 
+// All four queues of two ranks have told of that, or the team is at its end.
+bool all_tell(const char* what, const GinContext& context) {
+  const std::int64_t end = now_ns() + 60 * kSecond;
+  std::set<std::string> told;
+  while (told.size() < 4 && !context.failed() && now_ns() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (const LogLine& line : captured->lines())
+      if (const auto at = line.text.find(what); at != std::string::npos)
+        told.insert(line.text.substr(0, at));
+  }
+  return told.size() == 4;
+}
+
+// The second port does not answer while the first one is down for a while.
+std::string reserve_again(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  auto kernel = member.kernel<GinKernel30>();
+  const Port& first = *r.devices->rails(0).front().port;
+  const Port& second = *r.devices->rails(1).front().port;
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    (void)soft::set_port_loss(second.context, second.number, soft::PortLoss::all);
+    (void)soft::set_port_state(first.context, first.number, false);
+  }
+  EXPECT_GIN(all_tell(": soft1 does not reach it", *member.context));
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    (void)soft::set_port_loss(second.context, second.number, soft::PortLoss::none);
+    (void)soft::set_port_state(first.context, first.number, true);
+  }
+  EXPECT_GIN(all_tell(" can move to soft1 again", *member.context));
+  r.meeting->barrier();
+  if (r.rank == 0) (void)soft::set_port_state(first.context, first.number, false);
+  EXPECT_GIN(all_tell(" goes on over soft1", *member.context));
+  TRY_GIN(kernel.signal(1 - r.rank, 0));
+  TRY_GIN(kernel.wait_signal(0, 1));
+  EXPECT_GIN(!member.context->failed());
+  r.meeting->barrier();
+  mend(r);
+  return {};
+}
+
 int ports_down = 2;
 
 // No port is left that may serve: kernels are let go at all ranks.
@@ -135,6 +179,18 @@ TEST_CASE("F6: With both ports down queues wait, and go on over the second when 
     CHECK(run_threads(2, waits_for_second, config) == "");
   }
   CHECK(log.has("leaves soft0 for soft1: it is down"));
+}
+
+TEST_CASE("F6: A way that did not answer is made anew while the first port serves") {
+  if (on_adapters() || on_adapter_queues()) return;
+  Config config = merged_config();
+  config.failover_pace.settle_ms = 10;
+  config.failover_pace.first_pause_ms = 20;
+  LogCapture log;
+  captured = &log;
+  alone = GENERATE(false, true);
+  CHECK(run_threads(2, reserve_again, config) == "");
+  alone = false;
 }
 
 TEST_CASE("Kernels are let go when no port is left that may serve") {

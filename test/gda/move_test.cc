@@ -71,9 +71,9 @@ std::string moves(Rank& r) {
 }
 
 // Each rank a process: the port fails of one of them alone.
-std::string moves_apart(Rank& r, const Fault& one) {
+std::string moves_apart(Rank& r, const Fault& one, const Config& config = merged_config()) {
   fault = one;
-  EXPECT_GIN(r.use(open_devices(merged_config())));
+  EXPECT_GIN(r.use(open_devices(config)));
   EXPECT_GIN(r.devices->merge(std::array{0, 1}));
   Member member = join(r, settings30(), static_cast<int>(r.devices->count()) - 1);
   EXPECT_GIN(member.context);
@@ -85,6 +85,24 @@ const NamedScenario apart_down("apart_down", [](Rank& r) {
 const NamedScenario apart_answers("apart_answers", [](Rank& r) {
   return moves_apart(r, {"no answer", false, soft::PortLoss::answers, 2000, 12});
 });
+
+Config soon_back() {
+  Config config = merged_config();
+  config.failover_pace.settle_ms = 10;
+  config.failover_pace.first_pause_ms = 20;
+  config.failover_pace.longest_pause_ms = 100;
+  return config;
+}
+std::string often_apart(Rank& r) {
+  const LogCapture log;
+  Fault often{"often", true, {}, 5000, 13, 5000};
+  often.times = 3;
+  often.log = &log;
+  often.queues = static_cast<std::size_t>(r.ranks);
+  rounds = 2000;
+  return moves_apart(r, often, soon_back());
+}
+const NamedScenario apart_often("apart_often", often_apart);
 
 }  // namespace
 
@@ -129,6 +147,73 @@ TEST_CASE("Kernels go on over the second port whenever the first one fails, by s
   alone = false;
 }
 
+namespace {
+
+// One of those, by seed: kernels run until it is over.
+std::string by_seed(unsigned seed, const Fault& what, const LogCapture& log) {
+  std::minstd_rand random(seed * 2654435761u);
+  (void)random();
+  const int ranks = 2 + static_cast<int>(seed % 2);
+  fault = what;
+  fault.seed = seed;
+  fault.after_us = static_cast<std::int64_t>(random() % 20000);
+  fault.back_us = static_cast<std::int64_t>(1 + random() % 20000);
+  fault.log = &log;
+  fault.queues = static_cast<std::size_t>(ranks * ranks);
+  rounds = kForAsLong + 1;
+  furthest = 0;
+  alone = seed / 2 % 2 != 0;
+  sink_behind = current_sink();
+  if (fault.returns) (void)set_log_sink(&losing_sink);
+  const std::string wrong = run_threads(ranks, moves, soon_back());
+  (void)set_log_sink(sink_behind);
+  rounds = kRounds;
+  alone = false;
+  return wrong;
+}
+unsigned seeds() { return number_from("TWINPATH_LONG", 0) != 0 ? 500 : 2; }
+unsigned first_seed() { return static_cast<unsigned>(number_from("TWINPATH_SEED", 5)); }
+
+}  // namespace
+
+TEST_CASE("F4: Kernels go back to the first port each time that it works again, by seed") {
+  if (on_adapters() || on_adapter_queues()) return;
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
+    INFO("seed " << seed);
+    LogCapture log;
+    Fault often{"often", seed % 4 != 0, soft::PortLoss::all};
+    often.times = 4;
+    REQUIRE(by_seed(seed, often, log) == "");
+    CHECK(moves_counted >= 8u * static_cast<unsigned>(fault.queues) / (2 + seed % 2));
+    CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
+  }
+}
+
+TEST_CASE("F5: Kernels go on while the first port comes and goes, by seed") {
+  if (on_adapters() || on_adapter_queues()) return;
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
+    INFO("seed " << seed);
+    LogCapture log;
+    Fault flaps{"flaps", seed % 4 != 0, soft::PortLoss::all};
+    flaps.times = 20;
+    flaps.flaps = true;
+    REQUIRE(by_seed(seed, flaps, log) == "");
+  }
+}
+
+TEST_CASE("F5: Kernels go on when the first port is lost as queues go back to it") {
+  if (on_adapters() || on_adapter_queues()) return;
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
+    INFO("seed " << seed);
+    LogCapture log;
+    Fault returns{"returns", seed % 4 != 0, soft::PortLoss::all};
+    returns.returns = true;
+    returns.times = 3;
+    REQUIRE(by_seed(seed, returns, log) == "");
+    CHECK(log.has("does not stay on soft0"));
+  }
+}
+
 TEST_CASE("Kernels leave a silent port long before its adapter gives up") {
   if (on_adapters() || on_adapter_queues()) return;
   Config config = merged_config();
@@ -147,4 +232,9 @@ TEST_CASE("Kernels of other processes go on over the second port, too") {
   if (on_adapters() || on_adapter_queues()) return;
   CHECK(run_processes(2, "apart_down") == "");
   CHECK(run_processes(2, "apart_answers") == "");
+}
+
+TEST_CASE("Kernels of other processes go back to the first port, too") {
+  if (on_adapters() || on_adapter_queues()) return;
+  CHECK(run_processes(3, "apart_often") == "");
 }

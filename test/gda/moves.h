@@ -3,18 +3,27 @@
 // signals and counters, gets in between, and writes over what it has taken.  CPU threads play them.
 //
 // Threads: ranks are threads or processes; `fault` and `alone` are set before they begin.
+#include <array>
 #include <atomic>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
+#include <map>
 #include <random>
 #include <thread>
 
+#include "plugin/base/clock.h"
 #include "plugin/fabric/soft/extended.h"
 #include "test/gda/gin_ranks.h"
+#include "test/support/log_capture.h"
 
 namespace twinpath::test {
 
 inline constexpr std::size_t kSlot = 24 * 1024, kSlots = 4;
 inline constexpr std::uint64_t kRounds = 150;
+// How many each sender makes, and how far one of this process has come.
+inline std::atomic<std::uint64_t> rounds{kRounds}, furthest{0};
+inline constexpr std::uint64_t kForAsLong = std::uint64_t{1} << 40;  // as faults go on, and more
 inline constexpr int kData = 0, kCredit = 16;  // signals: the first of those from each rank
 
 // What becomes of the first port, and when; the same for all ranks of a run.
@@ -24,8 +33,13 @@ struct Fault {
   soft::PortLoss loss = soft::PortLoss::none;
   std::int64_t after_us = 0;
   unsigned seed = 0;
-  std::int64_t back_us = 0;  // the port comes back so much later; 0: it does not
-  bool last_late = false;    // a queue pair's last send comes back long after its receives
+  std::int64_t back_us = 0;         // the port comes back so much later; 0: it does not
+  bool last_late = false;           // a queue pair's last send comes back long after its receives
+  int times = 1;                    // that it does all this; of more the log must be given
+  const LogCapture* log = nullptr;  // it tells where that many queues are
+  std::size_t queues = 0;
+  bool flaps = false;    // without waiting for any queue
+  bool returns = false;  // each queue's way back, too
 };
 inline Fault fault;
 inline bool alone = false;  // the team's device has one port, and the other one is in reserve
@@ -59,7 +73,10 @@ inline std::size_t slot_of(int rank, std::uint64_t round) {
 // Puts to one rank, each when its slot there is free again; sometimes a get between them.
 inline std::string send_to(int to, int me, const gda::GinKernel30& shared, Windows& w) {
   gda::GinKernel30 kernel = shared;
-  for (std::uint64_t round = 0; round < kRounds; ++round) {
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    for (std::uint64_t far = furthest;
+         far < round && !furthest.compare_exchange_weak(far, round);) {
+    }
     if (round >= kSlots)
       TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(kCredit + to), round - kSlots + 1));
     const std::size_t bytes = bytes_of(me, to, round), at = slot_of(to, round);
@@ -84,7 +101,7 @@ inline std::string send_to(int to, int me, const gda::GinKernel30& shared, Windo
 // Takes what one rank puts, has the memory for itself for a while, and gives it back.
 inline std::string take_from(int from, int me, const gda::GinKernel30& shared, Windows& w) {
   gda::GinKernel30 kernel = shared;
-  for (std::uint64_t round = 0; round < kRounds; ++round) {
+  for (std::uint64_t round = 0; round < rounds; ++round) {
     TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(kData + from), round + 1));
     const std::size_t bytes = bytes_of(from, me, round), at = slot_of(from, round);
     const std::int64_t bad = w.in.mismatch(seed_of(from, me, round), at, bytes);
@@ -97,16 +114,114 @@ inline std::string take_from(int from, int me, const gda::GinKernel30& shared, W
   return {};
 }
 
-inline void strike(const Port& port) {
-  std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));
-  if (!fault.down) {
-    (void)soft::set_port_loss(port.context, port.number, fault.loss);
-    return;
+inline void set(const Port& port, bool well) {
+  if (fault.down)
+    (void)soft::set_port_state(port.context, port.number, well);
+  else
+    (void)soft::set_port_loss(port.context, port.number, well ? soft::PortLoss::none : fault.loss);
+}
+
+// Until that is so, a minute at most.
+template <class F>
+bool comes(F so) {
+  const std::int64_t end = now_ns() + 60 * kSecond;
+  while (!so()) {
+    if (now_ns() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  (void)soft::set_port_state(port.context, port.number, false);
-  if (fault.back_us == 0) return;
+  return true;
+}
+
+// All queues are over that port, or all `of_them`, by what each told last.
+inline bool all_are_on(const char* port, bool of_them = false) {
+  return comes([port, of_them] {
+    const std::string word = " goes on over ";
+    std::map<std::string, bool> there;
+    for (const LogLine& line : fault.log->lines())
+      if (const auto at = line.text.find(word); at != std::string::npos)
+        there[line.text.substr(0, at)] = line.text.compare(at + word.size(), 5, port) == 0;
+    std::size_t count = 0;
+    for (const auto& [queue, is] : there) count += is ? 1 : 0;
+    return count == (of_them ? there.size() : fault.queues);
+  });
+}
+
+inline std::size_t passed() {
+  std::size_t count = 0;
+  for (const LogLine& line : fault.log->lines())
+    count += line.text.find("does not stay on soft0") != std::string::npos ? 1 : 0;
+  return count;
+}
+
+// The port is lost in the very moment at which a queue leaves the other one for it.
+inline LogSink sink_behind = nullptr;  // of losing_sink(), both set before kernels run
+inline const Port* lost_on_return = nullptr;
+inline std::atomic<bool> armed{false};
+__attribute__((format(printf, 5, 6))) inline void losing_sink(LogLevel level, unsigned long subsys,
+                                                              const char* where, int line,
+                                                              const char* format, ...) {
+  std::array<char, 1024> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  sink_behind(level, subsys, where, line, "%s", text.data());
+  const bool returns = std::strstr(text.data(), "goes back to soft0") != nullptr &&
+                       std::strstr(text.data(), "to itself") == nullptr;  // which nobody tells
+  if (returns && armed.exchange(false)) set(*lost_on_return, false);
+}
+
+inline std::string strike_returns(const Port& port) {
+  lost_on_return = &port;
+  bool all = all_are_on("soft1");
+  for (int time = 1; all && time <= fault.times; ++time) {
+    const std::size_t before = passed();
+    armed = true;
+    set(port, true);
+    all = comes([] { return !armed; }) && comes([before] { return passed() > before; }) &&
+          all_are_on("soft1");
+  }
+  armed = false;
+  set(port, true);
+  EXPECT_GIN(all);
+  EXPECT_GIN(all_are_on("soft0"));
+  return {};
+}
+
+inline std::string strike_often(const Port& port) {
+  std::minstd_rand random(fault.seed);
+  for (int time = 1; time <= fault.times; ++time) {
+    std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));
+    set(port, false);
+    if (fault.returns) return strike_returns(port);
+    if (fault.flaps) {
+      const auto most = static_cast<unsigned>(fault.back_us);
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
+      set(port, true);
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
+      continue;
+    }
+    EXPECT_GIN(all_are_on("soft1"), time);
+    std::this_thread::sleep_for(std::chrono::microseconds(fault.back_us));
+    set(port, true);
+    EXPECT_GIN(all_are_on("soft0"), time);
+  }
+  EXPECT_GIN(!fault.flaps || all_are_on("soft0", true));  // that ever left it
+  return {};
+}
+
+inline std::string strike(const Port& port) {
+  if (fault.log != nullptr) {
+    std::string wrong = strike_often(port);
+    if (rounds > kForAsLong) rounds = furthest + 1000;  // which nobody has come to
+    return wrong;
+  }
+  std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));
+  set(port, false);
+  if (fault.back_us == 0) return {};
   std::this_thread::sleep_for(std::chrono::microseconds(fault.back_us));
-  (void)soft::set_port_state(port.context, port.number, true);
+  set(port, true);
+  return {};
 }
 
 inline std::string play(Rank& r, Member& member) {
@@ -116,19 +231,19 @@ inline std::string play(Rank& r, Member& member) {
   const Port& first = *r.devices->rails(0).front().port;
   r.meeting->barrier();
   const auto kernel = member.kernel<gda::GinKernel30>();
-  std::vector<std::string> wrong(static_cast<std::size_t>(2 * r.ranks));
+  std::vector<std::string> wrong(static_cast<std::size_t>(2 * r.ranks + 1));
   std::vector<std::thread> threads;
   for (int p = 0; p < r.ranks; ++p) {
     const auto at = static_cast<std::size_t>(2 * p);
     threads.emplace_back([&, p, at] { wrong[at] = send_to(p, r.rank, kernel, w); });
     threads.emplace_back([&, p, at] { wrong[at + 1] = take_from(p, r.rank, kernel, w); });
   }
-  if (r.rank == 0) threads.emplace_back([&first] { strike(first); });
+  if (r.rank == 0) threads.emplace_back([&] { wrong.back() = strike(first); });
   for (std::thread& thread : threads) thread.join();
   for (const std::string& one : wrong)
     if (!one.empty()) return one;
   for (int p = 0; p < r.ranks; ++p)  // nobody has waited for the last ones
-    TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(kCredit + p), kRounds));
+    TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(kCredit + p), rounds));
   r.meeting->barrier();  // all has come: nothing more may
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   for (int p = 0; p < r.ranks; ++p) {
@@ -136,11 +251,11 @@ inline std::string play(Rank& r, Member& member) {
     const std::uint64_t data = kernel.read_signal(kData + id);
     const std::uint64_t credit = kernel.read_signal(kCredit + id);
     const std::uint64_t counter = kernel.read_counter(id);
-    EXPECT_GIN(data == kRounds && credit == kRounds && counter == kRounds,
+    EXPECT_GIN(data == rounds && credit == rounds && counter == rounds,
                static_cast<std::int64_t>(data), static_cast<std::int64_t>(credit),
                static_cast<std::int64_t>(counter));
     for (std::uint64_t slot = 0; slot < kSlots; ++slot) {
-      const std::uint64_t last = kRounds - kSlots + slot;
+      const std::uint64_t last = rounds - kSlots + slot;
       EXPECT_GIN(w.in.mismatch(77, slot_of(p, last), bytes_of(p, r.rank, last)) == -1, p,
                  static_cast<std::int64_t>(slot));
     }
