@@ -214,6 +214,32 @@ TEST_CASE("F5: Kernels go on when the first port is lost as queues go back to it
   }
 }
 
+namespace {
+
+// Long enough for some looks at ports, should one of them be too early.
+std::string moves_and_rests(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  const std::string wrong = play(r, member);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  r.meeting->barrier();
+  mend(r);
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("Queues do not go back before the first port has been up for its time") {
+  if (on_adapters() || on_adapter_queues()) return;
+  Config config = merged_config();
+  config.failover_pace.settle_ms = 3600 * 1000;
+  fault = {"back soon", true, {}, 2000, 14, 50000};
+  LogCapture log;
+  CHECK(run_threads(2, moves_and_rests, config) == "");
+  CHECK(log.has("leaves soft0 for soft1"));
+  CHECK(!log.has("goes back to soft0"));
+}
+
 TEST_CASE("Kernels leave a silent port long before its adapter gives up") {
   if (on_adapters() || on_adapter_queues()) return;
   Config config = merged_config();
