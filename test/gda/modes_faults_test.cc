@@ -59,7 +59,11 @@ const NamedScenario window_gone_name("window_gone", window_gone);
 // that do not know of it would.
 template <ModeChoice Mode>
 std::string signals_of_the_dead(Rank& r) {
-  Member member = join(r, Mode);
+  Config config = gin_config();
+  config.mode = Mode;
+  config.ib_timeout = 18;  // 9 s with all retries: half a second is no death on a busy machine
+  EXPECT_GIN(r.use(open_devices(config)));
+  Member member = test::join(r);
   EXPECT_GIN(member.context);
   auto kernel = member.kernel(20 * kSecond);
   const int victim = r.ranks - 1;
