@@ -173,45 +173,47 @@ std::string by_seed(unsigned seed, const Fault& what, const LogCapture& log) {
 }
 unsigned seeds() { return number_from("TWINPATH_LONG", 0) != 0 ? 500 : 2; }
 unsigned first_seed() { return static_cast<unsigned>(number_from("TWINPATH_SEED", 5)); }
+template <class Run>
+void each_seed(Run&& run) {
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
+    INFO("seed " << seed);
+    const LogCapture log;
+    run(seed, log);
+  }
+}
 
 }  // namespace
 
 TEST_CASE("F4: Kernels go back to the first port each time that it works again, by seed") {
   if (on_adapters() || on_adapter_queues()) return;
-  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
-    INFO("seed " << seed);
-    LogCapture log;
+  each_seed([](unsigned seed, const LogCapture& log) {
     Fault often{"often", seed % 4 != 0, soft::PortLoss::all};
     often.times = 4;
     REQUIRE(by_seed(seed, often, log) == "");
     CHECK(moves_counted >= 8u * static_cast<unsigned>(fault.queues) / (2 + seed % 2));
     CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
-  }
+  });
 }
 
 TEST_CASE("F5: Kernels go on while the first port comes and goes, by seed") {
   if (on_adapters() || on_adapter_queues()) return;
-  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
-    INFO("seed " << seed);
-    LogCapture log;
+  each_seed([](unsigned seed, const LogCapture& log) {
     Fault flaps{"flaps", seed % 4 != 0, soft::PortLoss::all};
     flaps.times = 20;
     flaps.flaps = true;
     REQUIRE(by_seed(seed, flaps, log) == "");
-  }
+  });
 }
 
 TEST_CASE("F5: Kernels go on when the first port is lost as queues go back to it") {
   if (on_adapters() || on_adapter_queues()) return;
-  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
-    INFO("seed " << seed);
-    LogCapture log;
+  each_seed([](unsigned seed, const LogCapture& log) {
     Fault returns{"returns", seed % 4 != 0, soft::PortLoss::all};
     returns.returns = true;
     returns.times = 3;
     REQUIRE(by_seed(seed, returns, log) == "");
     CHECK(log.has("does not stay on soft0"));
-  }
+  });
 }
 
 namespace {

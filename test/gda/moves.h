@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <cstdarg>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <random>
@@ -160,14 +159,13 @@ inline std::atomic<bool> armed{false};
 __attribute__((format(printf, 5, 6))) inline void losing_sink(LogLevel level, unsigned long subsys,
                                                               const char* where, int line,
                                                               const char* format, ...) {
-  std::array<char, 1024> text{};
   va_list arguments;
   va_start(arguments, format);
-  (void)std::vsnprintf(text.data(), text.size(), format, arguments);
+  const std::string text = text_of(format, arguments);
   va_end(arguments);
-  sink_behind(level, subsys, where, line, "%s", text.data());
-  const bool returns = std::strstr(text.data(), "goes back to soft0") != nullptr &&
-                       std::strstr(text.data(), "to itself") == nullptr;  // which nobody tells
+  sink_behind(level, subsys, where, line, "%s", text.c_str());
+  const bool returns = text.find("goes back to soft0") != text.npos &&
+                       text.find("to itself") == text.npos;  // which nobody tells
   if (returns && armed.exchange(false)) set(*lost_on_return, false);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <utility>
 
 namespace twinpath::test {
 namespace {
@@ -21,16 +22,21 @@ Store& store() {
 
 __attribute__((format(printf, 5, 6))) void capture(LogLevel level, unsigned long, const char*, int,
                                                    const char* format, ...) {
-  std::array<char, 4096> text{};
   va_list arguments;
   va_start(arguments, format);
-  (void)std::vsnprintf(text.data(), text.size(), format, arguments);
+  std::string text = text_of(format, arguments);
   va_end(arguments);
   const std::lock_guard lock(store().mutex);
-  store().lines.push_back({level, text.data()});
+  store().lines.push_back({level, std::move(text)});
 }
 
 }  // namespace
+
+std::string text_of(const char* format, va_list arguments) {
+  std::array<char, 4096> text{};
+  (void)std::vsnprintf(text.data(), text.size(), format, arguments);
+  return text.data();
+}
 
 LogCapture::LogCapture() : failing_(std::uncaught_exceptions()) {
   clear();

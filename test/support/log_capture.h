@@ -3,6 +3,7 @@
 //
 // Threads: messages may come from any thread; one LogCapture may exist at a time (the log sink
 // is one per process).
+#include <cstdarg>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,5 +40,7 @@ class LogCapture {
 // The sink that logs go to, a LogCapture's if there is one: to be handed to init as NCCL's logger.
 // On the test's thread.
 LogSink current_sink();
+// What a sink was given, as text.
+__attribute__((format(printf, 1, 0))) std::string text_of(const char* format, va_list arguments);
 
 }  // namespace twinpath::test
