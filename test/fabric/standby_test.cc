@@ -221,6 +221,8 @@ TEST_CASE("a lone port may be away for as long as its adapter tries by itself") 
   Stream stream(link, {}, 5);
   CHECK(stream.run(20));
   for (const char* port : {"soft0", "soft1"}) FailoverWorld::port(port, false);
+  // The hold time begins when a queue is given up, not when its port goes down.
+  CHECK(eventually([&] { return !stream.run_for(5) || log.has("stops and goes on: "); }));
   CHECK(stream.run_for(400));
   FailoverWorld::port("soft0", true);
   CHECK(stream.run(200));
