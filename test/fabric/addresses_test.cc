@@ -5,54 +5,17 @@
 #include "test/fabric/event_feed.h"
 #include "test/fabric/failover.h"
 #include "test/fabric/world.h"
+#include "test/support/moving_gids.h"
 
 namespace twinpath::test {
 namespace {
 
-// GID tables that the test moves about: what the adapter has at index 0 stands where `places` says.
-struct Moving {
-  static constexpr int kEntries = 8;
-  static inline std::mutex mutex;  // for tests whose connections are made anew behind their back
-  static inline std::vector<int> places;
-  static inline ibv_mtu mtu = IBV_MTU_4096;
-  static inline std::vector<ibv_qp_attr> raised;
-  static inline int gid_queries = 0;
+using Moving = MovingGids;
 
-  static void on(Fabric& fabric) {
-    EventFeed::on(fabric);
-    places = {0};
-    mtu = IBV_MTU_4096;
-    raised.clear();
-    real_ = fabric.verbs;
-    fabric.verbs.query_gid = [](ibv_context* c, std::uint8_t port, int index, ibv_gid* gid) {
-      std::unique_lock hold(mutex);
-      ++gid_queries;
-      *gid = {};
-      const bool there = std::find(places.begin(), places.end(), index) != places.end();
-      hold.unlock();
-      if (there) return real_.query_gid(c, port, 0, gid);
-      return 0;
-    };
-    fabric.verbs.query_port = [](ibv_context* c, std::uint8_t port, ibv_port_attr* attr) {
-      const int error = real_.query_port(c, port, attr);
-      attr->gid_tbl_len = kEntries;
-      attr->active_mtu = mtu;
-      return error;
-    };
-    fabric.verbs.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int mask) {
-      ibv_qp_attr own = *attr;
-      if ((mask & IBV_QP_AV) != 0) {
-        const std::lock_guard hold(mutex);
-        raised.push_back(own);
-        own.ah_attr.grh.sgid_index = 0;
-      }
-      return real_.modify_qp(qp, &own, mask);
-    };
-  }
-
- private:
-  static inline Verbs real_;
-};
+void moving(Fabric& fabric) {
+  EventFeed::on(fabric);
+  Moving::on(fabric);
+}
 
 // A new connection of the world's sessions carries a message; by which GID index and MTU.
 struct Used {
@@ -83,7 +46,7 @@ std::vector<Used> connect_once(World& world, Listener* listener = nullptr,
 TEST_CASE("an address that moves in the GID table is found where it is now, without an event") {
   LogCapture log;
   EventFeed feed;
-  World world(soft_config(), -1, Moving::on);
+  World world(soft_config(), -1, moving);
   HandleArray handle;
   std::unique_ptr<Listener> listener;
   REQUIRE(world.b->listen(1, handle, listener) == Status::ok);
@@ -101,7 +64,7 @@ TEST_CASE(
     "an address that comes besides the one in use is taken after its event, if it is better") {
   LogCapture log;
   EventFeed feed;
-  World world(soft_config("soft0"), -1, Moving::on);
+  World world(soft_config("soft0"), -1, moving);
   const auto connect = [&] {
     Link link = world.connect(0, 0);
     return Moving::raised.back().ah_attr.grh.sgid_index;
@@ -121,7 +84,7 @@ TEST_CASE(
 
 TEST_CASE("a connection takes the MTU that the ports have when it is made") {
   EventFeed feed;
-  World world(soft_config(), -1, Moving::on);
+  World world(soft_config(), -1, moving);
   for (const ibv_mtu mtu : {IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_512}) {
     Moving::mtu = mtu;
     for (const Used& used : connect_once(world)) CHECK(used.mtu == mtu);
@@ -167,7 +130,7 @@ TEST_CASE("one address on two hosts is refused with its name, and two addresses 
 TEST_CASE("without any address connect and listen say so, and go on when there is one again") {
   LogCapture log;
   EventFeed feed;
-  World world(soft_config(), -1, Moving::on);
+  World world(soft_config(), -1, moving);
   Moving::places.clear();
   HandleArray handle;
   std::unique_ptr<Listener> listener;
@@ -183,21 +146,17 @@ TEST_CASE("F9: a connection over several ports goes on with the addresses that t
   EventFeed feed;
   Config c = soft_config("soft0,soft1,soft2,soft3");
   c.soft_copy_threads = 0;
-  World world(c, -1, Moving::on);
+  World world(c, -1, moving);
   Link link = world.connect(merge_devices(*world.transport, {0, 1}),
                             merge_devices(*world.transport, {2, 3}));
   Stream stream(link, {}, 3);
   CHECK(stream.run(50));
   const auto raised_with = [&](int index) {
-    const std::lock_guard hold(Moving::mutex);
-    return std::any_of(Moving::raised.begin(), Moving::raised.end(),
-                       [&](const ibv_qp_attr& a) { return a.ah_attr.grh.sgid_index == index; });
+    const std::vector<int> all = Moving::indices_raised();
+    return std::count(all.begin(), all.end(), index) != 0;
   };
   const auto put = [&](std::vector<int> places, bool tell) {
-    {
-      const std::lock_guard hold(Moving::mutex);
-      Moving::places = std::move(places);
-    }
+    Moving::put(std::move(places));
     for (const char* device : {"soft0", "soft1", "soft2", "soft3"}) {
       ibv_async_event event{};
       event.event_type = IBV_EVENT_GID_CHANGE;

@@ -123,9 +123,10 @@ bool on_adapters() {
 
 bool on_adapter_queues() { return gin_config().mode == ModeChoice::gda; }
 
-std::shared_ptr<Devices> open_devices(const Config& config) {
+std::shared_ptr<Devices> open_devices(const Config& config, void (*adjust)(Fabric&)) {
   auto fabric = open_fabric(config);
   if (!fabric) return nullptr;
+  if (adjust != nullptr) adjust(**fabric);
   return std::make_shared<Devices>(std::move(fabric).take(), config, std::nullopt,
                                    CounterPage::create("here", "test", {}));
 }
@@ -191,8 +192,9 @@ std::int64_t WindowMemory::mismatch(unsigned seed, std::size_t at, std::size_t b
   return i == bytes ? -1 : static_cast<std::int64_t>(i);
 }
 
-std::string run_threads(int ranks, Scenario scenario, const Config& config) {
-  auto devices = open_devices(config);
+std::string run_threads(int ranks, Scenario scenario, const Config& config,
+                        void (*adjust)(Fabric&)) {
+  auto devices = open_devices(config, adjust);
   if (devices == nullptr || devices->count() == 0) return "no device";
   ThreadMeeting::Place place(ranks);
   std::mutex mutex;

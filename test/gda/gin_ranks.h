@@ -56,7 +56,7 @@ template <class T>
 T scaled(T n) {
   return on_adapters() ? n / 10 : n;
 }
-std::shared_ptr<Devices> open_devices(const Config& config);
+std::shared_ptr<Devices> open_devices(const Config& config, void (*adjust)(Fabric&) = nullptr);
 
 struct Rank {
   int rank = 0, ranks = 1;
@@ -102,8 +102,9 @@ class WindowMemory {
 
 using Scenario = std::string (*)(Rank&);
 
-// Errors of all ranks, one a line.
-std::string run_threads(int ranks, Scenario scenario, const Config& config = gin_config());
+// Errors of all ranks, one a line.  `adjust`: the fabric, before anything of it is used.
+std::string run_threads(int ranks, Scenario scenario, const Config& config = gin_config(),
+                        void (*adjust)(Fabric&) = nullptr);
 // `name` finds the scenario in the other program: see register_scenario.
 std::string run_processes(int ranks, const std::string& name);
 

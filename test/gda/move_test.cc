@@ -7,10 +7,9 @@
 
 #include "gda/served/back/work_request_id.h"
 #include "plugin/base/counter_page.h"
-#include "test/gda/moves.h"
+#include "test/gda/move_seeds.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
-#include "test/support/numbers.h"
 
 using namespace twinpath;
 using namespace twinpath::gda;
@@ -49,25 +48,13 @@ struct LateLast {
   }
 };
 
-std::uint64_t moves_counted = 0;  // moves of this process, as readers of the counters learn of them
-
-std::string moves(Rank& r) {
+std::string late_moves(Rank& r) {
   if (fault.last_late && r.rank == 0) {
     auto& poll = r.devices->rails(0).front().port->context->ops.poll_cq;
     LateLast::below = poll;
     poll = LateLast::poll;
   }
-  Member member = join_first(r);
-  EXPECT_GIN(member.context);
-  const std::string wrong = play(r, member);
-  mend(r);
-  if (r.rank != 0) return wrong;
-  const counters::GinCounts& g = r.devices->counters()->process().gin[0];
-  moves_counted = g.moves.get();
-  const std::uint64_t longest = g.longest_move_ns.get(), all = g.moved_ns.get();
-  EXPECT_GIN(moves_counted == 0 ? longest == 0 && all == 0 : longest > 0 && longest <= all,
-             static_cast<std::int64_t>(longest), static_cast<std::int64_t>(all));
-  return wrong;
+  return moves(r);
 }
 
 // Each rank a process: the port fails of one of them alone.
@@ -86,13 +73,6 @@ const NamedScenario apart_answers("apart_answers", [](Rank& r) {
   return moves_apart(r, {"no answer", false, soft::PortLoss::answers, 2000, 12});
 });
 
-Config soon_back() {
-  Config config = merged_config();
-  config.failover_pace.settle_ms = 10;
-  config.failover_pace.first_pause_ms = 20;
-  config.failover_pace.longest_pause_ms = 100;
-  return config;
-}
 std::string often_apart(Rank& r) {
   const LogCapture log;
   Fault often{"often", true, {}, 5000, 13, 5000};
@@ -121,7 +101,7 @@ TEST_CASE("Kernels go on over the second port when the first one fails") {
     INFO(one.what << (alone ? ", the second one in reserve" : ""));
     fault = one;
     LogCapture log;
-    CHECK(run_threads(3, moves, merged_config()) == "");
+    CHECK(run_threads(3, late_moves, merged_config()) == "");
     const bool strikes = one.down || one.loss != soft::PortLoss::none;
     CHECK(log.has("leaves soft0 for soft1") == strikes);
     CHECK((moves_counted > 0) == strikes);
@@ -146,43 +126,6 @@ TEST_CASE("Kernels go on over the second port whenever the first one fails, by s
   }
   alone = false;
 }
-
-namespace {
-
-// One of those, by seed: kernels run until it is over.
-std::string by_seed(unsigned seed, const Fault& what, const LogCapture& log) {
-  std::minstd_rand random(seed * 2654435761u);
-  (void)random();
-  const int ranks = 2 + static_cast<int>(seed % 2);
-  fault = what;
-  fault.seed = seed;
-  fault.after_us = static_cast<std::int64_t>(random() % 20000);
-  fault.back_us = static_cast<std::int64_t>(1 + random() % 20000);
-  fault.log = &log;
-  fault.queues = static_cast<std::size_t>(ranks * ranks);
-  rounds = kForAsLong + 1;
-  furthest = 0;
-  alone = seed / 2 % 2 != 0;
-  sink_behind = current_sink();
-  if (fault.returns) (void)set_log_sink(&losing_sink);
-  const std::string wrong = run_threads(ranks, moves, soon_back());
-  (void)set_log_sink(sink_behind);
-  rounds = kRounds;
-  alone = false;
-  return wrong;
-}
-unsigned seeds() { return number_from("TWINPATH_LONG", 0) != 0 ? 500 : 2; }
-unsigned first_seed() { return static_cast<unsigned>(number_from("TWINPATH_SEED", 5)); }
-template <class Run>
-void each_seed(Run&& run) {
-  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
-    INFO("seed " << seed);
-    const LogCapture log;
-    run(seed, log);
-  }
-}
-
-}  // namespace
 
 TEST_CASE("F4: Kernels go back to the first port each time that it works again, by seed") {
   if (on_adapters() || on_adapter_queues()) return;

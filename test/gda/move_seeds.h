@@ -1,0 +1,72 @@
+#pragma once
+// Faults of a team's ports by seed, while kernels run until they are over (moves.h).
+#include <random>
+#include <string>
+
+#include "plugin/base/counter_page.h"
+#include "test/gda/moves.h"
+#include "test/support/catch.h"
+#include "test/support/numbers.h"
+
+namespace twinpath::test {
+
+// Moves of this process, as readers of the counters learn of them.
+inline std::uint64_t moves_counted = 0;
+
+inline std::string moves(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  const std::string wrong = play(r, member);
+  mend(r);
+  if (r.rank != 0) return wrong;
+  const counters::GinCounts& g = r.devices->counters()->process().gin[0];
+  moves_counted = g.moves.get();
+  const std::uint64_t longest = g.longest_move_ns.get(), all = g.moved_ns.get();
+  EXPECT_GIN(moves_counted == 0 ? longest == 0 && all == 0 : longest > 0 && longest <= all,
+             static_cast<std::int64_t>(longest), static_cast<std::int64_t>(all));
+  return wrong;
+}
+
+inline Config soon_back() {
+  Config config = merged_config();
+  config.failover_pace.settle_ms = 10;
+  config.failover_pace.first_pause_ms = 20;
+  config.failover_pace.longest_pause_ms = 100;
+  return config;
+}
+
+// A team plays until the fault is over.  `adjust`: as of run_threads().
+inline std::string by_seed(unsigned seed, const Fault& what, const LogCapture& log,
+                           void (*adjust)(Fabric&) = nullptr) {
+  std::minstd_rand random(seed * 2654435761u);
+  (void)random();
+  const int ranks = 2 + static_cast<int>(seed % 2);
+  fault = what;
+  fault.seed = seed;
+  fault.after_us = static_cast<std::int64_t>(random() % 20000);
+  fault.back_us = static_cast<std::int64_t>(1 + random() % 20000);
+  fault.log = &log;
+  fault.queues = static_cast<std::size_t>(ranks * ranks);
+  rounds = kForAsLong + 1;
+  furthest = 0;
+  alone = seed / 2 % 2 != 0;
+  sink_behind = current_sink();
+  if (fault.returns) (void)set_log_sink(&losing_sink);
+  const std::string wrong = run_threads(ranks, moves, soon_back(), adjust);
+  (void)set_log_sink(sink_behind);
+  rounds = kRounds;
+  alone = false;
+  return wrong;
+}
+inline unsigned seeds() { return number_from("TWINPATH_LONG", 0) != 0 ? 500 : 2; }
+inline unsigned first_seed() { return static_cast<unsigned>(number_from("TWINPATH_SEED", 5)); }
+template <class Run>
+void each_seed(Run&& run) {
+  for (unsigned seed = first_seed(); seed < first_seed() + seeds(); ++seed) {
+    INFO("seed " << seed);
+    const LogCapture log;
+    run(seed, log);
+  }
+}
+
+}  // namespace twinpath::test
