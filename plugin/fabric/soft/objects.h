@@ -257,6 +257,9 @@ void publish_packet(SoftQp& qp, PacketHeader* p);
 // --- queue_pair.cc
 void enter_error(SoftQp& qp);  // lock held: state ERR, flushes both queues
 void retire(SoftQp& qp);       // lock held: completes finished entries in order
+// Lock not held, in a state in which no copy begins: what engines of GPUs were given has ended.  It
+// cannot be taken back, and always ends.
+void wait_for_engines(SoftQp& qp);
 // Runs both halves once; gives false at once when somebody else holds the lock.
 bool advance(SoftQp& qp);
 void stop_copies(SoftQp& qp);           // lock held: no thread of the team is at its memory

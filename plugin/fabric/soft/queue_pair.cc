@@ -1,4 +1,6 @@
 // Queue pairs: life, completion in order, errors.
+#include <sched.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -243,22 +245,32 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   return qp.release();
 }
 
+void wait_for_engines(SoftQp& qp) {
+  for (;;) {
+    {
+      const std::lock_guard hold(qp.lock);
+      if (qp.copies.jobs_in_flight == 0) return;
+    }
+    sched_yield();
+  }
+}
+
 int destroy_qp(ibv_qp* q) {
   SlowStep slow("destroying a queue pair");
   SoftQp* qp = soft(q);
   qp->hca->remove_qp(qp);  // first: after it nobody gets the QP up and puts it into the CQs' lists
   leave_cq(qp->send_cq, qp);
   leave_cq(qp->recv_cq, qp);
-  // Nobody finds the QP any more, except a copy thread with a job of ours: wait for it.  Copy
-  // engines always come to an end.
-  for (bool busy = true; busy;) {
-    {
-      std::lock_guard hold(qp->lock);
-      qp->state = IBV_QPS_RESET;
-      busy = qp->copies.jobs_in_flight != 0;
-      if (!busy) forget_wire(*qp);
-    }
-    if (busy) sched_yield();
+  // Nobody finds the QP any more, except a copy thread with a job of ours, which begins no other in
+  // this state, nor in that of an error which the job may end in.
+  {
+    const std::lock_guard hold(qp->lock);
+    qp->state = IBV_QPS_RESET;
+  }
+  wait_for_engines(*qp);
+  {
+    const std::lock_guard hold(qp->lock);
+    forget_wire(*qp);
   }
   end_events(*qp);
   --static_cast<SoftPd*>(qp->pd)->users;

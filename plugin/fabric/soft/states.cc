@@ -1,6 +1,4 @@
 // The state machine of a queue pair: ibv_modify_qp and ibv_query_qp.
-#include <sched.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
@@ -103,19 +101,6 @@ void copy_attributes(SoftQp& qp, const ibv_qp_attr& a, int mask) {
   if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0) t.en_sqd_async_notify = a.en_sqd_async_notify;
 }
 
-// What an engine of a GPU was given cannot be taken back, and always ends.  Until then the queue
-// pair has not stopped: an adapter's command returns when nothing is written any more.
-void wait_for_engines(SoftQp& qp) {
-  const SlowStep slow("a queue pair's move to error");
-  for (;;) {
-    {
-      const std::lock_guard hold(qp.lock);
-      if (qp.copies.jobs_in_flight == 0) return;
-    }
-    sched_yield();
-  }
-}
-
 }  // namespace
 
 int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
@@ -136,6 +121,8 @@ int modify_qp(ibv_qp* q, ibv_qp_attr* a, int mask) {
       enter_error(qp);
       qp.attr.qp_state = next;  // by its owner: see check_state in post.cc
       hold.unlock();
+      // An adapter's command returns when nothing is written any more.
+      const SlowStep slow("a queue pair's move to error");
       wait_for_engines(qp);
       return 0;
     }
