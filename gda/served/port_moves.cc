@@ -17,17 +17,6 @@ std::int64_t follow_limit(const Config& config) {
   return std::max(config.failover_hold_ms * kMillisecond, 2 * kSecond);
 }
 
-// What follows is a number, not a signal's index.
-bool post_taken(ibv_qp* qp, std::size_t pair, std::uint32_t taken) {
-  ibv_send_wr wr{};
-  wr.wr_id = WorkRequestId::of(pair, WorkRequestId::kTaken);
-  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.imm_data = htobe32(taken);
-  ibv_send_wr* bad = nullptr;
-  return ibv_post_send(qp, &wr, &bad) == 0;
-}
-
 }  // namespace
 
 PortMoves::PortMoves(GinCore& core, std::size_t ranks, CountedInbox& inbox, PortQueues& first,
@@ -199,7 +188,7 @@ void PortMoves::tell(std::size_t p) {
   pair.skipped = false;
   if (ports_.to_itself(p))
     pair.heard = taken;
-  else if (!post_taken(to.pair(p)->qp(), p, taken))
+  else if (!post_immediate(to.pair(p)->qp(), WorkRequestId::of(p, WorkRequestId::kTaken), taken))
     pass(p, "nothing can be posted");
 }
 

@@ -1,6 +1,8 @@
 // See port_queues.h.
 #include "gda/served/port_queues.h"
 
+#include <endian.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -119,6 +121,25 @@ Status PortQueues::raise(Renewed& ends, const QueueEnd& far, const std::string& 
   if (ends.far == nullptr) return ends.pair->raise(far, peer, here);
   TP_TRY(ends.far->raise(ends.pair->end(), "this rank", true));
   return ends.pair->raise(ends.far->end(), peer, here);
+}
+
+bool post_immediate(ibv_qp* qp, std::uint64_t wr_id, std::uint32_t immediate,
+                    const WrittenMemory* memory) {
+  ibv_send_wr wr{};
+  ibv_sge sge{};
+  wr.wr_id = wr_id;
+  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.imm_data = htobe32(immediate);
+  if (memory != nullptr) {
+    sge = memory->from;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.wr.rdma.remote_addr = memory->to;
+    wr.wr.rdma.rkey = memory->rkey;
+  }
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(qp, &wr, &bad) == 0;
 }
 
 }  // namespace twinpath::gda

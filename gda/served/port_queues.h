@@ -87,4 +87,14 @@ class PortQueues {
   std::vector<Renewed> pairs_, next_;
 };
 
+// What a rank tells a peer over a queue pair, beside signals: a number as immediate data, perhaps
+// behind memory written there.
+struct WrittenMemory {
+  ibv_sge from{};
+  std::uint64_t to = 0;
+  std::uint32_t rkey = 0;
+};
+bool post_immediate(ibv_qp* qp, std::uint64_t wr_id, std::uint32_t immediate,
+                    const WrittenMemory* memory = nullptr);
+
 }  // namespace twinpath::gda

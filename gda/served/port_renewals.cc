@@ -269,21 +269,13 @@ void PortRenewals::say(std::size_t p, QueueWord::Kind kind) {
 bool PortRenewals::post(std::size_t p, std::uint32_t immediate, bool with_word) {
   Pair& pair = pairs_[p];
   const int port = pair.back->on();
-  ibv_sge sge{reinterpret_cast<std::uintptr_t>(pair.ends.out), sizeof(QueueWord),
-              ports_.queues(port).tables().lkey};
-  ibv_send_wr wr{};
-  wr.wr_id = WorkRequestId::of(p, WorkRequestId::kWord);
-  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.imm_data = htobe32(immediate);
-  if (with_word) {
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.wr.rdma.remote_addr = pair.ends.far_box;
-    wr.wr.rdma.rkey = pair.ends.probed[static_cast<std::size_t>(port)].rkey;
-  }
-  ibv_send_wr* bad = nullptr;
-  return ibv_post_send(ports_.queues(port).pair(p)->qp(), &wr, &bad) == 0;
+  const PortQueues& queues = ports_.queues(port);
+  const WrittenMemory word{
+      {reinterpret_cast<std::uintptr_t>(pair.ends.out), sizeof(QueueWord), queues.tables().lkey},
+      pair.ends.far_box,
+      pair.ends.probed[static_cast<std::size_t>(port)].rkey};
+  return post_immediate(queues.pair(p)->qp(), WorkRequestId::of(p, WorkRequestId::kWord), immediate,
+                        with_word ? &word : nullptr);
 }
 
 }  // namespace twinpath::gda
