@@ -1,6 +1,8 @@
 // See gin_transport.h.
 #include "gda/gin_transport.h"
 
+#include <algorithm>
+
 #include "gda/adapter/adapter_context.h"
 #include "gda/served/served_context.h"
 #include "gda/team/meeting.h"
@@ -27,6 +29,12 @@ class Comm final : public TeamComm<GinComm, Window, GinCore> {
     return std::unique_ptr<GinContext>(std::move(context).take());
   }
 };
+
+// Not where the adapter serves the queues itself: what it does is not seen here.
+bool may_move(const GinCore& core) {
+  return core.adapter == nullptr && std::all_of(core.plans.begin(), core.plans.end(),
+                                                [](const PeerPlan& plan) { return plan.counted; });
+}
 
 class Transport final : public GinTransport {
  public:
@@ -60,7 +68,7 @@ class Transport final : public GinTransport {
     auto core = std::make_shared<GinCore>(static_cast<int>(handles.size()));
     TP_TRY(meetings_.meet(core, handles, rank, listener, settings));
     TP_TRY(agree_on_modes(*core, devices_->index_of(core->rail.port)));
-    TP_TRY(agree_on_second_port(*core, core->device));
+    TP_TRY(agree_on_second_port(*core, may_move(*core)));
     core->engine = Engine::of(core->gpu, devices_->config().gin_engine,
                               devices_->config().helper_cpus, devices_->counters().get());
     return std::unique_ptr<GinComm>(std::make_unique<Comm>(std::move(core)));

@@ -37,7 +37,7 @@ Queue* Context::find(const char* what, int context, int rank) {
 
 // `rank` -1: this end's memory.
 bool Context::place(const char* what, const RmaPlace& place, std::uint64_t bytes, int rank,
-                    std::uint64_t& address, std::uint32_t& key) const {
+                    std::uint64_t& address, PortKeys& keys) const {
   const auto* const window = static_cast<const Window*>(place.window);
   if (window == nullptr || !window->of(*team_)) {
     TP_WARN("%s: %s", what,
@@ -53,7 +53,7 @@ bool Context::place(const char* what, const RmaPlace& place, std::uint64_t bytes
     return false;
   }
   address = memory.address + place.offset;
-  key = memory.fabric_key;
+  keys = {memory.fabric_key, memory.second_key};
   return true;
 }
 
@@ -139,6 +139,8 @@ Status Context::test(Request& request, bool& done) {
 
 void Context::turn() {
   poll();
+  const std::int64_t now = now_ns();
+  if (moves_ != nullptr && !given_up_) moves_->turn(now);
   if (flush_ != nullptr && flush_->under_way()) (void)flush_->turn();
   if (flush_ != nullptr && flushed_ != flush_->done()) {
     flushed_ = flush_->done();
@@ -148,34 +150,40 @@ void Context::turn() {
   const bool works =
       (inbox_ == nullptr || given_up_ || inbox_->turn()) && (flush_ == nullptr || !flush_->dead());
   if (!works && !given_up_) fail_queues(-1);
-  const std::int64_t now = now_ns();
   if (now - looked_ >= kLookEvery) look_around(now);
 }
 
 void Context::poll() {
-  for (int i = 0; i < kPollsPerTurn; ++i) {
-    std::array<ibv_wc, kPollBatch> wcs;
-    const int n = ibv_poll_cq(cq_.get(), kPollBatch, wcs.data());
-    if (n < 0) return fail_queues(-1);
-    std::uint32_t last = ~0u;
-    for (int c = 0; c < n; ++c) {
-      const ibv_wc& wc = wcs[static_cast<std::size_t>(c)];
-      const WorkId id = WorkId::of(wc);
-      Queue* const queue = id.queue < queues_.size() ? queues_[id.queue].get() : nullptr;
-      if (queue == nullptr) continue;
-      if (id.what == WorkId::What::receive) {
-        if (inbox_ != nullptr && !inbox_->on_receive(wc, id, queue->name()))
-          queue->fail(Status::remote);
-        continue;
-      }
-      // Once for what one queue has in a row.
-      if (last != ~0u && last != id.queue) queues_[last]->advance();
-      last = id.queue;
-      queue->on_completion(wc, id.what);
-    }
-    if (last != ~0u) queues_[last]->advance();
-    if (n < kPollBatch) return;
+  for (const int port : {0, 1}) {
+    bool more = sides_[static_cast<std::size_t>(port)] != nullptr;
+    for (int i = 0; i < kPollsPerTurn && more; ++i) more = poll(port);
   }
+}
+
+// Whether there may be more.
+bool Context::poll(int port) {
+  std::array<ibv_wc, kPollBatch> wcs;
+  ibv_cq* const cq = sides_[static_cast<std::size_t>(port)]->cq();
+  const int n = ibv_poll_cq(cq, kPollBatch, wcs.data());
+  if (n < 0) fail_queues(-1);
+  std::uint32_t last = ~0u;
+  for (int c = 0; c < n; ++c) {
+    const ibv_wc& wc = wcs[static_cast<std::size_t>(c)];
+    const WorkId id = WorkId::of(wc);
+    Queue* const queue = id.queue < queues_.size() ? queues_[id.queue].get() : nullptr;
+    if (queue == nullptr || (moves_ != nullptr && moves_->takes(port, wc, id))) continue;
+    if (id.what == WorkId::What::receive) {
+      if (inbox_ != nullptr && !inbox_->on_receive(wc, id, queue->name()))
+        queue->fail(Status::remote);
+      continue;
+    }
+    // Once for what one queue has in a row.
+    if (last != ~0u && last != id.queue) queues_[last]->advance();
+    last = id.queue;
+    queue->on_completion(wc, id.what);
+  }
+  if (last != ~0u) queues_[last]->advance();
+  return n == kPollBatch;
 }
 
 void Context::fail_queues(int rank) {
@@ -190,7 +198,9 @@ void Context::fail_queues(int rank) {
 
 void Context::look_around(std::int64_t now) {
   looked_ = now;
-  if (!given_up_ && team_->lost_port(now)) return fail_queues(-1);
+  const bool moving = moves_ != nullptr && moves_->under_way();  // which has a limit of its own
+  PortWatch& port = moves_ != nullptr ? moves_->watch() : *team_->port;
+  if (!given_up_ && !moving && team_->lost(port, now)) return fail_queues(-1);
   for (int rank = 0; rank < ranks() && !given_up_; ++rank)
     if (rank != team_->rank() && !gone_[static_cast<std::size_t>(rank)]) look_at(rank, now);
 }

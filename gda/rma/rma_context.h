@@ -3,12 +3,15 @@
 //
 // Threads: see rma.h.  One lock, nearly always free: it keeps a window's end, and only that, from
 // the data path.
+#include <array>
 #include <atomic>
 #include <memory>
 #include <vector>
 
 #include "gda/memory/device_memory.h"
 #include "gda/rma/rma_inbox.h"
+#include "gda/rma/rma_moves.h"
+#include "gda/rma/rma_port_side.h"
 #include "gda/rma/rma_queue.h"
 #include "gda/rma/rma_team.h"
 #include "gda/rma/rma_window.h"
@@ -40,6 +43,12 @@ class Context final : public RmaContext {
 
  private:
   using Bytes = std::vector<std::uint8_t>;
+  // What another rank has: memory that probes may name, and whether queues to it can move.
+  struct Far {
+    bool moves = false;
+    std::uint64_t memory = 0;
+    PortKeys rkeys{};
+  };
 
   Context(std::shared_ptr<Team> team, const RmaSettings& settings);
 
@@ -47,9 +56,10 @@ class Context final : public RmaContext {
   Result<std::vector<Bytes>> prepare();
   Status check_settings() const;
   Status make_memory();
-  Status make_pairs();
+  Status make_sides();
   Status connect(const std::vector<Bytes>& from);
-  void make_queues(const std::vector<KeyedMemory>& there);
+  Status raise(std::size_t queue, int port, Reader& in);
+  void make_queues(const std::vector<Far>& there);
 
   int ranks() const { return team_->ranks(); }
   std::size_t queue_count() const {
@@ -69,12 +79,13 @@ class Context final : public RmaContext {
   // Null: that cannot be asked for, which was logged.
   Queue* find(const char* what, int context, int rank);
   bool place(const char* what, const RmaPlace& place, std::uint64_t bytes, int rank,
-             std::uint64_t& address, std::uint32_t& key) const;
+             std::uint64_t& address, PortKeys& keys) const;
   Result<RmaRequest*> start(Queue& queue, Work& work);
 
   // Under the lock.
   void turn();
   void poll();
+  bool poll(int port);
   void look_around(std::int64_t now);
   void look_at(int rank, std::int64_t now);
   void fail_queues(int rank);  // -1: all
@@ -83,16 +94,15 @@ class Context final : public RmaContext {
   const RmaSettings settings_;
   SpinLock lock_;
   // What the adapter uses goes after what uses the adapter.
-  std::unique_ptr<DeviceBlock> memory_;  // scratch of all queues, the inbox, a sink
-  Owned<ibv_mr> mr_;
-  Owned<ibv_cq> cq_;
-  std::unique_ptr<GpuFlush> flush_;                // null: none is needed
-  std::vector<std::unique_ptr<QueuePair>> pairs_;  // by queue; null: not spoken to
-  std::unique_ptr<Inbox> inbox_;                   // null: adapters add
+  std::unique_ptr<DeviceBlock> memory_;             // scratch of all queues, the inbox, a sink
+  std::array<std::unique_ptr<PortSide>, 2> sides_;  // the second: null where nothing can move
+  std::unique_ptr<GpuFlush> flush_;                 // null: none is needed
+  std::unique_ptr<Inbox> inbox_;                    // null: adapters add
   Chain chain_;
   Requests requests_;
-  std::vector<std::unique_ptr<Queue>> queues_;
-  std::vector<PeerWatch> watches_;  // by rank
+  std::vector<std::unique_ptr<Queue>> queues_;  // null: not spoken to
+  std::unique_ptr<Moves> moves_;                // null: nothing can move
+  std::vector<PeerWatch> watches_;              // by rank
   std::vector<bool> gone_;
   std::uint32_t slots_ = 0;
   std::int64_t looked_ = 0;

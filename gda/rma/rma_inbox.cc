@@ -12,44 +12,56 @@
 
 namespace twinpath::gda::rma {
 
-Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, std::uint8_t* memory,
-                                           std::uint32_t lkey, GpuFlush* flush) {
+Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, const Memory& memory,
+                                           GpuFlush* flush) {
   std::unique_ptr<Inbox> made(new Inbox(team));
-  made->receives_ = memory;
+  made->receives_ = memory.at;
+  made->slots_ = slots(memory.second);
   made->values_ =
-      reinterpret_cast<std::uint64_t*>(memory + queues * kReceives * Queue::kScratchSlot);
-  made->lkey_ = lkey;
+      reinterpret_cast<std::uint64_t*>(memory.at + queues * made->slots_ * Queue::kScratchSlot);
+  made->lkeys_ = memory.lkeys;
   made->flush_ = flush;
-  made->qps_.resize(queues);
+  for (auto& qps : made->qps_) qps.resize(queues);
+  made->counts_.resize(queues);
   const Team& core = team;
-  const Verbs& verbs = core.verbs();
-  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, kBatch, core.owner());
+  TP_TRY(made->make_loop(0, core.rail, core.limits));
+  if (memory.second && made->make_loop(1, core.second->rail, core.second->limits) != Status::ok)
+    core.second->lacks.store("words are not reached", std::memory_order_relaxed);
+  return made;
+}
+
+Status Inbox::make_loop(int port, const Rail& rail, const AdapterLimits& limits) {
+  const Team& core = team_;
+  Loop& made = loops_[static_cast<std::size_t>(port)];
+  auto cq = make_completion_queue(core.verbs(), rail.port.adapter->context, kBatch, core.owner());
   if (!cq) return cq.status();
-  made->cq_ = std::move(cq).take();
+  made.cq = std::move(cq).take();
   QueueSettings settings = path_settings(core.config(), core.settings);
   settings.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
   settings.recv_depth = 0;
   settings.send_depth = static_cast<int>(kBatch);
-  auto pair = QueuePair::make(verbs, core.rail, made->cq_.get(), settings, core.limits);
+  auto pair = QueuePair::make(core.verbs(), rail, made.cq.get(), settings, limits);
   if (!pair) return pair.status();
-  made->loop_ = std::move(pair).take();
-  TP_TRY(made->loop_->raise(made->loop_->end(), "itself", true));
-  return made;
+  TP_TRY((*pair)->raise((*pair)->end(), "itself", true));
+  made.pair = std::move(pair).take();
+  return Status::ok;
 }
 
 Inbox::~Inbox() { stop(); }
 
 void Inbox::stop() {
-  if (loop_ != nullptr) loop_->stop();
+  for (const Loop& each : loops_)
+    if (each.pair != nullptr) each.pair->stop();
   const Inbox* me = this;
   // Partner: the acquire of who adds next.  What this one has had under way is over: stop() is.
   (void)team_.adding.compare_exchange_strong(me, nullptr, std::memory_order_release,
                                              std::memory_order_relaxed);
 }
 
-Status Inbox::listen(std::uint16_t queue, ibv_qp* qp) {
-  qps_[queue] = qp;
-  for (std::uint32_t slot = 0; slot < kReceives; ++slot) {
+Status Inbox::listen(std::uint16_t queue, int port, ibv_qp* qp) {
+  qps_[static_cast<std::size_t>(port)][queue] = qp;
+  const std::uint32_t end = port == 0 ? kReceives : slots_;
+  for (std::uint32_t slot = port == 0 ? 0 : kReceives; slot < end; ++slot) {
     if (const int error = post(queue, slot); error != 0) {
       TP_WARN("posting receives for signals fails: %s (errno %d); see dmesg of this host",
               std::strerror(error), error);
@@ -60,22 +72,35 @@ Status Inbox::listen(std::uint16_t queue, ibv_qp* qp) {
 }
 
 int Inbox::post(std::uint16_t queue, std::uint32_t slot) {
-  const std::uint8_t* const at =
-      receives_ + (std::size_t{queue} * kReceives + slot) * Queue::kScratchSlot;
-  ibv_sge sge{reinterpret_cast<std::uintptr_t>(at), SignalMessage::kBytes, lkey_};
+  const auto port = static_cast<std::size_t>(port_of(slot));
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(receive(queue, slot)), SignalMessage::kBytes,
+              lkeys_[port]};
   ibv_recv_wr wr{};
   wr.wr_id = WorkId{queue, WorkId::What::receive, slot}.packed();
   wr.sg_list = &sge;
   wr.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(qps_[queue], &wr, &bad);
+  return ibv_post_recv(qps_[port][queue], &wr, &bad);
+}
+
+bool Inbox::ask_for_last(std::uint16_t queue, int port) {
+  ibv_recv_wr wr{};
+  wr.wr_id = WorkId{queue, WorkId::What::last_receive, 0}.packed();
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_recv(qps_[static_cast<std::size_t>(port)][queue], &wr, &bad) == 0;
+}
+
+std::optional<std::uint64_t> Inbox::number_in(const ibv_wc& wc, WorkId id) const {
+  if (wc.byte_len != SignalMessage::kBytes || id.number >= slots_) return std::nullopt;
+  const auto message = SignalMessage::decode(receive(id.queue, id.number));
+  return message.window == 0 ? std::optional(message.add) : std::nullopt;
 }
 
 bool Inbox::on_receive(const ibv_wc& wc, WorkId id, const std::string& from) {
   // Flushed receives: the sender, or this end's own work, tells what went wrong.
-  if (wc.status != IBV_WC_SUCCESS || id.queue >= qps_.size() || id.number >= kReceives) return true;
-  const auto message = SignalMessage::decode(
-      receives_ + (std::size_t{id.queue} * kReceives + id.number) * Queue::kScratchSlot);
+  if (wc.status != IBV_WC_SUCCESS || id.queue >= counts_.size() || id.number >= slots_) return true;
+  ++counts_[id.queue];
+  const auto message = SignalMessage::decode(receive(id.queue, id.number));
   OwnMemory window;
   const bool known = wc.byte_len == SignalMessage::kBytes && team_.find(message.window, window);
   if (!known || window.memory.bytes < sizeof(std::uint64_t) ||
@@ -90,7 +115,7 @@ bool Inbox::on_receive(const ibv_wc& wc, WorkId id, const std::string& from) {
             .slot = id.number,
             .address = window.memory.address + message.offset,
             .add = message.add,
-            .rkey = window.memory.fabric_key,
+            .rkey = {window.memory.fabric_key, window.memory.second_key},
             .on_gpu = window.on_gpu};
   // The READ is posted after the poll that brought this.
   if (!w.on_gpu && flush_ != nullptr && flush_->needed()) w.ticket = flush_->request();
@@ -146,18 +171,19 @@ bool Inbox::post_words(ibv_wr_opcode opcode) {
   std::array<ibv_send_wr, kBatch> requests{};
   std::array<ibv_sge, kBatch> sges{};
   for (std::size_t i = 0; i < word_count_; ++i) {
-    sges[i] = {reinterpret_cast<std::uintptr_t>(values_ + i), sizeof(std::uint64_t), lkey_};
+    sges[i] = {reinterpret_cast<std::uintptr_t>(values_ + i), sizeof(std::uint64_t),
+               lkeys_[static_cast<std::size_t>(on_)]};
     ibv_send_wr& wr = requests[i];
     wr.sg_list = &sges[i];
     wr.num_sge = 1;
     wr.opcode = opcode;
     wr.send_flags = IBV_SEND_SIGNALED;
     wr.wr.rdma.remote_addr = words_[i].address;
-    wr.wr.rdma.rkey = words_[i].rkey;
+    wr.wr.rdma.rkey = words_[i].rkey[static_cast<std::size_t>(on_)];
     wr.next = i + 1 < word_count_ ? &requests[i + 1] : nullptr;
   }
   ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(loop_->qp(), requests.data(), &bad);
+  const int error = ibv_post_send(loop().pair->qp(), requests.data(), &bad);
   if (error != 0) return refuse(std::strerror(error), error);
   under_way_ = word_count_;
   return true;
@@ -165,14 +191,17 @@ bool Inbox::post_words(ibv_wr_opcode opcode) {
 
 bool Inbox::look_at_words() {
   std::array<ibv_wc, kBatch> wcs;
-  const int n = ibv_poll_cq(cq_.get(), static_cast<int>(wcs.size()), wcs.data());
+  const int n = ibv_poll_cq(loop().cq.get(), static_cast<int>(wcs.size()), wcs.data());
   if (n < 0) return refuse("its completion queue cannot be read", n);
   for (int i = 0; i < n; ++i) {
     const ibv_wc_status status = wcs[static_cast<std::size_t>(i)].status;
-    if (status != IBV_WC_SUCCESS) return refuse(completion_hint(status), static_cast<int>(status));
+    if (status != IBV_WC_SUCCESS && failed_ == IBV_WC_SUCCESS) failed_ = status;
     --under_way_;
   }
+  if (failed_ != IBV_WC_SUCCESS && !has_other_loop())
+    return refuse(completion_hint(static_cast<ibv_wc_status>(failed_)), failed_);
   if (under_way_ != 0) return true;
+  if (failed_ != IBV_WC_SUCCESS) return go_on();
   if (phase_ == Phase::writing) {
     end_words();
     return true;
@@ -181,6 +210,24 @@ bool Inbox::look_at_words() {
   for (std::size_t i = 0; i < word_count_; ++i) values_[i] += words_[i].add;
   phase_ = Phase::writing;
   return post_words(IBV_WR_RDMA_WRITE);
+}
+
+// What is under way comes back, and goes on over the other one.
+void Inbox::leave_first_port() {
+  if (!has_other_loop()) return;
+  loop().pair->stop();
+  if (phase_ == Phase::idle) on_ = 1;
+}
+
+// Nothing is under way over the first port any more, nor can be.
+bool Inbox::go_on() {
+  TP_WARN("%s: adding to signals in GPU memory fails: %s; it goes on over %s",
+          team_.rail.port.port->name.c_str(), completion_hint(static_cast<ibv_wc_status>(failed_)),
+          team_.second->rail.port.port->name.c_str());
+  loop().pair->stop();
+  on_ = 1;
+  failed_ = IBV_WC_SUCCESS;
+  return post_words(phase_ == Phase::reading ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE);
 }
 
 void Inbox::end_words() {
@@ -199,7 +246,7 @@ bool Inbox::refuse(const char* what, int error) const {
       "%s: adding to a signal in GPU memory, by the adapter, fails: %s (%d); the communicator "
       "cannot "
       "be used any more; see dmesg of this host",
-      team_.rail.port.port->name.c_str(), what, error);
+      (on_ == 0 ? team_.rail : team_.second->rail).port.port->name.c_str(), what, error);
   return false;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gda/served/back/verbs_back_end.h"
 #include "plugin/base/log.h"
 #include "plugin/rdma/completion_text.h"
 
@@ -24,28 +25,28 @@ SignalMessage SignalMessage::decode(const std::uint8_t* from) {
 }
 
 void Queue::advance() {
-  while (failure_ == Status::ok && posted_ != work_.end() && chain(work_[posted_], posted_))
-    ++posted_;
-  if (failure_ == Status::ok) post();
+  while (works() && posted_ != work_.end() && chain(work_[posted_], posted_)) ++posted_;
+  if (works()) post();
   if (failure_ == Status::ok) tell();
 }
 
-// False: there is no room for all of it yet, or the queue has failed.
+// False: there is no room for all of it yet, or the queue has failed or is stopped.
 bool Queue::chain(Item& item, std::uint64_t number) {
   const Work& work = item.work;
+  const auto at = static_cast<std::size_t>(on_);
   while (item.posted < work.bytes) {
     const auto bytes = std::min(work.bytes - item.posted, setup_.max_bytes);
     ibv_send_wr* const wr = next();
     if (wr == nullptr) return false;
     posting_ = number;
     wr->opcode = work.kind == Work::Kind::read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
-    *wr->sg_list = {work.local + item.posted, static_cast<std::uint32_t>(bytes), work.lkey};
+    *wr->sg_list = {work.local + item.posted, static_cast<std::uint32_t>(bytes), work.lkey[at]};
     wr->wr.rdma.remote_addr = work.remote + item.posted;
-    wr->wr.rdma.rkey = work.rkey;
+    wr->wr.rdma.rkey = work.rkey[at];
     item.posted += bytes;
     if (item.posted == work.bytes && !work.signals) mark(*wr, number, true);
   }
-  if (work.signals) {
+  if (work.signals && !item.arrived) {
     const std::uint32_t slot = slot_;
     ibv_send_wr* const wr = next();
     if (wr == nullptr) return false;
@@ -64,13 +65,13 @@ ibv_send_wr* Queue::next() {
   if (in_flight_ == setup_.slots) return nullptr;
   if (chain.count == Chain::kMost) {
     post();
-    if (failure_ != Status::ok) return nullptr;
+    if (!works()) return nullptr;
   }
   ibv_send_wr& wr = chain.requests[chain.count];
   wr = {};
   wr.sg_list = &chain.sges[chain.count];
   wr.num_sge = 1;
-  wr.wr_id = WorkId{setup_.number, WorkId::What::work, 0}.packed();
+  wr.wr_id = id(WorkId::What::work);
   if (chain.count != 0) chain.requests[chain.count - 1].next = &wr;
   ++chain.count;
   ++in_flight_;
@@ -91,14 +92,14 @@ void Queue::fill_signal(ibv_send_wr& wr, const Work& work, std::uint32_t slot) {
   const auto address = std::uint64_t{reinterpret_cast<std::uintptr_t>(scratch)};
   if (setup_.counted) {
     work.message.encode(scratch);
-    *wr.sg_list = {address, SignalMessage::kBytes, setup_.scratch_lkey};
+    *wr.sg_list = {address, SignalMessage::kBytes, path().scratch_lkey};
     wr.opcode = IBV_WR_SEND;
     return;
   }
-  *wr.sg_list = {address, sizeof(std::uint64_t), setup_.scratch_lkey};  // the old value
+  *wr.sg_list = {address, sizeof(std::uint64_t), path().scratch_lkey};  // the old value
   wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
   wr.wr.atomic.remote_addr = work.signal;
-  wr.wr.atomic.rkey = work.signal_rkey;
+  wr.wr.atomic.rkey = work.signal_rkey[static_cast<std::size_t>(on_)];
   wr.wr.atomic.compare_add = work.message.add;
 }
 
@@ -111,16 +112,29 @@ void Queue::post() {
   last.next = nullptr;
   chain.count = 0;
   ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(setup_.pair->qp(), chain.requests.data(), &bad);
+  const int error = ibv_post_send(path().pair->qp(), chain.requests.data(), &bad);
   if (error == 0) return;
   TP_WARN("%s: posting a work request fails: %s (errno %d); see dmesg of this host",
           setup_.name.c_str(), std::strerror(error), error);
+  if (may_move()) return stop();
   fail(Status::system);
 }
 
 void Queue::on_completion(const ibv_wc& wc, WorkId::What what) {
   if (failure_ != Status::ok) return;
   ++completions_;
+  if (what == WorkId::What::last_send) {
+    phase_ = Phase::drained;
+    return;
+  }
+  const bool path_failed = wc.status != IBV_WC_SUCCESS && !is_own_fault(syndrome_of(wc.status));
+  if (path_failed && (stopped() || may_move())) {  // the other path begins with nothing under way
+    if (!stopped())
+      TP_INFO(net, "%s: a transfer ends in error: status %d, vendor error 0x%x; %s",
+              setup_.name.c_str(), static_cast<int>(wc.status), wc.vendor_err,
+              completion_hint(wc.status));
+    return stop();
+  }
   if (what == WorkId::What::probe) {
     if (!probe_.answered(wc, setup_.name)) fail(Status::remote);
     return;
@@ -146,6 +160,7 @@ void Queue::tell() {
       if (item.ticket > setup_.flush->done()) return;
     }
     item.work.request->state = Status::ok;
+    signals_done_ += item.work.signals ? 1 : 0;
     work_.pop();
   }
 }
@@ -156,7 +171,8 @@ void Queue::fail(Status why) {
   // Partner: the acquire in Context::failed().
   setup_.failed->store(true, std::memory_order_release);
   setup_.chain->count = 0;
-  setup_.pair->stop();
+  for (const QueuePath& each : setup_.paths)
+    if (each.pair != nullptr) each.pair->stop();
   while (!work_.empty()) {
     work_.front().work.request->state = why;
     work_.pop();
@@ -164,9 +180,7 @@ void Queue::fail(Status why) {
 }
 
 void Queue::ask() {
-  if (failure_ != Status::ok) return;
-  probe_.ask(setup_.pair->qp(), WorkId{setup_.number, WorkId::What::probe, 0}.packed(),
-             setup_.probed);
+  if (works()) probe_.ask(path().pair->qp(), id(WorkId::What::probe), path().probed);
 }
 
 }  // namespace twinpath::gda::rma

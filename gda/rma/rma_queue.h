@@ -6,6 +6,9 @@
 // all before it, because RC completes in order.  Transfers larger than a message of the adapter go
 // in pieces.
 //
+// One with a second path survives the first one's queue pair: stop(), then, once both ends have
+// stopped theirs, resume().  Between the two nothing is posted.
+//
 // Threads: under the context's lock.
 #include <infiniband/verbs.h>
 
@@ -33,15 +36,18 @@ struct SignalMessage {
   static SignalMessage decode(const std::uint8_t* from);
 };
 
+// Of memory, over the team's first port and its second.
+using PortKeys = std::array<std::uint32_t, 2>;
+
 struct Work {
   enum class Kind : std::uint8_t { write, read, flush };
   Kind kind = Kind::write;
   bool signals = false;
   bool flushes = false;  // done only when what is in GPU memory by then is visible
   std::uint64_t local = 0, remote = 0, bytes = 0;
-  std::uint32_t lkey = 0, rkey = 0;
+  PortKeys lkey{}, rkey{};
   std::uint64_t signal = 0;  // address there
-  std::uint32_t signal_rkey = 0;
+  PortKeys signal_rkey{};
   SignalMessage message;  // add is in it in either case
   Request* request = nullptr;
 };
@@ -57,7 +63,8 @@ struct Chain {
 // Which work request a completion is of: the queue in the upper 16 bits, what it is below, then a
 // number.
 struct WorkId {
-  enum class What : std::uint8_t { work, probe, receive };
+  // The last four: of queues that move (rma_moves.h).
+  enum class What : std::uint8_t { work, probe, receive, question, taken, last_send, last_receive };
   std::uint16_t queue = 0;
   What what = What::work;
   std::uint32_t number = 0;
@@ -73,18 +80,23 @@ struct WorkId {
   }
 };
 
+// A way to the rank, over one port.
+struct QueuePath {
+  QueuePair* pair = nullptr;  // null: there is none
+  std::uint32_t scratch_lkey = 0;
+  ProbeTarget probed;
+};
+
 struct QueueSetup {
-  QueuePair* pair = nullptr;
+  std::array<QueuePath, 2> paths;
   Chain* chain = nullptr;
   GpuFlush* flush = nullptr;  // null: none is needed
   std::uint16_t number = 0;
-  std::uint32_t slots = 1;  // work requests that the queue pair holds; it holds one more for probes
+  std::uint32_t slots = 1;  // work requests that a queue pair holds, beside Queue::kSpare
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
-  // Registered memory, slots * kScratchSlot bytes: old values of atomics, signals that travel.
+  // Registered memory of scratch_bytes(): old values of atomics, signals that travel.
   std::uint8_t* scratch = nullptr;
-  std::uint32_t scratch_lkey = 0;
   bool counted = false;
-  ProbeTarget probed;
   std::atomic<bool>* failed = nullptr;  // raised with the first failure
   std::string name;                     // "RMA queue of rank 0 to rank 3 (...)", for messages
 };
@@ -93,14 +105,19 @@ class Queue {
  public:
   static constexpr std::size_t kScratchSlot = 32;
   static_assert(kScratchSlot >= SignalMessage::kBytes);
+  static std::size_t scratch_bytes(std::uint32_t slots) { return (slots + 1) * kScratchSlot; }
+  // Work requests of a queue pair beside those: a probe, a question, the number to the peer, the
+  // last one before it is left.
+  static constexpr std::uint32_t kSpare = 4;
 
-  explicit Queue(const QueueSetup& setup) : setup_(setup), marks_(setup.slots) {}
+  explicit Queue(const QueueSetup& setup)
+      : setup_(setup), marks_(setup.slots), other_ready_(setup.paths[1].pair != nullptr) {}
 
   // Not after a failure.
   void start(const Work& work) { work_.push({.work = work}); }
   // Posts what there is room for, and tells what has become done.
   void advance();
-  // Of WorkId::What::work and probe.
+  // Of WorkId::What::work, probe and last_send, over the path that it is on.
   void on_completion(const ibv_wc& wc, WorkId::What what);
   // Everything here and later ends with `why`; nothing more is moved.
   void fail(Status why);
@@ -110,15 +127,33 @@ class Queue {
   // Something is always different after things have moved.
   std::uint64_t progress() const { return probe_.answers() + completions_; }
 
+  // The way to the other path, whether there is one.
+  bool may_move() const { return other_ready_ && failure_ == Status::ok; }
+  void cannot_move() { other_ready_ = false; }
+  int on() const { return on_; }  // which path, 0 or 1
+  // A write of no bytes over the other one.  False: it cannot be posted.
+  bool ask_over_other();
+  // The queue pair goes to error; also done by an error completion of the path.
+  void stop();
+  bool stopped() const { return phase_ != Phase::serving; }
+  // All that was posted to it has come back.
+  bool drained() const { return phase_ == Phase::drained; }
+  // To the peer, over the other path: how many of its signals were taken.  False: it cannot be
+  // posted.
+  bool tell_taken(std::uint64_t taken);
+  // Both ends have.  `taken`: how many signals of this queue the peer ever took.  False where that
+  // cannot be, which was logged.
+  bool resume(std::uint64_t taken);
+
   bool idle() const { return work_.empty(); }
   // For who waits until what was asked for by now is done: counts of both.
   std::uint64_t asked_for() const { return work_.end(); }
   std::uint64_t told() const { return work_.first(); }
   Status failure() const { return failure_; }  // ok: works
   const std::string& name() const { return setup_.name; }
-  QueuePair& pair() { return *setup_.pair; }
 
  private:
+  enum class Phase : std::uint8_t { serving, stopped, drained };
   struct Item {
     Work work;
     std::uint64_t posted = 0;  // bytes
@@ -138,6 +173,10 @@ class Queue {
   void fill_signal(ibv_send_wr& wr, const Work& work, std::uint32_t slot);
   void post();
   void tell();
+  bool works() const { return failure_ == Status::ok && !stopped(); }
+  const QueuePath& path() const { return setup_.paths[static_cast<std::size_t>(on_)]; }
+  const QueuePath& other() const { return setup_.paths[static_cast<std::size_t>(1 - on_)]; }
+  std::uint64_t id(WorkId::What what) const { return WorkId{setup_.number, what, 0}.packed(); }
 
   const QueueSetup setup_;
   Ring<Item> work_;
@@ -150,6 +189,10 @@ class Queue {
   std::uint64_t first_mark_ = 0, next_mark_ = 0;
   std::uint64_t completions_ = 0;
   LivenessProbe probe_;
+  Phase phase_ = Phase::serving;
+  int on_ = 0;
+  bool other_ready_ = false;
+  std::uint64_t signals_done_ = 0;  // of work that was told to be done
   Status failure_ = Status::ok;
 };
 

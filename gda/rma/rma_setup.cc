@@ -1,17 +1,12 @@
 // Making a context, and its end.
 #include <algorithm>
-#include <cerrno>
 
 #include "gda/memory/retired.h"
 #include "gda/rma/rma_context.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "plugin/base/page_size.h"
-#include "plugin/base/reason_text.h"
-#include "plugin/fabric/refusal.h"
-#include "plugin/rdma/completion_text.h"
 #include "plugin/rdma/path.h"
-#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda::rma {
 namespace {
@@ -53,21 +48,21 @@ Status Context::check_settings() const {
 Result<std::vector<Context::Bytes>> Context::prepare() {
   TP_TRY(check_settings());
   queues_.resize(queue_count());
-  pairs_.resize(queue_count());
   gone_.resize(static_cast<std::size_t>(ranks()));
   watches_.assign(static_cast<std::size_t>(ranks()), PeerWatch(team_->config().peer_timeout_ms));
-  slots_ = std::min(kDepth, static_cast<std::uint32_t>(team_->limits.max_work_requests) - 1);
+  slots_ = kDepth;
   TP_TRY(make_memory());
-  TP_TRY(make_pairs());
   std::vector<Bytes> out;
   for (int r = 0; r < ranks(); ++r) {
     Writer w;
     w.integer(static_cast<std::uint32_t>(settings_.contexts));
     w.integer(static_cast<std::uint8_t>(used(r)));
+    w.integer(static_cast<std::uint8_t>(sides_[1] != nullptr));
     w.integer(std::uint64_t{memory_->device_address()});
-    w.integer(mr_->rkey);
-    for (int c = 0; c < settings_.contexts; ++c)
-      if (used(r)) encode_end(pairs_[number(c, r)]->end(), w);
+    for (const auto& side : sides_) w.integer(side != nullptr ? side->memory().rkey : 0);
+    for (int c = 0; c < settings_.contexts && used(r); ++c)
+      for (const auto& side : sides_)
+        if (side != nullptr) encode_end(side->pair(number(c, r))->end(), w);
     out.push_back(w.take());
   }
   return out;
@@ -75,129 +70,129 @@ Result<std::vector<Context::Bytes>> Context::prepare() {
 
 Status Context::make_memory() {
   const Team& core = *team_;
-  const std::size_t scratch = queue_count() * slots_ * Queue::kScratchSlot;
-  const std::size_t inbox = team_->counted() ? Inbox::bytes(queue_count()) : 0;
+  const bool second = core.second != nullptr;
+  const std::size_t scratch = queue_count() * Queue::scratch_bytes(slots_);
+  const std::size_t inbox = team_->counted() ? Inbox::bytes(queue_count(), second) : 0;
   const std::size_t sink = sizeof(std::uint64_t);
-  const std::size_t bytes = page_end(scratch + inbox + sink);
-  auto memory = DeviceBlock::make(core.gpu, Place::shared, bytes);
+  auto memory = DeviceBlock::make(core.gpu, Place::shared, page_end(scratch + inbox + sink));
   if (!memory) return memory.status();
   memory_ = std::move(memory).take();
+  TP_TRY(make_sides());
   const auto address = reinterpret_cast<std::uintptr_t>(memory_->host());
-  errno = 0;
-  ibv_mr* const mr =
-      core.verbs().reg_mr_iova2(core.rail.port.adapter->pd, memory_->host(), bytes, address,
-                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  if (mr == nullptr) {
-    const int error = errno;
-    TP_WARN("%s cannot register %zu bytes for work requests: %s%s",
-            core.rail.port.port->name.c_str(), bytes, reason_text(error).c_str(),
-            remedy_of(VerbsCall::register_host, error).c_str());
-    return error == ENOMEM ? Status::no_memory : Status::system;
-  }
-  mr_ = own(mr, core.verbs().dereg_mr);
-  auto flush = GpuFlush::make(core, {address + scratch + inbox, mr_->lkey});
+  const std::uint32_t lkey = sides_[0]->memory().lkey;
+  auto flush = GpuFlush::make(core, {address + scratch + inbox, lkey});
   if (!flush) return flush.status();
   flush_ = std::move(flush).take();
   if (!team_->counted()) return Status::ok;
-  auto made =
-      Inbox::make(*team_, queue_count(), memory_->host() + scratch, mr_->lkey, flush_.get());
+  const std::uint32_t second_lkey = sides_[1] != nullptr ? sides_[1]->memory().lkey : 0;
+  auto made = Inbox::make(*team_, queue_count(),
+                          {memory_->host() + scratch, {lkey, second_lkey}, sides_[1] != nullptr},
+                          flush_.get());
   if (!made) return made.status();
   inbox_ = std::move(made).take();
   return Status::ok;
 }
 
-Status Context::make_pairs() {
+Status Context::make_sides() {
   const Team& core = *team_;
-  const Verbs& verbs = core.verbs();
-  const std::uint32_t receives = inbox_ != nullptr ? Inbox::kReceives : 0;
-  const std::uint32_t more = receives + 1;  // one for the liveness probe
-  std::uint32_t pairs = 0;
-  for (int r = 0; r < ranks(); ++r)
-    pairs += used(r) ? static_cast<std::uint32_t>(settings_.contexts) : 0;
-  const std::uint32_t entries = static_cast<std::uint32_t>(core.limits.max_cqes) / pairs;
-  slots_ = std::min(slots_, entries - std::min(entries, more));
-  if (slots_ == 0) {
-    TP_WARN("%s has too few completion queue entries (%d) for %u queues; use fewer contexts",
-            core.rail.port.port->name.c_str(), core.limits.max_cqes, pairs);
-    return Status::no_memory;
-  }
-  auto cq = make_completion_queue(verbs, core.rail.port.adapter->context, pairs * (slots_ + more),
-                                  core.owner());
-  if (!cq) return cq.status();
-  cq_ = std::move(cq).take();
   CommSettings comm = core.settings;
   if (settings_.traffic_class >= 0) comm.traffic_class = settings_.traffic_class;
-  QueueSettings settings = path_settings(core.config(), comm);
-  settings.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                    (core.limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
-  settings.recv_depth = static_cast<int>(receives);
-  settings.send_depth = static_cast<int>(slots_) + 1;
-  for (std::size_t q = 0; q < queue_count(); ++q) {
-    if (!used(rank_of(q))) continue;
-    auto pair = QueuePair::make(verbs, core.rail, cq_.get(), settings, core.limits);
-    if (!pair) return pair.status();
-    pairs_[q] = std::move(pair).take();
-  }
+  PortSide::Plan plan{.used = {},
+                      .memory = memory_->host(),
+                      .bytes = memory_->bytes(),
+                      .slots = slots_,
+                      .receives = team_->counted() ? Inbox::kReceives : 0,
+                      .spare = Queue::kSpare,
+                      .queue = path_settings(core.config(), comm)};
+  for (std::size_t q = 0; q < queue_count(); ++q) plan.used.push_back(used(rank_of(q)));
+  auto first = PortSide::make(core, core.rail, core.limits, plan);
+  if (!first) return first.status();
+  sides_[0] = std::move(first).take();
+  slots_ = sides_[0]->slots();
+  if (core.second == nullptr) return Status::ok;
+  // Without it the context is as good; its log says why.
+  plan.receives = Inbox::kSecondReceives;
+  auto second = PortSide::make(core, core.second->rail, core.second->limits, plan);
+  if (!second) return Status::ok;
+  sides_[1] = std::move(second).take();
+  slots_ = std::min(slots_, sides_[1]->slots());
   return Status::ok;
 }
 
 Status Context::connect(const std::vector<Bytes>& from) {
   const Mesh& mesh = *team_->mesh;
-  std::vector<KeyedMemory> there;
+  std::vector<Far> there;
   for (int r = 0; r < ranks(); ++r) {
     Reader in(from[static_cast<std::size_t>(r)]);
     const auto contexts = in.integer<std::uint32_t>();
     const bool speaks = in.integer<std::uint8_t>() != 0;
-    KeyedMemory memory;
-    memory.address = in.integer<std::uint64_t>();
-    memory.fabric_key = in.integer<std::uint32_t>();
-    there.push_back(memory);
+    Far far;
+    const bool has_second = in.integer<std::uint8_t>() != 0;
+    far.moves = has_second && sides_[1] != nullptr;
+    far.memory = in.integer<std::uint64_t>();
+    for (std::uint32_t& key : far.rkeys) key = in.integer<std::uint32_t>();
+    there.push_back(far);
     if (!in.ok() || contexts != static_cast<std::uint32_t>(settings_.contexts) ||
         speaks != used(r)) {
       TP_WARN("%s asked for %u RMA contexts, this rank for %d: all ranks must ask for the same",
               mesh.peer_text(r).c_str(), contexts, settings_.contexts);
       return Status::bad_argument;
     }
+    if (!far.moves && team_->second != nullptr)
+      team_->second->lacks.store("a rank has no queues", std::memory_order_relaxed);
     for (int c = 0; c < settings_.contexts && used(r); ++c) {
-      QueuePair& pair = *pairs_[number(c, r)];
-      const QueueEnd far = decode_end(in);
-      if (!in.ok()) {
-        TP_WARN("%s sent a damaged description of its queues", mesh.peer_text(r).c_str());
-        return Status::remote;
-      }
-      // The one to the own rank is joined to itself.
-      TP_TRY(pair.raise(far, mesh.peer_text(r), mesh.on_this_host(r)));
-      if (inbox_ != nullptr)
-        TP_TRY(inbox_->listen(static_cast<std::uint16_t>(number(c, r)), pair.qp()));
+      TP_TRY(raise(number(c, r), 0, in));
+      // Its log says why.  Without a second port the queues are as good.
+      if (has_second && !far.moves) (void)decode_end(in);
+      if (far.moves && raise(number(c, r), 1, in) != Status::ok)
+        team_->second->lacks.store("a rank is not reached", std::memory_order_relaxed);
     }
   }
   make_queues(there);
   return Status::ok;
 }
 
-void Context::make_queues(const std::vector<KeyedMemory>& there) {
+Status Context::raise(std::size_t queue, int port, Reader& in) {
+  const Mesh& mesh = *team_->mesh;
+  const int rank = rank_of(queue);
+  QueuePair& pair = *sides_[static_cast<std::size_t>(port)]->pair(queue);
+  const QueueEnd far = decode_end(in);
+  if (!in.ok()) {
+    TP_WARN("%s sent a damaged description of its queues", mesh.peer_text(rank).c_str());
+    return Status::remote;
+  }
+  // The one to the own rank is joined to itself.
+  TP_TRY(pair.raise(far, mesh.peer_text(rank), mesh.on_this_host(rank)));
+  if (inbox_ == nullptr) return Status::ok;
+  return inbox_->listen(static_cast<std::uint16_t>(queue), port, pair.qp());
+}
+
+void Context::make_queues(const std::vector<Far>& there) {
   const Team& core = *team_;
   for (std::size_t q = 0; q < queue_count(); ++q) {
     const int rank = rank_of(q);
     if (!used(rank)) continue;
+    const Far& far = there[static_cast<std::size_t>(rank)];
     QueueSetup setup;
-    setup.pair = pairs_[q].get();
+    for (std::size_t port = 0; port < (far.moves ? 2 : 1); ++port) {
+      setup.paths[port] = {
+          sides_[port]->pair(q), sides_[port]->memory().lkey, {far.memory, far.rkeys[port]}};
+      const Rail& rail = port == 0 ? core.rail : core.second->rail;
+      if (const std::uint64_t most = rail.port.port->max_message_bytes; most != 0)
+        setup.max_bytes = std::min(setup.max_bytes, most);
+    }
     setup.chain = &chain_;
     setup.flush = flush_.get();
     setup.number = static_cast<std::uint16_t>(q);
     setup.slots = slots_;
-    if (const std::uint64_t most = core.rail.port.port->max_message_bytes; most != 0)
-      setup.max_bytes = std::min(setup.max_bytes, most);
-    setup.scratch = memory_->host() + q * slots_ * Queue::kScratchSlot;
-    setup.scratch_lkey = mr_->lkey;
+    setup.scratch = memory_->host() + q * Queue::scratch_bytes(slots_);
     setup.counted = team_->counted();
-    setup.probed = {there[static_cast<std::size_t>(rank)].address,
-                    there[static_cast<std::size_t>(rank)].fabric_key};
     setup.failed = &failed_;
     setup.name =
         "RMA queue of rank " + std::to_string(core.rank()) + " to " + core.mesh->peer_text(rank);
     queues_[q] = std::make_unique<Queue>(setup);
   }
+  if (sides_[1] != nullptr) moves_ = std::make_unique<Moves>(*team_, *inbox_, queues_);
 }
 
 Context::~Context() {
@@ -205,14 +200,13 @@ Context::~Context() {
     std::erase(team_->contexts, this);
     Retired::of_process().leave();  // first: the last one's memory is freed where it is retired
   }
-  for (auto& pair : pairs_)
-    if (pair != nullptr) pair->stop();
+  for (const auto& side : sides_)
+    if (side != nullptr) side->stop();
+  moves_.reset();
   queues_.clear();
   inbox_.reset();
-  pairs_.clear();
   flush_.reset();
-  cq_ = {};
-  mr_ = {};
+  sides_ = {};
   // A GPU's host memory is freed when no kernel can be waited for.
   if (memory_ != nullptr && team_->gpu >= 0) {
     const auto memory = std::make_shared<std::unique_ptr<DeviceBlock>>(std::move(memory_));

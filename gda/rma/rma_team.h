@@ -20,7 +20,7 @@ class Inbox;
 
 // This rank's memory of a window, for who adds to its words.
 struct OwnMemory {
-  KeyedMemory memory;  // fabric_key: for the adapter's access through a queue pair
+  KeyedMemory memory;  // keys: for the adapters' access through queue pairs
   bool on_gpu = false;
 };
 

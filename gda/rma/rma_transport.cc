@@ -50,6 +50,7 @@ class Transport final : public RmaTransport {
     auto team = std::make_shared<Team>();
     TP_TRY(meetings_.meet(team, handles, rank, listener, settings));
     TP_TRY(team->agree_on_atomics());
+    TP_TRY(agree_on_second_port(*team, team->counted()));
     TP_INFO(net, "RMA of rank %d of %zu over %s: %s", rank, handles.size(),
             team->rail.port.port->name.c_str(),
             team->counted() ? "signals without atomics, by the receiver's CPU"

@@ -28,13 +28,24 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   auto region = cache_->acquire(registration(core, request));
   if (!region) return region.status();
   region_ = *region;
-  local_ = {address, request.bytes, region_->mr->lkey};
+  if (core.second != nullptr) register_second(request);
+  local_ = {address, request.bytes, region_->mr->lkey, second_ != nullptr ? second_->mr->lkey : 0};
   Writer w;
   w.integer(number_);
   w.integer(std::uint64_t{address});
   w.integer(std::uint64_t{request.bytes});
   w.integer(region_->mr->rkey);
+  w.integer(second_ != nullptr ? second_->mr->rkey : 0);
   return w.take();
+}
+
+// Without it the window is as good; but queues cannot move any more.
+void Window::register_second(const WindowRequest& request) {
+  const RailPort& port = team_.second->rail.port;
+  MrRequest mr = registration(team_, request);
+  mr.data_direct = !port.port->data_direct.empty();
+  auto region = port.adapter->mrs.acquire(mr);
+  if (region) second_ = *region;
 }
 
 Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from, bool on_gpu) {
@@ -46,6 +57,9 @@ Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from, bool 
     memory.address = in.integer<std::uint64_t>();
     memory.bytes = in.integer<std::uint64_t>();
     memory.fabric_key = in.integer<std::uint32_t>();
+    memory.second_key = in.integer<std::uint32_t>();
+    if (core.second != nullptr && memory.second_key == 0)
+      core.second->lacks.store("a window is not registered", std::memory_order_relaxed);
     if (!in.ok() || number != number_) {
       TP_WARN("%s registers window %u where this rank registers %u: all must in one order",
               core.mesh->peer_text(static_cast<int>(remote_.size())).c_str(), number, number_);
@@ -54,7 +68,9 @@ Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from, bool 
     remote_.push_back(memory);
   }
   if (on_gpu) flush_source_ = core.flush_sources.add({local_.address, region_->mr->rkey});
-  team_.add(number_, {{local_.address, local_.bytes, region_->mr->rkey}, on_gpu});
+  team_.add(number_, {{local_.address, local_.bytes, region_->mr->rkey,
+                       second_ != nullptr ? second_->mr->rkey : 0},
+                      on_gpu});
   listed_ = true;
   return Status::ok;
 }
@@ -69,6 +85,7 @@ void Window::close() {
 Window::~Window() {
   close();
   if (region_ != nullptr) cache_->release(region_);
+  if (second_ != nullptr) team_.second->rail.port.adapter->mrs.release(second_);
 }
 
 }  // namespace twinpath::gda::rma

@@ -26,14 +26,15 @@ class Window final : public RmaWindow {
 
   bool of(const Team& team) const { return &team == &team_; }
   std::uint32_t number() const { return number_; }
-  // fabric_key: the lkey.
+  // fabric_key: the lkey; second_key: over the team's second port.
   const KeyedMemory& local() const { return local_; }
-  // fabric_key: the rkey.
+  // The same, of rkeys.
   const KeyedMemory& remote(int rank) const { return remote_[static_cast<std::size_t>(rank)]; }
 
  private:
   explicit Window(Team& team) : team_(team) {}
   Result<std::vector<std::uint8_t>> prepare(const WindowRequest& request);
+  void register_second(const WindowRequest& request);
   Status publish(const std::vector<std::vector<std::uint8_t>>& from, bool on_gpu);
 
   Team& team_;
@@ -42,6 +43,7 @@ class Window final : public RmaWindow {
   std::vector<KeyedMemory> remote_;
   MrCache* cache_ = nullptr;
   MrRegion* region_ = nullptr;
+  MrRegion* second_ = nullptr;                 // over the team's second port, if there is one
   const FlushSource* flush_source_ = nullptr;  // it is GPU memory
   bool listed_ = false;
 };

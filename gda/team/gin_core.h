@@ -10,7 +10,6 @@
 #include "gda/memory/device_memory.h"
 #include "gda/served/front/key_table.h"
 #include "gda/team/engine.h"
-#include "gda/team/second_port.h"
 #include "gda/team/team_core.h"
 
 namespace twinpath::gda {
@@ -30,8 +29,7 @@ struct GinCore : TeamCore {
   explicit GinCore(int ranks) : TeamCore("GIN"), keys(ranks) {}
   ~GinCore() override;
 
-  std::unique_ptr<SecondPort> second;  // null: there is none to move to
-  std::vector<PeerPlan> plans;         // by rank
+  std::vector<PeerPlan> plans;  // by rank
   // Set: the adapter serves the queues of all contexts, and windows have the fabric's keys.
   std::shared_ptr<AdapterSide> adapter;
   BellChoice bells = BellChoice::automatic;  // who rings it: the GPU where it can, or the CPU

@@ -4,7 +4,7 @@
 // the time that connections of the other transport give theirs (TWINPATH_FAILOVER_HOLD_MS), unless
 // its queues can move to another (second_port.h).
 //
-// Threads: the engine's.
+// Threads: one at a time.
 #include <cstdint>
 #include <string>
 

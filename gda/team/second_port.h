@@ -10,7 +10,7 @@
 //   - TWINPATH_FAILOVER.
 // Windows and tables are registered there from the start.
 //
-// Threads: made at setup; the engine's thread watches.
+// Threads: made at setup; who drives the team's contexts watches.
 #include <atomic>
 #include <memory>
 
@@ -20,20 +20,21 @@
 
 namespace twinpath::gda {
 
-struct GinCore;
+struct TeamCore;
 
 struct SecondPort {
   SecondPort(const Rail& on, const AdapterLimits& can, const Devices& devices, const void* team)
       : rail(on), limits(can), watch(rail, devices, team) {}
   const Rail rail;
   const AdapterLimits limits;
-  PortWatch watch;  // the engine's
+  PortWatch watch;
   // Why nothing moves there after all, once: some window is not registered there at some rank, or
   // some rank is not reached.  Null: it may.
   std::atomic<const char*> lacks{nullptr};
 };
 
-// Collective: core.second, where there is one.  `device`: the team's.
-Status agree_on_second_port(GinCore& core, int device);
+// Collective: team.second, where there is one.  `can`: whether this rank's part of the team may go
+// over to one, whatever the ports.
+Status agree_on_second_port(TeamCore& team, bool can);
 
 }  // namespace twinpath::gda

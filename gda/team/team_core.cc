@@ -47,6 +47,12 @@ bool TeamCore::lost(PortWatch& watched, std::int64_t now) {
   return port_lost_ = true;
 }
 
+bool TeamCore::down(PortWatch& watched, std::int64_t now) {
+  const std::lock_guard hold(port_mutex_);
+  (void)watched.look(now);
+  return watched.down();
+}
+
 Result<AdapterLimits> usable_limits(const Devices& devices, const Rail& rail) {
   auto limits = adapter_limits(devices.verbs(), rail);
   if (limits) limits->atomics &= devices.config().gin_atomics;

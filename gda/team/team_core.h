@@ -3,7 +3,7 @@
 // holds its team, so that it outlives them all.
 //
 // Threads: made by connect (meeting.h); afterwards only `flush_sources` changes, by the comm's
-// callers, one at a time.  lost_port and lost: any.
+// callers, one at a time.  lost_port, lost and down: any.
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +14,7 @@
 #include "gda/connect/queue_pair.h"
 #include "gda/team/flush_sources.h"
 #include "gda/team/port_watch.h"
+#include "gda/team/second_port.h"
 #include "plugin/rdma/devices.h"
 #include "plugin/transport.h"
 
@@ -33,12 +34,15 @@ struct TeamCore {
   int gpu = -1;  // CUDA ordinal; -1: CPU threads play the GPU
   std::unique_ptr<Mesh> mesh;
   std::optional<PortWatch> port;
+  std::unique_ptr<SecondPort> second;  // null: there is none to move to
   FlushSources flush_sources;
 
   // Whether a port of the team is lost for good, and with it the team: then that is told here,
   // once, and to all other ranks.
   bool lost_port(std::int64_t now) { return lost(*port, now); }
   bool lost(PortWatch& watched, std::int64_t now);
+  // Whether it is down, looked at now.
+  bool down(PortWatch& watched, std::int64_t now);
 
   // Of the CQs that its parts make.
   const void* owner() const { return this; }

@@ -291,7 +291,7 @@ constexpr std::array kOptions{
     option<&Config::gin_atomics>(
         "TWINPATH_GIN_ATOMICS", "GPU", "0, 1",
         "0 sends signals without the adapter's atomics: the peer's thread adds them. "
-        "In mode proxy on the soft HCA, GIN then survives a port."),
+        "On the soft HCA, GIN in mode proxy and RMA then survive a port."),
     option<&Config::gin_nic_handler>(
         "NCCL_GIN_GDAKI_NIC_HANDLER", "GPU", "0, 1, 2",
         "Who rings an adapter that reads kernels' queues itself. 1: a CPU thread; 2: the "

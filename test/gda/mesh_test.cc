@@ -343,10 +343,10 @@ TEST_CASE("a member of the team that says nonsense ends connecting with a reason
     const char* message;
     std::uint16_t version = mesh::kVersion;
   };
-  // Of another version both are named: until 3 signals without atomics were sums.
+  // Of another version both are named: until 4 RMA had one port.
   for (const Case& c : {Case{0, 2, "only higher ranks"}, Case{7, 2, "only higher ranks"},
-                        Case{1, 3, "another number of ranks"}, Case{1, 2, "rank 1 (127.0.0.1", 3},
-                        Case{1, 2, "version 3, this side 4", 3}}) {
+                        Case{1, 3, "another number of ranks"}, Case{1, 2, "rank 1 (127.0.0.1", 4},
+                        Case{1, 2, "version 4, this side 5", 4}}) {
     LogCapture log;
     Team team(2, 5000);
     Handle handle;

@@ -1,0 +1,34 @@
+// A team's port fails while hosts put, with signals in memory of a GPU that is made up: what the
+// receiving adapter adds goes on over the second port, too.
+#include "test/gda/gpu_window.h"
+#include "test/gda/rma_moves.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+using namespace twinpath::test;
+
+namespace {
+
+struct GpuWords : GpuMemory<RmaComm, RmaWindow> {
+  GpuWords(RmaComm& comm, std::size_t bytes) : GpuMemory(comm, bytes, true) {}
+  RmaPlace at(std::uint64_t offset) const { return {window(), offset}; }
+};
+
+}  // namespace
+
+TEST_CASE("F1: Host RMA with signals in GPU memory goes on over the second port") {
+  if (on_adapters()) return;
+  FakeGpu gpu;
+  fake = &gpu;
+  Config config = merged_config();
+  config.soft_cuda = SoftCuda::inprocess;
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    INFO("seed " << seed);
+    fault = {"down", seed % 2 != 0, soft::PortLoss::all, 5000 * seed, seed};
+    const LogCapture log;
+    CHECK(run_threads(2, rma_moves<GpuWords>, config) == "");
+    CHECK(log.has("leaves soft0 for soft1"));
+  }
+}

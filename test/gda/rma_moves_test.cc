@@ -1,0 +1,226 @@
+// A team's port fails under puts and gets of the host, and its queues go on over the second port:
+// every byte and every signal is as if nothing had happened, and nothing is written twice.
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <random>
+
+#include "gda/rma/rma_queue.h"
+#include "test/gda/rma_moves.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+#include "test/support/numbers.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+using namespace twinpath::test;
+
+namespace {
+
+// Completions of the first device that come later than they would.
+struct Late {
+  struct Held {
+    ibv_cq* cq;
+    ibv_wc wc;
+    std::int64_t until;
+  };
+  static inline int (*below)(ibv_cq*, int, ibv_wc*) = nullptr;
+  static inline bool receives = false;  // all receives, in their order; else each last send
+  static inline std::mutex lock;
+  static inline std::deque<Held> held;
+
+  static bool is(const ibv_wc& wc) {
+    const rma::WorkId::What what = rma::WorkId::of(wc).what;
+    if (!receives) return what == rma::WorkId::What::last_send;
+    return what == rma::WorkId::What::receive || what == rma::WorkId::What::last_receive;
+  }
+  static int poll(ibv_cq* cq, int most, ibv_wc* wcs) {
+    const std::lock_guard hold(lock);
+    const std::int64_t now = now_ns();
+    if (const auto due = std::find_if(held.begin(), held.end(),
+                                      [&](const Held& h) { return h.cq == cq && h.until <= now; });
+        due != held.end()) {
+      *wcs = due->wc;
+      held.erase(due);
+      return 1;
+    }
+    const int n = below(cq, most, wcs);
+    const std::int64_t pause = (receives ? 4 : 50) * kMillisecond;
+    ibv_wc* const end = std::remove_if(wcs, wcs + std::max(n, 0), [&](const ibv_wc& wc) {
+      if (is(wc)) held.push_back({cq, wc, now + pause});
+      return is(wc);
+    });
+    return n < 0 ? n : static_cast<int>(end - wcs);
+  }
+};
+
+std::string moves_late(Rank& r) {
+  if (r.rank == 0) {
+    auto& poll = r.devices->rails(0).front().port->context->ops.poll_cq;
+    Late::below = poll;
+    poll = Late::poll;
+  }
+  return rma_moves<RmaMemory>(r);
+}
+
+// Each rank a process: the port fails of one of them alone.
+std::string rma_moves_apart(Rank& r, const Fault& one) {
+  fault = one;
+  EXPECT_GIN(r.use(open_devices(merged_config())));
+  EXPECT_GIN(r.devices->merge(std::array{0, 1}));
+  RmaMember member = rma_join(r, {.contexts = 2}, static_cast<int>(r.devices->count()) - 1);
+  EXPECT_GIN(member.context);
+  return play_rma(r, member);
+}
+const NamedScenario rma_apart_down("rma_apart_down", [](Rank& r) {
+  return rma_moves_apart(r, {"down", true, {}, 2000, 11});
+});
+const NamedScenario rma_apart_answers("rma_apart_answers", [](Rank& r) {
+  return rma_moves_apart(r, {"no answer", false, soft::PortLoss::answers, 2000, 12});
+});
+
+// A port may be down for 300 ms, and the adapters' retries last longer.
+Config patient_config() {
+  Config config = merged_config();
+  config.failover_hold_ms = 300;
+  config.ib_timeout = 20;
+  return config;
+}
+
+// The ports of a place go down for good, `both` or the first, and nobody can move.
+std::string nowhere_to_go(Rank& r, bool both) {
+  RmaMember member = rma_join_first(r);
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  RmaMemory memory(*member.comm, 8192);
+  EXPECT_GIN(memory);
+  const RmaSignal signal{memory.at(8), 1};
+  r.meeting->barrier();
+  const std::int64_t down = now_ns();
+  r.meeting->barrier();
+  if (r.rank == 0)
+    for (int device = 0; device < (both ? 2 : 1); ++device) {
+      const Port& port = *r.devices->rails(device).front().port;
+      EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
+    }
+  r.meeting->barrier();
+  auto put = context.put(0, 1 - r.rank, {memory.at(4096), memory.at(4096), 4096}, &signal);
+  EXPECT_GIN(put);
+  const Status status = rma_wait(*put, 10 * kSecond);
+  while (!context.failed() && now_ns() < down + 10 * kSecond) (void)context.progress();
+  const std::int64_t after_ms = (now_ns() - down) / kMillisecond;
+  r.meeting->barrier();
+  if (r.rank == 0) mend(r);
+  EXPECT_GIN(status == Status::remote);
+  EXPECT_GIN(context.failed());
+  EXPECT_GIN(after_ms >= 250 && after_ms < 3000, after_ms);
+  r.meeting->barrier();
+  return {};
+}
+
+// The second port is lost, too, once all is over it.
+std::string lost_twice(Rank& r) {
+  RmaMember member = rma_join_first(r);
+  EXPECT_GIN(member.context);
+  const std::string wrong = play_rma(r, member);
+  if (!wrong.empty()) return wrong;
+  const Port& second = *r.devices->rails(1).front().port;
+  const std::int64_t down = now_ns();
+  r.meeting->barrier();
+  if (r.rank == 0) EXPECT_GIN(soft::set_port_state(second.context, second.number, false) == 0);
+  while (!member.context->failed() && now_ns() < down + 10 * kSecond)
+    (void)member.context->progress();
+  const std::int64_t after_ms = (now_ns() - down) / kMillisecond;
+  r.meeting->barrier();
+  mend(r);
+  EXPECT_GIN(member.context->failed());
+  EXPECT_GIN(after_ms >= 250 && after_ms < 3000, after_ms);
+  r.meeting->barrier();
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("F1: RMA goes on over the second port when the first one fails") {
+  if (on_adapters()) return;
+  alone = GENERATE(false, true);
+  const Fault faults[] = {
+      {"no fault"},
+      {"down", true, {}, 3000, 1},
+      {"down, and back while queues move", true, {}, 3000, 6, 4000},
+      {"nothing gets through", false, soft::PortLoss::all, 3000, 2},
+      {"nothing arrives", false, soft::PortLoss::incoming, 3000, 3},
+      {"no answer arrives, and the peer has it all", false, soft::PortLoss::answers, 3000, 4},
+  };
+  for (const Fault& one : faults) {
+    INFO(one.what << (alone ? ", the second one in reserve" : ""));
+    fault = one;
+    LogCapture log;
+    CHECK(run_threads(3, rma_moves<RmaMemory>, merged_config()) == "");
+    const bool strikes = one.down || one.loss != soft::PortLoss::none;
+    CHECK(log.has(LogLevel::info, "RMA of rank 0 moves from soft0 to soft1 if that port fails"));
+    if (one.back_us == 0) CHECK(log.has("leaves soft0 for soft1") == strikes);
+    if (!strikes) CHECK(log.warnings() == std::vector<std::string>{});
+  }
+  alone = false;
+}
+
+TEST_CASE("F1: RMA goes on over the second port whenever the first one fails, by seed") {
+  if (on_adapters()) return;
+  const unsigned seeds = number_from("TWINPATH_LONG", 0) != 0 ? 1000 : 8;
+  const auto first = static_cast<unsigned>(number_from("TWINPATH_SEED", 1));
+  for (unsigned seed = first; seed < first + seeds; ++seed) {
+    INFO("seed " << seed);
+    std::minstd_rand random(seed * 2654435761u);
+    (void)random();
+    fault = {"down", seed % 4 != 1, soft::PortLoss::answers,
+             static_cast<std::int64_t>(random() % 60000), seed};
+    if (seed % 3 == 0) fault.back_us = static_cast<std::int64_t>(random() % 3000);
+    alone = seed / 2 % 2 != 0;
+    LogCapture log;
+    REQUIRE(run_threads(2 + static_cast<int>(seed % 2), rma_moves<RmaMemory>, merged_config()) ==
+            "");
+  }
+  alone = false;
+}
+
+TEST_CASE("F1: RMA moves once all that came over the first port is known") {
+  if (on_adapters()) return;
+  for (const soft::PortLoss loss : {soft::PortLoss::none, soft::PortLoss::answers})
+    for (const bool receives : {false, true}) {
+      fault = {"late", loss == soft::PortLoss::none, loss, 5000, 7};
+      Late::receives = receives;
+      const LogCapture log;
+      CHECK(run_threads(2, moves_late, merged_config()) == "");
+      CHECK(log.has("leaves soft0 for soft1"));
+    }
+}
+
+TEST_CASE("RMA of other processes goes on over the second port, too") {
+  if (on_adapters()) return;
+  CHECK(run_processes(2, "rma_apart_down") == "");
+  CHECK(run_processes(2, "rma_apart_answers") == "");
+}
+
+TEST_CASE("RMA ends in time when both ports are lost") {
+  if (on_adapters()) return;
+  const LogCapture log;
+  CHECK(run_threads(
+            2, [](Rank& r) { return nowhere_to_go(r, true); }, patient_config()) == "");
+  CHECK(log.has(LogLevel::warn, "(TWINPATH_FAILOVER_HOLD_MS), check its cable"));
+  CHECK(!log.has("leaves soft0"));
+  fault = {"down", true, {}, 3000, 1};
+  CHECK(run_threads(2, lost_twice, patient_config()) == "");
+  CHECK(log.has(LogLevel::warn, "the local port soft1:1 has been down for"));
+}
+
+TEST_CASE("RMA with signals by atomics does not move, and ends when its port is lost") {
+  if (on_adapters()) return;
+  Config config = patient_config();
+  config.gin_atomics = true;
+  LogCapture log;
+  CHECK(run_threads(
+            2, [](Rank& r) { return nowhere_to_go(r, false); }, config) == "");
+  CHECK(!log.has("moves from soft0"));
+  CHECK(log.has(LogLevel::warn, "the local port soft0:1 has been down for"));
+}
