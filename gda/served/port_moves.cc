@@ -112,7 +112,6 @@ void PortMoves::arrive(Pair& pair) {
 
 void PortMoves::end(Pair& pair) {
   pair.at = At::serving;
-  pair.skipped = false;
   pair.limit.reset();
   --moving_;
 }

@@ -9,8 +9,8 @@ using namespace twinpath::test;
 
 namespace {
 
-int place = 0;      // of the first port's address, the next time that it has one
-bool away = false;  // it has none in between
+int place = 0;      // where the first port's address goes
+bool away = false;  // it is nowhere in between
 
 void moving(Fabric& fabric) { MovingGids::on(fabric, "soft0"); }
 
@@ -21,21 +21,29 @@ std::size_t refusals() {
   return count;
 }
 
-bool moves_address(bool well) {
-  if (!well) {
-    ++place;
+std::string moves_address(const Port& port) {
+  for (place = 1; place <= 2; ++place) {
+    std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));
     MovingGids::put(away ? std::vector<int>{} : std::vector{place});
-    const std::lock_guard hold(MovingGids::mutex);
-    MovingGids::raised.clear();
-    return true;
+    {
+      const std::lock_guard hold(MovingGids::mutex);
+      MovingGids::raised.clear();
+    }
+    set(port, false);
+    EXPECT_GIN(all_are_on("soft1"), place);
+    std::this_thread::sleep_for(std::chrono::microseconds(fault.back_us));
+    set(port, true);
+    if (away) {  // the port serves again; without an address no queue can be made
+      const std::size_t before = refusals();
+      EXPECT_GIN(comes([before] { return refusals() > before; }), place);
+      EXPECT_GIN(MovingGids::indices_raised().empty(), place);
+      MovingGids::put({place});
+    }
+    EXPECT_GIN(all_are_on("soft0"), place);
+    const std::vector<int> raised = MovingGids::indices_raised();
+    EXPECT_GIN(!raised.empty() && raised == std::vector(raised.size(), place), place);
   }
-  if (!away) return true;
-  // The port serves again; without an address no queue can be made.
-  const std::size_t before = refusals();
-  const bool refused = comes([before] { return refusals() > before; });
-  const bool none = MovingGids::indices_raised().empty();
-  MovingGids::put({place});
-  return refused && none;
+  return {};
 }
 
 }  // namespace
@@ -47,13 +55,8 @@ TEST_CASE("F9: Kernels go back to a port whose address has moved, by seed") {
     each_seed([](unsigned seed, const LogCapture& log) {
       INFO((away ? "gone for a while" : "moved at once"));
       Fault address{"address", false, soft::PortLoss::all};
-      address.times = 2;
-      address.also = moves_address;
-      place = 0;
+      address.plan = moves_address;
       REQUIRE(by_seed(seed, address, log, moving) == "");
-      const std::vector<int> raised = MovingGids::indices_raised();
-      CHECK(!raised.empty());
-      CHECK(raised == std::vector(raised.size(), place));
       CHECK(moves_counted >= 4u * static_cast<unsigned>(fault.queues) / (2 + seed % 2));
       CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
     });

@@ -37,9 +37,9 @@ struct Fault {
   int times = 1;                    // that it does all this; of more the log must be given
   const LogCapture* log = nullptr;  // it tells where that many queues are
   std::size_t queues = 0;
-  bool flaps = false;                 // without waiting for any queue
-  bool returns = false;               // each queue's way back, too
-  bool (*also)(bool well) = nullptr;  // before each loss, and after each return; false: wrong
+  bool flaps = false;                               // without waiting for any queue
+  bool returns = false;                             // each queue's way back, too
+  std::string (*plan)(const Port& port) = nullptr;  // all this itself, with the log
 };
 inline Fault fault;
 inline bool alone = false;  // the team's device has one port, and the other one is in reserve
@@ -191,7 +191,6 @@ inline std::string strike_often(const Port& port) {
   std::minstd_rand random(fault.seed);
   for (int time = 1; time <= fault.times; ++time) {
     std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));
-    if (fault.also != nullptr) fault.also(false);
     set(port, false);
     if (fault.returns) return strike_returns(port);
     if (fault.flaps) {
@@ -204,7 +203,6 @@ inline std::string strike_often(const Port& port) {
     EXPECT_GIN(all_are_on("soft1"), time);
     std::this_thread::sleep_for(std::chrono::microseconds(fault.back_us));
     set(port, true);
-    if (fault.also != nullptr) EXPECT_GIN(fault.also(true), time);
     EXPECT_GIN(all_are_on("soft0"), time);
   }
   EXPECT_GIN(!fault.flaps || all_are_on("soft0", true));  // that ever left it
@@ -213,7 +211,7 @@ inline std::string strike_often(const Port& port) {
 
 inline std::string strike(const Port& port) {
   if (fault.log != nullptr) {
-    std::string wrong = strike_often(port);
+    std::string wrong = fault.plan != nullptr ? fault.plan(port) : strike_often(port);
     if (rounds > kForAsLong) rounds = furthest + 1000;  // which nobody has come to
     return wrong;
   }

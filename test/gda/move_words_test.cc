@@ -1,0 +1,158 @@
+// What ranks tell each other of queue pairs that are made anew goes over the queue pair in use: it
+// takes receives there like signals, and is not told while that port is down.
+#include <fcntl.h>
+
+#include <cerrno>
+
+#include "gda/served/back/work_request_id.h"
+#include "plugin/base/owned.h"
+#include "test/gda/move_seeds.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+using namespace twinpath::test;
+
+namespace {
+
+// A signal to the other rank and from it, the n-th.
+std::string talk(Member& member, std::uint64_t n) {
+  auto kernel = member.kernel<GinKernel30>();
+  TRY_GIN(kernel.signal(1 - member.rank, 0));
+  TRY_GIN(kernel.wait_signal(0, n));
+  EXPECT_GIN(!member.context->failed(), static_cast<std::int64_t>(n));
+  return {};
+}
+
+// Of the first rank: the first port makes no queue pair meanwhile, and the words sent over the
+// second one are counted.
+struct Refuses {
+  static inline std::atomic<bool> on{false};
+  static inline std::atomic<int> words{0};
+  static inline Verbs below;
+  static inline int (*post_below)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
+
+  static ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+    if (!on || std::string(pd->context->device->name) != "soft0") return below.create_qp(pd, attr);
+    errno = ENOMEM;
+    return nullptr;
+  }
+  static int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+    if (WorkRequestId::number(wr->wr_id) == WorkRequestId::kWord) ++words;
+    return post_below(qp, wr, bad);
+  }
+  static void adjust(Fabric& fabric) {
+    below = fabric.verbs;
+    fabric.verbs.create_qp = create_qp;
+  }
+};
+
+// Of the second: its first port's adapter tells of a change, so that ports are looked at.
+struct Rings {
+  static inline std::atomic<bool> rung{false};
+  static inline UniqueFd readable;
+  static inline Verbs below;
+
+  static int event(ibv_context* c, ibv_async_event* out) {
+    if (c->async_fd != readable.get()) return below.get_async_event(c, out);
+    if (!rung.exchange(false)) return -1;
+    *out = {};
+    out->event_type = IBV_EVENT_GID_CHANGE;
+    out->element.port_num = 1;
+    return 0;
+  }
+  static void adjust(Fabric& fabric) {
+    below = fabric.verbs;
+    fabric.verbs.get_async_event = event;
+    readable = UniqueFd(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+    for (const Port& port : fabric.ports)
+      if (port.device == "soft0") port.context->async_fd = readable.get();
+  }
+};
+
+constexpr int kOffers = 80;  // more than a queue pair has receives
+
+std::string offers_often(Rank& r) {
+  Config config = soon_back();
+  config.failover_pace = {.first_pause_ms = 1, .longest_pause_ms = 1, .settle_ms = 0};
+  EXPECT_GIN(r.use(open_devices(config, r.rank == 0 ? Refuses::adjust : Rings::adjust)));
+  const bool merged = static_cast<bool>(r.devices->merge(std::array{0, 1}));
+  r.meeting->barrier();
+  EXPECT_GIN(merged);
+  Member member = join(r, settings30(), static_cast<int>(r.devices->count()) - 1);
+  EXPECT_GIN(member.context);
+  const Port& first = *r.devices->rails(0).front().port;
+  if (r.rank == 0) {
+    auto& post = r.devices->rails(1).front().port->context->ops.post_send;
+    Refuses::post_below = post;
+    post = Refuses::post_send;
+  }
+  r.meeting->barrier();
+  if (r.rank == 0) set(first, false);
+  EXPECT_GIN(all_are_on("soft1"));
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    Refuses::words = 0;
+    Refuses::on = true;
+    set(first, true);
+    auto kernel = member.kernel<GinKernel30>();
+    const bool all = comes([&kernel] {
+      (void)kernel.signal(0, 1);  // the engine does not sleep
+      Rings::rung = true;
+      return Refuses::words >= kOffers;
+    });
+    Refuses::on = false;
+    EXPECT_GIN(all, Refuses::words);
+  }
+  r.meeting->barrier();
+  if (std::string wrong = talk(member, 1); !wrong.empty()) return wrong;
+  EXPECT_GIN(all_are_on("soft0"));
+  if (std::string wrong = talk(member, 2); !wrong.empty()) return wrong;
+  r.meeting->barrier();
+  mend(r);
+  return {};
+}
+
+// The port in use is down while the one that was left works again.
+std::string second_is_away(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  const Port& first = *r.devices->rails(0).front().port;
+  const Port& second = *r.devices->rails(1).front().port;
+  r.meeting->barrier();
+  if (r.rank == 0) set(first, false);
+  EXPECT_GIN(all_are_on("soft1"));
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    set(second, false);
+    set(first, true);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // some looks at ports
+  EXPECT_GIN(!member.context->failed());
+  r.meeting->barrier();
+  if (r.rank == 0) set(second, true);
+  EXPECT_GIN(all_are_on("soft0"));
+  if (std::string wrong = talk(member, 1); !wrong.empty()) return wrong;
+  r.meeting->barrier();
+  mend(r);
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("F6: Idle queues outlive their second port's absence while the first one is there") {
+  if (on_adapters() || on_adapter_queues()) return;
+  const LogCapture log;
+  fault = {"away", true};
+  fault.log = &log;
+  fault.queues = 4;
+  CHECK(run_threads(2, second_is_away, soon_back()) == "");
+}
+
+TEST_CASE("Offers of queue pairs that come to nothing leave receives for signals") {
+  if (on_adapters() || on_adapter_queues()) return;
+  const LogCapture log;
+  fault = {"offers", true};
+  fault.log = &log;
+  fault.queues = 4;
+  CHECK(run_threads(2, offers_often, soon_back()) == "");
+}
