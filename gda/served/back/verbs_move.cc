@@ -70,7 +70,7 @@ bool VerbsBackEnd::resume(std::uint32_t taken) {
 
 void VerbsBackEnd::replay() {
   const std::uint64_t end = issued_.load(std::memory_order_relaxed);
-  for (; phase_ == Phase::replaying && again_ != end; ++again_) {
+  for (; again_ != end; ++again_) {
     const Operation& operation = kept(again_);
     switch (rule_.next(operation.kind, is_signal(operation))) {
       case Replay::again:
@@ -85,7 +85,6 @@ void VerbsBackEnd::replay() {
         return fail_unreachable();
     }
   }
-  if (phase_ != Phase::replaying) return;
   phase_ = Phase::serving;
   post();
 }
