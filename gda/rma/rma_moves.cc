@@ -23,6 +23,17 @@ Moves::Moves(Team& team, Inbox& inbox, const std::vector<std::unique_ptr<Queue>>
   for (const auto& queue : queues) served_ += queue != nullptr ? 1 : 0;
 }
 
+// A rank that is gone, or has left and is owed nothing, cannot follow, and need not.
+PortWatch& Moves::watch() {
+  if (moved_ == 0) return watch(0);
+  for (std::size_t q = 0; q < queues_.size(); ++q) {
+    const Queue* const queue = queues_[q].get();
+    if (queue == nullptr || queue->on() == 1 || queue->failure() != Status::ok) continue;
+    if (to_itself(q) || !queue->idle() || !team_.mesh->look(rank_of(q)).left) return watch(0);
+  }
+  return watch(1);
+}
+
 const char* Moves::name(int port) const {
   return (port == 0 ? team_.rail : team_.second->rail).port.port->name.c_str();
 }

@@ -38,8 +38,8 @@ class Moves {
   bool takes(int port, const ibv_wc& wc, WorkId id);
   // After completions: one step of what is under way.
   void turn(std::int64_t now);
-  // The port that all queues are over, else the first.
-  PortWatch& watch() { return watch(moved_ == served_ ? 1 : 0); }
+  // The port that all queues are over of which anything may be asked, else the first.
+  PortWatch& watch();
   bool under_way() const { return moving_ != 0; }
 
  private:
@@ -57,9 +57,10 @@ class Moves {
 
   PortWatch& watch(int port) { return port == 0 ? *team_.port : team_.second->watch; }
   const char* name(int port) const;
-  bool to_itself(std::size_t queue) const {
-    return static_cast<int>(queue % static_cast<std::size_t>(team_.ranks())) == team_.rank();
+  int rank_of(std::size_t queue) const {
+    return static_cast<int>(queue % static_cast<std::size_t>(team_.ranks()));
   }
+  bool to_itself(std::size_t queue) const { return rank_of(queue) == team_.rank(); }
   void look_at_ports(std::int64_t now);
   void answered(std::size_t queue, bool answers);
   void leave(std::size_t queue, const char* why);

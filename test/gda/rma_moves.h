@@ -18,7 +18,7 @@ inline std::uint8_t moved_byte(unsigned seed, std::size_t i) {
   return static_cast<std::uint8_t>(seed * 37 + seed / 256 + i * 11 + (i >> 8) + 1);
 }
 
-struct Pattern : RmaMemory {
+struct RmaPattern : RmaMemory {
   using RmaMemory::RmaMemory;
   void fill(unsigned seed, std::size_t at, std::size_t bytes) {
     for (std::size_t i = 0; i < bytes; ++i) data()[at + i] = moved_byte(seed, i);
@@ -185,7 +185,7 @@ class Play {
 
   const int me_;
   gda::RmaContext& context_;
-  Pattern out_, in_, fixed_, fetched_;
+  RmaPattern out_, in_, fixed_, fetched_;
   Words words_;
   std::vector<Peer> peers_;
 };

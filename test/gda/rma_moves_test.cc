@@ -79,66 +79,6 @@ const NamedScenario rma_apart_answers("rma_apart_answers", [](Rank& r) {
   return rma_moves_apart(r, {"no answer", false, soft::PortLoss::answers, 2000, 12});
 });
 
-// A port may be down for 300 ms, and the adapters' retries last longer.
-Config patient_config() {
-  Config config = merged_config();
-  config.failover_hold_ms = 300;
-  config.ib_timeout = 20;
-  return config;
-}
-
-// The ports of a place go down for good, `both` or the first, and nobody can move.
-std::string nowhere_to_go(Rank& r, bool both) {
-  RmaMember member = rma_join_first(r);
-  EXPECT_GIN(member.context);
-  RmaContext& context = *member.context;
-  RmaMemory memory(*member.comm, 8192);
-  EXPECT_GIN(memory);
-  const RmaSignal signal{memory.at(8), 1};
-  r.meeting->barrier();
-  const std::int64_t down = now_ns();
-  r.meeting->barrier();
-  if (r.rank == 0)
-    for (int device = 0; device < (both ? 2 : 1); ++device) {
-      const Port& port = *r.devices->rails(device).front().port;
-      EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
-    }
-  r.meeting->barrier();
-  auto put = context.put(0, 1 - r.rank, {memory.at(4096), memory.at(4096), 4096}, &signal);
-  EXPECT_GIN(put);
-  const Status status = rma_wait(*put, 10 * kSecond);
-  while (!context.failed() && now_ns() < down + 10 * kSecond) (void)context.progress();
-  const std::int64_t after_ms = (now_ns() - down) / kMillisecond;
-  r.meeting->barrier();
-  if (r.rank == 0) mend(r);
-  EXPECT_GIN(status == Status::remote);
-  EXPECT_GIN(context.failed());
-  EXPECT_GIN(after_ms >= 250 && after_ms < 3000, after_ms);
-  r.meeting->barrier();
-  return {};
-}
-
-// The second port is lost, too, once all is over it.
-std::string lost_twice(Rank& r) {
-  RmaMember member = rma_join_first(r);
-  EXPECT_GIN(member.context);
-  const std::string wrong = play_rma(r, member);
-  if (!wrong.empty()) return wrong;
-  const Port& second = *r.devices->rails(1).front().port;
-  const std::int64_t down = now_ns();
-  r.meeting->barrier();
-  if (r.rank == 0) EXPECT_GIN(soft::set_port_state(second.context, second.number, false) == 0);
-  while (!member.context->failed() && now_ns() < down + 10 * kSecond)
-    (void)member.context->progress();
-  const std::int64_t after_ms = (now_ns() - down) / kMillisecond;
-  r.meeting->barrier();
-  mend(r);
-  EXPECT_GIN(member.context->failed());
-  EXPECT_GIN(after_ms >= 250 && after_ms < 3000, after_ms);
-  r.meeting->barrier();
-  return {};
-}
-
 }  // namespace
 
 TEST_CASE("F1: RMA goes on over the second port when the first one fails") {
@@ -200,27 +140,4 @@ TEST_CASE("RMA of other processes goes on over the second port, too") {
   if (on_adapters()) return;
   CHECK(run_processes(2, "rma_apart_down") == "");
   CHECK(run_processes(2, "rma_apart_answers") == "");
-}
-
-TEST_CASE("RMA ends in time when both ports are lost") {
-  if (on_adapters()) return;
-  const LogCapture log;
-  CHECK(run_threads(
-            2, [](Rank& r) { return nowhere_to_go(r, true); }, patient_config()) == "");
-  CHECK(log.has(LogLevel::warn, "(TWINPATH_FAILOVER_HOLD_MS), check its cable"));
-  CHECK(!log.has("leaves soft0"));
-  fault = {"down", true, {}, 3000, 1};
-  CHECK(run_threads(2, lost_twice, patient_config()) == "");
-  CHECK(log.has(LogLevel::warn, "the local port soft1:1 has been down for"));
-}
-
-TEST_CASE("RMA with signals by atomics does not move, and ends when its port is lost") {
-  if (on_adapters()) return;
-  Config config = patient_config();
-  config.gin_atomics = true;
-  LogCapture log;
-  CHECK(run_threads(
-            2, [](Rank& r) { return nowhere_to_go(r, false); }, config) == "");
-  CHECK(!log.has("moves from soft0"));
-  CHECK(log.has(LogLevel::warn, "the local port soft0:1 has been down for"));
 }
