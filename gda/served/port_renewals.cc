@@ -1,8 +1,6 @@
 // See port_renewals.h.
 #include "gda/served/port_renewals.h"
 
-#include <endian.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -10,11 +8,6 @@
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {
-namespace {
-
-constexpr int kMove = 32;  // in the number of an offer
-
-}  // namespace
 
 PortRenewals::PortRenewals(const TwoPorts& ports, std::size_t pairs)
     : ports_(ports), pairs_(pairs), maker_(ports_, pairs) {}
@@ -74,7 +67,6 @@ void PortRenewals::tell_lost(std::size_t p) {
 
 void PortRenewals::left(std::size_t p) {
   Pair& pair = pairs_[p];
-  pair.number = ((pair.number >> kMove) + 1) << kMove;
   pair.unsaid = false;
   if (!pair.back->may_move()) return want(p, false);
   ports_.queues(other(pair)).take_next(p);
@@ -101,8 +93,7 @@ bool PortRenewals::on_word(std::size_t p, std::uint32_t immediate) {
   Pair& pair = pairs_[p];
   if (immediate == kHasWord) {
     pair.word = under_way_ = true;
-    pair.in = *pair.ends.box;  // which the peer may write again once both have moved
-    pair.in.number = le64toh(pair.in.number);
+    pair.in = *pair.ends.box;
   } else if (immediate == kWorks) {
     if (pair.state != State::joined) return false;
     if (offers(p)) return works(p);
@@ -150,7 +141,9 @@ void PortRenewals::advance(std::size_t p) {
   }
 }
 
-// Who does not offer makes its own for each offer, whatever it thought of the one before.
+// Who does not offer makes its own for each offer, whatever it thought of the one before.  An offer
+// is of the queue pair in use: who has made it does not move before it is answered, and a move
+// leaves nothing unread of the queue pair that it came by.
 void PortRenewals::begin(std::size_t p) {
   Pair& pair = pairs_[p];
   const int port = other(pair);
@@ -158,12 +151,8 @@ void PortRenewals::begin(std::size_t p) {
   if (ports_.watch(pair.back->on()).down()) return;  // by which the words go
   if (offers(p)) {
     if (pair.state != State::wanted || now_ns() < pair.due) return;
-    ++pair.number;
-  } else {
-    if (!pair.word || pair.in.number >> kMove > pair.number >> kMove) return;
-    pair.word = pair.in.number >> kMove == pair.number >> kMove;
-    if (!pair.word) return;  // of before a move
-    pair.number = pair.in.number;
+  } else if (!pair.word) {
+    return;
   }
   want(p, false);
   pair.word = pair.unsaid = false;
@@ -198,7 +187,6 @@ void PortRenewals::take_answer(std::size_t p) {
   Pair& pair = pairs_[p];
   if (!pair.word) return;
   pair.word = false;
-  if (pair.in.number != pair.number) return;
   if (pair.in.kind != QueueWord::Kind::answer) return want(p, true);
   raise(p);
 }
@@ -261,7 +249,6 @@ void PortRenewals::say(std::size_t p, QueueWord::Kind kind) {
   QueueWord& out = *pair.ends.out;
   out = maker_.word(p);
   out.kind = kind;
-  out.number = htole64(pair.number);
   // Where nothing can be posted the queue pair in use is at its end, and the pair with it.
   if (!post(p, kHasWord, true)) pair.back->fail_unreachable();
 }

@@ -9,7 +9,7 @@
 //   making    (queue_maker.h)
 //   offered   the peer has the addresses, as a word in a box of the tables, by the queue pair in
 //             use; makes its own, joins them, and answers.  A word follows an answer to the one
-//             before, or a move of both ends, so a box holds one at a time
+//             before, so a box holds one at a time
 //   raising   they are joined here, too
 //   proving   a question over each, of this rank
 //   joined    and of the other one, since a port may lose what goes one way: each asks when the
@@ -81,7 +81,6 @@ class PortRenewals {
     QueueWord in;                     // this
     bool unsaid = false;              // the peer must hear that this end is gone
     int unanswered = 0;               // questions
-    std::uint64_t number = 0;         // of offers; in the upper half: of moves
     std::int64_t pause = 0, due = 0;  // after a failure, ns; until when
   };
 

@@ -16,10 +16,9 @@ namespace twinpath::gda {
 // What one end tells the other of its queue pairs, as it lies in memory.
 struct QueueWord {
   enum class Kind : std::uint8_t { offer, answer, cannot };
-  std::uint64_t number = 0;  // of the offer: little-endian in memory of the other end
   Kind kind = Kind::offer;
   std::uint8_t bytes = 0;                // of `ends`
-  std::array<std::uint8_t, 246> ends{};  // room for two, of the longest names
+  std::array<std::uint8_t, 254> ends{};  // room for two, of the longest names
 };
 static_assert(sizeof(QueueWord) == ContextMemory::kWordBytes);
 
