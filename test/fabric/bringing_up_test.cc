@@ -35,7 +35,8 @@ Rising try_connect(World& world) {
   REQUIRE(world.b->listen(1, handle, listener) == Status::ok);
   REQUIRE(eventually(
       [&] {
-        if (out.send == Status::again) {
+        // Some at once: on a busy machine this thread is long in coming back from a yield.
+        for (int i = 0; i < 8 && out.send == Status::again; ++i) {
           out.send = world.a->connect(0, handle, out.link.send);
           ++out.calls;
         }
