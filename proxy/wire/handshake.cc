@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proxy/wire/shared.h"
+
 namespace twinpath {
 FrameHeader decode_header(std::span<const std::uint8_t, kFrameHeaderBytes> bytes) {
   Reader r(bytes);
@@ -41,6 +43,8 @@ std::vector<std::uint8_t> encode_hello(const Hello& hello) {
   const auto record = encode_record(hello.placement);
   w.integer(static_cast<std::uint16_t>(record.size()));
   w.raw(record.data(), record.size());
+  w.integer(hello.session);
+  w.integer(hello.shared_pairs);
   return w.take();
 }
 
@@ -91,6 +95,16 @@ bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string&
     why = "the hello ends inside its placement record";
     return false;
   }
+  hello.session = 0;
+  hello.shared_pairs = 0;
+  if (r.left() != 0) {
+    hello.session = r.integer<std::uint64_t>();
+    hello.shared_pairs = r.integer<std::uint8_t>();
+  }
+  if (!r.ok() || hello.shared_pairs > kMostSharedPairs) {
+    why = "the hello says of shared queue pairs what makes no sense";
+    return false;
+  }
   return decode_record(record, hello.placement, why);
 }
 
@@ -107,8 +121,37 @@ std::vector<std::uint8_t> encode_queues(const Queues& queues) {
     w.integer(e.options);
     w.integer(e.mask);
   }
+  if (queues.shares.empty()) return w.take();
+  w.integer(static_cast<std::uint8_t>(queues.shares.size()));
+  for (const Queues::Share& share : queues.shares) {
+    w.integer(share.set);
+    w.integer(share.member);
+    w.integer(static_cast<std::uint8_t>(share.pairs.size()));
+    for (const QueueAddress& pair : share.pairs) encode_address(w, pair);
+  }
   return w.take();
 }
+
+namespace {
+
+bool decode_shares(Reader& r, Queues& queues) {
+  const std::size_t shares = r.integer<std::uint8_t>();
+  if (shares != queues.queues.size()) return false;
+  queues.shares.resize(shares);
+  for (Queues::Share& share : queues.shares) {
+    share.set = r.integer<std::uint32_t>();
+    share.member = r.integer<std::uint8_t>();
+    const std::size_t pairs = r.integer<std::uint8_t>();
+    if (!r.ok() || share.member >= kMostMembers || pairs < 1 || pairs > kMostSharedPairs)
+      return false;
+    share.pairs.resize(pairs);
+    for (QueueAddress& pair : share.pairs)
+      if (!decode_address(r, pair)) return false;
+  }
+  return r.ok();
+}
+
+}  // namespace
 
 bool decode_queues(std::span<const std::uint8_t> body, Queues& queues, std::string& why) {
   Reader r(body);
@@ -149,6 +192,10 @@ bool decode_queues(std::span<const std::uint8_t> body, Queues& queues, std::stri
   }
   if (!r.ok()) {
     why = "the queue list is cut short";
+    return false;
+  }
+  if (r.left() != 0 && !decode_shares(r, queues)) {
+    why = "the queue list says of shared queue pairs what makes no sense";
     return false;
   }
   return true;

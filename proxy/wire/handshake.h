@@ -68,6 +68,10 @@ struct Hello {
   EndRails ends() const { return {static_cast<int>(rails.size()) - standby, standby}; }
   std::string gpu;            // "GPU3", for messages
   PlacementRecord placement;  // of that GPU and the rails
+  // Behind all that older versions know: who shares queue pairs, and how many pairs of each path;
+  // 0: every connection has its own.
+  std::uint64_t session = 0;
+  std::uint8_t shared_pairs = 0;
 };
 std::vector<std::uint8_t> encode_hello(const Hello& hello);
 bool decode_hello(std::span<const std::uint8_t> body, Hello& hello, std::string& why);
@@ -86,6 +90,14 @@ struct Queues {
   // The connection's own memory at this end: the sender's CTS ring, the receiver's box.
   std::uint64_t address = 0;
   std::vector<std::uint32_t> rkeys;  // one per rail of this end, standby ones too
+  // Which set the connection shares, as which member, and the addresses of its pairs: one per
+  // queue, or none.  The acceptor says the same set and member.
+  struct Share {
+    std::uint32_t set = 0;
+    std::uint8_t member = 0;
+    std::vector<QueueAddress> pairs;
+  };
+  std::vector<Share> shares;
 };
 std::vector<std::uint8_t> encode_queues(const Queues& queues);
 bool decode_queues(std::span<const std::uint8_t> body, Queues& queues, std::string& why);

@@ -53,6 +53,8 @@ int HelloPair::regular_queues() const {
                     theirs.ends().regular);
 }
 
+int HelloPair::shared_pairs() const { return std::min(mine.shared_pairs, theirs.shared_pairs); }
+
 QueuePaths HelloPair::paths() const {
   EndRails here = mine.ends(), there = theirs.ends();
   if (!both_can_fail_over()) here.standby = there.standby = 0;

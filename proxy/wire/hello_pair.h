@@ -19,6 +19,8 @@ struct HelloPair {
   int regular_queues() const;
   // The rails that each queue joins, those in reserve too.
   QueuePaths paths() const;
+  // How many queue pairs it shares with others on each path; 0: it has its own.
+  int shared_pairs() const;
   bool both_can_fail_over() const;
   // Whether the connection survives the failure of a queue.
   bool can_fail_over() const;

@@ -30,6 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Queues again;
     if (!decode_queues(encode_queues(queues), again, why)) std::abort();
     if (again.queues.size() != queues.queues.size()) std::abort();
+    if (!queues.shares.empty() && queues.shares.size() != queues.queues.size()) std::abort();
+    if (again.shares.size() != queues.shares.size()) std::abort();
   } else if (why.empty()) {
     std::abort();
   }

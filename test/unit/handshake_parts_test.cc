@@ -220,6 +220,13 @@ TEST_CASE("Queues are as many as both ends want, those in reserve where both can
   CHECK(static_cast<int>(paths.queues.size()) > paths.regular);
   CHECK(p.peer_process() == "beta pid 42");
 
+  // Nothing is shared with who does not; else the fewer pairs of both.
+  CHECK(p.shared_pairs() == 0);
+  p.mine.shared_pairs = 4;
+  CHECK(p.shared_pairs() == 0);
+  p.theirs.shared_pairs = 2;
+  CHECK(p.shared_pairs() == 2);
+
   HelloPair single = hellos(1, 1);
   single.mine.capabilities = single.theirs.capabilities = kCanFailOver;
   CHECK_FALSE(single.can_fail_over());

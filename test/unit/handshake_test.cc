@@ -10,6 +10,7 @@
 
 #include "plugin/base/host.h"
 #include "plugin/rdma/handle.h"
+#include "proxy/wire/shared.h"
 #include "test/support/catch.h"
 #include "test/support/needs.h"
 
@@ -61,8 +62,22 @@ TEST_CASE("A hello comes back as it went") {
 }
 
 TEST_CASE("A hello cut anywhere is refused with a reason") {
-  const auto whole = encode_hello(sample_hello(2));
+  Hello in = sample_hello(2);
+  in.session = 0x123456789abcdef1;
+  in.shared_pairs = kMostSharedPairs;
+  const auto whole = encode_hello(in);
+  // Older versions end there: nothing is shared with these.
+  const std::size_t older = whole.size() - sizeof in.session - sizeof in.shared_pairs;
+  Hello got;
+  std::string none;
+  REQUIRE(decode_hello(whole, got, none));
+  CHECK(got.session == in.session);
+  CHECK(got.shared_pairs == kMostSharedPairs);
+  REQUIRE(decode_hello({whole.data(), older}, got, none));
+  CHECK(got.session == 0);
+  CHECK(got.shared_pairs == 0);
   for (std::size_t n = 0; n < whole.size(); ++n) {
+    if (n == older) continue;
     Hello out;
     std::string why;
     CHECK_FALSE(decode_hello({whole.data(), n}, out, why));
@@ -88,6 +103,10 @@ TEST_CASE("A hello with impossible values is refused") {
     CHECK_FALSE(decode_hello(encode_hello(h), out, why));
     CHECK(why.find("in reserve") != std::string::npos);
   }
+  h = sample_hello(1);
+  h.shared_pairs = kMostSharedPairs + 1;
+  CHECK_FALSE(decode_hello(encode_hello(h), out, why));
+  CHECK(why.find("shared queue pairs") != std::string::npos);
 }
 
 TEST_CASE("A peer cannot put control characters into our log") {
@@ -127,6 +146,64 @@ TEST_CASE("Queues come back as they went and a cut or overlong list is refused")
   CHECK_FALSE(decode_queues(encode_queues(in), out, why));
   in.queues.assign(kMaxQps + 1, {1, 1});
   CHECK_FALSE(decode_queues(encode_queues(in), out, why));
+}
+
+TEST_CASE("What is shared comes back as it went, one of each queue, and nonsense is refused") {
+  Queues in;
+  in.queues = {{7, 1}, {8, 2}};
+  in.shares = {{1, kMostMembers - 1, {{7, 1}, {9, 3}}}, {0xffffffff, 0, {{8, 2}, {10, 4}}}};
+  const std::size_t older = [&] {
+    Queues without = in;
+    without.shares.clear();
+    return encode_queues(without).size();
+  }();
+  const auto whole = encode_queues(in);
+  Queues out;
+  std::string why;
+  REQUIRE(decode_queues(whole, out, why));
+  REQUIRE(out.shares.size() == 2);
+  CHECK(out.shares[0].member == kMostMembers - 1);
+  CHECK(out.shares[1].set == 0xffffffff);
+  CHECK(out.shares[1].pairs[1].qpn == 10);
+  CHECK(out.shares[1].pairs[1].psn == 4);
+  for (std::size_t n = older + 1; n < whole.size(); ++n) {
+    CHECK_FALSE(decode_queues({whole.data(), n}, out, why));
+    CHECK(why.find("shared queue pairs") != std::string::npos);
+  }
+  const auto refused = [&](auto&& spoil) {
+    Queues bad = in;
+    spoil(bad);
+    return !decode_queues(encode_queues(bad), out, why);
+  };
+  CHECK(refused([](Queues& q) { q.shares.pop_back(); }));
+  CHECK(refused([](Queues& q) { q.shares[0].member = kMostMembers; }));
+  CHECK(refused([](Queues& q) { q.shares[1].pairs.clear(); }));
+  CHECK(refused([](Queues& q) { q.shares[1].pairs.resize(kMostSharedPairs + 1); }));
+  CHECK(refused([](Queues& q) { q.shares[1].pairs[0].psn = 1u << 24; }));
+}
+
+TEST_CASE("An immediate names a member beside all that it says without") {
+  for (int member = 0; member < kMostMembers; ++member) {
+    const Immediate message{63, 7, 255, 32, true, true, false};
+    const std::uint32_t bits = with_member(encode(message), member);
+    CHECK(member_of(bits) == member);
+    CHECK(without_member(bits) == encode(message));
+    const std::uint32_t parcel = with_member(encode(ParcelImmediate{255, 16}), member);
+    CHECK(is_parcel(parcel));
+    CHECK(member_of(parcel) == member);
+    CHECK(without_member(parcel) == encode(ParcelImmediate{255, 16}));
+  }
+}
+
+TEST_CASE("Of shared pairs the first has what is short, the others the rest in turn") {
+  CHECK(pair_for(1, 5, 1 << 20, true) == 0);
+  CHECK(pair_for(2, 5, kShortWrite, false) == 0);
+  CHECK(pair_for(2, 5, kShortWrite + 1, false) == 1);
+  // The short end of a message that must come in order goes behind its other chunks.
+  CHECK(pair_for(2, 5, 1, true) == 1);
+  CHECK(pair_for(4, 0, 1 << 20, false) == 1);
+  CHECK(pair_for(4, 2, 1 << 20, false) == 3);
+  CHECK(pair_for(4, 3, 1 << 20, false) == 1);
 }
 
 TEST_CASE("A frame carries magic, version, type, length and nonce") {
