@@ -107,6 +107,7 @@ struct Config {
   int ib_tc = -1;                          // NCCL_IB_TC
   int ib_fifo_tc = -1;                     // NCCL_IB_FIFO_TC
   int ib_qps_per_connection = 1;           // NCCL_IB_QPS_PER_CONNECTION
+  int qps_per_peer = 0;                    // TWINPATH_QPS_PER_PEER (0: none are shared)
   bool ib_split_data_on_qps = false;       // NCCL_IB_SPLIT_DATA_ON_QPS
   int ib_adaptive_routing = -1;            // NCCL_IB_ADAPTIVE_ROUTING (-1 automatic, 0, 1)
   int ib_ar_threshold = 8192;              // NCCL_IB_AR_THRESHOLD, bytes

@@ -213,11 +213,14 @@ constexpr std::array kOptions{
         "Traffic class of clear-to-send messages. -1 uses that of data."),
     option<&Config::flow_labels>(
         "TWINPATH_FLOW_LABELS", "Connections", "0, 1",
-        "1 gives every queue pair on RoCE v2 its own flow label, from which adapters "
-        "make the UDP source port by which switches choose a path; those of one "
-        "connection all differ. 0 leaves it to the driver."),
+        "1 gives every queue pair on RoCE v2 its own flow label, hence UDP source port, by "
+        "which switches choose a path. 0 leaves it to the driver."),
     option<&Config::ib_qps_per_connection, in_range<1, kMaxQps>>(
         "NCCL_IB_QPS_PER_CONNECTION", "Data path", "1..32", "Queue pairs per connection and port."),
+    option<&Config::qps_per_peer, in_range<0, 16>>(
+        "TWINPATH_QPS_PER_PEER", "Data path", "0..16",
+        "Queue pairs that all connections to one process share, per port and direction; "
+        "of several the first has short messages. 0 shares none."),
     option<&Config::ib_split_data_on_qps>(
         "NCCL_IB_SPLIT_DATA_ON_QPS", "Data path", "0, 1",
         "1 splits every message over the queue pairs of its port; 0 uses them in turn."),

@@ -33,6 +33,10 @@ Connection::Connection(Role role, std::shared_ptr<SessionCore> core, int device,
   hellos_.mine.pid = static_cast<std::uint32_t>(::getpid());
   hellos_.mine.qps_per_connection = static_cast<std::uint16_t>(
       core_->expected.queues(core_->devices->config().ib_qps_per_connection));
+  hellos_.mine.session = core_->shared.session();
+  // Callers without a context are no communicator: one's failure is none of the others'.
+  if (core_->settings.comm_id != 0)
+    hellos_.mine.shared_pairs = static_cast<std::uint8_t>(core_->devices->config().qps_per_peer);
   if (core_->devices->config().failover) hellos_.mine.capabilities |= kCanFailOver;
   use(device, std::move(rails));
 }
@@ -127,7 +131,10 @@ Status Connection::run() {
         break;
       case Step::send_hello:
         TP_TRY(send_hello());
-        step_ = first ? Step::recv_hello : Step::make_queues;
+        // What an acceptor shares the connector has chosen.
+        step_ = first                         ? Step::recv_hello
+                : hellos_.shared_pairs() == 0 ? Step::make_queues
+                                              : Step::recv_queues;
         break;
       case Step::recv_hello:
         TP_TRY(recv_hello());
@@ -136,7 +143,14 @@ Status Connection::run() {
         break;
       case Step::make_queues:
         TP_TRY(make_queues());
-        step_ = first ? Step::send_queues : Step::recv_queues;
+        if (first) {
+          step_ = Step::send_queues;
+        } else if (said_.theirs.queues.empty()) {
+          step_ = Step::recv_queues;
+        } else {
+          TP_TRY(check_queues());
+          step_ = Step::raise_queues;
+        }
         break;
       case Step::send_queues:
         TP_TRY(send_queues());
@@ -144,6 +158,11 @@ Status Connection::run() {
         break;
       case Step::recv_queues:
         TP_TRY(recv_queues());
+        if (queues_ == nullptr) {
+          step_ = Step::make_queues;
+          break;
+        }
+        TP_TRY(check_queues());
         step_ = Step::raise_queues;
         break;
       case Step::raise_queues:

@@ -72,6 +72,8 @@ class Connection {
   void decide_mode();
   Status make_queues();
   Status create_queues();
+  Status join_shared(const QueuePaths& paths, const QueueSettings& settings);
+  Status check_queues();
   Status register_own_memory();
   Status moved(Status s);
   Status send_queues();
@@ -105,7 +107,10 @@ class Connection {
 
   Placement::End end_;
   HelloPair hellos_;
-  Queues their_queues_;
+  struct {
+    Queues theirs;
+    std::vector<SharedSets::Place> shared;  // own regular queues' places, or none
+  } said_;
   counters::Identity path_;  // how data goes, and why
   ConnectionParts parts_;
   // Until the link has them; destroyed before the ring, the place first.

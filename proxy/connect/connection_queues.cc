@@ -1,5 +1,6 @@
 // Queues and memory of a connection in the making.
 #include <algorithm>
+#include <mutex>
 
 #include "proxy/connect/connection.h"
 #include "proxy/queues/depths.h"
@@ -68,15 +69,51 @@ Status Connection::create_queues() {
   auto place = CommPlace::take(core_->hub);
   if (!place) return refuse(place.status(), "the session has no room for another connection");
   place_ = std::move(place).take();
-  auto queues = QueueSet::make(
-      core_->hub, core_->devices, rails_, hellos_.paths(),
+  const QueuePaths paths = hellos_.paths();
+  const QueueSettings settings =
       queue_settings(sender, core_->devices->config(), core_->settings,
                      sender ? parts_.plan.direct_max != kAnySize : parts_.peer_stages,
-                     parts_.split_above != SIZE_MAX));
+                     parts_.split_above != SIZE_MAX);
+  if (hellos_.shared_pairs() > 0) TP_TRY(join_shared(paths, settings));
+  std::vector<QueueShare> shares;
+  for (const SharedSets::Place& at : said_.shared)
+    shares.push_back({at.pairs, at.member, place_.id()});
+  auto queues = QueueSet::make(core_->hub, core_->devices, rails_, paths, settings,
+                               QueueSet::Engines::any, shares);
   if (!queues)
     return refuse(queues.status(),
                   "the connection's queues cannot be made" + remedy(queues.status()));
   queues_ = std::move(queues).take();
+  return Status::ok;
+}
+
+// A set on each regular queue's way.
+Status Connection::join_shared(const QueuePaths& paths, const QueueSettings& settings) {
+  const bool sender = role_ == Role::connector;
+  const auto regular = static_cast<std::size_t>(paths.regular);
+  if (!sender && said_.theirs.shares.size() != regular)
+    return refuse(Status::remote, "it agreed to share queue pairs, but names none");
+  for (std::size_t i = 0; i < regular; ++i) {
+    const Rail& rail = rails_[static_cast<std::size_t>(paths.queues[i].local)];
+    const HelloRail& remote =
+        hellos_.theirs.rails[static_cast<std::size_t>(paths.queues[i].remote)];
+    const auto make = [&] {
+      return SharedPairs::make(core_->hub, core_->devices, rail, settings, hellos_.shared_pairs());
+    };
+    const std::uint64_t peer = hellos_.theirs.session;
+    const auto named = [&] { return said_.theirs.shares[i]; };
+    Writer ways;
+    encode_rail(ways, rail.hello());
+    encode_rail(ways, remote);
+    auto at = sender ? core_->shared.join({peer, ways.take(), i}, make)
+                     : core_->shared.join(peer, named().set, named().member, make);
+    if (!at)
+      return refuse(at.status(),
+                    at.status() == Status::bad_argument
+                        ? "the queue pairs that it would share have failed"
+                        : "the shared queue pairs cannot be made" + remedy(at.status()));
+    said_.shared.push_back(*at);
+  }
   return Status::ok;
 }
 
@@ -106,36 +143,50 @@ Status Connection::send_queues() {
   Queues q;
   q.queues = queues_->addresses();
   q.extras = role_ == Role::connector ? offer_extras(*queues_)
-                                      : agreed_extras(*queues_, their_queues_.extras);
+                                      : agreed_extras(*queues_, said_.theirs.extras);
   q.address = parts_.ring->address();
   for (std::size_t i = 0; i < rails_.size(); ++i)
     q.rkeys.push_back(parts_.ring->rkey(static_cast<int>(i)));
+  for (const SharedSets::Place& at : said_.shared)
+    q.shares.push_back({at.set, static_cast<std::uint8_t>(at.member), at.pairs->addresses()});
   return send_frame(FrameType::queues, encode_queues(q));
 }
 
 Status Connection::recv_queues() {
   TP_TRY(recv_frame(FrameType::queues));
   std::string why;
-  if (!decode_queues(frames_.body(), their_queues_, why)) return refuse(Status::remote, why);
-  if (const std::size_t made = queues_->addresses().size(); their_queues_.queues.size() != made)
+  if (!decode_queues(frames_.body(), said_.theirs, why)) return refuse(Status::remote, why);
+  return Status::ok;
+}
+
+// What the peer says of its queues, once there are own ones.
+Status Connection::check_queues() {
+  std::string why;
+  if (const std::size_t made = queues_->addresses().size(); said_.theirs.queues.size() != made)
     return refuse(Status::remote, "one side made " + std::to_string(made) + " queues, the other " +
-                                      std::to_string(their_queues_.queues.size()));
-  if (their_queues_.rkeys.size() != hellos_.theirs.rails.size())
+                                      std::to_string(said_.theirs.queues.size()));
+  if (said_.theirs.rkeys.size() != hellos_.theirs.rails.size())
     return refuse(Status::remote, "the peer gave no keys to its ring");
-  parts_.remote_memory = their_queues_.address;
-  std::copy(their_queues_.rkeys.begin(), their_queues_.rkeys.end(), parts_.remote_rkeys.begin());
+  for (std::size_t i = 0; i < said_.shared.size(); ++i)
+    if (i >= said_.theirs.shares.size() ||
+        !said_.shared[i].pairs->learn(said_.theirs.shares[i].pairs))
+      return refuse(Status::remote, "the peer shares other queue pairs than it said before");
+  parts_.remote_memory = said_.theirs.address;
+  std::copy(said_.theirs.rkeys.begin(), said_.theirs.rkeys.end(), parts_.remote_rkeys.begin());
   // Once only: raising the queues may take several calls, and the adapter forgets with the first.
   if (role_ == Role::acceptor) {
-    take_extras(*queues_, their_queues_.extras);
-  } else if (const Status s = use_extras(*queues_, their_queues_.extras, why); s != Status::ok) {
+    take_extras(*queues_, said_.theirs.extras);
+  } else if (const Status s = use_extras(*queues_, said_.theirs.extras, why); s != Status::ok) {
     return refuse(s, why);
   }
   return Status::ok;
 }
 
 Status Connection::raise_queues() {
-  TP_TRY(moved(queues_->raise(hellos_.theirs.rails, their_queues_.queues, unreached_)));
+  TP_TRY(moved(queues_->raise(hellos_.theirs.rails, said_.theirs.queues, unreached_)));
   if (role_ == Role::acceptor) {
+    // Of shared queue pairs completions may come at any time.
+    const std::lock_guard hold(core_->hub->lock);
     if (!prepost_receives(*queues_, place_.id()))
       return refuse(Status::system, "the receive queues cannot be filled");
   }

@@ -22,7 +22,7 @@ void count_error(counters::Connection& counts, const ibv_wc& wc) {
 // Rails on several devices may well have queues of the same number.
 const Queue* find_queue(const QueueSet& set, CompletionHub& hub, const ibv_wc& wc) {
   for (const Queue& q : set.queues())
-    if (q.engine == hub.polled() && q.qp != nullptr && q.qp->qp_num == wc.qp_num) return &q;
+    if (q.engine == hub.polled() && q.has(wc.qp_num)) return &q;
   return nullptr;
 }
 
@@ -227,7 +227,7 @@ bool PeerLink::queue_failed(const Queue& q) {
   const RailPort& port = queues_->rails()[static_cast<std::size_t>(q.rail)].port;
   const std::uint32_t qpn = q.qp->qp_num;
   const bool completions = q.engine->failed();
-  if (!completions && !port.adapter->events.queue_failed(qpn)) return false;
+  if (!completions && !queues_->event_failed(q)) return false;
   // Its completions say more than the event does, where there are any.
   while (poll() > 0) {
   }

@@ -13,6 +13,7 @@
 #include "proxy/connect/making_clock.h"
 #include "proxy/connect/stranger_log.h"
 #include "proxy/queues/completion_engine.h"
+#include "proxy/queues/shared_sets.h"
 
 namespace twinpath {
 
@@ -25,6 +26,7 @@ struct SessionCore {
   DecisionLog decisions;
   StrangerLog strangers;
   WaitLog waits;
+  SharedSets shared;
   SpareFd spare;  // for a listener that has no descriptor left
 };
 

@@ -189,4 +189,11 @@ int CompletionHub::poll(CompletionEngine& engine) {
 
 int CompletionHub::take(CompletionEngine& engine) { return hand_out(engine); }
 
+void CompletionHub::deliver(const ibv_wc& wc) {
+  const std::size_t comm = comm_of(wc.wr_id);
+  if (comm >= comms_.size()) return;
+  const Place& place = comms_[comm];
+  if (place.sink != nullptr && place.epoch == epoch_of(wc.wr_id)) place.sink->on_completion(wc);
+}
+
 }  // namespace twinpath

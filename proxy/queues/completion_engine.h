@@ -159,6 +159,8 @@ class CompletionHub {
   int poll(CompletionEngine& engine);
   // Locked: the first half of that, for those who hold something.
   int take(CompletionEngine& engine);
+  // Locked: hands one out to whom its wr_id names, if he is there.
+  void deliver(const ibv_wc& wc);
   // Locked: the engine whose completions are being handed out.  QP numbers are each device's own,
   // so a completion's number means nothing without it.
   const CompletionEngine* polled() const { return polled_; }

@@ -18,12 +18,14 @@ bool known(QueueSet& set) {
 
 QueueExtras query(QueueSet& set, Queue& q) {
   ibv_ece ece{};
+  if (q.shared != nullptr) return {};  // nothing is agreed on for many
   if (set.devices().verbs().query_ece(q.qp.get(), &ece) != 0) return {};
   return {ece.vendor_id, ece.options, ece.comp_mask};
 }
 
 // 0, or an error as call_error() gives it.
 int tell(QueueSet& set, Queue& q, const QueueExtras& extras) {
+  if (q.shared != nullptr) return EOPNOTSUPP;
   ibv_ece ece{extras.vendor, extras.options, extras.mask};
   errno = 0;
   return call_error(set.devices().verbs().set_ece(q.qp.get(), &ece));

@@ -12,6 +12,7 @@
 #include "plugin/rdma/completion_text.h"
 #include "plugin/rdma/flow_label.h"
 #include "plugin/rdma/queue_pair.h"
+#include "proxy/queues/shared_pairs.h"
 
 namespace twinpath {
 namespace {
@@ -42,7 +43,8 @@ const char* raise_remedy(int error, bool roce, bool soft) {
 Result<std::unique_ptr<QueueSet>> QueueSet::make(std::shared_ptr<CompletionHub> hub,
                                                  std::shared_ptr<Devices> devices,
                                                  std::vector<Rail> rails, const QueuePaths& paths,
-                                                 const QueueSettings& settings) {
+                                                 const QueueSettings& settings, Engines engines,
+                                                 const std::vector<QueueShare>& shares) {
   std::unique_ptr<QueueSet> set(
       new QueueSet(std::move(hub), std::move(devices), std::move(rails), settings));
   set->queues_.resize(paths.queues.size());
@@ -52,16 +54,40 @@ Result<std::unique_ptr<QueueSet>> QueueSet::make(std::shared_ptr<CompletionHub> 
     q.remote_rail = paths.queues[i].remote;
     if (static_cast<int>(i) >= paths.regular) continue;
     set->regular_ |= queue_bit(static_cast<int>(i));
+    if (!shares.empty()) {
+      set->join(q, shares[i]);
+      continue;
+    }
     q.psn = random_24_bits();
-    TP_TRY(set->reserve(q, false));
+    if (engines == Engines::any)
+      TP_TRY(set->reserve(q, false, set->share()));
+    else if (i == 0)
+      TP_TRY(set->reserve(q, false, set->share() * paths.regular));
+    else
+      q.engine = set->queues_[0].engine;
     TP_TRY(set->make_pair(q));
   }
   return set;
 }
 
-Status QueueSet::reserve(Queue& q, bool locked) {
+void QueueSet::join(Queue& q, const QueueShare& share) {
+  const Queue& first = share.pairs->first();
+  q.shared = share.pairs;
+  q.qp = share.pairs->attach(share.member, share.comm);
+  q.engine = first.engine;
+  q.psn = first.psn;
+  q.inline_bytes = share.pairs->inline_bytes();
+  if (std::find(engines_.begin(), engines_.end(), q.engine) == engines_.end())
+    engines_.push_back(q.engine);
+}
+
+bool Queue::has(std::uint32_t qpn) const {
+  return qp != nullptr && (qp->qp_num == qpn || (shared != nullptr && shared->has(qpn)));
+}
+
+Status QueueSet::reserve(Queue& q, bool locked, int entries) {
   Adapter& adapter = *rail_of(q).port.adapter;
-  auto engine = locked ? hub_->reserve_locked(adapter, share()) : hub_->reserve(adapter, share());
+  auto engine = locked ? hub_->reserve_locked(adapter, entries) : hub_->reserve(adapter, entries);
   if (!engine) return engine.status();
   q.engine = *engine;
   if (std::find(engines_.begin(), engines_.end(), *engine) == engines_.end())
@@ -93,8 +119,9 @@ Status QueueSet::refused(int error, const std::string& what, const std::string& 
 
 QueueSet::~QueueSet() {
   for (Queue& q : queues_) {
+    const bool own = q.shared == nullptr;
     drop_pair(q);
-    if (q.engine != nullptr) hub_->release(q.engine, share());
+    if (own && q.engine != nullptr) hub_->release(q.engine, share());
   }
 }
 
@@ -102,13 +129,18 @@ void QueueSet::drop_pair(Queue& q) {
   if (q.qp == nullptr) return;
   const std::uint32_t qpn = q.qp->qp_num;
   q.qp.reset();
+  if (q.shared != nullptr) {
+    q.shared = nullptr;
+    q.engine = nullptr;
+    return;
+  }
   rails_[static_cast<std::size_t>(q.rail)].port.adapter->events.forget_queue(qpn);
 }
 
 // Out of use, with its share of the CQ.  What is not known to have halted might receive.
 void QueueSet::lay_aside(Queue& q) {
   if (q.qp == nullptr) return;
-  if (!q.halted) return drop_pair(q);
+  if (!q.halted || q.shared != nullptr) return drop_pair(q);
   rail_of(q).port.adapter->events.forget_queue(q.qp->qp_num);
   hub_->bury(std::move(q.qp), std::exchange(q.engine, nullptr), share());
 }
@@ -117,11 +149,13 @@ void QueueSet::halt() {
   for (Queue& q : queues_) {
     if (q.qp == nullptr) continue;
     // One whose adapter has gone says so: it is halted, too, if nobody knows.
-    q.halted = move_to_error(devices_->verbs(), q.qp.get()) == 0;
+    q.halted =
+        q.shared != nullptr ? q.shared->halt() : move_to_error(devices_->verbs(), q.qp.get()) == 0;
   }
 }
 
 void QueueSet::leave_engine(Queue& q) {
+  if (q.shared != nullptr) return q.shared->leave_engines();
   CompletionEngine* const engine = std::exchange(q.engine, nullptr);
   const auto take_all = [&] {
     while (hub_->take(*engine) > 0) {
@@ -157,7 +191,8 @@ Status QueueSet::remake(QueueMask wanted, QueueMask& failed, std::string& why) {
       asked[rail] = true;
     }
     q.psn = random_24_bits();
-    if ((q.engine != nullptr || reserve(q, true) == Status::ok) && make_pair(q) == Status::ok &&
+    if ((q.engine != nullptr || reserve(q, true, share()) == Status::ok) &&
+        make_pair(q) == Status::ok &&
         move_to_init(devices_->verbs(), q.qp.get(), rails_[rail], settings_) == 0)
       continue;
     drop_pair(q);
@@ -190,8 +225,21 @@ bool QueueSet::request_refused(const Queue& queue) const {
   const RailPort& port = rail_of(queue).port;
   port.adapter->events.poll();
   // One that is being unplugged has no memory any more.
-  return port.adapter->events.request_refused(queue.qp->qp_num) &&
+  return (queue.shared != nullptr ? queue.shared->any_request_refused()
+                                  : port.adapter->events.request_refused(queue.qp->qp_num)) &&
          devices_->absence_text(port).empty();
+}
+
+bool QueueSet::event_failed(const Queue& queue) const {
+  if (queue.qp == nullptr) return false;
+  return queue.shared != nullptr
+             ? queue.shared->any_event_failed()
+             : rail_of(queue).port.adapter->events.queue_failed(queue.qp->qp_num);
+}
+
+bool QueueSet::shares() const {
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [](const Queue& q) { return q.shared != nullptr; });
 }
 
 bool QueueSet::any_request_refused() const {
@@ -230,6 +278,10 @@ Status QueueSet::init(std::string& why) {
     Queue& q = queues_[next_];
     if (q.qp == nullptr) continue;
     const Rail& local = rail_of(q);
+    if (q.shared != nullptr) {
+      TP_TRY(q.shared->init(why));
+      continue;
+    }
     const int error = move_to_init(devices_->verbs(), q.qp.get(), local, settings_);
     if (error != 0)
       return refused(error, local.port.port->name + ": queue pair to INIT",
@@ -258,6 +310,11 @@ Status QueueSet::raise(const std::vector<HelloRail>& remote, const std::vector<Q
     const HelloRail& peer = remote[static_cast<std::size_t>(q.remote_rail)];
     q.speed_mbps = std::min(static_cast<std::uint32_t>(std::max(local.port.port->speed_mbps, 0)),
                             peer.speed_mbps);
+    if (q.shared != nullptr) {
+      TP_TRY(q.shared->raise(peer, why));
+      ++next_;
+      continue;
+    }
     const std::uint32_t label =
         settings_.flow_labels
             ? flow_label(queues_[base].qp->qp_num, to[base].qpn, static_cast<std::uint32_t>(next_))
@@ -293,7 +350,7 @@ std::vector<QueueAddress> QueueSet::addresses() const {
 
 const Queue* QueueSet::find(std::uint32_t qpn) const {
   for (const Queue& q : queues_)
-    if (q.qp != nullptr && q.qp->qp_num == qpn) return &q;
+    if (q.has(qpn)) return &q;
   return nullptr;
 }
 

@@ -19,6 +19,8 @@
 
 namespace twinpath {
 
+class SharedPairs;
+
 struct Queue {
   CompletionEngine* engine = nullptr;  // null: not needed yet
   Owned<ibv_qp> qp;                    // null: out of use (halt and remake below)
@@ -30,6 +32,18 @@ struct Queue {
   bool extras = false;           // its adapter was told of some (ece.h)
   QueueExtras agreed;            // what both adapters have in use; vendor 0: nothing
   bool halted = false;           // its adapter says that it is in error
+  // Not null: `qp` passes on to these, whose share of the engine it is.
+  SharedPairs* shared = nullptr;
+  // Whether a completion with that number is of it, of those that its engine brings.
+  bool has(std::uint32_t qpn) const;
+};
+
+// What a queue is to share with other connections' (shared_pairs.h): which member it is, and whose
+// its completions are.
+struct QueueShare {
+  SharedPairs* pairs = nullptr;
+  int member = 0;
+  CompletionHub::CommId comm;
 };
 
 // The cause then, in the log.
@@ -39,10 +53,15 @@ inline constexpr const char* kRequestRefused =
 
 class QueueSet {
  public:
+  // Completions of queues of one device go to one engine, or wherever there is room.
+  enum class Engines { any, one };
+  // `shares`: of the regular queues, or none.
   static Result<std::unique_ptr<QueueSet>> make(std::shared_ptr<CompletionHub> hub,
                                                 std::shared_ptr<Devices> devices,
                                                 std::vector<Rail> rails, const QueuePaths& paths,
-                                                const QueueSettings& settings);
+                                                const QueueSettings& settings,
+                                                Engines engines = Engines::any,
+                                                const std::vector<QueueShare>& shares = {});
   ~QueueSet();
   QueueSet(const QueueSet&) = delete;
   QueueSet& operator=(const QueueSet&) = delete;
@@ -96,6 +115,10 @@ class QueueSet {
   // of all, before he does.
   bool request_refused(const Queue& queue) const;
   bool any_request_refused() const;
+  // Whether an event tells that the queue is in error.
+  bool event_failed(const Queue& queue) const;
+  // Whether any is shared.
+  bool shares() const;
   int receive_depth() const { return settings_.recv_depth; }
   CompletionHub& hub() { return *hub_; }
   Devices& devices() { return *devices_; }
@@ -112,7 +135,8 @@ class QueueSet {
         settings_(settings),
         retry_(settings.retry) {}
   Status make_pair(Queue& queue);
-  Status reserve(Queue& queue, bool locked);
+  Status reserve(Queue& queue, bool locked, int entries);
+  void join(Queue& queue, const QueueShare& share);
   std::uint32_t rails_of(QueueMask queues) const;
   void drop_pair(Queue& queue);
   void lay_aside(Queue& queue);

@@ -73,8 +73,10 @@ int CtsWriter::post() {
     if (++unsignalled_ == kCtsSignalPeriod) [[unlikely]]
       wr_.send_flags |= IBV_SEND_SIGNALED;
     ibv_send_wr* bad = nullptr;
-    if (const int error = ibv_post_send(qp_, &wr_, &bad); error != 0) [[unlikely]]
+    if (const int error = ibv_post_send(qp_, &wr_, &bad); error != 0) [[unlikely]] {
+      --unsignalled_;
       return error;
+    }
     if (unsignalled_ == kCtsSignalPeriod) unsignalled_ = 0;
     ++unpolled_;
     open_ += static_cast<std::int64_t>(count);

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "plugin/base/log.h"
+#include "proxy/queues/shared_pairs.h"
 
 namespace twinpath {
 namespace {
@@ -17,6 +18,7 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
       device_(device),
       optional_allowed_(core->devices->config().optional_recv_completion),
       keys_(parts.link->has_reserve()),
+      core_(std::move(core)),
       box_(std::move(parts.ring)),
       shadow_(std::move(parts.shadow)),
       link_(std::move(parts.link)),
@@ -24,7 +26,6 @@ ProxyRecvComm::ProxyRecvComm(std::shared_ptr<SessionCore> core, int device, Conn
       cts_(shadow_.get(), parts.layout, link_->queue(0), parts.remote_memory, parts.remote_rkeys[0],
            link_->comm_id(), link_->can_fail_over()),
       counts_(link_->counts()),
-      core_(std::move(core)),
       plan_(parts.plan),
       flushes_(this, *link_, core_),
       arrivals_(box_->data(), *counts_) {
@@ -48,6 +49,9 @@ ProxyRecvComm::~ProxyRecvComm() {
     hub_->drop_held(*this);
   }
   core_->devices->detach(*this);
+  if (!link_->set().shares()) return;
+  core_->shared.keep(std::move(box_));
+  core_->shared.keep(std::move(shadow_));
 }
 
 // What was posted, what has arrived, and whose cells are known to be used.
@@ -126,8 +130,10 @@ void ProxyRecvComm::post_cells() {
 }
 
 void ProxyRecvComm::not_posted(int error) {
-  if (error == 0)
-    hub_->hold(*this);  // the send queue is full of writes whose completions nobody has polled
+  // The send queue is full of writes whose completions nobody has polled, this comm's or of all
+  // that share it.
+  if (error == 0 || error == SharedPairs::kNoRoom)
+    hub_->hold(*this);
   else
     link_->fail("cannot post a clear-to-send write on QP %u: %s (errno %d)",
                 link_->queue(link_->set().first()).qp->qp_num, std::strerror(error), error);

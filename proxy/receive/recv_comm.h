@@ -123,6 +123,7 @@ class ProxyRecvComm final : public RecvComm,
   int patience_ = 0;  // polls since cells began to wait
   bool optional_allowed_ = true;
   CellKeys keys_;
+  std::shared_ptr<SessionCore> core_;  // outlives the link, whose queue pairs it may have
   std::unique_ptr<RegisteredBuffer> box_;
   std::unique_ptr<RegisteredBuffer> shadow_;  // null where cells go inline
   std::unique_ptr<PeerLink> link_;
@@ -130,7 +131,6 @@ class ProxyRecvComm final : public RecvComm,
   std::array<std::uint16_t, kMaxQps> unposted_{};  // receive work requests used up, by queue
   counters::Connection* const counts_;
 
-  std::shared_ptr<SessionCore> core_;
   const EndPlan plan_;
   Flushes flushes_;
   Arrivals arrivals_;  // ends before the link: copies out of mirrors are waited for

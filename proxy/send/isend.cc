@@ -119,7 +119,7 @@ Status ProxySendComm::answer(void* data, std::size_t bytes, int tag, const Proxy
   if (link_->halted()) return no_cell_yet();
   if (coalescer_.group_open()) end_group();
   std::uint64_t seq = 0;
-  if (!ring_.find(tag, seq) || requests_.full()) return no_cell_yet();
+  if (!ring_.find(tag, seq) || requests_.full() || !queues_.room()) return no_cell_yet();
   const CellView cell = ring_.cell(seq);
   const CellMeta meta = cell.meta();
   if (!meta.valid()) {

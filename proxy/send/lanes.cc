@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proxy/queues/shared_pairs.h"
+
 namespace twinpath {
 
 bool SlowRail::tells(bool slow, std::int64_t now) {
@@ -18,6 +20,7 @@ void Lanes::use(std::vector<Lane> lanes, int rails) {
   lanes_ = std::move(lanes);
   first_ = lanes_.front();
   one_ = lanes_.size() == 1;
+  shared_ = first_.shared;  // all are, or none
   rails_ = rails;
   next_cut_ = 0;
   if (rails_ == 1 || !rules_.measured) {
@@ -30,6 +33,11 @@ void Lanes::use(std::vector<Lane> lanes, int rails) {
     for (SlowRail& rail : pace_->rails) rail.forget();
   }
   choose_turns();
+}
+
+bool Lanes::room() const {
+  return std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& lane) { return SharedPairs::room(lane.qp); });
 }
 
 // Lanes that messages take in turn which are not cut, and how much of the others each rail gets.

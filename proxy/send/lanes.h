@@ -60,6 +60,9 @@ class Lanes {
   // Then there is nothing to choose.
   bool one() const { return one_; }
   const Lane& first() const { return first_; }
+  // Whether any is a queue pair that others use, too; whether all have room then.
+  bool shared() const { return shared_; }
+  bool room() const;
   std::size_t count() const { return lanes_.size(); }
   const Lane& operator[](std::size_t lane) const { return lanes_[lane]; }
   // Of that completion, or -1.  Devices number queues each on its own, so the CQ tells, too.
@@ -110,7 +113,7 @@ class Lanes {
   const LaneRules rules_;
   const std::span<counters::Rail> counts_;
   Lane first_;
-  bool one_ = true;
+  bool one_ = true, shared_ = false;
   int rails_ = 1;
   std::vector<Lane> lanes_;
   // Null where messages are not cut, or are by the ports' speeds.

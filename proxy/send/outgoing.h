@@ -40,6 +40,7 @@ struct Lane {
   std::uint16_t inline_bytes = 0;  // at most kInlineData
   std::uint32_t speed_mbps = 0;
   counters::Rail* counts = nullptr;
+  bool shared = false;  // with other connections (SharedPairs)
 };
 
 // Builds the writes of messages.  The peer's box takes sizes that no immediate brings.

@@ -41,7 +41,8 @@ std::vector<Lane> lanes_of(const PeerLink& link) {
          // A queue in reserve is alone, and then all keys of a cell are for its rail.
          static_cast<std::uint8_t>(reserve ? 0 : queue.remote_rail),
          static_cast<std::uint16_t>(std::min<std::uint32_t>(queue.inline_bytes, kInlineData)),
-         queue.speed_mbps, &link.counts()->rails[static_cast<std::size_t>(queue.rail)]});
+         queue.speed_mbps, &link.counts()->rails[static_cast<std::size_t>(queue.rail)],
+         queue.shared != nullptr});
   }
   return lanes;
 }
@@ -100,7 +101,9 @@ ProxySendComm::~ProxySendComm() {
     hub_->drop_held(*this);
   }
   core_->devices->detach(*this);
+  const bool shared = link_->set().shares();
   link_.reset();
+  if (shared) core_->shared.keep(std::move(ring_memory_));
   // Blocks of parcels that were under way, or not complete: nobody reads them any more.
   std::lock_guard hold(hub_->lock);
   // Its members' registrations may be gone already, as those of other messages that never left.
@@ -139,7 +142,7 @@ void ProxySendComm::in_vain(int more) {
 bool ProxySendComm::post_held(bool overdue) {
   if (link_->halted()) return false;
   if (staged_ != nullptr && staged_->busy()) post_staged();
-  if (!coalescer_.empty() && coalescer_.due(hub_->polls(), overdue)) {
+  if (!coalescer_.empty() && coalescer_.due(hub_->polls(), overdue) && queues_.room()) {
     if (coalescer_.group_open()) end_group();
     if (!coalescer_.batch().empty()) (void)post_batch();
   }
@@ -281,6 +284,8 @@ void ProxySendComm::give_up(const ProxyMemory& memory) {
   for (std::uint16_t slot = coalescer_.last(); slot != SendRequest::kNone;
        slot = requests_.at(slot).before()) {
     if (requests_.at(slot).memory() != &memory) continue;
+    while (!queues_.room() && link_->poll() > 0) {
+    }
     (void)post_held(true);
     break;
   }

@@ -93,8 +93,9 @@ class ProxySendComm final : public SendComm,
   // From which message on they take answer(): one is to be timed, the receiver is to be told, or
   // the next is watched.
   void set_slow_from() {
-    slow_from_ =
-        trace_.watches_next() ? 0 : std::min(ring_.report().due_at() - 1, trace_.none_before());
+    slow_from_ = trace_.watches_next() || queues_.shared()
+                     ? 0
+                     : std::min(ring_.report().due_at() - 1, trace_.none_before());
   }
   void choose_queues();
   void give_up(const ProxyMemory& memory) override;

@@ -40,6 +40,10 @@ class SendQueues {
   }
   Lanes& lanes() { return lanes_; }
   const Lane& first() const { return lanes_.first(); }
+  // Of queue pairs that others use, too.
+  bool shared() const { return lanes_.shared(); }
+  // Whether these take what one call may post.
+  bool room() const { return !shared() || lanes_.room(); }
   bool splits(std::size_t bytes) const { return maker_.splits(bytes); }
 
   // Messages of up to this many bytes may go by lay_plain() and post_plain(): on one queue there is

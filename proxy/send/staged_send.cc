@@ -126,7 +126,7 @@ void ProxySendComm::start_copies() {
 
 void ProxySendComm::post_staged() {
   StagedSends::Piece piece;
-  while (!link_->halted() && staged_->front(piece)) {
+  while (!link_->halted() && queues_.room() && staged_->front(piece)) {
     if (piece.chunks > 1 && staged_->writes() == kStagedWrites) break;
     if (!piece.copied || !piece.mirror->enter()) {
       link_->fail("%zu bytes of GPU %d cannot be sent through host memory: %s", piece.bytes,

@@ -36,6 +36,7 @@ inline Config soft_config(const std::string& hcas = "soft0,soft1") {
   c.soft_cuda = SoftCuda::off;
   c.socket_ifname = "lo";
   c.connect_timeout_ms = 5000;
+  c.qps_per_peer = static_cast<int>(number_from("TWINPATH_TEST_QPS_PER_PEER", 0));
   return c;
 }
 

@@ -1,5 +1,5 @@
-// What a queue pair for each connection costs, and what sharing queue pairs would do to small
-// messages: the figures that decide whether connections should share them (proxy/README.md).
+// What a queue pair for each connection costs, and what sharing queue pairs (TWINPATH_QPS_PER_PEER)
+// does to small messages: figures that decide whether connections should (proxy/README.md).
 //
 //   many_connections connect [PEERS] [CONNECTIONS]   queue pairs, memory and time of connecting
 //   many_connections behind                          a small message while large ones are under way
