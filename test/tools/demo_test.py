@@ -61,7 +61,7 @@ echo 'NCCL INFO a line of the log'
 case "$name $*" in
   coll_perf*) one='{"time_us": 7.0, "busbw_gb_s": 3.21, "wrong": 0}'
     run='"what": "all_reduce ring", "bytes": 64, "out_of_place": '$one', "in_place": '$one ;;
-  *bw*) run='"size": 1048576, "window": 16, "median_gbytes_per_s": 9.87, "ratio_to_memcpy": 0.5, "wrong": 0' ;;
+  *' --test bw '*) run='"size": 1048576, "window": 16, "median_gbytes_per_s": 9.87, "ratio_to_memcpy": 0.5, "wrong": 0' ;;
   *) run='"size": 4096, "median_us": 1.5, "p99_us": 2.25, "min_us": 1, "wrong": 0' ;;
 esac
 echo '{"tool": "'$name'", "results": [{'$run'}]}'
