@@ -124,6 +124,9 @@ bool on_adapters() {
 bool on_adapter_queues() { return gin_config().mode == ModeChoice::gda; }
 
 std::shared_ptr<Devices> open_devices(const Config& config, void (*adjust)(Fabric&)) {
+  // The thread sanitizer sees libudev, which hwloc uses, write a static word.
+  static std::mutex one_at_a_time;
+  const std::lock_guard hold(one_at_a_time);
   auto fabric = open_fabric(config);
   if (!fabric) return nullptr;
   if (adjust != nullptr) adjust(**fabric);
@@ -132,9 +135,6 @@ std::shared_ptr<Devices> open_devices(const Config& config, void (*adjust)(Fabri
 }
 
 bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs, bool atomics) {
-  // The thread sanitizer sees libudev, which hwloc uses, write a static word.
-  static std::mutex one_at_a_time;
-  const std::lock_guard hold(one_at_a_time);
   Config c = gin_config();
   c.mode = mode;
   c.peer_mode = peers;
