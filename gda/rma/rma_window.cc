@@ -28,7 +28,7 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   auto region = cache_->acquire(registration(core, request));
   if (!region) return region.status();
   region_ = *region;
-  if (core.second != nullptr) register_second(request);
+  if (core.second != nullptr) second_ = register_on_second(core, request);
   local_ = {address, request.bytes, region_->mr->lkey, second_ != nullptr ? second_->mr->lkey : 0};
   Writer w;
   w.integer(number_);
@@ -39,27 +39,12 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   return w.take();
 }
 
-// Without it the window is as good; but queues cannot move any more.
-void Window::register_second(const WindowRequest& request) {
-  const RailPort& port = team_.second->rail.port;
-  MrRequest mr = registration(team_, request);
-  mr.data_direct = !port.port->data_direct.empty();
-  auto region = port.adapter->mrs.acquire(mr);
-  if (region) second_ = *region;
-}
-
 Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from, bool on_gpu) {
   Team& core = team_;
   for (const auto& bytes : from) {
     Reader in(bytes);
     const auto number = in.integer<std::uint32_t>();
-    KeyedMemory memory;
-    memory.address = in.integer<std::uint64_t>();
-    memory.bytes = in.integer<std::uint64_t>();
-    memory.fabric_key = in.integer<std::uint32_t>();
-    memory.second_key = in.integer<std::uint32_t>();
-    if (core.second != nullptr && memory.second_key == 0)
-      core.second->lacks.store("a window is not registered", std::memory_order_relaxed);
+    const KeyedMemory memory = take_memory(core, in);
     if (!in.ok() || number != number_) {
       TP_WARN("%s registers window %u where this rank registers %u: all must in one order",
               core.mesh->peer_text(static_cast<int>(remote_.size())).c_str(), number, number_);

@@ -34,7 +34,6 @@ class Window final : public RmaWindow {
  private:
   explicit Window(Team& team) : team_(team) {}
   Result<std::vector<std::uint8_t>> prepare(const WindowRequest& request);
-  void register_second(const WindowRequest& request);
   Status publish(const std::vector<std::vector<std::uint8_t>>& from, bool on_gpu);
 
   Team& team_;

@@ -79,6 +79,25 @@ MrRequest registration(const TeamCore& team, const WindowRequest& request) {
   return mr;
 }
 
+MrRegion* register_on_second(const TeamCore& team, const WindowRequest& request) {
+  const RailPort& port = team.second->rail.port;
+  MrRequest mr = registration(team, request);
+  mr.data_direct = !port.port->data_direct.empty();
+  auto region = port.adapter->mrs.acquire(mr);
+  return region ? *region : nullptr;
+}
+
+KeyedMemory take_memory(const TeamCore& team, Reader& in) {
+  KeyedMemory memory;
+  memory.address = in.integer<std::uint64_t>();
+  memory.bytes = in.integer<std::uint64_t>();
+  memory.fabric_key = in.integer<std::uint32_t>();
+  memory.second_key = in.integer<std::uint32_t>();
+  if (team.second != nullptr && memory.second_key == 0)
+    team.second->lacks.store("a window is not registered", std::memory_order_relaxed);
+  return memory;
+}
+
 // Result: the rkey.
 Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
   if (core_.adapter != nullptr) {
@@ -97,7 +116,7 @@ Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
   auto region = cache_->acquire(registration(core_, request));
   if (!region) return region.status();
   region_ = *region;
-  if (core_.second != nullptr) register_second(request);
+  if (core_.second != nullptr) second_ = register_on_second(core_, request);
   if (request.type == MemoryType::cuda) {
     flush_source_ = core_.flush_sources.add(
         {reinterpret_cast<std::uintptr_t>(request.data), region_->mr->rkey});
@@ -106,27 +125,12 @@ Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
   return region_->mr->rkey;
 }
 
-// Without it the window is as good; but queues cannot move any more.
-void Window::register_second(const WindowRequest& request) {
-  const RailPort& port = core_.second->rail.port;
-  MrRequest mr = registration(core_, request);
-  mr.data_direct = !port.port->data_direct.empty();
-  auto region = port.adapter->mrs.acquire(mr);
-  if (region) second_ = *region;
-}
-
 Status Window::publish(const WindowRequest& request,
                        const std::vector<std::vector<std::uint8_t>>& from) {
   std::vector<KeyedMemory> remote;
   for (const auto& bytes : from) {
     Reader in(bytes);
-    KeyedMemory memory;
-    memory.address = in.integer<std::uint64_t>();
-    memory.bytes = in.integer<std::uint64_t>();
-    memory.fabric_key = in.integer<std::uint32_t>();
-    memory.second_key = in.integer<std::uint32_t>();
-    if (core_.second != nullptr && memory.second_key == 0)
-      core_.second->lacks.store("a window is not registered", std::memory_order_relaxed);
+    const KeyedMemory memory = take_memory(core_, in);
     if (!in.ok()) {
       TP_WARN("%s sent a damaged description of its window",
               core_.mesh->peer_text(static_cast<int>(remote.size())).c_str());

@@ -24,6 +24,12 @@ struct WindowRequest {
 
 // As memory of the team's adapter.
 MrRequest registration(const TeamCore& team, const WindowRequest& request);
+// The same as memory of the team's second port, which there is.  Null: it cannot be; the window is
+// as good without, but queues cannot move any more.
+MrRegion* register_on_second(const TeamCore& team, const WindowRequest& request);
+// A rank's part of a window, as it tells of it: address, bytes, and its keys.  Without one over the
+// second port nothing moves there any more.
+KeyedMemory take_memory(const TeamCore& team, Reader& in);
 
 class Window final : public GinWindow {
  public:
@@ -45,7 +51,6 @@ class Window final : public GinWindow {
 
   GinCore& core_;
   Result<std::uint32_t> register_memory(const WindowRequest& request);
-  void register_second(const WindowRequest& request);
   Status fill(std::uint32_t lkey, const std::vector<std::uint32_t>& rkeys);
 
   MrCache* cache_ = nullptr;
