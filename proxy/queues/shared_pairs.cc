@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "proxy/queues/depths.h"
+#include "proxy/queues/receive_queue.h"
 
 namespace twinpath {
 namespace {
@@ -200,15 +200,8 @@ int SharedPairs::post(Member& member, ibv_send_wr* wr, ibv_send_wr** bad) {
 }
 
 int SharedPairs::post_receives(std::size_t p) {
-  Pair& pair = pairs_[p];
-  std::array<ibv_recv_wr, kRecvChain> chain{};
-  for (std::size_t i = 0; i < chain.size(); ++i) {
-    chain[i].wr_id = wr_id(WrKind::receive, p, 0);
-    chain[i].next = i + 1 < chain.size() ? &chain[i + 1] : nullptr;
-  }
-  ibv_recv_wr* bad = nullptr;
-  const int error = ibv_post_recv(qp(p), chain.data(), &bad);
-  if (error == 0) pair.receives += kRecvChain;
+  const int error = twinpath::post_receives(set_->queues()[p], place_.id(), static_cast<int>(p));
+  if (error == 0) pairs_[p].receives += kRecvChain;
   return error;
 }
 
