@@ -7,6 +7,7 @@
 
 #include "gda/served/back/work_request_id.h"
 #include "plugin/base/counter_page.h"
+#include "test/gda/late_completions.h"
 #include "test/gda/move_seeds.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -17,43 +18,13 @@ using namespace twinpath::test;
 
 namespace {
 
-// The first device's completions, of which that of a queue pair's last send comes 50 ms later.
-struct LateLast {
-  struct Held {
-    ibv_cq* cq;
-    ibv_wc wc;
-    std::int64_t until;
-  };
-  static inline int (*below)(ibv_cq*, int, ibv_wc*) = nullptr;
-  static inline std::mutex lock;
-  static inline std::vector<Held> held;
-
-  static int poll(ibv_cq* cq, int most, ibv_wc* wcs) {
-    const std::lock_guard hold(lock);
-    const std::int64_t now = now_ns();
-    if (const auto due = std::find_if(held.begin(), held.end(),
-                                      [&](const Held& h) { return h.cq == cq && h.until <= now; });
-        due != held.end()) {
-      *wcs = due->wc;
-      held.erase(due);
-      return 1;
-    }
-    const int n = below(cq, most, wcs);
-    ibv_wc* const end = std::remove_if(wcs, wcs + std::max(n, 0), [&](const ibv_wc& wc) {
-      const bool last = WorkRequestId::is(wc, WorkRequestId::kLastSend);
-      if (last) held.push_back({cq, wc, now + 50 * kMillisecond});
-      return last;
-    });
-    return n < 0 ? n : static_cast<int>(end - wcs);
-  }
-};
+// A queue pair's last send comes 50 ms late.
+std::int64_t last_late(const ibv_wc& wc) {
+  return WorkRequestId::is(wc, WorkRequestId::kLastSend) ? 50 * kMillisecond : 0;
+}
 
 std::string late_moves(Rank& r) {
-  if (fault.last_late && r.rank == 0) {
-    auto& poll = r.devices->rails(0).front().port->context->ops.poll_cq;
-    LateLast::below = poll;
-    poll = LateLast::poll;
-  }
+  if (fault.last_late && r.rank == 0) LateCompletions::hold(r, last_late);
   return moves(r);
 }
 

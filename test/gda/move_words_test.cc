@@ -137,22 +137,22 @@ std::string second_is_away(Rank& r) {
   return {};
 }
 
+// Two ranks of four queues each play it.
+void play_alone(const char* what, std::string (*ranks)(Rank&)) {
+  if (on_adapters() || on_adapter_queues()) return;
+  const LogCapture log;
+  fault = {what, true};
+  fault.log = &log;
+  fault.queues = 4;
+  CHECK(run_threads(2, ranks, soon_back()) == "");
+}
+
 }  // namespace
 
 TEST_CASE("F6: Idle queues outlive their second port's absence while the first one is there") {
-  if (on_adapters() || on_adapter_queues()) return;
-  const LogCapture log;
-  fault = {"away", true};
-  fault.log = &log;
-  fault.queues = 4;
-  CHECK(run_threads(2, second_is_away, soon_back()) == "");
+  play_alone("away", second_is_away);
 }
 
 TEST_CASE("Offers of queue pairs that come to nothing leave receives for signals") {
-  if (on_adapters() || on_adapter_queues()) return;
-  const LogCapture log;
-  fault = {"offers", true};
-  fault.log = &log;
-  fault.queues = 4;
-  CHECK(run_threads(2, offers_often, soon_back()) == "");
+  play_alone("offers", offers_often);
 }

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "gda/rma/rma_queue.h"
+#include "test/gda/late_completions.h"
 #include "test/gda/rma_moves.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -17,49 +18,17 @@ using namespace twinpath::test;
 
 namespace {
 
-// Completions of the first device that come later than they would.
-struct Late {
-  struct Held {
-    ibv_cq* cq;
-    ibv_wc wc;
-    std::int64_t until;
-  };
-  static inline int (*below)(ibv_cq*, int, ibv_wc*) = nullptr;
-  static inline bool receives = false;  // all receives, in their order; else each last send
-  static inline std::mutex lock;
-  static inline std::deque<Held> held;
+bool receives_late = false;  // all receives, in their order; else each last send
 
-  static bool is(const ibv_wc& wc) {
-    const rma::WorkId::What what = rma::WorkId::of(wc).what;
-    if (!receives) return what == rma::WorkId::What::last_send;
-    return what == rma::WorkId::What::receive || what == rma::WorkId::What::last_receive;
-  }
-  static int poll(ibv_cq* cq, int most, ibv_wc* wcs) {
-    const std::lock_guard hold(lock);
-    const std::int64_t now = now_ns();
-    if (const auto due = std::find_if(held.begin(), held.end(),
-                                      [&](const Held& h) { return h.cq == cq && h.until <= now; });
-        due != held.end()) {
-      *wcs = due->wc;
-      held.erase(due);
-      return 1;
-    }
-    const int n = below(cq, most, wcs);
-    const std::int64_t pause = (receives ? 4 : 50) * kMillisecond;
-    ibv_wc* const end = std::remove_if(wcs, wcs + std::max(n, 0), [&](const ibv_wc& wc) {
-      if (is(wc)) held.push_back({cq, wc, now + pause});
-      return is(wc);
-    });
-    return n < 0 ? n : static_cast<int>(end - wcs);
-  }
-};
+std::int64_t late(const ibv_wc& wc) {
+  using What = rma::WorkId::What;
+  const What what = rma::WorkId::of(wc).what;
+  if (!receives_late) return what == What::last_send ? 50 * kMillisecond : 0;
+  return what == What::receive || what == What::last_receive ? 4 * kMillisecond : 0;
+}
 
 std::string moves_late(Rank& r) {
-  if (r.rank == 0) {
-    auto& poll = r.devices->rails(0).front().port->context->ops.poll_cq;
-    Late::below = poll;
-    poll = Late::poll;
-  }
+  if (r.rank == 0) LateCompletions::hold(r, late);
   return rma_moves<RmaMemory>(r);
 }
 
@@ -129,7 +98,7 @@ TEST_CASE("F1: RMA moves once all that came over the first port is known") {
   for (const soft::PortLoss loss : {soft::PortLoss::none, soft::PortLoss::answers})
     for (const bool receives : {false, true}) {
       fault = {"late", loss == soft::PortLoss::none, loss, 5000, 7};
-      Late::receives = receives;
+      receives_late = receives;
       const LogCapture log;
       CHECK(run_threads(2, moves_late, merged_config()) == "");
       CHECK(log.has("leaves soft0 for soft1"));
