@@ -53,6 +53,8 @@ class QueuePair {
   void stop();
 
   ibv_qp* qp() const { return qp_.get(); }
+  // The port with the addresses that it was made with.
+  const Rail& rail() const { return rail_; }
   std::uint32_t inline_bytes() const { return inline_bytes_; }
 
  private:

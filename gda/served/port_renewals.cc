@@ -2,6 +2,7 @@
 #include "gda/served/port_renewals.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "plugin/base/clock.h"
@@ -25,12 +26,32 @@ void PortRenewals::look_at_ports(std::int64_t now) {
     const bool same = up_since_[at] != 0 && changes_[at] == looked.changes();
     if (!same) up_since_[at] = now;
     if (looked.down()) up_since_[at] = 0;
-    changes_[at] = looked.changes();
+    if (std::exchange(changes_[at], looked.changes()) != looked.changes()) look_at_addresses(port);
   }
   for (std::size_t p = 0; p < pairs_.size(); ++p) {
     if (pairs_[p].back == nullptr || pairs_[p].state != State::wanted) continue;
     tell_lost(p);
     advance(p);
+  }
+}
+
+// Nothing is asked over an idle queue pair, so that it is mute would show when it is needed.
+// Asking the adapter is a system call: once for all that have one address.
+void PortRenewals::look_at_addresses(int port) {
+  const GidEntry* asked = nullptr;
+  bool stands = true;
+  for (std::size_t p = 0; p < pairs_.size(); ++p) {
+    if (pairs_[p].back == nullptr || !ready(p) || other(pairs_[p]) != port) continue;
+    const Rail& rail = ports_.queues(port).pair(p)->rail();
+    if (asked == nullptr || asked->index != rail.gid.index ||
+        std::memcmp(asked->gid.raw, rail.gid.gid.raw, sizeof rail.gid.gid.raw) != 0) {
+      asked = &rail.gid;
+      stands = ports_.core.devices->address_stands(rail.port, rail.gid);
+    }
+    if (stands) continue;
+    TP_INFO(net, "%s: %s has lost the address %s at GID index %d", pairs_[p].back->name().c_str(),
+            ports_.name(port), gid_text(rail.gid.gid).c_str(), rail.gid.index);
+    lost(p);
   }
 }
 

@@ -1,9 +1,9 @@
 #pragma once
-// A pair's queue pair over the port that it is not on is made anew, when it was left or did not
-// answer a question, once that port has been up for FailoverPace::settle_ms.  For a way back to the
-// first port one more is made over the second, the next one there: a pair that goes back has thus a
-// way from the first moment, should the first port be lost again.  Of two ranks the higher one
-// begins:
+// A pair's queue pair over the port that it is not on is made anew, when it was left, did not
+// answer a question or its address there has moved, once that port has been up for
+// FailoverPace::settle_ms.  For a way back to the first port one more is made over the second, the
+// next one there: a pair that goes back has thus a way from the first moment, should the first port
+// be lost again.  Of two ranks the higher one begins:
 //
 //   wanted    for its port, or after a failure for the pace's pause
 //   making    (queue_maker.h)
@@ -84,6 +84,7 @@ class PortRenewals {
     std::int64_t pause = 0, due = 0;  // after a failure, ns; until when
   };
 
+  void look_at_addresses(int port);
   int other(const Pair& pair) const { return 1 - pair.back->on(); }
   bool offers(std::size_t pair) const { return ports_.rank_of(pair) <= ports_.core.rank(); }
   bool settled(int port) const;
