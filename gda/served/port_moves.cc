@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gda/served/back/work_request_id.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
@@ -19,29 +20,20 @@ std::int64_t follow_limit(const Config& config) {
 
 }  // namespace
 
-PortMoves::PortMoves(GinCore& core, std::size_t ranks, CountedInbox& inbox, PortQueues& first,
-                     std::unique_ptr<PortQueues> second)
-    : core_(core),
+PortMoves::PortMoves(const TwoPorts& ports, MovingInbox& inbox, counters::GinCounts* counts)
+    : ports_(ports),
       inbox_(inbox),
-      second_(std::move(second)),
-      ports_{core, ranks, first, *second_},
-      pairs_(second_->size(),
-             Pair(StallWatch(core.config().stall_ms, core.rail.port.port->speed_mbps))),
+      counts_(counts),
+      pairs_(ports.second.size(),
+             Pair(StallWatch(ports.core.config().stall_ms, ports.core.rail.port.port->speed_mbps))),
       renewals_(ports_, pairs_.size()) {
-  for (std::size_t p = 0; p < pairs_.size(); ++p) served_ += first.pair(p) != nullptr ? 1 : 0;
-}
-
-Status PortMoves::raise(std::size_t p, const QueueEnd& far, const std::string& peer, bool here) {
-  // Its log says why.  Without a second port the queues are as good.
-  if (second_->raise(p, far, peer, here) != Status::ok)
-    core_.second->lacks.store("a rank is not reached", std::memory_order_relaxed);
-  return inbox_.prepare(p, second_->arrivals(p).qp(), CountedInbox::kReceives + 1);
+  for (std::size_t p = 0; p < pairs_.size(); ++p) served_ += ports.first.pair(p) != nullptr ? 1 : 0;
 }
 
 void PortMoves::looked(std::int64_t now) {
   renewals_.look_at_ports(now);
   down_ = watch().down();
-  if (!down_) return look_for_stalls(now);
+  if (!down_) look_for_stalls(now);
   for (std::size_t p = 0; p < pairs_.size(); ++p)
     if (ports_.watch(pairs_[p].on).down()) ask(p);
 }
@@ -59,15 +51,14 @@ void PortMoves::ask(std::size_t p) {
 }
 
 void PortMoves::look_for_stalls(std::int64_t now) {
-  if (now - stalls_looked_ < core_.config().stall_ms * kMillisecond / 16) return;
+  if (now - stalls_looked_ < ports_.core.config().stall_ms * kMillisecond / 16) return;
   stalls_looked_ = now;
   const std::int64_t ran = ran_.look(now);
   for (std::size_t p = 0; p < pairs_.size(); ++p) {
     Pair& pair = pairs_[p];
     if (!may_ask(p)) continue;
-    const std::uint64_t issued = pair.back->issued(), finished = pair.back->finished();
-    const std::uint64_t bytes = issued == finished ? 0 : pair.back->bytes_under_way();
-    switch (pair.stall.look(ran, issued, finished, bytes)) {
+    const MovingQueue::UnderWay all = pair.back->under_way();
+    switch (pair.stall.look(ran, all.issued, all.finished, all.bytes)) {
       case StallWatch::Verdict::fine:
         break;
       case StallWatch::Verdict::ask:
@@ -95,7 +86,7 @@ void PortMoves::leave(std::size_t p, const char* why) {
     TP_WARN("%s leaves %s for %s: %s", name(p), ports_.name(pair.on), ports_.name(to), why);
   pair.at = At::stopping;
   pair.left = now_ns();
-  pair.limit.emplace(follow_limit(core_.config()));
+  pair.limit.emplace(follow_limit(ports_.core.config()));
   ++moving_;
   ports_.queues(pair.on).stop(p);
   pair.back->stop();
@@ -116,12 +107,12 @@ void PortMoves::end(Pair& pair) {
   --moving_;
 }
 
-void PortMoves::count(const Pair& pair) {
-  counters::GinCounts& counts = core_.engine->counts();
+void PortMoves::count(const Pair& pair) const {
+  if (counts_ == nullptr) return;
   const auto stopped = static_cast<std::uint64_t>(now_ns() - pair.left);
-  counts.moves.add(1);
-  counts.moved_ns.add(stopped);
-  counts.longest_move_ns.set(std::max(counts.longest_move_ns.get(), stopped));
+  counts_->moves.add(1);
+  counts_->moved_ns.add(stopped);
+  counts_->longest_move_ns.set(std::max(counts_->longest_move_ns.get(), stopped));
 }
 
 // A port that a pair is about to move to may be lost meanwhile; a system call or two.
@@ -129,7 +120,7 @@ void PortMoves::look_ahead(std::int64_t now) {
   if (now - looked_ahead_ < kMillisecond) return;
   looked_ahead_ = now;
   for (const int port : {0, 1})
-    if (ports_.watch(port).told()) (void)ports_.watch(port).look(now);
+    if (ports_.watch(port).told()) (void)ports_.look(port, now);
 }
 
 bool PortMoves::advance() {
@@ -140,7 +131,7 @@ bool PortMoves::advance() {
     if (!pair.under_way()) continue;
     if (!pair.back->dead() && pair.limit->over(now_ns())) {
       TP_WARN("%s: the peer has not followed to %s in %lld ms", name(p), ports_.name(1 - pair.on),
-              static_cast<long long>(follow_limit(core_.config()) / kMillisecond));
+              static_cast<long long>(follow_limit(ports_.core.config()) / kMillisecond));
       pass(p, "nothing comes from the peer");
     }
     moved |= advance(p);
@@ -151,7 +142,7 @@ bool PortMoves::advance() {
 
 bool PortMoves::advance(std::size_t p) {
   Pair& pair = pairs_[p];
-  VerbsBackEnd& back = *pair.back;
+  MovingQueue& back = *pair.back;
   if (back.dead()) return true;
   if (pair.at == At::stopping) {
     if (!back.drained() || !pair.receives_came_back) return false;
@@ -180,8 +171,8 @@ bool PortMoves::advance(std::size_t p) {
 
 void PortMoves::tell(std::size_t p) {
   Pair& pair = pairs_[p];
-  const PortQueues& to = ports_.queues(1 - pair.on);
-  inbox_.move(p, to.arrivals(p).qp());
+  const PortPairs& to = ports_.queues(1 - pair.on);
+  inbox_.move(p, 1 - pair.on, to.arrivals(p).qp());
   const auto taken = static_cast<std::uint32_t>(inbox_.taken(p));
   pair.at = At::told;
   pair.skipped = false;
@@ -193,12 +184,15 @@ void PortMoves::tell(std::size_t p) {
 
 void PortMoves::pass(std::size_t p, const char* why) {
   Pair& pair = pairs_[p];
-  if (pair.at != At::told || !renewals_.has_next(p)) return pair.back->fail_unreachable();
   const int by = 1 - pair.on;
+  if (pair.at != At::told || !renewals_.has_next(p)) {
+    TP_WARN("%s cannot go on over %s: %s", name(p), ports_.name(by), why);
+    return pair.back->fail_unreachable();
+  }
   TP_WARN("%s does not stay on %s: %s", name(p), ports_.name(by), why);
   pair.at = At::stopping;
   pair.skipped = !pair.heard;
-  pair.limit.emplace(follow_limit(core_.config()));
+  pair.limit.emplace(follow_limit(ports_.core.config()));
   ports_.queues(by).stop(p);
   pair.back->skip();
   arrive(pair);
@@ -220,7 +214,7 @@ void PortMoves::on_completion(int port, const ibv_wc& wc) {
   const std::size_t p = WorkRequestId::pair(wc);
   if (ports_.queues(port).owns_next(p, wc.qp_num)) return on_next(wc);
   if (!ports_.queues(port).owns(p, wc.qp_num)) return;  // of one that was replaced
-  if (CountedInbox::is_receive(wc)) return on_receive(port, wc);
+  if (WorkRequestId::is_receive(wc)) return on_receive(port, wc);
   if (!WorkRequestId::is(wc, WorkRequestId::kLastReceive)) return on_send(port, wc);
   if (port == pairs_[p].on) pairs_[p].receives_came_back = true;
 }
@@ -230,7 +224,7 @@ void PortMoves::on_next(const ibv_wc& wc) {
   const bool works = wc.status == IBV_WC_SUCCESS;
   if (WorkRequestId::is(wc, WorkRequestId::kQuestion)) {
     if (!pairs_[p].under_way() && renewals_.answered(p, works)) may_go_back(p);
-  } else if (CountedInbox::is_receive(wc) && works && !ports_.to_itself(p)) {
+  } else if (WorkRequestId::is_receive(wc) && works && !ports_.to_itself(p)) {
     pairs_[p].heard_next = be32toh(wc.imm_data);
     follow(p);
   }
@@ -241,6 +235,7 @@ void PortMoves::on_receive(int port, const ibv_wc& wc) {
   Pair& pair = pairs_[p];
   if (ports_.to_itself(p)) return inbox_.on_receive(wc);
   if (wc.status != IBV_WC_SUCCESS) return;
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) return inbox_.on_receive(wc);
   const std::uint32_t immediate = be32toh(wc.imm_data);
   if (port != pair.on && !pair.heard) {
     pair.heard = immediate;
@@ -252,7 +247,7 @@ void PortMoves::on_receive(int port, const ibv_wc& wc) {
   }
   if (!PortRenewals::is_word(immediate)) return inbox_.on_receive(wc);
   if (renewals_.on_word(p, immediate)) may_go_back(p);
-  inbox_.give_back(p);
+  inbox_.give_back(wc);
 }
 
 void PortMoves::follow(std::size_t p) {
@@ -299,7 +294,7 @@ void PortMoves::answered(std::size_t p, bool answers) {
 
 void PortMoves::may_go_back(std::size_t p) {
   const Pair& pair = pairs_[p];
-  if (pair.on == 1 && !pair.under_way() && ports_.rank_of(p) <= core_.rank())
+  if (pair.on == 1 && !pair.under_way() && ports_.rank_of(p) <= ports_.core.rank())
     return leave(p, nullptr);
   TP_INFO(net, "%s can move to %s again", name(p), ports_.name(1 - pair.on));
 }

@@ -20,19 +20,16 @@
 // one, as if it had been there: what went over it is counted, too.  Who is told of the second move
 // before the first does the same.
 //
-// Threads: made and attached to at setup, then the engine's.
+// Threads: made and attached to at setup, then of who drives the context.
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
-#include "gda/served/back/counted_signals.h"
-#include "gda/served/back/verbs_back_end.h"
-#include "gda/served/port_queues.h"
+#include "gda/served/back/moving.h"
 #include "gda/served/port_renewals.h"
 #include "gda/served/stall_watch.h"
 #include "gda/served/two_ports.h"
-#include "gda/team/gin_core.h"
+#include "plugin/base/counters.h"
 #include "plugin/base/run_clock.h"
 #include "plugin/base/wait_within.h"
 
@@ -45,15 +42,9 @@ class PortMoves {
   // have room in the completion queue for what comes over the next queue pair meanwhile.
   static constexpr std::uint32_t kSpare = 4;
 
-  // `ranks`: pair p is to rank p % ranks.  All outlive this but `second`, whose queue pairs are
-  // those that can move.
-  PortMoves(GinCore& core, std::size_t ranks, CountedInbox& inbox, PortQueues& first,
-            std::unique_ptr<PortQueues> second);
-  const PortQueues& second() const { return *second_; }
-  bool can_move(std::size_t pair) const { return second_->pair(pair) != nullptr; }
-  // As PortQueues::raise(), of the second port.
-  Status raise(std::size_t pair, const QueueEnd& far, const std::string& peer, bool here);
-  void attach(std::size_t pair, VerbsBackEnd& back, const PortRenewals::Ends& ends) {
+  // `counts`: of moves; null: nobody reads them.  All outlive this.
+  PortMoves(const TwoPorts& ports, MovingInbox& inbox, counters::GinCounts* counts);
+  void attach(std::size_t pair, MovingQueue& back, const PortRenewals::Ends& ends) {
     pairs_[pair].back = &back;
     renewals_.attach(pair, back, ends);
   }
@@ -85,7 +76,7 @@ class PortMoves {
     bool under_way() const { return at == At::stopping || at == At::told; }
 
     explicit Pair(const StallWatch& watch) : stall(watch) {}
-    VerbsBackEnd* back = nullptr;  // null: its rank is not spoken to
+    MovingQueue* back = nullptr;  // null: its rank is not spoken to
     StallWatch stall;
     At at = At::serving;
     int on = 0;  // which port
@@ -116,12 +107,11 @@ class PortMoves {
   void pass(std::size_t pair, const char* why);
   void arrive(Pair& pair);
   void end(Pair& pair);
-  void count(const Pair& pair);
+  void count(const Pair& pair) const;
 
-  GinCore& core_;
-  CountedInbox& inbox_;
-  const std::unique_ptr<PortQueues> second_;
   const TwoPorts ports_;
+  MovingInbox& inbox_;
+  counters::GinCounts* const counts_;
   std::vector<Pair> pairs_;
   int moving_ = 0;     // of these under way
   int moved_ = 0;      // of these over the second port

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "gda/served/back/work_request_id.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
@@ -13,7 +14,7 @@ namespace twinpath::gda {
 PortRenewals::PortRenewals(const TwoPorts& ports, std::size_t pairs)
     : ports_(ports), pairs_(pairs), maker_(ports_, pairs) {}
 
-void PortRenewals::attach(std::size_t p, VerbsBackEnd& back, const Ends& ends) {
+void PortRenewals::attach(std::size_t p, MovingQueue& back, const Ends& ends) {
   pairs_[p].back = &back;
   pairs_[p].ends = ends;
 }
@@ -21,8 +22,8 @@ void PortRenewals::attach(std::size_t p, VerbsBackEnd& back, const Ends& ends) {
 void PortRenewals::look_at_ports(std::int64_t now) {
   for (const int port : {0, 1}) {
     const auto at = static_cast<std::size_t>(port);
-    PortWatch& looked = ports_.watch(port);
-    (void)looked.look(now);
+    const PortWatch& looked = ports_.watch(port);
+    (void)ports_.look(port, now);
     const bool same = up_since_[at] != 0 && changes_[at] == looked.changes();
     if (!same) up_since_[at] = now;
     if (looked.down()) up_since_[at] = 0;
@@ -65,7 +66,7 @@ void PortRenewals::want(std::size_t p, bool pause) {
   Pair& pair = pairs_[p];
   const FailoverPace& pace = ports_.core.config().failover_pace;
   pair.state = State::wanted;
-  pair.back->let_move(false);
+  pair.back->let_move(false, nullptr);
   if (!pause) return;
   pair.pause = std::clamp(2 * pair.pause, pace.first_pause_ms * kMillisecond,
                           pace.longest_pause_ms * kMillisecond);
@@ -83,7 +84,7 @@ void PortRenewals::tell_lost(std::size_t p) {
   Pair& pair = pairs_[p];
   if (!pair.unsaid || pair.back->stopped() || ports_.watch(pair.back->on()).down()) return;
   pair.unsaid = false;
-  (void)post(p, kLost, false);
+  if (!ports_.has_left(p)) (void)post(p, kLost, false);
 }
 
 void PortRenewals::left(std::size_t p) {
@@ -94,7 +95,7 @@ void PortRenewals::left(std::size_t p) {
 }
 
 bool PortRenewals::ask(std::size_t p, int port, bool next) const {
-  const PortQueues& queues = ports_.queues(port);
+  const PortPairs& queues = ports_.queues(port);
   return post_probe((next ? queues.next(p) : queues.pair(p))->qp(),
                     WorkRequestId::of(p, WorkRequestId::kQuestion),
                     pairs_[p].ends.probed[static_cast<std::size_t>(port)]);
@@ -172,6 +173,7 @@ void PortRenewals::begin(std::size_t p) {
   if (ports_.watch(pair.back->on()).down()) return;  // by which the words go
   if (offers(p)) {
     if (pair.state != State::wanted || now_ns() < pair.due) return;
+    if (ports_.has_left(p)) return want(p, true);
   } else if (!pair.word) {
     return;
   }
@@ -277,9 +279,9 @@ void PortRenewals::say(std::size_t p, QueueWord::Kind kind) {
 bool PortRenewals::post(std::size_t p, std::uint32_t immediate, bool with_word) {
   Pair& pair = pairs_[p];
   const int port = pair.back->on();
-  const PortQueues& queues = ports_.queues(port);
+  const PortPairs& queues = ports_.queues(port);
   const WrittenMemory word{
-      {reinterpret_cast<std::uintptr_t>(pair.ends.out), sizeof(QueueWord), queues.tables().lkey},
+      {reinterpret_cast<std::uintptr_t>(pair.ends.out), sizeof(QueueWord), queues.memory().lkey},
       pair.ends.far_box,
       pair.ends.probed[static_cast<std::size_t>(port)].rkey};
   return post_immediate(queues.pair(p)->qp(), WorkRequestId::of(p, WorkRequestId::kWord), immediate,

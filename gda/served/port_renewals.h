@@ -16,12 +16,12 @@
 //             other tells it to, or has been answered
 //   ready     all have been answered: the pair can move
 //
-// Threads: attached to at setup, then the engine's; one of its own makes queue pairs.
+// Threads: attached to at setup, then of who drives the context; one of its own makes queue pairs.
 #include <array>
 #include <cstdint>
 #include <vector>
 
-#include "gda/served/back/verbs_back_end.h"
+#include "gda/served/back/moving.h"
 #include "gda/served/queue_maker.h"
 #include "gda/served/two_ports.h"
 #include "plugin/rdma/liveness_probe.h"
@@ -32,14 +32,14 @@ class PortRenewals {
  public:
   struct Ends {
     std::array<ProbeTarget, 2> probed;  // memory of the peer, with its key over either port
-    QueueWord* box = nullptr;           // that the peer writes
+    const QueueWord* box = nullptr;     // that the peer writes
     QueueWord* out = nullptr;           // registered here, for the peer's
     std::uint64_t far_box = 0;
   };
 
   // All pairs are ready.
   PortRenewals(const TwoPorts& ports, std::size_t pairs);
-  void attach(std::size_t pair, VerbsBackEnd& back, const Ends& ends);
+  void attach(std::size_t pair, MovingQueue& back, const Ends& ends);
   bool ready(std::size_t pair) const { return pairs_[pair].state == State::ready; }
   // Whether the signals' immediate data is none, but what this tells its peer.
   static bool is_word(std::uint32_t immediate) { return immediate >= kWorks; }
@@ -73,7 +73,7 @@ class PortRenewals {
   struct Pair {
     bool to_do() const { return word || state == State::making || state == State::raising; }
 
-    VerbsBackEnd* back = nullptr;  // null: its rank is not spoken to
+    MovingQueue* back = nullptr;  // null: its rank is not spoken to
     Ends ends;
     State state = State::ready;
     bool followed = false;            // before it was made anew

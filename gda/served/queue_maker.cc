@@ -5,13 +5,11 @@
 
 #include <algorithm>
 
-#include "gda/served/back/counted_signals.h"
-
 namespace twinpath::gda {
 
 QueueMaker::QueueMaker(const TwoPorts& ports, std::size_t pairs) : ports_(ports), slots_(pairs) {
   thread_ = std::thread([this] { run(); });
-  (void)pthread_setname_np(thread_.native_handle(), "twinpath-ginqp");
+  (void)pthread_setname_np(thread_.native_handle(), "twinpath-gdaqp");
 }
 
 QueueMaker::~QueueMaker() {
@@ -76,26 +74,28 @@ bool QueueMaker::work(std::size_t p, Job job) {
   return true;
 }
 
-bool QueueMaker::make(std::size_t p, int port, PortQueues::Renewed& into) {
+bool QueueMaker::make(std::size_t p, int port, PortPairs::Renewed& into) {
   auto made = ports_.queues(port).renew(p, ports_.core);
   if (!made) return false;
   into = std::move(made).take();
-  return CountedInbox::prepare(p, into.arrivals().qp(), CountedInbox::kReceives + 1) == Status::ok;
+  return true;
 }
 
 bool QueueMaker::raise(std::size_t p) {
   const Slot& slot = slots_[p];
   const bool itself = ports_.to_itself(p), both = has_next(slot.port);
+  PortPairs& to = ports_.queues(slot.port);
+  PortPairs& beside = ports_.queues(1 - slot.port);
   const auto& ends = slot.far.ends;
   Reader in(std::span(ends.data(), std::min<std::size_t>(slot.far.bytes, ends.size())));
-  const QueueEnd far = itself ? QueueEnd{} : decode_end(in);
-  const QueueEnd next = itself || !both ? QueueEnd{} : decode_end(in);
+  const QueueEnd far = itself ? to.pair(p)->end() : decode_end(in);
+  const QueueEnd next = !both ? QueueEnd{} : itself ? beside.next(p)->end() : decode_end(in);
   const Mesh& mesh = *ports_.core.mesh;
   const int rank = ports_.rank_of(p);
   const std::string peer = mesh.peer_text(rank);
   const bool here = mesh.on_this_host(rank);
-  return in.ok() && ports_.queues(slot.port).raise(p, far, peer, here) == Status::ok &&
-         (!both || ports_.queues(1 - slot.port).raise_next(p, next, peer, here) == Status::ok);
+  return in.ok() && to.raise(p, far, peer, here) == Status::ok &&
+         (!both || beside.raise_next(p, next, peer, here) == Status::ok);
 }
 
 }  // namespace twinpath::gda

@@ -1,14 +1,15 @@
 #pragma once
 // Makes queue pairs anew while kernels run, for PortRenewals: that allocates, and takes locks of
-// the adapter's driver, so it is not the engine's to do.
+// the adapter's driver, so it is not for who drives the context (GIN's engine, RMA's callers).
 //
-// Threads: one of its own.  All functions are the engine's; of a pair one thing is done at a time.
+// Threads: one of its own.  All functions are the driver's; of a pair one thing is done at a time.
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <thread>
 #include <vector>
 
+#include "gda/context/context_memory.h"
 #include "gda/served/two_ports.h"
 
 namespace twinpath::gda {
@@ -49,13 +50,13 @@ class QueueMaker {
   struct Slot {
     std::atomic<Job> job{Job::none};  // none, done and failed: the engine's, else the thread's
     int port = 0;
-    PortQueues::Renewed pair, next;  // made; after take_in() those before them
+    PortPairs::Renewed pair, next;  // made; after take_in() those before them
     QueueWord word, far;
   };
   void begin(std::size_t p, int port, Job job);
   void run();
   bool work(std::size_t p, Job job);
-  bool make(std::size_t p, int port, PortQueues::Renewed& into);
+  bool make(std::size_t p, int port, PortPairs::Renewed& into);
   bool raise(std::size_t p);
 
   const TwoPorts& ports_;

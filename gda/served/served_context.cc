@@ -108,14 +108,14 @@ Result<std::vector<ServedContext::Bytes>> ServedContext::prepare(const ContextSe
     w.integer(memory_->signals_address());
     w.integer(memory_->signals_bytes());
     w.integer(signals_region().rkey);  // and of the inbox, which the tables have if there is one
-    w.integer(moves_ != nullptr ? moves_->second().tables().rkey : 0);
+    w.integer(second_ != nullptr ? second_->tables().rkey : 0);
     w.integer(memory_->inbox_address());
     w.integer(memory_->inbox_row());
     encode_offer(memory_->tables_offer(), w);
     for (std::size_t p = 0; p < shape_.pairs(); ++p) {
       if (rank_of(p) != r || !used(r)) continue;
       encode_end(port_->pair(p)->end(), w);
-      const QueuePair* second = moves_ != nullptr ? moves_->second().pair(p) : nullptr;
+      const QueuePair* second = second_ != nullptr ? second_->pair(p) : nullptr;
       w.integer(static_cast<std::uint8_t>(second != nullptr));
       if (second != nullptr) encode_end(second->end(), w);
     }
@@ -141,9 +141,10 @@ void ServedContext::make_second(const ContextSettings& settings) {
     movable.used[r] = peers_[r].used && core_->plans[r].mode == ModeChoice::proxy;
   auto second = PortQueues::make(*core_, {core_->second->rail, core_->second->limits}, shape_,
                                  *memory_, movable);
-  if (second)
-    moves_ = std::make_unique<PortMoves>(*core_, peers_.size(), *inbox_, *port_,
-                                         std::move(second).take());
+  if (!second) return;
+  second_ = std::move(second).take();
+  moves_ = std::make_unique<PortMoves>(TwoPorts{*core_, peers_.size(), *port_, *second_}, *inbox_,
+                                       &core_->engine->counts());
 }
 
 std::vector<bool> ServedContext::used() const {
@@ -191,7 +192,7 @@ Status ServedContext::raise(int rank, Reader& in) {
   for (std::size_t p = 0; p < shape_.pairs(); ++p) {
     if (rank_of(p) != rank || !used(rank)) continue;
     const QueueEnd far = decode_end(in);
-    const bool can = moves_ != nullptr && moves_->can_move(p);
+    const bool can = second_ != nullptr && second_->pair(p) != nullptr;
     const bool far_can = in.integer<std::uint8_t>() != 0;
     const QueueEnd far_second = far_can ? decode_end(in) : QueueEnd{};
     if (!in.ok()) {
@@ -202,7 +203,11 @@ Status ServedContext::raise(int rank, Reader& in) {
     if (counted(rank)) TP_TRY(inbox_->listen(p, port_->arrivals(p).qp()));
     if (!can) continue;
     if (!far_can) core_->second->lacks.store("a rank has no queues", std::memory_order_relaxed);
-    if (far_can) TP_TRY(moves_->raise(p, far_second, peer, core_->mesh->on_this_host(rank)));
+    if (!far_can) continue;
+    // Its log says why.  Without a second port the queues are as good.
+    if (second_->raise(p, far_second, peer, core_->mesh->on_this_host(rank)) != Status::ok)
+      core_->second->lacks.store("a rank is not reached", std::memory_order_relaxed);
+    TP_TRY(CountedInbox::prepare(p, second_->arrivals(p).qp(), CountedInbox::kReceives + 1));
   }
   return Status::ok;
 }
@@ -296,10 +301,9 @@ VerbsBackEndSetup ServedContext::back_end_setup(std::size_t p) const {
       back.max_bytes = std::min(back.max_bytes, most);
   };
   bound(core_->rail);
-  if (moves_ != nullptr && moves_->can_move(p)) {
-    const PortQueues& second = moves_->second();
-    back.second = {second.pair(p), second.tables().lkey, far.second_rkey};
-    back.slots = std::min(back.slots, second.slots());
+  if (second_ != nullptr && second_->pair(p) != nullptr) {
+    back.second = {second_->pair(p), second_->tables().lkey, far.second_rkey};
+    back.slots = std::min(back.slots, second_->slots());
     back.kept = shape_.depth;
     bound(core_->second->rail);
   }

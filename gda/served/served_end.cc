@@ -44,6 +44,7 @@ ServedContext::~ServedContext() {
   moves_.reset();
   inbox_.reset();
   flush_.reset();
+  second_.reset();
   port_.reset();
   signals_mr_ = {};
   if (memory_ == nullptr || !memory_->on_gpu()) return;

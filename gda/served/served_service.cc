@@ -59,8 +59,7 @@ bool ServedContext::visit_companion(std::size_t pair, bool& moved) {
 
 bool ServedContext::poll() {
   bool moved = false;
-  const PortQueues* const second = moves_ != nullptr ? &moves_->second() : nullptr;
-  for (const PortQueues* port : {static_cast<const PortQueues*>(port_.get()), second}) {
+  for (const PortQueues* port : {port_.get(), second_.get()}) {
     int n = port != nullptr ? kPollBatch : 0;
     for (int i = 0; i < kPollsPerTurn && n == kPollBatch; ++i) {
       n = poll(*port);
@@ -89,7 +88,7 @@ int ServedContext::poll(const PortQueues& port) {
 }
 
 void ServedContext::on_first(const ibv_wc& wc) {
-  if (CountedInbox::is_receive(wc)) {
+  if (WorkRequestId::is_receive(wc)) {
     if (inbox_ != nullptr) inbox_->on_receive(wc);
     return;
   }

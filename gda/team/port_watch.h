@@ -4,7 +4,8 @@
 // the time that connections of the other transport give theirs (TWINPATH_FAILOVER_HOLD_MS), unless
 // its queues can move to another (second_port.h).
 //
-// Threads: one at a time.
+// Threads: look() one at a time, the others from any.
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -24,16 +25,19 @@ class PortWatch {
   // Whether its adapter has told of a change since then.  A system call.
   bool told();
   // When last looked at.
-  bool down() const { return down_since_ != 0; }
-  std::uint32_t changes() const { return changes_; }  // another number: not the same since
+  bool down() const { return down_since_.load(std::memory_order_relaxed) != 0; }
+  std::uint32_t changes() const {
+    return changes_.load(std::memory_order_relaxed);
+  }  // another number: not the same since
 
  private:
   const Rail& rail_;
   const Devices& devices_;
   const void* const team_;
-  std::int64_t looked_ = 0, down_since_ = 0;  // of ran_
   RunClock ran_{kSecond};
-  std::uint32_t changes_ = 0;  // that the adapter had told of
+  std::int64_t looked_ = 0;  // of ran_, as the next
+  std::atomic<std::int64_t> down_since_{0};
+  std::atomic<std::uint32_t> changes_{0};  // that the adapter had told of
 };
 
 }  // namespace twinpath::gda

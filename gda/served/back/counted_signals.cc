@@ -45,7 +45,7 @@ bool CountedInbox::stop(std::size_t pair) {
   return ibv_post_recv(rows_[pair].qp, &wr, &bad) == 0;
 }
 
-void CountedInbox::move(std::size_t pair, ibv_qp* qp) {
+void CountedInbox::move(std::size_t pair, int, ibv_qp* qp) {
   rows_[pair].qp = qp;
   rows_[pair].owed = 0;
 }

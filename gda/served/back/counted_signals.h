@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "gda/served/back/gpu_flush.h"
+#include "gda/served/back/moving.h"
 #include "gda/served/back/work_request_id.h"
 #include "plugin/base/status.h"
 
@@ -56,7 +57,7 @@ class CountedSender {
 };
 
 // The receiver's, one per context.
-class CountedInbox {
+class CountedInbox final : public MovingInbox {
  public:
   static constexpr int kReceives = 64;  // of each queue pair; senders wait for more (RNR)
 
@@ -73,22 +74,15 @@ class CountedInbox {
   CountedInbox(const Memory& memory, GpuFlush* flush);
   // The queue pair whose far end is the only writer of row `pair`.
   Status listen(std::size_t pair, ibv_qp* qp);
-  static bool is_receive(const ibv_wc& wc) {
-    return WorkRequestId::is(wc, WorkRequestId::kReceive);
-  }
-  void on_receive(const ibv_wc& wc);
-  // A receive has come that was no signal's.
-  void give_back(std::size_t pair);
+  void on_receive(const ibv_wc& wc) override;
+  void give_back(const ibv_wc& wc) override { give_back(WorkRequestId::pair(wc)); }
 
   // For another queue pair that takes over: gives it that many receives.
   static Status prepare(std::size_t pair, ibv_qp* qp, int receives);
-  // The row's queue pair is in error: posts kLastReceive, which comes back last of all.  False: it
-  // takes none.
-  bool stop(std::size_t pair);
-  // It has come: what arrives from now on is the other one's.
-  void move(std::size_t pair, ibv_qp* qp);
-  // Signals of that row ever taken.
-  std::uint64_t taken(std::size_t pair) const { return rows_[pair].taken; }
+  // See moving.h.
+  bool stop(std::size_t pair) override;
+  void move(std::size_t pair, int port, ibv_qp* qp) override;
+  std::uint64_t taken(std::size_t pair) const override { return rows_[pair].taken; }
   // The flush has come further: adds what waited for it.
   void settle();
 
@@ -106,6 +100,7 @@ class CountedInbox {
   };
   static int post(ibv_qp* qp, std::size_t pair, int count);
   void add(std::size_t index, std::uint64_t what);
+  void give_back(std::size_t pair);
   Waiting& waiting(std::uint64_t number) { return waiting_[number % waiting_.size()]; }
 
   const Memory memory_;

@@ -22,6 +22,7 @@
 #include "gda/connect/queue_pair.h"
 #include "gda/served/back/counted_signals.h"
 #include "gda/served/back/gpu_flush.h"
+#include "gda/served/back/moving.h"
 #include "gda/served/back/replay.h"
 #include "gda/served/back/send_chain.h"
 #include "gda/served/back/work_request_id.h"
@@ -57,7 +58,7 @@ struct VerbsBackEndSetup {
   std::string name;           // "queue to rank 3", for messages
 };
 
-class VerbsBackEnd final : public BackEnd {
+class VerbsBackEnd final : public BackEnd, public MovingQueue {
  public:
   static constexpr std::size_t kScratchSlot = 32;
   static_assert(kScratchSlot >= kMaxInline);
@@ -70,37 +71,30 @@ class VerbsBackEnd final : public BackEnd {
   void flush() override;
 
   // A completion whose wr_id has this back end's tag as its pair.
-  void on_completion(const ibv_wc& wc);
+  void on_completion(const ibv_wc& wc) override;
   // The flush has come further: reports what waited for it.
   void settle();
   // The peer is gone, or somebody will not wait any longer: nothing more is moved.
   void fail_all(Syndrome syndrome);
 
-  // The way to the other path, each the engine's.  Whether there is one.
-  bool may_move() const { return paths_.other_ready && !dead(); }
-  int on() const { return paths_.on; }  // which path, 0 or 1
-  // The other path's queue pair was made anew, and is no way yet.
-  void renew_other(QueuePair* pair) { paths_.both[1 - paths_.on].pair = pair; }
-  // `next`: takes this path's place once it has been left, so that there is a way back at once.
-  void let_move(bool may, QueuePair* next = nullptr) {
+  // See moving.h; each the engine's.
+  bool may_move() const override { return paths_.other_ready && !dead(); }
+  int on() const override { return paths_.on; }
+  void renew_other(QueuePair* pair) override { paths_.both[1 - paths_.on].pair = pair; }
+  void let_move(bool may, QueuePair* next) override {
     paths_.other_ready = may;
     paths_.next = next;
   }
-  // The queue pair goes to error; also done by an error completion that is not a kernel's.
-  void stop();
-  bool stopped() const { return phase_ == Phase::stopped || phase_ == Phase::drained; }
-  // All that was posted to it has come back.
-  bool drained() const { return phase_ == Phase::drained; }
-  // Both ends have.  `taken`: how many signals of this queue the peer ever took, modulo 2^32. False
-  // where that cannot be, which was logged.
-  bool resume(std::uint32_t taken);
+  void stop() override;
+  bool stopped() const override { return phase_ == Phase::stopped || phase_ == Phase::drained; }
+  bool drained() const override { return phase_ == Phase::drained; }
+  bool resume(std::uint32_t taken) override;
   // More of what must go again, as there is room.
   bool replaying() const { return phase_ == Phase::replaying; }
   void replay();
-  // Once drained: the path to move to is lost, too.  It is left as well, for the one after it.
-  void skip();
-  // The way to the peer is lost.
-  void fail_unreachable();
+  void skip() override;
+  void fail_unreachable() override;
+  UnderWay under_way() const override;
 
   // Asks the peer's adapter for a sign of life.  The engine's.
   void ask();
@@ -109,13 +103,11 @@ class VerbsBackEnd final : public BackEnd {
   // Counts of operations, for those who wait until some have ended.
   std::uint64_t issued() const { return issued_.load(std::memory_order_acquire); }
   std::uint64_t finished() const { return finished_.load(std::memory_order_acquire); }
-  bool dead() const { return dead_.load(std::memory_order_acquire); }
-  // Of operations under way; of a back end with a second path.  The engine's.
-  std::uint64_t bytes_under_way() const;
+  bool dead() const override { return dead_.load(std::memory_order_acquire); }
   // Dead, and not for a kernel's own wrong work request: the peer, or the way to it, is gone.  The
   // engine's.
   bool unreachable() const { return unreachable_; }
-  const std::string& name() const { return setup_.name; }
+  const std::string& name() const override { return setup_.name; }
 
  private:
   enum class Phase : std::uint8_t { serving, stopped, drained, replaying };

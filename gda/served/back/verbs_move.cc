@@ -9,12 +9,10 @@ bool VerbsBackEnd::is_signal(const Operation& operation) const {
          counted_->covers(operation.remote);
 }
 
-std::uint64_t VerbsBackEnd::bytes_under_way() const {
-  const std::uint64_t end = issued_.load(std::memory_order_relaxed);
-  std::uint64_t bytes = 0;
-  for (std::uint64_t i = finished_.load(std::memory_order_relaxed); i != end; ++i)
-    bytes += kept(i).bytes;
-  return bytes;
+MovingQueue::UnderWay VerbsBackEnd::under_way() const {
+  UnderWay all{issued(), finished()};
+  for (std::uint64_t i = all.finished; i != all.issued; ++i) all.bytes += kept(i).bytes;
+  return all;
 }
 
 void VerbsBackEnd::stop() {
