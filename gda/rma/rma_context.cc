@@ -169,18 +169,24 @@ bool Context::poll(int port) {
   std::uint32_t last = ~0u;
   for (int c = 0; c < n; ++c) {
     const ibv_wc& wc = wcs[static_cast<std::size_t>(c)];
-    const WorkId id = WorkId::of(wc);
-    Queue* const queue = id.queue < queues_.size() ? queues_[id.queue].get() : nullptr;
-    if (queue == nullptr || (moves_ != nullptr && moves_->takes(port, wc, id))) continue;
-    if (id.what == WorkId::What::receive) {
-      if (inbox_ != nullptr && !inbox_->on_receive(wc, id, queue->name()))
+    const auto q = static_cast<std::uint32_t>(WorkRequestId::pair(wc));
+    Queue* const queue = q < queues_.size() ? queues_[q].get() : nullptr;
+    if (queue == nullptr) continue;
+    const bool moves = moves_ != nullptr && moves_->has(q);
+    if (WorkRequestId::is_receive(wc)) {
+      if (moves)
+        moves_->on_completion(port, wc);
+      else if (inbox_ != nullptr && !inbox_->on_receive(wc, queue->name()))
         queue->fail(Status::remote);
       continue;
     }
     // Once for what one queue has in a row.
-    if (last != ~0u && last != id.queue) queues_[last]->advance();
-    last = id.queue;
-    queue->on_completion(wc, id.what);
+    if (last != ~0u && last != q) queues_[last]->advance();
+    last = q;
+    if (moves)
+      moves_->on_completion(port, wc);
+    else
+      queue->on_completion(wc);
   }
   if (last != ~0u) queues_[last]->advance();
   return n == kPollBatch;
@@ -199,8 +205,10 @@ void Context::fail_queues(int rank) {
 void Context::look_around(std::int64_t now) {
   looked_ = now;
   const bool moving = moves_ != nullptr && moves_->under_way();  // which has a limit of its own
-  PortWatch& port = moves_ != nullptr ? moves_->watch() : *team_->port;
-  if (!given_up_ && !moving && team_->lost(port, now)) return fail_queues(-1);
+  for (const int port : {0, 1}) {
+    if (given_up_ || moving || !(moves_ != nullptr ? moves_->serves(port) : port == 0)) continue;
+    if (team_->lost(port == 0 ? *team_->port : team_->second->watch, now)) return fail_queues(-1);
+  }
   for (int rank = 0; rank < ranks() && !given_up_; ++rank)
     if (rank != team_->rank() && !gone_[static_cast<std::size_t>(rank)]) look_at(rank, now);
 }

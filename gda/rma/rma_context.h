@@ -61,6 +61,12 @@ class Context final : public RmaContext {
   Status raise(std::size_t queue, int port, Reader& in);
   void make_queues(const std::vector<Far>& there);
 
+  // Where peers say that a queue pair was made anew, and what is said to them.
+  std::size_t words_bytes() const {
+    return team_->second != nullptr ? 2 * queue_count() * sizeof(QueueWord) : 0;
+  }
+  PortRenewals::Ends ends_of(std::size_t queue, const Far& far) const;
+
   int ranks() const { return team_->ranks(); }
   std::size_t queue_count() const {
     return static_cast<std::size_t>(ranks()) * static_cast<std::size_t>(settings_.contexts);

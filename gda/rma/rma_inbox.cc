@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "plugin/base/log.h"
 #include "plugin/rdma/completion_text.h"
@@ -21,8 +22,7 @@ Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, const
       reinterpret_cast<std::uint64_t*>(memory.at + queues * made->slots_ * Queue::kScratchSlot);
   made->lkeys_ = memory.lkeys;
   made->flush_ = flush;
-  for (auto& qps : made->qps_) qps.resize(queues);
-  made->counts_.resize(queues);
+  made->rows_.resize(queues);
   const Team& core = team;
   TP_TRY(made->make_loop(0, core.rail, core.limits));
   if (memory.second && made->make_loop(1, core.second->rail, core.second->limits) != Status::ok)
@@ -58,11 +58,14 @@ void Inbox::stop() {
                                              std::memory_order_relaxed);
 }
 
-Status Inbox::listen(std::uint16_t queue, int port, ibv_qp* qp) {
-  qps_[static_cast<std::size_t>(port)][queue] = qp;
-  const std::uint32_t end = port == 0 ? kReceives : slots_;
-  for (std::uint32_t slot = port == 0 ? 0 : kReceives; slot < end; ++slot) {
-    if (const int error = post(queue, slot); error != 0) {
+Status Inbox::listen(std::size_t queue, ibv_qp* qp) {
+  rows_[queue].qp = qp;
+  return prepare(queue, 0, qp);
+}
+
+Status Inbox::prepare(std::size_t queue, int port, ibv_qp* qp) const {
+  for (std::uint32_t slot = 0; slot < slots_; ++slot) {
+    if (const int error = post(queue, slot, port, qp); error != 0) {
       TP_WARN("posting receives for signals fails: %s (errno %d); see dmesg of this host",
               std::strerror(error), error);
       return Status::system;
@@ -71,36 +74,39 @@ Status Inbox::listen(std::uint16_t queue, int port, ibv_qp* qp) {
   return Status::ok;
 }
 
-int Inbox::post(std::uint16_t queue, std::uint32_t slot) {
-  const auto port = static_cast<std::size_t>(port_of(slot));
+int Inbox::post(std::size_t queue, std::uint32_t slot, int port, ibv_qp* qp) const {
   ibv_sge sge{reinterpret_cast<std::uintptr_t>(receive(queue, slot)), SignalMessage::kBytes,
-              lkeys_[port]};
+              lkeys_[static_cast<std::size_t>(port)]};
   ibv_recv_wr wr{};
-  wr.wr_id = WorkId{queue, WorkId::What::receive, slot}.packed();
+  wr.wr_id = WorkRequestId::of(queue, WorkRequestId::kSlots + slot);
   wr.sg_list = &sge;
   wr.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(qps_[port][queue], &wr, &bad);
+  return ibv_post_recv(qp, &wr, &bad);
 }
 
-bool Inbox::ask_for_last(std::uint16_t queue, int port) {
+bool Inbox::ask_for_last(std::size_t queue) {
   ibv_recv_wr wr{};
-  wr.wr_id = WorkId{queue, WorkId::What::last_receive, 0}.packed();
+  wr.wr_id = WorkRequestId::of(queue, WorkRequestId::kLastReceive);
   ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(qps_[static_cast<std::size_t>(port)][queue], &wr, &bad) == 0;
+  return ibv_post_recv(rows_[queue].qp, &wr, &bad) == 0;
 }
 
-std::optional<std::uint64_t> Inbox::number_in(const ibv_wc& wc, WorkId id) const {
-  if (wc.byte_len != SignalMessage::kBytes || id.number >= slots_) return std::nullopt;
-  const auto message = SignalMessage::decode(receive(id.queue, id.number));
-  return message.window == 0 ? std::optional(message.add) : std::nullopt;
+void Inbox::move(std::size_t queue, int port, ibv_qp* qp) {
+  Row& row = rows_[queue];
+  row.qp = qp;
+  row.port = port;
+  ++row.generation;
+  add_over(port);
 }
 
-bool Inbox::on_receive(const ibv_wc& wc, WorkId id, const std::string& from) {
+bool Inbox::on_receive(const ibv_wc& wc, const std::string& from) {
+  const std::size_t queue = WorkRequestId::pair(wc);
+  const auto slot = static_cast<std::uint32_t>(WorkRequestId::slot(wc));
   // Flushed receives: the sender, or this end's own work, tells what went wrong.
-  if (wc.status != IBV_WC_SUCCESS || id.queue >= counts_.size() || id.number >= slots_) return true;
-  ++counts_[id.queue];
-  const auto message = SignalMessage::decode(receive(id.queue, id.number));
+  if (wc.status != IBV_WC_SUCCESS || queue >= rows_.size() || slot >= slots_) return true;
+  ++rows_[queue].taken;
+  const auto message = SignalMessage::decode(receive(queue, slot));
   OwnMemory window;
   const bool known = wc.byte_len == SignalMessage::kBytes && team_.find(message.window, window);
   if (!known || window.memory.bytes < sizeof(std::uint64_t) ||
@@ -111,8 +117,9 @@ bool Inbox::on_receive(const ibv_wc& wc, WorkId id, const std::string& from) {
             known ? "" : ": the window is not registered (any more)");
     return false;
   }
-  Waiting w{.queue = id.queue,
-            .slot = id.number,
+  Waiting w{.queue = static_cast<std::uint16_t>(queue),
+            .slot = slot,
+            .generation = rows_[queue].generation,
             .address = window.memory.address + message.offset,
             .add = message.add,
             .rkey = {window.memory.fabric_key, window.memory.second_key},
@@ -198,7 +205,7 @@ bool Inbox::look_at_words() {
     if (status != IBV_WC_SUCCESS && failed_ == IBV_WC_SUCCESS) failed_ = status;
     --under_way_;
   }
-  if (failed_ != IBV_WC_SUCCESS && !has_other_loop())
+  if (failed_ != IBV_WC_SUCCESS && !loop().stopped && (++failures_ == 2 || !has_other_loop()))
     return refuse(completion_hint(static_cast<ibv_wc_status>(failed_)), failed_);
   if (under_way_ != 0) return true;
   if (failed_ != IBV_WC_SUCCESS) return go_on();
@@ -213,30 +220,46 @@ bool Inbox::look_at_words() {
 }
 
 // What is under way comes back, and goes on over the other one.
-void Inbox::leave_first_port() {
-  if (!has_other_loop()) return;
+void Inbox::add_over(int port) {
+  if (port == on_ || !has_other_loop()) return;
+  loop().stopped = true;
   loop().pair->stop();
-  if (phase_ == Phase::idle) on_ = 1;
+  if (phase_ == Phase::idle) (void)change_loop();
 }
 
-// Nothing is under way over the first port any more, nor can be.
+// Nothing is under way.  Over the other one, or the same where that cannot be made ready.
+bool Inbox::change_loop() {
+  for (const int to : {1 - on_, on_}) {
+    Loop& next = loops_[static_cast<std::size_t>(to)];
+    if (next.stopped && next.pair->restart() != 0) continue;
+    next.stopped = false;
+    on_ = to;
+    return true;
+  }
+  return false;
+}
+
+// Nothing is under way over the one that has failed or was left any more, nor can be.
 bool Inbox::go_on() {
-  TP_WARN("%s: adding to signals in GPU memory fails: %s; it goes on over %s",
-          team_.rail.port.port->name.c_str(), completion_hint(static_cast<ibv_wc_status>(failed_)),
-          team_.second->rail.port.port->name.c_str());
+  if (!loop().stopped)
+    TP_WARN("%s: adding to signals in GPU memory fails: %s; it goes on over the other port",
+            name_of(on_), completion_hint(static_cast<ibv_wc_status>(failed_)));
+  loop().stopped = true;
   loop().pair->stop();
-  on_ = 1;
-  failed_ = IBV_WC_SUCCESS;
+  const int failed = std::exchange(failed_, IBV_WC_SUCCESS);
+  if (!change_loop()) return refuse("neither port serves", failed);
   return post_words(phase_ == Phase::reading ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE);
 }
 
 void Inbox::end_words() {
   phase_ = Phase::idle;
+  failures_ = 0;
   for (; waiting_.first() != taken_; waiting_.pop()) give_back(waiting_.front());
   team_.adding.store(nullptr, std::memory_order_release);
 }
 
 void Inbox::give_back(const Waiting& done) {
+  if (done.generation != rows_[done.queue].generation) return;  // of one that was left
   // An error is the queue pair's end, which its work reports.
   (void)post(done.queue, done.slot);
 }
@@ -246,7 +269,7 @@ bool Inbox::refuse(const char* what, int error) const {
       "%s: adding to a signal in GPU memory, by the adapter, fails: %s (%d); the communicator "
       "cannot "
       "be used any more; see dmesg of this host",
-      (on_ == 0 ? team_.rail : team_.second->rail).port.port->name.c_str(), what, error);
+      name_of(on_), what, error);
   return false;
 }
 

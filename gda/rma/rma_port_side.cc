@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "gda/rma/rma_inbox.h"
 #include "plugin/base/log.h"
 #include "plugin/base/reason_text.h"
 #include "plugin/fabric/refusal.h"
@@ -11,11 +12,11 @@
 
 namespace twinpath::gda::rma {
 
-Result<std::unique_ptr<PortSide>> PortSide::make(const TeamCore& team, const Rail& rail,
-                                                 const AdapterLimits& limits, const Plan& plan) {
-  std::unique_ptr<PortSide> made(new PortSide(rail));
+Result<std::unique_ptr<PortSide>> PortSide::make(const TeamCore& team, const Where& where,
+                                                 const Plan& plan) {
+  std::unique_ptr<PortSide> made(new PortSide(where));
   TP_TRY(made->register_memory(team, plan));
-  TP_TRY(made->make_pairs(team, limits, plan));
+  TP_TRY(made->make_pairs(team, plan));
   return made;
 }
 
@@ -23,20 +24,21 @@ Status PortSide::register_memory(const TeamCore& team, const Plan& plan) {
   const auto address = reinterpret_cast<std::uintptr_t>(plan.memory);
   errno = 0;
   ibv_mr* const mr =
-      team.verbs().reg_mr_iova2(rail_.port.adapter->pd, plan.memory, plan.bytes, address,
+      team.verbs().reg_mr_iova2(where_.rail.port.adapter->pd, plan.memory, plan.bytes, address,
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (mr == nullptr) {
     const int error = errno;
-    TP_WARN("%s cannot register %zu bytes for work requests: %s%s", rail_.port.port->name.c_str(),
-            plan.bytes, reason_text(error).c_str(),
+    TP_WARN("%s cannot register %zu bytes for work requests: %s%s",
+            where_.rail.port.port->name.c_str(), plan.bytes, reason_text(error).c_str(),
             remedy_of(VerbsCall::register_host, error).c_str());
     return error == ENOMEM ? Status::no_memory : Status::system;
   }
-  mr_ = own(mr, team.verbs().dereg_mr);
+  memory_ = own(mr, team.verbs().dereg_mr);
   return Status::ok;
 }
 
-Status PortSide::make_pairs(const TeamCore& team, const AdapterLimits& limits, const Plan& plan) {
+Status PortSide::make_pairs(const TeamCore& team, const Plan& plan) {
+  const AdapterLimits& limits = where_.limits;
   const auto pairs =
       static_cast<std::uint32_t>(std::count(plan.used.begin(), plan.used.end(), true));
   const std::uint32_t more = plan.receives + 2 * plan.spare;
@@ -46,10 +48,10 @@ Status PortSide::make_pairs(const TeamCore& team, const AdapterLimits& limits, c
       {plan.slots, requests - std::min(requests, plan.spare), entries - std::min(entries, more)});
   if (slots_ == 0) {
     TP_WARN("%s has too few completion queue entries (%d) for %u queues; use fewer contexts",
-            rail_.port.port->name.c_str(), limits.max_cqes, pairs);
+            where_.rail.port.port->name.c_str(), limits.max_cqes, pairs);
     return Status::no_memory;
   }
-  auto cq = make_completion_queue(team.verbs(), rail_.port.adapter->context,
+  auto cq = make_completion_queue(team.verbs(), where_.rail.port.adapter->context,
                                   pairs * (slots_ + more), team.owner());
   if (!cq) return cq.status();
   cq_ = std::move(cq).take();
@@ -58,19 +60,28 @@ Status PortSide::make_pairs(const TeamCore& team, const AdapterLimits& limits, c
                     (limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
   settings.recv_depth = plan.receives == 0 ? 0 : static_cast<int>(plan.receives + plan.spare);
   settings.send_depth = static_cast<int>(slots_ + plan.spare);
+  // The pace of renewals tries again, and nobody should wait for their thread.
+  queue_ = settings;
+  queue_.retry = {};
   pairs_.resize(plan.used.size());
+  next_.resize(plan.used.size());
   for (std::size_t q = 0; q < pairs_.size(); ++q) {
     if (!plan.used[q]) continue;
-    auto pair = QueuePair::make(team.verbs(), rail_, cq_.get(), settings, limits);
+    auto pair = QueuePair::make(team.verbs(), where_.rail, cq_.get(), settings, limits);
     if (!pair) return pair.status();
-    pairs_[q] = std::move(pair).take();
+    pairs_[q].pair = std::move(pair).take();
   }
   return Status::ok;
 }
 
-void PortSide::stop() {
-  for (auto& pair : pairs_)
-    if (pair != nullptr) pair->stop();
+Status PortSide::give_receives(std::size_t queue, ibv_qp* qp) const {
+  return inbox_->prepare(queue, port_, qp);
+}
+
+void PortSide::stop_all() {
+  for (std::size_t q = 0; q < size(); ++q)
+    for (QueuePair* each : {pair(q), next(q)})
+      if (each != nullptr) each->stop();
 }
 
 }  // namespace twinpath::gda::rma

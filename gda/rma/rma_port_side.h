@@ -1,20 +1,20 @@
 #pragma once
-// What a context has on one port, the team's first or second: its memory registered there, a
-// completion queue, and a queue pair for each of its queues.
+// What a context has on one port: its memory registered there, and a queue pair for each of its
+// queues.  Those to the own rank are joined to themselves.
 //
-// Threads: made and raised at setup; then under the context's lock.
+// Threads: made and raised at setup; then under the context's lock, but for what port_pairs.h says.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "gda/connect/queue_pair.h"
-#include "gda/team/team_core.h"
-#include "plugin/base/owned.h"
+#include "gda/served/port_pairs.h"
 
 namespace twinpath::gda::rma {
 
-class PortSide {
+class Inbox;
+
+class PortSide final : public PortPairs {
  public:
   struct Plan {
     std::vector<bool> used;  // by queue: its rank is spoken to
@@ -25,31 +25,29 @@ class PortSide {
     std::uint32_t spare = 0;     // work requests, and receives, beside these
     QueueSettings queue;         // of which depths and rights are filled in here
   };
-  static Result<std::unique_ptr<PortSide>> make(const TeamCore& team, const Rail& rail,
-                                                const AdapterLimits& limits, const Plan& plan);
-  ~PortSide() { stop(); }
-  PortSide(const PortSide&) = delete;
-  PortSide& operator=(const PortSide&) = delete;
+  static Result<std::unique_ptr<PortSide>> make(const TeamCore& team, const Where& where,
+                                                const Plan& plan);
+  ~PortSide() { stop_all(); }
 
   // What a queue pair holds; it holds as many spare ones more.
   std::uint32_t slots() const { return slots_; }
-  ibv_cq* cq() const { return cq_.get(); }
-  const ibv_mr& memory() const { return *mr_; }
-  QueuePair* pair(std::size_t queue) const { return pairs_[queue].get(); }  // null: not used
+  // Who gives receives to queue pairs made anew, over this port.
+  void serve(const Inbox& inbox, int port) {
+    inbox_ = &inbox;
+    port_ = port;
+  }
   // Nothing more is read from or written to memory here.
-  void stop();
+  void stop_all();
 
  private:
-  explicit PortSide(const Rail& rail) : rail_(rail) {}
+  explicit PortSide(const Where& where) : PortPairs(where) {}
   Status register_memory(const TeamCore& team, const Plan& plan);
-  Status make_pairs(const TeamCore& team, const AdapterLimits& limits, const Plan& plan);
+  Status make_pairs(const TeamCore& team, const Plan& plan);
+  Status give_receives(std::size_t queue, ibv_qp* qp) const override;
 
-  const Rail& rail_;
   std::uint32_t slots_ = 0;
-  // What the adapter uses goes after what uses the adapter.
-  Owned<ibv_mr> mr_;
-  Owned<ibv_cq> cq_;
-  std::vector<std::unique_ptr<QueuePair>> pairs_;
+  const Inbox* inbox_ = nullptr;
+  int port_ = 0;
 };
 
 }  // namespace twinpath::gda::rma

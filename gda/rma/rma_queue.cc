@@ -33,7 +33,7 @@ void Queue::advance() {
 // False: there is no room for all of it yet, or the queue has failed or is stopped.
 bool Queue::chain(Item& item, std::uint64_t number) {
   const Work& work = item.work;
-  const auto at = static_cast<std::size_t>(on_);
+  const auto at = static_cast<std::size_t>(paths_.on);
   while (item.posted < work.bytes) {
     const auto bytes = std::min(work.bytes - item.posted, setup_.max_bytes);
     ibv_send_wr* const wr = next();
@@ -71,7 +71,7 @@ ibv_send_wr* Queue::next() {
   wr = {};
   wr.sg_list = &chain.sges[chain.count];
   wr.num_sge = 1;
-  wr.wr_id = id(WorkId::What::work);
+  wr.wr_id = id(0);
   if (chain.count != 0) chain.requests[chain.count - 1].next = &wr;
   ++chain.count;
   ++in_flight_;
@@ -99,7 +99,7 @@ void Queue::fill_signal(ibv_send_wr& wr, const Work& work, std::uint32_t slot) {
   *wr.sg_list = {address, sizeof(std::uint64_t), path().scratch_lkey};  // the old value
   wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
   wr.wr.atomic.remote_addr = work.signal;
-  wr.wr.atomic.rkey = work.signal_rkey[static_cast<std::size_t>(on_)];
+  wr.wr.atomic.rkey = work.signal_rkey[static_cast<std::size_t>(paths_.on)];
   wr.wr.atomic.compare_add = work.message.add;
 }
 
@@ -120,10 +120,10 @@ void Queue::post() {
   fail(Status::system);
 }
 
-void Queue::on_completion(const ibv_wc& wc, WorkId::What what) {
-  if (failure_ != Status::ok) return;
+void Queue::on_completion(const ibv_wc& wc) {
+  if (dead()) return;
   ++completions_;
-  if (what == WorkId::What::last_send) {
+  if (WorkRequestId::is(wc, WorkRequestId::kLastSend)) {
     phase_ = Phase::drained;
     return;
   }
@@ -135,7 +135,7 @@ void Queue::on_completion(const ibv_wc& wc, WorkId::What what) {
               completion_hint(wc.status));
     return stop();
   }
-  if (what == WorkId::What::probe) {
+  if (WorkRequestId::is(wc, WorkRequestId::kProbe)) {
     if (!probe_.answered(wc, setup_.name)) fail(Status::remote);
     return;
   }
@@ -171,8 +171,9 @@ void Queue::fail(Status why) {
   // Partner: the acquire in Context::failed().
   setup_.failed->store(true, std::memory_order_release);
   setup_.chain->count = 0;
-  for (const QueuePath& each : setup_.paths)
+  for (const QueuePath& each : paths_.both)
     if (each.pair != nullptr) each.pair->stop();
+  if (paths_.next != nullptr) paths_.next->stop();
   while (!work_.empty()) {
     work_.front().work.request->state = why;
     work_.pop();
@@ -180,7 +181,7 @@ void Queue::fail(Status why) {
 }
 
 void Queue::ask() {
-  if (works()) probe_.ask(path().pair->qp(), id(WorkId::What::probe), path().probed);
+  if (works()) probe_.ask(path().pair->qp(), id(WorkRequestId::kProbe), path().probed);
 }
 
 }  // namespace twinpath::gda::rma

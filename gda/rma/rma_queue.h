@@ -6,8 +6,7 @@
 // all before it, because RC completes in order.  Transfers larger than a message of the adapter go
 // in pieces.
 //
-// One with a second path survives the first one's queue pair: stop(), then, once both ends have
-// stopped theirs, resume().  Between the two nothing is posted.
+// One with a second path survives the queue pair that it is on (gda/served/back/moving.h).
 //
 // Threads: under the context's lock.
 #include <infiniband/verbs.h>
@@ -22,6 +21,8 @@
 #include "gda/rma/rma_requests.h"
 #include "gda/rma/rma_ring.h"
 #include "gda/served/back/gpu_flush.h"
+#include "gda/served/back/moving.h"
+#include "gda/served/back/work_request_id.h"
 #include "plugin/rdma/liveness_probe.h"
 
 namespace twinpath::gda::rma {
@@ -60,26 +61,6 @@ struct Chain {
   std::uint32_t count = 0;
 };
 
-// Which work request a completion is of: the queue in the upper 16 bits, what it is below, then a
-// number.
-struct WorkId {
-  // The last four: of queues that move (rma_moves.h).
-  enum class What : std::uint8_t { work, probe, receive, question, taken, last_send, last_receive };
-  std::uint16_t queue = 0;
-  What what = What::work;
-  std::uint32_t number = 0;
-
-  std::uint64_t packed() const {
-    return std::uint64_t{queue} << 48 | std::uint64_t{static_cast<std::uint8_t>(what)} << 32 |
-           number;
-  }
-  static WorkId of(const ibv_wc& wc) {
-    return {static_cast<std::uint16_t>(wc.wr_id >> 48),
-            static_cast<What>(static_cast<std::uint8_t>(wc.wr_id >> 32)),
-            static_cast<std::uint32_t>(wc.wr_id)};
-  }
-};
-
 // A way to the rank, over one port.
 struct QueuePath {
   QueuePair* pair = nullptr;  // null: there is none
@@ -92,7 +73,7 @@ struct QueueSetup {
   Chain* chain = nullptr;
   GpuFlush* flush = nullptr;  // null: none is needed
   std::uint16_t number = 0;
-  std::uint32_t slots = 1;  // work requests that a queue pair holds, beside Queue::kSpare
+  std::uint32_t slots = 1;  // work requests of its own that a queue pair holds
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
   // Registered memory of scratch_bytes(): old values of atomics, signals that travel.
   std::uint8_t* scratch = nullptr;
@@ -101,24 +82,23 @@ struct QueueSetup {
   std::string name;                     // "RMA queue of rank 0 to rank 3 (...)", for messages
 };
 
-class Queue {
+class Queue final : public MovingQueue {
  public:
   static constexpr std::size_t kScratchSlot = 32;
   static_assert(kScratchSlot >= SignalMessage::kBytes);
-  static std::size_t scratch_bytes(std::uint32_t slots) { return (slots + 1) * kScratchSlot; }
-  // Work requests of a queue pair beside those: a probe, a question, the number to the peer, the
-  // last one before it is left.
-  static constexpr std::uint32_t kSpare = 4;
+  static std::size_t scratch_bytes(std::uint32_t slots) { return slots * kScratchSlot; }
 
   explicit Queue(const QueueSetup& setup)
-      : setup_(setup), marks_(setup.slots), other_ready_(setup.paths[1].pair != nullptr) {}
+      : setup_(setup),
+        marks_(setup.slots),
+        paths_{setup.paths, 0, setup.paths[1].pair != nullptr, nullptr} {}
 
   // Not after a failure.
   void start(const Work& work) { work_.push({.work = work}); }
   // Posts what there is room for, and tells what has become done.
   void advance();
-  // Of WorkId::What::work, probe and last_send, over the path that it is on.
-  void on_completion(const ibv_wc& wc, WorkId::What what);
+  // Of its work, a probe or the last send, over the path that it is on.
+  void on_completion(const ibv_wc& wc) override;
   // Everything here and later ends with `why`; nothing more is moved.
   void fail(Status why);
 
@@ -127,30 +107,30 @@ class Queue {
   // Something is always different after things have moved.
   std::uint64_t progress() const { return probe_.answers() + completions_; }
 
-  // The way to the other path, whether there is one.
-  bool may_move() const { return other_ready_ && failure_ == Status::ok; }
-  void cannot_move() { other_ready_ = false; }
-  int on() const { return on_; }  // which path, 0 or 1
-  // A write of no bytes over the other one.  False: it cannot be posted.
-  bool ask_over_other();
-  // The queue pair goes to error; also done by an error completion of the path.
-  void stop();
-  bool stopped() const { return phase_ != Phase::serving; }
-  // All that was posted to it has come back.
-  bool drained() const { return phase_ == Phase::drained; }
-  // To the peer, over the other path: how many of its signals were taken.  False: it cannot be
-  // posted.
-  bool tell_taken(std::uint64_t taken);
-  // Both ends have.  `taken`: how many signals of this queue the peer ever took.  False where that
-  // cannot be, which was logged.
-  bool resume(std::uint64_t taken);
+  // See moving.h.
+  bool dead() const override { return failure_ != Status::ok; }
+  bool may_move() const override { return paths_.other_ready && !dead(); }
+  int on() const override { return paths_.on; }
+  void renew_other(QueuePair* pair) override {
+    paths_.both[static_cast<std::size_t>(1 - paths_.on)].pair = pair;
+  }
+  void let_move(bool may, QueuePair* next) override {
+    paths_.other_ready = may;
+    paths_.next = next;
+  }
+  void stop() override;
+  bool stopped() const override { return phase_ != Phase::serving; }
+  bool drained() const override { return phase_ == Phase::drained; }
+  bool resume(std::uint32_t taken) override;
+  void skip() override;
+  void fail_unreachable() override { fail(Status::remote); }
 
   bool idle() const { return work_.empty(); }
   // For who waits until what was asked for by now is done: counts of both.
   std::uint64_t asked_for() const { return work_.end(); }
   std::uint64_t told() const { return work_.first(); }
   Status failure() const { return failure_; }  // ok: works
-  const std::string& name() const { return setup_.name; }
+  const std::string& name() const override { return setup_.name; }
 
  private:
   enum class Phase : std::uint8_t { serving, stopped, drained };
@@ -167,16 +147,24 @@ class Queue {
     bool last = false;           // of its item
   };
 
+  struct Paths {
+    std::array<QueuePath, 2> both;
+    int on = 0;
+    bool other_ready = false;  // is a way
+    QueuePair* next = nullptr;
+  };
+
   bool chain(Item& item, std::uint64_t number);
   ibv_send_wr* next();
   void mark(ibv_send_wr& wr, std::uint64_t item, bool last);
   void fill_signal(ibv_send_wr& wr, const Work& work, std::uint32_t slot);
   void post();
   void tell();
-  bool works() const { return failure_ == Status::ok && !stopped(); }
-  const QueuePath& path() const { return setup_.paths[static_cast<std::size_t>(on_)]; }
-  const QueuePath& other() const { return setup_.paths[static_cast<std::size_t>(1 - on_)]; }
-  std::uint64_t id(WorkId::What what) const { return WorkId{setup_.number, what, 0}.packed(); }
+  void drain();
+  void change_path();
+  bool works() const { return !dead() && !stopped(); }
+  QueuePath& path() { return paths_.both[static_cast<std::size_t>(paths_.on)]; }
+  std::uint64_t id(std::uint64_t what) const { return WorkRequestId::of(setup_.number, what); }
 
   const QueueSetup setup_;
   Ring<Item> work_;
@@ -190,8 +178,7 @@ class Queue {
   std::uint64_t completions_ = 0;
   LivenessProbe probe_;
   Phase phase_ = Phase::serving;
-  int on_ = 0;
-  bool other_ready_ = false;
+  Paths paths_;
   std::uint64_t signals_done_ = 0;  // of work that was told to be done
   Status failure_ = Status::ok;
 };

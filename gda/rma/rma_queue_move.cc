@@ -17,43 +17,39 @@ bool applied(const Work& work, ReplayRule& rule) {
 
 }  // namespace
 
-bool Queue::ask_over_other() {
-  return post_probe(other().pair->qp(), id(WorkId::What::question), other().probed);
+void Queue::stop() {
+  if (!stopped() && may_move()) drain();
 }
 
-void Queue::stop() {
-  if (stopped() || !may_move()) return;
+void Queue::skip() {
+  change_path();
+  drain();
+}
+
+void Queue::drain() {
   phase_ = Phase::stopped;
   path().pair->stop();
   // What is posted to a queue pair in error comes back last of all.
-  if (post_probe(path().pair->qp(), id(WorkId::What::last_send), {})) return;
+  if (post_probe(path().pair->qp(), id(WorkRequestId::kLastSend), {})) return;
   TP_WARN("%s: a queue pair in error takes nothing more, so what it has done is not known",
           setup_.name.c_str());
   fail(Status::remote);
 }
 
-bool Queue::tell_taken(std::uint64_t taken) {
-  std::uint8_t* const at = setup_.scratch + setup_.slots * kScratchSlot;
-  SignalMessage{0, 0, taken}.encode(at);
-  ibv_sge sge{reinterpret_cast<std::uintptr_t>(at), SignalMessage::kBytes, other().scratch_lkey};
-  ibv_send_wr wr{};
-  wr.wr_id = id(WorkId::What::taken);
-  wr.opcode = IBV_WR_SEND;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  ibv_send_wr* bad = nullptr;
-  return ibv_post_send(other().pair->qp(), &wr, &bad) == 0;
+void Queue::change_path() {
+  if (paths_.next != nullptr) path().pair = paths_.next;
+  paths_.other_ready = paths_.next != nullptr;
+  paths_.next = nullptr;
+  paths_.on = 1 - paths_.on;
 }
 
-bool Queue::resume(std::uint64_t taken) {
+bool Queue::resume(std::uint32_t taken) {
   std::uint64_t under_way = 0;
   for (std::uint64_t n = work_.first(); n != posted_; ++n) under_way += work_[n].work.signals;
-  const std::uint64_t signals = taken - signals_done_;
+  const std::uint32_t signals = taken - static_cast<std::uint32_t>(signals_done_);
   if (!drained() || signals > under_way) {
-    TP_WARN("%s: the peer has taken %llu signals, which cannot be: %llu are done, %llu under way",
-            setup_.name.c_str(), static_cast<unsigned long long>(taken),
-            static_cast<unsigned long long>(signals_done_),
+    TP_WARN("%s: the peer has taken %u signals, which cannot be: %llu are done, %llu under way",
+            setup_.name.c_str(), taken, static_cast<unsigned long long>(signals_done_),
             static_cast<unsigned long long>(under_way));
     return false;
   }
@@ -69,8 +65,7 @@ bool Queue::resume(std::uint64_t taken) {
   in_flight_ = unmarked_ = slot_ = 0;
   first_mark_ = next_mark_ = 0;
   probe_ = {};
-  on_ = 1 - on_;
-  other_ready_ = false;
+  change_path();
   phase_ = Phase::serving;
   advance();
   return true;

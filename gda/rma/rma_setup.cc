@@ -58,7 +58,7 @@ Result<std::vector<Context::Bytes>> Context::prepare() {
     w.integer(static_cast<std::uint32_t>(settings_.contexts));
     w.integer(static_cast<std::uint8_t>(used(r)));
     w.integer(static_cast<std::uint8_t>(sides_[1] != nullptr));
-    w.integer(std::uint64_t{memory_->device_address()});
+    w.integer(std::uint64_t{reinterpret_cast<std::uintptr_t>(memory_->host())});
     for (const auto& side : sides_) w.integer(side != nullptr ? side->memory().rkey : 0);
     for (int c = 0; c < settings_.contexts && used(r); ++c)
       for (const auto& side : sides_)
@@ -71,25 +71,30 @@ Result<std::vector<Context::Bytes>> Context::prepare() {
 Status Context::make_memory() {
   const Team& core = *team_;
   const bool second = core.second != nullptr;
+  const std::size_t words = words_bytes();
   const std::size_t scratch = queue_count() * Queue::scratch_bytes(slots_);
   const std::size_t inbox = team_->counted() ? Inbox::bytes(queue_count(), second) : 0;
   const std::size_t sink = sizeof(std::uint64_t);
-  auto memory = DeviceBlock::make(core.gpu, Place::shared, page_end(scratch + inbox + sink));
+  auto memory =
+      DeviceBlock::make(core.gpu, Place::shared, page_end(words + scratch + inbox + sink));
   if (!memory) return memory.status();
   memory_ = std::move(memory).take();
   TP_TRY(make_sides());
   const auto address = reinterpret_cast<std::uintptr_t>(memory_->host());
   const std::uint32_t lkey = sides_[0]->memory().lkey;
-  auto flush = GpuFlush::make(core, {address + scratch + inbox, lkey});
+  auto flush = GpuFlush::make(core, {address + words + scratch + inbox, lkey});
   if (!flush) return flush.status();
   flush_ = std::move(flush).take();
   if (!team_->counted()) return Status::ok;
   const std::uint32_t second_lkey = sides_[1] != nullptr ? sides_[1]->memory().lkey : 0;
-  auto made = Inbox::make(*team_, queue_count(),
-                          {memory_->host() + scratch, {lkey, second_lkey}, sides_[1] != nullptr},
-                          flush_.get());
+  auto made =
+      Inbox::make(*team_, queue_count(),
+                  {memory_->host() + words + scratch, {lkey, second_lkey}, second}, flush_.get());
   if (!made) return made.status();
   inbox_ = std::move(made).take();
+  for (int port = 0; port < 2; ++port)
+    if (auto& side = sides_[static_cast<std::size_t>(port)]; side != nullptr)
+      side->serve(*inbox_, port);
   return Status::ok;
 }
 
@@ -102,17 +107,16 @@ Status Context::make_sides() {
                       .bytes = memory_->bytes(),
                       .slots = slots_,
                       .receives = team_->counted() ? Inbox::kReceives : 0,
-                      .spare = Queue::kSpare,
+                      .spare = 1 + (core.second != nullptr ? PortMoves::kSpare : 0),  // 1: a probe
                       .queue = path_settings(core.config(), comm)};
   for (std::size_t q = 0; q < queue_count(); ++q) plan.used.push_back(used(rank_of(q)));
-  auto first = PortSide::make(core, core.rail, core.limits, plan);
+  auto first = PortSide::make(core, {core.rail, core.limits}, plan);
   if (!first) return first.status();
   sides_[0] = std::move(first).take();
   slots_ = sides_[0]->slots();
   if (core.second == nullptr) return Status::ok;
   // Without it the context is as good; its log says why.
-  plan.receives = Inbox::kSecondReceives;
-  auto second = PortSide::make(core, core.second->rail, core.second->limits, plan);
+  auto second = PortSide::make(core, {core.second->rail, core.second->limits}, plan);
   if (!second) return Status::ok;
   sides_[1] = std::move(second).take();
   slots_ = std::min(slots_, sides_[1]->slots());
@@ -164,7 +168,7 @@ Status Context::raise(std::size_t queue, int port, Reader& in) {
   // The one to the own rank is joined to itself.
   TP_TRY(pair.raise(far, mesh.peer_text(rank), mesh.on_this_host(rank)));
   if (inbox_ == nullptr) return Status::ok;
-  return inbox_->listen(static_cast<std::uint16_t>(queue), port, pair.qp());
+  return port == 0 ? inbox_->listen(queue, pair.qp()) : inbox_->prepare(queue, port, pair.qp());
 }
 
 void Context::make_queues(const std::vector<Far>& there) {
@@ -185,14 +189,31 @@ void Context::make_queues(const std::vector<Far>& there) {
     setup.flush = flush_.get();
     setup.number = static_cast<std::uint16_t>(q);
     setup.slots = slots_;
-    setup.scratch = memory_->host() + q * Queue::scratch_bytes(slots_);
+    setup.scratch = memory_->host() + words_bytes() + q * Queue::scratch_bytes(slots_);
     setup.counted = team_->counted();
     setup.failed = &failed_;
-    setup.name =
-        "RMA queue of rank " + std::to_string(core.rank()) + " to " + core.mesh->peer_text(rank);
+    setup.name = "RMA queue of rank " + std::to_string(core.rank()) + " to " +
+                 (rank == core.rank() ? std::string("itself") : core.mesh->peer_text(rank));
+    if (settings_.contexts > 1)
+      setup.name += ", context " + std::to_string(q / static_cast<std::size_t>(ranks()));
     queues_[q] = std::make_unique<Queue>(setup);
   }
-  if (sides_[1] != nullptr) moves_ = std::make_unique<Moves>(*team_, *inbox_, queues_);
+  if (sides_[1] == nullptr) return;
+  moves_ = std::make_unique<Moves>(*team_, *inbox_, queues_, *sides_[0], *sides_[1]);
+  for (std::size_t q = 0; q < queue_count(); ++q)
+    if (queues_[q] != nullptr && there[static_cast<std::size_t>(rank_of(q))].moves)
+      moves_->attach(q, ends_of(q, there[static_cast<std::size_t>(rank_of(q))]));
+}
+
+// The peer numbers its queues by the same contexts, and my rank.
+PortRenewals::Ends Context::ends_of(std::size_t q, const Far& far) const {
+  const auto words = reinterpret_cast<QueueWord*>(memory_->host());
+  const std::size_t context = q / static_cast<std::size_t>(ranks());
+  return {
+      .probed = {{{far.memory, far.rkeys[0]}, {far.memory, far.rkeys[1]}}},
+      .box = words + q,
+      .out = words + queue_count() + q,
+      .far_box = far.memory + number(static_cast<int>(context), team_->rank()) * sizeof(QueueWord)};
 }
 
 Context::~Context() {
@@ -201,7 +222,7 @@ Context::~Context() {
     Retired::of_process().leave();  // first: the last one's memory is freed where it is retired
   }
   for (const auto& side : sides_)
-    if (side != nullptr) side->stop();
+    if (side != nullptr) side->stop_all();
   moves_.reset();
   queues_.clear();
   inbox_.reset();

@@ -149,7 +149,7 @@ TEST_CASE("F9: Kernels go back to a port whose address has moved, by seed") {
       INFO((away ? "gone for a while" : "moved at once"));
       Fault address{"address", false, soft::PortLoss::all};
       address.plan = moves_address;
-      REQUIRE(by_seed(seed, address, log, moving) == "");
+      REQUIRE(by_seed(seed, address, log, {}, moving) == "");
       CHECK(moves_counted >= 4u * static_cast<unsigned>(fault.queues) / (2 + seed % 2));
       CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
     });

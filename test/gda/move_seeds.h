@@ -35,9 +35,16 @@ inline Config soon_back() {
   return config;
 }
 
+// What ranks play, with so many queues to each other one.
+struct Played {
+  std::string (*ranks)(Rank&) = moves;
+  std::size_t queues = 1;
+  Config (*config)() = soon_back;
+};
+
 // A team plays until the fault is over.  `adjust`: as of run_threads().
 inline std::string by_seed(unsigned seed, const Fault& what, const LogCapture& log,
-                           void (*adjust)(Fabric&) = nullptr) {
+                           const Played& played = {}, void (*adjust)(Fabric&) = nullptr) {
   std::minstd_rand random(seed * 2654435761u);
   (void)random();
   const int ranks = 2 + static_cast<int>(seed % 2);
@@ -46,13 +53,13 @@ inline std::string by_seed(unsigned seed, const Fault& what, const LogCapture& l
   fault.after_us = static_cast<std::int64_t>(random() % 20000);
   fault.back_us = static_cast<std::int64_t>(1 + random() % 20000);
   fault.log = &log;
-  fault.queues = static_cast<std::size_t>(ranks * ranks);
+  fault.queues = played.queues * static_cast<std::size_t>(ranks * ranks);
   rounds = kForAsLong + 1;
   furthest = 0;
   alone = seed / 2 % 2 != 0;
   sink_behind = current_sink();
   if (fault.returns) (void)set_log_sink(&losing_sink);
-  const std::string wrong = run_threads(ranks, moves, soon_back(), adjust);
+  const std::string wrong = run_threads(ranks, played.ranks, played.config(), adjust);
   (void)set_log_sink(sink_behind);
   rounds = kRounds;
   alone = false;

@@ -30,6 +30,10 @@ struct RmaPattern : RmaMemory {
   }
 };
 
+// Queues from each rank to each: the second one of two contexts is idle, and of a port that loses
+// all without a word only those learn that use it.
+inline std::size_t queues_of(const Fault& one) { return one.down ? 2 : 1; }
+
 inline RmaMember rma_join_first(Rank& r) {
   const bool merged = alone || r.rank != 0 || r.devices->merge(std::array{0, 1});
   r.meeting->barrier();
@@ -57,8 +61,9 @@ class Play {
   explicit operator bool() const { return out_ && in_ && fixed_ && fetched_ && words_; }
 
   std::string run() {
-    const std::int64_t end = now_ns() + kLimit;
+    std::int64_t end = now_ns() + kLimit;
     for (bool done = false; !done;) {
+      if (rounds > kForAsLong) end = now_ns() + kLimit;  // the striker has limits of its own
       done = true;
       EXPECT_RMA_OK(context_.progress());
       for (int p = 0; p < ranks(); ++p) {
@@ -113,6 +118,9 @@ class Play {
     std::erase(peer.others, nullptr);
     if (std::string wrong = fetch(p, peer); !wrong.empty()) return wrong;
     const std::uint64_t round = peer.sent;
+    for (std::uint64_t far = furthest;
+         far < round && !furthest.compare_exchange_weak(far, round);) {
+    }
     gda::RmaRequest*& request = peer.puts[round % kSlots];
     if (round == rounds || request != nullptr || !peer.others.empty()) return {};
     if (round >= kSlots && words_.word(credit_word(p)) < round - kSlots + 1) return {};
@@ -199,19 +207,26 @@ std::string play_rma(Rank& r, RmaMember& member) {
   const Port& first = *r.devices->rails(0).front().port;
   ++playing;
   r.meeting->barrier();
+  const bool all_here = playing == r.ranks;
+  r.meeting->barrier();
   std::thread striker;
+  std::string struck;
   if (r.rank == 0 && (fault.down || fault.loss != soft::PortLoss::none))
-    striker = std::thread([&] { (void)strike(first); });
+    striker = std::thread([&] { struck = strike(first); });
   std::string wrong = play.run();
   if (striker.joinable()) striker.join();
+  if (wrong.empty()) wrong = struck;
+  if (!wrong.empty()) {
+    --playing;
+    return wrong;
+  }
+  // Others may have to move yet, and count on this one: ranks of this process, or for a while those
+  // of others.
   --playing;
-  if (!wrong.empty()) return wrong;
-  // Others may have to move yet, and count on this one: ranks of this process, and a while for
-  // those of others.
-  --playing;
-  for (const std::int64_t end = now_ns() + 300 * kMillisecond; playing > 0 || now_ns() < end;) {
+  const std::int64_t until = now_ns() + (all_here ? 0 : 300 * kMillisecond);
+  while (playing > 0 || now_ns() < until) {
     EXPECT_RMA_OK(member.context->progress());
-    EXPECT_GIN(now_ns() < end + kLimit);
+    EXPECT_GIN(now_ns() < until + 2 * kLimit);
     sched_yield();
   }
   r.meeting->barrier();  // all has come: nothing more may

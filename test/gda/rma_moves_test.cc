@@ -5,8 +5,9 @@
 #include <mutex>
 #include <random>
 
-#include "gda/rma/rma_queue.h"
+#include "gda/served/back/work_request_id.h"
 #include "test/gda/late_completions.h"
+#include "test/gda/move_seeds.h"
 #include "test/gda/rma_moves.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -21,10 +22,11 @@ namespace {
 bool receives_late = false;  // all receives, in their order; else each last send
 
 std::int64_t late(const ibv_wc& wc) {
-  using What = rma::WorkId::What;
-  const What what = rma::WorkId::of(wc).what;
-  if (!receives_late) return what == What::last_send ? 50 * kMillisecond : 0;
-  return what == What::receive || what == What::last_receive ? 4 * kMillisecond : 0;
+  if (!receives_late)
+    return WorkRequestId::is(wc, WorkRequestId::kLastSend) ? 50 * kMillisecond : 0;
+  return WorkRequestId::is_receive(wc) || WorkRequestId::is(wc, WorkRequestId::kLastReceive)
+             ? 4 * kMillisecond
+             : 0;
 }
 
 std::string moves_late(Rank& r) {
@@ -33,9 +35,9 @@ std::string moves_late(Rank& r) {
 }
 
 // Each rank a process: the port fails of one of them alone.
-std::string rma_moves_apart(Rank& r, const Fault& one) {
+std::string rma_moves_apart(Rank& r, const Fault& one, const Config& config = merged_config()) {
   fault = one;
-  EXPECT_GIN(r.use(open_devices(merged_config())));
+  EXPECT_GIN(r.use(open_devices(config)));
   EXPECT_GIN(r.devices->merge(std::array{0, 1}));
   RmaMember member = rma_join(r, {.contexts = 2}, static_cast<int>(r.devices->count()) - 1);
   EXPECT_GIN(member.context);
@@ -47,6 +49,17 @@ const NamedScenario rma_apart_down("rma_apart_down", [](Rank& r) {
 const NamedScenario rma_apart_answers("rma_apart_answers", [](Rank& r) {
   return rma_moves_apart(r, {"no answer", false, soft::PortLoss::answers, 2000, 12});
 });
+
+std::string often_apart(Rank& r) {
+  const LogCapture log;
+  Fault often{"often", true, {}, 5000, 13, 5000};
+  often.times = 3;
+  often.log = &log;
+  often.queues = static_cast<std::size_t>(2 * r.ranks);
+  rounds = 2000;
+  return rma_moves_apart(r, often, soon_back());
+}
+const NamedScenario rma_apart_often("rma_apart_often", often_apart);
 
 }  // namespace
 
@@ -109,4 +122,51 @@ TEST_CASE("RMA of other processes goes on over the second port, too") {
   if (on_adapters()) return;
   CHECK(run_processes(2, "rma_apart_down") == "");
   CHECK(run_processes(2, "rma_apart_answers") == "");
+}
+
+TEST_CASE("RMA of other processes goes back to the first port, too") {
+  if (on_adapters()) return;
+  CHECK(run_processes(3, "rma_apart_often") == "");
+}
+
+TEST_CASE("F4: RMA goes back to the first port each time that it works again, by seed") {
+  if (on_adapters()) return;
+  each_seed([](unsigned seed, const LogCapture& log) {
+    Fault often{"often", seed % 4 != 0, soft::PortLoss::all};
+    often.times = 4;
+    REQUIRE(by_seed(seed, often, log, {rma_moves<RmaMemory>, queues_of(often)}) == "");
+    CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
+  });
+}
+
+TEST_CASE("F5: RMA goes on while the first port comes and goes, by seed") {
+  if (on_adapters()) return;
+  each_seed([](unsigned seed, const LogCapture& log) {
+    Fault flaps{"flaps", seed % 4 != 0, soft::PortLoss::all};
+    flaps.times = 20;
+    flaps.flaps = true;
+    REQUIRE(by_seed(seed, flaps, log, {rma_moves<RmaMemory>}) == "");
+  });
+}
+
+TEST_CASE("F5: RMA goes on when the first port is lost as queues go back to it") {
+  if (on_adapters()) return;
+  each_seed([](unsigned seed, const LogCapture& log) {
+    Fault returns{"returns", seed % 4 != 0, soft::PortLoss::all};
+    returns.returns = true;
+    returns.times = 3;
+    REQUIRE(by_seed(seed, returns, log, {rma_moves<RmaMemory>, queues_of(returns)}) == "");
+    CHECK(log.has("does not stay on soft0"));
+  });
+}
+
+TEST_CASE("RMA does not go back before the first port has been up for its time") {
+  if (on_adapters()) return;
+  Config config = merged_config();
+  config.failover_pace.settle_ms = 3600 * 1000;
+  fault = {"back soon", true, {}, 2000, 14, 50000};
+  const LogCapture log;
+  CHECK(run_threads(2, rma_moves<RmaMemory>, config) == "");
+  CHECK(log.has("leaves soft0 for soft1"));
+  CHECK(!log.has("goes back to soft0"));
 }
