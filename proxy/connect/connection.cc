@@ -159,7 +159,7 @@ Status Connection::run() {
       case Step::recv_queues:
         TP_TRY(recv_queues());
         if (queues_ == nullptr) {
-          step_ = Step::make_queues;
+          step_ = !first && names_failed_sets() ? Step::send_other_sets : Step::make_queues;
           break;
         }
         TP_TRY(check_queues());
@@ -169,6 +169,11 @@ Status Connection::run() {
         TP_TRY(raise_queues());
         // The connector has waited: what its adapter may use is settled by the acceptor's.
         step_ = first ? Step::send_ready : Step::send_queues;
+        break;
+      case Step::send_other_sets:
+        TP_TRY(send_frame(FrameType::other_sets, {}));
+        said_ = {};
+        step_ = Step::recv_queues;
         break;
       case Step::send_ready:
         TP_TRY(send_frame(FrameType::ready, {}));

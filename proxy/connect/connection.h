@@ -31,6 +31,7 @@ class Connection {
     send_queues,
     recv_queues,
     raise_queues,
+    send_other_sets,
     send_ready,
     recv_ready,
     done
@@ -73,6 +74,10 @@ class Connection {
   Status make_queues();
   Status create_queues();
   Status join_shared(const QueuePaths& paths, const QueueSettings& settings);
+  // Whether the connector has chosen a set that has failed here.
+  bool names_failed_sets() const;
+  // It has failed at the acceptor: back to where sets are chosen, once.
+  Status choose_other_sets();
   Status check_queues();
   Status register_own_memory();
   Status moved(Status s);
@@ -81,7 +86,9 @@ class Connection {
   Status raise_queues();
 
   Status send_frame(FrameType type, const std::vector<std::uint8_t>& body);
-  Status recv_frame(FrameType type);  // into frames_.body()
+  // Into frames_.body(); `or_else`: may come instead.
+  Status recv_frame(FrameType type, FrameType or_else);
+  Status recv_frame(FrameType type) { return recv_frame(type, type); }
   bool call_again();
   Status socket_ended(Status s);
   Status refuse(Status s, const std::string& text);  // tells the peer, logs, returns s
@@ -110,6 +117,7 @@ class Connection {
   struct {
     Queues theirs;
     std::vector<SharedSets::Place> shared;  // own regular queues' places, or none
+    bool other_sets = false;                // they were others before
   } said_;
   counters::Identity path_;  // how data goes, and why
   ConnectionParts parts_;

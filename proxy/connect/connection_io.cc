@@ -29,7 +29,7 @@ Status Connection::send_frame(FrameType type, const std::vector<std::uint8_t>& b
   return s == Status::ok || s == Status::again ? s : socket_ended(s);
 }
 
-Status Connection::recv_frame(FrameType type) {
+Status Connection::recv_frame(FrameType type, FrameType or_else) {
   const Status s = frames_.receive(socket_);
   if (s == Status::again) return s;
   if (s == Status::bad_argument) {
@@ -54,7 +54,7 @@ Status Connection::recv_frame(FrameType type) {
                                            " with protocol " + std::to_string(kProtocolVersion) +
                                            ", its peer protocol " + std::to_string(header.version) +
                                            "; install the same plugin version on all hosts");
-  if (header.type != type)
+  if (header.type != type && header.type != or_else)
     return refuse(Status::remote, "the handshake is out of order (message " +
                                       std::to_string(static_cast<int>(header.type)) +
                                       " instead of " + std::to_string(static_cast<int>(type)) +

@@ -153,9 +153,29 @@ Status Connection::send_queues() {
 }
 
 Status Connection::recv_queues() {
-  TP_TRY(recv_frame(FrameType::queues));
+  const bool sender = role_ == Role::connector;
+  TP_TRY(recv_frame(FrameType::queues, sender ? FrameType::other_sets : FrameType::queues));
+  if (frames_.header().type == FrameType::other_sets) return choose_other_sets();
   std::string why;
   if (!decode_queues(frames_.body(), said_.theirs, why)) return refuse(Status::remote, why);
+  return Status::ok;
+}
+
+bool Connection::names_failed_sets() const {
+  return std::any_of(said_.theirs.shares.begin(), said_.theirs.shares.end(), [this](auto& share) {
+    return core_->shared.failed(hellos_.theirs.session, share.set);
+  });
+}
+
+Status Connection::choose_other_sets() {
+  if (said_.other_sets || said_.shared.empty())
+    return refuse(Status::remote, "the queue pairs that it would share have failed there");
+  for (const SharedSets::Place& at : said_.shared) core_->shared.leave(at.set);
+  place_ = {};
+  queues_.reset();
+  parts_.ring.reset();
+  said_ = {};
+  said_.other_sets = true;
   return Status::ok;
 }
 

@@ -69,6 +69,11 @@ class SharedSets {
     return Place{heard.pairs, set, member};
   }
 
+  // At the accepting end: whether that set of the peer's has failed here.
+  bool failed(std::uint64_t peer, std::uint32_t set);
+  // At the connecting end: nobody joins that set any more, as it has failed at the other end.
+  void leave(std::uint32_t set);
+
   // Memory of a member that closes.  What its peer still writes there must not be refused: that
   // would end the queue pairs of all.
   void keep(std::unique_ptr<RegisteredBuffer> memory);

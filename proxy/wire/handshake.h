@@ -42,7 +42,9 @@ inline constexpr std::uint8_t kBroken = 'B';
 // Sent when the sender's end lost another connection of the same communicator.
 inline constexpr std::uint8_t kFailure = 'F';
 
-enum class FrameType : std::uint16_t { hello = 1, queues = 2, ready = 3, refuse = 4 };
+// `other_sets`: the acceptor's answer to `queues` that name shared queue pairs which have failed
+// there.  The connector then sends `queues` again, with others.
+enum class FrameType : std::uint16_t { hello = 1, queues, ready, refuse, other_sets };
 
 struct FrameHeader {
   std::uint32_t magic = kFrameMagic;
