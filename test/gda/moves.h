@@ -153,7 +153,8 @@ inline std::size_t passed() {
   return count;
 }
 
-// The port is lost in the very moment at which a queue leaves the other one for it.
+// The port is lost in the very moment at which a queue leaves the other one for it, which it says.
+inline const char* leaving = "goes back to soft0";
 inline LogSink sink_behind = nullptr;  // of losing_sink(), both set before kernels run
 inline const Port* lost_on_return = nullptr;
 inline std::atomic<bool> armed{false};
@@ -165,8 +166,8 @@ __attribute__((format(printf, 5, 6))) inline void losing_sink(LogLevel level, un
   const std::string text = text_of(format, arguments);
   va_end(arguments);
   sink_behind(level, subsys, where, line, "%s", text.c_str());
-  const bool returns = text.find("goes back to soft0") != text.npos &&
-                       text.find("to itself") == text.npos;  // which nobody tells
+  const bool returns =
+      text.find(leaving) != text.npos && text.find("to itself") == text.npos;  // which nobody tells
   if (returns && armed.exchange(false)) set(*lost_on_return, false);
 }
 

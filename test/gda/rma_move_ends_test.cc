@@ -1,6 +1,7 @@
 // A team's port fails under RMA, and with it, or before, a peer, the second port or a window.
 #include <unistd.h>
 
+#include "test/gda/move_seeds.h"
 #include "test/gda/rma_moves.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -130,13 +131,16 @@ std::string nowhere_to_go(Rank& r, bool both) {
   return {};
 }
 
-// The second port is lost, too, once all is over it.
+bool first_is_back = false;
+
+// The second port is lost, too, once all is over it, and nothing can go back yet.
 std::string lost_twice(Rank& r) {
   RmaMember member = rma_join_first(r);
   EXPECT_GIN(member.context);
   const std::string wrong = play_rma(r, member);
   if (!wrong.empty()) return wrong;
   const Port& second = *r.devices->rails(1).front().port;
+  if (r.rank == 0 && first_is_back) set(*r.devices->rails(0).front().port, true);
   const std::int64_t down = now_ns();
   r.meeting->barrier();
   if (r.rank == 0) EXPECT_GIN(soft::set_port_state(second.context, second.number, false) == 0);
@@ -148,6 +152,94 @@ std::string lost_twice(Rank& r) {
   EXPECT_GIN(member.context->failed());
   EXPECT_GIN(after_ms >= 250 && after_ms < 3000, after_ms);
   r.meeting->barrier();
+  return {};
+}
+
+// The second port is lost in the moment at which queues leave the first one for it, and comes back
+// or not.
+bool second_returns = false;
+
+std::string lost_while_moving(Rank& r) {
+  RmaMember member = rma_join_first(r);
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  RmaMemory memory(*member.comm, 8192);
+  EXPECT_GIN(memory);
+  const Port& second = *r.devices->rails(1).front().port;
+  r.meeting->barrier();
+  const std::int64_t down = now_ns();
+  if (r.rank == 0) {
+    lost_on_return = &second;
+    armed = true;
+    set(*r.devices->rails(0).front().port, false);
+  }
+  r.meeting->barrier();
+  const RmaSignal signal{memory.at(8), 1};
+  auto put = context.put(0, 1 - r.rank, {memory.at(4096), memory.at(4096), 4096}, &signal);
+  EXPECT_GIN(put);
+  while (r.rank == 0 && armed && now_ns() < down + kLimit) (void)context.progress();
+  if (second_returns) {
+    for (const std::int64_t end = now_ns() + 10 * kMillisecond; now_ns() < end; sched_yield())
+      EXPECT_RMA_OK(context.progress());
+    if (r.rank == 0) set(second, true);
+    EXPECT_RMA_OK(rma_wait(*put));
+    EXPECT_GIN(rma_await(context, memory, 8, 1));
+    for (const std::int64_t end = now_ns() + 20 * kMillisecond; now_ns() < end; sched_yield())
+      EXPECT_RMA_OK(context.progress());
+    EXPECT_GIN(memory.word(8) == 1 && !context.failed());
+  } else {
+    while (!context.failed() && now_ns() < down + kLimit) (void)context.progress();
+    const std::int64_t after_ms = (now_ns() - down) / kMillisecond;
+    EXPECT_GIN(context.failed() && after_ms < 4000, after_ms);
+  }
+  r.meeting->barrier();
+  mend(r);
+  r.meeting->barrier();
+  return {};
+}
+
+void lose_while_moving(bool comes_back, int timeout, const char* told) {
+  second_returns = comes_back;
+  LogCapture log;
+  Config config = patient_config();
+  config.ib_timeout = timeout;
+  fault = {"down", true};
+  leaving = "leaves soft0 for soft1";
+  sink_behind = current_sink();
+  (void)set_log_sink(&losing_sink);
+  CHECK(run_threads(2, lost_while_moving, config) == "");
+  (void)set_log_sink(sink_behind);
+  leaving = "goes back to soft0";
+  CHECK(log.has(told));
+}
+
+// The first rank has left when a port is lost, and works again: it is offered nothing.
+std::string without_the_first(Rank& r) {
+  RmaMember member = rma_join_first(r);
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  RmaMemory memory(*member.comm, 64);
+  EXPECT_GIN(memory);
+  const Port& first = *r.devices->rails(0).front().port;
+  r.meeting->barrier();
+  if (r.rank == 0) return {};
+  const auto goes_on = [&context](std::int64_t ms) -> std::string {
+    for (const std::int64_t end = now_ns() + ms * kMillisecond; now_ns() < end; sched_yield())
+      EXPECT_RMA_OK(context.progress());
+    return {};
+  };
+  const RmaSignal signal{memory.at(0), 1};
+  for (const std::uint64_t turn : {1, 2, 3}) {
+    if (std::string wrong = goes_on(150); !wrong.empty()) return wrong;
+    if (r.rank == 1) set(first, turn == 2);  // down, up, down
+    auto put = context.put(0, 3 - r.rank, {}, &signal);
+    EXPECT_GIN(put);
+    EXPECT_RMA_OK(rma_wait(*put));
+    EXPECT_GIN(rma_await(context, memory, 0, turn));
+  }
+  EXPECT_GIN(!context.failed());
+  if (std::string wrong = goes_on(100); !wrong.empty()) return wrong;
+  mend(r);
   return {};
 }
 
@@ -181,6 +273,33 @@ TEST_CASE("RMA ends in time when both ports are lost") {
   fault = {"down", true, {}, 3000, 1};
   CHECK(run_threads(2, lost_twice, patient_config()) == "");
   CHECK(log.has(LogLevel::warn, "the local port soft1:1 has been down for"));
+}
+
+TEST_CASE("RMA ends in time when its second port is lost before the first one may be used again") {
+  if (on_adapters()) return;
+  const LogCapture log;
+  Config config = patient_config();
+  config.failover_pace.settle_ms = 3600 * 1000;
+  fault = {"down", true, {}, 3000, 1};
+  first_is_back = true;
+  CHECK(run_threads(2, lost_twice, config) == "");
+  first_is_back = false;
+  CHECK(log.has(LogLevel::warn, "the local port soft1:1 has been down for"));
+}
+
+TEST_CASE("RMA ends in time, or goes on, when the second port is lost as queues leave for it") {
+  if (on_adapters()) return;
+  lose_while_moving(false, 20, "cannot go on over soft1: nothing comes from the peer");
+  lose_while_moving(true, 14, " goes on over soft1");
+}
+
+TEST_CASE("RMA goes to and fro without a rank that has left") {
+  if (on_adapters()) return;
+  const LogCapture log;
+  fault = {"down", true};
+  CHECK(run_threads(3, without_the_first, soon_back()) == "");
+  CHECK(log.has("goes back to soft0"));
+  CHECK(log.has(": soft1 does not reach it"));
 }
 
 TEST_CASE("RMA with signals by atomics does not move, and ends when its port is lost") {
