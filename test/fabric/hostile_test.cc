@@ -20,45 +20,55 @@ using Bytes = std::vector<std::uint8_t>;
 
 // What an honest connector says: of a connect to a listener that is played here, which answers with
 // the connector's own hello.
-struct Recording {
+class Recording {
+ public:
   Bytes hello, queues;  // bodies
-  explicit Recording(World& world) {
+  explicit Recording(World& world) : session_(world.open(77, -1)) {
     auto socket = TcpListener::open(control_interface(world.config).take());
     REQUIRE(socket);
+    listener_ = std::move(socket).take();
     Handle handle;
-    handle.nonce = random_nonce();
-    handle.address = socket->address();
+    handle.nonce = nonce_ = random_nonce();
+    handle.address = listener_.address();
     handle.host_hash = host_hash();
-    HandleArray bytes{};
-    encode_handle(handle, bytes);
-    auto session = world.open(77, -1);
-    std::unique_ptr<SendComm> comm;
-    TcpSocket caller;
-    const auto next = [&] {
-      Bytes header(kFrameHeaderBytes), body;
-      std::size_t got = 0, body_got = 0;
-      REQUIRE(eventually([&] {
-        REQUIRE(session->connect(0, bytes, comm) == Status::again);
-        if (!caller.is_open()) {
-          if (auto accepted = socket->accept()) caller = std::move(accepted).take();
-          return false;
-        }
-        if (got < header.size()) {
-          if (caller.recv_part(header, got) != Status::ok) return false;
-          body.resize(decode_header(std::span<const std::uint8_t, kFrameHeaderBytes>(header.data(),
-                                                                                     header.size()))
-                          .body_bytes);
-        }
-        return caller.recv_part(body, body_got) == Status::ok;
-      }));
-      return body;
-    };
+    encode_handle(handle, bytes_);
     hello = next();
-    std::size_t sent = 0;
-    REQUIRE(caller.send_part(make_frame(FrameType::hello, handle.nonce, hello), sent) ==
-            Status::ok);
+    say(FrameType::hello, hello);
     queues = next();
   }
+  // The body of the connector's next frame.
+  Bytes next() {
+    Bytes header(kFrameHeaderBytes), body;
+    std::size_t got = 0, body_got = 0;
+    REQUIRE(eventually([&] {
+      REQUIRE(connect() == Status::again);
+      if (!caller_.is_open()) {
+        if (auto accepted = listener_.accept()) caller_ = std::move(accepted).take();
+        return false;
+      }
+      if (got < header.size()) {
+        if (caller_.recv_part(header, got) != Status::ok) return false;
+        body.resize(decode_header(std::span<const std::uint8_t, kFrameHeaderBytes>(header.data(),
+                                                                                   header.size()))
+                        .body_bytes);
+      }
+      return caller_.recv_part(body, body_got) == Status::ok;
+    }));
+    return body;
+  }
+  void say(FrameType type, const Bytes& body) {
+    std::size_t sent = 0;
+    REQUIRE(caller_.send_part(make_frame(type, nonce_, body), sent) == Status::ok);
+  }
+  Status connect() { return session_->connect(0, bytes_, comm_); }
+
+ private:
+  std::unique_ptr<Session> session_;
+  TcpListener listener_;
+  Nonce nonce_{};
+  HandleArray bytes_{};
+  std::unique_ptr<SendComm> comm_;
+  TcpSocket caller_;
 };
 
 class Dice {
@@ -251,6 +261,30 @@ TEST_CASE("Who was dropped before it was heard calls again") {
     CHECK(s == Status::remote);
     CHECK(log.has(LogLevel::warn, "calls without a word: it is crowded by strangers"));
   }
+}
+
+TEST_CASE("An acceptor that always finds shared queue pairs failed is believed once") {
+  const int pairs = GENERATE(0, 1);
+  INFO(pairs << " pairs");
+  LogCapture log;
+  Config config = soft_config();
+  config.qps_per_peer = pairs;
+  World world(config);
+  Recording connector(world);
+  Queues first, then;
+  std::string why;
+  REQUIRE(decode_queues(connector.queues, first, why));
+  connector.say(FrameType::other_sets, {});
+  if (pairs > 0) {
+    REQUIRE(decode_queues(connector.next(), then, why));
+    REQUIRE(then.shares.size() == first.shares.size());
+    CHECK(then.shares[0].set != first.shares[0].set);
+    connector.say(FrameType::other_sets, {});
+  }
+  Status s = Status::again;
+  REQUIRE(eventually([&] { return (s = connector.connect()) != Status::again; }));
+  CHECK(s == Status::remote);
+  CHECK(log.has(LogLevel::warn, "the queue pairs that it would share have failed there"));
 }
 
 TEST_CASE("Honest peers connect and exchange while hostile ones call, with the nonce and without") {
