@@ -128,7 +128,7 @@ std::string idle_address(Rank& r) {
 
 }  // namespace
 
-TEST_CASE("F9: The address of a second port that is not in use moves") {
+TEST_CASE("F9: The address of a second port that is not in use moves", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   for (const int rank : {0, 1}) {
     INFO("of rank " << rank);
@@ -141,7 +141,7 @@ TEST_CASE("F9: The address of a second port that is not in use moves") {
   }
 }
 
-TEST_CASE("F9: Kernels go back to a port whose address has moved, by seed") {
+TEST_CASE("F9: Kernels go back to a port whose address has moved, by seed", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   for (const bool gone : {false, true}) {
     away = gone;

@@ -173,7 +173,8 @@ std::string no_room(Rank& r) {
 
 }  // namespace
 
-TEST_CASE("F6: With both ports down queues wait, and go on over the second when that is back") {
+TEST_CASE("F6: With both ports down queues wait, and go on over the second when that is back",
+          "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   Config config = merged_config();
   LogCapture log;
@@ -190,7 +191,7 @@ TEST_CASE("F6: With both ports down queues wait, and go on over the second when 
   CHECK(log.has("leaves soft0 for soft1: it is down"));
 }
 
-TEST_CASE("F6: A way that did not answer is made anew while the first port serves") {
+TEST_CASE("F6: A way that did not answer is made anew while the first port serves", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   Config config = merged_config();
   config.failover_pace.settle_ms = 10;
@@ -211,7 +212,7 @@ TEST_CASE("F6: A way that did not answer is made anew while the first port serve
   renewed = true;
 }
 
-TEST_CASE("Kernels are let go when no port is left that may serve") {
+TEST_CASE("Kernels are let go when no port is left that may serve", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   Config config = merged_config();
   config.failover_hold_ms = 500;
@@ -244,7 +245,7 @@ TEST_CASE("Kernels are let go when no port is left that may serve") {
 }
 
 // Nothing here has a time limit: the engine's next look is what the adapter's word must precede.
-TEST_CASE("Queues leave a port that is down before the engine looks around") {
+TEST_CASE("Queues leave a port that is down before the engine looks around", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   bool late = true;
   for (int run = 0; run < 5 && late; ++run) {  // a look may come just then

@@ -100,7 +100,7 @@ std::string strike_crossing(const Port& port) {
 
 }  // namespace
 
-TEST_CASE("F5: Kernels go on when a peer's second move is heard before its first one") {
+TEST_CASE("F5: Kernels go on when a peer's second move is heard before its first one", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   const LogCapture log;
   fault = {"crosses", true, {}, 3000, 21};

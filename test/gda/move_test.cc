@@ -57,7 +57,7 @@ const NamedScenario apart_often("apart_often", often_apart);
 
 }  // namespace
 
-TEST_CASE("Kernels go on over the second port when the first one fails") {
+TEST_CASE("Kernels go on over the second port when the first one fails", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   alone = GENERATE(false, true);
   const Fault faults[] = {
@@ -81,7 +81,7 @@ TEST_CASE("Kernels go on over the second port when the first one fails") {
   alone = false;
 }
 
-TEST_CASE("Kernels go on over the second port whenever the first one fails, by seed") {
+TEST_CASE("Kernels go on over the second port whenever the first one fails, by seed", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   const bool long_run = number_from("TWINPATH_LONG", 0) != 0;
   const unsigned seeds = long_run ? 2000 : 12;
@@ -98,7 +98,8 @@ TEST_CASE("Kernels go on over the second port whenever the first one fails, by s
   alone = false;
 }
 
-TEST_CASE("F4: Kernels go back to the first port each time that it works again, by seed") {
+TEST_CASE("F4: Kernels go back to the first port each time that it works again, by seed",
+          "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   each_seed([](unsigned seed, const LogCapture& log) {
     Fault often{"often", seed % 4 != 0, soft::PortLoss::all};
@@ -109,7 +110,7 @@ TEST_CASE("F4: Kernels go back to the first port each time that it works again, 
   });
 }
 
-TEST_CASE("F5: Kernels go on while the first port comes and goes, by seed") {
+TEST_CASE("F5: Kernels go on while the first port comes and goes, by seed", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   each_seed([](unsigned seed, const LogCapture& log) {
     Fault flaps{"flaps", seed % 4 != 0, soft::PortLoss::all};
@@ -119,7 +120,7 @@ TEST_CASE("F5: Kernels go on while the first port comes and goes, by seed") {
   });
 }
 
-TEST_CASE("F5: Kernels go on when the first port is lost as queues go back to it") {
+TEST_CASE("F5: Kernels go on when the first port is lost as queues go back to it", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   each_seed([](unsigned seed, const LogCapture& log) {
     Fault returns{"returns", seed % 4 != 0, soft::PortLoss::all};
@@ -145,7 +146,7 @@ std::string moves_and_rests(Rank& r) {
 
 }  // namespace
 
-TEST_CASE("Queues do not go back before the first port has been up for its time") {
+TEST_CASE("Queues do not go back before the first port has been up for its time", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   Config config = merged_config();
   config.failover_pace.settle_ms = 3600 * 1000;
@@ -156,7 +157,7 @@ TEST_CASE("Queues do not go back before the first port has been up for its time"
   CHECK(!log.has("goes back to soft0"));
 }
 
-TEST_CASE("Kernels leave a silent port long before its adapter gives up") {
+TEST_CASE("Kernels leave a silent port long before its adapter gives up", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   Config config = merged_config();
   config.ib_timeout = 22;  // two minutes with all retries, longer than kernels wait
@@ -170,13 +171,13 @@ TEST_CASE("Kernels leave a silent port long before its adapter gives up") {
   }
 }
 
-TEST_CASE("Kernels of other processes go on over the second port, too") {
+TEST_CASE("Kernels of other processes go on over the second port, too", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   CHECK(run_processes(2, "apart_down") == "");
   CHECK(run_processes(2, "apart_answers") == "");
 }
 
-TEST_CASE("Kernels of other processes go back to the first port, too") {
+TEST_CASE("Kernels of other processes go back to the first port, too", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   CHECK(run_processes(3, "apart_often") == "");
 }

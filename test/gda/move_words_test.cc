@@ -149,10 +149,11 @@ void play_alone(const char* what, std::string (*ranks)(Rank&)) {
 
 }  // namespace
 
-TEST_CASE("F6: Idle queues outlive their second port's absence while the first one is there") {
+TEST_CASE("F6: Idle queues outlive their second port's absence while the first one is there",
+          "[once]") {
   play_alone("away", second_is_away);
 }
 
-TEST_CASE("Offers of queue pairs that come to nothing leave receives for signals") {
+TEST_CASE("Offers of queue pairs that come to nothing leave receives for signals", "[once]") {
   play_alone("offers", offers_often);
 }

@@ -42,6 +42,8 @@ struct Fault {
   std::string (*plan)(const Port& port) = nullptr;  // all this itself, with the log
 };
 inline Fault fault;
+// False: senders (RMA's) stand still half way until the first port has failed once.
+inline std::atomic<bool> has_struck{true};
 inline bool alone = false;  // the team's device has one port, and the other one is in reserve
 
 inline std::size_t bytes_of(int from, int to, std::uint64_t round) {
@@ -218,6 +220,7 @@ inline std::string strike(const Port& port) {
   }
   std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));
   set(port, false);
+  has_struck = true;
   if (fault.back_us == 0) return {};
   std::this_thread::sleep_for(std::chrono::microseconds(fault.back_us));
   set(port, true);

@@ -78,13 +78,14 @@ const NamedScenario host_crashes_name("host_crashes", host_crashes);
 
 }  // namespace
 
-TEST_CASE("GIN and RMA outlive a control network that is away for long") {
+TEST_CASE("GIN and RMA outlive a control network that is away for long", "[once]") {
   LogCapture log;
   CHECK(run_threads(3, outage) == "");
   CHECK(log.warnings() == std::vector<std::string>{});
 }
 
-TEST_CASE("A host of which neither network tells is given up although nothing was under way") {
+TEST_CASE("A host of which neither network tells is given up although nothing was under way",
+          "[once]") {
   NEEDS(!on_adapters(), "an adapter, or its kernel, answers for a process that is stopped");
   RankProcesses processes(2, "host_crashes");
   REQUIRE(processes.serve());  // handles

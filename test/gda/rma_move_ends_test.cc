@@ -246,7 +246,7 @@ std::string without_the_first(Rank& r) {
 
 }  // namespace
 
-TEST_CASE("RMA moves without a rank that was killed, or has left") {
+TEST_CASE("RMA moves without a rank that was killed, or has left", "[once]") {
   if (on_adapters()) return;
   RankProcesses processes(kLost, "rma_killed_before_moves");
   REQUIRE(processes.serve());  // handles
@@ -257,14 +257,14 @@ TEST_CASE("RMA moves without a rank that was killed, or has left") {
   CHECK(run_processes(kLost, "rma_left_before_moves") == "");
 }
 
-TEST_CASE("An RMA window's end waits for queues that move") {
+TEST_CASE("An RMA window's end waits for queues that move", "[once]") {
   if (on_adapters()) return;
   const LogCapture log;
   CHECK(run_threads(2, given_back, merged_config()) == "");
   CHECK(log.has("leaves soft0 for soft1"));
 }
 
-TEST_CASE("RMA ends in time when both ports are lost") {
+TEST_CASE("RMA ends in time when both ports are lost", "[once]") {
   if (on_adapters()) return;
   const LogCapture log;
   CHECK(run_threads(
@@ -276,7 +276,8 @@ TEST_CASE("RMA ends in time when both ports are lost") {
   CHECK(log.has(LogLevel::warn, "the local port soft1:1 has been down for"));
 }
 
-TEST_CASE("RMA ends in time when its second port is lost before the first one may be used again") {
+TEST_CASE("RMA ends in time when its second port is lost before the first one may be used again",
+          "[once]") {
   if (on_adapters()) return;
   const LogCapture log;
   Config config = patient_config();
@@ -288,13 +289,14 @@ TEST_CASE("RMA ends in time when its second port is lost before the first one ma
   CHECK(log.has(LogLevel::warn, "the local port soft1:1 has been down for"));
 }
 
-TEST_CASE("RMA ends in time, or goes on, when the second port is lost as queues leave for it") {
+TEST_CASE("RMA ends in time, or goes on, when the second port is lost as queues leave for it",
+          "[once]") {
   if (on_adapters()) return;
   lose_while_moving(false, 20, "cannot go on over soft1: nothing comes from the peer");
   lose_while_moving(true, 14, " goes on over soft1");
 }
 
-TEST_CASE("RMA goes to and fro without a rank that has left") {
+TEST_CASE("RMA goes to and fro without a rank that has left", "[once]") {
   if (on_adapters()) return;
   const LogCapture log;
   fault = {"down", true};
@@ -303,7 +305,7 @@ TEST_CASE("RMA goes to and fro without a rank that has left") {
   CHECK(log.has(": soft1 does not reach it"));
 }
 
-TEST_CASE("RMA with signals by atomics does not move, and ends when its port is lost") {
+TEST_CASE("RMA with signals by atomics does not move, and ends when its port is lost", "[once]") {
   if (on_adapters()) return;
   Config config = patient_config();
   config.gin_atomics = true;

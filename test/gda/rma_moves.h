@@ -122,6 +122,7 @@ class Play {
          far < round && !furthest.compare_exchange_weak(far, round);) {
     }
     gda::RmaRequest*& request = peer.puts[round % kSlots];
+    if (round >= rounds / 2 && !has_struck) return {};
     if (round == rounds || request != nullptr || !peer.others.empty()) return {};
     if (round >= kSlots && words_.word(credit_word(p)) < round - kSlots + 1) return {};
     const std::size_t bytes = bytes_of(me_, p, round), at = slot_of(p, round),

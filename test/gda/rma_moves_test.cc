@@ -63,7 +63,7 @@ const NamedScenario rma_apart_often("rma_apart_often", often_apart);
 
 }  // namespace
 
-TEST_CASE("F1: RMA goes on over the second port when the first one fails") {
+TEST_CASE("F1: RMA goes on over the second port when the first one fails", "[once]") {
   if (on_adapters()) return;
   alone = GENERATE(false, true);
   const Fault faults[] = {
@@ -77,9 +77,10 @@ TEST_CASE("F1: RMA goes on over the second port when the first one fails") {
   for (const Fault& one : faults) {
     INFO(one.what << (alone ? ", the second one in reserve" : ""));
     fault = one;
+    const bool strikes = one.down || one.loss != soft::PortLoss::none;
+    has_struck = !strikes;
     LogCapture log;
     CHECK(run_threads(3, rma_moves<RmaMemory>, merged_config()) == "");
-    const bool strikes = one.down || one.loss != soft::PortLoss::none;
     CHECK(log.has(LogLevel::info, "RMA of rank 0 moves from soft0 to soft1 if that port fails"));
     if (one.back_us == 0) CHECK(log.has("leaves soft0 for soft1") == strikes);
     if (!strikes) CHECK(log.warnings() == std::vector<std::string>{});
@@ -87,7 +88,7 @@ TEST_CASE("F1: RMA goes on over the second port when the first one fails") {
   alone = false;
 }
 
-TEST_CASE("F1: RMA goes on over the second port whenever the first one fails, by seed") {
+TEST_CASE("F1: RMA goes on over the second port whenever the first one fails, by seed", "[once]") {
   if (on_adapters()) return;
   const unsigned seeds = number_from("TWINPATH_LONG", 0) != 0 ? 1000 : 8;
   const auto first = static_cast<unsigned>(number_from("TWINPATH_SEED", 1));
@@ -106,7 +107,7 @@ TEST_CASE("F1: RMA goes on over the second port whenever the first one fails, by
   alone = false;
 }
 
-TEST_CASE("F1: RMA moves once all that came over the first port is known") {
+TEST_CASE("F1: RMA moves once all that came over the first port is known", "[once]") {
   if (on_adapters()) return;
   for (const soft::PortLoss loss : {soft::PortLoss::none, soft::PortLoss::answers})
     for (const bool receives : {false, true}) {
@@ -118,18 +119,18 @@ TEST_CASE("F1: RMA moves once all that came over the first port is known") {
     }
 }
 
-TEST_CASE("RMA of other processes goes on over the second port, too") {
+TEST_CASE("RMA of other processes goes on over the second port, too", "[once]") {
   if (on_adapters()) return;
   CHECK(run_processes(2, "rma_apart_down") == "");
   CHECK(run_processes(2, "rma_apart_answers") == "");
 }
 
-TEST_CASE("RMA of other processes goes back to the first port, too") {
+TEST_CASE("RMA of other processes goes back to the first port, too", "[once]") {
   if (on_adapters()) return;
   CHECK(run_processes(3, "rma_apart_often") == "");
 }
 
-TEST_CASE("F4: RMA goes back to the first port each time that it works again, by seed") {
+TEST_CASE("F4: RMA goes back to the first port each time that it works again, by seed", "[once]") {
   if (on_adapters()) return;
   each_seed([](unsigned seed, const LogCapture& log) {
     Fault often{"often", seed % 4 != 0, soft::PortLoss::all};
@@ -139,7 +140,7 @@ TEST_CASE("F4: RMA goes back to the first port each time that it works again, by
   });
 }
 
-TEST_CASE("F5: RMA goes on while the first port comes and goes, by seed") {
+TEST_CASE("F5: RMA goes on while the first port comes and goes, by seed", "[once]") {
   if (on_adapters()) return;
   each_seed([](unsigned seed, const LogCapture& log) {
     Fault flaps{"flaps", seed % 4 != 0, soft::PortLoss::all};
@@ -149,7 +150,7 @@ TEST_CASE("F5: RMA goes on while the first port comes and goes, by seed") {
   });
 }
 
-TEST_CASE("F5: RMA goes on when the first port is lost as queues go back to it") {
+TEST_CASE("F5: RMA goes on when the first port is lost as queues go back to it", "[once]") {
   if (on_adapters()) return;
   each_seed([](unsigned seed, const LogCapture& log) {
     Fault returns{"returns", seed % 4 != 0, soft::PortLoss::all};
@@ -160,7 +161,7 @@ TEST_CASE("F5: RMA goes on when the first port is lost as queues go back to it")
   });
 }
 
-TEST_CASE("RMA does not go back before the first port has been up for its time") {
+TEST_CASE("RMA does not go back before the first port has been up for its time", "[once]") {
   if (on_adapters()) return;
   Config config = merged_config();
   config.failover_pace.settle_ms = 3600 * 1000;

@@ -124,7 +124,8 @@ struct Mover {
 
 }  // namespace
 
-TEST_CASE("An operation that went in part over the path that is left goes again as a whole") {
+TEST_CASE("An operation that went in part over the path that is left goes again as a whole",
+          "[once]") {
   test::LogCapture log;
   Mover m(2, 64);
   const Operation operation = m.write(0, 200);  // four pieces, of which two have room
@@ -139,7 +140,7 @@ TEST_CASE("An operation that went in part over the path that is left goes again 
   CHECK(m.arrived(200));
 }
 
-TEST_CASE("A path that refuses what goes again is left for the next one") {
+TEST_CASE("A path that refuses what goes again is left for the next one", "[once]") {
   test::LogCapture log;
   // As many as are posted before the last of them has been seen, and more.
   const std::uint64_t count = GENERATE(3, 70);
