@@ -160,11 +160,11 @@ class ServedContext final : public GinContext, private EngineClient {
   const ContextShape shape_;
   std::vector<Peer> peers_;              // by rank
   std::unique_ptr<CountedInbox> inbox_;  // null: no peer sends signals without atomics
-  std::unique_ptr<PortMoves> moves_;     // null: likewise
+  std::unique_ptr<PortMoves> moves_;     // null: no queue can move to another port
 
   std::unique_ptr<ContextMemory> memory_;
   Owned<ibv_mr> signals_mr_;                   // null: they are in the tables
-  std::unique_ptr<PortQueues> port_, second_;  // null: no queue can move
+  std::unique_ptr<PortQueues> port_, second_;  // the second: null without moves_
   std::unique_ptr<GpuFlush> flush_;            // null: none is ever needed
   ContextNumbers numbers_;
   std::unique_ptr<ContextCqs> cqs_;
