@@ -26,7 +26,7 @@ struct GpuWords : GpuMemory<RmaComm, RmaWindow> {
 // posted.
 struct Slots {
   static inline std::mutex lock;
-  static inline std::set<std::pair<ibv_qp*, std::uint64_t>> posted;
+  static inline std::set<std::pair<std::uint32_t, std::uint64_t>> posted;  // by QP number
   static inline int twice = 0;
   static inline int (*recv_below)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
   static inline int (*poll_below)(ibv_cq*, int, ibv_wc*) = nullptr;
@@ -34,18 +34,17 @@ struct Slots {
   static int recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     const std::lock_guard hold(lock);
     const std::uint64_t slot = WorkRequestId::number(wr->wr_id) - WorkRequestId::kSlots;
-    if (qp->state == IBV_QPS_INIT && slot == 0)  // a new one, perhaps where another was
-      posted.erase(posted.lower_bound({qp, 0}), posted.upper_bound({qp, ~std::uint64_t{0}}));
-    if (slot < WorkRequestId::kMostSlots) twice += posted.insert({qp, slot}).second ? 0 : 1;
+    const std::uint32_t number = qp->qp_num;
+    if (qp->state == IBV_QPS_INIT && slot == 0)  // a new one, perhaps with another's number
+      posted.erase(posted.lower_bound({number, 0}),
+                   posted.upper_bound({number, ~std::uint64_t{0}}));
+    if (slot < WorkRequestId::kMostSlots) twice += posted.insert({number, slot}).second ? 0 : 1;
     return recv_below(qp, wr, bad);
   }
   static int poll(ibv_cq* cq, int most, ibv_wc* wcs) {
     const std::lock_guard hold(lock);
     const int n = poll_below(cq, most, wcs);
-    for (int i = 0; i < n; ++i)
-      std::erase_if(posted, [&wc = wcs[i]](const auto& one) {
-        return one.first->qp_num == wc.qp_num && one.second == WorkRequestId::slot(wc);
-      });
+    for (int i = 0; i < n; ++i) posted.erase({wcs[i].qp_num, WorkRequestId::slot(wcs[i])});
     return n;
   }
 };

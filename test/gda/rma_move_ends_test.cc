@@ -105,7 +105,7 @@ std::string nowhere_to_go(Rank& r, bool both) {
   RmaMember member = rma_join_first(r);
   EXPECT_GIN(member.context);
   RmaContext& context = *member.context;
-  RmaMemory memory(*member.comm, 8192);
+  RmaMemory memory(*member.comm, 12288);
   EXPECT_GIN(memory);
   const RmaSignal signal{memory.at(8), 1};
   r.meeting->barrier();
@@ -117,7 +117,7 @@ std::string nowhere_to_go(Rank& r, bool both) {
       EXPECT_GIN(soft::set_port_state(port.context, port.number, false) == 0);
     }
   r.meeting->barrier();
-  auto put = context.put(0, 1 - r.rank, {memory.at(4096), memory.at(4096), 4096}, &signal);
+  auto put = context.put(0, 1 - r.rank, {memory.at(4096), memory.at(8192), 4096}, &signal);
   EXPECT_GIN(put);
   const Status status = rma_wait(*put, 10 * kSecond);
   while (!context.failed() && now_ns() < down + 10 * kSecond) (void)context.progress();
@@ -163,7 +163,7 @@ std::string lost_while_moving(Rank& r) {
   RmaMember member = rma_join_first(r);
   EXPECT_GIN(member.context);
   RmaContext& context = *member.context;
-  RmaMemory memory(*member.comm, 8192);
+  RmaMemory memory(*member.comm, 12288);
   EXPECT_GIN(memory);
   const Port& second = *r.devices->rails(1).front().port;
   r.meeting->barrier();
@@ -175,7 +175,7 @@ std::string lost_while_moving(Rank& r) {
   }
   r.meeting->barrier();
   const RmaSignal signal{memory.at(8), 1};
-  auto put = context.put(0, 1 - r.rank, {memory.at(4096), memory.at(4096), 4096}, &signal);
+  auto put = context.put(0, 1 - r.rank, {memory.at(4096), memory.at(8192), 4096}, &signal);
   EXPECT_GIN(put);
   while (r.rank == 0 && armed && now_ns() < down + kLimit) (void)context.progress();
   if (second_returns) {
