@@ -247,50 +247,6 @@ TEST_CASE("A shared queue pair in error ends all its members, and says which it 
   exchange(other);
 }
 
-// The connector knows nothing of it, or has been told by a write of its own.
-TEST_CASE("Who would join shared queue pairs that have failed at the acceptor gets others") {
-  const int pairs = GENERATE(1, 2);
-  INFO(pairs << " pairs");
-  LogCapture log;
-  World world(sharing(pairs), -1, Tap::on);
-  std::vector<Link> links = connect_many(world, 2);
-  for (Link& link : links) exchange(link);
-  const std::size_t before = pairs_made();
-  Tap::fail_status = IBV_WC_REM_INV_REQ_ERR;
-  Tap::fail_completion = WrKind::cts;
-  Buffer from(*links[0].send, 100, 1), to(*links[0].recv, 100);
-  const RecvBuffer b = to.receive(0);
-  const auto ends = [](Request* request) {
-    Completion c;
-    Status s = Status::again;
-    return eventually([&] { return (s = request->test(c)) != Status::again; }) && s != Status::ok;
-  };
-  // The adapter tells of some cells only.
-  bool failed = false;
-  for (int i = 0; i < 2000 && !failed; ++i) {
-    Request *receive = nullptr, *send = nullptr;
-    const Status s = links[0].recv->irecv({&b, 1}, false, &receive);
-    failed = s == Status::remote;
-    if (failed || receive == nullptr) continue;
-    Status sent = Status::ok;
-    REQUIRE(eventually([&] {  // until the receive is known there
-      sent = links[0].send->isend(from.data(), 100, 0, from.memory, &send);
-      return sent != Status::ok || send != nullptr;
-    }));
-    const bool told = sent != Status::ok || ends(send);
-    failed = told ? eventually([&] {
-      return links[0].recv->irecv({&b, 1}, false, &receive) == Status::remote;
-    })
-                  : ends(receive);
-  }
-  REQUIRE(failed);
-  // A failed set is left once; those who come later join what took its place.
-  std::vector<Link> later = connect_many(world, 3);
-  for (Link& link : later) exchange(link);
-  CHECK(pairs_made() == before + static_cast<std::size_t>(pairs));
-  CHECK_FALSE(log.has("no connection from"));
-}
-
 // Streams over connections that share, until each has received so many.
 class Streams {
  public:
