@@ -1,9 +1,7 @@
 // The address of a team's port goes and comes back at another index of the port's GID table while
 // kernels run: a queue pair that was made with it is mute from then on.
-#include <fcntl.h>
-
-#include "plugin/base/owned.h"
 #include "test/gda/move_seeds.h"
+#include "test/gda/rings.h"
 #include "test/support/moving_gids.h"
 
 using namespace twinpath;
@@ -54,32 +52,17 @@ std::string moves_address(const Port& port) {
 // does, too, of which nobody does: a pair leaves that port for another.
 struct Idle {
   static inline int rank = 0;
-  static inline std::atomic<bool> rung{false};
-  static inline UniqueFd readable;
-  static inline Verbs below;
 
-  static int event(ibv_context* c, ibv_async_event* out) {
-    if (c->async_fd != readable.get()) return below.get_async_event(c, out);
-    if (!rung.exchange(false)) return -1;
-    *out = {};
-    out->event_type = IBV_EVENT_GID_CHANGE;
-    out->element.port_num = 1;
-    return 0;
-  }
   static void adjust(Fabric& fabric) {
     MovingGids::on(fabric);
-    below = fabric.verbs;
-    fabric.verbs.get_async_event = event;
-    readable = UniqueFd(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
-    for (const Port& port : fabric.ports)
-      if (port.device == "soft1") port.context->async_fd = readable.get();
+    Rings::on(fabric, "soft1");
   }
   static void tell(int at) {
     const std::lock_guard hold(MovingGids::mutex);
     MovingGids::places = {at};
     MovingGids::raised.clear();
     MovingGids::gid_queries = 0;
-    rung = true;
+    Rings::rung = true;
   }
   static bool asked() {
     const std::lock_guard hold(MovingGids::mutex);
@@ -117,10 +100,7 @@ std::string idle_address(Rank& r) {
   r.meeting->barrier();
   if (r.rank == 0) set(*r.devices->rails(0).front().port, false);
   EXPECT_GIN(all_are_on("soft1"));
-  auto kernel = member.kernel<GinKernel30>();
-  TRY_GIN(kernel.signal(1 - r.rank, 0));
-  TRY_GIN(kernel.wait_signal(0, 1));
-  EXPECT_GIN(!member.context->failed());
+  if (std::string wrong = talk(member, 1); !wrong.empty()) return wrong;
   r.meeting->barrier();
   mend(r);
   return {};

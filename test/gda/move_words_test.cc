@@ -1,27 +1,16 @@
 // What ranks tell each other of queue pairs that are made anew goes over the queue pair in use: it
 // takes receives there like signals, and is not told while that port is down.
-#include <fcntl.h>
-
 #include <cerrno>
 
 #include "gda/served/back/work_request_id.h"
-#include "plugin/base/owned.h"
 #include "test/gda/move_seeds.h"
+#include "test/gda/rings.h"
 
 using namespace twinpath;
 using namespace twinpath::gda;
 using namespace twinpath::test;
 
 namespace {
-
-// A signal to the other rank and from it, the n-th.
-std::string talk(Member& member, std::uint64_t n) {
-  auto kernel = member.kernel<GinKernel30>();
-  TRY_GIN(kernel.signal(1 - member.rank, 0));
-  TRY_GIN(kernel.wait_signal(0, n));
-  EXPECT_GIN(!member.context->failed(), static_cast<std::int64_t>(n));
-  return {};
-}
 
 // Of the first rank: the first port makes no queue pair meanwhile, and the words sent over the
 // second one are counted.
@@ -46,35 +35,15 @@ struct Refuses {
   }
 };
 
-// Of the second: its first port's adapter tells of a change, so that ports are looked at.
-struct Rings {
-  static inline std::atomic<bool> rung{false};
-  static inline UniqueFd readable;
-  static inline Verbs below;
-
-  static int event(ibv_context* c, ibv_async_event* out) {
-    if (c->async_fd != readable.get()) return below.get_async_event(c, out);
-    if (!rung.exchange(false)) return -1;
-    *out = {};
-    out->event_type = IBV_EVENT_GID_CHANGE;
-    out->element.port_num = 1;
-    return 0;
-  }
-  static void adjust(Fabric& fabric) {
-    below = fabric.verbs;
-    fabric.verbs.get_async_event = event;
-    readable = UniqueFd(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
-    for (const Port& port : fabric.ports)
-      if (port.device == "soft0") port.context->async_fd = readable.get();
-  }
-};
+// Of the second: its first port's adapter tells of a change.
+void ring(Fabric& fabric) { Rings::on(fabric, "soft0"); }
 
 constexpr int kOffers = 80;  // more than a queue pair has receives
 
 std::string offers_often(Rank& r) {
   Config config = soon_back();
   config.failover_pace = {.first_pause_ms = 1, .longest_pause_ms = 1, .settle_ms = 0};
-  EXPECT_GIN(r.use(open_devices(config, r.rank == 0 ? Refuses::adjust : Rings::adjust)));
+  EXPECT_GIN(r.use(open_devices(config, r.rank == 0 ? Refuses::adjust : ring)));
   const bool merged = static_cast<bool>(r.devices->merge(std::array{0, 1}));
   r.meeting->barrier();
   EXPECT_GIN(merged);

@@ -275,6 +275,15 @@ inline Member join_first(Rank& r) {
                 : Member{};
 }
 
+// A signal to the other of two ranks and from it, the n-th.
+inline std::string talk(Member& member, std::uint64_t n) {
+  auto kernel = member.kernel<gda::GinKernel30>();
+  TRY_GIN(kernel.signal(1 - member.rank, 0));
+  TRY_GIN(kernel.wait_signal(0, n));
+  EXPECT_GIN(!member.context->failed(), static_cast<std::int64_t>(n));
+  return {};
+}
+
 inline Config merged_config() {
   Config config = gin_config();
   config.soft_hcas = "soft0,soft1,soft2";

@@ -131,6 +131,12 @@ std::string nowhere_to_go(Rank& r, bool both) {
   return {};
 }
 
+std::string goes_on(RmaContext& context, std::int64_t ms) {
+  for (const std::int64_t end = now_ns() + ms * kMillisecond; now_ns() < end; sched_yield())
+    EXPECT_RMA_OK(context.progress());
+  return {};
+}
+
 bool first_is_back = false;
 
 // The second port is lost, too, once all is over it, and nothing can go back yet.
@@ -179,13 +185,11 @@ std::string lost_while_moving(Rank& r) {
   EXPECT_GIN(put);
   while (r.rank == 0 && armed && now_ns() < down + kLimit) (void)context.progress();
   if (second_returns) {
-    for (const std::int64_t end = now_ns() + 10 * kMillisecond; now_ns() < end; sched_yield())
-      EXPECT_RMA_OK(context.progress());
+    if (std::string wrong = goes_on(context, 10); !wrong.empty()) return wrong;
     if (r.rank == 0) set(second, true);
     EXPECT_RMA_OK(rma_wait(*put));
     EXPECT_GIN(rma_await(context, memory, 8, 1));
-    for (const std::int64_t end = now_ns() + 20 * kMillisecond; now_ns() < end; sched_yield())
-      EXPECT_RMA_OK(context.progress());
+    if (std::string wrong = goes_on(context, 20); !wrong.empty()) return wrong;
     EXPECT_GIN(memory.word(8) == 1 && !context.failed());
   } else {
     while (!context.failed() && now_ns() < down + kLimit) (void)context.progress();
@@ -212,9 +216,6 @@ void lose_while_moving(bool comes_back, int timeout, const char* told) {
   leaving = "goes back to soft0";
   // A rank that had not yet asked over the second port stays, and one whose moves are over is
   // there: either's time may be over first.
-  std::string all;
-  for (const LogLine& line : log.lines()) all += line.text + "\n";
-  INFO(all);
   CHECK((log.has(told) || (!comes_back && log.has(LogLevel::warn, ":1 has been down for"))));
 }
 
@@ -228,14 +229,9 @@ std::string without_the_first(Rank& r) {
   const Port& first = *r.devices->rails(0).front().port;
   r.meeting->barrier();
   if (r.rank == 0) return {};
-  const auto goes_on = [&context](std::int64_t ms) -> std::string {
-    for (const std::int64_t end = now_ns() + ms * kMillisecond; now_ns() < end; sched_yield())
-      EXPECT_RMA_OK(context.progress());
-    return {};
-  };
   const RmaSignal signal{memory.at(0), 1};
   for (const std::uint64_t turn : {1, 2, 3}) {
-    if (std::string wrong = goes_on(150); !wrong.empty()) return wrong;
+    if (std::string wrong = goes_on(context, 150); !wrong.empty()) return wrong;
     if (r.rank == 1) set(first, turn == 2);  // down, up, down
     auto put = context.put(0, 3 - r.rank, {}, &signal);
     EXPECT_GIN(put);
@@ -243,7 +239,7 @@ std::string without_the_first(Rank& r) {
     EXPECT_GIN(rma_await(context, memory, 0, turn));
   }
   EXPECT_GIN(!context.failed());
-  if (std::string wrong = goes_on(100); !wrong.empty()) return wrong;
+  if (std::string wrong = goes_on(context, 100); !wrong.empty()) return wrong;
   mend(r);
   return {};
 }
