@@ -2,12 +2,9 @@
 #include "gda/rma/rma_port_side.h"
 
 #include <algorithm>
-#include <cerrno>
 
 #include "gda/rma/rma_inbox.h"
 #include "plugin/base/log.h"
-#include "plugin/base/reason_text.h"
-#include "plugin/fabric/refusal.h"
 #include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda::rma {
@@ -15,26 +12,11 @@ namespace twinpath::gda::rma {
 Result<std::unique_ptr<PortSide>> PortSide::make(const TeamCore& team, const Where& where,
                                                  const Plan& plan) {
   std::unique_ptr<PortSide> made(new PortSide(where));
-  TP_TRY(made->register_memory(team, plan));
+  TP_TRY(made->register_memory(team, plan.memory, plan.bytes,
+                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                               "for work requests"));
   TP_TRY(made->make_pairs(team, plan));
   return made;
-}
-
-Status PortSide::register_memory(const TeamCore& team, const Plan& plan) {
-  const auto address = reinterpret_cast<std::uintptr_t>(plan.memory);
-  errno = 0;
-  ibv_mr* const mr =
-      team.verbs().reg_mr_iova2(where_.rail.port.adapter->pd, plan.memory, plan.bytes, address,
-                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  if (mr == nullptr) {
-    const int error = errno;
-    TP_WARN("%s cannot register %zu bytes for work requests: %s%s",
-            where_.rail.port.port->name.c_str(), plan.bytes, reason_text(error).c_str(),
-            remedy_of(VerbsCall::register_host, error).c_str());
-    return error == ENOMEM ? Status::no_memory : Status::system;
-  }
-  memory_ = own(mr, team.verbs().dereg_mr);
-  return Status::ok;
 }
 
 Status PortSide::make_pairs(const TeamCore& team, const Plan& plan) {
@@ -60,11 +42,7 @@ Status PortSide::make_pairs(const TeamCore& team, const Plan& plan) {
                     (limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
   settings.recv_depth = plan.receives == 0 ? 0 : static_cast<int>(plan.receives + plan.spare);
   settings.send_depth = static_cast<int>(slots_ + plan.spare);
-  // The pace of renewals tries again, and nobody should wait for their thread.
-  queue_ = settings;
-  queue_.retry = {};
-  pairs_.resize(plan.used.size());
-  next_.resize(plan.used.size());
+  make_room(plan.used.size(), settings);
   for (std::size_t q = 0; q < pairs_.size(); ++q) {
     if (!plan.used[q]) continue;
     auto pair = QueuePair::make(team.verbs(), where_.rail, cq_.get(), settings, limits);

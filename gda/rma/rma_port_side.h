@@ -36,14 +36,13 @@ class PortSide final : public PortPairs {
     inbox_ = &inbox;
     port_ = port;
   }
+  Status give_receives(std::size_t queue, ibv_qp* qp) const override;
   // Nothing more is read from or written to memory here.
   void stop_all();
 
  private:
   explicit PortSide(const Where& where) : PortPairs(where) {}
-  Status register_memory(const TeamCore& team, const Plan& plan);
   Status make_pairs(const TeamCore& team, const Plan& plan);
-  Status give_receives(std::size_t queue, ibv_qp* qp) const override;
 
   std::uint32_t slots_ = 0;
   const Inbox* inbox_ = nullptr;

@@ -3,9 +3,36 @@
 
 #include <endian.h>
 
+#include <cerrno>
+
 #include "plugin/base/log.h"
+#include "plugin/base/reason_text.h"
+#include "plugin/fabric/refusal.h"
 
 namespace twinpath::gda {
+
+Status PortPairs::register_memory(const TeamCore& core, void* at, std::size_t bytes, int access,
+                                  const char* what) {
+  errno = 0;
+  ibv_mr* const mr = core.verbs().reg_mr_iova2(where_.rail.port.adapter->pd, at, bytes,
+                                               reinterpret_cast<std::uintptr_t>(at), access);
+  if (mr == nullptr) {
+    const int error = errno;
+    TP_WARN("%s cannot register %zu bytes %s: %s%s", where_.rail.port.port->name.c_str(), bytes,
+            what, reason_text(error).c_str(), remedy_of(VerbsCall::register_host, error).c_str());
+    return error == ENOMEM ? Status::no_memory : Status::system;
+  }
+  memory_ = own(mr, core.verbs().dereg_mr);
+  return Status::ok;
+}
+
+void PortPairs::make_room(std::size_t pairs, const QueueSettings& made) {
+  // The pace of renewals tries again, and nobody should wait for their thread.
+  queue_ = made;
+  queue_.retry = {};
+  pairs_.resize(pairs);
+  next_.resize(pairs);
+}
 
 Result<PortPairs::Renewed> PortPairs::renew(std::size_t p, const TeamCore& core) const {
   std::string why;

@@ -40,6 +40,8 @@ class PortPairs {
       return pair != nullptr && (pair->qp()->qp_num == qp_num || arrivals().qp()->qp_num == qp_num);
     }
   };
+  // Receives for signals, and one for the number that comes first (port_moves.h).
+  virtual Status give_receives(std::size_t p, ibv_qp* qp) const = 0;
   // With the address that the port has now, and its receives.  By any thread while no other uses
   // that pair.
   Result<Renewed> renew(std::size_t p, const TeamCore& core) const;
@@ -68,6 +70,11 @@ class PortPairs {
  protected:
   explicit PortPairs(const Where& where) : where_(where) {}
   ~PortPairs() = default;
+  // Memory that stays where it is; `what` it is for, for messages.
+  Status register_memory(const TeamCore& core, void* at, std::size_t bytes, int access,
+                         const char* what);
+  // Room for so many, as `made` at the beginning and anew.
+  void make_room(std::size_t pairs, const QueueSettings& made);
 
   const Where where_;
   QueueSettings queue_;  // of renewed ones
@@ -77,8 +84,6 @@ class PortPairs {
   std::vector<Renewed> pairs_, next_;
 
  private:
-  // Receives for signals, and one for the number that comes first (port_moves.h).
-  virtual Status give_receives(std::size_t p, ibv_qp* qp) const = 0;
   static Status raise(Renewed& ends, const QueueEnd& far, const std::string& peer, bool here);
 };
 

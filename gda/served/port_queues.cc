@@ -2,13 +2,10 @@
 #include "gda/served/port_queues.h"
 
 #include <algorithm>
-#include <cerrno>
 
 #include "gda/served/back/counted_signals.h"
 #include "gda/served/back/verbs_back_end.h"
 #include "plugin/base/log.h"
-#include "plugin/base/reason_text.h"
-#include "plugin/fabric/refusal.h"
 #include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda {
@@ -18,28 +15,13 @@ Result<std::unique_ptr<PortQueues>> PortQueues::make(const GinCore& core, const 
                                                      const ContextMemory& memory,
                                                      const Plan& plan) {
   std::unique_ptr<PortQueues> made(new PortQueues(where));
-  TP_TRY(made->register_tables(core, memory));
+  TP_TRY(made->register_memory(core, memory.tables(), memory.tables_bytes(),
+                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                   (where.limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0),
+                               "of signals and counters"));
   TP_TRY(made->make_cq(core, shape, plan));
   TP_TRY(made->make_pairs(core, shape, plan));
   return made;
-}
-
-Status PortQueues::register_tables(const GinCore& core, const ContextMemory& memory) {
-  errno = 0;
-  const auto address = reinterpret_cast<std::uintptr_t>(memory.tables());
-  ibv_mr* mr = core.verbs().reg_mr_iova2(
-      where_.rail.port.adapter->pd, memory.tables(), memory.tables_bytes(), address,
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-          (where_.limits.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
-  if (mr == nullptr) {
-    const int error = errno;
-    TP_WARN("%s cannot register %zu bytes of signals and counters: %s%s",
-            where_.rail.port.port->name.c_str(), memory.tables_bytes(), reason_text(error).c_str(),
-            remedy_of(VerbsCall::register_host, error).c_str());
-    return error == ENOMEM ? Status::no_memory : Status::system;
-  }
-  memory_ = own(mr, core.verbs().dereg_mr);
-  return Status::ok;
 }
 
 Status PortQueues::make_cq(const GinCore& core, const ContextShape& shape, const Plan& plan) {
@@ -70,14 +52,10 @@ Status PortQueues::make_pairs(const GinCore& core, const ContextShape& shape, Pl
   plan.queue.recv_depth = static_cast<int>(plan.receives + plan.spare);
   plan.queue.send_depth = static_cast<int>(slots_ + 1 + plan.spare);
   plan.queue.inline_bytes = VerbsBackEnd::kScratchSlot;
-  // The pace of renewals tries again, and nobody should wait for their thread.
-  queue_ = plan.queue;
-  queue_.retry = {};
   const auto make = [&] {
     return QueuePair::make(core.verbs(), where_.rail, cq_.get(), plan.queue, where_.limits);
   };
-  pairs_.resize(shape.pairs());
-  next_.resize(shape.pairs());
+  make_room(shape.pairs(), plan.queue);
   for (std::size_t p = 0; p < shape.pairs(); ++p) {
     const std::size_t rank = p % plan.used.size();
     if (!plan.used[rank]) continue;

@@ -28,13 +28,12 @@ class PortQueues final : public PortPairs {
   // Work requests of a queue pair that are a kernel's; it has one more, for the liveness probe.
   std::uint32_t slots() const { return slots_; }
   const ibv_mr& tables() const { return memory(); }
+  Status give_receives(std::size_t p, ibv_qp* qp) const override;
 
  private:
   explicit PortQueues(const Where& where) : PortPairs(where) {}
-  Status register_tables(const GinCore& core, const ContextMemory& memory);
   Status make_cq(const GinCore& core, const ContextShape& shape, const Plan& plan);
   Status make_pairs(const GinCore& core, const ContextShape& shape, Plan plan);
-  Status give_receives(std::size_t p, ibv_qp* qp) const override;
 
   std::uint32_t slots_ = 0;
 };

@@ -207,7 +207,7 @@ Status ServedContext::raise(int rank, Reader& in) {
     // Its log says why.  Without a second port the queues are as good.
     if (second_->raise(p, far_second, peer, core_->mesh->on_this_host(rank)) != Status::ok)
       core_->second->lacks.store("a rank is not reached", std::memory_order_relaxed);
-    TP_TRY(CountedInbox::prepare(p, second_->arrivals(p).qp(), CountedInbox::kReceives + 1));
+    TP_TRY(second_->give_receives(p, second_->arrivals(p).qp()));
   }
   return Status::ok;
 }
