@@ -247,6 +247,44 @@ TEST_CASE("A shared queue pair in error ends all its members, and says which it 
   exchange(other);
 }
 
+// The connector knows nothing of it, as it has sent nothing since; or it has, and its write failed.
+TEST_CASE("Who would join shared queue pairs that have failed at the acceptor gets others") {
+  const int pairs = GENERATE(1, 2);
+  const bool writes = GENERATE(false, true);
+  INFO(pairs << " pairs, the connector " << (writes ? "writes" : "does not write"));
+  LogCapture log;
+  World world(sharing(pairs), -1, Tap::on);
+  std::vector<Link> links = connect_many(world, 2);
+  for (Link& link : links) exchange(link);
+  const std::size_t before = pairs_made();
+  // The cells of as many receives as there may be bring one completion at least, as none waits for
+  // company.  The acceptor has halted its half in the poll that made irecv say so.
+  static_assert(kMaxRequests >= kCtsSignalPeriod);
+  constexpr std::size_t kBytes = kPatientReceive + 1;
+  Buffer from(*links[0].send, kBytes, 1), to(*links[0].recv, kBytes);
+  const RecvBuffer b = to.receive(0);
+  Tap::fail_status = IBV_WC_REM_INV_REQ_ERR;
+  Tap::fail_completion = WrKind::cts;
+  REQUIRE(eventually([&] {
+    Request* receive = nullptr;
+    const Status s = links[0].recv->irecv({&b, 1}, false, &receive);
+    REQUIRE((s == Status::ok || s == Status::again || s == Status::remote));
+    return s == Status::remote;
+  }));
+  Request* send = nullptr;
+  const auto write = [&] {
+    Completion c;
+    return send != nullptr ? send->test(c)
+                           : links[0].send->isend(from.data(), kBytes, 0, from.memory, &send);
+  };
+  if (writes) REQUIRE(eventually([&] { return write() == Status::remote; }));
+  // A failed set is left once; those who come later join what took its place.
+  std::vector<Link> later = connect_many(world, 3);
+  for (Link& link : later) exchange(link);
+  CHECK(pairs_made() == before + static_cast<std::size_t>(pairs));
+  CHECK_FALSE(log.has("no connection from"));
+}
+
 // Streams over connections that share, until each has received so many.
 class Streams {
  public:
