@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <set>
 
 #include "gda/team/gin_core.h"
 #include "plugin/base/log.h"
@@ -21,23 +22,57 @@ std::size_t bit_in_turn(std::uint32_t bits, std::uint32_t turn) {
   return static_cast<std::size_t>(std::countr_zero(bits));
 }
 
-Bytes encode(const PortsOfRank& p) {
-  Writer w;
+void encode(Writer& w, const PortsOfRank& p) {
   w.integer(p.ports);
   w.integer(p.usable);
   w.integer(p.up);
   w.integer(p.turn);
-  return w.take();
 }
 
-PortsOfRank decode(const Bytes& bytes) {
-  Reader in(bytes);
+PortsOfRank decode(Reader& in) {
   PortsOfRank p;
   p.ports = in.integer<std::uint8_t>();
   p.usable = in.integer<std::uint32_t>();
   p.up = in.integer<std::uint32_t>();
   p.turn = in.integer<std::uint32_t>();
   return in.ok() ? p : PortsOfRank{};
+}
+
+Bytes encode(const SecondPortsOfRank& p) {
+  Writer w;
+  encode(w, p.can);
+  w.integer(p.first);
+  w.integer(static_cast<std::uint8_t>(p.which.size()));
+  for (const std::uint64_t port : p.which) w.integer(port);
+  return w.take();
+}
+
+SecondPortsOfRank decode_second(const Bytes& bytes) {
+  Reader in(bytes);
+  SecondPortsOfRank p;
+  p.can = decode(in);
+  p.first = in.integer<std::uint64_t>();
+  p.which.resize(in.integer<std::uint8_t>());
+  for (std::uint64_t& port : p.which) port = in.integer<std::uint64_t>();
+  return p;
+}
+
+// GUIDs of two adapters differ by more than their first byte.
+std::uint64_t which(const RailPort& port) {
+  return port.port->guid ^ std::uint64_t{port.port->number} << 56;
+}
+
+// The places that are some rank's first port somewhere; none if some rank does not say.
+std::uint32_t first_ports(std::span<const SecondPortsOfRank> all) {
+  std::set<std::uint64_t> firsts;
+  for (const SecondPortsOfRank& p : all) firsts.insert(p.first);
+  std::uint32_t places = 0;
+  for (const SecondPortsOfRank& p : all) {
+    if (p.which.empty()) return 0;
+    for (std::size_t place = 0; place < std::min<std::size_t>(p.which.size(), 32); ++place)
+      if (firsts.count(p.which[place]) != 0) places |= 1u << place;
+  }
+  return places;
 }
 
 // The device's ports with the addresses that they have now.
@@ -86,11 +121,29 @@ std::size_t choose_rail(std::span<const PortsOfRank> all, std::size_t rank) {
   return bit_in_turn(up != 0 ? up : usable, all.front().turn);
 }
 
+std::optional<std::size_t> choose_second_rail(std::span<const SecondPortsOfRank> all,
+                                              std::size_t rank) {
+  std::vector<PortsOfRank> can;
+  std::uint32_t usable = ~0u, up = ~0u;
+  for (const SecondPortsOfRank& p : all) {
+    if (p.can.ports != all.front().can.ports) return std::nullopt;
+    usable &= p.can.usable;
+    up &= p.can.up;
+    can.push_back(p.can);
+  }
+  if (usable == 0) return std::nullopt;
+  if (const std::uint32_t avoided = first_ports(all); (up & ~avoided) != 0)
+    for (PortsOfRank& p : can) p.up &= ~avoided;
+  return choose_rail(can, rank);
+}
+
 Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t turn, const char* name,
                            Mesh& mesh) {
   Ports mine = look_at_ports(devices, devices.rails(device));
   mine.told.turn = turn;
-  Result<Bytes> told = encode(mine.told);
+  Writer w;
+  encode(w, mine.told);
+  Result<Bytes> told = w.take();
   if (mine.told.usable == 0) {
     TP_WARN("%s: no port of device %d can be used: %s", name, device,
             mine.why.empty() ? "there is no such device" : mine.why.c_str());
@@ -99,7 +152,10 @@ Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t tur
   auto from = gather_or_fail(mesh, told, "choosing a port");
   if (!from) return from.status();
   std::vector<PortsOfRank> all;
-  for (const Bytes& bytes : *from) all.push_back(decode(bytes));
+  for (const Bytes& bytes : *from) {
+    Reader in(bytes);
+    all.push_back(decode(in));
+  }
   const std::size_t place = choose_rail(all, static_cast<std::size_t>(mesh.rank()));
   const Rail& rail = *mine.rails[place];
   const std::string& why = mine.why;
@@ -113,30 +169,29 @@ Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t tur
 Result<std::optional<Rail>> agree_on_second_rail(const Devices& devices, int device,
                                                  const Rail& first, bool wanted, Mesh& mesh) {
   Ports mine;
+  SecondPortsOfRank told;
   std::vector<RailPort> ports = devices.rails(device);
   const auto own = static_cast<std::uint8_t>(ports.size());
   const std::vector<RailPort> reserve = devices.standby(device);
   ports.insert(ports.end(), reserve.begin(), reserve.end());
   if (wanted) {
     mine = look_at_ports(devices, ports);
-    mine.told.ports = own;  // so that equal places are equally near
+    told.can = mine.told;
+    told.can.ports = own;  // so that equal places are equally near
   }
-  for (std::size_t place = 0; place < mine.rails.size(); ++place) {
-    if (!mine.rails[place] || mine.rails[place]->port.port != first.port.port) continue;
-    mine.told.usable &= ~(1u << place);
-    mine.told.up &= ~(1u << place);
+  told.first = which(first.port);
+  for (std::size_t place = 0; place < ports.size(); ++place) {
+    told.which.push_back(which(ports[place]));
+    if (ports[place].port != first.port.port) continue;
+    told.can.usable &= ~(1u << place);
+    told.can.up &= ~(1u << place);
   }
-  auto from = gather_or_fail(mesh, encode(mine.told), "choosing a second port");
+  auto from = gather_or_fail(mesh, encode(told), "choosing a second port");
   if (!from) return from.status();
-  std::vector<PortsOfRank> all;
-  std::uint32_t common = ~0u;
-  for (const Bytes& bytes : *from) {
-    all.push_back(decode(bytes));
-    if (all.back().ports != all.front().ports) common = 0;
-    common &= all.back().usable;
-  }
-  if (common == 0) return std::optional<Rail>();
-  return mine.rails[choose_rail(all, static_cast<std::size_t>(mesh.rank()))];
+  std::vector<SecondPortsOfRank> all;
+  for (const Bytes& bytes : *from) all.push_back(decode_second(bytes));
+  const auto place = choose_second_rail(all, static_cast<std::size_t>(mesh.rank()));
+  return place ? mine.rails[*place] : std::optional<Rail>();
 }
 
 }  // namespace twinpath::gda

@@ -32,6 +32,19 @@ struct PortsOfRank {
 // common, among its own. `all[rank]` can use one at least.
 std::size_t choose_rail(std::span<const PortsOfRank> all, std::size_t rank);
 
+// What a rank says of the ports that its connection may move to, by place.
+struct SecondPortsOfRank {
+  PortsOfRank can;                   // without the first port
+  std::uint64_t first = 0;           // which port that is, of all hosts'
+  std::vector<std::uint64_t> which;  // the same of each; empty: the rank's version does not say
+};
+
+// The place of the second port that `rank` takes, if all ranks have one in common.  Where another
+// one will do nobody takes what is another rank's first port: should that fail, both ways between
+// these two would be lost.
+std::optional<std::size_t> choose_second_rail(std::span<const SecondPortsOfRank> all,
+                                              std::size_t rank);
+
 // Collective: the rail of this rank's connection number `turn` over the device.  What cannot be
 // used is named in the log, where `name` is what connects ("GIN").
 Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t turn, const char* name,

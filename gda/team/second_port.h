@@ -6,7 +6,9 @@
 //   - a fabric that places in order whatever the memory (Verbs::ordered).  Behind PCIe what came
 //     over the first port would need a flush there before the second one's signals are told;
 //   - no adapter that serves the queues itself: what it does is not seen here;
-//   - at each rank another port of the device or in reserve, of the same place;
+//   - at each rank another port of the device or in reserve, of the same place: where there is a
+//     choice none that another rank has as its first (rail_turns.h).  Two ranks of a host with two
+//     ports, each with another first, have no such choice, and lose both ways with either port;
 //   - TWINPATH_FAILOVER.
 // Windows and tables are registered there from the start.
 //

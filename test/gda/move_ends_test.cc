@@ -129,6 +129,15 @@ std::string reserve_again(Rank& r) {
   return {};
 }
 
+// Each rank's device is a port of its own.
+std::string crosswise(Rank& r) {
+  Member member = join(r, settings30(), r.rank);
+  EXPECT_GIN(member.context);
+  std::string wrong = play(r, member);
+  mend(r);
+  return wrong;
+}
+
 int ports_down = 2;
 
 // No port is left that may serve: kernels are let go at all ranks.
@@ -210,6 +219,17 @@ TEST_CASE("F6: A way that did not answer is made anew while the first port serve
   }
   alone = false;
   renewed = true;
+}
+
+// As NCCL gives each of two GPUs that are near to both ports its own.
+TEST_CASE("Ranks whose first ports are each other's nearest go on over a third one", "[once]") {
+  if (on_adapters() || on_adapter_queues()) return;
+  fault = {"down", true, {}, 3000, 1};
+  LogCapture log;
+  CHECK(run_threads(2, crosswise, merged_config()) == "");
+  CHECK(log.has("of rank 0 moves from soft0 to soft2 if that port fails"));
+  CHECK(log.has("of rank 1 moves from soft1 to soft2 if that port fails"));
+  CHECK(log.has("leaves soft0 for soft2: it is down"));
 }
 
 TEST_CASE("Kernels are let go when no port is left that may serve", "[once]") {

@@ -133,6 +133,43 @@ TEST_CASE("Which port a GIN connection takes") {
   }
 }
 
+TEST_CASE("Which second port a connection takes") {
+  using Ports = std::vector<std::uint64_t>;
+  struct Case {
+    const char* what;
+    std::vector<SecondPortsOfRank> all;
+    std::optional<std::size_t> place;
+  };
+  // The first port is at place 0.  Ports 1 to 3 are of one host, 11 to 13 of another.
+  const Ports a{1, 2, 3}, b{2, 1, 3}, far{11, 12, 13}, far_crossed{12, 11, 13};
+  const Case cases[] = {
+      {"the same first port", {{{1, 6, 6}, 1, a}, {{1, 6, 6}, 1, a}}, 1},
+      {"each other's", {{{1, 6, 6}, 1, a}, {{1, 6, 6}, 2, b}}, 2},
+      {"some first port at each place", {{{1, 6, 6}, 1, a}, {{1, 6, 6}, 2, {2, 3, 1}}}, 1},
+      {"a third port is down here", {{{1, 6, 2}, 1, a}, {{1, 6, 6}, 2, b}}, 1},
+      {"there is no third", {{{1, 2, 2}, 1, {1, 2}}, {{1, 2, 2}, 2, {2, 1}}}, 1},
+      {"of two hosts", {{{1, 6, 6}, 1, a}, {{1, 6, 6}, 12, far_crossed}}, 1},
+      {"two of each",
+       {{{1, 6, 6}, 1, a}, {{1, 6, 6}, 11, far}, {{1, 6, 6}, 2, b}, {{1, 6, 6}, 12, far_crossed}},
+       2},
+      {"a version that does not say",
+       {{{1, 6, 6}, 1, a}, {{1, 6, 6}, 2, b}, {{1, 6, 6}, 0, {}}},
+       1},
+      {"the only one that is up is a first port",
+       {{{1, 6, 4}, 1, {1, 3, 2}}, {{1, 6, 4}, 2, {2, 3, 1}}},
+       2},
+      {"none in common", {{{1, 2, 2}, 1, a}, {{1, 4, 4}, 1, a}}, std::nullopt},
+      {"one rank does not want any", {{{1, 6, 6}, 1, a}, {{0, 0, 0}, 1, a}}, std::nullopt},
+      {"unlike devices", {{{1, 6, 6}, 1, a}, {{2, 6, 6}, 1, a}}, std::nullopt},
+      {"all are down", {{{1, 6, 0}, 1, a}, {{1, 6, 0}, 1, a}}, 1},
+  };
+  for (const Case& c : cases) {
+    INFO(c.what);
+    for (std::size_t rank = 0; rank < c.all.size(); ++rank)
+      CHECK(choose_second_rail(c.all, rank) == c.place);
+  }
+}
+
 TEST_CASE("GIN connections over a merged device take its ports in turn") {
   if (on_adapters() || on_adapter_queues()) return;
   Config config = gin_config();
