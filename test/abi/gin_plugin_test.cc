@@ -21,6 +21,7 @@
 #include "test/support/catch.h"
 #include "test/support/descriptors.h"
 #include "test/support/log_capture.h"
+#include "test/support/pattern.h"
 
 namespace twinpath::test {
 namespace {
@@ -85,9 +86,9 @@ class Plugin : private BuiltPlugin {
   void* net_ctx_ = nullptr;
 };
 
-std::uint8_t pattern(int from, int to, unsigned round, std::size_t i) {
-  return static_cast<std::uint8_t>(static_cast<unsigned>(from) * 89 +
-                                   static_cast<unsigned>(to) * 7 + round * 3 + i * 5 + 1);
+KnownBytes pattern(int from, int to, unsigned round) {
+  return KnownBytes(static_cast<unsigned>(from) * 89 + static_cast<unsigned>(to) * 7 + round * 3 +
+                    1);
 }
 
 // nccl-tests' GinAlltoAll on one context: everybody, itself included, gets a piece and a signal.
@@ -101,9 +102,7 @@ void all_to_all(Kernel& k, Bootstrap& boot, int rank, const Pages& out, const Pa
   const std::uint64_t counter_before = k.read_counter(2);
   boot.wait();
   for (unsigned round = 0; round < rounds; ++round) {
-    for (int r = 0; r < ranks; ++r) {
-      for (std::size_t i = 0; i < bytes; ++i) out.data()[piece(r) + i] = pattern(rank, r, round, i);
-    }
+    for (int r = 0; r < ranks; ++r) pattern(rank, r, round).fill(out.data() + piece(r), bytes);
     for (int r = 0; r < ranks; ++r) {
       must(k.put(r, in_window, piece(rank), out_window, piece(r), bytes,
                  {.signal = 3, .add = 1, .counter = 2}) == 0,
@@ -112,8 +111,8 @@ void all_to_all(Kernel& k, Bootstrap& boot, int rank, const Pages& out, const Pa
     const std::uint64_t expected = static_cast<std::uint64_t>(ranks) * (round + 1);
     must(k.wait_signal(3, signal_before + expected) == 0, "signals of all ranks");
     for (int r = 0; r < ranks; ++r) {
-      for (std::size_t i = 0; i < bytes; ++i)
-        must(in.data()[piece(r) + i] == pattern(r, rank, round, i), "data of a put");
+      must(pattern(r, rank, round).differs_at(in.data() + piece(r), bytes) == bytes,
+           "data of a put");
       must(k.flush(r) == 0, "flush");
     }
     must(k.wait_counter(2, counter_before + expected) == 0, "counters of all puts");
@@ -229,7 +228,7 @@ TEST_CASE("NCCL 2.30.7: gets bring a peer's data, and signal-only requests arriv
   CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
           GinRank r(plugin.v14(), sink, boot, rank, 1, true, config_of(2));
           const Pages mine(8192), got(8192);
-          for (std::size_t i = 0; i < mine.size(); ++i) mine.data()[i] = pattern(rank, 0, 0, i);
+          pattern(rank, 0, 0).fill(mine.data(), mine.size());
           const Window source = r.reg(mine), target = r.reg(got);
           Kernel30 k(r.devices[0], rank, 10 * kSecond);
           boot.wait();
@@ -237,7 +236,7 @@ TEST_CASE("NCCL 2.30.7: gets bring a peer's data, and signal-only requests arriv
           must(k.get(peer, source.windows[0], 100, target.windows[0], 300, 5000) == 0, "get");
           must(k.flush(peer) == 0, "flush of a get");
           for (std::size_t i = 0; i < 5000; ++i)
-            must(got.data()[300 + i] == pattern(peer, 0, 0, 100 + i), "data of a get");
+            must(got.data()[300 + i] == pattern(peer, 0, 0)[100 + i], "data of a get");
           must(k.signal(peer, 5, 1000) == 0, "signal");
           must(k.wait_signal(5, 1000) == 0, "a signal without data");
           must(k.put_value(peer, target.windows[0], 0, 0x1122334455667788u, 8, {.signal = 6}) == 0,
@@ -256,7 +255,7 @@ TEST_CASE("NCCL 2.30.7: gets bring a peer's data, and signal-only requests arriv
             must(now_ns() < end, "VA signals arrive");
             std::this_thread::yield();
           }
-          must(got.data()[4096] == pattern(peer, 0, 0, 0), "data of a VA signal");
+          must(got.data()[4096] == pattern(peer, 0, 0)[0], "data of a VA signal");
           must(*reinterpret_cast<std::uint64_t*>(got.data()) == 0x1122334455667788u, "a value");
           boot.wait();
         }) == no_failures(2));

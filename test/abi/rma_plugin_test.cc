@@ -15,6 +15,7 @@
 #include "test/support/catch.h"
 #include "test/support/descriptors.h"
 #include "test/support/log_capture.h"
+#include "test/support/pattern.h"
 
 namespace twinpath::test {
 namespace {
@@ -51,9 +52,9 @@ struct RankContexts {
   void *net = nullptr, *rma = nullptr, *gin = nullptr;
 };
 
-std::uint8_t rma_pattern(int from, int to, unsigned round, std::size_t i) {
-  return static_cast<std::uint8_t>(static_cast<unsigned>(from) * 89 +
-                                   static_cast<unsigned>(to) * 7 + round * 3 + i * 5 + 1);
+KnownBytes rma_pattern(int from, int to, unsigned round) {
+  return KnownBytes(static_cast<unsigned>(from) * 89 + static_cast<unsigned>(to) * 7 + round * 3 +
+                    1);
 }
 
 // putSignal to all, waitSignal from all, as one stream would.
@@ -69,8 +70,7 @@ void all_to_all(RmaHost& h, int context, Bootstrap& boot, std::size_t bytes, uns
   for (unsigned round = 1; round <= rounds; ++round) {
     std::deque<void*> requests;
     for (std::size_t r = 0; r < ranks; ++r) {
-      for (std::size_t i = 0; i < bytes; ++i)
-        out.data()[r * bytes + i] = rma_pattern(h.rank_, static_cast<int>(r), round, i);
+      rma_pattern(h.rank_, static_cast<int>(r), round).fill(out.data() + r * bytes, bytes);
       void* request = nullptr;
       must(h.t_.iput_signal(h.ctx, context, {r * bytes, src, bytes, mine * bytes, dst},
                             static_cast<std::uint32_t>(r),
@@ -81,9 +81,8 @@ void all_to_all(RmaHost& h, int context, Bootstrap& boot, std::size_t bytes, uns
     }
     for (std::size_t r = 0; r < ranks; ++r) {
       h.wait_signal(static_cast<int>(r), before[r] + round);
-      for (std::size_t i = 0; i < bytes; ++i)
-        must(in.data()[r * bytes + i] == rma_pattern(static_cast<int>(r), h.rank_, round, i),
-             "data of a put");
+      const KnownBytes want = rma_pattern(static_cast<int>(r), h.rank_, round);
+      must(want.differs_at(in.data() + r * bytes, bytes) == bytes, "data of a put");
     }
     for (void* request : requests) h.wait(request);
     boot.wait();
@@ -197,8 +196,7 @@ TEST_CASE("NCCL's proxy of kernels: signals alone, values, gets and flushes") {
             RankContexts contexts(plugin, *t, sink);
             RmaHost h(*t, boot, rank, contexts.gin, contexts.gin, 2);
             const Pages mine(8192), got(8192);
-            for (std::size_t i = 0; i < mine.size(); ++i)
-              mine.data()[i] = rma_pattern(rank, 0, 0, i);
+            rma_pattern(rank, 0, 0).fill(mine.data(), mine.size());
             void* const from = h.reg(mine);
             void* const to = h.reg(got);
             boot.wait();
@@ -231,7 +229,7 @@ TEST_CASE("NCCL's proxy of kernels: signals alone, values, gets and flushes") {
             must(t->iflush(h.ctx, 0, h.signals_mh, there, &request), "iflush");
             if (request != nullptr) h.wait(request);
             for (std::size_t i = 0; i < 3000; ++i)
-              must(got.data()[300 + i] == rma_pattern(peer, 0, 0, 100 + i), "data of a get");
+              must(got.data()[300 + i] == rma_pattern(peer, 0, 0)[100 + i], "data of a get");
             // Refused, and the context works on.
             request = &word;
             must(t->iput(h.ctx, 0, {0, from, 100, 8190, to}, there, &request) ==

@@ -14,20 +14,15 @@ namespace twinpath::test {
 
 inline constexpr std::uint64_t kHeld = 20;  // turns for which taken memory is looked at
 
-inline std::uint8_t moved_byte(unsigned seed, std::size_t i) {
-  return static_cast<std::uint8_t>(seed * 37 + seed / 256 + i * 11 + (i >> 8) + 1);
-}
-
 struct RmaPattern : RmaMemory {
   using RmaMemory::RmaMemory;
-  void fill(unsigned seed, std::size_t at, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i) data()[at + i] = moved_byte(seed, i);
-  }
+  void fill(unsigned seed, std::size_t at, std::size_t bytes) { of(seed).fill(data() + at, bytes); }
   bool has(unsigned seed, std::size_t at, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i)
-      if (data()[at + i] != moved_byte(seed, i)) return false;
-    return true;
+    return of(seed).differs_at(data() + at, bytes) == bytes;
   }
+
+ private:
+  static KnownBytes of(unsigned seed) { return KnownBytes(seed * 37 + seed / 256 + 1); }
 };
 
 // Queues from each rank to each: the second one of two contexts is idle, and of a port that loses

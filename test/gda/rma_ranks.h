@@ -10,6 +10,7 @@
 #include "gda/rma/rma_transport.h"
 #include "plugin/base/clock.h"
 #include "test/gda/gin_ranks.h"
+#include "test/support/pattern.h"
 
 namespace twinpath::test {
 
@@ -66,9 +67,11 @@ class RmaMemory {
   gda::RmaWindow* window_ = nullptr;
 };
 
+inline KnownBytes rma_bytes(int from, int to, int round) {
+  return KnownBytes(static_cast<std::size_t>(from * 50 + to * 20 + round * 7 + 1));
+}
 inline std::uint8_t rma_byte(int from, int to, int round, std::size_t i) {
-  return static_cast<std::uint8_t>(static_cast<std::size_t>(from * 50 + to * 20 + round * 7 + 1) +
-                                   i + (i >> 8));
+  return rma_bytes(from, to, round)[i];
 }
 
 // Until the request is done; else what was wrong.

@@ -34,8 +34,7 @@ std::string all_sizes(Rank& r) {
     ++round;
     std::vector<RmaRequest*> requests;
     for (std::size_t p = 0; p < ranks; ++p) {
-      for (std::size_t i = 0; i < bytes; ++i)
-        from.data()[p * kPiece + i] = rma_byte(r.rank, static_cast<int>(p), round, i);
+      rma_bytes(r.rank, static_cast<int>(p), round).fill(from.data() + p * kPiece, bytes);
       const RmaSignal signal{signals.at(me * 8), 1};
       RmaTransfer transfer{from.at(p * kPiece), to.at(me * kPiece), bytes};
       if (bytes == 0) transfer = {};
@@ -45,9 +44,10 @@ std::string all_sizes(Rank& r) {
     }
     for (std::size_t p = 0; p < ranks; ++p) {
       EXPECT_GIN(rma_await(context, signals, p * 8, static_cast<std::uint64_t>(round)), round);
-      for (std::size_t i = 0; i < bytes; ++i)
-        EXPECT_GIN(to.data()[p * kPiece + i] == rma_byte(static_cast<int>(p), r.rank, round, i),
-                   round, static_cast<std::int64_t>(p), static_cast<std::int64_t>(i));
+      const std::size_t right =
+          rma_bytes(static_cast<int>(p), r.rank, round).differs_at(to.data() + p * kPiece, bytes);
+      EXPECT_GIN(right == bytes, round, static_cast<std::int64_t>(p),
+                 static_cast<std::int64_t>(right));
     }
     for (RmaRequest* request : requests) EXPECT_RMA_OK(rma_wait(request));
     r.meeting->barrier();
@@ -75,8 +75,7 @@ std::string strong_signals(Rank& r) {
   const int next = (r.rank + 1) % r.ranks, before = (r.rank + r.ranks - 1) % r.ranks;
   std::uint64_t sum = 0;
   for (int round = 1; round <= 10; ++round) {
-    for (std::size_t i = 0; i < kPiece * kPieces; ++i)
-      from.data()[i] = rma_byte(r.rank, next, round, i);
+    rma_bytes(r.rank, next, round).fill(from.data(), kPiece * kPieces);
     std::vector<RmaRequest*> requests;
     for (std::size_t piece = 0; piece < kPieces; ++piece) {
       auto put =
@@ -91,9 +90,9 @@ std::string strong_signals(Rank& r) {
     requests.push_back(*told);
     sum += add;
     EXPECT_GIN(rma_await(context, signals, 16, sum), round);
-    for (std::size_t i = 0; i < kPiece * kPieces; ++i)
-      EXPECT_GIN(to.data()[i] == rma_byte(before, r.rank, round, i), round,
-                 static_cast<std::int64_t>(i));
+    const std::size_t right =
+        rma_bytes(before, r.rank, round).differs_at(to.data(), kPiece * kPieces);
+    EXPECT_GIN(right == kPiece * kPieces, round, static_cast<std::int64_t>(right));
     // In any order of asking.
     std::shuffle(requests.begin(), requests.end(), std::minstd_rand(7));
     for (RmaRequest* request : requests) EXPECT_RMA_OK(rma_wait(request));
@@ -117,7 +116,7 @@ std::string any_signal_of_four(Rank& r) {
   EXPECT_GIN(from && to && signals);
   const int peer = (r.rank + 2) % 4, across = peer ^ 1;
   for (int round = 1; round <= 6; ++round) {
-    for (std::size_t i = 0; i < kPiece; ++i) from.data()[i] = rma_byte(r.rank, across, round, i);
+    rma_bytes(r.rank, across, round).fill(from.data(), kPiece);
     auto put = context.put(0, across, {from.at(0), to.at(0), kPiece}, nullptr);
     EXPECT_GIN(put);
     EXPECT_RMA_OK(rma_wait(*put));
@@ -126,9 +125,8 @@ std::string any_signal_of_four(Rank& r) {
     auto told = context.put(0, peer, {}, &signal);
     EXPECT_GIN(told);
     EXPECT_GIN(rma_await(context, signals, 0, static_cast<std::uint64_t>(round)));
-    for (std::size_t i = 0; i < kPiece; ++i)
-      EXPECT_GIN(to.data()[i] == rma_byte(across, r.rank, round, i), round,
-                 static_cast<std::int64_t>(i));
+    const std::size_t right = rma_bytes(across, r.rank, round).differs_at(to.data(), kPiece);
+    EXPECT_GIN(right == kPiece, round, static_cast<std::int64_t>(right));
     EXPECT_RMA_OK(rma_wait(*told));
     r.meeting->barrier();
   }
@@ -219,15 +217,14 @@ std::string two_comms(Rank& r) {
     RmaContext& context = *members[m].context;
     auto& [from, to, signals] = memories[m];
     for (int round = 1; round <= kRounds; ++round) {
-      for (std::size_t i = 0; i < kPiece; ++i)
-        from->data()[i] = rma_byte(r.rank, peer, round + m, i);
+      rma_bytes(r.rank, peer, round + m).fill(from->data(), kPiece);
       const RmaSignal signal{signals->at(0), 1};
       auto put =
           context.put(m == 0 ? 0 : round % 2, peer, {from->at(0), to->at(0), kPiece}, &signal);
       EXPECT_GIN(put);
       EXPECT_GIN(rma_await(context, *signals, 0, static_cast<std::uint64_t>(round)), m, round);
-      for (std::size_t i = 0; i < kPiece; ++i)
-        EXPECT_GIN(to->data()[i] == rma_byte(before, r.rank, round + m, i), m, round);
+      const KnownBytes want = rma_bytes(before, r.rank, round + m);
+      EXPECT_GIN(want.differs_at(to->data(), kPiece) == kPiece, m, round);
       EXPECT_RMA_OK(rma_wait(*put));
       // The next may be overwritten only now.
       const RmaSignal back{signals->at(8), 1};
