@@ -21,7 +21,8 @@ Outcome tried(const Program& program, const Defects& defects = {}) {
   return o;
 }
 
-TEST_CASE("Whatever order things happen in, each receive gets its own bytes once", "[search]") {
+TEST_CASE("Whatever order things happen in, each receive gets its own bytes once",
+          "[search][all-orders]") {
   struct World {
     const char* what;
     Program program;
