@@ -53,8 +53,6 @@ class GinTransport : public OneSidedTransport<GinComm> {
   // Same devices, same numbers as the Transport of the process.
   virtual std::size_t device_count() const = 0;
   virtual Result<DeviceProps> device(int index) const = 0;
-  // Whether kernels may raise words of windows (2.30: VA signals), whatever device is listened on.
-  virtual bool window_signals() const = 0;
 };
 
 }  // namespace twinpath::gda

@@ -44,19 +44,6 @@ class Transport final : public GinTransport {
   std::size_t device_count() const override { return devices_->count(); }
   Result<DeviceProps> device(int index) const override { return devices_->properties(index); }
 
-  // They need the adapter's atomics: without, only the words of signal tables have writers' sums.
-  bool window_signals() const override {
-    for (int device = 0; device < static_cast<int>(devices_->count()); ++device) {
-      auto rails = choose_rails(*devices_, device);
-      if (!rails) return false;
-      for (const Rail& rail : *rails) {
-        auto limits = usable_limits(*devices_, rail);
-        if (!limits || !limits->atomics) return false;
-      }
-    }
-    return true;
-  }
-
   Result<std::unique_ptr<OneSidedListener>> listen(
       int device, std::span<std::uint8_t, kHandleBytes> handle) override {
     return meetings_.listen(device, handle);

@@ -31,6 +31,8 @@ struct Operation {
   std::uint32_t rkey = 0;
   std::uint32_t second_lkey = 0, second_rkey = 0;  // over the team's second port
   std::uint64_t add = 0;
+  std::uint32_t window = 0;  // of a fetch_add: the word as the kernel named it, by key
+  std::uint64_t offset = 0;  // and offset
   std::array<std::uint8_t, kMaxInline> inline_data{};
 };
 

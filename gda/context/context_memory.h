@@ -58,16 +58,21 @@ class ContextMemory {
   std::uint64_t tables_end() const;  // of counters, and signals if they are there
   std::uint64_t sink_address() const { return tables_end(); }
   std::uint8_t* scratch(std::size_t pair) const;
-  // Rows of words, one a pair, which its peer alone writes; see counted_signals.h.
+  // Rows, one a pair, which its peer alone writes; see counted_signals.h.
   std::uint64_t inbox_address() const;
-  std::uint64_t inbox_row() const {  // words
+  std::uint64_t inbox_row() const {  // entries
     return shape_.counted ? CountedInbox::room_for(shape_.depth) : 0;
   }
   std::size_t pairs() const { return shape_.pairs(); }
-  std::uint64_t rows_bytes() const { return shape_.pairs() * inbox_row() * 8; }
+  std::uint64_t rows_bytes() const { return shape_.pairs() * inbox_row() * sizeof(CountedEntry); }
   // Behind the rows, for each pair: a word from its peer; then one to it (queue_maker.h).
   std::uint64_t inbox_bytes() const {
-    return rows_bytes() + (shape_.counted ? 2 * shape_.pairs() * kWordBytes : 0);
+    if (!shape_.counted) return 0;
+    return rows_bytes() + 2 * shape_.pairs() * kWordBytes + GpuWords::kValuesBytes;
+  }
+  // Last, for the adapter's part in adding to words in GPU memory.
+  std::uint64_t values_address() const {
+    return inbox_address() + inbox_bytes() - GpuWords::kValuesBytes;
   }
   std::uint64_t signals_bytes() const { return shape_.signals * 8 * contexts(); }
   std::uint64_t counters_bytes() const { return shape_.counters * 8 * contexts(); }

@@ -147,8 +147,8 @@ void Context::turn() {
     for (auto& queue : queues_)
       if (queue != nullptr && !queue->idle()) queue->advance();
   }
-  const bool works =
-      (inbox_ == nullptr || given_up_ || inbox_->turn()) && (flush_ == nullptr || !flush_->dead());
+  const bool works = (inbox_ == nullptr || given_up_ || inbox_->adder().turn()) &&
+                     (flush_ == nullptr || !flush_->dead());
   if (!works && !given_up_) fail_queues(-1);
   if (now - looked_ >= kLookEvery) look_around(now);
 }
@@ -197,7 +197,7 @@ void Context::fail_queues(int rank) {
     if (queues_[q] != nullptr && (rank < 0 || rank_of(q) == rank)) queues_[q]->fail(Status::remote);
   if (rank < 0 && !given_up_) {
     given_up_ = true;
-    if (inbox_ != nullptr) inbox_->stop();
+    if (inbox_ != nullptr) inbox_->adder().stop();
   }
   failed_.store(true, std::memory_order_release);
 }
@@ -241,7 +241,7 @@ void Context::settle(RunClock& waited, std::int64_t limit) {
     for (std::size_t q = 0; q < queues_.size(); ++q)
       if (queues_[q] != nullptr) targets[q] = queues_[q]->asked_for();
     poll();  // signals that are here already
-    if (inbox_ != nullptr) came = inbox_->came();
+    if (inbox_ != nullptr) came = inbox_->adder().came();
     if (flush_ != nullptr) flushes = flush_->posted();
   }
   for (bool busy = true; busy;) {
@@ -249,7 +249,7 @@ void Context::settle(RunClock& waited, std::int64_t limit) {
       const std::lock_guard hold(lock_);
       turn();
       const bool late = waited.look(now_ns()) > limit;
-      busy = inbox_ != nullptr && !given_up_ && inbox_->added() < came;
+      busy = inbox_ != nullptr && !given_up_ && inbox_->adder().added() < came;
       busy |= flush_ != nullptr && !flush_->settled(flushes);
       if (busy && late) fail_queues(-1);
       for (std::size_t q = 0; q < queues_.size(); ++q) {

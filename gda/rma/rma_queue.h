@@ -19,9 +19,9 @@
 
 #include "gda/connect/queue_pair.h"
 #include "gda/rma/rma_requests.h"
-#include "gda/rma/rma_ring.h"
 #include "gda/served/back/gpu_flush.h"
 #include "gda/served/back/moving.h"
+#include "gda/served/back/ring.h"
 #include "gda/served/back/work_request_id.h"
 #include "plugin/rdma/liveness_probe.h"
 

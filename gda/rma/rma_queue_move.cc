@@ -10,8 +10,8 @@ namespace {
 // Whether it has been carried out.
 bool applied(const Work& work, ReplayRule& rule) {
   const auto kind = work.kind == Work::Kind::read ? OperationKind::read : OperationKind::write;
-  bool is = work.bytes != 0 && rule.next(kind, false) == Replay::applied;
-  if (work.signals) is = rule.next(OperationKind::fetch_add, true) == Replay::applied;
+  bool is = work.bytes != 0 && rule.next(kind) == Replay::applied;
+  if (work.signals) is = rule.next(OperationKind::fetch_add) == Replay::applied;
   return is;
 }
 

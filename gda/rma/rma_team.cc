@@ -23,7 +23,7 @@ Status Team::agree_on_atomics() {
   return Status::ok;
 }
 
-void Team::add(std::uint32_t number, const OwnMemory& memory) {
+void Team::add(std::uint32_t number, const KeyedMemory& memory) {
   const std::lock_guard hold(windows_mutex_);
   windows_[number] = memory;
 }
@@ -33,7 +33,7 @@ void Team::remove(std::uint32_t number) {
   windows_.erase(number);
 }
 
-bool Team::find(std::uint32_t number, OwnMemory& out) const {
+bool Team::find(std::uint32_t number, KeyedMemory& out) const {
   const std::lock_guard hold(windows_mutex_);
   const auto at = windows_.find(number);
   if (at == windows_.end()) return false;

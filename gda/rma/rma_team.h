@@ -3,7 +3,6 @@
 //
 // Threads: see gda/team/team_core.h.  `contexts` changes with setup calls; windows are looked up by
 // whoever drives a context, under a lock that only signals without atomics and setup take.
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,17 +11,11 @@
 
 #include "gda/served/front/key_table.h"
 #include "gda/team/team_core.h"
+#include "gda/team/word_turn.h"
 
 namespace twinpath::gda::rma {
 
 class Context;
-class Inbox;
-
-// This rank's memory of a window, for who adds to its words.
-struct OwnMemory {
-  KeyedMemory memory;  // keys: for the adapters' access through queue pairs
-  bool on_gpu = false;
-};
 
 class Team : public TeamCore {
  public:
@@ -35,17 +28,17 @@ class Team : public TeamCore {
 
   // Windows have the same number at every rank, for all register in one order.
   std::uint32_t next_number() { return ++numbers_; }
-  void add(std::uint32_t number, const OwnMemory& memory);
+  // `memory`: this rank's, with rkeys, for who adds to its words.
+  void add(std::uint32_t number, const KeyedMemory& memory);
   void remove(std::uint32_t number);
   // False: no such window is registered.
-  bool find(std::uint32_t number, OwnMemory& out) const;
+  bool find(std::uint32_t number, KeyedMemory& out) const;
 
   // Its callers drive it: nothing that others looked up waits to be posted.
   void pass_round() {}
 
   std::vector<Context*> contexts;
-  // The one that reads and writes words of signals at the moment; null: nobody.
-  std::atomic<const Inbox*> adding{nullptr};
+  WordTurn words;  // of signals in GPU memory
 
  private:
   void warn_of_lost_port(const std::string& why) const override;
@@ -53,7 +46,7 @@ class Team : public TeamCore {
   bool counted_ = false;
   std::uint32_t numbers_ = 0;
   mutable std::mutex windows_mutex_;
-  std::map<std::uint32_t, OwnMemory> windows_;
+  std::map<std::uint32_t, KeyedMemory> windows_;
 };
 
 }  // namespace twinpath::gda::rma

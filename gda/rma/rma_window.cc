@@ -12,7 +12,7 @@ Result<std::unique_ptr<Window>> Window::make(Team& team, const WindowRequest& re
   const auto mine = window->prepare(request);
   auto theirs = gather_or_fail(*team.mesh, mine, "registering a window");
   if (!theirs) return theirs.status();
-  TP_TRY(window->publish(*theirs, request.type == MemoryType::cuda));
+  TP_TRY(window->publish(*theirs, request));
   return window;
 }
 
@@ -30,6 +30,10 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   region_ = *region;
   if (core.second != nullptr) second_ = register_on_second(core, request);
   local_ = {address, request.bytes, region_->mr->lkey, second_ != nullptr ? second_->mr->lkey : 0};
+  // Before anybody has heard of it, and may signal.
+  team_.add(number_, {local_.address, local_.bytes, region_->mr->rkey,
+                      second_ != nullptr ? second_->mr->rkey : 0, gpu_of(request)});
+  listed_ = true;
   Writer w;
   w.integer(number_);
   w.integer(std::uint64_t{address});
@@ -39,7 +43,8 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   return w.take();
 }
 
-Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from, bool on_gpu) {
+Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from,
+                       const WindowRequest& request) {
   Team& core = team_;
   for (const auto& bytes : from) {
     Reader in(bytes);
@@ -52,11 +57,8 @@ Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from, bool 
     }
     remote_.push_back(memory);
   }
-  if (on_gpu) flush_source_ = core.flush_sources.add({local_.address, region_->mr->rkey});
-  team_.add(number_, {{local_.address, local_.bytes, region_->mr->rkey,
-                       second_ != nullptr ? second_->mr->rkey : 0},
-                      on_gpu});
-  listed_ = true;
+  if (request.type == MemoryType::cuda)
+    flush_source_ = core.flush_sources.add({local_.address, region_->mr->rkey});
   return Status::ok;
 }
 

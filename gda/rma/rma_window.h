@@ -34,7 +34,7 @@ class Window final : public RmaWindow {
  private:
   explicit Window(Team& team) : team_(team) {}
   Result<std::vector<std::uint8_t>> prepare(const WindowRequest& request);
-  Status publish(const std::vector<std::vector<std::uint8_t>>& from, bool on_gpu);
+  Status publish(const std::vector<std::vector<std::uint8_t>>& from, const WindowRequest& request);
 
   Team& team_;
   std::uint32_t number_ = 0;

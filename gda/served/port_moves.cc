@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "gda/served/back/counted_signals.h"
 #include "gda/served/back/work_request_id.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {
 namespace {
+
+// A signal's immediate data is none of a word's of queue pairs made anew.
+static_assert(!PortRenewals::is_word(CountedEntry::kInWindow));
 
 // As long as a port may be down, ns; but time enough for a peer that is only slow.
 std::int64_t follow_limit(const Config& config) {

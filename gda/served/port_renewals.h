@@ -42,7 +42,7 @@ class PortRenewals {
   void attach(std::size_t pair, MovingQueue& back, const Ends& ends);
   bool ready(std::size_t pair) const { return pairs_[pair].state == State::ready; }
   // Whether the signals' immediate data is none, but what this tells its peer.
-  static bool is_word(std::uint32_t immediate) { return immediate >= kWorks; }
+  static constexpr bool is_word(std::uint32_t immediate) { return immediate >= kWorks; }
 
   // A question over the other port, to be told of by answered(); false: it cannot be posted.
   bool ask(std::size_t pair) const { return ask(pair, other(pairs_[pair]), false); }

@@ -92,12 +92,21 @@ Result<std::vector<ServedContext::Bytes>> ServedContext::prepare(const ContextSe
   flush_ = std::move(flush).take();
   if (shape_.counted)
     inbox_ = std::make_unique<CountedInbox>(
-        CountedInbox::Memory{.words = reinterpret_cast<std::uint64_t*>(memory_->inbox_address()),
+        CountedInbox::Memory{.entries = reinterpret_cast<CountedEntry*>(memory_->inbox_address()),
                              .table = reinterpret_cast<std::uint64_t*>(memory_->signals_address()),
                              .pairs = shape_.pairs(),
                              .row = static_cast<std::size_t>(memory_->inbox_row()),
-                             .signals = memory_->signals_bytes() / sizeof(std::uint64_t)},
+                             .signals = memory_->signals_bytes() / sizeof(std::uint64_t),
+                             .windows = &core_->keys,
+                             .rank = core_->rank()},
         flush_.get());
+  if (shape_.counted) {
+    auto words = GpuWords::make(
+        *core_, core_->engine->words(),
+        {reinterpret_cast<std::uint64_t*>(memory_->values_address()), port_->tables().lkey});
+    if (!words) return words.status();
+    inbox_->adder().reach_gpu(std::move(words).take());
+  }
   if (core_->second != nullptr) make_second(settings);
 
   std::vector<Bytes> out;
@@ -275,13 +284,14 @@ Status ServedContext::make_queues() {
       soft->scratch = back.scratch;
       soft->signals = far.signals.signals;
       soft->signals_bytes = far.signals.signals_bytes;
+      soft->counted = counted(front.peer);
       if (far.table != nullptr) soft->signals_here = far.table->data();
     }
     mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);
     if (back.second.pair == nullptr) continue;
     // Behind the rows of all its pairs.
     const std::uint64_t boxes =
-        far.signals.row + shape_.pairs() * far.signals.words * sizeof(std::uint64_t);
+        far.signals.row + shape_.pairs() * far.signals.entries * sizeof(CountedEntry);
     moves_->attach(p, mains_[p]->back_end,
                    ends_of(*memory_, back, p, boxes, pair_there(p, front.peer, core_->rank())));
   }
@@ -314,12 +324,11 @@ VerbsBackEndSetup ServedContext::back_end_setup(std::size_t p) const {
   back.name = "GIN queue of rank " + std::to_string(core_->rank()) + " to " +
               (rank == core_->rank() ? std::string("itself") : core_->mesh->peer_text(rank));
   back.probed = signals.signals;
-  back.atomics = core_->plans[static_cast<std::size_t>(rank)].atomics;
   if (!counted(rank)) return back;
   back.counted = signals;
-  back.counted->row += pair_there(p, rank, core_->rank()) * signals.words * sizeof(std::uint64_t);
+  back.counted->row += pair_there(p, rank, core_->rank()) * signals.entries * sizeof(CountedEntry);
   back.slots = std::min<std::uint32_t>(
-      back.slots, static_cast<std::uint32_t>(signals.words - CountedInbox::room_for(0)));
+      back.slots, static_cast<std::uint32_t>(signals.entries - CountedInbox::room_for(0)));
   return back;
 }
 

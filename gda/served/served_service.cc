@@ -28,7 +28,7 @@ bool ServedContext::turn() {
     look_for_failures_ = moved = true;
   }
   if (moves_ != nullptr && moves_->renewing()) moves_->renew();
-  if (flush_ != nullptr && flush_->under_way()) moved |= flush();
+  moved |= flush();
   // Last: they may wait for what the others have come to.
   look_for_failures_ |= scan_->pass(
       pairs, shape_.queues(), [&](std::size_t q) { return visit_companion(q - pairs, moved); });
@@ -98,18 +98,24 @@ void ServedContext::on_first(const ibv_wc& wc) {
   scan_->wake(p);
 }
 
-// After poll(): one READ for all that it has found.
+// After poll(): one READ for all that it has found.  Then what may be added, which may wait for it.
 bool ServedContext::flush() {
-  if (flush_->turn()) {
-    if (inbox_ != nullptr) inbox_->settle();
-    for (auto& main : mains_)
-      if (main != nullptr) main->back_end.settle();
+  bool moved = false, works = true;
+  if (flush_ != nullptr && flush_->under_way()) {
+    if (flush_->turn())
+      for (auto& main : mains_)
+        if (main != nullptr) main->back_end.settle();
+    moved = works = !flush_->dead();
   }
-  if (flush_->dead() && !let_go_.given_up()) {
+  if (inbox_ != nullptr && inbox_->adder().busy()) {
+    moved = true;
+    works &= inbox_->adder().turn();
+  }
+  if (!works && !let_go_.given_up()) {
     fail_all(Syndrome::local_qp_operation);
     give_up_everywhere();
   }
-  return !flush_->dead();
+  return moved;
 }
 
 void ServedContext::note_failures() {
@@ -211,6 +217,12 @@ void ServedContext::settle(RunClock& waited, std::int64_t limit) {
   if (flush_ != nullptr) {
     const std::uint64_t posted = flush_->posted();
     while (!flush_->settled(posted) && waited.look(now_ns()) < limit) sched_yield();
+  }
+  if (inbox_ != nullptr) {
+    // Copies always end by themselves.
+    const std::int64_t end = core_->verbs().ordered ? SoftBackEnd::kCopyLimit : limit;
+    const std::uint64_t came = inbox_->adder().came();
+    while (inbox_->adder().added() < came && waited.look(now_ns()) < end) sched_yield();
   }
   for (auto& main : mains_) {
     if (main == nullptr) continue;

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "gda/team/word_turn.h"
 #include "plugin/base/config.h"
 #include "plugin/base/counter_page.h"
 
@@ -56,6 +57,8 @@ class Engine {
   // Returns after a round that has begun after the call: what the engine read before, it has used.
   void pass_round();
 
+  // Of who adds to words of this GPU's memory, for signals without atomics.
+  WordTurn& words() { return words_; }
   // Written by the engine's thread.
   counters::GinCounts& counts() { return *counts_; }
 
@@ -73,6 +76,7 @@ class Engine {
   const EngineChoice choice_;
   const HelperCpus cpus_;
   const std::shared_ptr<counters::GinCounts> counts_;
+  WordTurn words_;
   std::mutex mutex_;
   std::condition_variable round_passed_, woken_;
   std::vector<EngineClient*> wanted_;   // under mutex_

@@ -21,7 +21,6 @@ class ServedContext;
 struct PeerPlan {
   ModeChoice mode = ModeChoice::proxy;  // stage is never one
   bool counted = false;                 // signals without atomics: counted_signals.h
-  bool atomics = true;                  // both ends have them, for words of windows
   std::string why;
 };
 

@@ -252,9 +252,7 @@ Status agree_on_modes(GinCore& core, int device) {
   TP_TRY(settle_adapters(core, pairings, std::move(side)));
   const std::vector<bool> counted = counted_peers(atomics, core.rank());
   for (std::size_t r = 0; r < pairings.size(); ++r)
-    core.plans.push_back({pairings[r].mode, counted[r],
-                          core.limits.atomics && atomics[r] != Atomics::none,
-                          std::move(pairings[r].why)});
+    core.plans.push_back({pairings[r].mode, counted[r], std::move(pairings[r].why)});
   return Status::ok;
 }
 

@@ -1,6 +1,7 @@
 // See window.h.
 #include "gda/team/window.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "gda/abi/abi.h"
@@ -9,6 +10,7 @@
 #include "gda/team/adapter_side.h"
 #include "gda/team/gpu_signals.h"
 #include "plugin/base/log.h"
+#include "plugin/gpu/engine.h"
 
 namespace twinpath::gda {
 namespace {
@@ -24,7 +26,19 @@ Result<std::unique_ptr<Window>> Window::make(GinCore& core, const WindowRequest&
   const auto mine = window->prepare(request);
   auto theirs = gather_or_fail(*core.mesh, mine, "registering a window");
   if (!theirs) return theirs.status();
-  TP_TRY(window->publish(request, *theirs));
+  const Status known = window->publish(request, *theirs);
+  // Where signals are counted each rank's engine looks their words up, so all must be found there
+  // before the first kernel raises one.
+  const bool counted = std::any_of(core.plans.begin(), core.plans.end(),
+                                   [](const PeerPlan& plan) { return plan.counted; });
+  if (!counted) {
+    TP_TRY(known);
+    return window;
+  }
+  Result<std::vector<std::uint8_t>> mine_known{std::vector<std::uint8_t>{}};
+  if (known != Status::ok) mine_known = known;
+  auto all_know = gather_or_fail(*core.mesh, mine_known, "announcing a window");
+  if (!all_know) return all_know.status();
   return window;
 }
 
@@ -62,6 +76,10 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   w.integer(*rkey);
   w.integer(second_ != nullptr ? second_->mr->rkey : 0);
   return w.take();
+}
+
+int gpu_of(const WindowRequest& request) {
+  return request.type == MemoryType::cuda ? gpu::inspect_pointer(request.data).gpu : -1;
 }
 
 MrRequest registration(const TeamCore& team, const WindowRequest& request) {
@@ -138,6 +156,7 @@ Status Window::publish(const WindowRequest& request,
     }
     remote.push_back(memory);
   }
+  remote[static_cast<std::size_t>(core_.rank())].gpu = gpu_of(request);
   if (mr_) {
     std::vector<std::uint32_t> rkeys;
     for (const KeyedMemory& memory : remote) rkeys.push_back(memory.fabric_key);
@@ -145,9 +164,9 @@ Status Window::publish(const WindowRequest& request,
   }
   const KeyedMemory local{reinterpret_cast<std::uintptr_t>(request.data), request.bytes,
                           region_->mr->lkey, second_ != nullptr ? second_->mr->lkey : 0};
-  unsigned rights = kLocalRead | kLocalWrite | kRemoteWrite | kRemoteRead;
-  if (core_.limits.atomics) rights |= kRemoteAtomic;
-  auto key = core_.keys.add(local, remote, rights);
+  // Without atomics signals in it are counted, as those of tables are.
+  auto key = core_.keys.add(local, remote,
+                            kLocalRead | kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic);
   if (!key) return key.status();
   key_ = *key;
   return fill(key_, std::vector<std::uint32_t>(remote.size(), key_));

@@ -22,6 +22,8 @@ struct WindowRequest {
   bool strict = false;  // never with relaxed ordering
 };
 
+// The CUDA ordinal of the GPU that it lies in; -1: in none.
+int gpu_of(const WindowRequest& request);
 // As memory of the team's adapter.
 MrRequest registration(const TeamCore& team, const WindowRequest& request);
 // The same as memory of the team's second port, which there is.  Null: it cannot be; the window is

@@ -70,7 +70,6 @@ class FakeGin final : public gda::GinTransport {
  public:
   std::size_t device_count() const override { return 2; }
   Result<DeviceProps> device(int) const override { return Status::internal; }
-  bool window_signals() const override { return gin().window_signals; }
   Result<std::unique_ptr<gda::OneSidedListener>> listen(
       int device, std::span<std::uint8_t, kHandleBytes> handle) override {
     gin().device = device;

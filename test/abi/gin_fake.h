@@ -18,7 +18,6 @@ struct GinState {
   Status answer = Status::ok;
   bool throws = false;
   bool failed = false;  // of every context
-  bool window_signals = false;
 
   // noted
   int made = 0;

@@ -317,12 +317,9 @@ TEST_CASE("v14 says which signals there are") {
   std::memset(&props, 0xA5, sizeof props);
   auto all = versions();
   const Connected c(*all.back());
-  for (const bool in_windows : {false, true}) {
-    gin().window_signals = in_windows;
-    REQUIRE(ncclGinPlugin_v14.getGinProperties(&props) == abi::ncclSuccess);
-    CHECK(props.supportsStrongSignals);
-    CHECK(props.supportsVASignals == in_windows);
-  }
+  REQUIRE(ncclGinPlugin_v14.getGinProperties(&props) == abi::ncclSuccess);
+  CHECK(props.supportsStrongSignals);
+  CHECK(props.supportsVASignals);
   CHECK(ncclGinPlugin_v14.getGinProperties(nullptr) == abi::ncclInvalidArgument);
 }
 

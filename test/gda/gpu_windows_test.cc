@@ -8,6 +8,7 @@
 
 #include "gda/rma/rma_transport.h"
 #include "test/gda/gpu_window.h"
+#include "test/gda/window_signals.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
@@ -92,53 +93,10 @@ std::string gpu_puts(Rank& r) {
   return {};
 }
 
-// 2.30's VA signals: words of a window in GPU memory, raised by all ranks at once, each after data.
-std::string window_signals(Rank& r) {
-  Member member = join(r, settings30());
-  EXPECT_GIN(member.context);
-  const auto n = static_cast<std::size_t>(r.ranks);
-  constexpr std::size_t kBytes = 5000, kPart = 8192, kShared = 64;
-  GpuWindow from(*member.comm, kPart), to(*member.comm, kPart * n), words(*member.comm, 4096);
-  EXPECT_GIN(from && to && words);
-  auto kernel = member.kernel<GinKernel30>();
-  const auto word = [&](std::size_t i) {
-    return std::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t*>(words.data())[i]);
-  };
-  const auto wait = [&](std::size_t i, std::uint64_t least) {
-    const std::int64_t end = now_ns() + kLimit;
-    while (word(i).load(std::memory_order_acquire) < least)
-      if (now_ns() > end) return -ETIMEDOUT;
-    return 0;
-  };
-  for (int round = 1; round <= 20; ++round) {
-    for (std::size_t i = 0; i < kBytes; ++i) from.data()[i] = pattern(r.rank, 0, round, 0, i);
-    for (int p = 0; p < r.ranks; ++p) {
-      TRY_GIN(kernel.put(p, to.handle(), static_cast<std::size_t>(r.rank) * kPart, from.handle(), 0,
-                         kBytes,
-                         {.signal_window = words.handle(),
-                          .signal_offset = static_cast<std::uint64_t>(r.rank) * 8}));
-      for (std::uint64_t i = 0; i < 5; ++i)
-        TRY_GIN(kernel.signal_word(p, words.handle(), (kShared + i) * 8, i + 1));
-      TRY_GIN(kernel.signal(p, 3));
-    }
-    const auto count = static_cast<std::uint64_t>(round);
-    for (int p = 0; p < r.ranks; ++p) {
-      TRY_GIN(wait(static_cast<std::size_t>(p), count));
-      const std::uint8_t* data = to.data() + static_cast<std::size_t>(p) * kPart;
-      for (std::size_t i = 0; i < kBytes; ++i)
-        EXPECT_GIN(data[i] == pattern(p, 0, round, 0, i), round, p, static_cast<std::int64_t>(i));
-      TRY_GIN(kernel.flush(p));
-    }
-    // A signal of the table comes after those in windows.
-    TRY_GIN(kernel.wait_signal(3, count * n));
-    for (std::uint64_t i = 0; i < 5; ++i)
-      EXPECT_GIN(word(kShared + i).load(std::memory_order_acquire) == (i + 1) * count * n, round,
-                 static_cast<std::int64_t>(i));
-    r.meeting->barrier();
-  }
-  EXPECT_GIN(!member.context->failed());
-  r.meeting->barrier();
-  return {};
+// Between the two others the GPU's copy thread adds, and for rank 1 the CPU of who gets them.
+std::string window_signals_of_all_kinds(Rank& r) {
+  EXPECT_GIN(set_modes(r, ModeChoice::gda_cpu, "", QueuePlace::host, r.rank != 1));
+  return window_signals<>(r);
 }
 
 // The GPU refuses the word: that queue fails.
@@ -276,11 +234,18 @@ TEST_CASE("Signals in windows of GPU memory come after their data, and none is l
   FakeGpu gpu;
   fake = &gpu;
   Config config = with_gpu();
-  config.mode = GENERATE(ModeChoice::gda_cpu, ModeChoice::proxy, ModeChoice::gda);
-  SECTION("a quick GPU") { CHECK(run_threads(3, window_signals, config) == ""); }
+  const auto [mode, atomics] = GENERATE(table<ModeChoice, bool>({{ModeChoice::gda_cpu, true},
+                                                                 {ModeChoice::proxy, true},
+                                                                 {ModeChoice::gda, true},
+                                                                 {ModeChoice::gda_cpu, false},
+                                                                 {ModeChoice::proxy, false}}));
+  CAPTURE(static_cast<int>(mode), atomics);
+  config.mode = mode;
+  config.gin_atomics = atomics;
+  SECTION("a quick GPU") { CHECK(run_threads(3, window_signals<>, config) == ""); }
   SECTION("a GPU that takes its time") {
     gpu.slow = true;
-    CHECK(run_threads(2, window_signals, config) == "");
+    CHECK(run_threads(2, window_signals<>, config) == "");
   }
   CHECK(log.warnings().empty());
 }
@@ -292,8 +257,18 @@ TEST_CASE("A signal in a window that the GPU refuses fails its queue") {
   fake = &gpu;
   Config config = with_gpu();
   config.mode = GENERATE(ModeChoice::gda_cpu, ModeChoice::proxy);
+  config.gin_atomics = GENERATE(true, false);
   CHECK(run_threads(1, refused_word, config) == "");
   CHECK_FALSE(log.warnings().empty());
+}
+
+TEST_CASE("Signals of ranks with atomics and without lose nothing in windows of GPU memory") {
+  NEEDS(!on_adapters(), "the made-up GPU is the soft HCA's");
+  LogCapture log;
+  FakeGpu gpu;
+  fake = &gpu;
+  CHECK(run_threads(3, window_signals_of_all_kinds, with_gpu()) == "");
+  CHECK(log.warnings().empty());
 }
 
 TEST_CASE("A context is destroyed with copies under way, which it waits for") {

@@ -1,6 +1,7 @@
 #pragma once
 // Kernels of a team whose first port fails while they run, for tests: each rank puts to all, with
-// signals and counters, gets in between, and writes over what it has taken.  CPU threads play them.
+// signals, in turn of the table and of a window, and counters, gets in between, and writes over
+// what it has taken.  CPU threads play them.
 //
 // Threads: ranks are threads or processes; `fault` and `alone` are set before they begin.
 #include <array>
@@ -58,33 +59,75 @@ inline unsigned seed_of(int from, int to, std::uint64_t round) {
   return static_cast<unsigned>(round) * 64 + static_cast<unsigned>(from * 8 + to);
 }
 
-// All memory that the kernels of a rank use.
+inline std::uint64_t word_of(WindowMemory& words, std::size_t offset) {
+  return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(words.data() + offset))
+      .load(std::memory_order_acquire);
+}
+template <class Memory>
+std::uint64_t word_of(Memory& words, std::size_t offset) {
+  return words.word(offset);
+}
+
+// All memory that the kernels of a rank use.  `Words`: that of signals in windows.
+template <class Words>
 struct Windows {
   Windows(gda::GinComm& comm, int ranks)
-      : out(comm, kSlot * kSlots * static_cast<std::size_t>(ranks)),
+      : words(comm, 4096),
+        out(comm, kSlot * kSlots * static_cast<std::size_t>(ranks)),
         in(comm, kSlot * kSlots * static_cast<std::size_t>(ranks)),
         fixed(comm, 4096),
         fetched(comm, 4096 * static_cast<std::size_t>(ranks)) {}
-  explicit operator bool() const { return out && in && fixed && fetched; }
+  explicit operator bool() const { return words && out && in && fixed && fetched; }
+  Words words;
   WindowMemory out, in, fixed, fetched;
 };
+// Every second signal of a kind is in the window.
+inline bool in_window(std::uint64_t round) { return round % 2 != 0; }
+inline gda::PutExtras signal_of(int id, std::uint64_t round, std::uint64_t words) {
+  gda::PutExtras extras;
+  if (in_window(round)) {
+    extras.signal_window = words;
+    extras.signal_offset = static_cast<std::uint64_t>(id) * 8;
+  } else {
+    extras.signal = id;
+  }
+  return extras;
+}
+// Until that round's has come.
+template <class Words>
+int wait_for(int id, std::uint64_t round, const gda::GinKernel30& kernel, Windows<Words>& w) {
+  const std::uint64_t least = round / 2 + 1;
+  const auto at = static_cast<std::size_t>(id);
+  if (!in_window(round)) return kernel.wait_signal(at, least);
+  const std::int64_t end = now_ns() + kLimit;
+  while (word_of(w.words, 8 * at) < least) {
+    if (now_ns() > end) return -ETIMEDOUT;
+    std::this_thread::yield();
+  }
+  return 0;
+}
+// All rounds' and no more.
+template <class Words>
+bool has_all(int id, const gda::GinKernel30& kernel, Windows<Words>& w) {
+  const auto at = static_cast<std::size_t>(id);
+  return kernel.read_signal(at) == (rounds + 1) / 2 && word_of(w.words, 8 * at) == rounds / 2;
+}
 inline std::size_t slot_of(int rank, std::uint64_t round) {
   return (static_cast<std::size_t>(rank) * kSlots + round % kSlots) * kSlot;
 }
 
 // Puts to one rank, each when its slot there is free again; sometimes a get between them.
-inline std::string send_to(int to, int me, const gda::GinKernel30& shared, Windows& w) {
+template <class Words>
+std::string send_to(int to, int me, const gda::GinKernel30& shared, Windows<Words>& w) {
   gda::GinKernel30 kernel = shared;
   for (std::uint64_t round = 0; round < rounds; ++round) {
     for (std::uint64_t far = furthest;
          far < round && !furthest.compare_exchange_weak(far, round);) {
     }
-    if (round >= kSlots)
-      TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(kCredit + to), round - kSlots + 1));
+    if (round >= kSlots) TRY_GIN(wait_for(kCredit + to, round - kSlots, kernel, w));
     const std::size_t bytes = bytes_of(me, to, round), at = slot_of(to, round);
     w.out.fill(seed_of(me, to, round), at, bytes);
-    gda::PutExtras extras;
-    extras.signal = kData + me;
+    gda::PutExtras extras = signal_of(kData + me, round, w.words.handle());
     extras.counter = to;
     TRY_GIN(kernel.put(to, w.in.handle(), slot_of(me, round), w.out.handle(), at, bytes, extras));
     if (round % 16 != 5) continue;
@@ -101,17 +144,22 @@ inline std::string send_to(int to, int me, const gda::GinKernel30& shared, Windo
 }
 
 // Takes what one rank puts, has the memory for itself for a while, and gives it back.
-inline std::string take_from(int from, int me, const gda::GinKernel30& shared, Windows& w) {
+template <class Words>
+std::string take_from(int from, int me, const gda::GinKernel30& shared, Windows<Words>& w) {
   gda::GinKernel30 kernel = shared;
   for (std::uint64_t round = 0; round < rounds; ++round) {
-    TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(kData + from), round + 1));
+    TRY_GIN(wait_for(kData + from, round, kernel, w));
     const std::size_t bytes = bytes_of(from, me, round), at = slot_of(from, round);
     const std::int64_t bad = w.in.mismatch(seed_of(from, me, round), at, bytes);
     EXPECT_GIN(bad == -1, bad, from, static_cast<std::int64_t>(round));
     w.in.fill(77, at, bytes);
     for (int i = 0; i < 20; ++i) std::this_thread::yield();
     EXPECT_GIN(w.in.mismatch(77, at, bytes) == -1, from, static_cast<std::int64_t>(round));
-    TRY_GIN(kernel.signal(from, kCredit + me));
+    if (in_window(round))
+      TRY_GIN(
+          kernel.signal_word(from, w.words.handle(), 8 * static_cast<std::size_t>(kCredit + me)));
+    else
+      TRY_GIN(kernel.signal(from, kCredit + me));
   }
   return {};
 }
@@ -227,8 +275,9 @@ inline std::string strike(const Port& port) {
   return {};
 }
 
-inline std::string play(Rank& r, Member& member) {
-  Windows w(*member.comm, r.ranks);
+template <class Words = WindowMemory>
+std::string play(Rank& r, Member& member) {
+  Windows<Words> w(*member.comm, r.ranks);
   EXPECT_GIN(w);
   w.fixed.fill(static_cast<unsigned>(1000 + r.rank), 0, 4096);
   const Port& first = *r.devices->rails(0).front().port;
@@ -246,17 +295,14 @@ inline std::string play(Rank& r, Member& member) {
   for (const std::string& one : wrong)
     if (!one.empty()) return one;
   for (int p = 0; p < r.ranks; ++p)  // nobody has waited for the last ones
-    TRY_GIN(kernel.wait_signal(static_cast<std::uint64_t>(kCredit + p), rounds));
+    for (const std::uint64_t last : {rounds - 2, rounds - 1})
+      TRY_GIN(wait_for(kCredit + p, last, kernel, w));
   r.meeting->barrier();  // all has come: nothing more may
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   for (int p = 0; p < r.ranks; ++p) {
-    const auto id = static_cast<std::uint64_t>(p);
-    const std::uint64_t data = kernel.read_signal(kData + id);
-    const std::uint64_t credit = kernel.read_signal(kCredit + id);
-    const std::uint64_t counter = kernel.read_counter(id);
-    EXPECT_GIN(data == rounds && credit == rounds && counter == rounds,
-               static_cast<std::int64_t>(data), static_cast<std::int64_t>(credit),
-               static_cast<std::int64_t>(counter));
+    const std::uint64_t counter = kernel.read_counter(static_cast<std::uint64_t>(p));
+    EXPECT_GIN(counter == rounds, static_cast<std::int64_t>(counter));
+    EXPECT_GIN(has_all(kData + p, kernel, w) && has_all(kCredit + p, kernel, w), p);
     for (std::uint64_t slot = 0; slot < kSlots; ++slot) {
       const std::uint64_t last = rounds - kSlots + slot;
       EXPECT_GIN(w.in.mismatch(77, slot_of(p, last), bytes_of(p, r.rank, last)) == -1, p,

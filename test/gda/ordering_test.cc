@@ -7,6 +7,7 @@
 
 #include "test/gda/gpu_window.h"
 #include "test/gda/late_adapter.h"
+#include "test/gda/window_signals.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
@@ -206,6 +207,16 @@ std::string signals_of_all_kinds(Rank& r) {
 TEST_CASE("Signals of ranks with atomics and without lose nothing to each other") {
   NEEDS(!on_adapters(), "the atomics that are the adapter's own are the soft HCA's");
   CHECK(run_threads(3, signals_of_all_kinds, ordering_config(true)) == "");
+}
+
+TEST_CASE(
+    "Without atomics signals in windows come after their data in GPU memory, on late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  LogCapture log;
+  GpuWithMemory gpu;
+  gpu.slow = GENERATE(false, true);
+  CHECK(run_threads(gpu.slow ? 2 : 3, (window_signals<2, 18>), ordering_config(false)) == "");
+  CHECK(log.warnings().empty());
 }
 
 TEST_CASE("Without atomics a signal comes after its data in GPU memory, on late adapters") {

@@ -10,38 +10,29 @@ using namespace twinpath::gda;
 
 namespace {
 
-// w put, i inline put, s signal, r get, n nop, d dump, a another atomic.
-struct Kind {
-  OperationKind kind;
-  bool signal;
-};
-Kind kind_of(char c) {
+// w put, i inline put, s signal, r get, n nop, d dump.
+OperationKind kind_of(char c) {
   switch (c) {
     case 'w':
-      return {OperationKind::write, false};
+      return OperationKind::write;
     case 'i':
-      return {OperationKind::write_inline, false};
+      return OperationKind::write_inline;
     case 's':
-      return {OperationKind::fetch_add, true};
+      return OperationKind::fetch_add;
     case 'r':
-      return {OperationKind::read, false};
+      return OperationKind::read;
     case 'd':
-      return {OperationKind::dump, false};
-    case 'a':
-      return {OperationKind::fetch_add, false};
+      return OperationKind::dump;
     default:
-      return {OperationKind::nop, false};
+      return OperationKind::nop;
   }
 }
 
-// '+' again, '.' applied, '!' impossible.
+// '+' again, '.' applied.
 std::string replay(const std::string& under_way, std::uint64_t taken) {
   ReplayRule rule(taken);
   std::string out;
-  for (const char c : under_way) {
-    const Replay what = rule.next(kind_of(c).kind, kind_of(c).signal);
-    out += what == Replay::again ? '+' : what == Replay::applied ? '.' : '!';
-  }
+  for (const char c : under_way) out += rule.next(kind_of(c)) == Replay::again ? '+' : '.';
   return out;
 }
 
@@ -61,8 +52,6 @@ TEST_CASE("What is sent again, and what is not") {
       {"nor inline ones", "isis", 1, "..++"},
       {"a get's answer may be lost although a later signal arrived", "rswrs", 2, "+..+."},
       {"nops and dumps go with what is before them", "nwsdn", 1, "+..++"},
-      {"an atomic's fate is not known", "wawas", 0, "+!+!+"},
-      {"not even before a signal that was taken", "as", 1, "!."},
       {"nothing was under way", "", 0, ""},
   };
   for (const Case& c : cases) {

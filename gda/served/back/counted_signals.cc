@@ -11,19 +11,22 @@
 
 namespace twinpath::gda {
 
-void CountedSender::fill(ibv_send_wr& wr, std::uint64_t remote, std::uint32_t rkey) {
-  const std::uint64_t index = (remote - target_.signals) / sizeof(std::uint64_t);
+std::uint32_t CountedSender::fill(ibv_send_wr& wr, const Operation& operation, std::uint32_t rkey,
+                                  std::uint8_t* data) {
+  const CountedEntry entry{operation.add, operation.offset, operation.window};
   wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  wr.imm_data = htobe32(static_cast<std::uint32_t>(index));
-  wr.wr.rdma.remote_addr = target_.row + sent_++ % target_.words * sizeof(std::uint64_t);
+  wr.wr.rdma.remote_addr = target_.row + sent_++ % target_.entries * sizeof entry;
   wr.wr.rdma.rkey = rkey;
+  std::memcpy(data, &entry, sizeof entry);
+  const std::uint64_t at = operation.remote - target_.signals;
+  const bool in_table = operation.remote >= target_.signals && at < target_.signals_bytes;
+  wr.imm_data = htobe32(in_table ? static_cast<std::uint32_t>(at / sizeof entry.add)
+                                 : CountedEntry::kInWindow);
+  return in_table ? sizeof entry.add : sizeof entry;
 }
 
 CountedInbox::CountedInbox(const Memory& memory, GpuFlush* flush)
-    : memory_(memory),
-      rows_(memory.pairs),
-      flush_(flush),
-      waiting_(flush == nullptr ? 0 : memory.pairs * kReceives) {}
+    : memory_(memory), rows_(memory.pairs), adder_(*this, flush, memory.pairs * kReceives) {}
 
 Status CountedInbox::listen(std::size_t pair, ibv_qp* qp) {
   rows_[pair].qp = qp;
@@ -46,8 +49,10 @@ bool CountedInbox::stop(std::size_t pair) {
 }
 
 void CountedInbox::move(std::size_t pair, int, ibv_qp* qp) {
-  rows_[pair].qp = qp;
-  rows_[pair].owed = 0;
+  Row& row = rows_[pair];
+  row.qp = qp;
+  row.owed = 0;
+  ++row.generation;
 }
 
 int CountedInbox::post(ibv_qp* qp, std::size_t pair, int count) {
@@ -65,35 +70,39 @@ void CountedInbox::on_receive(const ibv_wc& wc) {
   const std::size_t pair = WorkRequestId::pair(wc);
   // Flushed receives: the sender, or this end's own sends, tell what went wrong.
   if (wc.status != IBV_WC_SUCCESS || pair >= rows_.size()) return;
-  const std::size_t index = be32toh(wc.imm_data);
-  const std::size_t at = pair * memory_.row + rows_[pair].taken++ % memory_.row;
-  if (index < memory_.signals) {
-    // Partner: the adapter's write, which comes before the completion.
-    const std::uint64_t what =
-        std::atomic_ref<std::uint64_t>(memory_.words[at]).load(std::memory_order_acquire);
-    // The READ is posted after the completion, so it pushes the signal's data.  While others wait,
-    // this one does, too: who sees it may rely on what its sender signalled before.
-    if (flush_ != nullptr && (flush_->needed() || first_waiting_ != next_waiting_)) {
-      waiting(next_waiting_++) = {static_cast<std::uint32_t>(pair),
-                                  static_cast<std::uint32_t>(index), what, flush_->request()};
-      return;
-    }
-    add(index, what);
-  }
-  give_back(pair);
+  Row& row = rows_[pair];
+  const std::uint32_t index = be32toh(wc.imm_data);
+  CountedEntry& entry = memory_.entries[pair * memory_.row + row.taken++ % memory_.row];
+  GpuWords::Word word;
+  // Partner: the adapter's write, which comes before the completion.
+  word.add = std::atomic_ref<std::uint64_t>(entry.add).load(std::memory_order_acquire);
+  if (index < memory_.signals)
+    word.address = reinterpret_cast<std::uintptr_t>(memory_.table + index);
+  else if (index != CountedEntry::kInWindow || !find(entry, word))
+    return give_back(pair);
+  adder_.add(word, {static_cast<std::uint32_t>(pair), 0, row.generation});
 }
 
-void CountedInbox::settle() {
-  while (first_waiting_ != next_waiting_ && waiting(first_waiting_).ticket <= flush_->done()) {
-    const Waiting& next = waiting(first_waiting_++);
-    add(next.index, next.add);
-    give_back(next.pair);
+bool CountedInbox::find(const CountedEntry& entry, GpuWords::Word& word) const {
+  Located at;
+  const auto window = static_cast<std::uint32_t>(entry.window);
+  const bool known = memory_.windows->remote(window, memory_.rank, entry.offset, sizeof word.add,
+                                             kRemoteAtomic, at);
+  if (!known || at.address % sizeof word.add != 0) {
+    TP_WARN("rank %d: a signal came for offset %llu of window 0x%x, where there is %s",
+            memory_.rank, static_cast<unsigned long long>(entry.offset), window,
+            known ? "no aligned word" : "nothing registered (any more)");
+    return false;
   }
+  word.address = at.address;
+  word.gpu = at.gpu;
+  word.rkey = at.fabric_key;
+  return true;
 }
 
-void CountedInbox::add(std::size_t index, std::uint64_t what) {
-  // Partner: the acquire of a kernel that waits for the signal.
-  std::atomic_ref<std::uint64_t>(memory_.table[index]).fetch_add(what, std::memory_order_release);
+void CountedInbox::added(const WordAdder::Receipt& receipt) {
+  // Not of a queue pair that was left.
+  if (receipt.generation == rows_[receipt.queue].generation) give_back(receipt.queue);
 }
 
 void CountedInbox::give_back(std::size_t pair) {

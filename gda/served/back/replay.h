@@ -11,7 +11,6 @@
 //   write            applied                           again: the same bytes, the same place
 //   signal           applied                           again: its word is the same, too
 //   read             again: its answer may be lost     again
-//   other atomic     impossible: whether it was added nobody can tell
 //
 // A write before that signal must not be sent again: who has seen the signal may have given the
 // memory back, or had others write there.
@@ -23,7 +22,7 @@
 
 namespace twinpath::gda {
 
-enum class Replay : std::uint8_t { again, applied, impossible };
+enum class Replay : std::uint8_t { again, applied };
 
 class ReplayRule {
  public:
@@ -31,8 +30,8 @@ class ReplayRule {
   explicit ReplayRule(std::uint64_t signals = 0) : signals_(signals) {}
 
   // Of the next operation that was under way, in order.  One that is to go again may be asked for
-  // again.  `signal`: it is a counted one (counted_signals.h).
-  Replay next(OperationKind kind, bool signal) {
+  // again.  A fetch_add is a signal, and counted: only such queues move (second_port.h).
+  Replay next(OperationKind kind) {
     switch (kind) {
       case OperationKind::nop:
       case OperationKind::dump:
@@ -44,7 +43,6 @@ class ReplayRule {
       case OperationKind::fetch_add:
         break;
     }
-    if (!signal) return Replay::impossible;
     if (signals_ == 0) return Replay::again;
     --signals_;
     return Replay::applied;

@@ -54,16 +54,6 @@ VerbsBackEnd::VerbsBackEnd(const VerbsBackEndSetup& setup)
 Issued VerbsBackEnd::issue(std::uint64_t index, const Operation& operation) {
   if (dead()) return Issued::failed;
   if (phase_ != Phase::serving) return Issued::full;
-  if (!setup_.atomics && operation.kind == OperationKind::fetch_add &&
-      !(counted_ && counted_->covers(operation.remote))) {
-    post();
-    if (!dead()) {
-      TP_WARN("%s: work request %llu is an atomic outside the signals, and there are no atomics",
-              setup_.name.c_str(), static_cast<unsigned long long>(index));
-      die(index, Syndrome::remote_invalid_request);
-    }
-    return Issued::failed;
-  }
   if (!kept_.empty()) kept_[index & (kept_.size() - 1)] = operation;
   const Issued sent = send(index, operation);
   if (sent == Issued::accepted) issued_.store(index + 1, std::memory_order_release);
@@ -128,10 +118,9 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
       wr.opcode = IBV_WR_RDMA_READ;
       return;
     case OperationKind::fetch_add:
-      if (counted_ && counted_->covers(operation.remote)) {
-        counted_->fill(wr, operation.remote, path().rkey);
-        std::memcpy(scratch, &operation.add, sizeof operation.add);
-        sge = {scratch_address, sizeof operation.add, path().scratch_lkey};
+      if (counted_) {
+        sge = {scratch_address, counted_->fill(wr, operation, path().rkey, scratch),
+               path().scratch_lkey};
         return;
       }
       wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;

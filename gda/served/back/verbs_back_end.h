@@ -52,7 +52,6 @@ struct VerbsBackEndSetup {
   bool post_inline =
       false;  // let the work request itself hold the data, where the queue pair takes it
   std::optional<CountedSender::Target> counted;  // signals without atomics
-  bool atomics = true;        // of words that are no signals, which no CPU adds to
   std::uint64_t probed = 0;   // address; the queue pair holds one work request more, for probes
   GpuFlush* flush = nullptr;  // null: none is needed
   std::string name;           // "queue to rank 3", for messages
@@ -61,7 +60,7 @@ struct VerbsBackEndSetup {
 class VerbsBackEnd final : public BackEnd, public MovingQueue {
  public:
   static constexpr std::size_t kScratchSlot = 32;
-  static_assert(kScratchSlot >= kMaxInline);
+  static_assert(kScratchSlot >= kMaxInline && kScratchSlot >= sizeof(CountedEntry));
 
   explicit VerbsBackEnd(const VerbsBackEndSetup& setup);
   // Before the first scan.
@@ -126,7 +125,9 @@ class VerbsBackEnd final : public BackEnd, public MovingQueue {
   std::uint64_t wr_id(std::uint64_t index) const { return WorkRequestId::of(setup_.tag, index); }
   const VerbsPath& path() const { return paths_.both[paths_.on]; }
   const Operation& kept(std::uint64_t index) const { return kept_[index & (kept_.size() - 1)]; }
-  bool is_signal(const Operation& operation) const;
+  static bool is_signal(const Operation& operation) {
+    return operation.kind == OperationKind::fetch_add;
+  }
   Issued send(std::uint64_t index, const Operation& operation);
   void arrived(const SendChain::Mark& mark);
   void nothing(std::uint64_t index);

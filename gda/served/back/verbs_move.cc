@@ -4,11 +4,6 @@
 
 namespace twinpath::gda {
 
-bool VerbsBackEnd::is_signal(const Operation& operation) const {
-  return operation.kind == OperationKind::fetch_add && counted_ &&
-         counted_->covers(operation.remote);
-}
-
 MovingQueue::UnderWay VerbsBackEnd::under_way() const {
   UnderWay all{issued(), finished()};
   for (std::uint64_t i = all.finished; i != all.issued; ++i) all.bytes += kept(i).bytes;
@@ -70,18 +65,10 @@ void VerbsBackEnd::replay() {
   const std::uint64_t end = issued_.load(std::memory_order_relaxed);
   for (; again_ != end; ++again_) {
     const Operation& operation = kept(again_);
-    switch (rule_.next(operation.kind, is_signal(operation))) {
-      case Replay::again:
-        if (send(again_, operation) != Issued::accepted) return;
-        break;
-      case Replay::applied:
-        nothing(again_);
-        break;
-      case Replay::impossible:
-        TP_WARN("%s: whether the atomic of work request %llu was done cannot be known",
-                setup_.name.c_str(), static_cast<unsigned long long>(again_));
-        return fail_unreachable();
-    }
+    if (rule_.next(operation.kind) == Replay::applied)
+      nothing(again_);
+    else if (send(again_, operation) != Issued::accepted)
+      return;
   }
   phase_ = Phase::serving;
   post();

@@ -66,6 +66,8 @@ struct WqeReader {
       return error;
     if (swap64(words[2]) % kAtomicBytes != 0) return Syndrome::remote_invalid_request;
     operation.add = swap64(words[4]);
+    operation.window = first_dword(words[3]);
+    operation.offset = swap64(words[2]);
     return remote(kAtomicBytes, kRemoteAtomic, operation);
   }
 };

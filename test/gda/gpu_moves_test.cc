@@ -1,5 +1,5 @@
-// A team's port fails while hosts put, with signals in memory of a GPU that is made up: what the
-// receiving adapter adds goes on over the second port, too.
+// A team's port fails while hosts put (RMA), or kernels (GIN), with signals in memory of a GPU that
+// is made up.
 #include <mutex>
 #include <set>
 #include <utility>
@@ -65,6 +65,14 @@ std::string moves_by_slots(Rank& r) {
   return wrong;
 }
 
+std::string gin_moves(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  const std::string wrong = play<GpuWindow>(r, member);
+  mend(r);
+  return wrong;
+}
+
 Config gpu_soon_back() {
   Config config = soon_back();
   config.soft_cuda = SoftCuda::inprocess;
@@ -96,6 +104,34 @@ TEST_CASE("F1: Host RMA with signals in GPU memory goes on over the second port"
     fault = {"down", seed % 2 != 0, soft::PortLoss::all, 5000 * seed, seed};
     const LogCapture log;
     CHECK(run_threads(2, rma_moves<GpuWords>, config) == "");
+    CHECK(log.has("leaves soft0 for soft1"));
+  }
+}
+
+TEST_CASE("F4: Kernels with signals in windows of GPU memory go back to the first port, by seed") {
+  if (on_adapters()) return;
+  FakeGpu gpu;
+  fake = &gpu;
+  each_seed([](unsigned seed, const LogCapture& log) {
+    Fault often{"often", seed % 2 != 0, soft::PortLoss::all};
+    often.times = 3;
+    REQUIRE(by_seed(seed, often, log, {gin_moves, 1, gpu_soon_back}) == "");
+    CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
+  });
+}
+
+TEST_CASE("F1: Kernels with signals in windows of GPU memory go on over the second port") {
+  if (on_adapters()) return;
+  FakeGpu gpu;
+  fake = &gpu;
+  Config config = merged_config();
+  config.soft_cuda = SoftCuda::inprocess;
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    INFO("seed " << seed);
+    gpu.slow = seed > 2;
+    fault = {"down", seed % 2 != 0, soft::PortLoss::all, 5000 * seed, seed};
+    const LogCapture log;
+    CHECK(run_threads(2, gin_moves, config) == "");
     CHECK(log.has("leaves soft0 for soft1"));
   }
 }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace twinpath::gda::rma {
+namespace twinpath::gda {
 
 template <class T>
 class Ring {
@@ -36,4 +36,4 @@ class Ring {
   std::uint64_t first_ = 0, end_ = 0;
 };
 
-}  // namespace twinpath::gda::rma
+}  // namespace twinpath::gda

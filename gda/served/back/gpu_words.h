@@ -1,0 +1,58 @@
+#pragma once
+// Adds to words in GPU memory, for signals that no adapter's atomic adds (word_adder.h): several
+// words at a time, each once.
+//
+//   looped    The adapter READs the words over a queue pair joined to itself, which pushes the data
+//             that was written before their signals (gpu_flush.h), then WRITEs the sums.  Nobody
+//             else may add between the two: word_turn.h.
+//   updated   On adapters that place in order whatever the memory (Verbs::ordered) the data is in
+//             place.  The GPU's copy thread adds, as it does for their atomics, and tells of each
+//             word whether it was added: a kernel may have reset it since, so none could be added
+//             to again on suspicion.  No port has a part in it, so a port that is lost changes
+//             nothing.
+//
+// Threads: of who drives the context.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "gda/team/team_core.h"
+#include "gda/team/word_turn.h"
+
+namespace twinpath::gda {
+
+class GpuWords {
+ public:
+  static constexpr std::size_t kBatch = 16;
+  static constexpr std::size_t kValuesBytes = kBatch * sizeof(std::uint64_t);
+  struct Word {
+    std::uint64_t address = 0, add = 0;
+    int gpu = -1;
+    std::uint32_t rkey = 0;  // of this rank's memory over the team's first port
+  };
+  enum class State : std::uint8_t { idle, busy, failed };  // failed: for good, which was logged
+
+  // Registered memory of kValuesBytes, for the adapter.
+  struct Values {
+    std::uint64_t* at = nullptr;
+    std::uint32_t lkey = 0;
+  };
+  // `turn`: of all who may add to the same words.  All outlive the result.  Null without a CUDA
+  // driver.
+  static Result<std::unique_ptr<GpuWords>> make(const TeamCore& team, WordTurn& turn,
+                                                const Values& values);
+  // Nothing is added any more.
+  virtual ~GpuWords() = default;
+  GpuWords(const GpuWords&) = delete;
+  GpuWords& operator=(const GpuWords&) = delete;
+
+  // kBatch at most, of different addresses; while idle.  False: not now.
+  virtual bool begin(std::span<const Word> words) = 0;
+  virtual State look() = 0;
+
+ protected:
+  GpuWords() = default;
+};
+
+}  // namespace twinpath::gda
