@@ -155,16 +155,6 @@ Status QueuePair::raise(const QueueEnd& far, const std::string& peer, bool here)
   return Status::system;
 }
 
-int QueuePair::restart() {
-  int error = move_to_reset(verbs_, qp_.get());
-  if (error == 0) error = move_to_init(verbs_, qp_.get(), rail_, settings_);
-  if (error != 0) return error;
-  psn_ = random_24_bits();
-  const QueueEnd self = end();
-  error = to_rtr(self);
-  return error != 0 ? error : to_rts(self);
-}
-
 void QueuePair::stop() { (void)move_to_error(verbs_, qp_.get()); }
 
 }  // namespace twinpath::gda

@@ -49,9 +49,6 @@ class QueuePair {
   // To RTR and RTS.  Logs what is wrong; `peer` names the far end, `here` is whether it is on this
   // host.
   Status raise(const QueueEnd& far, const std::string& peer, bool here);
-  // Of one that is joined to itself and has nothing under way, whatever its state: it can be used
-  // again.  0, or the error.
-  int restart();
   // Nothing more is read from or written to memory here for what was posted.
   void stop();
 

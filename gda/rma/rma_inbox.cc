@@ -10,11 +10,9 @@ namespace twinpath::gda::rma {
 Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, const Memory& memory,
                                            GpuFlush* flush) {
   std::unique_ptr<Inbox> made(new Inbox(team, queues, memory, flush));
-  auto words =
-      GpuWords::make(team, team.words,
-                     {reinterpret_cast<std::uint64_t*>(made->receive(queues, 0)), memory.lkeys[0]});
-  if (!words) return words.status();
-  made->adder_.reach_gpu(std::move(words).take());
+  TP_TRY(made->adder_.reach_gpu(
+      team, team.words,
+      {reinterpret_cast<std::uint64_t*>(made->receive(queues, 0)), memory.lkeys[0]}));
   return made;
 }
 

@@ -31,8 +31,10 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   if (core.second != nullptr) second_ = register_on_second(core, request);
   local_ = {address, request.bytes, region_->mr->lkey, second_ != nullptr ? second_->mr->lkey : 0};
   // Before anybody has heard of it, and may signal.
-  team_.add(number_, {local_.address, local_.bytes, region_->mr->rkey,
-                      second_ != nullptr ? second_->mr->rkey : 0, gpu_of(request)});
+  team_.add(number_, {.address = local_.address,
+                      .bytes = local_.bytes,
+                      .fabric_key = region_->mr->rkey,
+                      .gpu = gpu_of(request)});
   listed_ = true;
   Writer w;
   w.integer(number_);

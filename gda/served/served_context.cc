@@ -42,7 +42,7 @@ Result<std::unique_ptr<ServedContext>> ServedContext::make(std::shared_ptr<GinCo
   ContextShape shape = shape_of(*core, settings);
   shape.gpu_cqs = core->config().gin_cq == QueuePlace::gpu;
   shape.gdrcopy = core->config().gdrcopy;
-  for (const PeerPlan& plan : core->plans) shape.counted |= plan.counted;
+  shape.counted = core->counted();
   std::unique_ptr<ServedContext> context(new ServedContext(core, shape));
   const auto mine = context->prepare(settings);
   auto theirs = exchange_or_fail(*core->mesh, mine, "making queues");
@@ -90,7 +90,7 @@ Result<std::vector<ServedContext::Bytes>> ServedContext::prepare(const ContextSe
   auto flush = GpuFlush::make(*core_, {memory_->sink_address(), port_->tables().lkey});
   if (!flush) return flush.status();
   flush_ = std::move(flush).take();
-  if (shape_.counted)
+  if (shape_.counted) {
     inbox_ = std::make_unique<CountedInbox>(
         CountedInbox::Memory{.entries = reinterpret_cast<CountedEntry*>(memory_->inbox_address()),
                              .table = reinterpret_cast<std::uint64_t*>(memory_->signals_address()),
@@ -100,12 +100,9 @@ Result<std::vector<ServedContext::Bytes>> ServedContext::prepare(const ContextSe
                              .windows = &core_->keys,
                              .rank = core_->rank()},
         flush_.get());
-  if (shape_.counted) {
-    auto words = GpuWords::make(
+    TP_TRY(inbox_->adder().reach_gpu(
         *core_, core_->engine->words(),
-        {reinterpret_cast<std::uint64_t*>(memory_->values_address()), port_->tables().lkey});
-    if (!words) return words.status();
-    inbox_->adder().reach_gpu(std::move(words).take());
+        {reinterpret_cast<std::uint64_t*>(memory_->values_address()), port_->tables().lkey}));
   }
   if (core_->second != nullptr) make_second(settings);
 
@@ -284,7 +281,6 @@ Status ServedContext::make_queues() {
       soft->scratch = back.scratch;
       soft->signals = far.signals.signals;
       soft->signals_bytes = far.signals.signals_bytes;
-      soft->counted = counted(front.peer);
       if (far.table != nullptr) soft->signals_here = far.table->data();
     }
     mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);

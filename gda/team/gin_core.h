@@ -3,6 +3,7 @@
 //
 // Threads: made by connect; afterwards only `keys`, `flush_sources` and `contexts` change, by the
 // comm's callers (one at a time); the engine's thread looks keys up.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,6 +41,10 @@ struct GinCore : TeamCore {
   // waits for kernels, and NCCL's abort closes windows before it lets us let kernels go.
   std::vector<std::unique_ptr<DeviceBlock>> spare_handles;
 
+  // Whether signals of any rank are; then this holds at all ranks (counted_peers).
+  bool counted() const {
+    return std::any_of(plans.begin(), plans.end(), [](const PeerPlan& p) { return p.counted; });
+  }
   // What the engine has looked up before is posted after it.
   void pass_round() { engine->pass_round(); }
 

@@ -1,7 +1,6 @@
 // See window.h.
 #include "gda/team/window.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "gda/abi/abi.h"
@@ -29,9 +28,7 @@ Result<std::unique_ptr<Window>> Window::make(GinCore& core, const WindowRequest&
   const Status known = window->publish(request, *theirs);
   // Where signals are counted each rank's engine looks their words up, so all must be found there
   // before the first kernel raises one.
-  const bool counted = std::any_of(core.plans.begin(), core.plans.end(),
-                                   [](const PeerPlan& plan) { return plan.counted; });
-  if (!counted) {
+  if (!core.counted()) {
     TP_TRY(known);
     return window;
   }

@@ -96,12 +96,6 @@ int move_to_error(const Verbs& verbs, ibv_qp* qp) {
   return move_pair(verbs, qp, a, IBV_QP_STATE);
 }
 
-int move_to_reset(const Verbs& verbs, ibv_qp* qp) {
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_RESET;
-  return move_pair(verbs, qp, a, IBV_QP_STATE);
-}
-
 Result<Owned<ibv_cq>> make_completion_queue(const Verbs& verbs, ibv_context* context,
                                             std::size_t entries, const void* owner) {
   errno = 0;

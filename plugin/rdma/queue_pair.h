@@ -27,7 +27,6 @@ int move_to_rtr(const Verbs& verbs, ibv_qp* qp, ibv_qp_attr path);
 int move_to_rts(const Verbs& verbs, ibv_qp* qp, const QueueSettings& settings, std::uint32_t psn,
                 std::uint8_t reads);
 int move_to_error(const Verbs& verbs, ibv_qp* qp);
-int move_to_reset(const Verbs& verbs, ibv_qp* qp);
 
 // Without a channel.  `owner`: who asks whether it has failed (AsyncEvents::completions_failed).
 Result<Owned<ibv_cq>> make_completion_queue(const Verbs& verbs, ibv_context* context,

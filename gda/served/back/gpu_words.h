@@ -49,6 +49,7 @@ class GpuWords {
 
   // kBatch at most, of different addresses; while idle.  False: not now.
   virtual bool begin(std::span<const Word> words) = 0;
+  // Of what was begun; not after it has failed.
   virtual State look() = 0;
 
  protected:

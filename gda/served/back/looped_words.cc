@@ -36,7 +36,7 @@ LoopedWords::~LoopedWords() {
 }
 
 bool LoopedWords::begin(std::span<const Word> words) {
-  if (phase_ != Phase::idle || !turn_.take(this)) return false;
+  if (!turn_.take(this)) return false;
   std::copy(words.begin(), words.end(), words_.begin());
   count_ = words.size();
   post(Phase::reading);
@@ -66,7 +66,6 @@ void LoopedWords::post(Phase phase) {
 }
 
 GpuWords::State LoopedWords::look() {
-  if (phase_ == Phase::idle) return State::idle;
   if (phase_ == Phase::failed) return State::failed;
   std::array<ibv_wc, kBatch> wcs;
   const int n = ibv_poll_cq(cq_.get(), static_cast<int>(wcs.size()), wcs.data());

@@ -115,7 +115,8 @@ soft::Reached SoftBackEnd::prepare(const Operation& operation, Slot& slot) {
 
 soft::Reached SoftBackEnd::prepare_add(const Operation& operation, Slot& slot) {
   using soft::Reached;
-  if (setup_.counted) return Reached::no;
+  // Added by the peer's CPU, in the order in which they come there.
+  if (setup_.verbs->counts()) return Reached::no;
   soft::Place word;
   const Reached found = ring_->reach->remote(operation.rkey, operation.remote,
                                              sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC, word);

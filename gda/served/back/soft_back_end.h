@@ -40,8 +40,6 @@ struct SoftBackEndSetup {
   // where they are not.  Of a peer in this process nothing is needed.
   std::uint64_t signals = 0, signals_bytes = 0;
   std::uint8_t* signals_here = nullptr;
-  // Signals are added by the peer's CPU, in the order in which they come there.
-  bool counted = false;
 };
 
 class SoftBackEnd final : public BackEnd {

@@ -1,41 +1,23 @@
 // See updated_words.h.
 #include "gda/served/back/updated_words.h"
 
-#include "gda/served/back/looped_words.h"
-#include "plugin/base/clock.h"
+#include "gda/served/back/soft_back_end.h"
 #include "plugin/base/log.h"
 #include "plugin/base/wait_within.h"
-#include "plugin/gpu/driver.h"
 
 namespace twinpath::gda {
-namespace {
-
-constexpr std::int64_t kEndLimit = 40 * kSecond;  // the copy thread gives up before
-
-}  // namespace
-
-Result<std::unique_ptr<GpuWords>> GpuWords::make(const TeamCore& team, WordTurn& turn,
-                                                 const Values& values) {
-  if (gpu::cuda::driver() == nullptr) return std::unique_ptr<GpuWords>();
-  if (team.verbs().ordered) return std::unique_ptr<GpuWords>(std::make_unique<UpdatedWords>());
-  return LoopedWords::make(team, turn, values);
-}
 
 UpdatedWords::UpdatedWords() : batch_(std::make_unique<Batch>()) {
   for (Update& update : batch_->updates) update.batch = batch_.get();
 }
 
 UpdatedWords::~UpdatedWords() {
-  const bool ended = wait_within(
-      kEndLimit, [this] { return batch_->under_way.load(std::memory_order_acquire) == 0; });
-  if (ended) return;
+  if (wait_within(SoftBackEnd::kCopyLimit, [this] { return ended(); })) return;
   TP_WARN("adding to signals in GPU memory does not end; its memory is left to the process's end");
   (void)batch_.release();
 }
 
 bool UpdatedWords::begin(std::span<const Word> words) {
-  // Partner: a job's end, after which its place is free.
-  if (batch_->under_way.load(std::memory_order_acquire) != 0) return false;
   batch_->under_way.store(words.size(), std::memory_order_relaxed);
   for (std::size_t i = 0; i < words.size(); ++i) {
     Update& update = batch_->updates[i];
@@ -57,13 +39,11 @@ void UpdatedWords::update_done(gpu::CopyJob* job, Status status) {
 }
 
 GpuWords::State UpdatedWords::look() {
-  if (batch_->under_way.load(std::memory_order_acquire) != 0) return State::busy;
+  if (!ended()) return State::busy;
   const Status failed = batch_->failed.load(std::memory_order_relaxed);
   if (failed == Status::ok) return State::idle;
-  if (!told_)
-    TP_WARN("adding to a signal in GPU memory fails (%s); the communicator cannot be used any more",
-            status_name(failed));
-  told_ = true;
+  TP_WARN("adding to a signal in GPU memory fails (%s); the communicator cannot be used any more",
+          status_name(failed));
   return State::failed;
 }
 

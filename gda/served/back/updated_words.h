@@ -32,9 +32,10 @@ class UpdatedWords final : public GpuWords {
     std::atomic<Status> failed{Status::ok};
   };
   static void update_done(gpu::CopyJob* job, Status status);
+  // Partner: a job's end, after which its place is free.
+  bool ended() const { return batch_->under_way.load(std::memory_order_acquire) == 0; }
 
   std::unique_ptr<Batch> batch_;
-  bool told_ = false;
 };
 
 }  // namespace twinpath::gda

@@ -66,6 +66,8 @@ class VerbsBackEnd final : public BackEnd, public MovingQueue {
   // Before the first scan.
   void attach(WorkQueue& queue) { queue_ = &queue; }
 
+  // Whether its signals are counted.
+  bool counts() const { return counted_.has_value(); }
   Issued issue(std::uint64_t index, const Operation& operation) override;
   void flush() override;
 

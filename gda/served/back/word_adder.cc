@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "plugin/base/log.h"
 
@@ -12,6 +13,13 @@ namespace twinpath::gda {
 WordAdder::WordAdder(Owner& owner, GpuFlush* flush, std::size_t most)
     : owner_(owner), flush_(flush), waiting_(std::bit_ceil(most)) {}
 
+Status WordAdder::reach_gpu(const TeamCore& team, WordTurn& turn, const GpuWords::Values& values) {
+  auto words = GpuWords::make(team, turn, values);
+  if (!words) return words.status();
+  words_ = std::move(words).take();
+  return Status::ok;
+}
+
 void WordAdder::add(const GpuWords::Word& word, const Receipt& receipt) {
   if (dead_) return;
   came_.store(came_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -19,10 +27,7 @@ void WordAdder::add(const GpuWords::Word& word, const Receipt& receipt) {
   // While others wait, this one does, too: who sees it may rely on what its sender signalled
   // before.  The READ of the flush is posted after the completion that brought this.
   waiting_.push({word, receipt, flush ? flush_->request() : 0});
-  if (word.gpu < 0 && !flush && waiting_.end() - waiting_.first() == 1) {
-    add_in_host(word);
-    end();
-  }
+  add_in_host();
 }
 
 bool WordAdder::turn() {
@@ -39,21 +44,21 @@ bool WordAdder::turn() {
         break;
     }
   }
-  while (!waiting_.empty()) {
-    const Waiting& front = waiting_.front();
-    if (front.word.gpu >= 0) return begin_words();
-    if (flush_ != nullptr && std::max(front.ticket, pushed_) > flush_->done()) break;
-    add_in_host(front.word);
-    end();
-  }
-  return true;
+  add_in_host();
+  return waiting_.empty() || waiting_.front().word.gpu < 0 || begin_words();
 }
 
-void WordAdder::add_in_host(const GpuWords::Word& word) {
-  // Partner: the acquire of whoever waits for the signal.
-  std::atomic_ref<std::uint64_t>(
-      *reinterpret_cast<std::uint64_t*>(static_cast<std::uintptr_t>(word.address)))
-      .fetch_add(word.add, std::memory_order_release);
+// As many of the signals in front as are for words in the host's memory and wait for no flush.
+void WordAdder::add_in_host() {
+  for (; !waiting_.empty(); end()) {
+    const auto& [word, receipt, ticket] = waiting_.front();
+    if (word.gpu >= 0) return;
+    if (flush_ != nullptr && std::max(ticket, pushed_) > flush_->done()) return;
+    // Partner: the acquire of whoever waits for the signal.
+    std::atomic_ref<std::uint64_t>(
+        *reinterpret_cast<std::uint64_t*>(static_cast<std::uintptr_t>(word.address)))
+        .fetch_add(word.add, std::memory_order_release);
+  }
 }
 
 // As many of the signals in front as are for words in GPU memory, each word once.

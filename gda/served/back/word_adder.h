@@ -37,8 +37,8 @@ class WordAdder {
 
   // `flush`: null where none is needed.  `most`: so many wait without anything being allocated.
   WordAdder(Owner& owner, GpuFlush* flush, std::size_t most);
-  // Before the first word in GPU memory.
-  void reach_gpu(std::unique_ptr<GpuWords> words) { words_ = std::move(words); }
+  // Before the first word in GPU memory: see GpuWords::make.
+  Status reach_gpu(const TeamCore& team, WordTurn& turn, const GpuWords::Values& values);
 
   void add(const GpuWords::Word& word, const Receipt& receipt);
   // Whether turn() has anything to do.
@@ -59,7 +59,7 @@ class WordAdder {
     Receipt receipt;
     std::uint64_t ticket = 0;
   };
-  void add_in_host(const GpuWords::Word& word);
+  void add_in_host();
   bool begin_words();
   void end();  // of the one in front
   void drop();
