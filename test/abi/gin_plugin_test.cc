@@ -86,11 +86,6 @@ class Plugin : private BuiltPlugin {
   void* net_ctx_ = nullptr;
 };
 
-KnownBytes pattern(int from, int to, unsigned round) {
-  return KnownBytes(static_cast<unsigned>(from) * 89 + static_cast<unsigned>(to) * 7 + round * 3 +
-                    1);
-}
-
 // nccl-tests' GinAlltoAll on one context: everybody, itself included, gets a piece and a signal.
 template <class Kernel>
 void all_to_all(Kernel& k, Bootstrap& boot, int rank, const Pages& out, const Pages& in,
@@ -102,7 +97,7 @@ void all_to_all(Kernel& k, Bootstrap& boot, int rank, const Pages& out, const Pa
   const std::uint64_t counter_before = k.read_counter(2);
   boot.wait();
   for (unsigned round = 0; round < rounds; ++round) {
-    for (int r = 0; r < ranks; ++r) pattern(rank, r, round).fill(out.data() + piece(r), bytes);
+    for (int r = 0; r < ranks; ++r) sent_bytes(rank, r, round).fill(out.data() + piece(r), bytes);
     for (int r = 0; r < ranks; ++r) {
       must(k.put(r, in_window, piece(rank), out_window, piece(r), bytes,
                  {.signal = 3, .add = 1, .counter = 2}) == 0,
@@ -111,7 +106,7 @@ void all_to_all(Kernel& k, Bootstrap& boot, int rank, const Pages& out, const Pa
     const std::uint64_t expected = static_cast<std::uint64_t>(ranks) * (round + 1);
     must(k.wait_signal(3, signal_before + expected) == 0, "signals of all ranks");
     for (int r = 0; r < ranks; ++r) {
-      must(pattern(r, rank, round).differs_at(in.data() + piece(r), bytes) == bytes,
+      must(sent_bytes(r, rank, round).differs_at(in.data() + piece(r), bytes) == bytes,
            "data of a put");
       must(k.flush(r) == 0, "flush");
     }
@@ -228,7 +223,7 @@ TEST_CASE("NCCL 2.30.7: gets bring a peer's data, and signal-only requests arriv
   CHECK(on_ranks(2, [&](int rank, Bootstrap& boot) {
           GinRank r(plugin.v14(), sink, boot, rank, 1, true, config_of(2));
           const Pages mine(8192), got(8192);
-          pattern(rank, 0, 0).fill(mine.data(), mine.size());
+          sent_bytes(rank, 0, 0).fill(mine.data(), mine.size());
           const Window source = r.reg(mine), target = r.reg(got);
           Kernel30 k(r.devices[0], rank, 10 * kSecond);
           boot.wait();
@@ -236,7 +231,7 @@ TEST_CASE("NCCL 2.30.7: gets bring a peer's data, and signal-only requests arriv
           must(k.get(peer, source.windows[0], 100, target.windows[0], 300, 5000) == 0, "get");
           must(k.flush(peer) == 0, "flush of a get");
           for (std::size_t i = 0; i < 5000; ++i)
-            must(got.data()[300 + i] == pattern(peer, 0, 0)[100 + i], "data of a get");
+            must(got.data()[300 + i] == sent_bytes(peer, 0, 0)[100 + i], "data of a get");
           must(k.signal(peer, 5, 1000) == 0, "signal");
           must(k.wait_signal(5, 1000) == 0, "a signal without data");
           must(k.put_value(peer, target.windows[0], 0, 0x1122334455667788u, 8, {.signal = 6}) == 0,
@@ -255,7 +250,7 @@ TEST_CASE("NCCL 2.30.7: gets bring a peer's data, and signal-only requests arriv
             must(now_ns() < end, "VA signals arrive");
             std::this_thread::yield();
           }
-          must(got.data()[4096] == pattern(peer, 0, 0)[0], "data of a VA signal");
+          must(got.data()[4096] == sent_bytes(peer, 0, 0)[0], "data of a VA signal");
           must(*reinterpret_cast<std::uint64_t*>(got.data()) == 0x1122334455667788u, "a value");
           boot.wait();
         }) == no_failures(2));

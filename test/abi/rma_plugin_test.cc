@@ -52,11 +52,6 @@ struct RankContexts {
   void *net = nullptr, *rma = nullptr, *gin = nullptr;
 };
 
-KnownBytes rma_pattern(int from, int to, unsigned round) {
-  return KnownBytes(static_cast<unsigned>(from) * 89 + static_cast<unsigned>(to) * 7 + round * 3 +
-                    1);
-}
-
 // putSignal to all, waitSignal from all, as one stream would.
 void all_to_all(RmaHost& h, int context, Bootstrap& boot, std::size_t bytes, unsigned rounds) {
   const auto ranks = static_cast<std::size_t>(h.ranks_);
@@ -70,7 +65,7 @@ void all_to_all(RmaHost& h, int context, Bootstrap& boot, std::size_t bytes, uns
   for (unsigned round = 1; round <= rounds; ++round) {
     std::deque<void*> requests;
     for (std::size_t r = 0; r < ranks; ++r) {
-      rma_pattern(h.rank_, static_cast<int>(r), round).fill(out.data() + r * bytes, bytes);
+      sent_bytes(h.rank_, static_cast<int>(r), round).fill(out.data() + r * bytes, bytes);
       void* request = nullptr;
       must(h.t_.iput_signal(h.ctx, context, {r * bytes, src, bytes, mine * bytes, dst},
                             static_cast<std::uint32_t>(r),
@@ -81,7 +76,7 @@ void all_to_all(RmaHost& h, int context, Bootstrap& boot, std::size_t bytes, uns
     }
     for (std::size_t r = 0; r < ranks; ++r) {
       h.wait_signal(static_cast<int>(r), before[r] + round);
-      const KnownBytes want = rma_pattern(static_cast<int>(r), h.rank_, round);
+      const KnownBytes want = sent_bytes(static_cast<int>(r), h.rank_, round);
       must(want.differs_at(in.data() + r * bytes, bytes) == bytes, "data of a put");
     }
     for (void* request : requests) h.wait(request);
@@ -196,7 +191,7 @@ TEST_CASE("NCCL's proxy of kernels: signals alone, values, gets and flushes") {
             RankContexts contexts(plugin, *t, sink);
             RmaHost h(*t, boot, rank, contexts.gin, contexts.gin, 2);
             const Pages mine(8192), got(8192);
-            rma_pattern(rank, 0, 0).fill(mine.data(), mine.size());
+            sent_bytes(rank, 0, 0).fill(mine.data(), mine.size());
             void* const from = h.reg(mine);
             void* const to = h.reg(got);
             boot.wait();
@@ -229,7 +224,7 @@ TEST_CASE("NCCL's proxy of kernels: signals alone, values, gets and flushes") {
             must(t->iflush(h.ctx, 0, h.signals_mh, there, &request), "iflush");
             if (request != nullptr) h.wait(request);
             for (std::size_t i = 0; i < 3000; ++i)
-              must(got.data()[300 + i] == rma_pattern(peer, 0, 0)[100 + i], "data of a get");
+              must(got.data()[300 + i] == sent_bytes(peer, 0, 0)[100 + i], "data of a get");
             // Refused, and the context works on.
             request = &word;
             must(t->iput(h.ctx, 0, {0, from, 100, 8190, to}, there, &request) ==

@@ -4,9 +4,12 @@
 //
 // A scenario is a function that every rank runs; it returns an empty text or what was wrong.
 // Assertions of the test framework stay on the test's thread.
+#include <sched.h>
 #include <sys/types.h>
 
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -16,6 +19,7 @@
 
 #include "gda/abi/gin_kernel.h"
 #include "gda/gin_transport.h"
+#include "plugin/base/clock.h"
 #include "plugin/base/config.h"
 #include "plugin/rdma/devices.h"
 
@@ -87,6 +91,10 @@ class WindowMemory {
   explicit operator bool() const { return window_ != nullptr; }
   std::uint64_t handle() const { return window_->device_handle(); }
   std::uint8_t* data() const { return bytes_.get(); }
+  std::uint64_t word(std::size_t offset) const {
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(data() + offset))
+        .load(std::memory_order_acquire);
+  }
   void fill(unsigned seed, std::size_t at, std::size_t bytes);
   // Index of the first byte that is not the pattern's, or -1.
   std::int64_t mismatch(unsigned seed, std::size_t at, std::size_t bytes) const;
@@ -168,6 +176,17 @@ struct Member {
 // Collective; as Rank::connect.
 Member join(const Rank& r, const gda::ContextSettings& settings = settings28(), int device = -1,
             const CommSettings& comm = {});
+
+// Until the word at that offset of a window is no less: 0, or -ETIMEDOUT.
+template <class Memory>
+int wait_word(Memory& memory, std::size_t offset, std::uint64_t least) {
+  const std::int64_t end = now_ns() + kLimit;
+  while (memory.word(offset) < least) {
+    if (now_ns() > end) return -ETIMEDOUT;
+    sched_yield();
+  }
+  return 0;
+}
 
 }  // namespace twinpath::test
 

@@ -67,10 +67,7 @@ std::string moves_by_slots(Rank& r) {
 
 std::string gin_moves(Rank& r) {
   Member member = join_first(r);
-  EXPECT_GIN(member.context);
-  const std::string wrong = play<GpuWindow>(r, member);
-  mend(r);
-  return wrong;
+  return play_and_mend<GpuWindow>(r, member);
 }
 
 Config gpu_soon_back() {
@@ -79,59 +76,50 @@ Config gpu_soon_back() {
   return config;
 }
 
+// F4, by seed.  `queues`: to each rank.
+void come_back(std::string (*ranks)(Rank&), std::size_t (*queues)(const Fault&)) {
+  if (on_adapters()) return;
+  FakeGpu gpu;
+  fake = &gpu;
+  each_seed([&](unsigned seed, const LogCapture& log) {
+    Fault often{"often", seed % 2 != 0, soft::PortLoss::all};
+    often.times = 3;
+    REQUIRE(by_seed(seed, often, log, {ranks, queues(often), gpu_soon_back}) == "");
+    CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
+  });
+}
+
+// F1; in the later runs the GPU may take its time.
+void go_on(std::string (*ranks)(Rank&), bool slow_later) {
+  if (on_adapters()) return;
+  FakeGpu gpu;
+  fake = &gpu;
+  Config config = merged_config();
+  config.soft_cuda = SoftCuda::inprocess;
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    INFO("seed " << seed);
+    gpu.slow = slow_later && seed > 2;
+    fault = {"down", seed % 2 != 0, soft::PortLoss::all, 5000 * seed, seed};
+    const LogCapture log;
+    CHECK(run_threads(2, ranks, config) == "");
+    CHECK(log.has("leaves soft0 for soft1"));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("F4: Host RMA with signals in GPU memory goes back to the first port, by seed") {
-  if (on_adapters()) return;
-  FakeGpu gpu;
-  fake = &gpu;
-  each_seed([](unsigned seed, const LogCapture& log) {
-    Fault often{"often", seed % 2 != 0, soft::PortLoss::all};
-    often.times = 3;
-    REQUIRE(by_seed(seed, often, log, {moves_by_slots, queues_of(often), gpu_soon_back}) == "");
-    CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
-  });
+  come_back(moves_by_slots, queues_of);
 }
 
 TEST_CASE("F1: Host RMA with signals in GPU memory goes on over the second port") {
-  if (on_adapters()) return;
-  FakeGpu gpu;
-  fake = &gpu;
-  Config config = merged_config();
-  config.soft_cuda = SoftCuda::inprocess;
-  for (unsigned seed = 1; seed <= 4; ++seed) {
-    INFO("seed " << seed);
-    fault = {"down", seed % 2 != 0, soft::PortLoss::all, 5000 * seed, seed};
-    const LogCapture log;
-    CHECK(run_threads(2, rma_moves<GpuWords>, config) == "");
-    CHECK(log.has("leaves soft0 for soft1"));
-  }
+  go_on(rma_moves<GpuWords>, false);
 }
 
 TEST_CASE("F4: Kernels with signals in windows of GPU memory go back to the first port, by seed") {
-  if (on_adapters()) return;
-  FakeGpu gpu;
-  fake = &gpu;
-  each_seed([](unsigned seed, const LogCapture& log) {
-    Fault often{"often", seed % 2 != 0, soft::PortLoss::all};
-    often.times = 3;
-    REQUIRE(by_seed(seed, often, log, {gin_moves, 1, gpu_soon_back}) == "");
-    CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
-  });
+  come_back(gin_moves, [](const Fault&) -> std::size_t { return 1; });
 }
 
 TEST_CASE("F1: Kernels with signals in windows of GPU memory go on over the second port") {
-  if (on_adapters()) return;
-  FakeGpu gpu;
-  fake = &gpu;
-  Config config = merged_config();
-  config.soft_cuda = SoftCuda::inprocess;
-  for (unsigned seed = 1; seed <= 4; ++seed) {
-    INFO("seed " << seed);
-    gpu.slow = seed > 2;
-    fault = {"down", seed % 2 != 0, soft::PortLoss::all, 5000 * seed, seed};
-    const LogCapture log;
-    CHECK(run_threads(2, gin_moves, config) == "");
-    CHECK(log.has("leaves soft0 for soft1"));
-  }
+  go_on(gin_moves, true);
 }

@@ -15,9 +15,7 @@ inline std::uint64_t moves_counted = 0;
 
 inline std::string moves(Rank& r) {
   Member member = join_first(r);
-  EXPECT_GIN(member.context);
-  const std::string wrong = play(r, member);
-  mend(r);
+  const std::string wrong = play_and_mend(r, member);
   if (r.rank != 0) return wrong;
   const counters::GinCounts& g = r.devices->counters()->process().gin[0];
   moves_counted = g.moves.get();

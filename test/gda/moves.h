@@ -59,15 +59,6 @@ inline unsigned seed_of(int from, int to, std::uint64_t round) {
   return static_cast<unsigned>(round) * 64 + static_cast<unsigned>(from * 8 + to);
 }
 
-inline std::uint64_t word_of(WindowMemory& words, std::size_t offset) {
-  return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(words.data() + offset))
-      .load(std::memory_order_acquire);
-}
-template <class Memory>
-std::uint64_t word_of(Memory& words, std::size_t offset) {
-  return words.word(offset);
-}
-
 // All memory that the kernels of a rank use.  `Words`: that of signals in windows.
 template <class Words>
 struct Windows {
@@ -98,19 +89,13 @@ template <class Words>
 int wait_for(int id, std::uint64_t round, const gda::GinKernel30& kernel, Windows<Words>& w) {
   const std::uint64_t least = round / 2 + 1;
   const auto at = static_cast<std::size_t>(id);
-  if (!in_window(round)) return kernel.wait_signal(at, least);
-  const std::int64_t end = now_ns() + kLimit;
-  while (word_of(w.words, 8 * at) < least) {
-    if (now_ns() > end) return -ETIMEDOUT;
-    std::this_thread::yield();
-  }
-  return 0;
+  return in_window(round) ? wait_word(w.words, 8 * at, least) : kernel.wait_signal(at, least);
 }
 // All rounds' and no more.
 template <class Words>
 bool has_all(int id, const gda::GinKernel30& kernel, Windows<Words>& w) {
   const auto at = static_cast<std::size_t>(id);
-  return kernel.read_signal(at) == (rounds + 1) / 2 && word_of(w.words, 8 * at) == rounds / 2;
+  return kernel.read_signal(at) == (rounds + 1) / 2 && w.words.word(8 * at) == rounds / 2;
 }
 inline std::size_t slot_of(int rank, std::uint64_t round) {
   return (static_cast<std::size_t>(rank) * kSlots + round % kSlots) * kSlot;
@@ -346,6 +331,15 @@ inline void mend(Rank& r) {
     (void)soft::set_port_state(port.context, port.number, true);
     (void)soft::set_port_loss(port.context, port.number, soft::PortLoss::none);
   }
+}
+
+// A team plays, and its ports are well again.
+template <class Words = WindowMemory>
+std::string play_and_mend(Rank& r, Member& member) {
+  EXPECT_GIN(member.context);
+  std::string wrong = play<Words>(r, member);
+  mend(r);
+  return wrong;
 }
 
 }  // namespace twinpath::test

@@ -1,16 +1,13 @@
 #pragma once
 // NCCL 2.30's VA signals: words of a window in GPU memory, raised by all ranks at once, each after
 // data; some by two contexts of a rank.
-#include <atomic>
-#include <cerrno>
-
-#include "plugin/base/clock.h"
 #include "test/gda/gpu_window.h"
+#include "test/support/pattern.h"
 
 namespace twinpath::test {
 
-inline std::uint8_t signalled_byte(int rank, int round, std::size_t i) {
-  return static_cast<std::uint8_t>(static_cast<std::size_t>(rank * 50 + round * 7) + i + (i >> 8));
+inline KnownBytes signalled_bytes(int rank, int round) {
+  return KnownBytes(static_cast<std::size_t>(rank * 50 + round * 7));
 }
 
 // `Words`: more than are added to at a time, or as many.
@@ -26,14 +23,8 @@ std::string window_signals(Rank& r) {
   EXPECT_GIN(from && to && words);
   auto kernel = member.kernel<gda::GinKernel30>();
   gda::GinKernel30 other((*second)->device_handle(), r.rank, kLimit);
-  const auto wait = [&](std::size_t i, std::uint64_t least) {
-    const std::int64_t end = now_ns() + kLimit;
-    while (words.word(8 * i) < least)
-      if (now_ns() > end) return -ETIMEDOUT;
-    return 0;
-  };
   for (int round = 1; round <= Rounds; ++round) {
-    for (std::size_t i = 0; i < kBytes; ++i) from.data()[i] = signalled_byte(r.rank, round, i);
+    signalled_bytes(r.rank, round).fill(from.data(), kBytes);
     for (int p = 0; p < r.ranks; ++p) {
       TRY_GIN(kernel.put(p, to.handle(), static_cast<std::size_t>(r.rank) * kPart, from.handle(), 0,
                          kBytes,
@@ -48,10 +39,10 @@ std::string window_signals(Rank& r) {
     }
     const auto count = static_cast<std::uint64_t>(round);
     for (int p = 0; p < r.ranks; ++p) {
-      TRY_GIN(wait(static_cast<std::size_t>(p), count));
+      TRY_GIN(wait_word(words, 8 * static_cast<std::size_t>(p), count));
       const std::uint8_t* data = to.data() + static_cast<std::size_t>(p) * kPart;
-      for (std::size_t i = 0; i < kBytes; ++i)
-        EXPECT_GIN(data[i] == signalled_byte(p, round, i), round, p, static_cast<std::int64_t>(i));
+      const std::size_t right = signalled_bytes(p, round).differs_at(data, kBytes);
+      EXPECT_GIN(right == kBytes, round, p, static_cast<std::int64_t>(right));
       TRY_GIN(kernel.flush(p));
     }
     // A signal of the table comes after those in windows.

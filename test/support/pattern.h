@@ -49,6 +49,12 @@ class KnownBytes {
   std::size_t first_;
 };
 
+// What one rank sends to another.
+inline KnownBytes sent_bytes(int from, int to, unsigned round) {
+  return KnownBytes(static_cast<unsigned>(from) * 89 + static_cast<unsigned>(to) * 7 + round * 3 +
+                    1);
+}
+
 // Where the first byte that is not `value` is; `bytes` where all are.
 inline std::size_t other_than(std::uint8_t value, const std::uint8_t* data, std::size_t bytes) {
   if (bytes == 0 || (data[0] == value && std::memcmp(data, data + 1, bytes - 1) == 0)) return bytes;
