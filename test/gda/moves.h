@@ -43,7 +43,8 @@ struct Fault {
   std::string (*plan)(const Port& port) = nullptr;  // all this itself, with the log
 };
 inline Fault fault;
-// False: senders (RMA's) stand still half way until the first port has failed once.
+// False: senders stand still half way until the first port has failed once, which no processor is
+// too quick for then.
 inline std::atomic<bool> has_struck{true};
 inline bool alone = false;  // the team's device has one port, and the other one is in reserve
 
@@ -109,6 +110,7 @@ std::string send_to(int to, int me, const gda::GinKernel30& shared, Windows<Word
     for (std::uint64_t far = furthest;
          far < round && !furthest.compare_exchange_weak(far, round);) {
     }
+    while (round >= rounds / 2 && !has_struck) std::this_thread::yield();
     if (round >= kSlots) TRY_GIN(wait_for(kCredit + to, round - kSlots, kernel, w));
     const std::size_t bytes = bytes_of(me, to, round), at = slot_of(to, round);
     w.out.fill(seed_of(me, to, round), at, bytes);
