@@ -27,7 +27,7 @@ case $1 in
     for n in 1 2 3; do
       echo '{"name": "twinpath:unit / t'$n'", "result": "OK", "stdout": "cases: 2 passed, 0 failed, 0 skipped"}' >>"$log"
     done
-    [ -z "${FAILS-}" ] || echo '{"name": "twinpath:unit / bad", "result": "FAIL", "stdout": "the reason\\nskipped: x: y"}' >>"$log"
+    [ -z "${FAILS-}" ] || echo '{"name": "twinpath:unit / bad", "result": "FAIL", "stdout": "'"$FAILS"'\\nskipped: x: y", "stderr": "'"${LOGS-}"'"}' >>"$log"
     # One that fails beside others only: by what it says, once.
     [ -z "${ONCE-}" ] || case "$*" in
       *' once') echo '{"name": "twinpath:unit / once", "result": "OK", "stdout": "cases: 1 passed, 0 failed, 0 skipped"}' >"$log" ;;
@@ -184,10 +184,18 @@ class TestSh(unittest.TestCase):
         self.assertRegex(done.stdout, r"there is no suite unti\b.*\bunit\b.*\basan\b")
 
     def test_a_failed_test_is_counted(self):
-        done = self.run_script("--suite", "unit", FAILS="1")
+        done = self.run_script("--suite", "unit", FAILS="the reason")
         self.assertEqual(done.stdout.splitlines()[-1], "7 passed, 1 failed", done.stdout)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout.split("\nFailed:\n")[1], r"^  plain: unit: bad \(FAIL\)\n      the reason\n7 ")
+
+    def test_what_a_case_expected_is_told_before_what_was_logged_later(self):
+        case = ["the name", "a.cc:1", "a.cc:7: FAILED:", "  CHECK( x )", "with expansion:", "  false"]
+        logged = [f"warning {i}" for i in range(100)]
+        done = self.run_script("--suite", "unit", FAILS="\\n".join(["before", *case]), LOGS="\\n".join(logged))
+        # 16 lines, the lines of what failed first.
+        self.assertEqual([line.strip() for line in done.stdout.split("\nFailed:\n")[1].splitlines()[1:-1]],
+                         [*(line.strip() for line in case), *logged[:4], "...", *logged[-5:]])
 
     def test_what_fails_beside_others_and_passes_alone_is_told(self):
         done = self.run_script("--suite", "unit", ONCE="it came late")

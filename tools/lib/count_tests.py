@@ -5,12 +5,12 @@ usage: count_tests.py [--totals FILE] [--failures FILE] [--unsteady FILE] LABEL 
        count_tests.py --worth-another-run BUILD_FOLDER
 
 Reads BUILD_FOLDER/meson-logs/testlog-all.json, and testlog-first.json, where it is: what was run once
-more counts as it ended then; what failed first and passed then goes to the file of --unsteady.  A test program of ours ends with a line "cases: N
-passed, N failed, N skipped" and counts with these numbers; any other test counts as one.  A
-program that crashed or ran out of time counts at least one failure.  Prints one line a suite,
-the end of every failed test's output and the reason of everything skipped, once where several cases
-of a suite share it.  Adds the sums to the first FILE ("passed failed skipped"), which it creates, and
-what failed to the second, in short.
+more counts as it ended then; what failed first and passed then goes to the file of --unsteady.  A test
+program of ours ends with a line "cases: N passed, N failed, N skipped" and counts with these numbers;
+any other test counts as one.  A program that crashed or ran out of time counts at least one failure.
+Prints one line a suite, the first wrong expectation and the end of every failed test's output, and the
+reason of everything skipped, once where several cases of a suite share it.  Adds the sums to the first
+FILE ("passed failed skipped"), which it creates, and what failed to the second, in short.
 
 --worth-another-run names the tests of which a second run, alone, tells whether they failed by what ran
 beside them: a few that failed or took too long.  Not one that crashed or that a sanitizer reported:
@@ -27,6 +27,7 @@ TAIL_LINES = 40
 SHORT_LINES = 16
 MOST_AGAIN = 3  # more have a common cause
 REPORT = re.compile(r"ERROR: (?:Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ")
+EXPECTATION = re.compile(r": FAILED:\s*$")
 # What says nothing of why a program failed.
 FILLER = re.compile(r"^(?:skipped:.*|SKIP:.*|cases: .*|[=~.-]{20,}|\s*)$")
 
@@ -72,6 +73,17 @@ def said(test):
     return test.get("stdout", "") + "\n" + test.get("stderr", "")
 
 
+def what_tells(test, most):
+    """The last lines of what a test said, behind the first expectation that did not hold (Catch2's
+    words), which what was logged later, to another stream, may have driven out."""
+    lines = [line for line in said(test).strip().splitlines() if not FILLER.match(line)]
+    first = next((i for i, line in enumerate(lines) if EXPECTATION.search(line)), len(lines))
+    if first >= len(lines) - most:
+        return lines[-most:]
+    block = lines[max(first - 2, 0):first + 8]
+    return [*block, "...", *lines[len(block) + 1 - most:]]
+
+
 def worth_another_run(tests):
     failed = [test for test in tests if count(test)[1]]
     again = [test["name"].rpartition(" / ")[2] for test in failed
@@ -82,9 +94,9 @@ def worth_another_run(tests):
 def tell(path, what, test):
     """Appends to a file, where there is one, how a test failed, in short."""
     if path:
-        lines = [line for line in said(test).strip().splitlines() if not FILLER.match(line)]
         with open(path, "a", encoding="utf-8") as out:
-            out.writelines(f"{line}\n" for line in [what, *("    " + line for line in lines[-SHORT_LINES:])])
+            out.writelines(f"{line}\n" for line in
+                           [what, *("    " + line for line in what_tells(test, SHORT_LINES))])
 
 
 def main():
@@ -127,7 +139,7 @@ def main():
     for suite, name, test in failures:
         what = f"{args.label}: {suite}: {name} ({test['result']})"
         print(f"--- failed: {what}")
-        print("\n".join(said(test).strip().splitlines()[-TAIL_LINES:]))
+        print("\n".join(what_tells(test, TAIL_LINES)))
         tell(args.failures, what, test)
     for suite, (passed, failed, skipped) in suites.items():
         print(f"  {args.label:10} {suite:10} {passed:5} passed {failed:4} failed {skipped:4} skipped")
