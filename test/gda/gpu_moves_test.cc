@@ -100,12 +100,11 @@ void go_on(std::string (*ranks)(Rank&), bool slow_later) {
     INFO("seed " << seed);
     gpu.slow = slow_later && seed > 2;
     fault = {"down", seed % 2 != 0, soft::PortLoss::all, 5000 * seed, seed};
-    has_struck = false;
+    const UntilStruck waits;
     const LogCapture log;
     CHECK(run_threads(2, ranks, config) == "");
     CHECK(log.has("leaves soft0 for soft1"));
   }
-  has_struck = true;
 }
 
 }  // namespace

@@ -222,6 +222,7 @@ TEST_CASE("F6: A way that did not answer is made anew while the first port serve
 TEST_CASE("Ranks whose first ports are each other's nearest go on over a third one", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   fault = {"down", true, {}, 3000, 1};
+  const UntilStruck waits;
   LogCapture log;
   CHECK(run_threads(2, crosswise, merged_config()) == "");
   CHECK(log.has("of rank 0 moves from soft0 to soft2 if that port fails"));

@@ -2,6 +2,7 @@
 // every byte, signal and counter is as if nothing had happened, and nothing is written twice.
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -71,9 +72,11 @@ TEST_CASE("Kernels go on over the second port when the first one fails", "[once]
   for (const Fault& one : faults) {
     INFO(one.what << (alone ? ", the second one in reserve" : ""));
     fault = one;
+    const bool strikes = one.down || one.loss != soft::PortLoss::none;
+    std::optional<UntilStruck> waits;
+    if (strikes) waits.emplace();
     LogCapture log;
     CHECK(run_threads(3, late_moves, merged_config()) == "");
-    const bool strikes = one.down || one.loss != soft::PortLoss::none;
     CHECK(log.has("leaves soft0 for soft1") == strikes);
     CHECK((moves_counted > 0) == strikes);
     if (!strikes) CHECK(log.warnings() == std::vector<std::string>{});
@@ -151,6 +154,7 @@ TEST_CASE("Queues do not go back before the first port has been up for its time"
   Config config = merged_config();
   config.failover_pace.settle_ms = 3600 * 1000;
   fault = {"back soon", true, {}, 2000, 14, 50000};
+  const UntilStruck waits;
   LogCapture log;
   CHECK(run_threads(2, moves_and_rests, config) == "");
   CHECK(log.has("leaves soft0 for soft1"));
@@ -165,6 +169,7 @@ TEST_CASE("Kernels leave a silent port long before its adapter gives up", "[once
   for (const soft::PortLoss loss :
        {soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers}) {
     fault = {"silent", false, loss, 3000, 5};
+    const UntilStruck waits;
     LogCapture log;
     CHECK(run_threads(2, moves, config) == "");
     CHECK(log.has("leaves soft0 for soft1: it acknowledges nothing"));

@@ -43,9 +43,16 @@ struct Fault {
   std::string (*plan)(const Port& port) = nullptr;  // all this itself, with the log
 };
 inline Fault fault;
-// False: senders stand still half way until the first port has failed once, which no processor is
-// too quick for then.
+// False: senders stand still half way until the first port has failed once.
 inline std::atomic<bool> has_struck{true};
+// For as long as this lives, of runs each of which loses the port: no processor is too quick for
+// it.
+struct UntilStruck {
+  UntilStruck() { has_struck = false; }
+  ~UntilStruck() { has_struck = true; }
+  UntilStruck(const UntilStruck&) = delete;
+  UntilStruck& operator=(const UntilStruck&) = delete;
+};
 inline bool alone = false;  // the team's device has one port, and the other one is in reserve
 
 inline std::size_t bytes_of(int from, int to, std::uint64_t round) {

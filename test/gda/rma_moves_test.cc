@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <random>
 
 #include "gda/served/back/work_request_id.h"
@@ -78,7 +79,8 @@ TEST_CASE("F1: RMA goes on over the second port when the first one fails", "[onc
     INFO(one.what << (alone ? ", the second one in reserve" : ""));
     fault = one;
     const bool strikes = one.down || one.loss != soft::PortLoss::none;
-    has_struck = !strikes;
+    std::optional<UntilStruck> waits;
+    if (strikes) waits.emplace();
     LogCapture log;
     CHECK(run_threads(3, rma_moves<RmaMemory>, merged_config()) == "");
     CHECK(log.has(LogLevel::info, "RMA of rank 0 moves from soft0 to soft1 if that port fails"));
@@ -113,6 +115,7 @@ TEST_CASE("F1: RMA moves once all that came over the first port is known", "[onc
     for (const bool receives : {false, true}) {
       fault = {"late", loss == soft::PortLoss::none, loss, 5000, 7};
       receives_late = receives;
+      const UntilStruck waits;
       const LogCapture log;
       CHECK(run_threads(2, moves_late, merged_config()) == "");
       CHECK(log.has("leaves soft0 for soft1"));
@@ -166,6 +169,7 @@ TEST_CASE("RMA does not go back before the first port has been up for its time",
   Config config = merged_config();
   config.failover_pace.settle_ms = 3600 * 1000;
   fault = {"back soon", true, {}, 2000, 14, 50000};
+  const UntilStruck waits;
   const LogCapture log;
   CHECK(run_threads(2, rma_moves<RmaMemory>, config) == "");
   CHECK(log.has("leaves soft0 for soft1"));
