@@ -3,11 +3,17 @@
 
 #include "gda/served/back/work_request_id.h"
 #include "plugin/base/clock.h"
+#include "plugin/base/counter_page.h"
 
 namespace twinpath::gda::rma {
 namespace {
 
 constexpr std::int64_t kLookAtPorts = 2 * kMillisecond;  // system calls
+
+counters::MoveCounts* counts_of(const Team& team) {
+  const auto& page = team.devices->counters();
+  return page != nullptr ? &page->rma() : nullptr;
+}
 
 }  // namespace
 
@@ -16,7 +22,8 @@ Moves::Moves(Team& team, Inbox& inbox, const std::vector<std::unique_ptr<Queue>>
     : team_(team),
       inbox_(inbox),
       queues_(queues),
-      moves_({team, static_cast<std::size_t>(team.ranks()), first, second}, *this, nullptr) {}
+      moves_({team, static_cast<std::size_t>(team.ranks()), first, second}, *this,
+             counts_of(team)) {}
 
 // A rank that is gone, or has left and is owed nothing, cannot follow, and need not.
 bool Moves::serves(int port) const {

@@ -24,7 +24,7 @@ std::int64_t follow_limit(const Config& config) {
 
 }  // namespace
 
-PortMoves::PortMoves(const TwoPorts& ports, MovingInbox& inbox, counters::GinCounts* counts)
+PortMoves::PortMoves(const TwoPorts& ports, MovingInbox& inbox, counters::MoveCounts* counts)
     : ports_(ports),
       inbox_(inbox),
       counts_(counts),
@@ -111,14 +111,6 @@ void PortMoves::end(Pair& pair) {
   --moving_;
 }
 
-void PortMoves::count(const Pair& pair) const {
-  if (counts_ == nullptr) return;
-  const auto stopped = static_cast<std::uint64_t>(now_ns() - pair.left);
-  counts_->moves.add(1);
-  counts_->moved_ns.add(stopped);
-  counts_->longest_move_ns.set(std::max(counts_->longest_move_ns.get(), stopped));
-}
-
 // A port that a pair is about to move to may be lost meanwhile; a system call or two.
 void PortMoves::look_ahead(std::int64_t now) {
   if (now - looked_ahead_ < kMillisecond) return;
@@ -163,9 +155,10 @@ bool PortMoves::advance(std::size_t p) {
     back.fail_unreachable();
     return true;
   }
+  const std::int64_t stopped = now_ns() - pair.left;
   TP_INFO(net, "%s goes on over %s after %lld ms", name(p), ports_.name(1 - pair.on),
-          static_cast<long long>((now_ns() - pair.left) / kMillisecond));
-  count(pair);
+          static_cast<long long>(stopped / kMillisecond));
+  if (counts_ != nullptr) counts_->add(static_cast<std::uint64_t>(stopped));
   arrive(pair);
   end(pair);
   renewals_.left(p);

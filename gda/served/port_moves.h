@@ -42,8 +42,8 @@ class PortMoves {
   // have room in the completion queue for what comes over the next queue pair meanwhile.
   static constexpr std::uint32_t kSpare = 4;
 
-  // `counts`: of moves; null: nobody reads them.  All outlive this.
-  PortMoves(const TwoPorts& ports, MovingInbox& inbox, counters::GinCounts* counts);
+  // `counts`: null: nobody reads them.  All outlive this.
+  PortMoves(const TwoPorts& ports, MovingInbox& inbox, counters::MoveCounts* counts);
   void attach(std::size_t pair, MovingQueue& back, const PortRenewals::Ends& ends) {
     pairs_[pair].back = &back;
     renewals_.attach(pair, back, ends);
@@ -107,11 +107,10 @@ class PortMoves {
   void pass(std::size_t pair, const char* why);
   void arrive(Pair& pair);
   void end(Pair& pair);
-  void count(const Pair& pair) const;
 
   const TwoPorts ports_;
   MovingInbox& inbox_;
-  counters::GinCounts* const counts_;
+  counters::MoveCounts* const counts_;
   std::vector<Pair> pairs_;
   int moving_ = 0;     // of these under way
   int moved_ = 0;      // of these over the second port

@@ -150,7 +150,7 @@ void ServedContext::make_second(const ContextSettings& settings) {
   if (!second) return;
   second_ = std::move(second).take();
   moves_ = std::make_unique<PortMoves>(TwoPorts{*core_, peers_.size(), *port_, *second_}, *inbox_,
-                                       &core_->engine->counts());
+                                       &core_->engine->counts().moves);
 }
 
 std::vector<bool> ServedContext::used() const {

@@ -52,6 +52,7 @@ class CounterPage : public std::enable_shared_from_this<CounterPage> {
   counters::PortCounts* add_port(const std::string& name, const std::string& device, int number,
                                  int speed_mbps);
   counters::MemoryCounts& memory() { return page_->memory; }
+  counters::MoveCounts& rma() { return page_->rma; }
   // Index of the port with that name; 0 when there is none.
   std::uint8_t port(std::string_view name) const;
   ConnectionCounts open(const counters::Identity& who);

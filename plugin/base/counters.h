@@ -6,10 +6,11 @@
 // `capacity` Connections of which the first `used` were ever in use.  Whoever changes any of it
 // raises kVersion; a reader refuses another version.
 //
-// Threads: each number has one writer at a time and any readers.  The writer's stores are relaxed:
-// numbers are independent of each other, a reader may see one before another, and each only whole.
-// What must fit together (who a connection is, and what its counts start from; who a communicator
-// is) is under a `sequence` of its own: odd while it is changed, another even number afterwards.
+// Threads: each number has one writer at a time, unless it says otherwise, and any readers.  The
+// writer's stores are relaxed: numbers are independent of each other, a reader may see one before
+// another, and each only whole. What must fit together (who a connection is, and what its counts
+// start from; who a communicator is) is under a `sequence` of its own: odd while it is changed,
+// another even number afterwards.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -24,7 +25,7 @@ namespace twinpath::counters {
 // Of the memfd; readers look for it in /proc/PID/fd.
 inline constexpr const char* kMemoryName = "twinpath-counters";
 inline constexpr std::uint64_t kMagic = 0x73746e756f435054;  // "TPCounts"
-inline constexpr std::uint32_t kVersion = 6;
+inline constexpr std::uint32_t kVersion = 7;
 // Connections of a process that are counted one by one.
 inline constexpr std::uint32_t kMaxConnections = 8192;
 // Communicators that are told by name, those that have ended among them; a process that has more at
@@ -199,6 +200,19 @@ inline constexpr std::array<const char*, kGinOperations> kGinOperationNames{
 // GPUs of a process whose engines are counted.
 inline constexpr std::size_t kMaxGinEngines = 16;
 
+// Times that a queue went over to another port, how long queues stood still for that, and at most.
+// Of RMA's any thread that drives one, so these are really added to.
+struct MoveCounts {
+  std::atomic<std::uint64_t> moves{0}, stopped_ns{0}, longest_ns{0};
+  void add(std::uint64_t ns) {
+    moves.fetch_add(1, std::memory_order_relaxed);
+    stopped_ns.fetch_add(ns, std::memory_order_relaxed);
+    std::uint64_t most = longest_ns.load(std::memory_order_relaxed);
+    while (most < ns && !longest_ns.compare_exchange_weak(most, ns, std::memory_order_relaxed)) {
+    }
+  }
+};
+
 // Of all queues that a GPU's engine serves (gda/team/engine.h); its thread writes.  What an
 // adapter serves by itself is not seen, and counts only when it fails.
 struct alignas(64) GinCounts {
@@ -210,9 +224,7 @@ struct alignas(64) GinCounts {
   Count busy_ns;                                 // rounds in which something moved
   Count failed_queues;
   Count released;  // queues whose kernels were let go because nothing would come any more
-  // Times that a queue went over to another port, how long queues stood still for that, and at
-  // most.
-  Count moves, moved_ns, longest_move_ns;
+  MoveCounts moves;
 };
 
 // Registrations happen on any thread, so these are really added to.
@@ -242,6 +254,7 @@ struct Process {
   std::array<Communicator, kMaxCommunicators> communicators;
   std::atomic<std::uint32_t> gin_used{0};  // as `used`
   std::array<GinCounts, kMaxGinEngines> gin;
+  alignas(64) MoveCounts rma;  // of the host's queues to put and get
 };
 
 inline constexpr std::size_t kConnectionsAt = 28672;

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "plugin/base/clock.h"
+#include "plugin/base/counters.h"
 #include "plugin/fabric/soft/extended.h"
 #include "test/gda/gin_ranks.h"
 #include "test/support/log_capture.h"
@@ -331,6 +332,17 @@ inline Config merged_config() {
   config.gin_atomics = false;
   config.ib_timeout = 10;  // 4 ms
   return config;
+}
+
+// Moves of this process, as readers of the counters learn of them.
+inline std::uint64_t moves_counted = 0;
+
+inline std::string count_moves(const counters::MoveCounts& of) {
+  moves_counted = of.moves.load();
+  const std::uint64_t longest = of.longest_ns.load(), all = of.stopped_ns.load();
+  EXPECT_GIN(moves_counted == 0 ? longest == 0 && all == 0 : longest > 0 && longest <= all,
+             static_cast<std::int64_t>(longest), static_cast<std::int64_t>(all));
+  return {};
 }
 
 // What a fault did to the ports of this process.

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -31,6 +32,7 @@ using counters::State;
 using counters::Wait;
 using test::connection;
 using test::process;
+using test::shown;
 using test::waits;
 
 // Each of whose fields says the same number.
@@ -350,14 +352,14 @@ TEST_CASE("What is no page of this version is refused with the reason") {
   p->magic = counters::kMagic;
   p->version = counters::kVersion + 1;
   CHECK(CounterView::of_memory(memory->fd(), why) == nullptr);
-  CHECK(why.find("layout 7, this program knows 6") != std::string::npos);
+  CHECK(why.find("layout 8, this program knows 7") != std::string::npos);
   // An earlier one's page was shorter.
   auto shorter = SharedMemory::create("twinpath-counters", 16384, Writers::creator);
   REQUIRE(shorter);
   shorter->as<counters::Process>()->magic = counters::kMagic;
   shorter->as<counters::Process>()->version = 3;
   CHECK(CounterView::of_memory(shorter->fd(), why) == nullptr);
-  CHECK(why.find("layout 3, this program knows 6") != std::string::npos);
+  CHECK(why.find("layout 3, this program knows 7") != std::string::npos);
   // Numbers that lead out of the page are held to it, and text is printable.
   p->version = counters::kVersion;
   p->connection_bytes = sizeof(counters::Connection);
@@ -423,9 +425,9 @@ TEST_CASE("Engines are busy for part of the stretch, or of the time since they b
   gin->doorbells.add(10);
   gin->busy_ns.add(kSecond / 2);
   gin->released.add(2);
-  gin->moves.add(3);
-  gin->moved_ns.add(kSecond / 2);
-  gin->longest_move_ns.set(kSecond / 4);
+  for (counters::MoveCounts* moves : {&gin->moves, &page->rma()})
+    for (const std::uint64_t ns : {kSecond / 8, kSecond / 4, kSecond / 8}) moves->add(ns);
+  page->rma().add(kSecond);
   std::string why;
   const auto view = CounterView::of_memory(page->fd(), why);
   REQUIRE(view != nullptr);
@@ -453,6 +455,18 @@ TEST_CASE("Engines are busy for part of the stretch, or of the time since they b
   CHECK(text.find("twinpath_gin_failover_seconds_total" + labels + "0.5\n") != std::string::npos);
   CHECK(text.find("twinpath_gin_failover_longest_seconds" + labels + "0.25\n") !=
         std::string::npos);
+  const std::string process = "{node=\"here\",pid=\"0\"} ";
+  CHECK(text.find("twinpath_rma_failovers_total" + process + "4\n") != std::string::npos);
+  CHECK(text.find("twinpath_rma_failover_seconds_total" + process + "1.5\n") != std::string::npos);
+  CHECK(text.find("twinpath_rma_failover_longest_seconds" + process + "1\n") != std::string::npos);
+  const nlohmann::json json = summary_json(s);
+  CHECK(json["gin"][0]["failovers"] == 3);
+  CHECK(json["gin"][0]["longest_stop_s"] == 0.25);
+  CHECK(json["processes"][0]["rma"] ==
+        nlohmann::json{{"failovers", 4}, {"stopped_s", 1.5}, {"longest_stop_s", 1.0}});
+  const std::vector<std::string> lines = shown(s);
+  CHECK(std::count(lines.begin(), lines.end(),
+                   "RMA of here pid 0: 4 failovers, the longest 1.0 s") == 1);
 }
 
 TEST_CASE("Series of a process are bounded, and what is left out is added up") {

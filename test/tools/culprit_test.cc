@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <tuple>
 
 #include "test/support/catch.h"
@@ -21,6 +20,7 @@ namespace {
 using counters::Role;
 using counters::Wait;
 using test::process;
+using test::shown;
 using test::waits;
 
 std::string first_line(std::vector<ProcessSample> processes, std::vector<NicChange> nics = {}) {
@@ -253,20 +253,6 @@ TEST_CASE("The kernel's counters are read from sysfs, whatever lies there") {
   CHECK(changes[1].grown == 0);
   CHECK(changes[2].grown == 5);
   CHECK(changes[3].grown == 0);
-}
-
-// What is shown on a screen, in lines.
-std::vector<std::string> shown(const Summary& s, std::size_t most, const Screen& screen) {
-  char* text = nullptr;
-  std::size_t bytes = 0;
-  std::FILE* const memory = ::open_memstream(&text, &bytes);
-  print_summary(memory, s, most, screen);
-  std::fclose(memory);
-  std::istringstream in(std::string(text, bytes));
-  std::free(text);
-  std::vector<std::string> out;
-  for (std::string line; std::getline(in, line);) out.push_back(line);
-  return out;
 }
 
 TEST_CASE("A screen shows the first line, whatever else it has room for") {

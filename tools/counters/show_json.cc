@@ -44,6 +44,10 @@ nlohmann::json communicators_json(const ProcessSample& p) {
   return all;
 }
 
+nlohmann::json moves_json(const MoveSample& m) {
+  return {{"failovers", m.moves}, {"stopped_s", m.stopped_s()}, {"longest_stop_s", m.longest_s()}};
+}
+
 nlohmann::json process_json(const ProcessSample& p) {
   nlohmann::json ports = nlohmann::json::array();
   for (const PortSample& port : p.ports)
@@ -68,6 +72,7 @@ nlohmann::json process_json(const ProcessSample& p) {
           {"registrations", p.registrations},
           {"registered_bytes", p.registered_bytes},
           {"registration_hits", p.registration_hits},
+          {"rma", moves_json(p.rma)},
           {"ports", std::move(ports)}};
 }
 
@@ -130,10 +135,8 @@ nlohmann::json gin_json(const Summary& s) {
                    {"doorbells_per_s", g.doorbells_per_s},
                    {"engine_busy", g.busy},
                    {"failed_queues", g.counts.failed_queues},
-                   {"released_queues", g.counts.released},
-                   {"failovers", g.counts.moves},
-                   {"stopped_s", static_cast<double>(g.counts.moved_ns) * 1e-9},
-                   {"longest_stop_s", static_cast<double>(g.counts.longest_move_ns) * 1e-9}});
+                   {"released_queues", g.counts.released}});
+    all.back().update(moves_json(g.counts.moves));
   }
   return all;
 }

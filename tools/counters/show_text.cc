@@ -72,8 +72,12 @@ std::string gpu_text(const GinSample& g) {
   return g.gpu < 0 ? "CPU threads" : "GPU" + std::to_string(g.gpu);
 }
 
-// Only of processes whose kernels have used their queues.
-void print_gin(std::FILE* out, const Summary& s) {
+std::string moves_text(const MoveSample& m) {
+  return std::to_string(m.moves) + " failovers, the longest " + time_text(m.longest_s());
+}
+
+// Only of processes whose kernels have used their queues, and of those whose puts went elsewhere.
+void print_one_sided(std::FILE* out, const Summary& s) {
   for (const GinRow& g : s.gin) {
     if (g.counts.doorbells == 0 && g.counts.failed_queues == 0) continue;
     std::fprintf(out, "kernels of %s on %s: %s work requests/s, %s doorbells/s; engine busy %s%%",
@@ -84,12 +88,12 @@ void print_gin(std::FILE* out, const Summary& s) {
       std::fprintf(out, "; %llu queues failed, %llu let go",
                    static_cast<unsigned long long>(g.counts.failed_queues),
                    static_cast<unsigned long long>(g.counts.released));
-    if (g.counts.moves > 0)
-      std::fprintf(out, "; %llu failovers, the longest %s",
-                   static_cast<unsigned long long>(g.counts.moves),
-                   time_text(static_cast<double>(g.counts.longest_move_ns) * 1e-9).c_str());
+    if (g.counts.moves.moves > 0) std::fprintf(out, "; %s", moves_text(g.counts.moves).c_str());
     std::fprintf(out, "\n");
   }
+  for (const ProcessSample& p : s.processes)
+    if (p.rma.moves > 0)
+      std::fprintf(out, "RMA of %s: %s\n", name_of(p).c_str(), moves_text(p.rma).c_str());
 }
 
 // What `write` prints, in lines of at most `columns` (0: no limit).
@@ -117,7 +121,7 @@ void print_notes(std::FILE* out, const Summary& s) {
         std::fprintf(out, "port %s of pid %d is down\n", port.name.c_str(), p.pid);
   for (const std::string& line : slow_rails(s)) std::fprintf(out, "%s\n", line.c_str());
   print_nics(out, s);
-  print_gin(out, s);
+  print_one_sided(out, s);
 }
 
 // Of a screen's lines: how many the notes and the rows get.  The first line is never pushed out,

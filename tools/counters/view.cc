@@ -58,6 +58,11 @@ std::uint64_t ConnectionSample::waited() const {
   return std::accumulate(waited_ns.begin(), waited_ns.end(), std::uint64_t{0});
 }
 
+MoveSample::MoveSample(const counters::MoveCounts& of)
+    : moves(of.moves.load(std::memory_order_relaxed)),
+      stopped_ns(of.stopped_ns.load(std::memory_order_relaxed)),
+      longest_ns(of.longest_ns.load(std::memory_order_relaxed)) {}
+
 std::unique_ptr<CounterView> CounterView::of_memory(int fd, std::string& why) {
   std::unique_ptr<CounterView> view(new CounterView);
   // Another layout's page may be shorter.
@@ -247,12 +252,11 @@ ProcessSample CounterView::read() const {
     to.busy_ns = g.busy_ns.get();
     to.failed_queues = g.failed_queues.get();
     to.released = g.released.get();
-    to.moves = g.moves.get();
-    to.moved_ns = g.moved_ns.get();
-    to.longest_move_ns = g.longest_move_ns.get();
+    to.moves = MoveSample(g.moves);
     for (std::size_t k = 0; k < counters::kGinOperations; ++k)
       to.operations[k] = g.operations[k].get();
   }
+  out.rma = MoveSample(p.rma);
   // Behind the connections: a communicator has its name before it has any.
   out.communicators = communicators();
   out.unnamed = p.unnamed.get();

@@ -57,12 +57,21 @@ struct PortSample {
   std::uint64_t went_down = 0, came_up = 0, changed_address = 0, failed = 0;
 };
 
+// Of queues that went over to another port.
+struct MoveSample {
+  explicit MoveSample(const counters::MoveCounts& of);
+  MoveSample() = default;
+  double stopped_s() const { return static_cast<double>(stopped_ns) * 1e-9; }
+  double longest_s() const { return static_cast<double>(longest_ns) * 1e-9; }
+  std::uint64_t moves = 0, stopped_ns = 0, longest_ns = 0;
+};
+
 // Of a GPU's queues that kernels fill.
 struct GinSample {
   int gpu = -1;  // -1: CPU threads play it
   std::int64_t since = 0;
   std::uint64_t doorbells = 0, busy_ns = 0, failed_queues = 0, released = 0;
-  std::uint64_t moves = 0, moved_ns = 0, longest_move_ns = 0;  // to another port
+  MoveSample moves;
   std::array<std::uint64_t, counters::kGinOperations> operations{};
 };
 
@@ -80,6 +89,7 @@ struct ProcessSample {
   std::vector<PortSample> ports;
   std::vector<CommunicatorSample> communicators;
   std::vector<GinSample> gin;
+  MoveSample rma;
   std::vector<ConnectionSample> connections;
 };
 

@@ -173,6 +173,15 @@ std::string job_text(const ProcessSample& p) {
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), id, 16).ptr};
 }
 
+void add_moves(Families& out, const std::string& name, const std::string& whose,
+               const Labels& labels, const MoveSample& m) {
+  const std::string times = "Times that " + whose + " queues went over to another port.";
+  out.add(name + "s_total", "counter", times.c_str(), labels, static_cast<double>(m.moves));
+  out.add(name + "_seconds_total", "counter", "How long queues stood still for that, added up.",
+          labels, m.stopped_s());
+  out.add(name + "_longest_seconds", "gauge", "The longest of these.", labels, m.longest_s());
+}
+
 void add_process(Families& out, const Labels& labels, const ProcessSample& p) {
   out.add("twinpath_process_info", "gauge", "A process that has the plugin open.",
           with(labels, {{"job", job_text(p)}, {"program", p.program}, {"plugin", p.plugin}}), 1);
@@ -188,6 +197,7 @@ void add_process(Families& out, const Labels& labels, const ProcessSample& p) {
           static_cast<double>(p.registration_hits));
   out.add("twinpath_uncounted_connections_total", "counter",
           "Connections beyond those that are counted.", labels, static_cast<double>(p.uncounted));
+  add_moves(out, "twinpath_rma_failover", "RMA's", labels, p.rma);
   for (const PortSample& port : p.ports) {
     const Labels rail = with(labels, {{"rail", port.name}});
     out.add("twinpath_rail_up", "gauge", "0 after the port went down.", rail,
@@ -219,14 +229,7 @@ void add_gin(Families& out, const Labels& process, const GinSample& g) {
   out.add("twinpath_gin_released_queues_total", "counter",
           "Queues whose kernels were let go because nothing would come any more.", labels,
           static_cast<double>(g.released));
-  out.add("twinpath_gin_failovers_total", "counter",
-          "Times that kernels' queues went over to another port.", labels,
-          static_cast<double>(g.moves));
-  out.add("twinpath_gin_failover_seconds_total", "counter",
-          "How long queues stood still for that, added up.", labels,
-          static_cast<double>(g.moved_ns) * 1e-9);
-  out.add("twinpath_gin_failover_longest_seconds", "gauge", "The longest of these.", labels,
-          static_cast<double>(g.longest_move_ns) * 1e-9);
+  add_moves(out, "twinpath_gin_failover", "kernels'", labels, g.moves);
 }
 
 // What of several rows stands under "other".

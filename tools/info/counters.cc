@@ -35,8 +35,9 @@ void print_process(const ProcessSample& p) {
     std::printf("; engine busy %s s, queues failed %" PRIu64 ", let go %" PRIu64
                 ", failovers %" PRIu64 "\n",
                 seconds(static_cast<double>(g.busy_ns) * 1e-9).c_str(), g.failed_queues, g.released,
-                g.moves);
+                g.moves.moves);
   }
+  if (p.rma.moves > 0) std::printf("  RMA: failovers %" PRIu64 "\n", p.rma.moves);
 }
 
 void print_rows(const Summary& s, std::size_t process) {

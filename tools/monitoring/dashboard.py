@@ -38,7 +38,8 @@ PANELS = [
          [(f"sum(twinpath_connections_lost{{{NODE}}})", "")]),
         ("stat", 4, "Failovers, last hour", "Connections that moved to another port, or back.",
          "short", [(f"(sum(increase(twinpath_failovers_total{{{NODE}}}[1h])) or vector(0)) + "
-                    f"(sum(increase(twinpath_gin_failovers_total{{{NODE}}}[1h])) or vector(0))", "")]),
+                    f"(sum(increase(twinpath_gin_failovers_total{{{NODE}}}[1h])) or vector(0)) + "
+                    f"(sum(increase(twinpath_rma_failovers_total{{{NODE}}}[1h])) or vector(0))", "")]),
         ("stat", 4, "Failed transfers, last hour", "Transfers that ended in an error.", "short",
          [(f"sum(increase(twinpath_errors_total{{{NODE}}}[1h]))", "")]),
         ("timeseries", 12, "Waiting time by cause",
