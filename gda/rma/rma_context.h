@@ -58,13 +58,15 @@ class Context final : public RmaContext {
   Status make_memory();
   Status make_sides();
   Status connect(const std::vector<Bytes>& from);
-  Status raise(std::size_t queue, int port, Reader& in);
+  Status raise(std::size_t queue, const Far& far, bool has_second, Reader& in);
   void make_queues(const std::vector<Far>& there);
 
   // Where peers say that a queue pair was made anew, and what is said to them.
   std::size_t words_bytes() const {
     return team_->second != nullptr ? 2 * queue_count() * sizeof(QueueWord) : 0;
   }
+  // What a queue to that end has, by way.
+  WayPorts ways(std::size_t queue, const Far& far) const;
   PortRenewals::Ends ends_of(std::size_t queue, const Far& far) const;
 
   int ranks() const { return team_->ranks(); }

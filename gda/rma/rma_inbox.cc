@@ -16,9 +16,10 @@ Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, const
   return made;
 }
 
-Status Inbox::listen(std::size_t queue, ibv_qp* qp) {
+Status Inbox::listen(std::size_t queue, int port, ibv_qp* qp) {
   rows_[queue].qp = qp;
-  return prepare(queue, 0, qp);
+  rows_[queue].port = port;
+  return prepare(queue, port, qp);
 }
 
 Status Inbox::prepare(std::size_t queue, int port, ibv_qp* qp) const {

@@ -47,8 +47,8 @@ class Inbox final : private WordAdder::Owner {
 
   // Gives all its receives to a queue pair of that queue.  By any thread.
   Status prepare(std::size_t queue, int port, ibv_qp* qp) const;
-  // The same, of the one that is in use from now on, over the first port.
-  Status listen(std::size_t queue, ibv_qp* qp);
+  // The same, of the one that is in use from now on.
+  Status listen(std::size_t queue, int port, ibv_qp* qp);
   // False: what came is no signal for a window of this rank, which was logged.
   bool on_receive(const ibv_wc& wc, const std::string& from);
   // See gda/served/back/moving.h.

@@ -30,7 +30,7 @@ bool Moves::serves(int port) const {
   const auto ranks = static_cast<std::size_t>(team_.ranks());
   for (std::size_t q = 0; q < queues_.size(); ++q) {
     const Queue* const queue = queues_[q].get();
-    if (queue == nullptr || queue->on() != port || queue->dead()) continue;
+    if (queue == nullptr || queue->port() != port || queue->dead()) continue;
     const auto rank = static_cast<int>(q % ranks);
     if (rank == team_.rank() || !queue->idle() || !team_.mesh->look(rank).left) return true;
   }

@@ -26,7 +26,7 @@ class Moves final : private MovingInbox {
         PortSide& first, PortSide& second);
   // That queue can move.
   void attach(std::size_t queue, const PortRenewals::Ends& ends) {
-    moves_.attach(queue, *queues_[queue], ends);
+    moves_.attach(queue, *queues_[queue], ends, queues_[queue]->port());
   }
   bool has(std::size_t queue) const { return moves_.has(queue); }
 

@@ -33,16 +33,17 @@ void Queue::advance() {
 // False: there is no room for all of it yet, or the queue has failed or is stopped.
 bool Queue::chain(Item& item, std::uint64_t number) {
   const Work& work = item.work;
-  const auto at = static_cast<std::size_t>(paths_.on);
+  const auto here = static_cast<std::size_t>(port());
+  const auto there = static_cast<std::size_t>(setup_.ports.there(paths_.on));
   while (item.posted < work.bytes) {
     const auto bytes = std::min(work.bytes - item.posted, setup_.max_bytes);
     ibv_send_wr* const wr = next();
     if (wr == nullptr) return false;
     posting_ = number;
     wr->opcode = work.kind == Work::Kind::read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
-    *wr->sg_list = {work.local + item.posted, static_cast<std::uint32_t>(bytes), work.lkey[at]};
+    *wr->sg_list = {work.local + item.posted, static_cast<std::uint32_t>(bytes), work.lkey[here]};
     wr->wr.rdma.remote_addr = work.remote + item.posted;
-    wr->wr.rdma.rkey = work.rkey[at];
+    wr->wr.rdma.rkey = work.rkey[there];
     item.posted += bytes;
     if (item.posted == work.bytes && !work.signals) mark(*wr, number, true);
   }
@@ -99,7 +100,7 @@ void Queue::fill_signal(ibv_send_wr& wr, const Work& work, std::uint32_t slot) {
   *wr.sg_list = {address, sizeof(std::uint64_t), path().scratch_lkey};  // the old value
   wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
   wr.wr.atomic.remote_addr = work.signal;
-  wr.wr.atomic.rkey = work.signal_rkey[static_cast<std::size_t>(paths_.on)];
+  wr.wr.atomic.rkey = work.signal_rkey[static_cast<std::size_t>(setup_.ports.there(paths_.on))];
   wr.wr.atomic.compare_add = work.message.add;
 }
 

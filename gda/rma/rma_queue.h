@@ -23,6 +23,7 @@
 #include "gda/served/back/moving.h"
 #include "gda/served/back/ring.h"
 #include "gda/served/back/work_request_id.h"
+#include "gda/team/way_ports.h"
 #include "plugin/rdma/liveness_probe.h"
 
 namespace twinpath::gda::rma {
@@ -70,6 +71,7 @@ struct QueuePath {
 
 struct QueueSetup {
   std::array<QueuePath, 2> paths;
+  WayPorts ports;  // of these, whose keys of windows each takes
   Chain* chain = nullptr;
   GpuFlush* flush = nullptr;  // null: none is needed
   std::uint16_t number = 0;
@@ -111,6 +113,7 @@ class Queue final : public MovingQueue {
   bool dead() const override { return failure_ != Status::ok; }
   bool may_move() const override { return paths_.other_ready && !dead(); }
   int on() const override { return paths_.on; }
+  int port() const { return setup_.ports.here(paths_.on); }
   void renew_other(QueuePair* pair) override {
     paths_.both[static_cast<std::size_t>(1 - paths_.on)].pair = pair;
   }

@@ -144,31 +144,44 @@ Status Context::connect(const std::vector<Bytes>& from) {
     }
     if (!far.moves && team_->second != nullptr)
       team_->second->lacks.store("a rank has no queues", std::memory_order_relaxed);
-    for (int c = 0; c < settings_.contexts && used(r); ++c) {
-      TP_TRY(raise(number(c, r), 0, in));
-      // Its log says why.  Without a second port the queues are as good.
-      if (has_second && !far.moves) (void)decode_end(in);
-      if (far.moves && raise(number(c, r), 1, in) != Status::ok)
-        team_->second->lacks.store("a rank is not reached", std::memory_order_relaxed);
-    }
+    for (int c = 0; c < settings_.contexts && used(r); ++c)
+      TP_TRY(raise(number(c, r), far, has_second, in));
   }
   make_queues(there);
   return Status::ok;
 }
 
-Status Context::raise(std::size_t queue, int port, Reader& in) {
+WayPorts Context::ways(std::size_t queue, const Far& far) const {
+  return far.moves ? team_->second->ways(team_->rank(), rank_of(queue),
+                                         queue / static_cast<std::size_t>(ranks()))
+                   : WayPorts{};
+}
+
+Status Context::raise(std::size_t queue, const Far& far, bool has_second, Reader& in) {
   const Mesh& mesh = *team_->mesh;
   const int rank = rank_of(queue);
-  QueuePair& pair = *sides_[static_cast<std::size_t>(port)]->pair(queue);
-  const QueueEnd far = decode_end(in);
+  std::array<QueueEnd, 2> ends{decode_end(in), {}};
+  if (has_second) ends[1] = decode_end(in);
   if (!in.ok()) {
     TP_WARN("%s sent a damaged description of its queues", mesh.peer_text(rank).c_str());
     return Status::remote;
   }
-  // The one to the own rank is joined to itself.
-  TP_TRY(pair.raise(far, mesh.peer_text(rank), mesh.on_this_host(rank)));
-  if (inbox_ == nullptr) return Status::ok;
-  return port == 0 ? inbox_->listen(queue, pair.qp()) : inbox_->prepare(queue, port, pair.qp());
+  const WayPorts of = ways(queue, far);
+  for (int way = 0; way < (far.moves ? 2 : 1); ++way) {
+    const int port = of.here(way);
+    QueuePair& pair = *sides_[static_cast<std::size_t>(port)]->pair(queue);
+    // The one to the own rank is joined to itself.
+    const Status raised = pair.raise(ends[static_cast<std::size_t>(of.there(way))],
+                                     mesh.peer_text(rank), mesh.on_this_host(rank));
+    if (way == 0) TP_TRY(raised);
+    // Its log says why.  Without a second way the queues are as good.
+    if (raised != Status::ok)
+      team_->second->lacks.store("a rank is not reached", std::memory_order_relaxed);
+    if (raised != Status::ok || inbox_ == nullptr) continue;
+    TP_TRY(way == 0 ? inbox_->listen(queue, port, pair.qp())
+                    : inbox_->prepare(queue, port, pair.qp()));
+  }
+  return Status::ok;
 }
 
 void Context::make_queues(const std::vector<Far>& there) {
@@ -178,11 +191,13 @@ void Context::make_queues(const std::vector<Far>& there) {
     if (!used(rank)) continue;
     const Far& far = there[static_cast<std::size_t>(rank)];
     QueueSetup setup;
-    for (std::size_t port = 0; port < (far.moves ? 2 : 1); ++port) {
-      setup.paths[port] = {
-          sides_[port]->pair(q), sides_[port]->memory().lkey, {far.memory, far.rkeys[port]}};
-      const Rail& rail = port == 0 ? core.rail : core.second->rail;
-      if (const std::uint64_t most = rail.port.port->max_message_bytes; most != 0)
+    setup.ports = ways(q, far);
+    for (int way = 0; way < (far.moves ? 2 : 1); ++way) {
+      const PortSide& here = *sides_[static_cast<std::size_t>(setup.ports.here(way))];
+      const auto far_port = static_cast<std::size_t>(setup.ports.there(way));
+      setup.paths[static_cast<std::size_t>(way)] = {
+          here.pair(q), here.memory().lkey, {far.memory, far.rkeys[far_port]}};
+      if (const std::uint64_t most = here.rail().port.port->max_message_bytes; most != 0)
         setup.max_bytes = std::min(setup.max_bytes, most);
     }
     setup.chain = &chain_;
@@ -209,8 +224,12 @@ void Context::make_queues(const std::vector<Far>& there) {
 PortRenewals::Ends Context::ends_of(std::size_t q, const Far& far) const {
   const auto words = reinterpret_cast<QueueWord*>(memory_->host());
   const std::size_t context = q / static_cast<std::size_t>(ranks());
+  const WayPorts of = ways(q, far);
+  const auto probed = [&](int way) {
+    return ProbeTarget{far.memory, far.rkeys[static_cast<std::size_t>(of.there(way))]};
+  };
   return {
-      .probed = {{{far.memory, far.rkeys[0]}, {far.memory, far.rkeys[1]}}},
+      .probed = {{probed(0), probed(1)}},
       .box = words + q,
       .out = words + queue_count() + q,
       .far_box = far.memory + number(static_cast<int>(context), team_->rank()) * sizeof(QueueWord)};

@@ -28,7 +28,9 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   auto region = cache_->acquire(registration(core, request));
   if (!region) return region.status();
   region_ = *region;
-  if (core.second != nullptr) second_ = register_on_second(core, request);
+  auto second = register_on_second(core, request);
+  if (!second) return second.status();
+  second_ = *second;
   local_ = {address, request.bytes, region_->mr->lkey, second_ != nullptr ? second_->mr->lkey : 0};
   // Before anybody has heard of it, and may signal.
   team_.add(number_, {.address = local_.address,

@@ -31,15 +31,46 @@ PortMoves::PortMoves(const TwoPorts& ports, MovingInbox& inbox, counters::MoveCo
       pairs_(ports.second.size(),
              Pair(StallWatch(ports.core.config().stall_ms, ports.core.rail.port.port->speed_mbps))),
       renewals_(ports_, pairs_.size()) {
-  for (std::size_t p = 0; p < pairs_.size(); ++p) served_ += ports.first.pair(p) != nullptr ? 1 : 0;
+  ports_.swapped.resize(pairs_.size());
+  for (std::size_t p = 0; p < pairs_.size(); ++p)
+    over_[0] += ports.first.pair(p) != nullptr ? 1 : 0;
+}
+
+void PortMoves::attach(std::size_t p, MovingQueue& back, const PortRenewals::Ends& ends,
+                       int first) {
+  pairs_[p].back = &back;
+  ports_.swapped[p] = static_cast<std::uint8_t>(first);
+  --over_[0];
+  ++over_[first];
+  renewals_.attach(p, back, ends);
+}
+
+int PortMoves::down() const {
+  int down = 0;
+  for (const int port : {0, 1})
+    if (serves(port) && ports_.watch(port).down()) down |= 1 << port;
+  return down;
+}
+
+bool PortMoves::lost(std::int64_t now) {
+  for (const int port : {0, 1})
+    if (serves(port) && ports_.core.lost(ports_.watch(port), now)) return true;
+  return false;
+}
+
+bool PortMoves::news() {
+  if (under_way()) return false;
+  for (const int port : {0, 1})
+    if (serves(port) && ports_.watch(port).told()) return true;
+  return down() != down_;
 }
 
 void PortMoves::looked(std::int64_t now) {
   renewals_.look_at_ports(now);
-  down_ = watch().down();
-  if (!down_) look_for_stalls(now);
+  down_ = down();
+  if (down_ == 0) look_for_stalls(now);
   for (std::size_t p = 0; p < pairs_.size(); ++p)
-    if (ports_.watch(pairs_[p].on).down()) ask(p);
+    if (ports_.watch(p, pairs_[p].on).down()) ask(p);
 }
 
 // A question over a port that is down would be its queue pair's end.
@@ -47,7 +78,7 @@ bool PortMoves::may_ask(std::size_t p) const {
   const Pair& pair = pairs_[p];
   const int to = 1 - pair.on;
   return pair.back != nullptr && pair.at == At::serving && renewals_.ready(p) &&
-         pair.back->may_move() && ports_.lacks(to) == nullptr && !ports_.watch(to).down();
+         pair.back->may_move() && ports_.lacks(to) == nullptr && !ports_.watch(p, to).down();
 }
 
 void PortMoves::ask(std::size_t p) {
@@ -80,27 +111,29 @@ void PortMoves::leave(std::size_t p, const char* why) {
   if (pair.under_way() || pair.back->dead()) return;
   const int to = 1 - pair.on;
   if (const char* missing = ports_.lacks(to); missing != nullptr) {
-    TP_WARN("%s cannot leave %s: %s on %s", name(p), ports_.name(pair.on), missing,
-            ports_.name(to));
+    TP_WARN("%s cannot leave %s: %s on %s", name(p), ports_.name(p, pair.on), missing,
+            ports_.name(p, to));
     return pair.back->fail_unreachable();
   }
   if (why == nullptr)
-    TP_INFO(net, "%s goes back to %s, which works again", name(p), ports_.name(to));
+    TP_INFO(net, "%s goes back to %s, which works again", name(p), ports_.name(p, to));
   else
-    TP_WARN("%s leaves %s for %s: %s", name(p), ports_.name(pair.on), ports_.name(to), why);
+    TP_WARN("%s leaves %s for %s: %s", name(p), ports_.name(p, pair.on), ports_.name(p, to), why);
   pair.at = At::stopping;
   pair.left = now_ns();
   pair.limit.emplace(follow_limit(ports_.core.config()));
   ++moving_;
-  ports_.queues(pair.on).stop(p);
+  ports_.queues(p, pair.on).stop(p);
   pair.back->stop();
   if (!inbox_.stop(p)) pair.back->fail_unreachable();
 }
 
 // It is over the other port from now on.
-void PortMoves::arrive(Pair& pair) {
+void PortMoves::arrive(std::size_t p) {
+  Pair& pair = pairs_[p];
+  --over_[ports_.port(p, pair.on)];
   pair.on = 1 - pair.on;
-  moved_ += pair.on == 1 ? 1 : -1;
+  ++over_[ports_.port(p, pair.on)];
   pair.receives_came_back = false;
   pair.heard = std::exchange(pair.heard_next, std::nullopt);
 }
@@ -126,7 +159,8 @@ bool PortMoves::advance() {
     Pair& pair = pairs_[p];
     if (!pair.under_way()) continue;
     if (!pair.back->dead() && pair.limit->over(now_ns())) {
-      TP_WARN("%s: the peer has not followed to %s in %lld ms", name(p), ports_.name(1 - pair.on),
+      TP_WARN("%s: the peer has not followed to %s in %lld ms", name(p),
+              ports_.name(p, 1 - pair.on),
               static_cast<long long>(follow_limit(ports_.core.config()) / kMillisecond));
       pass(p, "nothing comes from the peer");
     }
@@ -147,7 +181,7 @@ bool PortMoves::advance(std::size_t p) {
   if (pair.at == At::told && !pair.heard && renewals_.has_next(p)) {
     if (pair.heard_next)
       pass(p, "the peer has left it");
-    else if (ports_.watch(1 - pair.on).down())
+    else if (ports_.watch(p, 1 - pair.on).down())
       pass(p, "it is down");
   }
   if (back.dead() || !pair.heard || pair.at != At::told) return back.dead();
@@ -156,10 +190,10 @@ bool PortMoves::advance(std::size_t p) {
     return true;
   }
   const std::int64_t stopped = now_ns() - pair.left;
-  TP_INFO(net, "%s goes on over %s after %lld ms", name(p), ports_.name(1 - pair.on),
+  TP_INFO(net, "%s goes on over %s after %lld ms", name(p), ports_.name(p, 1 - pair.on),
           static_cast<long long>(stopped / kMillisecond));
   if (counts_ != nullptr) counts_->add(static_cast<std::uint64_t>(stopped));
-  arrive(pair);
+  arrive(p);
   end(pair);
   renewals_.left(p);
   if (pair.heard) follow(p);
@@ -168,8 +202,8 @@ bool PortMoves::advance(std::size_t p) {
 
 void PortMoves::tell(std::size_t p) {
   Pair& pair = pairs_[p];
-  const PortPairs& to = ports_.queues(1 - pair.on);
-  inbox_.move(p, 1 - pair.on, to.arrivals(p).qp());
+  const PortPairs& to = ports_.queues(p, 1 - pair.on);
+  inbox_.move(p, ports_.port(p, 1 - pair.on), to.arrivals(p).qp());
   const auto taken = static_cast<std::uint32_t>(inbox_.taken(p));
   pair.at = At::told;
   pair.skipped = false;
@@ -183,16 +217,16 @@ void PortMoves::pass(std::size_t p, const char* why) {
   Pair& pair = pairs_[p];
   const int by = 1 - pair.on;
   if (pair.at != At::told || !renewals_.has_next(p)) {
-    TP_WARN("%s cannot go on over %s: %s", name(p), ports_.name(by), why);
+    TP_WARN("%s cannot go on over %s: %s", name(p), ports_.name(p, by), why);
     return pair.back->fail_unreachable();
   }
-  TP_WARN("%s does not stay on %s: %s", name(p), ports_.name(by), why);
+  TP_WARN("%s does not stay on %s: %s", name(p), ports_.name(p, by), why);
   pair.at = At::stopping;
   pair.skipped = !pair.heard;
   pair.limit.emplace(follow_limit(ports_.core.config()));
-  ports_.queues(by).stop(p);
+  ports_.queues(p, by).stop(p);
   pair.back->skip();
-  arrive(pair);
+  arrive(p);
   renewals_.left(p);
   if (!inbox_.stop(p)) pair.back->fail_unreachable();
 }
@@ -209,11 +243,13 @@ void PortMoves::renew() {
 
 void PortMoves::on_completion(int port, const ibv_wc& wc) {
   const std::size_t p = WorkRequestId::pair(wc);
-  if (ports_.queues(port).owns_next(p, wc.qp_num)) return on_next(wc);
-  if (!ports_.queues(port).owns(p, wc.qp_num)) return;  // of one that was replaced
-  if (WorkRequestId::is_receive(wc)) return on_receive(port, wc);
-  if (!WorkRequestId::is(wc, WorkRequestId::kLastReceive)) return on_send(port, wc);
-  if (port == pairs_[p].on) pairs_[p].receives_came_back = true;
+  const int way = ports_.port(p, port);
+  const PortPairs& on_port = ports_.queues(p, way);
+  if (on_port.owns_next(p, wc.qp_num)) return on_next(wc);
+  if (!on_port.owns(p, wc.qp_num)) return;  // of one that was replaced
+  if (WorkRequestId::is_receive(wc)) return on_receive(way, wc);
+  if (!WorkRequestId::is(wc, WorkRequestId::kLastReceive)) return on_send(way, wc);
+  if (way == pairs_[p].on) pairs_[p].receives_came_back = true;
 }
 
 void PortMoves::on_next(const ibv_wc& wc) {
@@ -227,18 +263,18 @@ void PortMoves::on_next(const ibv_wc& wc) {
   }
 }
 
-void PortMoves::on_receive(int port, const ibv_wc& wc) {
+void PortMoves::on_receive(int way, const ibv_wc& wc) {
   const std::size_t p = WorkRequestId::pair(wc);
   Pair& pair = pairs_[p];
   if (ports_.to_itself(p)) return inbox_.on_receive(wc);
   if (wc.status != IBV_WC_SUCCESS) return;
   if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) return inbox_.on_receive(wc);
   const std::uint32_t immediate = be32toh(wc.imm_data);
-  if (port != pair.on && !pair.heard) {
+  if (way != pair.on && !pair.heard) {
     pair.heard = immediate;
     return follow(p);
   }
-  if (port == pair.on && pair.skipped) {  // the number, of which another one will come
+  if (way == pair.on && pair.skipped) {  // the number, of which another one will come
     pair.skipped = false;
     return;
   }
@@ -252,13 +288,13 @@ void PortMoves::follow(std::size_t p) {
   if (renewals_.ready(p)) leave(p, pairs_[p].on == 1 ? nullptr : "the peer has left it");
 }
 
-void PortMoves::on_send(int port, const ibv_wc& wc) {
+void PortMoves::on_send(int way, const ibv_wc& wc) {
   const std::size_t p = WorkRequestId::pair(wc);
   Pair& pair = pairs_[p];
   const bool works = wc.status == IBV_WC_SUCCESS;
-  if (WorkRequestId::is(wc, WorkRequestId::kTaken)) return on_taken(p, port == pair.on, works);
+  if (WorkRequestId::is(wc, WorkRequestId::kTaken)) return on_taken(p, way == pair.on, works);
   if (WorkRequestId::is(wc, WorkRequestId::kQuestion)) {
-    if (port != pair.on) answered(p, works);
+    if (way != pair.on) answered(p, works);
   } else if (!WorkRequestId::is(wc, WorkRequestId::kWord) || !works) {
     // A word that fails is the end of the queue pair as any work request's failure is.
     pair.back->on_completion(wc);
@@ -266,7 +302,7 @@ void PortMoves::on_send(int port, const ibv_wc& wc) {
   }
 }
 
-// `arrived`: it was said over the port that the pair is on.
+// `arrived`: it was said over the way that the pair is on.
 void PortMoves::on_taken(std::size_t p, bool arrived, bool works) {
   Pair& pair = pairs_[p];
   if (works || (arrived && pair.under_way())) return;  // which is left already
@@ -282,7 +318,7 @@ void PortMoves::answered(std::size_t p, bool answers) {
   if (!asked || !answers) {
     if (pair.under_way()) return;  // asked before the pair left, or for what is no way any more
     if (renewals_.answered(p, answers)) may_go_back(p);
-  } else if (ports_.watch(pair.on).down()) {
+  } else if (ports_.watch(p, pair.on).down()) {
     leave(p, "it is down");
   } else {
     pair.stall.answered(ran_.look(now_ns()));
@@ -293,7 +329,7 @@ void PortMoves::may_go_back(std::size_t p) {
   const Pair& pair = pairs_[p];
   if (pair.on == 1 && !pair.under_way() && ports_.rank_of(p) <= ports_.core.rank())
     return leave(p, nullptr);
-  TP_INFO(net, "%s can move to %s again", name(p), ports_.name(1 - pair.on));
+  TP_INFO(net, "%s can move to %s again", name(p), ports_.name(p, 1 - pair.on));
 }
 
 }  // namespace twinpath::gda

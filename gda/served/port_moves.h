@@ -44,19 +44,18 @@ class PortMoves {
 
   // `counts`: null: nobody reads them.  All outlive this.
   PortMoves(const TwoPorts& ports, MovingInbox& inbox, counters::MoveCounts* counts);
-  void attach(std::size_t pair, MovingQueue& back, const PortRenewals::Ends& ends) {
-    pairs_[pair].back = &back;
-    renewals_.attach(pair, back, ends);
-  }
+  // `first`: the port of its first way.
+  void attach(std::size_t pair, MovingQueue& back, const PortRenewals::Ends& ends, int first);
   bool has(std::size_t pair) const { return pair < pairs_.size() && pairs_[pair].back != nullptr; }
 
-  // All completions of such a pair, over the first port (0) or the second.
+  // All completions of such a pair, of the first port (0) or the second.
   void on_completion(int port, const ibv_wc& wc);
-  // The port that all queues are over, else the first.
-  PortWatch& watch() { return ports_.watch(moved_ == served_ ? 1 : 0); }
-  // Whether its adapter has told of a change since this context was told of looks.  A system call.
-  bool news() { return !under_way() && (watch().told() || watch().down() != down_); }
-  // The port was looked at.  Who is over one that is down leaves it, once the second one has been
+  // Whether a port that queues are over is lost for good, and the team with it.
+  bool lost(std::int64_t now);
+  // Whether the adapter of one has told of a change since this context was told of looks.  A system
+  // call, or two.
+  bool news();
+  // The ports were looked at.  Who is over one that is down leaves it, once the second one has been
   // seen to work.
   void looked(std::int64_t now);
   // The same of queues that are silent; to be called often.
@@ -79,7 +78,7 @@ class PortMoves {
     MovingQueue* back = nullptr;  // null: its rank is not spoken to
     StallWatch stall;
     At at = At::serving;
-    int on = 0;  // which port
+    int on = 0;  // which way
     bool receives_came_back = false;
     bool skipped = false;  // left before the peer's number came over it
     // Signals from here that the peer took, modulo 2^32: over the other queue pair, and the next.
@@ -89,10 +88,14 @@ class PortMoves {
   };
 
   const char* name(std::size_t pair) const { return pairs_[pair].back->name().c_str(); }
+  // Whether queues are over that port; with none at all, the first.
+  bool serves(int port) const { return over_[port] != 0 || (port == 0 && over_[1] == 0); }
+  // Which of these are down, a bit each, as last looked at.
+  int down() const;
   bool may_ask(std::size_t pair) const;
   void ask(std::size_t pair);
-  void on_receive(int port, const ibv_wc& wc);
-  void on_send(int port, const ibv_wc& wc);
+  void on_receive(int way, const ibv_wc& wc);
+  void on_send(int way, const ibv_wc& wc);
   void on_next(const ibv_wc& wc);
   void on_taken(std::size_t pair, bool arrived, bool works);
   // The peer has left for the other queue pair, or the next.
@@ -105,17 +108,16 @@ class PortMoves {
   void tell(std::size_t pair);
   // What the pair moves to is lost: goes on to the next queue pair, or fails.
   void pass(std::size_t pair, const char* why);
-  void arrive(Pair& pair);
+  void arrive(std::size_t pair);
   void end(Pair& pair);
 
-  const TwoPorts ports_;
+  TwoPorts ports_;
   MovingInbox& inbox_;
   counters::MoveCounts* const counts_;
   std::vector<Pair> pairs_;
-  int moving_ = 0;     // of these under way
-  int moved_ = 0;      // of these over the second port
-  int served_ = 0;     // queue pairs over the first port
-  bool down_ = false;  // the port, when it was looked at for this context
+  int moving_ = 0;    // of these under way
+  int over_[2] = {};  // how many queues are, by port
+  int down_ = 0;      // down(), when ports were looked at for this context
   std::int64_t stalls_looked_ = 0, looked_ahead_ = 0;
   RunClock ran_{100 * kMillisecond};  // what silence goes by
   PortRenewals renewals_;

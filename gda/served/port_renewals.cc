@@ -42,8 +42,10 @@ void PortRenewals::look_at_addresses(int port) {
   const GidEntry* asked = nullptr;
   bool stands = true;
   for (std::size_t p = 0; p < pairs_.size(); ++p) {
-    if (pairs_[p].back == nullptr || !ready(p) || other(pairs_[p]) != port) continue;
-    const Rail& rail = ports_.queues(port).pair(p)->rail();
+    if (pairs_[p].back == nullptr || !ready(p)) continue;
+    const int way = other(pairs_[p]);
+    if (ports_.port(p, way) != port) continue;
+    const Rail& rail = ports_.queues(p, way).pair(p)->rail();
     if (asked == nullptr || asked->index != rail.gid.index ||
         std::memcmp(asked->gid.raw, rail.gid.gid.raw, sizeof rail.gid.gid.raw) != 0) {
       asked = &rail.gid;
@@ -51,7 +53,7 @@ void PortRenewals::look_at_addresses(int port) {
     }
     if (stands) continue;
     TP_INFO(net, "%s: %s has lost the address %s at GID index %d", pairs_[p].back->name().c_str(),
-            ports_.name(port), gid_text(rail.gid.gid).c_str(), rail.gid.index);
+            ports_.name(p, way), gid_text(rail.gid.gid).c_str(), rail.gid.index);
     lost(p);
   }
 }
@@ -82,7 +84,7 @@ void PortRenewals::lost(std::size_t p) {
 // Over a port that is down a word would be the end of the queue pair in use, idle as it may be.
 void PortRenewals::tell_lost(std::size_t p) {
   Pair& pair = pairs_[p];
-  if (!pair.unsaid || pair.back->stopped() || ports_.watch(pair.back->on()).down()) return;
+  if (!pair.unsaid || pair.back->stopped() || ports_.watch(p, pair.back->on()).down()) return;
   pair.unsaid = false;
   if (!ports_.has_left(p)) (void)post(p, kLost, false);
 }
@@ -91,14 +93,14 @@ void PortRenewals::left(std::size_t p) {
   Pair& pair = pairs_[p];
   pair.unsaid = false;
   if (!pair.back->may_move()) return want(p, false);
-  ports_.queues(other(pair)).take_next(p);
+  ports_.queues(p, other(pair)).take_next(p);
 }
 
-bool PortRenewals::ask(std::size_t p, int port, bool next) const {
-  const PortPairs& queues = ports_.queues(port);
+bool PortRenewals::ask(std::size_t p, int way, bool next) const {
+  const PortPairs& queues = ports_.queues(p, way);
   return post_probe((next ? queues.next(p) : queues.pair(p))->qp(),
                     WorkRequestId::of(p, WorkRequestId::kQuestion),
-                    pairs_[p].ends.probed[static_cast<std::size_t>(port)]);
+                    pairs_[p].ends.probed[static_cast<std::size_t>(way)]);
 }
 
 bool PortRenewals::answered(std::size_t p, bool answers) {
@@ -106,7 +108,7 @@ bool PortRenewals::answered(std::size_t p, bool answers) {
   if (state == State::proving && answers) return --pairs_[p].unanswered == 0 && proven(p);
   if (state != State::proving && (state != State::ready || answers)) return false;
   TP_INFO(net, "%s: %s does not reach it", pairs_[p].back->name().c_str(),
-          ports_.name(other(pairs_[p])));
+          ports_.name(p, other(pairs_[p])));
   lost(p);
   return false;
 }
@@ -168,9 +170,9 @@ void PortRenewals::advance(std::size_t p) {
 // leaves nothing unread of the queue pair that it came by.
 void PortRenewals::begin(std::size_t p) {
   Pair& pair = pairs_[p];
-  const int port = other(pair);
-  if (pair.back->dead() || !settled(port) || ports_.lacks(port) != nullptr) return;
-  if (ports_.watch(pair.back->on()).down()) return;  // by which the words go
+  const int way = other(pair);
+  if (pair.back->dead() || !settled(ports_.port(p, way)) || ports_.lacks(way) != nullptr) return;
+  if (ports_.watch(p, pair.back->on()).down()) return;  // by which the words go
   if (offers(p)) {
     if (pair.state != State::wanted || now_ns() < pair.due) return;
     if (ports_.has_left(p)) return want(p, true);
@@ -181,7 +183,7 @@ void PortRenewals::begin(std::size_t p) {
   pair.word = pair.unsaid = false;
   pair.state = State::making;
   under_way_ = true;
-  maker_.make(p, port);
+  maker_.make(p, way);
 }
 
 void PortRenewals::made(std::size_t p) {
@@ -194,7 +196,7 @@ void PortRenewals::made(std::size_t p) {
   }
   if (answer == QueueMaker::Answer::done) {
     maker_.take_in(p);
-    pair.back->renew_other(ports_.queues(other(pair)).pair(p));
+    pair.back->renew_other(ports_.queues(p, other(pair)).pair(p));
   }
   if (pair.back->dead()) return want(p, true);
   if (answer == QueueMaker::Answer::failed) {
@@ -226,7 +228,7 @@ void PortRenewals::raised(std::size_t p) {
   const QueueMaker::Answer answer = maker_.look(p);
   if (answer == QueueMaker::Answer::pending) return;
   if (pair.back->dead()) {
-    ports_.queues(other(pair)).stop(p);
+    ports_.queues(p, other(pair)).stop(p);
     return want(p, true);
   }
   const bool done = answer == QueueMaker::Answer::done;
@@ -238,11 +240,11 @@ void PortRenewals::raised(std::size_t p) {
 
 void PortRenewals::prove(std::size_t p) {
   Pair& pair = pairs_[p];
-  const int port = other(pair);
-  const bool next = QueueMaker::has_next(port);
+  const int way = other(pair);
+  const bool next = QueueMaker::has_next(way);
   pair.state = State::proving;
   pair.unanswered = next ? 2 : 1;
-  if (!ask(p, port, false) || (next && !ask(p, 1 - port, true))) lost(p);
+  if (!ask(p, way, false) || (next && !ask(p, 1 - way, true))) lost(p);
 }
 
 // What this rank asked is answered: the other one's turn is next, or was before.
@@ -262,8 +264,9 @@ bool PortRenewals::works(std::size_t p) {
   pair.state = State::ready;
   pair.unsaid = false;
   pair.pause = 0;
-  const int port = other(pair);
-  pair.back->let_move(true, QueueMaker::has_next(port) ? ports_.queues(1 - port).next(p) : nullptr);
+  const int way = other(pair);
+  pair.back->let_move(true,
+                      QueueMaker::has_next(way) ? ports_.queues(p, 1 - way).next(p) : nullptr);
   return true;
 }
 
@@ -278,12 +281,12 @@ void PortRenewals::say(std::size_t p, QueueWord::Kind kind) {
 
 bool PortRenewals::post(std::size_t p, std::uint32_t immediate, bool with_word) {
   Pair& pair = pairs_[p];
-  const int port = pair.back->on();
-  const PortPairs& queues = ports_.queues(port);
+  const int way = pair.back->on();
+  const PortPairs& queues = ports_.queues(p, way);
   const WrittenMemory word{
       {reinterpret_cast<std::uintptr_t>(pair.ends.out), sizeof(QueueWord), queues.memory().lkey},
       pair.ends.far_box,
-      pair.ends.probed[static_cast<std::size_t>(port)].rkey};
+      pair.ends.probed[static_cast<std::size_t>(way)].rkey};
   return post_immediate(queues.pair(p)->qp(), WorkRequestId::of(p, WorkRequestId::kWord), immediate,
                         with_word ? &word : nullptr);
 }

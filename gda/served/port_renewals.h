@@ -31,20 +31,20 @@ namespace twinpath::gda {
 class PortRenewals {
  public:
   struct Ends {
-    std::array<ProbeTarget, 2> probed;  // memory of the peer, with its key over either port
+    std::array<ProbeTarget, 2> probed;  // memory of the peer, with its key over either way
     const QueueWord* box = nullptr;     // that the peer writes
     QueueWord* out = nullptr;           // registered here, for the peer's
     std::uint64_t far_box = 0;
   };
 
-  // All pairs are ready.
+  // All pairs are ready.  `ports` outlive this.
   PortRenewals(const TwoPorts& ports, std::size_t pairs);
   void attach(std::size_t pair, MovingQueue& back, const Ends& ends);
   bool ready(std::size_t pair) const { return pairs_[pair].state == State::ready; }
   // Whether the signals' immediate data is none, but what this tells its peer.
   static constexpr bool is_word(std::uint32_t immediate) { return immediate >= kWorks; }
 
-  // A question over the other port, to be told of by answered(); false: it cannot be posted.
+  // A question over the other way, to be told of by answered(); false: it cannot be posted.
   bool ask(std::size_t pair) const { return ask(pair, other(pairs_[pair]), false); }
   // The pair has moved: the next one takes the place of what it left, or another is wanted.
   void left(std::size_t pair);
@@ -88,7 +88,7 @@ class PortRenewals {
   int other(const Pair& pair) const { return 1 - pair.back->on(); }
   bool offers(std::size_t pair) const { return ports_.rank_of(pair) <= ports_.core.rank(); }
   bool settled(int port) const;
-  bool ask(std::size_t pair, int port, bool next) const;
+  bool ask(std::size_t pair, int way, bool next) const;
   void want(std::size_t pair, bool pause);
   // The same, and the peer hears of it where it would wait.
   void lost(std::size_t pair);
@@ -105,7 +105,7 @@ class PortRenewals {
   void say(std::size_t pair, QueueWord::Kind kind);
   bool post(std::size_t pair, std::uint32_t immediate, bool with_word);
 
-  const TwoPorts ports_;
+  const TwoPorts& ports_;
   std::vector<Pair> pairs_;
   bool under_way_ = false;
   // Of the ports: since when each has been up, and what it had told of by then.

@@ -19,16 +19,16 @@ QueueMaker::~QueueMaker() {
   thread_.join();
 }
 
-void QueueMaker::begin(std::size_t p, int port, Job job) {
-  slots_[p].port = port;
+void QueueMaker::begin(std::size_t p, int way, Job job) {
+  slots_[p].way = way;
   slots_[p].job.store(job, std::memory_order_release);  // partner: run()
   rung_.fetch_add(1, std::memory_order_release);
   rung_.notify_one();
 }
 
-void QueueMaker::raise(std::size_t p, int port, const QueueWord& far) {
+void QueueMaker::raise(std::size_t p, int way, const QueueWord& far) {
   slots_[p].far = far;
-  begin(p, port, Job::raise);
+  begin(p, way, Job::raise);
 }
 
 QueueMaker::Answer QueueMaker::look(std::size_t p) {
@@ -40,8 +40,8 @@ QueueMaker::Answer QueueMaker::look(std::size_t p) {
 
 void QueueMaker::take_in(std::size_t p) {
   Slot& slot = slots_[p];
-  ports_.queues(slot.port).swap(p, slot.pair);
-  if (has_next(slot.port)) ports_.queues(1 - slot.port).swap_next(p, slot.next);
+  ports_.queues(p, slot.way).swap(p, slot.pair);
+  if (has_next(slot.way)) ports_.queues(p, 1 - slot.way).swap_next(p, slot.next);
 }
 
 void QueueMaker::run() {
@@ -63,8 +63,8 @@ bool QueueMaker::work(std::size_t p, Job job) {
   slot.pair = {};  // those before: all that they had has come back
   slot.next = {};
   if (job == Job::raise) return raise(p);
-  const bool both = has_next(slot.port);
-  if (!make(p, slot.port, slot.pair) || (both && !make(p, 1 - slot.port, slot.next))) return false;
+  const bool both = has_next(slot.way);
+  if (!make(p, slot.way, slot.pair) || (both && !make(p, 1 - slot.way, slot.next))) return false;
   Writer w;
   encode_end(slot.pair.pair->end(), w);
   if (both) encode_end(slot.next.pair->end(), w);
@@ -74,8 +74,8 @@ bool QueueMaker::work(std::size_t p, Job job) {
   return true;
 }
 
-bool QueueMaker::make(std::size_t p, int port, PortPairs::Renewed& into) {
-  auto made = ports_.queues(port).renew(p, ports_.core);
+bool QueueMaker::make(std::size_t p, int way, PortPairs::Renewed& into) {
+  auto made = ports_.queues(p, way).renew(p, ports_.core);
   if (!made) return false;
   into = std::move(made).take();
   return true;
@@ -83,9 +83,9 @@ bool QueueMaker::make(std::size_t p, int port, PortPairs::Renewed& into) {
 
 bool QueueMaker::raise(std::size_t p) {
   const Slot& slot = slots_[p];
-  const bool itself = ports_.to_itself(p), both = has_next(slot.port);
-  PortPairs& to = ports_.queues(slot.port);
-  PortPairs& beside = ports_.queues(1 - slot.port);
+  const bool itself = ports_.to_itself(p), both = has_next(slot.way);
+  PortPairs& to = ports_.queues(p, slot.way);
+  PortPairs& beside = ports_.queues(p, 1 - slot.way);
   const auto& ends = slot.far.ends;
   Reader in(std::span(ends.data(), std::min<std::size_t>(slot.far.bytes, ends.size())));
   const QueueEnd far = itself ? to.pair(p)->end() : decode_end(in);

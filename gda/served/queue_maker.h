@@ -33,12 +33,12 @@ class QueueMaker {
   QueueMaker(const QueueMaker&) = delete;
   QueueMaker& operator=(const QueueMaker&) = delete;
 
-  // A queue pair for that one, with its receives; and to the first port one more over the second,
+  // A queue pair for that one, with its receives; and for the first way one more over the second,
   // beside the one in use.  Once done: take_in(), word().
-  void make(std::size_t p, int port) { begin(p, port, Job::make); }
-  static bool has_next(int port) { return port == 0; }
+  void make(std::size_t p, int way) { begin(p, way, Job::make); }
+  static bool has_next(int way) { return way == 0; }
   // Brings what was taken in to the far end in that word; to itself it needs none.
-  void raise(std::size_t p, int port, const QueueWord& far);
+  void raise(std::size_t p, int way, const QueueWord& far);
   // Asked until it is not pending.
   Answer look(std::size_t p);
   void take_in(std::size_t p);
@@ -49,14 +49,14 @@ class QueueMaker {
   enum class Job : std::uint8_t { none, make, raise, done, failed };
   struct Slot {
     std::atomic<Job> job{Job::none};  // none, done and failed: the engine's, else the thread's
-    int port = 0;
+    int way = 0;
     PortPairs::Renewed pair, next;  // made; after take_in() those before them
     QueueWord word, far;
   };
-  void begin(std::size_t p, int port, Job job);
+  void begin(std::size_t p, int way, Job job);
   void run();
   bool work(std::size_t p, Job job);
-  bool make(std::size_t p, int port, PortPairs::Renewed& into);
+  bool make(std::size_t p, int way, PortPairs::Renewed& into);
   bool raise(std::size_t p);
 
   const TwoPorts& ports_;

@@ -68,6 +68,7 @@ Result<std::unique_ptr<ServedContext>> ServedContext::make(std::shared_ptr<GinCo
 Result<std::vector<ServedContext::Bytes>> ServedContext::prepare(const ContextSettings& settings) {
   TP_TRY(check_settings(settings, shape_));
   const std::vector<bool> spoken = spoken_to(*core_, settings);
+  ways_.resize(shape_.pairs());
   bool share = false;
   for (int r = 0; r < shape_.ranks; ++r) {
     const auto at = static_cast<std::size_t>(r);
@@ -86,8 +87,8 @@ Result<std::vector<ServedContext::Bytes>> ServedContext::prepare(const ContextSe
   auto port =
       PortQueues::make(*core_, {core_->rail, core_->limits}, shape_, *memory_, plan(settings));
   if (!port) return port.status();
-  port_ = std::move(port).take();
-  auto flush = GpuFlush::make(*core_, {memory_->sink_address(), port_->tables().lkey});
+  ports_[0] = std::move(port).take();
+  auto flush = GpuFlush::make(*core_, {memory_->sink_address(), ports_[0]->tables().lkey});
   if (!flush) return flush.status();
   flush_ = std::move(flush).take();
   if (shape_.counted) {
@@ -102,7 +103,7 @@ Result<std::vector<ServedContext::Bytes>> ServedContext::prepare(const ContextSe
         flush_.get());
     TP_TRY(inbox_->adder().reach_gpu(
         *core_, core_->engine->words(),
-        {reinterpret_cast<std::uint64_t*>(memory_->values_address()), port_->tables().lkey}));
+        {reinterpret_cast<std::uint64_t*>(memory_->values_address()), ports_[0]->tables().lkey}));
   }
   if (core_->second != nullptr) make_second(settings);
 
@@ -114,14 +115,14 @@ Result<std::vector<ServedContext::Bytes>> ServedContext::prepare(const ContextSe
     w.integer(memory_->signals_address());
     w.integer(memory_->signals_bytes());
     w.integer(signals_region().rkey);  // and of the inbox, which the tables have if there is one
-    w.integer(second_ != nullptr ? second_->tables().rkey : 0);
+    w.integer(ports_[1] != nullptr ? ports_[1]->tables().rkey : 0);
     w.integer(memory_->inbox_address());
     w.integer(memory_->inbox_row());
     encode_offer(memory_->tables_offer(), w);
     for (std::size_t p = 0; p < shape_.pairs(); ++p) {
       if (rank_of(p) != r || !used(r)) continue;
-      encode_end(port_->pair(p)->end(), w);
-      const QueuePair* second = second_ != nullptr ? second_->pair(p) : nullptr;
+      encode_end(ports_[0]->pair(p)->end(), w);
+      const QueuePair* second = ports_[1] != nullptr ? ports_[1]->pair(p) : nullptr;
       w.integer(static_cast<std::uint8_t>(second != nullptr));
       if (second != nullptr) encode_end(second->end(), w);
     }
@@ -148,9 +149,9 @@ void ServedContext::make_second(const ContextSettings& settings) {
   auto second = PortQueues::make(*core_, {core_->second->rail, core_->second->limits}, shape_,
                                  *memory_, movable);
   if (!second) return;
-  second_ = std::move(second).take();
-  moves_ = std::make_unique<PortMoves>(TwoPorts{*core_, peers_.size(), *port_, *second_}, *inbox_,
-                                       &core_->engine->counts().moves);
+  ports_[1] = std::move(second).take();
+  moves_ = std::make_unique<PortMoves>(TwoPorts{*core_, peers_.size(), *ports_[0], *ports_[1]},
+                                       *inbox_, &core_->engine->counts().moves);
 }
 
 std::vector<bool> ServedContext::used() const {
@@ -173,8 +174,7 @@ Status ServedContext::connect(const std::vector<Bytes>& from) {
     const auto inbox = in.integer<std::uint64_t>();
     const auto row = std::max(in.integer<std::uint64_t>(), CountedInbox::room_for(1));
     peer(r).signals = {table.address, table.bytes, inbox, row};
-    peer(r).rkey = table.fabric_key;
-    peer(r).second_rkey = second_rkey;
+    peer(r).rkeys = {table.fabric_key, second_rkey};
     const TableOffer offer = decode_offer(in);
     if (!in.ok() || contexts != static_cast<std::uint32_t>(shape_.contexts) || speaks != used(r)) {
       TP_WARN("%s asked for %u queue sets, this rank for %d: all ranks must ask for the same",
@@ -198,22 +198,27 @@ Status ServedContext::raise(int rank, Reader& in) {
   for (std::size_t p = 0; p < shape_.pairs(); ++p) {
     if (rank_of(p) != rank || !used(rank)) continue;
     const QueueEnd far = decode_end(in);
-    const bool can = second_ != nullptr && second_->pair(p) != nullptr;
+    const bool can = ports_[1] != nullptr && ports_[1]->pair(p) != nullptr;
     const bool far_can = in.integer<std::uint8_t>() != 0;
     const QueueEnd far_second = far_can ? decode_end(in) : QueueEnd{};
     if (!in.ok()) {
       TP_WARN("%s sent a damaged description of its queues", peer.c_str());
       return Status::remote;
     }
-    TP_TRY(port_->raise(p, far, peer, core_->mesh->on_this_host(rank)));
-    if (counted(rank)) TP_TRY(inbox_->listen(p, port_->arrivals(p).qp()));
+    WayPorts& of = ways_[p];
+    if (can && far_can) of = core_->second->ways(core_->rank(), rank, p / peers_.size());
+    PortQueues& first = *ports_[of.here(0)];
+    const bool here = core_->mesh->on_this_host(rank);
+    TP_TRY(first.raise(p, of.there(0) == 0 ? far : far_second, peer, here));
+    if (counted(rank)) TP_TRY(inbox_->listen(p, first.arrivals(p).qp()));
     if (!can) continue;
     if (!far_can) core_->second->lacks.store("a rank has no queues", std::memory_order_relaxed);
     if (!far_can) continue;
-    // Its log says why.  Without a second port the queues are as good.
-    if (second_->raise(p, far_second, peer, core_->mesh->on_this_host(rank)) != Status::ok)
+    PortQueues& second = *ports_[of.here(1)];
+    // Its log says why.  Without a second way the queues are as good.
+    if (second.raise(p, of.there(1) == 0 ? far : far_second, peer, here) != Status::ok)
       core_->second->lacks.store("a rank is not reached", std::memory_order_relaxed);
-    TP_TRY(second_->give_receives(p, second_->arrivals(p).qp()));
+    TP_TRY(second.give_receives(p, second.arrivals(p).qp()));
   }
   return Status::ok;
 }
@@ -221,7 +226,7 @@ Status ServedContext::raise(int rank, Reader& in) {
 Status ServedContext::add_keys(std::vector<KeyedMemory>& signals) {
   const auto own = static_cast<std::size_t>(core_->rank());
   // Where kernels say that fetched values shall go; nobody reads them.
-  const KeyedMemory sink{memory_->sink_address(), 8, port_->tables().lkey};
+  const KeyedMemory sink{memory_->sink_address(), 8, ports_[0]->tables().lkey};
   std::vector<KeyedMemory> none(signals.size());
   auto key = core_->keys.add(sink, none, kLocalWrite | kLocalRead);
   if (!key) return key.status();
@@ -235,7 +240,7 @@ Status ServedContext::add_keys(std::vector<KeyedMemory>& signals) {
   }
   if (shape_.counters != 0) {
     const KeyedMemory mine{memory_->counters_address(), memory_->counters_bytes(),
-                           port_->tables().lkey};
+                           ports_[0]->tables().lkey};
     none[own] = mine;
     key = core_->keys.add(mine, none, kRemoteAtomic);
     if (!key) return key.status();
@@ -276,7 +281,7 @@ Status ServedContext::make_queues() {
     if (const SoftHca* hca = far.direct ? open_soft_hca(ignored) : nullptr; hca != nullptr) {
       soft.emplace();
       soft->soft = hca;
-      soft->qp = port_->pair(p)->qp();
+      soft->qp = ports_[0]->pair(p)->qp();
       soft->depth = shape_.depth;
       soft->scratch = back.scratch;
       soft->signals = far.signals.signals;
@@ -289,7 +294,8 @@ Status ServedContext::make_queues() {
     const std::uint64_t boxes =
         far.signals.row + shape_.pairs() * far.signals.entries * sizeof(CountedEntry);
     moves_->attach(p, mains_[p]->back_end,
-                   ends_of(*memory_, back, p, boxes, pair_there(p, front.peer, core_->rank())));
+                   ends_of(*memory_, back, p, boxes, pair_there(p, front.peer, core_->rank())),
+                   back.ports.here(0));
   }
   return Status::ok;
 }
@@ -299,17 +305,23 @@ VerbsBackEndSetup ServedContext::back_end_setup(std::size_t p) const {
   const Peer& far = peer(rank);
   const CountedSender::Target& signals = far.signals;
   VerbsBackEndSetup back;
-  back.first = {port_->pair(p), port_->tables().lkey, far.rkey};
-  back.slots = port_->slots();
+  back.ports = ways_[p];
+  const auto path = [&](int way) {
+    const PortQueues& here = *ports_[back.ports.here(way)];
+    return VerbsPath{here.pair(p), here.tables().lkey,
+                     far.rkeys[static_cast<std::size_t>(back.ports.there(way))]};
+  };
+  back.first = path(0);
+  back.slots = ports_[0]->slots();
   back.tag = static_cast<std::uint16_t>(p);
   const auto bound = [&back](const Rail& rail) {
     if (const std::uint64_t most = rail.port.port->max_message_bytes; most != 0)
       back.max_bytes = std::min(back.max_bytes, most);
   };
   bound(core_->rail);
-  if (second_ != nullptr && second_->pair(p) != nullptr) {
-    back.second = {second_->pair(p), second_->tables().lkey, far.second_rkey};
-    back.slots = std::min(back.slots, second_->slots());
+  if (ports_[1] != nullptr && ports_[1]->pair(p) != nullptr) {
+    back.second = path(1);
+    back.slots = std::min(back.slots, ports_[1]->slots());
     back.kept = shape_.depth;
     bound(core_->second->rail);
   }

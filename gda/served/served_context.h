@@ -8,6 +8,7 @@
 //
 // Threads: make and destroy as gin.h says; turn and look_around are the engine's; failed() and
 // settle() from any.
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -96,14 +97,13 @@ class ServedContext final : public GinContext, private EngineClient {
   // A rank, this one included.
   struct Peer {
     explicit Peer(int timeout_ms) : watch(timeout_ms) {}
-    bool used = false;                   // spoken to
-    bool direct_wanted = false;          // mode gda-cpu was planned,
-    bool direct = false;                 // and holds,
-    std::string not_direct;              // or why not
-    std::unique_ptr<MappedTable> table;  // for gda-cpu; null in this process
-    CountedSender::Target signals;       // its own, and where those without atomics go
-    std::uint32_t rkey = 0;              // of these
-    std::uint32_t second_rkey = 0;       // over the second port
+    bool used = false;                     // spoken to
+    bool direct_wanted = false;            // mode gda-cpu was planned,
+    bool direct = false;                   // and holds,
+    std::string not_direct;                // or why not
+    std::unique_ptr<MappedTable> table;    // for gda-cpu; null in this process
+    CountedSender::Target signals;         // its own, and where those without atomics go
+    std::array<std::uint32_t, 2> rkeys{};  // of these, by its port
     PeerWatch watch;
   };
   using Bytes = std::vector<std::uint8_t>;
@@ -116,7 +116,7 @@ class ServedContext final : public GinContext, private EngineClient {
   void make_second(const ContextSettings& settings);
   VerbsBackEndSetup back_end_setup(std::size_t pair) const;
   std::vector<bool> used() const;  // by rank
-  const ibv_mr& signals_region() const { return signals_mr_ ? *signals_mr_ : port_->tables(); }
+  const ibv_mr& signals_region() const { return signals_mr_ ? *signals_mr_ : ports_[0]->tables(); }
   // What each rank has said.
   Status connect(const std::vector<Bytes>& from);
   Status raise(int rank, Reader& in);
@@ -163,9 +163,10 @@ class ServedContext final : public GinContext, private EngineClient {
   std::unique_ptr<PortMoves> moves_;     // null: no queue can move to another port
 
   std::unique_ptr<ContextMemory> memory_;
-  Owned<ibv_mr> signals_mr_;                   // null: they are in the tables
-  std::unique_ptr<PortQueues> port_, second_;  // the second: null without moves_
-  std::unique_ptr<GpuFlush> flush_;            // null: none is ever needed
+  Owned<ibv_mr> signals_mr_;              // null: they are in the tables
+  std::unique_ptr<PortQueues> ports_[2];  // the second: null without moves_
+  std::vector<WayPorts> ways_;            // by pair
+  std::unique_ptr<GpuFlush> flush_;       // null: none is ever needed
   ContextNumbers numbers_;
   std::unique_ptr<ContextCqs> cqs_;
   std::vector<std::unique_ptr<MainQueue>> mains_;

@@ -44,8 +44,8 @@ ServedContext::~ServedContext() {
   moves_.reset();
   inbox_.reset();
   flush_.reset();
-  second_.reset();
-  port_.reset();
+  ports_[1].reset();
+  ports_[0].reset();
   signals_mr_ = {};
   if (memory_ == nullptr || !memory_->on_gpu()) return;
   retire_memory(core_->gpu, std::move(memory_), std::shared_ptr<ContextCqs>(std::move(cqs_)));

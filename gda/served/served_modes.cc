@@ -67,8 +67,8 @@ void ServedContext::log_peers() const {
     TP_INFO(net, "GIN queue to %s: %s over %s (%s), %d x depth %u, %s; %s",
             r == core_->rank() ? "itself" : core_->mesh->peer_text(r).c_str(),
             name_of(p.direct ? ModeChoice::gda_cpu : ModeChoice::proxy).c_str(),
-            core_->rail.port.port->name.c_str(), does.c_str(), shape_.contexts, shape_.depth,
-            signals, why.c_str());
+            ports_[ways_[at].here(0)]->rail().port.port->name.c_str(), does.c_str(),
+            shape_.contexts, shape_.depth, signals, why.c_str());
   }
 }
 

@@ -59,7 +59,7 @@ bool ServedContext::visit_companion(std::size_t pair, bool& moved) {
 
 bool ServedContext::poll() {
   bool moved = false;
-  for (const PortQueues* port : {port_.get(), second_.get()}) {
+  for (const auto& port : ports_) {
     int n = port != nullptr ? kPollBatch : 0;
     for (int i = 0; i < kPollsPerTurn && n == kPollBatch; ++i) {
       n = poll(*port);
@@ -81,7 +81,7 @@ int ServedContext::poll(const PortQueues& port) {
       on_first(wc);
       continue;
     }
-    moves_->on_completion(&port == port_.get() ? 0 : 1, wc);
+    moves_->on_completion(&port == ports_[0].get() ? 0 : 1, wc);
     scan_->wake(p);
   }
   return n;
@@ -154,7 +154,7 @@ void ServedContext::look_around() {
   const std::int64_t now = now_ns();
   const bool moving = moves_ != nullptr && moves_->under_way();  // which has a limit of its own
   if (!let_go_.given_up() && !moving) {
-    if (core_->lost(moves_ != nullptr ? moves_->watch() : *core_->port, now)) {
+    if (moves_ != nullptr ? moves_->lost(now) : core_->lost_port(now)) {
       fail_all(Syndrome::retry_exceeded);
       return give_up();
     }

@@ -1,7 +1,10 @@
 #pragma once
-// The two ports of a context whose queues can move: 0 is the team's first, 1 its second.
+// The two ports of a context whose queues can move: 0 is the team's first, 1 its second.  A pair of
+// queues has two ways, 0 and 1, each over one of the ports here (way_ports.h).
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "gda/served/port_pairs.h"
 #include "gda/team/team_core.h"
@@ -9,14 +12,21 @@
 namespace twinpath::gda {
 
 struct TwoPorts {
-  PortPairs& queues(int port) const { return port == 0 ? first : second; }
+  // And the way that is over a port.
+  int port(std::size_t pair, int way) const { return way ^ swapped[pair]; }
+  PortPairs& queues(std::size_t pair, int way) const {
+    return port(pair, way) == 0 ? first : second;
+  }
   PortWatch& watch(int port) const { return port == 0 ? *core.port : core.second->watch; }
+  PortWatch& watch(std::size_t pair, int way) const { return watch(port(pair, way)); }
   // Looked at now.
   bool look(int port, std::int64_t now) const { return !core.down(watch(port), now); }
-  const char* name(int port) const { return queues(port).rail().port.port->name.c_str(); }
-  // Why nothing moves there; null: it may.
-  const char* lacks(int port) const {
-    return port == 0 ? nullptr : core.second->lacks.load(std::memory_order_relaxed);
+  const char* name(std::size_t pair, int way) const {
+    return queues(pair, way).rail().port.port->name.c_str();
+  }
+  // Why nothing moves to that way; null: it may.
+  const char* lacks(int way) const {
+    return way == 0 ? nullptr : core.second->lacks.load(std::memory_order_relaxed);
   }
   int rank_of(std::size_t pair) const { return static_cast<int>(pair % ranks); }
   // A rank that has said goodbye needs no way.
@@ -30,6 +40,7 @@ struct TwoPorts {
   const std::size_t ranks;  // pair p is to rank p % ranks
   PortPairs& first;
   PortPairs& second;
+  std::vector<std::uint8_t> swapped{};  // by pair: 1: its first way is over the second port
 };
 
 }  // namespace twinpath::gda

@@ -59,6 +59,7 @@ SecondPortsOfRank decode_second(const Bytes& bytes) {
 
 // GUIDs of two adapters differ by more than their first byte.
 std::uint64_t which(const RailPort& port) {
+  if (port.port->guid == 0) return 0;
   return port.port->guid ^ std::uint64_t{port.port->number} << 56;
 }
 
@@ -166,8 +167,8 @@ Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t tur
   return rail;
 }
 
-Result<std::optional<Rail>> agree_on_second_rail(const Devices& devices, int device,
-                                                 const Rail& first, bool wanted, Mesh& mesh) {
+Result<SecondRail> agree_on_second_rail(const Devices& devices, int device, const Rail& first,
+                                        bool wanted, Mesh& mesh) {
   Ports mine;
   SecondPortsOfRank told;
   std::vector<RailPort> ports = devices.rails(device);
@@ -190,8 +191,15 @@ Result<std::optional<Rail>> agree_on_second_rail(const Devices& devices, int dev
   if (!from) return from.status();
   std::vector<SecondPortsOfRank> all;
   for (const Bytes& bytes : *from) all.push_back(decode_second(bytes));
-  const auto place = choose_second_rail(all, static_cast<std::size_t>(mesh.rank()));
-  return place ? mine.rails[*place] : std::optional<Rail>();
+  SecondRail second;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto place = choose_second_rail(all, rank);
+    if (!place) return SecondRail{};
+    const auto& its = all[rank].which;
+    second.ports.push_back({all[rank].first, *place < its.size() ? its[*place] : 0});
+    if (rank == static_cast<std::size_t>(mesh.rank())) second.rail = mine.rails[*place];
+  }
+  return second;
 }
 
 }  // namespace twinpath::gda

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gda/connect/mesh.h"
+#include "gda/team/way_ports.h"
 #include "plugin/rdma/devices.h"
 
 namespace twinpath::gda {
@@ -35,13 +36,12 @@ std::size_t choose_rail(std::span<const PortsOfRank> all, std::size_t rank);
 // What a rank says of the ports that its connection may move to, by place.
 struct SecondPortsOfRank {
   PortsOfRank can;                   // without the first port
-  std::uint64_t first = 0;           // which port that is, of all hosts'
+  std::uint64_t first = 0;           // which port that is, of all hosts'; 0: not known
   std::vector<std::uint64_t> which;  // the same of each; empty: the rank's version does not say
 };
 
 // The place of the second port that `rank` takes, if all ranks have one in common.  Where another
-// one will do nobody takes what is another rank's first port: should that fail, both ways between
-// these two would be lost.
+// one will do nobody takes what is another rank's first port (way_ports.h).
 std::optional<std::size_t> choose_second_rail(std::span<const SecondPortsOfRank> all,
                                               std::size_t rank);
 
@@ -53,7 +53,11 @@ Result<Rail> agree_on_rail(const Devices& devices, int device, std::uint32_t tur
 // Collective: another port of the device for a connection that is over `first`, else one in reserve
 // (Devices::standby), at the same place at all ranks; none where there is no such port, or where a
 // rank does not want it.
-Result<std::optional<Rail>> agree_on_second_rail(const Devices& devices, int device,
-                                                 const Rail& first, bool wanted, Mesh& mesh);
+struct SecondRail {
+  std::optional<Rail> rail;
+  std::vector<PortIds> ports;  // by rank, where there is one
+};
+Result<SecondRail> agree_on_second_rail(const Devices& devices, int device, const Rail& first,
+                                        bool wanted, Mesh& mesh);
 
 }  // namespace twinpath::gda

@@ -9,15 +9,26 @@ namespace twinpath::gda {
 
 Status agree_on_second_port(TeamCore& team, bool can) {
   const bool wanted = can && team.config().failover && team.verbs().ordered;
-  auto rail = agree_on_second_rail(*team.devices, team.device, team.rail, wanted, *team.mesh);
-  if (!rail) return rail.status();
-  if (!*rail) return Status::ok;
-  auto limits = usable_limits(*team.devices, **rail);
+  auto agreed = agree_on_second_rail(*team.devices, team.device, team.rail, wanted, *team.mesh);
+  if (!agreed) return agreed.status();
+  if (!agreed->rail) return Status::ok;
+  auto limits = usable_limits(*team.devices, *agreed->rail);
   if (!limits) return limits.status();
-  team.second = std::make_unique<SecondPort>(**rail, *limits, *team.devices, team.owner());
+  team.second = std::make_unique<SecondPort>(*agreed->rail, *limits, std::move(agreed->ports),
+                                             *team.devices, team.owner());
   TP_INFO(net, "%s of rank %d moves from %s to %s if that port fails", team.name, team.rank(),
           team.rail.port.port->name.c_str(), team.second->rail.port.port->name.c_str());
+  for (int peer = 0; peer < team.ranks(); ++peer)
+    if (team.second->crosses(team.rank(), peer))
+      TP_INFO(net, "%s of rank %d: each queue to %s is over one of the two at both ends", team.name,
+              team.rank(), team.mesh->peer_text(peer).c_str());
   return Status::ok;
+}
+
+bool SecondPort::crosses(int rank) const {
+  for (int peer = 0; peer < static_cast<int>(ports.size()); ++peer)
+    if (crosses(rank, peer)) return true;
+  return false;
 }
 
 }  // namespace twinpath::gda

@@ -7,17 +7,20 @@
 //     over the first port would need a flush there before the second one's signals are told;
 //   - no adapter that serves the queues itself: what it does is not seen here;
 //   - at each rank another port of the device or in reserve, of the same place: where there is a
-//     choice none that another rank has as its first (rail_turns.h).  Two ranks of a host with two
-//     ports, each with another first, have no such choice, and lose both ways with either port;
+//     choice none that another rank has as its first (rail_turns.h).  Else queues between these two
+//     have one port at both ends, so some are over the second one from the start (way_ports.h);
 //   - TWINPATH_FAILOVER.
 // Windows and tables are registered there from the start.
 //
 // Threads: made at setup; who drives the team's contexts watches.
 #include <atomic>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "gda/connect/queue_pair.h"
 #include "gda/team/port_watch.h"
+#include "gda/team/way_ports.h"
 #include "plugin/rdma/rail.h"
 
 namespace twinpath::gda {
@@ -25,10 +28,22 @@ namespace twinpath::gda {
 struct TeamCore;
 
 struct SecondPort {
-  SecondPort(const Rail& on, const AdapterLimits& can, const Devices& devices, const void* team)
-      : rail(on), limits(can), watch(rail, devices, team) {}
+  SecondPort(const Rail& on, const AdapterLimits& can, std::vector<PortIds> of_ranks,
+             const Devices& devices, const void* team)
+      : rail(on), limits(can), ports(std::move(of_ranks)), watch(rail, devices, team) {}
+  // Of the queues of that context between these two ranks.
+  WayPorts ways(int rank, int peer, std::size_t context) const {
+    return choose_ways(ports[static_cast<std::size_t>(rank)], ports[static_cast<std::size_t>(peer)],
+                       rank, peer, context);
+  }
+  // Whether some queues of that rank, to that one or any, are over a second port from the start,
+  // here or there.
+  bool crosses(int rank, int peer) const { return ways(rank, peer, 0).swapped(); }
+  bool crosses(int rank) const;
+
   const Rail rail;
   const AdapterLimits limits;
+  const std::vector<PortIds> ports;  // by rank
   PortWatch watch;
   // Why nothing moves there after all, once: some window is not registered there at some rank, or
   // some rank is not reached.  Null: it may.

@@ -94,12 +94,14 @@ MrRequest registration(const TeamCore& team, const WindowRequest& request) {
   return mr;
 }
 
-MrRegion* register_on_second(const TeamCore& team, const WindowRequest& request) {
+Result<MrRegion*> register_on_second(const TeamCore& team, const WindowRequest& request) {
+  if (team.second == nullptr) return static_cast<MrRegion*>(nullptr);
   const RailPort& port = team.second->rail.port;
   MrRequest mr = registration(team, request);
   mr.data_direct = !port.port->data_direct.empty();
   auto region = port.adapter->mrs.acquire(mr);
-  return region ? *region : nullptr;
+  if (region || team.second->crosses(team.rank())) return region;
+  return static_cast<MrRegion*>(nullptr);
 }
 
 KeyedMemory take_memory(const TeamCore& team, Reader& in) {
@@ -131,7 +133,9 @@ Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
   auto region = cache_->acquire(registration(core_, request));
   if (!region) return region.status();
   region_ = *region;
-  if (core_.second != nullptr) second_ = register_on_second(core_, request);
+  auto second = register_on_second(core_, request);
+  if (!second) return second.status();
+  second_ = *second;
   if (request.type == MemoryType::cuda) {
     flush_source_ = core_.flush_sources.add(
         {reinterpret_cast<std::uintptr_t>(request.data), region_->mr->rkey});

@@ -26,9 +26,10 @@ struct WindowRequest {
 int gpu_of(const WindowRequest& request);
 // As memory of the team's adapter.
 MrRequest registration(const TeamCore& team, const WindowRequest& request);
-// The same as memory of the team's second port, which there is.  Null: it cannot be; the window is
-// as good without, but queues cannot move any more.
-MrRegion* register_on_second(const TeamCore& team, const WindowRequest& request);
+// The same as memory of the team's second port.  Null: there is none, or it cannot be; the window
+// is as good without, but queues cannot move any more.  It fails where some are there from the
+// start.
+Result<MrRegion*> register_on_second(const TeamCore& team, const WindowRequest& request);
 // A rank's part of a window, as it tells of it: address, bytes, and its keys.  Without one over the
 // second port nothing moves there any more.
 KeyedMemory take_memory(const TeamCore& team, Reader& in);

@@ -346,7 +346,7 @@ TEST_CASE("a member of the team that says nonsense ends connecting with a reason
   // Of another version both are named: until 4 RMA had one port.
   for (const Case& c : {Case{0, 2, "only higher ranks"}, Case{7, 2, "only higher ranks"},
                         Case{1, 3, "another number of ranks"}, Case{1, 2, "rank 1 (127.0.0.1", 4},
-                        Case{1, 2, "version 4, this side 8", 4}}) {
+                        Case{1, 2, "version 4, this side 9", 4}}) {
     LogCapture log;
     Team team(2, 5000);
     Handle handle;

@@ -55,6 +55,10 @@ struct UntilStruck {
   UntilStruck& operator=(const UntilStruck&) = delete;
 };
 inline bool alone = false;  // the team's device has one port, and the other one is in reserve
+// The device, of two, whose port fails: soft0, and with crossed_join() perhaps soft1.
+inline int struck = 0;
+inline std::string struck_port() { return "soft" + std::to_string(struck); }
+inline std::string other_port() { return "soft" + std::to_string(1 - struck); }
 
 inline std::size_t bytes_of(int from, int to, std::uint64_t round) {
   std::minstd_rand random(fault.seed * 7919 + static_cast<unsigned>(from * 64 + to) +
@@ -178,8 +182,8 @@ bool comes(F so) {
 }
 
 // All queues are over that port, or all `of_them`, by what each told last.
-inline bool all_are_on(const char* port, bool of_them = false) {
-  return comes([port, of_them] {
+inline bool all_are_on(const std::string& port, bool of_them = false) {
+  return comes([&port, of_them] {
     const std::string word = " goes on over ";
     std::map<std::string, bool> there;
     for (const LogLine& line : fault.log->lines())
@@ -246,12 +250,12 @@ inline std::string strike_often(const Port& port) {
       std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
       continue;
     }
-    EXPECT_GIN(all_are_on("soft1"), time);
+    EXPECT_GIN(all_are_on(other_port()), time);
     std::this_thread::sleep_for(std::chrono::microseconds(fault.back_us));
     set(port, true);
-    EXPECT_GIN(all_are_on("soft0"), time);
+    EXPECT_GIN(all_are_on(struck_port()), time);
   }
-  EXPECT_GIN(!fault.flaps || all_are_on("soft0", true));  // that ever left it
+  EXPECT_GIN(!fault.flaps || all_are_on(struck_port(), true));  // that ever left it
   return {};
 }
 
@@ -275,7 +279,7 @@ std::string play(Rank& r, Member& member) {
   Windows<Words> w(*member.comm, r.ranks);
   EXPECT_GIN(w);
   w.fixed.fill(static_cast<unsigned>(1000 + r.rank), 0, 4096);
-  const Port& first = *r.devices->rails(0).front().port;
+  const Port& lost = *r.devices->rails(struck).front().port;
   r.meeting->barrier();
   const auto kernel = member.kernel<gda::GinKernel30>();
   std::vector<std::string> wrong(static_cast<std::size_t>(2 * r.ranks + 1));
@@ -285,7 +289,7 @@ std::string play(Rank& r, Member& member) {
     threads.emplace_back([&, p, at] { wrong[at] = send_to(p, r.rank, kernel, w); });
     threads.emplace_back([&, p, at] { wrong[at + 1] = take_from(p, r.rank, kernel, w); });
   }
-  if (r.rank == 0) threads.emplace_back([&] { wrong.back() = strike(first); });
+  if (r.rank == 0) threads.emplace_back([&] { wrong.back() = strike(lost); });
   for (std::thread& thread : threads) thread.join();
   for (const std::string& one : wrong)
     if (!one.empty()) return one;
@@ -315,6 +319,9 @@ inline Member join_first(Rank& r) {
   return merged ? join(r, settings30(), alone ? 0 : static_cast<int>(r.devices->count()) - 1)
                 : Member{};
 }
+
+// Each rank's device is a port of its own, one of two, and the other one is in reserve.
+inline Member crossed_join(Rank& r) { return join(r, settings30(), r.rank % 2); }
 
 // A signal to the other of two ranks and from it, the n-th.
 inline std::string talk(Member& member, std::uint64_t n) {

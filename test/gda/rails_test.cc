@@ -170,6 +170,62 @@ TEST_CASE("Which second port a connection takes") {
   }
 }
 
+TEST_CASE("Which ports the ways between two ranks have") {
+  // Ports 1 to 3 are of one host, 11 and 12 of another.
+  struct Case {
+    const char* what;
+    PortIds a, b;
+    bool swapped;
+  };
+  const Case cases[] = {
+      {"the same first port", {1, 2}, {1, 2}, false},
+      {"the same first port, other second ones", {1, 2}, {1, 3}, false},
+      {"the same second port", {1, 3}, {2, 3}, false},
+      {"each other's", {1, 2}, {2, 1}, true},
+      {"one's first is the other's second", {1, 2}, {3, 1}, true},
+      {"one's second is the other's first", {1, 2}, {2, 3}, true},
+      {"of two hosts", {1, 2}, {12, 11}, false},
+      {"a host without known ports", {0, 0}, {0, 0}, false},
+      {"one is not known here", {0, 2}, {2, 0}, true},
+      {"first ports that are not known", {0, 2}, {3, 0}, false},
+      {"no second port there", {1, 2}, {2, 0}, true},
+      {"no second port there, and the same first", {1, 2}, {1, 0}, false},
+  };
+  for (const Case& c : cases) {
+    INFO(c.what);
+    for (const auto& [rank, peer] : {std::pair{0, 1}, {1, 2}, {0, 2}, {3, 1}})
+      for (const std::size_t context : {0, 1, 2}) {
+        const WayPorts here = choose_ways(c.a, c.b, rank, peer, context);
+        const WayPorts there = choose_ways(c.b, c.a, peer, rank, context);
+        CHECK(here.swapped() == c.swapped);
+        // Both ends have come to the same, and one of them at most is swapped.
+        CHECK(
+            (here.swapped_here == there.swapped_there && here.swapped_there == there.swapped_here));
+        CHECK(here.swapped_here + here.swapped_there == (c.swapped ? 1 : 0));
+        // No port has a part in both ways.
+        const auto at = [](const PortIds& ids, int port) {
+          return port == 0 ? ids.first : ids.second;
+        };
+        for (const int way : {0, 1})
+          for (const std::uint64_t port : {at(c.a, here.here(way)), at(c.b, here.there(way))})
+            for (const std::uint64_t other :
+                 {at(c.a, here.here(1 - way)), at(c.b, here.there(1 - way))})
+              CHECK((port == 0 || port != other));
+      }
+  }
+  // To itself.
+  CHECK(!choose_ways({1, 2}, {1, 2}, 1, 1, 0).swapped());
+  // The lower rank's first port, or the higher one's, has the first way, by turns.
+  const auto lower_is_first = [](int low, int high, std::size_t context) {
+    return choose_ways({1, 2}, {2, 1}, low, high, context).here(0) == 0;
+  };
+  CHECK(lower_is_first(0, 1, 0));
+  CHECK(!lower_is_first(0, 1, 1));
+  CHECK(!lower_is_first(1, 3, 0));
+  CHECK(!lower_is_first(0, 2, 0));
+  CHECK(lower_is_first(1, 2, 0));
+}
+
 TEST_CASE("GIN connections over a merged device take its ports in turn") {
   if (on_adapters() || on_adapter_queues()) return;
   Config config = gin_config();

@@ -292,6 +292,7 @@ TEST_CASE("F13: RMA over a port that stays down fails at both ends, and in time"
   NEEDS(!on_adapters(), "ports of the soft HCA can be told to go down");
   Config config = gin_config();
   config.soft_hcas = "soft0,soft1";
+  config.standby_ports = 0;  // rma_crossed_test.cc has those that move
   config.failover_hold_ms = 300;
   config.ib_timeout = 20;  // the adapter's own patience is longer
   LogCapture log;

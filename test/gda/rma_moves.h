@@ -200,18 +200,18 @@ template <class Words = RmaMemory>
 std::string play_rma(Rank& r, RmaMember& member) {
   Play<Words> play(r, member);
   EXPECT_GIN(play);
-  const Port& first = *r.devices->rails(0).front().port;
+  const Port& lost = *r.devices->rails(struck).front().port;
   ++playing;
   r.meeting->barrier();
   const bool all_here = playing == r.ranks;
   r.meeting->barrier();
   std::thread striker;
-  std::string struck;
+  std::string told;
   if (r.rank == 0 && (fault.down || fault.loss != soft::PortLoss::none))
-    striker = std::thread([&] { struck = strike(first); });
+    striker = std::thread([&] { told = strike(lost); });
   std::string wrong = play.run();
   if (striker.joinable()) striker.join();
-  if (wrong.empty()) wrong = struck;
+  if (wrong.empty()) wrong = told;
   if (!wrong.empty()) {
     --playing;
     return wrong;

@@ -28,6 +28,7 @@
 #include "gda/served/back/work_request_id.h"
 #include "gda/served/front/back_end.h"
 #include "gda/served/front/work_queue.h"
+#include "gda/team/way_ports.h"
 #include "plugin/rdma/liveness_probe.h"
 
 namespace twinpath::gda {
@@ -42,6 +43,7 @@ struct VerbsPath {
 struct VerbsBackEndSetup {
   VerbsPath first;
   VerbsPath second;         // without a queue pair: there is none
+  WayPorts ports;           // of the two, whose keys of windows each takes
   std::uint32_t kept = 0;   // operations that are remembered for it, a power of two: all under way
   std::uint32_t slots = 1;  // work requests that the queue pair holds
   std::uint16_t tag = 0;    // comes back with each completion: WorkRequestId::pair()
