@@ -10,6 +10,7 @@
 #include "gda/team/team_comm.h"
 #include "gda/team/window.h"
 #include "plugin/rdma/devices.h"
+#include "topology/decide/overrides.h"
 
 namespace twinpath::gda {
 namespace {
@@ -36,6 +37,16 @@ bool may_move(const GinCore& core) {
                                                 [](const PeerPlan& plan) { return plan.counted; });
 }
 
+// A CPU posts all queues of this rank: those that a fabric's copy engine or the adapter serves stay
+// where they are.
+bool served_by_threads(const GinCore& core) {
+  for (int rank = 0; rank < core.ranks(); ++rank) {
+    const ModeChoice wish = end_settings(core.config(), rank).wish;
+    if (wish != ModeChoice::proxy && wish != ModeChoice::stage) return false;
+  }
+  return true;
+}
+
 class Transport final : public GinTransport {
  public:
   explicit Transport(std::shared_ptr<Devices> devices)
@@ -54,6 +65,7 @@ class Transport final : public GinTransport {
       OneSidedListener& listener, const CommSettings& settings) override {
     auto core = std::make_shared<GinCore>(static_cast<int>(handles.size()));
     TP_TRY(meetings_.meet(core, handles, rank, listener, settings));
+    if (served_by_threads(*core)) count_to_move(*core);
     TP_TRY(agree_on_modes(*core, devices_->index_of(core->rail.port)));
     TP_TRY(agree_on_second_port(*core, may_move(*core)));
     core->engine = Engine::of(core->gpu, devices_->config().gin_engine,

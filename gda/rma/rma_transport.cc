@@ -49,6 +49,7 @@ class Transport final : public RmaTransport {
       OneSidedListener& listener, const CommSettings& settings) override {
     auto team = std::make_shared<Team>();
     TP_TRY(meetings_.meet(team, handles, rank, listener, settings));
+    count_to_move(*team);
     TP_TRY(team->agree_on_atomics());
     TP_TRY(agree_on_second_port(*team, team->counted()));
     TP_INFO(net, "RMA of rank %d of %zu over %s: %s", rank, handles.size(),

@@ -94,7 +94,7 @@ std::shared_ptr<AdapterSide> open_adapter(const GinCore& core, std::string& why_
     asked |= asks_for_adapter(end_settings(core.config(), r).wish, soft);
   why_not = "it was not asked for";
   if (!asked) return nullptr;
-  if (!core.config().gin_atomics) {
+  if (core.config().gin_atomics == AtomicsChoice::never) {
     why_not = "TWINPATH_GIN_ATOMICS=0";
     return nullptr;
   }

@@ -6,14 +6,27 @@
 #include "plugin/base/log.h"
 
 namespace twinpath::gda {
+namespace {
+
+bool moves_at_all(const TeamCore& team) { return team.config().failover && team.verbs().ordered; }
+
+}  // namespace
+
+void count_to_move(TeamCore& team) {
+  if (team.config().gin_atomics != AtomicsChoice::automatic || !moves_at_all(team)) return;
+  const std::size_t ports =
+      team.devices->rails(team.device).size() + team.devices->standby(team.device).size();
+  if (ports > 1) team.limits.atomics = false;
+}
 
 Status agree_on_second_port(TeamCore& team, bool can) {
-  const bool wanted = can && team.config().failover && team.verbs().ordered;
+  const bool wanted = can && moves_at_all(team);
   auto agreed = agree_on_second_rail(*team.devices, team.device, team.rail, wanted, *team.mesh);
   if (!agreed) return agreed.status();
   if (!agreed->rail) return Status::ok;
   auto limits = usable_limits(*team.devices, *agreed->rail);
   if (!limits) return limits.status();
+  limits->atomics &= team.limits.atomics;
   team.second = std::make_unique<SecondPort>(*agreed->rail, *limits, std::move(agreed->ports),
                                              *team.devices, team.owner());
   TP_INFO(net, "%s of rank %d moves from %s to %s if that port fails", team.name, team.rank(),

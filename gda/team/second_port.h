@@ -50,6 +50,12 @@ struct SecondPort {
   std::atomic<const char*> lacks{nullptr};
 };
 
+// Where nobody chose (TWINPATH_GIN_ATOMICS), this rank's adapter is taken for one without atomics
+// if its part of the team can then go over to another port: before ranks tell each other what
+// theirs have.  A rank that has no other port counts with the others; what that costs is in
+// test/MEASUREMENTS.md.
+void count_to_move(TeamCore& team);
+
 // Collective: team.second, where there is one.  `can`: whether this rank's part of the team may go
 // over to one, whatever the ports.
 Status agree_on_second_port(TeamCore& team, bool can);

@@ -55,7 +55,7 @@ bool TeamCore::down(PortWatch& watched, std::int64_t now) {
 
 Result<AdapterLimits> usable_limits(const Devices& devices, const Rail& rail) {
   auto limits = adapter_limits(devices.verbs(), rail);
-  if (limits) limits->atomics &= devices.config().gin_atomics;
+  if (limits) limits->atomics &= devices.config().gin_atomics != AtomicsChoice::never;
   return limits;
 }
 

@@ -14,6 +14,8 @@ enum class TuneChoice : std::uint8_t { automatic, off };
 enum class EngineChoice { automatic, spin, sleep };
 // Where threads and processes that help a rank run which is bound to few processors.
 enum class HelperCpus : std::uint8_t { near, inherit };
+// Whether one-sided signals use an adapter's atomics; automatic: not where queues may then move.
+enum class AtomicsChoice : std::uint8_t { automatic, never, always };
 // Where that lies which kernels poll.
 enum class QueuePlace : std::uint8_t { host, gpu };
 // Who rings an adapter for kernels: the GPU where it can, else a CPU; a CPU; the GPU or nobody.
@@ -79,11 +81,11 @@ struct Config {
 
   bool gin = true;      // TWINPATH_GIN: offer the devices to kernels (NCCL's GIN)
   int gin_depth = 256;  // TWINPATH_GIN_DEPTH: WQEs of a kernel's queue, power of two
-  EngineChoice gin_engine = EngineChoice::automatic;   // TWINPATH_GIN_POLLING
-  QueuePlace gin_cq = QueuePlace::host;                // TWINPATH_GIN_CQ
-  int rma = -1;                                        // TWINPATH_RMA (-1 automatic, 0, 1)
-  bool gin_atomics = true;                             // TWINPATH_GIN_ATOMICS
-  BellChoice gin_nic_handler = BellChoice::automatic;  // NCCL_GIN_GDAKI_NIC_HANDLER
+  EngineChoice gin_engine = EngineChoice::automatic;     // TWINPATH_GIN_POLLING
+  QueuePlace gin_cq = QueuePlace::host;                  // TWINPATH_GIN_CQ
+  int rma = -1;                                          // TWINPATH_RMA (-1 automatic, 0, 1)
+  AtomicsChoice gin_atomics = AtomicsChoice::automatic;  // TWINPATH_GIN_ATOMICS
+  BellChoice gin_nic_handler = BellChoice::automatic;    // NCCL_GIN_GDAKI_NIC_HANDLER
 
   // --- NCCL's own, same meaning as in NCCL's IB transport
   bool ib_disable = false;                 // NCCL_IB_DISABLE

@@ -41,6 +41,11 @@ constexpr std::array<Named<BellChoice>, 3> kBellNames{{
     {"1", BellChoice::cpu},
     {"2", BellChoice::gpu},
 }};
+constexpr std::array<Named<AtomicsChoice>, 3> kAtomicsNames{{
+    {"auto", AtomicsChoice::automatic},
+    {"0", AtomicsChoice::never},
+    {"1", AtomicsChoice::always},
+}};
 constexpr std::array<Named<QueuePlace>, 2> kQueuePlaceNames{{
     {"host", QueuePlace::host},
     {"gpu", QueuePlace::gpu},
@@ -162,6 +167,9 @@ bool parse_value(std::string_view text, ModeChoice& out, std::string& why) {
 bool parse_value(std::string_view text, BellChoice& out, std::string& why) {
   return parse_named(kBellNames, text, out, why);
 }
+bool parse_value(std::string_view text, AtomicsChoice& out, std::string& why) {
+  return parse_named(kAtomicsNames, text, out, why);
+}
 
 bool parse_value(std::string_view text, QueuePlace& out, std::string& why) {
   return parse_named(kQueuePlaceNames, text, out, why);
@@ -192,6 +200,7 @@ std::string print_value(Bytes v) {
 std::string print_value(const std::string& v) { return v; }
 std::string print_value(FabricChoice v) { return print_named(kFabricNames, v); }
 std::string print_value(BellChoice v) { return print_named(kBellNames, v); }
+std::string print_value(AtomicsChoice v) { return print_named(kAtomicsNames, v); }
 std::string print_value(EngineChoice v) { return print_named(kEngineNames, v); }
 std::string print_value(ModeChoice v) { return print_named(kModeNames, v); }
 std::string print_value(QueuePlace v) { return print_named(kQueuePlaceNames, v); }

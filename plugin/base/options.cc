@@ -292,9 +292,9 @@ constexpr std::array kOptions{
         "Where completions that kernels poll are stored. gpu takes some 7 us longer for "
         "each, but threads do not slow each other: for kernels of 16 blocks or more."),
     option<&Config::gin_atomics>(
-        "TWINPATH_GIN_ATOMICS", "GPU", "0, 1",
-        "0 sends signals without the adapter's atomics: the peer's thread adds them. "
-        "On the soft HCA, GIN in mode proxy and RMA then survive a port."),
+        "TWINPATH_GIN_ATOMICS", "GPU", "auto, 0, 1",
+        "0 sends signals without the adapter's atomics: the peer's thread adds them. auto: "
+        "where GIN (TWINPATH_MODE=proxy) or RMA survives a port by that, on the soft HCA."),
     option<&Config::gin_nic_handler>(
         "NCCL_GIN_GDAKI_NIC_HANDLER", "GPU", "0, 1, 2",
         "Who rings an adapter that reads kernels' queues itself. 1: a CPU thread; 2: the "

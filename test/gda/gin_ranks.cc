@@ -112,7 +112,8 @@ Config gin_config() {
   if (const char* mode = std::getenv("TWINPATH_MODE")) (void)parse_value(mode, c.mode, allowed);
   if (const char* who = std::getenv("NCCL_GIN_GDAKI_NIC_HANDLER"))
     (void)parse_value(who, c.gin_nic_handler, allowed);
-  if (const char* atomics = std::getenv("TWINPATH_GIN_ATOMICS")) c.gin_atomics = *atomics != '0';
+  if (const char* atomics = std::getenv("TWINPATH_GIN_ATOMICS"))
+    (void)parse_value(atomics, c.gin_atomics, allowed);
   return c;
 }
 
@@ -139,7 +140,7 @@ bool set_modes(Rank& r, ModeChoice mode, const char* peers, QueuePlace cqs, bool
   c.mode = mode;
   c.peer_mode = peers;
   c.gin_cq = cqs;
-  c.gin_atomics = atomics;
+  c.gin_atomics = atomics ? AtomicsChoice::always : AtomicsChoice::never;
   return r.use(open_devices(c));
 }
 

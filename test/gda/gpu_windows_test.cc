@@ -241,7 +241,7 @@ TEST_CASE("Signals in windows of GPU memory come after their data, and none is l
                                                                  {ModeChoice::proxy, false}}));
   CAPTURE(static_cast<int>(mode), atomics);
   config.mode = mode;
-  config.gin_atomics = atomics;
+  config.gin_atomics = atomics ? AtomicsChoice::always : AtomicsChoice::never;
   SECTION("a quick GPU") { CHECK(run_threads(3, window_signals<>, config) == ""); }
   SECTION("a GPU that takes its time") {
     gpu.slow = true;
@@ -257,7 +257,7 @@ TEST_CASE("A signal in a window that the GPU refuses fails its queue") {
   fake = &gpu;
   Config config = with_gpu();
   config.mode = GENERATE(ModeChoice::gda_cpu, ModeChoice::proxy);
-  config.gin_atomics = GENERATE(true, false);
+  config.gin_atomics = GENERATE(AtomicsChoice::always, AtomicsChoice::never);
   CHECK(run_threads(1, refused_word, config) == "");
   CHECK_FALSE(log.warnings().empty());
 }

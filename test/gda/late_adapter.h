@@ -24,7 +24,7 @@ inline Config ordering_config(bool atomics) {
   Config c = gin_config();
   c.soft_cuda = SoftCuda::inprocess;
   c.mode = ModeChoice::proxy;
-  c.gin_atomics = atomics;
+  c.gin_atomics = atomics ? AtomicsChoice::always : AtomicsChoice::never;
   c.soft_faults = "late_us=300000,split_us=2000";
   return c;
 }

@@ -186,3 +186,50 @@ TEST_CASE("Kernels of other processes go back to the first port, too", "[once]")
   if (on_adapters() || on_adapter_queues()) return;
   CHECK(run_processes(3, "apart_often") == "");
 }
+
+namespace {
+
+std::string meets(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  const std::string wrong = talk(member, 1);
+  r.meeting->barrier();
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("Signals are counted where queues may then move, if nobody chose", "[once]") {
+  if (on_adapters()) return;
+  using enum AtomicsChoice;
+  struct Row {
+    AtomicsChoice choice;
+    ModeChoice mode;
+    const char* peer_mode;
+    int standby;
+    bool failover, moves;
+  };
+  const auto row =
+      GENERATE(values<Row>({{automatic, ModeChoice::proxy, "", 1, true, true},
+                            {automatic, ModeChoice::stage, "", 1, true, true},
+                            {never, ModeChoice::proxy, "", 1, true, true},
+                            {always, ModeChoice::proxy, "", 1, true, false},
+                            {automatic, ModeChoice::proxy, "", 1, false, false},
+                            {automatic, ModeChoice::proxy, "", 0, true, false},
+                            {automatic, ModeChoice::gda_cpu, "", 1, true, false},
+                            {automatic, ModeChoice::automatic, "", 1, true, false},
+                            {automatic, ModeChoice::proxy, "1:gda-cpu", 1, true, false}}));
+  CAPTURE(static_cast<int>(row.choice), static_cast<int>(row.mode), row.peer_mode, row.standby,
+          row.failover);
+  Config config = merged_config();
+  config.gin_atomics = row.choice;
+  config.mode = row.mode;
+  config.peer_mode = row.peer_mode;
+  config.standby_ports = row.standby;
+  config.failover = row.failover;
+  alone = true;
+  const LogCapture log;
+  CHECK(run_threads(2, meets, config) == "");
+  CHECK(log.has(LogLevel::info, "GIN of rank 0 moves from soft0 to soft1") == row.moves);
+  alone = false;
+}

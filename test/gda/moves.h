@@ -336,7 +336,7 @@ inline Config merged_config() {
   Config config = gin_config();
   config.soft_hcas = "soft0,soft1,soft2";
   config.mode = ModeChoice::proxy;
-  config.gin_atomics = false;
+  config.gin_atomics = AtomicsChoice::never;
   config.ib_timeout = 10;  // 4 ms
   return config;
 }

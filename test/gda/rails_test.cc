@@ -57,7 +57,10 @@ std::string in_turn(Rank& r) {
   r.meeting->barrier();
   if (r.rank == 0) EXPECT_GIN(soft::set_port_state(second.context, second.number, false) == 0);
   const std::int64_t down = now_ns();
-  const bool moves = !gin_config().gin_atomics;
+  const Config config = gin_config();
+  const bool moves =
+      config.gin_atomics != AtomicsChoice::always &&
+      (config.gin_atomics == AtomicsChoice::never || config.mode == ModeChoice::proxy);
   while (!moves && !(members[1].context->failed() && members[3].context->failed()) &&
          now_ns() < down + 10 * kSecond)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

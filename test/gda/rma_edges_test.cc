@@ -250,7 +250,7 @@ TEST_CASE("A window goes when what was asked of it before has ended") {
 
 TEST_CASE("A signal for a window that was given back is added nowhere, and fails its queue") {
   Config config = gin_config();
-  config.gin_atomics = false;
+  config.gin_atomics = AtomicsChoice::never;
   LogCapture log;
   CHECK(run_threads(2, signal_for_no_window, config) == "");
   CHECK(log.has(LogLevel::warn, "the window is not registered (any more)"));

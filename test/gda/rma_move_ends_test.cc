@@ -308,7 +308,7 @@ TEST_CASE("RMA goes to and fro without a rank that has left", "[once]") {
 TEST_CASE("RMA with signals by atomics does not move, and ends when its port is lost", "[once]") {
   if (on_adapters()) return;
   Config config = patient_config();
-  config.gin_atomics = true;
+  config.gin_atomics = AtomicsChoice::always;
   LogCapture log;
   CHECK(run_threads(
             2, [](Rank& r) { return nowhere_to_go(r, false); }, config) == "");

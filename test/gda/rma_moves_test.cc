@@ -179,3 +179,33 @@ TEST_CASE("RMA does not go back before the first port has been up for its time",
   CHECK(log.has("leaves soft0 for soft1"));
   CHECK(!log.has("goes back to soft0"));
 }
+
+namespace {
+
+std::string rma_meets(Rank& r) {
+  const RmaMember member = rma_join_first(r);
+  EXPECT_GIN(member.context);
+  r.meeting->barrier();
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("Signals of RMA are counted where queues may then move, if nobody chose", "[once]") {
+  if (on_adapters()) return;
+  const auto [choice, standby, counted] =
+      GENERATE(table<AtomicsChoice, int, bool>({{AtomicsChoice::automatic, 1, true},
+                                                {AtomicsChoice::automatic, 0, false},
+                                                {AtomicsChoice::always, 1, false},
+                                                {AtomicsChoice::never, 0, true}}));
+  CAPTURE(static_cast<int>(choice), standby);
+  Config config = merged_config();
+  config.gin_atomics = choice;
+  config.standby_ports = standby;
+  alone = true;
+  const LogCapture log;
+  CHECK(run_threads(2, rma_meets, config) == "");
+  CHECK(log.has(LogLevel::info, counted ? "soft0: signals without atomics"
+                                        : "soft0: signals by the adapters' atomics"));
+  alone = false;
+}

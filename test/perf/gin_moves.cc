@@ -41,7 +41,7 @@ void strike(const Port& port, bool broken) {
 Config gap_config() {
   Config config = soft_config("soft0,soft1");
   config.mode = ModeChoice::proxy;
-  config.gin_atomics = false;
+  config.gin_atomics = AtomicsChoice::never;
   config.ib_timeout = 14;
   config.ib_retry_cnt = 6;
   return config;
@@ -194,7 +194,7 @@ double time_of(int ranks, Scenario scenario, bool atomics) {
   Config config = gin_config();
   config.soft_hcas = "soft0";
   config.mode = ModeChoice::proxy;
-  config.gin_atomics = atomics;
+  config.gin_atomics = atomics ? AtomicsChoice::always : AtomicsChoice::never;
   REQUIRE(run_threads(ranks, scenario, config) == "");
   return each_us;
 }
