@@ -18,10 +18,10 @@ usage: tools/test.sh [--all] [--suite NAME]... [--report FILE] [--no-install] [-
   --jobs N       compile jobs (default: number of processors)
 
 Stages, in their order; those with a * are in --all only:
+  plain    the plain build with its suites: unit, soft, fabric, topology, abi, gda, tools, package,
+           lint, faults, patient (those of fabric that only wait), and gpu where there are GPUs;
+           perf only when named
   demo     * tools/demo.sh: a release build, and the main job
-  plain    the plain build (with demo, that one gone on with) with its suites: unit, soft, fabric,
-           topology, abi, gda, tools, package, lint, faults, patient (those of fabric that only wait),
-           and gpu where there are GPUs; perf only when named
   softhca  * other people's programs over the soft HCA
   vm       * real verbs under an emulated kernel (test/vm), TWINPATH_VM_SECONDS in all, default 660;
            and Linux' mlx5 driver on softhca --pci
@@ -142,15 +142,12 @@ results=$root/build-test/results
 if wanted softhca || wanted vm; then rm -rf "$results"; fi
 mkdir -p "$results"
 
-# Of the plain build, and of what README's first command makes in a folder that becomes it.
-strict="$line_tables -Werror"
-buildtype=debugoptimized
 plain=no
 plain_build() {
   local build_suites=()
   wanted softhca || wanted vm || mapfile -t build_suites < <(chosen_meson_suites)
   # Many sources to a unit take half the time.
-  local options=("--buildtype=$buildtype" -Dwerror=false -Dtests=enabled -Dtools=enabled "-Dcpp_args=$strict")
+  local options=(--buildtype=debugoptimized -Dwerror=true -Dtests=enabled -Dtools=enabled "-Dcpp_args=$line_tables")
   if build build-test "$jobs" 'plain build' --unity=on --unity-size=16 "${options[@]}"; then
     add 1 0
     plain=yes
@@ -176,21 +173,6 @@ suite_arguments() {
   printf -- '--no-suite=%s\n' perf softhca
   [ "$(gpu_count)" -gt 0 ] || echo --no-suite=gpu
 }
-# --- README's first command, in a folder that is not there.  The plain build goes on in it, with what is
-# compiled so far: --all tests what users get, with -O3, which finds what -O2 does not.  What was set up
-# otherwise stays so.
-if [ -f build-test/build.ninja ]; then
-  told=$(python3 tools/lib/build_folder.py check build-test "$root") && [ -z "$told" ] && buildtype=release
-elif wanted demo && wanted plain; then
-  buildtype=release
-fi
-if begin demo; then
-  release=build-test
-  [ $buildtype = release ] || { release=build-demo && rm -rf build-demo; }
-  check "tools/demo.sh on $(uname -m), release build and run" \
-    env CXXFLAGS="$strict" tools/demo.sh --no-install --jobs "$jobs" --build $release
-fi
-
 if begin plain; then
   fetch_prometheus || true
   if [ "$(gpu_count)" -gt 0 ]; then
@@ -218,8 +200,15 @@ if begin plain; then
   fi
 fi
 
+# --- README's first command.  Nothing else compiles with -O3, which finds what -O2 does not.
+if wanted demo || wanted softhca || wanted vm; then begin_early_builds; fi
+if begin demo; then
+  rm -rf build-demo
+  check "tools/demo.sh on $(uname -m), release build and run" \
+    tools/demo.sh --no-install --jobs "$jobs" --build build-demo
+fi
+
 # --- the soft HCA and real verbs, side by side
-if wanted softhca || wanted vm; then begin_early_builds; fi
 # shellcheck source=tools/lib/vm_suite.sh
 . tools/lib/vm_suite.sh
 if begin softhca; then

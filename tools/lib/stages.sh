@@ -4,7 +4,7 @@
 
 # In their order.  A change needs those that are not long; --all runs them all.  The others are for
 # asking only.
-stages=(demo plain softhca vm format scripts asan tsan fuzz)
+stages=(plain demo softhca vm format scripts asan tsan fuzz)
 long_stages=(demo softhca vm asan tsan fuzz)
 on_request=(tidy arm64 variants)
 # Of the plain build; stage softhca has what would be the suite of this name.
