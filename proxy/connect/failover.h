@@ -93,7 +93,7 @@ class Failover final : private HeldWork {
   // Whether there is another way than over adapters that have failed, or it is being looked for.
   bool outlives_adapters(std::int64_t now);
 
-  // A queue has failed by itself.
+  // A queue has failed by itself; `q` of no queue: they were halted for another connection.
   void queue_failed(int q, const std::string& why);
   // Whether ports went down or came back; to be called when one may have, and now and then.
   // `anew`: whether or not an adapter is known to have told of a change, which another connection

@@ -165,6 +165,11 @@ bool PeerLink::starts_failover(const WrId& id, const ibv_wc& wc, const Queue& qu
       !death_text(control_.socket()).empty())
     return false;
   const Rail& rail = queues_->rails()[static_cast<std::size_t>(queue.rail)];
+  if (QueueSet::given_up(queue)) {
+    failover_->queue_failed(queue_count(), "another connection that shares queue pairs on " +
+                                               rail.port.port->name + " has left them");
+    return true;
+  }
   std::string why =
       completion_text(id, wc, status_word(*queues_, wc)) + " on " + rail.port.port->name;
   // Of a port that is down, or an adapter that has gone, adapters say various things.

@@ -237,6 +237,10 @@ bool QueueSet::event_failed(const Queue& queue) const {
              : rail_of(queue).port.adapter->events.queue_failed(queue.qp->qp_num);
 }
 
+bool QueueSet::given_up(const Queue& queue) {
+  return queue.shared != nullptr && queue.shared->given_up();
+}
+
 bool QueueSet::shares() const {
   return std::any_of(queues_.begin(), queues_.end(),
                      [](const Queue& q) { return q.shared != nullptr; });

@@ -117,6 +117,8 @@ class QueueSet {
   bool any_request_refused() const;
   // Whether an event tells that the queue is in error.
   bool event_failed(const Queue& queue) const;
+  // Whether it is shared, and was halted for another connection.
+  static bool given_up(const Queue& queue);
   // Whether any is shared.
   bool shares() const;
   int receive_depth() const { return settings_.recv_depth; }

@@ -211,6 +211,7 @@ void SharedPairs::deliver(std::uint64_t id, ibv_wc wc) {
 }
 
 void SharedPairs::on_completion(const ibv_wc& wc) {
+  if (wc.status != IBV_WC_SUCCESS && !halted_) failed_ = true;
   const std::size_t pair = slot_of(wc.wr_id);
   if (kind_of(wc.wr_id) == WrKind::receive)
     received(pair, wc);
@@ -267,6 +268,7 @@ void SharedPairs::received(std::size_t p, const ibv_wc& wc) {
 
 // Once.  Members have no completion of their own to learn it from, if they have nothing under way.
 void SharedPairs::broke(const ibv_wc& wc, int told) {
+  if (!halted_) failed_ = true;
   if (broken_.exchange(true)) return;
   (void)halt();
   for (const auto& member : members_) {

@@ -76,6 +76,8 @@ class SharedPairs final : private CompletionSink {
   bool any_request_refused() const { return set_->any_request_refused(); }
   // All into error; whether their adapter confirms it.
   bool halt();
+  // Whether a member that left for reasons of its own did that: the path is as good as before.
+  bool given_up() const { return halted_ && !failed_; }
   // Their CQ has failed: they are destroyed, and bring nothing more.
   void leave_engines();
   // Whether that queue pair of attach() may be posted one call's work requests.
@@ -134,6 +136,7 @@ class SharedPairs final : private CompletionSink {
   std::array<std::unique_ptr<Member>, kMostMembers> members_;
   std::atomic<bool> broken_{false};
   bool halted_ = false, confirmed_ = false;
+  bool failed_ = false;  // before they were halted
 
   std::mutex making_;
   std::vector<QueueAddress> to_;  // under making_

@@ -305,6 +305,14 @@ class Streams {
       return all;
     }));
   }
+  // The first one alone.
+  template <class F>
+  void first_until(F so) {
+    REQUIRE(eventually([&] {
+      REQUIRE(streams_[0]->step(received() + 10));
+      return so();
+    }));
+  }
   std::uint64_t received() const { return streams_[0]->received(); }
 
  private:
@@ -316,6 +324,25 @@ Config failing(int pairs) {
   Config c = FailoverWorld::config();
   c.qps_per_peer = pairs;
   return c;
+}
+
+// Who learns first that one port is down halts what is shared on the other one, too.
+TEST_CASE("Members that are halted by another one's failover blame no port for it") {
+  const int pairs = GENERATE(1, 1, 1, 1, 2, 2, 2, 2);  // some may have looked at the port before
+  INFO(pairs << " pairs");
+  LogCapture log;
+  FailoverWorld w(failing(pairs));
+  Streams streams(w, 4);
+  streams.run(50);
+  FailoverWorld::port("soft1", false);
+  streams.first_until([&log] { return log.has("stops and goes on"); });
+  streams.run(200);
+  CHECK_FALSE(log.has("work request flushed"));
+  CHECK(log.has("soft2+soft3 goes on over soft0 (1 of 4 queues)"));
+  // In reserve, as if both had failed.
+  CHECK_FALSE(log.has("soft2+soft3 goes on over soft2"));
+  CHECK_FALSE(log.has("soft0+soft1 goes on over soft0"));
+  FailoverWorld::port("soft1", true);
 }
 
 // Over pairs of their own, once all that the shared ones had brought is taken.
