@@ -1,5 +1,6 @@
 // Connections of one session to one peer session that share queue pairs (TWINPATH_QPS_PER_PEER).
 #include <memory>
+#include <mutex>
 #include <random>
 #include <vector>
 
@@ -15,8 +16,13 @@ Config sharing(int pairs, const std::string& hcas = "soft0,soft1") {
   return c;
 }
 
-// How many queue pairs this end's connections have made since the tap was opened.
-std::size_t pairs_made() { return Tap::raised.size() / 2; }
+// Both ends' queue pairs raised so far; a session's thread may be at it.
+std::size_t pairs_raised() {
+  const std::lock_guard hold(Tap::mutex);
+  return Tap::raised.size();
+}
+// How many this end's connections have made since the tap was opened.
+std::size_t pairs_made() { return pairs_raised() / 2; }
 
 std::vector<Link> connect_many(World& world, int count) {
   std::vector<Link> links;
@@ -55,7 +61,7 @@ TEST_CASE("Ends that do not both share, and callers without a communicator, have
       exchange(link);
       links.push_back(std::move(link));
     }
-    return Tap::raised.size();
+    return pairs_raised();
   };
   // The tap sees one end only.
   CHECK(count(shares, other) == 3);
@@ -63,7 +69,7 @@ TEST_CASE("Ends that do not both share, and callers without a communicator, have
   const auto nobody = shares.open(0, -1);
   Tap::raised.clear();
   Link first = connect(*nobody, 0, *shares.b, 1), second = connect(*nobody, 0, *shares.b, 1);
-  CHECK(Tap::raised.size() == 4);
+  CHECK(pairs_raised() == 4);
   exchange(first);
   exchange(second);
 }
@@ -353,16 +359,16 @@ TEST_CASE("Members that share fail over, each by itself, and lose nothing") {
   FailoverWorld w(failing(pairs));
   constexpr std::size_t kLinks = 4;
   Streams streams(w, kLinks);
-  const std::size_t shared = Tap::raised.size();
+  const std::size_t shared = pairs_raised();
   CHECK(shared == static_cast<std::size_t>(4 * pairs));  // two ports, both ends
   streams.run(100);
   FailoverWorld::port("soft1", false);
   streams.run(300);
-  const std::size_t raised = Tap::raised.size();
+  const std::size_t raised = pairs_raised();
   FailoverWorld::port("soft1", true);
   REQUIRE(eventually([&] {
     streams.run(streams.received() + 10);
-    return Tap::raised.size() == raised + 4 * kLinks;
+    return pairs_raised() == raised + 4 * kLinks;
   }));
   CAPTURE(log.warnings());
   CHECK_FALSE(log.has("is lost"));
@@ -380,13 +386,13 @@ TEST_CASE("An error of a shared pair makes all its members fail over") {
   FailoverWorld w(failing(pairs));
   Streams streams(w, 3);
   streams.run(50);
-  const std::size_t before = Tap::raised.size();
+  const std::size_t before = pairs_raised();
   Tap::fail_status = IBV_WC_RETRY_EXC_ERR;
   Tap::fail_completion = failing_kind;
   streams.run(200);
   CAPTURE(log.warnings());
   CHECK_FALSE(log.has("is lost"));
-  CHECK(Tap::raised.size() >= before + 2 * 3);
+  CHECK(pairs_raised() >= before + 2 * 3);
 }
 
 }  // namespace
