@@ -24,7 +24,7 @@ inline void lose_each_port(int ranks, std::string (*play)(Rank&)) {
     for (const bool down : {true, false}) {
       INFO(struck_port() << (down ? " is down" : " loses all"));
       fault = {"lost", down, soft::PortLoss::all, 3000, 1};
-      has_struck = false;
+      const UntilStruck waits;
       LogCapture log;
       CHECK(run_threads(ranks, play, two_ports(merged_config())) == "");
       CHECK(log.has("leaves " + struck_port() + " for " + other_port()));
@@ -64,6 +64,20 @@ inline void refuse_on_soft1(Fabric& fabric) {
     errno = ENOMEM;
     return nullptr;
   };
+}
+
+// None can be made then, at any rank.
+template <class Memory, class Comm>
+std::string refuses_windows(Rank& r, Comm& comm) {
+  no_windows = true;
+  r.meeting->barrier();
+  {
+    Memory none(comm, 4096);
+    EXPECT_GIN(!none);
+  }
+  no_windows = false;
+  r.meeting->barrier();
+  return {};
 }
 
 // Each port fails and comes back, some times.  `queues`: that move, by port and whether it is down.

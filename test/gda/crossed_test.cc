@@ -58,14 +58,8 @@ std::string no_window(Rank& r) {
   if (r.rank == 0) EXPECT_GIN(r.use(open_devices(two_ports(merged_config()), refuse_on_soft1)));
   Member member = crossed_join(r);
   EXPECT_GIN(member.context);
-  no_windows = true;
-  r.meeting->barrier();
-  {
-    WindowMemory none(*member.comm, 4096);
-    EXPECT_GIN(!none);
-  }
-  no_windows = false;
-  r.meeting->barrier();
+  if (std::string wrong = refuses_windows<WindowMemory>(r, *member.comm); !wrong.empty())
+    return wrong;
   WindowMemory window(*member.comm, 4096);
   EXPECT_GIN(window);
   std::string wrong = talk(member, 1);

@@ -8,8 +8,10 @@ using namespace twinpath::test;
 
 namespace {
 
+RmaMember rma_crossed_join(Rank& r) { return rma_join(r, {.contexts = 2}, r.rank % 2); }
+
 std::string crossed(Rank& r) {
-  RmaMember member = rma_join(r, {.contexts = 2}, r.rank % 2);
+  RmaMember member = rma_crossed_join(r);
   EXPECT_GIN(member.context);
   const std::string wrong = play_rma(r, member);
   mend(r);
@@ -19,14 +21,14 @@ std::string crossed(Rank& r) {
 const NamedScenario rma_crossed_apart("rma_crossed_apart", [](Rank& r) {
   fault = {"down", true, {}, 2000, 11};
   EXPECT_GIN(r.use(open_devices(two_ports(merged_config()))));
-  RmaMember member = rma_join(r, {.contexts = 2}, r.rank % 2);
+  RmaMember member = rma_crossed_join(r);
   EXPECT_GIN(member.context);
   return play_rma(r, member);
 });
 
 // Over both contexts in turn.
 std::string outlasts(Rank& r) {
-  RmaMember member = rma_join(r, {.contexts = 2}, r.rank);
+  RmaMember member = rma_crossed_join(r);
   EXPECT_GIN(member.context);
   RmaContext& context = *member.context;
   RmaMemory memory(*member.comm, 64);
@@ -53,17 +55,10 @@ std::string outlasts(Rank& r) {
 std::string no_window(Rank& r) {
   if (r.rank == 0) EXPECT_GIN(r.use(open_devices(two_ports(merged_config()), refuse_on_soft1)));
   if (r.rank == 0) no_queues = true;
-  RmaMember member = rma_join(r, {.contexts = 2}, r.rank);
+  RmaMember member = rma_crossed_join(r);
   if (r.rank == 0) no_queues = false;
   EXPECT_GIN(member.context);
-  no_windows = true;
-  r.meeting->barrier();
-  {
-    RmaMemory none(*member.comm, 64);
-    EXPECT_GIN(!none);
-  }
-  no_windows = false;
-  r.meeting->barrier();
+  if (std::string wrong = refuses_windows<RmaMemory>(r, *member.comm); !wrong.empty()) return wrong;
   RmaMemory memory(*member.comm, 64);
   EXPECT_GIN(memory);
   const RmaSignal signal{memory.at(0), 1};
