@@ -42,7 +42,9 @@ bool may_move(const GinCore& core) {
 bool served_by_threads(const GinCore& core) {
   for (int rank = 0; rank < core.ranks(); ++rank) {
     const ModeChoice wish = end_settings(core.config(), rank).wish;
-    if (wish != ModeChoice::proxy && wish != ModeChoice::stage) return false;
+    const bool by_default =  // on adapters: they serve queues themselves only where it is asked for
+        wish == ModeChoice::automatic && core.config().fabric != FabricChoice::soft;
+    if (wish != ModeChoice::proxy && wish != ModeChoice::stage && !by_default) return false;
   }
   return true;
 }

@@ -155,6 +155,6 @@ Status QueuePair::raise(const QueueEnd& far, const std::string& peer, bool here)
   return Status::system;
 }
 
-void QueuePair::stop() { (void)move_to_error(verbs_, qp_.get()); }
+bool QueuePair::stop() { return move_to_error(verbs_, qp_.get()) == 0; }
 
 }  // namespace twinpath::gda

@@ -49,8 +49,9 @@ class QueuePair {
   // To RTR and RTS.  Logs what is wrong; `peer` names the far end, `here` is whether it is on this
   // host.
   Status raise(const QueueEnd& far, const std::string& peer, bool here);
-  // Nothing more is read from or written to memory here for what was posted.
-  void stop();
+  // Nothing more is read from or written to memory here for what was posted, there or here.  False:
+  // the adapter has not confirmed that.
+  bool stop();
 
   ibv_qp* qp() const { return qp_.get(); }
   // The port with the addresses that it was made with.

@@ -142,8 +142,7 @@ Status Context::connect(const std::vector<Bytes>& from) {
               mesh.peer_text(r).c_str(), contexts, settings_.contexts);
       return Status::bad_argument;
     }
-    if (!far.moves && team_->second != nullptr)
-      team_->second->lacks.store("a rank has no queues", std::memory_order_relaxed);
+    if (!far.moves && team_->second != nullptr) (void)team_->second->lack("a rank has no queues");
     for (int c = 0; c < settings_.contexts && used(r); ++c)
       TP_TRY(raise(number(c, r), far, has_second, in));
   }
@@ -175,8 +174,7 @@ Status Context::raise(std::size_t queue, const Far& far, bool has_second, Reader
                                      mesh.peer_text(rank), mesh.on_this_host(rank));
     if (way == 0) TP_TRY(raised);
     // Its log says why.  Without a second way the queues are as good.
-    if (raised != Status::ok)
-      team_->second->lacks.store("a rank is not reached", std::memory_order_relaxed);
+    if (raised != Status::ok) (void)team_->second->lack("a rank is not reached");
     if (raised != Status::ok || inbox_ == nullptr) continue;
     TP_TRY(way == 0 ? inbox_->listen(queue, port, pair.qp())
                     : inbox_->prepare(queue, port, pair.qp()));

@@ -123,9 +123,17 @@ void PortMoves::leave(std::size_t p, const char* why) {
   pair.left = now_ns();
   pair.limit.emplace(follow_limit(ports_.core.config()));
   ++moving_;
-  ports_.queues(p, pair.on).stop(p);
+  quit(p, pair.on);
   pair.back->stop();
   if (!inbox_.stop(p)) pair.back->fail_unreachable();
+}
+
+// What an adapter does not confirm it may go on with, and the peer's copy would be the second one.
+void PortMoves::quit(std::size_t p, int way) {
+  if (ports_.queues(p, way).stop(p)) return;
+  TP_WARN("%s: %s does not take its queue pair out of service, so what still comes is not known",
+          name(p), ports_.name(p, way));
+  pairs_[p].back->fail_unreachable();
 }
 
 // It is over the other port from now on.
@@ -224,7 +232,7 @@ void PortMoves::pass(std::size_t p, const char* why) {
   pair.at = At::stopping;
   pair.skipped = !pair.heard;
   pair.limit.emplace(follow_limit(ports_.core.config()));
-  ports_.queues(p, by).stop(p);
+  quit(p, by);
   pair.back->skip();
   arrive(p);
   renewals_.left(p);

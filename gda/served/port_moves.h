@@ -5,9 +5,11 @@
 //   serving   over one port
 //   asking    that port is down, or silent (stall_watch.h); the way over the other one is tried,
 //             and the pair stays if nobody answers
-//   stopping  the queue pair is in error: what it still had comes back
-//   told      all of it has, and the peer has been told how many of its signals were taken.  From
-//             now on nothing that it sent over that port can touch this rank's memory
+//   stopping  the queue pair is in error, as its adapter has confirmed: what it still had comes
+//   back told      all of it has, and the peer has been told how many of its signals were taken.
+//   From
+//             now on nothing that it sent over that port can touch this rank's memory, and what did
+//             is there (second_port.h says in which memory)
 //   serving   over the other one: the peer has said the same, and what it may not have got was sent
 //             again
 //
@@ -105,6 +107,8 @@ class PortMoves {
   void may_go_back(std::size_t pair);
   void look_ahead(std::int64_t now);
   bool advance(std::size_t pair);
+  // Takes the queue pair that it is on, or was until now, out of service.
+  void quit(std::size_t pair, int way);
   void tell(std::size_t pair);
   // What the pair moves to is lost: goes on to the next queue pair, or fails.
   void pass(std::size_t pair, const char* why);

@@ -54,9 +54,9 @@ Result<PortPairs::Renewed> PortPairs::renew(std::size_t p, const TeamCore& core)
   return made;
 }
 
-void PortPairs::stop(std::size_t p) const {
-  pairs_[p].pair->stop();
-  if (pairs_[p].far != nullptr) pairs_[p].far->stop();
+bool PortPairs::stop(std::size_t p) const {
+  const bool stopped = pairs_[p].pair->stop();
+  return (pairs_[p].far == nullptr || pairs_[p].far->stop()) && stopped;
 }
 
 Status PortPairs::raise(Renewed& ends, const QueueEnd& far, const std::string& peer, bool here) {

@@ -29,8 +29,9 @@ class PortPairs {
   ibv_cq* cq() const { return cq_.get(); }
   const ibv_mr& memory() const { return *memory_; }
   const Rail& rail() const { return where_.rail; }
-  // Nothing comes over that queue pair any more, nor goes.
-  void stop(std::size_t p) const;
+  // Nothing comes over that queue pair any more, nor goes, and what came is in host memory
+  // (second_port.h).  False: the adapter has not confirmed that.
+  bool stop(std::size_t p) const;
   // A queue pair made anew, and its far end where it is one to oneself and has one.  It has a
   // number of its own, so what is late for the one before does not come to it.
   struct Renewed {  // and those of the beginning

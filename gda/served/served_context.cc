@@ -212,12 +212,12 @@ Status ServedContext::raise(int rank, Reader& in) {
     TP_TRY(first.raise(p, of.there(0) == 0 ? far : far_second, peer, here));
     if (counted(rank)) TP_TRY(inbox_->listen(p, first.arrivals(p).qp()));
     if (!can) continue;
-    if (!far_can) core_->second->lacks.store("a rank has no queues", std::memory_order_relaxed);
+    if (!far_can) (void)core_->second->lack("a rank has no queues");
     if (!far_can) continue;
     PortQueues& second = *ports_[of.here(1)];
     // Its log says why.  Without a second way the queues are as good.
     if (second.raise(p, of.there(1) == 0 ? far : far_second, peer, here) != Status::ok)
-      core_->second->lacks.store("a rank is not reached", std::memory_order_relaxed);
+      (void)core_->second->lack("a rank is not reached");
     TP_TRY(second.give_receives(p, second.arrivals(p).qp()));
   }
   return Status::ok;

@@ -8,27 +8,42 @@
 namespace twinpath::gda {
 namespace {
 
-bool moves_at_all(const TeamCore& team) { return team.config().failover && team.verbs().ordered; }
+Settled settled_of(const TeamCore& team) {
+  return settled_at_move({.ordered = team.verbs().ordered, .gpu = team.gpu >= 0});
+}
+
+bool moves_at_all(const TeamCore& team) {
+  return team.config().failover && settled_of(team) != Settled::none;
+}
+
+bool has_other_port(const TeamCore& team) {
+  return team.devices->rails(team.device).size() + team.devices->standby(team.device).size() > 1;
+}
 
 }  // namespace
 
 void count_to_move(TeamCore& team) {
-  if (team.config().gin_atomics != AtomicsChoice::automatic || !moves_at_all(team)) return;
-  const std::size_t ports =
-      team.devices->rails(team.device).size() + team.devices->standby(team.device).size();
-  if (ports > 1) team.limits.atomics = false;
+  if (team.config().gin_atomics == AtomicsChoice::automatic && moves_at_all(team) &&
+      has_other_port(team))
+    team.limits.atomics = false;
 }
 
 Status agree_on_second_port(TeamCore& team, bool can) {
   const bool wanted = can && moves_at_all(team);
+  if (can && !wanted && team.config().failover && has_other_port(team))
+    TP_INFO(net,
+            "%s of rank %d does not move if %s fails: what came over it to memory of GPU %d is not "
+            "known to be there before signals over another port",
+            team.name, team.rank(), team.rail.port.port->name.c_str(), team.gpu);
   auto agreed = agree_on_second_rail(*team.devices, team.device, team.rail, wanted, *team.mesh);
   if (!agreed) return agreed.status();
   if (!agreed->rail) return Status::ok;
   auto limits = usable_limits(*team.devices, *agreed->rail);
   if (!limits) return limits.status();
   limits->atomics &= team.limits.atomics;
-  team.second = std::make_unique<SecondPort>(*agreed->rail, *limits, std::move(agreed->ports),
-                                             *team.devices, team.owner());
+  team.second =
+      std::make_unique<SecondPort>(SecondPort::Place{*agreed->rail, *limits, settled_of(team)},
+                                   std::move(agreed->ports), *team.devices, team.owner());
   TP_INFO(net, "%s of rank %d moves from %s to %s if that port fails", team.name, team.rank(),
           team.rail.port.port->name.c_str(), team.second->rail.port.port->name.c_str());
   for (int peer = 0; peer < team.ranks(); ++peer)

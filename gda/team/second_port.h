@@ -3,8 +3,8 @@
 // a merged device, or one in reserve.  What may not have arrived is sent again there
 // (gda/served/back/replay.h), so it takes
 //   - signals that are counted, at all ranks: whether an atomic was added nobody can tell;
-//   - a fabric that places in order whatever the memory (Verbs::ordered).  Behind PCIe what came
-//     over the first port would need a flush there before the second one's signals are told;
+//   - that what came over the first port is in place before a signal over the second one is told:
+//     settled_at_move();
 //   - no adapter that serves the queues itself: what it does is not seen here;
 //   - at each rank another port of the device or in reserve, of the same place: where there is a
 //     choice none that another rank has as its first (rail_turns.h).  Else queues between these two
@@ -12,8 +12,30 @@
 //   - TWINPATH_FAILOVER.
 // Windows and tables are registered there from the start.
 //
+// Why host memory is settled on any adapter.  A rank tells its peer how many signals it has taken,
+// without which the peer sends nothing over the second port, only after it has
+//   - given the old queue pair to the adapter as failed (PortPairs::stop), which the adapter has
+//     confirmed.  From then on what comes to it is dropped (IB specification vol. 1, 10.3.1.7);
+//   - polled what that queue pair still had: the receive and the send that were posted last of all
+//     (gda/served/port_moves.h).
+// The adapter has written both answers, of the command and of the last receive, to host memory, by
+// the same function as the data before them.  PCIe lets no write pass an earlier one, unless the
+// later one is marked as relaxed (base specification, 2.4.1).  So data that was registered with
+// relaxed ordering (plugin/fabric/registration.h) may pass what came before it, but completions,
+// commands' answers and tables are not so registered, and pass no data.  Where a provider's library
+// makes up the completions of a failed queue pair by itself, the command's answer is left, and is
+// enough.  The CPU has thus seen what was written behind the data; then it tells.  What the peer
+// sends again, and its later signals, come after that.  A move back is the same the other way.
+// Software adapters of the kernel have no PCIe at all: the processor copies.
+//
+// GPU memory is another destination, and the answers say nothing of it.  Nor does any of this order
+// a put over one port with a signal that another queue, or rank, sends over the other one: kernels
+// of NCCL take that for granted (gda/README.md, "Data before signals"), CPUs that play them do not.
+// So with a GPU nothing is settled, unless the fabric places in order whatever the memory.
+//
 // Threads: made at setup; who drives the team's contexts watches.
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -27,10 +49,30 @@ namespace twinpath::gda {
 
 struct TeamCore;
 
+// What of a rank's memory is in place once a queue pair to it is out of service.
+enum class Settled : std::uint8_t { none, host, all };
+struct PlaceFacts {
+  bool ordered = false;  // Verbs::ordered
+  bool gpu = false;      // kernels run on one, and windows may lie there
+};
+constexpr Settled settled_at_move(const PlaceFacts& of) {
+  if (of.ordered) return Settled::all;
+  return of.gpu ? Settled::none : Settled::host;
+}
+
 struct SecondPort {
-  SecondPort(const Rail& on, const AdapterLimits& can, std::vector<PortIds> of_ranks,
-             const Devices& devices, const void* team)
-      : rail(on), limits(can), ports(std::move(of_ranks)), watch(rail, devices, team) {}
+  struct Place {
+    const Rail& rail;
+    const AdapterLimits& limits;
+    Settled settled;
+  };
+  SecondPort(const Place& at, std::vector<PortIds> of_ranks, const Devices& devices,
+             const void* team)
+      : rail(at.rail),
+        limits(at.limits),
+        settled(at.settled),
+        ports(std::move(of_ranks)),
+        watch(rail, devices, team) {}
   // Of the queues of that context between these two ranks.
   WayPorts ways(int rank, int peer, std::size_t context) const {
     return choose_ways(ports[static_cast<std::size_t>(rank)], ports[static_cast<std::size_t>(peer)],
@@ -40,13 +82,19 @@ struct SecondPort {
   // here or there.
   bool crosses(int rank, int peer) const { return ways(rank, peer, 0).swapped(); }
   bool crosses(int rank) const;
+  // Whether that is the first reason, which is kept.
+  bool lack(const char* why) {
+    const char* none = nullptr;
+    return lacks.compare_exchange_strong(none, why, std::memory_order_relaxed);
+  }
 
   const Rail rail;
   const AdapterLimits limits;
+  const Settled settled;
   const std::vector<PortIds> ports;  // by rank
   PortWatch watch;
-  // Why nothing moves there after all, once: some window is not registered there at some rank, or
-  // some rank is not reached.  Null: it may.
+  // Why nothing moves there after all: some window is not registered there at some rank, or some
+  // rank is not reached.  Null: it may.
   std::atomic<const char*> lacks{nullptr};
 };
 

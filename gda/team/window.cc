@@ -97,6 +97,19 @@ MrRequest registration(const TeamCore& team, const WindowRequest& request) {
 Result<MrRegion*> register_on_second(const TeamCore& team, const WindowRequest& request) {
   if (team.second == nullptr) return static_cast<MrRegion*>(nullptr);
   const RailPort& port = team.second->rail.port;
+  if (request.type == MemoryType::cuda && team.second->settled != Settled::all) {
+    if (team.second->crosses(team.rank())) {
+      TP_WARN(
+          "a window in GPU memory cannot be had where some queues are over %s from the start: what "
+          "they bring is not known to be there before signals; set TWINPATH_FAILOVER=0",
+          port.port->name.c_str());
+      return Status::unsupported;
+    }
+    if (team.second->lack("a window is GPU memory, which cannot be settled"))
+      TP_INFO(net, "%s of rank %d does not move to %s any more: a window is GPU memory", team.name,
+              team.rank(), port.port->name.c_str());
+    return static_cast<MrRegion*>(nullptr);
+  }
   MrRequest mr = registration(team, request);
   mr.data_direct = !port.port->data_direct.empty();
   auto region = port.adapter->mrs.acquire(mr);
@@ -111,7 +124,7 @@ KeyedMemory take_memory(const TeamCore& team, Reader& in) {
   memory.fabric_key = in.integer<std::uint32_t>();
   memory.second_key = in.integer<std::uint32_t>();
   if (team.second != nullptr && memory.second_key == 0)
-    team.second->lacks.store("a window is not registered", std::memory_order_relaxed);
+    (void)team.second->lack("a window is not registered");
   return memory;
 }
 

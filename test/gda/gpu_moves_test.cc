@@ -1,7 +1,10 @@
 // A team's port fails while hosts put (RMA), or kernels (GIN), with signals in memory of a GPU that
 // is made up.
 #include <mutex>
+#include <optional>
 #include <set>
+#include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "gda/served/back/work_request_id.h"
@@ -89,6 +92,47 @@ void come_back(std::string (*ranks)(Rank&), std::size_t (*queues)(const Fault&))
   });
 }
 
+// A window is GPU memory, which adapters behind PCIe cannot settle: nothing moves, and all ends
+// when the first port is lost.
+template <class Member, class Memory>
+std::string stays(Rank& r, Member member) {
+  EXPECT_GIN(member.context);
+  std::optional<Memory> window;
+  window.emplace(*member.comm, 4096);
+  EXPECT_GIN(*window);
+  r.meeting->barrier();
+  if (r.rank == 0) set(*r.devices->rails(0).front().port, false);
+  const std::int64_t end = now_ns() + 20 * kSecond;
+  while (!member.context->failed() && now_ns() < end) {
+    if constexpr (std::is_same_v<Member, RmaMember>) (void)member.context->progress();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  r.meeting->barrier();
+  if (r.rank == 0) mend(r);
+  EXPECT_GIN(member.context->failed());
+  return {};
+}
+std::string rma_stays(Rank& r) { return stays<RmaMember, GpuWords>(r, rma_join_first(r)); }
+std::string gin_stays(Rank& r) {
+  return stays<twinpath::test::Member, GpuWindow>(r, join_first(r));
+}
+
+void stay(const char* name, std::string (*ranks)(Rank&)) {
+  if (on_adapters()) return;
+  FakeGpu gpu;
+  fake = &gpu;
+  Config config = merged_config();
+  config.soft_cuda = SoftCuda::inprocess;
+  config.failover_hold_ms = 300;
+  fault = {"down", true};
+  const LogCapture log;
+  CHECK(run_threads(2, ranks, config, unordered) == "");
+  CHECK(log.has(LogLevel::info, std::string(name) +
+                                    " of rank 1 does not move to soft1 any more: a window is GPU "
+                                    "memory"));
+  CHECK(!log.has("leaves soft0"));
+}
+
 // F1; in the later runs the GPU may take its time.
 void go_on(std::string (*ranks)(Rank&), bool slow_later) {
   if (on_adapters()) return;
@@ -119,6 +163,14 @@ TEST_CASE("F1: Host RMA with signals in GPU memory goes on over the second port"
 
 TEST_CASE("F4: Kernels with signals in windows of GPU memory go back to the first port, by seed") {
   come_back(gin_moves, [](const Fault&) -> std::size_t { return 1; });
+}
+
+TEST_CASE("A window in GPU memory that adapters cannot settle keeps RMA on its port") {
+  stay("RMA", rma_stays);
+}
+
+TEST_CASE("A window in GPU memory that adapters cannot settle keeps kernels on their port") {
+  stay("GIN", gin_stays);
 }
 
 TEST_CASE("F1: Kernels with signals in windows of GPU memory go on over the second port") {

@@ -177,6 +177,16 @@ std::string no_room(Rank& r) {
   return let_go(r);
 }
 
+int (*real_modify_qp)(ibv_qp*, ibv_qp_attr*, int) = nullptr;
+
+void stays_in_service(Fabric& fabric) {
+  real_modify_qp = fabric.verbs.modify_qp;
+  fabric.verbs.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+    const int done = real_modify_qp(qp, attr, mask);
+    return attr->qp_state == IBV_QPS_ERR ? EIO : done;
+  };
+}
+
 }  // namespace
 
 TEST_CASE("F6: With both ports down queues wait, and go on over the second when that is back",
@@ -258,6 +268,12 @@ TEST_CASE("Kernels are let go when no port is left that may serve", "[once]") {
     real_create_qp = (*fabric)->verbs.create_qp;
     CHECK(run_threads(2, no_room, config) == "");
     CHECK(log.has("a rank has no queues on soft1"));
+  }
+  SECTION("an adapter does not take a queue pair out of service") {
+    ports_down = 1;
+    CHECK(run_threads(2, let_go, config, stays_in_service) == "");
+    CHECK(log.has(LogLevel::warn, "soft0 does not take its queue pair out of service"));
+    CHECK(!log.has("goes on over soft1"));
   }
   alone = false;
 }

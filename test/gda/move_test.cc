@@ -84,6 +84,19 @@ TEST_CASE("Kernels go on over the second port when the first one fails", "[once]
   alone = false;
 }
 
+TEST_CASE("F1: Kernels go on over the second port with all in host memory, whatever the adapters",
+          "[once]") {
+  if (on_adapters() || on_adapter_queues()) return;
+  Config config = merged_config();
+  config.gin_atomics = GENERATE(AtomicsChoice::automatic, AtomicsChoice::never);
+  fault = {"down", true, {}, 3000, 15};
+  const UntilStruck waits;
+  const LogCapture log;
+  CHECK(run_threads(3, moves, config, unordered) == "");
+  CHECK(log.has("leaves soft0 for soft1"));
+  CHECK(moves_counted > 0);
+}
+
 TEST_CASE("Kernels go on over the second port whenever the first one fails, by seed", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   const bool long_run = number_from("TWINPATH_LONG", 0) != 0;

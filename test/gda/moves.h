@@ -341,6 +341,9 @@ inline Config merged_config() {
   return config;
 }
 
+// Adapters that place in order what goes to one memory only, as those behind PCIe.
+inline void unordered(Fabric& fabric) { fabric.verbs.ordered = false; }
+
 // Moves of this process, as readers of the counters learn of them.
 inline std::uint64_t moves_counted = 0;
 

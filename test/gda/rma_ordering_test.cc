@@ -1,5 +1,6 @@
 // Host RMA on adapters that place data in GPU memory late (late_adapter.h): a signal never
 // overtakes its data, and what is said to be visible is.
+#include "gda/team/second_port.h"
 #include "test/gda/gpu_window.h"
 #include "test/gda/late_adapter.h"
 #include "test/gda/rma_ranks.h"
@@ -61,6 +62,14 @@ std::string signalled_rma_puts(Rank& r) {
     r.meeting->barrier();
   }
   EXPECT_GIN(!context.failed());
+  return {};
+}
+
+std::string only_meets(Rank& r) {
+  const RmaMember rma = rma_join(r);
+  const Member gin = join(r);
+  EXPECT_GIN(rma.context && gin.context);
+  r.meeting->barrier();
   return {};
 }
 
@@ -207,6 +216,24 @@ TEST_CASE("RMA does not say that any signal shows all puts, on late adapters") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
   GpuWithMemory gpu;
   CHECK(run_threads(2, nothing_promised, ordering_config(true)) == "");
+}
+
+TEST_CASE("With a GPU nothing moves on late adapters, and signals are counted only if asked for") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  static_assert(settled_at_move({.ordered = true, .gpu = true}) == Settled::all);
+  static_assert(settled_at_move({.ordered = false, .gpu = false}) == Settled::host);
+  static_assert(settled_at_move({.ordered = false, .gpu = true}) == Settled::none);
+  GpuWithMemory gpu;
+  Config config = ordering_config(false);
+  config.soft_hcas = "soft0,soft1";
+  config.gin_atomics = GENERATE(AtomicsChoice::never, AtomicsChoice::automatic);
+  const bool counted = config.gin_atomics == AtomicsChoice::never;
+  const LogCapture log;
+  CHECK(run_threads(2, only_meets, config) == "");
+  CHECK(log.has(counted ? "signals without atomics" : "signals by the adapters' atomics"));
+  for (const char* name : {"RMA of rank 0", "GIN of rank 1"})
+    CHECK(log.has(LogLevel::info, std::string(name) + " does not move if soft") == counted);
+  CHECK(!log.has(" moves from soft"));
 }
 
 TEST_CASE("An RMA context that cannot add to a word fails, and does not keep others from it") {
