@@ -107,6 +107,29 @@ TEST_CASE("a READ of the GPU's memory pushes what was posted there, and no other
   CHECK(host_word(p.a, 64) == 7);
 }
 
+TEST_CASE("neither the end of a queue pair nor that of its port pushes anything, the driver does",
+          "[soft][cuda]") {
+  FakeGpu gpu;
+  Pair p({}, late_config()), other({}, late_config());
+  GpuPage page(gpu, p.b), far(gpu, other.b);
+  const std::int64_t start = now_ns();
+  write_word(p, page, 5);
+  write_word(other, far, 6);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  for (Side* side : {&p.a, &p.b})
+    REQUIRE(side->verbs.modify_qp(side->qp, &attributes, IBV_QP_STATE) == 0);
+  REQUIRE(soft::set_port_state(p.a.context, 1, false) == 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const bool before = page.value() == 0;
+  CHECK((before || now_ns() - start > kLateMs * kMillisecond));
+  soft::place_posted_writes(1);  // another GPU
+  soft::place_posted_writes(0);
+  CHECK(page.value() == 5);
+  CHECK(far.value() == 6);
+  REQUIRE(soft::set_port_state(p.a.context, 1, true) == 0);
+}
+
 TEST_CASE("writes to one GPU keep their order, and an atomic there comes after them",
           "[soft][cuda]") {
   FakeGpu gpu;

@@ -82,6 +82,10 @@ int set_port_loss(ibv_context* context, std::uint8_t port, PortLoss loss);
 // many), and for that of another port.
 int set_port_lid(ibv_context* context, std::uint8_t port, std::uint16_t lid);
 
+// Places what adapters of this process have written to that GPU's memory and the fault late_us
+// keeps on its way, as a call of the GPU's driver does; returns when it is there.
+void place_posted_writes(int gpu);
+
 // What a port sends takes as long as at that many Mb/s, without a word; 0: as fast as it goes.
 int set_port_rate(ibv_context* context, std::uint8_t port, std::uint32_t mbps);
 

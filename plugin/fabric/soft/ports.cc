@@ -168,6 +168,11 @@ int set_port_loss(ibv_context* c, std::uint8_t port, PortLoss loss) {
   return 0;
 }
 
+void place_posted_writes(int gpu) {
+  if (Hca* const hca = Hca::existing(); hca != nullptr && hca->posted().on())
+    hca->posted().place(gpu);
+}
+
 int set_port_lid(ibv_context* c, std::uint8_t port, std::uint16_t lid) {
   SoftContext* context = soft(c);
   SoftDevice& device = *context->soft_device;

@@ -26,6 +26,7 @@ void PostedWrites::add(std::unique_ptr<PostedWrite> write) {
   write->due = now_ns() + delay_ns_;
   Way& way = ways_[{write->pd, write->to.gpu}];
   way.writes.push_back(std::move(write));
+  ++way.added;
   changed_.notify_one();
 }
 
@@ -36,6 +37,17 @@ bool PostedWrites::push(std::uint32_t pd, int gpu) {
   for (auto& write : at->second.writes) write->due = 0;
   changed_.notify_one();
   return false;
+}
+
+void PostedWrites::place(int gpu) {
+  std::unique_lock hold(lock_);
+  for (auto& [where, way] : ways_) {
+    if (where.second != gpu) continue;
+    const std::uint64_t all = way.added;
+    for (auto& write : way.writes) write->due = 0;
+    changed_.notify_one();
+    gone_.wait(hold, [&way = way, all] { return way.placed >= all; });
+  }
 }
 
 bool PostedWrites::owes(std::int64_t then) {
@@ -60,8 +72,8 @@ std::int64_t PostedWrites::place_due(std::int64_t now) {
     way.placing = true;
     if (submit_copy(&first) == Status::ok) continue;
     KeyView::drop(first.held);
-    way.writes.pop_front();
-    way.placing = false;
+    way.take_off();
+    gone_.notify_all();
     next = now;
   }
   return next;
@@ -83,9 +95,9 @@ void PostedWrites::placed(CopyJob* job, Status) {
   const std::lock_guard hold(owner.lock_);
   Way& way = owner.ways_[{write.pd, write.to.gpu}];
   KeyView::drop(write.held);
-  way.placing = false;
-  way.writes.pop_front();
+  way.take_off();
   owner.changed_.notify_one();
+  owner.gone_.notify_all();
 }
 
 }  // namespace twinpath::soft
