@@ -62,7 +62,7 @@ Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from,
     remote_.push_back(memory);
   }
   if (request.type == MemoryType::cuda)
-    flush_source_ = core.flush_sources.add({local_.address, region_->mr->rkey});
+    flush_source_ = core.flush_sources.add({local_.address, {region_->mr->rkey}});
   return Status::ok;
 }
 

@@ -148,6 +148,7 @@ void PortMoves::arrive(std::size_t p) {
 
 void PortMoves::end(Pair& pair) {
   pair.at = At::serving;
+  pair.fence.reset();
   pair.limit.reset();
   --moving_;
 }
@@ -184,6 +185,8 @@ bool PortMoves::advance(std::size_t p) {
   if (back.dead()) return true;
   if (pair.at == At::stopping) {
     if (!back.drained() || !pair.receives_came_back) return false;
+    if (!pair.fence) pair.fence = inbox_.fence();
+    if (!inbox_.fenced(*pair.fence)) return false;
     tell(p);
   }
   if (pair.at == At::told && !pair.heard && renewals_.has_next(p)) {
@@ -214,6 +217,7 @@ void PortMoves::tell(std::size_t p) {
   inbox_.move(p, ports_.port(p, 1 - pair.on), to.arrivals(p).qp());
   const auto taken = static_cast<std::uint32_t>(inbox_.taken(p));
   pair.at = At::told;
+  pair.fence.reset();
   pair.skipped = false;
   if (ports_.to_itself(p))
     pair.heard = taken;

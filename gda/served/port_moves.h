@@ -6,10 +6,9 @@
 //   asking    that port is down, or silent (stall_watch.h); the way over the other one is tried,
 //             and the pair stays if nobody answers
 //   stopping  the queue pair is in error, as its adapter has confirmed: what it still had comes
-//   back told      all of it has, and the peer has been told how many of its signals were taken.
-//   From
-//             now on nothing that it sent over that port can touch this rank's memory, and what did
-//             is there (second_port.h says in which memory)
+//             back, and what it has brought becomes visible to the GPU (second_port.h)
+//   told      the peer has been told how many of its signals were taken.  From now on nothing that
+//             it sent over that port can touch this rank's memory, and what did is there
 //   serving   over the other one: the peer has said the same, and what it may not have got was sent
 //             again
 //
@@ -85,8 +84,9 @@ class PortMoves {
     bool skipped = false;  // left before the peer's number came over it
     // Signals from here that the peer took, modulo 2^32: over the other queue pair, and the next.
     std::optional<std::uint32_t> heard, heard_next;
-    std::optional<RunLimit> limit;  // of what is under way
-    std::int64_t left = 0;          // when it began
+    std::optional<std::uint64_t> fence;  // asked for since all came back
+    std::optional<RunLimit> limit;       // of what is under way
+    std::int64_t left = 0;               // when it began
   };
 
   const char* name(std::size_t pair) const { return pairs_[pair].back->name().c_str(); }

@@ -42,6 +42,7 @@ Result<PortPairs::Renewed> PortPairs::renew(std::size_t p, const TeamCore& core)
             why.c_str());
     return now.status();
   }
+  TP_TRY(renew_beside());
   const Rail rail = Rail::of(where_.rail.port, *now);
   Renewed made;
   for (auto* end : {&made.pair, &made.far}) {

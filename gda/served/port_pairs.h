@@ -69,6 +69,8 @@ class PortPairs {
   }
 
  protected:
+  // What else must work over the port before its queue pairs do.
+  virtual Status renew_beside() const { return Status::ok; }
   explicit PortPairs(const Where& where) : where_(where) {}
   ~PortPairs() = default;
   // Memory that stays where it is; `what` it is for, for messages.

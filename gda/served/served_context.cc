@@ -149,6 +149,12 @@ void ServedContext::make_second(const ContextSettings& settings) {
   auto second = PortQueues::make(*core_, {core_->second->rail, core_->second->limits}, shape_,
                                  *memory_, movable);
   if (!second) return;
+  if (flush_ != nullptr) {
+    const FlushLoop::Sink sink{memory_->sink_address(), (*second)->tables().lkey};
+    if (flush_->add_second(sink) != Status::ok) return;
+    for (const int port : {0, 1})
+      (port == 0 ? *ports_[0] : **second).renew_with(flush_->loop(port));
+  }
   ports_[1] = std::move(second).take();
   moves_ = std::make_unique<PortMoves>(TwoPorts{*core_, peers_.size(), *ports_[0], *ports_[1]},
                                        *inbox_, &core_->engine->counts().moves);
@@ -210,7 +216,7 @@ Status ServedContext::raise(int rank, Reader& in) {
     PortQueues& first = *ports_[of.here(0)];
     const bool here = core_->mesh->on_this_host(rank);
     TP_TRY(first.raise(p, of.there(0) == 0 ? far : far_second, peer, here));
-    if (counted(rank)) TP_TRY(inbox_->listen(p, first.arrivals(p).qp()));
+    if (counted(rank)) TP_TRY(inbox_->listen(p, of.here(0), first.arrivals(p).qp()));
     if (!can) continue;
     if (!far_can) (void)core_->second->lack("a rank has no queues");
     if (!far_can) continue;

@@ -6,7 +6,9 @@
 // same time, lock-free.  A removed one stays readable; who has removed it waits until no READ of it
 // is under way (GinComm::deregister_window) before the memory goes.
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -14,8 +16,8 @@
 namespace twinpath::gda {
 
 struct FlushSource {
-  std::uint64_t address = 0;  // as the fabric names it
-  std::uint32_t rkey = 0;
+  std::uint64_t address = 0;             // as the fabric names it
+  std::array<std::uint32_t, 2> rkeys{};  // over the team's first port, and its second; 0: not there
 };
 
 class FlushSources {
@@ -32,18 +34,25 @@ class FlushSources {
     publish();
   }
   bool any() const { return current() != nullptr; }
-  const FlushSource* current() const { return current_.load(std::memory_order_acquire); }
+  // One that is registered over that port; null: nothing can have come over it.
+  const FlushSource* current(std::size_t port = 0) const {
+    return current_[port].load(std::memory_order_acquire);
+  }
 
  private:
   // Partner: the acquire in current().
   void publish() {
-    current_.store(live_.empty() ? nullptr : live_.back(), std::memory_order_release);
+    for (std::size_t port = 0; port < current_.size(); ++port) {
+      const auto last = std::find_if(live_.rbegin(), live_.rend(),
+                                     [port](const auto* each) { return each->rkeys[port] != 0; });
+      current_[port].store(last == live_.rend() ? nullptr : *last, std::memory_order_release);
+    }
   }
 
   // All that ever were: the engine may still look at one.  16 bytes a registration.
   std::vector<std::unique_ptr<const FlushSource>> kept_;
   std::vector<const FlushSource*> live_;
-  std::atomic<const FlushSource*> current_{nullptr};
+  std::array<std::atomic<const FlushSource*>, 2> current_{};
 };
 
 }  // namespace twinpath::gda

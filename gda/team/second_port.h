@@ -28,10 +28,14 @@
 // sends again, and its later signals, come after that.  A move back is the same the other way.
 // Software adapters of the kernel have no PCIe at all: the processor copies.
 //
-// GPU memory is another destination, and the answers say nothing of it.  Nor does any of this order
-// a put over one port with a signal that another queue, or rank, sends over the other one: kernels
-// of NCCL take that for granted (gda/README.md, "Data before signals"), CPUs that play them do not.
-// So with a GPU nothing is settled, unless the fabric places in order whatever the memory.
+// GPU memory is another destination, and the answers say nothing of it.  A READ of it pushes what
+// its own adapter has written, but one whose port is lost may not read.  So GIN asks the GPU's
+// driver, once both answers are there and before it tells its peer (write_flush.h); afterwards what
+// each port brings is read for, before any signal is told (gpu_flush.h).  That orders a put over
+// one port with a signal over the other one, too, which kernels of NCCL take for granted
+// (gda/README.md, "Data before signals").  Where the driver cannot, where a port writes by data
+// direct, which is another way to the GPU than its driver sees to, and for RMA, nothing is settled
+// with a GPU.
 //
 // Threads: made at setup; who drives the team's contexts watches.
 #include <atomic>
@@ -54,10 +58,12 @@ enum class Settled : std::uint8_t { none, host, all };
 struct PlaceFacts {
   bool ordered = false;  // Verbs::ordered
   bool gpu = false;      // kernels run on one, and windows may lie there
+  bool flushed = false;  // its driver makes visible what came over a port that is left
 };
 constexpr Settled settled_at_move(const PlaceFacts& of) {
   if (of.ordered) return Settled::all;
-  return of.gpu ? Settled::none : Settled::host;
+  if (!of.gpu) return Settled::host;
+  return of.flushed ? Settled::all : Settled::none;
 }
 
 struct SecondPort {
@@ -101,7 +107,7 @@ struct SecondPort {
 // Where nobody chose (TWINPATH_GIN_ATOMICS), this rank's adapter is taken for one without atomics
 // if its part of the team can then go over to another port: before ranks tell each other what
 // theirs have.  A rank that has no other port counts with the others; what that costs is in
-// test/MEASUREMENTS.md.
+// test/MEASUREMENTS.md.  Not where a GPU's driver must flush.
 void count_to_move(TeamCore& team);
 
 // Collective: team.second, where there is one.  `can`: whether this rank's part of the team may go

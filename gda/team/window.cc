@@ -97,7 +97,10 @@ MrRequest registration(const TeamCore& team, const WindowRequest& request) {
 Result<MrRegion*> register_on_second(const TeamCore& team, const WindowRequest& request) {
   if (team.second == nullptr) return static_cast<MrRegion*>(nullptr);
   const RailPort& port = team.second->rail.port;
-  if (request.type == MemoryType::cuda && team.second->settled != Settled::all) {
+  // The driver is asked for the team's GPU.
+  const bool settled =
+      team.second->settled == Settled::all && (team.verbs().ordered || gpu_of(request) == team.gpu);
+  if (request.type == MemoryType::cuda && !settled) {
     if (team.second->crosses(team.rank())) {
       TP_WARN(
           "a window in GPU memory cannot be had where some queues are over %s from the start: what "
@@ -150,8 +153,9 @@ Result<std::uint32_t> Window::register_memory(const WindowRequest& request) {
   if (!second) return second.status();
   second_ = *second;
   if (request.type == MemoryType::cuda) {
-    flush_source_ = core_.flush_sources.add(
-        {reinterpret_cast<std::uintptr_t>(request.data), region_->mr->rkey});
+    flush_source_ =
+        core_.flush_sources.add({reinterpret_cast<std::uintptr_t>(request.data),
+                                 {region_->mr->rkey, second_ != nullptr ? second_->mr->rkey : 0}});
     warn_of_host_signals(core_);
   }
   return region_->mr->rkey;

@@ -36,6 +36,10 @@ inline constexpr Result kPeerAccessAlreadyEnabled = 704;
 inline constexpr int kPciBus = 33;
 inline constexpr int kPciDevice = 34;
 inline constexpr int kPciDomain = 50;
+inline constexpr int kFlushWritesOptions = 117;
+inline constexpr int kFlushByHost = 1;  // a bit of it: flush_writes works
+inline constexpr int kFlushOfCurrentContext = 0;
+inline constexpr int kFlushToAllDevices = 200;
 // Of a pointer.
 inline constexpr int kAttributeMemoryType = 2;
 inline constexpr int kAttributeManaged = 8;
@@ -136,6 +140,7 @@ struct MemOp {
   X(host_unregister, "cuMemHostUnregister", 4000, false, (void*))                                \
   X(range_handle, "cuMemGetHandleForAddressRange", 11070, false,                                 \
     (void*, Address, std::size_t, int, unsigned long long))                                      \
+  X(flush_writes, "cuFlushGPUDirectRDMAWrites", 11030, false, (int, int))                        \
   X(mem_alloc, "cuMemAlloc", 3020, true, (Address*, std::size_t))                                \
   X(mem_free, "cuMemFree", 3020, true, (Address))                                                \
   X(stream_create, "cuStreamCreate", 2000, true, (Stream*, unsigned))                            \

@@ -37,7 +37,7 @@ class GpuMemory {
     window_ = nullptr;
   }
   explicit operator bool() const { return window_ != nullptr; }
-  std::uint8_t* data() { return p_; }
+  std::uint8_t* data() const { return p_; }
   std::uint64_t word(std::size_t offset) {
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(p_ + offset))
         .load(std::memory_order_acquire);
@@ -82,7 +82,7 @@ class GpuWithMemory : public FakeGpu {
   }
   static inline std::atomic<int> kernels{0};  // that run
 
- private:
+ protected:
   gpu::cuda::Driver driver_;
 };
 

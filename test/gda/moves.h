@@ -72,8 +72,9 @@ inline unsigned seed_of(int from, int to, std::uint64_t round) {
   return static_cast<unsigned>(round) * 64 + static_cast<unsigned>(from * 8 + to);
 }
 
-// All memory that the kernels of a rank use.  `Words`: that of signals in windows.
-template <class Words>
+// All memory that the kernels of a rank use.  `Words`: that of signals in windows; `Data`: of the
+// rest.
+template <class Words, class Data = WindowMemory>
 struct Windows {
   Windows(gda::GinComm& comm, int ranks)
       : words(comm, 4096),
@@ -83,7 +84,7 @@ struct Windows {
         fetched(comm, 4096 * static_cast<std::size_t>(ranks)) {}
   explicit operator bool() const { return words && out && in && fixed && fetched; }
   Words words;
-  WindowMemory out, in, fixed, fetched;
+  Data out, in, fixed, fetched;
 };
 // Every second signal of a kind is in the window.
 inline bool in_window(std::uint64_t round) { return round % 2 != 0; }
@@ -98,15 +99,15 @@ inline gda::PutExtras signal_of(int id, std::uint64_t round, std::uint64_t words
   return extras;
 }
 // Until that round's has come.
-template <class Words>
-int wait_for(int id, std::uint64_t round, const gda::GinKernel30& kernel, Windows<Words>& w) {
+template <class All>
+int wait_for(int id, std::uint64_t round, const gda::GinKernel30& kernel, All& w) {
   const std::uint64_t least = round / 2 + 1;
   const auto at = static_cast<std::size_t>(id);
   return in_window(round) ? wait_word(w.words, 8 * at, least) : kernel.wait_signal(at, least);
 }
 // All rounds' and no more.
-template <class Words>
-bool has_all(int id, const gda::GinKernel30& kernel, Windows<Words>& w) {
+template <class All>
+bool has_all(int id, const gda::GinKernel30& kernel, All& w) {
   const auto at = static_cast<std::size_t>(id);
   return kernel.read_signal(at) == (rounds + 1) / 2 && w.words.word(8 * at) == rounds / 2;
 }
@@ -115,8 +116,8 @@ inline std::size_t slot_of(int rank, std::uint64_t round) {
 }
 
 // Puts to one rank, each when its slot there is free again; sometimes a get between them.
-template <class Words>
-std::string send_to(int to, int me, const gda::GinKernel30& shared, Windows<Words>& w) {
+template <class All>
+std::string send_to(int to, int me, const gda::GinKernel30& shared, All& w) {
   gda::GinKernel30 kernel = shared;
   for (std::uint64_t round = 0; round < rounds; ++round) {
     for (std::uint64_t far = furthest;
@@ -143,8 +144,8 @@ std::string send_to(int to, int me, const gda::GinKernel30& shared, Windows<Word
 }
 
 // Takes what one rank puts, has the memory for itself for a while, and gives it back.
-template <class Words>
-std::string take_from(int from, int me, const gda::GinKernel30& shared, Windows<Words>& w) {
+template <class All>
+std::string take_from(int from, int me, const gda::GinKernel30& shared, All& w) {
   gda::GinKernel30 kernel = shared;
   for (std::uint64_t round = 0; round < rounds; ++round) {
     TRY_GIN(wait_for(kData + from, round, kernel, w));
@@ -274,9 +275,9 @@ inline std::string strike(const Port& port) {
   return {};
 }
 
-template <class Words = WindowMemory>
+template <class Words = WindowMemory, class Data = WindowMemory>
 std::string play(Rank& r, Member& member) {
-  Windows<Words> w(*member.comm, r.ranks);
+  Windows<Words, Data> w(*member.comm, r.ranks);
   EXPECT_GIN(w);
   w.fixed.fill(static_cast<unsigned>(1000 + r.rank), 0, 4096);
   const Port& lost = *r.devices->rails(struck).front().port;
@@ -365,10 +366,10 @@ inline void mend(Rank& r) {
 }
 
 // A team plays, and its ports are well again.
-template <class Words = WindowMemory>
+template <class Words = WindowMemory, class Data = WindowMemory>
 std::string play_and_mend(Rank& r, Member& member) {
   EXPECT_GIN(member.context);
-  std::string wrong = play<Words>(r, member);
+  std::string wrong = play<Words, Data>(r, member);
   mend(r);
   return wrong;
 }

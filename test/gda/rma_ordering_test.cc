@@ -223,6 +223,7 @@ TEST_CASE("With a GPU nothing moves on late adapters, and signals are counted on
   static_assert(settled_at_move({.ordered = true, .gpu = true}) == Settled::all);
   static_assert(settled_at_move({.ordered = false, .gpu = false}) == Settled::host);
   static_assert(settled_at_move({.ordered = false, .gpu = true}) == Settled::none);
+  static_assert(settled_at_move({.gpu = true, .flushed = true}) == Settled::all);
   GpuWithMemory gpu;
   Config config = ordering_config(false);
   config.soft_hcas = "soft0,soft1";

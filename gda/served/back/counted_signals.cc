@@ -26,10 +26,15 @@ std::uint32_t CountedSender::fill(ibv_send_wr& wr, const Operation& operation, s
 }
 
 CountedInbox::CountedInbox(const Memory& memory, GpuFlush* flush)
-    : memory_(memory), rows_(memory.pairs), adder_(*this, flush, memory.pairs * kReceives) {}
+    : memory_(memory),
+      flush_(flush),
+      rows_(memory.pairs),
+      adder_(*this, flush, memory.pairs * kReceives) {}
 
-Status CountedInbox::listen(std::size_t pair, ibv_qp* qp) {
+Status CountedInbox::listen(std::size_t pair, int port, ibv_qp* qp) {
   rows_[pair].qp = qp;
+  rows_[pair].port = port;
+  if (flush_ != nullptr) flush_->comes_over(port, 1);
   return prepare(pair, qp, kReceives);
 }
 
@@ -48,8 +53,13 @@ bool CountedInbox::stop(std::size_t pair) {
   return ibv_post_recv(rows_[pair].qp, &wr, &bad) == 0;
 }
 
-void CountedInbox::move(std::size_t pair, int, ibv_qp* qp) {
+void CountedInbox::move(std::size_t pair, int port, ibv_qp* qp) {
   Row& row = rows_[pair];
+  if (flush_ != nullptr) {
+    flush_->comes_over(row.port, -1);
+    flush_->comes_over(port, 1);
+  }
+  row.port = port;
   row.qp = qp;
   row.owed = 0;
   ++row.generation;

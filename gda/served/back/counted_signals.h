@@ -79,8 +79,8 @@ class CountedInbox final : public MovingInbox, private WordAdder::Owner {
     int rank = 0;
   };
   CountedInbox(const Memory& memory, GpuFlush* flush);
-  // The queue pair whose far end is the only writer of row `pair`.
-  Status listen(std::size_t pair, ibv_qp* qp);
+  // The queue pair whose far end is the only writer of row `pair`, over that port.
+  Status listen(std::size_t pair, int port, ibv_qp* qp);
   void on_receive(const ibv_wc& wc) override;
   void give_back(const ibv_wc& wc) override { give_back(WorkRequestId::pair(wc)); }
 
@@ -90,6 +90,8 @@ class CountedInbox final : public MovingInbox, private WordAdder::Owner {
   bool stop(std::size_t pair) override;
   void move(std::size_t pair, int port, ibv_qp* qp) override;
   std::uint64_t taken(std::size_t pair) const override { return rows_[pair].taken; }
+  std::uint64_t fence() override { return flush_ != nullptr ? flush_->fence() : 0; }
+  bool fenced(std::uint64_t ticket) override { return flush_ == nullptr || flush_->fenced(ticket); }
   WordAdder& adder() { return adder_; }
 
  private:
@@ -98,7 +100,8 @@ class CountedInbox final : public MovingInbox, private WordAdder::Owner {
     ibv_qp* qp = nullptr;
     std::uint32_t generation = 0;  // of queue pairs so far
     int owed = 0;                  // receives to post
-    std::uint64_t taken = 0;       // signals
+    int port = 0;
+    std::uint64_t taken = 0;  // signals
   };
   static int post(ibv_qp* qp, std::size_t pair, int count);
   bool find(const CountedEntry& entry, GpuWords::Word& word) const;
@@ -106,6 +109,7 @@ class CountedInbox final : public MovingInbox, private WordAdder::Owner {
   void give_back(std::size_t pair);
 
   const Memory memory_;
+  GpuFlush* const flush_;
   std::vector<Row> rows_;
   WordAdder adder_;
 };

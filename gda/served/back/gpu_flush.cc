@@ -1,83 +1,100 @@
 // See gpu_flush.h.
 #include "gda/served/back/gpu_flush.h"
 
-#include <array>
+#include <algorithm>
+#include <utility>
 
 #include "plugin/base/log.h"
 #include "plugin/gpu/driver.h"
-#include "plugin/rdma/completion_text.h"
-#include "plugin/rdma/path.h"
-#include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda {
 
-Result<std::unique_ptr<GpuFlush>> GpuFlush::make(const TeamCore& team, const Sink& sink) {
-  const Verbs& verbs = team.verbs();
-  if (verbs.ordered || gpu::cuda::driver() == nullptr) return std::unique_ptr<GpuFlush>();
-  std::unique_ptr<GpuFlush> made(new GpuFlush(team.flush_sources, sink));
-  made->port_ = team.rail.port.port->name;
-  auto cq = make_completion_queue(verbs, team.rail.port.adapter->context, kReads, team.owner());
-  if (!cq) return cq.status();
-  made->cq_ = std::move(cq).take();
-  QueueSettings settings = path_settings(team.config(), team.settings);
-  settings.access = IBV_ACCESS_REMOTE_READ;
-  settings.recv_depth = 0;
-  settings.send_depth = static_cast<int>(kReads);
-  auto pair = QueuePair::make(verbs, team.rail, made->cq_.get(), settings, team.limits);
-  if (!pair) return pair.status();
-  made->pair_ = std::move(pair).take();
-  TP_TRY(made->pair_->raise(made->pair_->end(), "itself", true));
+Result<std::unique_ptr<GpuFlush>> GpuFlush::make(const TeamCore& team,
+                                                 const FlushLoop::Sink& sink) {
+  if (team.verbs().ordered || gpu::cuda::driver() == nullptr) return std::unique_ptr<GpuFlush>();
+  std::unique_ptr<GpuFlush> made(new GpuFlush(team));
+  auto loop = FlushLoop::make(team, {team.rail, team.limits, 0}, sink);
+  if (!loop) return loop.status();
+  made->loops_[0] = std::move(loop).take();
   return made;
 }
 
-void GpuFlush::post(const FlushSource& source) {
-  ibv_sge sge{sink_.address, 1, sink_.lkey};
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_READ;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = source.address;
-  wr.wr.rdma.rkey = source.rkey;
-  ibv_send_wr* bad = nullptr;
-  if (const int error = ibv_post_send(pair_->qp(), &wr, &bad); error != 0)
-    return fail("cannot be posted", error);
-  posted_.store(posted_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+Status GpuFlush::add_second(const FlushLoop::Sink& sink) {
+  if (team_.gpu < 0) return Status::ok;  // nor has any window that queues move with
+  auto loop = FlushLoop::make(team_, {team_.second->rail, team_.second->limits, 1}, sink);
+  if (!loop) return loop.status();
+  loops_[1] = std::move(loop).take();
+  writes_ = std::make_unique<gpu::WriteFlush>(team_.gpu);
+  return Status::ok;
 }
 
-void GpuFlush::fail(const char* what, int status) {
-  TP_WARN(
-      "%s: a read of GPU memory, which makes what peers wrote there visible, %s (%d); the "
-      "communicator cannot be used any more; see dmesg of this host",
-      port_.c_str(), what, status);
-  dead_.store(true, std::memory_order_release);
+bool GpuFlush::reads(std::size_t port) const {
+  if (loops_[port] == nullptr) return false;
+  return over_[port] != 0 || (port == 0 && (over_[1] == 0 || own_));
+}
+
+void GpuFlush::post() {
+  const std::uint64_t n = posted_.load(std::memory_order_relaxed) + 1;
+  for (std::size_t port = 0; port < loops_.size(); ++port)
+    if (reads(port) && !loops_[port]->has_room()) return;
+  for (std::size_t port = 0; port < loops_.size(); ++port)
+    if (reads(port)) loops_[port]->post(n);
+  own_ = false;
+  posted_.store(n, std::memory_order_release);
+}
+
+std::uint64_t GpuFlush::fence() {
+  if (writes_ == nullptr || !needed()) return 0;
+  const std::uint64_t ticket = writes_->ask();
+  if (fence_.ticket == 0) fence_ = {ticket, {loops_[0]->last(), loops_[1]->last()}};
+  return ticket;
+}
+
+void GpuFlush::take_fence() {
+  if (fence_.ticket == 0 || writes_->done() < fence_.ticket) return;
+  for (std::size_t port = 0; port < loops_.size(); ++port) loops_[port]->settle(fence_.last[port]);
+  fence_ = {};
+}
+
+bool GpuFlush::works(FlushLoop& loop) {
+  loop.turn();
+  if (loop.state() == FlushLoop::State::works) return true;
+  if (loop.state() == FlushLoop::State::refused || writes_ == nullptr || writes_->failed())
+    return false;
+  if (loop.pending() && fence_.ticket == 0) (void)fence();
+  return true;
 }
 
 bool GpuFlush::turn() {
   if (!under_way() || dead()) return false;
   const std::uint64_t before = done();
-  const std::uint64_t posted = posted_.load(std::memory_order_relaxed);
-  if (wanted_ > posted && posted - before < kReads) {
-    if (const FlushSource* source = sources_.current(); source != nullptr) {
-      post(*source);
-    } else if (posted == before) {
-      // No window is there any more, so no kernel may look at one.
-      posted_.store(wanted_, std::memory_order_relaxed);
-      done_.store(wanted_, std::memory_order_release);
-      return true;
+  if (wanted_ > posted_.load(std::memory_order_relaxed)) post();
+  take_fence();
+  std::uint64_t done = posted_.load(std::memory_order_relaxed);
+  for (const auto& loop : loops_) {
+    if (loop == nullptr) continue;
+    if (!works(*loop)) {
+      fail(*loop);
+      return false;
     }
+    if (loop->pending()) done = std::min(done, loop->done());
   }
-  std::array<ibv_wc, kReads> wcs;
-  const int n = dead() ? 0 : ibv_poll_cq(cq_.get(), static_cast<int>(wcs.size()), wcs.data());
-  for (int i = 0; i < n; ++i) {
-    const ibv_wc_status status = wcs[static_cast<std::size_t>(i)].status;
-    if (status != IBV_WC_SUCCESS) {
-      fail(completion_hint(status), static_cast<int>(status));
-      break;
-    }
-    done_.store(done() + 1, std::memory_order_release);
-  }
-  return done() != before;
+  done_.store(done, std::memory_order_release);
+  return done != before;
+}
+
+void GpuFlush::fail(const FlushLoop& loop) {
+  TP_WARN(
+      "%s: a read of GPU memory, which makes what peers wrote there visible, %s (%d); the "
+      "communicator cannot be used any more; see dmesg of this host",
+      loop.port().c_str(), loop.failure().what, loop.failure().status);
+  dead_.store(true, std::memory_order_release);
+}
+
+bool GpuFlush::settled(std::uint64_t posted) const {
+  return dead() || std::all_of(loops_.begin(), loops_.end(), [posted](const auto& loop) {
+           return loop == nullptr || loop->quiet(posted);
+         });
 }
 
 }  // namespace twinpath::gda

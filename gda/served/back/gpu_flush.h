@@ -7,61 +7,90 @@
 // it wrote there before has arrived.  So: a READ on a queue pair joined to itself, posted after the
 // completion was polled; when it completes, the kernel may be told.
 //
-// One READ serves all that asked in a turn of the engine, and kReads are under way at most.
+// One READ serves all that asked in a turn of the engine, and some are under way at most.
 //
-// Threads: the engine's; settled() from any.
+// It says nothing of what another adapter wrote.  Where queues can move there is such a queue pair
+// over either port (flush_loop.h), and each READ is one over every port by which anything comes.
+// What has come over a port that is left a READ over it may not push any more: the GPU's driver
+// does (write_flush.h), once a move, before anybody is told that the queue pair is gone.  So it
+// does for what waits for a queue pair of these that has ended with its port.
+//
+// Threads: the engine's; settled() from any; loop() for FlushLoop::renew().
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 
-#include "gda/connect/queue_pair.h"
-#include "gda/team/flush_sources.h"
-#include "gda/team/team_core.h"
-#include "plugin/base/owned.h"
+#include "gda/served/back/flush_loop.h"
+#include "plugin/gpu/write_flush.h"
 
 namespace twinpath::gda {
 
 class GpuFlush {
  public:
-  // Where the byte goes: registered memory, that nobody reads.
-  struct Sink {
-    std::uint64_t address = 0;
-    std::uint32_t lkey = 0;
-  };
   // Null where none is ever needed: on adapters that place in order, and without a CUDA driver.
-  static Result<std::unique_ptr<GpuFlush>> make(const TeamCore& team, const Sink& sink);
+  static Result<std::unique_ptr<GpuFlush>> make(const TeamCore& team, const FlushLoop::Sink& sink);
+  // Queues can move to the team's second port.
+  Status add_second(const FlushLoop::Sink& sink);
+
+  // Data comes over that port: so many times more, or fewer.  While none is told of it comes over
+  // the first.
+  void comes_over(int port, int more) { over_[static_cast<std::size_t>(port)] += more; }
+  // Whether it may come over another port than the first.
+  bool beyond_first() const { return over_[1] != 0; }
 
   // Whether there is GPU memory that an adapter may write.
-  bool needed() const { return sources_.any(); }
-  // All that the adapter has brought by now is visible when done() has come to the result.
+  bool needed() const { return team_.flush_sources.any(); }
+  // All that has been brought by now is visible when done() has come to the result.
   std::uint64_t request() { return wanted_ = posted_.load(std::memory_order_relaxed) + 1; }
+  // The same with what this rank itself has written over the first port.
+  std::uint64_t request_own() {
+    own_ = true;
+    return request();
+  }
   std::uint64_t done() const { return done_.load(std::memory_order_relaxed); }
   // Posts and polls.  True when done() has moved.
   bool turn();
   bool under_way() const { return wanted_ != done(); }
-  // The queue pair has failed, which was logged; nothing becomes visible any more.
+  // GPU memory cannot be read, which was logged; nothing becomes visible any more.
   bool dead() const { return dead_.load(std::memory_order_acquire); }
+
+  // All that has ever come is visible once fenced(), whatever has become of its port; where there
+  // is a second one.
+  std::uint64_t fence();
+  bool fenced(std::uint64_t ticket) const {
+    return ticket == 0 || writes_ == nullptr || writes_->done() >= ticket;
+  }
 
   // For who has removed a source and has let the engine pass a round since: no READ of that time
   // is under way once settled(posted()).
   std::uint64_t posted() const { return posted_.load(std::memory_order_acquire); }
-  bool settled(std::uint64_t posted) const {
-    return done_.load(std::memory_order_acquire) >= posted || dead();
-  }
+  bool settled(std::uint64_t posted) const;
+
+  // Of that port; null: there is none.
+  FlushLoop* loop(int port) { return loops_[static_cast<std::size_t>(port)].get(); }
 
  private:
-  static constexpr std::uint32_t kReads = 4;
+  // Of the driver, and how far each loop had come by then.
+  struct Fence {
+    std::uint64_t ticket = 0;  // 0: none
+    std::array<std::uint64_t, 2> last{};
+  };
 
-  GpuFlush(const FlushSources& sources, const Sink& sink) : sources_(sources), sink_(sink) {}
-  void post(const FlushSource& source);
-  void fail(const char* what, int status);
+  explicit GpuFlush(const TeamCore& team) : team_(team) {}
+  bool reads(std::size_t port) const;
+  void post();
+  void take_fence();
+  bool works(FlushLoop& loop);
+  void fail(const FlushLoop& loop);
 
-  const FlushSources& sources_;
-  const Sink sink_;
-  std::string port_;
-  Owned<ibv_cq> cq_;
-  std::unique_ptr<QueuePair> pair_;
-  std::uint64_t wanted_ = 0;  // number of a READ
+  const TeamCore& team_;
+  std::array<std::unique_ptr<FlushLoop>, 2> loops_;
+  std::array<int, 2> over_{};
+  Fence fence_;                              // the first that is not there yet
+  std::unique_ptr<gpu::WriteFlush> writes_;  // null: no queue can move
+  std::uint64_t wanted_ = 0;                 // number of a READ
+  bool own_ = false;                         // the next one goes over the first port, too
   std::atomic<std::uint64_t> posted_{0}, done_{0};
   std::atomic<bool> dead_{false};
 };

@@ -65,6 +65,10 @@ class MovingInbox {
   virtual bool stop(std::size_t pair) = 0;
   // It has come: what arrives from now on is that one's.
   virtual void move(std::size_t pair, int port, ibv_qp* qp) = 0;
+  // What queue pairs that are out of use have brought is to become visible to the GPU, whatever has
+  // become of their port; it is once fenced().
+  virtual std::uint64_t fence() { return 0; }
+  virtual bool fenced(std::uint64_t /*ticket*/) { return true; }
   // Signals of that pair ever taken.
   virtual std::uint64_t taken(std::size_t pair) const = 0;
   // A signal, or a receive that was flushed.

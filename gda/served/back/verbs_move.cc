@@ -1,4 +1,6 @@
 // How a back end leaves one queue pair for the other.
+#include <algorithm>
+
 #include "gda/served/back/verbs_back_end.h"
 #include "plugin/base/log.h"
 
@@ -39,6 +41,9 @@ void VerbsBackEnd::change_path() {
 }
 
 bool VerbsBackEnd::resume(std::uint32_t taken) {
+  // What waited for a flush is visible: this rank has fenced (port_moves.h).
+  if (held_.done != 0) finish(std::max(held_.done, later_.done));
+  held_ = later_ = {};
   const std::uint64_t done = finished_.load(std::memory_order_relaxed);
   const std::uint64_t end = issued_.load(std::memory_order_relaxed);
   std::uint64_t under_way = 0;

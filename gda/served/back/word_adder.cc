@@ -23,7 +23,9 @@ Status WordAdder::reach_gpu(const TeamCore& team, WordTurn& turn, const GpuWords
 void WordAdder::add(const GpuWords::Word& word, const Receipt& receipt) {
   if (dead_) return;
   came_.store(came_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  const bool flush = word.gpu < 0 && flush_ != nullptr && flush_->needed();
+  // What adds to words in GPU memory pushes itself what has come over the first port.
+  const bool flush =
+      flush_ != nullptr && flush_->needed() && (word.gpu < 0 || flush_->beyond_first());
   // While others wait, this one does, too: who sees it may rely on what its sender signalled
   // before.  The READ of the flush is posted after the completion that brought this.
   waiting_.push({word, receipt, flush ? flush_->request() : 0});
@@ -40,12 +42,18 @@ bool WordAdder::turn() {
         return false;
       case GpuWords::State::idle:
         while (waiting_.first() != taken_) end();
-        if (flush_ != nullptr && flush_->needed()) pushed_ = flush_->request();
+        if (flush_ != nullptr && flush_->needed()) pushed_ = flush_->request_own();
         break;
     }
   }
   add_in_host();
-  return waiting_.empty() || waiting_.front().word.gpu < 0 || begin_words();
+  if (waiting_.empty() || waiting_.front().word.gpu < 0 || !pushed(waiting_.front().ticket))
+    return true;
+  return begin_words();
+}
+
+bool WordAdder::pushed(std::uint64_t ticket) const {
+  return flush_ == nullptr || ticket <= flush_->done();
 }
 
 // As many of the signals in front as are for words in the host's memory and wait for no flush.
@@ -53,7 +61,7 @@ void WordAdder::add_in_host() {
   for (; !waiting_.empty(); end()) {
     const auto& [word, receipt, ticket] = waiting_.front();
     if (word.gpu >= 0) return;
-    if (flush_ != nullptr && std::max(ticket, pushed_) > flush_->done()) return;
+    if (!pushed(std::max(ticket, pushed_))) return;
     // Partner: the acquire of whoever waits for the signal.
     std::atomic_ref<std::uint64_t>(
         *reinterpret_cast<std::uint64_t*>(static_cast<std::uintptr_t>(word.address)))
@@ -73,6 +81,7 @@ bool WordAdder::begin_words() {
   std::size_t count = 0;
   std::uint64_t next = waiting_.first();
   for (; next != waiting_.end() && waiting_[next].word.gpu >= 0; ++next) {
+    if (!pushed(waiting_[next].ticket)) break;
     const GpuWords::Word& word = waiting_[next].word;
     auto* const end = words.begin() + count;
     auto* const known = std::find_if(

@@ -61,6 +61,7 @@ class WordAdder {
   };
   void add_in_host();
   bool begin_words();
+  bool pushed(std::uint64_t ticket) const;
   void end();  // of the one in front
   void drop();
 

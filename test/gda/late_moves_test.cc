@@ -1,0 +1,268 @@
+// The first port of a team fails while kernels put to memory of a GPU that is made up, with
+// adapters that place data there late (late_adapter.h): what has come over a port becomes visible
+// when that port's adapter reads there, when the driver flushes, or long after all else.
+#include "plugin/gpu/driver.h"
+#include "test/gda/gpu_window.h"
+#include "test/gda/late_adapter.h"
+#include "test/gda/move_seeds.h"
+#include "test/support/catch.h"
+#include "test/support/log_capture.h"
+#include "test/support/needs.h"
+#include "test/support/pattern.h"
+
+using namespace twinpath;
+using namespace twinpath::gda;
+using namespace twinpath::test;
+
+namespace {
+
+struct GpuData : GpuWindow {
+  using GpuWindow::GpuWindow;
+  void fill(unsigned seed, std::size_t at, std::size_t bytes) {
+    KnownBytes(seed * 31 + 1).fill(data() + at, bytes);
+  }
+  std::int64_t mismatch(unsigned seed, std::size_t at, std::size_t bytes) const {
+    const std::size_t i = KnownBytes(seed * 31 + 1).differs_at(data() + at, bytes);
+    return i == bytes ? -1 : static_cast<std::int64_t>(i);
+  }
+};
+
+// Its driver makes visible what adapters have written.
+class FlushingGpu : public GpuWithMemory {
+ public:
+  // `options`: what it says that can.
+  explicit FlushingGpu(int options = gpu::cuda::kFlushByHost) {
+    says = options;
+    flushes = 0;
+    driver_.device_attribute = [](int* value, int which, int) {
+      if (which != gpu::cuda::kFlushWritesOptions) return 1;
+      return *value = says, 0;
+    };
+    driver_.flush_writes = [](int target, int scope) {
+      if (refuses || target != gpu::cuda::kFlushOfCurrentContext || scope < 100) return 1;
+      soft::place_posted_writes(0);
+      return ++flushes, 0;
+    };
+  }
+  static inline std::atomic<int> flushes{0};
+  static inline std::atomic<bool> refuses{false};
+
+ private:
+  static inline int says = 0;
+};
+
+std::string late_moves(Rank& r) {
+  Member member = join_first(r);
+  return play_and_mend<WindowMemory, GpuData>(r, member);
+}
+
+// What rank 1 puts has been acknowledged, over one port; its signal comes over the other one.
+std::string put_then_signal(Rank& r, Member& member, GpuData& data, std::string (*between)(Rank&),
+                            unsigned round) {
+  auto kernel = member.kernel<GinKernel30>();
+  if (r.rank == 1) {
+    data.fill(round, 0, kSlot);
+    TRY_GIN(kernel.put(0, data.handle(), kSlot, data.handle(), 0, kSlot));
+    TRY_GIN(kernel.flush(0));
+  }
+  r.meeting->barrier();
+  if (std::string wrong = between(r); !wrong.empty()) return wrong;
+  r.meeting->barrier();
+  if (r.rank == 1) {
+    TRY_GIN(kernel.signal(0, 3));
+  } else {
+    TRY_GIN(kernel.wait_signal(3, round));
+    EXPECT_GIN(data.mismatch(round, kSlot, kSlot) == -1, round);
+  }
+  return {};
+}
+
+// The port goes down, so a signal that follows finds its queue on the way.
+std::string goes_down(Rank& r) {
+  if (r.rank == 0) set(*r.devices->rails(struck).front().port, false);
+  return {};
+}
+std::string comes_back(Rank& r) {
+  EXPECT_GIN(all_are_on(other_port()));
+  r.meeting->barrier();
+  if (r.rank == 0) set(*r.devices->rails(struck).front().port, true);
+  EXPECT_GIN(all_are_on(struck_port()));
+  return {};
+}
+std::string stays(Rank&) { return {}; }
+
+std::string across_ports(Rank& r, Member& member) {
+  GpuData data(*member.comm, 2 * kSlot);
+  EXPECT_GIN(data);
+  unsigned round = 0;
+  for (const auto between : {goes_down, stays, comes_back, stays}) {
+    if (std::string wrong = put_then_signal(r, member, data, between, ++round); !wrong.empty())
+      return wrong;
+    r.meeting->barrier();
+  }
+  EXPECT_GIN(!member.context->failed());
+  return {};
+}
+std::string across_mended_ports(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  const std::string wrong = across_ports(r, member);
+  mend(r);
+  return wrong;
+}
+
+// Nobody is told of what may not be there: the kernels that wait for it are let go.
+std::string refused(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  GpuData data(*member.comm, 2 * kSlot);
+  EXPECT_GIN(data);
+  (void)put_then_signal(r, member, data, goes_down, 1);
+  const bool failed = comes([&] { return member.context->failed(); });
+  EXPECT_GIN(failed);
+  r.meeting->barrier();
+  mend(r);
+  return {};
+}
+
+// Each queue between the two is over the first port of one and the second of the other.
+std::string crossed_words(Rank& r) {
+  Member member = crossed_join(r);
+  EXPECT_GIN(member.context);
+  GpuData data(*member.comm, 2 * kSlot);
+  GpuWindow words(*member.comm, 4096);
+  EXPECT_GIN(data && words);
+  auto kernel = member.kernel<GinKernel30>();
+  for (unsigned round = 1; round <= 20; ++round) {
+    data.fill(round, 0, kSlot);
+    PutExtras extras;
+    extras.signal_window = words.handle();
+    extras.signal_offset = 8;
+    TRY_GIN(kernel.put(1 - r.rank, data.handle(), kSlot, data.handle(), 0, kSlot, extras));
+    TRY_GIN(wait_word(words, 8, round));
+    EXPECT_GIN(data.mismatch(round, kSlot, kSlot) == -1, round);
+    TRY_GIN(kernel.flush(1 - r.rank));
+    r.meeting->barrier();
+  }
+  EXPECT_GIN(!member.context->failed());
+  return {};
+}
+
+std::string talks(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  const std::string wrong = talk(member, 1);
+  r.meeting->barrier();
+  return wrong;
+}
+
+Config late_config() {
+  Config config = ordering_config(false);
+  config.soft_hcas = "soft0,soft1,soft2";
+  config.ib_timeout = 10;  // 4 ms
+  return config;
+}
+
+Config late_and_soon_back() {
+  Config config = late_config();
+  config.failover_pace = soon_back().failover_pace;
+  return config;
+}
+
+void strike_once(unsigned seed) {
+  fault = {"down", seed % 2 != 0, soft::PortLoss::all, 5000 * seed, seed};
+  alone = seed > 2;
+}
+
+}  // namespace
+
+TEST_CASE("F1: Data in GPU memory comes before its signals over either port, on late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  FlushingGpu gpu;
+  for (const unsigned seed : {1u, 4u}) {
+    INFO("seed " << seed);
+    strike_once(seed);
+    const UntilStruck waits;
+    const LogCapture log;
+    const int before = FlushingGpu::flushes;
+    CHECK(run_threads(2 + static_cast<int>(seed / 4), late_moves, late_config()) == "");
+    CHECK(log.has("leaves soft0 for soft1"));
+    CHECK(FlushingGpu::flushes > before);
+  }
+  alone = false;
+}
+
+TEST_CASE(
+    "What came to GPU memory before its port was left is there before signals over the other") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  FlushingGpu gpu;
+  gpu.slow = GENERATE(false, true);
+  alone = false;
+  const LogCapture log;
+  fault = {"down", true};
+  fault.log = &log;
+  fault.queues = 4;
+  CHECK(run_threads(2, across_mended_ports, late_and_soon_back()) == "");
+  CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
+  fault.log = nullptr;
+}
+
+TEST_CASE("A team whose GPU's driver must flush has atomics until it is told to count") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  FlushingGpu gpu;
+  Config config = late_config();
+  config.gin_atomics = GENERATE(AtomicsChoice::automatic, AtomicsChoice::never);
+  const bool counted = config.gin_atomics == AtomicsChoice::never;
+  const LogCapture log;
+  CHECK(run_threads(2, talks, config) == "");
+  CHECK(log.has("if that port fails") == counted);
+  CHECK(log.has("signals without atomics") == counted);
+}
+
+TEST_CASE("Where the driver fails to make visible what came, kernels are let go in time") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  FlushingGpu gpu;
+  FlushingGpu::refuses = true;
+  fault = {"down", true};
+  Config config = late_config();
+  config.failover_hold_ms = 100;
+  const LogCapture log;
+  CHECK(run_threads(2, refused, config) == "");
+  FlushingGpu::refuses = false;
+  CHECK(log.has("GPU 0: its driver cannot make visible what adapters wrote"));
+  CHECK_FALSE(log.has(LogLevel::info, "goes on over soft1"));
+}
+
+TEST_CASE("Signals in GPU memory come after data that came over either port, on late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  FlushingGpu gpu;
+  gpu.whole_words = true;
+  gpu.slow = true;
+  Config config = late_config();
+  config.soft_hcas = "soft0,soft1";
+  const LogCapture log;
+  CHECK(run_threads(2, crossed_words, config) == "");
+  CHECK(log.has("is over one of the two at both ends"));
+  CHECK(log.warnings().empty());
+}
+
+TEST_CASE("F4: Data in GPU memory comes before its signals on the way back, on late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  FlushingGpu gpu;
+  each_seed([&](unsigned seed, const LogCapture& log) {
+    Fault often{"often", seed % 2 != 0, soft::PortLoss::all};
+    often.times = 3;
+    CHECK(by_seed(seed, often, log, {late_moves, 1, late_and_soon_back}) == "");
+    CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
+  });
+}
+
+TEST_CASE("Where the driver cannot make visible what adapters wrote, a team with a GPU stays") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  FlushingGpu gpu(2);  // operations of streams can
+  const LogCapture log;
+  CHECK(run_threads(2, talks, late_config()) == "");
+  CHECK_FALSE(log.has("if that port fails"));
+  CHECK(log.has(LogLevel::info, "what came over it to memory of GPU 0 is not known to be there"));
+  CHECK(log.has(LogLevel::info, "its driver has no cuFlushGPUDirectRDMAWrites for it"));
+}
