@@ -128,7 +128,8 @@ void Queue::on_completion(const ibv_wc& wc) {
     phase_ = Phase::drained;
     return;
   }
-  const bool path_failed = wc.status != IBV_WC_SUCCESS && !is_own_fault(syndrome_of(wc.status));
+  const bool path_failed = wc.status != IBV_WC_SUCCESS &&
+                           (stopped() || blame_.blamed(wc.status, work_.first(), now_ns()));
   if (path_failed && (stopped() || may_move())) {  // the other path begins with nothing under way
     if (!stopped())
       TP_INFO(net, "%s: a transfer ends in error: status %d, vendor error 0x%x; %s",

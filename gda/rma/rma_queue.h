@@ -21,6 +21,7 @@
 #include "gda/rma/rma_requests.h"
 #include "gda/served/back/gpu_flush.h"
 #include "gda/served/back/moving.h"
+#include "gda/served/back/path_blame.h"
 #include "gda/served/back/ring.h"
 #include "gda/served/back/work_request_id.h"
 #include "gda/team/way_ports.h"
@@ -182,6 +183,7 @@ class Queue final : public MovingQueue {
   LivenessProbe probe_;
   Phase phase_ = Phase::serving;
   Paths paths_;
+  PathBlame blame_;
   std::uint64_t signals_done_ = 0;  // of work that was told to be done
   Status failure_ = Status::ok;
 };

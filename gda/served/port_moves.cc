@@ -125,7 +125,14 @@ void PortMoves::leave(std::size_t p, const char* why) {
   ++moving_;
   quit(p, pair.on);
   pair.back->stop();
-  if (!inbox_.stop(p)) pair.back->fail_unreachable();
+  ask_for_last(p);
+}
+
+// Soft-RoCE does not learn of a receive that is posted to a queue pair in error, and gives it back
+// when it is told of the error once more.
+void PortMoves::ask_for_last(std::size_t p) {
+  if (inbox_.stop(p)) return quit(p, pairs_[p].on);
+  pairs_[p].back->fail_unreachable();
 }
 
 // What an adapter does not confirm it may go on with, and the peer's copy would be the second one.
@@ -240,7 +247,7 @@ void PortMoves::pass(std::size_t p, const char* why) {
   pair.back->skip();
   arrive(p);
   renewals_.left(p);
-  if (!inbox_.stop(p)) pair.back->fail_unreachable();
+  ask_for_last(p);
 }
 
 void PortMoves::renew() {

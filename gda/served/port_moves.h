@@ -109,6 +109,8 @@ class PortMoves {
   bool advance(std::size_t pair);
   // Takes the queue pair that it is on, or was until now, out of service.
   void quit(std::size_t pair, int way);
+  // Of its receives, to come back last of all.
+  void ask_for_last(std::size_t pair);
   void tell(std::size_t pair);
   // What the pair moves to is lost: goes on to the next queue pair, or fails.
   void pass(std::size_t pair, const char* why);

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gda/served/back/work_request_id.h"
@@ -28,6 +29,42 @@ std::string late_moves(Rank& r) {
   if (fault.last_late && r.rank == 0) LateCompletions::hold(r, last_late);
   return moves(r);
 }
+
+// Adapters that learn of a receive posted to a queue pair in error when they are told of the error
+// again, as soft-RoCE.
+struct Unheard {
+  static inline std::mutex lock;
+  static inline std::vector<std::pair<ibv_qp*, std::uint64_t>> receives;
+  static inline int (*post_below)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
+  static inline int (*modify_below)(ibv_qp*, ibv_qp_attr*, int) = nullptr;
+
+  static int post(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+    if (WorkRequestId::number(wr->wr_id) != WorkRequestId::kLastReceive)
+      return post_below(qp, wr, bad);
+    const std::lock_guard hold(lock);
+    receives.emplace_back(qp, wr->wr_id);
+    return 0;
+  }
+  static int modify(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+    const std::lock_guard hold(lock);
+    const int error = modify_below(qp, attr, mask);
+    for (auto& [of, id] : receives) {
+      if (of != qp || attr->qp_state != IBV_QPS_ERR) continue;
+      ibv_recv_wr wr{};
+      wr.wr_id = id;
+      ibv_recv_wr* bad = nullptr;
+      (void)post_below(std::exchange(of, nullptr), &wr, &bad);
+    }
+    return error;
+  }
+  static void on(Fabric& fabric) {
+    receives.clear();
+    modify_below = std::exchange(fabric.verbs.modify_qp, modify);
+    for (Port& port : fabric.ports)
+      if (port.context->ops.post_recv != post)
+        post_below = std::exchange(port.context->ops.post_recv, post);
+  }
+};
 
 // Each rank a process: the port fails of one of them alone.
 std::string moves_apart(Rank& r, const Fault& one, const Config& config = merged_config()) {
@@ -95,6 +132,16 @@ TEST_CASE("F1: Kernels go on over the second port with all in host memory, whate
   CHECK(run_threads(3, moves, config, unordered) == "");
   CHECK(log.has("leaves soft0 for soft1"));
   CHECK(moves_counted > 0);
+}
+
+TEST_CASE("Kernels go on where an adapter must be told again of a queue pair's end", "[once]") {
+  if (on_adapters() || on_adapter_queues()) return;
+  fault = {"down", true, {}, 3000, 16};
+  const UntilStruck waits;
+  const LogCapture log;
+  CHECK(run_threads(2, moves, merged_config(), Unheard::on) == "");
+  CHECK(log.has("leaves soft0 for soft1"));
+  CHECK(!Unheard::receives.empty());
 }
 
 TEST_CASE("Kernels go on over the second port whenever the first one fails, by seed", "[once]") {

@@ -263,7 +263,8 @@ inline std::string strike_often(const Port& port) {
 inline std::string strike(const Port& port) {
   if (fault.log != nullptr) {
     std::string wrong = fault.plan != nullptr ? fault.plan(port) : strike_often(port);
-    if (rounds > kForAsLong) rounds = furthest + 1000;  // which nobody has come to
+    if (rounds > kForAsLong)
+      rounds = furthest + scaled<std::uint64_t>(1000);  // which nobody has come to
     return wrong;
   }
   std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));

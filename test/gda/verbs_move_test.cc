@@ -140,6 +140,25 @@ TEST_CASE("An operation that went in part over the path that is left goes again 
   CHECK(m.arrived(200));
 }
 
+TEST_CASE("A queue pair's own error is of its path, unless it comes again at once", "[once]") {
+  test::LogCapture log;
+  Mover m(80, 1024);
+  REQUIRE(m.back->issue(0, m.write(0, 100)) == Issued::accepted);
+  m.back->flush();
+  ibv_wc error{};
+  error.status = IBV_WC_LOC_QP_OP_ERR;
+  m.back->on_completion(error);
+  CHECK(m.back->stopped());
+  m.back->on_completion(error);  // of what was under way beside it
+  REQUIRE(m.drained());
+  m.back->let_move(true, m.third.near.get());
+  REQUIRE(m.back->resume(0));
+  const bool arrives = GENERATE(false, true);
+  if (arrives) CHECK(m.until([&] { return m.back->finished() == 1; }));
+  m.back->on_completion(error);
+  CHECK(m.back->dead() != arrives);
+}
+
 TEST_CASE("A path that refuses what goes again is left for the next one", "[once]") {
   test::LogCapture log;
   // As many as are posted before the last of them has been seen, and more.

@@ -9,40 +9,6 @@
 
 namespace twinpath::gda {
 
-Syndrome syndrome_of(ibv_wc_status status) {
-  switch (status) {
-    case IBV_WC_SUCCESS:
-      return Syndrome::none;
-    case IBV_WC_LOC_LEN_ERR:
-      return Syndrome::local_length;
-    case IBV_WC_LOC_PROT_ERR:
-      return Syndrome::local_protection;
-    case IBV_WC_WR_FLUSH_ERR:
-      return Syndrome::flushed;
-    case IBV_WC_BAD_RESP_ERR:
-      return Syndrome::bad_response;
-    case IBV_WC_LOC_ACCESS_ERR:
-      return Syndrome::local_access;
-    case IBV_WC_REM_INV_REQ_ERR:
-      return Syndrome::remote_invalid_request;
-    case IBV_WC_REM_ACCESS_ERR:
-      return Syndrome::remote_access;
-    case IBV_WC_REM_OP_ERR:
-      return Syndrome::remote_operation;
-    case IBV_WC_RETRY_EXC_ERR:
-      return Syndrome::retry_exceeded;
-    case IBV_WC_RNR_RETRY_EXC_ERR:
-      return Syndrome::rnr_exceeded;
-    case IBV_WC_REM_ABORT_ERR:
-    case IBV_WC_RESP_TIMEOUT_ERR:
-    case IBV_WC_FATAL_ERR:
-    case IBV_WC_GENERAL_ERR:
-      return Syndrome::aborted;
-    default:
-      return Syndrome::local_qp_operation;
-  }
-}
-
 VerbsBackEnd::VerbsBackEnd(const VerbsBackEndSetup& setup)
     : setup_(setup),
       chain_(setup.slots),
@@ -168,7 +134,8 @@ void VerbsBackEnd::on_completion(const ibv_wc& wc) {
     phase_ = Phase::drained;
     return;
   }
-  const bool path_failed = wc.status != IBV_WC_SUCCESS && !is_own_fault(syndrome_of(wc.status));
+  const bool path_failed =
+      wc.status != IBV_WC_SUCCESS && (stopped() || blame_.blamed(wc.status, finished(), now_ns()));
   if (path_failed && may_move()) {  // the other path begins with nothing under way
     if (!stopped())
       TP_INFO(net, "%s: work request %llu ends in error: status %d, vendor error 0x%x; %s",
@@ -185,7 +152,7 @@ void VerbsBackEnd::on_completion(const ibv_wc& wc) {
     TP_WARN("%s: work request %llu ends in error: status %d, vendor error 0x%x; %s",
             setup_.name.c_str(), static_cast<unsigned long long>(index),
             static_cast<int>(wc.status), wc.vendor_err, completion_hint(wc.status));
-    unreachable_ = !is_own_fault(syndrome_of(wc.status));
+    unreachable_ = path_failed;
     // Everything before it has succeeded; but what is held is not visible yet.
     if (held_.done == 0) finish(index);
     die(held_.done == 0 ? index : finished_.load(std::memory_order_relaxed),

@@ -23,6 +23,7 @@
 #include "gda/served/back/counted_signals.h"
 #include "gda/served/back/gpu_flush.h"
 #include "gda/served/back/moving.h"
+#include "gda/served/back/path_blame.h"
 #include "gda/served/back/replay.h"
 #include "gda/served/back/send_chain.h"
 #include "gda/served/back/work_request_id.h"
@@ -154,6 +155,7 @@ class VerbsBackEnd final : public BackEnd, public MovingQueue {
   std::vector<Operation> kept_;  // ring of those under way; empty without a second path
   Phase phase_ = Phase::serving;
   Paths paths_;
+  PathBlame blame_;
   std::uint64_t again_ = 0;           // next to go again
   ReplayRule rule_;                   // of these
   std::uint64_t signals_done_ = 0;    // of operations that have finished
@@ -163,8 +165,5 @@ class VerbsBackEnd final : public BackEnd, public MovingQueue {
   std::atomic<bool> dead_{false};
   bool unreachable_ = false;
 };
-
-// What an error CQE says for an error completion of verbs.
-Syndrome syndrome_of(ibv_wc_status status);
 
 }  // namespace twinpath::gda
