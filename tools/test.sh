@@ -95,32 +95,8 @@ if wanted format; then ensure_packages optional clang-format-14 || true; fi
 if wanted scripts; then ensure_packages optional shellcheck || true; fi
 if wanted plain; then ensure_packages optional dpkg-dev || true; fi
 
-# rdma-core's own tests in Python, which drive the soft HCA's libmlx5: unpacked, not installed, as
-# their packages bring udev.
-fetch_pyverbs() {
-  python3 -c 'import pyverbs.device' 2>/dev/null && return 0
-  [ "$install" = yes ] && command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
-  local folder=$PWD/build-test/pyverbs
-  if [ ! -d "$folder/usr" ]; then
-    mkdir -p "$folder"
-    (cd "$folder" && apt-get download -q python3-pyverbs python3-scapy &&
-      for p in *.deb; do dpkg -x "$p" . || exit 1; done) >/dev/null 2>&1 || return 1
-  fi
-  export SOFTHCA_PYVERBS=$folder
-}
-
-# A Prometheus for the exporter's test: unpacked, not installed, as its package starts a server.
-fetch_prometheus() {
-  command -v prometheus >/dev/null && command -v promtool >/dev/null && return 0
-  [ "$install" = yes ] && command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
-  local folder=$PWD/build-test/prometheus
-  if [ ! -x "$folder/usr/bin/promtool" ]; then
-    mkdir -p "$folder"
-    (cd "$folder" && apt-get download -q prometheus && dpkg -x prometheus_*.deb . &&
-      rm prometheus_*.deb) >/dev/null 2>&1 || return 1
-  fi
-  PATH=$PATH:$folder/usr/bin
-}
+# shellcheck source=tools/lib/fetched.sh
+. tools/lib/fetched.sh
 
 # --- what is needed later is compiled where processors are idle: tests wait more than they compute
 # shellcheck source=tools/lib/sanitized.sh
@@ -215,6 +191,7 @@ if begin softhca; then
   [ $plain != no ] || plain_build
   if [ $plain = yes ]; then
     fetch_pyverbs || leave_out "rdma-core's tests of libmlx5" 'python3-pyverbs cannot be had'
+    fetch_mooncake || leave_out 'Mooncake' 'its wheel cannot be had (python3 -m pip download)'
     say 'programs over the soft HCA'
     ensure_packages optional ibverbs-utils perftest || true
     vm_suite soft
