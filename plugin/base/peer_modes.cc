@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "plugin/base/option_values.h"
+#include "plugin/base/text.h"
 
 namespace twinpath {
 namespace {
@@ -12,8 +13,6 @@ bool parse_rank(std::string_view text, int& out) {
   const auto [stop, error] = std::from_chars(text.data(), end, out);
   return error == std::errc{} && stop == end && out >= 0;
 }
-
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
 }  // namespace
 

@@ -69,6 +69,13 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kShown = 48;
+  std::string out = "'";
+  for (const char c : text.substr(0, kShown)) out += c >= 0x20 && c <= 0x7e ? c : '?';
+  return out + (text.size() > kShown ? "...'" : "'");
+}
+
 void write_printable(const char* text, std::span<char> out) {
   std::size_t used = 0;
   for (; *text != '\0'; ++text) {

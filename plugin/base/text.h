@@ -34,8 +34,12 @@ std::optional<Digits> leading_digits(std::string_view text);
 // Control characters as escapes: '\r' as "\r", others as "\x1b".
 std::string printable(std::string_view text);
 
-// The same from a C string into `out` (at least one byte), which is cut and ended by 0; allocates
-// nothing.
+// What a stranger's file or variable says, as a message may show it: in quotes, and not long; other
+// characters than ASCII's as '?'.
+std::string quoted(std::string_view text);
+
+// The same as printable() from a C string into `out` (at least one byte), which is cut and ended by
+// 0; allocates nothing.
 void write_printable(const char* text, std::span<char> out);
 
 }  // namespace twinpath

@@ -76,7 +76,7 @@ bool say(int socket, soft::Message m, const std::vector<int>& fds, int flags = 0
   return sendmsg(socket, &h, MSG_NOSIGNAL | flags) == static_cast<ssize_t>(sizeof m);
 }
 
-soft::Message message(soft::MessageKind kind, std::uint32_t slot = 1) {
+soft::Message header(soft::MessageKind kind, std::uint32_t slot = 1) {
   soft::Message m{};
   m.kind = kind;
   m.slot = slot;
@@ -189,7 +189,7 @@ TEST_CASE("descriptors that nobody asked for are closed", "[soft]") {
                             static_cast<soft::MessageKind>(99)}) {
       const int socket = connect_to(name);
       REQUIRE(socket >= 0);
-      CHECK(say(socket, message(kind), std::vector<int>(count, file)));
+      CHECK(say(socket, header(kind), std::vector<int>(count, file)));
       close(socket);
     }
   }
@@ -210,10 +210,10 @@ TEST_CASE("who asks and reads no answers holds up nobody", "[soft]") {
   // A greeting as it should be, so that what follows is listened to.
   auto holds = SharedMemory::create("holds", sizeof(soft::Holds), Writers::creator);
   REQUIRE(holds);
-  REQUIRE(say(greedy, message(soft::MessageKind::greeting), {holds->fd()}));
+  REQUIRE(say(greedy, header(soft::MessageKind::greeting), {holds->fd()}));
   int asked = 0;
   for (int tries = 0; asked < 10000 && tries < 2000;) {
-    if (say(greedy, message(soft::MessageKind::export_request), {}, MSG_DONTWAIT)) {
+    if (say(greedy, header(soft::MessageKind::export_request), {}, MSG_DONTWAIT)) {
       ++asked;
     } else {
       ++tries;

@@ -11,7 +11,7 @@
 namespace twinpath {
 namespace {
 
-using Bytes = FarEnd::Bytes;
+using Octets = FarEnd::Bytes;
 
 // A letter for each message; of a frame its kind and the bytes of its body.
 std::string heard(ControlChannel& channel) {
@@ -24,19 +24,19 @@ std::string heard(ControlChannel& channel) {
   return all;
 }
 
-Bytes joined(std::initializer_list<Bytes> parts) {
-  Bytes all;
-  for (const Bytes& part : parts) all.insert(all.end(), part.begin(), part.end());
+Octets joined(std::initializer_list<Octets> parts) {
+  Octets all;
+  for (const Octets& part : parts) all.insert(all.end(), part.begin(), part.end());
   return all;
 }
 
 TEST_CASE("control messages are handed over whole, wherever the bytes are cut") {
-  const Bytes words = joined({encode_ready(7),
-                              {kFailure},
-                              encode_failover(FailoverKind::ask),
-                              {'x', kBroken},
-                              encode_ready(8),
-                              {kGoodbye}});
+  const Octets words = joined({encode_ready(7),
+                               {kFailure},
+                               encode_failover(FailoverKind::ask),
+                               {'x', kBroken},
+                               encode_ready(8),
+                               {kGoodbye}});
   for (std::size_t cut = 0; cut <= words.size(); ++cut) {
     CAPTURE(cut);
     FarEnd far;
@@ -69,7 +69,7 @@ TEST_CASE("a frame that is too long to be one ends what can be understood") {
 TEST_CASE("a peer that talks without end is listened to for a while only") {
   FarEnd far;
   ControlChannel channel(far.near_end(), true);
-  far.say(Bytes(20000, 'x'));
+  far.say(Octets(20000, 'x'));
   const std::size_t first = heard(channel).size();
   CHECK(first >= 16384);
   CHECK(first < 20000);
@@ -79,18 +79,18 @@ TEST_CASE("a peer that talks without end is listened to for a while only") {
 TEST_CASE("what the socket does not take goes later, in order") {
   FarEnd far;
   ControlChannel channel(far.near_end(), true);
-  Bytes said, arrived;
+  Octets said, arrived;
   for (std::uint8_t n = 0; channel.sent(); ++n) {
-    const Bytes block(4096, n);
+    const Octets block(4096, n);
     said.insert(said.end(), block.begin(), block.end());
     channel.send(block);
   }
   while (!channel.sent()) {
-    const Bytes some = far.hear();
+    const Octets some = far.hear();
     arrived.insert(arrived.end(), some.begin(), some.end());
     channel.send({});
   }
-  const Bytes rest = far.hear();
+  const Octets rest = far.hear();
   arrived.insert(arrived.end(), rest.begin(), rest.end());
   CHECK(arrived == said);
 }

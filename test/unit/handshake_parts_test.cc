@@ -15,7 +15,7 @@
 namespace twinpath {
 namespace {
 
-using Bytes = FarEnd::Bytes;
+using Octets = FarEnd::Bytes;
 
 constexpr Nonce kOurs{1, 2, 3};
 
@@ -32,30 +32,30 @@ TEST_CASE("A frame comes in as many pieces as it likes, and the next one after i
   FarEnd far;
   TcpSocket socket = far.near_end();
   FrameExchange frames(kOurs);
-  const Bytes body{7, 8, 9};
-  Bytes bytes = make_frame(FrameType::hello, kOurs, body);
+  const Octets body{7, 8, 9};
+  Octets bytes = make_frame(FrameType::hello, kOurs, body);
   for (std::size_t i = 0; i + 1 < bytes.size(); ++i) {
     CHECK(frames.receiving() == (i > 0));
     CHECK(frames.heard() == (i >= kFrameHeaderBytes));
     far.say(&bytes[i], 1);
     REQUIRE(frames.receive(socket) == Status::again);
   }
-  const Bytes longer{1, 2, 3, 4};
-  const Bytes next = make_frame(FrameType::queues, kOurs, longer);
+  const Octets longer{1, 2, 3, 4};
+  const Octets next = make_frame(FrameType::queues, kOurs, longer);
   bytes.insert(bytes.end(), next.begin(), next.end());
   far.say(&bytes[kFrameHeaderBytes + 2], 1 + next.size());
   REQUIRE(frames.receive(socket) == Status::ok);
   CHECK(frames.header().type == FrameType::hello);
-  CHECK(Bytes(frames.body().begin(), frames.body().end()) == body);
+  CHECK(Octets(frames.body().begin(), frames.body().end()) == body);
   CHECK_FALSE(frames.receiving());
   REQUIRE(frames.receive(socket) == Status::ok);
   CHECK(frames.header().type == FrameType::queues);
-  CHECK(Bytes(frames.body().begin(), frames.body().end()) == longer);
+  CHECK(Octets(frames.body().begin(), frames.body().end()) == longer);
   CHECK(frames.receive(socket) == Status::again);
 }
 
 TEST_CASE("Bytes that are not of this listener's handle make nobody a peer") {
-  const auto received = [](Bytes bytes) {
+  const auto received = [](Octets bytes) {
     FarEnd far;
     TcpSocket socket = far.near_end();
     FrameExchange frames(kOurs);
@@ -64,13 +64,13 @@ TEST_CASE("Bytes that are not of this listener's handle make nobody a peer") {
     CHECK(frames.heard() == (s == Status::ok));
     return s;
   };
-  const Bytes good = make_frame(FrameType::hello, kOurs, Bytes(kMaxFrameBody));
+  const Octets good = make_frame(FrameType::hello, kOurs, Octets(kMaxFrameBody));
   CHECK(received(good) == Status::ok);
-  Bytes magic = good;
+  Octets magic = good;
   magic[0] ^= 1;
   CHECK(received(magic) == Status::bad_argument);
   CHECK(received(make_frame(FrameType::hello, Nonce{1, 2, 4}, {})) == Status::bad_argument);
-  CHECK(received(make_frame(FrameType::hello, kOurs, Bytes(kMaxFrameBody + 1))) ==
+  CHECK(received(make_frame(FrameType::hello, kOurs, Octets(kMaxFrameBody + 1))) ==
         Status::bad_argument);
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("A frame of another version is handed out: its refusal can be read") {
   FarEnd far;
   TcpSocket socket = far.near_end();
   FrameExchange frames(kOurs);
-  Bytes bytes = make_frame(FrameType::refuse, kOurs, encode_refusal("too old"));
+  Octets bytes = make_frame(FrameType::refuse, kOurs, encode_refusal("too old"));
   ++bytes[4];  // the version
   far.say(bytes);
   REQUIRE(frames.receive(socket) == Status::ok);
@@ -89,10 +89,10 @@ TEST_CASE("A frame of another version is handed out: its refusal can be read") {
 TEST_CASE("A frame goes out in parts, and no refusal gets into it") {
   Narrow far;
   FrameExchange frames(kOurs);
-  const Bytes body(kMaxFrameBody, 5);
-  Bytes heard;
+  const Octets body(kMaxFrameBody, 5);
+  Octets heard;
   const auto hear = [&] {
-    const Bytes more = far.hear();
+    const Octets more = far.hear();
     heard.insert(heard.end(), more.begin(), more.end());
   };
   int calls = 1;
@@ -113,10 +113,10 @@ TEST_CASE("A frame that was cut off by the socket's end is not gone on with on a
   FrameExchange frames(kOurs);
   {
     Narrow far;
-    REQUIRE(frames.send(far.socket, FrameType::hello, Bytes(kMaxFrameBody)) == Status::again);
+    REQUIRE(frames.send(far.socket, FrameType::hello, Octets(kMaxFrameBody)) == Status::again);
     if (ended) {
       REQUIRE(::shutdown(far.fds[1], SHUT_RDWR) == 0);
-      const Status s = frames.send(far.socket, FrameType::hello, Bytes(kMaxFrameBody));
+      const Status s = frames.send(far.socket, FrameType::hello, Octets(kMaxFrameBody));
       CHECK(s != Status::ok);
       CHECK(s != Status::again);
     } else {
@@ -133,7 +133,7 @@ TEST_CASE("The end of the socket inside a frame is told, and that the frame had 
   FarEnd far;
   TcpSocket socket = far.near_end();
   FrameExchange frames(kOurs);
-  far.say(make_frame(FrameType::hello, kOurs, Bytes(3)).data(), kFrameHeaderBytes + 1);
+  far.say(make_frame(FrameType::hello, kOurs, Octets(3)).data(), kFrameHeaderBytes + 1);
   REQUIRE(::shutdown(far.fds[1], SHUT_RDWR) == 0);
   CHECK(frames.receive(socket) == Status::closed);
   CHECK(frames.receiving());

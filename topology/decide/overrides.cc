@@ -23,13 +23,6 @@ std::string upper(std::string_view text) {
   return out;
 }
 
-// What a stranger's file says goes into our log: printable and short.
-std::string quoted(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text.substr(0, 40)) out += c >= 0x20 && c <= 0x7e ? c : '?';
-  return out + (text.size() > 40 ? "...'" : "'");
-}
-
 template <class T>
 bool parse_number(std::string_view text, T& out) {
   const char* const end = text.data() + text.size();

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "plugin/base/text.h"
 #include "topology/model/finish.h"
 #include "topology/read/cpu_mask.h"
 #include "topology/read/hwloc_xml_io.h"

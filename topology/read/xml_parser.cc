@@ -164,13 +164,6 @@ std::optional<XmlElement> parse_xml(std::string_view text, std::string& why) {
   return Parser(text, why).run();
 }
 
-std::string quoted(std::string_view value) {
-  constexpr std::size_t kShown = 48;
-  std::string out = "'";
-  for (const char c : value.substr(0, kShown)) out += c >= 0x20 && c <= 0x7e ? c : '?';
-  return out + (value.size() > kShown ? "...'" : "'");
-}
-
 std::string xml_escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {

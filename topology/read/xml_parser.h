@@ -27,8 +27,6 @@ inline constexpr std::size_t kXmlMostAttributes = 64;
 
 // The root element; nullopt and `why` with the line.
 std::optional<XmlElement> parse_xml(std::string_view text, std::string& why);
-// A value from a file as a message may show it: in quotes, printable, not long.
-std::string quoted(std::string_view value);
 // Text as it may stand in an attribute.
 std::string xml_escaped(std::string_view text);
 

@@ -19,8 +19,8 @@ namespace {
 constexpr std::uint32_t kProcesses = 32;
 constexpr std::uint32_t kMagic = 0x54504455;  // changes with the layout
 constexpr std::size_t kMostPorts = 32, kMostData = 4096;
-constexpr std::size_t kMostWaiting = 4096;  // datagrams that come then are lost
-constexpr int kAtATime = 64;                // of one process, so that no other waits for it
+constexpr std::size_t kMostUnsent = 4096;  // datagrams that come then are lost
+constexpr int kAtATime = 64;               // of one process, so that no other waits for it
 
 constexpr std::uint8_t kImmediate = 1, kSolicited = 2;  // flags
 
@@ -49,7 +49,7 @@ void append(std::vector<std::uint8_t>& packet, const void* bytes, std::size_t co
 
 // False: there is no room now.
 bool send_packet(int socket, std::span<const std::uint8_t> packet) {
-  return send(socket, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 ||
+  return ::send(socket, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 ||
          (errno != EAGAIN && errno != ENOBUFS);
 }
 
@@ -244,7 +244,7 @@ void Trunk::send(const mlx5::Datagram& d) {
   for (Line& line : lines_) {
     if (!line.slot || (sent >> *line.slot & 1) != 0) continue;
     if (!d.to_group() && !has_lid(line.members, d.to_lid)) continue;
-    send_on(line, packet, kMostWaiting);
+    send_on(line, packet, kMostUnsent);
     sent |= 1u << *line.slot;
   }
 }
