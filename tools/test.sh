@@ -124,7 +124,7 @@ plain_build() {
   wanted softhca || wanted vm || mapfile -t build_suites < <(chosen_meson_suites)
   # Many sources to a unit take half the time.
   local options=(--buildtype=debugoptimized -Dwerror=true -Dtests=enabled -Dtools=enabled "-Dcpp_args=$line_tables")
-  if build build-test "$jobs" 'plain build' --unity=on --unity-size=16 "${options[@]}"; then
+  if build build-test "$jobs" 'plain build' --unity=on --unity-size=64 "${options[@]}"; then
     add 1 0
     plain=yes
   elif say 'plain build: again, one source at a time' &&

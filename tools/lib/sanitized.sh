@@ -23,7 +23,7 @@ sanitizer_build() {
   [ -n "$sanitizing_cxx" ] && local -x CXX=$sanitizing_cxx && optimization=1
   set -- -Ddebug=true -Doptimization=$optimization -Db_sanitize="$sanitizer" -Db_lundef=false -Dwerror=false \
     -Dtests=enabled -Dtools=disabled "-Dcpp_args=$cpp_args" ${options[@]+"${options[@]}"}
-  build "$folder" "$jobs" "$label build" --unity=on --unity-size=16 "$@" || {
+  build "$folder" "$jobs" "$label build" --unity=on --unity-size=64 "$@" || {
     # Two files of a unit may have chosen one name; whether there is more to it shows now.
     say "$label build: again, one source at a time"
     build "$folder" "$jobs" "$label build" --unity=off "$@"
