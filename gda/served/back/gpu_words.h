@@ -5,6 +5,8 @@
 //   looped    The adapter READs the words over a queue pair joined to itself, which pushes the data
 //             that was written before their signals (gpu_flush.h), then WRITEs the sums.  Nobody
 //             else may add between the two: word_turn.h.
+//             A mapping of GDRCopy's would save the WRITE alone: the READ pushes the data and
+//             brings the word with it; and every window would be pinned and mapped for that.
 //   updated   On adapters that place in order whatever the memory (Verbs::ordered) the data is in
 //             place.  The GPU's copy thread adds, as it does for their atomics, and tells of each
 //             word whether it was added: a kernel may have reset it since, so none could be added
