@@ -194,6 +194,8 @@ bool PortMoves::advance(std::size_t p) {
     if (!back.drained() || !pair.receives_came_back) return false;
     if (!pair.fence) pair.fence = inbox_.fence();
     if (!inbox_.fenced(*pair.fence)) return false;
+    // What is told is told once, and an adapter may end it at once over a port that is down.
+    if (!renewals_.has_next(p) && ports_.watch(p, 1 - pair.on).down()) return false;
     tell(p);
   }
   if (pair.at == At::told && !pair.heard && renewals_.has_next(p)) {

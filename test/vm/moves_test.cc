@@ -3,10 +3,8 @@
 //
 // Runs as root in the virtual machine of topology pair2, and changes its network.  Rank 0 has rxe0
 // and rxe1, rank 1 rxe2 and rxe3; what fails is the link of the first of each.
-#include <map>
+#include <memory>
 #include <optional>
-#include <string>
-#include <type_traits>
 
 #include "plugin/base/counter_page.h"
 #include "test/gda/rma_moves.h"
@@ -112,6 +110,22 @@ struct AddressAway {
   const bool ok_;
 };
 
+// Both links are down; the second one comes back first.
+std::string both_down() {
+  rest_ms(50);
+  auto second = std::make_unique<LinkDown>(kSecondLink);
+  EXPECT_GIN(second->ok() && comes([] { return !port_is_active("rxe1"); }));
+  rest_ms(300);  // until it has been looked at
+  const LinkDown first(kFirstLink);
+  EXPECT_GIN(first.ok());
+  rest_ms(300);
+  for (const LogLine& line : fault.log->lines())
+    EXPECT_GIN(line.text.find(" goes on over ") == std::string::npos);
+  second.reset();
+  EXPECT_GIN(all_over(1));
+  return {};
+}
+
 std::string run(const Player& player, std::size_t queues, std::string (*plan)(const Port&),
                 const LogCapture& log, Config config = gin_config()) {
   fault = {"on soft-RoCE", true, {}, 0, 1};
@@ -176,6 +190,10 @@ TEST_CASE("F2, F4: queues leave a port that is silent, and go back") {
 
 TEST_CASE("F9: queues go back to a port whose address has moved") {
   goes_on([](const Port&) { return there_and_back<AddressAway>(1); }, false, 2);
+}
+
+TEST_CASE("F6: with both ports down queues wait, and go on over the second") {
+  goes_on([](const Port&) { return both_down(); }, true, 1);
 }
 
 TEST_CASE("F6: what both ports have left for good ends in time") {
