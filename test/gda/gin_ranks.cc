@@ -19,6 +19,7 @@
 #include "plugin/base/options.h"
 #include "plugin/base/page_size.h"
 #include "plugin/fabric/fabric.h"
+#include "plugin/fabric/soft/extended.h"
 #include "test/support/catch.h"
 #include "test/support/like.h"
 #include "test/support/pattern.h"
@@ -193,6 +194,15 @@ std::int64_t WindowMemory::mismatch(unsigned seed, std::size_t at, std::size_t b
   return i == bytes ? -1 : static_cast<std::int64_t>(i);
 }
 
+void mend_ports(const Devices& devices) {
+  if (on_adapters()) return;
+  for (int device = 0; device < static_cast<int>(devices.count()); ++device)
+    for (const RailPort& rail : devices.rails(device)) {
+      (void)soft::set_port_state(rail.port->context, rail.port->number, true);
+      (void)soft::set_port_loss(rail.port->context, rail.port->number, soft::PortLoss::none);
+    }
+}
+
 std::string run_threads(int ranks, Scenario scenario, const Config& config,
                         void (*adjust)(Fabric&)) {
   auto devices = open_devices(config, adjust);
@@ -213,6 +223,7 @@ std::string run_threads(int ranks, Scenario scenario, const Config& config,
     });
   }
   for (auto& t : threads) t.join();
+  mend_ports(*devices);
   return errors;
 }
 

@@ -110,7 +110,11 @@ class WindowMemory {
 
 using Scenario = std::string (*)(Rank&);
 
-// Errors of all ranks, one a line.  `adjust`: the fabric, before anything of it is used.
+// All ports that devices began with are up and lose nothing, if they are the soft HCA's.
+void mend_ports(const Devices& devices);
+
+// Errors of all ranks, one a line.  `adjust`: the fabric, before anything of it is used.  Ports are
+// mended at the end: soft HCAs outlive a run, and one that failed half way would fail later ones.
 std::string run_threads(int ranks, Scenario scenario, const Config& config = gin_config(),
                         void (*adjust)(Fabric&) = nullptr);
 // `name` finds the scenario in the other program: see register_scenario.

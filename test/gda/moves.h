@@ -357,14 +357,8 @@ inline std::string count_moves(const counters::MoveCounts& of) {
   return {};
 }
 
-// What a fault did to the ports of this process.
-inline void mend(Rank& r) {
-  for (int device : {0, 1}) {
-    const Port& port = *r.devices->rails(device).front().port;
-    (void)soft::set_port_state(port.context, port.number, true);
-    (void)soft::set_port_loss(port.context, port.number, soft::PortLoss::none);
-  }
-}
+// What a fault did to the ports of this process; run_threads() does so at the end, too.
+inline void mend(Rank& r) { mend_ports(*r.devices); }
 
 // A team plays, and its ports are well again.
 template <class Words = WindowMemory, class Data = WindowMemory>
