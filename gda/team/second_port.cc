@@ -35,8 +35,8 @@ bool has_other_port(const TeamCore& team) {
 
 void count_to_move(TeamCore& team) {
   // No hardware has run what takes the GPU's driver: it is for those who ask.
-  const bool tried = team.verbs().ordered || team.gpu < 0;
-  if (team.config().gin_atomics == AtomicsChoice::automatic && tried && moves_at_all(team) &&
+  const bool settled = team.verbs().ordered || team.gpu < 0;
+  if (team.config().gin_atomics == AtomicsChoice::automatic && team.config().failover && settled &&
       has_other_port(team))
     team.limits.atomics = false;
 }

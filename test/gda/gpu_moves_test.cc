@@ -3,8 +3,6 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <thread>
-#include <type_traits>
 #include <utility>
 
 #include "gda/served/back/work_request_id.h"
@@ -102,14 +100,10 @@ std::string stays(Rank& r, Member member) {
   EXPECT_GIN(*window);
   r.meeting->barrier();
   if (r.rank == 0) set(*r.devices->rails(0).front().port, false);
-  const std::int64_t end = now_ns() + 20 * kSecond;
-  while (!member.context->failed() && now_ns() < end) {
-    if constexpr (std::is_same_v<Member, RmaMember>) (void)member.context->progress();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  const bool failed = fails_in_time(member);
   r.meeting->barrier();
   if (r.rank == 0) mend(r);
-  EXPECT_GIN(member.context->failed());
+  EXPECT_GIN(failed);
   return {};
 }
 std::string rma_stays(Rank& r) { return stays<RmaMember, GpuWords>(r, rma_join_first(r)); }

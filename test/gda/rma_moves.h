@@ -36,6 +36,17 @@ inline RmaMember rma_join_first(Rank& r) {
                 : RmaMember{};
 }
 
+// Whether its context fails within 20 s; an RMA context is driven meanwhile, as NCCL does.
+template <class Joined>
+bool fails_in_time(Joined& member) {
+  const std::int64_t end = now_ns() + 20 * kSecond;
+  while (!member.context->failed() && now_ns() < end) {
+    if constexpr (requires { member.context->progress(); }) (void)member.context->progress();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return member.context->failed();
+}
+
 // What one rank does with all others, itself included, over one context, in turns of one thread as
 // NCCL has it: puts into slots there, each when it is free again; takes what has come into its own,
 // has that memory for itself for a while, and gives it back by a signal.  Gets in between.

@@ -166,12 +166,7 @@ std::string ends(Rank& r, Joined member) {
     second.emplace(kSecondLink);
     first.emplace(kFirstLink);
   }
-  const std::int64_t begin = now_ns();
-  while (!member.context->failed() && now_ns() - begin < 20 * kSecond) {
-    if constexpr (std::is_same_v<Joined, RmaMember>) (void)member.context->progress();
-    rest_ms(1);
-  }
-  EXPECT_GIN(member.context->failed());
+  EXPECT_GIN(fails_in_time(member));
   r.meeting->barrier();
   return {};
 }

@@ -4,31 +4,13 @@
 #include <array>
 #include <utility>
 
+#include "gda/served/back/path_blame.h"
 #include "plugin/base/log.h"
 #include "plugin/rdma/completion_text.h"
 #include "plugin/rdma/path.h"
 #include "plugin/rdma/queue_pair.h"
 
 namespace twinpath::gda {
-namespace {
-
-// Not the port's doing: the GPU, or its registration.
-bool refuses(ibv_wc_status status) {
-  switch (status) {
-    case IBV_WC_LOC_LEN_ERR:
-    case IBV_WC_LOC_PROT_ERR:
-    case IBV_WC_LOC_QP_OP_ERR:
-    case IBV_WC_LOC_ACCESS_ERR:
-    case IBV_WC_REM_INV_REQ_ERR:
-    case IBV_WC_REM_ACCESS_ERR:
-    case IBV_WC_REM_OP_ERR:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
 
 Result<std::unique_ptr<FlushLoop>> FlushLoop::make(const TeamCore& team, const Where& where,
                                                    const Sink& sink) {
@@ -111,7 +93,8 @@ void FlushLoop::turn() {
       continue;
     }
     fail(completion_hint(wc.status), static_cast<int>(wc.status),
-         refuses(wc.status) ? State::refused : State::broken);
+         // Not the port's doing: the GPU, or its registration.
+         is_own_fault(syndrome_of(wc.status)) ? State::refused : State::broken);
   }
   if (!pending() || under_way_ != 0) return;
   // No window is there any more, so no kernel may look at one; or another queue pair was asked.
