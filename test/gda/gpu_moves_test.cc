@@ -18,11 +18,6 @@ using namespace twinpath::test;
 
 namespace {
 
-struct GpuWords : GpuMemory<RmaComm, RmaWindow> {
-  GpuWords(RmaComm& comm, std::size_t bytes) : GpuMemory(comm, bytes, true) {}
-  RmaPlace at(std::uint64_t offset) const { return {window(), offset}; }
-};
-
 // The first rank's receives: of a queue pair each has a slot of memory of its own, as long as it is
 // posted.
 struct Slots {
@@ -61,7 +56,7 @@ std::string moves_by_slots(Rank& r) {
     }
   }
   r.meeting->barrier();
-  const std::string wrong = rma_moves<GpuWords>(r);
+  const std::string wrong = rma_moves<RmaGpuMemory>(r);
   EXPECT_GIN(r.rank != 0 || Slots::twice == 0, Slots::twice);
   return wrong;
 }
@@ -106,7 +101,7 @@ std::string stays(Rank& r, Member member) {
   EXPECT_GIN(failed);
   return {};
 }
-std::string rma_stays(Rank& r) { return stays<RmaMember, GpuWords>(r, rma_join_first(r)); }
+std::string rma_stays(Rank& r) { return stays<RmaMember, RmaGpuMemory>(r, rma_join_first(r)); }
 std::string gin_stays(Rank& r) {
   return stays<twinpath::test::Member, GpuWindow>(r, join_first(r));
 }
@@ -152,7 +147,7 @@ TEST_CASE("F4: Host RMA with signals in GPU memory goes back to the first port, 
 }
 
 TEST_CASE("F1: Host RMA with signals in GPU memory goes on over the second port") {
-  go_on(rma_moves<GpuWords>, false);
+  go_on(rma_moves<RmaGpuMemory>, false);
 }
 
 TEST_CASE("F4: Kernels with signals in windows of GPU memory go back to the first port, by seed") {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "gda/rma/rma.h"
 #include "test/fabric/fake_gpu.h"
 #include "test/gda/gin_ranks.h"
 
@@ -55,6 +56,11 @@ class GpuMemory {
 struct GpuWindow : GpuMemory<gda::GinComm, gda::GinWindow> {
   GpuWindow(gda::GinComm& comm, std::size_t bytes) : GpuMemory(comm, bytes, false) {}
   std::uint64_t handle() const { return window()->device_handle(); }
+};
+
+struct RmaGpuMemory : GpuMemory<gda::RmaComm, gda::RmaWindow> {
+  RmaGpuMemory(gda::RmaComm& comm, std::size_t bytes) : GpuMemory(comm, bytes, true) {}
+  gda::RmaPlace at(std::uint64_t offset) const { return {window(), offset}; }
 };
 
 // The made-up driver with GPU memory for who allocates some, which kernels' structures and tables

@@ -3,6 +3,7 @@
 #include "gda/team/second_port.h"
 #include "test/gda/gpu_window.h"
 #include "test/gda/late_adapter.h"
+#include "test/gda/late_completions.h"
 #include "test/gda/rma_ranks.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
@@ -15,11 +16,6 @@ using namespace twinpath::test;
 namespace {
 
 constexpr std::size_t kRmaPiece = 12000;
-
-struct RmaGpuMemory : GpuMemory<RmaComm, RmaWindow> {
-  RmaGpuMemory(RmaComm& comm, std::size_t bytes) : GpuMemory(comm, bytes, true) {}
-  RmaPlace at(std::uint64_t offset) const { return {window(), offset}; }
-};
 
 // All to all; who sees the signal sees the data, at once.
 template <class Signals>
@@ -185,6 +181,38 @@ std::string exact_sums(Rank& r) {
   return mine + wrong;
 }
 
+std::atomic<bool> read_came{false};
+
+// The last window in GPU memory goes while one flush reads it and another is asked for; nothing is
+// under way when the next window goes.
+std::string windows_go_in_turn(Rank& r) {
+  read_came = false;
+  LateCompletions::hold(r, [](const ibv_wc& wc) -> std::int64_t {
+    if (wc.opcode != IBV_WC_RDMA_READ) return 0;
+    read_came = true;
+    return 50 * kMillisecond;
+  });
+  RmaMember member = rma_join(r, {.contexts = 2});
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  RmaGpuMemory data(*member.comm, 4096);
+  RmaMemory host(*member.comm, 64);
+  EXPECT_GIN(data && host);
+  auto first = context.flush(0, r.rank);
+  EXPECT_GIN(first);
+  while (!read_came) EXPECT_RMA_OK(context.progress());
+  auto second = context.flush(1, r.rank);
+  EXPECT_GIN(second);
+  data.release();
+  const std::int64_t begin = now_ns();
+  host.release();
+  EXPECT_GIN(now_ns() - begin < 2 * kSecond);
+  EXPECT_RMA_OK(rma_wait(*first));
+  EXPECT_RMA_OK(rma_wait(*second));
+  EXPECT_GIN(!context.failed());
+  return {};
+}
+
 // A context whose adapter cannot read a word fails; the other context of the team goes on.
 std::string word_that_cannot_be_read(Rank& r) {
   RmaMember member = rma_join(r);
@@ -218,7 +246,9 @@ TEST_CASE("RMA does not say that any signal shows all puts, on late adapters") {
   CHECK(run_threads(2, nothing_promised, ordering_config(true)) == "");
 }
 
-TEST_CASE("With a GPU nothing moves on late adapters, and signals are counted only if asked for") {
+TEST_CASE(
+    "Without its GPU's flush nothing moves on late adapters, and signals are counted if asked "
+    "for") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
   static_assert(settled_at_move({.ordered = true, .gpu = true}) == Settled::all);
   static_assert(settled_at_move({.ordered = false, .gpu = false}) == Settled::host);
@@ -235,6 +265,12 @@ TEST_CASE("With a GPU nothing moves on late adapters, and signals are counted on
   for (const char* name : {"RMA of rank 0", "GIN of rank 1"})
     CHECK(log.has(LogLevel::info, std::string(name) + " does not move if soft") == counted);
   CHECK(!log.has(" moves from soft"));
+}
+
+TEST_CASE("An RMA window's end does not wait for reads of one that went before, on late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  GpuWithMemory gpu;
+  CHECK(run_threads(1, windows_go_in_turn, ordering_config(false)) == "");
 }
 
 TEST_CASE("An RMA context that cannot add to a word fails, and does not keep others from it") {

@@ -77,10 +77,11 @@ void FlushLoop::post(std::uint64_t n) {
 void FlushLoop::turn() {
   if (has_renewed_.load(std::memory_order_acquire)) {
     std::swap(pair_, renewed_);  // the one before goes when another is made
+    if (!pending()) rest();
     state_.store(State::works, std::memory_order_release);
     has_renewed_.store(false, std::memory_order_release);
   }
-  if (!pending() && under_way_ == 0) return;
+  if (!busy()) return;
   std::array<ibv_wc, kReads> wcs;
   const int n = ibv_poll_cq(cq_.get(), static_cast<int>(wcs.size()), wcs.data());
   for (int i = 0; i < n && state() == State::works; ++i) {
@@ -96,10 +97,11 @@ void FlushLoop::turn() {
          // Not the port's doing: the GPU, or its registration.
          is_own_fault(syndrome_of(wc.status)) ? State::refused : State::broken);
   }
-  if (!pending() || under_way_ != 0) return;
+  if (under_way_ != 0) return;
   // No window is there any more, so no kernel may look at one; or another queue pair was asked.
-  if (team_.flush_sources.current(where_.port) == nullptr)
-    settle(last());
+  if (team_.flush_sources.current(where_.port) == nullptr) settle(last());
+  if (!pending())
+    rest();
   else if (state() == State::works)
     post(last());
 }

@@ -43,6 +43,8 @@ class FlushLoop {
   void post(std::uint64_t n);
   bool has_room() const { return under_way_ < kReads; }
   bool pending() const { return done_.load(std::memory_order_relaxed) != last(); }
+  // Whether turn() has anything to do: also of READs that are not waited for any more.
+  bool busy() const { return pending() || under_way_ != 0; }
   std::uint64_t last() const { return last_.load(std::memory_order_relaxed); }
   // What was there before that number, and those before it, is visible.
   std::uint64_t done() const { return done_.load(std::memory_order_relaxed); }
@@ -69,6 +71,8 @@ class FlushLoop {
       : team_(team), where_(where), sink_(sink) {}
   Result<std::unique_ptr<QueuePair>> make_pair(const Rail& rail) const;
   void fail(const char* what, int status, State state);
+  // Nothing is under way, whatever has brought what was asked for.
+  void rest() { read_.store(last(), std::memory_order_release); }
 
   const TeamCore& team_;
   const Where where_;

@@ -65,6 +65,13 @@ bool GpuFlush::works(FlushLoop& loop) {
   return true;
 }
 
+// A READ that the driver's flush has made needless still reads a window, whose end waits for it.
+bool GpuFlush::under_way() const {
+  return wanted_ != done() || std::any_of(loops_.begin(), loops_.end(), [](const auto& loop) {
+           return loop != nullptr && loop->busy();
+         });
+}
+
 bool GpuFlush::turn() {
   if (!under_way() || dead()) return false;
   const std::uint64_t before = done();

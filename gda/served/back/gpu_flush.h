@@ -51,7 +51,7 @@ class GpuFlush {
   std::uint64_t done() const { return done_.load(std::memory_order_relaxed); }
   // Posts and polls.  True when done() has moved.
   bool turn();
-  bool under_way() const { return wanted_ != done(); }
+  bool under_way() const;
   // GPU memory cannot be read, which was logged; nothing becomes visible any more.
   bool dead() const { return dead_.load(std::memory_order_acquire); }
 
