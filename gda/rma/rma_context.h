@@ -57,6 +57,7 @@ class Context final : public RmaContext {
   Status check_settings() const;
   Status make_memory();
   Status make_sides();
+  Status make_flush(std::uint64_t sink);
   Status connect(const std::vector<Bytes>& from);
   Status raise(std::size_t queue, const Far& far, bool has_second, Reader& in);
   void make_queues(const std::vector<Far>& there);

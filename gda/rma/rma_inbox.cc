@@ -19,6 +19,7 @@ Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, const
 Status Inbox::listen(std::size_t queue, int port, ibv_qp* qp) {
   rows_[queue].qp = qp;
   rows_[queue].port = port;
+  if (flush_ != nullptr) flush_->comes_over(port, 1);
   return prepare(queue, port, qp);
 }
 
@@ -53,6 +54,10 @@ bool Inbox::ask_for_last(std::size_t queue) {
 
 void Inbox::move(std::size_t queue, int port, ibv_qp* qp) {
   Row& row = rows_[queue];
+  if (flush_ != nullptr) {
+    flush_->comes_over(row.port, -1);
+    flush_->comes_over(port, 1);
+  }
   row.qp = qp;
   row.port = port;
   ++row.generation;

@@ -55,6 +55,8 @@ class Inbox final : private WordAdder::Owner {
   std::uint64_t taken(std::size_t queue) const { return rows_[queue].taken; }
   bool ask_for_last(std::size_t queue);
   void move(std::size_t queue, int port, ibv_qp* qp);
+  std::uint64_t fence() { return flush_ != nullptr ? flush_->fence() : 0; }
+  bool fenced(std::uint64_t ticket) const { return flush_ == nullptr || flush_->fenced(ticket); }
   void give_back(const ibv_wc& wc) {
     (void)post(WorkRequestId::pair(wc), static_cast<std::uint32_t>(WorkRequestId::slot(wc)));
   }
@@ -76,6 +78,7 @@ class Inbox final : private WordAdder::Owner {
         receives_(memory.at),
         slots_(slots(memory.second)),
         lkeys_(memory.lkeys),
+        flush_(flush),
         rows_(queues),
         adder_(*this, flush, kReceives) {}
   std::uint8_t* receive(std::size_t queue, std::uint32_t slot) const {
@@ -91,6 +94,7 @@ class Inbox final : private WordAdder::Owner {
   std::uint8_t* const receives_;
   const std::uint32_t slots_;  // of a queue
   const PortKeys lkeys_;
+  GpuFlush* const flush_;
   std::vector<Row> rows_;  // by queue
   WordAdder adder_;
 };

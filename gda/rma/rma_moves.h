@@ -41,6 +41,8 @@ class Moves final : private MovingInbox {
  private:
   bool stop(std::size_t queue) override { return inbox_.ask_for_last(queue); }
   void move(std::size_t queue, int port, ibv_qp* qp) override { inbox_.move(queue, port, qp); }
+  std::uint64_t fence() override { return inbox_.fence(); }
+  bool fenced(std::uint64_t ticket) override { return inbox_.fenced(ticket); }
   std::uint64_t taken(std::size_t queue) const override { return inbox_.taken(queue); }
   void on_receive(const ibv_wc& wc) override;
   void give_back(const ibv_wc& wc) override { inbox_.give_back(wc); }

@@ -153,11 +153,12 @@ void Queue::on_completion(const ibv_wc& wc) {
 }
 
 // A flush is asked for when all before it is done, so that it pushes what that has brought.
-void Queue::tell() {
+// `visible`: all that has come is.
+void Queue::tell(bool visible) {
   while (work_.first() != posted_) {
     Item& item = work_.front();
     if (!item.arrived) return;
-    if (item.work.flushes && setup_.flush != nullptr) {
+    if (item.work.flushes && setup_.flush != nullptr && !visible) {
       if (item.ticket == 0 && setup_.flush->needed()) item.ticket = setup_.flush->request();
       if (item.ticket > setup_.flush->done()) return;
     }

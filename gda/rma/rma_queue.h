@@ -163,7 +163,7 @@ class Queue final : public MovingQueue {
   void mark(ibv_send_wr& wr, std::uint64_t item, bool last);
   void fill_signal(ibv_send_wr& wr, const Work& work, std::uint32_t slot);
   void post();
-  void tell();
+  void tell(bool visible = false);
   void drain();
   void change_path();
   bool works() const { return !dead() && !stopped(); }

@@ -44,6 +44,9 @@ void Queue::change_path() {
 }
 
 bool Queue::resume(std::uint32_t taken) {
+  // What has come and waited for a flush is visible, for this rank has fenced (port_moves.h), and
+  // it does not go again.
+  tell(true);
   std::uint64_t under_way = 0;
   for (std::uint64_t n = work_.first(); n != posted_; ++n) under_way += work_[n].work.signals;
   const std::uint32_t signals = taken - static_cast<std::uint32_t>(signals_done_);

@@ -82,9 +82,7 @@ Status Context::make_memory() {
   TP_TRY(make_sides());
   const auto address = reinterpret_cast<std::uintptr_t>(memory_->host());
   const std::uint32_t lkey = sides_[0]->memory().lkey;
-  auto flush = GpuFlush::make(core, {address + words + scratch + inbox, lkey});
-  if (!flush) return flush.status();
-  flush_ = std::move(flush).take();
+  TP_TRY(make_flush(address + words + scratch + inbox));
   if (!team_->counted()) return Status::ok;
   const std::uint32_t second_lkey = sides_[1] != nullptr ? sides_[1]->memory().lkey : 0;
   auto made =
@@ -95,6 +93,22 @@ Status Context::make_memory() {
   for (int port = 0; port < 2; ++port)
     if (auto& side = sides_[static_cast<std::size_t>(port)]; side != nullptr)
       side->serve(*inbox_, port);
+  return Status::ok;
+}
+
+// `sink`: a byte for what is read.
+Status Context::make_flush(std::uint64_t sink) {
+  auto flush = GpuFlush::make(*team_, {sink, sides_[0]->memory().lkey});
+  if (!flush) return flush.status();
+  flush_ = std::move(flush).take();
+  if (flush_ == nullptr || sides_[1] == nullptr) return Status::ok;
+  // Without it nothing moves, which its log says; the context is as good.
+  if (flush_->add_second({sink, sides_[1]->memory().lkey}) != Status::ok) {
+    sides_[1].reset();
+    return Status::ok;
+  }
+  for (const int port : {0, 1})
+    sides_[static_cast<std::size_t>(port)]->renew_with(flush_->loop(port));
   return Status::ok;
 }
 

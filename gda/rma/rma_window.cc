@@ -62,7 +62,8 @@ Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from,
     remote_.push_back(memory);
   }
   if (request.type == MemoryType::cuda)
-    flush_source_ = core.flush_sources.add({local_.address, {region_->mr->rkey}});
+    flush_source_ = core.flush_sources.add(
+        {local_.address, {region_->mr->rkey, second_ != nullptr ? second_->mr->rkey : 0}});
   return Status::ok;
 }
 

@@ -42,7 +42,7 @@ Result<PortPairs::Renewed> PortPairs::renew(std::size_t p, const TeamCore& core)
             why.c_str());
     return now.status();
   }
-  TP_TRY(renew_beside());
+  if (loop_ != nullptr) TP_TRY(loop_->renew());
   const Rail rail = Rail::of(where_.rail.port, *now);
   Renewed made;
   for (auto* end : {&made.pair, &made.far}) {

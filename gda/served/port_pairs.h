@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gda/connect/queue_pair.h"
+#include "gda/served/back/flush_loop.h"
 #include "gda/team/team_core.h"
 #include "plugin/base/owned.h"
 
@@ -68,9 +69,10 @@ class PortPairs {
     return raise(next_[p], far, peer, here);
   }
 
+  // Is made anew before queue pairs are, if it is broken; null: there is none.  It outlives this.
+  void renew_with(FlushLoop* loop) { loop_ = loop; }
+
  protected:
-  // What else must work over the port before its queue pairs do.
-  virtual Status renew_beside() const { return Status::ok; }
   explicit PortPairs(const Where& where) : where_(where) {}
   ~PortPairs() = default;
   // Memory that stays where it is; `what` it is for, for messages.
@@ -88,6 +90,8 @@ class PortPairs {
 
  private:
   static Status raise(Renewed& ends, const QueueEnd& far, const std::string& peer, bool here);
+
+  FlushLoop* loop_ = nullptr;
 };
 
 // What a rank tells a peer over a queue pair, beside signals: a number as immediate data, perhaps

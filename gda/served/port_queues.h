@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "gda/context/context_memory.h"
-#include "gda/served/back/flush_loop.h"
 #include "gda/served/port_pairs.h"
 #include "gda/team/gin_core.h"
 
@@ -30,18 +29,13 @@ class PortQueues final : public PortPairs {
   std::uint32_t slots() const { return slots_; }
   const ibv_mr& tables() const { return memory(); }
   Status give_receives(std::size_t p, ibv_qp* qp) const override;
-  // Is made anew with queue pairs if it is broken; null: there is none.  It outlives this.
-  void renew_with(FlushLoop* loop) { loop_ = loop; }
 
  private:
   explicit PortQueues(const Where& where) : PortPairs(where) {}
   Status make_cq(const GinCore& core, const ContextShape& shape, const Plan& plan);
   Status make_pairs(const GinCore& core, const ContextShape& shape, Plan plan);
 
-  Status renew_beside() const override { return loop_ != nullptr ? loop_->renew() : Status::ok; }
-
   std::uint32_t slots_ = 0;
-  FlushLoop* loop_ = nullptr;
 };
 
 }  // namespace twinpath::gda

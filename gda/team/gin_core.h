@@ -26,7 +26,7 @@ struct PeerPlan {
 };
 
 struct GinCore : TeamCore {
-  explicit GinCore(int ranks) : TeamCore("GIN", true), keys(ranks) {}
+  explicit GinCore(int ranks) : TeamCore("GIN"), keys(ranks) {}
   ~GinCore() override;
 
   std::vector<PeerPlan> plans;  // by rank

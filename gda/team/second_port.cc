@@ -12,7 +12,6 @@ namespace {
 // Why what has come over that port of the team cannot be made visible to the GPU once it has
 // failed; empty: it can.
 std::string lacks_flush(const TeamCore& team, const Rail& rail) {
-  if (!team.flushes_ports) return "nothing pushes it there";
   if (!rail.port.port->data_direct.empty()) return "its driver does not see to data direct";
   return gpu::lacks_write_flush(team.gpu);
 }

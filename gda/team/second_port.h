@@ -29,13 +29,12 @@
 // Software adapters of the kernel have no PCIe at all: the processor copies.
 //
 // GPU memory is another destination, and the answers say nothing of it.  A READ of it pushes what
-// its own adapter has written, but one whose port is lost may not read.  So GIN asks the GPU's
+// its own adapter has written, but one whose port is lost may not read.  So a rank asks the GPU's
 // driver, once both answers are there and before it tells its peer (write_flush.h); afterwards what
 // each port brings is read for, before any signal is told (gpu_flush.h).  That orders a put over
 // one port with a signal over the other one, too, which kernels of NCCL take for granted
-// (gda/README.md, "Data before signals").  Where the driver cannot, where a port writes by data
-// direct, which is another way to the GPU than its driver sees to, and for RMA, nothing is settled
-// with a GPU.
+// (gda/README.md, "Data before signals").  Where the driver cannot, or where a port writes by data
+// direct, which is another way to the GPU than its driver sees to, nothing is settled with a GPU.
 //
 // Threads: made at setup; who drives the team's contexts watches.
 #include <atomic>

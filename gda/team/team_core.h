@@ -22,13 +22,10 @@ namespace twinpath::gda {
 
 struct TeamCore {
   // `of`: "GIN" or "RMA", for the log.
-  // `flushes`: flushes_ports.
-  explicit TeamCore(const char* of, bool flushes = false) : name(of), flushes_ports(flushes) {}
+  explicit TeamCore(const char* of) : name(of) {}
   virtual ~TeamCore() = default;
 
   const char* const name;
-  // Its contexts flush what comes to GPU memory over either port (gpu_flush.h).
-  const bool flushes_ports;
   std::shared_ptr<Devices> devices;  // first: what is made on its adapters goes before it
   int device = -1;                   // of the Devices: where the team's ranks listened
   Rail rail;                         // one of the device's: rail_turns.h

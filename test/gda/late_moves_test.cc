@@ -1,10 +1,7 @@
 // The first port of a team fails while kernels put to memory of a GPU that is made up, with
 // adapters that place data there late (late_adapter.h): what has come over a port becomes visible
 // when that port's adapter reads there, when the driver flushes, or long after all else.
-#include "plugin/gpu/driver.h"
-#include "test/gda/gpu_window.h"
-#include "test/gda/late_adapter.h"
-#include "test/gda/move_seeds.h"
+#include "test/gda/late_moves.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
 #include "test/support/needs.h"
@@ -25,30 +22,6 @@ struct GpuData : GpuWindow {
     const std::size_t i = KnownBytes(seed * 31 + 1).differs_at(data() + at, bytes);
     return i == bytes ? -1 : static_cast<std::int64_t>(i);
   }
-};
-
-// Its driver makes visible what adapters have written.
-class FlushingGpu : public GpuWithMemory {
- public:
-  // `options`: what it says that can.
-  explicit FlushingGpu(int options = gpu::cuda::kFlushByHost) {
-    says = options;
-    flushes = 0;
-    driver_.device_attribute = [](int* value, int which, int) {
-      if (which != gpu::cuda::kFlushWritesOptions) return 1;
-      return *value = says, 0;
-    };
-    driver_.flush_writes = [](int target, int scope) {
-      if (refuses || target != gpu::cuda::kFlushOfCurrentContext || scope < 100) return 1;
-      soft::place_posted_writes(0);
-      return ++flushes, 0;
-    };
-  }
-  static inline std::atomic<int> flushes{0};
-  static inline std::atomic<bool> refuses{false};
-
- private:
-  static inline int says = 0;
 };
 
 std::string late_moves(Rank& r) {
@@ -154,24 +127,6 @@ std::string talks(Rank& r) {
   const std::string wrong = talk(member, 1);
   r.meeting->barrier();
   return wrong;
-}
-
-Config late_config() {
-  Config config = ordering_config(false);
-  config.soft_hcas = "soft0,soft1,soft2";
-  config.ib_timeout = 10;  // 4 ms
-  return config;
-}
-
-Config late_and_soon_back() {
-  Config config = late_config();
-  config.failover_pace = soon_back().failover_pace;
-  return config;
-}
-
-void strike_once(unsigned seed) {
-  fault = {"down", seed % 2 != 0, soft::PortLoss::all, 5000 * seed, seed};
-  alone = seed > 2;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "test/gda/gpu_window.h"
 #include "test/gda/moves.h"
 #include "test/gda/rma_ranks.h"
 
@@ -14,16 +15,22 @@ namespace twinpath::test {
 
 inline constexpr std::uint64_t kHeld = 20;  // turns for which taken memory is looked at
 
-struct RmaPattern : RmaMemory {
-  using RmaMemory::RmaMemory;
-  void fill(unsigned seed, std::size_t at, std::size_t bytes) { of(seed).fill(data() + at, bytes); }
+// `Memory` with bytes that are known.
+template <class Memory>
+struct RmaPatternIn : Memory {
+  using Memory::Memory;
+  void fill(unsigned seed, std::size_t at, std::size_t bytes) {
+    of(seed).fill(this->data() + at, bytes);
+  }
   bool has(unsigned seed, std::size_t at, std::size_t bytes) {
-    return of(seed).differs_at(data() + at, bytes) == bytes;
+    return of(seed).differs_at(this->data() + at, bytes) == bytes;
   }
 
  private:
   static KnownBytes of(unsigned seed) { return KnownBytes(seed * 37 + seed / 256 + 1); }
 };
+using RmaPattern = RmaPatternIn<RmaMemory>;
+using RmaGpuData = RmaPatternIn<RmaGpuMemory>;
 
 // Queues from each rank to each: the second one of two contexts is idle, and of a port that loses
 // all without a word only those learn that use it.
@@ -50,7 +57,7 @@ bool fails_in_time(Joined& member) {
 // What one rank does with all others, itself included, over one context, in turns of one thread as
 // NCCL has it: puts into slots there, each when it is free again; takes what has come into its own,
 // has that memory for itself for a while, and gives it back by a signal.  Gets in between.
-template <class Words>
+template <class Words, class Data>
 class Play {
  public:
   Play(Rank& r, RmaMember& member)
@@ -58,8 +65,8 @@ class Play {
         context_(*member.context),
         out_(*member.comm, kSlot * kSlots * static_cast<std::size_t>(r.ranks)),
         in_(*member.comm, kSlot * kSlots * static_cast<std::size_t>(r.ranks)),
-        fixed_(*member.comm, 4096),
         fetched_(*member.comm, 4096 * static_cast<std::size_t>(r.ranks)),
+        fixed_(*member.comm, 4096),
         words_(*member.comm, 16 * static_cast<std::size_t>(r.ranks)),
         peers_(static_cast<std::size_t>(r.ranks)) {
     if (fixed_) fixed_.fill(1000 + static_cast<unsigned>(r.rank), 0, 4096);
@@ -200,16 +207,17 @@ class Play {
 
   const int me_;
   gda::RmaContext& context_;
-  RmaPattern out_, in_, fixed_, fetched_;
+  Data out_, in_, fetched_;
+  Data fixed_;  // the last one, of which flushes read a byte, as nobody writes there
   Words words_;
   std::vector<Peer> peers_;
 };
 
 inline std::atomic<int> playing{0};  // ranks of this process
 
-template <class Words = RmaMemory>
+template <class Words = RmaMemory, class Data = RmaPattern>
 std::string play_rma(Rank& r, RmaMember& member) {
-  Play<Words> play(r, member);
+  Play<Words, Data> play(r, member);
   EXPECT_GIN(play);
   const Port& lost = *r.devices->rails(struck).front().port;
   ++playing;
@@ -245,11 +253,11 @@ std::string play_rma(Rank& r, RmaMember& member) {
   return wrong;
 }
 
-template <class Words>
+template <class Words, class Data = RmaPattern>
 std::string rma_moves(Rank& r) {
   RmaMember member = rma_join_first(r);
   EXPECT_GIN(member.context);
-  std::string wrong = play_rma<Words>(r, member);
+  std::string wrong = play_rma<Words, Data>(r, member);
   if (r.rank == 0 && wrong.empty()) wrong = count_moves(r.devices->counters()->process().rma);
   mend(r);
   return wrong;
