@@ -80,11 +80,12 @@ struct Windows {
       : words(comm, 4096),
         out(comm, kSlot * kSlots * static_cast<std::size_t>(ranks)),
         in(comm, kSlot * kSlots * static_cast<std::size_t>(ranks)),
-        fixed(comm, 4096),
-        fetched(comm, 4096 * static_cast<std::size_t>(ranks)) {}
+        fetched(comm, 4096 * static_cast<std::size_t>(ranks)),
+        fixed(comm, 4096) {}
   explicit operator bool() const { return words && out && in && fixed && fetched; }
   Words words;
-  Data out, in, fixed, fetched;
+  Data out, in, fetched;
+  Data fixed;  // the last one, of which flushes read a byte, as nobody writes there
 };
 // Every second signal of a kind is in the window.
 inline bool in_window(std::uint64_t round) { return round % 2 != 0; }

@@ -78,7 +78,8 @@ std::string rma_across_ports(Rank& r) {
   RmaContext& context = *member.context;
   RmaGpuData data(*member.comm, 3 * kSlot);
   RmaMemory words(*member.comm, 64);
-  EXPECT_GIN(data && words);
+  RmaGpuMemory read(*member.comm, 64);  // by flushes
+  EXPECT_GIN(data && words && read);
   unsigned round = 0;
   for (const Between between : {rma_goes_down, rma_stays, rma_comes_back, rma_stays}) {
     if (std::string wrong = rma_put_then_signal(r, context, data, words, between, ++round);
@@ -131,7 +132,8 @@ std::string rma_crossed_words(Rank& r) {
   RmaContext& context = *member.context;
   RmaGpuData data(*member.comm, 2 * kSlot);
   Words words(*member.comm, 64);
-  EXPECT_GIN(data && words);
+  RmaGpuMemory read(*member.comm, 64);  // by flushes
+  EXPECT_GIN(data && words && read);
   for (unsigned round = 1; round <= 20; ++round) {
     const int by = static_cast<int>(round % 2);
     data.fill(round, 0, kSlot);
