@@ -17,13 +17,23 @@ TEST_CASE("the engine rests by what its looks find", "[soft]") {
   };
   using enum EngineChoice;
   const Row rows[] = {
-      {automatic, 16, 0, false, true, 0},        {automatic, 16, 19, false, true, 0},
-      {automatic, 16, 20, false, false, 50},     {automatic, 5, 19, true, true, 0},
-      {automatic, 4, 0, false, false, 50},       {automatic, 1, 0, false, false, 50},
-      {automatic, 16, 4999, false, false, 50},   {automatic, 16, 5000, false, false, 1000},
-      {automatic, 16, 20, true, false, 100'000}, {automatic, 2, 0, true, false, 100'000},
-      {sleep, 16, 0, false, false, 1000},        {sleep, 16, 0, true, false, 100'000},
-      {spin, 1, 5000, false, true, 0},           {spin, 1, 5000, true, true, 0},
+      {automatic, 16, 0, false, true, 0},
+      {automatic, 16, 19, false, true, 0},
+      {automatic, 16, 20, false, false, 50},
+      {automatic, 5, 19, true, true, 0},
+      {automatic, 4, 9, false, true, 0},
+      {automatic, 4, 10, false, false, 50},
+      {automatic, 2, 9, true, true, 0},
+      {automatic, 1, 0, false, false, 50},
+      {automatic, 16, 4999, false, false, 50},
+      {automatic, 16, 5000, false, false, 1000},
+      {automatic, 16, 20, true, false, 100'000},
+      {automatic, 2, 10, true, false, 100'000},
+      {automatic, 1, 0, true, false, 100'000},
+      {sleep, 16, 0, false, false, 1000},
+      {sleep, 16, 0, true, false, 100'000},
+      {spin, 1, 5000, false, true, 0},
+      {spin, 1, 5000, true, true, 0},
   };
   for (const Row& row : rows) {
     CAPTURE(row.choice, row.cpus, row.quiet_us, row.all_sleep);

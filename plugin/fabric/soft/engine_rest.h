@@ -19,11 +19,14 @@ class EngineRest {
   // Whether the look at `now` (ns) is followed by another at once, whatever it finds.  Then nobody
   // needs to ring: each ring is a system call of the far end.  Work found by us means that its
   // owner does not poll, and that the far end may wait for it before it sends more.  Waking us
-  // takes longer than such a round trip, so where there are processors enough we look on.
+  // takes longer than such a round trip, so we look on: where processors are few, for little longer
+  // than that, and not on the only one.  There yielding instead would cost a time slice beside
+  // anything that polls.
   bool looks_on(std::int64_t now) const {
-    if (choice_ == EngineChoice::automatic)
-      return pause_after(now - last_moved_, cpus_, kLookOn) == Pause::spin;
-    return choice_ == EngineChoice::spin;
+    if (choice_ != EngineChoice::automatic) return choice_ == EngineChoice::spin;
+    if (cpus_ == 1) return false;
+    const std::int64_t quiet = now - last_moved_;
+    return quiet < kLookOnFew || pause_after(quiet, cpus_, kLookOn) == Pause::spin;
   }
 
   // Microseconds until the next look, unless somebody wakes us.  `moved`: the look at `now` found
@@ -38,7 +41,7 @@ class EngineRest {
   }
 
  private:
-  static constexpr std::int64_t kLookOn = 20'000;
+  static constexpr std::int64_t kLookOn = 20'000, kLookOnFew = 10'000;
 
   const EngineChoice choice_;
   int cpus_ = 1;
