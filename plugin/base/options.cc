@@ -86,7 +86,7 @@ constexpr std::array kOptions{
     option<&Config::soft_engine>(
         "TWINPATH_SOFT_POLLING", "Soft HCA", "auto, spin, sleep",
         "How long the adapter's thread waits between looks at queues that nobody "
-        "polls. auto: 50 us under load, else 1 ms (none for 20 us, with five processors); "
+        "polls. auto: 50 us under load, else 1 ms (none for 10 us; 20 with five processors); "
         "sleep: 1 ms; spin: not at all (keeps a core busy)."),
     option<&Config::soft_direct>(
         "TWINPATH_SOFT_DIRECT", "Soft HCA", "0, 1",
