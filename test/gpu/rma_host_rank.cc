@@ -82,7 +82,9 @@ class Rank {
       if (side->window == nullptr)
         throw coll::ToolError(coll::kExitFailed, "NCCL gives no symmetric window");
     }
-    bytes_.resize(kMost + kSlack);
+    void* bytes = nullptr;
+    cuda_.check(cuda_.host_alloc(&bytes, kMost + kSlack, 0), "cuMemHostAlloc");
+    bytes_ = static_cast<unsigned char*>(bytes);
   }
 
   int run() {
@@ -101,6 +103,7 @@ class Rank {
       check(nccl_.MemFree(side->memory), "ncclMemFree");
     }
     check(nccl_.CommDestroy(comm_), "ncclCommDestroy");
+    cuda_.check(cuda_.host_free(bytes_), "cuMemFreeHost");
     return failed_ ? 1 : 0;
   }
 
@@ -140,13 +143,12 @@ class Rank {
 
   void fill(int round, std::size_t offset, std::size_t bytes) {
     for (std::size_t i = 0; i < bytes; ++i) bytes_[i] = byte_of(rank_, round, i);
-    cuda_.check(cuda_.copy_in_async(from_.at(offset), bytes_.data(), bytes, stream_), "copy in");
+    cuda_.check(cuda_.copy_in_async(from_.at(offset), bytes_, bytes, stream_), "copy in");
     wait_stream();
   }
   // What went wrong, or nothing: each byte, and that those beside are as they were.
   std::string look(int round, std::size_t offset, std::size_t bytes) {
-    cuda_.check(cuda_.copy_out_async(bytes_.data(), to_.at(offset), bytes + 1, stream_),
-                "copy out");
+    cuda_.check(cuda_.copy_out_async(bytes_, to_.at(offset), bytes + 1, stream_), "copy out");
     wait_stream();
     for (std::size_t i = 0; i < bytes; ++i)
       if (bytes_[i] != byte_of(before_, round, i))
@@ -306,7 +308,9 @@ class Rank {
   NcclComm comm_ = nullptr;
   CuStream stream_{};
   Side from_, to_;
-  std::vector<unsigned char> bytes_;
+  // Pinned: a copy to other memory keeps CUDA's lock until the stream is there, which the soft
+  // HCA's copies in this process may have to bring it to.
+  unsigned char* bytes_ = nullptr;
   bool failed_ = false;
 };
 
