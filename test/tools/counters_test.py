@@ -447,12 +447,15 @@ class Processes(unittest.TestCase):
     def test_what_a_lost_connection_leaves_behind(self):
         with tempfile.TemporaryDirectory() as folder:
             with Pair(env={"COMMUNICATOR": "tp"},
-                      sender_env={"TWINPATH_METRICS_DIR": folder}) as pair:
+                      sender_env={"TWINPATH_METRICS_DIR": folder, "STAYS": "1"}) as pair:
                 sender = pair.pid("sender")
                 look_until(lambda seen: any(r["messages"] > 0 for r in seen["peers"]), 0.1, sender)
                 pair.processes["receiver"].kill()
-                pair.processes["sender"].wait(60)
-                files = list(pathlib.Path(folder).glob("twinpath-*.counters"))
+                # A thread writes it, which a process that ends at once would not wait for.
+                files, end = [], time.monotonic() + 60
+                while not files and time.monotonic() < end:
+                    time.sleep(0.05)
+                    files = list(pathlib.Path(folder).glob("twinpath-*.counters"))
                 self.assertEqual([f.name.rsplit("-")[-1] for f in files],
                                  [f"{pair.pid('sender')}.counters"])
                 seen = json.loads(top("--post-mortem", str(files[0]), "--json"))
@@ -554,7 +557,11 @@ def rank():
     role, bytes_, window, group, late = sys.argv[2:]
     end = Rank(role)
     end.connect()
-    end.run(int(bytes_), int(window), int(group), float(late))
+    try:
+        end.run(int(bytes_), int(window), int(group), float(late))
+    finally:
+        if "STAYS" in os.environ:  # as a program does that looks into its error
+            sys.stdin.read()
 
 
 if __name__ == "__main__":
