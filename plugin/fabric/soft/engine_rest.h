@@ -20,8 +20,8 @@ class EngineRest {
   // needs to ring: each ring is a system call of the far end.  Work found by us means that its
   // owner does not poll, and that the far end may wait for it before it sends more.  Waking us
   // takes longer than such a round trip, so we look on: where processors are few, for little longer
-  // than that, and not on the only one.  There yielding instead would cost a time slice beside
-  // anything that polls.
+  // than that, and not on the only one.  Yielding between two looks would cost a time slice each
+  // beside anything that polls.
   bool looks_on(std::int64_t now) const {
     if (choice_ != EngineChoice::automatic) return choice_ == EngineChoice::spin;
     if (cpus_ == 1) return false;
