@@ -133,33 +133,13 @@ std::string talks(Rank& r) {
 
 TEST_CASE("F1: Data in GPU memory comes before its signals over either port, on late adapters") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
-  FlushingGpu gpu;
-  for (const unsigned seed : {1u, 4u}) {
-    INFO("seed " << seed);
-    strike_once(seed);
-    const UntilStruck waits;
-    const LogCapture log;
-    const int before = FlushingGpu::flushes;
-    CHECK(run_threads(2 + static_cast<int>(seed / 4), late_moves, late_config()) == "");
-    CHECK(log.has("leaves soft0 for soft1"));
-    CHECK(FlushingGpu::flushes > before);
-  }
-  alone = false;
+  leaves_late({1, 4}, late_moves);
 }
 
 TEST_CASE(
     "What came to GPU memory before its port was left is there before signals over the other") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
-  FlushingGpu gpu;
-  gpu.slow = GENERATE(false, true);
-  alone = false;
-  const LogCapture log;
-  fault = {"down", true};
-  fault.log = &log;
-  fault.queues = 4;
-  CHECK(run_threads(2, across_mended_ports, late_and_soon_back()) == "");
-  CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
-  fault.log = nullptr;
+  goes_back_late(GENERATE(false, true), 4, across_mended_ports);
 }
 
 TEST_CASE("A team whose GPU's driver must flush has atomics until it is told to count") {
@@ -176,40 +156,17 @@ TEST_CASE("A team whose GPU's driver must flush has atomics until it is told to 
 
 TEST_CASE("Where the driver fails to make visible what came, kernels are let go in time") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
-  FlushingGpu gpu;
-  FlushingGpu::refuses = true;
-  fault = {"down", true};
-  Config config = late_config();
-  config.failover_hold_ms = 100;
-  const LogCapture log;
-  CHECK(run_threads(2, refused, config) == "");
-  FlushingGpu::refuses = false;
-  CHECK(log.has("GPU 0: its driver cannot make visible what adapters wrote"));
-  CHECK_FALSE(log.has(LogLevel::info, "goes on over soft1"));
+  ends_where_the_driver_fails(refused);
 }
 
 TEST_CASE("Signals in GPU memory come after data that came over either port, on late adapters") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
-  FlushingGpu gpu;
-  gpu.whole_words = true;
-  gpu.slow = true;
-  Config config = late_config();
-  config.soft_hcas = "soft0,soft1";
-  const LogCapture log;
-  CHECK(run_threads(2, crossed_words, config) == "");
-  CHECK(log.has("is over one of the two at both ends"));
-  CHECK(log.warnings().empty());
+  in_order_over_crossed_ports(crossed_words);
 }
 
 TEST_CASE("F4: Data in GPU memory comes before its signals on the way back, on late adapters") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
-  FlushingGpu gpu;
-  each_seed([&](unsigned seed, const LogCapture& log) {
-    Fault often{"often", seed % 2 != 0, soft::PortLoss::all};
-    often.times = 3;
-    CHECK(by_seed(seed, often, log, {late_moves, 1, late_and_soon_back}) == "");
-    CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
-  });
+  goes_back_late_by_seed(late_moves, [](const Fault&) { return std::size_t{1}; });
 }
 
 TEST_CASE("Where the driver cannot make visible what adapters wrote, a team with a GPU stays") {

@@ -155,18 +155,9 @@ std::string rma_refused(Rank& r) {
   if (r.rank == 0) set(*r.devices->rails(struck).front().port, false);
   const RmaSignal signal{words.at(0), 1};
   (void)context.put(0, 1 - r.rank, {data.at(0), data.at(kSlot), kSlot}, &signal);
-  const std::int64_t end = now_ns() + 20 * kSecond;
-  for (; !context.failed() && now_ns() < end; sched_yield()) (void)context.progress();
-  EXPECT_GIN(context.failed());
+  EXPECT_GIN(fails_in_time(member));
   r.meeting->barrier();
   mend(r);
-  return {};
-}
-
-std::string rma_meets(Rank& r) {
-  const RmaMember member = rma_join_first(r);
-  EXPECT_GIN(member.context);
-  r.meeting->barrier();
   return {};
 }
 
@@ -193,16 +184,7 @@ TEST_CASE("The end of an RMA window in GPU memory waits for queues that move, on
 
 TEST_CASE("Where the driver fails to make visible what came, RMA ends in time") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
-  FlushingGpu gpu;
-  FlushingGpu::refuses = true;
-  fault = {"down", true};
-  Config config = late_config();
-  config.failover_hold_ms = 100;
-  const LogCapture log;
-  CHECK(run_threads(2, rma_refused, config) == "");
-  FlushingGpu::refuses = false;
-  CHECK(log.has("GPU 0: its driver cannot make visible what adapters wrote"));
-  CHECK_FALSE(log.has(LogLevel::info, "goes on over soft1"));
+  ends_where_the_driver_fails(rma_refused);
 }
 
 TEST_CASE("Where the driver cannot make visible what adapters wrote, RMA with a GPU stays") {

@@ -157,33 +157,13 @@ std::string rma_crossed_words(Rank& r) {
 
 TEST_CASE("F1: RMA's data in GPU memory comes before its signals over either port, late adapters") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
-  FlushingGpu gpu;
-  for (const unsigned seed : {1u, 2u, 4u}) {
-    INFO("seed " << seed);
-    strike_once(seed);
-    const UntilStruck waits;
-    const LogCapture log;
-    const int before = FlushingGpu::flushes;
-    CHECK(run_threads(2 + static_cast<int>(seed / 4), rma_late_moves, late_config()) == "");
-    CHECK(log.has("leaves soft0 for soft1"));
-    CHECK(FlushingGpu::flushes > before);
-  }
-  alone = false;
+  leaves_late({1, 2, 4}, rma_late_moves);
 }
 
 TEST_CASE(
     "What RMA put to GPU memory before its port was left is there before signals over the other") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
-  FlushingGpu gpu;
-  gpu.slow = GENERATE(false, true);
-  alone = false;
-  const LogCapture log;
-  fault = {"down", true};
-  fault.log = &log;
-  fault.queues = 8;
-  CHECK(run_threads(2, rma_across_ports, late_and_soon_back()) == "");
-  CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
-  fault.log = nullptr;
+  goes_back_late(GENERATE(false, true), 8, rma_across_ports);
 }
 
 TEST_CASE("An RMA put to the own rank shows what came over either port, on late adapters") {
@@ -197,26 +177,12 @@ TEST_CASE("An RMA put to the own rank shows what came over either port, on late 
 
 TEST_CASE("F4: RMA's data in GPU memory comes before its signals on the way back, late adapters") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
-  FlushingGpu gpu;
-  each_seed([&](unsigned seed, const LogCapture& log) {
-    Fault often{"often", seed % 2 != 0, soft::PortLoss::all};
-    often.times = 3;
-    CHECK(by_seed(seed, often, log, {rma_late_moves, queues_of(often), late_and_soon_back}) == "");
-    CHECK(log.has(LogLevel::info, "goes back to soft0, which works again"));
-  });
+  goes_back_late_by_seed(rma_late_moves, queues_of);
 }
 
 TEST_CASE("RMA signals come after data that came over either port, on late adapters") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
-  FlushingGpu gpu;
-  gpu.whole_words = true;
-  gpu.slow = true;
-  Config config = late_config();
-  config.soft_hcas = "soft0,soft1";
-  const LogCapture log;
   const bool on_gpu = GENERATE(true, false);
-  CHECK(run_threads(2, on_gpu ? rma_crossed_words<RmaGpuMemory> : rma_crossed_words<RmaMemory>,
-                    config) == "");
-  CHECK(log.has("is over one of the two at both ends"));
-  CHECK(log.warnings().empty());
+  in_order_over_crossed_ports(on_gpu ? rma_crossed_words<RmaGpuMemory>
+                                     : rma_crossed_words<RmaMemory>);
 }

@@ -43,6 +43,14 @@ inline RmaMember rma_join_first(Rank& r) {
                 : RmaMember{};
 }
 
+// All that ranks do is join.
+inline std::string rma_meets(Rank& r) {
+  const RmaMember member = rma_join_first(r);
+  EXPECT_GIN(member.context);
+  r.meeting->barrier();
+  return {};
+}
+
 // Whether its context fails within 20 s; an RMA context is driven meanwhile, as NCCL does.
 template <class Joined>
 bool fails_in_time(Joined& member) {

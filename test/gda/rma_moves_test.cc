@@ -193,17 +193,6 @@ TEST_CASE("RMA does not go back before the first port has been up for its time",
   CHECK(!log.has("goes back to soft0"));
 }
 
-namespace {
-
-std::string rma_meets(Rank& r) {
-  const RmaMember member = rma_join_first(r);
-  EXPECT_GIN(member.context);
-  r.meeting->barrier();
-  return {};
-}
-
-}  // namespace
-
 TEST_CASE("Signals of RMA are counted where queues may then move, if nobody chose", "[once]") {
   if (on_adapters()) return;
   const auto [choice, standby, counted] =
