@@ -25,6 +25,12 @@ class OneSidedListener {
   virtual ~OneSidedListener() = default;
 };
 
+// What a caller says of memory that it registers.
+struct WindowTraits {
+  bool strict = false;       // never with relaxed ordering
+  bool never_reset = false;  // nobody but signals writes its words of signals
+};
+
 template <class Window_, class Context_, class Settings_>
 class OneSidedComm {
  public:
@@ -34,11 +40,10 @@ class OneSidedComm {
   // Contexts go first.  Never waits for a peer.
   virtual ~OneSidedComm() = default;
   virtual Result<std::unique_ptr<Context>> create_context(const Settings& settings) = 0;
-  // The comm's own, until it is deregistered.  `strict`: never registered with relaxed ordering.
-  // dmabuf_fd -1: none.
+  // The comm's own, until it is deregistered.  dmabuf_fd -1: none.
   virtual Result<Window*> register_window(void* data, std::size_t bytes, MemoryType type,
                                           std::uint64_t dmabuf_offset, int dmabuf_fd,
-                                          bool strict) = 0;
+                                          const WindowTraits& traits) = 0;
   virtual Status deregister_window(Window* window) = 0;
 };
 

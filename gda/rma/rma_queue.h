@@ -40,7 +40,6 @@ struct SignalMessage {
 };
 
 // Of memory, over the team's first port and its second.
-using PortKeys = std::array<std::uint32_t, 2>;
 
 struct Work {
   enum class Kind : std::uint8_t { write, read, flush };

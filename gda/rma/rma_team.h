@@ -28,7 +28,7 @@ class Team : public TeamCore {
 
   // Windows have the same number at every rank, for all register in one order.
   std::uint32_t next_number() { return ++numbers_; }
-  // `memory`: this rank's, with the first port's rkey, for who adds to its words.
+  // `memory`: this rank's, with rkeys, for who adds to its words.
   void add(std::uint32_t number, const KeyedMemory& memory);
   void remove(std::uint32_t number);
   // False: no such window is registered.

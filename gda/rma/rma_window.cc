@@ -5,15 +5,14 @@
 
 namespace twinpath::gda::rma {
 
-Result<std::unique_ptr<Window>> Window::make(Team& team, const WindowRequest& request) {
-  std::unique_ptr<Window> window(new Window(team));
+Status Window::announce(const WindowRequest& request) {
+  Team& core = team_;
   // Also by ranks that fail: the next window has the next number everywhere.
-  window->number_ = team.next_number();
-  const auto mine = window->prepare(request);
-  auto theirs = gather_or_fail(*team.mesh, mine, "registering a window");
+  number_ = core.next_number();
+  const auto mine = prepare(request);
+  auto theirs = gather_or_fail(*core.mesh, mine, "registering a window");
   if (!theirs) return theirs.status();
-  TP_TRY(window->publish(*theirs, request));
-  return window;
+  return publish(*theirs);
 }
 
 Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) {
@@ -33,22 +32,25 @@ Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) 
   second_ = *second;
   local_ = {address, request.bytes, region_->mr->lkey, second_ != nullptr ? second_->mr->lkey : 0};
   // Before anybody has heard of it, and may signal.
+  const PortKeys rkeys{region_->mr->rkey, second_ != nullptr ? second_->mr->rkey : 0};
+  if (request.type == MemoryType::cuda)
+    flush_source_ = team_.flush_sources.add({local_.address, rkeys});
   team_.add(number_, {.address = local_.address,
                       .bytes = local_.bytes,
-                      .fabric_key = region_->mr->rkey,
-                      .gpu = gpu_of(request)});
+                      .fabric_key = rkeys[0],
+                      .second_key = rkeys[1],
+                      .gpu = gpu_of(request),
+                      .never_reset = request.traits.never_reset});
   listed_ = true;
   Writer w;
   w.integer(number_);
   w.integer(std::uint64_t{address});
   w.integer(std::uint64_t{request.bytes});
-  w.integer(region_->mr->rkey);
-  w.integer(second_ != nullptr ? second_->mr->rkey : 0);
+  for (const std::uint32_t key : rkeys) w.integer(key);
   return w.take();
 }
 
-Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from,
-                       const WindowRequest& request) {
+Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from) {
   Team& core = team_;
   for (const auto& bytes : from) {
     Reader in(bytes);
@@ -61,9 +63,6 @@ Status Window::publish(const std::vector<std::vector<std::uint8_t>>& from,
     }
     remote_.push_back(memory);
   }
-  if (request.type == MemoryType::cuda)
-    flush_source_ = core.flush_sources.add(
-        {local_.address, {region_->mr->rkey, second_ != nullptr ? second_->mr->rkey : 0}});
   return Status::ok;
 }
 

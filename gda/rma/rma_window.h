@@ -15,8 +15,9 @@ namespace twinpath::gda::rma {
 
 class Window final : public RmaWindow {
  public:
-  // Collective.
-  static Result<std::unique_ptr<Window>> make(Team& team, const WindowRequest& request);
+  explicit Window(Team& team) : team_(team) {}
+  // Collective.  Where it fails the window is closed as any other: something may have seen it.
+  Status announce(const WindowRequest& request);
   ~Window() override;
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
@@ -32,9 +33,8 @@ class Window final : public RmaWindow {
   const KeyedMemory& remote(int rank) const { return remote_[static_cast<std::size_t>(rank)]; }
 
  private:
-  explicit Window(Team& team) : team_(team) {}
   Result<std::vector<std::uint8_t>> prepare(const WindowRequest& request);
-  Status publish(const std::vector<std::vector<std::uint8_t>>& from, const WindowRequest& request);
+  Status publish(const std::vector<std::vector<std::uint8_t>>& from);
 
   Team& team_;
   std::uint32_t number_ = 0;

@@ -27,10 +27,16 @@ class TeamComm : public Seam {
 
   Result<typename Seam::Window*> register_window(void* data, std::size_t bytes, MemoryType type,
                                                  std::uint64_t dmabuf_offset, int dmabuf_fd,
-                                                 bool strict) override {
-    auto window = Window::make(*team_, {data, bytes, type, dmabuf_offset, dmabuf_fd, strict});
-    if (!window) return window.status();
-    windows_.push_back(std::move(window).take());
+                                                 const WindowTraits& traits) override {
+    auto window = std::make_unique<Window>(*team_);
+    const Status announced =
+        window->announce({data, bytes, type, dmabuf_offset, dmabuf_fd, traits});
+    if (announced != Status::ok) {
+      window->close();
+      quiesce();
+      return announced;
+    }
+    windows_.push_back(std::move(window));
     return static_cast<typename Seam::Window*>(windows_.back().get());
   }
 

@@ -9,10 +9,14 @@
 // port had all and the other nothing.
 //
 // Threads: values and pure functions.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 namespace twinpath::gda {
+
+// Of some memory, by port.
+using PortKeys = std::array<std::uint32_t, 2>;
 
 // A rank's first and second port, of all hosts'; 0: it is not known which.
 struct PortIds {

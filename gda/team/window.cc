@@ -15,28 +15,22 @@ namespace twinpath::gda {
 namespace {
 
 bool relaxed(const TeamCore& team, const WindowRequest& request) {
-  return !request.strict && team.config().ib_pci_relaxed_ordering != 0;
+  return !request.traits.strict && team.config().ib_pci_relaxed_ordering != 0;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Window>> Window::make(GinCore& core, const WindowRequest& request) {
-  std::unique_ptr<Window> window(new Window(core));
-  const auto mine = window->prepare(request);
-  auto theirs = gather_or_fail(*core.mesh, mine, "registering a window");
+Status Window::announce(const WindowRequest& request) {
+  const auto mine = prepare(request);
+  auto theirs = gather_or_fail(*core_.mesh, mine, "registering a window");
   if (!theirs) return theirs.status();
-  const Status known = window->publish(request, *theirs);
+  const Status known = publish(request, *theirs);
   // Where signals are counted each rank's engine looks their words up, so all must be found there
   // before the first kernel raises one.
-  if (!core.counted()) {
-    TP_TRY(known);
-    return window;
-  }
+  if (!core_.counted()) return known;
   Result<std::vector<std::uint8_t>> mine_known{std::vector<std::uint8_t>{}};
   if (known != Status::ok) mine_known = known;
-  auto all_know = gather_or_fail(*core.mesh, mine_known, "announcing a window");
-  if (!all_know) return all_know.status();
-  return window;
+  return gather_or_fail(*core_.mesh, mine_known, "announcing a window").status();
 }
 
 Result<std::vector<std::uint8_t>> Window::prepare(const WindowRequest& request) {
@@ -174,7 +168,9 @@ Status Window::publish(const WindowRequest& request,
     }
     remote.push_back(memory);
   }
-  remote[static_cast<std::size_t>(core_.rank())].gpu = gpu_of(request);
+  KeyedMemory& own = remote[static_cast<std::size_t>(core_.rank())];
+  own.gpu = gpu_of(request);
+  own.never_reset = request.traits.never_reset;
   if (mr_) {
     std::vector<std::uint32_t> rkeys;
     for (const KeyedMemory& memory : remote) rkeys.push_back(memory.fabric_key);

@@ -19,7 +19,7 @@ struct WindowRequest {
   MemoryType type = MemoryType::host;
   std::uint64_t dmabuf_offset = 0;
   int dmabuf_fd = -1;
-  bool strict = false;  // never with relaxed ordering
+  WindowTraits traits;
 };
 
 // The CUDA ordinal of the GPU that it lies in; -1: in none.
@@ -36,8 +36,9 @@ KeyedMemory take_memory(const TeamCore& team, Reader& in);
 
 class Window final : public GinWindow {
  public:
-  // Collective.
-  static Result<std::unique_ptr<Window>> make(GinCore& core, const WindowRequest& request);
+  explicit Window(GinCore& core) : core_(core) {}
+  // Collective.  Where it fails the window is closed as any other: something may have seen it.
+  Status announce(const WindowRequest& request);
   // Kernels' work requests with its key are refused from now on.  Those under way go on: see
   // ServedContext::settle; the window may be destroyed after that.
   void close();
@@ -48,7 +49,6 @@ class Window final : public GinWindow {
   std::uint64_t device_handle() const override { return device_->device_address(); }
 
  private:
-  explicit Window(GinCore& core) : core_(core) {}
   Result<std::vector<std::uint8_t>> prepare(const WindowRequest& request);
   Status publish(const WindowRequest& request, const std::vector<std::vector<std::uint8_t>>& from);
 

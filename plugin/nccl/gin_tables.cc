@@ -201,8 +201,8 @@ ncclResult_t reg_mr_sym_dmabuf(void* coll_comm, void* data, std::size_t size, in
       return refuse("regMrSym", "null argument");
     MemoryType kind{};
     TP_TRY(memory_type("regMrSym", type, kind));
-    const auto window = Gin::comm_of(coll_comm).register_window(
-        data, size, kind, offset, fd, (flags & abi::kMrForceStrictOrder) != 0);
+    const auto window =
+        Gin::comm_of(coll_comm).register_window(data, size, kind, offset, fd, window_traits(flags));
     if (!window) return window.status();
     *mhandle = *window;
     *gin_handle = device_pointer((*window)->device_handle());

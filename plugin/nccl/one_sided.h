@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gda/one_sided.h"
+#include "plugin/nccl/abi/gin.h"
 #include "plugin/nccl/boundary.h"
 #include "plugin/nccl/context.h"
 
@@ -32,6 +33,12 @@ struct OneSidedOurs {
   int nccl = 0;
 };
 using OneSidedInstance = Instance<OneSidedOurs>;
+
+// NCCL's flags of memory that it registers.
+constexpr gda::WindowTraits window_traits(std::uint64_t flags) {
+  return {.strict = (flags & abi::kMrForceStrictOrder) != 0,
+          .never_reset = (flags & abi::kMrSignalNeverReset) != 0};
+}
 
 template <class Seam>
 struct OneSided {

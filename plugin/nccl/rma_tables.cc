@@ -135,8 +135,8 @@ ncclResult_t reg_mr_sym_dmabuf(void* coll_comm, void* data, std::size_t size, in
     if (coll_comm == nullptr || mhandle == nullptr) return refuse("RMA regMrSym", "null argument");
     MemoryType kind{};
     TP_TRY(memory_type("RMA regMrSym", type, kind));
-    const auto window = Rma::comm_of(coll_comm).register_window(
-        data, size, kind, offset, fd, (flags & abi::kMrForceStrictOrder) != 0);
+    const auto window =
+        Rma::comm_of(coll_comm).register_window(data, size, kind, offset, fd, window_traits(flags));
     if (!window) return window.status();
     *mhandle = *window;
     return Status::ok;

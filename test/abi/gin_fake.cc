@@ -41,13 +41,14 @@ class FakeComm final : public gda::GinComm {
     return std::unique_ptr<gda::GinContext>(std::make_unique<FakeContext>());
   }
   Result<gda::GinWindow*> register_window(void* data, std::size_t bytes, MemoryType type,
-                                          std::uint64_t offset, int fd, bool strict) override {
+                                          std::uint64_t offset, int fd,
+                                          const gda::WindowTraits& traits) override {
     gin().data = data;
     gin().bytes = bytes;
     gin().type = type;
     gin().offset = offset;
     gin().fd = fd;
-    gin().strict = strict;
+    gin().traits = traits;
     TP_TRY(answer());
     return static_cast<gda::GinWindow*>(&window_);
   }

@@ -32,7 +32,7 @@ struct GinState {
   MemoryType type = MemoryType::host;
   std::uint64_t offset = 0;
   int fd = 0;
-  bool strict = false;
+  gda::WindowTraits traits;
   gda::GinWindow* deregistered = nullptr;
 };
 GinState& gin();

@@ -337,7 +337,7 @@ TEST_CASE("windows are registered with type, flags and dma-buf as given, and giv
     CHECK(gin().bytes == 4096);
     CHECK(gin().type == MemoryType::cuda);
     CHECK(gin().fd == -1);
-    CHECK(!gin().strict);
+    CHECK((!gin().traits.strict && !gin().traits.never_reset));
     CHECK(t->dereg(c.comm, mh) == abi::ncclSuccess);
     CHECK(static_cast<void*>(gin().deregistered) == mh);
     REQUIRE(t->reg_dmabuf(c.comm, &data, 8192, abi::kPtrHost, 512, 33, 3, &mh, &window) ==
@@ -345,7 +345,7 @@ TEST_CASE("windows are registered with type, flags and dma-buf as given, and giv
     CHECK(gin().type == MemoryType::host);
     CHECK(gin().offset == 512);
     CHECK(gin().fd == 33);
-    CHECK(gin().strict);
+    CHECK((gin().traits.strict && gin().traits.never_reset));
     CHECK(t->reg(c.comm, &data, 1, 99, 0, &mh, &window) == abi::ncclInvalidArgument);
     CHECK(mh == nullptr);
     CHECK(window == nullptr);

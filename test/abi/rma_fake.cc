@@ -74,12 +74,13 @@ class FakeRmaComm final : public gda::RmaComm {
     return std::unique_ptr<gda::RmaContext>(std::make_unique<FakeRmaContext>());
   }
   Result<gda::RmaWindow*> register_window(void*, std::size_t bytes, MemoryType type,
-                                          std::uint64_t offset, int fd, bool strict) override {
+                                          std::uint64_t offset, int fd,
+                                          const gda::WindowTraits& traits) override {
     rma().bytes = bytes;
     rma().type = type;
     rma().offset = offset;
     rma().fd = fd;
-    rma().strict = strict;
+    rma().traits = traits;
     TP_TRY(rma_answer());
     return static_cast<gda::RmaWindow*>(&window_);
   }

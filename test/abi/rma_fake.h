@@ -29,7 +29,7 @@ struct RmaState {
   MemoryType type = MemoryType::host;
   std::uint64_t offset = 0;
   int fd = 0;
-  bool strict = false;
+  gda::WindowTraits traits;
   gda::RmaWindow* deregistered = nullptr;
   gda::RmaTransfer transfer;
   bool signals = false;

@@ -142,7 +142,7 @@ TEST_CASE("RMA calls pass on what NCCL says") {
     CHECK(rma().settings.contexts == 4);
     CHECK(rma().settings.traffic_class == 3);
     CHECK(rma().settings.rank_stride == 2);
-    CHECK(rma().strict);
+    CHECK((rma().traits.strict && !rma().traits.never_reset));
     CHECK(rma().fd == -1);
     CHECK(rma().bytes == sizeof c.memory);
     auto* const window = static_cast<gda::RmaWindow*>(c.window);
@@ -197,10 +197,10 @@ TEST_CASE("RMA calls pass on what NCCL says") {
     CHECK(t->query_last_error(c.ctx, &failed) == abi::ncclSuccess);
     CHECK(failed);
     void* other = nullptr;
-    CHECK(t->reg_dmabuf(c.comm, c.memory, 8, abi::kPtrCuda, 4096, 5, 0, &other) ==
+    CHECK(t->reg_dmabuf(c.comm, c.memory, 8, abi::kPtrCuda, 4096, 5, 2, &other) ==
           abi::ncclSuccess);
     CHECK((rma().fd == 5 && rma().offset == 4096 && rma().type == MemoryType::cuda));
-    CHECK(!rma().strict);
+    CHECK((!rma().traits.strict && rma().traits.never_reset));
     CHECK(t->reg(c.comm, c.memory, 8, 3, 0, &other) == abi::ncclInvalidArgument);
     CHECK(t->dereg(c.comm, c.window) == abi::ncclSuccess);
     CHECK(rma().deregistered == window);

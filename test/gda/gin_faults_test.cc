@@ -237,7 +237,7 @@ std::string refused_settings(Rank& r) {
   if (r.rank == 0) settings.contexts = 2;
   EXPECT_GIN(!comm->create_context(settings));
   void* memory = r.rank == 1 ? nullptr : &settings;
-  EXPECT_GIN(!comm->register_window(memory, 64, MemoryType::host, 0, -1, false));
+  EXPECT_GIN(!comm->register_window(memory, 64, MemoryType::host, 0, -1, {}));
   EXPECT_GIN(comm->deregister_window(nullptr) == Status::bad_argument);
   EXPECT_GIN(now_ns() - start < 5 * kSecond);
   auto context = comm->create_context(settings28());

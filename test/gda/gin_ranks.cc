@@ -176,7 +176,7 @@ WindowMemory::WindowMemory(gda::GinComm& comm, std::size_t bytes)
     : comm_(comm),
       bytes_(static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), page_end(bytes)))) {
   std::memset(data(), 0, bytes);
-  auto window = comm.register_window(data(), bytes, MemoryType::host, 0, -1, false);
+  auto window = comm.register_window(data(), bytes, MemoryType::host, 0, -1, {});
   if (window) window_ = *window;
 }
 

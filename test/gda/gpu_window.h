@@ -18,12 +18,12 @@ template <class Comm, class Window>
 class GpuMemory {
  public:
   // Collective.
-  GpuMemory(Comm& comm, std::size_t bytes, bool strict)
+  GpuMemory(Comm& comm, std::size_t bytes, const gda::WindowTraits& traits)
       : comm_(comm),
         p_(static_cast<std::uint8_t*>(std::aligned_alloc(page_size(), page_end(bytes)))) {
     std::memset(p_, 0, bytes);
     fake->own(p_, bytes);
-    auto window = comm.register_window(p_, bytes, MemoryType::cuda, 0, -1, strict);
+    auto window = comm.register_window(p_, bytes, MemoryType::cuda, 0, -1, traits);
     if (window) window_ = *window;
   }
   ~GpuMemory() {
@@ -54,12 +54,14 @@ class GpuMemory {
 };
 
 struct GpuWindow : GpuMemory<gda::GinComm, gda::GinWindow> {
-  GpuWindow(gda::GinComm& comm, std::size_t bytes) : GpuMemory(comm, bytes, false) {}
+  GpuWindow(gda::GinComm& comm, std::size_t bytes) : GpuMemory(comm, bytes, {}) {}
   std::uint64_t handle() const { return window()->device_handle(); }
 };
 
 struct RmaGpuMemory : GpuMemory<gda::RmaComm, gda::RmaWindow> {
-  RmaGpuMemory(gda::RmaComm& comm, std::size_t bytes) : GpuMemory(comm, bytes, true) {}
+  // As NCCL's own signals.
+  RmaGpuMemory(gda::RmaComm& comm, std::size_t bytes, bool never_reset = true)
+      : GpuMemory(comm, bytes, {.strict = true, .never_reset = never_reset}) {}
   gda::RmaPlace at(std::uint64_t offset) const { return {window(), offset}; }
 };
 

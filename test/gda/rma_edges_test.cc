@@ -27,7 +27,7 @@ std::string far_offsets(Rank& r) {
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   EXPECT_GIN(memory != MAP_FAILED);
   auto* const bytes = static_cast<std::uint8_t*>(memory);
-  auto window = member.comm->register_window(memory, kBytes, MemoryType::host, 0, -1, false);
+  auto window = member.comm->register_window(memory, kBytes, MemoryType::host, 0, -1, {});
   EXPECT_GIN(window);
   RmaMemory signals(*member.comm, kWords);
   EXPECT_GIN(signals);
@@ -89,8 +89,8 @@ std::string large(Rank& r) {
   EXPECT_GIN(from && to);
   EXPECT_GIN(r.devices->rails(0).front().port->max_message_bytes < from.bytes());
   auto source =
-      member.comm->register_window(from.data(), from.bytes(), MemoryType::host, 0, -1, false);
-  auto target = member.comm->register_window(to.data(), to.bytes(), MemoryType::host, 0, -1, false);
+      member.comm->register_window(from.data(), from.bytes(), MemoryType::host, 0, -1, {});
+  auto target = member.comm->register_window(to.data(), to.bytes(), MemoryType::host, 0, -1, {});
   RmaMemory signals(*member.comm, kWords);
   EXPECT_GIN(source && target && signals);
   const int peer = (r.rank + 1) % r.ranks, before = (r.rank + r.ranks - 1) % r.ranks;

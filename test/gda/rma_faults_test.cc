@@ -191,7 +191,7 @@ std::string failed_registration(Rank& r) {
   std::vector<std::uint64_t> words(512);
   const std::int64_t start = now_ns();
   auto window = member.comm->register_window(r.rank == 1 ? nullptr : words.data(), 4096,
-                                             MemoryType::host, 0, -1, false);
+                                             MemoryType::host, 0, -1, {});
   EXPECT_GIN(!window && window.status() == (r.rank == 1 ? Status::bad_argument : Status::remote));
   EXPECT_GIN(now_ns() - start < 5 * kSecond);
   RmaMemory memory(*member.comm, 4096);

@@ -44,7 +44,7 @@ class RmaMemory {
  public:
   // Collective.
   RmaMemory(gda::RmaComm& comm, std::size_t bytes) : comm_(comm), words_((bytes + 7) / 8) {
-    auto window = comm.register_window(words_.data(), bytes, MemoryType::host, 0, -1, false);
+    auto window = comm.register_window(words_.data(), bytes, MemoryType::host, 0, -1, {});
     if (window) window_ = *window;
   }
   ~RmaMemory() { release(); }

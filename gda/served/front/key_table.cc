@@ -17,7 +17,8 @@ namespace {
 
 bool locate(const KeyedMemory& memory, std::uint64_t offset, std::uint64_t bytes, Located& out) {
   if (offset > memory.bytes || bytes > memory.bytes - offset) return false;
-  out = {memory.address + offset, memory.fabric_key, memory.second_key, memory.gpu};
+  out = {memory.address + offset, memory.fabric_key, memory.second_key, memory.gpu,
+         memory.never_reset};
   return true;
 }
 

@@ -34,7 +34,9 @@ struct KeyedMemory {
   std::uint64_t bytes = 0;
   std::uint32_t fabric_key = 0;  // lkey for the own rank's local use, rkey for peers
   std::uint32_t second_key = 0;  // the same over the team's second port, where there is one
-  int gpu = -1;                  // of the own rank's: where it lies; -1: in the host's
+  // Of the own rank's.
+  int gpu = -1;              // where it lies; -1: in the host's
+  bool never_reset = false;  // see WindowTraits
 };
 
 // Where a checked (key, offset, length) lies.
@@ -42,6 +44,7 @@ struct Located {
   std::uint64_t address = 0;
   std::uint32_t fabric_key = 0, second_key = 0;
   int gpu = -1;
+  bool never_reset = false;
 };
 
 class KeyTable {

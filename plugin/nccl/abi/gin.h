@@ -15,6 +15,8 @@ inline constexpr int kGdakiVersion_2_28 = 100;
 inline constexpr int kGdakiVersion_2_30 = 200;
 
 inline constexpr std::uint64_t kMrForceStrictOrder = 1;  // NCCL_NET_MR_FLAG_FORCE_SO
+// NCCL_NET_MR_FLAG_SIGNAL_NEVER_RESET, which newer releases set for signals of their own proxies.
+inline constexpr std::uint64_t kMrSignalNeverReset = 1 << 1;
 
 struct ncclGin_v11_t {
   using Properties = ncclNetProperties_v11_t;
