@@ -19,7 +19,7 @@ Result<std::unique_ptr<Inbox>> Inbox::make(Team& team, std::size_t queues, const
 Status Inbox::listen(std::size_t queue, int port, ibv_qp* qp) {
   rows_[queue].qp = qp;
   rows_[queue].port = port;
-  if (flush_ != nullptr) flush_->comes_over(port, 1);
+  if (flush_ != nullptr) flush_->comes_over(port);
   return prepare(queue, port, qp);
 }
 
@@ -54,10 +54,7 @@ bool Inbox::ask_for_last(std::size_t queue) {
 
 void Inbox::move(std::size_t queue, int port, ibv_qp* qp) {
   Row& row = rows_[queue];
-  if (flush_ != nullptr) {
-    flush_->comes_over(row.port, -1);
-    flush_->comes_over(port, 1);
-  }
+  if (flush_ != nullptr) flush_->moves(row.port, port);
   row.qp = qp;
   row.port = port;
   ++row.generation;
@@ -80,7 +77,11 @@ bool Inbox::on_receive(const ibv_wc& wc, const std::string& from) {
             known ? "" : ": the window is not registered (any more)");
     return false;
   }
-  adder_.add({window.address + message.offset, message.add, window.gpu, window.fabric_key},
+  adder_.add({.address = window.address + message.offset,
+              .add = message.add,
+              .gpu = window.gpu,
+              .rkeys = {window.fabric_key, window.second_key},
+              .never_reset = window.never_reset},
              {static_cast<std::uint32_t>(queue), slot, rows_[queue].generation});
   return true;
 }

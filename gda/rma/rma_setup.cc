@@ -90,9 +90,14 @@ Status Context::make_memory() {
                   {memory_->host() + words + scratch, {lkey, second_lkey}, second}, flush_.get());
   if (!made) return made.status();
   inbox_ = std::move(made).take();
+  if (sides_[1] != nullptr && inbox_->adder().add_second(second_lkey) != Status::ok)
+    sides_[1].reset();  // its log says why
   for (int port = 0; port < 2; ++port)
-    if (auto& side = sides_[static_cast<std::size_t>(port)]; side != nullptr)
+    if (auto& side = sides_[static_cast<std::size_t>(port)]; side != nullptr) {
       side->serve(*inbox_, port);
+      side->renew_with(
+          {flush_ != nullptr ? flush_->loop(port) : nullptr, inbox_->adder().loop(port)});
+    }
   return Status::ok;
 }
 
@@ -103,12 +108,7 @@ Status Context::make_flush(std::uint64_t sink) {
   flush_ = std::move(flush).take();
   if (flush_ == nullptr || sides_[1] == nullptr) return Status::ok;
   // Without it nothing moves, which its log says; the context is as good.
-  if (flush_->add_second({sink, sides_[1]->memory().lkey}) != Status::ok) {
-    sides_[1].reset();
-    return Status::ok;
-  }
-  for (const int port : {0, 1})
-    sides_[static_cast<std::size_t>(port)]->renew_with(flush_->loop(port));
+  if (flush_->add_second({sink, sides_[1]->memory().lkey}) != Status::ok) sides_[1].reset();
   return Status::ok;
 }
 

@@ -3,6 +3,7 @@
 
 #include <endian.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "plugin/base/log.h"
@@ -42,7 +43,7 @@ Result<PortPairs::Renewed> PortPairs::renew(std::size_t p, const TeamCore& core)
             why.c_str());
     return now.status();
   }
-  if (loop_ != nullptr) TP_TRY(loop_->renew());
+  TP_TRY(renew_loops());
   const Rail rail = Rail::of(where_.rail.port, *now);
   Renewed made;
   for (auto* end : {&made.pair, &made.far}) {
@@ -53,6 +54,18 @@ Result<PortPairs::Renewed> PortPairs::renew(std::size_t p, const TeamCore& core)
   }
   TP_TRY(give_receives(p, made.arrivals().qp()));
   return made;
+}
+
+bool PortPairs::loops_broken() const {
+  return std::any_of(loops_.begin(), loops_.end(), [](const LoopPair* loop) {
+    return loop != nullptr && loop->broken() && !loop->has_renewed();
+  });
+}
+
+Status PortPairs::renew_loops() const {
+  for (LoopPair* const loop : loops_)
+    if (loop != nullptr) TP_TRY(loop->renew());
+  return Status::ok;
 }
 
 bool PortPairs::stop(std::size_t p) const {

@@ -4,6 +4,7 @@
 // and how large, GIN's PortQueues and RMA's PortSide say.
 //
 // Threads: made and connected at setup; who drives the context posts and polls.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "gda/connect/queue_pair.h"
-#include "gda/served/back/flush_loop.h"
+#include "gda/served/back/loop_pair.h"
 #include "gda/team/team_core.h"
 #include "plugin/base/owned.h"
 
@@ -69,8 +70,13 @@ class PortPairs {
     return raise(next_[p], far, peer, here);
   }
 
-  // Is made anew before queue pairs are, if it is broken; null: there is none.  It outlives this.
-  void renew_with(FlushLoop* loop) { loop_ = loop; }
+  // They are made anew before queue pairs are, if they are broken; null: there is none.  They
+  // outlive whoever renews.
+  using Loops = std::array<LoopPair*, 2>;
+  void renew_with(const Loops& loops) { loops_ = loops; }
+  bool loops_broken() const;
+  // As renew().
+  Status renew_loops() const;
 
  protected:
   explicit PortPairs(const Where& where) : where_(where) {}
@@ -91,7 +97,7 @@ class PortPairs {
  private:
   static Status raise(Renewed& ends, const QueueEnd& far, const std::string& peer, bool here);
 
-  FlushLoop* loop_ = nullptr;
+  Loops loops_{};
 };
 
 // What a rank tells a peer over a queue pair, beside signals: a number as immediate data, perhaps

@@ -28,12 +28,22 @@ void PortRenewals::look_at_ports(std::int64_t now) {
     if (!same) up_since_[at] = now;
     if (looked.down()) up_since_[at] = 0;
     if (std::exchange(changes_[at], looked.changes()) != looked.changes()) look_at_addresses(port);
+    look_at_loops(port, now);
   }
   for (std::size_t p = 0; p < pairs_.size(); ++p) {
     if (pairs_[p].back == nullptr || pairs_[p].state != State::wanted) continue;
     tell_lost(p);
     advance(p);
   }
+}
+
+// One may be lost alone, or with a port that no queue here was over: then no queue pair is made
+// anew with it.
+void PortRenewals::look_at_loops(int port, std::int64_t now) {
+  std::int64_t& due = loops_due_[static_cast<std::size_t>(port)];
+  if (now < due || !settled(port) || !ports_.at(port).loops_broken()) return;
+  due = now + ports_.core.config().failover_pace.first_pause_ms * kMillisecond;
+  maker_.renew_loops(port);
 }
 
 // Nothing is asked over an idle queue pair, so that it is mute would show when it is needed.

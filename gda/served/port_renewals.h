@@ -84,6 +84,7 @@ class PortRenewals {
     std::int64_t pause = 0, due = 0;  // after a failure, ns; until when
   };
 
+  void look_at_loops(int port, std::int64_t now);
   void look_at_addresses(int port);
   int other(const Pair& pair) const { return 1 - pair.back->on(); }
   bool offers(std::size_t pair) const { return ports_.rank_of(pair) <= ports_.core.rank(); }
@@ -111,7 +112,8 @@ class PortRenewals {
   // Of the ports: since when each has been up, and what it had told of by then.
   std::array<std::int64_t, 2> up_since_{};
   std::array<std::uint32_t, 2> changes_{};
-  QueueMaker maker_;  // last: its thread uses the others
+  std::array<std::int64_t, 2> loops_due_{};  // when their loops may be made anew again
+  QueueMaker maker_;                         // last: its thread uses the others
 };
 
 }  // namespace twinpath::gda

@@ -14,14 +14,22 @@ QueueMaker::QueueMaker(const TwoPorts& ports, std::size_t pairs) : ports_(ports)
 
 QueueMaker::~QueueMaker() {
   stop_.store(true, std::memory_order_relaxed);
-  rung_.fetch_add(1, std::memory_order_release);
-  rung_.notify_one();
+  ring();
   thread_.join();
 }
 
 void QueueMaker::begin(std::size_t p, int way, Job job) {
   slots_[p].way = way;
   slots_[p].job.store(job, std::memory_order_release);  // partner: run()
+  ring();
+}
+
+void QueueMaker::renew_loops(int port) {
+  loops_[static_cast<std::size_t>(port)].store(true, std::memory_order_release);  // partner: run()
+  ring();
+}
+
+void QueueMaker::ring() {
   rung_.fetch_add(1, std::memory_order_release);
   rung_.notify_one();
 }
@@ -48,6 +56,12 @@ void QueueMaker::run() {
   while (!stop_.load(std::memory_order_relaxed)) {
     const int rung = rung_.load(std::memory_order_acquire);
     bool any = false;
+    for (const int port : {0, 1}) {
+      if (!loops_[static_cast<std::size_t>(port)].exchange(false, std::memory_order_acquire))
+        continue;
+      any = true;
+      (void)ports_.at(port).renew_loops();
+    }
     for (std::size_t p = 0; p < slots_.size(); ++p) {
       const Job job = slots_[p].job.load(std::memory_order_acquire);
       if (job != Job::make && job != Job::raise) continue;

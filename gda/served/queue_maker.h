@@ -37,6 +37,8 @@ class QueueMaker {
   // beside the one in use.  Once done: take_in(), word().
   void make(std::size_t p, int way) { begin(p, way, Job::make); }
   static bool has_next(int way) { return way == 0; }
+  // Of that port, which are broken (port_pairs.h).  Nobody is told how it ends.
+  void renew_loops(int port);
   // Brings what was taken in to the far end in that word; to itself it needs none.
   void raise(std::size_t p, int way, const QueueWord& far);
   // Asked until it is not pending.
@@ -54,6 +56,7 @@ class QueueMaker {
     QueueWord word, far;
   };
   void begin(std::size_t p, int way, Job job);
+  void ring();
   void run();
   bool work(std::size_t p, Job job);
   bool make(std::size_t p, int way, PortPairs::Renewed& into);
@@ -61,6 +64,7 @@ class QueueMaker {
 
   const TwoPorts& ports_;
   std::vector<Slot> slots_;
+  std::array<std::atomic<bool>, 2> loops_{};  // by port: asked for
   std::atomic<int> rung_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -149,12 +149,14 @@ void ServedContext::make_second(const ContextSettings& settings) {
   auto second = PortQueues::make(*core_, {core_->second->rail, core_->second->limits}, shape_,
                                  *memory_, movable);
   if (!second) return;
-  if (flush_ != nullptr) {
-    const FlushLoop::Sink sink{memory_->sink_address(), (*second)->tables().lkey};
-    if (flush_->add_second(sink) != Status::ok) return;
-    for (const int port : {0, 1})
-      (port == 0 ? *ports_[0] : **second).renew_with(flush_->loop(port));
-  }
+  const std::uint32_t lkey = (*second)->tables().lkey;
+  if (flush_ != nullptr && flush_->add_second({memory_->sink_address(), lkey}) != Status::ok)
+    return;
+  WordAdder& adder = inbox_->adder();
+  if (adder.add_second(lkey) != Status::ok) return;
+  for (const int port : {0, 1})
+    (port == 0 ? *ports_[0] : **second)
+        .renew_with({flush_ != nullptr ? flush_->loop(port) : nullptr, adder.loop(port)});
   ports_[1] = std::move(second).take();
   moves_ = std::make_unique<PortMoves>(TwoPorts{*core_, peers_.size(), *ports_[0], *ports_[1]},
                                        *inbox_, &core_->engine->counts().moves);

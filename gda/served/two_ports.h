@@ -14,9 +14,8 @@ namespace twinpath::gda {
 struct TwoPorts {
   // And the way that is over a port.
   int port(std::size_t pair, int way) const { return way ^ swapped[pair]; }
-  PortPairs& queues(std::size_t pair, int way) const {
-    return port(pair, way) == 0 ? first : second;
-  }
+  PortPairs& queues(std::size_t pair, int way) const { return at(port(pair, way)); }
+  PortPairs& at(int port) const { return port == 0 ? first : second; }
   PortWatch& watch(int port) const { return port == 0 ? *core.port : core.second->watch; }
   PortWatch& watch(std::size_t pair, int way) const { return watch(port(pair, way)); }
   // Looked at now.

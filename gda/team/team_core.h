@@ -36,6 +36,8 @@ struct TeamCore {
   std::optional<PortWatch> port;
   std::unique_ptr<SecondPort> second;  // null: there is none to move to
   FlushSources flush_sources;
+  // Over which port the last WRITE to words in GPU memory went; of who has their turn.
+  int words_port = 0;
 
   // Whether a port of the team is lost for good, and with it the team: then that is told here,
   // once, and to all other ranks.

@@ -1,5 +1,5 @@
 #pragma once
-// Completions of a rank's first device that come later than they would.
+// Completions of one of a rank's devices that come later than they would.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -14,8 +14,8 @@ struct LateCompletions {
   // How long that one is held, ns; 0: not at all.
   using Pause = std::int64_t (*)(const ibv_wc&);
 
-  static void hold(const Rank& r, Pause by) {
-    auto& poll_cq = r.devices->rails(0).front().port->context->ops.poll_cq;
+  static void hold(const Rank& r, Pause by, int device = 0) {
+    auto& poll_cq = r.devices->rails(device).front().port->context->ops.poll_cq;
     below = poll_cq;
     pause = by;
     poll_cq = poll;

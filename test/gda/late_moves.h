@@ -4,7 +4,9 @@
 //
 // Threads: see moves.h.
 #include <atomic>
+#include <chrono>
 #include <initializer_list>
+#include <thread>
 
 #include "plugin/gpu/driver.h"
 #include "test/gda/gpu_window.h"
@@ -22,18 +24,21 @@ class FlushingGpu : public GpuWithMemory {
   explicit FlushingGpu(int options = gpu::cuda::kFlushByHost) {
     says = options;
     flushes = 0;
+    takes_ms = 0;
     driver_.device_attribute = [](int* value, int which, int) {
       if (which != gpu::cuda::kFlushWritesOptions) return 1;
       return *value = says, 0;
     };
     driver_.flush_writes = [](int target, int scope) {
       if (refuses || target != gpu::cuda::kFlushOfCurrentContext || scope < 100) return 1;
+      std::this_thread::sleep_for(std::chrono::milliseconds(takes_ms));
       soft::place_posted_writes(0);
       return ++flushes, 0;
     };
   }
   static inline std::atomic<int> flushes{0};
   static inline std::atomic<bool> refuses{false};
+  static inline std::atomic<int> takes_ms{0};
 
  private:
   static inline int says = 0;

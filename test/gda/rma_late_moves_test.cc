@@ -1,6 +1,4 @@
 // The same as late_moves_test.cc, of puts and gets of the host.
-#include <future>
-
 #include "test/gda/late_moves.h"
 #include "test/gda/rma_moves.h"
 #include "test/support/catch.h"
@@ -14,15 +12,10 @@ using namespace twinpath::test;
 namespace {
 
 std::string rma_late_moves(Rank& r) { return rma_moves<RmaMemory, RmaGpuData>(r); }
+std::string rma_late_words(Rank& r) { return rma_moves<RmaGpuMemory, RmaGpuData>(r); }
 
-// `all_are_on` of that port, while this rank makes the progress that its queues need.
 bool come_to(RmaContext& context, const std::string& port) {
-  auto there = std::async(std::launch::async, [&port] { return all_are_on(port); });
-  while (there.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    (void)context.progress();
-    sched_yield();
-  }
-  return there.get();
+  return driven({&context}, [&port] { return all_are_on(port); });
 }
 
 using Between = std::string (*)(Rank&, RmaContext&);
@@ -160,6 +153,11 @@ TEST_CASE("F1: RMA's data in GPU memory comes before its signals over either por
   leaves_late({1, 2, 4}, rma_late_moves);
 }
 
+TEST_CASE("F1: RMA's signals in GPU memory, too, are added over either port, late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  leaves_late({1, 2, 4}, rma_late_words);
+}
+
 TEST_CASE(
     "What RMA put to GPU memory before its port was left is there before signals over the other") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
@@ -178,6 +176,11 @@ TEST_CASE("An RMA put to the own rank shows what came over either port, on late 
 TEST_CASE("F4: RMA's data in GPU memory comes before its signals on the way back, late adapters") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
   goes_back_late_by_seed(rma_late_moves, queues_of);
+}
+
+TEST_CASE("F4: RMA's signals in GPU memory are added on the way back, late adapters") {
+  NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
+  goes_back_late_by_seed(rma_late_words, queues_of);
 }
 
 TEST_CASE("RMA signals come after data that came over either port, on late adapters") {

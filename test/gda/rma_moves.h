@@ -4,6 +4,8 @@
 //
 // Threads: ranks are threads or processes; `fault` and `alone` are set before they begin.
 #include <algorithm>
+#include <future>
+#include <initializer_list>
 #include <thread>
 #include <vector>
 
@@ -49,6 +51,17 @@ inline std::string rma_meets(Rank& r) {
   EXPECT_GIN(member.context);
   r.meeting->barrier();
   return {};
+}
+
+// What `wait` comes to, while this rank makes the progress that its queues need.
+template <class Wait>
+bool driven(std::initializer_list<gda::RmaContext*> contexts, Wait wait) {
+  auto over = std::async(std::launch::async, wait);
+  while (over.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    for (gda::RmaContext* context : contexts) (void)context->progress();
+    sched_yield();
+  }
+  return over.get();
 }
 
 // Whether its context fails within 20 s; an RMA context is driven meanwhile, as NCCL does.

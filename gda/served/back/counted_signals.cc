@@ -34,7 +34,7 @@ CountedInbox::CountedInbox(const Memory& memory, GpuFlush* flush)
 Status CountedInbox::listen(std::size_t pair, int port, ibv_qp* qp) {
   rows_[pair].qp = qp;
   rows_[pair].port = port;
-  if (flush_ != nullptr) flush_->comes_over(port, 1);
+  if (flush_ != nullptr) flush_->comes_over(port);
   return prepare(pair, qp, kReceives);
 }
 
@@ -55,10 +55,7 @@ bool CountedInbox::stop(std::size_t pair) {
 
 void CountedInbox::move(std::size_t pair, int port, ibv_qp* qp) {
   Row& row = rows_[pair];
-  if (flush_ != nullptr) {
-    flush_->comes_over(row.port, -1);
-    flush_->comes_over(port, 1);
-  }
+  if (flush_ != nullptr) flush_->moves(row.port, port);
   row.port = port;
   row.qp = qp;
   row.owed = 0;
@@ -106,7 +103,8 @@ bool CountedInbox::find(const CountedEntry& entry, GpuWords::Word& word) const {
   }
   word.address = at.address;
   word.gpu = at.gpu;
-  word.rkey = at.fabric_key;
+  word.rkeys = {at.fabric_key, at.second_key};
+  word.never_reset = at.never_reset;
   return true;
 }
 

@@ -28,9 +28,17 @@ Status GpuFlush::add_second(const FlushLoop::Sink& sink) {
   return Status::ok;
 }
 
+void GpuFlush::moves(int from, int to) {
+  const auto left = static_cast<std::size_t>(from), come_to = static_cast<std::size_t>(to);
+  --over_[left];
+  ++over_[come_to];
+  left_[left] = true;
+  left_[come_to] = false;
+}
+
 bool GpuFlush::reads(std::size_t port) const {
   if (loops_[port] == nullptr) return false;
-  return over_[port] != 0 || (port == 0 && (over_[1] == 0 || own_));
+  return over_[port] != 0 || own_[port] || (port == 0 && over_[1] == 0);
 }
 
 void GpuFlush::post() {
@@ -39,13 +47,13 @@ void GpuFlush::post() {
     if (reads(port) && !loops_[port]->has_room()) return;
   for (std::size_t port = 0; port < loops_.size(); ++port)
     if (reads(port)) loops_[port]->post(n);
-  own_ = false;
+  own_ = {};
   posted_.store(n, std::memory_order_release);
 }
 
 std::uint64_t GpuFlush::fence() {
   if (writes_ == nullptr || !needed()) return 0;
-  const std::uint64_t ticket = writes_->ask();
+  const std::uint64_t ticket = ask_driver();
   if (fence_.ticket == 0) fence_ = {ticket, {loops_[0]->last(), loops_[1]->last()}};
   return ticket;
 }
@@ -94,7 +102,7 @@ void GpuFlush::fail(const FlushLoop& loop) {
   TP_WARN(
       "%s: a read of GPU memory, which makes what peers wrote there visible, %s (%d); the "
       "communicator cannot be used any more; see dmesg of this host",
-      loop.port().c_str(), loop.failure().what, loop.failure().status);
+      loop.pair().port().c_str(), loop.failure().what, loop.failure().status);
   dead_.store(true, std::memory_order_release);
 }
 

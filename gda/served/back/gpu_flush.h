@@ -15,7 +15,7 @@
 // does (write_flush.h), once a move, before anybody is told that the queue pair is gone.  So it
 // does for what waits for a queue pair of these that has ended with its port.
 //
-// Threads: the engine's; settled() from any; loop() for FlushLoop::renew().
+// Threads: the engine's; settled() from any.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -33,19 +33,21 @@ class GpuFlush {
   // Queues can move to the team's second port.
   Status add_second(const FlushLoop::Sink& sink);
 
-  // Data comes over that port: so many times more, or fewer.  While none is told of it comes over
-  // the first.
-  void comes_over(int port, int more) { over_[static_cast<std::size_t>(port)] += more; }
-  // Whether it may come over another port than the first.
-  bool beyond_first() const { return over_[1] != 0; }
+  // What a queue brings comes over that port.  While none is told of it comes over the first.
+  void comes_over(int port) { ++over_[static_cast<std::size_t>(port)]; }
+  void moves(int from, int to);
+  // Whether anything may come over another port than that.
+  bool beyond(int port) const { return over_[static_cast<std::size_t>(1 - port)] != 0; }
+  // The last queue that has moved has moved away from it.
+  bool left(int port) const { return left_[static_cast<std::size_t>(port)]; }
 
   // Whether there is GPU memory that an adapter may write.
   bool needed() const { return team_.flush_sources.any(); }
   // All that has been brought by now is visible when done() has come to the result.
   std::uint64_t request() { return wanted_ = posted_.load(std::memory_order_relaxed) + 1; }
-  // The same with what this rank itself has written over the first port.
-  std::uint64_t request_own() {
-    own_ = true;
+  // The same with what this rank itself has written over that port.
+  std::uint64_t request_own(int port) {
+    own_[static_cast<std::size_t>(port)] = true;
     return request();
   }
   std::uint64_t done() const { return done_.load(std::memory_order_relaxed); }
@@ -58,6 +60,9 @@ class GpuFlush {
   // All that has ever come is visible once fenced(), whatever has become of its port; where there
   // is a second one.
   std::uint64_t fence();
+  // The same whether or not there are windows that adapters may write.
+  std::uint64_t ask_driver() { return writes_ != nullptr ? writes_->ask() : 0; }
+  bool driver_failed() const { return writes_ != nullptr && writes_->failed(); }
   bool fenced(std::uint64_t ticket) const {
     return ticket == 0 || writes_ == nullptr || writes_->done() >= ticket;
   }
@@ -68,7 +73,10 @@ class GpuFlush {
   bool settled(std::uint64_t posted) const;
 
   // Of that port; null: there is none.
-  FlushLoop* loop(int port) { return loops_[static_cast<std::size_t>(port)].get(); }
+  LoopPair* loop(int port) {
+    const auto& loop = loops_[static_cast<std::size_t>(port)];
+    return loop != nullptr ? &loop->pair() : nullptr;
+  }
 
  private:
   // Of the driver, and how far each loop had come by then.
@@ -86,11 +94,12 @@ class GpuFlush {
 
   const TeamCore& team_;
   std::array<std::unique_ptr<FlushLoop>, 2> loops_;
-  std::array<int, 2> over_{};
+  std::array<int, 2> over_{};  // queues
+  std::array<bool, 2> left_{};
   Fence fence_;                              // the first that is not there yet
   std::unique_ptr<gpu::WriteFlush> writes_;  // null: no queue can move
   std::uint64_t wanted_ = 0;                 // number of a READ
-  bool own_ = false;                         // the next one goes over the first port, too
+  std::array<bool, 2> own_{};                // the next one goes over that port, too
   std::atomic<std::uint64_t> posted_{0}, done_{0};
   std::atomic<bool> dead_{false};
 };

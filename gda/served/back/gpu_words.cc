@@ -7,11 +7,12 @@
 
 namespace twinpath::gda {
 
-Result<std::unique_ptr<GpuWords>> GpuWords::make(const TeamCore& team, WordTurn& turn,
+Result<std::unique_ptr<GpuWords>> GpuWords::make(TeamCore& team, WordTurn& turn, GpuFlush* flush,
                                                  const Values& values) {
   if (gpu::cuda::driver() == nullptr) return std::unique_ptr<GpuWords>();
   if (team.verbs().ordered) return std::unique_ptr<GpuWords>(std::make_unique<UpdatedWords>());
-  return LoopedWords::make(team, turn, values);
+  if (flush == nullptr) return std::unique_ptr<GpuWords>();  // the driver was not there before
+  return LoopedWords::make(team, turn, *flush, values);
 }
 
 }  // namespace twinpath::gda

@@ -19,6 +19,7 @@
 #include <memory>
 #include <span>
 
+#include "gda/served/back/gpu_flush.h"
 #include "gda/team/team_core.h"
 #include "gda/team/word_turn.h"
 
@@ -31,28 +32,37 @@ class GpuWords {
   struct Word {
     std::uint64_t address = 0, add = 0;
     int gpu = -1;
-    std::uint32_t rkey = 0;  // of this rank's memory over the team's first port
+    PortKeys rkeys{};          // of this rank's memory
+    bool never_reset = false;  // WindowTraits
   };
   enum class State : std::uint8_t { idle, busy, failed };  // failed: for good, which was logged
 
-  // Registered memory of kValuesBytes, for the adapter.
+  // Memory of kValuesBytes, registered with the team's adapter.
   struct Values {
     std::uint64_t* at = nullptr;
     std::uint32_t lkey = 0;
   };
   // `turn`: of all who may add to the same words.  All outlive the result.  Null without a CUDA
-  // driver.
-  static Result<std::unique_ptr<GpuWords>> make(const TeamCore& team, WordTurn& turn,
+  // driver.  `flush`: null where none is needed.
+  static Result<std::unique_ptr<GpuWords>> make(TeamCore& team, WordTurn& turn, GpuFlush* flush,
                                                 const Values& values);
-  // Nothing is added any more.
   virtual ~GpuWords() = default;
   GpuWords(const GpuWords&) = delete;
   GpuWords& operator=(const GpuWords&) = delete;
 
-  // kBatch at most, of different addresses; while idle.  False: not now.
-  virtual bool begin(std::span<const Word> words) = 0;
+  // Queues can move to the team's second port.  `lkey`: of the values there.
+  virtual Status add_second(std::uint32_t /*lkey*/) { return Status::ok; }
+  // To be made anew where it is broken; null: there is none.  It outlives stop().
+  virtual LoopPair* loop(int /*port*/) { return nullptr; }
+  // What comes by another one must be visible (gpu_flush.h) before it is told of here.
+  virtual int port() const { return 0; }
+
+  // kBatch at most, of different addresses; while idle.  Idle: not now.
+  virtual State begin(std::span<const Word> words) = 0;
   // Of what was begun; not after it has failed.
   virtual State look() = 0;
+  // Nothing is added any more; what is under way is waited for.
+  virtual void stop() = 0;
 
  protected:
   GpuWords() = default;

@@ -11,13 +11,14 @@ UpdatedWords::UpdatedWords() : batch_(std::make_unique<Batch>()) {
   for (Update& update : batch_->updates) update.batch = batch_.get();
 }
 
-UpdatedWords::~UpdatedWords() {
+void UpdatedWords::stop() {
+  if (batch_ == nullptr) return;
   if (wait_within(SoftBackEnd::kCopyLimit, [this] { return ended(); })) return;
   TP_WARN("adding to signals in GPU memory does not end; its memory is left to the process's end");
   (void)batch_.release();
 }
 
-bool UpdatedWords::begin(std::span<const Word> words) {
+GpuWords::State UpdatedWords::begin(std::span<const Word> words) {
   batch_->under_way.store(words.size(), std::memory_order_relaxed);
   for (std::size_t i = 0; i < words.size(); ++i) {
     Update& update = batch_->updates[i];
@@ -29,7 +30,7 @@ bool UpdatedWords::begin(std::span<const Word> words) {
     if (const Status status = gpu::submit_copy(&update); status != Status::ok)
       update_done(&update, status);
   }
-  return true;
+  return State::busy;
 }
 
 void UpdatedWords::update_done(gpu::CopyJob* job, Status status) {

@@ -14,11 +14,12 @@ namespace twinpath::gda {
 class UpdatedWords final : public GpuWords {
  public:
   UpdatedWords();
-  // Waits for what is under way, which ends without anybody's help.
-  ~UpdatedWords() override;
+  ~UpdatedWords() override { stop(); }
 
-  bool begin(std::span<const Word> words) override;
+  State begin(std::span<const Word> words) override;
   State look() override;
+  // What is under way ends without anybody's help.
+  void stop() override;
 
  private:
   // What the copy thread reaches; outlives this object if updates never end.

@@ -13,8 +13,8 @@ namespace twinpath::gda {
 WordAdder::WordAdder(Owner& owner, GpuFlush* flush, std::size_t most)
     : owner_(owner), flush_(flush), waiting_(std::bit_ceil(most)) {}
 
-Status WordAdder::reach_gpu(const TeamCore& team, WordTurn& turn, const GpuWords::Values& values) {
-  auto words = GpuWords::make(team, turn, values);
+Status WordAdder::reach_gpu(TeamCore& team, WordTurn& turn, const GpuWords::Values& values) {
+  auto words = GpuWords::make(team, turn, flush_, values);
   if (!words) return words.status();
   words_ = std::move(words).take();
   return Status::ok;
@@ -23,9 +23,9 @@ Status WordAdder::reach_gpu(const TeamCore& team, WordTurn& turn, const GpuWords
 void WordAdder::add(const GpuWords::Word& word, const Receipt& receipt) {
   if (dead_) return;
   came_.store(came_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  // What adds to words in GPU memory pushes itself what has come over the first port.
-  const bool flush =
-      flush_ != nullptr && flush_->needed() && (word.gpu < 0 || flush_->beyond_first());
+  // What adds to words in GPU memory pushes itself what has come over its port.
+  const bool flush = flush_ != nullptr && flush_->needed() &&
+                     (word.gpu < 0 || words_ == nullptr || flush_->beyond(words_->port()));
   // While others wait, this one does, too: who sees it may rely on what its sender signalled
   // before.  The READ of the flush is posted after the completion that brought this.
   waiting_.push({word, receipt, flush ? flush_->request() : 0});
@@ -42,7 +42,7 @@ bool WordAdder::turn() {
         return false;
       case GpuWords::State::idle:
         while (waiting_.first() != taken_) end();
-        if (flush_ != nullptr && flush_->needed()) pushed_ = flush_->request_own();
+        if (flush_ != nullptr && flush_->needed()) pushed_ = flush_->request_own(words_->port());
         break;
     }
   }
@@ -93,7 +93,16 @@ bool WordAdder::begin_words() {
     if (count == words.size()) break;
     words[count++] = word;
   }
-  if (words_->begin({words.data(), count})) taken_ = next;
+  switch (words_->begin({words.data(), count})) {
+    case GpuWords::State::busy:
+      taken_ = next;
+      break;
+    case GpuWords::State::failed:
+      drop();
+      return false;
+    case GpuWords::State::idle:
+      break;
+  }
   return true;
 }
 
@@ -111,7 +120,7 @@ void WordAdder::drop() {
 }
 
 void WordAdder::stop() {
-  words_.reset();
+  if (words_ != nullptr) words_->stop();
   drop();
 }
 

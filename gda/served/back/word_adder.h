@@ -38,7 +38,12 @@ class WordAdder {
   // `flush`: null where none is needed.  `most`: so many wait without anything being allocated.
   WordAdder(Owner& owner, GpuFlush* flush, std::size_t most);
   // Before the first word in GPU memory: see GpuWords::make.
-  Status reach_gpu(const TeamCore& team, WordTurn& turn, const GpuWords::Values& values);
+  Status reach_gpu(TeamCore& team, WordTurn& turn, const GpuWords::Values& values);
+  // See gpu_words.h.
+  Status add_second(std::uint32_t lkey) {
+    return words_ != nullptr ? words_->add_second(lkey) : Status::ok;
+  }
+  LoopPair* loop(int port) { return words_ != nullptr ? words_->loop(port) : nullptr; }
 
   void add(const GpuWords::Word& word, const Receipt& receipt);
   // Whether turn() has anything to do.
