@@ -82,11 +82,10 @@ class Repeated {
 
 // One put that is larger than what the adapter takes at once (1 GiB), with a signal behind it.
 std::string large(Rank& r) {
+  Repeated from(512), to(512);  // outlive what uses them, where a rank stops half way
   RmaMember member = rma_join(r);
-  EXPECT_GIN(member.context);
+  EXPECT_GIN(member.context && from && to);
   RmaContext& context = *member.context;
-  Repeated from(512), to(512);
-  EXPECT_GIN(from && to);
   EXPECT_GIN(r.devices->rails(0).front().port->max_message_bytes < from.bytes());
   auto source =
       member.comm->register_window(from.data(), from.bytes(), MemoryType::host, 0, -1, {});
