@@ -207,7 +207,7 @@ void Context::look_around(std::int64_t now) {
   const bool moving = moves_ != nullptr && moves_->under_way();  // which has a limit of its own
   for (const int port : {0, 1}) {
     if (given_up_ || moving || !(moves_ != nullptr ? moves_->serves(port) : port == 0)) continue;
-    if (team_->lost(port == 0 ? *team_->port : team_->second->watch, now)) return fail_queues(-1);
+    if (team_->lost(team_->watch(port), now)) return fail_queues(-1);
   }
   for (int rank = 0; rank < ranks() && !given_up_; ++rank)
     if (rank != team_->rank() && !gone_[static_cast<std::size_t>(rank)]) look_at(rank, now);

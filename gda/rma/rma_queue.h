@@ -39,8 +39,6 @@ struct SignalMessage {
   static SignalMessage decode(const std::uint8_t* from);
 };
 
-// Of memory, over the team's first port and its second.
-
 struct Work {
   enum class Kind : std::uint8_t { write, read, flush };
   Kind kind = Kind::write;

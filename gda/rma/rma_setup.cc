@@ -95,8 +95,7 @@ Status Context::make_memory() {
   for (int port = 0; port < 2; ++port)
     if (auto& side = sides_[static_cast<std::size_t>(port)]; side != nullptr) {
       side->serve(*inbox_, port);
-      side->renew_with(
-          {flush_ != nullptr ? flush_->loop(port) : nullptr, inbox_->adder().loop(port)});
+      side->renew_with(inbox_->adder().loops(port));
     }
   return Status::ok;
 }

@@ -6,11 +6,10 @@
 namespace twinpath::gda::rma {
 
 Status Window::announce(const WindowRequest& request) {
-  Team& core = team_;
   // Also by ranks that fail: the next window has the next number everywhere.
-  number_ = core.next_number();
+  number_ = team_.next_number();
   const auto mine = prepare(request);
-  auto theirs = gather_or_fail(*core.mesh, mine, "registering a window");
+  auto theirs = gather_or_fail(*team_.mesh, mine, "registering a window");
   if (!theirs) return theirs.status();
   return publish(*theirs);
 }

@@ -17,11 +17,6 @@ namespace {
 // A signal's immediate data is none of a word's of queue pairs made anew.
 static_assert(!PortRenewals::is_word(CountedEntry::kInWindow));
 
-// As long as a port may be down, ns; but time enough for a peer that is only slow.
-std::int64_t follow_limit(const Config& config) {
-  return std::max(config.failover_hold_ms * kMillisecond, 2 * kSecond);
-}
-
 }  // namespace
 
 PortMoves::PortMoves(const TwoPorts& ports, MovingInbox& inbox, counters::MoveCounts* counts)
@@ -121,7 +116,7 @@ void PortMoves::leave(std::size_t p, const char* why) {
     TP_WARN("%s leaves %s for %s: %s", name(p), ports_.name(p, pair.on), ports_.name(p, to), why);
   pair.at = At::stopping;
   pair.left = now_ns();
-  pair.limit.emplace(follow_limit(ports_.core.config()));
+  pair.limit.emplace(move_limit(ports_.core.config()));
   ++moving_;
   quit(p, pair.on);
   pair.back->stop();
@@ -177,7 +172,7 @@ bool PortMoves::advance() {
     if (!pair.back->dead() && pair.limit->over(now_ns())) {
       TP_WARN("%s: the peer has not followed to %s in %lld ms", name(p),
               ports_.name(p, 1 - pair.on),
-              static_cast<long long>(follow_limit(ports_.core.config()) / kMillisecond));
+              static_cast<long long>(move_limit(ports_.core.config()) / kMillisecond));
       pass(p, "nothing comes from the peer");
     }
     moved |= advance(p);
@@ -244,7 +239,7 @@ void PortMoves::pass(std::size_t p, const char* why) {
   TP_WARN("%s does not stay on %s: %s", name(p), ports_.name(p, by), why);
   pair.at = At::stopping;
   pair.skipped = !pair.heard;
-  pair.limit.emplace(follow_limit(ports_.core.config()));
+  pair.limit.emplace(move_limit(ports_.core.config()));
   quit(p, by);
   pair.back->skip();
   arrive(p);

@@ -154,9 +154,7 @@ void ServedContext::make_second(const ContextSettings& settings) {
     return;
   WordAdder& adder = inbox_->adder();
   if (adder.add_second(lkey) != Status::ok) return;
-  for (const int port : {0, 1})
-    (port == 0 ? *ports_[0] : **second)
-        .renew_with({flush_ != nullptr ? flush_->loop(port) : nullptr, adder.loop(port)});
+  for (const int port : {0, 1}) (port == 0 ? *ports_[0] : **second).renew_with(adder.loops(port));
   ports_[1] = std::move(second).take();
   moves_ = std::make_unique<PortMoves>(TwoPorts{*core_, peers_.size(), *ports_[0], *ports_[1]},
                                        *inbox_, &core_->engine->counts().moves);

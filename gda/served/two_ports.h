@@ -16,7 +16,7 @@ struct TwoPorts {
   int port(std::size_t pair, int way) const { return way ^ swapped[pair]; }
   PortPairs& queues(std::size_t pair, int way) const { return at(port(pair, way)); }
   PortPairs& at(int port) const { return port == 0 ? first : second; }
-  PortWatch& watch(int port) const { return port == 0 ? *core.port : core.second->watch; }
+  PortWatch& watch(int port) const { return core.watch(port); }
   PortWatch& watch(std::size_t pair, int way) const { return watch(port(pair, way)); }
   // Looked at now.
   bool look(int port, std::int64_t now) const { return !core.down(watch(port), now); }

@@ -28,16 +28,13 @@ class TeamComm : public Seam {
   Result<typename Seam::Window*> register_window(void* data, std::size_t bytes, MemoryType type,
                                                  std::uint64_t dmabuf_offset, int dmabuf_fd,
                                                  const WindowTraits& traits) override {
-    auto window = std::make_unique<Window>(*team_);
+    windows_.push_back(std::make_unique<Window>(*team_));
+    Window* const window = windows_.back().get();
     const Status announced =
         window->announce({data, bytes, type, dmabuf_offset, dmabuf_fd, traits});
-    if (announced != Status::ok) {
-      window->close();
-      quiesce();
-      return announced;
-    }
-    windows_.push_back(std::move(window));
-    return static_cast<typename Seam::Window*>(windows_.back().get());
+    if (announced == Status::ok) return static_cast<typename Seam::Window*>(window);
+    (void)deregister_window(window);
+    return announced;
   }
 
   Status deregister_window(typename Seam::Window* window) override {

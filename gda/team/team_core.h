@@ -39,6 +39,8 @@ struct TeamCore {
   // Over which port the last WRITE to words in GPU memory went; of who has their turn.
   int words_port = 0;
 
+  // Of the first port (0) or the second, which there is.
+  PortWatch& watch(int of) { return of == 0 ? *port : second->watch; }
   // Whether a port of the team is lost for good, and with it the team: then that is told here,
   // once, and to all other ranks.
   bool lost_port(std::int64_t now) { return lost(*port, now); }

@@ -10,10 +10,10 @@
 
 namespace twinpath::gda {
 
-Result<std::unique_ptr<FlushLoop>> FlushLoop::make(const TeamCore& team,
-                                                   const LoopPair::Where& where, const Sink& sink) {
-  std::unique_ptr<FlushLoop> made(new FlushLoop(team, where.port, sink));
-  auto pair = LoopPair::make(team, where, {IBV_ACCESS_REMOTE_READ, kReads});
+Result<std::unique_ptr<FlushLoop>> FlushLoop::make(const TeamCore& team, int port,
+                                                   const Sink& sink) {
+  std::unique_ptr<FlushLoop> made(new FlushLoop(team, port, sink));
+  auto pair = LoopPair::make(team, port, {IBV_ACCESS_REMOTE_READ, kReads});
   if (!pair) return pair.status();
   made->pair_ = std::move(pair).take();
   return made;

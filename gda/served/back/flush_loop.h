@@ -24,8 +24,7 @@ class FlushLoop {
 
   static constexpr std::uint32_t kReads = 4;  // under way at most
 
-  static Result<std::unique_ptr<FlushLoop>> make(const TeamCore& team, const LoopPair::Where& where,
-                                                 const Sink& sink);
+  static Result<std::unique_ptr<FlushLoop>> make(const TeamCore& team, int port, const Sink& sink);
 
   // READ number `n`, more than those before.  Where nothing of the GPU's is registered over the
   // port none is needed.
@@ -57,8 +56,8 @@ class FlushLoop {
   bool quiet(std::uint64_t n) const;
 
  private:
-  FlushLoop(const TeamCore& team, std::size_t port, const Sink& sink)
-      : team_(team), port_(port), sink_(sink) {}
+  FlushLoop(const TeamCore& team, int port, const Sink& sink)
+      : team_(team), port_(static_cast<std::size_t>(port)), sink_(sink) {}
   void fail(const char* what, int status, bool refused);
   // Nothing is under way, whatever has brought what was asked for.
   void rest() { read_.store(last(), std::memory_order_release); }

@@ -13,7 +13,7 @@ Result<std::unique_ptr<GpuFlush>> GpuFlush::make(const TeamCore& team,
                                                  const FlushLoop::Sink& sink) {
   if (team.verbs().ordered || gpu::cuda::driver() == nullptr) return std::unique_ptr<GpuFlush>();
   std::unique_ptr<GpuFlush> made(new GpuFlush(team));
-  auto loop = FlushLoop::make(team, {team.rail, team.limits, 0}, sink);
+  auto loop = FlushLoop::make(team, 0, sink);
   if (!loop) return loop.status();
   made->loops_[0] = std::move(loop).take();
   return made;
@@ -21,7 +21,7 @@ Result<std::unique_ptr<GpuFlush>> GpuFlush::make(const TeamCore& team,
 
 Status GpuFlush::add_second(const FlushLoop::Sink& sink) {
   if (team_.gpu < 0) return Status::ok;  // nor has any window that queues move with
-  auto loop = FlushLoop::make(team_, {team_.second->rail, team_.second->limits, 1}, sink);
+  auto loop = FlushLoop::make(team_, 1, sink);
   if (!loop) return loop.status();
   loops_[1] = std::move(loop).take();
   writes_ = std::make_unique<gpu::WriteFlush>(team_.gpu);

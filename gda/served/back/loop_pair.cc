@@ -9,15 +9,14 @@
 
 namespace twinpath::gda {
 
-Result<std::unique_ptr<LoopPair>> LoopPair::make(const TeamCore& team, const Where& where,
-                                                 const Use& use) {
-  std::unique_ptr<LoopPair> made(new LoopPair(team, where, use));
+Result<std::unique_ptr<LoopPair>> LoopPair::make(const TeamCore& team, int port, const Use& use) {
+  std::unique_ptr<LoopPair> made(new LoopPair(team, port, use));
   // Twice: what a queue pair had comes back beside what the next one does.
-  auto cq = make_completion_queue(team.verbs(), where.rail.port.adapter->context, 2 * use.depth,
+  auto cq = make_completion_queue(team.verbs(), made->rail_.port.adapter->context, 2 * use.depth,
                                   team.owner());
   if (!cq) return cq.status();
   made->cq_ = std::move(cq).take();
-  auto pair = made->make_pair(where.rail);
+  auto pair = made->make_pair(made->rail_);
   if (!pair) return pair.status();
   made->pair_ = std::move(pair).take();
   return made;
@@ -28,7 +27,7 @@ Result<std::unique_ptr<QueuePair>> LoopPair::make_pair(const Rail& rail) const {
   settings.access = use_.access;
   settings.recv_depth = 0;
   settings.send_depth = static_cast<int>(use_.depth);
-  auto pair = QueuePair::make(team_.verbs(), rail, cq_.get(), settings, where_.limits);
+  auto pair = QueuePair::make(team_.verbs(), rail, cq_.get(), settings, limits_);
   if (!pair) return pair.status();
   TP_TRY((*pair)->raise((*pair)->end(), "itself", true));
   return pair;
@@ -52,9 +51,9 @@ bool LoopPair::stop() {
 Status LoopPair::renew() {
   if (!broken() || has_renewed()) return Status::ok;
   std::string why;
-  const auto now = team_.devices->live(where_.rail.port, why);
+  const auto now = team_.devices->live(rail_.port, why);
   if (!now) return now.status();
-  auto pair = make_pair(Rail::of(where_.rail.port, *now));
+  auto pair = make_pair(Rail::of(rail_.port, *now));
   if (!pair) return pair.status();
   renewed_ = std::move(pair).take();
   has_renewed_.store(true, std::memory_order_release);  // partner: take_renewed()

@@ -22,21 +22,15 @@ namespace twinpath::gda {
 
 class LoopPair {
  public:
-  // Of the team's first port (0) or its second.
-  struct Where {
-    const Rail& rail;
-    const AdapterLimits& limits;
-    std::size_t port = 0;
-  };
   struct Use {
     int access = 0;
     std::uint32_t depth = 1;  // work requests under way at most
   };
-  static Result<std::unique_ptr<LoopPair>> make(const TeamCore& team, const Where& where,
-                                                const Use& use);
+  // Over the team's first port (0) or its second.
+  static Result<std::unique_ptr<LoopPair>> make(const TeamCore& team, int port, const Use& use);
 
   ibv_qp* qp() const { return pair_->qp(); }
-  const std::string& port() const { return where_.rail.port.port->name; }
+  const std::string& port() const { return rail_.port.port->name; }
   // Completions of the queue pair in use: how many; below 0 they cannot be read.
   int poll(std::span<ibv_wc> wcs);
 
@@ -51,12 +45,16 @@ class LoopPair {
   void take_renewed();
 
  private:
-  LoopPair(const TeamCore& team, const Where& where, const Use& use)
-      : team_(team), where_(where), use_(use) {}
+  LoopPair(const TeamCore& team, int port, const Use& use)
+      : team_(team),
+        rail_(port == 0 ? team.rail : team.second->rail),
+        limits_(port == 0 ? team.limits : team.second->limits),
+        use_(use) {}
   Result<std::unique_ptr<QueuePair>> make_pair(const Rail& rail) const;
 
   const TeamCore& team_;
-  const Where where_;
+  const Rail& rail_;
+  const AdapterLimits& limits_;
   const Use use_;
   Owned<ibv_cq> cq_;
   std::unique_ptr<QueuePair> pair_, renewed_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gda/served/back/moving.h"
 #include "plugin/base/clock.h"
 #include "plugin/base/log.h"
 #include "plugin/rdma/completion_text.h"
@@ -16,22 +17,22 @@ LoopedWords::LoopedWords(TeamCore& team, WordTurn& turn, GpuFlush& flush, const 
 Result<std::unique_ptr<GpuWords>> LoopedWords::make(TeamCore& team, WordTurn& turn, GpuFlush& flush,
                                                     const Values& values) {
   std::unique_ptr<LoopedWords> made(new LoopedWords(team, turn, flush, values));
-  TP_TRY(made->make_loop({team.rail, team.limits, 0}));
+  TP_TRY(made->make_loop(0));
   return std::unique_ptr<GpuWords>(std::move(made));
 }
 
 Status LoopedWords::add_second(std::uint32_t lkey) {
   if (team_.gpu < 0) return Status::ok;  // nor has any window that queues move with
   lkeys_[1] = lkey;
-  return make_loop({team_.second->rail, team_.second->limits, 1});
+  return make_loop(1);
 }
 
-Status LoopedWords::make_loop(const LoopPair::Where& where) {
+Status LoopedWords::make_loop(int port) {
   auto loop = LoopPair::make(
-      team_, where,
+      team_, port,
       {IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE, static_cast<std::uint32_t>(kBatch)});
   if (!loop) return loop.status();
-  loops_[where.port] = std::move(loop).take();
+  loops_[static_cast<std::size_t>(port)] = std::move(loop).take();
   return Status::ok;
 }
 
@@ -42,12 +43,11 @@ void LoopedWords::stop() {
   turn_.give_back(this);  // what was under way is over
 }
 
-// For the words of this batch.
 bool LoopedWords::usable(int port) const {
   const auto at = static_cast<std::size_t>(port);
-  const PortWatch& watch = port == 0 ? *team_.port : team_.second->watch;
-  return !loops_[at]->broken() && !watch.down() &&
-         std::all_of(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(count_),
+  const auto words = batch();
+  return !loops_[at]->broken() && !team_.watch(port).down() &&
+         std::all_of(words.begin(), words.end(),
                      [at](const Word& word) { return word.rkeys[at] != 0; });
 }
 
@@ -62,19 +62,21 @@ int LoopedWords::choose(int wanted) {
 }
 
 bool LoopedWords::may_repeat() const {
-  return loops_[1] != nullptr &&
-         (phase_ == Phase::reading ||
-          std::all_of(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(count_),
-                      [](const Word& word) { return word.never_reset; }));
+  const auto words = batch();
+  return loops_[1] != nullptr && (phase_ == Phase::reading ||
+                                  std::all_of(words.begin(), words.end(),
+                                              [](const Word& word) { return word.never_reset; }));
 }
 
-// As long as a port may be down.
-bool LoopedWords::patient() {
-  const Config& config = team_.config();
-  if (!limit_) limit_.emplace(std::max(config.failover_hold_ms * kMillisecond, 2 * kSecond));
-  if (!limit_->over(now_ns())) return true;
+// From now on until the batch is over.
+void LoopedWords::hurry() {
+  if (!limit_) limit_.emplace(move_limit(team_.config()));
+}
+
+bool LoopedWords::late() {
+  if (!limit_ || !limit_->over(now_ns())) return false;
   fail("no port has done it in time", 0);
-  return false;
+  return true;
 }
 
 GpuWords::State LoopedWords::begin(std::span<const Word> words) {
@@ -84,7 +86,8 @@ GpuWords::State LoopedWords::begin(std::span<const Word> words) {
   const int port = choose(team_.words_port);
   if (port < 0) {
     turn_.give_back(this);  // another context may have one
-    return patient() ? State::idle : State::failed;
+    hurry();
+    return late() ? State::failed : State::idle;
   }
   next_ = Phase::reading;
   // What came before was asked for by this context's port (word_adder.cc).
@@ -99,7 +102,7 @@ void LoopedWords::fence(int port) {
   port_ = port;
   fence_ = flush_.ask_driver();
   phase_ = Phase::fencing;
-  (void)patient();  // from now on
+  hurry();
 }
 
 void LoopedWords::post(Phase phase) {
@@ -132,7 +135,7 @@ void LoopedWords::poll() {
   const int n = loop().poll(wcs);
   if (n < 0) return fail("its completion queue cannot be read", n);
   under_way_ -= static_cast<std::size_t>(n);
-  for (int i = 0; i < n && (phase_ == Phase::reading || phase_ == Phase::writing); ++i) {
+  for (int i = 0; i < n && posted(); ++i) {
     const ibv_wc_status status = wcs[static_cast<std::size_t>(i)].status;
     if (status != IBV_WC_SUCCESS)
       on_error(completion_hint(status), static_cast<int>(status), status);
@@ -149,13 +152,14 @@ void LoopedWords::leave(const char* why, int error) {
           loop().port().c_str(), why, error);
   next_ = phase_;
   phase_ = Phase::stopping;
+  hurry();
   if (!loop().stop()) fail("it does not take its queue pair out of service", 0);
 }
 
 GpuWords::State LoopedWords::look() {
-  if (limit_ && !patient()) return State::failed;
-  if (phase_ == Phase::stopping || phase_ == Phase::reading || phase_ == Phase::writing) poll();
-  if ((phase_ == Phase::reading || phase_ == Phase::writing) && under_way_ != 0) {
+  if (late()) return State::failed;
+  if (posted() || phase_ == Phase::stopping) poll();
+  if (posted() && under_way_ != 0) {
     if (may_repeat() && !works(port_) && works(1 - port_)) leave("it is left", 0);
     return phase_ == Phase::failed ? State::failed : State::busy;
   }
@@ -164,7 +168,7 @@ GpuWords::State LoopedWords::look() {
       if (under_way_ == 0) phase_ = Phase::waiting;
       [[fallthrough]];
     case Phase::waiting:
-      if (!patient() || phase_ != Phase::waiting) break;
+      if (phase_ != Phase::waiting) break;
       // One that is mute fails all, and is not known to.
       if (const int port = choose(1 - port_); port >= 0) fence(port);
       break;

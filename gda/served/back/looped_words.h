@@ -54,13 +54,16 @@ class LoopedWords final : public GpuWords {
   };
 
   LoopedWords(TeamCore& team, WordTurn& turn, GpuFlush& flush, const Values& values);
-  Status make_loop(const LoopPair::Where& where);
+  Status make_loop(int port);
   LoopPair& loop() { return *loops_[static_cast<std::size_t>(port_)]; }
+  std::span<const Word> batch() const { return {words_.data(), count_}; }
   bool usable(int port) const;
   bool works(int port) const { return usable(port) && !flush_.left(port); }
   int choose(int wanted);  // that, or the other one; below 0: none
   bool may_repeat() const;
-  bool patient();
+  bool posted() const { return phase_ == Phase::reading || phase_ == Phase::writing; }
+  void hurry();
+  bool late();
   void fence(int port);
   void post(Phase phase);
   void poll();

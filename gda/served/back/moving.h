@@ -6,13 +6,22 @@
 // Threads: of who drives the context.
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "gda/connect/queue_pair.h"
+#include "plugin/base/clock.h"
+#include "plugin/base/config.h"
 
 namespace twinpath::gda {
+
+// How long what has left a port may take to go on, ns: as long as a port may be down, but time
+// enough for a peer that is only slow.
+constexpr std::int64_t move_limit(const Config& config) {
+  return std::max(config.failover_hold_ms * kMillisecond, 2 * kSecond);
+}
 
 // A queue that survives its queue pair: stop(), then, once both ends have stopped theirs, resume().
 // Between the two nothing is posted.

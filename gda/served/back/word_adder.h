@@ -9,6 +9,7 @@
 // cannot run ahead of that.
 //
 // Threads: of who drives the context; came() and added() from any.
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +44,11 @@ class WordAdder {
   Status add_second(std::uint32_t lkey) {
     return words_ != nullptr ? words_->add_second(lkey) : Status::ok;
   }
-  LoopPair* loop(int port) { return words_ != nullptr ? words_->loop(port) : nullptr; }
+  // And of the flush.
+  std::array<LoopPair*, 2> loops(int port) {
+    return {flush_ != nullptr ? flush_->loop(port) : nullptr,
+            words_ != nullptr ? words_->loop(port) : nullptr};
+  }
 
   void add(const GpuWords::Word& word, const Receipt& receipt);
   // Whether turn() has anything to do.
