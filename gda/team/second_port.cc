@@ -33,9 +33,7 @@ bool has_other_port(const TeamCore& team) {
 }  // namespace
 
 void count_to_move(TeamCore& team) {
-  // No hardware has run what takes the GPU's driver: it is for those who ask.
-  const bool settled = team.verbs().ordered || team.gpu < 0;
-  if (team.config().gin_atomics == AtomicsChoice::automatic && team.config().failover && settled &&
+  if (team.config().gin_atomics == AtomicsChoice::automatic && moves_at_all(team) &&
       has_other_port(team))
     team.limits.atomics = false;
 }

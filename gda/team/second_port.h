@@ -106,7 +106,7 @@ struct SecondPort {
 // Where nobody chose (TWINPATH_GIN_ATOMICS), this rank's adapter is taken for one without atomics
 // if its part of the team can then go over to another port: before ranks tell each other what
 // theirs have.  A rank that has no other port counts with the others; what that costs is in
-// test/MEASUREMENTS.md.  Not where a GPU's driver must flush.
+// test/MEASUREMENTS.md.
 void count_to_move(TeamCore& team);
 
 // Collective: team.second, where there is one.  `can`: whether this rank's part of the team may go

@@ -294,7 +294,7 @@ constexpr std::array kOptions{
     option<&Config::gin_atomics>(
         "TWINPATH_GIN_ATOMICS", "GPU", "auto, 0, 1",
         "0 sends signals without the adapter's atomics: the peer's thread adds them. auto: "
-        "where GIN (TWINPATH_MODE=proxy) or RMA then survives a port (soft HCA, or no GPU)."),
+        "where GIN (TWINPATH_MODE=proxy) or RMA then survives a port."),
     option<&Config::gin_nic_handler>(
         "NCCL_GIN_GDAKI_NIC_HANDLER", "GPU", "0, 1, 2",
         "Who rings an adapter that reads kernels' queues itself. 1: a CPU thread; 2: the "

@@ -142,12 +142,13 @@ TEST_CASE(
   goes_back_late(GENERATE(false, true), 4, across_mended_ports);
 }
 
-TEST_CASE("A team whose GPU's driver must flush has atomics until it is told to count") {
+TEST_CASE("A team whose GPU's driver must flush counts its signals, unless it is told not to") {
   NEEDS(use_gpu() && !on_adapters(), "the late adapter is the soft HCA");
   FlushingGpu gpu;
   Config config = late_config();
-  config.gin_atomics = GENERATE(AtomicsChoice::automatic, AtomicsChoice::never);
-  const bool counted = config.gin_atomics == AtomicsChoice::never;
+  using enum AtomicsChoice;
+  config.gin_atomics = GENERATE(automatic, never, always);
+  const bool counted = config.gin_atomics != always;
   const LogCapture log;
   CHECK(run_threads(2, talks, config) == "");
   CHECK(log.has("if that port fails") == counted);
