@@ -31,10 +31,19 @@ class Comm final : public TeamComm<GinComm, Window, GinCore> {
   }
 };
 
-// Not where the adapter serves the queues itself: what it does is not seen here.
-bool may_move(const GinCore& core) {
-  return core.adapter == nullptr && std::all_of(core.plans.begin(), core.plans.end(),
-                                                [](const PeerPlan& plan) { return plan.counted; });
+// Not where the adapter serves the queues itself: what it does is not seen here.  What the engine
+// copies needs no counted signals, but the order of its fabric.
+SecondUse use_of_second(const GinCore& core) {
+  const auto all = [&core](const auto& are) {
+    return std::all_of(core.plans.begin(), core.plans.end(), are);
+  };
+  const auto is_counted = [](const PeerPlan& plan) { return plan.counted; };
+  const auto is_copied = [](const PeerPlan& plan) {
+    return !plan.counted && plan.mode == ModeChoice::gda_cpu;
+  };
+  if (core.adapter != nullptr) return SecondUse::none;
+  if (all(is_counted)) return SecondUse::moves;
+  return core.verbs().ordered && all(is_copied) ? SecondUse::either : SecondUse::none;
 }
 
 // A CPU posts all queues of this rank: those that a fabric's copy engine or the adapter serves stay
@@ -69,7 +78,7 @@ class Transport final : public GinTransport {
     TP_TRY(meetings_.meet(core, handles, rank, listener, settings));
     if (served_by_threads(*core)) count_to_move(*core);
     TP_TRY(agree_on_modes(*core, devices_->index_of(core->rail.port)));
-    TP_TRY(agree_on_second_port(*core, may_move(*core)));
+    TP_TRY(agree_on_second_port(*core, use_of_second(*core)));
     core->engine = Engine::of(core->gpu, devices_->config().gin_engine,
                               devices_->config().helper_cpus, devices_->counters().get());
     return std::unique_ptr<GinComm>(std::make_unique<Comm>(std::move(core)));

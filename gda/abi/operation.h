@@ -34,6 +34,8 @@ struct Operation {
   std::uint32_t window = 0;  // of a fetch_add: the word as the kernel named it, by key
   std::uint64_t offset = 0;  // and offset
   std::array<std::uint8_t, kMaxInline> inline_data{};
+
+  bool is_signal() const { return kind == OperationKind::fetch_add; }
 };
 
 // Error syndromes of an error CQE (PRM "Completion with Error syndrome", mlx5dv.h).

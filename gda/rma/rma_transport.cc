@@ -51,7 +51,7 @@ class Transport final : public RmaTransport {
     TP_TRY(meetings_.meet(team, handles, rank, listener, settings));
     count_to_move(*team);
     TP_TRY(team->agree_on_atomics());
-    TP_TRY(agree_on_second_port(*team, team->counted()));
+    TP_TRY(agree_on_second_port(*team, team->counted() ? SecondUse::moves : SecondUse::none));
     TP_INFO(net, "RMA of rank %d of %zu over %s: %s", rank, handles.size(),
             team->rail.port.port->name.c_str(),
             team->counted() ? "signals without atomics, by the receiver's CPU"

@@ -35,6 +35,24 @@ PortRenewals::Ends ends_of(const ContextMemory& memory, const VerbsBackEndSetup&
           .far_box = far_boxes + there * sizeof(QueueWord)};
 }
 
+// Of a pair whose operations are copied.
+SoftWaysSetup ways_of(const SoftHca& soft, std::size_t pair, const WayPorts& ways,
+                      const std::unique_ptr<PortQueues> (&ports)[2], const GinCore& core) {
+  SoftWaysSetup out;
+  out.soft = &soft;
+  out.ports = ways;
+  for (const int way : {0, 1}) {
+    const PortQueues* const port = ports[ways.here(way)].get();
+    if (port == nullptr || port->pair(pair) == nullptr) continue;
+    out.ways[static_cast<std::size_t>(way)] = {port->pair(pair)->qp(),
+                                               port->rail().port.port->name.c_str()};
+  }
+  if (ports[1] == nullptr) return out;
+  out.lacks = &core.second->lacks;
+  out.counts = &core.engine->counts().moves;
+  return out;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ServedContext>> ServedContext::make(std::shared_ptr<GinCore> core,
@@ -136,18 +154,26 @@ PortQueues::Plan ServedContext::plan(const ContextSettings& settings) const {
   if (settings.traffic_class >= 0) comm.traffic_class = settings.traffic_class;
   return {.used = used(),
           .receives = shape_.counted ? std::uint32_t{CountedInbox::kReceives} : 0,
-          .spare = core_->second != nullptr ? PortMoves::kSpare : 0,
+          .spare = core_->counted() && core_->second != nullptr ? PortMoves::kSpare : 0,
           .queue = path_settings(core_->config(), comm)};
 }
 
-// Pairs whose signals the engine copies stay where they are.  Without these queues, of which the
-// log says why there are none, the context is as good.
+// Where signals are counted, pairs whose puts the engine copies stay where they are.  Without these
+// queues, of which the log says why there are none, the context is as good.
 void ServedContext::make_second(const ContextSettings& settings) {
   PortQueues::Plan movable = plan(settings);
   for (std::size_t r = 0; r < peers_.size(); ++r)
-    movable.used[r] = peers_[r].used && core_->plans[r].mode == ModeChoice::proxy;
+    movable.used[r] =
+        peers_[r].used && (core_->plans[r].mode == ModeChoice::proxy) == shape_.counted;
   auto second = PortQueues::make(*core_, {core_->second->rail, core_->second->limits}, shape_,
                                  *memory_, movable);
+  if (core_->second->use == SecondUse::either) {
+    if (second)
+      ports_[1] = std::move(second).take();
+    else
+      (void)core_->second->lack("this rank has no queues there");
+    return;
+  }
   if (!second) return;
   const std::uint32_t lkey = (*second)->tables().lkey;
   if (flush_ != nullptr && flush_->add_second({memory_->sink_address(), lkey}) != Status::ok)
@@ -176,11 +202,11 @@ Status ServedContext::connect(const std::vector<Bytes>& from) {
     table.address = in.integer<std::uint64_t>();
     table.bytes = in.integer<std::uint64_t>();
     table.fabric_key = in.integer<std::uint32_t>();
-    const auto second_rkey = in.integer<std::uint32_t>();
+    table.second_key = in.integer<std::uint32_t>();
     const auto inbox = in.integer<std::uint64_t>();
     const auto row = std::max(in.integer<std::uint64_t>(), CountedInbox::room_for(1));
     peer(r).signals = {table.address, table.bytes, inbox, row};
-    peer(r).rkeys = {table.fabric_key, second_rkey};
+    peer(r).rkeys = {table.fabric_key, table.second_key};
     const TableOffer offer = decode_offer(in);
     if (!in.ok() || contexts != static_cast<std::uint32_t>(shape_.contexts) || speaks != used(r)) {
       TP_WARN("%s asked for %u queue sets, this rank for %d: all ranks must ask for the same",
@@ -224,7 +250,7 @@ Status ServedContext::raise(int rank, Reader& in) {
     // Its log says why.  Without a second way the queues are as good.
     if (second.raise(p, of.there(1) == 0 ? far : far_second, peer, here) != Status::ok)
       (void)core_->second->lack("a rank is not reached");
-    TP_TRY(second.give_receives(p, second.arrivals(p).qp()));
+    if (moves_ != nullptr) TP_TRY(second.give_receives(p, second.arrivals(p).qp()));
   }
   return Status::ok;
 }
@@ -239,7 +265,8 @@ Status ServedContext::add_keys(std::vector<KeyedMemory>& signals) {
   numbers_.sink_key = *key;
   if (shape_.signals != 0) {
     const KeyedMemory mine{memory_->signals_address(), memory_->signals_bytes(),
-                           signals_region().lkey};
+                           signals_region().lkey,
+                           ports_[1] != nullptr ? ports_[1]->tables().lkey : 0};
     key = core_->keys.add(mine, signals, kRemoteAtomic);
     if (!key) return key.status();
     numbers_.signals_key = *key;
@@ -286,8 +313,7 @@ Status ServedContext::make_queues() {
     std::string ignored;  // its queue pairs are there, so it is open
     if (const SoftHca* hca = far.direct ? open_soft_hca(ignored) : nullptr; hca != nullptr) {
       soft.emplace();
-      soft->soft = hca;
-      soft->qp = ports_[0]->pair(p)->qp();
+      soft->ways = ways_of(*hca, p, ways_[p], ports_, *core_);
       soft->depth = shape_.depth;
       soft->scratch = back.scratch;
       soft->signals = far.signals.signals;
@@ -295,7 +321,7 @@ Status ServedContext::make_queues() {
       if (far.table != nullptr) soft->signals_here = far.table->data();
     }
     mains_[p] = std::make_unique<MainQueue>(cqs_->at(q), back, front, find, soft);
-    if (back.second.pair == nullptr) continue;
+    if (back.kept == 0) continue;
     // Behind the rows of all its pairs.
     const std::uint64_t boxes =
         far.signals.row + shape_.pairs() * far.signals.entries * sizeof(CountedEntry);
@@ -328,7 +354,7 @@ VerbsBackEndSetup ServedContext::back_end_setup(std::size_t p) const {
   if (ports_[1] != nullptr && ports_[1]->pair(p) != nullptr) {
     back.second = path(1);
     back.slots = std::min(back.slots, ports_[1]->slots());
-    back.kept = shape_.depth;
+    back.kept = moves_ != nullptr ? shape_.depth : 0;
     bound(core_->second->rail);
   }
   back.scratch = memory_->scratch(p);

@@ -4,7 +4,8 @@
 // A queue that fails takes nobody along: its kernels get error CQEs and are let go, failed() is
 // true.  When a peer dies or cannot be reached its queues fail and all kernels of the context are
 // let go, because what they wait for may have been that peer's to send.  Where the team has a
-// second port a queue that fails with its port moves there first (port_moves.h).
+// second port a queue that fails with its port moves there first (port_moves.h), and what is copied
+// goes by its keys (soft_ways.h).
 //
 // Threads: make and destroy as gin.h says; turn and look_around are the engine's; failed() and
 // settle() from any.
@@ -75,6 +76,7 @@ class ServedContext final : public GinContext, private EngineClient {
       return soft->finished() >= number || (soft->dead() && soft->quiet());
     }
     bool dead() const { return soft != nullptr ? soft->dead() : back_end.dead(); }
+    void ask() { soft != nullptr ? soft->ask() : back_end.ask(); }
     bool unreachable() const {
       return back_end.unreachable() || (soft != nullptr && soft->unreachable());
     }
@@ -164,7 +166,7 @@ class ServedContext final : public GinContext, private EngineClient {
 
   std::unique_ptr<ContextMemory> memory_;
   Owned<ibv_mr> signals_mr_;              // null: they are in the tables
-  std::unique_ptr<PortQueues> ports_[2];  // the second: null without moves_
+  std::unique_ptr<PortQueues> ports_[2];  // the second: null where nothing goes over another
   std::vector<WayPorts> ways_;            // by pair
   std::unique_ptr<GpuFlush> flush_;       // null: none is ever needed
   ContextNumbers numbers_;

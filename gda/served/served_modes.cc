@@ -46,7 +46,10 @@ void ServedContext::settle_modes(const std::vector<Bytes>& from) {
   }
   for (auto& main : mains_) {
     if (main == nullptr || main->soft == nullptr) continue;
-    if (!peer(main->queue.peer()).direct) main->soft->step_aside();
+    if (peer(main->queue.peer()).direct) continue;
+    main->soft->step_aside();
+    if (core_->second != nullptr && core_->second->use == SecondUse::either)
+      (void)core_->second->lack("a rank's signals are not reached");
   }
 }
 

@@ -183,7 +183,7 @@ void ServedContext::look_at(int rank, std::int64_t now) {
   const Verdict verdict = peer(rank).watch.look(state.sign, state.silence_ms, now, asked, progress);
   if (verdict == Verdict::fine) return;
   if (verdict == Verdict::suspect) {
-    main->back_end.ask();  // which may find that the queue pair is gone
+    main->ask();  // which may find that the queue pair is gone
     scan_->wake(static_cast<std::size_t>(rank));
     return;
   }

@@ -38,7 +38,8 @@ void count_to_move(TeamCore& team) {
     team.limits.atomics = false;
 }
 
-Status agree_on_second_port(TeamCore& team, bool can) {
+Status agree_on_second_port(TeamCore& team, SecondUse use) {
+  const bool can = use != SecondUse::none;
   const bool wanted = can && moves_at_all(team);
   if (can && !wanted && team.config().failover && has_other_port(team))
     TP_INFO(net,
@@ -53,7 +54,7 @@ Status agree_on_second_port(TeamCore& team, bool can) {
   if (!limits) return limits.status();
   limits->atomics &= team.limits.atomics;
   team.second = std::make_unique<SecondPort>(
-      SecondPort::Place{*agreed->rail, *limits, settled_of(team, *agreed->rail)},
+      SecondPort::Place{*agreed->rail, *limits, settled_of(team, *agreed->rail), use},
       std::move(agreed->ports), *team.devices, team.owner());
   TP_INFO(net, "%s of rank %d moves from %s to %s if that port fails", team.name, team.rank(),
           team.rail.port.port->name.c_str(), team.second->rail.port.port->name.c_str());

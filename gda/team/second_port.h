@@ -2,7 +2,8 @@
 // The port to which a team's connection moves its queues when its first port fails: another one of
 // a merged device, or one in reserve.  What may not have arrived is sent again there
 // (gda/served/back/replay.h), so it takes
-//   - signals that are counted, at all ranks: whether an atomic was added nobody can tell;
+//   - signals that are counted, at all ranks: whether an atomic was added nobody can tell, but for
+//     what the soft HCA's engine copies (gda/served/back/soft_ways.h);
 //   - that what came over the first port is in place before a signal over the second one is told:
 //     settled_at_move();
 //   - no adapter that serves the queues itself: what it does is not seen here;
@@ -65,17 +66,26 @@ constexpr Settled settled_at_move(const PlaceFacts& of) {
   return of.flushed ? Settled::all : Settled::none;
 }
 
+// What a team's part at a rank can do with one, whatever the ports.
+enum class SecondUse : std::uint8_t {
+  none,
+  moves,   // queues move there
+  either,  // what begins takes the first that is up: gda/served/back/soft_ways.h
+};
+
 struct SecondPort {
   struct Place {
     const Rail& rail;
     const AdapterLimits& limits;
     Settled settled;
+    SecondUse use;
   };
   SecondPort(const Place& at, std::vector<PortIds> of_ranks, const Devices& devices,
              const void* team)
       : rail(at.rail),
         limits(at.limits),
         settled(at.settled),
+        use(at.use),
         ports(std::move(of_ranks)),
         watch(rail, devices, team) {}
   // Of the queues of that context between these two ranks.
@@ -87,6 +97,10 @@ struct SecondPort {
   // here or there.
   bool crosses(int rank, int peer) const { return ways(rank, peer, 0).swapped(); }
   bool crosses(int rank) const;
+  // Whether the team is as well off with either port.
+  bool either() const {
+    return use == SecondUse::either && lacks.load(std::memory_order_relaxed) == nullptr;
+  }
   // Whether that is the first reason, which is kept.
   bool lack(const char* why) {
     const char* none = nullptr;
@@ -96,6 +110,7 @@ struct SecondPort {
   const Rail rail;
   const AdapterLimits limits;
   const Settled settled;
+  const SecondUse use;
   const std::vector<PortIds> ports;  // by rank
   PortWatch watch;
   // Why nothing moves there after all: some window is not registered there at some rank, or some
@@ -109,8 +124,7 @@ struct SecondPort {
 // test/MEASUREMENTS.md.
 void count_to_move(TeamCore& team);
 
-// Collective: team.second, where there is one.  `can`: whether this rank's part of the team may go
-// over to one, whatever the ports.
-Status agree_on_second_port(TeamCore& team, bool can);
+// Collective: team.second, where there is one.
+Status agree_on_second_port(TeamCore& team, SecondUse use);
 
 }  // namespace twinpath::gda

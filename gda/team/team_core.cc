@@ -40,7 +40,18 @@ Result<std::vector<Bytes>> unmark(const Mesh& mesh, Result<std::vector<Bytes>> g
 bool TeamCore::lost(PortWatch& watched, std::int64_t now) {
   const std::lock_guard hold(port_mutex_);
   if (port_lost_) return true;
-  const std::string why = watched.look(now);
+  return end(watched.look(now));
+}
+
+bool TeamCore::lost_port(std::int64_t now) {
+  if (second == nullptr || !second->either()) return lost(*port, now);
+  const std::lock_guard hold(port_mutex_);
+  if (port_lost_) return true;
+  const std::string first = port->look(now), other = second->watch.look(now);
+  return end(first.empty() || other.empty() ? std::string() : first + "; " + other);
+}
+
+bool TeamCore::end(const std::string& why) {
   if (why.empty()) return false;
   warn_of_lost_port(why);
   mesh->give_up();

@@ -42,8 +42,8 @@ struct TeamCore {
   // Of the first port (0) or the second, which there is.
   PortWatch& watch(int of) { return of == 0 ? *port : second->watch; }
   // Whether a port of the team is lost for good, and with it the team: then that is told here,
-  // once, and to all other ranks.
-  bool lost_port(std::int64_t now) { return lost(*port, now); }
+  // once, and to all other ranks.  The first: or where either would do, both.
+  bool lost_port(std::int64_t now);
   bool lost(PortWatch& watched, std::int64_t now);
   // Whether it is down, looked at now.
   bool down(PortWatch& watched, std::int64_t now);
@@ -56,10 +56,11 @@ struct TeamCore {
   int ranks() const { return mesh->ranks(); }
 
  private:
+  bool end(const std::string& why);
   virtual void warn_of_lost_port(const std::string& why) const = 0;
 
   std::mutex port_mutex_;
-  bool port_lost_ = false;  // under port_mutex_
+  bool port_lost_ = false;  // under port_mutex_, as end()
 };
 
 // What the rail's adapter can, and may be used for (TWINPATH_GIN_ATOMICS).

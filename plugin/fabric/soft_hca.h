@@ -74,6 +74,9 @@ class Reach {
   // By the CPU, between host memory; one end at most of another process.  False: the system
   // refuses.
   virtual bool copy(const Place& to, const Place& from, std::uint64_t bytes) const = 0;
+  // Whether a port is down, here or at the peer, or the queue pair has ended at either: nothing is
+  // remote() any more.
+  virtual bool down() = 0;
   // Copies of equal order stay in order (CopyJob::order).
   virtual std::uint64_t order() const = 0;
 

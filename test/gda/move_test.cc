@@ -276,8 +276,8 @@ TEST_CASE("Signals are counted where queues may then move, if nobody chose", "[o
                             {always, ModeChoice::proxy, "", 1, true, false},
                             {automatic, ModeChoice::proxy, "", 1, false, false},
                             {automatic, ModeChoice::proxy, "", 0, true, false},
-                            {automatic, ModeChoice::gda_cpu, "", 1, true, false},
-                            {automatic, ModeChoice::automatic, "", 1, true, false},
+                            {automatic, ModeChoice::gda_cpu, "", 1, true, true},
+                            {automatic, ModeChoice::automatic, "", 1, true, true},
                             {automatic, ModeChoice::proxy, "1:gda-cpu", 1, true, false}}));
   CAPTURE(static_cast<int>(row.choice), static_cast<int>(row.mode), row.peer_mode, row.standby,
           row.failover);

@@ -87,8 +87,13 @@ struct Windows {
   Data out, in, fetched;
   Data fixed;  // the last one, of which flushes read a byte, as nobody writes there
 };
-// Every second signal of a kind is in the window.
-inline bool in_window(std::uint64_t round) { return round % 2 != 0; }
+// Every second signal of a kind is in the window, or none.
+inline bool words_in_windows = true;
+inline bool in_window(std::uint64_t round) { return words_in_windows && round % 2 != 0; }
+// Of the signals of that many rounds, those of the table.
+inline std::uint64_t in_table(std::uint64_t round) {
+  return words_in_windows ? (round + 1) / 2 : round;
+}
 inline gda::PutExtras signal_of(int id, std::uint64_t round, std::uint64_t words) {
   gda::PutExtras extras;
   if (in_window(round)) {
@@ -102,7 +107,7 @@ inline gda::PutExtras signal_of(int id, std::uint64_t round, std::uint64_t words
 // Until that round's has come.
 template <class All>
 int wait_for(int id, std::uint64_t round, const gda::GinKernel30& kernel, All& w) {
-  const std::uint64_t least = round / 2 + 1;
+  const std::uint64_t least = in_window(round) ? round / 2 + 1 : in_table(round + 1);
   const auto at = static_cast<std::size_t>(id);
   return in_window(round) ? wait_word(w.words, 8 * at, least) : kernel.wait_signal(at, least);
 }
@@ -110,7 +115,8 @@ int wait_for(int id, std::uint64_t round, const gda::GinKernel30& kernel, All& w
 template <class All>
 bool has_all(int id, const gda::GinKernel30& kernel, All& w) {
   const auto at = static_cast<std::size_t>(id);
-  return kernel.read_signal(at) == (rounds + 1) / 2 && w.words.word(8 * at) == rounds / 2;
+  const std::uint64_t table = in_table(rounds);
+  return kernel.read_signal(at) == table && w.words.word(8 * at) == rounds - table;
 }
 inline std::size_t slot_of(int rank, std::uint64_t round) {
   return (static_cast<std::size_t>(rank) * kSlots + round % kSlots) * kSlot;

@@ -57,10 +57,10 @@ std::string in_turn(Rank& r) {
   r.meeting->barrier();
   if (r.rank == 0) EXPECT_GIN(soft::set_port_state(second.context, second.number, false) == 0);
   const std::int64_t down = now_ns();
-  const Config config = gin_config();
-  const bool moves =
-      config.gin_atomics != AtomicsChoice::always &&
-      (config.gin_atomics == AtomicsChoice::never || config.mode == ModeChoice::proxy);
+  const Config& config = r.devices->config();
+  const bool by_proxy = config.mode == ModeChoice::proxy;
+  const bool moves = config.failover && config.gin_atomics != (by_proxy ? AtomicsChoice::always
+                                                                        : AtomicsChoice::never);
   while (!moves && !(members[1].context->failed() && members[3].context->failed()) &&
          now_ns() < down + 10 * kSecond)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -234,6 +234,7 @@ TEST_CASE("GIN connections over a merged device take its ports in turn") {
   Config config = gin_config();
   config.soft_hcas = "soft0,soft1";
   config.failover_hold_ms = 300;
+  config.failover = GENERATE(true, false);
   LogCapture log;
   CHECK(run_threads(2, in_turn, config) == "");
   for (const char* rank : {"0", "1"}) {

@@ -52,18 +52,22 @@ Issued SoftBackEnd::issue(std::uint64_t index, const Operation& operation) {
   const bool queue_pair_busy = setup_.verbs->finished() != setup_.verbs->issued();
   const bool nothing =
       operation.kind == OperationKind::nop || operation.kind == OperationKind::dump;
-  if (aside_ || index == partial_ || (nothing && queue_pair_busy))
-    return by_queue_pair(index, operation);
+  if (aside_) return by_queue_pair(index, operation, 0);
+  if (index == partial_ || (nothing && queue_pair_busy))
+    return by_queue_pair(index, operation, setup_.verbs->on());
+  const int way = choose();
+  if (way < 0) return Issued::full;
 
   // Nobody else looks at the slot behind the last before it is appended.
   Slot& slot = ring_->at(ring_->tail);
   slot = Slot{};
   slot.ring = ring_.get();
   slot.index = index;
+  slot.way = way;
   switch (nothing ? soft::Reached::yes : prepare(operation, slot)) {
     case soft::Reached::no:
       let_go(slot);
-      return by_queue_pair(index, operation);
+      return by_queue_pair(index, operation, way);
     case soft::Reached::later:
       let_go(slot);
       return Issued::full;
@@ -82,21 +86,29 @@ Issued SoftBackEnd::issue(std::uint64_t index, const Operation& operation) {
   return append(slot, copy_engine);
 }
 
+std::uint32_t SoftBackEnd::rkey_of(const Operation& operation, int way) const {
+  return ring_->ways.ports().there(way) == 0 ? operation.rkey : operation.second_rkey;
+}
+std::uint32_t SoftBackEnd::lkey_of(const Operation& operation, int way) const {
+  return ring_->ways.ports().here(way) == 0 ? operation.lkey : operation.second_lkey;
+}
+
 soft::Reached SoftBackEnd::prepare(const Operation& operation, Slot& slot) {
   using soft::Reached;
   if (operation.kind == OperationKind::fetch_add) return prepare_add(operation, slot);
   const bool read = operation.kind == OperationKind::read;
   soft::Place near, far;
+  soft::Reach& reach = ring_->ways.reach(slot.way);
   const Reached found =
-      ring_->reach->remote(operation.rkey, operation.remote, operation.bytes,
-                           read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE, far);
+      reach.remote(rkey_of(operation, slot.way), operation.remote, operation.bytes,
+                   read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE, far);
   if (found != Reached::yes) return found;
   slot.to_place = far;  // what let_go() drops
   if (operation.kind == OperationKind::write_inline) {
     near.end = {reinterpret_cast<std::uintptr_t>(scratch()), -1};
   } else if (operation.bytes != 0 &&
-             ring_->reach->local(operation.lkey, operation.local, operation.bytes,
-                                 read ? IBV_ACCESS_LOCAL_WRITE : 0, near) != Reached::yes) {
+             reach.local(lkey_of(operation, slot.way), operation.local, operation.bytes,
+                         read ? IBV_ACCESS_LOCAL_WRITE : 0, near) != Reached::yes) {
     return Reached::no;
   }
   // Between a GPU here and host memory of another process no engine copies.
@@ -108,7 +120,7 @@ soft::Reached SoftBackEnd::prepare(const Operation& operation, Slot& slot) {
   slot.from = slot.from_place.end;
   slot.bytes = operation.bytes;
   slot.executor = near.end.gpu;
-  slot.order = ring_->reach->order();
+  slot.order = ring_->ways.order();
   slot.done = copy_done;
   return Reached::yes;
 }
@@ -118,8 +130,9 @@ soft::Reached SoftBackEnd::prepare_add(const Operation& operation, Slot& slot) {
   // Added by the peer's CPU, in the order in which they come there.
   if (setup_.verbs->counts()) return Reached::no;
   soft::Place word;
-  const Reached found = ring_->reach->remote(operation.rkey, operation.remote,
-                                             sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC, word);
+  const Reached found =
+      ring_->ways.reach(slot.way).remote(rkey_of(operation, slot.way), operation.remote,
+                                         sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC, word);
   if (found != Reached::yes) return found;
   slot.to_place = word;
   if (word.end.address % sizeof(std::uint64_t) != 0) return Reached::no;
@@ -147,8 +160,12 @@ soft::Reached SoftBackEnd::prepare_add(const Operation& operation, Slot& slot) {
 }
 
 // Counts of finished operations stay one row: it begins when nothing else is under way.
-Issued SoftBackEnd::by_queue_pair(std::uint64_t index, const Operation& operation) {
+Issued SoftBackEnd::by_queue_pair(std::uint64_t index, const Operation& operation, int way) {
   if (!quiet()) return Issued::full;
+  if (way != setup_.verbs->on()) {
+    if (setup_.verbs->finished() != setup_.verbs->issued()) return Issued::full;
+    setup_.verbs->take(way);
+  }
   const Issued issued = setup_.verbs->issue(index, operation);
   partial_ = issued == Issued::full ? index : kNone;
   return issued;
@@ -203,8 +220,8 @@ bool SoftBackEnd::carry_out(Slot& slot) {
       return true;
     case Effect::copy: {
       const std::uint64_t done = slot.moved, bytes = std::min(slot.bytes - done, kSlice);
-      if (bytes != 0 && !slot.ring->reach->copy(behind(slot.to_place, done),
-                                                behind(slot.from_place, done), bytes))
+      if (bytes != 0 && !slot.ring->ways.reach(slot.way).copy(behind(slot.to_place, done),
+                                                              behind(slot.from_place, done), bytes))
         return false;
       slot.moved += bytes;
       return true;
@@ -306,6 +323,14 @@ bool SoftBackEnd::attend() {
           static_cast<unsigned long long>(failed));
   die(failed, Syndrome::local_protection);
   return true;
+}
+
+void SoftBackEnd::ask() {
+  const bool idle = setup_.verbs->finished() == setup_.verbs->issued() && partial_ == kNone;
+  if (const int way = idle && !aside_ ? choose() : setup_.verbs->on(); way >= 0) {
+    setup_.verbs->take(way);
+    setup_.verbs->ask();
+  }
 }
 
 void SoftBackEnd::fail_all(Syndrome syndrome) {

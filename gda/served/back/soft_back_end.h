@@ -8,7 +8,7 @@
 //
 // What is out of reach (atomics in windows of other processes, memory that the system does not let
 // us copy, keys that are wrong) goes through the queue pair, alone: before it everything else has
-// ended, and nothing else begins until it has.
+// ended, and nothing else begins until it has.  If its port is lost meanwhile, the queue is.
 //
 // Order: effects of the CPU come after all that was issued before them; copies of the copy engines
 // are in order among themselves, but may pass a signal that waits for copies before it.  NCCL's
@@ -21,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "gda/served/back/soft_ways.h"
 #include "gda/served/back/verbs_back_end.h"
 #include "gda/served/front/back_end.h"
 #include "gda/served/front/work_queue.h"
@@ -32,8 +33,7 @@ namespace twinpath::gda {
 
 struct SoftBackEndSetup {
   VerbsBackEnd* verbs = nullptr;    // for what is out of reach; outlives this
-  const SoftHca* soft = nullptr;    // the fabric's
-  ibv_qp* qp = nullptr;             // its queue pair
+  SoftWaysSetup ways;               // over its queue pairs
   std::uint32_t depth = 1;          // of the work queue: more operations are never under way
   std::uint8_t* scratch = nullptr;  // depth * VerbsBackEnd::kScratchSlot, pinned, as that one's
   // The peer's signals: their key and address at the peer, and where they are mapped here; null
@@ -54,7 +54,7 @@ class SoftBackEnd final : public BackEnd {
   SoftBackEnd& operator=(const SoftBackEnd&) = delete;
   // Before the first scan.
   void attach(WorkQueue& queue) { queue_ = &queue; }
-  // The peer cannot do the same: all through the queue pair.  Before the first scan.
+  // The peer cannot do the same: all through the first queue pair.  Before the first scan.
   void step_aside() { aside_ = true; }
   // For all queues of a GPU that has failed one limit, not one after the other; it outlives them.
   void end_within(RunLimit& limit) { limit_ = &limit; }
@@ -64,6 +64,7 @@ class SoftBackEnd final : public BackEnd {
   // Reports what copy engines have finished; true when there was something.
   bool poll();
   // As VerbsBackEnd's.
+  void ask();
   void fail_all(Syndrome syndrome);
   std::uint64_t issued() const;
   std::uint64_t finished() const;
@@ -88,21 +89,21 @@ class SoftBackEnd final : public BackEnd {
     std::uint64_t index = 0;  // of its WQE
     State state = State::pending;
     Effect effect = Effect::nothing;
+    int way = 0;
     soft::Place to_place, from_place;
     std::uint64_t moved = 0;  // by the CPU, of `bytes`
   };
   // What the copy thread reaches; outlives this object if copies never end.
   struct Ring {
-    explicit Ring(const SoftBackEndSetup& setup)
-        : reach(setup.soft->reach(setup.qp)), slots(setup.depth) {}
+    explicit Ring(const SoftBackEndSetup& setup) : ways(setup.ways), slots(setup.depth) {}
     Slot& at(std::uint64_t number) { return slots[number % slots.size()]; }
     // Lock held.  Retires what is done, from the front; carries out effects that were waiting, long
     // ones only for the engine.
     void advance();
 
     // Looked up by the engine; copy() and drop() also by the copy thread, so they read no member
-    // that changes.  Here because it keeps the peer's key table mapped.
-    const std::unique_ptr<soft::Reach> reach;
+    // that changes.  Here because they keep the peer's key tables mapped.
+    SoftWays ways;
     SpinLock lock;  // first, tail's increase, states
     std::vector<Slot> slots;
     std::uint64_t first = 0, tail = 0;        // [first, tail) are under way
@@ -124,9 +125,12 @@ class SoftBackEnd final : public BackEnd {
   std::uint8_t* scratch() const {
     return setup_.scratch + ring_->tail % setup_.depth * VerbsBackEnd::kScratchSlot;
   }
+  std::uint32_t rkey_of(const Operation& operation, int way) const;
+  std::uint32_t lkey_of(const Operation& operation, int way) const;
   soft::Reached prepare(const Operation& operation, Slot& slot);
   soft::Reached prepare_add(const Operation& operation, Slot& slot);
-  Issued by_queue_pair(std::uint64_t index, const Operation& operation);
+  int choose() { return ring_->ways.choose(setup_.verbs->name().c_str()); }
+  Issued by_queue_pair(std::uint64_t index, const Operation& operation, int way);
   Issued append(Slot& slot, bool copy_engine);
   bool attend();
   void finish_now(std::uint64_t index);

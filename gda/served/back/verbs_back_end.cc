@@ -13,7 +13,7 @@ VerbsBackEnd::VerbsBackEnd(const VerbsBackEndSetup& setup)
     : setup_(setup),
       chain_(setup.slots),
       kept_(setup.kept),
-      paths_{{setup.first, setup.second}, 0, setup.second.pair != nullptr, nullptr} {
+      paths_{{setup.first, setup.second}, 0, setup.kept != 0, nullptr} {
   if (setup.counted) counted_.emplace(*setup.counted);
 }
 
@@ -65,7 +65,7 @@ void VerbsBackEnd::nothing(std::uint64_t index) {
 void VerbsBackEnd::add(std::uint64_t index, const Operation& operation, std::uint64_t offset,
                        std::uint32_t bytes, bool last) {
   const SendChain::Place place = chain_.place();
-  place.request.wr_id = wr_id(index);
+  place.request.wr_id = WorkRequestId::of(setup_.tag, index);
   fill(place.request, place.sge, operation, offset, bytes);
   if (!chain_.add(index, last ? index + 1 : index, operation.kind == OperationKind::read)) post();
 }
@@ -79,7 +79,8 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
   wr.sg_list = &sge;
   wr.num_sge = bytes != 0 ? 1 : 0;
   wr.wr.rdma.remote_addr = operation.remote + offset;
-  wr.wr.rdma.rkey = setup_.ports.there(on()) == 0 ? operation.rkey : operation.second_rkey;
+  const std::uint32_t rkey = setup_.ports.there(on()) == 0 ? operation.rkey : operation.second_rkey;
+  wr.wr.rdma.rkey = rkey;
   switch (operation.kind) {
     case OperationKind::read:
       wr.opcode = IBV_WR_RDMA_READ;
@@ -92,7 +93,7 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
       }
       wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
       wr.wr.atomic.remote_addr = operation.remote;
-      wr.wr.atomic.rkey = operation.rkey;
+      wr.wr.atomic.rkey = rkey;
       wr.wr.atomic.compare_add = operation.add;
       // Not the kernel's sink: all queues would write old values to that one word.
       sge = {scratch_address, sizeof(std::uint64_t), path().scratch_lkey};
@@ -180,14 +181,15 @@ void VerbsBackEnd::settle() {
 
 void VerbsBackEnd::ask() {
   if (!dead() && !stopped())
-    probe_.ask(path().pair->qp(), wr_id(WorkRequestId::kProbe), {setup_.probed, path().rkey});
+    probe_.ask(path().pair->qp(), WorkRequestId::of(setup_.tag, WorkRequestId::kProbe),
+               {setup_.probed, path().rkey});
 }
 
 void VerbsBackEnd::finish(std::uint64_t done) {
   const std::uint64_t before = finished_.load(std::memory_order_relaxed);
   if (done <= before) return;
   if (!kept_.empty())
-    for (std::uint64_t i = before; i != done; ++i) signals_done_ += is_signal(kept(i)) ? 1 : 0;
+    for (std::uint64_t i = before; i != done; ++i) signals_done_ += kept(i).is_signal() ? 1 : 0;
   finished_.store(done, std::memory_order_release);
   queue_->complete(done - 1);
 }

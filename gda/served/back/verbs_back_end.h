@@ -7,8 +7,8 @@
 // adapter go in pieces.  What a READ brings to GPU memory may come after its completion: that, a
 // DUMP behind it and all later ones are reported after a flush.
 //
-// One with a second path survives the first one's queue pair: stop(), then, once both ends have
-// stopped theirs, resume().  Between the two nothing is taken, and kernels wait longer.
+// One that keeps its operations survives its first path's queue pair: stop(), then, once both ends
+// have stopped theirs, resume().  Between the two nothing is taken, and kernels wait longer.
 //
 // Threads: the engine's, except issued(), finished() and dead(), from any.
 #include <infiniband/verbs.h>
@@ -43,9 +43,10 @@ struct VerbsPath {
 
 struct VerbsBackEndSetup {
   VerbsPath first;
-  VerbsPath second;         // without a queue pair: there is none
-  WayPorts ports;           // of the two, whose keys of windows each takes
-  std::uint32_t kept = 0;   // operations that are remembered for it, a power of two: all under way
+  VerbsPath second;  // without a queue pair: there is none
+  WayPorts ports;    // of the two, whose keys of windows each takes
+  // Operations that are remembered for it, a power of two: all under way; 0: none moves there.
+  std::uint32_t kept = 0;
   std::uint32_t slots = 1;  // work requests that the queue pair holds
   std::uint16_t tag = 0;    // comes back with each completion: WorkRequestId::pair()
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
@@ -74,6 +75,8 @@ class VerbsBackEnd final : public BackEnd, public MovingQueue {
   Issued issue(std::uint64_t index, const Operation& operation) override;
   void flush() override;
 
+  // Without `kept`: what begins goes over that path.  Nothing is under way.
+  void take(int path) { paths_.on = path; }
   // A completion whose wr_id has this back end's tag as its pair.
   void on_completion(const ibv_wc& wc) override;
   // The flush has come further: reports what waited for it.
@@ -127,12 +130,8 @@ class VerbsBackEnd final : public BackEnd, public MovingQueue {
     std::uint64_t done = 0, ticket = 0;
   };
 
-  std::uint64_t wr_id(std::uint64_t index) const { return WorkRequestId::of(setup_.tag, index); }
   const VerbsPath& path() const { return paths_.both[paths_.on]; }
   const Operation& kept(std::uint64_t index) const { return kept_[index & (kept_.size() - 1)]; }
-  static bool is_signal(const Operation& operation) {
-    return operation.kind == OperationKind::fetch_add;
-  }
   Issued send(std::uint64_t index, const Operation& operation);
   void arrived(const SendChain::Mark& mark);
   void nothing(std::uint64_t index);

@@ -27,7 +27,8 @@ void VerbsBackEnd::drain() {
   phase_ = Phase::stopped;
   path().pair->stop();
   // What is posted to a queue pair in error comes back last of all.
-  if (post_probe(path().pair->qp(), wr_id(WorkRequestId::kLastSend), {})) return;
+  if (post_probe(path().pair->qp(), WorkRequestId::of(setup_.tag, WorkRequestId::kLastSend), {}))
+    return;
   TP_WARN("%s: a queue pair in error takes nothing more, so what it has done is not known",
           setup_.name.c_str());
   fail_unreachable();
@@ -47,7 +48,7 @@ bool VerbsBackEnd::resume(std::uint32_t taken) {
   const std::uint64_t done = finished_.load(std::memory_order_relaxed);
   const std::uint64_t end = issued_.load(std::memory_order_relaxed);
   std::uint64_t under_way = 0;
-  for (std::uint64_t i = done; i != end; ++i) under_way += is_signal(kept(i)) ? 1 : 0;
+  for (std::uint64_t i = done; i != end; ++i) under_way += kept(i).is_signal() ? 1 : 0;
   const std::uint32_t applied = taken - static_cast<std::uint32_t>(signals_done_);
   if (phase_ != Phase::drained || applied > under_way) {
     TP_WARN("%s: the peer has taken %u signals, which cannot be: %llu are done, %llu under way",

@@ -26,10 +26,12 @@ class QpReach final : public Reach {
   Reached local(std::uint32_t lkey, std::uint64_t address, std::uint64_t bytes,
                 std::uint32_t access, Place& out) const override;
   bool copy(const Place& to, const Place& from, std::uint64_t bytes) const override;
+  bool down() override;
   std::uint64_t order() const override { return qp_.qp_num; }
 
  private:
   bool bind();
+  bool port_up() const { return qp_.soft_context->soft_device->port_up(qp_.attr.port_num); }
 
   SoftQp& qp_;
   // Of the joined queue pair; null before.
@@ -53,8 +55,7 @@ bool QpReach::bind() {
 
 Reached QpReach::remote(std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
                         std::uint32_t access, Place& out) {
-  if (!bind() || !ready(*mine_) || !ready(*theirs_)) return Reached::no;
-  if (!qp_.soft_context->soft_device->port_up(qp_.attr.port_num)) return Reached::no;
+  if (!bind() || !ready(*mine_) || !ready(*theirs_) || !port_up()) return Reached::no;
   if (peer_ != nullptr && (peer_->dead.load(std::memory_order_relaxed) ||
                            !peer_->greeted.load(std::memory_order_acquire)))
     return Reached::no;
@@ -107,6 +108,12 @@ bool QpReach::copy(const Place& to, const Place& from, std::uint64_t bytes) cons
   const Place& near = write ? from : to;
   const Place& far = write ? to : from;
   return move_host(far.pid, near.end.address, far.end.address, bytes, write);
+}
+
+// Before the two ends have met nothing is known to be down but the own port.
+bool QpReach::down() {
+  if (!port_up()) return true;
+  return bind() && (!ready(*mine_) || !ready(*theirs_));
 }
 
 }  // namespace
