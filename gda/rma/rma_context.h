@@ -62,9 +62,16 @@ class Context final : public RmaContext {
   Status raise(std::size_t queue, const Far& far, bool has_second, Reader& in);
   void make_queues(const std::vector<Far>& there);
 
-  // Where peers say that a queue pair was made anew, and what is said to them.
+  // Where peers say that a queue pair was made anew, and what is said to them; then what this rank
+  // counts as its caller goes on, and what each queue's peer has.
+  std::size_t beats_at() const { return 2 * queue_count() * sizeof(QueueWord); }
   std::size_t words_bytes() const {
-    return team_->second != nullptr ? 2 * queue_count() * sizeof(QueueWord) : 0;
+    constexpr std::size_t kLine = 64;
+    const std::size_t end = beats_at() + (1 + queue_count()) * sizeof(std::uint64_t);
+    return team_->second != nullptr ? (end + kLine - 1) / kLine * kLine : 0;
+  }
+  std::uint64_t* beats() const {
+    return reinterpret_cast<std::uint64_t*>(memory_->host() + beats_at());
   }
   // What a queue to that end has, by way.
   WayPorts ways(std::size_t queue, const Far& far) const;

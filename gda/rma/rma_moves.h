@@ -3,7 +3,8 @@
 // has their states, and what goes over two ports.
 //
 // A queue leaves at once when a work request fails on its way, or when the peer's number comes.  A
-// peer is silent for as long as its caller makes no progress, so no queue is left for that.
+// peer may be silent for as long as its caller makes no progress, so a silent port is left only
+// where that is seen to (gda/served/stall_watch.h).
 //
 // Threads: made at setup, then under the context's lock; a thread of its own makes queue pairs anew
 // (gda/served/queue_maker.h).

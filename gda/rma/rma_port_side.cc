@@ -12,9 +12,10 @@ namespace twinpath::gda::rma {
 Result<std::unique_ptr<PortSide>> PortSide::make(const TeamCore& team, const Where& where,
                                                  const Plan& plan) {
   std::unique_ptr<PortSide> made(new PortSide(where));
-  TP_TRY(made->register_memory(team, plan.memory, plan.bytes,
-                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-                               "for work requests"));
+  TP_TRY(made->register_memory(
+      team, plan.memory, plan.bytes,
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+      "for work requests"));
   TP_TRY(made->make_pairs(team, plan));
   return made;
 }

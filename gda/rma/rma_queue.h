@@ -125,6 +125,7 @@ class Queue final : public MovingQueue {
   bool resume(std::uint32_t taken) override;
   void skip() override;
   void fail_unreachable() override { fail(Status::remote); }
+  UnderWay under_way() const override;
 
   bool idle() const { return work_.empty(); }
   // For who waits until what was asked for by now is done: counts of both.

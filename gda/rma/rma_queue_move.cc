@@ -74,4 +74,12 @@ bool Queue::resume(std::uint32_t taken) {
   return true;
 }
 
+MovingQueue::UnderWay Queue::under_way() const {
+  UnderWay all{next_mark_, first_mark_, 0};
+  if (all.issued == all.finished) return all;
+  for (std::uint64_t n = work_.first(); n != posted_; ++n) all.bytes += work_[n].work.bytes;
+  if (posted_ != work_.end()) all.bytes += work_[posted_].posted;
+  return all;
+}
+
 }  // namespace twinpath::gda::rma

@@ -243,7 +243,9 @@ PortRenewals::Ends Context::ends_of(std::size_t q, const Far& far) const {
       .probed = {{probed(0), probed(1)}},
       .box = words + q,
       .out = words + queue_count() + q,
-      .far_box = far.memory + number(static_cast<int>(context), team_->rank()) * sizeof(QueueWord)};
+      .far_box = far.memory + number(static_cast<int>(context), team_->rank()) * sizeof(QueueWord),
+      .far_beat = far.memory + beats_at(),
+      .beat = beats() + 1 + q};
 }
 
 Context::~Context() {

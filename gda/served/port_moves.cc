@@ -337,7 +337,7 @@ void PortMoves::answered(std::size_t p, bool answers) {
   } else if (ports_.watch(p, pair.on).down()) {
     leave(p, "it is down");
   } else {
-    pair.stall.answered(ran_.look(now_ns()));
+    pair.stall.answered(ran_.look(now_ns()), renewals_.beat(p));
   }
 }
 

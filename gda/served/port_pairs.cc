@@ -98,4 +98,18 @@ bool post_immediate(ibv_qp* qp, std::uint64_t wr_id, std::uint32_t immediate,
   return ibv_post_send(qp, &wr, &bad) == 0;
 }
 
+bool post_read(ibv_qp* qp, std::uint64_t wr_id, const ReadMemory& memory) {
+  ibv_send_wr wr{};
+  ibv_sge sge = memory.to;
+  wr.wr_id = wr_id;
+  wr.opcode = IBV_WR_RDMA_READ;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.rdma.remote_addr = memory.from;
+  wr.wr.rdma.rkey = memory.rkey;
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(qp, &wr, &bad) == 0;
+}
+
 }  // namespace twinpath::gda

@@ -107,7 +107,14 @@ struct WrittenMemory {
   std::uint64_t to = 0;
   std::uint32_t rkey = 0;
 };
+struct ReadMemory {
+  ibv_sge to{};
+  std::uint64_t from = 0;
+  std::uint32_t rkey = 0;
+};
 bool post_immediate(ibv_qp* qp, std::uint64_t wr_id, std::uint32_t immediate,
                     const WrittenMemory* memory = nullptr);
+// Asks for what a peer tells in memory of its own.
+bool post_read(ibv_qp* qp, std::uint64_t wr_id, const ReadMemory& memory);
 
 }  // namespace twinpath::gda

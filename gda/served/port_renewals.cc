@@ -2,6 +2,7 @@
 #include "gda/served/port_renewals.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -104,6 +105,24 @@ void PortRenewals::left(std::size_t p) {
   pair.unsaid = false;
   if (!pair.back->may_move()) return want(p, false);
   ports_.queues(p, other(pair)).take_next(p);
+}
+
+bool PortRenewals::ask(std::size_t p) const {
+  const Ends& ends = pairs_[p].ends;
+  const int way = other(pairs_[p]);
+  if (ends.beat == nullptr) return ask(p, way, false);
+  const PortPairs& queues = ports_.queues(p, way);
+  return post_read(
+      queues.pair(p)->qp(), WorkRequestId::of(p, WorkRequestId::kQuestion),
+      {{reinterpret_cast<std::uintptr_t>(ends.beat), sizeof *ends.beat, queues.memory().lkey},
+       ends.far_beat,
+       ends.probed[static_cast<std::size_t>(way)].rkey});
+}
+
+// Partner: the adapter's write of it, before the completion that was polled.
+std::optional<std::uint64_t> PortRenewals::beat(std::size_t p) const {
+  if (pairs_[p].ends.beat == nullptr) return std::nullopt;
+  return std::atomic_ref(*pairs_[p].ends.beat).load(std::memory_order_acquire);
 }
 
 bool PortRenewals::ask(std::size_t p, int way, bool next) const {

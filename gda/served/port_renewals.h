@@ -19,6 +19,7 @@
 // Threads: attached to at setup, then of who drives the context; one of its own makes queue pairs.
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "gda/served/back/moving.h"
@@ -35,6 +36,10 @@ class PortRenewals {
     const QueueWord* box = nullptr;     // that the peer writes
     QueueWord* out = nullptr;           // registered here, for the peer's
     std::uint64_t far_box = 0;
+    // What the peer counts as its host goes on, and where answers bring it; null: nothing that is
+    // sent waits for that.
+    std::uint64_t far_beat = 0;
+    std::uint64_t* beat = nullptr;  // registered here
   };
 
   // All pairs are ready.  `ports` outlive this.
@@ -45,7 +50,9 @@ class PortRenewals {
   static constexpr bool is_word(std::uint32_t immediate) { return immediate >= kWorks; }
 
   // A question over the other way, to be told of by answered(); false: it cannot be posted.
-  bool ask(std::size_t pair) const { return ask(pair, other(pairs_[pair]), false); }
+  bool ask(std::size_t pair) const;
+  // Of the last answer.
+  std::optional<std::uint64_t> beat(std::size_t pair) const;
   // The pair has moved: the next one takes the place of what it left, or another is wanted.
   void left(std::size_t pair);
   // Whether one that moves has a next one, to go on to.

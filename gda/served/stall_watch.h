@@ -5,11 +5,14 @@
 // that answers, and for a quarter as long still nothing ends, the queue had better go there.  What
 // is under way takes its time: a 64th of the port's speed is still alive.
 //
-// A peer that is only slow, or stopped, answers over neither port.
+// A peer that is only slow, or stopped, answers over neither port.  Where its adapter answers for
+// it, but what is under way may wait for its host (receives that it has not given back), it must be
+// seen to go on, too: by a number that it counts, read with each answer.
 //
 // Threads: one at a time.  Pure: times are the caller's, ns.
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "plugin/base/clock.h"
 
@@ -30,6 +33,7 @@ class StallWatch {
       finished_ = finished;
       since_ = now;
       answered_ = 0;
+      beat_.reset();
       return Verdict::fine;
     }
     const std::int64_t limit = stall_ + static_cast<std::int64_t>(bytes * 512 / speed_) * 1000;
@@ -37,8 +41,14 @@ class StallWatch {
     if (answered_ == 0) return Verdict::ask;
     return now - answered_ < limit / 4 ? Verdict::fine : Verdict::mute;
   }
-  // The second port has been asked, and answers.
-  void answered(std::int64_t now) { answered_ = now; }
+  // The second port has been asked, and answers.  `beat`: what the peer counts as it goes on; none:
+  // nothing waits for its host.
+  void answered(std::int64_t now, std::optional<std::uint64_t> beat = {}) {
+    if (!beat || (beat_ && *beat_ != *beat))
+      answered_ = now;
+    else
+      beat_ = beat;
+  }
   // For how long nothing has ended.
   std::int64_t quiet(std::int64_t now) const { return now - since_; }
 
@@ -47,6 +57,7 @@ class StallWatch {
   const std::uint32_t speed_;
   std::uint64_t finished_ = 0;
   std::int64_t since_ = 0, answered_ = 0;
+  std::optional<std::uint64_t> beat_;  // of the first answer to this silence
 };
 
 }  // namespace twinpath::gda

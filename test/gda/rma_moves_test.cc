@@ -62,7 +62,75 @@ std::string often_apart(Rank& r) {
 }
 const NamedScenario rma_apart_often("rma_apart_often", often_apart);
 
+bool mute = false;
+const LogCapture* waiting_log = nullptr;
+
+// The caller at one end does nothing for a while, which the other one's adapter cannot tell from a
+// port that is mute: more signals are sent than the end has receives for.
+std::string waits_for_caller(Rank& r) {
+  constexpr std::uint64_t kSignals = 200;
+  RmaMember member = rma_join_first(r);
+  EXPECT_GIN(member.context);
+  RmaContext& context = *member.context;
+  RmaMemory words(*member.comm, 64);
+  EXPECT_GIN(words);
+  std::vector<RmaRequest*> requests;
+  if (r.rank == 0) {
+    const Port& first = *r.devices->rails(0).front().port;
+    if (mute) (void)soft::set_port_loss(first.context, first.number, soft::PortLoss::all);
+    const RmaSignal signal{words.at(0), 1};
+    for (std::uint64_t n = 0; n < kSignals; ++n) {
+      auto put = context.put(0, 1, {}, &signal);
+      EXPECT_GIN(put);
+      requests.push_back(*put);
+    }
+    for (const std::int64_t end = now_ns() + 600 * kMillisecond; now_ns() < end; sched_yield())
+      EXPECT_RMA_OK(context.progress());
+    EXPECT_GIN(!waiting_log->has("leaves soft0"));
+  }
+  r.meeting->barrier();
+  bool done = false;
+  const std::int64_t end = now_ns() + kLimit;
+  for (std::size_t n = 0; n < requests.size() && now_ns() < end; n += done ? 1 : 0)
+    EXPECT_RMA_OK(requests[n]->test(done));
+  EXPECT_GIN(r.rank == 0 || rma_await(context, words, 0, kSignals));
+  EXPECT_GIN(driven({&context}, [&r] { return r.meeting->barrier(), true; }));
+  EXPECT_GIN(words.word(0) == (r.rank == 1 ? kSignals : 0) && !context.failed());
+  r.meeting->barrier();
+  mend(r);
+  return {};
+}
+
 }  // namespace
+
+TEST_CASE("RMA leaves a silent port long before its adapter gives up", "[once]") {
+  if (on_adapters()) return;
+  Config config = merged_config();
+  config.ib_timeout = 22;  // two minutes with all retries, longer than ranks wait
+  config.stall_ms = 50;
+  for (const soft::PortLoss loss :
+       {soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers}) {
+    fault = {"silent", false, loss, 3000, 5};
+    const UntilStruck waits;
+    const LogCapture log;
+    CHECK(run_threads(2, rma_moves<RmaMemory>, config) == "");
+    CHECK(log.has("leaves soft0 for soft1: it acknowledges nothing"));
+  }
+}
+
+TEST_CASE("RMA waits for a peer whose caller does nothing, and then leaves a silent port",
+          "[once]") {
+  if (on_adapters()) return;
+  Config config = merged_config();
+  config.ib_timeout = 22;
+  config.stall_ms = 50;
+  mute = GENERATE(false, true);
+  const LogCapture log;
+  waiting_log = &log;
+  CHECK(run_threads(2, waits_for_caller, config) == "");
+  CHECK(log.has("leaves soft0 for soft1: it acknowledges nothing") == mute);
+  CHECK(log.has("leaves soft0") == mute);
+}
 
 TEST_CASE("F1: RMA goes on over the second port when the first one fails", "[once]") {
   if (on_adapters()) return;

@@ -26,6 +26,19 @@ TEST_CASE("A queue is mute when nothing of it ends while its second port answers
     CHECK(watch.look(1350 * kMs, 9, 8, 0) == Says::mute);
   }
   SECTION("it does not") { CHECK(watch.look(9000 * kMs, 9, 8, 0) == Says::ask); }
+  SECTION("for a host that goes on, or does not") {
+    watch.answered(1200 * kMs, 7);  // where it was
+    CHECK(watch.look(1300 * kMs, 9, 8, 0) == Says::ask);
+    watch.answered(1300 * kMs, 7);
+    CHECK(watch.look(1400 * kMs, 9, 8, 0) == Says::ask);
+    watch.answered(1400 * kMs, 8);
+    CHECK(watch.look(1449 * kMs, 9, 8, 0) == Says::fine);
+    CHECK(watch.look(1450 * kMs, 9, 8, 0) == Says::mute);
+    CHECK(watch.look(1500 * kMs, 10, 9, 0) == Says::fine);
+    CHECK(watch.look(1700 * kMs, 10, 9, 0) == Says::ask);
+    watch.answered(1700 * kMs, 9);  // it went on before, which says nothing of this silence
+    CHECK(watch.look(1800 * kMs, 10, 9, 0) == Says::ask);
+  }
   SECTION("something ends meanwhile") {
     watch.answered(1300 * kMs);
     CHECK(watch.look(1400 * kMs, 10, 9, 0) == Says::fine);

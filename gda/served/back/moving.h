@@ -55,12 +55,11 @@ class MovingQueue {
   // Of its own work requests and the last one of a queue pair.
   virtual void on_completion(const ibv_wc& wc) = 0;
 
-  // What silence is judged by: operations [finished, issued), and their bytes.  None where a peer
-  // that is well may be silent.
+  // What silence is judged by: operations [finished, issued), and their bytes, or more.
   struct UnderWay {
     std::uint64_t issued = 0, finished = 0, bytes = 0;
   };
-  virtual UnderWay under_way() const { return {}; }
+  virtual UnderWay under_way() const = 0;
 
  protected:
   ~MovingQueue() = default;

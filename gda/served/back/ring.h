@@ -17,6 +17,7 @@ class Ring {
   std::uint64_t end() const { return end_; }
   bool empty() const { return first_ == end_; }
   T& operator[](std::uint64_t number) { return items_[number & (items_.size() - 1)]; }
+  const T& operator[](std::uint64_t number) const { return items_[number & (items_.size() - 1)]; }
   T& front() { return (*this)[first_]; }
 
   void push(const T& item) {
