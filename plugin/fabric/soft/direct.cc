@@ -71,7 +71,7 @@ bool copy_direct(SoftQp& qp, SendEntry& e, const Region& remote, bool to_remote)
       if (to_remote) {
         write_ordered(reinterpret_cast<void*>(far), reinterpret_cast<const void*>(near), n);
       } else {
-        std::memcpy(reinterpret_cast<void*>(near), reinterpret_cast<const void*>(far), n);
+        read_ordered(reinterpret_cast<void*>(near), reinterpret_cast<const void*>(far), n);
       }
     } else {
       ssize_t got = copy_piece(qp.link.peer->pid, near, far, n, to_remote);

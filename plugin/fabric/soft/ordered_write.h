@@ -67,4 +67,17 @@ inline void write_ordered(void* target, const void* source, std::size_t bytes) {
   }
 }
 
+// What an RDMA READ brings: a word of 8 aligned bytes whole, as its owner may count there
+// meanwhile.
+inline void read_ordered(void* target, const void* source, std::size_t bytes) {
+  if (bytes != 8 || (reinterpret_cast<std::uintptr_t>(source) & 7) != 0) {
+    std::memcpy(target, source, bytes);
+    return;
+  }
+  // GCC 12 has no atomic_ref of what is const.
+  auto* const word = const_cast<std::uint64_t*>(static_cast<const std::uint64_t*>(source));
+  const std::uint64_t v = std::atomic_ref(*word).load(std::memory_order_acquire);
+  std::memcpy(target, &v, sizeof v);
+}
+
 }  // namespace twinpath::soft

@@ -123,7 +123,7 @@ Outcome on_read(SoftQp& qp, const PacketHeader& p) {
     }
     out->op = PacketOp::read_response;
     out->length = n;
-    std::memcpy(
+    read_ordered(
         out + 1,
         reinterpret_cast<const void*>(e.base + (p.address - e.iova) + qp.responder.read_offset), n);
     publish_packet(qp, out);
