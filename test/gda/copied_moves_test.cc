@@ -12,6 +12,7 @@
 #include "test/gda/move_seeds.h"
 #include "test/support/catch.h"
 #include "test/support/log_capture.h"
+#include "test/support/needs.h"
 #include "test/support/outage.h"
 
 using namespace twinpath;
@@ -190,9 +191,10 @@ TEST_CASE("F1: What the engine copies goes on by the second port's keys", "[once
     Config config = copied_config();
     config.failover_hold_ms = 200;
     CHECK(run_threads(3, copied, config) == "");
+    CHECK(posted == 0);
+    if (back_us != 0) continue;  // perhaps before anything was asked for
     CHECK(log.has("leaves soft0 for soft1: it is down"));
     CHECK(moves_counted > 0);
-    CHECK(posted == 0);
   }
   alone = false;
 }
@@ -230,6 +232,7 @@ TEST_CASE("F5: What the engine copies goes on while the first port comes and goe
 }
 
 TEST_CASE("F1: What the engine copies to other processes goes on, too", "[once]") {
+  NEEDS(kSeesBarriers, "the thread sanitizer does not see what another process adds");
   if (on_adapters() || on_adapter_queues()) return;
   CHECK(run_processes(2, "copied_apart") == "");
   CHECK(run_processes(2, "copied_words_apart") == "");
