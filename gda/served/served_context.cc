@@ -50,6 +50,8 @@ SoftWaysSetup ways_of(const SoftHca& soft, std::size_t pair, const WayPorts& way
   if (ports[1] == nullptr) return out;
   out.lacks = &core.second->lacks;
   out.counts = &core.engine->counts().moves;
+  // A team that has lost both its own ports says so first.
+  out.hold = core.config().failover_hold_ms * kMillisecond + kSecond;
   return out;
 }
 

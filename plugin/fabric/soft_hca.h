@@ -74,8 +74,8 @@ class Reach {
   // By the CPU, between host memory; one end at most of another process.  False: the system
   // refuses.
   virtual bool copy(const Place& to, const Place& from, std::uint64_t bytes) const = 0;
-  // Whether a port is down, here or at the peer, or the queue pair has ended at either: nothing is
-  // remote() any more.
+  // Whether the queue pair's port is down, here or at the peer: nothing is remote() meanwhile.  Not
+  // where the queue pair has ended at either, for then it must find the error.
   virtual bool down() = 0;
   // Copies of equal order stay in order (CopyJob::order).
   virtual std::uint64_t order() const = 0;

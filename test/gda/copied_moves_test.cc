@@ -157,6 +157,55 @@ std::string silent(Rank& r) {
   return wrong;
 }
 
+// What is sent to a rank that has left comes over neither port.
+std::string to_the_gone(Rank& r) {
+  Member member = join_first(r);
+  EXPECT_GIN(member.context);
+  const std::string wrong = talk(member, 1);
+  r.meeting->barrier();
+  if (r.rank == 1) member = {};
+  r.meeting->barrier();
+  if (r.rank == 0) {
+    auto kernel = member.kernel<GinKernel30>(10 * kSecond);
+    const std::int64_t begin = now_ns();
+    (void)kernel.signal(1, 0);
+    (void)kernel.flush(1);
+    EXPECT_GIN(comes([&] { return member.context->failed(); }));
+    EXPECT_GIN(now_ns() - begin < 8 * kSecond, (now_ns() - begin) / kMillisecond);
+  }
+  r.meeting->barrier();
+  return wrong;
+}
+
+// Each end has lost another of its two ports, and neither knows of the other's.
+std::string no_common_port(Rank& r) {
+  Config config = copied_config();
+  config.failover_hold_ms = 500;
+  EXPECT_GIN(r.use(open_devices(config)));
+  EXPECT_GIN(r.devices->merge(std::array{0, 1}));
+  Member member = join(r, settings30(), static_cast<int>(r.devices->count()) - 1);
+  EXPECT_GIN(member.context);
+  const LogCapture log;
+  TRY_GIN(talk(member, 1).empty() ? 0 : 1);
+  const Port& lost = *r.devices->rails(r.rank).front().port;
+  r.meeting->barrier();
+  (void)soft::set_port_state(lost.context, lost.number, false);
+  r.meeting->barrier();
+  auto kernel = member.kernel<GinKernel30>(10 * kSecond);
+  const std::int64_t begin = now_ns();
+  (void)kernel.signal(1 - r.rank, 0);
+  (void)kernel.wait_signal(0, 2);
+  EXPECT_GIN(comes([&] { return member.context->failed(); }));
+  const std::int64_t after_ms = (now_ns() - begin) / kMillisecond;
+  EXPECT_GIN(after_ms >= 1400 && after_ms < 8000, after_ms);
+  // Or the other one has given up before, and its queue pairs with it.
+  EXPECT_GIN(log.has("neither soft0 nor soft1 has been up at both ends for 1500 ms") ||
+             log.has("the peer did not answer") || log.has("gave it up"));
+  r.meeting->barrier();
+  return {};
+}
+const NamedScenario crossed_loss("copied_no_common_port", no_common_port);
+
 // An adapter that says what the test says of its two ports.
 struct TwoSaid {
   static inline std::array<bool, 2> down{};
@@ -236,6 +285,7 @@ TEST_CASE("F1: What the engine copies to other processes goes on, too", "[once]"
   if (on_adapters() || on_adapter_queues()) return;
   CHECK(run_processes(2, "copied_apart") == "");
   CHECK(run_processes(2, "copied_words_apart") == "");
+  CHECK(run_processes(2, "copied_no_common_port") == "");
 }
 
 TEST_CASE("F6: With both ports down what the engine copies waits, as long as they may be",
@@ -257,6 +307,12 @@ TEST_CASE("A silent peer is asked over the port that is up", "[once]") {
   CHECK(run_threads(2, silent, copied_config()) == "");
 }
 
+TEST_CASE("Kernels that send to a rank that has left are let go, whatever ports are up", "[once]") {
+  if (on_adapters() || on_adapter_queues()) return;
+  const LogCapture log;
+  CHECK(run_threads(2, to_the_gone, copied_config()) == "");
+}
+
 TEST_CASE("A queue that is copied takes the first way whose port is up, and waits for one") {
   const SoftHca hca{.load = nullptr,
                     .load_mlx5 = nullptr,
@@ -274,6 +330,7 @@ TEST_CASE("A queue that is copied takes the first way whose port is up, and wait
   setup.ways = {{{&first, "one"}, {&second, "two"}}};
   setup.lacks = &lacks;
   setup.counts = &counts;
+  setup.hold = 40 * kMillisecond;
   const LogCapture log;
   SoftWays ways(setup);
   struct Row {
@@ -298,8 +355,15 @@ TEST_CASE("A queue that is copied takes the first way whose port is up, and wait
   CHECK(log.has("the queue leaves one for two: it is down"));
   CHECK(log.has(LogLevel::info, "the queue goes back to one, which works again"));
 
+  lacks = nullptr;
+  TwoSaid::down = {true, true};
+  const std::int64_t begin = now_ns();
+  int none = SoftWays::kNone;
+  while (none == SoftWays::kNone && now_ns() < begin + kLimit) none = ways.choose("the queue");
+  CHECK(none == SoftWays::kLost);
+  CHECK(now_ns() - begin >= 40 * kMillisecond);
+
   setup.ways[1] = {};
   SoftWays only(setup);
-  TwoSaid::down = {true, true};
   CHECK(only.choose("the queue") == 0);
 }

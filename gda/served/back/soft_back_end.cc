@@ -55,8 +55,13 @@ Issued SoftBackEnd::issue(std::uint64_t index, const Operation& operation) {
   if (aside_) return by_queue_pair(index, operation, 0);
   if (index == partial_ || (nothing && queue_pair_busy))
     return by_queue_pair(index, operation, setup_.verbs->on());
-  const int way = choose();
-  if (way < 0) return Issued::full;
+  const int way = ring_->ways.choose(setup_.verbs->name().c_str());
+  if (way == SoftWays::kLost) {
+    ring_->unreachable.store(true, std::memory_order_release);
+    die(index, Syndrome::retry_exceeded);
+    return Issued::failed;
+  }
+  if (way == SoftWays::kNone) return Issued::full;
 
   // Nobody else looks at the slot behind the last before it is appended.
   Slot& slot = ring_->at(ring_->tail);
@@ -274,7 +279,7 @@ void SoftBackEnd::Ring::advance() {
 void SoftBackEnd::copy_done(gpu::CopyJob* job, Status status) {
   auto& slot = *static_cast<Slot*>(job);
   Ring& ring = *slot.ring;
-  if (status == Status::closed) ring.nobody_copies.store(true, std::memory_order_release);
+  if (status == Status::closed) ring.unreachable.store(true, std::memory_order_release);
   const std::lock_guard hold(ring.lock);
   slot.state = status == Status::ok ? State::done : State::failed;
   ring.advance();
@@ -327,7 +332,7 @@ bool SoftBackEnd::attend() {
 
 void SoftBackEnd::ask() {
   const bool idle = setup_.verbs->finished() == setup_.verbs->issued() && partial_ == kNone;
-  if (const int way = idle && !aside_ ? choose() : setup_.verbs->on(); way >= 0) {
+  if (const int way = idle && !aside_ ? ring_->ways.find() : setup_.verbs->on(); way >= 0) {
     setup_.verbs->take(way);
     setup_.verbs->ask();
   }

@@ -69,8 +69,9 @@ class SoftBackEnd final : public BackEnd {
   std::uint64_t issued() const;
   std::uint64_t finished() const;
   bool dead() const { return ring_->dead.load(std::memory_order_acquire) || setup_.verbs->dead(); }
-  // The process that makes copies has ended, and no peer is reached by way of GPU memory any more.
-  bool unreachable() const { return ring_->nobody_copies.load(std::memory_order_acquire); }
+  // The process that makes copies has ended, and no peer is reached by way of GPU memory any more;
+  // or this one is reached over no port.
+  bool unreachable() const { return ring_->unreachable.load(std::memory_order_acquire); }
   // poll() would find nothing, nor will it before the next issue().  The engine's.
   bool resting() const {
     return quiet() && !ring_->attention.load(std::memory_order_acquire) &&
@@ -111,7 +112,7 @@ class SoftBackEnd final : public BackEnd {
     std::atomic<std::uint64_t> under_way{0};  // tail - first
     std::atomic<bool> attention{false};  // the engine must look at the front: it failed, or is long
     std::atomic<bool> dead{false};
-    std::atomic<bool> nobody_copies{false};
+    std::atomic<bool> unreachable{false};
   };
 
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -129,7 +130,6 @@ class SoftBackEnd final : public BackEnd {
   std::uint32_t lkey_of(const Operation& operation, int way) const;
   soft::Reached prepare(const Operation& operation, Slot& slot);
   soft::Reached prepare_add(const Operation& operation, Slot& slot);
-  int choose() { return ring_->ways.choose(setup_.verbs->name().c_str()); }
   Issued by_queue_pair(std::uint64_t index, const Operation& operation, int way);
   Issued append(Slot& slot, bool copy_engine);
   bool attend();

@@ -8,10 +8,13 @@
 // Threads: the engine's; reach() of a way that was chosen, from any.
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "gda/team/way_ports.h"
 #include "plugin/base/counters.h"
+#include "plugin/base/wait_within.h"
 #include "plugin/fabric/soft_hca.h"
 
 namespace twinpath::gda {
@@ -27,12 +30,16 @@ struct SoftWaysSetup {
   // Not null, and set: why nothing takes the second one.
   const std::atomic<const char*>* lacks = nullptr;
   counters::MoveCounts* counts = nullptr;  // not null where there are two
+  std::int64_t hold = 0;                   // ns for which there may be none
 };
 
 class SoftWays {
  public:
   explicit SoftWays(const SoftWaysSetup& setup);
-  // For what begins now; below 0: none.  `name`: the queue's, for the log.
+  static constexpr int kNone = -1, kLost = -2;
+  // The first that is up.
+  int find() const;
+  // For what begins now: 0, 1, none, or none for too long, which was logged.  `name`: the queue's.
   int choose(const char* name) { return reach_[1] == nullptr ? 0 : choose_of_two(name); }
   soft::Reach& reach(int way) const { return *reach_[static_cast<std::size_t>(way)]; }
   // Whose keys of this rank and of the peer that way takes, 0 or 1.
@@ -42,10 +49,12 @@ class SoftWays {
 
  private:
   int choose_of_two(const char* name);
+  int none(const char* name);
 
   const SoftWaysSetup setup_;
   std::array<std::unique_ptr<soft::Reach>, 2> reach_;  // the second: null where there is one way
   int on_ = 0;
+  std::optional<RunLimit> limit_;  // while there is none
 };
 
 }  // namespace twinpath::gda

@@ -110,10 +110,13 @@ bool QpReach::copy(const Place& to, const Place& from, std::uint64_t bytes) cons
   return move_host(far.pid, near.end.address, far.end.address, bytes, write);
 }
 
-// Before the two ends have met nothing is known to be down but the own port.
+// An end is not ready while its port is down (QpLink::set_carrier).  Before the two have met
+// nothing is known but the own port.
 bool QpReach::down() {
-  if (!port_up()) return true;
-  return bind() && (!ready(*mine_) || !ready(*theirs_));
+  const auto waits = [](const LinkEnd& end) {
+    return end.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(EndState::unset);
+  };
+  return !port_up() || (bind() && (waits(*mine_) || waits(*theirs_)));
 }
 
 }  // namespace
