@@ -228,6 +228,22 @@ TEST_CASE("F4: RMA goes back to the first port each time that it works again, by
   });
 }
 
+TEST_CASE("F4: RMA leaves a silent port each time, and goes back, by seed", "[once]") {
+  if (on_adapters()) return;
+  each_seed([](unsigned seed, const LogCapture& log) {
+    Fault silent{"silent", false, seed % 2 != 0 ? soft::PortLoss::all : soft::PortLoss::answers};
+    silent.times = 3;
+    const auto patient = [] {
+      Config config = soon_back();
+      config.ib_timeout = 20;
+      config.stall_ms = 30;
+      return config;
+    };
+    REQUIRE(by_seed(seed, silent, log, {rma_moves<RmaMemory>, queues_of(silent), patient}) == "");
+    CHECK(log.has("leaves soft0 for soft1: it acknowledges nothing"));
+  });
+}
+
 TEST_CASE("F5: RMA goes on while the first port comes and goes, by seed", "[once]") {
   if (on_adapters()) return;
   each_seed([](unsigned seed, const LogCapture& log) {

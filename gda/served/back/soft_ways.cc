@@ -35,9 +35,7 @@ int SoftWays::none(const char* name) {
   if (!limit_) limit_.emplace(setup_.hold);
   if (!limit_->over(now_ns())) return kNone;
   TP_WARN(
-      "%s: neither %s nor %s has been up at both ends for %lld ms (TWINPATH_FAILOVER_HOLD_MS), "
-      "check "
-      "cables and switch ports (ip link, ibstat)",
+      "%s: neither %s nor %s has been up at both ends for %lld ms, check cables (ip link, ibstat)",
       name, setup_.ways[0].port, setup_.ways[1].port,
       static_cast<long long>(setup_.hold / kMillisecond));
   return kLost;
