@@ -163,13 +163,18 @@ PortQueues::Plan ServedContext::plan(const ContextSettings& settings) const {
 // Where signals are counted, pairs whose puts the engine copies stay where they are.  Without these
 // queues, of which the log says why there are none, the context is as good.
 void ServedContext::make_second(const ContextSettings& settings) {
+  const bool either = core_->second->use == SecondUse::either;
+  if (either && !core_->second->limits.atomics) {
+    (void)core_->second->lack("its adapter has no atomics");
+    return;
+  }
   PortQueues::Plan movable = plan(settings);
   for (std::size_t r = 0; r < peers_.size(); ++r)
     movable.used[r] =
         peers_[r].used && (core_->plans[r].mode == ModeChoice::proxy) == shape_.counted;
   auto second = PortQueues::make(*core_, {core_->second->rail, core_->second->limits}, shape_,
                                  *memory_, movable);
-  if (core_->second->use == SecondUse::either) {
+  if (either) {
     if (second)
       ports_[1] = std::move(second).take();
     else

@@ -48,6 +48,9 @@ bool TeamCore::lost_port(std::int64_t now) {
   const std::lock_guard hold(port_mutex_);
   if (port_lost_) return true;
   const std::string first = port->look(now), other = second->watch.look(now);
+  // What is lost is no port, but its adapter, or a CQ.
+  if (!port->down() && !first.empty()) return end(first);
+  if (!second->watch.down() && !other.empty()) return end(other);
   return end(first.empty() || other.empty() ? std::string() : first + "; " + other);
 }
 

@@ -301,6 +301,19 @@ TEST_CASE("F6: With both ports down what the engine copies waits, as long as the
   CHECK(log.has("; the local port soft1:1 has been down") == !returns);
 }
 
+TEST_CASE("What the engine copies stays where the other port's adapter has no atomics", "[once]") {
+  if (on_adapters() || on_adapter_queues()) return;
+  Config config = copied_config();
+  config.soft_hcas = "soft0,soft1,like=mana,soft2";
+  config.ib_timeout = 20;
+  config.failover_hold_ms = 300;
+  returns = false;
+  const LogCapture log;
+  CHECK(run_threads(2, both_down, config) == "");
+  CHECK(!log.has("leaves soft0 for soft1"));
+  CHECK(log.has("the local port soft0:1 has been down"));
+}
+
 TEST_CASE("A silent peer is asked over the port that is up", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
   const LogCapture log;
