@@ -36,6 +36,9 @@ struct Operation {
   std::array<std::uint8_t, kMaxInline> inline_data{};
 
   bool is_signal() const { return kind == OperationKind::fetch_add; }
+  // By port of the team, 0 or 1.
+  std::uint32_t lkey_at(int port) const { return port == 0 ? lkey : second_lkey; }
+  std::uint32_t rkey_at(int port) const { return port == 0 ? rkey : second_rkey; }
 };
 
 // Error syndromes of an error CQE (PRM "Completion with Error syndrome", mlx5dv.h).

@@ -141,8 +141,8 @@ void Context::turn() {
   poll();
   const std::int64_t now = now_ns();
   // What came has its receive again, or waits for a word to be added to.  Nothing else is told by
-  // it, so there is no order to keep.
-  if (moves_ != nullptr) std::atomic_ref(*beats()).fetch_add(1, std::memory_order_relaxed);
+  // it, so there is no order to keep; and nobody else counts.
+  if (moves_ != nullptr) std::atomic_ref(*beats()).store(*beats() + 1, std::memory_order_relaxed);
   if (moves_ != nullptr && !given_up_) moves_->turn(now);
   if (flush_ != nullptr && flush_->under_way()) (void)flush_->turn();
   if (flush_ != nullptr && flushed_ != flush_->done()) {

@@ -79,37 +79,38 @@ Status PortPairs::raise(Renewed& ends, const QueueEnd& far, const std::string& p
   return ends.pair->raise(ends.far->end(), peer, here);
 }
 
-bool post_immediate(ibv_qp* qp, std::uint64_t wr_id, std::uint32_t immediate,
-                    const WrittenMemory* memory) {
-  ibv_send_wr wr{};
+namespace {
+
+bool post(ibv_qp* qp, ibv_send_wr& wr, const FarMemory* memory) {
   ibv_sge sge{};
-  wr.wr_id = wr_id;
-  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   wr.send_flags = IBV_SEND_SIGNALED;
-  wr.imm_data = htobe32(immediate);
   if (memory != nullptr) {
-    sge = memory->from;
+    sge = memory->here;
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    wr.wr.rdma.remote_addr = memory->to;
+    wr.wr.rdma.remote_addr = memory->there;
     wr.wr.rdma.rkey = memory->rkey;
   }
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(qp, &wr, &bad) == 0;
 }
 
-bool post_read(ibv_qp* qp, std::uint64_t wr_id, const ReadMemory& memory) {
+}  // namespace
+
+bool post_immediate(ibv_qp* qp, std::uint64_t wr_id, std::uint32_t immediate,
+                    const FarMemory* written) {
   ibv_send_wr wr{};
-  ibv_sge sge = memory.to;
+  wr.wr_id = wr_id;
+  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  wr.imm_data = htobe32(immediate);
+  return post(qp, wr, written);
+}
+
+bool post_read(ibv_qp* qp, std::uint64_t wr_id, const FarMemory& read) {
+  ibv_send_wr wr{};
   wr.wr_id = wr_id;
   wr.opcode = IBV_WR_RDMA_READ;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.wr.rdma.remote_addr = memory.from;
-  wr.wr.rdma.rkey = memory.rkey;
-  ibv_send_wr* bad = nullptr;
-  return ibv_post_send(qp, &wr, &bad) == 0;
+  return post(qp, wr, &read);
 }
 
 }  // namespace twinpath::gda

@@ -100,21 +100,17 @@ class PortPairs {
   Loops loops_{};
 };
 
+// Memory of a peer, and that of this rank which goes there, or gets it.
+struct FarMemory {
+  ibv_sge here{};
+  std::uint64_t there = 0;
+  std::uint32_t rkey = 0;
+};
 // What a rank tells a peer over a queue pair, beside signals: a number as immediate data, perhaps
 // behind memory written there.
-struct WrittenMemory {
-  ibv_sge from{};
-  std::uint64_t to = 0;
-  std::uint32_t rkey = 0;
-};
-struct ReadMemory {
-  ibv_sge to{};
-  std::uint64_t from = 0;
-  std::uint32_t rkey = 0;
-};
 bool post_immediate(ibv_qp* qp, std::uint64_t wr_id, std::uint32_t immediate,
-                    const WrittenMemory* memory = nullptr);
+                    const FarMemory* written = nullptr);
 // Asks for what a peer tells in memory of its own.
-bool post_read(ibv_qp* qp, std::uint64_t wr_id, const ReadMemory& memory);
+bool post_read(ibv_qp* qp, std::uint64_t wr_id, const FarMemory& read);
 
 }  // namespace twinpath::gda

@@ -312,7 +312,7 @@ bool PortRenewals::post(std::size_t p, std::uint32_t immediate, bool with_word) 
   Pair& pair = pairs_[p];
   const int way = pair.back->on();
   const PortPairs& queues = ports_.queues(p, way);
-  const WrittenMemory word{
+  const FarMemory word{
       {reinterpret_cast<std::uintptr_t>(pair.ends.out), sizeof(QueueWord), queues.memory().lkey},
       pair.ends.far_box,
       pair.ends.probed[static_cast<std::size_t>(way)].rkey};

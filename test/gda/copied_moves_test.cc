@@ -61,12 +61,11 @@ std::string copied(Rank& r) {
 std::string copied_apart(Rank& r) {
   fault = {"down", true, {}, 2000, 31};
   words_in_windows = false;
-  EXPECT_GIN(r.use(open_devices(copied_config())));
-  EXPECT_GIN(r.devices->merge(std::array{0, 1}));
-  Member member = join(r, settings30(), static_cast<int>(r.devices->count()) - 1);
+  EXPECT_GIN(merge_apart(r, copied_config()));
+  Member member = join(r, settings30(), last_device(r));
   EXPECT_GIN(member.context);
   const LogCapture log;
-  TRY_GIN(play(r, member).empty() ? 0 : 1);
+  if (std::string wrong = play(r, member); !wrong.empty()) return wrong;
   EXPECT_GIN(log.has("leaves soft0 for soft1: it is down"));
   return {};
 }
@@ -74,9 +73,8 @@ const NamedScenario apart("copied_apart", copied_apart);
 
 // A signal in a window of another process takes a queue pair.
 std::string words_apart(Rank& r) {
-  EXPECT_GIN(r.use(open_devices(copied_config())));
-  EXPECT_GIN(r.devices->merge(std::array{0, 1}));
-  Member member = join(r, settings30(), static_cast<int>(r.devices->count()) - 1);
+  EXPECT_GIN(merge_apart(r, copied_config()));
+  Member member = join(r, settings30(), last_device(r));
   EXPECT_GIN(member.context);
   WindowMemory words(*member.comm, 4096);
   EXPECT_GIN(words);
@@ -113,7 +111,7 @@ std::string both_down(Rank& r) {
   Member member = join_first(r);
   EXPECT_GIN(member.context);
   auto kernel = member.kernel<GinKernel30>();
-  TRY_GIN(talk(member, 1).empty() ? 0 : 1);
+  if (std::string wrong = talk(member, 1); !wrong.empty()) return wrong;
   r.meeting->barrier();
   const Port& second = *r.devices->rails(1).front().port;
   if (r.rank == 0)
@@ -182,12 +180,11 @@ std::string to_the_gone(Rank& r) {
 std::string no_common_port(Rank& r) {
   Config config = copied_config();
   config.failover_hold_ms = 500;
-  EXPECT_GIN(r.use(open_devices(config)));
-  EXPECT_GIN(r.devices->merge(std::array{0, 1}));
-  Member member = join(r, settings30(), static_cast<int>(r.devices->count()) - 1);
+  EXPECT_GIN(merge_apart(r, config));
+  Member member = join(r, settings30(), last_device(r));
   EXPECT_GIN(member.context);
   const LogCapture log;
-  TRY_GIN(talk(member, 1).empty() ? 0 : 1);
+  if (std::string wrong = talk(member, 1); !wrong.empty()) return wrong;
   const Port& lost = *r.devices->rails(r.rank).front().port;
   r.meeting->barrier();
   (void)soft::set_port_state(lost.context, lost.number, false);

@@ -55,6 +55,21 @@ inline std::string by_seed(unsigned seed, const Fault& what, const LogCapture& l
   alone = false;
   return wrong;
 }
+// The first port loses all without a word, what arrives, or answers.
+inline void leave_silent_ports(Scenario moves) {
+  Config config = merged_config();
+  config.ib_timeout = 22;  // two minutes with all retries, longer than anybody waits
+  config.stall_ms = 50;
+  for (const soft::PortLoss loss :
+       {soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers}) {
+    fault = {"silent", false, loss, 3000, 5};
+    const UntilStruck waits;
+    const LogCapture log;
+    CHECK(run_threads(2, moves, config) == "");
+    CHECK(log.has("leaves soft0 for soft1: it acknowledges nothing"));
+  }
+}
+
 inline unsigned seeds() { return number_from("TWINPATH_LONG", 0) != 0 ? 500 : 2; }
 inline unsigned first_seed() { return static_cast<unsigned>(number_from("TWINPATH_SEED", 5)); }
 template <class Run>

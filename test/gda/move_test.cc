@@ -69,9 +69,8 @@ struct Unheard {
 // Each rank a process: the port fails of one of them alone.
 std::string moves_apart(Rank& r, const Fault& one, const Config& config = merged_config()) {
   fault = one;
-  EXPECT_GIN(r.use(open_devices(config)));
-  EXPECT_GIN(r.devices->merge(std::array{0, 1}));
-  Member member = join(r, settings30(), static_cast<int>(r.devices->count()) - 1);
+  EXPECT_GIN(merge_apart(r, config));
+  Member member = join(r, settings30(), last_device(r));
   EXPECT_GIN(member.context);
   return play(r, member);
 }
@@ -223,17 +222,7 @@ TEST_CASE("Queues do not go back before the first port has been up for its time"
 
 TEST_CASE("Kernels leave a silent port long before its adapter gives up", "[once]") {
   if (on_adapters() || on_adapter_queues()) return;
-  Config config = merged_config();
-  config.ib_timeout = 22;  // two minutes with all retries, longer than kernels wait
-  config.stall_ms = 50;
-  for (const soft::PortLoss loss :
-       {soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers}) {
-    fault = {"silent", false, loss, 3000, 5};
-    const UntilStruck waits;
-    LogCapture log;
-    CHECK(run_threads(2, moves, config) == "");
-    CHECK(log.has("leaves soft0 for soft1: it acknowledges nothing"));
-  }
+  leave_silent_ports(moves);
 }
 
 TEST_CASE("Kernels of other processes go on over the second port, too", "[once]") {

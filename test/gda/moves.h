@@ -322,11 +322,17 @@ std::string play(Rank& r, Member& member) {
   return {};
 }
 
+// The merged device, made last.
+inline int last_device(const Rank& r) { return static_cast<int>(r.devices->count()) - 1; }
+// Of a rank that is a process; false: it is not to be had.
+inline bool merge_apart(Rank& r, const Config& config) {
+  return r.use(open_devices(config)) && r.devices->merge(std::array{0, 1});
+}
+
 inline Member join_first(Rank& r) {
   const bool merged = alone || r.rank != 0 || r.devices->merge(std::array{0, 1});
   r.meeting->barrier();
-  return merged ? join(r, settings30(), alone ? 0 : static_cast<int>(r.devices->count()) - 1)
-                : Member{};
+  return merged ? join(r, settings30(), alone ? 0 : last_device(r)) : Member{};
 }
 
 // Each rank's device is a port of its own, one of two, and the other one is in reserve.

@@ -25,9 +25,8 @@ constexpr int kLost = 3;
 // The last rank is killed, or leaves, and then the first one's port goes down for good: those that
 // are left go on, for longer than a port may be down.
 std::string without_the_last(Rank& r, bool killed) {
-  EXPECT_GIN(r.use(open_devices(patient_config())));
-  EXPECT_GIN(r.devices->merge(std::array{0, 1}));
-  RmaMember member = rma_join(r, {}, static_cast<int>(r.devices->count()) - 1);
+  EXPECT_GIN(merge_apart(r, patient_config()));
+  RmaMember member = rma_join(r, {}, last_device(r));
   EXPECT_GIN(member.context);
   RmaContext& context = *member.context;
   RmaMemory memory(*member.comm, 4096);

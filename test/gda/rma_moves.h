@@ -41,8 +41,7 @@ inline std::size_t queues_of(const Fault& one) { return one.down ? 2 : 1; }
 inline RmaMember rma_join_first(Rank& r) {
   const bool merged = alone || r.rank != 0 || r.devices->merge(std::array{0, 1});
   r.meeting->barrier();
-  return merged ? rma_join(r, {.contexts = 2}, alone ? 0 : static_cast<int>(r.devices->count()) - 1)
-                : RmaMember{};
+  return merged ? rma_join(r, {.contexts = 2}, alone ? 0 : last_device(r)) : RmaMember{};
 }
 
 // All that ranks do is join.

@@ -38,9 +38,8 @@ std::string moves_late(Rank& r) {
 // Each rank a process: the port fails of one of them alone.
 std::string rma_moves_apart(Rank& r, const Fault& one, const Config& config = merged_config()) {
   fault = one;
-  EXPECT_GIN(r.use(open_devices(config)));
-  EXPECT_GIN(r.devices->merge(std::array{0, 1}));
-  RmaMember member = rma_join(r, {.contexts = 2}, static_cast<int>(r.devices->count()) - 1);
+  EXPECT_GIN(merge_apart(r, config));
+  RmaMember member = rma_join(r, {.contexts = 2}, last_device(r));
   EXPECT_GIN(member.context);
   return play_rma(r, member);
 }
@@ -105,17 +104,7 @@ std::string waits_for_caller(Rank& r) {
 
 TEST_CASE("RMA leaves a silent port long before its adapter gives up", "[once]") {
   if (on_adapters()) return;
-  Config config = merged_config();
-  config.ib_timeout = 22;  // two minutes with all retries, longer than ranks wait
-  config.stall_ms = 50;
-  for (const soft::PortLoss loss :
-       {soft::PortLoss::all, soft::PortLoss::incoming, soft::PortLoss::answers}) {
-    fault = {"silent", false, loss, 3000, 5};
-    const UntilStruck waits;
-    const LogCapture log;
-    CHECK(run_threads(2, rma_moves<RmaMemory>, config) == "");
-    CHECK(log.has("leaves soft0 for soft1: it acknowledges nothing"));
-  }
+  leave_silent_ports(rma_moves<RmaMemory>);
 }
 
 TEST_CASE("RMA waits for a peer whose caller does nothing, and then leaves a silent port",

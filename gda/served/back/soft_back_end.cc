@@ -91,13 +91,6 @@ Issued SoftBackEnd::issue(std::uint64_t index, const Operation& operation) {
   return append(slot, copy_engine);
 }
 
-std::uint32_t SoftBackEnd::rkey_of(const Operation& operation, int way) const {
-  return ring_->ways.ports().there(way) == 0 ? operation.rkey : operation.second_rkey;
-}
-std::uint32_t SoftBackEnd::lkey_of(const Operation& operation, int way) const {
-  return ring_->ways.ports().here(way) == 0 ? operation.lkey : operation.second_lkey;
-}
-
 soft::Reached SoftBackEnd::prepare(const Operation& operation, Slot& slot) {
   using soft::Reached;
   if (operation.kind == OperationKind::fetch_add) return prepare_add(operation, slot);
@@ -105,15 +98,16 @@ soft::Reached SoftBackEnd::prepare(const Operation& operation, Slot& slot) {
   soft::Place near, far;
   soft::Reach& reach = ring_->ways.reach(slot.way);
   const Reached found =
-      reach.remote(rkey_of(operation, slot.way), operation.remote, operation.bytes,
-                   read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE, far);
+      reach.remote(operation.rkey_at(ring_->ways.ports().there(slot.way)), operation.remote,
+                   operation.bytes, read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE, far);
   if (found != Reached::yes) return found;
   slot.to_place = far;  // what let_go() drops
   if (operation.kind == OperationKind::write_inline) {
     near.end = {reinterpret_cast<std::uintptr_t>(scratch()), -1};
   } else if (operation.bytes != 0 &&
-             reach.local(lkey_of(operation, slot.way), operation.local, operation.bytes,
-                         read ? IBV_ACCESS_LOCAL_WRITE : 0, near) != Reached::yes) {
+             reach.local(operation.lkey_at(ring_->ways.ports().here(slot.way)), operation.local,
+                         operation.bytes, read ? IBV_ACCESS_LOCAL_WRITE : 0,
+                         near) != Reached::yes) {
     return Reached::no;
   }
   // Between a GPU here and host memory of another process no engine copies.
@@ -135,9 +129,9 @@ soft::Reached SoftBackEnd::prepare_add(const Operation& operation, Slot& slot) {
   // Added by the peer's CPU, in the order in which they come there.
   if (setup_.verbs->counts()) return Reached::no;
   soft::Place word;
-  const Reached found =
-      ring_->ways.reach(slot.way).remote(rkey_of(operation, slot.way), operation.remote,
-                                         sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC, word);
+  const Reached found = ring_->ways.reach(slot.way).remote(
+      operation.rkey_at(ring_->ways.ports().there(slot.way)), operation.remote,
+      sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC, word);
   if (found != Reached::yes) return found;
   slot.to_place = word;
   if (word.end.address % sizeof(std::uint64_t) != 0) return Reached::no;

@@ -126,8 +126,6 @@ class SoftBackEnd final : public BackEnd {
   std::uint8_t* scratch() const {
     return setup_.scratch + ring_->tail % setup_.depth * VerbsBackEnd::kScratchSlot;
   }
-  std::uint32_t rkey_of(const Operation& operation, int way) const;
-  std::uint32_t lkey_of(const Operation& operation, int way) const;
   soft::Reached prepare(const Operation& operation, Slot& slot);
   soft::Reached prepare_add(const Operation& operation, Slot& slot);
   Issued by_queue_pair(std::uint64_t index, const Operation& operation, int way);

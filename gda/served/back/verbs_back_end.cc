@@ -74,12 +74,11 @@ void VerbsBackEnd::fill(ibv_send_wr& wr, ibv_sge& sge, const Operation& operatio
                         std::uint64_t offset, std::uint32_t bytes) {
   std::uint8_t* scratch = setup_.scratch + chain_.slot() * kScratchSlot;
   const auto scratch_address = std::uint64_t{reinterpret_cast<std::uintptr_t>(scratch)};
-  sge = {operation.local + offset, bytes,
-         setup_.ports.here(on()) == 0 ? operation.lkey : operation.second_lkey};
+  sge = {operation.local + offset, bytes, operation.lkey_at(setup_.ports.here(on()))};
   wr.sg_list = &sge;
   wr.num_sge = bytes != 0 ? 1 : 0;
   wr.wr.rdma.remote_addr = operation.remote + offset;
-  const std::uint32_t rkey = setup_.ports.there(on()) == 0 ? operation.rkey : operation.second_rkey;
+  const std::uint32_t rkey = operation.rkey_at(setup_.ports.there(on()));
   wr.wr.rdma.rkey = rkey;
   switch (operation.kind) {
     case OperationKind::read:
